@@ -1,0 +1,396 @@
+//! Builds a [`CostGraph`] node by node, edge by edge.
+
+use std::collections::HashMap;
+
+use super::{CostGraph, NONE, NodeIx, Role, TensorIx};
+use crate::error::{Error, Result};
+use crate::units::{Bytes, Nanos};
+
+/// One node as handed to [`Builder::add`].
+#[derive(Clone, Debug, Default)]
+pub struct NodeSpec<'a> {
+    /// The node's id in the source; unique.
+    pub name: &'a str,
+    /// The operation, for people to read. `param` and `input` are reserved: they take no time and
+    /// are there before the step.
+    pub op: &'a str,
+    /// Time for each kind of the graph, in order; none where that kind cannot run it. May be
+    /// empty for `param` and `input`.
+    pub times: &'a [Option<Nanos>],
+    /// Bytes of parameters or state that live where the node is.
+    pub param_bytes: Bytes,
+    /// Name that tied `param` nodes share.
+    pub params: Option<&'a str>,
+    /// Bytes needed only while the node runs.
+    pub workspace: Bytes,
+    /// Bytes of each output.
+    pub outputs: &'a [Bytes],
+    /// Nodes with one mark go together.
+    pub colocate: Option<&'a str>,
+    /// Part of the backward pass.
+    pub backward: bool,
+    /// Name of the device that it must be on.
+    pub pin: Option<&'a str>,
+}
+
+/// Collects nodes and edges; [`Builder::finish`] checks them and makes the graph.
+#[derive(Debug)]
+pub struct Builder {
+    graph: CostGraph,
+    ids: HashMap<String, NodeIx>,
+    ties: HashMap<String, u32>,
+    classes: HashMap<String, u32>,
+    op_ids: HashMap<String, u16>,
+    edges: Vec<(NodeIx, TensorIx)>,
+    dangling: Option<Error>,
+}
+
+impl Builder {
+    /// Starts a graph whose nodes have a time for each of `kinds`.
+    pub fn new(name: impl Into<String>, kinds: Vec<String>) -> Self {
+        let graph = CostGraph {
+            name: name.into(),
+            kinds,
+            names: String::new(),
+            name_ends: Vec::new(),
+            ops: Vec::new(),
+            op_names: Vec::new(),
+            roles: Vec::new(),
+            times: Vec::new(),
+            owned: Vec::new(),
+            workspace: Vec::new(),
+            params: Vec::new(),
+            param_bytes: Vec::new(),
+            param_names: Vec::new(),
+            colocate: Vec::new(),
+            colocation_classes: 0,
+            forward: Vec::new(),
+            backward: Vec::new(),
+            pins: Vec::new(),
+            output_start: vec![0],
+            tensor_bytes: Vec::new(),
+            tensor_node: Vec::new(),
+            tensor_is_result: Vec::new(),
+            consumer_start: Vec::new(),
+            consumers: Vec::new(),
+            input_start: Vec::new(),
+            inputs: Vec::new(),
+        };
+        Self {
+            graph,
+            ids: HashMap::new(),
+            ties: HashMap::new(),
+            classes: HashMap::new(),
+            op_ids: HashMap::new(),
+            edges: Vec::new(),
+            dangling: None,
+        }
+    }
+
+    /// The node with this name.
+    pub fn find(&self, name: &str) -> Option<NodeIx> {
+        self.ids.get(name).copied()
+    }
+
+    /// Adds a node. Errors: a name used twice, a number of times other than that of the kinds,
+    /// two sizes for one tied parameter, more than 2^32 - 2 nodes or outputs.
+    pub fn add(&mut self, node: &NodeSpec<'_>) -> Result<NodeIx> {
+        let graph = &mut self.graph;
+        let fault = |message: String| Error::model(format!("node {}", node.name), message);
+        let role = match node.op {
+            "param" => Role::Param,
+            "input" => Role::Input,
+            _ => Role::Compute,
+        };
+        if graph.roles.len() >= NONE as usize - 1
+            || graph.tensor_bytes.len() + node.outputs.len() >= NONE as usize - 1
+            || graph.names.len() + node.name.len() >= NONE as usize
+        {
+            return Err(fault("the graph is too large".into()));
+        }
+        let ix = NodeIx(graph.roles.len() as u32);
+        if self.ids.insert(node.name.to_owned(), ix).is_some() {
+            return Err(fault("this id is used twice".into()));
+        }
+        if node.times.len() != graph.kinds.len() && !(role != Role::Compute && node.times.is_empty()) {
+            return Err(fault(format!(
+                "expected {} times, one for each kind, found {}",
+                graph.kinds.len(),
+                node.times.len()
+            )));
+        }
+        graph.names.push_str(node.name);
+        graph.name_ends.push(graph.names.len() as u32);
+        let op = match self.op_ids.get(node.op) {
+            Some(&op) => op,
+            None => {
+                let op = u16::try_from(graph.op_names.len())
+                    .map_err(|_| fault("over 65,535 distinct ops".into()))?;
+                graph.op_names.push(node.op.to_owned());
+                self.op_ids.insert(node.op.to_owned(), op);
+                op
+            }
+        };
+        graph.ops.push(op);
+        graph.roles.push(role);
+        for kind in 0..graph.kinds.len() {
+            let time = match role {
+                Role::Compute => node.times[kind].map_or(u64::MAX, |time| time.0.min(u64::MAX - 1)),
+                Role::Param | Role::Input => 0,
+            };
+            graph.times.push(time);
+        }
+        let param = if role == Role::Param {
+            graph.owned.push(0);
+            match node.params {
+                Some(tie) => {
+                    if let Some(&param) = self.ties.get(tie) {
+                        if graph.param_bytes[param as usize] != node.param_bytes.0 {
+                            return Err(fault(format!(
+                                "tied parameter {tie} has {} bytes here, {} before",
+                                node.param_bytes.0, graph.param_bytes[param as usize]
+                            )));
+                        }
+                        param
+                    } else {
+                        let param = graph.param_bytes.len() as u32;
+                        self.ties.insert(tie.to_owned(), param);
+                        graph.param_bytes.push(node.param_bytes.0);
+                        graph.param_names.push(tie.to_owned());
+                        param
+                    }
+                }
+                None => {
+                    graph.param_bytes.push(node.param_bytes.0);
+                    graph.param_names.push(node.name.to_owned());
+                    graph.param_bytes.len() as u32 - 1
+                }
+            }
+        } else {
+            graph.owned.push(node.param_bytes.0);
+            NONE
+        };
+        graph.params.push(param);
+        graph.workspace.push(node.workspace.0);
+        graph.colocate.push(match node.colocate {
+            Some(mark) => {
+                let next = self.classes.len() as u32;
+                *self.classes.entry(mark.to_owned()).or_insert(next)
+            }
+            None => NONE,
+        });
+        graph.forward.push(NONE);
+        graph.backward.push(node.backward);
+        if let Some(pin) = node.pin {
+            graph.pins.push((ix, pin.to_owned()));
+        }
+        for bytes in node.outputs {
+            graph.tensor_bytes.push(bytes.0);
+            graph.tensor_node.push(ix.0);
+            graph.tensor_is_result.push(false);
+        }
+        graph.output_start.push(graph.tensor_bytes.len() as u32);
+        Ok(ix)
+    }
+
+    /// Says that `consumer` reads output number `output` of `producer`. An edge given twice
+    /// counts once. A dangling edge is reported by [`Builder::finish`].
+    pub fn connect(&mut self, producer: NodeIx, output: u32, consumer: NodeIx) {
+        let graph = &self.graph;
+        let known = producer.index() < graph.roles.len() && consumer.index() < graph.roles.len();
+        if !known || output >= graph.output_start[producer.index() + 1] - graph.output_start[producer.index()]
+        {
+            self.dangling.get_or_insert_with(|| {
+                let name =
+                    |ix: NodeIx| if ix.index() < graph.roles.len() { graph.node_name(ix) } else { "?" };
+                Error::model(
+                    format!("edge from {} to {}", name(producer), name(consumer)),
+                    format!("output {output} of {} does not exist", name(producer)),
+                )
+            });
+            return;
+        }
+        let tensor = TensorIx(graph.output_start[producer.index()] + output);
+        self.edges.push((consumer, tensor));
+    }
+
+    /// Names the forward node whose backward or update `node` is.
+    pub fn set_forward(&mut self, node: NodeIx, forward: NodeIx) {
+        self.graph.forward[node.index()] = forward.0;
+    }
+
+    /// Says that an output must still be there when the step ends.
+    pub fn set_result(&mut self, node: NodeIx, output: u32) {
+        let tensor = self.graph.output_start[node.index()] + output;
+        self.graph.tensor_is_result[tensor as usize] = true;
+    }
+
+    /// Makes the graph. An output that nothing reads is a result. O(nodes + edges log degree).
+    ///
+    /// Errors: a dangling edge, a `param` or `input` node that reads something, a cycle (its
+    /// nodes are named).
+    pub fn finish(self) -> Result<CostGraph> {
+        let Self { mut graph, edges, dangling, .. } = self;
+        if let Some(error) = dangling {
+            return Err(error);
+        }
+        graph.colocation_classes = self.classes.len() as u32;
+        if edges.len() >= NONE as usize {
+            return Err(Error::model("edges", "more than 2^32 edges"));
+        }
+        let nodes = graph.node_count();
+        // Bucket the edges by consumer, in the order in which they were given, then drop repeats.
+        let mut start = vec![0u32; nodes + 1];
+        for (consumer, _) in &edges {
+            start[consumer.index() + 1] += 1;
+        }
+        for i in 0..nodes {
+            start[i + 1] += start[i];
+        }
+        let mut fill = start.clone();
+        let mut bucketed = vec![TensorIx(0); edges.len()];
+        for (consumer, tensor) in &edges {
+            let slot = &mut fill[consumer.index()];
+            bucketed[*slot as usize] = *tensor;
+            *slot += 1;
+        }
+        let mut seen = vec![NONE; graph.tensor_count()];
+        graph.input_start = Vec::with_capacity(nodes + 1);
+        graph.input_start.push(0);
+        graph.inputs = Vec::with_capacity(edges.len());
+        for node in 0..nodes {
+            for &tensor in &bucketed[start[node] as usize..start[node + 1] as usize] {
+                if seen[tensor.index()] != node as u32 {
+                    seen[tensor.index()] = node as u32;
+                    graph.inputs.push(tensor);
+                }
+            }
+            if graph.inputs.len() > graph.input_start[node] as usize && graph.roles[node] != Role::Compute {
+                let name = graph.node_name(NodeIx(node as u32)).to_owned();
+                return Err(Error::model(format!("node {name}"), "ops `param` and `input` read nothing"));
+            }
+            graph.input_start.push(graph.inputs.len() as u32);
+        }
+        let mut consumer_start = vec![0u32; graph.tensor_count() + 1];
+        for tensor in &graph.inputs {
+            consumer_start[tensor.index() + 1] += 1;
+        }
+        for i in 0..graph.tensor_count() {
+            consumer_start[i + 1] += consumer_start[i];
+        }
+        let mut fill = consumer_start.clone();
+        graph.consumers = vec![NodeIx(0); graph.inputs.len()];
+        for node in 0..nodes {
+            for i in graph.input_start[node]..graph.input_start[node + 1] {
+                let slot = &mut fill[graph.inputs[i as usize].index()];
+                graph.consumers[*slot as usize] = NodeIx(node as u32);
+                *slot += 1;
+            }
+        }
+        graph.consumer_start = consumer_start;
+        for tensor in 0..graph.tensor_count() {
+            let unread = graph.consumers(TensorIx(tensor as u32)).is_empty();
+            let made = graph.roles[graph.tensor_node[tensor] as usize] == Role::Compute;
+            graph.tensor_is_result[tensor] |= unread && made;
+        }
+        match graph.topological_order() {
+            Ok(_) => Ok(graph),
+            Err(cycle) => {
+                let names: Vec<&str> = cycle.iter().take(6).map(|&ix| graph.node_name(ix)).collect();
+                let more = if cycle.len() > names.len() { " -> ..." } else { "" };
+                Err(Error::model(
+                    format!("node {}", names[0]),
+                    format!("stands on a cycle of {} nodes: {}{more}", cycle.len(), names.join(" -> ")),
+                ))
+            }
+        }
+    }
+}
+
+impl CostGraph {
+    /// A topological order: the first by node number among those ready (Kahn's algorithm with a
+    /// first-in-first-out queue). On a cyclic graph, the nodes of one cycle in order instead.
+    /// O(nodes + edges).
+    pub fn topological_order(&self) -> Result<Vec<NodeIx>, Vec<NodeIx>> {
+        let mut missing: Vec<u32> = self.nodes().map(|node| self.inputs(node).len() as u32).collect();
+        let mut order: Vec<NodeIx> = self.nodes().filter(|node| missing[node.index()] == 0).collect();
+        let mut head = 0;
+        while head < order.len() {
+            let node = order[head];
+            head += 1;
+            for tensor in self.outputs(node) {
+                for &consumer in self.consumers(tensor) {
+                    missing[consumer.index()] -= 1;
+                    if missing[consumer.index()] == 0 {
+                        order.push(consumer);
+                    }
+                }
+            }
+        }
+        if order.len() == self.node_count() { Ok(order) } else { Err(self.cycle_among(&missing)) }
+    }
+
+    /// Walks backwards along unmet inputs until a node repeats.
+    fn cycle_among(&self, missing: &[u32]) -> Vec<NodeIx> {
+        let mut at = vec![NONE; self.node_count()];
+        let mut walk = Vec::new();
+        let mut node = self.nodes().find(|node| missing[node.index()] > 0);
+        while let Some(current) = node {
+            if at[current.index()] != NONE {
+                let mut cycle = walk.split_off(at[current.index()] as usize);
+                cycle.reverse();
+                return cycle;
+            }
+            at[current.index()] = walk.len() as u32;
+            walk.push(current);
+            node = self
+                .inputs(current)
+                .iter()
+                .map(|&tensor| self.producer(tensor))
+                .find(|p| missing[p.index()] > 0);
+        }
+        walk
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node<'a>(name: &'a str, outputs: &'a [Bytes]) -> NodeSpec<'a> {
+        NodeSpec { name, op: "f", times: &[Some(Nanos(1))], outputs, ..NodeSpec::default() }
+    }
+
+    #[test]
+    fn an_edge_given_twice_counts_once() {
+        let mut b = Builder::new("g", vec!["cpu".into()]);
+        let one = b.add(&node("a", &[Bytes(4)])).unwrap();
+        let two = b.add(&node("b", &[Bytes(4)])).unwrap();
+        b.connect(one, 0, two);
+        b.connect(one, 0, two);
+        let graph = b.finish().unwrap();
+        assert_eq!(graph.edge_count(), 1);
+        assert_eq!(graph.consumers(TensorIx(0)), &[two]);
+        assert!(graph.is_result(TensorIx(1)) && !graph.is_result(TensorIx(0)));
+    }
+
+    #[test]
+    fn a_cycle_is_named() {
+        let mut b = Builder::new("g", vec!["cpu".into()]);
+        let ids: Vec<NodeIx> =
+            ["a", "b", "c"].iter().map(|n| b.add(&node(n, &[Bytes(4)])).unwrap()).collect();
+        b.connect(ids[0], 0, ids[1]);
+        b.connect(ids[1], 0, ids[2]);
+        b.connect(ids[2], 0, ids[1]);
+        let error = b.finish().unwrap_err().to_string();
+        assert!(error.contains("cycle of 2 nodes"), "{error}");
+    }
+
+    #[test]
+    fn a_dangling_edge_is_an_error() {
+        let mut b = Builder::new("g", vec!["cpu".into()]);
+        let one = b.add(&node("a", &[Bytes(4)])).unwrap();
+        b.connect(one, 3, one);
+        assert!(b.finish().unwrap_err().to_string().contains("output 3 of a does not exist"));
+    }
+}

@@ -1,0 +1,241 @@
+//! The cost graph: what the planner sees of a network, and what other engines build.
+//!
+//! Flat arrays with typed indices: for each node its time on each device kind, the parameter
+//! bytes it owns, its workspace and its output tensors; for each tensor its bytes, its producer
+//! and its consumers. It knows nothing of operations, files or devices.
+//!
+//! Built once by a [`Builder`], then immutable. The node order is the builder's; it need not be
+//! topological. 50 to 100 bytes a node.
+
+mod builder;
+
+pub use builder::{Builder, NodeSpec};
+
+use crate::units::{Bytes, Nanos};
+
+macro_rules! index {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The position as an index.
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+
+index! {
+    /// A node's position in the graph.
+    NodeIx
+}
+index! {
+    /// A tensor's position in the graph: one output of one node.
+    TensorIx
+}
+index! {
+    /// A parameter's position in the graph; tied `param` nodes share one.
+    ParamIx
+}
+
+/// What a node is to the planner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Runs in the step.
+    Compute,
+    /// Loaded before the step; held by each device that reads it. Floats: it follows its consumers.
+    Param,
+    /// Handed over before the step, on one device.
+    Input,
+}
+
+/// The graph. See the module's documentation for what holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CostGraph {
+    /// The network's name.
+    pub name: String,
+    /// Device kinds that times are given for.
+    pub kinds: Vec<String>,
+    names: String,
+    name_ends: Vec<u32>,
+    ops: Vec<u16>,
+    op_names: Vec<String>,
+    roles: Vec<Role>,
+    /// Row-major by (node, kind); `u64::MAX`: that kind cannot run it.
+    times: Vec<u64>,
+    owned: Vec<u64>,
+    workspace: Vec<u64>,
+    params: Vec<u32>,
+    param_bytes: Vec<u64>,
+    param_names: Vec<String>,
+    colocate: Vec<u32>,
+    colocation_classes: u32,
+    forward: Vec<u32>,
+    backward: Vec<bool>,
+    pins: Vec<(NodeIx, String)>,
+    output_start: Vec<u32>,
+    tensor_bytes: Vec<u64>,
+    tensor_node: Vec<u32>,
+    tensor_is_result: Vec<bool>,
+    consumer_start: Vec<u32>,
+    consumers: Vec<NodeIx>,
+    input_start: Vec<u32>,
+    inputs: Vec<TensorIx>,
+}
+
+const NONE: u32 = u32::MAX;
+
+fn some(raw: u32) -> Option<u32> {
+    (raw != NONE).then_some(raw)
+}
+
+impl CostGraph {
+    /// Number of nodes.
+    pub fn node_count(&self) -> usize {
+        self.roles.len()
+    }
+
+    /// Number of tensors.
+    pub fn tensor_count(&self) -> usize {
+        self.tensor_bytes.len()
+    }
+
+    /// Number of (tensor, consumer) pairs.
+    pub fn edge_count(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// Number of distinct parameters, tied ones counted once.
+    pub fn param_count(&self) -> usize {
+        self.param_bytes.len()
+    }
+
+    /// All nodes, in order.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeIx> + DoubleEndedIterator + use<> {
+        (0..self.node_count() as u32).map(NodeIx)
+    }
+
+    /// All tensors, in order of their producers.
+    pub fn tensors(&self) -> impl ExactSizeIterator<Item = TensorIx> + DoubleEndedIterator + use<> {
+        (0..self.tensor_count() as u32).map(TensorIx)
+    }
+
+    /// The node's id in the source.
+    pub fn node_name(&self, node: NodeIx) -> &str {
+        let start = if node.0 == 0 { 0 } else { self.name_ends[node.index() - 1] as usize };
+        &self.names[start..self.name_ends[node.index()] as usize]
+    }
+
+    /// The node's operation, for people to read.
+    pub fn op(&self, node: NodeIx) -> &str {
+        &self.op_names[self.ops[node.index()] as usize]
+    }
+
+    /// What the node is to the planner.
+    pub fn role(&self, node: NodeIx) -> Role {
+        self.roles[node.index()]
+    }
+
+    /// The position of a device kind in [`CostGraph::kinds`].
+    pub fn kind(&self, name: &str) -> Option<usize> {
+        self.kinds.iter().position(|kind| kind == name)
+    }
+
+    /// The node's time on a kind of device; none where that kind cannot run it.
+    pub fn time(&self, node: NodeIx, kind: usize) -> Option<Nanos> {
+        let time = self.times[node.index() * self.kinds.len() + kind];
+        (time != u64::MAX).then_some(Nanos(time))
+    }
+
+    /// Bytes that live with the node wherever it is placed (parameters, state of its own).
+    /// Zero for a [`Role::Param`] node, whose bytes are [`CostGraph::param_bytes`].
+    pub fn owned_bytes(&self, node: NodeIx) -> Bytes {
+        Bytes(self.owned[node.index()])
+    }
+
+    /// Bytes that the node needs only while it runs.
+    pub fn workspace_bytes(&self, node: NodeIx) -> Bytes {
+        Bytes(self.workspace[node.index()])
+    }
+
+    /// The parameter that a [`Role::Param`] node stands for.
+    pub fn param(&self, node: NodeIx) -> Option<ParamIx> {
+        some(self.params[node.index()]).map(ParamIx)
+    }
+
+    /// A parameter's bytes on each device that holds it.
+    pub fn param_bytes(&self, param: ParamIx) -> Bytes {
+        Bytes(self.param_bytes[param.index()])
+    }
+
+    /// A parameter's name: the tie's where there is one, else its node's.
+    pub fn param_name(&self, param: ParamIx) -> &str {
+        &self.param_names[param.index()]
+    }
+
+    /// The colocation class: nodes of one class go together. Classes are numbered from 0.
+    pub fn colocation(&self, node: NodeIx) -> Option<u32> {
+        some(self.colocate[node.index()])
+    }
+
+    /// Number of colocation classes.
+    pub fn colocation_classes(&self) -> u32 {
+        self.colocation_classes
+    }
+
+    /// The forward node whose backward or update this one is: it prefers that one's device.
+    pub fn forward(&self, node: NodeIx) -> Option<NodeIx> {
+        some(self.forward[node.index()]).map(NodeIx)
+    }
+
+    /// True for nodes of the backward pass.
+    pub fn is_backward(&self, node: NodeIx) -> bool {
+        self.backward[node.index()]
+    }
+
+    /// Nodes that the source itself pins to a device, by the device's name.
+    pub fn pins(&self) -> &[(NodeIx, String)] {
+        &self.pins
+    }
+
+    /// The node's outputs.
+    pub fn outputs(&self, node: NodeIx) -> impl ExactSizeIterator<Item = TensorIx> + use<> {
+        let range = self.output_start[node.index()]..self.output_start[node.index() + 1];
+        range.map(TensorIx)
+    }
+
+    /// The node that makes a tensor.
+    pub fn producer(&self, tensor: TensorIx) -> NodeIx {
+        NodeIx(self.tensor_node[tensor.index()])
+    }
+
+    /// Position of a tensor among its producer's outputs.
+    pub fn output_index(&self, tensor: TensorIx) -> u32 {
+        tensor.0 - self.output_start[self.producer(tensor).index()]
+    }
+
+    /// A tensor's bytes.
+    pub fn tensor_bytes(&self, tensor: TensorIx) -> Bytes {
+        Bytes(self.tensor_bytes[tensor.index()])
+    }
+
+    /// True where the tensor must still be there when the step ends.
+    pub fn is_result(&self, tensor: TensorIx) -> bool {
+        self.tensor_is_result[tensor.index()]
+    }
+
+    /// The nodes that read a tensor, in ascending order, each once.
+    pub fn consumers(&self, tensor: TensorIx) -> &[NodeIx] {
+        let range = self.consumer_start[tensor.index()]..self.consumer_start[tensor.index() + 1];
+        &self.consumers[range.start as usize..range.end as usize]
+    }
+
+    /// The tensors that a node reads, in the order in which its edges were given, each once.
+    pub fn inputs(&self, node: NodeIx) -> &[TensorIx] {
+        let range = self.input_start[node.index()]..self.input_start[node.index() + 1];
+        &self.inputs[range.start as usize..range.end as usize]
+    }
+}

@@ -1,0 +1,250 @@
+//! The one error type of the library.
+//!
+//! An error says where (`place`), what (`message`) and the way out (`help`); printing it gives
+//! one line. [`Error::details`] gives further lines, one for each thing found wrong.
+
+use std::fmt;
+
+/// A result with the library's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, by whose fault.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file is not what it should be: malformed, truncated, contradictory.
+    #[error("{0}")]
+    Format(Report),
+    /// A device specification is impossible or contradictory. The details show the text with
+    /// a mark under the offending characters.
+    #[error("{0}")]
+    Spec(Report),
+    /// A model (or cost graph) is well-formed but wrong: types that do not fit, a cycle.
+    #[error("{0}")]
+    Model(Report),
+    /// The model needs something that is not supported yet; the details list each instance.
+    #[error("{0}")]
+    Unsupported(Report),
+    /// Options contradict one another, or name what is not there.
+    #[error("{0}")]
+    Usage(Report),
+    /// No plan exists under the given caps, or none was found.
+    #[error("{0}")]
+    Infeasible(Box<Infeasible>),
+    /// A plan failed its check; the details list each violation.
+    #[error("{0}")]
+    Check(Report),
+    /// The run failed, or its results differ from what was expected.
+    #[error("{0}")]
+    Run(Report),
+    /// The caller cancelled the work.
+    #[error("cancelled")]
+    Cancelled,
+    /// An invariant of this library does not hold: a bug, never the input's fault.
+    #[error("internal error (please report it): {0}")]
+    Internal(String),
+}
+
+/// Where, what, and the way out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The file, node, option or position at fault, outermost first; may be empty.
+    pub place: String,
+    /// What is wrong with it.
+    pub message: String,
+    /// What to do about it; may be empty.
+    pub help: String,
+    /// Further lines.
+    pub details: Vec<String>,
+}
+
+impl Report {
+    /// A report with neither help nor details.
+    pub fn new(place: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { place: place.into(), message: message.into(), help: String::new(), details: Vec::new() }
+    }
+
+    /// Adds the way out.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = help.into();
+        self
+    }
+
+    /// Adds further lines.
+    #[must_use]
+    pub fn details(mut self, details: Vec<String>) -> Self {
+        self.details = details;
+        self
+    }
+}
+
+/// Prints on one line, whatever a name from a file holds.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.place.is_empty() {
+            write!(f, "{}: ", one_line(&self.place))?;
+        }
+        f.write_str(&one_line(&self.message))?;
+        if !self.help.is_empty() {
+            write!(f, " ({})", one_line(&self.help))?;
+        }
+        Ok(())
+    }
+}
+
+/// `text` with control characters escaped and its middle left out where it is very long.
+fn one_line(text: &str) -> String {
+    const LONG: usize = 600;
+    let escape = |part: &str| -> String {
+        part.chars()
+            .flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] })
+            .collect()
+    };
+    if text.len() <= LONG {
+        return escape(text);
+    }
+    let head: String = text.chars().take(LONG / 2).collect();
+    let mut tail: Vec<char> = text.chars().rev().take(LONG / 4).collect();
+    tail.reverse();
+    format!("{} ... {}", escape(&head), escape(&tail.into_iter().collect::<String>()))
+}
+
+/// Why no plan came out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Infeasible {
+    /// True where no plan can exist; false where the search found none.
+    pub proven: bool,
+    /// The smallest conflict found, in words.
+    pub conflict: String,
+    /// The smallest change known to help: a cap, a pin to drop.
+    pub repair: String,
+    /// Further lines.
+    pub details: Vec<String>,
+}
+
+impl fmt::Display for Infeasible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.proven { "no plan exists" } else { "no plan was found" };
+        write!(f, "{verdict} under the given caps: {}", one_line(&self.conflict))?;
+        if !self.repair.is_empty() {
+            write!(f, " ({})", one_line(&self.repair))?;
+        }
+        Ok(())
+    }
+}
+
+impl Error {
+    /// A malformed file.
+    pub fn format(place: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Format(Report::new(place, message))
+    }
+
+    /// A wrong model.
+    pub fn model(place: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Model(Report::new(place, message))
+    }
+
+    /// Contradicting or dangling options.
+    pub fn usage(place: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Usage(Report::new(place, message))
+    }
+
+    /// A failed run.
+    pub fn run(place: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Run(Report::new(place, message))
+    }
+
+    /// A file that could not be read or written.
+    pub fn io(path: impl Into<String>, source: std::io::Error) -> Self {
+        Self::Io { path: path.into(), source }
+    }
+
+    /// Names the way out. No effect on errors that carry no report.
+    #[must_use]
+    pub fn with_help(mut self, help: impl Into<String>) -> Self {
+        if let Some(report) = self.report_mut() {
+            report.help = help.into();
+        }
+        self
+    }
+
+    /// Puts an outer place (the file, say) before the place that is there.
+    #[must_use]
+    pub fn within(mut self, outer: &str) -> Self {
+        if let Some(report) = self.report_mut() {
+            report.place =
+                if report.place.is_empty() { outer.to_owned() } else { format!("{outer}: {}", report.place) };
+        }
+        self
+    }
+
+    /// Further lines, one for each thing found wrong.
+    pub fn details(&self) -> &[String] {
+        match self {
+            Self::Infeasible(infeasible) => &infeasible.details,
+            other => other.report().map_or(&[], |report| &report.details),
+        }
+    }
+
+    /// The exit code of a program that ends with this error: 2 for usage, 3 where no plan was
+    /// found, else 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) | Self::Spec(_) => 2,
+            Self::Infeasible(_) => 3,
+            _ => 1,
+        }
+    }
+
+    fn report(&self) -> Option<&Report> {
+        match self {
+            Self::Format(report)
+            | Self::Spec(report)
+            | Self::Model(report)
+            | Self::Unsupported(report)
+            | Self::Usage(report)
+            | Self::Check(report)
+            | Self::Run(report) => Some(report),
+            Self::Io { .. } | Self::Infeasible(_) | Self::Cancelled | Self::Internal(_) => None,
+        }
+    }
+
+    fn report_mut(&mut self) -> Option<&mut Report> {
+        match self {
+            Self::Format(report)
+            | Self::Spec(report)
+            | Self::Model(report)
+            | Self::Unsupported(report)
+            | Self::Usage(report)
+            | Self::Check(report)
+            | Self::Run(report) => Some(report),
+            Self::Io { .. } | Self::Infeasible(_) | Self::Cancelled | Self::Internal(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_line() {
+        let error = Error::model("node \"a\nb\"", "bad").with_help("rename it").within("m.onnx");
+        assert_eq!(error.to_string(), "m.onnx: node \"a\\nb\": bad (rename it)");
+    }
+
+    #[test]
+    fn a_very_long_name_is_shortened() {
+        let error = Error::format("x".repeat(1_000_000), "bad");
+        assert!(error.to_string().len() < 700);
+    }
+}

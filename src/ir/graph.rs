@@ -1,0 +1,607 @@
+//! The arena: nodes, values, parameters, constants, sources, dimensions.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use super::{DType, DimId, Op, Real, Shape, Size, Tensor, Type, infer};
+use crate::error::{Error, Result};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $sigil:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The position as an index.
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($sigil, "{}"), self.0)
+            }
+        }
+    };
+}
+
+id! {
+    /// A node of a graph.
+    NodeId, "n"
+}
+id! {
+    /// A value: one result of one node.
+    ValueId, "%"
+}
+id! {
+    /// A parameter of a graph.
+    ParamId, "p"
+}
+id! {
+    /// A constant of a graph.
+    ConstId, "c"
+}
+id! {
+    /// A node of the source model.
+    SourceId, "s"
+}
+
+/// What a source entry is in the source model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SourceRole {
+    /// A node or layer: it stands in the plan's placement.
+    Node,
+    /// An input, parameter or constant that the source does not count among its nodes.
+    Data,
+}
+
+/// A node of the source model: what people know it by. One source node may become several
+/// nodes of the graph, or none; all of them go together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The source's own name.
+    pub name: String,
+    /// The source's own operation or layer type.
+    pub op: String,
+    /// What it is there.
+    pub role: SourceRole,
+    /// Device that it must be on.
+    pub pin: Option<String>,
+    /// Sources with one mark go together.
+    pub colocate: Option<String>,
+    /// A source that reads a result of this one (the first); where this one leaves no node
+    /// behind, it is reported as being where that one is.
+    pub consumer: Option<SourceId>,
+}
+
+impl Source {
+    /// A source with neither pin nor mark.
+    pub fn new(name: impl Into<String>, op: impl Into<String>, role: SourceRole) -> Self {
+        Self { name: name.into(), op: op.into(), role, pin: None, colocate: None, consumer: None }
+    }
+}
+
+/// A named dimension.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dim {
+    /// Its name.
+    pub name: String,
+}
+
+/// One operation in the graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// What it does.
+    pub op: Op,
+    /// What it reads, in order.
+    pub operands: Box<[ValueId]>,
+    /// Its first result; the others follow.
+    pub first_result: ValueId,
+    /// The source node that it comes from.
+    pub source: SourceId,
+}
+
+/// One result of one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// Element type and sizes.
+    pub ty: Type,
+    /// The node that makes it.
+    pub node: NodeId,
+}
+
+/// How a parameter starts where no data is given. Deviations and bounds of the scaled ones
+/// follow from the shape when it is filled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Init {
+    /// Every element the same.
+    Constant(Real),
+    /// Uniform between two bounds.
+    Uniform {
+        /// Lower bound.
+        low: Real,
+        /// Upper bound.
+        high: Real,
+    },
+    /// Normal; `truncated` draws again beyond two deviations.
+    Normal {
+        /// Mean.
+        mean: Real,
+        /// Standard deviation.
+        deviation: Real,
+        /// Cut at two deviations.
+        truncated: bool,
+    },
+    /// Variance `scale / fan` (Glorot, He, LeCun are special cases).
+    VarianceScaling {
+        /// Numerator.
+        scale: Real,
+        /// Which fan divides.
+        fan: Fan,
+        /// The distribution.
+        distribution: Distribution,
+    },
+    /// Orthogonal rows or columns, scaled.
+    Orthogonal {
+        /// Factor.
+        gain: Real,
+    },
+    /// The identity matrix, scaled.
+    Identity {
+        /// Factor.
+        gain: Real,
+    },
+    /// An LSTM bias in Keras' gate order: zeros, but ones for the forget gate (second quarter).
+    UnitForgetBias,
+}
+
+/// What divides a variance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fan {
+    /// Inputs of a unit.
+    In,
+    /// Outputs of a unit.
+    Out,
+    /// The mean of both.
+    Average,
+}
+
+/// Distribution of a variance-scaled initialiser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distribution {
+    /// Normal, cut at two deviations.
+    TruncatedNormal,
+    /// Normal.
+    Normal,
+    /// Uniform.
+    Uniform,
+}
+
+impl Init {
+    /// Glorot uniform: what Keras gives kernels.
+    pub fn glorot_uniform() -> Self {
+        Self::VarianceScaling { scale: Real(1.0), fan: Fan::Average, distribution: Distribution::Uniform }
+    }
+
+    /// Every element zero.
+    pub fn zeros() -> Self {
+        Self::Constant(Real(0.0))
+    }
+
+    /// Every element one.
+    pub fn ones() -> Self {
+        Self::Constant(Real(1.0))
+    }
+}
+
+/// Where a parameter's data is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// In the model file itself.
+    Inline(Tensor),
+    /// Raw little-endian bytes of another file, which may be absent.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Where they begin.
+        offset: u64,
+        /// How many there are.
+        length: u64,
+    },
+    /// An array of an npz or safetensors file, which may be absent.
+    Array {
+        /// The file.
+        path: PathBuf,
+        /// The array's name in it.
+        name: String,
+    },
+}
+
+/// A trained tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Param {
+    /// The source's own name; unique.
+    pub name: String,
+    /// Its node; tied parameters are one parameter with several readers.
+    pub node: NodeId,
+    /// How it starts.
+    pub init: Init,
+    /// Its data, where the source has any.
+    pub data: Option<Data>,
+}
+
+/// A network. See the module's documentation for what holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Graph {
+    /// The network's name.
+    pub name: String,
+    dims: Vec<Dim>,
+    sources: Vec<Source>,
+    nodes: Vec<Node>,
+    values: Vec<Value>,
+    params: Vec<Param>,
+    constants: Vec<Tensor>,
+    inputs: Vec<(String, ValueId)>,
+    outputs: Vec<(String, ValueId)>,
+    controls: Vec<(NodeId, NodeId)>,
+}
+
+impl Graph {
+    /// An empty graph.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+
+    /// The dimension with this name, added where it is new. O(dimensions).
+    pub fn dim(&mut self, name: &str) -> DimId {
+        match self.dims.iter().position(|dim| dim.name == name) {
+            Some(position) => DimId(position as u32),
+            None => {
+                self.dims.push(Dim { name: name.to_owned() });
+                DimId(self.dims.len() as u32 - 1)
+            }
+        }
+    }
+
+    /// Adds a source node.
+    pub fn add_source(&mut self, source: Source) -> SourceId {
+        self.sources.push(source);
+        SourceId(self.sources.len() as u32 - 1)
+    }
+
+    /// Adds a node and infers its results' types. Errors: operands that do not fit the operation,
+    /// with the source's name as place; a leaf operation or [`Op::Sizes`], [`Op::Iota`], which
+    /// need a type.
+    pub fn push(&mut self, op: Op, operands: &[ValueId], source: SourceId) -> Result<NodeId> {
+        let types: Vec<&Type> = operands.iter().map(|value| &self.values[value.index()].ty).collect();
+        let results = infer(&op, &types, &|dim| self.dims[dim.index()].name.clone())
+            .map_err(|error| error.within(&format!("node {}", self.sources[source.index()].name)))?;
+        Ok(self.append(op, operands, results, source))
+    }
+
+    /// Adds a node with one result and returns that. Errors as [`Graph::push`].
+    pub fn apply(&mut self, op: Op, operands: &[ValueId], source: SourceId) -> Result<ValueId> {
+        let node = self.push(op, operands, source)?;
+        Ok(self.nodes[node.index()].first_result)
+    }
+
+    /// Adds a graph input.
+    pub fn add_input(&mut self, name: impl Into<String>, ty: Type, source: SourceId) -> ValueId {
+        let node = self.append(Op::Input, &[], vec![ty], source);
+        let value = self.nodes[node.index()].first_result;
+        self.inputs.push((name.into(), value));
+        value
+    }
+
+    /// Adds a parameter.
+    pub fn add_param(
+        &mut self,
+        name: impl Into<String>,
+        ty: Type,
+        init: Init,
+        data: Option<Data>,
+        source: SourceId,
+    ) -> ValueId {
+        let id = ParamId(self.params.len() as u32);
+        let node = self.append(Op::Param(id), &[], vec![ty], source);
+        self.params.push(Param { name: name.into(), node, init, data });
+        self.nodes[node.index()].first_result
+    }
+
+    /// Adds a constant.
+    pub fn add_constant(&mut self, tensor: Tensor, source: SourceId) -> ValueId {
+        let shape = Shape::new(tensor.dims().iter().map(|&dim| Size::Known(dim as i64)));
+        let ty = Type::new(tensor.dtype(), shape);
+        let id = ConstId(self.constants.len() as u32);
+        self.constants.push(tensor);
+        let node = self.append(Op::Constant(id), &[], vec![ty], source);
+        self.nodes[node.index()].first_result
+    }
+
+    /// Adds a vector of sizes (rank 1), or a scalar where `scalar` (then there is one size).
+    pub fn add_sizes(&mut self, sizes: Vec<Size>, scalar: bool, source: SourceId) -> ValueId {
+        let shape = if scalar { Shape::scalar() } else { Shape::known(&[sizes.len() as i64]) };
+        let node = self.append(Op::Sizes(sizes.into()), &[], vec![Type::new(DType::I64, shape)], source);
+        self.nodes[node.index()].first_result
+    }
+
+    /// Adds the positions along an axis of a tensor of type `ty`.
+    pub fn add_iota(&mut self, ty: Type, axis: u32, source: SourceId) -> ValueId {
+        let node = self.append(Op::Iota { axis }, &[], vec![ty], source);
+        self.nodes[node.index()].first_result
+    }
+
+    /// Adds a node whose results' types are already known. Only for parsers and passes; the
+    /// verifier finds a wrong type.
+    pub(crate) fn append(
+        &mut self,
+        op: Op,
+        operands: &[ValueId],
+        results: Vec<Type>,
+        source: SourceId,
+    ) -> NodeId {
+        let id = NodeId(self.nodes.len() as u32);
+        let first_result = ValueId(self.values.len() as u32);
+        self.values.extend(results.into_iter().map(|ty| Value { ty, node: id }));
+        self.nodes.push(Node { op, operands: operands.into(), first_result, source });
+        id
+    }
+
+    /// Names a value as an output of the graph.
+    pub fn add_output(&mut self, name: impl Into<String>, value: ValueId) {
+        self.outputs.push((name.into(), value));
+    }
+
+    /// Says that `after` may start only when `before` is done. Error: `after` does not stand
+    /// after `before` in the arena.
+    pub fn add_control(&mut self, before: NodeId, after: NodeId) -> Result<()> {
+        if before >= after || after.index() >= self.nodes.len() {
+            return Err(Error::model(format!("control {before} -> {after}"), "does not point forward"));
+        }
+        self.controls.push((before, after));
+        Ok(())
+    }
+
+    /// The dimensions.
+    pub fn dims(&self) -> &[Dim] {
+        &self.dims
+    }
+
+    /// A dimension's name.
+    pub fn dim_name(&self, dim: DimId) -> &str {
+        &self.dims[dim.0 as usize].name
+    }
+
+    /// The nodes of the source model.
+    pub fn sources(&self) -> &[Source] {
+        &self.sources
+    }
+
+    /// A node of the source model.
+    pub fn source(&self, id: SourceId) -> &Source {
+        &self.sources[id.index()]
+    }
+
+    /// A node of the source model, to add a pin or a mark.
+    pub fn source_mut(&mut self, id: SourceId) -> &mut Source {
+        &mut self.sources[id.index()]
+    }
+
+    /// Number of nodes.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Ids of all nodes, in topological order.
+    pub fn node_ids(&self) -> impl ExactSizeIterator<Item = NodeId> + DoubleEndedIterator + use<> {
+        (0..self.nodes.len() as u32).map(NodeId)
+    }
+
+    /// A node.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// A node's results.
+    pub fn results(
+        &self,
+        id: NodeId,
+    ) -> impl ExactSizeIterator<Item = ValueId> + DoubleEndedIterator + use<> {
+        let first = self.nodes[id.index()].first_result.0;
+        let next =
+            self.nodes.get(id.index() + 1).map_or(self.values.len() as u32, |next| next.first_result.0);
+        (first..next).map(ValueId)
+    }
+
+    /// Number of values.
+    pub fn value_count(&self) -> usize {
+        self.values.len()
+    }
+
+    /// A value.
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.index()]
+    }
+
+    /// A value's type.
+    pub fn ty(&self, id: ValueId) -> &Type {
+        &self.values[id.index()].ty
+    }
+
+    /// The node that makes a value.
+    pub fn maker(&self, id: ValueId) -> &Node {
+        &self.nodes[self.values[id.index()].node.index()]
+    }
+
+    /// The parameters.
+    pub fn params(&self) -> &[Param] {
+        &self.params
+    }
+
+    /// A parameter.
+    pub fn param(&self, id: ParamId) -> &Param {
+        &self.params[id.index()]
+    }
+
+    /// A parameter, to set its data.
+    pub fn param_mut(&mut self, id: ParamId) -> &mut Param {
+        &mut self.params[id.index()]
+    }
+
+    /// The constants.
+    pub fn constants(&self) -> &[Tensor] {
+        &self.constants
+    }
+
+    /// A constant.
+    pub fn constant(&self, id: ConstId) -> &Tensor {
+        &self.constants[id.index()]
+    }
+
+    /// The constant that a value is, where it is one.
+    pub fn as_constant(&self, value: ValueId) -> Option<&Tensor> {
+        match self.maker(value).op {
+            Op::Constant(id) => Some(self.constant(id)),
+            _ => None,
+        }
+    }
+
+    /// Names and values of the inputs, in order.
+    pub fn inputs(&self) -> &[(String, ValueId)] {
+        &self.inputs
+    }
+
+    /// Names and values of the outputs, in order.
+    pub fn outputs(&self) -> &[(String, ValueId)] {
+        &self.outputs
+    }
+
+    /// Control dependencies: (before, after).
+    pub fn controls(&self) -> &[(NodeId, NodeId)] {
+        &self.controls
+    }
+
+    /// The same graph without nodes, values, parameters, constants, inputs, outputs and controls:
+    /// what a rewriting pass fills.
+    pub(crate) fn emptied(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            dims: self.dims.clone(),
+            sources: self.sources.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// Sets [`Source::consumer`] of every source from the graph's edges: the first other source
+    /// (in arena order) that reads one of its results. Loaders call it once, before any pass.
+    pub fn record_consumers(&mut self) {
+        for node in 0..self.nodes.len() {
+            let reader = self.nodes[node].source;
+            for operand in 0..self.nodes[node].operands.len() {
+                let value = self.nodes[node].operands[operand];
+                let source = self.maker(value).source;
+                if source != reader && self.sources[source.index()].consumer.is_none() {
+                    self.sources[source.index()].consumer = Some(reader);
+                }
+            }
+        }
+    }
+
+    /// Fixes dimensions: each size that mentions one becomes a number, and [`Op::Sizes`] become
+    /// constants. Dimensions not in `values` stay. Types are inferred anew, so sizes that only now
+    /// turn out not to fit are found.
+    ///
+    /// Errors: a name that is no dimension of the graph, a value below 1, sizes that do not fit or
+    /// become negative.
+    pub fn bind(&mut self, values: &BTreeMap<String, i64>) -> Result<()> {
+        for (name, value) in values {
+            if !self.dims.iter().any(|dim| dim.name == *name) {
+                let names: Vec<&str> = self.dims.iter().map(|dim| dim.name.as_str()).collect();
+                let help = if names.is_empty() {
+                    "the model has no named dimensions".to_owned()
+                } else {
+                    format!("its dimensions are: {}", names.join(", "))
+                };
+                return Err(Error::usage(format!("dimension {name}"), "the model has no such dimension")
+                    .with_help(help));
+            }
+            if *value < 1 {
+                return Err(Error::usage(format!("dimension {name}"), format!("{value} is less than 1")));
+            }
+        }
+        let value_of: Vec<Option<i64>> = self.dims.iter().map(|dim| values.get(&dim.name).copied()).collect();
+        self.rebuild_bound(&value_of)
+    }
+
+    fn rebuild_bound(&mut self, value_of: &[Option<i64>]) -> Result<()> {
+        let old = std::mem::take(self);
+        let mut new = old.emptied();
+        new.params = old.params;
+        new.constants = old.constants;
+        new.inputs = old.inputs;
+        new.outputs = old.outputs;
+        new.controls = old.controls;
+        let mut types = old.values.into_iter().map(|value| value.ty);
+        for node in old.nodes {
+            let source = node.source;
+            let place = |error: Error| error.within(&format!("node {}", old.sources[source.index()].name));
+            let count = node.op.results();
+            let mut op = node.op;
+            super::infer::bind_op(&mut op, value_of).map_err(place)?;
+            let results: Vec<Type> = types.by_ref().take(count).collect();
+            let results: Vec<Type> = match &op {
+                Op::Input | Op::Param(_) | Op::Constant(_) | Op::Sizes(_) | Op::Iota { .. } => results
+                    .into_iter()
+                    .map(|ty| super::infer::bind_type(&ty, value_of))
+                    .collect::<Result<_>>()
+                    .map_err(place)?,
+                _ => {
+                    let operands: Vec<&Type> =
+                        node.operands.iter().map(|value| &new.values[value.index()].ty).collect();
+                    infer(&op, &operands, &|dim| new.dims[dim.index()].name.clone()).map_err(place)?
+                }
+            };
+            if let Op::Sizes(sizes) = &op {
+                if let Some(known) = sizes.iter().map(Size::known).collect::<Option<Vec<i64>>>() {
+                    let dims = results[0].shape.sizes().iter().map(|size| size.constant() as u64).collect();
+                    let id = ConstId(new.constants.len() as u32);
+                    new.constants.push(Tensor::from_i64(dims, &known)?);
+                    op = Op::Constant(id);
+                }
+            }
+            new.append(op, &node.operands, results, source);
+        }
+        *self = new;
+        Ok(())
+    }
+
+    /// Names of the dimensions that some value's type or some operation still mentions.
+    pub fn unbound_dims(&self) -> Vec<String> {
+        let mut used = vec![false; self.dims.len()];
+        for value in &self.values {
+            for size in value.ty.shape.sizes() {
+                for (dim, _) in size.terms() {
+                    used[dim.index()] = true;
+                }
+            }
+        }
+        for node in &self.nodes {
+            if let Op::Sizes(sizes) = &node.op {
+                for (dim, _) in sizes.iter().flat_map(|size| size.terms()) {
+                    used[dim.index()] = true;
+                }
+            }
+        }
+        self.dims.iter().zip(used).filter(|(_, used)| *used).map(|(dim, _)| dim.name.clone()).collect()
+    }
+}
+
+impl DimId {
+    /// The position as an index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}

@@ -1,0 +1,29 @@
+//! The intermediate representation: a network as a graph of operations on typed tensors.
+//!
+//! A [`Graph`] is an arena. Nodes own their ordered operands; results are numbered values;
+//! control dependencies are a list beside. **The order of the arena is a topological order**:
+//! an operand is always made by an earlier node, and a control dependency always points forward,
+//! so a graph is acyclic by construction and passes walk it front to back without recursion.
+//!
+//! Sizes stay affine in named dimensions until [`Graph::bind`] fixes them.
+
+mod dtype;
+mod graph;
+mod infer;
+mod op;
+mod shape;
+mod tensor;
+
+pub use dtype::DType;
+pub use graph::{
+    ConstId, Data, Dim, Distribution, Fan, Graph, Init, Node, NodeId, Param, ParamId, Source, SourceId,
+    SourceRole, Value, ValueId,
+};
+pub use infer::infer;
+pub use op::{
+    ArgReduce, Binary, Cell, Compare, Conv, ConvTranspose, Direction, Interpolation, Layout, Op, Pad,
+    PadMode, Pool, PoolKind, Real, Recurrent, ReduceKind, Resize, ResizeCoordinates, ScatterKind, Slice,
+    TopK, Unary, Window,
+};
+pub use shape::{Affine, DimId, Shape, Size, Type};
+pub use tensor::Tensor;

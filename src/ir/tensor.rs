@@ -1,0 +1,85 @@
+//! A tensor in host memory: constants, weights, inputs and results.
+
+use std::sync::Arc;
+
+use super::DType;
+use crate::error::{Error, Result};
+
+/// Element type, sizes and little-endian row-major bytes. Cloning shares the bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Tensor {
+    dtype: DType,
+    dims: Vec<u64>,
+    bytes: Arc<[u8]>,
+}
+
+impl Tensor {
+    /// A tensor of these parts. Error: the number of bytes is not that of the type.
+    pub fn new(dtype: DType, dims: Vec<u64>, bytes: impl Into<Arc<[u8]>>) -> Result<Self> {
+        let bytes = bytes.into();
+        let expected = dims.iter().try_fold(dtype.size(), |product, &dim| product.checked_mul(dim));
+        // A zero anywhere makes the tensor empty, however large the other sizes.
+        let expected = if dims.contains(&0) { Some(0) } else { expected };
+        if expected != Some(bytes.len() as u64) {
+            return Err(Error::format(
+                "",
+                format!("{dtype} data of sizes {dims:?} does not take {} bytes", bytes.len()),
+            ));
+        }
+        Ok(Self { dtype, dims, bytes })
+    }
+
+    /// A tensor of f32 values. Error: their number is not the product of `dims`.
+    pub fn from_f32(dims: Vec<u64>, values: &[f32]) -> Result<Self> {
+        Self::new(DType::F32, dims, values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>())
+    }
+
+    /// A tensor of i64 values. Error: their number is not the product of `dims`.
+    pub fn from_i64(dims: Vec<u64>, values: &[i64]) -> Result<Self> {
+        Self::new(DType::I64, dims, values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>())
+    }
+
+    /// Type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Sizes of the axes.
+    pub fn dims(&self) -> &[u64] {
+        &self.dims
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Number of elements.
+    pub fn elements(&self) -> usize {
+        self.bytes.len() / self.dtype.size() as usize
+    }
+
+    /// The elements as f32, where that is their type.
+    pub fn to_f32(&self) -> Option<Vec<f32>> {
+        let value = |c: &[u8]| f32::from_le_bytes([c[0], c[1], c[2], c[3]]);
+        (self.dtype == DType::F32).then(|| self.bytes.chunks_exact(4).map(value).collect())
+    }
+
+    /// The elements as i64, where their type is an integer or `bool`.
+    pub fn to_i64(&self) -> Option<Vec<i64>> {
+        let b = &self.bytes;
+        Some(match self.dtype {
+            DType::I64 => b
+                .chunks_exact(8)
+                .map(|c| i64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]))
+                .collect(),
+            DType::I32 => {
+                b.chunks_exact(4).map(|c| i32::from_le_bytes([c[0], c[1], c[2], c[3]]).into()).collect()
+            }
+            DType::I16 => b.chunks_exact(2).map(|c| i16::from_le_bytes([c[0], c[1]]).into()).collect(),
+            DType::I8 => b.iter().map(|&v| (v as i8).into()).collect(),
+            DType::U8 | DType::Bool => b.iter().map(|&v| v.into()).collect(),
+            DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => return None,
+        })
+    }
+}

@@ -1,0 +1,10 @@
+//! Lays a neural network over devices: decides which device computes what so that the least data
+//! crosses between them and everything fits, schedules the copies, and runs the plan.
+
+pub mod costgraph;
+pub mod error;
+pub mod ir;
+pub mod topology;
+pub mod units;
+
+pub use error::{Error, Result};

@@ -1,0 +1,3 @@
+//! The `partition` program.
+
+fn main() {}

@@ -1,0 +1,230 @@
+//! The devices that a plan may use, and what joins them.
+//!
+//! A [`Topology`] is immutable once built: a list of [`Device`]s (each a whole physical device or
+//! a slice of one), the [`Channel`]s that data crosses, and a [`Route`] for each pair of physical
+//! devices. Everything that contends for one channel or one physical device shares it, in the
+//! cost model as in the simulator.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::{Bytes, Flops, Nanos, Rate};
+
+/// A device's position in [`Topology::devices`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct DeviceId(pub u32);
+
+impl DeviceId {
+    /// The position as an index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A contended resource's position in [`Topology::channels`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ChannelId(pub u32);
+
+impl ChannelId {
+    /// The position as an index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a planned device is on a real machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Target {
+    /// Cores of the CPU with this number.
+    Cpu(u32),
+    /// The CUDA device with this ordinal.
+    Cuda(u32),
+    /// A preset: planned for, run only where it is mapped to a real device.
+    Model(String),
+}
+
+/// Prints as `cpu:0`, `cuda:1`, `model:a100-80g`.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu(index) => write!(f, "cpu:{index}"),
+            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+            Self::Model(name) => write!(f, "model:{name}"),
+        }
+    }
+}
+
+/// What a device is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Takes any work.
+    Compute,
+    /// A CPU beside accelerators: takes only what it alone supports, what is pinned to it,
+    /// soft fallbacks and offloaded tensors.
+    Host,
+}
+
+/// Whether copies run beside a device's compute or add to its load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Communication {
+    /// Copies run beside compute.
+    #[default]
+    Overlapped,
+    /// Copies take the device's own time.
+    Added,
+}
+
+/// How copies on one channel share it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Contention {
+    /// Copies share the bandwidth.
+    #[default]
+    Link,
+    /// Each copy has the whole bandwidth.
+    None,
+}
+
+/// A physical device: what its slices share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Physical {
+    /// `cuda0`, or `h1/cuda0` on a host other than the first.
+    pub name: String,
+    /// Position of its host in [`Topology::hosts`].
+    pub host: u32,
+    /// Peak rate in f32, per second.
+    pub flops: Flops,
+    /// Peak rate in bf16 and f16 (tensor cores where there are any), per second.
+    pub half_flops: Flops,
+    /// Bandwidth of its memory.
+    pub bandwidth: Rate,
+    /// Time to start one kernel.
+    pub launch: Nanos,
+    /// Cores of a CPU; zero for other kinds.
+    pub cores: u32,
+    /// Its memory, where known; the slices need not fill it, and cannot exceed it.
+    pub memory: Option<Bytes>,
+}
+
+/// What kernels and buffers are placed on: a physical device or a slice of one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// `cpu0`, `cuda0`, `cuda0.3`, `h1/cuda0.3`.
+    pub name: String,
+    /// `cpu`, `cuda` or a preset's name; cost graphs give a time for each kind.
+    pub kind: String,
+    /// What it is on a real machine.
+    pub target: Target,
+    /// Position of its physical device in [`Topology::physicals`].
+    pub physical: u32,
+    /// The cap: an arena may take all of it.
+    pub memory: Bytes,
+    /// What it is used for.
+    pub role: Role,
+    /// Whether copies add to its load.
+    pub communication: Communication,
+    /// Cores of its own (`cores=N`); none where it shares the physical device's.
+    pub cores: Option<u32>,
+}
+
+/// A contended resource: a link in one direction, a shared bus, a host's memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Channel {
+    /// `cuda0->cuda1`, or the bus's name.
+    pub name: String,
+    /// What crosses it in a second.
+    pub bandwidth: Rate,
+    /// How copies share it.
+    pub contention: Contention,
+}
+
+/// One leg of a route. A copy occupies all the leg's channels at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hop {
+    /// The channels occupied.
+    pub channels: Vec<ChannelId>,
+    /// Time before the first byte arrives.
+    pub latency: Nanos,
+    /// The least bandwidth of its channels.
+    pub bandwidth: Rate,
+}
+
+/// How data gets from one device to another: one hop, or several that are staged one after the
+/// other (upload to the host, download from it).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// The hops in order; none within one device.
+    pub hops: Vec<Hop>,
+    /// Name of the device that stages the copy, where one does.
+    pub via: Option<String>,
+}
+
+impl Route {
+    /// Time that a copy of `bytes` takes when nothing else is moving.
+    pub fn time(&self, bytes: Bytes) -> Nanos {
+        self.hops.iter().map(|hop| hop.latency + hop.bandwidth.time(bytes)).sum()
+    }
+}
+
+/// Devices, hosts, channels, and the routes between devices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Topology {
+    /// Names of the hosts; the first one's devices carry no host in their names.
+    pub hosts: Vec<String>,
+    /// The physical devices.
+    pub physicals: Vec<Physical>,
+    /// The devices, in the order of the specification.
+    pub devices: Vec<Device>,
+    /// The contended resources.
+    pub channels: Vec<Channel>,
+    /// Row-major by (from, to) physical device; `routes[p * n + p]` joins slices of one device.
+    pub routes: Vec<Route>,
+}
+
+impl Topology {
+    /// Number of devices.
+    pub fn len(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// True where there is no device.
+    pub fn is_empty(&self) -> bool {
+        self.devices.is_empty()
+    }
+
+    /// Ids of all devices, in order.
+    pub fn ids(&self) -> impl ExactSizeIterator<Item = DeviceId> + use<> {
+        (0..self.devices.len() as u32).map(DeviceId)
+    }
+
+    /// The device with this id.
+    pub fn device(&self, id: DeviceId) -> &Device {
+        &self.devices[id.index()]
+    }
+
+    /// The physical device that `id` is, or is a slice of.
+    pub fn physical(&self, id: DeviceId) -> &Physical {
+        &self.physicals[self.device(id).physical as usize]
+    }
+
+    /// The device with this name. O(devices).
+    pub fn find(&self, name: &str) -> Option<DeviceId> {
+        self.ids().find(|&id| self.device(id).name == name)
+    }
+
+    /// The way from one device to another. Devices that are slices of one physical device are
+    /// joined by its own memory; a device and itself by nothing at all.
+    pub fn route(&self, from: DeviceId, to: DeviceId) -> &Route {
+        let (p, q) = (self.device(from).physical as usize, self.device(to).physical as usize);
+        &self.routes[p * self.physicals.len() + q]
+    }
+
+    /// Time that a copy takes when nothing else is moving; zero from a device to itself.
+    pub fn copy_time(&self, from: DeviceId, to: DeviceId, bytes: Bytes) -> Nanos {
+        if from == to { Nanos::ZERO } else { self.route(from, to).time(bytes) }
+    }
+}

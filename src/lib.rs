@@ -4,6 +4,8 @@
 pub mod costgraph;
 pub mod error;
 pub mod ir;
+pub mod place;
+pub mod schedule;
 pub mod topology;
 pub mod units;
 

@@ -6,6 +6,7 @@ pub mod error;
 pub mod ir;
 pub mod place;
 pub mod schedule;
+pub mod load;
 pub mod topology;
 pub mod units;
 

@@ -1,0 +1,80 @@
+//! Reads models: one submodule for each format, recognised by content and never by name.
+//!
+//! On exit a [`Graph`] is lowered, its types are inferred, its sources name every node of the
+//! source model and know their consumers. Nothing here decides a placement.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::costgraph::CostGraph;
+use crate::error::{Error, Result};
+use crate::ir::Graph;
+use crate::topology::Topology;
+
+#[cfg(feature = "onnx")]
+pub mod onnx;
+#[cfg(feature = "weights")]
+pub mod weights;
+
+/// What is known before a model is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// Values of named dimensions, applied to the inputs at once: a model whose shapes are not
+    /// affine in its dimensions can be read only so. Names that the model does not have are
+    /// an error.
+    pub dims: BTreeMap<String, i64>,
+}
+
+/// A model that was read.
+#[derive(Clone, Debug)]
+pub enum Model {
+    /// A network of operations on tensors.
+    Graph(Graph),
+    /// Costs only: what other engines and placement workloads give.
+    CostGraph {
+        /// The costs.
+        graph: CostGraph,
+        /// The devices, where the file names its own.
+        topology: Option<Topology>,
+    },
+}
+
+/// A file format of models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Format {
+    /// An ONNX `ModelProto`.
+    Onnx,
+}
+
+/// The format of `bytes`. Error: they are none of the known ones.
+pub fn recognise(bytes: &[u8]) -> Result<Format> {
+    if bytes.is_empty() {
+        return Err(Error::format("", "the file is empty"));
+    }
+    #[cfg(feature = "onnx")]
+    if onnx::looks_like_onnx(bytes) {
+        return Ok(Format::Onnx);
+    }
+    Err(Error::format("", "the file is no model of a known format").with_help("known: ONNX"))
+}
+
+/// Reads the model in `bytes`. `path` is where they come from: errors name it, and files that the
+/// model refers to are looked up beside it.
+///
+/// Errors: an unknown or malformed format, operations that are not supported (all of them at
+/// once), shapes that do not fit.
+pub fn load(bytes: &[u8], path: Option<&Path>, options: &LoadOptions) -> Result<Model> {
+    let place = path.map_or_else(|| "standard input".to_owned(), |path| path.display().to_string());
+    let format = recognise(bytes).map_err(|error| error.within(&place))?;
+    let model = match format {
+        #[cfg(feature = "onnx")]
+        Format::Onnx => onnx::load(bytes, path, options).map(Model::Graph),
+        #[cfg(not(feature = "onnx"))]
+        Format::Onnx => Err(Error::Unsupported(crate::error::Report::new(
+            "",
+            "this build does not read ONNX (feature `onnx`)",
+        ))),
+    };
+    let _ = options;
+    model.map_err(|error| error.within(&place))
+}

@@ -1,0 +1,245 @@
+//! The protobuf messages of ONNX (`onnx.proto3` of ONNX 1.22), written by hand: only the fields
+//! that are read; others are skipped. Sub-graphs stay undecoded bytes, so decoding never
+//! recurses through them.
+
+/// A model file.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct ModelProto {
+    #[prost(int64, tag = "1")]
+    pub ir_version: i64,
+    #[prost(message, optional, tag = "7")]
+    pub graph: Option<GraphProto>,
+    #[prost(message, repeated, tag = "8")]
+    pub opset_import: Vec<OperatorSetIdProto>,
+    #[prost(message, repeated, tag = "25")]
+    pub functions: Vec<FunctionProto>,
+}
+
+/// A version of the operators of one domain.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct OperatorSetIdProto {
+    #[prost(string, tag = "1")]
+    pub domain: String,
+    #[prost(int64, tag = "2")]
+    pub version: i64,
+}
+
+/// A function that the model defines: only its identity.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct FunctionProto {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "10")]
+    pub domain: String,
+}
+
+/// A graph.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct GraphProto {
+    #[prost(message, repeated, tag = "1")]
+    pub node: Vec<NodeProto>,
+    #[prost(string, tag = "2")]
+    pub name: String,
+    #[prost(message, repeated, tag = "5")]
+    pub initializer: Vec<TensorProto>,
+    #[prost(message, repeated, tag = "11")]
+    pub input: Vec<ValueInfoProto>,
+    #[prost(message, repeated, tag = "12")]
+    pub output: Vec<ValueInfoProto>,
+    #[prost(bytes = "vec", repeated, tag = "15")]
+    pub sparse_initializer: Vec<Vec<u8>>,
+}
+
+/// An operation.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct NodeProto {
+    #[prost(string, repeated, tag = "1")]
+    pub input: Vec<String>,
+    #[prost(string, repeated, tag = "2")]
+    pub output: Vec<String>,
+    #[prost(string, tag = "3")]
+    pub name: String,
+    #[prost(string, tag = "4")]
+    pub op_type: String,
+    #[prost(message, repeated, tag = "5")]
+    pub attribute: Vec<AttributeProto>,
+    #[prost(string, tag = "7")]
+    pub domain: String,
+}
+
+/// An attribute of an operation.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct AttributeProto {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(float, tag = "2")]
+    pub f: f32,
+    #[prost(int64, tag = "3")]
+    pub i: i64,
+    #[prost(bytes = "vec", tag = "4")]
+    pub s: Vec<u8>,
+    #[prost(message, optional, tag = "5")]
+    pub t: Option<TensorProto>,
+    #[prost(float, repeated, tag = "7")]
+    pub floats: Vec<f32>,
+    #[prost(int64, repeated, tag = "8")]
+    pub ints: Vec<i64>,
+    #[prost(bytes = "vec", repeated, tag = "9")]
+    pub strings: Vec<Vec<u8>>,
+    #[prost(int32, tag = "20")]
+    pub r#type: i32,
+    #[prost(string, tag = "21")]
+    pub ref_attr_name: String,
+}
+
+/// Values of [`AttributeProto::type`].
+pub(super) mod attribute_type {
+    pub(in crate::load::onnx) const FLOAT: i32 = 1;
+    pub(in crate::load::onnx) const INT: i32 = 2;
+    pub(in crate::load::onnx) const STRING: i32 = 3;
+    pub(in crate::load::onnx) const TENSOR: i32 = 4;
+    pub(in crate::load::onnx) const FLOATS: i32 = 6;
+    pub(in crate::load::onnx) const INTS: i32 = 7;
+    pub(in crate::load::onnx) const STRINGS: i32 = 8;
+}
+
+/// A tensor.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct TensorProto {
+    #[prost(int64, repeated, tag = "1")]
+    pub dims: Vec<i64>,
+    #[prost(int32, tag = "2")]
+    pub data_type: i32,
+    #[prost(float, repeated, tag = "4")]
+    pub float_data: Vec<f32>,
+    #[prost(int32, repeated, tag = "5")]
+    pub int32_data: Vec<i32>,
+    #[prost(int64, repeated, tag = "7")]
+    pub int64_data: Vec<i64>,
+    #[prost(string, tag = "8")]
+    pub name: String,
+    #[prost(bytes = "vec", optional, tag = "9")]
+    pub raw_data: Option<Vec<u8>>,
+    #[prost(double, repeated, tag = "10")]
+    pub double_data: Vec<f64>,
+    #[prost(message, repeated, tag = "13")]
+    pub external_data: Vec<StringStringEntryProto>,
+    #[prost(int32, tag = "14")]
+    pub data_location: i32,
+}
+
+/// [`TensorProto::data_location`] of data that is in another file.
+pub(super) const EXTERNAL: i32 = 1;
+
+/// A key and its value.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct StringStringEntryProto {
+    #[prost(string, tag = "1")]
+    pub key: String,
+    #[prost(string, tag = "2")]
+    pub value: String,
+}
+
+/// Name and type of an input or output.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct ValueInfoProto {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(message, optional, tag = "2")]
+    pub r#type: Option<TypeProto>,
+}
+
+/// A type; only tensors are read.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct TypeProto {
+    #[prost(message, optional, tag = "1")]
+    pub tensor_type: Option<TensorTypeProto>,
+}
+
+/// A tensor's type.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct TensorTypeProto {
+    #[prost(int32, tag = "1")]
+    pub elem_type: i32,
+    #[prost(message, optional, tag = "2")]
+    pub shape: Option<TensorShapeProto>,
+}
+
+/// A tensor's sizes.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct TensorShapeProto {
+    #[prost(message, repeated, tag = "1")]
+    pub dim: Vec<DimensionProto>,
+}
+
+/// One size: a number, a name, or neither.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct DimensionProto {
+    #[prost(int64, optional, tag = "1")]
+    pub dim_value: Option<i64>,
+    #[prost(string, optional, tag = "2")]
+    pub dim_param: Option<String>,
+}
+
+/// True where the top-level fields of `bytes` are those of a `ModelProto`: an IR version, and a
+/// graph (which may be cut off). Allocates nothing. O(top-level fields).
+pub(super) fn looks_like_model(bytes: &[u8]) -> bool {
+    let mut rest = bytes;
+    let (mut version, mut graph) = (false, false);
+    while !rest.is_empty() {
+        let Some(tag) = varint(&mut rest) else { break };
+        match (tag >> 3, tag & 7) {
+            (1, 0) => match varint(&mut rest) {
+                Some(1..=1000) => version = true,
+                _ => return false,
+            },
+            (5, 0) => {
+                if varint(&mut rest).is_none() {
+                    break;
+                }
+            }
+            (field @ (2 | 3 | 4 | 6 | 7 | 8 | 14 | 20 | 25 | 26), 2) => {
+                graph |= field == 7;
+                let Some(length) = varint(&mut rest) else { break };
+                match usize::try_from(length).ok().and_then(|length| rest.get(length..)) {
+                    Some(after) => rest = after,
+                    None => break,
+                }
+            }
+            _ => break,
+        }
+        if version && graph {
+            return true;
+        }
+    }
+    version && graph
+}
+
+fn varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut value = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, after) = rest.split_first()?;
+        *rest = after;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::looks_like_model;
+
+    #[test]
+    fn a_model_has_a_version_and_a_graph() {
+        assert!(looks_like_model(&[0x08, 0x08, 0x3a, 0x00]));
+        assert!(looks_like_model(&[0x08, 0x08, 0x12, 0x01, b'x', 0x3a, 0x7f]), "cut off in its graph");
+        assert!(!looks_like_model(&[0x08, 0x08]));
+        assert!(!looks_like_model(&[0x3a, 0x00]));
+        assert!(!looks_like_model(&[b'['; 1000]));
+        assert!(!looks_like_model(&[0xff; 1000]));
+        assert!(!looks_like_model(b"{\"nodes\":[]}"));
+    }
+}

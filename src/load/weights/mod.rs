@@ -1,0 +1,1 @@
+//! Arrays in npz and safetensors files.

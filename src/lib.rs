@@ -4,9 +4,9 @@
 pub mod costgraph;
 pub mod error;
 pub mod ir;
+pub mod load;
 pub mod place;
 pub mod schedule;
-pub mod load;
 pub mod topology;
 pub mod units;
 

@@ -1,0 +1,92 @@
+//! Fixing dimensions in types and in operations' attributes.
+
+use super::super::{Op, Shape, Size, Type};
+use crate::error::{Error, Result};
+
+/// Replaces bound dimensions in an operation's attributes. Errors: a size overflows or becomes
+/// negative.
+pub(in crate::ir) fn bind_op(op: &mut Op, value_of: &[Option<i64>]) -> Result<()> {
+    match op {
+        Op::Reshape { shape } | Op::Broadcast { shape } => *shape = bind_shape(shape, value_of)?,
+        Op::Resize(resize) => resize.shape = bind_shape(&resize.shape, value_of)?,
+        Op::Slice(slice) => {
+            bind_sizes(&mut slice.starts, value_of)?;
+            bind_sizes(&mut slice.sizes, value_of)?;
+        }
+        Op::Sizes(sizes) => bind_sizes(sizes, value_of)?,
+        Op::Input
+        | Op::Param(_)
+        | Op::Constant(_)
+        | Op::Iota { .. }
+        | Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Compare(_)
+        | Op::Select
+        | Op::Convert { .. }
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::CumSum { .. }
+        | Op::Softmax { .. }
+        | Op::Normalize { .. }
+        | Op::LocalResponseNorm { .. }
+        | Op::MatMul { .. }
+        | Op::Conv(_)
+        | Op::ConvTranspose(_)
+        | Op::Pool(_)
+        | Op::Recurrent(_)
+        | Op::Transpose { .. }
+        | Op::Pad(_)
+        | Op::Concat { .. }
+        | Op::Gather { .. }
+        | Op::GatherElements { .. }
+        | Op::GatherNd { .. }
+        | Op::ScatterElements { .. }
+        | Op::ScatterNd { .. }
+        | Op::TopK(_) => {}
+    }
+    Ok(())
+}
+
+/// The type with bound dimensions replaced. Errors: a size overflows or becomes negative.
+pub(in crate::ir) fn bind_type(ty: &Type, value_of: &[Option<i64>]) -> Result<Type> {
+    Ok(Type::new(ty.dtype, bind_shape(&ty.shape, value_of)?))
+}
+
+fn bind_shape(shape: &Shape, value_of: &[Option<i64>]) -> Result<Shape> {
+    shape
+        .sizes()
+        .iter()
+        .map(|size| {
+            let bound = bind_size(size, value_of)?;
+            match bound.known() {
+                Some(negative) if negative < 0 => {
+                    Err(Error::model("", format!("a size becomes negative: {negative}")))
+                }
+                _ => Ok(bound),
+            }
+        })
+        .collect()
+}
+
+/// Values, not sizes of axes: they may be negative.
+fn bind_sizes(sizes: &mut [Size], value_of: &[Option<i64>]) -> Result<()> {
+    for size in sizes {
+        *size = bind_size(size, value_of)?;
+    }
+    Ok(())
+}
+
+fn bind_size(size: &Size, value_of: &[Option<i64>]) -> Result<Size> {
+    let bind = || {
+        let mut constant = size.constant();
+        let mut terms = Vec::new();
+        for &(dim, coefficient) in size.terms() {
+            match value_of.get(dim.index()).copied().flatten() {
+                Some(value) => constant = constant.checked_add(value.checked_mul(coefficient)?)?,
+                None => terms.push((dim, coefficient)),
+            }
+        }
+        Size::new(constant, terms)
+    };
+    bind().ok_or_else(|| Error::model("", "a size overflows"))
+}

@@ -1,0 +1,114 @@
+//! Gathers, scatters and the selection of extreme elements.
+
+use super::super::{DType, ScatterKind, Shape, Size, TopK, Type};
+use super::context::Context;
+use crate::error::Result;
+
+pub(super) fn gather(context: &Context<'_>, axis: u32) -> Result<Type> {
+    let [data, indices] = context.operands()?;
+    context.integer("indices", indices.dtype)?;
+    let axis = context.axis(axis, data.shape.rank())?;
+    let (before, after) = (&data.shape.sizes()[..axis], &data.shape.sizes()[axis + 1..]);
+    let sizes = before.iter().chain(indices.shape.sizes()).chain(after).cloned();
+    Ok(Type::new(data.dtype, sizes.collect()))
+}
+
+pub(super) fn gather_elements(context: &Context<'_>, axis: u32) -> Result<Type> {
+    let [data, indices] = context.operands()?;
+    elements(context, axis, data, indices)?;
+    Ok(Type::new(data.dtype, indices.shape.clone()))
+}
+
+/// Indices of elements: of the data's rank, and within it on the axes that are not indexed.
+fn elements(context: &Context<'_>, axis: u32, data: &Type, indices: &Type) -> Result<()> {
+    context.integer("indices", indices.dtype)?;
+    context.rank("indices", indices, data.shape.rank())?;
+    let axis = context.axis(axis, data.shape.rank())?;
+    for other in (0..data.shape.rank()).filter(|&other| other != axis) {
+        let room = data.shape[other].sub(&indices.shape[other]).ok_or_else(|| context.overflow())?;
+        if room.known().is_some_and(|room| room < 0) {
+            return Err(context.fail(format!(
+                "expected indices within {}, found {}",
+                context.show(&data.shape),
+                context.show(&indices.shape)
+            )));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn gather_nd(context: &Context<'_>, batch_dims: u32) -> Result<Type> {
+    let [data, indices] = context.operands()?;
+    let batch = batch_dims as usize;
+    let depth = depth(context, data, indices, batch)?;
+    for axis in 0..batch {
+        context.same(&format!("axis {axis} of the indices"), &data.shape[axis], &indices.shape[axis])?;
+    }
+    Ok(Type::new(data.dtype, slices(data, indices, batch + depth)))
+}
+
+pub(super) fn scatter_elements(context: &Context<'_>, axis: u32, kind: ScatterKind) -> Result<Type> {
+    let [data, indices, updates] = context.operands()?;
+    elements(context, axis, data, indices)?;
+    combines(context, data, updates, kind)?;
+    context.same_shape("updates", &indices.shape, &updates.shape)?;
+    Ok(data.clone())
+}
+
+pub(super) fn scatter_nd(context: &Context<'_>, kind: ScatterKind) -> Result<Type> {
+    let [data, indices, updates] = context.operands()?;
+    let depth = depth(context, data, indices, 0)?;
+    combines(context, data, updates, kind)?;
+    context.same_shape("updates", &slices(data, indices, depth), &updates.shape)?;
+    Ok(data.clone())
+}
+
+/// Length of the index tuples in the last axis of the indices.
+fn depth(context: &Context<'_>, data: &Type, indices: &Type, batch: usize) -> Result<usize> {
+    context.integer("indices", indices.dtype)?;
+    context.least_rank("indices", indices, batch + 1)?;
+    context.least_rank("data", data, batch + 1)?;
+    let most = data.shape.rank() - batch;
+    let last = &indices.shape[indices.shape.rank() - 1];
+    let depth = last.known().and_then(|depth| usize::try_from(depth).ok());
+    depth.filter(|depth| (1..=most).contains(depth)).ok_or_else(|| {
+        context.fail(format!(
+            "expected indices whose last axis has 1 to {most} elements, found {}",
+            context.show(&indices.shape)
+        ))
+    })
+}
+
+/// The shape of what the tuples name: the indices' outer axes, then the data's axes from `from`.
+fn slices(data: &Type, indices: &Type, from: usize) -> Shape {
+    let outer = &indices.shape.sizes()[..indices.shape.rank() - 1];
+    outer.iter().chain(&data.shape.sizes()[from..]).cloned().collect()
+}
+
+fn combines(context: &Context<'_>, data: &Type, updates: &Type, kind: ScatterKind) -> Result<()> {
+    context.same_dtype("updates", data.dtype, updates.dtype)?;
+    match kind {
+        ScatterKind::Replace => Ok(()),
+        ScatterKind::Add | ScatterKind::Mul | ScatterKind::Max | ScatterKind::Min => {
+            context.number("data", data.dtype)
+        }
+    }
+}
+
+pub(super) fn topk(context: &Context<'_>, topk: &TopK) -> Result<Vec<Type>> {
+    let [x] = context.operands()?;
+    context.number("an operand", x.dtype)?;
+    let axis = context.axis(topk.axis, x.shape.rank())?;
+    let size = &x.shape[axis];
+    if topk.k < 0 || size.known().is_some_and(|size| topk.k > size) {
+        return Err(context.fail(format!(
+            "expected k from 0 to {}, found {}",
+            context.show_size(size),
+            topk.k
+        )));
+    }
+    let mut sizes = x.shape.sizes().to_vec();
+    sizes[axis] = Size::Known(topk.k);
+    let shape = Shape::new(sizes);
+    Ok(vec![Type::new(x.dtype, shape.clone()), Type::new(DType::I64, shape)])
+}

@@ -216,6 +216,32 @@ impl Topology {
         self.ids().find(|&id| self.device(id).name == name)
     }
 
+    /// The name under which cost graphs list this device's times: its kind, or `kind@name` of its
+    /// physical device (with `/N` for N cores of its own) where an earlier device of the kind
+    /// has other rates. O(devices).
+    pub fn kind_key(&self, id: DeviceId) -> String {
+        let rates = |other: DeviceId| {
+            let physical = self.physical(other);
+            let cores = self.device(other).cores;
+            (physical.flops, physical.half_flops, physical.bandwidth, physical.launch, cores)
+        };
+        let device = self.device(id);
+        let first = self.ids().find(|&other| self.device(other).kind == device.kind).unwrap_or(id);
+        if rates(first) == rates(id) {
+            return device.kind.clone();
+        }
+        let cores = device.cores.map_or(String::new(), |cores| format!("/{cores}"));
+        format!("{}@{}{cores}", device.kind, self.physical(id).name)
+    }
+
+    /// Position among a cost graph's kinds of the one that this device is of: its
+    /// [`Topology::kind_key`], else its plain kind. O(devices).
+    pub fn kind_in(&self, kinds: &[String], id: DeviceId) -> Option<usize> {
+        let key = self.kind_key(id);
+        let position = |name: &str| kinds.iter().position(|kind| kind == name);
+        position(&key).or_else(|| position(&self.device(id).kind))
+    }
+
     /// The way from one device to another. Devices that are slices of one physical device are
     /// joined by its own memory; a device and itself by nothing at all.
     pub fn route(&self, from: DeviceId, to: DeviceId) -> &Route {

@@ -92,6 +92,11 @@ impl Builder {
         self.ids.get(name).copied()
     }
 
+    /// Number of outputs of a node that was added.
+    pub fn output_count(&self, node: NodeIx) -> u32 {
+        self.graph.output_start[node.index() + 1] - self.graph.output_start[node.index()]
+    }
+
     /// Adds a node. Errors: a name used twice, a number of times other than that of the kinds,
     /// two sizes for one tied parameter, more than 2^32 - 2 nodes or outputs.
     pub fn add(&mut self, node: &NodeSpec<'_>) -> Result<NodeIx> {

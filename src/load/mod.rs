@@ -11,10 +11,14 @@ use crate::error::{Error, Result};
 use crate::ir::Graph;
 use crate::topology::Topology;
 
+mod costgraph;
+mod json;
 #[cfg(feature = "onnx")]
 pub mod onnx;
 #[cfg(feature = "weights")]
 pub mod weights;
+
+pub use costgraph::{read_costgraph, write_costgraph};
 
 /// What is known before a model is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,6 +48,8 @@ pub enum Model {
 pub enum Format {
     /// An ONNX `ModelProto`.
     Onnx,
+    /// A cost graph in JSON.
+    CostGraph,
 }
 
 /// The format of `bytes`. Error: they are none of the known ones.
@@ -55,7 +61,10 @@ pub fn recognise(bytes: &[u8]) -> Result<Format> {
     if onnx::looks_like_onnx(bytes) {
         return Ok(Format::Onnx);
     }
-    Err(Error::format("", "the file is no model of a known format").with_help("known: ONNX"))
+    if let Some(format) = json::recognise(bytes)? {
+        return Ok(format);
+    }
+    Err(Error::format("", "the file is no model of a known format").with_help("known: ONNX, cost graph JSON"))
 }
 
 /// Reads the model in `bytes`. `path` is where they come from: errors name it, and files that the
@@ -67,6 +76,9 @@ pub fn load(bytes: &[u8], path: Option<&Path>, options: &LoadOptions) -> Result<
     let place = path.map_or_else(|| "standard input".to_owned(), |path| path.display().to_string());
     let format = recognise(bytes).map_err(|error| error.within(&place))?;
     let model = match format {
+        Format::CostGraph => no_dims(options)
+            .and_then(|()| read_costgraph(bytes))
+            .map(|graph| Model::CostGraph { graph, topology: None }),
         #[cfg(feature = "onnx")]
         Format::Onnx => onnx::load(bytes, path, options).map(Model::Graph),
         #[cfg(not(feature = "onnx"))]
@@ -75,6 +87,16 @@ pub fn load(bytes: &[u8], path: Option<&Path>, options: &LoadOptions) -> Result<
             "this build does not read ONNX (feature `onnx`)",
         ))),
     };
-    let _ = options;
     model.map_err(|error| error.within(&place))
+}
+
+/// Error: values are given for dimensions of a model that has none.
+fn no_dims(options: &LoadOptions) -> Result<()> {
+    match options.dims.keys().next() {
+        None => Ok(()),
+        Some(name) => Err(Error::usage(
+            format!("dimension {name}"),
+            "the model gives costs only and has no named dimensions",
+        )),
+    }
 }

@@ -1,3 +1,5 @@
 //! One binary for all integration tests: it links once.
 
+mod bad;
+mod costgraph;
 mod shared;

@@ -1,0 +1,416 @@
+//! The cost graph's JSON form: what other engines hand over instead of a model.
+//!
+//! Reading streams: nodes and edges go straight into a [`Builder`], so a million nodes take little
+//! more memory than the graph itself. The fields may stand in any order; where `nodes` stands
+//! before `kinds`, or `edges` before `nodes`, the text is gone through again (three times at most).
+//! Fields that are not known are ignored, and the first of several with one name counts.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::json::{Amount, Text, json_error};
+use crate::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
+use crate::error::{Error, Result};
+use crate::units::{Bytes, Nanos};
+
+/// The most that all times, or all bytes, may add up to: beyond it sums would saturate.
+const MOST: u128 = i64::MAX as u128;
+
+/// Reads a cost graph. O(text).
+///
+/// Errors: malformed JSON (with line and column), a version other than 1, missing `kinds` or
+/// nodes, an id used twice, a number of times other than that of the kinds, a cost that is
+/// negative, not finite or too large, an edge, `forward` or result that names no node, a cycle.
+pub fn read_costgraph(text: &[u8]) -> Result<CostGraph> {
+    let mut reader = Reader::default();
+    for _ in 0..3 {
+        reader.postponed = false;
+        let mut deserializer = serde_json::Deserializer::from_slice(text);
+        let outcome =
+            DocumentSeed(&mut reader).deserialize(&mut deserializer).and_then(|()| deserializer.end());
+        if let Some(fault) = reader.fault.take() {
+            return Err(fault);
+        }
+        outcome.map_err(|error| json_error(&error))?;
+        if !reader.postponed {
+            break;
+        }
+    }
+    reader.finish()
+}
+
+/// What has been read so far.
+#[derive(Default)]
+struct Reader {
+    version: Option<Amount>,
+    name: Option<String>,
+    kinds: Option<Vec<String>>,
+    builder: Option<Builder>,
+    edges_read: bool,
+    results_read: bool,
+    /// Something was left out because what it needs comes later in the text.
+    postponed: bool,
+    /// `forward` references to nodes that had not been read yet.
+    forwards: Vec<(NodeIx, String)>,
+    time_total: u128,
+    byte_total: u128,
+    fault: Option<Error>,
+}
+
+impl Reader {
+    fn finish(self) -> Result<CostGraph> {
+        match self.version.as_ref().map(|version| version.whole("costgraph")) {
+            Some(Ok(1)) => {}
+            Some(version) => {
+                return Err(Error::format("costgraph", format!("version {} is not supported", version?))
+                    .with_help("this program reads version 1"));
+            }
+            None => return Err(Error::format("", "not a cost graph: the field `costgraph` is missing")),
+        }
+        if self.kinds.is_none() {
+            return Err(Error::format("kinds", "the device kinds are missing"));
+        }
+        let Some(mut builder) = self.builder else {
+            return Err(Error::format("nodes", "the nodes are missing"));
+        };
+        for (node, name) in self.forwards {
+            let Some(forward) = builder.find(&name) else {
+                return Err(Error::model(format!("\"forward\": \"{name}\""), "there is no such node"));
+            };
+            builder.set_forward(node, forward);
+        }
+        let graph = builder.finish()?;
+        if graph.node_count() == 0 {
+            return Err(Error::model("nodes", "the graph has no nodes"));
+        }
+        Ok(graph)
+    }
+
+    /// Checks the kinds and makes the builder.
+    fn start(&mut self) -> Result<Builder> {
+        let kinds = self.kinds.clone().unwrap_or_default();
+        for (position, kind) in kinds.iter().enumerate() {
+            if kind.is_empty() || kinds[..position].contains(kind) {
+                return Err(Error::model("kinds", format!("\"{kind}\" is empty or stands there twice")));
+            }
+        }
+        Ok(Builder::new(self.name.clone().unwrap_or_default(), kinds))
+    }
+
+    fn add(&mut self, builder: &mut Builder, raw: &RawNode<'_>, buffers: &mut Buffers) -> Result<()> {
+        let place = |error: Error| error.within(&format!("node {}", raw.id.0));
+        buffers.times.clear();
+        let mut longest = 0;
+        for time in raw.time_ns.as_deref().unwrap_or_default() {
+            let time = time.as_ref().map(|time| time.whole("time_ns")).transpose().map_err(place)?;
+            longest = longest.max(time.unwrap_or(0));
+            buffers.times.push(time.map(Nanos));
+        }
+        buffers.outputs.clear();
+        let mut bytes = 0u128;
+        for output in raw.outputs.as_deref().unwrap_or_default() {
+            let output = output.whole("outputs").map_err(place)?;
+            bytes += u128::from(output);
+            buffers.outputs.push(Bytes(output));
+        }
+        let whole = |amount: &Option<Amount>, field: &str| match amount {
+            Some(amount) => amount.whole(field).map_err(place),
+            None => Ok(0),
+        };
+        let param_bytes = whole(&raw.param_bytes, "param_bytes")?;
+        let workspace = whole(&raw.workspace_bytes, "workspace_bytes")?;
+        self.time_total += u128::from(longest);
+        self.byte_total += bytes + u128::from(param_bytes) + u128::from(workspace);
+        if self.time_total > MOST {
+            return Err(place(Error::model(
+                "time_ns",
+                "the times up to here add up to more than 2^63 - 1 ns",
+            )));
+        }
+        if self.byte_total > MOST {
+            return Err(place(Error::model("", "the bytes up to here add up to more than 2^63 - 1")));
+        }
+        let node = builder.add(&NodeSpec {
+            name: &raw.id.0,
+            op: raw.op.as_ref().map_or("", |op| &op.0),
+            times: &buffers.times,
+            param_bytes: Bytes(param_bytes),
+            params: raw.params.as_ref().map(|text| &*text.0),
+            workspace: Bytes(workspace),
+            outputs: &buffers.outputs,
+            colocate: raw.colocate.as_ref().map(|text| &*text.0),
+            backward: raw.backward.unwrap_or(false),
+            pin: raw.pin.as_ref().map(|text| &*text.0),
+        })?;
+        if let Some(forward) = &raw.forward {
+            match builder.find(&forward.0) {
+                Some(forward) => builder.set_forward(node, forward),
+                None => self.forwards.push((node, forward.0.to_string())),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A node as it stands in the text.
+#[derive(Deserialize)]
+struct RawNode<'a> {
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow, default)]
+    op: Option<Text<'a>>,
+    #[serde(default)]
+    time_ns: Option<Vec<Option<Amount>>>,
+    #[serde(default)]
+    param_bytes: Option<Amount>,
+    #[serde(borrow, default)]
+    params: Option<Text<'a>>,
+    #[serde(default)]
+    workspace_bytes: Option<Amount>,
+    #[serde(default)]
+    outputs: Option<Vec<Amount>>,
+    #[serde(borrow, default)]
+    colocate: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    forward: Option<Text<'a>>,
+    #[serde(default)]
+    backward: Option<bool>,
+    #[serde(borrow, default)]
+    pin: Option<Text<'a>>,
+}
+
+/// Kept from node to node, to spare allocations.
+#[derive(Default)]
+struct Buffers {
+    times: Vec<Option<Nanos>>,
+    outputs: Vec<Bytes>,
+}
+
+struct DocumentSeed<'r>(&'r mut Reader);
+
+impl<'de> DeserializeSeed<'de> for DocumentSeed<'_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for DocumentSeed<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a cost graph")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let reader = self.0;
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            match &*key {
+                "costgraph" if reader.version.is_none() => reader.version = Some(map.next_value()?),
+                "name" if reader.name.is_none() => reader.name = map.next_value()?,
+                "kinds" if reader.kinds.is_none() => reader.kinds = Some(map.next_value()?),
+                "nodes" if reader.builder.is_none() && reader.kinds.is_some() => {
+                    map.next_value_seed(NodesSeed(reader))?;
+                }
+                "edges" if !reader.edges_read && reader.builder.is_some() => {
+                    map.next_value_seed(EdgesSeed(reader))?;
+                    reader.edges_read = true;
+                }
+                "results" if !reader.results_read && reader.builder.is_some() => {
+                    map.next_value_seed(ResultsSeed(reader))?;
+                    reader.results_read = true;
+                }
+                other => {
+                    reader.postponed |= match other {
+                        "nodes" => reader.builder.is_none(),
+                        "edges" => !reader.edges_read,
+                        "results" => !reader.results_read,
+                        _ => false,
+                    };
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Declares a seed that feeds each element of an array to `$each`.
+macro_rules! sequence_seed {
+    ($name:ident, $expecting:literal) => {
+        struct $name<'r>(&'r mut Reader);
+
+        impl<'de> DeserializeSeed<'de> for $name<'_> {
+            type Value = ();
+            fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+                deserializer.deserialize_seq(self)
+            }
+        }
+
+        impl<'de> Visitor<'de> for $name<'_> {
+            type Value = ();
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str($expecting)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<(), A::Error> {
+                self.each(seq)
+            }
+        }
+    };
+}
+
+sequence_seed!(NodesSeed, "an array of nodes");
+sequence_seed!(EdgesSeed, "an array of edges");
+sequence_seed!(ResultsSeed, "an array of results");
+
+/// Keeps a typed error aside and stops the parser.
+fn stop<E: serde::de::Error>(reader: &mut Reader, error: Error) -> E {
+    reader.fault = Some(error);
+    E::custom("stopped")
+}
+
+impl NodesSeed<'_> {
+    fn each<'de, A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let reader = self.0;
+        let mut builder = reader.start().map_err(|error| stop(reader, error))?;
+        let mut buffers = Buffers::default();
+        while let Some(raw) = seq.next_element::<RawNode<'de>>()? {
+            reader.add(&mut builder, &raw, &mut buffers).map_err(|error| stop(reader, error))?;
+        }
+        reader.builder = Some(builder);
+        Ok(())
+    }
+}
+
+impl EdgesSeed<'_> {
+    fn each<'de, A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let reader = self.0;
+        let mut position = 0u64;
+        while let Some((from, output, to)) = seq.next_element::<(Text<'de>, Amount, Text<'de>)>()? {
+            let Some(builder) = reader.builder.as_mut() else {
+                return Err(A::Error::custom("edges before nodes"));
+            };
+            let edge = || format!("edge {position} from {} to {}", from.0, to.0);
+            let missing = |name: &str| Error::model(edge(), format!("there is no node {name}"));
+            let fault = match (builder.find(&from.0), builder.find(&to.0), output.whole("output")) {
+                (None, _, _) => missing(&from.0),
+                (_, None, _) => missing(&to.0),
+                (_, _, Err(error)) => error.within(&edge()),
+                (Some(from), Some(to), Ok(output)) => {
+                    // Too large an output does not exist, like any other above the node's last.
+                    builder.connect(from, u32::try_from(output).unwrap_or(u32::MAX), to);
+                    position += 1;
+                    continue;
+                }
+            };
+            return Err(stop(reader, fault));
+        }
+        Ok(())
+    }
+}
+
+impl ResultsSeed<'_> {
+    fn each<'de, A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let reader = self.0;
+        while let Some((name, output)) = seq.next_element::<(Text<'de>, Amount)>()? {
+            let Some(builder) = reader.builder.as_mut() else {
+                return Err(A::Error::custom("results before nodes"));
+            };
+            let output = output.whole("output").map(|output| u32::try_from(output).unwrap_or(u32::MAX));
+            let fault = match (builder.find(&name.0), output) {
+                (_, Err(error)) => error,
+                (None, _) => Error::model("", "there is no such node"),
+                (Some(node), Ok(output)) if output < builder.output_count(node) => {
+                    builder.set_result(node, output);
+                    continue;
+                }
+                (Some(_), Ok(output)) => Error::model("", format!("output {output} does not exist")),
+            };
+            return Err(stop(reader, fault.within(&format!("result {}", name.0))));
+        }
+        Ok(())
+    }
+}
+
+/// Writes a cost graph so that reading gives the same graph. Colocation classes get the names
+/// `c0`, `c1`, ...; outputs that something reads and that must still stay to the end stand in
+/// `results`. O(nodes + edges).
+pub fn write_costgraph(graph: &CostGraph) -> String {
+    let mut out = String::new();
+    let _ = write!(out, "{{\"costgraph\":1,\"name\":{},\"kinds\":[", quoted(&graph.name));
+    out.push_str(&graph.kinds.iter().map(|kind| quoted(kind)).collect::<Vec<_>>().join(","));
+    out.push_str("],\n\"nodes\":[");
+    let mut pins = graph.pins().iter().peekable();
+    for node in graph.nodes() {
+        out.push_str(if node.0 == 0 { "\n" } else { ",\n" });
+        let pin = pins.next_if(|(pinned, _)| *pinned == node).map(|(_, device)| device.as_str());
+        write_node(&mut out, graph, node, pin);
+    }
+    out.push_str("\n],\n\"edges\":[");
+    let mut separator = "\n";
+    for node in graph.nodes() {
+        for &tensor in graph.inputs(node) {
+            let producer = quoted(graph.node_name(graph.producer(tensor)));
+            let consumer = quoted(graph.node_name(node));
+            let _ = write!(out, "{separator}[{producer},{},{consumer}]", graph.output_index(tensor));
+            separator = ",\n";
+        }
+    }
+    out.push_str("\n]");
+    let kept = graph.tensors().filter(|&t| graph.is_result(t) && !graph.consumers(t).is_empty());
+    let kept: Vec<String> = kept
+        .map(|t| format!("[{},{}]", quoted(graph.node_name(graph.producer(t))), graph.output_index(t)))
+        .collect();
+    if !kept.is_empty() {
+        let _ = write!(out, ",\n\"results\":[{}]", kept.join(","));
+    }
+    out.push_str("}\n");
+    out
+}
+
+fn write_node(out: &mut String, graph: &CostGraph, node: NodeIx, pin: Option<&str>) {
+    let name = graph.node_name(node);
+    let _ = write!(out, "{{\"id\":{},\"op\":{},\"time_ns\":[", quoted(name), quoted(graph.op(node)));
+    if graph.role(node) == Role::Compute {
+        for kind in 0..graph.kinds.len() {
+            out.push_str(if kind == 0 { "" } else { "," });
+            match graph.time(node, kind) {
+                Some(time) => {
+                    let _ = write!(out, "{}", time.0);
+                }
+                None => out.push_str("null"),
+            }
+        }
+    }
+    let param = graph.param(node);
+    let bytes = param.map_or(graph.owned_bytes(node), |param| graph.param_bytes(param));
+    let _ = write!(out, "],\"param_bytes\":{},", bytes.0);
+    if let Some(tie) = param.map(|param| graph.param_name(param)).filter(|tie| *tie != name) {
+        let _ = write!(out, "\"params\":{},", quoted(tie));
+    }
+    let outputs: Vec<String> = graph.outputs(node).map(|t| graph.tensor_bytes(t).0.to_string()).collect();
+    let colocate = graph.colocation(node).map_or("null".into(), |class| format!("\"c{class}\""));
+    let forward = graph.forward(node).map_or("null".into(), |forward| quoted(graph.node_name(forward)));
+    let _ = write!(
+        out,
+        "\"workspace_bytes\":{},\"outputs\":[{}],\"colocate\":{colocate},\"forward\":{forward},\"backward\":{}",
+        graph.workspace_bytes(node).0,
+        outputs.join(","),
+        graph.is_backward(node)
+    );
+    if let Some(pin) = pin {
+        let _ = write!(out, ",\"pin\":{}", quoted(pin));
+    }
+    out.push('}');
+}
+
+/// The text as a JSON string.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

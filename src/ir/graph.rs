@@ -238,15 +238,15 @@ pub struct Param {
 pub struct Graph {
     /// The network's name.
     pub name: String,
-    dims: Vec<Dim>,
-    sources: Vec<Source>,
-    nodes: Vec<Node>,
-    values: Vec<Value>,
-    params: Vec<Param>,
-    constants: Vec<Tensor>,
-    inputs: Vec<(String, ValueId)>,
-    outputs: Vec<(String, ValueId)>,
-    controls: Vec<(NodeId, NodeId)>,
+    pub(super) dims: Vec<Dim>,
+    pub(super) sources: Vec<Source>,
+    pub(super) nodes: Vec<Node>,
+    pub(super) values: Vec<Value>,
+    pub(super) params: Vec<Param>,
+    pub(super) constants: Vec<Tensor>,
+    pub(super) inputs: Vec<(String, ValueId)>,
+    pub(super) outputs: Vec<(String, ValueId)>,
+    pub(super) controls: Vec<(NodeId, NodeId)>,
 }
 
 impl Graph {
@@ -396,7 +396,7 @@ impl Graph {
     }
 
     /// Ids of all nodes, in topological order.
-    pub fn node_ids(&self) -> impl ExactSizeIterator<Item = NodeId> + DoubleEndedIterator + use<> {
+    pub fn node_ids(&self) -> impl ExactSizeIterator<Item = NodeId> + DoubleEndedIterator + Clone + use<> {
         (0..self.nodes.len() as u32).map(NodeId)
     }
 
@@ -540,7 +540,7 @@ impl Graph {
         let old = std::mem::take(self);
         let mut new = old.emptied();
         new.params = old.params;
-        new.constants = old.constants;
+        let mut constants = old.constants.into_iter();
         new.inputs = old.inputs;
         new.outputs = old.outputs;
         new.controls = old.controls;
@@ -564,13 +564,14 @@ impl Graph {
                     infer(&op, &operands, &|dim| new.dims[dim.index()].name.clone()).map_err(place)?
                 }
             };
-            if let Op::Sizes(sizes) = &op {
-                if let Some(known) = sizes.iter().map(Size::known).collect::<Option<Vec<i64>>>() {
-                    let dims = results[0].shape.sizes().iter().map(|size| size.constant() as u64).collect();
-                    let id = ConstId(new.constants.len() as u32);
-                    new.constants.push(Tensor::from_i64(dims, &known)?);
-                    op = Op::Constant(id);
-                }
+            let constant = match &op {
+                Op::Constant(_) => constants.next(),
+                Op::Sizes(sizes) => known_sizes(sizes, &results[0].shape)?,
+                _ => None,
+            };
+            if let Some(tensor) = constant {
+                op = Op::Constant(ConstId(new.constants.len() as u32));
+                new.constants.push(tensor);
             }
             new.append(op, &node.operands, results, source);
         }
@@ -588,15 +589,20 @@ impl Graph {
                 }
             }
         }
-        for node in &self.nodes {
-            if let Op::Sizes(sizes) = &node.op {
-                for (dim, _) in sizes.iter().flat_map(|size| size.terms()) {
-                    used[dim.index()] = true;
-                }
+        for size in self.nodes.iter().flat_map(|node| node.op.sizes()) {
+            for (dim, _) in size.terms() {
+                used[dim.index()] = true;
             }
         }
         self.dims.iter().zip(used).filter(|(_, used)| *used).map(|(dim, _)| dim.name.clone()).collect()
     }
+}
+
+/// The tensor that a vector of sizes is, where all are known.
+fn known_sizes(sizes: &[Size], shape: &Shape) -> Result<Option<Tensor>> {
+    let Some(known) = sizes.iter().map(Size::known).collect::<Option<Vec<i64>>>() else { return Ok(None) };
+    let dims = shape.sizes().iter().map(|size| size.constant() as u64).collect();
+    Tensor::from_i64(dims, &known).map(Some)
 }
 
 impl DimId {

@@ -13,6 +13,9 @@ mod infer;
 mod op;
 mod shape;
 mod tensor;
+mod users;
+mod verify;
+mod visit;
 
 pub use dtype::DType;
 pub use graph::{
@@ -27,3 +30,6 @@ pub use op::{
 };
 pub use shape::{Affine, DimId, Shape, Size, Type};
 pub use tensor::Tensor;
+pub use users::Users;
+pub use verify::verify;
+pub use visit::{Flow, Visited};

@@ -649,4 +649,44 @@ impl Op {
             _ => 1,
         }
     }
+
+    /// The sizes among the attributes, which may mention dimensions.
+    pub fn sizes(&self) -> impl Iterator<Item = &Size> {
+        let (first, second): (&[Size], &[Size]) = match self {
+            Self::Sizes(sizes) => (sizes, &[]),
+            Self::Reshape { shape } | Self::Broadcast { shape } => (shape.sizes(), &[]),
+            Self::Resize(resize) => (resize.shape.sizes(), &[]),
+            Self::Slice(slice) => (&slice.starts, &slice.sizes),
+            Self::Input
+            | Self::Param(_)
+            | Self::Constant(_)
+            | Self::Iota { .. }
+            | Self::Unary(_)
+            | Self::Binary(_)
+            | Self::Compare(_)
+            | Self::Select
+            | Self::Convert { .. }
+            | Self::Reduce { .. }
+            | Self::ArgReduce { .. }
+            | Self::CumSum { .. }
+            | Self::Softmax { .. }
+            | Self::Normalize { .. }
+            | Self::LocalResponseNorm { .. }
+            | Self::MatMul { .. }
+            | Self::Conv(_)
+            | Self::ConvTranspose(_)
+            | Self::Pool(_)
+            | Self::Recurrent(_)
+            | Self::Transpose { .. }
+            | Self::Pad(_)
+            | Self::Concat { .. }
+            | Self::Gather { .. }
+            | Self::GatherElements { .. }
+            | Self::GatherNd { .. }
+            | Self::ScatterElements { .. }
+            | Self::ScatterNd { .. }
+            | Self::TopK(_) => (&[], &[]),
+        };
+        first.iter().chain(second)
+    }
 }

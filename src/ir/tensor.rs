@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::DType;
+use super::{DType, Size, Type};
 use crate::error::{Error, Result};
 
 /// Element type, sizes and little-endian row-major bytes. Cloning shares the bytes.
@@ -47,6 +47,14 @@ impl Tensor {
     /// Sizes of the axes.
     pub fn dims(&self) -> &[u64] {
         &self.dims
+    }
+
+    /// Whether this is a tensor of that type; not where a size of the type is not known.
+    pub fn is_of(&self, ty: &Type) -> bool {
+        let sizes = ty.shape.sizes();
+        let same =
+            |(size, &dim): (&Size, &u64)| size.known().and_then(|size| u64::try_from(size).ok()) == Some(dim);
+        self.dtype == ty.dtype && sizes.len() == self.dims.len() && sizes.iter().zip(&self.dims).all(same)
     }
 
     /// The bytes.

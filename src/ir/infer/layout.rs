@@ -8,20 +8,20 @@ pub(super) fn reshape(context: &Context<'_>, shape: &Shape) -> Result<Type> {
     let [x] = context.operands()?;
     let result = Type::new(x.dtype, shape.clone());
     context.representable(&result)?;
-    if let (Some(from), Some(to)) = (elements(&x.shape), elements(shape)) {
-        if from != to {
-            let error = context.fail(format!(
-                "expected {} elements for {}, found {} in {}",
-                context.show_size(&to),
-                context.show(shape),
-                context.show_size(&from),
-                context.show(&x.shape)
-            ));
-            return Err(match context.hint(&from, &to) {
-                Some(help) => error.with_help(help),
-                None => error,
-            });
-        }
+    if let (Some(from), Some(to)) = (elements(&x.shape), elements(shape))
+        && from != to
+    {
+        let error = context.fail(format!(
+            "expected {} elements for {}, found {} in {}",
+            context.show_size(&to),
+            context.show(shape),
+            context.show_size(&from),
+            context.show(&x.shape)
+        ));
+        return Err(match context.hint(&from, &to) {
+            Some(help) => error.with_help(help),
+            None => error,
+        });
     }
     Ok(result)
 }

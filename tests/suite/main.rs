@@ -2,4 +2,5 @@
 
 mod bad;
 mod costgraph;
+mod random_costgraph;
 mod shared;

@@ -4,6 +4,8 @@
 //! machine. Both decimal (`MB`, 10^6) and binary (`MiB`, 2^20) sizes are read; decimal ones
 //! are printed.
 
+mod parse;
+
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub};

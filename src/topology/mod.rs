@@ -4,12 +4,34 @@
 //! a slice of one), the [`Channel`]s that data crosses, and a [`Route`] for each pair of physical
 //! devices. Everything that contends for one channel or one physical device shares it, in the
 //! cost model as in the simulator.
+//!
+//! Topologies come from a spec ([`Topology::parse`]), a file ([`Topology::load`]), a plan or
+//! a [`Description`] made by a program; all are checked in the same way, so that whoever holds
+//! a topology may rely on it: ids are in range, names are unique, no device is without memory,
+//! and a route joins each pair.
+
+mod build;
+mod description;
+mod links;
+mod near;
+mod preset;
+mod route;
+mod spec;
+mod summary;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::units::{Bytes, Flops, Nanos, Rate};
+
+pub use build::{MAX_CORES, MAX_DEVICES, MAX_HOSTS, MAX_PHYSICALS};
+pub use description::{Description, DeviceGroup, LinkGroup};
+pub use preset::{
+    CPU_CORE_FLOPS, CPU_CORES, CPU_LATENCY, CPU_MEMORY, HOST_LATENCY, NETWORK_LATENCY, NETWORK_RATE,
+    PEER_LATENCY, PRESETS, Preset,
+};
+pub use route::REFERENCE;
 
 /// A device's position in [`Topology::devices`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -171,7 +193,9 @@ impl Route {
 }
 
 /// Devices, hosts, channels, and the routes between devices.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// It is written as its [`Description`], and built anew and checked when it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     /// Names of the hosts; the first one's devices carry no host in their names.
     pub hosts: Vec<String>,
@@ -183,9 +207,16 @@ pub struct Topology {
     pub channels: Vec<Channel>,
     /// Row-major by (from, to) physical device; `routes[p * n + p]` joins slices of one device.
     pub routes: Vec<Route>,
+    /// What it was built from, with all defaults filled in.
+    description: Description,
 }
 
 impl Topology {
+    /// What the topology was built from, with all defaults filled in.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
     /// Number of devices.
     pub fn len(&self) -> usize {
         self.devices.len()

@@ -4,8 +4,7 @@
 use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
 use partition::place::Placement;
 use partition::topology::{
-    Channel, ChannelId, Communication, Contention, Device, DeviceId, Hop, Physical, Role as Use, Route,
-    Target, Topology,
+    Communication, Contention, Description, DeviceGroup, DeviceId, LinkGroup, Topology,
 };
 use partition::units::{Bytes, Flops, Nanos, Rate};
 
@@ -107,7 +106,7 @@ pub(crate) fn cost_graph(rng: &mut Rng, nodes: usize) -> CostGraph {
 pub(crate) enum Links {
     /// A link of its own in each direction between any two physical devices.
     Direct(Contention),
-    /// One upload and one download channel for each physical device, staged through `host`.
+    /// One upload and one download channel for each physical device, staged through the first.
     Staged,
 }
 
@@ -121,76 +120,33 @@ pub(crate) fn topology(
     latency: Nanos,
     communication: Communication,
 ) -> Topology {
-    let mut t = Topology {
-        hosts: vec!["h0".into()],
-        physicals: Vec::new(),
-        devices: Vec::new(),
-        channels: Vec::new(),
-        routes: Vec::new(),
-    };
     let gigabyte = Rate(1_000_000_000);
-    for p in 0..physicals {
-        t.physicals.push(Physical {
-            name: format!("cpu{p}"),
-            host: 0,
-            flops: Flops(1_000_000_000),
-            half_flops: Flops(1_000_000_000),
-            bandwidth: Rate(4_000_000_000),
-            launch: Nanos::ZERO,
-            cores: 8,
-            memory: None,
-        });
-        for s in 0..slices {
-            t.devices.push(Device {
-                name: if slices == 1 { format!("cpu{p}") } else { format!("cpu{p}.{s}") },
-                kind: "cpu".into(),
-                target: Target::Cpu(p),
-                physical: p,
-                memory,
-                role: Use::Compute,
-                communication,
-                cores: None,
-            });
-        }
-    }
-    let mut channel = |name: String, bandwidth: Rate, contention: Contention| {
-        t.channels.push(Channel { name, bandwidth, contention });
-        ChannelId(t.channels.len() as u32 - 1)
+    let mut group = DeviceGroup {
+        count: Some(physicals),
+        memory: Some(memory).filter(|_| slices == 1),
+        slices: if slices == 1 { Vec::new() } else { vec![memory; slices as usize] },
+        flops: Some(Flops(1_000_000_000)),
+        bandwidth: Some(Rate(8_000_000_000)),
+        launch: Some(Nanos::ZERO),
+        communication,
+        latency: Some(latency),
+        ..DeviceGroup::new("cpu")
     };
-    let hop = |channel: ChannelId, bandwidth: Rate| Hop { channels: vec![channel], latency, bandwidth };
-    let own: Vec<ChannelId> =
-        (0..physicals).map(|p| channel(format!("cpu{p}"), Rate(4_000_000_000), Contention::Link)).collect();
-    let mut up = Vec::new();
-    let mut down = Vec::new();
-    if links == Links::Staged {
-        for p in 0..physicals {
-            up.push(channel(format!("cpu{p}->host"), gigabyte, Contention::Link));
-            down.push(channel(format!("host->cpu{p}"), gigabyte, Contention::Link));
+    let mut description = Description::default();
+    match links {
+        Links::Direct(contention) => {
+            group.link = Some(gigabyte);
+            group.contention = contention;
         }
+        Links::Staged if physicals > 1 => description.links.push(LinkGroup {
+            latency: Some(latency),
+            via: Some("cpu0".into()),
+            ..LinkGroup::new("cpu*", "cpu*", gigabyte)
+        }),
+        Links::Staged => {}
     }
-    for p in 0..physicals as usize {
-        for q in 0..physicals as usize {
-            t.routes.push(match links {
-                _ if p == q => Route {
-                    hops: vec![Hop {
-                        channels: vec![own[p]],
-                        latency: Nanos::ZERO,
-                        bandwidth: Rate(4_000_000_000),
-                    }],
-                    via: None,
-                },
-                Links::Direct(contention) => {
-                    let link = channel(format!("cpu{p}->cpu{q}"), gigabyte, contention);
-                    Route { hops: vec![hop(link, gigabyte)], via: None }
-                }
-                Links::Staged => Route {
-                    hops: vec![hop(up[p], gigabyte), hop(down[q], gigabyte)],
-                    via: Some("host".into()),
-                },
-            });
-        }
-    }
-    t
+    description.devices.push(group);
+    description.build().expect("a sound description")
 }
 
 /// A random placement: scattered, in runs of the builder's order, or on one device.

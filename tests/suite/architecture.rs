@@ -1,0 +1,142 @@
+//! Reads the sources and fails on a `use` that points up in the module table of ARCHITECTURE.md.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// From the bottom up: each module may use only what stands before it.
+const MODULES: &[&str] = &[
+    "units",
+    "error",
+    "ir",
+    "costgraph",
+    "topology",
+    "load",
+    "kernel",
+    "cost",
+    "pass",
+    "place",
+    "schedule",
+    "strategy",
+    "plan",
+    "emit",
+    "run",
+    "report",
+    "compile",
+    "cli",
+];
+
+fn sources() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut folders = vec![root];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("src is readable") {
+            let path = entry.expect("src is readable").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// The module of a file: the first part of its path under `src`.
+fn module_of(path: &Path) -> String {
+    let under = path.strip_prefix(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).expect("a file of src");
+    let first = under.components().next().expect("a file name").as_os_str().to_string_lossy().into_owned();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// The modules named after `crate::` in the non-test part of a file.
+fn mentioned(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        if line.trim() == "#[cfg(test)]" {
+            break;
+        }
+        let code = line.split("//").next().unwrap_or_default();
+        for part in code.split("crate::").skip(1) {
+            let names = part.strip_prefix('{').map_or_else(
+                || vec![part],
+                |list| list.split(['{', '}']).next().unwrap_or_default().split(',').collect(),
+            );
+            for name in names {
+                let end = name.trim().find(|c: char| !c.is_alphanumeric() && c != '_');
+                let name = name.trim();
+                found.push((number + 1, name[..end.unwrap_or(name.len())].to_owned()));
+            }
+        }
+    }
+    found
+}
+
+fn rank(module: &str) -> Option<usize> {
+    MODULES.iter().position(|one| *one == module)
+}
+
+#[test]
+fn no_module_uses_one_above_it() {
+    let mut wrong = Vec::new();
+    let mut arrows = 0;
+    for path in sources() {
+        let module = module_of(&path);
+        let Some(own) = rank(&module) else {
+            assert!(matches!(module.as_str(), "lib" | "main"), "{module} is missing in the module table");
+            continue;
+        };
+        let text = fs::read_to_string(&path).expect("a source is text");
+        for (line, used) in mentioned(&text) {
+            let Some(other) = rank(&used) else { continue };
+            arrows += 1;
+            if other > own {
+                wrong.push(format!("{}:{line}: {module} uses {used}", path.display()));
+            }
+        }
+    }
+    assert!(arrows > 50, "only {arrows} arrows found: the test reads nothing");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_table_in_the_architecture_page_is_this_one() {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md")).expect("it is there");
+    let mut last = 0;
+    for module in MODULES.iter().filter(|module| Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(module).exists()
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/{module}.rs")).exists())
+    {
+        let position = page.find(&format!("| `{module}`")).unwrap_or_else(|| panic!("{module} has no row"));
+        assert!(position > last, "the row of {module} stands too early");
+        last = position;
+    }
+}
+
+#[test]
+fn planning_never_touches_running() {
+    for path in sources() {
+        let module = module_of(&path);
+        if !matches!(module.as_str(), "place" | "schedule" | "strategy" | "cost" | "pass" | "plan") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("a source is text");
+        for (line, used) in mentioned(&text) {
+            assert!(used != "run" && used != "emit", "{}:{line} uses {used}", path.display());
+        }
+    }
+}
+
+#[test]
+fn the_checker_shares_no_code_with_the_planner() {
+    for path in sources().iter().filter(|path| path.to_string_lossy().contains("/plan/check")) {
+        let text = fs::read_to_string(path).expect("a source is text");
+        for (line, used) in mentioned(&text) {
+            assert!(
+                !matches!(used.as_str(), "place" | "schedule" | "strategy" | "cost" | "kernel" | "pass"),
+                "{}:{line} uses {used}",
+                path.display()
+            );
+        }
+    }
+}

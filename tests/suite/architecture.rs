@@ -102,11 +102,13 @@ fn no_module_uses_one_above_it() {
 
 #[test]
 fn the_table_in_the_architecture_page_is_this_one() {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md")).expect("it is there");
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md"))
+        .expect("it is there");
     let mut last = 0;
-    for module in MODULES.iter().filter(|module| Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(module).exists()
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/{module}.rs")).exists())
-    {
+    for module in MODULES.iter().filter(|module| {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(module).exists()
+            || Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/{module}.rs")).exists()
+    }) {
         let position = page.find(&format!("| `{module}`")).unwrap_or_else(|| panic!("{module} has no row"));
         assert!(position > last, "the row of {module} stands too early");
         last = position;

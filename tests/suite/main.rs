@@ -1,5 +1,6 @@
 //! One binary for all integration tests: it links once.
 
+mod architecture;
 mod bad;
 mod costgraph;
 mod random_costgraph;

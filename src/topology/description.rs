@@ -186,8 +186,8 @@ impl Fault {
         let mut place = match self.part {
             Part::Whole => String::new(),
             Part::Device(index) => match description.devices.get(index) {
-                Some(group) => format!("device {} ({})", index + 1, group.kind),
-                None => format!("device {}", index + 1),
+                Some(group) if !group.kind.is_empty() => format!("device {} ({})", index + 1, group.kind),
+                _ => format!("device {}", index + 1),
             },
             Part::Link(index) => match description.links.get(index) {
                 Some(LinkGroup { between: [from, to], .. }) => format!("link {} ({from} - {to})", index + 1),

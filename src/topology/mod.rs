@@ -12,6 +12,7 @@
 
 mod build;
 mod description;
+mod file;
 mod links;
 mod near;
 mod preset;

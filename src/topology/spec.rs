@@ -384,4 +384,17 @@ mod tests {
         let four = Topology::parse("4xa100-80g:memory=60MB").unwrap();
         assert!(four.devices.iter().all(|device| device.memory == Bytes(60_000_000)));
     }
+
+    #[test]
+    fn a_topology_reads_back() {
+        for spec in [
+            "cpu+2xcuda[6x1000MB]",
+            "4xa100-80g:memory=60MB",
+            "cpu[2x1GB,3x2GiB]:cores=1+h100-80g:host=h1,link=none",
+        ] {
+            let topology = Topology::parse(spec).unwrap();
+            let json = serde_json::to_string(&topology).unwrap();
+            assert_eq!(serde_json::from_str::<Topology>(&json).unwrap(), topology, "{json}");
+        }
+    }
 }

@@ -6,6 +6,8 @@ pub mod error;
 pub mod ir;
 pub mod load;
 pub mod place;
+#[cfg(feature = "run")]
+pub mod run;
 pub mod schedule;
 pub mod topology;
 pub mod units;

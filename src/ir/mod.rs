@@ -13,6 +13,7 @@ mod infer;
 mod op;
 mod shape;
 mod tensor;
+pub mod text;
 mod users;
 mod verify;
 mod visit;

@@ -4,4 +4,6 @@ mod architecture;
 mod bad;
 mod costgraph;
 mod random_costgraph;
+mod ir_text;
+mod random_graph;
 mod shared;

@@ -1,0 +1,183 @@
+//! Reading an operation's attributes, in the order in which `print_op` prints them.
+
+use super::super::{
+    ArgReduce, Binary, Cell, Compare, Conv, ConvTranspose, DType, Direction, Interpolation, Layout, Op, Pad,
+    PadMode, Pool, PoolKind, Recurrent, ReduceKind, Resize, ResizeCoordinates, ScatterKind, Shape, Size,
+    Slice, TopK, Unary, Window,
+};
+use super::cursor::{Cursor, Dims};
+use crate::error::Result;
+
+/// The operation of this name with the attributes that stand at the cursor.
+pub(super) fn op(cursor: &mut Cursor<'_>, name: &str, dims: &Dims) -> Result<Op> {
+    if let Some(unary) = Unary::from_name(name) {
+        return Ok(Op::Unary(unary));
+    }
+    if let Some(binary) = Binary::from_name(name) {
+        return Ok(Op::Binary(binary));
+    }
+    if let Some(compare) = Compare::from_name(name) {
+        return Ok(Op::Compare(compare));
+    }
+    if let Some(kind) = ArgReduce::from_name(name) {
+        let (axis, keep, last) = (axis(cursor)?, flag(cursor, "keep")?, flag(cursor, "last")?);
+        return Ok(Op::ArgReduce { kind, axis, keep, last });
+    }
+    match windowed(cursor, name)? {
+        Some(op) => Ok(op),
+        None => plain(cursor, name, dims),
+    }
+}
+
+/// Convolutions and poolings.
+fn windowed(cursor: &mut Cursor<'_>, name: &str) -> Result<Option<Op>> {
+    Ok(Some(match name {
+        "conv" => Op::Conv(Box::new(Conv {
+            layout: layout(cursor)?,
+            window: window(cursor)?,
+            groups: integer(cursor, "groups")?,
+        })),
+        "conv_transpose" => Op::ConvTranspose(Box::new(ConvTranspose {
+            layout: layout(cursor)?,
+            window: window(cursor)?,
+            output_padding: integers(cursor, "output_padding")?,
+            groups: integer(cursor, "groups")?,
+        })),
+        "pool" => Op::Pool(Box::new(Pool {
+            kind: named(cursor, "kind", PoolKind::from_name)?,
+            layout: layout(cursor)?,
+            kernel: integers(cursor, "kernel")?,
+            window: window(cursor)?,
+            extra_after: integers(cursor, "extra_after")?,
+        })),
+        _ => return Ok(None),
+    }))
+}
+
+fn plain(cursor: &mut Cursor<'_>, name: &str, dims: &Dims) -> Result<Op> {
+    Ok(match name {
+        "sizes" => Op::Sizes(cursor.list(|cursor| cursor.size(dims))?.into()),
+        "iota" => Op::Iota { axis: axis(cursor)? },
+        "select" => Op::Select,
+        "convert" => Op::Convert { to: named(cursor, "to", |word| word.parse::<DType>().ok())? },
+        "reduce" => Op::Reduce {
+            kind: named(cursor, "kind", ReduceKind::from_name)?,
+            axes: integers(cursor, "axes")?,
+            keep: flag(cursor, "keep")?,
+        },
+        "cumsum" => Op::CumSum {
+            axis: axis(cursor)?,
+            exclusive: flag(cursor, "exclusive")?,
+            reverse: flag(cursor, "reverse")?,
+        },
+        "softmax" => Op::Softmax { axis: axis(cursor)?, log: flag(cursor, "log")? },
+        "normalize" => Op::Normalize {
+            axes: integers(cursor, "axes")?,
+            epsilon: real(cursor, "epsilon")?,
+            center: flag(cursor, "center")?,
+        },
+        "local_response_norm" => Op::LocalResponseNorm {
+            size: integer(cursor, "size")?,
+            alpha: real(cursor, "alpha")?,
+            beta: real(cursor, "beta")?,
+            bias: real(cursor, "bias")?,
+        },
+        "matmul" => Op::MatMul {
+            transpose_left: flag(cursor, "transpose_left")?,
+            transpose_right: flag(cursor, "transpose_right")?,
+        },
+        "resize" => Op::Resize(Box::new(resize(cursor, dims)?)),
+        "recurrent" => Op::Recurrent(Box::new(Recurrent {
+            cell: named(cursor, "cell", Cell::from_name)?,
+            direction: named(cursor, "direction", Direction::from_name)?,
+            hidden: integer(cursor, "hidden")?,
+        })),
+        "reshape" => Op::Reshape { shape: shape(cursor, dims)? },
+        "transpose" => Op::Transpose { perm: integers(cursor, "perm")? },
+        "broadcast" => Op::Broadcast { shape: shape(cursor, dims)? },
+        "slice" => Op::Slice(Box::new(Slice {
+            starts: sizes(cursor, "starts", dims)?,
+            sizes: sizes(cursor, "sizes", dims)?,
+            steps: integers(cursor, "steps")?,
+        })),
+        "pad" => Op::Pad(Box::new(Pad {
+            before: integers(cursor, "before")?,
+            after: integers(cursor, "after")?,
+            mode: named(cursor, "mode", PadMode::from_name)?,
+            value: real(cursor, "value")?,
+        })),
+        "concat" => Op::Concat { axis: axis(cursor)? },
+        "gather" => Op::Gather { axis: axis(cursor)? },
+        "gather_elements" => Op::GatherElements { axis: axis(cursor)? },
+        "gather_nd" => Op::GatherNd { batch_dims: integer(cursor, "batch_dims")? },
+        "scatter_elements" => {
+            Op::ScatterElements { axis: axis(cursor)?, kind: named(cursor, "kind", ScatterKind::from_name)? }
+        }
+        "scatter_nd" => Op::ScatterNd { kind: named(cursor, "kind", ScatterKind::from_name)? },
+        "topk" => Op::TopK(TopK {
+            axis: axis(cursor)?,
+            k: integer(cursor, "k")?,
+            largest: flag(cursor, "largest")?,
+        }),
+        other => return Err(cursor.fail(format!("there is no operation {other}"))),
+    })
+}
+
+fn resize(cursor: &mut Cursor<'_>, dims: &Dims) -> Result<Resize> {
+    let shape = shape(cursor, dims)?;
+    let interpolation = named(cursor, "interpolation", Interpolation::from_name)?;
+    let coordinates = named(cursor, "coordinates", ResizeCoordinates::from_name)?;
+    let scales = if cursor.eat("scales=") { Some(cursor.list(Cursor::real)?) } else { None };
+    Ok(Resize { shape, interpolation, coordinates, scales })
+}
+
+fn axis(cursor: &mut Cursor<'_>) -> Result<u32> {
+    integer(cursor, "axis")
+}
+
+fn integer<T: std::str::FromStr>(cursor: &mut Cursor<'_>, name: &str) -> Result<T> {
+    cursor.attribute(name)?;
+    cursor.integer()
+}
+
+fn integers<T: std::str::FromStr>(cursor: &mut Cursor<'_>, name: &str) -> Result<Vec<T>> {
+    cursor.attribute(name)?;
+    cursor.list(Cursor::integer)
+}
+
+fn flag(cursor: &mut Cursor<'_>, name: &str) -> Result<bool> {
+    cursor.attribute(name)?;
+    cursor.bool()
+}
+
+fn real(cursor: &mut Cursor<'_>, name: &str) -> Result<super::super::Real> {
+    cursor.attribute(name)?;
+    cursor.real()
+}
+
+fn named<T>(cursor: &mut Cursor<'_>, name: &str, read: impl Fn(&str) -> Option<T>) -> Result<T> {
+    cursor.attribute(name)?;
+    cursor.one_of(&format!("a value of {name}"), read)
+}
+
+fn layout(cursor: &mut Cursor<'_>) -> Result<Layout> {
+    named(cursor, "layout", Layout::from_name)
+}
+
+fn window(cursor: &mut Cursor<'_>) -> Result<Window> {
+    Ok(Window {
+        strides: integers(cursor, "strides")?,
+        dilations: integers(cursor, "dilations")?,
+        pads_before: integers(cursor, "pads_before")?,
+        pads_after: integers(cursor, "pads_after")?,
+    })
+}
+
+fn shape(cursor: &mut Cursor<'_>, dims: &Dims) -> Result<Shape> {
+    sizes(cursor, "shape", dims).map(Shape::new)
+}
+
+fn sizes(cursor: &mut Cursor<'_>, name: &str, dims: &Dims) -> Result<Vec<Size>> {
+    cursor.attribute(name)?;
+    cursor.list(|cursor| cursor.size(dims))
+}

@@ -1,0 +1,280 @@
+//! Printing a graph.
+
+use std::fmt::{self, Display, Formatter, Write};
+
+use super::super::{
+    DType, Data, DimId, Distribution, Fan, Graph, Init, Node, Op, Param, Real, Size, Source, SourceRole,
+    Tensor, Type,
+};
+use super::print_op::{attributes, real};
+use super::{SHORT, is_identifier};
+
+impl Display for Graph {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        Printer::new(self, f.alternate()).graph(f)
+    }
+}
+
+/// What printing one graph needs.
+pub(super) struct Printer<'g> {
+    graph: &'g Graph,
+    /// Names of the dimensions as they stand in sizes.
+    dims: Vec<String>,
+    /// Leaves long data out.
+    elide: bool,
+}
+
+impl<'g> Printer<'g> {
+    fn new(graph: &'g Graph, elide: bool) -> Self {
+        let dim = |name: &str| if is_identifier(name) { name.to_owned() } else { Quoted(name).to_string() };
+        let dims = graph.dims().iter().map(|entry| dim(&entry.name)).collect();
+        Self { graph, dims, elide }
+    }
+
+    fn graph(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let graph = self.graph;
+        writeln!(f, "graph {}", Quoted(&graph.name))?;
+        section(f, &self.dims, |f, dim| write!(f, "dim {dim}"))?;
+        let mut next = 0..;
+        section(f, graph.sources(), |f, source| {
+            let id: u32 = next.next().unwrap_or_default();
+            write!(f, "source s{id} ")?;
+            self.source(f, source)
+        })?;
+        section(f, &graph.nodes, |f, node| self.node(f, node))?;
+        section(f, graph.outputs(), |f, (name, value)| write!(f, "output {} {value}", Quoted(name)))?;
+        section(f, graph.controls(), |f, &(before, after)| {
+            let value = |node| graph.node(node).first_result;
+            write!(f, "control {} -> {}", value(before), value(after))
+        })
+    }
+
+    fn source(&self, f: &mut Formatter<'_>, source: &Source) -> fmt::Result {
+        let role = match source.role {
+            SourceRole::Node => "node",
+            SourceRole::Data => "data",
+        };
+        write!(f, "{role} {} {}", Quoted(&source.name), Quoted(&source.op))?;
+        if let Some(pin) = &source.pin {
+            write!(f, " pin={}", Quoted(pin))?;
+        }
+        if let Some(mark) = &source.colocate {
+            write!(f, " colocate={}", Quoted(mark))?;
+        }
+        match source.consumer {
+            Some(consumer) => write!(f, " consumer={consumer}"),
+            None => Ok(()),
+        }
+    }
+
+    fn node(&self, f: &mut Formatter<'_>, node: &Node) -> fmt::Result {
+        let first = node.first_result.index();
+        for (index, value) in self.graph.values[first..first + node.op.results()].iter().enumerate() {
+            if index > 0 {
+                f.write_str(", ")?;
+            }
+            write!(f, "%{}: ", first + index)?;
+            self.ty(f, &value.ty)?;
+        }
+        write!(f, " = {}", node.op.name())?;
+        for (index, operand) in node.operands.iter().enumerate() {
+            write!(f, "{}{operand}", if index == 0 { " " } else { ", " })?;
+        }
+        match &node.op {
+            Op::Input => {
+                let inputs = self.graph.inputs();
+                let at = inputs.binary_search_by_key(&node.first_result, |input| input.1);
+                write!(f, " {}", Quoted(at.map_or("", |at| inputs[at].0.as_str())))?;
+            }
+            Op::Param(id) => self.param(f, self.graph.param(*id))?,
+            Op::Constant(id) => {
+                f.write_str(" ")?;
+                self.literal(f, self.graph.constant(*id))?;
+            }
+            op => attributes(self, f, op)?,
+        }
+        write!(f, " @{}", node.source)
+    }
+
+    fn param(&self, f: &mut Formatter<'_>, param: &Param) -> fmt::Result {
+        write!(f, " {} init=", Quoted(&param.name))?;
+        init(f, &param.init)?;
+        let Some(data) = &param.data else { return Ok(()) };
+        f.write_str(" data=")?;
+        match data {
+            Data::Inline(tensor) => {
+                f.write_str("inline(")?;
+                self.literal(f, tensor)?;
+                f.write_str(")")
+            }
+            Data::File { path, offset, length } => {
+                write!(f, "file({}, {offset}, {length})", Quoted(&path.to_string_lossy()))
+            }
+            Data::Array { path, name } => {
+                write!(f, "array({}, {})", Quoted(&path.to_string_lossy()), Quoted(name))
+            }
+        }
+    }
+
+    pub(super) fn size(&self, f: &mut Formatter<'_>, size: &Size) -> fmt::Result {
+        let names = |dim: DimId| self.dims[dim.index()].as_str();
+        write!(f, "{}", size.display(&names))
+    }
+
+    pub(super) fn sizes(&self, f: &mut Formatter<'_>, sizes: &[Size]) -> fmt::Result {
+        list(f, sizes, |f, size| self.size(f, size))
+    }
+
+    fn ty(&self, f: &mut Formatter<'_>, ty: &Type) -> fmt::Result {
+        f.write_str(ty.dtype.name())?;
+        self.sizes(f, ty.shape.sizes())
+    }
+
+    fn literal(&self, f: &mut Formatter<'_>, tensor: &Tensor) -> fmt::Result {
+        if tensor.elements() <= SHORT && writes_as_numbers(tensor) {
+            return numbers(f, tensor);
+        }
+        if self.elide && tensor.elements() > SHORT {
+            return write!(f, "<{} bytes>", tensor.bytes().len());
+        }
+        hexadecimal(f, tensor.bytes())
+    }
+}
+
+/// A blank line and the lines, where there are any.
+fn section<T>(
+    f: &mut Formatter<'_>,
+    entries: &[T],
+    mut line: impl FnMut(&mut Formatter<'_>, &T) -> fmt::Result,
+) -> fmt::Result {
+    for (index, entry) in entries.iter().enumerate() {
+        if index == 0 {
+            f.write_str("\n")?;
+        }
+        line(f, entry)?;
+        f.write_str("\n")?;
+    }
+    Ok(())
+}
+
+/// `[a, b, c]`
+pub(super) fn list<T>(
+    f: &mut Formatter<'_>,
+    entries: &[T],
+    mut entry: impl FnMut(&mut Formatter<'_>, &T) -> fmt::Result,
+) -> fmt::Result {
+    f.write_str("[")?;
+    for (index, one) in entries.iter().enumerate() {
+        if index > 0 {
+            f.write_str(", ")?;
+        }
+        entry(f, one)?;
+    }
+    f.write_str("]")
+}
+
+fn init(f: &mut Formatter<'_>, init: &Init) -> fmt::Result {
+    let (name, values): (&str, &[Real]) = match init {
+        Init::Constant(value) => ("constant", &[*value]),
+        Init::Uniform { low, high } => ("uniform", &[*low, *high]),
+        Init::Normal { mean, deviation, truncated: false } => ("normal", &[*mean, *deviation]),
+        Init::Normal { mean, deviation, truncated: true } => ("truncated_normal", &[*mean, *deviation]),
+        Init::VarianceScaling { scale, .. } => ("variance_scaling", &[*scale]),
+        Init::Orthogonal { gain } => ("orthogonal", &[*gain]),
+        Init::Identity { gain } => ("identity", &[*gain]),
+        Init::UnitForgetBias => return f.write_str("unit_forget_bias"),
+    };
+    write!(f, "{name}(")?;
+    for (index, value) in values.iter().enumerate() {
+        f.write_str(if index == 0 { "" } else { ", " })?;
+        real(f, value)?;
+    }
+    if let Init::VarianceScaling { fan, distribution, .. } = init {
+        write!(f, ", {}, {}", fan_name(*fan), distribution_name(*distribution))?;
+    }
+    f.write_str(")")
+}
+
+fn fan_name(fan: Fan) -> &'static str {
+    match fan {
+        Fan::In => "in",
+        Fan::Out => "out",
+        Fan::Average => "average",
+    }
+}
+
+fn distribution_name(distribution: Distribution) -> &'static str {
+    match distribution {
+        Distribution::TruncatedNormal => "truncated_normal",
+        Distribution::Normal => "normal",
+        Distribution::Uniform => "uniform",
+    }
+}
+
+/// Whether numbers read back to the same bytes.
+fn writes_as_numbers(tensor: &Tensor) -> bool {
+    let bytes = tensor.bytes();
+    match tensor.dtype() {
+        DType::F32 => f32s(bytes).all(|value| !value.is_nan()),
+        DType::F64 => f64s(bytes).all(|value| !value.is_nan()),
+        DType::F16 | DType::Bf16 => tensor.elements() == 0,
+        DType::Bool => bytes.iter().all(|&byte| byte < 2),
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::U8 => true,
+    }
+}
+
+fn f32s(bytes: &[u8]) -> impl Iterator<Item = f32> {
+    bytes.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]]))
+}
+
+fn f64s(bytes: &[u8]) -> impl Iterator<Item = f64> {
+    bytes.chunks_exact(8).map(|c| f64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]))
+}
+
+fn numbers(f: &mut Formatter<'_>, tensor: &Tensor) -> fmt::Result {
+    let texts: Vec<String> = match tensor.dtype() {
+        DType::F32 => f32s(tensor.bytes()).map(|value| format!("{value:?}")).collect(),
+        DType::F64 => f64s(tensor.bytes()).map(|value| format!("{value:?}")).collect(),
+        DType::Bool => tensor.bytes().iter().map(|&byte| (byte != 0).to_string()).collect(),
+        DType::F16 | DType::Bf16 | DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::U8 => {
+            tensor.to_i64().unwrap_or_default().iter().map(i64::to_string).collect()
+        }
+    };
+    write!(f, "{{{}}}", texts.join(", "))
+}
+
+fn hexadecimal(f: &mut Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    f.write_str("0x")?;
+    let mut text = String::with_capacity(512);
+    for chunk in bytes.chunks(256) {
+        text.clear();
+        for byte in chunk {
+            text.push(DIGITS[usize::from(byte >> 4)].into());
+            text.push(DIGITS[usize::from(byte & 15)].into());
+        }
+        f.write_str(&text)?;
+    }
+    Ok(())
+}
+
+/// A string in quotes, with quotes, backslashes and control characters escaped.
+pub(super) struct Quoted<'a>(pub(super) &'a str);
+
+impl Display for Quoted<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for c in self.0.chars() {
+            match c {
+                '"' => f.write_str("\\\"")?,
+                '\\' => f.write_str("\\\\")?,
+                '\n' => f.write_str("\\n")?,
+                '\r' => f.write_str("\\r")?,
+                '\t' => f.write_str("\\t")?,
+                c if c.is_control() => write!(f, "\\u{{{:x}}}", c as u32)?,
+                c => f.write_char(c)?,
+            }
+        }
+        f.write_char('"')
+    }
+}

@@ -3,7 +3,7 @@
 mod architecture;
 mod bad;
 mod costgraph;
-mod random_costgraph;
 mod ir_text;
+mod random_costgraph;
 mod random_graph;
 mod shared;

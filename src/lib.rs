@@ -6,6 +6,7 @@ pub mod error;
 pub mod ir;
 pub mod load;
 pub mod place;
+pub mod plan;
 #[cfg(feature = "run")]
 pub mod run;
 pub mod schedule;

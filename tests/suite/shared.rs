@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// The shared folder: `PARTITION_SHARED`, else `../shared` beside the manifest. None, with a line
 /// on standard output, where there is none.
-pub fn dir() -> Option<PathBuf> {
+pub(crate) fn dir() -> Option<PathBuf> {
     let dir = std::env::var_os("PARTITION_SHARED")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared"), PathBuf::from);
     if dir.is_dir() {
@@ -19,7 +19,7 @@ pub fn dir() -> Option<PathBuf> {
 }
 
 /// A file of the shared folder; none, with a line on standard output, where it is absent.
-pub fn file(relative: &str) -> Option<PathBuf> {
+pub(crate) fn file(relative: &str) -> Option<PathBuf> {
     let path = dir()?.join(relative);
     if path.exists() {
         return Some(path);
@@ -31,7 +31,7 @@ pub fn file(relative: &str) -> Option<PathBuf> {
 
 /// A command that runs a Python script of the shared folder; none where the script or python3
 /// is absent.
-pub fn python(script: &str) -> Option<Command> {
+pub(crate) fn python(script: &str) -> Option<Command> {
     let script = file(script)?;
     let found = Command::new("python3").arg("--version").output().is_ok_and(|out| out.status.success());
     if !found {
@@ -46,7 +46,7 @@ pub fn python(script: &str) -> Option<Command> {
 
 /// Asserts that the independent verifier finds a plan sound. Gives its line of figures; none
 /// where the verifier cannot be run.
-pub fn verify_plan(path: &Path) -> Option<String> {
+pub(crate) fn verify_plan(path: &Path) -> Option<String> {
     match try_verify_plan(path)? {
         Ok(figures) => Some(figures),
         Err(violations) => panic!("verify_plan.py finds {} unsound:\n{violations}", path.display()),
@@ -54,7 +54,7 @@ pub fn verify_plan(path: &Path) -> Option<String> {
 }
 
 /// What the independent verifier says: its line of figures, or the violations.
-pub fn try_verify_plan(path: &Path) -> Option<Result<String, String>> {
+pub(crate) fn try_verify_plan(path: &Path) -> Option<Result<String, String>> {
     let out = python("tools/verify_plan.py")?.arg(path).output().expect("python3 starts");
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let errors = String::from_utf8_lossy(&out.stderr);

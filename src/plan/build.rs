@@ -1,0 +1,417 @@
+//! Makes a [`Plan`] of a placement and its schedule.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{
+    Action, Buffer, BufferKind, Copy, Cost, Device, Kernel, Lane, Launch, Model, Options, Plan, Step, VERSION,
+};
+use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
+use crate::error::{Error, Result};
+use crate::place::Placement;
+use crate::schedule::{self, BufferIx, Content, Schedule};
+use crate::topology::{DeviceId, Topology};
+use crate::units::Bytes;
+
+/// What a plan says beside what placement and schedule say.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Meta {
+    /// What is planned.
+    pub model: Model,
+    /// What was asked for.
+    pub options: Options,
+    /// Kept free on each device.
+    pub reserve: Bytes,
+    /// Remarks for people; the placement's own follow them.
+    pub notes: Vec<String>,
+}
+
+/// What the nodes, tensors and parameters of a cost graph stand for, where it was made from a
+/// model. Without it a plan has neither buffers nor kernels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Labels {
+    /// By node.
+    pub nodes: Vec<NodeLabel>,
+    /// By tensor.
+    pub tensors: Vec<ValueLabel>,
+    /// By parameter.
+    pub params: Vec<ParamLabel>,
+    /// A device for every node of the source model, in the source's order; each node once.
+    pub placement: Vec<(String, DeviceId)>,
+}
+
+/// What a node of the cost graph computes. Nodes that are not launched need none: the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeLabel {
+    /// The source's nodes, in execution order.
+    pub nodes: Vec<String>,
+    /// What shapes its kernel.
+    pub hero: String,
+    /// Digest of its kernel. Nodes with equal digests share one kernel.
+    pub hash: u64,
+    /// The number of its group in the model's grouping.
+    pub group: u32,
+    /// The kernel's operands in order; none where they are the node's inputs in the cost graph.
+    pub reads: Option<Vec<Read>>,
+}
+
+/// One operand of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// A tensor, or the parameter that it is a view of.
+    Tensor(TensorIx),
+    /// A parameter.
+    Param(ParamIx),
+}
+
+/// A tensor's type and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ValueLabel {
+    /// `f32[64,1024]`.
+    pub ty: String,
+    /// The value's name; unique among tensors and parameters.
+    pub name: String,
+}
+
+/// A parameter's type and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ParamLabel {
+    /// `f32[64,1024]`.
+    pub ty: String,
+    /// The parameter's name; unique among tensors and parameters.
+    pub name: String,
+    /// True for a constant of the model, false for a parameter.
+    pub constant: bool,
+}
+
+/// Makes the plan. Steps keep the schedule's order and numbers, buffers theirs: `b0` is the first.
+/// O(nodes + edges + steps + buffers).
+///
+/// A launch reads the operands that its label names (else the node's inputs in the order of the
+/// cost graph), then what the node owns; it writes the node's outputs in order, then its
+/// workspace.
+///
+/// Errors: [`Error::Internal`] where graph, placement, schedule and labels do not belong
+/// together.
+pub fn build(
+    graph: &CostGraph,
+    topology: &Topology,
+    placement: &Placement,
+    schedule: &Schedule,
+    labels: Option<&Labels>,
+    meta: Meta,
+) -> Result<Plan> {
+    fits(graph, topology, placement, schedule, labels)?;
+    let builder = Builder { graph, topology, schedule, labels, buffers: index_buffers(schedule) };
+    let kernels = builder.kernels();
+    let mut plan = Plan {
+        version: VERSION,
+        model: meta.model,
+        options: meta.options,
+        devices: builder.devices(meta.reserve),
+        placement: builder.placement(placement),
+        unlaunched: Vec::new(),
+        buffers: builder.plan_buffers(),
+        kernels: kernels.list,
+        topology: topology.clone(),
+        steps: builder.steps(&kernels.of)?,
+        cost: Cost {
+            transfer_bytes: schedule.cost.step_bytes + schedule.cost.load_bytes,
+            step_bytes: schedule.cost.step_bytes,
+            load_bytes: schedule.cost.load_bytes,
+            latency_ns: schedule.cost.latency,
+            max_load_ns: schedule.cost.max_load,
+        },
+        bound: None,
+        notes: meta.notes.into_iter().chain(placement.notes.iter().cloned()).collect(),
+    };
+    plan.unlaunched = unlaunched(&plan);
+    Ok(plan)
+}
+
+fn fits(
+    graph: &CostGraph,
+    topology: &Topology,
+    placement: &Placement,
+    schedule: &Schedule,
+    labels: Option<&Labels>,
+) -> Result<()> {
+    let mut sizes = vec![
+        ("placed nodes", placement.device.len(), graph.node_count()),
+        ("devices of the schedule", schedule.devices.len(), topology.len()),
+    ];
+    if let Some(labels) = labels {
+        sizes.push(("labels of nodes", labels.nodes.len(), graph.node_count()));
+        sizes.push(("labels of tensors", labels.tensors.len(), graph.tensor_count()));
+        sizes.push(("labels of parameters", labels.params.len(), graph.param_count()));
+    }
+    match sizes.into_iter().find(|(_, found, expected)| found != expected) {
+        Some((what, found, expected)) => {
+            Err(Error::Internal(format!("expected {expected} {what}, found {found}")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Nodes of the placement that no step launches.
+fn unlaunched(plan: &Plan) -> Vec<String> {
+    let mut launched: HashSet<&str> = HashSet::with_capacity(plan.steps.len());
+    for step in &plan.steps {
+        if let Action::Launch(launch) = &step.action {
+            launched.extend(launch.nodes.iter().map(String::as_str));
+        }
+    }
+    let rest = plan.placement.iter().filter(|(node, _)| !launched.contains(node.as_str()));
+    rest.map(|(node, _)| node.clone()).collect()
+}
+
+/// Where to find what is read: looked up by content, never iterated.
+fn index_buffers(schedule: &Schedule) -> HashMap<Key, BufferIx> {
+    let numbered = schedule.buffers.iter().enumerate();
+    numbered.map(|(i, buffer)| (key(buffer.device, buffer.content), BufferIx(i as u32))).collect()
+}
+
+/// Device, sort of content, and its number.
+type Key = (DeviceId, u8, u32);
+
+fn key(device: DeviceId, content: Content) -> Key {
+    match content {
+        Content::Tensor(tensor) => (device, 0, tensor.0),
+        Content::Param(param) => (device, 1, param.0),
+        Content::Owned(node) => (device, 2, node.0),
+        Content::Workspace(node) => (device, 3, node.0),
+    }
+}
+
+fn buffer_id(buffer: BufferIx) -> String {
+    format!("b{}", buffer.0)
+}
+
+struct Kernels {
+    list: Vec<Kernel>,
+    /// By node: its position in `list`.
+    of: Vec<Option<u32>>,
+}
+
+struct Builder<'a> {
+    graph: &'a CostGraph,
+    topology: &'a Topology,
+    schedule: &'a Schedule,
+    labels: Option<&'a Labels>,
+    buffers: HashMap<Key, BufferIx>,
+}
+
+impl Builder<'_> {
+    fn device_name(&self, device: DeviceId) -> String {
+        self.topology.device(device).name.clone()
+    }
+
+    fn devices(&self, reserve: Bytes) -> Vec<Device> {
+        let shares = self.topology.devices.iter().zip(&self.schedule.devices);
+        shares
+            .map(|(device, usage)| Device {
+                name: device.name.clone(),
+                target: device.target.to_string(),
+                memory: device.memory,
+                arena: usage.arena,
+                peak: usage.peak,
+                reserve,
+            })
+            .collect()
+    }
+
+    fn placement(&self, placement: &Placement) -> Vec<(String, String)> {
+        let named = |node: &str, device: DeviceId| (node.to_owned(), self.device_name(device));
+        match self.labels {
+            Some(labels) => labels.placement.iter().map(|(node, device)| named(node, *device)).collect(),
+            None => self
+                .graph
+                .nodes()
+                .map(|node| named(self.graph.node_name(node), placement.device[node.index()]))
+                .collect(),
+        }
+    }
+
+    /// One kernel for each digest, in the order of their first launch.
+    fn kernels(&self) -> Kernels {
+        let mut kernels = Kernels { list: Vec::new(), of: vec![None; self.graph.node_count()] };
+        let Some(labels) = self.labels else { return kernels };
+        let mut by_hash: HashMap<u64, u32> = HashMap::new();
+        for step in &self.schedule.steps {
+            let schedule::Action::Launch(node) = step.action else { continue };
+            let label = &labels.nodes[node.index()];
+            let kernel = *by_hash.entry(label.hash).or_insert_with(|| {
+                let number = kernels.list.len() as u32;
+                kernels.list.push(Kernel {
+                    id: format!("k{number}"),
+                    hero: label.hero.clone(),
+                    hash: format!("{:016x}", label.hash),
+                    nodes: Vec::new(),
+                });
+                number
+            });
+            if kernels.of[node.index()].replace(kernel).is_none() {
+                kernels.list[kernel as usize].nodes.extend(label.nodes.iter().cloned());
+            }
+        }
+        kernels
+    }
+
+    fn plan_buffers(&self) -> Vec<Buffer> {
+        let Some(labels) = self.labels else { return Vec::new() };
+        let numbered = self.schedule.buffers.iter().enumerate();
+        numbered
+            .map(|(i, buffer)| {
+                let (ty, value, kind) = self.describe(labels, buffer);
+                Buffer {
+                    id: buffer_id(BufferIx(i as u32)),
+                    ty,
+                    device: self.device_name(buffer.device),
+                    offset: buffer.offset,
+                    bytes: buffer.bytes,
+                    kind,
+                    alias: None,
+                    value,
+                }
+            })
+            .collect()
+    }
+
+    /// Type, name and kind of what a buffer holds.
+    fn describe(&self, labels: &Labels, buffer: &schedule::Buffer) -> (String, String, BufferKind) {
+        let kind = match buffer.kind {
+            schedule::BufferKind::Input => BufferKind::Input,
+            schedule::BufferKind::Param => BufferKind::Param,
+            schedule::BufferKind::Temp => BufferKind::Temp,
+            schedule::BufferKind::Output => BufferKind::Output,
+            schedule::BufferKind::Copy => BufferKind::Copy,
+            schedule::BufferKind::Workspace => BufferKind::Workspace,
+        };
+        let raw = || format!("u8[{}]", buffer.bytes.0);
+        match buffer.content {
+            Content::Tensor(tensor) => {
+                let label = &labels.tensors[tensor.index()];
+                (label.ty.clone(), label.name.clone(), kind)
+            }
+            Content::Param(param) => {
+                let label = &labels.params[param.index()];
+                let kind = if label.constant { BufferKind::Const } else { kind };
+                (label.ty.clone(), label.name.clone(), kind)
+            }
+            Content::Owned(node) | Content::Workspace(node) => {
+                (raw(), self.graph.node_name(node).to_owned(), kind)
+            }
+        }
+    }
+
+    fn steps(&self, kernels: &[Option<u32>]) -> Result<Vec<Step>> {
+        let numbered = self.schedule.steps.iter().enumerate();
+        numbered
+            .map(|(i, step)| {
+                Ok(Step {
+                    id: i as u64,
+                    device: self.device_name(step.device),
+                    lane: match step.lane {
+                        schedule::Lane::Compute => Lane::Compute,
+                        schedule::Lane::Copy => Lane::Copy,
+                    },
+                    after: step.after.iter().map(|step| u64::from(step.0)).collect(),
+                    action: match step.action {
+                        schedule::Action::Launch(node) => {
+                            Action::Launch(self.launch(step.device, node, kernels[node.index()])?)
+                        }
+                        schedule::Action::Copy { tensor, from, to } => {
+                            Action::Copy(self.copy(tensor, from, to)?)
+                        }
+                    },
+                    why: why(step),
+                })
+            })
+            .collect()
+    }
+
+    fn launch(&self, device: DeviceId, node: NodeIx, kernel: Option<u32>) -> Result<Launch> {
+        let Some(labels) = self.labels else {
+            return Ok(Launch { nodes: vec![self.graph.node_name(node).to_owned()], ..Launch::default() });
+        };
+        let label = &labels.nodes[node.index()];
+        Ok(Launch {
+            kernel: kernel.map(|kernel| format!("k{kernel}")),
+            nodes: label.nodes.clone(),
+            reads: self.reads(device, node, label)?,
+            writes: self.writes(device, node)?,
+            group: Some(label.group),
+        })
+    }
+
+    fn reads(&self, device: DeviceId, node: NodeIx, label: &NodeLabel) -> Result<Vec<String>> {
+        let content = |read: &Read| match *read {
+            Read::Param(param) => Content::Param(param),
+            Read::Tensor(tensor) => self.content(tensor),
+        };
+        let mut reads = match &label.reads {
+            Some(reads) => {
+                reads.iter().map(|read| self.find(device, content(read))).collect::<Result<Vec<_>>>()?
+            }
+            None => {
+                let inputs = self.graph.inputs(node).iter();
+                inputs.map(|&tensor| self.find(device, self.content(tensor))).collect::<Result<Vec<_>>>()?
+            }
+        };
+        reads.extend(self.buffers.get(&key(device, Content::Owned(node))).copied().map(buffer_id));
+        Ok(reads)
+    }
+
+    fn writes(&self, device: DeviceId, node: NodeIx) -> Result<Vec<String>> {
+        let outputs = self.graph.outputs(node);
+        let mut writes =
+            outputs.map(|tensor| self.find(device, Content::Tensor(tensor))).collect::<Result<Vec<_>>>()?;
+        writes.extend(self.buffers.get(&key(device, Content::Workspace(node))).copied().map(buffer_id));
+        Ok(writes)
+    }
+
+    /// What a tensor's bytes are: its own, or a parameter's.
+    fn content(&self, tensor: TensorIx) -> Content {
+        let producer = self.graph.producer(tensor);
+        match self.graph.role(producer) {
+            Role::Param => self.graph.param(producer).map_or(Content::Tensor(tensor), Content::Param),
+            Role::Input | Role::Compute => Content::Tensor(tensor),
+        }
+    }
+
+    fn find(&self, device: DeviceId, content: Content) -> Result<String> {
+        self.buffers.get(&key(device, content)).copied().map(buffer_id).ok_or_else(|| {
+            let device = &self.topology.device(device).name;
+            Error::Internal(format!("the schedule has no buffer for {content:?} on {device}"))
+        })
+    }
+
+    fn copy(&self, tensor: TensorIx, from: BufferIx, to: BufferIx) -> Result<Copy> {
+        let buffer = |buffer: BufferIx| {
+            let found = self.schedule.buffers.get(buffer.index());
+            found.ok_or_else(|| Error::Internal(format!("the schedule has no buffer {}", buffer.0)))
+        };
+        let bytes = self.graph.tensor_bytes(tensor);
+        let (source, receiver) = (buffer(from)?, buffer(to)?);
+        if self.labels.is_some() {
+            return Ok(Copy { from: buffer_id(from), to: buffer_id(to), bytes, ..Copy::default() });
+        }
+        Ok(Copy {
+            node: Some(self.graph.node_name(self.graph.producer(tensor)).to_owned()),
+            output: Some(self.graph.output_index(tensor)),
+            from: self.device_name(source.device),
+            to: self.device_name(receiver.device),
+            bytes,
+        })
+    }
+}
+
+/// The dependencies that the data does not ask for, in words.
+fn why(step: &schedule::Step) -> Option<String> {
+    let mut memory = Vec::new();
+    for (other, why) in &step.control {
+        match why {
+            schedule::Why::Memory => memory.push(other.0.to_string()),
+        }
+    }
+    (!memory.is_empty()).then(|| format!("waits for the memory that steps {} use", memory.join(", ")))
+}

@@ -1,0 +1,251 @@
+//! Whether a plan without buffers is sound for the cost graph that it was made from.
+
+use std::collections::HashMap;
+
+use super::super::{Action, Copy, Launch, Plan, Step};
+use super::order::{Event, Past, sweep};
+use super::resolve::{Resolved, resolve};
+use super::{Checked, Faults, check};
+use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
+use crate::error::Result;
+use crate::topology::DeviceId;
+use crate::units::Bytes;
+
+/// Proves a plan without buffers sound, and a plan of this cost graph: every node that runs is
+/// launched once, on a device that can run it, after all that it reads has been made there or
+/// copied there, whatever the interleaving; copies have the tensors' sizes; the figures for
+/// parameters follow from the placement; and no arena is smaller than what its device must hold at
+/// once. O(steps x lanes + edges).
+///
+/// Errors: [`Error::Check`](crate::Error::Check), with the violations of [`check`] alone where
+/// there are any.
+pub fn check_costgraph(plan: &Plan, graph: &CostGraph) -> Result<Checked> {
+    let checked = check(plan)?;
+    let mut faults = Faults::default();
+    // What `check` has passed resolves.
+    if let Some(resolved) = resolve(plan, &mut faults) {
+        if let Some((names, placement)) = placement(plan, graph, &resolved, &mut faults) {
+            let kinds =
+                plan.topology.ids().map(|device| plan.topology.kind_in(&graph.kinds, device)).collect();
+            let mut proof = Proof {
+                plan,
+                graph,
+                names: &names,
+                devices: &resolved.devices,
+                placement: &placement,
+                kinds,
+                faults: &mut faults,
+                launched: vec![None; graph.node_count()],
+                copied: HashMap::new(),
+                working: vec![Bytes::ZERO; plan.devices.len()],
+            };
+            sweep(&resolved.steps, resolved.lanes, |i, event, past| proof.step(i, event, past));
+            proof.finish();
+        }
+    }
+    faults.result(plan).map(|()| checked)
+}
+
+/// Nodes by name.
+type Names<'a> = HashMap<&'a str, NodeIx>;
+
+/// Each node's device; none where the plan does not place the graph's nodes.
+fn placement<'a>(
+    plan: &Plan,
+    graph: &'a CostGraph,
+    resolved: &Resolved<'_>,
+    faults: &mut Faults,
+) -> Option<(Names<'a>, Vec<DeviceId>)> {
+    let names: Names<'a> = graph.nodes().map(|node| (graph.node_name(node), node)).collect();
+    let mut placement = vec![None; graph.node_count()];
+    for (name, device) in &plan.placement {
+        let device = resolved.devices.get(device.as_str()).copied().map(DeviceId);
+        match names.get(name.as_str()) {
+            Some(node) => placement[node.index()] = device,
+            None => faults.add(|| format!("the plan places {name}, which the graph does not have")),
+        }
+    }
+    for node in graph.nodes().filter(|node| placement[node.index()].is_none()) {
+        faults.add(|| format!("the plan does not place node {}", graph.node_name(node)));
+    }
+    let placement: Option<Vec<DeviceId>> = placement.into_iter().collect();
+    placement.map(|placement| (names, placement))
+}
+
+struct Proof<'a> {
+    plan: &'a Plan,
+    graph: &'a CostGraph,
+    names: &'a Names<'a>,
+    devices: &'a HashMap<&'a str, u32>,
+    placement: &'a [DeviceId],
+    /// By device, its position among the graph's kinds.
+    kinds: Vec<Option<usize>>,
+    faults: &'a mut Faults,
+    /// By node, where it was launched.
+    launched: Vec<Option<Event>>,
+    /// By tensor and receiving device.
+    copied: HashMap<(TensorIx, DeviceId), Event>,
+    /// By device, the most that one launch there needs beside what is never freed.
+    working: Vec<Bytes>,
+}
+
+impl<'a> Proof<'a> {
+    fn step(&mut self, i: usize, event: Event, past: &Past<'_>) {
+        let step = &self.plan.steps[i];
+        match &step.action {
+            Action::Launch(launch) => self.launch(step, launch, event, past),
+            Action::Copy(copy) => self.copy(step, copy, event, past),
+        }
+    }
+
+    fn launch(&mut self, step: &Step, launch: &Launch, event: Event, past: &Past<'_>) {
+        for name in &launch.nodes {
+            let Some(&node) = self.names.get(name.as_str()) else {
+                self.faults.add(|| format!("step {} launches {name}, which is not there", step.id));
+                continue;
+            };
+            if self.graph.role(node) != Role::Compute {
+                self.faults.add(|| format!("step {} launches {name}, which does not run", step.id));
+            }
+            let device = self.placement[node.index()];
+            let kind = self.kinds.get(device.index()).copied().flatten();
+            if kind.and_then(|kind| self.graph.time(node, kind)).is_none() {
+                self.faults.add(|| format!("{} cannot run {name}", step.device));
+            }
+            for &tensor in self.graph.inputs(node) {
+                if !self.is_there(tensor, device, event, past) {
+                    let producer = self.graph.node_name(self.graph.producer(tensor));
+                    let output = self.graph.output_index(tensor);
+                    self.faults.add(|| {
+                        format!("step {} launches {name} before {producer}:{output} is there", step.id)
+                    });
+                }
+            }
+            self.demand(node, device);
+            if self.launched[node.index()].replace(event).is_some() {
+                self.faults.add(|| format!("step {} launches {name} a second time", step.id));
+            }
+        }
+    }
+
+    /// True where a tensor lies on a device before the step begins. Nodes that one launch computes
+    /// follow one another within it.
+    fn is_there(&self, tensor: TensorIx, device: DeviceId, event: Event, past: &Past<'_>) -> bool {
+        let over = |other: Event| past.contains(other) || other == event;
+        let producer = self.graph.producer(tensor);
+        let at_home = self.placement[producer.index()] == device;
+        match self.graph.role(producer) {
+            Role::Param => true,
+            Role::Input if at_home => true,
+            Role::Compute if at_home => self.launched[producer.index()].is_some_and(over),
+            Role::Input | Role::Compute => self.copied.get(&(tensor, device)).copied().is_some_and(over),
+        }
+    }
+
+    /// Inputs, or outputs where those are more (one may lie where the other was), and workspace.
+    fn demand(&mut self, node: NodeIx, device: DeviceId) {
+        let graph = self.graph;
+        let made = |tensor: &TensorIx| graph.role(graph.producer(*tensor)) != Role::Param;
+        let reads: Bytes =
+            graph.inputs(node).iter().copied().filter(made).map(|tensor| graph.tensor_bytes(tensor)).sum();
+        let writes: Bytes = graph.outputs(node).map(|tensor| graph.tensor_bytes(tensor)).sum();
+        let demand = reads.max(writes) + graph.workspace_bytes(node);
+        if let Some(most) = self.working.get_mut(device.index()) {
+            *most = demand.max(*most);
+        }
+    }
+
+    fn copy(&mut self, step: &Step, copy: &Copy, event: Event, past: &Past<'_>) {
+        let (name, output) = (copy.node.as_deref().unwrap_or_default(), copy.output.unwrap_or_default());
+        let node = self.names.get(name).copied();
+        let tensor = node.and_then(|node| self.graph.outputs(node).nth(output as usize));
+        let device = |name: &str| self.devices.get(name).copied().map(DeviceId);
+        let devices = (device(&copy.from), device(&copy.to));
+        let (Some(tensor), (Some(from), Some(to))) = (tensor, devices) else {
+            self.faults.add(|| format!("step {} copies {name}:{output}, which is not there", step.id));
+            return;
+        };
+        if self.graph.role(self.graph.producer(tensor)) == Role::Param {
+            self.faults.add(|| format!("step {} copies parameter {name}", step.id));
+        }
+        if !self.is_there(tensor, from, event, past) {
+            self.faults
+                .add(|| format!("step {} copies {name}:{output} before it is on {}", step.id, copy.from));
+        }
+        let bytes = self.graph.tensor_bytes(tensor);
+        if bytes != copy.bytes {
+            self.faults.add(|| {
+                format!(
+                    "step {} copies {} bytes of {name}:{output}, which has {}",
+                    step.id, copy.bytes.0, bytes.0
+                )
+            });
+        }
+        if self.placement[self.graph.producer(tensor).index()] == to {
+            self.faults.add(|| format!("step {} copies {name}:{output} back to {}", step.id, copy.to));
+        }
+        self.copied.insert((tensor, to), event);
+    }
+
+    fn finish(self) {
+        for node in self.graph.nodes() {
+            if self.graph.role(node) == Role::Compute && self.launched[node.index()].is_none() {
+                self.faults.add(|| format!("node {} is never launched", self.graph.node_name(node)));
+            }
+        }
+        let (load, held) = self.params();
+        if load != self.plan.cost.load_bytes {
+            self.faults.add(|| {
+                let found = self.plan.cost.load_bytes.0;
+                format!("cost.load_bytes is {found}, the parameters' copies have {}", load.0)
+            });
+        }
+        for (device, (held, working)) in self.plan.devices.iter().zip(held.into_iter().zip(&self.working)) {
+            let demand = held + *working;
+            if device.peak < demand {
+                self.faults.add(|| {
+                    let (name, peak) = (&device.name, device.peak.0);
+                    format!("device {name} holds at least {} bytes at once, its peak says {peak}", demand.0)
+                });
+            }
+        }
+    }
+
+    /// Bytes of parameters beyond each one's first device, and by device what is never freed.
+    fn params(&self) -> (Bytes, Vec<Bytes>) {
+        let graph = self.graph;
+        let mut holders: Vec<(u32, u32)> = Vec::new();
+        let mut homes: Vec<Option<u32>> = vec![None; graph.param_count()];
+        let mut held = vec![Bytes::ZERO; self.plan.devices.len().max(self.plan.topology.len())];
+        for node in graph.nodes() {
+            let home = self.placement[node.index()];
+            held[home.index()] += graph.owned_bytes(node);
+            let Some(param) = graph.param(node) else { continue };
+            homes[param.index()].get_or_insert(home.0);
+            for tensor in graph.outputs(node) {
+                let readers = graph.consumers(tensor).iter();
+                holders.extend(readers.map(|reader| (param.0, self.placement[reader.index()].0)));
+                if graph.is_result(tensor) {
+                    holders.push((param.0, home.0));
+                }
+            }
+        }
+        holders.sort_unstable();
+        holders.dedup();
+        let mut first = vec![true; graph.param_count()];
+        let mut load = Bytes::ZERO;
+        for &(param, device) in &holders {
+            let bytes = graph.param_bytes(crate::costgraph::ParamIx(param));
+            held[device as usize] += bytes;
+            if !std::mem::take(&mut first[param as usize]) {
+                load += bytes;
+            }
+        }
+        for (param, home) in homes.into_iter().enumerate() {
+            if let (true, Some(home)) = (first[param], home) {
+                held[home as usize] += graph.param_bytes(crate::costgraph::ParamIx(param as u32));
+            }
+        }
+        (load, held)
+    }
+}

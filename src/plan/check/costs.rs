@@ -1,0 +1,211 @@
+//! Copies join two devices and carry whole values, each value to each device once; the figures
+//! under `cost` follow.
+
+use std::collections::{HashMap, HashSet};
+
+use super::super::{Action, BufferKind, Copy, Plan, Step};
+use super::Faults;
+use super::resolve::{Resolved, Touch};
+use crate::units::Bytes;
+
+/// Gives the number of copies, and the bytes that they move.
+pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) -> (usize, Bytes) {
+    let (mut copies, mut moved) = (0, Bytes::ZERO);
+    let mut buffers = BufferCopies::new(resolved);
+    let mut nodes: HashSet<(&str, u32, &str)> = HashSet::new();
+    for (step, at) in plan.steps.iter().zip(&resolved.steps) {
+        let Action::Copy(copy) = &step.action else { continue };
+        copies += 1;
+        moved += copy.bytes;
+        match at.touch {
+            Touch::Copy { from, to } => buffers.check(plan, resolved, step, copy, (from, to), faults),
+            Touch::Launch { .. } | Touch::Nothing => {
+                node_copy(plan, resolved, step, copy, &mut nodes, faults)
+            }
+        }
+    }
+    let cost = &plan.cost;
+    if cost.step_bytes != moved {
+        faults.add(|| format!("cost.step_bytes is {}, the copies move {}", cost.step_bytes.0, moved.0));
+    }
+    if cost.transfer_bytes != cost.step_bytes + cost.load_bytes {
+        faults.add(|| {
+            format!(
+                "cost.transfer_bytes is {}, step and load bytes together {}",
+                cost.transfer_bytes.0,
+                (cost.step_bytes + cost.load_bytes).0
+            )
+        });
+    }
+    if !plan.buffers.is_empty() {
+        load_bytes(plan, resolved, faults);
+    }
+    bound(plan, faults);
+    (copies, moved)
+}
+
+/// A copy between buffers.
+struct BufferCopies {
+    /// By buffer: where the value that it holds was made, following copies back.
+    origin: Vec<u32>,
+    /// (origin, receiving device) of each copy.
+    seen: HashSet<(u32, u32)>,
+}
+
+impl BufferCopies {
+    fn new(resolved: &Resolved<'_>) -> Self {
+        Self { origin: (0..resolved.buffers.len() as u32).collect(), seen: HashSet::new() }
+    }
+
+    fn check(
+        &mut self,
+        plan: &Plan,
+        resolved: &Resolved<'_>,
+        step: &Step,
+        copy: &Copy,
+        (from, to): (u32, u32),
+        faults: &mut Faults,
+    ) {
+        let (source, target) = (&resolved.buffers[from as usize], &resolved.buffers[to as usize]);
+        let (source_buffer, target_buffer) = (&plan.buffers[from as usize], &plan.buffers[to as usize]);
+        if source.device == target.device {
+            faults.add(|| format!("step {} copies within {}", step.id, source_buffer.device));
+        }
+        if target_buffer.device != step.device {
+            faults.add(|| {
+                format!(
+                    "step {} runs on {}, and copies to {} on {}",
+                    step.id, step.device, target_buffer.id, target_buffer.device
+                )
+            });
+        }
+        for buffer in [source_buffer, target_buffer] {
+            if buffer.bytes != copy.bytes {
+                faults.add(|| {
+                    format!(
+                        "step {} copies {} bytes, buffer {} has {}",
+                        step.id, copy.bytes.0, buffer.id, buffer.bytes.0
+                    )
+                });
+            }
+        }
+        if source_buffer.value != target_buffer.value || source_buffer.ty != target_buffer.ty {
+            faults.add(|| {
+                format!(
+                    "step {} copies {} {} into {}, which holds {} {}",
+                    step.id,
+                    source_buffer.ty,
+                    source_buffer.value,
+                    target_buffer.id,
+                    target_buffer.ty,
+                    target_buffer.value
+                )
+            });
+        }
+        if target.kind != BufferKind::Copy {
+            faults.add(|| {
+                format!("step {} copies into {}, of kind {}", step.id, target_buffer.id, target.kind.name())
+            });
+        }
+        if source.kind == BufferKind::Workspace {
+            faults.add(|| format!("step {} copies from workspace {}", step.id, source_buffer.id));
+        }
+        let origin = self.origin[from as usize];
+        self.origin[to as usize] = origin;
+        if !self.seen.insert((origin, target.device)) {
+            faults.add(|| {
+                format!(
+                    "step {} brings {} to {} a second time",
+                    step.id, source_buffer.value, target_buffer.device
+                )
+            });
+        }
+        if resolved.buffers[origin as usize].device == target.device && source.device != target.device {
+            faults.add(|| {
+                format!("step {} brings {} back to {}", step.id, source_buffer.value, target_buffer.device)
+            });
+        }
+    }
+}
+
+/// A copy in a plan from a cost graph: between devices, of a node's output.
+fn node_copy<'a>(
+    plan: &'a Plan,
+    resolved: &Resolved<'_>,
+    step: &'a Step,
+    copy: &'a Copy,
+    seen: &mut HashSet<(&'a str, u32, &'a str)>,
+    faults: &mut Faults,
+) {
+    let node = copy.node.as_deref().unwrap_or_default();
+    for device in [&copy.from, &copy.to] {
+        if !resolved.devices.contains_key(device.as_str()) {
+            faults.add(|| format!("step {} copies between devices, and {device} is none", step.id));
+        }
+    }
+    if copy.from == copy.to {
+        faults.add(|| format!("step {} copies within {}", step.id, copy.from));
+    }
+    if copy.to != step.device {
+        faults.add(|| format!("step {} runs on {}, and copies to {}", step.id, step.device, copy.to));
+    }
+    let output = copy.output.unwrap_or_else(|| {
+        faults.add(|| format!("step {} does not say which output of {node} it copies", step.id));
+        0
+    });
+    if !seen.insert((node, output, &copy.to)) {
+        faults.add(|| format!("step {} brings {node}:{output} to {} a second time", step.id, copy.to));
+    }
+    debug_assert!(plan.buffers.is_empty());
+}
+
+/// A parameter costs its bytes on each device beyond the first that holds it.
+fn load_bytes(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
+    let mut held: HashMap<&str, (u64, HashSet<u32>)> = HashMap::new();
+    let mut load = Bytes::ZERO;
+    for (buffer, at) in plan.buffers.iter().zip(&resolved.buffers) {
+        let is_param = matches!(buffer.kind, BufferKind::Param | BufferKind::Const) && at.alias.is_none();
+        if !is_param || buffer.value.is_empty() {
+            continue;
+        }
+        let (bytes, devices) = held.entry(&buffer.value).or_insert_with(|| (buffer.bytes.0, HashSet::new()));
+        if *bytes != buffer.bytes.0 {
+            faults.add(|| {
+                format!("{} has {bytes} bytes, and {} in {}", buffer.value, buffer.bytes.0, buffer.id)
+            });
+        }
+        if !devices.insert(at.device) {
+            faults.add(|| format!("{} is held twice on {}", buffer.value, buffer.device));
+        } else if devices.len() > 1 {
+            load += buffer.bytes;
+        }
+    }
+    if plan.cost.load_bytes != load {
+        faults.add(|| {
+            format!("cost.load_bytes is {}, the parameters' copies have {}", plan.cost.load_bytes.0, load.0)
+        });
+    }
+}
+
+/// A bound is above zero, at most what the plan reaches, and its gap follows.
+fn bound(plan: &Plan, faults: &mut Faults) {
+    let Some(bound) = &plan.bound else { return };
+    let reached = match bound.objective.as_str() {
+        "transfer" => plan.cost.transfer_bytes.0,
+        "latency" => plan.cost.latency_ns.0,
+        "throughput" => plan.cost.max_load_ns.0,
+        other => {
+            faults.add(|| format!("the bound is on {other}, which is no objective"));
+            return;
+        }
+    };
+    if bound.value == 0 || bound.value > reached {
+        faults.add(|| format!("the bound on {} is {}, the plan has {reached}", bound.objective, bound.value));
+        return;
+    }
+    let gap = 1.0 - bound.value as f64 / reached as f64;
+    // The gap may be printed with as few as three digits.
+    if !((bound.gap - gap).abs() <= 1e-3) {
+        faults.add(|| format!("the bound's gap is {}, and should be {gap:.3}", bound.gap));
+    }
+}

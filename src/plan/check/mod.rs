@@ -1,0 +1,104 @@
+//! Proves a plan sound from what the plan itself says. Shares no code with what makes plans.
+//!
+//! What is proven: ids are unique, and names name what is there; `after` points backwards in the
+//! list, so nothing waits for itself; each read of a value comes after its write, along `after` and
+//! the order of each lane, for every interleaving that these allow; no two buffers that share bytes
+//! are alive at once, by the same order; buffers lie in their arenas, arenas under the caps; a
+//! launch touches its own device's memory alone, and each value crosses to a device once; the
+//! placement is complete; the figures under `cost` follow from the steps and buffers.
+//!
+//! What happens before a step is known through vector clocks, one entry for each lane (Mattern,
+//! "Virtual time and global states of distributed systems", 1989), kept only while a later step
+//! may ask; the last users of each byte are kept in an ordered map of ranges. O(steps x lanes +
+//! accesses x log buffers).
+
+mod bounds;
+mod costgraph;
+mod costs;
+mod memory;
+mod model;
+mod order;
+mod placement;
+mod resolve;
+
+use crate::error::{Error, Report, Result};
+use crate::units::Bytes;
+
+use super::Plan;
+
+pub use costgraph::check_costgraph;
+pub use model::{ExpectedLaunch, ExpectedModel, check_model};
+
+/// What was checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Devices of the plan.
+    pub devices: usize,
+    /// Steps, copies included.
+    pub steps: usize,
+    /// Copies.
+    pub copies: usize,
+    /// Buffers; none in a plan from a cost graph.
+    pub buffers: usize,
+    /// Bytes that the copies move.
+    pub moved: Bytes,
+}
+
+/// Proves a plan sound; see the module's documentation. A plan from a cost graph has no buffers,
+/// and its data dependencies are not in it: [`check_costgraph`] proves them too.
+///
+/// Errors: [`Error::Check`] with one line for each violation, the first twenty of them.
+pub fn check(plan: &Plan) -> Result<Checked> {
+    let mut faults = Faults::default();
+    let resolved = resolve::resolve(plan, &mut faults);
+    let mut checked = Checked {
+        devices: plan.devices.len(),
+        steps: plan.steps.len(),
+        buffers: plan.buffers.len(),
+        ..Checked::default()
+    };
+    if let Some(resolved) = &resolved {
+        placement::check(plan, resolved, &mut faults);
+        bounds::check(plan, resolved, &mut faults);
+        (checked.copies, checked.moved) = costs::check(plan, resolved, &mut faults);
+        memory::check(plan, resolved, &mut faults);
+    }
+    faults.result(plan).map(|()| checked)
+}
+
+/// Violations found so far; the first few in words.
+#[derive(Debug, Default)]
+struct Faults {
+    details: Vec<String>,
+    count: usize,
+}
+
+impl Faults {
+    /// How many are told in words.
+    const TOLD: usize = 20;
+
+    /// Adds a violation; its words are made only where they will be told.
+    fn add(&mut self, words: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.details.len() < Self::TOLD {
+            self.details.push(words());
+        }
+    }
+
+    fn result(mut self, plan: &Plan) -> Result<()> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        let more = self.count - self.details.len();
+        if more > 0 {
+            self.details.push(format!("and {more} more"));
+        }
+        let count = if self.count == 1 { "1 violation".into() } else { format!("{} violations", self.count) };
+        let first = self.details.first().cloned().unwrap_or_default();
+        let report = Report::new(
+            format!("plan of {}", plan.model.name),
+            format!("is unsound: {count}, the first: {first}"),
+        );
+        Err(Error::Check(report.details(self.details)))
+    }
+}

@@ -1,0 +1,239 @@
+//! Names become numbers. What names nothing, or is named twice, is a violation here, so that the
+//! proofs that follow can index freely.
+
+use std::collections::HashMap;
+
+use super::super::{Action, Buffer, BufferKind, Lane, Plan, Step};
+use super::Faults;
+
+/// What a step touches, by number.
+pub(super) enum Touch {
+    /// Operands and results of a launch.
+    Launch { reads: Vec<u32>, writes: Vec<u32> },
+    /// Source and target of a copy.
+    Copy { from: u32, to: u32 },
+    /// Nothing: the plan has no buffers.
+    Nothing,
+}
+
+/// A step with numbers for names.
+pub(super) struct ResolvedStep {
+    pub(super) device: u32,
+    /// Position among the lanes in use.
+    pub(super) lane: u32,
+    /// Positions in the list of the steps under `after`, all before its own.
+    pub(super) after: Vec<u32>,
+    pub(super) touch: Touch,
+}
+
+/// A buffer with numbers for names.
+pub(super) struct ResolvedBuffer {
+    pub(super) device: u32,
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) kind: BufferKind,
+    /// The buffer at the end of its chain of aliases: itself, where it is no view.
+    pub(super) storage: u32,
+    /// The buffer under `alias`.
+    pub(super) alias: Option<u32>,
+}
+
+/// A plan with numbers for names.
+pub(super) struct Resolved<'a> {
+    pub(super) devices: HashMap<&'a str, u32>,
+    pub(super) buffers: Vec<ResolvedBuffer>,
+    pub(super) steps: Vec<ResolvedStep>,
+    /// Number of lanes in use.
+    pub(super) lanes: usize,
+}
+
+/// Numbers every name; none where one of them names nothing.
+pub(super) fn resolve<'a>(plan: &'a Plan, faults: &mut Faults) -> Option<Resolved<'a>> {
+    let before = faults.count;
+    let too_many = |len: usize| u32::try_from(len).is_err();
+    if too_many(plan.steps.len()) || too_many(plan.buffers.len()) || too_many(plan.devices.len()) {
+        faults.add(|| "more than 2^32 steps, buffers or devices".into());
+        return None;
+    }
+    let devices = devices(plan, faults);
+    let ids = buffer_ids(plan, faults);
+    let mut buffers = Vec::with_capacity(plan.buffers.len());
+    for buffer in &plan.buffers {
+        buffers.push(resolve_buffer(buffer, &devices, &ids, faults)?);
+    }
+    storages(plan, &mut buffers, faults);
+    let (steps, lanes) = steps(plan, &devices, &ids, faults)?;
+    (faults.count == before).then_some(Resolved { devices, buffers, steps, lanes })
+}
+
+/// Devices by name; the list is the topology's.
+fn devices<'a>(plan: &'a Plan, faults: &mut Faults) -> HashMap<&'a str, u32> {
+    let mut devices = HashMap::with_capacity(plan.devices.len());
+    for (i, device) in plan.devices.iter().enumerate() {
+        if devices.insert(device.name.as_str(), i as u32).is_some() {
+            faults.add(|| format!("device {} appears twice", device.name));
+        }
+        match plan.topology.devices.get(i) {
+            Some(other) if other.name == device.name => {
+                if other.memory != device.memory {
+                    faults.add(|| {
+                        format!(
+                            "device {} has {} bytes of memory, and {} in the topology",
+                            device.name, device.memory.0, other.memory.0
+                        )
+                    });
+                }
+            }
+            Some(_) | None => {
+                faults.add(|| format!("device {} is not device {i} of the topology", device.name));
+            }
+        }
+    }
+    if plan.topology.devices.len() > plan.devices.len() {
+        faults.add(|| {
+            format!("{} devices, and {} in the topology", plan.devices.len(), plan.topology.devices.len())
+        });
+    }
+    devices
+}
+
+fn buffer_ids<'a>(plan: &'a Plan, faults: &mut Faults) -> HashMap<&'a str, u32> {
+    let mut ids = HashMap::with_capacity(plan.buffers.len());
+    for (i, buffer) in plan.buffers.iter().enumerate() {
+        if ids.insert(buffer.id.as_str(), i as u32).is_some() {
+            faults.add(|| format!("buffer {} appears twice", buffer.id));
+        }
+    }
+    ids
+}
+
+fn resolve_buffer(
+    buffer: &Buffer,
+    devices: &HashMap<&str, u32>,
+    ids: &HashMap<&str, u32>,
+    faults: &mut Faults,
+) -> Option<ResolvedBuffer> {
+    let Some(&device) = devices.get(buffer.device.as_str()) else {
+        faults.add(|| format!("buffer {}: unknown device {}", buffer.id, buffer.device));
+        return None;
+    };
+    let Some(end) = buffer.offset.0.checked_add(buffer.bytes.0) else {
+        faults.add(|| format!("buffer {} ends beyond 2^64 bytes", buffer.id));
+        return None;
+    };
+    let alias = match &buffer.alias {
+        None => None,
+        Some(alias) => match ids.get(alias.as_str()) {
+            Some(&alias) => Some(alias),
+            None => {
+                faults.add(|| format!("buffer {} is a view of unknown buffer {alias}", buffer.id));
+                return None;
+            }
+        },
+    };
+    Some(ResolvedBuffer { device, start: buffer.offset.0, end, kind: buffer.kind, storage: 0, alias })
+}
+
+/// Follows each chain of aliases to its end. O(buffers): a chain once followed is not walked again.
+fn storages(plan: &Plan, buffers: &mut [ResolvedBuffer], faults: &mut Faults) {
+    const UNKNOWN: u32 = u32::MAX;
+    const ON_PATH: u32 = u32::MAX - 1;
+    for buffer in buffers.iter_mut() {
+        buffer.storage = UNKNOWN;
+    }
+    for i in 0..buffers.len() {
+        let mut path = Vec::new();
+        let mut at = i;
+        let storage = loop {
+            match (buffers[at].storage, buffers[at].alias) {
+                (ON_PATH, _) => {
+                    faults.add(|| format!("buffer {} is a view of itself", plan.buffers[at].id));
+                    break at as u32;
+                }
+                (UNKNOWN, None) => {
+                    buffers[at].storage = at as u32;
+                    break at as u32;
+                }
+                (UNKNOWN, Some(next)) => {
+                    buffers[at].storage = ON_PATH;
+                    path.push(at);
+                    at = next as usize;
+                }
+                (known, _) => break known,
+            }
+        };
+        for at in path {
+            buffers[at].storage = storage;
+        }
+    }
+}
+
+fn steps(
+    plan: &Plan,
+    devices: &HashMap<&str, u32>,
+    buffers: &HashMap<&str, u32>,
+    faults: &mut Faults,
+) -> Option<(Vec<ResolvedStep>, usize)> {
+    const NO_LANE: u32 = u32::MAX;
+    let mut lane_of = vec![NO_LANE; plan.devices.len() * 2];
+    let mut lanes = 0;
+    let mut positions: HashMap<u64, u32> = HashMap::with_capacity(plan.steps.len());
+    let mut resolved = Vec::with_capacity(plan.steps.len());
+    let mut whole = true;
+    for (i, step) in plan.steps.iter().enumerate() {
+        let after = after(step, &positions, faults);
+        if positions.insert(step.id, i as u32).is_some() {
+            faults.add(|| format!("step {} appears twice", step.id));
+            whole = false;
+        }
+        let touch = touch(plan, step, buffers, faults);
+        let device = devices.get(step.device.as_str()).copied();
+        if device.is_none() {
+            faults.add(|| format!("step {}: unknown device {}", step.id, step.device));
+        }
+        let (Some(after), Some(touch), Some(device)) = (after, touch, device) else {
+            whole = false;
+            continue;
+        };
+        let lane = &mut lane_of[device as usize * 2 + usize::from(step.lane == Lane::Copy)];
+        if *lane == NO_LANE {
+            *lane = lanes;
+            lanes += 1;
+        }
+        resolved.push(ResolvedStep { device, lane: *lane, after, touch });
+    }
+    whole.then_some((resolved, lanes as usize))
+}
+
+fn after(step: &Step, positions: &HashMap<u64, u32>, faults: &mut Faults) -> Option<Vec<u32>> {
+    let mut after = Vec::with_capacity(step.after.len());
+    for other in &step.after {
+        match positions.get(other) {
+            Some(&position) => after.push(position),
+            None => {
+                faults.add(|| format!("step {} is after {other}, which does not stand before it", step.id));
+                return None;
+            }
+        }
+    }
+    Some(after)
+}
+
+fn touch(plan: &Plan, step: &Step, buffers: &HashMap<&str, u32>, faults: &mut Faults) -> Option<Touch> {
+    let mut find = |id: &str| {
+        let found = buffers.get(id).copied();
+        if found.is_none() {
+            faults.add(|| format!("step {} uses unknown buffer {id}", step.id));
+        }
+        found
+    };
+    match &step.action {
+        Action::Launch(launch) => {
+            let reads = launch.reads.iter().map(|id| find(id)).collect::<Option<Vec<_>>>()?;
+            let writes = launch.writes.iter().map(|id| find(id)).collect::<Option<Vec<_>>>()?;
+            Some(Touch::Launch { reads, writes })
+        }
+        Action::Copy(copy) if plan.buffers.is_empty() && copy.node.is_some() => Some(Touch::Nothing),
+        Action::Copy(copy) => Some(Touch::Copy { from: find(&copy.from)?, to: find(&copy.to)? }),
+    }
+}

@@ -1,0 +1,181 @@
+//! What differs between two plans of one model: which nodes moved, and what that costs.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{BufferKind, Plan};
+use crate::units::{Bytes, Nanos};
+
+/// What differs. Prints as text for people; serialises as JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Diff {
+    /// Nodes on another device, or in one plan alone; in the first plan's order.
+    pub moved: Vec<Move>,
+    /// Nodes on the same device in both.
+    pub kept: usize,
+    /// Figures that changed, of the plan and of its devices.
+    pub changes: Vec<Change>,
+    /// What else is not the same: the model, the options.
+    pub remarks: Vec<String>,
+}
+
+/// A node that moved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Move {
+    /// The node.
+    pub node: String,
+    /// Its device in the first plan; none where it is not there.
+    pub from: Option<String>,
+    /// Its device in the second plan; none where it is not there.
+    pub to: Option<String>,
+}
+
+/// A figure that changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// `step_bytes`, `cuda0 arena`, ...
+    pub what: String,
+    /// `bytes`, `ns`, or empty for a count.
+    pub unit: &'static str,
+    /// In the first plan.
+    pub before: u64,
+    /// In the second plan.
+    pub after: u64,
+}
+
+impl Diff {
+    /// True where nothing differs that counts here.
+    pub fn is_empty(&self) -> bool {
+        self.moved.is_empty() && self.changes.is_empty() && self.remarks.is_empty()
+    }
+
+    /// The JSON form, on one line.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// Compares two plans. O(size).
+pub fn diff(before: &Plan, after: &Plan) -> Diff {
+    let (moved, kept) = moves(before, after);
+    Diff { moved, kept, changes: changes(before, after), remarks: remarks(before, after) }
+}
+
+fn moves(before: &Plan, after: &Plan) -> (Vec<Move>, usize) {
+    let place = |plan| -> HashMap<&str, &str> {
+        let plan: &Plan = plan;
+        plan.placement.iter().map(|(node, device)| (node.as_str(), device.as_str())).collect()
+    };
+    let (first, second) = (place(before), place(after));
+    let mut moved = Vec::new();
+    let mut kept = 0;
+    for (node, from) in &before.placement {
+        let to = second.get(node.as_str()).copied();
+        if to == Some(from) {
+            kept += 1;
+        } else {
+            moved.push(Move { node: node.clone(), from: Some(from.clone()), to: to.map(str::to_owned) });
+        }
+    }
+    let new = after.placement.iter().filter(|(node, _)| !first.contains_key(node.as_str()));
+    moved.extend(new.map(|(node, to)| Move { node: node.clone(), from: None, to: Some(to.clone()) }));
+    (moved, kept)
+}
+
+fn changes(before: &Plan, after: &Plan) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mut compare = |what: String, unit, before, after| {
+        if before != after {
+            changes.push(Change { what, unit, before, after });
+        }
+    };
+    let (a, b) = (&before.cost, &after.cost);
+    compare("transfer_bytes".into(), "bytes", a.transfer_bytes.0, b.transfer_bytes.0);
+    compare("step_bytes".into(), "bytes", a.step_bytes.0, b.step_bytes.0);
+    compare("load_bytes".into(), "bytes", a.load_bytes.0, b.load_bytes.0);
+    compare("latency_ns".into(), "ns", a.latency_ns.0, b.latency_ns.0);
+    compare("max_load_ns".into(), "ns", a.max_load_ns.0, b.max_load_ns.0);
+    compare("steps".into(), "", before.steps.len() as u64, after.steps.len() as u64);
+    compare("params held".into(), "", params(before), params(after));
+    for (device, other) in pair_devices(before, after) {
+        let name = &device.or(other).map(|device| device.name.clone()).unwrap_or_default();
+        let figure = |of: fn(&super::Device) -> Bytes| {
+            (device.map_or(0, |device| of(device).0), other.map_or(0, |device| of(device).0))
+        };
+        for (what, (a, b)) in [
+            ("memory", figure(|device| device.memory)),
+            ("arena", figure(|device| device.arena)),
+            ("peak", figure(|device| device.peak)),
+        ] {
+            compare(format!("{name} {what}"), "bytes", a, b);
+        }
+    }
+    changes
+}
+
+fn params(plan: &Plan) -> u64 {
+    plan.buffers.iter().filter(|buffer| buffer.kind == BufferKind::Param).count() as u64
+}
+
+/// Devices of either plan, by name: the first plan's in its order, then those new in the second.
+fn pair_devices<'a>(
+    before: &'a Plan,
+    after: &'a Plan,
+) -> Vec<(Option<&'a super::Device>, Option<&'a super::Device>)> {
+    let by_name = |plan: &'a Plan| -> HashMap<&'a str, &'a super::Device> {
+        plan.devices.iter().map(|device| (device.name.as_str(), device)).collect()
+    };
+    let (first, second) = (by_name(before), by_name(after));
+    let old = before.devices.iter().map(|device| (Some(device), second.get(device.name.as_str()).copied()));
+    let new = after.devices.iter().filter(|device| !first.contains_key(device.name.as_str()));
+    old.chain(new.map(|device| (None, Some(device)))).collect()
+}
+
+fn remarks(before: &Plan, after: &Plan) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if before.model.hash != after.model.hash {
+        remarks.push(format!("the models differ: {} and {}", before.model.name, after.model.name));
+    }
+    if before.options != after.options {
+        remarks.push("the options differ".into());
+    }
+    if before.topology != after.topology {
+        remarks.push("the devices or links differ".into());
+    }
+    remarks
+}
+
+impl fmt::Display for Diff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return writeln!(f, "the same: {} nodes on the same devices", self.kept);
+        }
+        for remark in &self.remarks {
+            writeln!(f, "{remark}")?;
+        }
+        writeln!(f, "{} nodes moved, {} kept", self.moved.len(), self.kept)?;
+        for Move { node, from, to } in &self.moved {
+            let device = |device: &Option<String>| device.clone().unwrap_or_else(|| "(none)".into());
+            writeln!(f, "  {node}: {} -> {}", device(from), device(to))?;
+        }
+        for change in &self.changes {
+            writeln!(f, "{}", change)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let amount = |value: u64| match self.unit {
+            "bytes" => Bytes(value).to_string(),
+            "ns" => Nanos(value).to_string(),
+            _ => value.to_string(),
+        };
+        let sign = if self.after > self.before { '+' } else { '-' };
+        let difference = amount(self.after.abs_diff(self.before));
+        write!(f, "{}: {} -> {} ({sign}{difference})", self.what, amount(self.before), amount(self.after))
+    }
+}

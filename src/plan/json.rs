@@ -1,0 +1,134 @@
+//! The JSON form: one device, node, buffer, kernel and step on each line, fields and elements in
+//! a fixed order, so that one plan gives the same bytes on every machine.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Plan, VERSION, write_atomically_with};
+use crate::error::{Error, Result};
+
+impl Plan {
+    /// Streams the JSON form. O(size).
+    pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
+        write!(out, "{{\"version\":{}", self.version)?;
+        one(out, "model", &self.model)?;
+        one(out, "options", &self.options)?;
+        list(out, "devices", &self.devices)?;
+        object(out, "placement", &self.placement)?;
+        if !self.unlaunched.is_empty() {
+            list(out, "unlaunched", &self.unlaunched)?;
+        }
+        list(out, "buffers", &self.buffers)?;
+        list(out, "kernels", &self.kernels)?;
+        one(out, "topology", &self.topology)?;
+        list(out, "steps", &self.steps)?;
+        one(out, "cost", &self.cost)?;
+        one(out, "bound", &self.bound)?;
+        if !self.notes.is_empty() {
+            list(out, "notes", &self.notes)?;
+        }
+        out.write_all(b"}\n")
+    }
+
+    /// The JSON form as a string.
+    pub fn to_json(&self) -> String {
+        let mut bytes = Vec::new();
+        // Writing to memory cannot fail, and what serde_json writes is UTF-8.
+        let _ = self.write_json(&mut bytes);
+        String::from_utf8(bytes).unwrap_or_default()
+    }
+
+    /// Writes the JSON form to a file, whole or not at all.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        write_atomically_with(path, |out| self.write_json(out))
+    }
+
+    /// Reads the JSON form; `place` (a file's name) begins error messages. Fields that are not
+    /// known are skipped. The plan is well-formed and its topology sound, no more:
+    /// [`check`](super::check()) proves the rest.
+    ///
+    /// Errors: [`Error::Format`] with line and column.
+    pub fn from_json(bytes: &[u8], place: &str) -> Result<Self> {
+        let plan: Self = serde_json::from_slice(bytes).map_err(|error| match version(bytes) {
+            Some(version) if version != u64::from(VERSION) => wrong_version(place, version),
+            _ => malformed(place, &error),
+        })?;
+        if plan.version != VERSION {
+            return Err(wrong_version(place, plan.version.into()));
+        }
+        Ok(plan)
+    }
+
+    /// Reads the JSON form from a file. Errors: [`Error::Io`], and those of [`Plan::from_json`].
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        let name = path.as_ref().display().to_string();
+        let bytes = std::fs::read(path).map_err(|source| Error::io(name.clone(), source))?;
+        Self::from_json(&bytes, &name)
+    }
+
+    /// True where `bytes` begin as a plan's JSON form does: an object whose first field is
+    /// `version`.
+    pub fn is_json(bytes: &[u8]) -> bool {
+        let mut rest = bytes.trim_ascii_start();
+        for part in ["{", "\"version\"", ":"] {
+            match rest.strip_prefix(part.as_bytes()) {
+                Some(after) => rest = after.trim_ascii_start(),
+                None => return false,
+            }
+        }
+        rest.first().is_some_and(u8::is_ascii_digit)
+    }
+}
+
+fn wrong_version(place: &str, version: u64) -> Error {
+    Error::format(place, format!("is a plan of version {version}, and only version {VERSION} is known"))
+        .with_help("plan the model again with this program")
+}
+
+fn malformed(place: &str, error: &serde_json::Error) -> Error {
+    let text = error.to_string();
+    // serde_json ends its messages with the position, which belongs to the place.
+    let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message);
+    let place = if error.line() == 0 {
+        place.to_owned()
+    } else {
+        format!("{place}:{}:{}", error.line(), error.column())
+    };
+    Error::format(place, format!("no valid plan: {message}"))
+}
+
+/// The version that a file claims, where at least that can be read.
+fn version(bytes: &[u8]) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Header {
+        version: u64,
+    }
+    serde_json::from_slice::<Header>(bytes).ok().map(|header| header.version)
+}
+
+fn one(out: &mut dyn Write, name: &str, value: &impl Serialize) -> io::Result<()> {
+    write!(out, ",\n \"{name}\":")?;
+    Ok(serde_json::to_writer(out, value)?)
+}
+
+fn list<T: Serialize>(out: &mut dyn Write, name: &str, items: &[T]) -> io::Result<()> {
+    write!(out, ",\n \"{name}\":[")?;
+    for (i, item) in items.iter().enumerate() {
+        out.write_all(if i == 0 { b"\n  " } else { b",\n  " })?;
+        serde_json::to_writer(&mut *out, item)?;
+    }
+    out.write_all(b"]")
+}
+
+fn object<V: Serialize>(out: &mut dyn Write, name: &str, items: &[(String, V)]) -> io::Result<()> {
+    write!(out, ",\n \"{name}\":{{")?;
+    for (i, (key, value)) in items.iter().enumerate() {
+        out.write_all(if i == 0 { b"\n  " } else { b",\n  " })?;
+        serde_json::to_writer(&mut *out, key)?;
+        out.write_all(b":")?;
+        serde_json::to_writer(&mut *out, value)?;
+    }
+    out.write_all(b"}")
+}

@@ -1,0 +1,432 @@
+//! The plan: what is computed where, in which order, in which bytes of which memory. It is all
+//! that the executor needs beside the model, and all that [`check`] needs to prove it sound.
+//!
+//! A [`Plan`] is plain data, as its JSON form ([`Plan::write_json`], [`Plan::from_json`]) and its
+//! text form ([`Plan::to_text`], [`Plan::from_text`]) hold it. [`build()`] makes one of a placement
+//! and its schedule; a plan that was read may be anything, and is to be checked before it is used.
+
+mod build;
+pub mod check;
+mod diff;
+mod export;
+mod file;
+mod json;
+mod pairs;
+mod text;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::place;
+use crate::topology::Topology;
+use crate::units::{Bytes, Nanos};
+
+pub use build::{Labels, Meta, NodeLabel, ParamLabel, Read, ValueLabel, build};
+pub use check::{Checked, ExpectedLaunch, ExpectedModel, check, check_costgraph, check_model};
+pub use diff::{Change, Diff, Move, diff};
+pub use export::{FORMATS, export};
+pub use file::{write_atomically, write_atomically_with};
+
+/// The version of the form that is written and read.
+pub const VERSION: u32 = 1;
+
+/// A plan. See the module's documentation; field by field it is what the JSON form holds, in
+/// its order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// [`VERSION`].
+    pub version: u32,
+    /// What is planned.
+    pub model: Model,
+    /// What was asked for.
+    pub options: Options,
+    /// Every device of the specification, used or not, in its order.
+    pub devices: Vec<Device>,
+    /// (node, device) for every node of the source model, in the source's order; each node once.
+    #[serde(with = "pairs")]
+    pub placement: Vec<(String, String)>,
+    /// Nodes of `placement` that no step launches: parameters, inputs, and what was folded away.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unlaunched: Vec<String>,
+    /// Ranges of the arenas. None in a plan from a cost graph.
+    #[serde(default)]
+    pub buffers: Vec<Buffer>,
+    /// The distinct kernels. None in a plan from a cost graph.
+    #[serde(default)]
+    pub kernels: Vec<Kernel>,
+    /// Kinds, rates and links as used.
+    pub topology: Topology,
+    /// What is done, in a topological order of `after`; the array order on one device and lane is
+    /// the order of execution.
+    pub steps: Vec<Step>,
+    /// What a step costs.
+    pub cost: Cost,
+    /// The certificate; none where there is none, or where the optimum is zero.
+    #[serde(default)]
+    pub bound: Option<Bound>,
+    /// Remarks for people, one line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// What is planned.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Model {
+    /// The network's name.
+    pub name: String,
+    /// Digest of its content, in hexadecimal.
+    pub hash: String,
+    /// Nodes of the source, all of them.
+    pub nodes: u64,
+    /// Where it was read from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+/// What was asked for. Options left at their defaults are left out of the file, but for the
+/// objective and the seed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    /// Name of the objective.
+    pub objective: String,
+    /// Seed of whatever was drawn.
+    pub seed: u64,
+    /// `all`, or a number of devices.
+    #[serde(default, rename = "use", skip_serializing_if = "Option::is_none")]
+    pub devices: Option<String>,
+    /// `fast` or `best`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<String>,
+    /// `PATTERN=DEVICE`, as given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pins: Vec<String>,
+    /// Patterns, as given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub colocate: Vec<String>,
+    /// Allowed excess over a fair share of compute time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub balance: Option<f64>,
+    /// Whether unsupported nodes fall back to another device.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub soft: bool,
+    /// The batch size, where it was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<u64>,
+    /// Named dimensions and what they were bound to.
+    #[serde(default, with = "pairs", skip_serializing_if = "Vec::is_empty")]
+    pub dims: Vec<(String, i64)>,
+    /// The precision that values were cast to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precision: Option<String>,
+    /// Replicas, microbatches and whatever else: (name, value), in order.
+    #[serde(default, with = "pairs", skip_serializing_if = "Vec::is_empty")]
+    pub other: Vec<(String, String)>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+fn is_zero(bytes: &Bytes) -> bool {
+    *bytes == Bytes::ZERO
+}
+
+impl From<&place::Options> for Options {
+    fn from(options: &place::Options) -> Self {
+        Self {
+            objective: options.objective.name().to_owned(),
+            seed: options.seed,
+            devices: match options.devices {
+                place::DeviceUse::Auto => None,
+                place::DeviceUse::All => Some("all".into()),
+                place::DeviceUse::Count(count) => Some(count.to_string()),
+            },
+            effort: match options.effort {
+                place::Effort::Fast => Some("fast".into()),
+                place::Effort::Default => None,
+                place::Effort::Best => Some("best".into()),
+            },
+            pins: options.pins.iter().map(|(pattern, device)| format!("{pattern}={device}")).collect(),
+            colocate: options.colocate.clone(),
+            balance: options.balance,
+            soft: options.soft,
+            ..Self::default()
+        }
+    }
+}
+
+/// One device's share.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// `cuda0.3`.
+    pub name: String,
+    /// What it is on a real machine: `cuda:0`, `cpu:0`, `model:a100-80g`.
+    pub target: String,
+    /// The cap.
+    pub memory: Bytes,
+    /// Bytes to allocate; sound for every interleaving that `after` allows.
+    pub arena: Bytes,
+    /// Most bytes live at once on the simulated timeline, everything included.
+    pub peak: Bytes,
+    /// Kept free of the memory.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reserve: Bytes,
+}
+
+/// When a buffer is made, and by what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BufferKind {
+    /// Handed over before the step.
+    Input,
+    /// Loaded before the step, never written in it.
+    Param,
+    /// There before the step, and may be updated in it.
+    State,
+    /// A constant of the model; loaded before the step, never written in it.
+    Const,
+    /// Made in the step, read to its last use.
+    Temp,
+    /// Made in the step, and still there when it ends.
+    Output,
+    /// Arrives by a copy.
+    Copy,
+    /// Scratch memory of one launch.
+    Workspace,
+}
+
+impl BufferKind {
+    /// Every kind.
+    pub const ALL: [Self; 8] = [
+        Self::Input,
+        Self::Param,
+        Self::State,
+        Self::Const,
+        Self::Temp,
+        Self::Output,
+        Self::Copy,
+        Self::Workspace,
+    ];
+
+    /// The name in plans.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::Param => "param",
+            Self::State => "state",
+            Self::Const => "const",
+            Self::Temp => "temp",
+            Self::Output => "output",
+            Self::Copy => "copy",
+            Self::Workspace => "workspace",
+        }
+    }
+
+    /// True for what is there before the step begins.
+    pub const fn is_resident(self) -> bool {
+        match self {
+            Self::Input | Self::Param | Self::State | Self::Const => true,
+            Self::Temp | Self::Output | Self::Copy | Self::Workspace => false,
+        }
+    }
+}
+
+/// A range of one device's arena.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Buffer {
+    /// `b3`; unique.
+    pub id: String,
+    /// Type and shape: `f32[64,1024]`.
+    #[serde(rename = "type")]
+    pub ty: String,
+    /// The device's name.
+    pub device: String,
+    /// Where it begins in the device's arena.
+    pub offset: Bytes,
+    /// How long it is.
+    pub bytes: Bytes,
+    /// When it is made, and by what.
+    pub kind: BufferKind,
+    /// The buffer whose bytes it shares, for a view.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<String>,
+    /// Name of the value or parameter that it holds; for a workspace, of the node that uses it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub value: String,
+}
+
+/// One kernel, launched once or often.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kernel {
+    /// `k1`; unique.
+    pub id: String,
+    /// What shapes it: `map`, `row`, `matmul`, ...
+    pub hero: String,
+    /// Digest of what it computes, in hexadecimal.
+    pub hash: String,
+    /// The source's nodes that its launches compute, launch by launch.
+    pub nodes: Vec<String>,
+}
+
+/// Which of a device's queues runs a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lane {
+    /// Kernels.
+    Compute,
+    /// Copies that arrive.
+    Copy,
+}
+
+impl Lane {
+    /// The name in plans.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Compute => "compute",
+            Self::Copy => "copy",
+        }
+    }
+}
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Unique; other steps name it in `after`.
+    pub id: u64,
+    /// The device that runs it: for a copy, the one that receives.
+    pub device: String,
+    /// The lane that runs it.
+    pub lane: Lane,
+    /// Steps that must be done before. Those that stand before it on its own lane are implied.
+    pub after: Vec<u64>,
+    /// What it does.
+    pub action: Action,
+    /// Why it is there or waits, where that does not follow from the data.
+    pub why: Option<String>,
+}
+
+/// What a step does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Runs a kernel.
+    Launch(Launch),
+    /// Moves one value.
+    Copy(Copy),
+}
+
+/// Runs a kernel: `nodes` alone in a plan from a cost graph.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launch {
+    /// The kernel's id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// The source's nodes that it computes, in execution order.
+    pub nodes: Vec<String>,
+    /// Ids of the buffers read, in the order of the kernel's operands.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reads: Vec<String>,
+    /// Ids of the buffers written: outputs in order, then the workspace where there is one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub writes: Vec<String>,
+    /// The number of the group in the model's grouping.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<u32>,
+}
+
+/// Moves one value. With buffers, `from` and `to` are their ids; in a plan from a cost graph they
+/// are devices, and `node` and `output` say what is moved.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copy {
+    /// The node whose output is moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Which of its outputs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<u32>,
+    /// What is read.
+    pub from: String,
+    /// What is written.
+    pub to: String,
+    /// How much is moved.
+    pub bytes: Bytes,
+}
+
+/// A step as its JSON form has it.
+#[derive(Deserialize)]
+struct RawStep {
+    id: u64,
+    device: String,
+    lane: Lane,
+    #[serde(default)]
+    after: Vec<u64>,
+    #[serde(default)]
+    launch: Option<Launch>,
+    #[serde(default)]
+    copy: Option<Copy>,
+    #[serde(default)]
+    why: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for Step {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = RawStep::deserialize(deserializer)?;
+        let action = match (raw.launch, raw.copy) {
+            (Some(launch), None) => Action::Launch(launch),
+            (None, Some(copy)) => Action::Copy(copy),
+            (Some(_), Some(_)) | (None, None) => {
+                let message = format!("step {}: expected either `launch` or `copy`", raw.id);
+                return Err(serde::de::Error::custom(message));
+            }
+        };
+        Ok(Self { id: raw.id, device: raw.device, lane: raw.lane, after: raw.after, action, why: raw.why })
+    }
+}
+
+impl Serialize for Step {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let mut out = serializer.serialize_struct("Step", 5 + usize::from(self.why.is_some()))?;
+        out.serialize_field("id", &self.id)?;
+        out.serialize_field("device", &self.device)?;
+        out.serialize_field("lane", &self.lane)?;
+        out.serialize_field("after", &self.after)?;
+        match &self.action {
+            Action::Launch(launch) => out.serialize_field("launch", launch)?,
+            Action::Copy(copy) => out.serialize_field("copy", copy)?,
+        }
+        if let Some(why) = &self.why {
+            out.serialize_field("why", why)?;
+        }
+        out.end()
+    }
+}
+
+/// What a step costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Step and load bytes together.
+    pub transfer_bytes: Bytes,
+    /// Bytes moved in each step, a tensor once for each device that receives it.
+    pub step_bytes: Bytes,
+    /// Bytes of parameters on devices beyond the first that holds each.
+    pub load_bytes: Bytes,
+    /// Simulated time of one step.
+    pub latency_ns: Nanos,
+    /// Highest load of any device or link in steady state.
+    pub max_load_ns: Nanos,
+}
+
+/// A proof that no plan is better than `value`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bound {
+    /// What is bounded.
+    pub objective: String,
+    /// No plan has less; in the objective's unit, above zero.
+    pub value: u64,
+    /// 1 - bound/value: zero where the plan is proven optimal.
+    pub gap: f64,
+    /// The kind of proof.
+    pub proof: String,
+    /// What is needed to verify it.
+    #[serde(default)]
+    pub data: serde_json::Value,
+}

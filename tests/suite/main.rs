@@ -6,4 +6,5 @@ mod costgraph;
 mod ir_text;
 mod random_costgraph;
 mod random_graph;
+mod onnx;
 mod shared;

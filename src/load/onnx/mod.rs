@@ -1,27 +1,59 @@
-//! ONNX models, opsets 7 and later.
+//! ONNX models, opsets 7 to 27.
+//!
+//! Each ONNX node becomes one [`crate::ir::Source`] under its own name (its first output's where
+//! it has none, with `#2`, `#3`, ... added to a name that is taken) and any number of operations;
+//! inputs and initialisers become sources that are data. Arithmetic on shapes is evaluated while
+//! the model is read, with sizes that stay affine in the model's symbolic dimensions.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use prost::Message;
 
 use super::LoadOptions;
-use crate::error::{Error, Result};
+use crate::error::{Error, Report, Result};
 use crate::ir::Graph;
 
+mod known;
+mod lower;
+mod node;
+mod ops;
 mod proto;
+mod tensor;
+
+/// The first and the last operator set whose meaning this reader knows.
+const OPSETS: std::ops::RangeInclusive<i64> = 7..=27;
 
 /// True where the bytes begin like an ONNX model. O(top-level fields).
 pub fn looks_like_onnx(bytes: &[u8]) -> bool {
     proto::looks_like_model(bytes)
 }
 
-/// Reads an ONNX model. External data is looked up beside `path`.
-pub fn load(bytes: &[u8], _path: Option<&Path>, _options: &LoadOptions) -> Result<Graph> {
+/// Reads an ONNX model. External data is looked up beside `path`, when a run needs it; it need not
+/// be there.
+///
+/// Dimensions named in `options` are bound at once. An input's unnamed dimension is called
+/// `<input>_<axis>`; characters other than letters, digits and `_` in a name become `_`.
+///
+/// Errors: a damaged file; every operation, attribute or type that is not supported, all at
+/// once; the first node that is wrong; a dimension that must be bound first. Linear in the file,
+/// but for the sorting of nodes.
+pub fn load(bytes: &[u8], path: Option<&Path>, options: &LoadOptions) -> Result<Graph> {
     let model = proto::ModelProto::decode(bytes)
         .map_err(|error| Error::format("", format!("truncated or damaged ONNX model: {error}")))?;
     let graph = model.graph.ok_or_else(|| Error::format("", "the ONNX model has no graph"))?;
-    let ops: Vec<String> = graph.node.iter().map(|node| format!("{}: {}", node.name, node.op_type)).collect();
-    Err(Error::Unsupported(
-        crate::error::Report::new("", "the model's operations are not supported yet").details(ops),
-    ))
+    let mut opsets = BTreeMap::new();
+    for import in model.opset_import {
+        let domain = if import.domain == "ai.onnx" { String::new() } else { import.domain };
+        opsets.insert(domain, import.version);
+    }
+    if let Some(&opset) = opsets.get("").filter(|&opset| !OPSETS.contains(opset)) {
+        let (first, last) = (OPSETS.start(), OPSETS.end());
+        return Err(Error::Unsupported(
+            Report::new("", format!("opset {opset} of domain ai.onnx is not supported yet"))
+                .help(format!("opsets {first} to {last} are; onnx.version_converter converts a model")),
+        ));
+    }
+    let directory = path.and_then(Path::parent).unwrap_or(Path::new("")).to_owned();
+    lower::lower(graph, opsets, directory, &options.dims)
 }

@@ -11,8 +11,6 @@ pub(super) struct ModelProto {
     pub graph: Option<GraphProto>,
     #[prost(message, repeated, tag = "8")]
     pub opset_import: Vec<OperatorSetIdProto>,
-    #[prost(message, repeated, tag = "25")]
-    pub functions: Vec<FunctionProto>,
 }
 
 /// A version of the operators of one domain.
@@ -22,15 +20,6 @@ pub(super) struct OperatorSetIdProto {
     pub domain: String,
     #[prost(int64, tag = "2")]
     pub version: i64,
-}
-
-/// A function that the model defines: only its identity.
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct FunctionProto {
-    #[prost(string, tag = "1")]
-    pub name: String,
-    #[prost(string, tag = "10")]
-    pub domain: String,
 }
 
 /// A graph.

@@ -123,7 +123,8 @@ fn typed_data(proto: &TensorProto, dtype: DType) -> Result<Vec<u8>> {
 /// Where the data of an external tensor is. Errors: a location that leaves the model's
 /// directory, a length that is not the tensor's.
 pub(super) fn external(proto: &TensorProto, header: &Header, directory: &Path) -> Result<Data> {
-    let entry = |key: &str| proto.external_data.iter().find(|entry| entry.key == key).map(|e| e.value.as_str());
+    let entry =
+        |key: &str| proto.external_data.iter().find(|entry| entry.key == key).map(|e| e.value.as_str());
     let number = |key: &str| -> Result<Option<u64>> {
         let Some(text) = entry(key) else { return Ok(None) };
         text.parse().map(Some).map_err(|_| Error::model("", format!("external {key} {text:?} is no number")))
@@ -159,7 +160,8 @@ pub(super) fn initialiser(name: &str, header: &Header) -> Init {
     match header.dims.len() {
         0 | 1 => {
             let name = name.to_lowercase();
-            let scales = ["weight", "var", "variance", "scale", "gamma"].iter().any(|end| name.ends_with(end));
+            let scales =
+                ["weight", "var", "variance", "scale", "gamma"].iter().any(|end| name.ends_with(end));
             let one = !name.contains("bias") && (scales || name.contains("norm"));
             if one { Init::ones() } else { Init::zeros() }
         }
@@ -262,8 +264,10 @@ mod tests {
     fn external_data_stays_in_the_models_directory() {
         let header = Header { dtype: DType::F32, dims: vec![2], elements: 2 };
         let at = |location: &str| {
-            let entry =
-                super::super::proto::StringStringEntryProto { key: "location".into(), value: location.into() };
+            let entry = super::super::proto::StringStringEntryProto {
+                key: "location".into(),
+                value: location.into(),
+            };
             let proto = TensorProto { external_data: vec![entry], ..TensorProto::default() };
             external(&proto, &header, Path::new("dir"))
         };

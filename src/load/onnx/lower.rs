@@ -1,0 +1,434 @@
+//! From an ONNX graph to a [`Graph`]: inputs, initialisers, nodes in order, outputs.
+//!
+//! Each name of the ONNX graph has a [`Binding`]: its type, and what is known of it. A value of
+//! the graph is made for it only when something reads it as data, so initialisers and shape
+//! arithmetic that serve only as attributes leave no node behind.
+
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::path::PathBuf;
+
+use super::known::Known;
+use super::node::At;
+use super::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto};
+use super::{ops, tensor};
+use crate::error::{Error, Report, Result};
+use crate::ir::{Data, DimId, Graph, Op, Shape, Size, Source, SourceId, SourceRole, Type, ValueId};
+
+/// What a name of the ONNX graph stands for.
+pub(super) struct Binding {
+    /// The source that makes it.
+    pub(super) source: SourceId,
+    pub(super) ty: Type,
+    /// Its value in the graph, once something read it.
+    pub(super) value: Option<ValueId>,
+    /// Its elements, where it is small and they are known.
+    pub(super) known: Option<Known>,
+    /// An initialiser that nothing has read yet.
+    initializer: Option<Box<TensorProto>>,
+}
+
+/// The state of a lowering.
+pub(super) struct Lowering {
+    pub(super) graph: Graph,
+    bindings: Vec<Binding>,
+    names: HashMap<String, usize>,
+    /// Results of nodes that failed: nodes that read them are not lowered.
+    lost: HashSet<String>,
+    opsets: BTreeMap<String, i64>,
+    directory: PathBuf,
+}
+
+/// Lowers a graph. `directory` is where external data lies; `dims` binds dimensions at once.
+///
+/// Errors: everything that is not supported, at once; else the first node that is wrong.
+pub(super) fn lower(
+    mut proto: GraphProto,
+    opsets: BTreeMap<String, i64>,
+    directory: PathBuf,
+    dims: &BTreeMap<String, i64>,
+) -> Result<Graph> {
+    if !proto.sparse_initializer.is_empty() {
+        return Err(Error::Unsupported(Report::new("", "sparse initialisers are not supported yet")));
+    }
+    let mut lowering = Lowering {
+        graph: Graph::new(proto.name.as_str()),
+        bindings: Vec::new(),
+        names: HashMap::new(),
+        lost: HashSet::new(),
+        opsets,
+        directory,
+    };
+    lowering.initializers(std::mem::take(&mut proto.initializer))?;
+    lowering.inputs(&proto.input, dims)?;
+    let order = order(&proto.node, |name| lowering.names.contains_key(name))?;
+    let sources = lowering.sources(&proto.node);
+    lowering.nodes(&proto.node, &sources, &order)?;
+    lowering.outputs(&proto.output)?;
+    lowering.graph.record_consumers();
+    Ok(lowering.graph)
+}
+
+impl Lowering {
+    fn initializers(&mut self, initializers: Vec<TensorProto>) -> Result<()> {
+        for mut proto in initializers {
+            let name = std::mem::take(&mut proto.name);
+            let place = |error: Error| error.within(&format!("initializer {name}"));
+            let header = tensor::header(&proto).map_err(place)?;
+            let source = Source::new(name.as_str(), "Initializer", SourceRole::Data);
+            let source = self.graph.add_source(source);
+            let small = header.elements <= super::known::LIMIT && !tensor::is_external(&proto);
+            let known = match small {
+                true => Known::of_tensor(&tensor::inline(proto.clone(), &header).map_err(place)?),
+                false => None,
+            };
+            let ty =
+                Type::new(header.dtype, header.dims.iter().map(|&dim| Size::Known(dim as i64)).collect());
+            let binding = Binding { source, ty, value: None, known, initializer: Some(Box::new(proto)) };
+            self.bind(name, binding)?;
+        }
+        Ok(())
+    }
+
+    /// Inputs that are not initialisers too (those only give a default to what nobody hands over).
+    fn inputs(&mut self, inputs: &[ValueInfoProto], dims: &BTreeMap<String, i64>) -> Result<()> {
+        let mut unknown: Vec<&String> = dims.keys().collect();
+        for input in inputs {
+            if self.names.contains_key(&input.name) {
+                continue;
+            }
+            let ty = self
+                .input_type(input, dims, &mut unknown)
+                .map_err(|error| error.within(&format!("input {}", input.name)))?;
+            let source = Source::new(input.name.as_str(), "Input", SourceRole::Data);
+            let source = self.graph.add_source(source);
+            let value = self.graph.add_input(input.name.as_str(), ty.clone(), source);
+            let binding = Binding { source, ty, value: Some(value), known: None, initializer: None };
+            self.bind(input.name.clone(), binding)?;
+        }
+        match unknown.first() {
+            None => Ok(()),
+            Some(name) => {
+                let known: Vec<&str> = self.graph.dims().iter().map(|dim| dim.name.as_str()).collect();
+                let help = match known.as_slice() {
+                    [] => "the model has no other named dimensions".to_owned(),
+                    known => format!("its other dimensions are: {}", known.join(", ")),
+                };
+                Err(Error::usage(format!("dimension {name}"), "the model has no such dimension")
+                    .with_help(help))
+            }
+        }
+    }
+
+    fn input_type(
+        &mut self,
+        input: &ValueInfoProto,
+        dims: &BTreeMap<String, i64>,
+        unknown: &mut Vec<&String>,
+    ) -> Result<Type> {
+        let unsupported = |message: &str| Error::Unsupported(Report::new("", message));
+        let Some(tensor) = input.r#type.as_ref().and_then(|ty| ty.tensor_type.as_ref()) else {
+            return Err(unsupported("inputs that are not tensors are not supported yet"));
+        };
+        let dtype = tensor::dtype(tensor.elem_type)?;
+        let Some(shape) = &tensor.shape else {
+            return Err(unsupported("inputs without a shape are not supported yet"));
+        };
+        let mut sizes = Vec::with_capacity(shape.dim.len());
+        for (axis, dim) in shape.dim.iter().enumerate() {
+            // A size of 0 or -1 is how some exporters say that any size will do.
+            if let Some(size) = dim.dim_value.filter(|&size| size > 0) {
+                sizes.push(Size::Known(size));
+                continue;
+            }
+            let stated = dim.dim_param.as_deref().unwrap_or_default();
+            let name = dimension_name(stated).unwrap_or_else(|| {
+                format!("{}_{axis}", dimension_name(&input.name).unwrap_or_else(|| "input".to_owned()))
+            });
+            let bound = dims.get_key_value(&name).or_else(|| dims.get_key_value(stated));
+            match bound {
+                Some((_, &value)) if value < 1 => {
+                    return Err(Error::usage(format!("dimension {name}"), format!("{value} is less than 1")));
+                }
+                Some((key, &value)) => {
+                    unknown.retain(|other| *other != key);
+                    sizes.push(Size::Known(value));
+                }
+                None => sizes.push(Size::dim(self.graph.dim(&name))),
+            }
+        }
+        let ty = Type::new(dtype, Shape::new(sizes));
+        match ty.shape.dims().is_some() && ty.bytes().is_none() {
+            true => Err(Error::model("", "its size overflows")),
+            false => Ok(ty),
+        }
+    }
+
+    /// One source for each node, under its name, or its first output's where it has none. A name
+    /// that is taken gets `#2`, `#3`, ... added, so that names stay unique.
+    fn sources(&mut self, nodes: &[NodeProto]) -> Vec<SourceId> {
+        let mut taken: HashMap<String, u32> = HashMap::new();
+        let mut sources = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let output = node.output.iter().find(|name| !name.is_empty());
+            let base = match (&node.name, output) {
+                (name, _) if !name.is_empty() => name,
+                (_, Some(output)) => output,
+                (_, None) => &node.op_type,
+            };
+            let mut name = base.clone();
+            while taken.contains_key(&name) {
+                let count = taken.entry(base.clone()).or_insert(1);
+                *count += 1;
+                name = format!("{base}#{count}");
+            }
+            taken.insert(name.clone(), 1);
+            sources.push(self.graph.add_source(Source::new(name, node.op_type.as_str(), SourceRole::Node)));
+        }
+        sources
+    }
+
+    fn nodes(&mut self, nodes: &[NodeProto], sources: &[SourceId], order: &[usize]) -> Result<()> {
+        let mut unsupported: Vec<Report> = Vec::new();
+        let mut wrong: Option<Error> = None;
+        for &index in order {
+            let (node, source) = (&nodes[index], sources[index]);
+            // What reads a lost result is looked up all the same, to report it if it is not
+            // supported either.
+            let result = match node.input.iter().any(|name| self.lost.contains(name)) {
+                true => ops::find(self, node).map(|_| self.lose(node)),
+                false => self.node(node, source),
+            };
+            let Err(error) = result else { continue };
+            self.lose(node);
+            let error = error.within(&format!("node {}", self.graph.source(source).name));
+            match error {
+                Error::Unsupported(report) => unsupported.push(report),
+                other => wrong = wrong.or(Some(other)),
+            }
+        }
+        match (unsupported.first(), wrong) {
+            (Some(first), _) => Err(Error::Unsupported(
+                first.clone().details(unsupported.iter().map(ToString::to_string).collect()),
+            )),
+            (None, Some(wrong)) => Err(wrong),
+            (None, None) => Ok(()),
+        }
+    }
+
+    fn lose(&mut self, node: &NodeProto) {
+        self.lost.extend(node.output.iter().filter(|name| !name.is_empty()).cloned());
+    }
+
+    fn node(&mut self, node: &NodeProto, source: SourceId) -> Result<()> {
+        let (entry, opset) = ops::find(self, node)?;
+        let inputs: Result<Vec<Option<usize>>> = node
+            .input
+            .iter()
+            .map(|name| match name.as_str() {
+                "" => Ok(None),
+                name => match self.names.get(name) {
+                    Some(&binding) => Ok(Some(binding)),
+                    None => Err(Error::model("", format!("its input {name} is made by nothing"))),
+                },
+            })
+            .collect();
+        let inputs = inputs?;
+        for &input in inputs.iter().flatten() {
+            let maker = self.bindings[input].source;
+            let consumer = &mut self.graph.source_mut(maker).consumer;
+            *consumer = consumer.or(Some(source));
+        }
+        let mut at = At::new(self, node, source, opset, inputs);
+        ops::lower(entry, &mut at)?;
+        let outputs = at.finish()?;
+        for (name, output) in node.output.iter().zip(outputs) {
+            if name.is_empty() {
+                continue;
+            }
+            let Some(binding) = output else {
+                return Err(Error::Unsupported(Report::new(
+                    "",
+                    format!("output {name} of op {} is not supported yet", node.op_type),
+                )));
+            };
+            self.bind(name.clone(), binding)?;
+        }
+        Ok(())
+    }
+
+    fn outputs(&mut self, outputs: &[ValueInfoProto]) -> Result<()> {
+        for output in outputs {
+            let Some(&binding) = self.names.get(&output.name) else {
+                return Err(Error::model(format!("output {}", output.name), "it is made by nothing"));
+            };
+            let value =
+                self.value(binding).map_err(|error| error.within(&format!("output {}", output.name)))?;
+            self.graph.add_output(output.name.as_str(), value);
+        }
+        if outputs.is_empty() {
+            return Err(Error::model("", "the graph has no outputs"));
+        }
+        Ok(())
+    }
+
+    fn bind(&mut self, name: String, binding: Binding) -> Result<()> {
+        let index = self.bindings.len();
+        self.bindings.push(binding);
+        match self.names.insert(name.clone(), index) {
+            None => Ok(()),
+            Some(_) => Err(Error::model(format!("value {name}"), "it is made twice")),
+        }
+    }
+
+    /// The version of the operators of a domain that the model asks for.
+    pub(super) fn opset(&self, domain: &str) -> Option<i64> {
+        self.opsets.get(if domain == "ai.onnx" { "" } else { domain }).copied()
+    }
+
+    pub(super) fn binding(&self, index: usize) -> &Binding {
+        &self.bindings[index]
+    }
+
+    /// The value of a binding in the graph, made when first asked for.
+    pub(super) fn value(&mut self, index: usize) -> Result<ValueId> {
+        if let Some(value) = self.bindings[index].value {
+            return Ok(value);
+        }
+        let binding = &mut self.bindings[index];
+        let source = binding.source;
+        let value = match (binding.initializer.take(), binding.known.clone()) {
+            (Some(proto), _) => self.initializer(*proto, source)?,
+            (None, Some(known)) => make(&mut self.graph, &known, source)?,
+            (None, None) => return Err(Error::Internal("a binding without a value".to_owned())),
+        };
+        self.bindings[index].value = Some(value);
+        Ok(value)
+    }
+
+    /// Floats of more than one element, and data in other files, become parameters; the rest
+    /// constants.
+    fn initializer(&mut self, proto: TensorProto, source: SourceId) -> Result<ValueId> {
+        let name = self.graph.source(source).name.clone();
+        let place = |error: Error| error.within(&format!("initializer {name}"));
+        let header = tensor::header(&proto).map_err(place)?;
+        let init = tensor::initialiser(&name, &header);
+        let ty = Type::new(header.dtype, header.dims.iter().map(|&dim| Size::Known(dim as i64)).collect());
+        if tensor::is_external(&proto) {
+            let data = tensor::external(&proto, &header, &self.directory).map_err(place)?;
+            return Ok(self.graph.add_param(name.as_str(), ty, init, Some(data), source));
+        }
+        let data = tensor::inline(proto, &header).map_err(place)?;
+        Ok(match header.dtype.is_float() && header.elements > 1 {
+            true => self.graph.add_param(name.as_str(), ty, init, Some(Data::Inline(data)), source),
+            false => self.graph.add_constant(data, source),
+        })
+    }
+}
+
+impl Binding {
+    /// A binding of a value.
+    pub(super) fn of_value(graph: &Graph, source: SourceId, value: ValueId) -> Self {
+        Self { source, ty: graph.ty(value).clone(), value: Some(value), known: None, initializer: None }
+    }
+
+    /// A binding of known elements.
+    pub(super) fn of_known(source: SourceId, known: Known) -> Self {
+        Self { source, ty: known.ty(), value: None, known: Some(known), initializer: None }
+    }
+
+    /// True where the binding is an initialiser that nothing has read yet.
+    pub(super) fn is_pending(&self) -> bool {
+        self.initializer.is_some()
+    }
+}
+
+/// Known elements as a value of the graph.
+pub(super) fn make(graph: &mut Graph, known: &Known, source: SourceId) -> Result<ValueId> {
+    if let Some(tensor) = known.to_tensor()? {
+        return Ok(graph.add_constant(tensor, source));
+    }
+    let sizes = known.sizes().unwrap_or_default().to_vec();
+    let mut value = graph.add_sizes(sizes, known.rank() == 0, source);
+    if known.rank() > 1 {
+        value = graph.apply(Op::Reshape { shape: known.ty().shape }, &[value], source)?;
+    }
+    if known.dtype != graph.ty(value).dtype {
+        value = graph.apply(Op::Convert { to: known.dtype }, &[value], source)?;
+    }
+    Ok(value)
+}
+
+/// A dimension's name in the text form's alphabet; none where nothing is left of it.
+fn dimension_name(stated: &str) -> Option<String> {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
+    let name: String = stated.chars().map(plain).collect();
+    let named = name.chars().any(|c| c != '_');
+    let digit = name.starts_with(|c: char| c.is_ascii_digit());
+    named.then(|| if digit { format!("_{name}") } else { name })
+}
+
+/// An order in which each node stands after the makers of its inputs: the file's own where that
+/// is one, as ONNX demands, else the first in file order that is ready goes first.
+///
+/// Errors: a result made twice, a cycle. O(nodes log nodes + inputs).
+fn order(nodes: &[NodeProto], given: impl Fn(&str) -> bool) -> Result<Vec<usize>> {
+    let mut maker: HashMap<&str, usize> = HashMap::new();
+    for (index, node) in nodes.iter().enumerate() {
+        for output in node.output.iter().filter(|name| !name.is_empty()) {
+            if given(output) || maker.insert(output, index).is_some() {
+                return Err(Error::model(format!("value {output}"), "it is made twice"));
+            }
+        }
+    }
+    let mut waits = vec![0usize; nodes.len()];
+    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
+    for (index, node) in nodes.iter().enumerate() {
+        for made in node.input.iter().filter_map(|name| maker.get(name.as_str())) {
+            waits[index] += 1;
+            readers[*made].push(index);
+        }
+    }
+    let mut ready: BinaryHeap<std::cmp::Reverse<usize>> =
+        (0..nodes.len()).filter(|&index| waits[index] == 0).map(std::cmp::Reverse).collect();
+    let mut order = Vec::with_capacity(nodes.len());
+    while let Some(std::cmp::Reverse(index)) = ready.pop() {
+        order.push(index);
+        for &reader in &readers[index] {
+            waits[reader] -= 1;
+            if waits[reader] == 0 {
+                ready.push(std::cmp::Reverse(reader));
+            }
+        }
+    }
+    match (0..nodes.len()).find(|&index| waits[index] > 0) {
+        None => Ok(order),
+        Some(stuck) => Err(Error::model(
+            format!("node {}", on_cycle(nodes, &maker, &waits, stuck)),
+            "it is on a cycle: it reads what is made of its own results",
+        )),
+    }
+}
+
+/// Walks back from a node that never became ready, to one that is on a cycle.
+fn on_cycle<'a>(
+    nodes: &'a [NodeProto],
+    maker: &HashMap<&str, usize>,
+    waits: &[usize],
+    stuck: usize,
+) -> &'a str {
+    let mut seen = HashSet::new();
+    let mut index = stuck;
+    while seen.insert(index) {
+        let makers = nodes[index].input.iter().filter_map(|name| maker.get(name.as_str()).copied());
+        index = makers.into_iter().find(|&made| waits[made] > 0).unwrap_or(index);
+    }
+    let node = &nodes[index];
+    let output = node.output.first().map_or("", String::as_str);
+    if node.name.is_empty() { output } else { &node.name }
+}
+
+/// The dimensions' names, for messages.
+pub(super) fn show(graph: &Graph, size: &Size) -> String {
+    let name = |dim: DimId| graph.dim_name(dim);
+    size.display(&name).to_string()
+}

@@ -1,0 +1,384 @@
+//! Evaluation of operators on known elements: the arithmetic on shapes. Each gives none where the
+//! result is not affine, not decided, or too large to be worth it.
+
+use std::cmp::Ordering;
+
+use super::super::known::{self, Items, Known, LIMIT, broadcast_dims};
+use super::super::node::At;
+use super::super::tensor;
+use super::{layout, reduce};
+use crate::error::Result;
+use crate::ir::{Binary, Compare, DType, ReduceKind, Size, Unary};
+
+type Folded = Result<Option<Known>>;
+
+fn input<'a>(at: &'a At<'_>, i: usize) -> Option<&'a Known> {
+    at.known(i)
+}
+
+pub(super) fn unary(at: &At<'_>, unary: Unary) -> Folded {
+    Ok(input(at, 0).and_then(|x| evaluate_unary(unary, x)))
+}
+
+fn evaluate_unary(unary: Unary, x: &Known) -> Option<Known> {
+    let items = match &x.items {
+        Items::Sizes(sizes) => {
+            let one = |size: &Size| match unary {
+                Unary::Neg => size.scale(-1),
+                Unary::Abs if known::least(size).is_some_and(|least| least >= 0) => Some(size.clone()),
+                Unary::Abs => size.known()?.checked_abs().map(Size::Known),
+                Unary::Not => Some(Size::Known(i64::from(size.known()? == 0))),
+                _ => None,
+            };
+            Items::Sizes(sizes.iter().map(one).collect::<Option<_>>()?)
+        }
+        Items::Reals(reals) => {
+            let one = |&real: &f64| match unary {
+                Unary::Neg => Some(-real),
+                Unary::Abs => Some(real.abs()),
+                Unary::Ceil => Some(real.ceil()),
+                Unary::Floor => Some(real.floor()),
+                Unary::Sqrt => Some(round(x.dtype, real.sqrt())),
+                _ => None,
+            };
+            Items::Reals(reals.iter().map(one).collect::<Option<_>>()?)
+        }
+    };
+    fits(Known { dtype: x.dtype, dims: x.dims.clone(), items })
+}
+
+/// The real in the precision of its type.
+fn round(dtype: DType, real: f64) -> f64 {
+    if dtype == DType::F32 { f64::from(real as f32) } else { real }
+}
+
+/// The tensor where every integer that is a number fits its type: others wrap at run time.
+fn fits(known: Known) -> Option<Known> {
+    let range = match known.dtype {
+        DType::Bool => 0..=1,
+        DType::U8 => 0..=255,
+        DType::I8 => -128..=127,
+        DType::I16 => i16::MIN.into()..=i16::MAX.into(),
+        DType::I32 => i32::MIN.into()..=i32::MAX.into(),
+        DType::I64 | DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => i64::MIN..=i64::MAX,
+    };
+    let sizes = known.sizes().unwrap_or_default();
+    sizes.iter().all(|size| size.known().is_none_or(|value| range.contains(&value))).then_some(known)
+}
+
+pub(super) fn binary(at: &At<'_>, binary: Binary) -> Folded {
+    let mut result = input(at, 0).cloned();
+    if at.input_count() == 1 {
+        return Ok(result);
+    }
+    for i in 1..at.input_count() {
+        let (Some(x), Some(y)) = (&result, input(at, i)) else { return Ok(None) };
+        result = evaluate_binary(binary, x, y);
+    }
+    Ok(result)
+}
+
+fn evaluate_binary(binary: Binary, x: &Known, y: &Known) -> Option<Known> {
+    if x.dtype != y.dtype {
+        return None;
+    }
+    let dims = broadcast_dims(&x.dims, &y.dims)?;
+    let (x, y) = (x.broadcast(&dims)?, y.broadcast(&dims)?);
+    let items = match (&x.items, &y.items) {
+        (Items::Sizes(left), Items::Sizes(right)) => {
+            let pairs = left.iter().zip(right);
+            Items::Sizes(
+                pairs.map(|(left, right)| size(binary, x.dtype, left, right)).collect::<Option<_>>()?,
+            )
+        }
+        (Items::Reals(left), Items::Reals(right)) => {
+            let pairs = left.iter().zip(right);
+            Items::Reals(
+                pairs
+                    .map(|(&left, &right)| real(binary, left, right).map(|v| round(x.dtype, v)))
+                    .collect::<Option<_>>()?,
+            )
+        }
+        _ => return None,
+    };
+    fits(Known { dtype: x.dtype, dims, items })
+}
+
+fn size(binary: Binary, dtype: DType, x: &Size, y: &Size) -> Option<Size> {
+    let bools = |f: fn(bool, bool) -> bool| {
+        if dtype != DType::Bool {
+            return None;
+        }
+        Some(Size::Known(i64::from(f(x.known()? != 0, y.known()? != 0))))
+    };
+    match binary {
+        Binary::Add => x.add(y),
+        Binary::Sub => x.sub(y),
+        Binary::Mul => x.mul(y),
+        Binary::Div => known::divide(x, y),
+        Binary::Mod => {
+            let (x, y) = (x.known()?, y.known()?);
+            let rest = x.checked_rem(y)?;
+            Some(Size::Known(if rest != 0 && (rest < 0) != (y < 0) { rest + y } else { rest }))
+        }
+        Binary::Rem => x.known()?.checked_rem(y.known()?).map(Size::Known),
+        Binary::Max => known::larger(x, y),
+        Binary::Min => known::smaller(x, y),
+        Binary::And => bools(|x, y| x && y),
+        Binary::Or => bools(|x, y| x || y),
+        Binary::Xor => bools(|x, y| x != y),
+        Binary::Pow => None,
+    }
+}
+
+fn real(binary: Binary, x: f64, y: f64) -> Option<f64> {
+    Some(match binary {
+        Binary::Add => x + y,
+        Binary::Sub => x - y,
+        Binary::Mul => x * y,
+        Binary::Div => x / y,
+        Binary::Max if !x.is_nan() && !y.is_nan() => x.max(y),
+        Binary::Min if !x.is_nan() && !y.is_nan() => x.min(y),
+        Binary::Max
+        | Binary::Min
+        | Binary::Mod
+        | Binary::Rem
+        | Binary::Pow
+        | Binary::And
+        | Binary::Or
+        | Binary::Xor => return None,
+    })
+}
+
+pub(super) fn modulo(at: &At<'_>) -> Folded {
+    let fmod = at.flag("fmod", false)?;
+    binary(at, if fmod { Binary::Rem } else { Binary::Mod })
+}
+
+pub(super) fn compare(at: &At<'_>, compare: Compare) -> Folded {
+    let (Some(x), Some(y)) = (input(at, 0), input(at, 1)) else { return Ok(None) };
+    Ok(evaluate_compare(compare, x, y))
+}
+
+fn evaluate_compare(compare: Compare, x: &Known, y: &Known) -> Option<Known> {
+    let dims = broadcast_dims(&x.dims, &y.dims)?;
+    let (x, y) = (x.broadcast(&dims)?, y.broadcast(&dims)?);
+    let holds = |order: Ordering| match compare {
+        Compare::Eq => order.is_eq(),
+        Compare::Ne => order.is_ne(),
+        Compare::Lt => order.is_lt(),
+        Compare::Le => order.is_le(),
+        Compare::Gt => order.is_gt(),
+        Compare::Ge => order.is_ge(),
+    };
+    let size = |x: &Size, y: &Size| match compare {
+        Compare::Ge => known::at_least(x, y),
+        Compare::Le => known::at_least(y, x),
+        Compare::Lt => known::at_least(x, y).map(|holds| !holds),
+        Compare::Gt => known::at_least(y, x).map(|holds| !holds),
+        Compare::Eq | Compare::Ne => known::compare(x, y).map(holds),
+    };
+    let bools: Option<Vec<bool>> = match (&x.items, &y.items) {
+        (Items::Sizes(x), Items::Sizes(y)) => x.iter().zip(y).map(|(x, y)| size(x, y)).collect(),
+        (Items::Reals(x), Items::Reals(y)) => {
+            x.iter().zip(y).map(|(x, y)| x.partial_cmp(y).map(holds)).collect()
+        }
+        _ => None,
+    };
+    let items = Items::Sizes(bools?.into_iter().map(|bool| Size::Known(bool.into())).collect());
+    Some(Known { dtype: DType::Bool, dims, items })
+}
+
+pub(super) fn select(at: &At<'_>) -> Folded {
+    let (Some(condition), Some(yes), Some(no)) = (input(at, 0), input(at, 1), input(at, 2)) else {
+        return Ok(None);
+    };
+    Ok(evaluate_select(condition, yes, no))
+}
+
+fn evaluate_select(condition: &Known, yes: &Known, no: &Known) -> Option<Known> {
+    let dims = broadcast_dims(&condition.dims, &broadcast_dims(&yes.dims, &no.dims)?)?;
+    let condition = condition.broadcast(&dims)?;
+    let (yes, no) = (yes.broadcast(&dims)?, no.broadcast(&dims)?);
+    let chosen: Vec<bool> =
+        condition.sizes()?.iter().map(|size| Some(size.known()? != 0)).collect::<Option<_>>()?;
+    let items = match (yes.items, no.items) {
+        (Items::Sizes(yes), Items::Sizes(no)) => Items::Sizes(choose(&chosen, yes, no)),
+        (Items::Reals(yes), Items::Reals(no)) => Items::Reals(choose(&chosen, yes, no)),
+        _ => return None,
+    };
+    (yes.dtype == no.dtype).then_some(Known { dtype: yes.dtype, dims, items })
+}
+
+fn choose<T>(chosen: &[bool], yes: Vec<T>, no: Vec<T>) -> Vec<T> {
+    chosen
+        .iter()
+        .zip(yes.into_iter().zip(no))
+        .map(|(&first, (yes, no))| if first { yes } else { no })
+        .collect()
+}
+
+pub(super) fn cast(at: &At<'_>) -> Folded {
+    at.ignore(&["saturate", "round_mode"]);
+    let Some(to) = at.int("to")? else { return Ok(None) };
+    let to = tensor::dtype(i32::try_from(to).unwrap_or(0))?;
+    Ok(input(at, 0).and_then(|x| convert(x, to)))
+}
+
+fn convert(x: &Known, to: DType) -> Option<Known> {
+    if to == x.dtype {
+        return Some(x.clone());
+    }
+    let items = match (&x.items, to) {
+        (_, DType::F16 | DType::Bf16) => return None,
+        (Items::Sizes(sizes), DType::F32 | DType::F64) => Items::Reals(
+            sizes.iter().map(|size| Some(round(to, size.known()? as f64))).collect::<Option<_>>()?,
+        ),
+        (Items::Reals(reals), DType::F32 | DType::F64) => {
+            Items::Reals(reals.iter().map(|&real| round(to, real)).collect())
+        }
+        (Items::Sizes(sizes), DType::Bool) => {
+            let zero = Size::Known(0);
+            let one =
+                |size: &Size| known::compare(size, &zero).map(|order| Size::Known(order.is_ne().into()));
+            Items::Sizes(sizes.iter().map(one).collect::<Option<_>>()?)
+        }
+        (Items::Reals(reals), DType::Bool) => {
+            Items::Sizes(reals.iter().map(|&real| Size::Known((real != 0.0).into())).collect())
+        }
+        (Items::Sizes(sizes), _) => Items::Sizes(sizes.clone()),
+        (Items::Reals(reals), _) => {
+            let whole = |&real: &f64| (real.abs() < 9.0e15).then_some(Size::Known(real as i64));
+            Items::Sizes(reals.iter().map(whole).collect::<Option<_>>()?)
+        }
+    };
+    fits(Known { dtype: to, dims: x.dims.clone(), items })
+}
+
+pub(super) fn concat(at: &At<'_>) -> Folded {
+    let Some(axis) = at.int("axis")? else { return Ok(None) };
+    let rank = at.rank(0)?;
+    let axis = at.axis(axis, rank)?;
+    let parts: Option<Vec<&Known>> = (0..at.input_count()).map(|i| input(at, i)).collect();
+    Ok(parts.and_then(|parts| evaluate_concat(&parts, axis)))
+}
+
+fn evaluate_concat(parts: &[&Known], axis: usize) -> Option<Known> {
+    let first = parts.first()?;
+    let mut dims = first.dims.clone();
+    for part in &parts[1..] {
+        let same = part.dims.len() == dims.len()
+            && part.dims.iter().zip(&dims).enumerate().all(|(at, (a, b))| at == axis || a == b);
+        if !same || part.dtype != first.dtype {
+            return None;
+        }
+        dims[axis] = dims[axis].checked_add(part.dims[axis])?;
+    }
+    known::elements(&dims).filter(|&count| count <= LIMIT)?;
+    let outer: u64 = dims[..axis].iter().product();
+    let (mut sizes, mut reals) = (Vec::new(), Vec::new());
+    for row in 0..outer as usize {
+        for part in parts {
+            let length = part.len() / (outer as usize).max(1);
+            let range = row * length..(row + 1) * length;
+            match &part.items {
+                Items::Sizes(items) => sizes.extend_from_slice(items.get(range)?),
+                Items::Reals(items) => reals.extend_from_slice(items.get(range)?),
+            }
+        }
+    }
+    let items = if first.reals().is_some() { Items::Reals(reals) } else { Items::Sizes(sizes) };
+    Some(Known { dtype: first.dtype, dims, items })
+}
+
+pub(super) fn gather(at: &At<'_>) -> Folded {
+    let (Some(data), Some(indices)) = (input(at, 0), input(at, 1)) else { return Ok(None) };
+    let axis = at.axis(at.int_or("axis", 0)?, data.rank())?;
+    Ok(evaluate_gather(data, indices, axis))
+}
+
+fn evaluate_gather(data: &Known, indices: &Known, axis: usize) -> Option<Known> {
+    let size = i64::try_from(data.dims[axis]).ok()?;
+    let outer: u64 = data.dims[..axis].iter().product();
+    let inner: u64 = data.dims[axis + 1..].iter().product();
+    let mut rows = Vec::with_capacity(indices.len());
+    for index in indices.sizes()? {
+        let index = index.known()?;
+        let index = if index < 0 { index.checked_add(size)? } else { index };
+        rows.push((0..size).contains(&index).then_some(index as u64)?);
+    }
+    let dims = [&data.dims[..axis], &indices.dims, &data.dims[axis + 1..]].concat();
+    known::elements(&dims).filter(|&count| count <= LIMIT)?;
+    let positions: Vec<usize> = (0..outer)
+        .flat_map(|o| rows.iter().map(move |&row| (o, row)))
+        .flat_map(|(o, row)| (0..inner).map(move |i| ((o * size as u64 + row) * inner + i) as usize))
+        .collect();
+    data.pick(&positions, dims)
+}
+
+pub(super) fn slice(at: &At<'_>) -> Folded {
+    let Some(data) = input(at, 0) else { return Ok(None) };
+    let plan = layout::slice_plan(at)?;
+    let numbers = |sizes: &[Size]| sizes.iter().map(Size::known).collect::<Option<Vec<i64>>>();
+    let (Some(starts), Some(sizes)) = (numbers(&plan.starts), numbers(&plan.sizes)) else {
+        return Ok(None);
+    };
+    let dims: Option<Vec<u64>> = sizes.iter().map(|&size| u64::try_from(size).ok()).collect();
+    let Some(dims) = dims else { return Ok(None) };
+    let mut positions = vec![0i64];
+    for axis in 0..dims.len() {
+        let size = data.dims[axis] as i64;
+        positions = positions
+            .iter()
+            .flat_map(|&outer| (0..sizes[axis]).map(move |i| (outer, i)))
+            .map(|(outer, i)| outer * size + starts[axis] + i * plan.steps[axis])
+            .collect();
+    }
+    let positions: Option<Vec<usize>> = positions.iter().map(|&p| usize::try_from(p).ok()).collect();
+    Ok(positions.and_then(|positions| data.pick(&positions, dims)))
+}
+
+/// The input under the dimensions that a reshaping operator gives it.
+fn with_sizes(at: &At<'_>, sizes: &[Size]) -> Option<Known> {
+    let dims = sizes.iter().map(|size| u64::try_from(size.known()?).ok()).collect::<Option<_>>()?;
+    input(at, 0)?.with_dims(dims)
+}
+
+pub(super) fn reshape(at: &At<'_>) -> Folded {
+    Ok(with_sizes(at, &layout::reshape_sizes(at)?))
+}
+
+pub(super) fn squeeze(at: &At<'_>) -> Folded {
+    Ok(with_sizes(at, &layout::squeeze_sizes(at)?))
+}
+
+pub(super) fn unsqueeze(at: &At<'_>) -> Folded {
+    Ok(with_sizes(at, &layout::unsqueeze_sizes(at)?))
+}
+
+pub(super) fn expand(at: &At<'_>) -> Folded {
+    let sizes = layout::expand_sizes(at)?;
+    let dims: Option<Vec<u64>> = sizes.iter().map(|size| u64::try_from(size.known()?).ok()).collect();
+    Ok(dims.and_then(|dims| input(at, 0)?.broadcast(&dims)))
+}
+
+/// Reductions of vectors to one element.
+pub(super) fn reduce(at: &At<'_>, kind: ReduceKind) -> Folded {
+    let Some(x) = input(at, 0) else { return Ok(None) };
+    let plan = reduce::plan(at)?;
+    if x.rank() != 1 || plan.axes != [0] || x.len() == 0 {
+        return Ok(None);
+    }
+    let Some(sizes) = x.sizes() else { return Ok(None) };
+    let binary = match kind {
+        ReduceKind::Sum => Binary::Add,
+        ReduceKind::Prod => Binary::Mul,
+        ReduceKind::Max => Binary::Max,
+        ReduceKind::Min => Binary::Min,
+        ReduceKind::Mean => return Ok(None),
+    };
+    let total =
+        sizes[1..].iter().try_fold(sizes[0].clone(), |total, next| size(binary, x.dtype, &total, next));
+    let dims = if plan.keep { vec![1] } else { Vec::new() };
+    Ok(total.and_then(|total| fits(Known { dtype: x.dtype, dims, items: Items::Sizes(vec![total]) })))
+}

@@ -1,0 +1,146 @@
+//! Operators that read or write at positions given as data.
+
+use super::super::node::At;
+use super::layout::indices;
+use crate::error::Result;
+use crate::ir::{Binary, Compare, DType, Op, ScatterKind, Shape, Size, Slice, TopK};
+
+pub(super) fn gather(at: &mut At<'_>) -> Result<()> {
+    let axis = at.axis(at.int_or("axis", 0)?, at.rank(0)?)? as u32;
+    let operands = [at.value(0)?, at.value(1)?];
+    let y = at.apply(Op::Gather { axis }, &operands)?;
+    at.set(0, y);
+    Ok(())
+}
+
+pub(super) fn gather_elements(at: &mut At<'_>) -> Result<()> {
+    let axis = at.axis(at.int_or("axis", 0)?, at.rank(0)?)? as u32;
+    let operands = [at.value(0)?, at.value(1)?];
+    let y = at.apply(Op::GatherElements { axis }, &operands)?;
+    at.set(0, y);
+    Ok(())
+}
+
+pub(super) fn gather_nd(at: &mut At<'_>) -> Result<()> {
+    let batch_dims = at.int_or("batch_dims", 0)?;
+    let batch_dims =
+        u32::try_from(batch_dims).map_err(|_| at.wrong(format!("batch_dims {batch_dims} is negative")))?;
+    let operands = [at.value(0)?, at.value(1)?];
+    let y = at.apply(Op::GatherNd { batch_dims }, &operands)?;
+    at.set(0, y);
+    Ok(())
+}
+
+fn scatter_kind(at: &At<'_>) -> Result<ScatterKind> {
+    Ok(match at.text("reduction", "none")?.as_str() {
+        "none" => ScatterKind::Replace,
+        "add" => ScatterKind::Add,
+        "mul" => ScatterKind::Mul,
+        "max" => ScatterKind::Max,
+        "min" => ScatterKind::Min,
+        other => return Err(at.unsupported(format!("with reduction {other:?}"))),
+    })
+}
+
+pub(super) fn scatter_elements(at: &mut At<'_>) -> Result<()> {
+    let axis = at.axis(at.int_or("axis", 0)?, at.rank(0)?)? as u32;
+    let kind = scatter_kind(at)?;
+    let operands = [at.value(0)?, at.value(1)?, at.value(2)?];
+    let y = at.apply(Op::ScatterElements { axis, kind }, &operands)?;
+    at.set(0, y);
+    Ok(())
+}
+
+pub(super) fn scatter_nd(at: &mut At<'_>) -> Result<()> {
+    let kind = scatter_kind(at)?;
+    let operands = [at.value(0)?, at.value(1)?, at.value(2)?];
+    let y = at.apply(Op::ScatterNd { kind }, &operands)?;
+    at.set(0, y);
+    Ok(())
+}
+
+/// The number of elements is an attribute before opset 10, then an input.
+pub(super) fn topk(at: &mut At<'_>) -> Result<()> {
+    // Sorted results are one of the orders that `sorted = 0` allows.
+    at.ignore(&["sorted"]);
+    let axis = at.axis(at.int_or("axis", -1)?, at.rank(0)?)? as u32;
+    let k = match at.int("k")? {
+        Some(k) => k,
+        None => at.integer(1, "k")?,
+    };
+    let largest = at.flag("largest", true)?;
+    let x = at.value(0)?;
+    let results = at.apply_all(Op::TopK(TopK { axis, k, largest }), &[x])?;
+    for (i, value) in results.into_iter().enumerate() {
+        at.set(i, value);
+    }
+    Ok(())
+}
+
+/// A new axis of `depth` elements, of which the one at the index is `on` and the others `off`.
+/// Negative indices count from the end; those out of range have no `on`.
+pub(super) fn one_hot(at: &mut At<'_>) -> Result<()> {
+    let shape = at.ty(0)?.shape;
+    let rank = shape.rank();
+    let axis = at.axis(at.int_or("axis", -1)?, rank + 1)?;
+    let depth = match at.known(1).and_then(|depth| depth.reals()) {
+        Some([depth]) => Size::Known(*depth as i64),
+        _ => match at.sizes(1, "depth")?.as_slice() {
+            [depth] => depth.clone(),
+            other => return Err(at.wrong(format!("expected one depth, found {}", other.len()))),
+        },
+    };
+    let index = at.value(0)?;
+    let index = at.convert(index, DType::I64)?;
+    let mut sizes = shape.sizes().to_vec();
+    sizes.insert(axis, Size::Known(1));
+    let index = at.reshape(index, sizes)?;
+    let zero = at.scalar(DType::I64, 0.0)?;
+    let negative = at.apply(Op::Compare(Compare::Lt), &[index, zero])?;
+    let known = super::super::known::Known::scalar(depth.clone());
+    let whole = at.make(&known)?;
+    let wrapped = at.binary(Binary::Add, index, whole)?;
+    let index = at.apply(Op::Select, &[negative, wrapped, index])?;
+    let mut line = vec![Size::Known(1); rank + 1];
+    line[axis] = depth;
+    let positions = at.iota(indices(line), axis);
+    let hot = at.apply(Op::Compare(Compare::Eq), &[index, positions])?;
+    let (off, on) = (value_at(at, 0)?, value_at(at, 1)?);
+    let y = at.apply(Op::Select, &[hot, on, off])?;
+    at.set(0, y);
+    Ok(())
+}
+
+/// Element `i` of input 2, as a scalar.
+fn value_at(at: &mut At<'_>, i: i64) -> Result<crate::ir::ValueId> {
+    let values = at.value(2)?;
+    if at.type_of(values).shape != Shape::known(&[2]) {
+        return Err(at.wrong("its values are not a pair"));
+    }
+    let slice = Slice { starts: vec![Size::Known(i)], sizes: vec![Size::Known(1)], steps: vec![1] };
+    let value = at.apply(Op::Slice(Box::new(slice)), &[values])?;
+    at.reshape(value, [])
+}
+
+/// The upper or lower triangle of matrices; zero elsewhere.
+pub(super) fn trilu(at: &mut At<'_>) -> Result<()> {
+    let upper = at.flag("upper", true)?;
+    let k = if at.has(1) { at.integer(1, "k")? } else { 0 };
+    let shape = at.ty(0)?.shape;
+    let rank = shape.rank();
+    if rank < 2 {
+        return Err(at.wrong(format!("its input has rank {rank}, less than 2")));
+    }
+    let x = at.value(0)?;
+    let rows = at.iota(indices([shape[rank - 2].clone(), Size::Known(1)]), 0);
+    let columns = at.iota(indices([Size::Known(1), shape[rank - 1].clone()]), 1);
+    let diagonal = at.binary(Binary::Sub, columns, rows)?;
+    let known = super::super::known::Known::scalar(Size::Known(k));
+    let k = at.make(&known)?;
+    let compare = if upper { Compare::Ge } else { Compare::Le };
+    let inside = at.apply(Op::Compare(compare), &[diagonal, k])?;
+    let zero = at.scalar(at.graph().ty(x).dtype, 0.0)?;
+    let y = at.apply(Op::Select, &[inside, x, zero])?;
+    at.set(0, y);
+    Ok(())
+}

@@ -1,0 +1,504 @@
+//! Operators that move elements: reshapes, slices, concatenation, padding.
+
+use super::super::known::{self, Items, Known};
+use super::super::node::At;
+use super::super::tensor;
+use crate::error::Result;
+use crate::ir::{DType, Op, Pad, PadMode, Real, Shape, Size, Slice, Tensor, Type};
+
+const ONE: Size = Size::Known(1);
+
+/// The tensor that a node holds in one of its attributes.
+pub(super) fn constant(at: &mut At<'_>) -> Result<()> {
+    let data = if let Some(proto) = at.tensor("value")? {
+        let header = tensor::header(proto)?;
+        if tensor::is_external(proto) {
+            return Err(at.unsupported("with external data"));
+        }
+        tensor::inline(proto.clone(), &header)?
+    } else if let Some(value) = at.float("value_float")? {
+        tensor::scalar(DType::F32, value)?
+    } else if let Some(value) = at.int("value_int")? {
+        Tensor::from_i64(Vec::new(), &[value])?
+    } else if let Some(values) = at.floats("value_floats")? {
+        let values: Vec<f32> = values.into_iter().map(|value| value as f32).collect();
+        Tensor::from_f32(vec![values.len() as u64], &values)?
+    } else if let Some(values) = at.ints("value_ints")? {
+        Tensor::from_i64(vec![values.len() as u64], &values)?
+    } else {
+        return Err(at.unsupported("with this kind of value"));
+    };
+    match Known::of_tensor(&data) {
+        Some(known) => at.set_known(0, known),
+        None => {
+            let value = at.constant(data);
+            at.set(0, value);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn constant_of_shape(at: &mut At<'_>) -> Result<()> {
+    let fill = match at.tensor("value")? {
+        None => tensor::scalar(DType::F32, 0.0)?,
+        Some(proto) => {
+            let header = tensor::header(proto)?;
+            if header.elements != 1 || tensor::is_external(proto) {
+                return Err(at.wrong("attribute value has not one element"));
+            }
+            let data = tensor::inline(proto.clone(), &header)?;
+            Tensor::new(data.dtype(), Vec::new(), data.bytes())?
+        }
+    };
+    let sizes = at.sizes(0, "sizes")?;
+    not_negative(at, &sizes)?;
+    let dims: Option<Vec<u64>> = sizes.iter().map(|size| u64::try_from(size.known()?).ok()).collect();
+    let known = dims.and_then(|dims| Known::of_tensor(&fill)?.broadcast(&dims));
+    if let Some(known) = known.filter(|known| matches!(known.items, Items::Sizes(_))) {
+        at.set_known(0, known);
+        return Ok(());
+    }
+    let scalar = at.constant(fill);
+    let value = at.broadcast(scalar, Shape::new(sizes))?;
+    at.set(0, value);
+    Ok(())
+}
+
+fn not_negative(at: &At<'_>, sizes: &[Size]) -> Result<()> {
+    match sizes.iter().find(|size| size.known().is_some_and(|size| size < 0)) {
+        None => Ok(()),
+        Some(size) => Err(at.wrong(format!("size {} is negative", at.show(size)))),
+    }
+}
+
+pub(super) fn reshape(at: &mut At<'_>) -> Result<()> {
+    let sizes = reshape_sizes(at)?;
+    set_reshaped(at, sizes)
+}
+
+/// Output 0 is input 0 with these sizes.
+fn set_reshaped(at: &mut At<'_>, sizes: Vec<Size>) -> Result<()> {
+    let x = at.value(0)?;
+    let y = at.reshape(x, sizes)?;
+    at.set(0, y);
+    Ok(())
+}
+
+/// The sizes that a reshape gives: 0 copies the input's, -1 is what is left over.
+pub(super) fn reshape_sizes(at: &At<'_>) -> Result<Vec<Size>> {
+    let from = at.ty(0)?.shape;
+    let allow_zero = at.flag("allowzero", false)?;
+    let mut sizes = at.sizes(1, "sizes")?;
+    let mut free = None;
+    for axis in 0..sizes.len() {
+        match sizes[axis].known() {
+            Some(0) if !allow_zero => match from.sizes().get(axis) {
+                Some(size) => sizes[axis] = size.clone(),
+                None => return Err(at.wrong(format!("size 0 at axis {axis} has nothing to copy"))),
+            },
+            Some(-1) if free.is_none() => free = Some(axis),
+            Some(-1) => return Err(at.wrong("more than one size is -1")),
+            Some(negative) if negative < 0 => return Err(at.wrong(format!("size {negative} is negative"))),
+            _ => {}
+        }
+    }
+    if let Some(axis) = free {
+        let others = [&sizes[..axis], &sizes[axis + 1..]].concat();
+        sizes[axis] = match known::remaining(from.sizes(), &others) {
+            Some(size) => size,
+            None if from.dims().is_none() => return Err(at.undecided("size -1", from.sizes())),
+            None => return Err(at.wrong("its elements do not divide into the sizes")),
+        };
+    }
+    Ok(sizes)
+}
+
+pub(super) fn flatten(at: &mut At<'_>) -> Result<()> {
+    let shape = at.ty(0)?.shape;
+    let rank = shape.rank();
+    // The axis may also stand after the last.
+    let axis = match at.int_or("axis", 1)? {
+        axis if usize::try_from(axis) == Ok(rank) => rank,
+        axis => at.axis(axis, rank)?,
+    };
+    let product = |sizes: &[Size]| sizes.iter().try_fold(ONE, |product, size| product.mul(size));
+    let sizes = shape.sizes();
+    let (Some(rows), Some(columns)) = (product(&sizes[..axis]), product(&sizes[axis..])) else {
+        return Err(at.undecided("sizes", sizes));
+    };
+    set_reshaped(at, vec![rows, columns])
+}
+
+pub(super) fn squeeze(at: &mut At<'_>) -> Result<()> {
+    let sizes = squeeze_sizes(at)?;
+    set_reshaped(at, sizes)
+}
+
+/// Axes are an attribute before opset 13, then an input.
+fn axes_of(at: &At<'_>) -> Result<Option<Vec<i64>>> {
+    match at.opset < 13 {
+        true => at.ints("axes"),
+        false if at.has(1) => at.integers(1, "axes").map(Some),
+        false => Ok(None),
+    }
+}
+
+pub(super) fn squeeze_sizes(at: &At<'_>) -> Result<Vec<Size>> {
+    let shape = at.ty(0)?.shape;
+    let sizes = shape.sizes();
+    let gone = match axes_of(at)? {
+        Some(axes) => at.axes(&axes, sizes.len())?,
+        None => (0..sizes.len()).filter(|&axis| sizes[axis] == ONE).collect(),
+    };
+    if let Some(&axis) = gone.iter().find(|&&axis| sizes[axis] != ONE) {
+        return match sizes[axis].known() {
+            None => Err(at.undecided("size", &sizes[axis..=axis])),
+            Some(size) => Err(at.wrong(format!("axis {axis} has size {size}, not 1"))),
+        };
+    }
+    Ok((0..sizes.len()).filter(|axis| !gone.contains(axis)).map(|axis| sizes[axis].clone()).collect())
+}
+
+pub(super) fn unsqueeze(at: &mut At<'_>) -> Result<()> {
+    let sizes = unsqueeze_sizes(at)?;
+    set_reshaped(at, sizes)
+}
+
+pub(super) fn unsqueeze_sizes(at: &At<'_>) -> Result<Vec<Size>> {
+    let shape = at.ty(0)?.shape;
+    let axes = axes_of(at)?.ok_or_else(|| at.wrong("axes are missing"))?;
+    let rank = shape.rank() + axes.len();
+    let added = at.axes(&axes, rank)?;
+    let mut rest = shape.sizes().iter().cloned();
+    Ok((0..rank).map(|axis| if added.contains(&axis) { ONE } else { rest.next().unwrap_or(ONE) }).collect())
+}
+
+pub(super) fn transpose(at: &mut At<'_>) -> Result<()> {
+    let rank = at.rank(0)?;
+    let perm = match at.ints("perm")? {
+        Some(perm) => {
+            at.axes(&perm, rank)?;
+            perm.iter().map(|&axis| at.axis(axis, rank)).collect::<Result<Vec<_>>>()?
+        }
+        None => (0..rank).rev().collect(),
+    };
+    let x = at.value(0)?;
+    let y = at.transpose(x, perm.into_iter().map(|axis| axis as u32).collect())?;
+    at.set(0, y);
+    Ok(())
+}
+
+pub(super) fn expand(at: &mut At<'_>) -> Result<()> {
+    let sizes = expand_sizes(at)?;
+    let x = at.value(0)?;
+    let y = at.broadcast(x, Shape::new(sizes))?;
+    at.set(0, y);
+    Ok(())
+}
+
+/// The shape that the input and the stated sizes both broadcast to.
+pub(super) fn expand_sizes(at: &At<'_>) -> Result<Vec<Size>> {
+    let from = at.ty(0)?.shape;
+    let to = at.sizes(1, "sizes")?;
+    not_negative(at, &to)?;
+    let rank = from.rank().max(to.len());
+    let size = |sizes: &[Size], axis: usize| match (axis + sizes.len()).checked_sub(rank) {
+        Some(own) => sizes[own].clone(),
+        None => ONE,
+    };
+    (0..rank)
+        .map(|axis| match (size(from.sizes(), axis), size(&to, axis)) {
+            (one, other) | (other, one) if one == ONE || one == other => Ok(other),
+            (one, other) if one.known().is_some() && other.known().is_some() => {
+                Err(at.wrong(format!("size {} does not expand to {}", at.show(&one), at.show(&other))))
+            }
+            (one, other) => Err(at.undecided("size", &[one, other])),
+        })
+        .collect()
+}
+
+pub(super) fn concat(at: &mut At<'_>) -> Result<()> {
+    let Some(axis) = at.int("axis")? else { return Err(at.wrong("attribute axis is missing")) };
+    let axis = at.axis(axis, at.rank(0)?)? as u32;
+    let values = at.values()?;
+    let y = match values.as_slice() {
+        [one] => *one,
+        values => at.apply(Op::Concat { axis }, values)?,
+    };
+    at.set(0, y);
+    Ok(())
+}
+
+pub(super) fn slice(at: &mut At<'_>) -> Result<()> {
+    let plan = slice_plan(at)?;
+    let x = at.value(0)?;
+    let whole = plan.sizes == at.type_of(x).shape.sizes() && plan.steps.iter().all(|&step| step == 1);
+    let y = if whole { x } else { at.apply(Op::Slice(Box::new(plan)), &[x])? };
+    at.set(0, y);
+    Ok(())
+}
+
+/// What a slice takes, clamped to the input. Bounds are attributes before opset 10.
+pub(super) fn slice_plan(at: &At<'_>) -> Result<Slice> {
+    let shape = at.ty(0)?.shape;
+    let rank = shape.rank();
+    let (starts, ends, axes, steps) = match at.opset < 10 {
+        true => {
+            let known = |numbers: Option<Vec<i64>>| -> Vec<Size> {
+                numbers.unwrap_or_default().into_iter().map(Size::Known).collect()
+            };
+            (known(at.ints("starts")?), known(at.ints("ends")?), at.ints("axes")?, None)
+        }
+        false => {
+            let axes = if at.has(3) { Some(at.integers(3, "axes")?) } else { None };
+            let steps = if at.has(4) { Some(at.integers(4, "steps")?) } else { None };
+            (at.sizes(1, "starts")?, at.sizes(2, "ends")?, axes, steps)
+        }
+    };
+    let axes = match axes {
+        Some(axes) => {
+            at.axes(&axes, rank)?;
+            axes.iter().map(|&axis| at.axis(axis, rank)).collect::<Result<Vec<_>>>()?
+        }
+        None => (0..starts.len()).collect(),
+    };
+    let steps = steps.unwrap_or_else(|| vec![1; axes.len()]);
+    let count = axes.len();
+    if [starts.len(), ends.len(), steps.len()] != [count; 3] || count > rank {
+        return Err(at.wrong("starts, ends, axes and steps differ in number"));
+    }
+    let mut plan =
+        Slice { starts: vec![Size::Known(0); rank], sizes: shape.sizes().to_vec(), steps: vec![1; rank] };
+    for (i, &axis) in axes.iter().enumerate() {
+        let size = &shape[axis];
+        if steps[i] == 0 || steps[i] == i64::MIN {
+            return Err(at.wrong(format!("step {} is not possible", steps[i])));
+        }
+        let taken = range(size, &starts[i], &ends[i], steps[i]);
+        let (start, taken) = taken
+            .ok_or_else(|| at.undecided("range", &[size.clone(), starts[i].clone(), ends[i].clone()]))?;
+        plan.starts[axis] = start;
+        plan.sizes[axis] = taken;
+        plan.steps[axis] = steps[i];
+    }
+    Ok(plan)
+}
+
+/// First element and number of elements of a range of an axis. A bound that may or may not lie
+/// within the axis, depending on a dimension, is taken to lie within: binding the dimension checks
+/// it again, and a dimension bound before loading is clamped exactly. None: not affine.
+fn range(size: &Size, start: &Size, end: &Size, step: i64) -> Option<(Size, Size)> {
+    let (zero, minus_one) = (Size::Known(0), Size::Known(-1));
+    let last = size.add(&minus_one)?;
+    let (start, end, span) = if step > 0 {
+        let start = clamp(position(start, size)?, &zero, size);
+        let end = clamp(position(end, size)?, &zero, size);
+        let span = end.sub(&start)?;
+        (start, end, span)
+    } else {
+        let start = clamp(position(start, size)?, &zero, &last);
+        let end = clamp(position(end, size)?, &minus_one, &last);
+        let span = start.sub(&end)?;
+        (start, end, span)
+    };
+    if start == end || *size == zero {
+        return Some((zero.clone(), zero));
+    }
+    let count = known::div_ceil(&span, step.checked_abs()?)?;
+    let none = known::at_least(&zero, &count) == Some(true);
+    Some(if none { (zero.clone(), zero) } else { (start, count) })
+}
+
+/// A bound counted from the start: negative ones count from the end. Exporters write "to the
+/// end" as one of the largest integers, and "from before the start" as one of the smallest.
+fn position(bound: &Size, size: &Size) -> Option<Size> {
+    const FAR: i64 = i32::MAX as i64 - 1;
+    match bound.known() {
+        Some(bound) if bound >= FAR => Some(size.clone()),
+        Some(bound) if bound <= -FAR => Some(Size::Known(-1)),
+        _ if known::at_least(bound, &Size::Known(0)) == Some(false) => bound.add(size),
+        _ => Some(bound.clone()),
+    }
+}
+
+fn clamp(position: Size, low: &Size, high: &Size) -> Size {
+    let raised = known::larger(&position, low).unwrap_or(position);
+    known::smaller(&raised, high).unwrap_or(raised)
+}
+
+/// Sizes are an attribute before opset 13, then an input; equal parts where there are none.
+pub(super) fn split(at: &mut At<'_>) -> Result<()> {
+    let shape = at.ty(0)?.shape;
+    let axis = at.axis(at.int_or("axis", 0)?, shape.rank())?;
+    let stated = match at.opset < 13 {
+        true => at.ints("split")?.map(|sizes| sizes.into_iter().map(Size::Known).collect::<Vec<_>>()),
+        false if at.has(1) => Some(at.sizes(1, "sizes")?),
+        false => None,
+    };
+    let parts = match at.int("num_outputs")? {
+        Some(parts) => parts,
+        None => at.output_count() as i64,
+    };
+    let sizes = match stated {
+        Some(sizes) => sizes,
+        None => equal_parts(at, &shape[axis], parts)?,
+    };
+    let total = sizes.iter().try_fold(Size::Known(0), |total, size| total.add(size));
+    if sizes.len() != at.output_count() || total.as_ref() != Some(&shape[axis]) {
+        return Err(at.wrong(format!("its parts do not add up to {}", at.show(&shape[axis]))));
+    }
+    let x = at.value(0)?;
+    let mut start = Size::Known(0);
+    for (i, size) in sizes.into_iter().enumerate() {
+        let mut plan = Slice {
+            starts: vec![Size::Known(0); shape.rank()],
+            sizes: shape.sizes().to_vec(),
+            steps: vec![1; shape.rank()],
+        };
+        plan.starts[axis] = start.clone();
+        start = start.add(&size).ok_or_else(|| at.wrong("its parts overflow"))?;
+        plan.sizes[axis] = size;
+        if at.wants(i) {
+            let part = at.apply(Op::Slice(Box::new(plan)), &[x])?;
+            at.set(i, part);
+        }
+    }
+    Ok(())
+}
+
+/// Parts of one size; only the last may be smaller.
+fn equal_parts(at: &At<'_>, size: &Size, parts: i64) -> Result<Vec<Size>> {
+    if parts < 1 || parts != at.output_count() as i64 {
+        return Err(at.wrong(format!("it has {} outputs for {parts} parts", at.output_count())));
+    }
+    let part =
+        known::div_ceil(size, parts).ok_or_else(|| at.undecided("size", std::slice::from_ref(size)))?;
+    let last = part.scale(parts - 1).and_then(|before| size.sub(&before));
+    let last = last.ok_or_else(|| at.wrong("its parts overflow"))?;
+    not_negative(at, std::slice::from_ref(&last))?;
+    let mut sizes = vec![part; parts as usize - 1];
+    sizes.push(last);
+    Ok(sizes)
+}
+
+/// Amounts and the constant are attributes before opset 11, then inputs.
+pub(super) fn pad(at: &mut At<'_>) -> Result<()> {
+    let mode = match at.text("mode", "constant")?.as_str() {
+        "constant" => PadMode::Constant,
+        "reflect" => PadMode::Reflect,
+        "edge" => PadMode::Edge,
+        other => return Err(at.unsupported(format!("with mode {other:?}"))),
+    };
+    let rank = at.rank(0)?;
+    let (amounts, value) = match at.opset < 11 {
+        true => (at.ints("pads")?.unwrap_or_default(), at.float_or("value", 0.0)?),
+        false => {
+            let value = if at.has(2) { at.reals(2, "value")? } else { Vec::new() };
+            (at.integers(1, "pads")?, value.first().copied().unwrap_or(0.0))
+        }
+    };
+    let axes = match at.has(3) {
+        true => {
+            let axes = at.integers(3, "axes")?;
+            at.axes(&axes, rank)?;
+            axes.iter().map(|&axis| at.axis(axis, rank)).collect::<Result<Vec<_>>>()?
+        }
+        false => (0..rank).collect(),
+    };
+    if amounts.len() != 2 * axes.len() {
+        return Err(at.wrong(format!("expected {} pads, found {}", 2 * axes.len(), amounts.len())));
+    }
+    let (mut before, mut after) = (vec![0; rank], vec![0; rank]);
+    for (i, &axis) in axes.iter().enumerate() {
+        before[axis] = amounts[i];
+        after[axis] = amounts[i + axes.len()];
+    }
+    let x = at.value(0)?;
+    let y = match before.iter().chain(&after).all(|&amount| amount == 0) {
+        true => x,
+        false => at.apply(Op::Pad(Box::new(Pad { before, after, mode, value: Real(value) })), &[x])?,
+    };
+    at.set(0, y);
+    Ok(())
+}
+
+/// Each axis is repeated beside itself: `[a, b]` becomes `[ra, a, rb, b]`, then `[ra*a, rb*b]`.
+pub(super) fn tile(at: &mut At<'_>) -> Result<()> {
+    let shape = at.ty(0)?.shape;
+    let repeats = at.sizes(1, "repeats")?;
+    not_negative(at, &repeats)?;
+    if repeats.len() != shape.rank() {
+        return Err(at.wrong(format!("expected {} repeats, found {}", shape.rank(), repeats.len())));
+    }
+    let (mut apart, mut repeated, mut result) = (Vec::new(), Vec::new(), Vec::new());
+    for (size, repeat) in shape.sizes().iter().zip(&repeats) {
+        if *repeat != ONE {
+            apart.push(ONE);
+            repeated.push(repeat.clone());
+        }
+        apart.push(size.clone());
+        repeated.push(size.clone());
+        let product = size.mul(repeat);
+        result.push(product.ok_or_else(|| at.undecided("size", &[size.clone(), repeat.clone()]))?);
+    }
+    let x = at.value(0)?;
+    let x = at.reshape(x, apart)?;
+    let x = at.broadcast(x, Shape::new(repeated))?;
+    let y = at.reshape(x, result)?;
+    at.set(0, y);
+    Ok(())
+}
+
+/// Block size, and the sizes `[n, c, h, w]` of input 0.
+fn blocks(at: &At<'_>) -> Result<(i64, [Size; 4])> {
+    let block = at.int_or("blocksize", 0)?;
+    let sizes: Option<[Size; 4]> = at.ty(0)?.shape.sizes().to_vec().try_into().ok();
+    match sizes {
+        Some(sizes) if block >= 1 => Ok((block, sizes)),
+        Some(_) => Err(at.wrong(format!("block size {block} is less than 1"))),
+        None => Err(at.wrong("its input has not 4 axes")),
+    }
+}
+
+pub(super) fn depth_to_space(at: &mut At<'_>) -> Result<()> {
+    let (block, [n, c, h, w]) = blocks(at)?;
+    let inner = block.checked_mul(block).and_then(|area| c.div_exact(area));
+    let Some(inner) = inner else { return Err(at.wrong("the blocks do not divide the channels")) };
+    let b = Size::Known(block);
+    let (apart, perm) = match at.text("mode", "DCR")?.as_str() {
+        "DCR" => ([n.clone(), b.clone(), b, inner.clone(), h.clone(), w.clone()], vec![0, 3, 4, 1, 5, 2]),
+        "CRD" => ([n.clone(), inner.clone(), b.clone(), b, h.clone(), w.clone()], vec![0, 1, 4, 2, 5, 3]),
+        other => return Err(at.unsupported(format!("with mode {other:?}"))),
+    };
+    let (Some(height), Some(width)) = (h.scale(block), w.scale(block)) else {
+        return Err(at.wrong("its size overflows"));
+    };
+    let x = at.value(0)?;
+    let x = at.reshape(x, apart)?;
+    let x = at.transpose(x, perm)?;
+    let y = at.reshape(x, [n, inner, height, width])?;
+    at.set(0, y);
+    Ok(())
+}
+
+pub(super) fn space_to_depth(at: &mut At<'_>) -> Result<()> {
+    let (block, [n, c, h, w]) = blocks(at)?;
+    let (Some(rows), Some(columns)) = (h.div_exact(block), w.div_exact(block)) else {
+        return Err(at.wrong("the blocks do not divide the image"));
+    };
+    let Some(depth) = block.checked_mul(block).and_then(|area| c.scale(area)) else {
+        return Err(at.wrong("its size overflows"));
+    };
+    let b = Size::Known(block);
+    let x = at.value(0)?;
+    let x = at.reshape(x, [n.clone(), c, rows.clone(), b.clone(), columns.clone(), b])?;
+    let x = at.transpose(x, vec![0, 3, 5, 1, 2, 4])?;
+    let y = at.reshape(x, [n, depth, rows, columns])?;
+    at.set(0, y);
+    Ok(())
+}
+
+/// A type of i64 with these sizes.
+pub(super) fn indices(sizes: impl IntoIterator<Item = Size>) -> Type {
+    Type::new(DType::I64, Shape::new(sizes))
+}

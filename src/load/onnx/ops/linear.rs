@@ -1,0 +1,50 @@
+//! Matrix products.
+
+use super::super::node::At;
+use crate::error::Result;
+use crate::ir::{Binary, Op, Size, ValueId};
+
+/// NumPy's `matmul`: a vector is a row on the left and a column on the right, and its axis goes
+/// from the result.
+pub(super) fn matmul(at: &mut At<'_>) -> Result<()> {
+    let (x, y) = (at.value(0)?, at.value(1)?);
+    let one = Size::Known(1);
+    let (left, right) = (at.type_of(x).shape, at.type_of(y).shape);
+    let x = if left.rank() == 1 { at.reshape(x, [one.clone(), left[0].clone()])? } else { x };
+    let y = if right.rank() == 1 { at.reshape(y, [right[0].clone(), one])? } else { y };
+    let z = at.apply(Op::MatMul { transpose_left: false, transpose_right: false }, &[x, y])?;
+    let mut sizes = at.type_of(z).shape.sizes().to_vec();
+    if right.rank() == 1 {
+        sizes.pop();
+    }
+    if left.rank() == 1 {
+        sizes.remove(sizes.len() - 1 - usize::from(right.rank() != 1));
+    }
+    let z = at.reshape(z, sizes)?;
+    at.set(0, z);
+    Ok(())
+}
+
+/// `alpha * A * B + beta * C`
+pub(super) fn gemm(at: &mut At<'_>) -> Result<()> {
+    let (alpha, beta) = (at.float_or("alpha", 1.0)?, at.float_or("beta", 1.0)?);
+    let (transpose_left, transpose_right) = (at.flag("transA", false)?, at.flag("transB", false)?);
+    if at.rank(0)? != 2 || at.rank(1)? != 2 {
+        return Err(at.wrong("its matrices have not 2 axes"));
+    }
+    let operands = [at.value(0)?, at.value(1)?];
+    let product = at.apply(Op::MatMul { transpose_left, transpose_right }, &operands)?;
+    let mut y = scaled(at, product, alpha)?;
+    if beta != 0.0 {
+        if let Some(c) = at.optional(2)? {
+            let c = scaled(at, c, beta)?;
+            y = at.binary(Binary::Add, y, c)?;
+        }
+    }
+    at.set(0, y);
+    Ok(())
+}
+
+fn scaled(at: &mut At<'_>, x: ValueId, factor: f64) -> Result<ValueId> {
+    if factor == 1.0 { Ok(x) } else { at.binary_scalar(Binary::Mul, x, factor) }
+}

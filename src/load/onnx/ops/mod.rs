@@ -1,0 +1,223 @@
+//! The operators: one small function each, found by name in a table.
+
+mod conv;
+mod elementwise;
+mod fold;
+mod gather;
+mod layout;
+mod linear;
+mod norm;
+mod pool;
+mod recurrent;
+mod reduce;
+mod resize;
+mod sequence;
+
+use super::known::Known;
+use super::lower::Lowering;
+use super::node::At;
+use super::proto::NodeProto;
+use crate::error::{Error, Report, Result};
+use crate::ir::{ArgReduce, Binary, Compare, ReduceKind, Unary};
+
+/// Lowers one node.
+type Lower = fn(&mut At<'_>) -> Result<()>;
+
+/// Evaluates one node whose inputs are known; none where the result is not.
+type Fold = fn(&At<'_>) -> Result<Option<Known>>;
+
+/// An operator.
+pub(super) struct Entry {
+    name: &'static str,
+    /// The first operator set that has it (or 7, the first that is read).
+    since: i64,
+    /// The last that has it.
+    until: i64,
+    fold: Option<Fold>,
+    lower: Lower,
+}
+
+const fn op(name: &'static str, since: i64, lower: Lower) -> Entry {
+    Entry { name, since, until: i64::MAX, fold: None, lower }
+}
+
+const fn folding(name: &'static str, since: i64, fold: Fold, lower: Lower) -> Entry {
+    Entry { name, since, until: i64::MAX, fold: Some(fold), lower }
+}
+
+const fn until(name: &'static str, since: i64, until: i64, lower: Lower) -> Entry {
+    Entry { name, since, until, fold: None, lower }
+}
+
+/// Operators of the domain `ai.onnx`, in ascending order of name.
+#[rustfmt::skip]
+static TABLE: &[Entry] = &[
+    folding("Abs", 7, |at| fold::unary(at, Unary::Abs), |at| elementwise::unary(at, Unary::Abs)),
+    folding("Add", 7, |at| fold::binary(at, Binary::Add), |at| elementwise::binary(at, Binary::Add)),
+    folding("And", 7, |at| fold::binary(at, Binary::And), |at| elementwise::binary(at, Binary::And)),
+    op("ArgMax", 7, |at| reduce::arg_reduce(at, ArgReduce::Max)),
+    op("ArgMin", 7, |at| reduce::arg_reduce(at, ArgReduce::Min)),
+    op("AveragePool", 7, pool::average_pool),
+    op("BatchNormalization", 7, norm::batch_normalization),
+    op("BitwiseAnd", 18, |at| elementwise::binary(at, Binary::And)),
+    op("BitwiseOr", 18, |at| elementwise::binary(at, Binary::Or)),
+    op("BitwiseXor", 18, |at| elementwise::binary(at, Binary::Xor)),
+    folding("Cast", 7, fold::cast, elementwise::cast),
+    op("CastLike", 15, elementwise::cast_like),
+    folding("Ceil", 7, |at| fold::unary(at, Unary::Ceil), |at| elementwise::unary(at, Unary::Ceil)),
+    op("Celu", 12, elementwise::celu),
+    op("Clip", 7, elementwise::clip),
+    folding("Concat", 7, fold::concat, layout::concat),
+    op("Constant", 7, layout::constant),
+    op("ConstantOfShape", 9, layout::constant_of_shape),
+    op("Conv", 7, conv::conv),
+    op("ConvTranspose", 7, conv::conv_transpose),
+    op("Cos", 7, |at| elementwise::unary(at, Unary::Cos)),
+    op("Cosh", 9, elementwise::cosh),
+    op("CumSum", 11, reduce::cum_sum),
+    op("DepthToSpace", 7, layout::depth_to_space),
+    folding("Div", 7, |at| fold::binary(at, Binary::Div), |at| elementwise::binary(at, Binary::Div)),
+    op("Dropout", 7, elementwise::dropout),
+    op("Elu", 7, elementwise::elu),
+    folding("Equal", 7, |at| fold::compare(at, Compare::Eq), |at| elementwise::compare(at, Compare::Eq)),
+    op("Erf", 9, |at| elementwise::unary(at, Unary::Erf)),
+    op("Exp", 7, |at| elementwise::unary(at, Unary::Exp)),
+    folding("Expand", 8, fold::expand, layout::expand),
+    op("Flatten", 7, layout::flatten),
+    folding("Floor", 7, |at| fold::unary(at, Unary::Floor), |at| elementwise::unary(at, Unary::Floor)),
+    op("GRU", 7, recurrent::gru),
+    folding("Gather", 7, fold::gather, gather::gather),
+    op("GatherElements", 11, gather::gather_elements),
+    op("GatherND", 11, gather::gather_nd),
+    op("Gelu", 20, elementwise::gelu),
+    op("Gemm", 7, linear::gemm),
+    op("GlobalAveragePool", 7, |at| pool::global_pool(at, ReduceKind::Mean)),
+    op("GlobalMaxPool", 7, |at| pool::global_pool(at, ReduceKind::Max)),
+    folding("Greater", 7, |at| fold::compare(at, Compare::Gt), |at| elementwise::compare(at, Compare::Gt)),
+    folding("GreaterOrEqual", 12, |at| fold::compare(at, Compare::Ge), |at| elementwise::compare(at, Compare::Ge)),
+    op("GroupNormalization", 18, norm::group_normalization),
+    op("HardSigmoid", 7, elementwise::hard_sigmoid),
+    op("HardSwish", 14, elementwise::hard_swish),
+    op("Identity", 7, |at| at.alias(0, 0)),
+    op("InstanceNormalization", 7, norm::instance_normalization),
+    op("IsInf", 10, elementwise::is_inf),
+    op("IsNaN", 9, |at| elementwise::unary(at, Unary::IsNan)),
+    op("LRN", 7, norm::lrn),
+    op("LSTM", 7, recurrent::lstm),
+    op("LayerNormalization", 17, norm::layer_normalization),
+    op("LeakyRelu", 7, elementwise::leaky_relu),
+    folding("Less", 7, |at| fold::compare(at, Compare::Lt), |at| elementwise::compare(at, Compare::Lt)),
+    folding("LessOrEqual", 12, |at| fold::compare(at, Compare::Le), |at| elementwise::compare(at, Compare::Le)),
+    op("Log", 7, |at| elementwise::unary(at, Unary::Log)),
+    op("LogSoftmax", 7, |at| norm::softmax(at, true)),
+    op("LpNormalization", 7, norm::lp_normalization),
+    op("MatMul", 7, linear::matmul),
+    folding("Max", 7, |at| fold::binary(at, Binary::Max), |at| elementwise::variadic(at, Binary::Max)),
+    op("MaxPool", 7, pool::max_pool),
+    op("Mean", 7, elementwise::mean),
+    op("MeanVarianceNormalization", 9, norm::mean_variance_normalization),
+    folding("Min", 7, |at| fold::binary(at, Binary::Min), |at| elementwise::variadic(at, Binary::Min)),
+    op("Mish", 18, elementwise::mish),
+    folding("Mod", 10, fold::modulo, elementwise::modulo),
+    folding("Mul", 7, |at| fold::binary(at, Binary::Mul), |at| elementwise::binary(at, Binary::Mul)),
+    folding("Neg", 7, |at| fold::unary(at, Unary::Neg), |at| elementwise::unary(at, Unary::Neg)),
+    folding("Not", 7, |at| fold::unary(at, Unary::Not), |at| elementwise::unary(at, Unary::Not)),
+    op("OneHot", 9, gather::one_hot),
+    folding("Or", 7, |at| fold::binary(at, Binary::Or), |at| elementwise::binary(at, Binary::Or)),
+    op("PRelu", 7, elementwise::prelu),
+    op("Pad", 7, layout::pad),
+    op("Pow", 7, elementwise::pow),
+    op("RMSNormalization", 23, norm::rms_normalization),
+    op("RNN", 7, recurrent::rnn),
+    op("Range", 11, sequence::range),
+    op("Reciprocal", 7, |at| elementwise::unary(at, Unary::Reciprocal)),
+    op("ReduceL1", 7, reduce::reduce_l1),
+    op("ReduceL2", 7, reduce::reduce_l2),
+    op("ReduceLogSum", 7, reduce::reduce_log_sum),
+    op("ReduceLogSumExp", 7, reduce::reduce_log_sum_exp),
+    folding("ReduceMax", 7, |at| fold::reduce(at, ReduceKind::Max), |at| reduce::reduce(at, ReduceKind::Max)),
+    op("ReduceMean", 7, |at| reduce::reduce(at, ReduceKind::Mean)),
+    folding("ReduceMin", 7, |at| fold::reduce(at, ReduceKind::Min), |at| reduce::reduce(at, ReduceKind::Min)),
+    folding("ReduceProd", 7, |at| fold::reduce(at, ReduceKind::Prod), |at| reduce::reduce(at, ReduceKind::Prod)),
+    folding("ReduceSum", 7, |at| fold::reduce(at, ReduceKind::Sum), |at| reduce::reduce(at, ReduceKind::Sum)),
+    op("ReduceSumSquare", 7, reduce::reduce_sum_square),
+    op("Relu", 7, |at| elementwise::unary(at, Unary::Relu)),
+    folding("Reshape", 7, fold::reshape, layout::reshape),
+    op("Resize", 10, resize::resize),
+    op("Round", 11, |at| elementwise::unary(at, Unary::Round)),
+    op("ScatterElements", 11, gather::scatter_elements),
+    op("ScatterND", 11, gather::scatter_nd),
+    op("Selu", 7, elementwise::selu),
+    op("Shape", 7, sequence::shape),
+    op("Shrink", 9, elementwise::shrink),
+    op("Sigmoid", 7, |at| elementwise::unary(at, Unary::Sigmoid)),
+    op("Sign", 9, |at| elementwise::unary(at, Unary::Sign)),
+    op("SimplifiedLayerNormalization", 7, norm::rms_normalization),
+    op("Sin", 7, |at| elementwise::unary(at, Unary::Sin)),
+    op("Sinh", 9, elementwise::sinh),
+    op("Size", 7, sequence::size),
+    folding("Slice", 7, fold::slice, layout::slice),
+    op("Softmax", 7, |at| norm::softmax(at, false)),
+    op("Softplus", 7, |at| elementwise::unary(at, Unary::Softplus)),
+    op("Softsign", 7, elementwise::softsign),
+    op("SpaceToDepth", 7, layout::space_to_depth),
+    op("Split", 7, layout::split),
+    folding("Sqrt", 7, |at| fold::unary(at, Unary::Sqrt), |at| elementwise::unary(at, Unary::Sqrt)),
+    folding("Squeeze", 7, fold::squeeze, layout::squeeze),
+    folding("Sub", 7, |at| fold::binary(at, Binary::Sub), |at| elementwise::binary(at, Binary::Sub)),
+    op("Sum", 7, |at| elementwise::variadic(at, Binary::Add)),
+    op("Swish", 24, elementwise::swish),
+    op("Tan", 7, elementwise::tan),
+    op("Tanh", 7, |at| elementwise::unary(at, Unary::Tanh)),
+    op("ThresholdedRelu", 10, elementwise::thresholded_relu),
+    op("Tile", 7, layout::tile),
+    op("TopK", 7, gather::topk),
+    op("Transpose", 7, layout::transpose),
+    op("Trilu", 14, gather::trilu),
+    folding("Unsqueeze", 7, fold::unsqueeze, layout::unsqueeze),
+    until("Upsample", 7, 9, resize::upsample),
+    folding("Where", 9, fold::select, elementwise::select),
+    folding("Xor", 7, |at| fold::binary(at, Binary::Xor), |at| elementwise::binary(at, Binary::Xor)),
+];
+
+/// The operator of a node and the version that the model asks for. Error: it is not supported.
+pub(super) fn find(lowering: &Lowering, node: &NodeProto) -> Result<(&'static Entry, i64)> {
+    let domain = if node.domain == "ai.onnx" { "" } else { node.domain.as_str() };
+    let shown = if domain.is_empty() { "ai.onnx" } else { domain };
+    let Some(opset) = lowering.opset(domain) else {
+        return Err(Error::format(
+            "",
+            format!("op {} is of domain {shown}, of which the model imports no opset", node.op_type),
+        ));
+    };
+    let entry = TABLE.binary_search_by(|entry| entry.name.cmp(node.op_type.as_str())).ok();
+    let entry = entry
+        .map(|index| &TABLE[index])
+        .filter(|entry| domain.is_empty() && (entry.since..=entry.until).contains(&opset));
+    entry.map(|entry| (entry, opset)).ok_or_else(|| {
+        let message = format!("op {} of domain {shown} at opset {opset} is not supported yet", node.op_type);
+        Error::Unsupported(Report::new("", message))
+    })
+}
+
+/// Lowers a node: evaluates it where it can be, else adds its operations.
+pub(super) fn lower(entry: &Entry, at: &mut At<'_>) -> Result<()> {
+    let known = (0..at.input_count()).all(|i| !at.has(i) || at.known(i).is_some());
+    if let Some(fold) = entry.fold.filter(|_| known) {
+        if let Some(result) = fold(at)? {
+            at.set_known(0, result);
+            return Ok(());
+        }
+    }
+    (entry.lower)(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TABLE;
+
+    #[test]
+    fn the_table_is_sorted() {
+        assert!(TABLE.windows(2).all(|pair| pair[0].name < pair[1].name));
+    }
+}

@@ -1,0 +1,110 @@
+//! Recurrent layers.
+
+use super::super::node::At;
+use crate::error::Result;
+use crate::ir::{Cell, Direction, Op, Recurrent, Shape, Size, ValueId};
+
+pub(super) fn rnn(at: &mut At<'_>) -> Result<()> {
+    recurrent(at, Cell::Rnn, &["Tanh"])
+}
+
+pub(super) fn gru(at: &mut At<'_>) -> Result<()> {
+    let after = at.flag("linear_before_reset", false)?;
+    recurrent(at, if after { Cell::GruResetAfter } else { Cell::Gru }, &["Sigmoid", "Tanh"])
+}
+
+pub(super) fn lstm(at: &mut At<'_>) -> Result<()> {
+    if at.flag("input_forget", false)? {
+        return Err(at.unsupported("with input_forget"));
+    }
+    if at.has(7) {
+        return Err(at.unsupported("with peepholes"));
+    }
+    recurrent(at, Cell::Lstm, &["Sigmoid", "Tanh", "Tanh"])
+}
+
+fn recurrent(at: &mut At<'_>, cell: Cell, activations: &[&str]) -> Result<()> {
+    let direction = match at.text("direction", "forward")?.as_str() {
+        "forward" => Direction::Forward,
+        "reverse" => Direction::Reverse,
+        "bidirectional" => Direction::Bidirectional,
+        other => return Err(at.wrong(format!("{other:?} is no direction"))),
+    };
+    let directions: i64 = if direction == Direction::Bidirectional { 2 } else { 1 };
+    usual_activations(at, activations)?;
+    // The other layout has the batch first.
+    let batch_first = at.flag("layout", false)?;
+    let mut x = at.value(0)?;
+    let shape = at.type_of(x).shape;
+    let weights = at.ty(2)?.shape;
+    if shape.rank() != 3 || weights.rank() != 3 {
+        return Err(at.wrong("its input or weights have not 3 axes"));
+    }
+    let hidden = weights[2].known().ok_or_else(|| at.undecided("hidden size", weights.sizes()))?;
+    if at.int("hidden_size")?.is_some_and(|stated| stated != hidden) {
+        return Err(at.wrong(format!("hidden_size differs from the weights' {hidden}")));
+    }
+    if batch_first {
+        x = at.transpose(x, vec![1, 0, 2])?;
+    }
+    let shape = at.type_of(x).shape;
+    full_sequences(at, &shape[0])?;
+    let state = Shape::new([Size::Known(directions), shape[1].clone(), Size::Known(hidden)]);
+    let gates = match cell {
+        Cell::Rnn => 1,
+        Cell::Gru | Cell::GruResetAfter => 3,
+        Cell::Lstm => 4,
+    };
+    let biases = hidden.checked_mul(2 * gates).ok_or_else(|| at.wrong("its hidden size overflows"))?;
+    let mut operands = vec![x, at.value(1)?, at.value(2)?];
+    operands.push(or_zeros(at, 3, Shape::known(&[directions, biases]))?);
+    operands.push(initial(at, 5, &state, batch_first)?);
+    if cell == Cell::Lstm {
+        operands.push(initial(at, 6, &state, batch_first)?);
+    }
+    let results = at.apply_all(Op::Recurrent(Box::new(Recurrent { cell, direction, hidden })), &operands)?;
+    for (i, value) in results.into_iter().enumerate() {
+        let perm = if i == 0 { vec![2, 0, 1, 3] } else { vec![1, 0, 2] };
+        let value = if batch_first && at.wants(i) { at.transpose(value, perm)? } else { value };
+        at.set(i, value);
+    }
+    Ok(())
+}
+
+/// Only the standard's default activations, for each direction, and no clipping.
+fn usual_activations(at: &At<'_>, usual: &[&str]) -> Result<()> {
+    if at.float("clip")?.is_some() {
+        return Err(at.unsupported("with clip"));
+    }
+    let Some(stated) = at.texts("activations")? else { return Ok(()) };
+    at.ignore(&["activation_alpha", "activation_beta"]);
+    let same = stated.iter().zip(usual.iter().cycle()).all(|(stated, usual)| stated == usual);
+    if same { Ok(()) } else { Err(at.unsupported(format!("with activations {stated:?}"))) }
+}
+
+/// Input 4 gives the length of each sequence: only whole ones are supported.
+fn full_sequences(at: &At<'_>, time: &Size) -> Result<()> {
+    if !at.has(4) {
+        return Ok(());
+    }
+    let whole = at
+        .known(4)
+        .and_then(|lengths| lengths.sizes())
+        .is_some_and(|lengths| lengths.iter().all(|length| length == time));
+    if whole { Ok(()) } else { Err(at.unsupported("with sequences of different lengths")) }
+}
+
+fn or_zeros(at: &mut At<'_>, i: usize, shape: Shape) -> Result<ValueId> {
+    if let Some(value) = at.optional(i)? {
+        return Ok(value);
+    }
+    let zero = at.scalar(at.ty(0)?.dtype, 0.0)?;
+    at.broadcast(zero, shape)
+}
+
+/// An initial state `[directions, batch, hidden]`; zeros where it is not given.
+fn initial(at: &mut At<'_>, i: usize, shape: &Shape, batch_first: bool) -> Result<ValueId> {
+    let transposed = batch_first && at.has(i);
+    let state = or_zeros(at, i, shape.clone())?;
+    if transposed { at.transpose(state, vec![1, 0, 2]) } else { Ok(state) }
+}

@@ -1,0 +1,123 @@
+//! Reductions, extreme positions, running sums.
+
+use super::super::node::At;
+use crate::error::Result;
+use crate::ir::{ArgReduce, Binary, DType, Op, ReduceKind, Unary, ValueId};
+
+/// The axes of a reduction.
+pub(super) struct Plan {
+    /// Ascending; none where nothing is reduced.
+    pub(super) axes: Vec<u32>,
+    /// Whether they stay, with size 1.
+    pub(super) keep: bool,
+}
+
+/// Axes are an attribute before opset 18 (13 for `ReduceSum`), then an input. Without axes all go,
+/// or none where `noop_with_empty_axes`.
+pub(super) fn plan(at: &At<'_>) -> Result<Plan> {
+    let rank = at.rank(0)?;
+    let stated = match at.ints("axes")? {
+        Some(axes) => axes,
+        None if at.has(1) => at.integers(1, "axes")?,
+        None => Vec::new(),
+    };
+    let noop = at.flag("noop_with_empty_axes", false)?;
+    let axes = match stated.is_empty() {
+        true if noop => Vec::new(),
+        true => (0..rank).collect(),
+        false => at.axes(&stated, rank)?,
+    };
+    Ok(Plan { axes: axes.into_iter().map(|axis| axis as u32).collect(), keep: at.flag("keepdims", true)? })
+}
+
+fn reduced(at: &mut At<'_>, kind: ReduceKind, plan: &Plan, x: ValueId) -> Result<ValueId> {
+    if plan.axes.is_empty() {
+        return Ok(x);
+    }
+    at.apply(Op::Reduce { kind, axes: plan.axes.clone(), keep: plan.keep }, &[x])
+}
+
+/// Bools (opset 20) are reduced as bytes.
+pub(super) fn reduce(at: &mut At<'_>, kind: ReduceKind) -> Result<()> {
+    let plan = plan(at)?;
+    let x = at.value(0)?;
+    let dtype = at.type_of(x).dtype;
+    let number = at.convert(x, if dtype == DType::Bool { DType::U8 } else { dtype })?;
+    let y = reduced(at, kind, &plan, number)?;
+    let y = at.convert(y, dtype)?;
+    at.set(0, y);
+    Ok(())
+}
+
+pub(super) fn reduce_l1(at: &mut At<'_>) -> Result<()> {
+    let plan = plan(at)?;
+    let x = at.value(0)?;
+    let parts = at.unary(Unary::Abs, x)?;
+    let y = reduced(at, ReduceKind::Sum, &plan, parts)?;
+    at.set(0, y);
+    Ok(())
+}
+
+fn sum_of_squares(at: &mut At<'_>) -> Result<ValueId> {
+    let plan = plan(at)?;
+    let x = at.value(0)?;
+    let parts = at.binary(Binary::Mul, x, x)?;
+    reduced(at, ReduceKind::Sum, &plan, parts)
+}
+
+pub(super) fn reduce_sum_square(at: &mut At<'_>) -> Result<()> {
+    let y = sum_of_squares(at)?;
+    at.set(0, y);
+    Ok(())
+}
+
+pub(super) fn reduce_l2(at: &mut At<'_>) -> Result<()> {
+    let sum = sum_of_squares(at)?;
+    let y = at.unary(Unary::Sqrt, sum)?;
+    at.set(0, y);
+    Ok(())
+}
+
+pub(super) fn reduce_log_sum(at: &mut At<'_>) -> Result<()> {
+    let plan = plan(at)?;
+    let x = at.value(0)?;
+    let sum = reduced(at, ReduceKind::Sum, &plan, x)?;
+    let y = at.unary(Unary::Log, sum)?;
+    at.set(0, y);
+    Ok(())
+}
+
+/// The largest element is taken out of the sum, so that nothing overflows.
+pub(super) fn reduce_log_sum_exp(at: &mut At<'_>) -> Result<()> {
+    let plan = plan(at)?;
+    let x = at.value(0)?;
+    let kept = Plan { axes: plan.axes.clone(), keep: true };
+    let largest = reduced(at, ReduceKind::Max, &kept, x)?;
+    let below = at.binary(Binary::Sub, x, largest)?;
+    let power = at.unary(Unary::Exp, below)?;
+    let sum = reduced(at, ReduceKind::Sum, &plan, power)?;
+    let log = at.unary(Unary::Log, sum)?;
+    let sizes = at.type_of(log).shape.sizes().to_vec();
+    let largest = at.reshape(largest, sizes)?;
+    let y = at.binary(Binary::Add, log, largest)?;
+    at.set(0, y);
+    Ok(())
+}
+
+pub(super) fn arg_reduce(at: &mut At<'_>, kind: ArgReduce) -> Result<()> {
+    let axis = at.axis(at.int_or("axis", 0)?, at.rank(0)?)? as u32;
+    let (keep, last) = (at.flag("keepdims", true)?, at.flag("select_last_index", false)?);
+    let x = at.value(0)?;
+    let y = at.apply(Op::ArgReduce { kind, axis, keep, last }, &[x])?;
+    at.set(0, y);
+    Ok(())
+}
+
+pub(super) fn cum_sum(at: &mut At<'_>) -> Result<()> {
+    let axis = at.axis(at.integer(1, "axis")?, at.rank(0)?)? as u32;
+    let (exclusive, reverse) = (at.flag("exclusive", false)?, at.flag("reverse", false)?);
+    let x = at.value(0)?;
+    let y = at.apply(Op::CumSum { axis, exclusive, reverse }, &[x])?;
+    at.set(0, y);
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! Sources of known sizes: shapes, and ranges of numbers.
+
+use super::super::known::{self, Items, Known, LIMIT};
+use super::super::node::At;
+use crate::error::Result;
+use crate::ir::{Binary, DType, Shape, Size, Type};
+
+/// The input's sizes, or from opset 15 a part of them.
+pub(super) fn shape(at: &mut At<'_>) -> Result<()> {
+    let shape = at.ty(0)?.shape;
+    let rank = shape.rank() as i64;
+    let bound = |bound: i64| if bound < 0 { (bound.saturating_add(rank)).max(0) } else { bound.min(rank) };
+    let start = bound(at.int_or("start", 0)?);
+    let end = bound(at.int_or("end", rank)?).max(start);
+    let sizes = shape.sizes()[start as usize..end as usize].to_vec();
+    at.set_known(0, Known::vector(sizes));
+    Ok(())
+}
+
+/// The input's number of elements.
+pub(super) fn size(at: &mut At<'_>) -> Result<()> {
+    let shape = at.ty(0)?.shape;
+    let count = shape.elements().ok_or_else(|| at.undecided("size", shape.sizes()))?;
+    at.set_known(0, Known::scalar(count));
+    Ok(())
+}
+
+/// Numbers from a start up to a limit.
+pub(super) fn range(at: &mut At<'_>) -> Result<()> {
+    let dtype = at.ty(0)?.dtype;
+    for i in 0..3 {
+        if at.rank(i)? != 0 && at.known(i).is_none_or(|known| known.len() != 1) {
+            return Err(at.wrong(format!("input {i} is not one number")));
+        }
+    }
+    at.ignore(&["stash_type"]);
+    let count = if dtype.is_float() { real_count(at)? } else { integer_count(at)? };
+    if let Some(known) = small(at, dtype, &count) {
+        at.set_known(0, known);
+        return Ok(());
+    }
+    let mut value = at.iota(Type::new(dtype, Shape::new([count])), 0);
+    let delta = at.reals(2, "step")?[0];
+    if delta != 1.0 {
+        value = at.binary_scalar(Binary::Mul, value, delta)?;
+    }
+    let zero = Items::Sizes(vec![Size::Known(0)]);
+    if at.known(0).is_none_or(|start| start.items != zero) {
+        let start = at.value(0)?;
+        let start = at.reshape(start, [])?;
+        value = at.binary(Binary::Add, value, start)?;
+    }
+    at.set(0, value);
+    Ok(())
+}
+
+/// Numbers of a short range of integers.
+fn small(at: &At<'_>, dtype: DType, count: &Size) -> Option<Known> {
+    let count = count.known().filter(|&count| u64::try_from(count).is_ok_and(|count| count <= LIMIT))?;
+    let (start, delta) = (at.known(0)?.sizes()?.first()?, at.known(2)?.sizes()?.first()?);
+    let sizes: Option<Vec<Size>> = (0..count).map(|i| start.add(&delta.scale(i)?)).collect();
+    let sizes = sizes?;
+    Some(Known { dtype, dims: vec![sizes.len() as u64], items: Items::Sizes(sizes) })
+}
+
+fn integer_count(at: &At<'_>) -> Result<Size> {
+    let (start, limit) = (at.sizes(0, "start")?, at.sizes(1, "limit")?);
+    let step = at.integer(2, "step")?;
+    let span = if step > 0 { limit[0].sub(&start[0]) } else { start[0].sub(&limit[0]) };
+    let positive = step.checked_abs().filter(|&step| step > 0);
+    let Some(step) = positive else { return Err(at.wrong(format!("step {step} is not possible"))) };
+    let count = span.and_then(|span| known::div_ceil(&span, step));
+    let count = count.and_then(|count| known::larger(&count, &Size::Known(0)));
+    count.ok_or_else(|| at.undecided("size", &[start[0].clone(), limit[0].clone()]))
+}
+
+fn real_count(at: &At<'_>) -> Result<Size> {
+    let (start, limit) = (at.reals(0, "start")?[0], at.reals(1, "limit")?[0]);
+    let step = at.reals(2, "step")?[0];
+    let count = ((limit - start) / step).ceil().max(0.0);
+    match count.is_finite() && count < 1e15 {
+        true => Ok(Size::Known(count as i64)),
+        false => Err(at.wrong("its number of elements is not finite")),
+    }
+}

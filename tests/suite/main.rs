@@ -4,7 +4,7 @@ mod architecture;
 mod bad;
 mod costgraph;
 mod ir_text;
+mod onnx;
 mod random_costgraph;
 mod random_graph;
-mod onnx;
 mod shared;

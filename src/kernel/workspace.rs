@@ -1,0 +1,188 @@
+//! Bytes that a kernel needs beside its operands and results.
+//!
+//! Exact: planning reserves them, the CPU kernels cut them up in the same order, and nothing else
+//! is allocated (the packing buffers of the matrix product are its own). Each part is rounded up
+//! to [`ALIGNMENT`].
+
+use crate::ir::{Cell, Conv, ConvTranspose, DType, Layout, Op, Recurrent, TopK, Type};
+use crate::units::Bytes;
+
+/// Every part of a workspace begins at a multiple of this.
+pub const ALIGNMENT: u64 = 64;
+
+/// Least bytes of unfolded windows that are multiplied at once, where there are as many.
+const UNFOLDED: u64 = 1 << 20;
+
+/// Bytes of workspace of `op` on operands and with results of these types, every dimension bound.
+///
+/// - Convolutions: windows unfolded into a matrix, about 1 MiB at a time; none where the kernel
+///   is one element or a group one input channel.
+/// - Recurrent layers: the gates of every time step, and for a GRU one hidden state.
+/// - `topk`: one position for each element along the axis.
+/// - Operations that compute in f32 on halves (all but elementwise ones and those that only move
+///   elements): every half operand and result as f32, and what the operation needs in f32.
+///
+/// Saturates where sizes overflow or are not bound.
+pub fn workspace(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
+    let halves = |types: &[&Type]| types.iter().any(|ty| is_half(ty.dtype));
+    if !widens(op) || !(halves(operands) || halves(results)) {
+        return own(op, operands, results, None);
+    }
+    let wide = |ty: &&Type| match is_half(ty.dtype) {
+        true => part(elements(ty), 4),
+        false => Bytes::ZERO,
+    };
+    operands.iter().chain(results).map(wide).sum::<Bytes>() + own(op, operands, results, Some(4))
+}
+
+/// True for halves, which most kernels compute in f32.
+pub(crate) fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::Bf16)
+}
+
+/// True where the operation's halves are widened to f32 as a whole, before and after.
+pub(crate) fn widens(op: &Op) -> bool {
+    match op {
+        Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::CumSum { .. }
+        | Op::Softmax { .. }
+        | Op::Normalize { .. }
+        | Op::LocalResponseNorm { .. }
+        | Op::MatMul { .. }
+        | Op::Conv(_)
+        | Op::ConvTranspose(_)
+        | Op::Pool(_)
+        | Op::Recurrent(_)
+        | Op::TopK(_) => true,
+        Op::Resize(resize) => resize.interpolation == crate::ir::Interpolation::Linear,
+        Op::ScatterElements { kind, .. } | Op::ScatterNd { kind } => {
+            *kind != crate::ir::ScatterKind::Replace
+        }
+        Op::Input
+        | Op::Param(_)
+        | Op::Constant(_)
+        | Op::Sizes(_)
+        | Op::Iota { .. }
+        | Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Compare(_)
+        | Op::Select
+        | Op::Convert { .. }
+        | Op::Reshape { .. }
+        | Op::Transpose { .. }
+        | Op::Broadcast { .. }
+        | Op::Slice(_)
+        | Op::Pad(_)
+        | Op::Concat { .. }
+        | Op::Gather { .. }
+        | Op::GatherElements { .. }
+        | Op::GatherNd { .. } => false,
+    }
+}
+
+fn own(op: &Op, operands: &[&Type], results: &[&Type], width: Option<u64>) -> Bytes {
+    let size = |ty: &Type| width.unwrap_or(ty.dtype.size());
+    match (op, operands, results) {
+        (Op::Conv(conv), [x, weights, ..], [out]) => match conv_unfolded(conv, x, weights, out, size(x)) {
+            Some(unfolded) => part(unfolded.depth.saturating_mul(unfolded.positions), size(x)),
+            None => Bytes::ZERO,
+        },
+        (Op::ConvTranspose(conv), [x, weights, ..], [_]) => {
+            let unfolded = conv_transpose_unfolded(conv, x, weights, size(x));
+            part(unfolded.depth.saturating_mul(unfolded.positions), size(x))
+        }
+        (Op::Recurrent(layer), [x, ..], _) => recurrent(layer, x, size(x)),
+        (Op::TopK(TopK { axis, .. }), [x], _) => part(dim(x, *axis as usize), 8),
+        _ => Bytes::ZERO,
+    }
+}
+
+fn recurrent(layer: &Recurrent, x: &Type, size: u64) -> Bytes {
+    let hidden = layer.hidden.unsigned_abs();
+    let state = dim(x, 1).saturating_mul(hidden);
+    let steps = dim(x, 0);
+    match layer.cell {
+        Cell::Rnn => part(steps.saturating_mul(state), size),
+        Cell::Lstm => part(steps.saturating_mul(state).saturating_mul(4), size),
+        Cell::Gru | Cell::GruResetAfter => {
+            part(steps.saturating_mul(state).saturating_mul(3), size) + part(state, size)
+        }
+    }
+}
+
+/// How a convolution's windows are unfolded into a matrix, part by part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unfolded {
+    /// Elements of one window: the size that is summed over (or, transposed, is spread out).
+    pub(crate) depth: u64,
+    /// Windows in one part.
+    pub(crate) positions: u64,
+}
+
+fn unfolded(depth: u64, positions: u64, size: u64) -> Unfolded {
+    let most = (UNFOLDED / depth.saturating_mul(size).max(1)).max(16);
+    Unfolded { depth, positions: positions.min(most) }
+}
+
+/// None where the input itself, or a direct loop, takes the matrix's place.
+pub(crate) fn conv_unfolded(
+    conv: &Conv,
+    x: &Type,
+    weights: &Type,
+    out: &Type,
+    size: u64,
+) -> Option<Unfolded> {
+    let spatial = weights.shape.rank().saturating_sub(2);
+    let (inner, kernel, first) = match conv.layout {
+        Layout::ChannelsFirst => (dim(weights, 1), 2, 2),
+        Layout::ChannelsLast => (dim(weights, spatial), 0, 1),
+    };
+    let window: u64 = product((kernel..kernel + spatial).map(|axis| dim(weights, axis)));
+    let depthwise = inner == 1 && conv.groups > 1;
+    let plain = window == 1
+        && conv.window.strides.iter().all(|&stride| stride == 1)
+        && conv.window.pads_before.iter().chain(&conv.window.pads_after).all(|&pad| pad == 0);
+    let _ = x;
+    if depthwise || plain {
+        return None;
+    }
+    let positions = product((first..first + spatial).map(|axis| dim(out, axis)));
+    Some(unfolded(inner.saturating_mul(window), positions, size))
+}
+
+/// As [`conv_unfolded`]; positions are those of the input.
+pub(crate) fn conv_transpose_unfolded(
+    conv: &ConvTranspose,
+    x: &Type,
+    weights: &Type,
+    size: u64,
+) -> Unfolded {
+    let spatial = weights.shape.rank().saturating_sub(2);
+    let (outer, kernel, first) = match conv.layout {
+        Layout::ChannelsFirst => (dim(weights, 1), 2, 2),
+        Layout::ChannelsLast => (dim(weights, spatial), 0, 1),
+    };
+    let window: u64 = product((kernel..kernel + spatial).map(|axis| dim(weights, axis)));
+    let positions = product((first..first + spatial).map(|axis| dim(x, axis)));
+    unfolded(outer.saturating_mul(window), positions, size)
+}
+
+fn product(sizes: impl Iterator<Item = u64>) -> u64 {
+    sizes.fold(1, u64::saturating_mul)
+}
+
+fn dim(ty: &Type, axis: usize) -> u64 {
+    let size = ty.shape.sizes().get(axis).and_then(crate::ir::Size::known);
+    size.map_or(u64::MAX, |size| size.max(0).unsigned_abs())
+}
+
+fn elements(ty: &Type) -> u64 {
+    ty.elements().unwrap_or(u64::MAX)
+}
+
+/// Bytes of one part, rounded up.
+fn part(elements: u64, size: u64) -> Bytes {
+    let bytes = elements.saturating_mul(size);
+    Bytes(bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,367 @@
+//! What kernels are generic over: the types that are computed in.
+
+use crate::ir::{Binary, DType, Unary};
+
+use super::math;
+
+/// A type that elements are computed in. Halves are computed in f32 and `bool` is a `u8`.
+pub(super) trait Element: Copy + PartialOrd + Default + Send + Sync + 'static {
+    /// Sums and means are accumulated in this type.
+    type Sum: Copy + Default;
+    const DTYPE: DType;
+    const ZERO: Self;
+    const ONE: Self;
+    /// Below or equal to everything.
+    const LOWEST: Self;
+    /// Above or equal to everything.
+    const HIGHEST: Self;
+
+    fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
+    fn to_f64(self) -> f64;
+    /// Towards zero, saturating.
+    fn from_f64(value: f64) -> Self;
+    fn is_nan(self) -> bool;
+    fn accumulate(sum: Self::Sum, value: Self) -> Self::Sum;
+    fn combine(a: Self::Sum, b: Self::Sum) -> Self::Sum;
+    fn from_sum(sum: Self::Sum) -> Self;
+    fn mean(sum: Self::Sum, count: usize) -> Self;
+    fn binary(op: Binary, x: &[Self], y: &[Self], out: &mut [Self]);
+    fn unary(op: Unary, x: &[Self], out: &mut [Self]);
+
+    /// The larger; not a number where either is not.
+    #[inline(always)]
+    fn larger(self, other: Self) -> Self {
+        if self.is_nan() || self >= other { self } else { other }
+    }
+
+    /// The smaller; not a number where either is not.
+    #[inline(always)]
+    fn smaller(self, other: Self) -> Self {
+        if self.is_nan() || self <= other { self } else { other }
+    }
+}
+
+#[inline(always)]
+pub(super) fn map<T: Copy, U>(x: &[T], out: &mut [U], f: impl Fn(T) -> U) {
+    for (out, &x) in out.iter_mut().zip(x) {
+        *out = f(x);
+    }
+}
+
+#[inline(always)]
+pub(super) fn zip<T: Copy, U>(x: &[T], y: &[T], out: &mut [U], f: impl Fn(T, T) -> U) {
+    for ((out, &x), &y) in out.iter_mut().zip(x).zip(y) {
+        *out = f(x, y);
+    }
+}
+
+/// A floating-point type.
+pub(super) trait Float: Element<Sum = f64> {
+    fn exp(self) -> Self;
+    fn ln(self) -> Self;
+    fn sqrt(self) -> Self;
+    fn tanh(self) -> Self;
+    fn sigmoid(self) -> Self;
+    fn div(self, other: Self) -> Self;
+    /// The nearest value of this type.
+    fn narrow(value: f64) -> Self;
+}
+
+macro_rules! float {
+    ($type:ident, $dtype:ident, exp: $exp:expr, tanh: $tanh:expr, sigmoid: $sigmoid:expr, erf: $erf:expr) => {
+        impl Element for $type {
+            type Sum = f64;
+            const DTYPE: DType = DType::$dtype;
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            const LOWEST: Self = $type::NEG_INFINITY;
+            const HIGHEST: Self = $type::INFINITY;
+
+            #[inline(always)]
+            fn add(self, other: Self) -> Self {
+                self + other
+            }
+            #[inline(always)]
+            fn sub(self, other: Self) -> Self {
+                self - other
+            }
+            #[inline(always)]
+            fn mul(self, other: Self) -> Self {
+                self * other
+            }
+            #[inline(always)]
+            fn to_f64(self) -> f64 {
+                self as f64
+            }
+            #[inline(always)]
+            fn from_f64(value: f64) -> Self {
+                value as $type
+            }
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                self != self
+            }
+            #[inline(always)]
+            fn accumulate(sum: f64, value: Self) -> f64 {
+                sum + value as f64
+            }
+            #[inline(always)]
+            fn combine(a: f64, b: f64) -> f64 {
+                a + b
+            }
+            #[inline(always)]
+            fn from_sum(sum: f64) -> Self {
+                sum as $type
+            }
+            #[inline(always)]
+            fn mean(sum: f64, count: usize) -> Self {
+                (sum / count as f64) as $type
+            }
+
+            #[inline(always)]
+            fn binary(op: Binary, x: &[Self], y: &[Self], out: &mut [Self]) {
+                match op {
+                    Binary::Add => zip(x, y, out, |x, y| x + y),
+                    Binary::Sub => zip(x, y, out, |x, y| x - y),
+                    Binary::Mul => zip(x, y, out, |x, y| x * y),
+                    Binary::Div => zip(x, y, out, |x, y| x / y),
+                    Binary::Mod => zip(x, y, out, |x, y| {
+                        let rest = x % y;
+                        if rest != 0.0 && (rest < 0.0) != (y < 0.0) { rest + y } else { rest }
+                    }),
+                    Binary::Rem => zip(x, y, out, |x, y| x % y),
+                    Binary::Pow => zip(x, y, out, |x, y| x.powf(y)),
+                    Binary::Max => zip(x, y, out, Self::larger),
+                    Binary::Min => zip(x, y, out, Self::smaller),
+                    // Inference accepts these of bools and integers alone.
+                    Binary::And | Binary::Or | Binary::Xor => out.fill(0.0),
+                }
+            }
+
+            #[inline(always)]
+            fn unary(op: Unary, x: &[Self], out: &mut [Self]) {
+                const SQRT_2_OVER_PI: $type = 0.797_884_560_802_865_4;
+                match op {
+                    Unary::Neg => map(x, out, |x| -x),
+                    Unary::Abs => map(x, out, |x| x.abs()),
+                    Unary::Sign => map(x, out, |x| {
+                        if x > 0.0 {
+                            1.0
+                        } else if x < 0.0 {
+                            -1.0
+                        } else {
+                            x
+                        }
+                    }),
+                    Unary::Exp => map(x, out, $exp),
+                    Unary::Log => map(x, out, |x| x.ln()),
+                    Unary::Sqrt => map(x, out, |x| x.sqrt()),
+                    Unary::Reciprocal => map(x, out, |x| 1.0 / x),
+                    Unary::Floor => map(x, out, |x| x.floor()),
+                    Unary::Ceil => map(x, out, |x| x.ceil()),
+                    Unary::Round => map(x, out, |x| x.round_ties_even()),
+                    Unary::Sin => map(x, out, |x| x.sin()),
+                    Unary::Cos => map(x, out, |x| x.cos()),
+                    Unary::Tanh => map(x, out, $tanh),
+                    Unary::Sigmoid => map(x, out, $sigmoid),
+                    Unary::Erf => map(x, out, $erf),
+                    Unary::Relu => map(x, out, |x| if x < 0.0 { 0.0 } else { x }),
+                    Unary::Gelu => map(x, out, |x| {
+                        0.5 * x * (1.0 + ($erf)(x * std::f64::consts::FRAC_1_SQRT_2 as $type))
+                    }),
+                    Unary::GeluTanh => map(x, out, |x| {
+                        0.5 * x * (1.0 + ($tanh)(SQRT_2_OVER_PI * (x + 0.044715 * x * x * x)))
+                    }),
+                    Unary::Silu => map(x, out, |x| x * ($sigmoid)(x)),
+                    Unary::Softplus => map(x, out, |x| {
+                        let rest = ($exp)(-x.abs()).ln_1p();
+                        if x > 0.0 { x + rest } else { rest }
+                    }),
+                    // Their results are bools; inference keeps them from here.
+                    Unary::Not | Unary::IsNan | Unary::IsInf => out.fill(0.0),
+                }
+            }
+        }
+
+        impl Float for $type {
+            #[inline(always)]
+            fn exp(self) -> Self {
+                ($exp)(self)
+            }
+            #[inline(always)]
+            fn ln(self) -> Self {
+                $type::ln(self)
+            }
+            #[inline(always)]
+            fn sqrt(self) -> Self {
+                $type::sqrt(self)
+            }
+            #[inline(always)]
+            fn tanh(self) -> Self {
+                ($tanh)(self)
+            }
+            #[inline(always)]
+            fn sigmoid(self) -> Self {
+                ($sigmoid)(self)
+            }
+            #[inline(always)]
+            fn div(self, other: Self) -> Self {
+                self / other
+            }
+            #[inline(always)]
+            fn narrow(value: f64) -> Self {
+                value as $type
+            }
+        }
+    };
+}
+
+float!(f32, F32, exp: math::exp, tanh: math::tanh, sigmoid: math::sigmoid, erf: math::erf);
+float!(
+    f64,
+    F64,
+    exp: f64::exp,
+    tanh: f64::tanh,
+    sigmoid: |x: f64| 1.0 / (1.0 + (-x).exp()),
+    erf: math::erf64
+);
+
+macro_rules! integer {
+    ($type:ident, $dtype:ident, $negative:expr) => {
+        impl Element for $type {
+            type Sum = i64;
+            const DTYPE: DType = DType::$dtype;
+            const ZERO: Self = 0;
+            const ONE: Self = 1;
+            const LOWEST: Self = $type::MIN;
+            const HIGHEST: Self = $type::MAX;
+
+            #[inline(always)]
+            fn add(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+            #[inline(always)]
+            fn sub(self, other: Self) -> Self {
+                self.wrapping_sub(other)
+            }
+            #[inline(always)]
+            fn mul(self, other: Self) -> Self {
+                self.wrapping_mul(other)
+            }
+            #[inline(always)]
+            fn to_f64(self) -> f64 {
+                self as f64
+            }
+            #[inline(always)]
+            fn from_f64(value: f64) -> Self {
+                value as $type
+            }
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                false
+            }
+            #[inline(always)]
+            fn accumulate(sum: i64, value: Self) -> i64 {
+                sum.wrapping_add(i64::from(value))
+            }
+            #[inline(always)]
+            fn combine(a: i64, b: i64) -> i64 {
+                a.wrapping_add(b)
+            }
+            #[inline(always)]
+            fn from_sum(sum: i64) -> Self {
+                sum as $type
+            }
+            #[inline(always)]
+            fn mean(sum: i64, count: usize) -> Self {
+                sum.checked_div(count as i64).unwrap_or(0) as $type
+            }
+
+            #[inline(always)]
+            fn binary(op: Binary, x: &[Self], y: &[Self], out: &mut [Self]) {
+                match op {
+                    Binary::Add => zip(x, y, out, $type::wrapping_add),
+                    Binary::Sub => zip(x, y, out, $type::wrapping_sub),
+                    Binary::Mul => zip(x, y, out, $type::wrapping_mul),
+                    Binary::Div => zip(x, y, out, |x, y| if y == 0 { 0 } else { x.wrapping_div(y) }),
+                    Binary::Mod => zip(x, y, out, |x, y| {
+                        let rest = if y == 0 { 0 } else { x.wrapping_rem(y) };
+                        if rest != 0 && $negative(rest) != $negative(y) { rest.wrapping_add(y) } else { rest }
+                    }),
+                    Binary::Rem => zip(x, y, out, |x, y| if y == 0 { 0 } else { x.wrapping_rem(y) }),
+                    Binary::Pow => zip(x, y, out, |x, y| power(x, y, $negative(y))),
+                    Binary::Max => zip(x, y, out, Ord::max),
+                    Binary::Min => zip(x, y, out, Ord::min),
+                    Binary::And => zip(x, y, out, |x, y| x & y),
+                    Binary::Or => zip(x, y, out, |x, y| x | y),
+                    Binary::Xor => zip(x, y, out, |x, y| x ^ y),
+                }
+            }
+
+            #[inline(always)]
+            fn unary(op: Unary, x: &[Self], out: &mut [Self]) {
+                match op {
+                    Unary::Neg => map(x, out, $type::wrapping_neg),
+                    Unary::Abs => map(x, out, |x| if $negative(x) { x.wrapping_neg() } else { x }),
+                    Unary::Sign => map(x, out, |x| {
+                        if x == 0 {
+                            0
+                        } else if $negative(x) {
+                            Self::ZERO.wrapping_sub(1)
+                        } else {
+                            1
+                        }
+                    }),
+                    Unary::Relu => map(x, out, |x| if $negative(x) { 0 } else { x }),
+                    // A bool.
+                    Unary::Not => map(x, out, |x| Self::from(x == 0)),
+                    // Of floats alone, as inference sees to.
+                    Unary::Exp
+                    | Unary::Log
+                    | Unary::Sqrt
+                    | Unary::Reciprocal
+                    | Unary::Floor
+                    | Unary::Ceil
+                    | Unary::Round
+                    | Unary::Sin
+                    | Unary::Cos
+                    | Unary::Tanh
+                    | Unary::Sigmoid
+                    | Unary::Erf
+                    | Unary::Gelu
+                    | Unary::GeluTanh
+                    | Unary::Silu
+                    | Unary::Softplus
+                    | Unary::IsNan
+                    | Unary::IsInf => out.fill(0),
+                }
+            }
+        }
+    };
+}
+
+integer!(i8, I8, |x: i8| x < 0);
+integer!(i16, I16, |x: i16| x < 0);
+integer!(i32, I32, |x: i32| x < 0);
+integer!(i64, I64, |x: i64| x < 0);
+integer!(u8, U8, |_: u8| false);
+
+/// An integer power by squaring, wrapping. Of a negative exponent, the truncated real result.
+#[inline(always)]
+fn power<T: Element>(base: T, exponent: T, negative: bool) -> T {
+    let mut rest = exponent.to_f64().abs() as u64;
+    if negative {
+        return T::from_f64(base.to_f64().powf(exponent.to_f64()));
+    }
+    let (mut result, mut square) = (T::ONE, base);
+    while rest > 0 {
+        if rest & 1 == 1 {
+            result = result.mul(square);
+        }
+        square = square.mul(square);
+        rest >>= 1;
+    }
+    result
+}

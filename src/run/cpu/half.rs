@@ -1,0 +1,90 @@
+//! Conversions between the 16-bit floating-point types and f32. Rounding is to nearest, ties to
+//! even; not-a-number stays not-a-number.
+
+/// An IEEE binary16 as f32; exact.
+#[inline(always)]
+pub(super) fn f16_to_f32(bits: u16) -> f32 {
+    // Moves exponent and mantissa into place, then scales by 2^112; that is exact for
+    // subnormals too. Infinities and not-a-numbers are put right afterwards.
+    let magnitude = f32::from_bits(u32::from(bits & 0x7fff) << 13) * f32::from_bits(0x7780_0000);
+    let special = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
+    f32::from_bits(magnitude.to_bits() | special | (u32::from(bits & 0x8000) << 16))
+}
+
+/// The nearest IEEE binary16.
+#[inline(always)]
+pub(super) fn f32_to_f16(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let sign = (bits >> 16) & 0x8000;
+    let magnitude = bits & 0x7fff_ffff;
+    let rounded = if magnitude > 0x7f80_0000 {
+        0x7e00
+    } else if magnitude >= 0x4780_0000 {
+        0x7c00
+    } else if magnitude < 0x3880_0000 {
+        // Below 2^-14: adding 0.5 leaves the subnormal's bits, rounded, at the bottom.
+        (f32::from_bits(magnitude) + 0.5).to_bits() - 0x3f00_0000
+    } else {
+        let odd = (magnitude >> 13) & 1;
+        (magnitude - 0x3800_0000 + 0xfff + odd) >> 13
+    };
+    (sign | rounded) as u16
+}
+
+/// A bfloat16 as f32; exact.
+#[inline(always)]
+pub(super) fn bf16_to_f32(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+/// The nearest bfloat16.
+#[inline(always)]
+pub(super) fn f32_to_bf16(value: f32) -> u16 {
+    let bits = value.to_bits();
+    if bits & 0x7fff_ffff > 0x7f80_0000 {
+        return ((bits >> 16) | 0x40) as u16;
+    }
+    ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_half_survives_the_way_through_f32() {
+        for bits in 0..=u16::MAX {
+            let value = f16_to_f32(bits);
+            if value.is_nan() {
+                assert!(f16_to_f32(f32_to_f16(value)).is_nan());
+            } else {
+                assert_eq!(f32_to_f16(value), bits, "{value}");
+            }
+            let value = bf16_to_f32(bits);
+            if value.is_nan() {
+                assert!(bf16_to_f32(f32_to_bf16(value)).is_nan());
+            } else {
+                assert_eq!(f32_to_bf16(value), bits);
+            }
+        }
+    }
+
+    #[test]
+    fn halves_between_two_values_round_to_even() {
+        let cases: [(f32, u16); 8] = [
+            (1.0, 0x3c00),
+            (1.0 + 1.0 / 2048.0, 0x3c00),
+            (1.0 + 3.0 / 2048.0, 0x3c02),
+            (65504.0, 0x7bff),
+            (65520.0, 0x7c00),
+            (65519.0, 0x7bff),
+            (-6.0e-8, 0x8001),
+            (2.0e-8, 0x0000),
+        ];
+        for (value, bits) in cases {
+            assert_eq!(f32_to_f16(value), bits, "{value}");
+        }
+        assert_eq!(f32_to_bf16(1.0 + 1.0 / 256.0), 0x3f80);
+        assert_eq!(f32_to_bf16(1.0 + 3.0 / 256.0), 0x3f82);
+    }
+}

@@ -1,0 +1,208 @@
+//! Kernels of the CPU: every operation on borrowed bytes, on one thread, in one fixed order, so
+//! that results are the same bits however work is spread over devices and threads.
+//!
+//! [`execute`] runs one operation. What it needs beside operands and results is
+//! [`crate::kernel::workspace`]'s to say and the caller's to give. Operations that compute in f32
+//! on halves widen them as a whole; elementwise ones run as tile programs (see `tile`).
+
+mod conv;
+mod conv_transpose;
+mod element;
+mod gather;
+mod grid;
+mod half;
+mod index;
+mod layout;
+mod math;
+mod normalize;
+mod pool;
+mod product;
+mod recurrent;
+mod reduce;
+mod resize;
+pub(crate) mod tile;
+mod topk;
+mod types;
+mod view;
+
+use crate::error::{Error, Result};
+use crate::ir::{DType, Op};
+use crate::kernel::workspace::{is_half, widens};
+
+pub use view::{View, ViewMut, elements};
+
+/// Runs `op`. Operands and results are of the types that inference accepts and gives, with every
+/// dimension bound; `workspace` has the bytes that [`crate::kernel::workspace::workspace`] says
+/// and is aligned to 64; results are overwritten whole and do not overlap operands.
+///
+/// Errors: an index outside its axis; more axes than kernels walk; an operation that computes
+/// nothing ([`Op::is_leaf`]). Operands that inference would refuse are an internal error or a
+/// panic, never undefined behaviour.
+pub fn execute(
+    op: &Op,
+    inputs: &[View<'_>],
+    outputs: &mut [ViewMut<'_>],
+    workspace: &mut [u8],
+) -> Result<()> {
+    let half = inputs.iter().any(|view| is_half(view.dtype)) || outputs.iter().any(|view| is_half(view.dtype));
+    if half && widens(op) {
+        return widened(op, inputs, outputs, workspace);
+    }
+    dispatch(op, inputs, outputs, workspace)
+}
+
+fn dispatch(
+    op: &Op,
+    inputs: &[View<'_>],
+    outputs: &mut [ViewMut<'_>],
+    workspace: &mut [u8],
+) -> Result<()> {
+    let misfit = || Error::Internal(format!("operands of {}", op.name()));
+    match (op, inputs, &mut *outputs) {
+        (Op::Input | Op::Param(_) | Op::Constant(_), ..) => {
+            Err(Error::Internal(format!("{} is not computed", op.name())))
+        }
+        (Op::Sizes(list), [], [out]) => layout::known_sizes(list, out),
+        (Op::Iota { axis }, [], [out]) => layout::iota(*axis, out),
+        (
+            Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Convert { .. },
+            inputs,
+            [out],
+        ) => elementwise(op, inputs, out),
+        (Op::Reduce { kind, axes, .. }, [x], [out]) => reduce::reduce(*kind, axes, x, out),
+        (Op::ArgReduce { kind, axis, last, .. }, [x], [out]) => {
+            reduce::arg_reduce(*kind, *axis, *last, x, out)
+        }
+        (Op::CumSum { axis, exclusive, reverse }, [x], [out]) => {
+            reduce::cum_sum(*axis, (*exclusive, *reverse), x, out)
+        }
+        (Op::Softmax { axis, log }, [x], [out]) => normalize::softmax(*axis, *log, x, out),
+        (Op::Normalize { axes, epsilon, center }, [x], [out]) => {
+            normalize::normalize(axes, epsilon.0, *center, x, out)
+        }
+        (Op::LocalResponseNorm { size, alpha, beta, bias }, [x], [out]) => {
+            let response =
+                normalize::Response { size: *size, alpha: alpha.0, beta: beta.0, bias: bias.0 };
+            normalize::local_response_norm(&response, x, out)
+        }
+        (Op::MatMul { transpose_left, transpose_right }, [_, _], [_]) => {
+            product::matmul((*transpose_left, *transpose_right), inputs, outputs)
+        }
+        (Op::Conv(op), [_, _] | [_, _, _], [out]) => conv::conv(op, inputs, out, workspace),
+        (Op::ConvTranspose(op), [_, _] | [_, _, _], [out]) => {
+            conv_transpose::conv_transpose(op, inputs, out, workspace)
+        }
+        (Op::Pool(op), [x], [out]) => pool::pool(op, x, out),
+        (Op::Resize(op), [x], [out]) => resize::resize(op, x, out),
+        (Op::Recurrent(layer), ..) => recurrent::recurrent(layer, inputs, outputs, workspace),
+        (Op::Reshape { .. }, [x], [out]) => layout::reshape(x, out),
+        (Op::Transpose { perm }, [x], [out]) => layout::transpose(perm, x, out),
+        (Op::Broadcast { .. }, [x], [out]) => layout::broadcast(x, out),
+        (Op::Slice(op), [x], [out]) => layout::slice(op, x, out),
+        (Op::Pad(op), [x], [out]) => layout::pad(op, x, out),
+        (Op::Concat { axis }, inputs, [out]) => layout::concat(*axis, inputs, out),
+        (Op::Gather { axis }, [data, indices], [out]) => gather::gather(*axis, data, indices, out),
+        (Op::GatherElements { axis }, [data, indices], [out]) => {
+            gather::gather_elements(*axis, data, indices, out)
+        }
+        (Op::GatherNd { batch_dims }, [data, indices], [out]) => {
+            gather::gather_nd(*batch_dims, data, indices, out)
+        }
+        (Op::ScatterElements { axis, kind }, [data, indices, updates], [out]) => {
+            gather::scatter_elements(*axis, *kind, [data, indices, updates], out)
+        }
+        (Op::ScatterNd { kind }, [data, indices, updates], [out]) => {
+            gather::scatter_nd(*kind, [data, indices, updates], out)
+        }
+        (Op::TopK(op), [x], outputs) => topk::topk(op, x, outputs, workspace),
+        (
+            Op::Sizes(_)
+            | Op::Iota { .. }
+            | Op::Unary(_)
+            | Op::Binary(_)
+            | Op::Compare(_)
+            | Op::Select
+            | Op::Convert { .. }
+            | Op::Reduce { .. }
+            | Op::ArgReduce { .. }
+            | Op::CumSum { .. }
+            | Op::Softmax { .. }
+            | Op::Normalize { .. }
+            | Op::LocalResponseNorm { .. }
+            | Op::MatMul { .. }
+            | Op::Conv(_)
+            | Op::ConvTranspose(_)
+            | Op::Pool(_)
+            | Op::Resize(_)
+            | Op::Reshape { .. }
+            | Op::Transpose { .. }
+            | Op::Broadcast { .. }
+            | Op::Slice(_)
+            | Op::Pad(_)
+            | Op::Concat { .. }
+            | Op::Gather { .. }
+            | Op::GatherElements { .. }
+            | Op::GatherNd { .. }
+            | Op::ScatterElements { .. }
+            | Op::ScatterNd { .. }
+            | Op::TopK(_),
+            ..,
+        ) => Err(misfit()),
+    }
+}
+
+/// One operation as a tile program of its own.
+fn elementwise(op: &Op, inputs: &[View<'_>], out: &mut ViewMut<'_>) -> Result<()> {
+    let outside: Vec<(DType, Vec<usize>)> =
+        inputs.iter().map(|view| Ok((view.dtype, index::sizes(view.dims)?))).collect::<Result<_>>()?;
+    let operands = (0..inputs.len()).map(tile::Operand::Outside).collect();
+    let part = tile::Part { op, operands, dtype: out.dtype };
+    let program = tile::Program::new(&index::sizes(out.dims)?, &outside, &[part], &[(0, 0)])?;
+    let mut registers = tile::Registers::default();
+    registers.reserve(program.registers());
+    let sources: Vec<tile::Source<'_>> = inputs.iter().map(|view| view.bytes.into()).collect();
+    program.run(&sources, &[tile::Target::from(&mut *out.bytes)], &mut registers)
+}
+
+/// Widens halves into the workspace, runs `op` in f32, and rounds its half results.
+fn widened(
+    op: &Op,
+    inputs: &[View<'_>],
+    outputs: &mut [ViewMut<'_>],
+    mut workspace: &mut [u8],
+) -> Result<()> {
+    let mut wide_inputs = Vec::with_capacity(inputs.len());
+    for view in inputs {
+        if !is_half(view.dtype) {
+            wide_inputs.push(*view);
+            continue;
+        }
+        let wide = view::take::<f32>(&mut workspace, view.len())?;
+        let to_f32 = if view.dtype == DType::F16 { half::f16_to_f32 } else { half::bf16_to_f32 };
+        element::map(view.slice::<u16>()?, wide, to_f32);
+        wide_inputs.push(View { dtype: DType::F32, dims: view.dims, bytes: view::bytes_of(wide) });
+    }
+    let mut wide_outputs = Vec::with_capacity(outputs.len());
+    for view in outputs.iter_mut() {
+        if !is_half(view.dtype) {
+            wide_outputs.push(ViewMut { dtype: view.dtype, dims: view.dims, bytes: &mut *view.bytes });
+            continue;
+        }
+        let count = view.bytes.len() / 2;
+        let wide = view::take::<f32>(&mut workspace, count)?;
+        wide_outputs.push(ViewMut {
+            dtype: DType::F32,
+            dims: view.dims,
+            bytes: view::bytes_of_mut(wide),
+        });
+    }
+    dispatch(op, &wide_inputs, &mut wide_outputs, workspace)?;
+    let results: Vec<(usize, &[u8])> = wide_outputs
+        .into_iter()
+        .enumerate()
+        .filter(|(_, view)| view.dtype == DType::F32)
+        .map(|(position, view)| (position, &*view.bytes))
+        .collect();
+    let _ = results;
+    Ok(())
+}

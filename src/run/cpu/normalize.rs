@@ -1,0 +1,170 @@
+//! Softmax, normalisation over axes, and local response normalisation.
+
+use crate::error::Result;
+
+use super::element::Float;
+use super::index::{Space, sizes, strides};
+use super::reduce::{Parts, sum_space};
+use super::view::{Typed, View, ViewMut, with_float};
+
+/// `Op::Softmax`.
+pub(super) fn softmax(axis: u32, log: bool, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+    with_float!(x.dtype, "softmax", T => softmax_as::<T>(axis, log, x, out))
+}
+
+fn softmax_as<T: Typed + Float>(axis: u32, log: bool, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+    let dims = sizes(x.dims)?;
+    let size = dims[axis as usize];
+    let inner: usize = dims[axis as usize + 1..].iter().product();
+    let (source, target) = (x.slice::<T>()?, out.slice::<T>()?);
+    if source.is_empty() {
+        return Ok(());
+    }
+    for start in (0..source.len()).step_by(size * inner) {
+        if inner == 1 {
+            row(&source[start..][..size], &mut target[start..][..size], log);
+        } else {
+            for column in start..start + inner {
+                strided(source, target, column, size, inner, log);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn row<T: Typed + Float>(x: &[T], out: &mut [T], log: bool) {
+    let largest = x.iter().fold(T::LOWEST, |a, &b| a.larger(b));
+    let shift = largest;
+    for (out, &x) in out.iter_mut().zip(x) {
+        *out = Float::exp(x.sub(shift));
+    }
+    let sum = super::reduce::sum_run(out, T::accumulate);
+    if log {
+        let total = T::narrow(sum.ln());
+        for (out, &x) in out.iter_mut().zip(x) {
+            *out = x.sub(shift).sub(total);
+        }
+    } else {
+        let scale = T::narrow(1.0 / sum);
+        for out in out.iter_mut() {
+            *out = out.mul(scale);
+        }
+    }
+}
+
+
+fn strided<T: Typed + Float>(x: &[T], out: &mut [T], start: usize, size: usize, step: usize, log: bool) {
+    let at = |i: usize| start + i * step;
+    let largest = (0..size).fold(T::LOWEST, |a, i| a.larger(x[at(i)]));
+    let mut sum = 0.0;
+    for i in 0..size {
+        let e = Float::exp(x[at(i)].sub(largest));
+        out[at(i)] = e;
+        sum = T::accumulate(sum, e);
+    }
+    let (total, scale) = (T::narrow(sum.ln()), T::narrow(1.0 / sum));
+    for i in 0..size {
+        out[at(i)] = if log { x[at(i)].sub(largest).sub(total) } else { out[at(i)].mul(scale) };
+    }
+}
+
+/// `Op::Normalize`.
+pub(super) fn normalize(
+    axes: &[u32],
+    epsilon: f64,
+    center: bool,
+    x: &View<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    with_float!(x.dtype, "normalize", T => normalize_as::<T>(axes, epsilon, center, x, out))
+}
+
+fn normalize_as<T: Typed + Float>(
+    axes: &[u32],
+    epsilon: f64,
+    center: bool,
+    x: &View<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    let parts = Parts::new(&sizes(x.dims)?, axes)?;
+    let count = parts.reduced.len();
+    let (source, target) = (x.slice::<T>()?, out.slice::<T>()?);
+    if source.is_empty() {
+        return Ok(());
+    }
+    parts.kept.each([0, 0], |[from, _]| {
+        let mean = match center {
+            true => sum_space(source, from, &parts.reduced, T::accumulate) / count as f64,
+            false => 0.0,
+        };
+        let squares = sum_space(source, from, &parts.reduced, |sum, x| {
+            let distance = x.to_f64() - mean;
+            sum + distance * distance
+        });
+        let scale = 1.0 / (squares / count as f64 + epsilon).sqrt();
+        apply(source, target, from, &parts.reduced, |x| T::narrow((x.to_f64() - mean) * scale));
+    });
+    Ok(())
+}
+
+#[inline(always)]
+fn apply<T: Typed>(source: &[T], target: &mut [T], start: isize, space: &Space<1>, f: impl Fn(T) -> T) {
+    let (outer, inner, [step]) = space.split_inner();
+    outer.each([start], |[offset]| {
+        if step == 1 {
+            let run = offset as usize..offset as usize + inner;
+            for (out, &x) in target[run.clone()].iter_mut().zip(&source[run]) {
+                *out = f(x);
+            }
+        } else {
+            for i in 0..inner as isize {
+                let at = (offset + i * step) as usize;
+                target[at] = f(source[at]);
+            }
+        }
+    });
+}
+
+/// What [`local_response_norm`] computes with.
+pub(super) struct Response {
+    pub(super) size: i64,
+    pub(super) alpha: f64,
+    pub(super) beta: f64,
+    pub(super) bias: f64,
+}
+
+/// `Op::LocalResponseNorm`: the window of channel `c` is `c - (size-1)/2 ..= c + size/2`
+/// (rounded down and up as ONNX does).
+pub(super) fn local_response_norm(response: &Response, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+    with_float!(x.dtype, "local_response_norm", T => response_as::<T>(response, x, out))
+}
+
+fn response_as<T: Typed + Float>(response: &Response, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+    let dims = sizes(x.dims)?;
+    let (channels, walk) = (dims[1], strides(&dims));
+    let inner: usize = dims[2..].iter().product();
+    let (source, target) = (x.slice::<T>()?, out.slice::<T>()?);
+    if source.is_empty() {
+        return Ok(());
+    }
+    let before = usize::try_from((response.size - 1) / 2).unwrap_or(0);
+    let after = usize::try_from(response.size - 1 - (response.size - 1) / 2).unwrap_or(0);
+    let factor = response.alpha / response.size as f64;
+    for image in 0..dims[0] {
+        let start = image * walk[0] as usize;
+        for channel in 0..channels {
+            let window = channel.saturating_sub(before)..channel.saturating_add(after).min(channels - 1) + 1;
+            for i in 0..inner {
+                let square = |c: usize| {
+                    let x = source[start + c * inner + i].to_f64();
+                    x * x
+                };
+                let squares: f64 = window.clone().map(square).sum();
+                let at = start + channel * inner + i;
+                let scale = (response.bias + factor * squares).powf(response.beta);
+                target[at] = T::narrow(source[at].to_f64() / scale);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! Matrix products: of floats by the `gemm` crate on one thread, of integers by loops.
+
+use crate::error::{Error, Result};
+
+use super::element::Element;
+use super::index::{self, Space};
+use super::view::{Typed, View, ViewMut, with_element};
+
+/// Where the elements of a matrix lie in a slice: from its first element, by strides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Strides {
+    pub(super) row: usize,
+    pub(super) column: usize,
+}
+
+impl Strides {
+    /// Row-major, with this many elements from row to row.
+    pub(super) fn rows(row: usize) -> Self {
+        Self { row, column: 1 }
+    }
+
+    /// The same elements as the transposed matrix.
+    pub(super) fn transposed(self) -> Self {
+        Self { row: self.column, column: self.row }
+    }
+
+    /// True where a matrix of this size lies within `length` elements.
+    fn within(self, rows: usize, columns: usize, length: usize) -> bool {
+        if rows == 0 || columns == 0 {
+            return true;
+        }
+        let last = (rows - 1).checked_mul(self.row).zip((columns - 1).checked_mul(self.column));
+        last.and_then(|(row, column)| row.checked_add(column)).is_some_and(|last| last < length)
+    }
+}
+
+/// Rows of the left matrix and of the result, columns of the right one and of the result, and the
+/// size that is summed over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    pub(super) m: usize,
+    pub(super) n: usize,
+    pub(super) k: usize,
+}
+
+/// Whether a product replaces what is there or is added to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Into {
+    Replace,
+    Add,
+}
+
+/// A type of which matrices are multiplied.
+pub(super) trait Product: Typed {
+    /// `c = a b` or `c += a b`, for matrices that were checked to lie within their slices, with
+    /// `k` at least 1.
+    #[doc(hidden)]
+    fn multiply(
+        extent: Extent,
+        a: (&[Self], Strides),
+        b: (&[Self], Strides),
+        c: (&mut [Self], Strides),
+        into: Into,
+    );
+}
+
+/// `c = a b` or `c += a b`. Panics where a matrix does not lie within its slice.
+pub(super) fn product<T: Product>(
+    extent: Extent,
+    a: (&[T], Strides),
+    b: (&[T], Strides),
+    c: (&mut [T], Strides),
+    into: Into,
+) {
+    let Extent { m, n, k } = extent;
+    assert!(a.1.within(m, k, a.0.len()) && b.1.within(k, n, b.0.len()) && c.1.within(m, n, c.0.len()));
+    if m == 0 || n == 0 {
+        return;
+    }
+    if k > 0 {
+        T::multiply(extent, a, b, c, into);
+    } else if into == Into::Replace {
+        for row in 0..m {
+            (0..n).for_each(|column| c.0[row * c.1.row + column * c.1.column] = T::ZERO);
+        }
+    }
+}
+
+macro_rules! float {
+    ($type:ident) => {
+        impl Product for $type {
+            fn multiply(
+                Extent { m, n, k }: Extent,
+                a: (&[Self], Strides),
+                b: (&[Self], Strides),
+                c: (&mut [Self], Strides),
+                into: Into,
+            ) {
+                let (zero, one) = (0.0, 1.0);
+                let alpha = if into == Into::Add { one } else { zero };
+                // SAFETY: `product` checked that every element of the three matrices lies within
+                // its slice; the result's slice is borrowed exclusively.
+                unsafe {
+                    gemm::gemm(
+                        m,
+                        n,
+                        k,
+                        c.0.as_mut_ptr(),
+                        c.1.column as isize,
+                        c.1.row as isize,
+                        into == Into::Add,
+                        a.0.as_ptr(),
+                        a.1.column as isize,
+                        a.1.row as isize,
+                        b.0.as_ptr(),
+                        b.1.column as isize,
+                        b.1.row as isize,
+                        alpha,
+                        one,
+                        false,
+                        false,
+                        false,
+                        gemm::Parallelism::None,
+                    );
+                }
+            }
+        }
+    };
+}
+
+float!(f32);
+float!(f64);
+
+macro_rules! integer {
+    ($($type:ident),*) => {
+        $(
+            impl Product for $type {
+                fn multiply(
+                    Extent { m, n, k }: Extent,
+                    a: (&[Self], Strides),
+                    b: (&[Self], Strides),
+                    c: (&mut [Self], Strides),
+                    into: Into,
+                ) {
+                    for row in 0..m {
+                        for column in 0..n {
+                            let out = &mut c.0[row * c.1.row + column * c.1.column];
+                            let mut sum = if into == Into::Add { *out } else { 0 };
+                            for inner in 0..k {
+                                let x = a.0[row * a.1.row + inner * a.1.column];
+                                let y = b.0[inner * b.1.row + column * b.1.column];
+                                sum = Element::add(sum, Element::mul(x, y));
+                            }
+                            *out = sum;
+                        }
+                    }
+                }
+            }
+        )*
+    };
+}
+
+integer!(i8, i16, i32, i64, u8);
+
+/// `Op::MatMul`.
+pub(super) fn matmul(
+    transposed: (bool, bool),
+    inputs: &[View<'_>],
+    outputs: &mut [ViewMut<'_>],
+) -> Result<()> {
+    let ([x, y], [out]) = (inputs, outputs) else {
+        return Err(Error::Internal("operands of a matrix product".to_owned()));
+    };
+    with_element!(x.dtype, T => batched::<T>(transposed, x, y, out),
+        half => Err(Error::Internal("halves are widened before".to_owned())))
+}
+
+fn batched<T: Product>(
+    (left, right): (bool, bool),
+    x: &View<'_>,
+    y: &View<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    let (xd, yd, od) = (index::sizes(x.dims)?, index::sizes(y.dims)?, index::sizes(out.dims)?);
+    if xd.len() < 2 || yd.len() < 2 || od.len() < 2 {
+        return Err(Error::Internal("a matrix of rank below 2".to_owned()));
+    }
+    let (xs, ys) = (x.slice::<T>()?, y.slice::<T>()?);
+    let os = out.slice::<T>()?;
+    let (xb, xm) = xd.split_at(xd.len() - 2);
+    let (yb, ym) = yd.split_at(yd.len() - 2);
+    let (ob, om) = od.split_at(od.len() - 2);
+    let (m, n, k) = (om[0], om[1], if left { xm[0] } else { xm[1] });
+    let orient = |flip: bool, strides: Strides| if flip { strides.transposed() } else { strides };
+    let (a, b) = (orient(left, Strides::rows(xm[1])), orient(right, Strides::rows(ym[1])));
+    let outer: usize = ob.iter().product();
+    if outer == 0 || m == 0 || n == 0 {
+        return Ok(());
+    }
+    let shared = yb.iter().product::<usize>() == 1;
+    if shared && !left && xb.iter().product::<usize>() == outer {
+        let extent = Extent { m: outer * m, n, k };
+        product(extent, (xs, a), (ys, b), (os, Strides::rows(n)), Into::Replace);
+        return Ok(());
+    }
+    let scaled = |dims: &[usize], size: usize| -> Result<Vec<isize>> {
+        Ok(index::broadcast_strides(dims, ob)?.iter().map(|stride| stride * size as isize).collect())
+    };
+    let (xw, yw) = (scaled(xb, xm[0] * xm[1])?, scaled(yb, ym[0] * ym[1])?);
+    let ow = scaled(ob, m * n)?;
+    let space = Space::new(ob, [&xw, &yw, &ow])?;
+    space.each([0; 3], |[x, y, o]| {
+        let (x, y, o) = (&xs[x as usize..], &ys[y as usize..], &mut os[o as usize..]);
+        product(Extent { m, n, k }, (x, a), (y, b), (o, Strides::rows(n)), Into::Replace);
+    });
+    Ok(())
+}

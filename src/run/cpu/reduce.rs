@@ -1,0 +1,239 @@
+//! Reductions, positions of extremes, running sums.
+//!
+//! Sums of floats are accumulated in f64, in one fixed order.
+
+use crate::error::{Error, Result};
+use crate::ir::{ArgReduce, ReduceKind};
+
+use super::index::{Space, sizes, strides};
+use super::view::{Typed, View, ViewMut, with_element};
+
+/// Neighbouring results that are accumulated together.
+const BLOCK: usize = 64;
+
+/// An operand's axes parted into those that stay and those that go.
+pub(super) struct Parts {
+    /// Walks of the operand and of the result over the axes that stay.
+    pub(super) kept: Space<2>,
+    /// Walk of the operand over the axes that go.
+    pub(super) reduced: Space<1>,
+}
+
+impl Parts {
+    pub(super) fn new(dims: &[usize], axes: &[u32]) -> Result<Self> {
+        let own = strides(dims);
+        let goes = |axis: usize| axes.contains(&(axis as u32));
+        let pick = |gone: bool| -> (Vec<usize>, Vec<isize>) {
+            (0..dims.len()).filter(|&axis| goes(axis) == gone).map(|axis| (dims[axis], own[axis])).unzip()
+        };
+        let (kept, read) = pick(false);
+        let (reduced, through) = pick(true);
+        let write = strides(&kept);
+        Ok(Self { kept: Space::new(&kept, [&read, &write])?, reduced: Space::new(&reduced, [&through])? })
+    }
+}
+
+fn widened<T>() -> Result<T> {
+    Err(Error::Internal("halves are widened before".to_owned()))
+}
+
+/// `Op::Reduce`.
+pub(super) fn reduce(kind: ReduceKind, axes: &[u32], x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+    with_element!(x.dtype, T => reduce_as::<T>(kind, axes, x, out), half => widened())
+}
+
+fn reduce_as<T: Typed>(kind: ReduceKind, axes: &[u32], x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+    let parts = Parts::new(&sizes(x.dims)?, axes)?;
+    let count = parts.reduced.len();
+    let (source, target) = (x.slice::<T>()?, out.slice::<T>()?);
+    match kind {
+        ReduceKind::Sum => sum(&parts, source, target, |sum| T::from_sum(sum)),
+        ReduceKind::Mean => sum(&parts, source, target, |sum| T::mean(sum, count)),
+        ReduceKind::Prod => fold(&parts, source, target, T::ONE, T::mul),
+        ReduceKind::Max => fold(&parts, source, target, T::LOWEST, T::larger),
+        ReduceKind::Min => fold(&parts, source, target, T::HIGHEST, T::smaller),
+    }
+    Ok(())
+}
+
+/// The sum of a contiguous run, in eight interleaved parts.
+#[inline(always)]
+pub(super) fn sum_run<T: Typed>(run: &[T], term: impl Fn(T::Sum, T) -> T::Sum) -> T::Sum {
+    let mut parts = [T::Sum::default(); 8];
+    let chunks = run.chunks_exact(8);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for (part, &x) in parts.iter_mut().zip(chunk) {
+            *part = term(*part, x);
+        }
+    }
+    for (part, &x) in parts.iter_mut().zip(rest) {
+        *part = term(*part, x);
+    }
+    let [a, b, c, d, e, f, g, h] = parts;
+    let low = T::combine(T::combine(a, b), T::combine(c, d));
+    T::combine(low, T::combine(T::combine(e, f), T::combine(g, h)))
+}
+
+/// The sum over a space of runs of the last axis.
+#[inline(always)]
+pub(super) fn sum_space<T: Typed>(
+    source: &[T],
+    start: isize,
+    space: &Space<1>,
+    term: impl Fn(T::Sum, T) -> T::Sum,
+) -> T::Sum {
+    let (outer, inner, [step]) = space.split_inner();
+    let mut total = T::Sum::default();
+    if space.len() == 0 {
+        return total;
+    }
+    outer.each([start], |[offset]| {
+        if step == 1 || inner == 1 {
+            total = T::combine(total, sum_run(&source[offset as usize..][..inner], &term));
+        } else {
+            for i in 0..inner as isize {
+                total = term(total, source[(offset + i * step) as usize]);
+            }
+        }
+    });
+    total
+}
+
+fn sum<T: Typed>(parts: &Parts, source: &[T], target: &mut [T], finish: impl Fn(T::Sum) -> T) {
+    let Some((outer, inner)) = blocks(parts) else {
+        parts.kept.each([0, 0], |[from, to]| {
+            target[to as usize] = finish(sum_space(source, from, &parts.reduced, T::accumulate));
+        });
+        return;
+    };
+    outer.each([0, 0], |[from, to]| {
+        for block in (0..inner).step_by(BLOCK) {
+            let width = BLOCK.min(inner - block);
+            let mut sums = [T::Sum::default(); BLOCK];
+            parts.reduced.each([from + block as isize], |[offset]| {
+                for (sum, &x) in sums.iter_mut().zip(&source[offset as usize..][..width]) {
+                    *sum = T::accumulate(*sum, x);
+                }
+            });
+            for (out, &sum) in target[to as usize + block..][..width].iter_mut().zip(&sums) {
+                *out = finish(sum);
+            }
+        }
+    });
+}
+
+fn fold<T: Typed>(parts: &Parts, source: &[T], target: &mut [T], first: T, combine: impl Fn(T, T) -> T) {
+    let Some((outer, inner)) = blocks(parts) else {
+        parts.kept.each([0, 0], |[from, to]| {
+            let mut value = first;
+            parts.reduced.each([from], |[offset]| value = combine(value, source[offset as usize]));
+            target[to as usize] = value;
+        });
+        return;
+    };
+    outer.each([0, 0], |[from, to]| {
+        let out = &mut target[to as usize..][..inner];
+        out.fill(first);
+        parts.reduced.each([from], |[offset]| {
+            for (out, &x) in out.iter_mut().zip(&source[offset as usize..][..inner]) {
+                *out = combine(*out, x);
+            }
+        });
+    });
+}
+
+/// The last axis that stays, split off, where both walks go through it contiguously.
+fn blocks(parts: &Parts) -> Option<(Space<2>, usize)> {
+    let (outer, inner, steps) = parts.kept.split_inner();
+    (inner > 1 && steps == [1, 1]).then_some((outer, inner))
+}
+
+/// `Op::ArgReduce`. Not-a-number counts as extreme.
+pub(super) fn arg_reduce(
+    kind: ArgReduce,
+    axis: u32,
+    last: bool,
+    x: &View<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    with_element!(x.dtype, T => arg_reduce_as::<T>(kind, axis, last, x, out), half => widened())
+}
+
+fn arg_reduce_as<T: Typed>(
+    kind: ArgReduce,
+    axis: u32,
+    last: bool,
+    x: &View<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    let dims = sizes(x.dims)?;
+    let parts = Parts::new(&dims, &[axis])?;
+    let (size, step) = (dims[axis as usize], strides(&dims)[axis as usize]);
+    let (source, target) = (x.slice::<T>()?, out.slice::<i64>()?);
+    let beats = |new: T, best: T| {
+        if best.is_nan() {
+            return last && new.is_nan();
+        }
+        if new.is_nan() {
+            return true;
+        }
+        match kind {
+            ArgReduce::Max => new > best || last && new == best,
+            ArgReduce::Min => new < best || last && new == best,
+        }
+    };
+    parts.kept.each([0, 0], |[from, to]| {
+        let mut best = (0, source[from as usize]);
+        for position in 1..size {
+            let value = source[(from + position as isize * step) as usize];
+            if beats(value, best.1) {
+                best = (position, value);
+            }
+        }
+        target[to as usize] = best.0 as i64;
+    });
+    Ok(())
+}
+
+/// `Op::CumSum`.
+pub(super) fn cum_sum(
+    axis: u32,
+    (exclusive, reverse): (bool, bool),
+    x: &View<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    with_element!(x.dtype, T => cum_sum_as::<T>(axis, (exclusive, reverse), x, out), half => widened())
+}
+
+fn cum_sum_as<T: Typed>(
+    axis: u32,
+    (exclusive, reverse): (bool, bool),
+    x: &View<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    let dims = sizes(x.dims)?;
+    let size = dims[axis as usize];
+    let inner: usize = dims[axis as usize + 1..].iter().product();
+    let (source, target) = (x.slice::<T>()?, out.slice::<T>()?);
+    if source.is_empty() {
+        return Ok(());
+    }
+    for start in (0..source.len()).step_by(size * inner) {
+        for block in (0..inner).step_by(BLOCK) {
+            let width = BLOCK.min(inner - block);
+            let mut sums = [T::Sum::default(); BLOCK];
+            for step in 0..size {
+                let row = if reverse { size - 1 - step } else { step };
+                let at = start + row * inner + block;
+                let (run, out) = (&source[at..][..width], &mut target[at..][..width]);
+                for ((sum, &x), out) in sums.iter_mut().zip(run).zip(out) {
+                    let next = T::accumulate(*sum, x);
+                    *out = T::from_sum(if exclusive { *sum } else { next });
+                    *sum = next;
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! Tensors as kernels see them: borrowed bytes with a type, and typed slices of them.
+//!
+//! The only file, beside the arenas, the tiles and the call of the matrix product, with `unsafe`.
+
+use crate::error::{Error, Result};
+use crate::ir::DType;
+
+use super::element::Element;
+
+/// A tensor that is read.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// Type of the elements.
+    pub dtype: DType,
+    /// Sizes of the axes.
+    pub dims: &'a [i64],
+    /// Row-major elements in the machine's byte order.
+    pub bytes: &'a [u8],
+}
+
+/// A tensor that is written.
+#[derive(Debug)]
+pub struct ViewMut<'a> {
+    /// Type of the elements.
+    pub dtype: DType,
+    /// Sizes of the axes.
+    pub dims: &'a [i64],
+    /// Row-major elements in the machine's byte order.
+    pub bytes: &'a mut [u8],
+}
+
+/// Number of elements of these sizes; none where one is negative or their product overflows.
+pub fn elements(dims: &[i64]) -> Option<usize> {
+    if dims.contains(&0) {
+        return dims.iter().all(|&dim| dim >= 0).then_some(0);
+    }
+    dims.iter().try_fold(1usize, |product, &dim| product.checked_mul(usize::try_from(dim).ok()?))
+}
+
+fn fits(dtype: DType, dims: &[i64], bytes: &[u8]) -> Result<()> {
+    let expected = elements(dims).and_then(|count| count.checked_mul(dtype.size() as usize));
+    if expected != Some(bytes.len()) {
+        return Err(Error::Internal(format!("{} bytes for {dtype} of sizes {dims:?}", bytes.len())));
+    }
+    if bytes.as_ptr().align_offset(dtype.size() as usize) != 0 {
+        return Err(Error::Internal(format!("misaligned elements of type {dtype}")));
+    }
+    Ok(())
+}
+
+impl<'a> View<'a> {
+    /// A view of these parts. Error: the bytes are not those of the type, or not aligned to it.
+    pub fn new(dtype: DType, dims: &'a [i64], bytes: &'a [u8]) -> Result<Self> {
+        fits(dtype, dims, bytes)?;
+        Ok(Self { dtype, dims, bytes })
+    }
+
+    /// The elements; halves as `u16`, bools as `u8`.
+    pub(super) fn slice<T: Plain>(&self) -> Result<&'a [T]> {
+        from_bytes(self.bytes)
+    }
+
+    /// Number of elements.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() / self.dtype.size() as usize
+    }
+}
+
+impl<'a> ViewMut<'a> {
+    /// A view of these parts. Error: the bytes are not those of the type, or not aligned to it.
+    pub fn new(dtype: DType, dims: &'a [i64], bytes: &'a mut [u8]) -> Result<Self> {
+        fits(dtype, dims, bytes)?;
+        Ok(Self { dtype, dims, bytes })
+    }
+
+    /// The elements; halves as `u16`, bools as `u8`.
+    pub(super) fn slice<T: Plain>(&mut self) -> Result<&mut [T]> {
+        from_bytes_mut(self.bytes)
+    }
+}
+
+/// Types without padding for which every pattern of bits is a value.
+///
+/// # Safety
+///
+/// Implemented only by such types.
+pub(super) unsafe trait Plain: Copy + Send + Sync + 'static {}
+
+macro_rules! plain {
+    ($($type:ty),*) => {
+        $(
+            // SAFETY: a primitive number.
+            unsafe impl Plain for $type {}
+        )*
+    };
+}
+
+plain!(u8, u16, u32, u64, i8, i16, i32, i64, f32, f64);
+
+/// Bytes as elements. Error: their number or address does not fit.
+pub(super) fn from_bytes<T: Plain>(bytes: &[u8]) -> Result<&[T]> {
+    // SAFETY: every pattern of bits is a T.
+    let (before, elements, after) = unsafe { bytes.align_to::<T>() };
+    if !before.is_empty() || !after.is_empty() {
+        return Err(misfit::<T>(bytes.len()));
+    }
+    Ok(elements)
+}
+
+/// Bytes as elements to write. Error: their number or address does not fit.
+pub(super) fn from_bytes_mut<T: Plain>(bytes: &mut [u8]) -> Result<&mut [T]> {
+    let length = bytes.len();
+    // SAFETY: every pattern of bits is a T, and every T is plain bytes.
+    let (before, elements, after) = unsafe { bytes.align_to_mut::<T>() };
+    if !before.is_empty() || !after.is_empty() {
+        return Err(misfit::<T>(length));
+    }
+    Ok(elements)
+}
+
+fn misfit<T>(bytes: usize) -> Error {
+    Error::Internal(format!("{bytes} bytes are not aligned elements of {} bytes", size_of::<T>()))
+}
+
+/// Takes `count` elements from the front of a workspace, and leaves the rest, aligned to 64
+/// bytes. Error: it is too small.
+pub(super) fn take<'a, T: Plain>(workspace: &mut &'a mut [u8], count: usize) -> Result<&'a mut [T]> {
+    let bytes = count.saturating_mul(size_of::<T>());
+    let padded = bytes.next_multiple_of(64);
+    let whole = std::mem::take(workspace);
+    if padded > whole.len() {
+        return Err(Error::Internal(format!("a workspace of {} bytes for {padded}", whole.len())));
+    }
+    let (front, rest) = whole.split_at_mut(padded);
+    *workspace = rest;
+    from_bytes_mut(&mut front[..bytes])
+}
+
+/// Runs `$body` with `$T` as the type that elements of `$dtype` are computed in; `$half` for the
+/// two halves.
+macro_rules! with_element {
+    ($dtype:expr, $T:ident => $body:expr, half => $half:expr) => {
+        match $dtype {
+            $crate::ir::DType::F32 => {
+                type $T = f32;
+                $body
+            }
+            $crate::ir::DType::F64 => {
+                type $T = f64;
+                $body
+            }
+            $crate::ir::DType::I8 => {
+                type $T = i8;
+                $body
+            }
+            $crate::ir::DType::I16 => {
+                type $T = i16;
+                $body
+            }
+            $crate::ir::DType::I32 => {
+                type $T = i32;
+                $body
+            }
+            $crate::ir::DType::I64 => {
+                type $T = i64;
+                $body
+            }
+            $crate::ir::DType::U8 | $crate::ir::DType::Bool => {
+                type $T = u8;
+                $body
+            }
+            $crate::ir::DType::F16 | $crate::ir::DType::Bf16 => $half,
+        }
+    };
+}
+
+/// Runs `$body` with `$T` as an unsigned integer of the size of `$dtype`'s elements.
+macro_rules! with_bits {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            $crate::ir::DType::I8 | $crate::ir::DType::U8 | $crate::ir::DType::Bool => {
+                type $T = u8;
+                $body
+            }
+            $crate::ir::DType::F16 | $crate::ir::DType::Bf16 | $crate::ir::DType::I16 => {
+                type $T = u16;
+                $body
+            }
+            $crate::ir::DType::F32 | $crate::ir::DType::I32 => {
+                type $T = u32;
+                $body
+            }
+            $crate::ir::DType::F64 | $crate::ir::DType::I64 => {
+                type $T = u64;
+                $body
+            }
+        }
+    };
+}
+
+/// Runs `$body` with `$T` as f32 or f64; other types are an error of the operation `$op`.
+macro_rules! with_float {
+    ($dtype:expr, $op:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            $crate::ir::DType::F32 => {
+                type $T = f32;
+                $body
+            }
+            $crate::ir::DType::F64 => {
+                type $T = f64;
+                $body
+            }
+            other => Err($crate::error::Error::Internal(format!("{} of {other}", $op))),
+        }
+    };
+}
+
+pub(super) use {with_bits, with_element, with_float};
+
+/// The elements of a view whose type is computed in `T`.
+pub(super) trait Typed: Element + Plain {}
+impl<T: Element + Plain> Typed for T {}

@@ -4,6 +4,7 @@
 pub mod costgraph;
 pub mod error;
 pub mod ir;
+pub mod kernel;
 pub mod load;
 pub mod place;
 pub mod plan;

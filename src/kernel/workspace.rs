@@ -56,9 +56,7 @@ pub(crate) fn widens(op: &Op) -> bool {
         | Op::Recurrent(_)
         | Op::TopK(_) => true,
         Op::Resize(resize) => resize.interpolation == crate::ir::Interpolation::Linear,
-        Op::ScatterElements { kind, .. } | Op::ScatterNd { kind } => {
-            *kind != crate::ir::ScatterKind::Replace
-        }
+        Op::ScatterElements { kind, .. } | Op::ScatterNd { kind } => *kind != crate::ir::ScatterKind::Replace,
         Op::Input
         | Op::Param(_)
         | Op::Constant(_)
@@ -152,12 +150,7 @@ pub(crate) fn conv_unfolded(
 }
 
 /// As [`conv_unfolded`]; positions are those of the input.
-pub(crate) fn conv_transpose_unfolded(
-    conv: &ConvTranspose,
-    x: &Type,
-    weights: &Type,
-    size: u64,
-) -> Unfolded {
+pub(crate) fn conv_transpose_unfolded(conv: &ConvTranspose, x: &Type, weights: &Type, size: u64) -> Unfolded {
     let spatial = weights.shape.rank().saturating_sub(2);
     let (outer, kernel, first) = match conv.layout {
         Layout::ChannelsFirst => (dim(weights, 1), 2, 2),

@@ -64,10 +64,14 @@ fn conv_as<T: Product + Float>(
         Layout::ChannelsLast => &wd[..wd.len() - 2],
     };
     let grid = Grid::new(&conv.window, spatial(conv.layout, &od), spatial(conv.layout, &xd), kernel)?;
-    let groups =
-        Groups::new(xd[0], conv.groups, channels(conv.layout, &xd), channels(conv.layout, &od))?;
-    let unfolded =
-        conv_unfolded(conv, &of(x), &of(weights), &crate::ir::Type::new(out.dtype, super::types::shape(out.dims)), x.dtype.size());
+    let groups = Groups::new(xd[0], conv.groups, channels(conv.layout, &xd), channels(conv.layout, &od))?;
+    let unfolded = conv_unfolded(
+        conv,
+        &of(x),
+        &of(weights),
+        &crate::ir::Type::new(out.dtype, super::types::shape(out.dims)),
+        x.dtype.size(),
+    );
     let bias = inputs.get(2).map(|bias| bias.slice::<T>()).transpose()?;
     let target = out.slice::<T>()?;
     if target.is_empty() {

@@ -37,8 +37,7 @@ fn transpose_as<T: Product + Float>(
         Layout::ChannelsLast => &wd[..wd.len() - 2],
     };
     let grid = Grid::new(&conv.window, spatial(conv.layout, &xd), spatial(conv.layout, &od), kernel)?;
-    let groups =
-        Groups::new(xd[0], conv.groups, channels(conv.layout, &xd), channels(conv.layout, &od))?;
+    let groups = Groups::new(xd[0], conv.groups, channels(conv.layout, &xd), channels(conv.layout, &od))?;
     let unfolded = conv_transpose_unfolded(conv, &of(x), &of(weights), x.dtype.size());
     let tile = unfolded.positions as usize;
     let columns = take::<T>(&mut workspace, unfolded.depth as usize * tile)?;
@@ -122,7 +121,10 @@ fn last<T: Product>(
                 let width = tile.min(positions - start);
                 product(
                     Extent { m: width, n: depth, k: groups.inner },
-                    (&x[(image * positions + start) * inputs + group * groups.inner..], Strides::rows(inputs)),
+                    (
+                        &x[(image * positions + start) * inputs + group * groups.inner..],
+                        Strides::rows(inputs),
+                    ),
                     (&weights[group * groups.inner..], Strides::rows(inputs).transposed()),
                     (columns, Strides::rows(depth)),
                     Into::Replace,

@@ -1,6 +1,6 @@
 //! What kernels are generic over: the types that are computed in.
 
-use crate::ir::{Binary, DType, Unary};
+use crate::ir::{Binary, Unary};
 
 use super::math;
 
@@ -8,7 +8,6 @@ use super::math;
 pub(super) trait Element: Copy + PartialOrd + Default + Send + Sync + 'static {
     /// Sums and means are accumulated in this type.
     type Sum: Copy + Default;
-    const DTYPE: DType;
     const ZERO: Self;
     const ONE: Self;
     /// Below or equal to everything.
@@ -70,10 +69,9 @@ pub(super) trait Float: Element<Sum = f64> {
 }
 
 macro_rules! float {
-    ($type:ident, $dtype:ident, exp: $exp:expr, tanh: $tanh:expr, sigmoid: $sigmoid:expr, erf: $erf:expr) => {
+    ($type:ident, exp: $exp:expr, tanh: $tanh:expr, sigmoid: $sigmoid:expr, erf: $erf:expr) => {
         impl Element for $type {
             type Sum = f64;
-            const DTYPE: DType = DType::$dtype;
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
             const LOWEST: Self = $type::NEG_INFINITY;
@@ -218,10 +216,10 @@ macro_rules! float {
     };
 }
 
-float!(f32, F32, exp: math::exp, tanh: math::tanh, sigmoid: math::sigmoid, erf: math::erf);
+float!(f32, exp: math::exp, tanh: math::tanh, sigmoid: math::sigmoid, erf: math::erf);
 float!(
     f64,
-    F64,
+
     exp: f64::exp,
     tanh: f64::tanh,
     sigmoid: |x: f64| 1.0 / (1.0 + (-x).exp()),
@@ -229,10 +227,9 @@ float!(
 );
 
 macro_rules! integer {
-    ($type:ident, $dtype:ident, $negative:expr) => {
+    ($type:ident, $negative:expr) => {
         impl Element for $type {
             type Sum = i64;
-            const DTYPE: DType = DType::$dtype;
             const ZERO: Self = 0;
             const ONE: Self = 1;
             const LOWEST: Self = $type::MIN;
@@ -342,11 +339,11 @@ macro_rules! integer {
     };
 }
 
-integer!(i8, I8, |x: i8| x < 0);
-integer!(i16, I16, |x: i16| x < 0);
-integer!(i32, I32, |x: i32| x < 0);
-integer!(i64, I64, |x: i64| x < 0);
-integer!(u8, U8, |_: u8| false);
+integer!(i8, |x: i8| x < 0);
+integer!(i16, |x: i16| x < 0);
+integer!(i32, |x: i32| x < 0);
+integer!(i64, |x: i64| x < 0);
+integer!(u8, |_: u8| false);
 
 /// An integer power by squaring, wrapping. Of a negative exponent, the truncated real result.
 #[inline(always)]

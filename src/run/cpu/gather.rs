@@ -103,12 +103,7 @@ pub(super) fn gather_elements(
 }
 
 /// Calls `f` with each position of the indices and the data's offset that it names.
-fn elements(
-    axis: u32,
-    data: &[i64],
-    indices: &View<'_>,
-    mut f: impl FnMut(usize, usize),
-) -> Result<()> {
+fn elements(axis: u32, data: &[i64], indices: &View<'_>, mut f: impl FnMut(usize, usize)) -> Result<()> {
     let (dims, own) = (sizes(data)?, sizes(indices.dims)?);
     let axis = axis as usize;
     let mut walk = strides(&dims);

@@ -109,11 +109,9 @@ impl Grid {
                     let start = (z * self.large[1] + y) * self.large[2];
                     // `inside` is where this does not become negative.
                     let first = low * self.stride[2] + offset[2] * self.dilation[2] - self.pad[2];
-                    for (range, large) in [
-                        (x..low, None),
-                        (low..high, Some(start + first)),
-                        (high..end, None),
-                    ] {
+                    for (range, large) in
+                        [(x..low, None), (low..high, Some(start + first)), (high..end, None)]
+                    {
                         if !range.is_empty() {
                             f(Run { at: at(range.start)..at(range.end), large });
                         }

@@ -73,7 +73,8 @@ pub(super) fn concat(axis: u32, inputs: &[View<'_>], out: &mut ViewMut<'_>) -> R
     for input in inputs {
         let part = sizes(input.dims)?[axis] * inner;
         for position in 0..outer {
-            out.bytes[position * row + start..][..part].copy_from_slice(&input.bytes[position * part..][..part]);
+            out.bytes[position * row + start..][..part]
+                .copy_from_slice(&input.bytes[position * part..][..part]);
         }
         start += part;
     }
@@ -130,8 +131,10 @@ pub(super) fn pad(pad: &Pad, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> 
         (PadMode::Constant, DType::F16) => constant(pad, x, out, f32_to_f16(pad.value.0 as f32)),
         (PadMode::Constant, DType::Bf16) => constant(pad, x, out, f32_to_bf16(pad.value.0 as f32)),
         (PadMode::Constant, DType::Bool) => constant(pad, x, out, u8::from(pad.value.0 != 0.0)),
-        (PadMode::Constant, dtype) => with_element!(dtype, T => constant::<T>(pad, x, out, value(pad.value.0)),
-            half => Ok(())),
+        (PadMode::Constant, dtype) => {
+            with_element!(dtype, T => constant::<T>(pad, x, out, value(pad.value.0)),
+            half => Ok(()))
+        }
     }
 }
 
@@ -203,4 +206,3 @@ fn image(mode: PadMode, at: i64, size: i64) -> i64 {
         }
     }
 }
-

@@ -44,19 +44,15 @@ pub fn execute(
     outputs: &mut [ViewMut<'_>],
     workspace: &mut [u8],
 ) -> Result<()> {
-    let half = inputs.iter().any(|view| is_half(view.dtype)) || outputs.iter().any(|view| is_half(view.dtype));
+    let half =
+        inputs.iter().any(|view| is_half(view.dtype)) || outputs.iter().any(|view| is_half(view.dtype));
     if half && widens(op) {
         return widened(op, inputs, outputs, workspace);
     }
     dispatch(op, inputs, outputs, workspace)
 }
 
-fn dispatch(
-    op: &Op,
-    inputs: &[View<'_>],
-    outputs: &mut [ViewMut<'_>],
-    workspace: &mut [u8],
-) -> Result<()> {
+fn dispatch(op: &Op, inputs: &[View<'_>], outputs: &mut [ViewMut<'_>], workspace: &mut [u8]) -> Result<()> {
     let misfit = || Error::Internal(format!("operands of {}", op.name()));
     match (op, inputs, &mut *outputs) {
         (Op::Input | Op::Param(_) | Op::Constant(_), ..) => {
@@ -64,11 +60,9 @@ fn dispatch(
         }
         (Op::Sizes(list), [], [out]) => layout::known_sizes(list, out),
         (Op::Iota { axis }, [], [out]) => layout::iota(*axis, out),
-        (
-            Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Convert { .. },
-            inputs,
-            [out],
-        ) => elementwise(op, inputs, out),
+        (Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Convert { .. }, inputs, [out]) => {
+            elementwise(op, inputs, out)
+        }
         (Op::Reduce { kind, axes, .. }, [x], [out]) => reduce::reduce(*kind, axes, x, out),
         (Op::ArgReduce { kind, axis, last, .. }, [x], [out]) => {
             reduce::arg_reduce(*kind, *axis, *last, x, out)
@@ -81,8 +75,7 @@ fn dispatch(
             normalize::normalize(axes, epsilon.0, *center, x, out)
         }
         (Op::LocalResponseNorm { size, alpha, beta, bias }, [x], [out]) => {
-            let response =
-                normalize::Response { size: *size, alpha: alpha.0, beta: beta.0, bias: bias.0 };
+            let response = normalize::Response { size: *size, alpha: alpha.0, beta: beta.0, bias: bias.0 };
             normalize::local_response_norm(&response, x, out)
         }
         (Op::MatMul { transpose_left, transpose_right }, [_, _], [_]) => {
@@ -182,27 +175,24 @@ fn widened(
         element::map(view.slice::<u16>()?, wide, to_f32);
         wide_inputs.push(View { dtype: DType::F32, dims: view.dims, bytes: view::bytes_of(wide) });
     }
-    let mut wide_outputs = Vec::with_capacity(outputs.len());
-    for view in outputs.iter_mut() {
-        if !is_half(view.dtype) {
-            wide_outputs.push(ViewMut { dtype: view.dtype, dims: view.dims, bytes: &mut *view.bytes });
-            continue;
-        }
-        let count = view.bytes.len() / 2;
-        let wide = view::take::<f32>(&mut workspace, count)?;
-        wide_outputs.push(ViewMut {
-            dtype: DType::F32,
-            dims: view.dims,
-            bytes: view::bytes_of_mut(wide),
-        });
+    let mut wides: Vec<Option<&mut [f32]>> = Vec::with_capacity(outputs.len());
+    for view in &*outputs {
+        let wide = is_half(view.dtype).then(|| view::take::<f32>(&mut workspace, view.bytes.len() / 2));
+        wides.push(wide.transpose()?);
     }
-    dispatch(op, &wide_inputs, &mut wide_outputs, workspace)?;
-    let results: Vec<(usize, &[u8])> = wide_outputs
-        .into_iter()
-        .enumerate()
-        .filter(|(_, view)| view.dtype == DType::F32)
-        .map(|(position, view)| (position, &*view.bytes))
+    let mut wide_outputs: Vec<ViewMut<'_>> = outputs
+        .iter_mut()
+        .zip(&mut wides)
+        .map(|(view, wide)| match wide {
+            Some(wide) => ViewMut { dtype: DType::F32, dims: view.dims, bytes: view::bytes_of_mut(wide) },
+            None => ViewMut { dtype: view.dtype, dims: view.dims, bytes: &mut *view.bytes },
+        })
         .collect();
-    let _ = results;
+    dispatch(op, &wide_inputs, &mut wide_outputs, workspace)?;
+    for (view, wide) in outputs.iter_mut().zip(wides) {
+        let Some(wide) = wide else { continue };
+        let to_half = if view.dtype == DType::F16 { half::f32_to_f16 } else { half::f32_to_bf16 };
+        element::map(wide, view.slice::<u16>()?, to_half);
+    }
     Ok(())
 }

@@ -52,7 +52,6 @@ fn row<T: Typed + Float>(x: &[T], out: &mut [T], log: bool) {
     }
 }
 
-
 fn strided<T: Typed + Float>(x: &[T], out: &mut [T], start: usize, size: usize, step: usize, log: bool) {
     let at = |i: usize| start + i * step;
     let largest = (0..size).fold(T::LOWEST, |a, i| a.larger(x[at(i)]));

@@ -190,7 +190,8 @@ fn advance<T: Product + Float>(
         }
         Cell::Lstm => {
             recur(s, (0, 4), previous, weights.recurrent, (gates, wide));
-            for ((gates, next), carry) in gates.chunks(rows).zip(next.chunks_mut(h)).zip(carry.chunks_mut(h)) {
+            for ((gates, next), carry) in gates.chunks(rows).zip(next.chunks_mut(h)).zip(carry.chunks_mut(h))
+            {
                 for i in 0..h {
                     let (input, output) = (gates[i].sigmoid(), gates[h + i].sigmoid());
                     let (forget, new) = (gates[2 * h + i].sigmoid(), Float::tanh(gates[3 * h + i]));
@@ -208,8 +209,8 @@ fn advance<T: Product + Float>(
                     spare[i] = gates[h + i].sigmoid().mul(previous[i]);
                 }
             }
-            let hidden = 2 * h;
-            recur(s, (2, 1), spare, weights.recurrent, (&mut gates[hidden.min(gates.len())..], wide));
+            let (hidden, end) = (2 * h, gates.len());
+            recur(s, (2, 1), spare, weights.recurrent, (&mut gates[hidden.min(end)..], wide));
             mix(s, gates, previous, next, |gates, i| gates[2 * h + i]);
         }
         Cell::GruResetAfter => {
@@ -238,8 +239,7 @@ fn mix<T: Product + Float>(
     new: impl Fn(&[T], usize) -> T,
 ) {
     let h = s.hidden;
-    for ((gates, previous), next) in
-        gates.chunks(s.gates * h).zip(previous.chunks(h)).zip(next.chunks_mut(h))
+    for ((gates, previous), next) in gates.chunks(s.gates * h).zip(previous.chunks(h)).zip(next.chunks_mut(h))
     {
         for i in 0..h {
             let update = gates[i].sigmoid();

@@ -122,11 +122,7 @@ impl Target<'_> {
         assert!(self.pointer.align_offset(align_of::<T>()) == 0);
         // SAFETY: in bounds, as was just checked, and a register is never part of a target.
         unsafe {
-            std::ptr::copy_nonoverlapping(
-                values.as_ptr(),
-                self.pointer.cast::<T>().add(start),
-                values.len(),
-            );
+            std::ptr::copy_nonoverlapping(values.as_ptr(), self.pointer.cast::<T>().add(start), values.len());
         }
     }
 }
@@ -490,7 +486,13 @@ fn round(dtype: DType, tile: &mut Tile, count: usize) {
     }
 }
 
-fn compute(action: Action, from: [u32; 3], registers: &Registers, out: &mut Tile, count: usize) -> Result<()> {
+fn compute(
+    action: Action,
+    from: [u32; 3],
+    registers: &Registers,
+    out: &mut Tile,
+    count: usize,
+) -> Result<()> {
     let x = registers.get(from[0])?;
     match action {
         Action::Unary(unary, dtype) => {
@@ -532,8 +534,12 @@ fn out_is_float(unary: Unary) -> bool {
 
 fn unary(unary: Unary, dtype: DType, x: &Tile, out: &mut Tile, count: usize) {
     match (unary, held(dtype)) {
-        (Unary::IsNan, DType::F32) => map(x.slice(count), out.slice_mut(count), |x: f32| u8::from(x.is_nan())),
-        (Unary::IsNan, DType::F64) => map(x.slice(count), out.slice_mut(count), |x: f64| u8::from(x.is_nan())),
+        (Unary::IsNan, DType::F32) => {
+            map(x.slice(count), out.slice_mut(count), |x: f32| u8::from(x.is_nan()))
+        }
+        (Unary::IsNan, DType::F64) => {
+            map(x.slice(count), out.slice_mut(count), |x: f64| u8::from(x.is_nan()))
+        }
         (Unary::IsInf, DType::F32) => {
             map(x.slice(count), out.slice_mut(count), |x: f32| u8::from(x.is_infinite()));
         }

@@ -118,6 +118,18 @@ pub(super) fn from_bytes_mut<T: Plain>(bytes: &mut [u8]) -> Result<&mut [T]> {
     Ok(elements)
 }
 
+/// Elements as bytes.
+pub(super) fn bytes_of<T: Plain>(elements: &[T]) -> &[u8] {
+    // SAFETY: a T has no padding, and a u8 needs no alignment.
+    unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
+}
+
+/// Elements as bytes to write.
+pub(super) fn bytes_of_mut<T: Plain>(elements: &mut [T]) -> &mut [u8] {
+    // SAFETY: as in `bytes_of`, and every pattern of bits is a T.
+    unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), size_of_val(elements)) }
+}
+
 fn misfit<T>(bytes: usize) -> Error {
     Error::Internal(format!("{bytes} bytes are not aligned elements of {} bytes", size_of::<T>()))
 }

@@ -1,0 +1,3 @@
+//! Kernels as the planner sees them: what they need beside operands and results.
+
+pub mod workspace;

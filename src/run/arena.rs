@@ -1,0 +1,149 @@
+//! Memory of a device: one allocation, as long as the plan says, handed out in ranges.
+//!
+//! All pointers into arenas are made here. A range is checked against the arena when it is made;
+//! who may use it when is the caller's promise (see each function), which the plan's
+//! happens-before order keeps.
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+use crate::error::{Error, Result};
+
+/// Arenas begin at a multiple of this many bytes.
+pub(super) const ALIGNMENT: usize = 64;
+
+/// One allocation of zeroed bytes.
+#[derive(Debug)]
+pub(super) struct Arena {
+    pointer: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: an arena owns its bytes as a `Box<[u8]>` does; its methods that reach them are unsafe or
+// need exclusive access.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+/// Bytes of an arena, known to lie within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) offset: usize,
+    pub(super) length: usize,
+}
+
+impl Range {
+    pub(super) fn overlaps(self, other: Self) -> bool {
+        self.length > 0
+            && other.length > 0
+            && self.offset < other.offset + other.length
+            && other.offset < self.offset + self.length
+    }
+}
+
+impl Arena {
+    /// Error: the system does not give that much.
+    pub(super) fn new(length: u64) -> Result<Self> {
+        let refuse = || {
+            let bytes = crate::units::Bytes(length);
+            Error::run("", format!("cannot allocate an arena of {bytes}"))
+        };
+        let length = usize::try_from(length).map_err(|_| refuse())?;
+        let layout = Layout::from_size_align(length, ALIGNMENT).map_err(|_| refuse())?;
+        if length == 0 {
+            return Ok(Self { pointer: NonNull::<Aligned>::dangling().cast(), length });
+        }
+        // SAFETY: the layout's size is not zero.
+        let pointer = unsafe { std::alloc::alloc_zeroed(layout) };
+        Ok(Self { pointer: NonNull::new(pointer).ok_or_else(refuse)?, length })
+    }
+
+    /// The range of `length` bytes from `offset`; none where it leaves the arena.
+    pub(super) fn range(&self, offset: u64, length: u64) -> Option<Range> {
+        let (offset, length) = (usize::try_from(offset).ok()?, usize::try_from(length).ok()?);
+        (offset.checked_add(length)? <= self.length).then_some(Range { offset, length })
+    }
+
+    /// Where a range begins.
+    pub(super) fn pointer(&self, range: Range) -> *mut u8 {
+        debug_assert!(range.offset + range.length <= self.length);
+        // SAFETY: a range lies within the arena it was made from, and so does its end.
+        unsafe { self.pointer.as_ptr().add(range.offset) }
+    }
+
+    /// A range's bytes.
+    ///
+    /// # Safety
+    ///
+    /// The range was made from this arena; for the lifetime, nobody writes it.
+    pub(super) unsafe fn bytes(&self, range: Range) -> &[u8] {
+        // SAFETY: within the arena, initialised since it was allocated, and not written meanwhile.
+        unsafe { std::slice::from_raw_parts(self.pointer(range), range.length) }
+    }
+
+    /// A range's bytes, to write.
+    ///
+    /// # Safety
+    ///
+    /// The range was made from this arena; for the lifetime, nobody else reads or writes it.
+    #[allow(clippy::mut_from_ref)]
+    pub(super) unsafe fn bytes_mut(&self, range: Range) -> &mut [u8] {
+        // SAFETY: within the arena, initialised since it was allocated, and not used by others.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer(range), range.length) }
+    }
+}
+
+#[repr(align(64))]
+struct Aligned;
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        if self.length == 0 {
+            return;
+        }
+        // SAFETY: allocated in `new` with this layout, which was valid there.
+        unsafe {
+            let layout = Layout::from_size_align_unchecked(self.length, ALIGNMENT);
+            std::alloc::dealloc(self.pointer.as_ptr(), layout);
+        }
+    }
+}
+
+/// A plain buffer: an arena that one owner uses as a whole.
+#[derive(Debug)]
+pub(super) struct Buffer(Arena);
+
+impl Buffer {
+    /// Error: the system does not give that much.
+    pub(super) fn new(length: u64) -> Result<Self> {
+        Arena::new(length).map(Self)
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        let Self(arena) = self;
+        // SAFETY: nobody else has the arena, and writing needs an exclusive borrow of `self`.
+        unsafe { arena.bytes(Range { offset: 0, length: arena.length }) }
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        let Self(arena) = self;
+        // SAFETY: borrowed exclusively.
+        unsafe { arena.bytes_mut(Range { offset: 0, length: arena.length }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_stay_within_their_arena() {
+        let arena = Arena::new(128).unwrap();
+        assert_eq!(arena.range(64, 64), Some(Range { offset: 64, length: 64 }));
+        assert_eq!(arena.range(65, 64), None);
+        assert_eq!(arena.range(u64::MAX, 2), None);
+        assert_eq!(arena.pointer(Range { offset: 0, length: 0 }) as usize % ALIGNMENT, 0);
+        assert!(Arena::new(u64::MAX).is_err());
+        assert!(Buffer::new(0).unwrap().bytes().is_empty());
+    }
+}

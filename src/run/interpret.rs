@@ -1,0 +1,184 @@
+//! Runs a graph node by node, without a plan: what results are compared with.
+
+use crate::error::{Error, Result};
+use crate::ir::{Graph, NodeId, Op, ParamId, Tensor, Type, ValueId};
+use crate::kernel::workspace::workspace;
+
+use super::arena::Buffer;
+use super::cpu::{self, View, ViewMut};
+
+/// Gives a parameter's data. An error ends the run.
+pub type Weights<'a> = &'a dyn Fn(ParamId) -> Result<Tensor>;
+
+/// The outputs of `graph`, by name and in its order, for `inputs` by name. Every dimension is
+/// bound. Each value has memory of its own, which is freed after its last reader.
+///
+/// Errors: an input that is missing, unknown or of another type; a parameter that is not there or
+/// of another type; an unbound dimension; an index outside its axis.
+pub fn interpret(
+    graph: &Graph,
+    inputs: &[(String, Tensor)],
+    weights: Weights<'_>,
+) -> Result<Vec<(String, Tensor)>> {
+    known_inputs(graph, inputs)?;
+    let mut interpreter = Interpreter::new(graph)?;
+    for node in graph.node_ids() {
+        let place = || format!("node {}", graph.source(graph.node(node).source).name);
+        interpreter.step(node, inputs, weights).map_err(|error| error.within(&place()))?;
+    }
+    graph.outputs().iter().map(|(name, value)| Ok((name.clone(), interpreter.tensor(*value)?))).collect()
+}
+
+/// Every input of the graph is given once, and nothing else.
+pub(super) fn known_inputs(graph: &Graph, inputs: &[(String, Tensor)]) -> Result<()> {
+    for (position, (name, _)) in inputs.iter().enumerate() {
+        if !graph.inputs().iter().any(|(input, _)| input == name) {
+            let names: Vec<&str> = graph.inputs().iter().map(|(name, _)| name.as_str()).collect();
+            return Err(Error::usage(format!("input {name}"), "the model has no such input")
+                .with_help(format!("its inputs are: {}", names.join(", "))));
+        }
+        if inputs[..position].iter().any(|(other, _)| other == name) {
+            return Err(Error::usage(format!("input {name}"), "given twice"));
+        }
+    }
+    Ok(())
+}
+
+/// The tensor given for an input.
+pub(super) fn input<'a>(inputs: &'a [(String, Tensor)], name: &str) -> Result<&'a Tensor> {
+    let found = inputs.iter().find(|(other, _)| other == name);
+    found
+        .map(|(_, tensor)| tensor)
+        .ok_or_else(|| Error::usage(format!("input {name}"), "no data is given").with_help("--inputs F.npz"))
+}
+
+/// The sizes of a type as numbers. Error: a dimension is not bound.
+pub(super) fn dims(ty: &Type) -> Result<Vec<i64>> {
+    ty.shape.dims().ok_or_else(|| {
+        Error::run("", "a dimension has no value").with_help("bind it with --dim NAME=N or --batch N")
+    })
+}
+
+/// The bytes of a type. Error: a dimension is not bound, or the number overflows.
+pub(super) fn bytes(ty: &Type) -> Result<u64> {
+    dims(ty)?;
+    ty.bytes().map(|bytes| bytes.get()).ok_or_else(|| Error::run("", "the size of a tensor overflows"))
+}
+
+/// Error: a tensor is of another type.
+pub(super) fn check_type(tensor: &Tensor, ty: &Type) -> Result<()> {
+    let expected = dims(ty)?;
+    let same = tensor.dims().len() == expected.len()
+        && tensor.dims().iter().zip(&expected).all(|(&a, &b)| i64::try_from(a) == Ok(b));
+    if same && tensor.dtype() == ty.dtype {
+        return Ok(());
+    }
+    let message = format!(
+        "expected {} of sizes {expected:?}, found {} of {:?}",
+        ty.dtype,
+        tensor.dtype(),
+        tensor.dims()
+    );
+    Err(Error::run("", message))
+}
+
+/// The element type and sizes as a tensor has them.
+pub(super) fn tensor(ty: &Type, bytes: &[u8]) -> Result<Tensor> {
+    let sizes = dims(ty)?.iter().map(|&dim| dim as u64).collect();
+    Tensor::new(ty.dtype, sizes, bytes)
+}
+
+struct Interpreter<'a> {
+    graph: &'a Graph,
+    dims: Vec<Vec<i64>>,
+    values: Vec<Option<Buffer>>,
+    last_reader: Vec<Option<NodeId>>,
+}
+
+impl<'a> Interpreter<'a> {
+    fn new(graph: &'a Graph) -> Result<Self> {
+        let count = graph.value_count();
+        let mut last_reader: Vec<Option<NodeId>> =
+            (0..count).map(|value| Some(graph.value(ValueId(value as u32)).node)).collect();
+        for node in graph.node_ids() {
+            graph.node(node).operands.iter().for_each(|value| last_reader[value.index()] = Some(node));
+        }
+        graph.outputs().iter().for_each(|(_, value)| last_reader[value.index()] = None);
+        let dims = (0..count).map(|value| dims(graph.ty(ValueId(value as u32)))).collect::<Result<_>>()?;
+        let values = std::iter::repeat_with(|| None).take(count).collect();
+        Ok(Self { graph, dims, values, last_reader })
+    }
+
+    fn step(&mut self, id: NodeId, inputs: &[(String, Tensor)], weights: Weights<'_>) -> Result<()> {
+        let node = self.graph.node(id);
+        match &node.op {
+            Op::Input => {
+                let name = self.graph.inputs().iter().find(|(_, value)| *value == node.first_result);
+                let Some((name, _)) = name else {
+                    return Err(Error::Internal("a nameless input".to_owned()));
+                };
+                let given = input(inputs, name)?;
+                self.set(node.first_result, given).map_err(|error| error.within(&format!("input {name}")))?;
+            }
+            Op::Param(param) => {
+                let place = format!("parameter {}", self.graph.param(*param).name);
+                let data = weights(*param)?;
+                self.set(node.first_result, &data).map_err(|error| error.within(&place))?;
+            }
+            Op::Constant(constant) => self.set(node.first_result, self.graph.constant(*constant))?,
+            op => self.compute(id, op)?,
+        }
+        for &value in node.operands.iter() {
+            if self.last_reader[value.index()] == Some(id) {
+                self.values[value.index()] = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, value: ValueId, tensor: &Tensor) -> Result<()> {
+        check_type(tensor, self.graph.ty(value))?;
+        let mut buffer = Buffer::new(tensor.bytes().len() as u64)?;
+        buffer.bytes_mut().copy_from_slice(tensor.bytes());
+        self.values[value.index()] = Some(buffer);
+        Ok(())
+    }
+
+    fn compute(&mut self, id: NodeId, op: &Op) -> Result<()> {
+        let node = self.graph.node(id);
+        let results: Vec<ValueId> = self.graph.results(id).collect();
+        let mut buffers: Vec<Buffer> =
+            results.iter().map(|&value| Buffer::new(bytes(self.graph.ty(value))?)).collect::<Result<_>>()?;
+        let operand_types: Vec<&Type> = node.operands.iter().map(|&value| self.graph.ty(value)).collect();
+        let result_types: Vec<&Type> = results.iter().map(|&value| self.graph.ty(value)).collect();
+        let mut scratch = Buffer::new(workspace(op, &operand_types, &result_types).get())?;
+        let views: Vec<View<'_>> =
+            node.operands.iter().map(|&value| self.view(value)).collect::<Result<_>>()?;
+        let mut outputs: Vec<ViewMut<'_>> = results
+            .iter()
+            .zip(&mut buffers)
+            .map(|(&value, buffer)| {
+                ViewMut::new(self.graph.ty(value).dtype, &self.dims[value.index()], buffer.bytes_mut())
+            })
+            .collect::<Result<_>>()?;
+        cpu::execute(op, &views, &mut outputs, scratch.bytes_mut())?;
+        for (value, buffer) in results.into_iter().zip(buffers) {
+            self.values[value.index()] = Some(buffer);
+        }
+        Ok(())
+    }
+
+    fn view(&self, value: ValueId) -> Result<View<'_>> {
+        let buffer = self.buffer(value)?;
+        View::new(self.graph.ty(value).dtype, &self.dims[value.index()], buffer.bytes())
+    }
+
+    fn buffer(&self, value: ValueId) -> Result<&Buffer> {
+        let buffer = self.values[value.index()].as_ref();
+        buffer.ok_or_else(|| Error::Internal(format!("{value} is read after its last reader")))
+    }
+
+    fn tensor(&self, value: ValueId) -> Result<Tensor> {
+        tensor(self.graph.ty(value), self.buffer(value)?.bytes())
+    }
+}

@@ -13,6 +13,8 @@ use crate::topology::Topology;
 
 mod costgraph;
 mod json;
+#[cfg(feature = "keras")]
+pub mod keras;
 #[cfg(feature = "onnx")]
 pub mod onnx;
 #[cfg(feature = "weights")]
@@ -50,6 +52,8 @@ pub enum Format {
     Onnx,
     /// A cost graph in JSON.
     CostGraph,
+    /// A Keras 2 or Keras 3 model in the JSON of `to_json`.
+    Keras,
 }
 
 /// The format of `bytes`. Error: they are none of the known ones.
@@ -79,6 +83,13 @@ pub fn load(bytes: &[u8], path: Option<&Path>, options: &LoadOptions) -> Result<
         Format::CostGraph => no_dims(options)
             .and_then(|()| read_costgraph(bytes))
             .map(|graph| Model::CostGraph { graph, topology: None }),
+        #[cfg(feature = "keras")]
+        Format::Keras => keras::load(bytes, options).map(Model::Graph),
+        #[cfg(not(feature = "keras"))]
+        Format::Keras => Err(Error::Unsupported(crate::error::Report::new(
+            "",
+            "this build does not read Keras models (feature `keras`)",
+        ))),
         #[cfg(feature = "onnx")]
         Format::Onnx => onnx::load(bytes, path, options).map(Model::Graph),
         #[cfg(not(feature = "onnx"))]

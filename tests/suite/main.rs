@@ -5,6 +5,8 @@ mod bad;
 mod costgraph;
 mod ir_text;
 mod onnx;
+#[cfg(feature = "keras")]
+mod keras;
 mod random_costgraph;
 mod random_graph;
 mod shared;

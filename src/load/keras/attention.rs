@@ -1,0 +1,196 @@
+//! Multi-head attention.
+
+use super::config::{Config, Unsupported};
+use super::init::initialiser;
+use super::lower::Site;
+use super::network::{Argument, CallOptions};
+use crate::error::Result;
+use crate::ir::{Binary, Compare, DType, Init, Op, Size, ValueId};
+
+/// Attention of several heads over sequences `[batch, time, features]`.
+#[derive(Debug)]
+pub(super) struct Attention {
+    heads: i64,
+    key_size: i64,
+    value_size: i64,
+    output: Option<i64>,
+    kernel: Init,
+    bias: Option<Init>,
+}
+
+/// What the layer is called with.
+#[derive(Default)]
+struct Operands {
+    query: Option<ValueId>,
+    value: Option<ValueId>,
+    key: Option<ValueId>,
+    mask: Option<ValueId>,
+}
+
+impl Attention {
+    pub(super) fn read(config: Config<'_>, unsupported: &mut Unsupported) -> Result<Self> {
+        if !matches!(config.int_or_ints("attention_axes")?.as_deref(), None | Some([1 | -2])) {
+            unsupported.add(config.place(), "attention_axes other than the one of a sequence");
+        }
+        if config.flag("use_gate", false)? {
+            unsupported.add(config.place(), "use_gate");
+        }
+        if config.get("sliding_window").is_some() {
+            unsupported.add(config.place(), "sliding_window");
+        }
+        let output = match config.int_or_ints("output_shape")?.as_deref() {
+            None => None,
+            Some([size]) if *size >= 1 => Some(*size),
+            Some(_) => {
+                unsupported.add(config.place(), "an output_shape of several sizes");
+                None
+            }
+        };
+        let key_size = config.positive("key_dim")?;
+        let bias = initialiser(config, "bias_initializer", Init::zeros(), unsupported)?;
+        Ok(Self {
+            heads: config.positive("num_heads")?,
+            key_size,
+            value_size: if config.get("value_dim").is_some() {
+                config.positive("value_dim")?
+            } else {
+                key_size
+            },
+            output,
+            kernel: initialiser(config, "kernel_initializer", Init::glorot_uniform(), unsupported)?,
+            bias: config.flag("use_bias", true)?.then_some(bias),
+        })
+    }
+
+    pub(super) fn lower(
+        &self,
+        site: &mut Site<'_>,
+        arguments: &[Argument<ValueId>],
+        options: CallOptions,
+    ) -> Result<Vec<ValueId>> {
+        let operands = operands(site, arguments)?;
+        let Some(query) = operands.query else { return Err(site.error("is called without a query")) };
+        let Some(value) = operands.value else { return Err(site.error("is called without a value")) };
+        let key = operands.key.unwrap_or(value);
+        for input in [query, value, key] {
+            if site.rank(input) != 3 {
+                return Err(site.unsupported(&format!("attention over inputs of rank {}", site.rank(input))));
+            }
+        }
+        let (query, value, key) = (site.computed(query)?, site.computed(value)?, site.computed(key)?);
+        let features = site.known(query, 2)?;
+        let q = self.project(site, "query", query, self.key_size)?;
+        let k = self.project(site, "key", key, self.key_size)?;
+        let v = self.project(site, "value", value, self.value_size)?;
+        let q = site.binary_scalar(Binary::Mul, q, 1.0 / (self.key_size as f64).sqrt())?;
+        let scores = site.matmul(q, k, true)?;
+        let scores = self.masked(site, scores, operands.mask, options.causal)?;
+        let weights = site.apply(Op::Softmax { axis: 3, log: false }, &[scores])?;
+        let mixed = site.matmul(weights, v, false)?;
+        let mixed = site.transpose(mixed, &[0, 2, 1, 3])?;
+        let wide = self.wide(site, self.value_size)?;
+        let mut sizes = site.sizes(mixed);
+        sizes.truncate(2);
+        sizes.push(Size::Known(wide));
+        let mixed = site.reshape(mixed, sizes)?;
+        let outputs = self.output.unwrap_or(features);
+        let kernel =
+            site.weight("attention_output/kernel", &[self.heads, self.value_size, outputs], &self.kernel)?;
+        let bias = self.bias.as_ref();
+        let bias = bias.map(|init| site.weight("attention_output/bias", &[outputs], init)).transpose()?;
+        let kernel = site.reshape(kernel, vec![Size::Known(wide), Size::Known(outputs)])?;
+        let mut result = site.matmul(mixed, kernel, false)?;
+        if let Some(bias) = bias {
+            result = site.binary(Binary::Add, result, bias)?;
+        }
+        Ok(if options.scores { vec![result, weights] } else { vec![result] })
+    }
+
+    fn wide(&self, site: &Site<'_>, size: i64) -> Result<i64> {
+        self.heads.checked_mul(size).ok_or_else(|| site.error("num_heads * key_dim overflows"))
+    }
+
+    /// `[batch, time, features]` to `[batch, heads, time, size]`.
+    fn project(&self, site: &mut Site<'_>, name: &str, x: ValueId, size: i64) -> Result<ValueId> {
+        let features = site.known(x, 2)?;
+        let wide = self.wide(site, size)?;
+        let kernel = site.weight(&format!("{name}/kernel"), &[features, self.heads, size], &self.kernel)?;
+        let bias = self.bias.as_ref();
+        let bias =
+            bias.map(|init| site.weight(&format!("{name}/bias"), &[self.heads, size], init)).transpose()?;
+        let kernel = site.reshape(kernel, vec![Size::Known(features), Size::Known(wide)])?;
+        let mut value = site.matmul(x, kernel, false)?;
+        if let Some(bias) = bias {
+            let bias = site.reshape(bias, vec![Size::Known(wide)])?;
+            value = site.binary(Binary::Add, value, bias)?;
+        }
+        let mut sizes = site.sizes(value);
+        sizes.truncate(2);
+        sizes.extend([Size::Known(self.heads), Size::Known(size)]);
+        let value = site.reshape(value, sizes)?;
+        site.transpose(value, &[0, 2, 1, 3])
+    }
+
+    /// Scores `[batch, heads, time, keys]` with those masked out made very negative.
+    fn masked(
+        &self,
+        site: &mut Site<'_>,
+        scores: ValueId,
+        mask: Option<ValueId>,
+        causal: bool,
+    ) -> Result<ValueId> {
+        let sizes = site.sizes(scores);
+        let mask = match mask {
+            None => None,
+            Some(mask) => {
+                let mask = site.convert(mask, DType::Bool)?;
+                let mut own = site.sizes(mask);
+                match own.len() {
+                    3 => own.insert(1, Size::Known(1)),
+                    2 | 4 => {}
+                    rank => return Err(site.unsupported(&format!("an attention mask of rank {rank}"))),
+                }
+                Some(site.reshape(mask, own)?)
+            }
+        };
+        let causal = match causal {
+            false => None,
+            true => {
+                let rows = site.iota(&sizes[2..], 0);
+                let columns = site.iota(&sizes[2..], 1);
+                Some(site.apply(Op::Compare(Compare::Ge), &[rows, columns])?)
+            }
+        };
+        let mask = match (mask, causal) {
+            (None, None) => return Ok(scores),
+            (Some(mask), None) | (None, Some(mask)) => mask,
+            (Some(mask), Some(causal)) => site.binary(Binary::And, mask, causal)?,
+        };
+        let low = if site.dtype(scores) == DType::F16 { -3e4 } else { -1e9 };
+        let low = site.scalar_like(low, scores)?;
+        site.apply(Op::Select, &[mask, scores, low])
+    }
+}
+
+fn operands(site: &Site<'_>, arguments: &[Argument<ValueId>]) -> Result<Operands> {
+    let mut operands = Operands::default();
+    let mut position = 0;
+    for argument in arguments {
+        let name = match &argument.keyword {
+            Some(keyword) => keyword.as_str(),
+            None => {
+                position += 1;
+                ["query", "value", "key"].get(position - 1).copied().unwrap_or("a fourth argument")
+            }
+        };
+        let slot = match name {
+            "query" => &mut operands.query,
+            "value" => &mut operands.value,
+            "key" => &mut operands.key,
+            "attention_mask" => &mut operands.mask,
+            other => return Err(site.unsupported(&format!("a call with {other}"))),
+        };
+        *slot = Some(argument.tensor);
+    }
+    Ok(operands)
+}

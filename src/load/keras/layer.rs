@@ -1,0 +1,232 @@
+//! The layers, a closed set, and how each is read.
+
+use serde_json::{Map, Value};
+
+use super::activation::Activation;
+use super::attention::Attention;
+use super::config::{Config, Policy, dtype, dtype_name, policy};
+use super::conv::Conv;
+use super::dense::{Dense, Embedding};
+use super::merge::Merge;
+use super::network::{Network, Parser};
+use super::norm::{Affine, BatchNorm, LayerNorm};
+use super::pool::{GlobalPool, Pool};
+use super::recurrent::{Bidirectional, Rnn};
+use super::reshape::Rearrange;
+use crate::error::{Error, Result};
+use crate::ir::{DType, Init};
+
+/// One layer of a model.
+#[derive(Debug)]
+pub(super) struct Layer {
+    /// Unique over all nested models.
+    pub(super) uid: usize,
+    pub(super) name: String,
+    pub(super) class: String,
+    pub(super) policy: Policy,
+    pub(super) kind: Kind,
+}
+
+/// What a layer does.
+#[derive(Debug)]
+pub(super) enum Kind {
+    Input(Input),
+    /// Nothing at inference: dropout and noise.
+    Identity,
+    Dense(Dense),
+    Embedding(Embedding),
+    Activation(Activation),
+    Prelu {
+        init: Init,
+        shared_axes: Vec<i64>,
+    },
+    BatchNorm(BatchNorm),
+    LayerNorm(LayerNorm),
+    Affine(Affine),
+    Conv(Box<Conv>),
+    Pool(Pool),
+    GlobalPool(GlobalPool),
+    Rearrange(Rearrange),
+    Merge(Merge),
+    Rnn(Box<Rnn>),
+    Bidirectional(Box<Bidirectional>),
+    TimeDistributed(Box<Layer>),
+    Attention(Box<Attention>),
+    Model(Box<Network>),
+    /// Already reported; never lowered.
+    Unknown,
+}
+
+/// An input of a model.
+#[derive(Debug)]
+pub(super) struct Input {
+    /// None where the model does not say and the caller decides.
+    pub(super) shape: Option<Vec<Option<i64>>>,
+    pub(super) dtype: DType,
+    /// Made up by this reader: the file has no such layer.
+    pub(super) implied: bool,
+}
+
+impl Parser<'_> {
+    /// Reads one layer: `{"class_name", "config", ...}`.
+    pub(super) fn layer(&mut self, value: &Value, place: &str) -> Result<Layer> {
+        let outer = Config::of(value, place)?;
+        let class = outer.text("class_name")?.ok_or_else(|| outer.missing("class_name"))?;
+        let empty = Map::new();
+        let fields = match outer.get("config") {
+            Some(Value::Object(fields)) => fields,
+            None => &empty,
+            // Sequential models of the first Keras versions: the list of layers itself.
+            Some(Value::Array(_)) if class == "Sequential" => &empty,
+            Some(_) => return Err(outer.fault("config", "expected an object")),
+        };
+        let inner_name = fields.get("name").and_then(Value::as_str);
+        let name = match outer.text("name")?.or(inner_name) {
+            Some("") => return Err(outer.fault("name", "is empty")),
+            Some(name) => name.to_owned(),
+            None => self.made_up_name(class),
+        };
+        let place = format!("layer {name} ({class})");
+        let config = Config::new(fields, &place);
+        let module = outer.text("module")?.unwrap_or("");
+        let policy = match class {
+            "Sequential" | "Functional" | "Model" | "InputLayer" => Policy::default(),
+            _ => policy(config, self.unsupported)?,
+        };
+        let kind = match class {
+            "Sequential" | "Functional" | "Model" => match value {
+                Value::Object(object) => Kind::Model(Box::new(self.network(object, &place)?)),
+                _ => return Err(outer.fault("config", "expected an object")),
+            },
+            _ if module.contains(".ops.") || module.ends_with(".ops") => {
+                self.unsupported.add(&place, format!("operation {class} of {module}"));
+                Kind::Unknown
+            }
+            _ => self.kind(class, config)?,
+        };
+        Ok(Layer { uid: self.next_uid(), name, class: class.to_owned(), policy, kind })
+    }
+
+    fn kind(&mut self, class: &str, config: Config<'_>) -> Result<Kind> {
+        let keras2 = self.keras2;
+        if let Some(activation) = Activation::layer(class, config, keras2, self.unsupported)? {
+            return Ok(Kind::Activation(activation));
+        }
+        Ok(match class {
+            "InputLayer" => Kind::Input(self.input(config)?),
+            "Dropout"
+            | "SpatialDropout1D"
+            | "SpatialDropout2D"
+            | "SpatialDropout3D"
+            | "GaussianNoise"
+            | "GaussianDropout"
+            | "AlphaDropout"
+            | "ActivityRegularization"
+            | "Identity" => Kind::Identity,
+            "Dense" => Kind::Dense(Dense::read(config, keras2, self.unsupported)?),
+            "Embedding" => Kind::Embedding(Embedding::read(config, self.unsupported)?),
+            "PReLU" => Kind::Prelu {
+                init: super::init::initialiser(config, "alpha_initializer", Init::zeros(), self.unsupported)?,
+                shared_axes: config.int_or_ints("shared_axes")?.unwrap_or_default(),
+            },
+            "BatchNormalization" | "SyncBatchNormalization" => {
+                Kind::BatchNorm(BatchNorm::read(config, self.unsupported)?)
+            }
+            "LayerNormalization" => Kind::LayerNorm(LayerNorm::read(config, false, self.unsupported)?),
+            "RMSNormalization" => Kind::LayerNorm(LayerNorm::read(config, true, self.unsupported)?),
+            "Rescaling" => Kind::Affine(Affine::rescaling(config)?),
+            "Normalization" => Kind::Affine(Affine::normalization(config, self.unsupported)?),
+            "Conv1D"
+            | "Conv2D"
+            | "Conv3D"
+            | "Convolution1D"
+            | "Convolution2D"
+            | "Convolution3D"
+            | "DepthwiseConv1D"
+            | "DepthwiseConv2D"
+            | "SeparableConv1D"
+            | "SeparableConv2D"
+            | "SeparableConvolution1D"
+            | "SeparableConvolution2D"
+            | "Conv1DTranspose"
+            | "Conv2DTranspose"
+            | "Conv3DTranspose"
+            | "Convolution2DTranspose"
+            | "Convolution3DTranspose" => {
+                Kind::Conv(Box::new(Conv::read(class, config, keras2, self.unsupported)?))
+            }
+            "MaxPooling1D" | "MaxPooling2D" | "MaxPooling3D" | "AveragePooling1D" | "AveragePooling2D"
+            | "AveragePooling3D" | "MaxPool1D" | "MaxPool2D" | "MaxPool3D" | "AvgPool1D" | "AvgPool2D"
+            | "AvgPool3D" => Kind::Pool(Pool::read(class, config, self.unsupported)?),
+            "GlobalMaxPooling1D"
+            | "GlobalMaxPooling2D"
+            | "GlobalMaxPooling3D"
+            | "GlobalAveragePooling1D"
+            | "GlobalAveragePooling2D"
+            | "GlobalAveragePooling3D"
+            | "GlobalMaxPool1D"
+            | "GlobalMaxPool2D"
+            | "GlobalMaxPool3D"
+            | "GlobalAvgPool1D"
+            | "GlobalAvgPool2D"
+            | "GlobalAvgPool3D" => Kind::GlobalPool(GlobalPool::read(class, config)?),
+            "Add" | "Subtract" | "Multiply" | "Average" | "Maximum" | "Minimum" | "Concatenate" | "Dot" => {
+                Kind::Merge(Merge::read(class, config)?)
+            }
+            "LSTM" | "GRU" | "SimpleRNN" => {
+                Kind::Rnn(Box::new(Rnn::read(class, config, keras2, self.unsupported)?))
+            }
+            "Bidirectional" => Kind::Bidirectional(Box::new(self.bidirectional(config)?)),
+            "TimeDistributed" => {
+                let inner = config.get("layer").ok_or_else(|| config.missing("layer"))?;
+                Kind::TimeDistributed(Box::new(self.layer(inner, config.place())?))
+            }
+            "MultiHeadAttention" => Kind::Attention(Box::new(Attention::read(config, self.unsupported)?)),
+            _ => match Rearrange::read(class, config, self.unsupported)? {
+                Some(rearrange) => Kind::Rearrange(rearrange),
+                None => {
+                    self.unsupported.add(config.place(), "layer class not supported yet");
+                    Kind::Unknown
+                }
+            },
+        })
+    }
+
+    fn input(&mut self, config: Config<'_>) -> Result<Input> {
+        for option in ["sparse", "ragged"] {
+            if config.flag(option, false)? {
+                self.unsupported.add(config.place(), format!("{option} inputs"));
+            }
+        }
+        let shape = input_shape(config)?;
+        let dtype = self.input_dtype(config)?;
+        Ok(Input { shape, dtype, implied: false })
+    }
+
+    pub(super) fn input_dtype(&mut self, config: Config<'_>) -> Result<DType> {
+        let Some(name) = dtype_name(config)? else { return Ok(DType::F32) };
+        Ok(dtype(name).unwrap_or_else(|| {
+            if !name.starts_with("mixed_") {
+                self.unsupported.add(config.place(), format!("inputs of type {name}"));
+            }
+            DType::F32
+        }))
+    }
+}
+
+/// The shape of an input, with its batch dimension.
+pub(super) fn input_shape(config: Config<'_>) -> Result<Option<Vec<Option<i64>>>> {
+    let shape = match config.shape("batch_shape")? {
+        Some(shape) => Some(shape),
+        None => config.shape("batch_input_shape")?,
+    };
+    if shape.as_ref().is_some_and(Vec::is_empty) {
+        return Err(config.fault("batch_shape", "has no batch dimension"));
+    }
+    Ok(shape)
+}
+
+/// A layer that a wrapper needs and does not have.
+pub(super) fn no_layer(place: &str) -> Error {
+    Error::format(place, "the wrapped layer is missing")
+}

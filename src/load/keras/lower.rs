@@ -1,0 +1,545 @@
+//! Lowers a network of layers to the intermediate representation.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::config::Policy;
+use super::layer::{Input, Kind, Layer};
+use super::network::{Argument, CallOptions, Network, TensorRef};
+use crate::error::{Error, Report, Result};
+use crate::ir::{
+    Binary, DType, Graph, Init, Op, Shape, Size, Slice, Source, SourceId, SourceRole, Tensor, Type, Unary,
+    ValueId,
+};
+use crate::load::LoadOptions;
+
+/// Calls of layers in all; models that share models that share models can have any number.
+const MOST_CALLS: usize = 1_000_000;
+
+/// Lowers the model. Names of inputs are those of the input layers, names of outputs those of the
+/// layers that make them.
+pub(super) fn lower(name: &str, network: &Network, options: &LoadOptions) -> Result<Graph> {
+    let mut lowering = Lowering {
+        graph: Graph::new(name),
+        fixed: options.dims.clone(),
+        dims: Vec::new(),
+        sources: HashMap::new(),
+        paths: HashSet::new(),
+        weights: HashMap::new(),
+        weight_names: HashSet::new(),
+        passed: Vec::new(),
+        calls: 0,
+    };
+    let mut inputs = Vec::with_capacity(network.inputs.len());
+    for &call in &network.inputs {
+        let layer = &network.layers[network.calls[call].layer];
+        inputs.push(lowering.graph_input(layer)?);
+    }
+    lowering.check_dims()?;
+    let outputs = lowering.run(network, &inputs, "")?;
+    let mut names: HashSet<String> = HashSet::new();
+    for (reference, value) in network.outputs.iter().zip(outputs) {
+        let layer = &network.layers[network.calls[reference.call].layer].name;
+        let mut name = layer.clone();
+        let mut number = 0;
+        while !names.insert(name.clone()) {
+            number += 1;
+            name = format!("{layer}_{number}");
+        }
+        lowering.graph.add_output(name, value);
+    }
+    lowering.finish()
+}
+
+/// The graph so far, and what belongs to which layer.
+struct Lowering {
+    graph: Graph,
+    /// Values that the caller gives to open dimensions.
+    fixed: BTreeMap<String, i64>,
+    /// Names of the open dimensions, also of those that the options fix.
+    dims: Vec<String>,
+    sources: HashMap<usize, SourceId>,
+    paths: HashSet<String>,
+    weights: HashMap<(usize, String), ValueId>,
+    weight_names: HashSet<String>,
+    /// Sources of layers that handed on what they read, and what that is.
+    passed: Vec<(SourceId, ValueId)>,
+    calls: usize,
+}
+
+impl Lowering {
+    fn graph_input(&mut self, layer: &Layer) -> Result<ValueId> {
+        let Kind::Input(Input { shape, dtype, .. }) = &layer.kind else {
+            return Err(Error::Internal("an input that is no input layer".into()));
+        };
+        let place = format!("layer {} (InputLayer)", layer.name);
+        let Some(shape) = shape else {
+            return Err(Error::model(place, "the model does not say what shape its input has")
+                .with_help("build the model, or begin it with an Input, before writing it"));
+        };
+        let sizes = shape.iter().enumerate().map(|(axis, size)| match size {
+            Some(size) => Ok(Size::Known(*size)),
+            None if axis == 0 => self.dim("batch".into()),
+            None => self.dim(format!("{}_{axis}", layer.name)),
+        });
+        let ty = Type::new(*dtype, sizes.collect::<Result<Shape>>()?);
+        let source = self.source(layer, "")?;
+        Ok(self.graph.add_input(&layer.name, ty, source))
+    }
+
+    /// The size of an open dimension: its name, or the value that the options give it.
+    fn dim(&mut self, name: String) -> Result<Size> {
+        let size = match self.fixed.get(&name) {
+            Some(value) if *value < 1 => {
+                return Err(Error::usage(format!("dimension {name}"), format!("{value} is less than 1")));
+            }
+            Some(value) => Size::Known(*value),
+            None => Size::dim(self.graph.dim(&name)),
+        };
+        self.dims.push(name);
+        Ok(size)
+    }
+
+    /// Error: the options fix a dimension that the model does not have.
+    fn check_dims(&self) -> Result<()> {
+        match self.fixed.keys().find(|name| !self.dims.contains(name)) {
+            None => Ok(()),
+            Some(name) => {
+                let mut known = self.dims.clone();
+                known.dedup();
+                Err(Error::usage(format!("dimension {name}"), "the model has no such dimension")
+                    .with_help(format!("its dimensions are: {}", known.join(", "))))
+            }
+        }
+    }
+
+    fn source(&mut self, layer: &Layer, prefix: &str) -> Result<SourceId> {
+        if let Some(&source) = self.sources.get(&layer.uid) {
+            return Ok(source);
+        }
+        let path = format!("{prefix}{}", layer.name);
+        if !self.paths.insert(path.clone()) {
+            return Err(Error::model(format!("layer {path}"), "two layers have this name"));
+        }
+        let source = self.graph.add_source(Source::new(path, &layer.class, SourceRole::Node));
+        self.sources.insert(layer.uid, source);
+        Ok(source)
+    }
+
+    /// Runs a model on `inputs`. Recurses into nested models, as deep as the text is nested.
+    fn run(&mut self, network: &Network, inputs: &[ValueId], prefix: &str) -> Result<Vec<ValueId>> {
+        if inputs.len() != network.inputs.len() {
+            return Err(Error::model(
+                format!("model {prefix}{}", network.name),
+                format!("has {} inputs and is given {}", network.inputs.len(), inputs.len()),
+            ));
+        }
+        let mut given: HashMap<usize, ValueId> = HashMap::new();
+        given.extend(network.inputs.iter().copied().zip(inputs.iter().copied()));
+        let mut results: Vec<Vec<ValueId>> = Vec::with_capacity(network.calls.len());
+        for (index, call) in network.calls.iter().enumerate() {
+            self.calls += 1;
+            if self.calls > MOST_CALLS {
+                return Err(Error::model("model", format!("its layers are called over {MOST_CALLS} times")));
+            }
+            let layer = &network.layers[call.layer];
+            if let Some(&value) = given.get(&index) {
+                if !matches!(&layer.kind, Kind::Input(Input { implied: true, .. })) {
+                    let source = self.source(layer, prefix)?;
+                    self.passed.push((source, value));
+                }
+                results.push(vec![value]);
+                continue;
+            }
+            let mut arguments = Vec::with_capacity(call.arguments.len());
+            for argument in &call.arguments {
+                let tensor = fetch(&results, argument.tensor, network)?;
+                arguments.push(Argument { keyword: argument.keyword.clone(), tensor });
+            }
+            results.push(self.call(layer, &arguments, call.options, prefix)?);
+        }
+        network.outputs.iter().map(|&reference| fetch(&results, reference, network)).collect()
+    }
+
+    fn call(
+        &mut self,
+        layer: &Layer,
+        arguments: &[Argument<ValueId>],
+        options: CallOptions,
+        prefix: &str,
+    ) -> Result<Vec<ValueId>> {
+        if let Kind::Model(inner) = &layer.kind {
+            let inputs: Vec<ValueId> = arguments.iter().map(|argument| argument.tensor).collect();
+            return self.run(inner, &inputs, &format!("{prefix}{}/", layer.name));
+        }
+        let source = self.source(layer, prefix)?;
+        let mut site = Site {
+            lowering: self,
+            source,
+            path: format!("{prefix}{}", layer.name),
+            uid: layer.uid,
+            policy: layer.policy,
+        };
+        let results = site.layer(layer, arguments, options)?;
+        for &result in &results {
+            if arguments.iter().any(|argument| argument.tensor == result) {
+                self.passed.push((source, result));
+            }
+        }
+        Ok(results)
+    }
+
+    /// Records consumers, also of layers that left no node behind: they are where the first reader
+    /// of what they handed on is, or else where its maker is.
+    fn finish(mut self) -> Result<Graph> {
+        let graph = &mut self.graph;
+        graph.record_consumers();
+        let mut reader: HashMap<ValueId, SourceId> = HashMap::new();
+        let mut present = vec![false; graph.sources().len()];
+        for id in graph.node_ids() {
+            let node = graph.node(id);
+            present[node.source.index()] = true;
+            for &operand in &node.operands {
+                if graph.maker(operand).source != node.source {
+                    reader.entry(operand).or_insert(node.source);
+                }
+            }
+        }
+        for (source, value) in self.passed {
+            if !present[source.index()] && graph.source(source).consumer.is_none() {
+                let maker = graph.maker(value).source;
+                graph.source_mut(source).consumer = Some(reader.get(&value).copied().unwrap_or(maker));
+            }
+        }
+        Ok(self.graph)
+    }
+}
+
+fn fetch(results: &[Vec<ValueId>], reference: TensorRef, network: &Network) -> Result<ValueId> {
+    let call = results.get(reference.call);
+    call.and_then(|call| call.get(reference.output)).copied().ok_or_else(|| {
+        let layer = network.calls.get(reference.call).map_or("", |call| &network.layers[call.layer].name);
+        Error::model(
+            format!("layer {layer}"),
+            format!("has {} results; number {} is read", call.map_or(0, Vec::len), reference.output),
+        )
+    })
+}
+
+/// One call of one layer: what its lowering works with.
+pub(super) struct Site<'l> {
+    lowering: &'l mut Lowering,
+    source: SourceId,
+    path: String,
+    uid: usize,
+    pub(super) policy: Policy,
+}
+
+impl Site<'_> {
+    fn layer(
+        &mut self,
+        layer: &Layer,
+        arguments: &[Argument<ValueId>],
+        options: CallOptions,
+    ) -> Result<Vec<ValueId>> {
+        let given: Vec<ValueId> = arguments.iter().map(|argument| argument.tensor).collect();
+        let Some(&x) = given.first() else { return Err(self.error("is called without arguments")) };
+        // Floating-point inputs are taken over to the type that the layer computes in.
+        let cast: Vec<ValueId> = match &layer.kind {
+            Kind::Embedding(_) | Kind::Identity | Kind::Rearrange(_) => given.clone(),
+            Kind::Attention(_) => given.clone(),
+            _ => given.iter().map(|&value| self.computed(value)).collect::<Result<_>>()?,
+        };
+        let first = cast[0];
+        let one = |value: ValueId| vec![value];
+        match &layer.kind {
+            Kind::Identity => Ok(one(x)),
+            Kind::Dense(dense) => dense.lower(self, first).map(one),
+            Kind::Embedding(embedding) => embedding.lower(self, x).map(one),
+            Kind::Activation(activation) => activation.lower(self, first).map(one),
+            Kind::Prelu { init, shared_axes } => self.prelu(first, init, shared_axes).map(one),
+            Kind::BatchNorm(norm) => norm.lower(self, first).map(one),
+            Kind::LayerNorm(norm) => norm.lower(self, first).map(one),
+            Kind::Affine(affine) => affine.lower(self, first).map(one),
+            Kind::Conv(conv) => conv.lower(self, first).map(one),
+            Kind::Pool(pool) => pool.lower(self, first).map(one),
+            Kind::GlobalPool(pool) => pool.lower(self, first).map(one),
+            Kind::Rearrange(rearrange) => rearrange.lower(self, x).map(one),
+            Kind::Merge(merge) => merge.lower(self, &cast).map(one),
+            Kind::Rnn(rnn) => rnn.lower(self, first, &cast[1..], ""),
+            Kind::Bidirectional(both) => both.lower(self, first, &cast[1..]),
+            Kind::TimeDistributed(inner) => self.time_distributed(inner, x).map(one),
+            Kind::Attention(attention) => attention.lower(self, arguments, options),
+            Kind::Input(_) | Kind::Model(_) | Kind::Unknown => {
+                Err(self.error(&format!("a layer of class {} cannot stand here", layer.class)))
+            }
+        }
+    }
+
+    /// Applies a layer to each step of a sequence.
+    fn time_distributed(&mut self, inner: &Layer, x: ValueId) -> Result<ValueId> {
+        let sizes = self.sizes(x);
+        if sizes.len() < 3 {
+            return Err(self.error("a layer applied to each step needs an input of rank 3 or more"));
+        }
+        let policy = std::mem::replace(&mut self.policy, inner.policy);
+        let path = self.path.clone();
+        // Keras 2 names the weights by the wrapper alone; the order is the same.
+        self.path = format!("{path}/{}", inner.name);
+        let steps = self.product(&sizes[..2])?;
+        let mut folded = vec![steps];
+        folded.extend_from_slice(&sizes[2..]);
+        let value = self.reshape(x, folded)?;
+        let argument = [Argument { keyword: None, tensor: value }];
+        let value = match &inner.kind {
+            Kind::Model(network) => {
+                let prefix = format!("{}/", self.path);
+                let results = self.lowering.run(network, &[value], &prefix)?;
+                results.first().copied().ok_or_else(|| self.error("the wrapped model has no output"))?
+            }
+            _ => {
+                let results = self.layer(inner, &argument, CallOptions::default())?;
+                results.first().copied().ok_or_else(|| self.error("the wrapped layer has no output"))?
+            }
+        };
+        self.path = path;
+        self.policy = policy;
+        let mut unfolded = sizes[..2].to_vec();
+        unfolded.extend(self.sizes(value).into_iter().skip(1));
+        self.reshape(value, unfolded)
+    }
+
+    fn prelu(&mut self, x: ValueId, init: &Init, shared: &[i64]) -> Result<ValueId> {
+        let rank = self.rank(x);
+        let mut dims = Vec::with_capacity(rank);
+        for axis in 1..rank {
+            dims.push(if shared.contains(&(axis as i64)) { 1 } else { self.known(x, axis)? });
+        }
+        let alpha = self.weight("alpha", &dims, init)?;
+        let high = self.unary(Unary::Relu, x)?;
+        let low = self.binary_scalar(Binary::Min, x, 0.0)?;
+        let low = self.binary(Binary::Mul, low, alpha)?;
+        self.binary(Binary::Add, high, low)
+    }
+
+    /// An error at this layer.
+    pub(super) fn error(&self, message: &str) -> Error {
+        Error::model(format!("layer {}", self.path), message)
+    }
+
+    /// Something at this layer that is not supported.
+    pub(super) fn unsupported(&self, what: &str) -> Error {
+        Error::Unsupported(Report::new(
+            format!("layer {}", self.path),
+            format!("{what} is not supported yet"),
+        ))
+    }
+
+    pub(super) fn sizes(&self, value: ValueId) -> Vec<Size> {
+        self.lowering.graph.ty(value).shape.sizes().to_vec()
+    }
+
+    pub(super) fn dtype(&self, value: ValueId) -> DType {
+        self.lowering.graph.ty(value).dtype
+    }
+
+    pub(super) fn rank(&self, value: ValueId) -> usize {
+        self.lowering.graph.ty(value).shape.rank()
+    }
+
+    /// The axis as a position, from the end where it is negative.
+    pub(super) fn axis(&self, value: ValueId, axis: i64) -> Result<usize> {
+        let rank = self.rank(value);
+        let position = if axis < 0 { axis + rank as i64 } else { axis };
+        usize::try_from(position)
+            .ok()
+            .filter(|&position| position < rank)
+            .ok_or_else(|| self.error(&format!("axis {axis} does not exist in an input of rank {rank}")))
+    }
+
+    /// The size of an axis, which must be known.
+    pub(super) fn known(&self, value: ValueId, axis: usize) -> Result<i64> {
+        let sizes = self.lowering.graph.ty(value).shape.sizes();
+        let Some(size) = sizes.get(axis) else {
+            return Err(
+                self.error(&format!("expected an input of rank over {axis}, found rank {}", sizes.len()))
+            );
+        };
+        size.known().ok_or_else(|| self.open(axis))
+    }
+
+    /// The error for an axis whose size must be known and is not.
+    pub(super) fn open(&self, axis: usize) -> Error {
+        self.error(&format!("the size of axis {axis} must be known"))
+            .with_help("fix the model's open dimensions: --dim NAME=N")
+    }
+
+    /// Error: the input has another rank.
+    pub(super) fn expect_rank(&self, value: ValueId, rank: usize) -> Result<()> {
+        let found = self.rank(value);
+        if found == rank {
+            return Ok(());
+        }
+        Err(self.error(&format!("expected an input of rank {rank}, found rank {found}")))
+    }
+
+    /// The product of sizes. Error: it overflows, or two factors are open.
+    pub(super) fn product(&self, sizes: &[Size]) -> Result<Size> {
+        let product = sizes.iter().try_fold(Size::Known(1), |product, size| product.mul(size));
+        product.ok_or_else(|| {
+            self.error("the product of the input's sizes overflows or has two open factors")
+                .with_help("fix the model's open dimensions: --dim NAME=N")
+        })
+    }
+
+    /// A weight of the layer, in the type that the layer computes in. Made at the first call.
+    pub(super) fn weight(&mut self, name: &str, dims: &[i64], init: &Init) -> Result<ValueId> {
+        let ty = Type::new(self.policy.variable, Shape::known(dims));
+        if ty.bytes().is_none() {
+            return Err(self.error(&format!("weight {name} of sizes {dims:?} is too large")));
+        }
+        let path = format!("{}/{name}", self.path);
+        let key = (self.uid, path);
+        let value = match self.lowering.weights.get(&key) {
+            Some(&value) => {
+                if *self.lowering.graph.ty(value) != ty {
+                    return Err(self.error(&format!(
+                        "is called again with an input that needs sizes {dims:?} of weight {name}"
+                    )));
+                }
+                value
+            }
+            None => {
+                let (uid, path) = key;
+                if !self.lowering.weight_names.insert(path.clone()) {
+                    return Err(self.error(&format!("two weights have the name {path}")));
+                }
+                let graph = &mut self.lowering.graph;
+                let source = graph.add_source(Source::new(&path, "weight", SourceRole::Data));
+                let value = graph.add_param(&path, ty, init.clone(), None, source);
+                self.lowering.weights.insert((uid, path), value);
+                value
+            }
+        };
+        self.convert(value, self.policy.compute)
+    }
+
+    pub(super) fn convert(&mut self, value: ValueId, to: DType) -> Result<ValueId> {
+        if self.dtype(value) == to { Ok(value) } else { self.apply(Op::Convert { to }, &[value]) }
+    }
+
+    /// The value in the type that the layer computes in.
+    pub(super) fn computed(&mut self, value: ValueId) -> Result<ValueId> {
+        self.convert(value, self.policy.compute)
+    }
+
+    pub(super) fn apply(&mut self, op: Op, operands: &[ValueId]) -> Result<ValueId> {
+        self.lowering.graph.apply(op, operands, self.source)
+    }
+
+    /// All results of a node.
+    pub(super) fn push(&mut self, op: Op, operands: &[ValueId]) -> Result<Vec<ValueId>> {
+        let node = self.lowering.graph.push(op, operands, self.source)?;
+        Ok(self.lowering.graph.results(node).collect())
+    }
+
+    pub(super) fn unary(&mut self, unary: Unary, x: ValueId) -> Result<ValueId> {
+        self.apply(Op::Unary(unary), &[x])
+    }
+
+    pub(super) fn binary(&mut self, binary: Binary, x: ValueId, y: ValueId) -> Result<ValueId> {
+        self.apply(Op::Binary(binary), &[x, y])
+    }
+
+    /// A constant scalar of the type of `like`.
+    pub(super) fn scalar_like(&mut self, value: f64, like: ValueId) -> Result<ValueId> {
+        let dtype = self.dtype(like);
+        let tensor = match dtype {
+            DType::F64 => Tensor::new(DType::F64, Vec::new(), value.to_le_bytes().to_vec())?,
+            _ => Tensor::from_f32(Vec::new(), &[value as f32])?,
+        };
+        let constant = self.lowering.graph.add_constant(tensor, self.source);
+        self.convert(constant, dtype)
+    }
+
+    pub(super) fn binary_scalar(&mut self, binary: Binary, x: ValueId, value: f64) -> Result<ValueId> {
+        let scalar = self.scalar_like(value, x)?;
+        self.binary(binary, x, scalar)
+    }
+
+    /// A constant vector in the type that the layer computes in.
+    pub(super) fn vector(&mut self, values: &[f64]) -> Result<ValueId> {
+        let dims = vec![values.len() as u64];
+        let tensor = match self.policy.compute {
+            DType::F64 => {
+                let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+                Tensor::new(DType::F64, dims, bytes)?
+            }
+            _ => Tensor::from_f32(dims, &values.iter().map(|&value| value as f32).collect::<Vec<f32>>())?,
+        };
+        let constant = self.lowering.graph.add_constant(tensor, self.source);
+        self.computed(constant)
+    }
+
+    /// A tensor of zeros in the type that the layer computes in.
+    pub(super) fn zeros(&mut self, sizes: Vec<Size>) -> Result<ValueId> {
+        let tensor = Tensor::from_f32(Vec::new(), &[0.0])?;
+        let zero = self.lowering.graph.add_constant(tensor, self.source);
+        let zero = self.computed(zero)?;
+        self.apply(Op::Broadcast { shape: Shape::new(sizes) }, &[zero])
+    }
+
+    /// Positions along an axis of a tensor of these sizes.
+    pub(super) fn iota(&mut self, sizes: &[Size], axis: u32) -> ValueId {
+        let ty = Type::new(DType::I64, Shape::new(sizes.iter().cloned()));
+        self.lowering.graph.add_iota(ty, axis, self.source)
+    }
+
+    pub(super) fn reshape(&mut self, x: ValueId, sizes: Vec<Size>) -> Result<ValueId> {
+        if self.lowering.graph.ty(x).shape.sizes() == sizes.as_slice() {
+            return Ok(x);
+        }
+        self.apply(Op::Reshape { shape: Shape::new(sizes) }, &[x])
+    }
+
+    pub(super) fn transpose(&mut self, x: ValueId, perm: &[usize]) -> Result<ValueId> {
+        if perm.iter().enumerate().all(|(axis, &from)| axis == from) {
+            return Ok(x);
+        }
+        self.apply(Op::Transpose { perm: perm.iter().map(|&axis| axis as u32).collect() }, &[x])
+    }
+
+    /// `size` elements from `start` along an axis.
+    pub(super) fn slice(&mut self, x: ValueId, axis: usize, start: i64, size: i64) -> Result<ValueId> {
+        let mut sizes = self.sizes(x);
+        let mut starts = vec![Size::Known(0); sizes.len()];
+        let steps = vec![1; sizes.len()];
+        if let (Some(at), Some(count)) = (starts.get_mut(axis), sizes.get_mut(axis)) {
+            *at = Size::Known(start);
+            *count = Size::Known(size);
+        }
+        self.apply(Op::Slice(Box::new(Slice { starts, sizes, steps })), &[x])
+    }
+
+    /// The elements along an axis in reverse order.
+    pub(super) fn reverse(&mut self, x: ValueId, axis: usize) -> Result<ValueId> {
+        let sizes = self.sizes(x);
+        let mut starts = vec![Size::Known(0); sizes.len()];
+        let mut steps = vec![1; sizes.len()];
+        let last = sizes.get(axis).and_then(|size| size.sub(&Size::Known(1)));
+        starts[axis] = last.ok_or_else(|| self.error("a size overflows"))?;
+        steps[axis] = -1;
+        self.apply(Op::Slice(Box::new(Slice { starts, sizes, steps })), &[x])
+    }
+
+    pub(super) fn concat(&mut self, axis: usize, values: &[ValueId]) -> Result<ValueId> {
+        match values {
+            [single] => Ok(*single),
+            _ => self.apply(Op::Concat { axis: axis as u32 }, values),
+        }
+    }
+
+    /// The product of matrices.
+    pub(super) fn matmul(&mut self, x: ValueId, y: ValueId, transpose_right: bool) -> Result<ValueId> {
+        self.apply(Op::MatMul { transpose_left: false, transpose_right }, &[x, y])
+    }
+}

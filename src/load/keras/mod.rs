@@ -1,0 +1,65 @@
+//! Keras 2 and Keras 3 models in the JSON of `model.to_json()`.
+//!
+//! Reading goes in two steps. First the whole text becomes a tree of typed layers
+//! ([`network::Network`]); everything that is not supported is collected on the way, so that one
+//! error names it all. Then the layers are lowered in topological order to the operations of the
+//! intermediate representation.
+//!
+//! On exit each layer is one source node under its own name (`outer/inner` in nested models), and
+//! the parameters stand in the order of Keras' `model.weights`.
+
+mod activation;
+mod attention;
+mod config;
+mod conv;
+mod dense;
+mod init;
+mod layer;
+mod lower;
+mod merge;
+mod network;
+mod norm;
+mod pool;
+mod recurrent;
+mod reshape;
+
+use serde_json::Value;
+
+use self::config::Unsupported;
+use self::network::{Network, Parser};
+use super::LoadOptions;
+use super::json::json_error;
+use crate::error::{Error, Result};
+use crate::ir::Graph;
+
+/// Reads a Keras model. The batch dimension is named `batch`, other open dimensions
+/// `INPUT_AXIS`.
+///
+/// Errors: malformed JSON or configuration, layers and options that are not supported (all at
+/// once), layers that read what is not there or form a cycle, shapes that do not fit.
+pub fn load(text: &[u8], options: &LoadOptions) -> Result<Graph> {
+    let document: Value = serde_json::from_slice(text).map_err(|error| json_error(&error))?;
+    let Value::Object(root) = &document else {
+        return Err(Error::format("", "not a Keras model: expected an object"));
+    };
+    let mut unsupported = Unsupported::default();
+    let mut parser = Parser::new(is_keras2(&document), &mut unsupported);
+    let network = parser.root(root)?;
+    unsupported.check()?;
+    let Network { name, .. } = &network;
+    lower::lower(name, &network, options)
+}
+
+/// Keras 2 writes its version beside the model; Keras 3 does not, and writes `batch_shape` where
+/// Keras 2 wrote `batch_input_shape`.
+fn is_keras2(document: &Value) -> bool {
+    match document.get("keras_version").and_then(Value::as_str) {
+        Some(version) => version.starts_with("1.") || version.starts_with("2."),
+        None => {
+            let config = document.get("config");
+            let layers = config.and_then(|config| config.get("layers").or(Some(config)));
+            let first = layers.and_then(|layers| layers.get(0)).and_then(|layer| layer.get("config"));
+            first.is_some_and(|first| first.get("batch_input_shape").is_some())
+        }
+    }
+}

@@ -1,0 +1,556 @@
+//! Models as networks of layer calls: Sequential and Functional, nested to any depth.
+//!
+//! Nesting is recursion over the text's own nesting, which the JSON parser bounds (128 levels).
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use serde_json::{Map, Value};
+
+use super::config::{Config, Unsupported};
+use super::layer::{Input, Kind, Layer, input_shape};
+use crate::error::{Error, Result};
+
+/// A model: its layers and their calls in topological order.
+#[derive(Debug)]
+pub(super) struct Network {
+    pub(super) name: String,
+    pub(super) layers: Vec<Layer>,
+    pub(super) calls: Vec<Call>,
+    /// The calls of the input layers, in the order of the model's inputs.
+    pub(super) inputs: Vec<usize>,
+    pub(super) outputs: Vec<TensorRef>,
+}
+
+/// One result of one call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TensorRef {
+    /// Position in [`Network::calls`].
+    pub(super) call: usize,
+    pub(super) output: usize,
+}
+
+/// One application of a layer.
+#[derive(Debug)]
+pub(super) struct Call {
+    /// Position in [`Network::layers`].
+    pub(super) layer: usize,
+    pub(super) arguments: Vec<Argument<TensorRef>>,
+    pub(super) options: CallOptions,
+}
+
+/// A tensor handed to a layer, by position or by keyword.
+#[derive(Clone, Debug)]
+pub(super) struct Argument<T> {
+    pub(super) keyword: Option<String>,
+    pub(super) tensor: T,
+}
+
+/// Flags given in a call.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CallOptions {
+    pub(super) causal: bool,
+    pub(super) scores: bool,
+}
+
+/// A reference as it stands in the text: layer, node, tensor.
+#[derive(Clone)]
+struct History {
+    layer: String,
+    node: u64,
+    tensor: u64,
+}
+
+/// A call before its references are resolved.
+#[derive(Default)]
+struct RawCall {
+    arguments: Vec<Argument<History>>,
+    options: CallOptions,
+}
+
+/// Reads networks and layers; collects what is not supported.
+pub(super) struct Parser<'u> {
+    pub(super) keras2: bool,
+    pub(super) unsupported: &'u mut Unsupported,
+    uids: usize,
+}
+
+impl<'u> Parser<'u> {
+    pub(super) fn new(keras2: bool, unsupported: &'u mut Unsupported) -> Self {
+        Self { keras2, unsupported, uids: 0 }
+    }
+
+    pub(super) fn next_uid(&mut self) -> usize {
+        self.uids += 1;
+        self.uids
+    }
+
+    pub(super) fn made_up_name(&mut self, class: &str) -> String {
+        format!("{}_{}", class.to_lowercase(), self.uids)
+    }
+
+    /// The model that the whole text is.
+    pub(super) fn root(&mut self, root: &Map<String, Value>) -> Result<Network> {
+        match root.get("class_name").and_then(Value::as_str) {
+            Some("Sequential" | "Functional" | "Model") => {}
+            Some(class) => {
+                self.unsupported
+                    .add(&format!("model class {class}"), "only Sequential and Functional models");
+            }
+            None => return Err(Error::format("", "not a Keras model: class_name is missing")),
+        }
+        self.network(root, "model")
+    }
+
+    /// A model: `{"class_name", "config"}`.
+    pub(super) fn network(&mut self, object: &Map<String, Value>, place: &str) -> Result<Network> {
+        let mut network = match object.get("config") {
+            Some(Value::Object(config)) if config.contains_key("input_layers") => {
+                self.functional(Config::new(config, place))?
+            }
+            Some(Value::Object(config)) => {
+                let layers = list(config.get("layers"), &format!("{place}: layers"))?;
+                let built = |fields: &Map<String, Value>, key: &str| {
+                    Config::new(fields, place).shape(key).ok().flatten().filter(|shape| !shape.is_empty())
+                };
+                let shape = built(config, "build_input_shape").or_else(|| {
+                    object
+                        .get("build_config")
+                        .and_then(Value::as_object)
+                        .and_then(|b| built(b, "input_shape"))
+                });
+                self.sequential(layers, shape, place)?
+            }
+            Some(Value::Array(layers)) => self.sequential(layers, None, place)?,
+            _ => return Err(Error::format(format!("{place}: config"), "is missing or no object")),
+        };
+        let config = object.get("config").and_then(|config| config.get("name"));
+        network.name = config.and_then(Value::as_str).unwrap_or("model").to_owned();
+        Ok(network)
+    }
+
+    fn sequential(
+        &mut self,
+        layers: &[Value],
+        built: Option<Vec<Option<i64>>>,
+        place: &str,
+    ) -> Result<Network> {
+        let Some(first) = layers.first() else {
+            return Err(Error::format(format!("{place}: layers"), "the model has no layers"));
+        };
+        let mut parsed = Vec::with_capacity(layers.len() + 1);
+        if first.get("class_name").and_then(Value::as_str) != Some("InputLayer") {
+            parsed.push(self.implied_input(first, built, place)?);
+        }
+        for layer in layers {
+            parsed.push(self.layer(layer, place)?);
+        }
+        if let Some(extra) = parsed.iter().skip(1).find(|layer| matches!(layer.kind, Kind::Input(_))) {
+            return Err(Error::model(
+                format!("layer {}", extra.name),
+                "an input layer stands in the middle of a sequential model",
+            ));
+        }
+        unique(&parsed, place)?;
+        let call = |layer: usize| Call {
+            layer,
+            arguments: match layer {
+                0 => Vec::new(),
+                _ => vec![Argument { keyword: None, tensor: TensorRef { call: layer - 1, output: 0 } }],
+            },
+            options: CallOptions::default(),
+        };
+        let calls: Vec<Call> = (0..parsed.len()).map(call).collect();
+        let outputs = vec![TensorRef { call: calls.len() - 1, output: 0 }];
+        Ok(Network { name: String::new(), layers: parsed, calls, inputs: vec![0], outputs })
+    }
+
+    /// The input of a sequential model whose first layer is not an input layer.
+    fn implied_input(
+        &mut self,
+        first: &Value,
+        built: Option<Vec<Option<i64>>>,
+        place: &str,
+    ) -> Result<Layer> {
+        let name = first.get("config").and_then(|config| config.get("name")).and_then(Value::as_str);
+        let mut shape = built;
+        let mut dtype = crate::ir::DType::F32;
+        // The first layer, or the first layer of the model that it is, may know; not deeper than
+        // the text is nested.
+        let mut candidate = Some(first);
+        while let (None, Some(value)) = (&shape, candidate) {
+            let fields = value.get("config").and_then(Value::as_object);
+            if let Some(config) = fields.map(|fields| Config::new(fields, place)) {
+                shape = input_shape(config)?;
+                if shape.is_some() {
+                    dtype = self.input_dtype(config)?;
+                }
+            }
+            if shape.is_none() {
+                let build = value.get("build_config").and_then(Value::as_object);
+                let given = build.and_then(|b| Config::new(b, place).shape("input_shape").ok().flatten());
+                shape = given.filter(|shape| !shape.is_empty());
+            }
+            candidate = fields.and_then(|fields| fields.get("layers")).and_then(|layers| layers.get(0));
+        }
+        let name = format!("{}_input", name.unwrap_or("model"));
+        let kind = Kind::Input(Input { shape, dtype, implied: true });
+        let class = "InputLayer".to_owned();
+        Ok(Layer { uid: self.next_uid(), name, class, policy: Default::default(), kind })
+    }
+
+    fn functional(&mut self, config: Config<'_>) -> Result<Network> {
+        let place = config.place();
+        let values = list(config.get("layers"), &format!("{place}: layers"))?;
+        let mut layers = Vec::with_capacity(values.len());
+        let mut raw = Vec::with_capacity(values.len());
+        for value in values {
+            let layer = self.layer(value, place)?;
+            raw.push(self.calls(value, &layer)?);
+            layers.push(layer);
+        }
+        unique(&layers, place)?;
+        let mut inputs = Vec::new();
+        collect(config.get("input_layers").unwrap_or(&Value::Null), &mut inputs, &|_| None);
+        let mut outputs = Vec::new();
+        collect(config.get("output_layers").unwrap_or(&Value::Null), &mut outputs, &|_| None);
+        if outputs.is_empty() {
+            return Err(config.fault("output_layers", "the model has no outputs"));
+        }
+        Resolver::new(place, &layers, &raw, &outputs)?.network(layers, raw, &inputs, &outputs)
+    }
+
+    /// The calls of one layer of a functional model.
+    fn calls(&mut self, value: &Value, layer: &Layer) -> Result<Vec<RawCall>> {
+        let place = format!("layer {} ({})", layer.name, layer.class);
+        let nodes = match value.get("inbound_nodes") {
+            None | Some(Value::Null) => &[][..],
+            Some(Value::Array(nodes)) => nodes.as_slice(),
+            Some(_) => return Err(Error::format(format!("{place}: inbound_nodes"), "expected a list")),
+        };
+        if nodes.is_empty() {
+            // An input layer, which is called once by nobody.
+            let input = matches!(layer.kind, Kind::Input(_));
+            return Ok(if input { vec![RawCall::default()] } else { Vec::new() });
+        }
+        nodes.iter().map(|node| self.call(node, &place)).collect()
+    }
+
+    fn call(&mut self, node: &Value, place: &str) -> Result<RawCall> {
+        let mut call = RawCall::default();
+        let mut positional = Vec::new();
+        match node.get("args") {
+            Some(args) => {
+                collect(args, &mut positional, &keras3_history);
+                if let Some(Value::Object(kwargs)) = node.get("kwargs") {
+                    self.keywords(kwargs, &mut call, place, &keras3_history)?;
+                }
+                if has_constant(args) {
+                    self.unsupported.add(place, "a call with constants as arguments");
+                }
+            }
+            None => {
+                collect(node, &mut positional, &|_| None);
+                let mut keywords = Vec::new();
+                keras2_keywords(node, &mut keywords);
+                // Each tensor of the call carries the same ones.
+                if let Some(kwargs) = keywords.into_iter().next() {
+                    self.keywords(kwargs, &mut call, place, &|_| None)?;
+                }
+            }
+        }
+        if positional.iter().any(|history| history.layer == "_CONSTANT_VALUE") {
+            self.unsupported.add(place, "a call with constants as arguments");
+        }
+        let positional = positional.into_iter().map(|tensor| Argument { keyword: None, tensor });
+        call.arguments.splice(0..0, positional);
+        if call.arguments.is_empty() {
+            return Err(Error::format(format!("{place}: inbound_nodes"), "a call without arguments"));
+        }
+        Ok(call)
+    }
+
+    fn keywords(
+        &mut self,
+        kwargs: &Map<String, Value>,
+        call: &mut RawCall,
+        place: &str,
+        history: &dyn Fn(&Value) -> Option<History>,
+    ) -> Result<()> {
+        for (keyword, value) in kwargs {
+            let flag = value.as_bool().unwrap_or(false);
+            let mut tensors = Vec::new();
+            collect(value, &mut tensors, history);
+            match keyword.as_str() {
+                "use_causal_mask" => call.options.causal |= flag,
+                "return_attention_scores" => call.options.scores |= flag,
+                "training" if flag => self.unsupported.add(place, "a call with training=True"),
+                "mask" | "query_mask" | "value_mask" | "key_mask" if !tensors.is_empty() => {
+                    self.unsupported.add(place, format!("a call with {keyword}"));
+                }
+                _ => {
+                    let named = |tensor| Argument { keyword: Some(keyword.clone()), tensor };
+                    call.arguments.extend(tensors.into_iter().map(named));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Resolves references and orders the calls.
+struct Resolver<'a> {
+    place: &'a str,
+    by_name: HashMap<String, usize>,
+    /// The index of each layer's first call: 1 where a nested model's own first node counts.
+    first: Vec<u64>,
+    /// Position of each layer's first call among all calls, in the order of the text.
+    start: Vec<usize>,
+}
+
+impl<'a> Resolver<'a> {
+    fn new(place: &'a str, layers: &[Layer], raw: &[Vec<RawCall>], outputs: &[History]) -> Result<Self> {
+        let by_name: HashMap<String, usize> =
+            layers.iter().enumerate().map(|(index, layer)| (layer.name.clone(), index)).collect();
+        let mut least = vec![u64::MAX; layers.len()];
+        let references = raw.iter().flatten().flat_map(|call| call.arguments.iter().map(|a| &a.tensor));
+        for history in references.chain(outputs) {
+            if let Some(&layer) = by_name.get(history.layer.as_str()) {
+                least[layer] = least[layer].min(history.node);
+            }
+        }
+        // A nested functional model has a node of its own before those of its calls.
+        let first = layers
+            .iter()
+            .zip(&least)
+            .map(|(layer, &least)| u64::from(matches!(layer.kind, Kind::Model(_)) && least >= 1))
+            .collect();
+        let mut start = Vec::with_capacity(layers.len() + 1);
+        let mut total = 0;
+        for calls in raw {
+            start.push(total);
+            total += calls.len();
+        }
+        start.push(total);
+        Ok(Self { place, by_name, first, start })
+    }
+
+    /// The call (in the order of the text) that a reference means.
+    fn call(&self, history: &History, reader: &str) -> Result<usize> {
+        let Some(&layer) = self.by_name.get(history.layer.as_str()) else {
+            return Err(Error::model(reader, format!("reads layer {}, which does not exist", history.layer)));
+        };
+        let count = self.start[layer + 1] - self.start[layer];
+        let node = history.node.checked_sub(self.first[layer]).filter(|&node| node < count as u64);
+        node.map(|node| self.start[layer] + node as usize).ok_or_else(|| {
+            Error::model(
+                reader,
+                format!("reads node {} of layer {}, which has {count} calls", history.node, history.layer),
+            )
+        })
+    }
+
+    fn network(
+        self,
+        layers: Vec<Layer>,
+        raw: Vec<Vec<RawCall>>,
+        inputs: &[History],
+        outputs: &[History],
+    ) -> Result<Network> {
+        let mut calls = Vec::new();
+        for (layer, raw_calls) in raw.into_iter().enumerate() {
+            for raw_call in raw_calls {
+                let reader = format!("layer {}", layers[layer].name);
+                let mut arguments = Vec::with_capacity(raw_call.arguments.len());
+                for argument in raw_call.arguments {
+                    let call = self.call(&argument.tensor, &reader)?;
+                    let output = usize::try_from(argument.tensor.tensor).unwrap_or(usize::MAX);
+                    let tensor = TensorRef { call, output };
+                    arguments.push(Argument { keyword: argument.keyword, tensor });
+                }
+                calls.push(Call { layer, arguments, options: raw_call.options });
+            }
+        }
+        let order = topological(&calls, &layers)?;
+        let mut position = vec![0; calls.len()];
+        for (new, &old) in order.iter().enumerate() {
+            position[old] = new;
+        }
+        let mut slots: Vec<Option<Call>> = calls.into_iter().map(Some).collect();
+        let mut ordered = Vec::with_capacity(slots.len());
+        for &old in &order {
+            if let Some(mut call) = slots[old].take() {
+                for argument in &mut call.arguments {
+                    argument.tensor.call = position[argument.tensor.call];
+                }
+                ordered.push(call);
+            }
+        }
+        let inputs = self.inputs(&layers, &ordered, &position, inputs)?;
+        let outputs = outputs
+            .iter()
+            .map(|history| {
+                let call = self.call(history, &format!("{}: output_layers", self.place))?;
+                let output = usize::try_from(history.tensor).unwrap_or(usize::MAX);
+                Ok(TensorRef { call: position[call], output })
+            })
+            .collect::<Result<_>>()?;
+        Ok(Network { name: String::new(), layers, calls: ordered, inputs, outputs })
+    }
+
+    /// The input calls in the order of `input_layers`; every input layer must stand there.
+    fn inputs(
+        &self,
+        layers: &[Layer],
+        calls: &[Call],
+        position: &[usize],
+        inputs: &[History],
+    ) -> Result<Vec<usize>> {
+        let place = format!("{}: input_layers", self.place);
+        let mut listed = vec![false; calls.len()];
+        let mut found = Vec::with_capacity(inputs.len());
+        for history in inputs {
+            let call = position[self.call(history, &place)?];
+            if !matches!(layers[calls[call].layer].kind, Kind::Input(_)) {
+                return Err(Error::model(place, format!("{} is not an input layer", history.layer)));
+            }
+            if std::mem::replace(&mut listed[call], true) {
+                return Err(Error::model(place, format!("{} stands there twice", history.layer)));
+            }
+            found.push(call);
+        }
+        for (call, listed) in calls.iter().zip(listed) {
+            let layer = &layers[call.layer];
+            if matches!(layer.kind, Kind::Input(_)) && !listed {
+                return Err(Error::model(place, format!("input layer {} is not listed", layer.name)));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// A topological order of the calls: always the first in the order of the text among those ready.
+/// For what Keras writes, layers are then first called in the order of the text, which is that of
+/// `model.weights`. O(calls log calls).
+fn topological(calls: &[Call], layers: &[Layer]) -> Result<Vec<usize>> {
+    let mut missing: Vec<usize> = calls.iter().map(|call| call.arguments.len()).collect();
+    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); calls.len()];
+    for (reader, call) in calls.iter().enumerate() {
+        for argument in &call.arguments {
+            readers[argument.tensor.call].push(reader);
+        }
+    }
+    let mut ready: BinaryHeap<Reverse<usize>> =
+        (0..calls.len()).filter(|&call| missing[call] == 0).map(Reverse).collect();
+    let mut order = Vec::with_capacity(calls.len());
+    while let Some(Reverse(call)) = ready.pop() {
+        order.push(call);
+        for &reader in &readers[call] {
+            missing[reader] -= 1;
+            if missing[reader] == 0 {
+                ready.push(Reverse(reader));
+            }
+        }
+    }
+    if order.len() == calls.len() {
+        return Ok(order);
+    }
+    // Backwards along what is missing until a call repeats.
+    let mut seen = vec![false; calls.len()];
+    let mut walk = Vec::new();
+    let mut at = missing.iter().position(|&missing| missing > 0);
+    while let Some(call) = at {
+        if std::mem::replace(&mut seen[call], true) {
+            let begin = walk.iter().position(|&other| other == call).unwrap_or(0);
+            walk.drain(..begin);
+            break;
+        }
+        walk.push(call);
+        at = calls[call].arguments.iter().map(|a| a.tensor.call).find(|&call| missing[call] > 0);
+    }
+    let names: Vec<&str> =
+        walk.iter().rev().take(6).map(|&call| layers[calls[call].layer].name.as_str()).collect();
+    let first = names.first().copied().unwrap_or("");
+    Err(Error::model(
+        format!("layer {first}"),
+        format!("stands on a cycle of {} calls: {}", walk.len(), names.join(" -> ")),
+    ))
+}
+
+/// Error: two layers of one model have one name.
+fn unique(layers: &[Layer], place: &str) -> Result<()> {
+    let mut seen = HashMap::with_capacity(layers.len());
+    for layer in layers {
+        if seen.insert(layer.name.as_str(), ()).is_some() {
+            return Err(Error::model(place, format!("two layers have the name {}", layer.name)));
+        }
+    }
+    Ok(())
+}
+
+fn list<'v>(value: Option<&'v Value>, place: &str) -> Result<&'v [Value]> {
+    match value {
+        Some(Value::Array(items)) => Ok(items),
+        _ => Err(Error::format(place, "expected a list")),
+    }
+}
+
+/// Collects every reference in a nested value, in order.
+fn collect(value: &Value, found: &mut Vec<History>, special: &dyn Fn(&Value) -> Option<History>) {
+    if let Some(history) = list_history(value).or_else(|| special(value)) {
+        found.push(history);
+        return;
+    }
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| collect(item, found, special)),
+        Value::Object(fields) => fields.values().for_each(|item| collect(item, found, special)),
+        _ => {}
+    }
+}
+
+/// `["layer", node, tensor]`, in Keras 2 with the call's keywords as fourth entry.
+fn list_history(value: &Value) -> Option<History> {
+    match value.as_array()?.as_slice() {
+        [Value::String(layer), Value::Number(node), rest @ ..]
+            if layer == "_CONSTANT_VALUE" && rest.len() <= 2 =>
+        {
+            node.as_i64()?;
+            Some(History { layer: layer.clone(), node: 0, tensor: 0 })
+        }
+        [Value::String(layer), node, tensor] | [Value::String(layer), node, tensor, Value::Object(_)] => {
+            Some(History { layer: layer.clone(), node: node.as_u64()?, tensor: tensor.as_u64()? })
+        }
+        _ => None,
+    }
+}
+
+/// `{"class_name": "__keras_tensor__", "config": {"keras_history": [...]}}`
+fn keras3_history(value: &Value) -> Option<History> {
+    (value.get("class_name")?.as_str()? == "__keras_tensor__")
+        .then(|| value.get("config")?.get("keras_history").and_then(list_history))
+        .flatten()
+}
+
+/// The keyword objects of the references of a Keras 2 node.
+fn keras2_keywords<'v>(value: &'v Value, found: &mut Vec<&'v Map<String, Value>>) {
+    match value {
+        Value::Array(items) => {
+            if let [Value::String(_), _, _, Value::Object(kwargs)] = items.as_slice() {
+                found.push(kwargs);
+            } else {
+                items.iter().for_each(|item| keras2_keywords(item, found));
+            }
+        }
+        Value::Object(fields) => fields.values().for_each(|item| keras2_keywords(item, found)),
+        _ => {}
+    }
+}
+
+/// True where a number or string stands among the positional arguments.
+fn has_constant(args: &Value) -> bool {
+    match args {
+        Value::Array(items) => items.iter().any(has_constant),
+        Value::Number(_) | Value::String(_) => true,
+        _ => false,
+    }
+}

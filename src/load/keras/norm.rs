@@ -1,0 +1,212 @@
+//! Normalisation layers, and those that only scale and shift.
+
+use serde_json::Value;
+
+use super::config::{Config, Unsupported};
+use super::init::initialiser;
+use super::lower::Site;
+use crate::error::Result;
+use crate::ir::{Binary, Init, Op, Real, Size, Unary, ValueId};
+
+/// Normalisation by stored means and variances of each channel.
+#[derive(Debug)]
+pub(super) struct BatchNorm {
+    axis: i64,
+    epsilon: f64,
+    gamma: Option<Init>,
+    beta: Option<Init>,
+    mean: Init,
+    variance: Init,
+}
+
+impl BatchNorm {
+    pub(super) fn read(config: Config<'_>, unsupported: &mut Unsupported) -> Result<Self> {
+        if config.flag("renorm", false)? {
+            unsupported.add(config.place(), "renorm");
+        }
+        let axis = match config.int_or_ints("axis")?.as_deref() {
+            None => -1,
+            Some([axis]) => *axis,
+            Some(_) => {
+                unsupported.add(config.place(), "normalisation over several axes");
+                -1
+            }
+        };
+        let gamma = initialiser(config, "gamma_initializer", Init::ones(), unsupported)?;
+        let beta = initialiser(config, "beta_initializer", Init::zeros(), unsupported)?;
+        Ok(Self {
+            axis,
+            epsilon: config.real_or("epsilon", 1e-3)?,
+            gamma: config.flag("scale", true)?.then_some(gamma),
+            beta: config.flag("center", true)?.then_some(beta),
+            mean: initialiser(config, "moving_mean_initializer", Init::zeros(), unsupported)?,
+            variance: initialiser(config, "moving_variance_initializer", Init::ones(), unsupported)?,
+        })
+    }
+
+    /// `x * scale + shift`, where `scale = gamma / sqrt(variance + epsilon)` and
+    /// `shift = beta - mean * scale` are small vectors.
+    pub(super) fn lower(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+        let axis = site.axis(x, self.axis)?;
+        let channels = site.known(x, axis)?;
+        let weight = |site: &mut Site<'_>, name: &str, init: &Option<Init>| {
+            init.as_ref().map(|init| site.weight(name, &[channels], init)).transpose()
+        };
+        let gamma = weight(site, "gamma", &self.gamma)?;
+        let beta = weight(site, "beta", &self.beta)?;
+        let mean = site.weight("moving_mean", &[channels], &self.mean)?;
+        let variance = site.weight("moving_variance", &[channels], &self.variance)?;
+        let variance = site.binary_scalar(Binary::Add, variance, self.epsilon)?;
+        let deviation = site.unary(Unary::Sqrt, variance)?;
+        let scale = match gamma {
+            Some(gamma) => site.binary(Binary::Div, gamma, deviation)?,
+            None => site.unary(Unary::Reciprocal, deviation)?,
+        };
+        let shift = site.binary(Binary::Mul, mean, scale)?;
+        let shift = match beta {
+            Some(beta) => site.binary(Binary::Sub, beta, shift)?,
+            None => site.unary(Unary::Neg, shift)?,
+        };
+        let scale = along(site, scale, &[axis], site.rank(x))?;
+        let shift = along(site, shift, &[axis], site.rank(x))?;
+        let value = site.binary(Binary::Mul, x, scale)?;
+        site.binary(Binary::Add, value, shift)
+    }
+}
+
+/// Gives a tensor whose axes are `axes` of a tensor of this rank a shape that broadcasts with it.
+fn along(site: &mut Site<'_>, value: ValueId, axes: &[usize], rank: usize) -> Result<ValueId> {
+    let own = site.sizes(value);
+    let Some(&first) = axes.first() else { return Ok(value) };
+    let mut sizes = vec![Size::Known(1); rank - first];
+    for (&axis, size) in axes.iter().zip(own) {
+        sizes[axis - first] = size;
+    }
+    site.reshape(value, sizes)
+}
+
+/// Normalisation by the means and variances of each sample.
+#[derive(Debug)]
+pub(super) struct LayerNorm {
+    axes: Vec<i64>,
+    epsilon: f64,
+    center: bool,
+    scale_name: &'static str,
+    gamma: Option<Init>,
+    beta: Option<Init>,
+}
+
+impl LayerNorm {
+    /// `rms` reads Keras' RMSNormalization, which neither centres nor shifts.
+    pub(super) fn read(config: Config<'_>, rms: bool, unsupported: &mut Unsupported) -> Result<Self> {
+        let gamma = initialiser(config, "gamma_initializer", Init::ones(), unsupported)?;
+        let beta = initialiser(config, "beta_initializer", Init::zeros(), unsupported)?;
+        let rms_scaling = config.flag("rms_scaling", false)?;
+        let scale = rms || rms_scaling || config.flag("scale", true)?;
+        Ok(Self {
+            axes: config.int_or_ints("axis")?.unwrap_or_else(|| vec![-1]),
+            epsilon: config.real_or("epsilon", if rms { 1e-6 } else { 1e-3 })?,
+            center: !(rms || rms_scaling),
+            scale_name: if rms { "scale" } else { "gamma" },
+            gamma: scale.then_some(gamma),
+            beta: (!rms && !rms_scaling && config.flag("center", true)?).then_some(beta),
+        })
+    }
+
+    pub(super) fn lower(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+        let mut axes = self.axes.iter().map(|&axis| site.axis(x, axis)).collect::<Result<Vec<_>>>()?;
+        axes.sort_unstable();
+        axes.dedup();
+        let dims = axes.iter().map(|&axis| site.known(x, axis)).collect::<Result<Vec<_>>>()?;
+        let rank = site.rank(x);
+        let normalize = Op::Normalize {
+            axes: axes.iter().map(|&axis| axis as u32).collect(),
+            epsilon: Real(self.epsilon),
+            center: self.center,
+        };
+        let mut value = site.apply(normalize, &[x])?;
+        if let Some(init) = &self.gamma {
+            let gamma = site.weight(self.scale_name, &dims, init)?;
+            let gamma = along(site, gamma, &axes, rank)?;
+            value = site.binary(Binary::Mul, value, gamma)?;
+        }
+        if let Some(init) = &self.beta {
+            let beta = site.weight("beta", &dims, init)?;
+            let beta = along(site, beta, &axes, rank)?;
+            value = site.binary(Binary::Add, value, beta)?;
+        }
+        Ok(value)
+    }
+}
+
+/// `x * scale + offset` by constants: one number each, or one for each element of the last axis.
+#[derive(Debug)]
+pub(super) struct Affine {
+    scale: Vec<f64>,
+    offset: Vec<f64>,
+}
+
+impl Affine {
+    pub(super) fn rescaling(config: Config<'_>) -> Result<Self> {
+        Ok(Self { scale: numbers(config, "scale", 1.0)?, offset: numbers(config, "offset", 0.0)? })
+    }
+
+    /// Normalisation by a mean and variance that the configuration holds.
+    pub(super) fn normalization(config: Config<'_>, unsupported: &mut Unsupported) -> Result<Self> {
+        let last_axis = matches!(config.int_or_ints("axis")?.as_deref(), None | Some([] | [-1]));
+        let given = config.get("mean").is_some() && config.get("variance").is_some();
+        let inverted = config.flag("invert", false)?;
+        if !given || !last_axis || inverted {
+            let what = match (given, last_axis) {
+                (false, _) => "an adapted mean and variance (only those given in the configuration)",
+                (true, false) => "an axis other than the last",
+                (true, true) => "invert",
+            };
+            unsupported.add(config.place(), what);
+        }
+        let mean = numbers(config, "mean", 0.0)?;
+        let variance = numbers(config, "variance", 1.0)?;
+        let scale: Vec<f64> = variance.iter().map(|variance| 1.0 / variance.sqrt().max(1e-7)).collect();
+        let count = mean.len().max(scale.len());
+        let pick = |values: &[f64], i: usize| values[i.min(values.len() - 1)];
+        let offset = (0..count).map(|i| -pick(&mean, i) * pick(&scale, i)).collect();
+        Ok(Self { scale, offset })
+    }
+
+    pub(super) fn lower(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+        let mut value = x;
+        if self.scale != [1.0] {
+            value = apply(site, Binary::Mul, value, &self.scale)?;
+        }
+        if self.offset != [0.0] {
+            value = apply(site, Binary::Add, value, &self.offset)?;
+        }
+        Ok(value)
+    }
+}
+
+fn apply(site: &mut Site<'_>, binary: Binary, x: ValueId, values: &[f64]) -> Result<ValueId> {
+    match values {
+        [single] => site.binary_scalar(binary, x, *single),
+        _ => {
+            let vector = site.vector(values)?;
+            site.binary(binary, x, vector)
+        }
+    }
+}
+
+/// Numbers nested in lists, flattened; never empty.
+fn numbers(config: Config<'_>, key: &str, default: f64) -> Result<Vec<f64>> {
+    fn flatten(value: &Value, found: &mut Vec<f64>) -> bool {
+        match value {
+            Value::Array(items) => items.iter().all(|item| flatten(item, found)),
+            value => value.as_f64().map(|number| found.push(number)).is_some(),
+        }
+    }
+    let mut found = Vec::new();
+    match config.get(key) {
+        None => Ok(vec![default]),
+        Some(value) if flatten(value, &mut found) && !found.is_empty() => Ok(found),
+        Some(_) => Err(config.fault(key, "expected numbers")),
+    }
+}

@@ -1,0 +1,298 @@
+//! Recurrent layers.
+//!
+//! Keras holds a kernel `[in, gates * units]`, a recurrent kernel `[units, gates * units]` and a
+//! bias; gates stand in the order input, forget, cell, output (LSTM) or update, reset, hidden
+//! (GRU). The operation wants them transposed, an LSTM's gates in the order input, output, forget,
+//! cell, and a bias for each of the two products. The nodes that rearrange read parameters only.
+
+use super::activation::Activation;
+use super::config::{Config, Unsupported};
+use super::init::initialiser;
+use super::layer::{Kind, no_layer};
+use super::lower::Site;
+use super::network::Parser;
+use crate::error::Result;
+use crate::ir::{Binary, Cell, Direction, Init, Op, Real, Recurrent, Size, Unary, ValueId};
+
+/// LSTM, GRU or SimpleRNN.
+#[derive(Debug)]
+pub(super) struct Rnn {
+    cell: Cell,
+    units: i64,
+    sequences: bool,
+    state: bool,
+    backwards: bool,
+    kernel: Init,
+    recurrent: Init,
+    bias: Option<Init>,
+}
+
+/// What a run over a sequence gives.
+struct Ran {
+    /// `[batch, time, units]` in the order of time, or the last `[batch, units]`.
+    output: ValueId,
+    /// Last states, each `[batch, units]`.
+    states: Vec<ValueId>,
+}
+
+impl Rnn {
+    pub(super) fn read(
+        class: &str,
+        config: Config<'_>,
+        keras2: bool,
+        unsupported: &mut Unsupported,
+    ) -> Result<Self> {
+        for option in ["stateful", "time_major"] {
+            if config.flag(option, false)? {
+                unsupported.add(config.place(), option);
+            }
+        }
+        let cell = match class {
+            "LSTM" => Cell::Lstm,
+            "GRU" if config.flag("reset_after", true)? => Cell::GruResetAfter,
+            "GRU" => Cell::Gru,
+            _ => Cell::Rnn,
+        };
+        let mut expect = |key, default: &str, expected: Unary| -> Result<()> {
+            if Activation::read(config, key, default, keras2, unsupported)? != Activation::Unary(expected) {
+                unsupported.add(config.place(), format!("{key} other than {expected}"));
+            }
+            Ok(())
+        };
+        expect("activation", "tanh", Unary::Tanh)?;
+        if cell != Cell::Rnn {
+            expect("recurrent_activation", "sigmoid", Unary::Sigmoid)?;
+        }
+        let mut bias = initialiser(config, "bias_initializer", Init::zeros(), unsupported)?;
+        if cell == Cell::Lstm && config.flag("unit_forget_bias", true)? && bias == Init::zeros() {
+            bias = Init::UnitForgetBias;
+        }
+        let orthogonal = Init::Orthogonal { gain: Real(1.0) };
+        Ok(Self {
+            cell,
+            units: config.positive("units")?,
+            sequences: config.flag("return_sequences", false)?,
+            state: config.flag("return_state", false)?,
+            backwards: config.flag("go_backwards", false)?,
+            kernel: initialiser(config, "kernel_initializer", Init::glorot_uniform(), unsupported)?,
+            recurrent: initialiser(config, "recurrent_initializer", orthogonal, unsupported)?,
+            bias: config.flag("use_bias", true)?.then_some(bias),
+        })
+    }
+
+    /// The layer on a sequence and, where `states` has any, its initial states.
+    pub(super) fn lower(
+        &self,
+        site: &mut Site<'_>,
+        x: ValueId,
+        states: &[ValueId],
+        prefix: &str,
+    ) -> Result<Vec<ValueId>> {
+        let ran = self.run(site, x, states, prefix)?;
+        let mut output = ran.output;
+        if self.sequences && self.backwards {
+            // Keras gives the states in the order in which they were computed.
+            output = site.reverse(output, 1)?;
+        }
+        let mut results = vec![output];
+        if self.state {
+            results.extend(ran.states);
+        }
+        Ok(results)
+    }
+
+    fn gates(&self) -> i64 {
+        match self.cell {
+            Cell::Rnn => 1,
+            Cell::Lstm => 4,
+            Cell::Gru | Cell::GruResetAfter => 3,
+        }
+    }
+
+    fn cell_name(&self) -> &'static str {
+        match self.cell {
+            Cell::Rnn => "simple_rnn_cell",
+            Cell::Lstm => "lstm_cell",
+            Cell::Gru | Cell::GruResetAfter => "gru_cell",
+        }
+    }
+
+    fn run(&self, site: &mut Site<'_>, x: ValueId, states: &[ValueId], prefix: &str) -> Result<Ran> {
+        site.expect_rank(x, 3)?;
+        let inputs = site.known(x, 2)?;
+        let sizes = site.sizes(x);
+        let (batch, time) = (sizes[0].clone(), sizes[1].clone());
+        let units = self.units;
+        let wide = units.checked_mul(self.gates()).ok_or_else(|| site.error("units is too large"))?;
+        let name = |weight: &str| format!("{prefix}{}/{weight}", self.cell_name());
+        let kernel = site.weight(&name("kernel"), &[inputs, wide], &self.kernel)?;
+        let recurrent = site.weight(&name("recurrent_kernel"), &[units, wide], &self.recurrent)?;
+        let bias = match &self.bias {
+            Some(init) => self.bias(site, &name("bias"), init, wide)?,
+            None => site.zeros(vec![Size::Known(1), Size::Known(2 * wide)])?,
+        };
+        let kernel = self.matrix(site, kernel)?;
+        let recurrent = self.matrix(site, recurrent)?;
+        let sequence = site.transpose(x, &[1, 0, 2])?;
+        let mut operands = vec![sequence, kernel, recurrent, bias];
+        let count = if self.cell == Cell::Lstm { 2 } else { 1 };
+        if !states.is_empty() && states.len() != count {
+            return Err(site.error(&format!("expected {count} initial states, found {}", states.len())));
+        }
+        let state_sizes = vec![Size::Known(1), batch.clone(), Size::Known(units)];
+        for index in 0..count {
+            operands.push(match states.get(index) {
+                Some(&state) => site.reshape(state, state_sizes.clone())?,
+                None => site.zeros(state_sizes.clone())?,
+            });
+        }
+        let direction = if self.backwards { Direction::Reverse } else { Direction::Forward };
+        let op = Recurrent { cell: self.cell, direction, hidden: units };
+        let results = site.push(Op::Recurrent(Box::new(op)), &operands)?;
+        let flat = vec![batch.clone(), Size::Known(units)];
+        let mut last = Vec::with_capacity(count);
+        for &state in results.iter().skip(1) {
+            last.push(site.reshape(state, flat.clone())?);
+        }
+        let output = if self.sequences {
+            let all = site.reshape(results[0], vec![time, batch, Size::Known(units)])?;
+            site.transpose(all, &[1, 0, 2])?
+        } else {
+            last[0]
+        };
+        Ok(Ran { output, states: last })
+    }
+
+    /// `[rows, gates * units]` with Keras' gates to `[1, gates * units, rows]` with the operation's.
+    fn matrix(&self, site: &mut Site<'_>, kernel: ValueId) -> Result<ValueId> {
+        let kernel = self.reorder(site, kernel, 1)?;
+        let kernel = site.transpose(kernel, &[1, 0])?;
+        let sizes = [Size::Known(1)].into_iter().chain(site.sizes(kernel)).collect();
+        site.reshape(kernel, sizes)
+    }
+
+    /// An LSTM's gates from input, forget, cell, output to input, output, forget, cell.
+    fn reorder(&self, site: &mut Site<'_>, value: ValueId, axis: usize) -> Result<ValueId> {
+        if self.cell != Cell::Lstm {
+            return Ok(value);
+        }
+        let units = self.units;
+        let input = site.slice(value, axis, 0, units)?;
+        let output = site.slice(value, axis, 3 * units, units)?;
+        let middle = site.slice(value, axis, units, 2 * units)?;
+        site.concat(axis, &[input, output, middle])
+    }
+
+    /// Biases of both products: `[1, 2 * gates * units]`.
+    fn bias(&self, site: &mut Site<'_>, name: &str, init: &Init, wide: i64) -> Result<ValueId> {
+        let flat = vec![Size::Known(1), Size::Known(2 * wide)];
+        if self.cell == Cell::GruResetAfter {
+            let bias = site.weight(name, &[2, wide], init)?;
+            return site.reshape(bias, flat);
+        }
+        let bias = site.weight(name, &[wide], init)?;
+        let bias = self.reorder(site, bias, 0)?;
+        let zeros = site.zeros(vec![Size::Known(wide)])?;
+        let both = site.concat(0, &[bias, zeros])?;
+        site.reshape(both, flat)
+    }
+}
+
+/// How the two directions are merged.
+#[derive(Debug)]
+enum MergeMode {
+    Concat,
+    Sum,
+    Mul,
+    Average,
+    Separate,
+}
+
+/// A recurrent layer in both directions.
+#[derive(Debug)]
+pub(super) struct Bidirectional {
+    forward: Rnn,
+    backward: Rnn,
+    forward_name: String,
+    backward_name: String,
+    merge: MergeMode,
+}
+
+impl Parser<'_> {
+    pub(super) fn bidirectional(&mut self, config: Config<'_>) -> Result<Bidirectional> {
+        let layer = config.get("layer").ok_or_else(|| no_layer(config.place()))?;
+        let forward = self.layer(layer, config.place())?;
+        let backward = match config.get("backward_layer") {
+            Some(layer) => self.layer(layer, config.place())?,
+            None => self.layer(layer, config.place())?,
+        };
+        let given = config.get("backward_layer").is_some();
+        let plain = |name: &str| -> String {
+            let name = name.strip_prefix("forward_").or(name.strip_prefix("backward_")).unwrap_or(name);
+            name.to_owned()
+        };
+        let (forward_name, backward_name) =
+            (format!("forward_{}", plain(&forward.name)), format!("backward_{}", plain(&backward.name)));
+        let (Kind::Rnn(forward), Kind::Rnn(mut backward)) = (forward.kind, backward.kind) else {
+            self.unsupported.add(config.place(), "a wrapped layer other than LSTM, GRU and SimpleRNN");
+            return Ok(Bidirectional::placeholder());
+        };
+        if !given {
+            backward.backwards = !forward.backwards;
+        }
+        if forward.sequences != backward.sequences || forward.state != backward.state {
+            return Err(config.fault("backward_layer", "returns other things than the forward layer"));
+        }
+        let merge = match config.get("merge_mode") {
+            None => MergeMode::Separate,
+            Some(_) => match config.text("merge_mode")?.unwrap_or("concat") {
+                "concat" => MergeMode::Concat,
+                "sum" => MergeMode::Sum,
+                "mul" => MergeMode::Mul,
+                "ave" => MergeMode::Average,
+                other => return Err(config.fault("merge_mode", format!("{other} is not known"))),
+            },
+        };
+        Ok(Bidirectional { forward: *forward, backward: *backward, forward_name, backward_name, merge })
+    }
+}
+
+impl Bidirectional {
+    /// Stands for a layer that was reported as not supported; never lowered.
+    fn placeholder() -> Self {
+        let rnn = || Rnn {
+            cell: Cell::Rnn,
+            units: 1,
+            sequences: false,
+            state: false,
+            backwards: false,
+            kernel: Init::zeros(),
+            recurrent: Init::zeros(),
+            bias: None,
+        };
+        let (forward_name, backward_name) = (String::new(), String::new());
+        Self { forward: rnn(), backward: rnn(), forward_name, backward_name, merge: MergeMode::Concat }
+    }
+
+    pub(super) fn lower(&self, site: &mut Site<'_>, x: ValueId, states: &[ValueId]) -> Result<Vec<ValueId>> {
+        let (first, second) = states.split_at(states.len() / 2);
+        let forward = self.forward.run(site, x, first, &format!("{}/", self.forward_name))?;
+        let backward = self.backward.run(site, x, second, &format!("{}/", self.backward_name))?;
+        let (y, z) = (forward.output, backward.output);
+        let mut results = match self.merge {
+            MergeMode::Concat => vec![site.concat(site.rank(y) - 1, &[y, z])?],
+            MergeMode::Sum => vec![site.binary(Binary::Add, y, z)?],
+            MergeMode::Mul => vec![site.binary(Binary::Mul, y, z)?],
+            MergeMode::Average => {
+                let sum = site.binary(Binary::Add, y, z)?;
+                vec![site.binary_scalar(Binary::Mul, sum, 0.5)?]
+            }
+            MergeMode::Separate => vec![y, z],
+        };
+        if self.forward.state {
+            results.extend(forward.states);
+            results.extend(backward.states);
+        }
+        Ok(results)
+    }
+}

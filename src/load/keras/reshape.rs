@@ -1,0 +1,173 @@
+//! Layers that only move elements: flatten, reshape, permute, pad, crop, repeat, enlarge.
+
+use super::config::{Config, Unsupported};
+use super::conv::{layout, spatial, spatial_rank};
+use super::lower::Site;
+use crate::error::Result;
+use crate::ir::{
+    Interpolation, Layout, Op, Pad, PadMode, Real, Resize, ResizeCoordinates, Shape, Size, ValueId,
+};
+
+/// A layer that moves elements.
+#[derive(Debug)]
+pub(super) enum Rearrange {
+    Flatten(Layout),
+    /// Target without the batch axis; -1 for what is left.
+    Reshape(Vec<i64>),
+    /// Axes counted from 1, without the batch axis.
+    Permute(Vec<i64>),
+    Repeat(i64),
+    /// (before, after) for each spatial axis; negative where cropped.
+    Pad {
+        amounts: Vec<(i64, i64)>,
+        layout: Layout,
+    },
+    Enlarge {
+        factors: Vec<i64>,
+        interpolation: Interpolation,
+        layout: Layout,
+    },
+}
+
+impl Rearrange {
+    /// None where the class is not one of these.
+    pub(super) fn read(
+        class: &str,
+        config: Config<'_>,
+        unsupported: &mut Unsupported,
+    ) -> Result<Option<Self>> {
+        let rank = spatial_rank(class);
+        Ok(Some(match class {
+            "Flatten" => Self::Flatten(layout(config)?),
+            "Reshape" => {
+                Self::Reshape(config.ints("target_shape")?.ok_or_else(|| config.missing("target_shape"))?)
+            }
+            "Permute" => Self::Permute(config.ints("dims")?.ok_or_else(|| config.missing("dims"))?),
+            "RepeatVector" => Self::Repeat(config.positive("n")?),
+            "ZeroPadding1D" | "ZeroPadding2D" | "ZeroPadding3D" => {
+                Self::Pad { amounts: config.pairs("padding", rank, 1)?, layout: layout(config)? }
+            }
+            "Cropping1D" | "Cropping2D" | "Cropping3D" => {
+                let default = if rank == 1 { 1 } else { 0 };
+                let amounts = config.pairs("cropping", rank, default)?;
+                let amounts = amounts.into_iter().map(|(before, after)| (-before, -after)).collect();
+                Self::Pad { amounts, layout: layout(config)? }
+            }
+            "UpSampling1D" | "UpSampling2D" | "UpSampling3D" => Self::Enlarge {
+                factors: config.per_axis("size", rank, Some(2))?,
+                interpolation: match config.text("interpolation")?.unwrap_or("nearest") {
+                    "nearest" => Interpolation::NearestFloor,
+                    "bilinear" => Interpolation::Linear,
+                    other => {
+                        unsupported.add(config.place(), format!("interpolation {other}"));
+                        Interpolation::NearestFloor
+                    }
+                },
+                layout: layout(config)?,
+            },
+            _ => return Ok(None),
+        }))
+    }
+
+    pub(super) fn lower(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+        match self {
+            Self::Flatten(layout) => flatten(site, x, *layout),
+            Self::Reshape(target) => reshape(site, x, target),
+            Self::Permute(dims) => permute(site, x, dims),
+            Self::Repeat(times) => {
+                site.expect_rank(x, 2)?;
+                let sizes = site.sizes(x);
+                let (batch, features) = (sizes[0].clone(), sizes[1].clone());
+                let value = site.reshape(x, vec![batch.clone(), Size::Known(1), features.clone()])?;
+                let shape = Shape::new([batch, Size::Known(*times), features]);
+                site.apply(Op::Broadcast { shape }, &[value])
+            }
+            Self::Pad { amounts, layout } => pad(site, x, amounts, *layout),
+            Self::Enlarge { factors, interpolation, layout } => {
+                enlarge(site, x, factors, *interpolation, *layout)
+            }
+        }
+    }
+}
+
+fn flatten(site: &mut Site<'_>, x: ValueId, layout: Layout) -> Result<ValueId> {
+    let rank = site.rank(x);
+    if rank == 0 {
+        return Err(site.error("expected an input with a batch axis"));
+    }
+    let mut x = x;
+    if layout == Layout::ChannelsFirst && rank > 2 {
+        let perm: Vec<usize> = [0].into_iter().chain(2..rank).chain([1]).collect();
+        x = site.transpose(x, &perm)?;
+    }
+    let sizes = site.sizes(x);
+    let rest = site.product(&sizes[1..])?;
+    site.reshape(x, vec![sizes[0].clone(), rest])
+}
+
+fn reshape(site: &mut Site<'_>, x: ValueId, target: &[i64]) -> Result<ValueId> {
+    let sizes = site.sizes(x);
+    if sizes.is_empty() {
+        return Err(site.error("expected an input with a batch axis"));
+    }
+    let total = site.product(&sizes[1..])?;
+    let wrong = |site: &Site<'_>| site.error(&format!("the input does not fit the target shape {target:?}"));
+    let open = target.iter().filter(|&&size| size == -1).count();
+    if open > 1 || target.iter().any(|&size| size < -1 || size == 0) {
+        return Err(wrong(site));
+    }
+    let known = target.iter().filter(|&&size| size != -1).try_fold(1i64, |p, &size| p.checked_mul(size));
+    let known = known.ok_or_else(|| wrong(site))?;
+    let rest = if open == 1 { total.div_exact(known) } else { Some(Size::Known(1)) };
+    let rest = rest.ok_or_else(|| wrong(site))?;
+    if open == 0 && total.known().is_some_and(|total| total != known) {
+        return Err(wrong(site));
+    }
+    let mut shape = vec![sizes[0].clone()];
+    shape.extend(target.iter().map(|&size| if size == -1 { rest.clone() } else { Size::Known(size) }));
+    site.reshape(x, shape)
+}
+
+fn permute(site: &mut Site<'_>, x: ValueId, dims: &[i64]) -> Result<ValueId> {
+    let rank = site.rank(x);
+    let mut sorted = dims.to_vec();
+    sorted.sort_unstable();
+    if dims.len() + 1 != rank || sorted.iter().zip(1..).any(|(&dim, axis)| dim != axis) {
+        return Err(site.error(&format!("{dims:?} is no permutation of the axes of an input of rank {rank}")));
+    }
+    let perm: Vec<usize> = [0].into_iter().chain(dims.iter().map(|&dim| dim as usize)).collect();
+    site.transpose(x, &perm)
+}
+
+fn pad(site: &mut Site<'_>, x: ValueId, amounts: &[(i64, i64)], layout: Layout) -> Result<ValueId> {
+    let rank = amounts.len() + 2;
+    site.expect_rank(x, rank)?;
+    let (mut before, mut after) = (vec![0; rank], vec![0; rank]);
+    for (axis, &(first, last)) in amounts.iter().enumerate() {
+        before[spatial(layout) + axis] = first;
+        after[spatial(layout) + axis] = last;
+    }
+    let pad = Pad { before, after, mode: PadMode::Constant, value: Real(0.0) };
+    site.apply(Op::Pad(Box::new(pad)), &[x])
+}
+
+fn enlarge(
+    site: &mut Site<'_>,
+    x: ValueId,
+    factors: &[i64],
+    interpolation: Interpolation,
+    layout: Layout,
+) -> Result<ValueId> {
+    site.expect_rank(x, factors.len() + 2)?;
+    let mut sizes = site.sizes(x);
+    for (axis, &factor) in factors.iter().enumerate() {
+        let size = &mut sizes[spatial(layout) + axis];
+        *size = size.scale(factor).ok_or_else(|| site.error("a size overflows"))?;
+    }
+    let coordinates = match interpolation {
+        Interpolation::Linear => ResizeCoordinates::HalfPixel,
+        Interpolation::Nearest | Interpolation::NearestFloor => ResizeCoordinates::Asymmetric,
+    };
+    let resize = Resize { shape: Shape::new(sizes), interpolation, coordinates, scales: None };
+    site.apply(Op::Resize(Box::new(resize)), &[x])
+}

@@ -4,9 +4,9 @@ mod architecture;
 mod bad;
 mod costgraph;
 mod ir_text;
-mod onnx;
 #[cfg(feature = "keras")]
 mod keras;
+mod onnx;
 mod random_costgraph;
 mod random_graph;
 mod shared;

@@ -3,9 +3,36 @@
 //!
 //! [`Schedule::steps`] stands in one global topological order: every dependency points backwards
 //! in it, and each lane runs its steps in list order, so a schedule cannot deadlock.
+//!
+//! [`schedule`] finds the copies (`copies`), lists the tasks (`order`), lays out the arenas
+//! (`memory`) and times the result (`simulate`). Where an order does not fit under the caps, one
+//! that holds less memory is tried.
 
-use crate::costgraph::{NodeIx, ParamIx, TensorIx};
-use crate::topology::DeviceId;
+mod accesses;
+mod arena;
+mod assemble;
+mod clocks;
+mod copies;
+mod cost;
+mod csr;
+mod machine;
+mod memory;
+mod order;
+mod problem;
+mod residents;
+mod simulate;
+
+pub use accesses::Accesses;
+pub use simulate::{SimulatedStep, Timeline, Work, simulate};
+
+use self::memory::Shortage;
+use self::order::Rule;
+use self::problem::Problem;
+use self::residents::Residents;
+use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
+use crate::error::{Error, Result};
+use crate::place::Placement;
+use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Nanos};
 
 /// A step's position in [`Schedule::steps`].
@@ -35,7 +62,8 @@ impl BufferIx {
 pub enum Lane {
     /// Kernels.
     Compute,
-    /// Copies that arrive.
+    /// Copies that arrive. They start in any order and complete in list order: what waits for
+    /// one has all that stand before it. Their spans on the simulated timeline may overlap.
     Copy,
 }
 
@@ -70,7 +98,7 @@ pub struct Step {
     /// The lane that runs it.
     pub lane: Lane,
     /// Steps that must be done before; ascending. Those of the same lane that stand before it
-    /// are implied and left out.
+    /// are implied and left out, and so are those that follow from another dependency.
     pub after: Vec<StepIx>,
     /// Dependencies of `after` that the data does not ask for, with their reason.
     pub control: Vec<(StepIx, Why)>,
@@ -156,6 +184,117 @@ pub struct Cost {
     pub latency: Nanos,
     /// Highest load of any device or channel in steady state.
     pub max_load: Nanos,
+}
+
+/// What the caller asks of a schedule.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// What each device's arena may take, with whatever is to stay free already taken off; empty:
+    /// the topology's memory.
+    pub caps: Vec<Bytes>,
+}
+
+impl Options {
+    fn caps(&self, topology: &Topology) -> Result<Vec<Bytes>> {
+        if self.caps.is_empty() {
+            return Ok(topology.devices.iter().map(|device| device.memory).collect());
+        }
+        if self.caps.len() != topology.len() {
+            let message = format!("{} caps for {} devices", self.caps.len(), topology.len());
+            return Err(Error::usage("schedule", message));
+        }
+        Ok(self.caps.clone())
+    }
+}
+
+/// Schedules a placed graph: makes the copies, orders every lane, lays out the arenas.
+///
+/// Takes the first order that stays under the caps, of: greedy list scheduling by urgency; the
+/// source's order; an order that holds few bytes. Deterministic; near-linear in nodes and edges.
+///
+/// Errors: [`Error::Infeasible`] where none does; [`Error::Model`] where the placement is not one
+/// of this graph on this topology (too few devices, an unknown one, one that cannot run its node).
+pub fn schedule(
+    graph: &CostGraph,
+    topology: &Topology,
+    placement: &Placement,
+    options: &Options,
+) -> Result<Schedule> {
+    let problem = Problem::new(graph, topology, placement)?;
+    let orders = Rule::ALL.iter().map(|&rule| order::list(&problem, rule));
+    first_that_fits(&problem, orders, &options.caps(topology)?)
+}
+
+/// Schedules a placed graph with the launches in a given order, so that plans of others are timed
+/// by the same clock. Each copy stands just before the first launch that reads it.
+///
+/// Errors: as [`schedule`], and where `launches` does not hold each node that runs once, after
+/// those that it reads from.
+pub fn schedule_in_order(
+    graph: &CostGraph,
+    topology: &Topology,
+    placement: &Placement,
+    launches: &[NodeIx],
+    options: &Options,
+) -> Result<Schedule> {
+    let problem = Problem::new(graph, topology, placement)?;
+    check_order(graph, launches)?;
+    let order = order::with_copies(&problem, launches);
+    first_that_fits(&problem, [order].into_iter(), &options.caps(topology)?)
+}
+
+/// The cost of a placement under the order for speed, without looking at memory; for scoring
+/// candidates.
+///
+/// Errors: as [`schedule`], but never for lack of memory.
+pub fn predict(graph: &CostGraph, topology: &Topology, placement: &Placement) -> Result<Cost> {
+    let problem = Problem::new(graph, topology, placement)?;
+    let residents = Residents::new(&problem)?;
+    let mut cost = cost::of_placement(&problem, residents.load_bytes);
+    cost.latency = order::urgent(&problem).timeline.latency;
+    Ok(cost)
+}
+
+fn first_that_fits(
+    problem: &Problem<'_>,
+    orders: impl Iterator<Item = Vec<u32>>,
+    caps: &[Bytes],
+) -> Result<Schedule> {
+    let residents = Residents::new(problem)?;
+    let mut least: Option<Shortage> = None;
+    for order in orders {
+        match memory::fit(problem, &residents, &order, caps)? {
+            Ok(layout) => return Ok(assemble::assemble(problem, residents, &order, &layout)),
+            Err(shortage) if least.is_none_or(|least| shortage.arena < least.arena) => least = Some(shortage),
+            Err(_) => {}
+        }
+    }
+    Err(match least {
+        Some(shortage) => shortage.error(problem, &residents, caps),
+        None => Error::Internal("no order was tried".into()),
+    })
+}
+
+fn check_order(graph: &CostGraph, launches: &[NodeIx]) -> Result<()> {
+    let runs = |node: NodeIx| graph.role(node) == Role::Compute;
+    let mut listed = vec![false; graph.node_count()];
+    for &node in launches {
+        if node.index() >= listed.len() || !runs(node) || std::mem::replace(&mut listed[node.index()], true) {
+            let message = "is listed twice, does not run in the step, or does not exist";
+            return Err(Error::model(format!("order: node number {}", node.0), message));
+        }
+        let read = |tensor: &TensorIx| graph.producer(*tensor);
+        if let Some(late) =
+            graph.inputs(node).iter().map(read).find(|&producer| runs(producer) && !listed[producer.index()])
+        {
+            let message = format!("stands before node {}, from which it reads", graph.node_name(late));
+            return Err(Error::model(format!("order: node {}", graph.node_name(node)), message));
+        }
+    }
+    match graph.nodes().find(|&node| runs(node) && !listed[node.index()]) {
+        Some(node) => Err(Error::model(format!("order: node {}", graph.node_name(node)), "is not listed")),
+        None => Ok(()),
+    }
 }
 
 /// A schedule. See the module's documentation for what holds.

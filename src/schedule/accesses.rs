@@ -1,0 +1,64 @@
+//! Which buffers each launch reads and writes.
+
+use super::{BufferIx, Content, Schedule};
+use crate::costgraph::{CostGraph, NodeIx, Role};
+use crate::topology::DeviceId;
+
+/// Finds a schedule's buffers by device and content.
+#[derive(Clone, Debug)]
+pub struct Accesses<'a> {
+    graph: &'a CostGraph,
+    /// Ascending.
+    index: Vec<(Key, BufferIx)>,
+}
+
+type Key = (u8, u32, DeviceId);
+
+fn key(content: Content, device: DeviceId) -> Key {
+    match content {
+        Content::Tensor(tensor) => (0, tensor.0, device),
+        Content::Param(param) => (1, param.0, device),
+        Content::Owned(node) => (2, node.0, device),
+        Content::Workspace(node) => (3, node.0, device),
+    }
+}
+
+impl<'a> Accesses<'a> {
+    /// Indexes the buffers of a schedule of `graph`. O(buffers log buffers).
+    pub fn new(graph: &'a CostGraph, schedule: &Schedule) -> Self {
+        let buffers = schedule.buffers.iter().enumerate();
+        let mut index: Vec<(Key, BufferIx)> = buffers
+            .map(|(number, buffer)| (key(buffer.content, buffer.device), BufferIx(number as u32)))
+            .collect();
+        index.sort_unstable();
+        Self { graph, index }
+    }
+
+    /// The buffer that holds something on a device. O(log buffers).
+    pub fn find(&self, content: Content, device: DeviceId) -> Option<BufferIx> {
+        let key = key(content, device);
+        let position = self.index.binary_search_by_key(&key, |&(key, _)| key).ok()?;
+        Some(self.index[position].1)
+    }
+
+    /// What a launch on a device reads: its inputs in order (parameters as such), then what the
+    /// node owns.
+    pub fn reads(&self, node: NodeIx, device: DeviceId) -> Vec<BufferIx> {
+        let inputs = self.graph.inputs(node).iter().map(|&tensor| {
+            let producer = self.graph.producer(tensor);
+            match (self.graph.role(producer), self.graph.param(producer)) {
+                (Role::Param, Some(param)) => Content::Param(param),
+                (Role::Param | Role::Input | Role::Compute, _) => Content::Tensor(tensor),
+            }
+        });
+        let contents = inputs.chain([Content::Owned(node)]);
+        contents.filter_map(|content| self.find(content, device)).collect()
+    }
+
+    /// What a launch on a device writes: its outputs in order, then its workspace.
+    pub fn writes(&self, node: NodeIx, device: DeviceId) -> Vec<BufferIx> {
+        let outputs = self.graph.outputs(node).map(Content::Tensor);
+        let contents = outputs.chain([Content::Workspace(node)]);
+        contents.filter_map(|content| self.find(content, device)).collect()
+    }
+}

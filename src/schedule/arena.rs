@@ -1,0 +1,129 @@
+//! One device's arena: which bytes are free, and who had them last.
+//!
+//! Best fit with coalescing: free ranges stand by offset and by size in ordered maps, so each
+//! operation is O(log ranges). Who had a range last is kept apart, so that neighbours merge
+//! although they become usable at different times.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ALIGNMENT;
+
+/// What had a range of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Occupant {
+    /// A tensor on the device that made it.
+    Tensor(u32),
+    /// A copy, on its receiver.
+    Copy(u32),
+    /// The workspace of a node.
+    Workspace(u32),
+}
+
+/// Free and taken ranges above a fixed base. All offsets and lengths are multiples of
+/// [`ALIGNMENT`].
+#[derive(Debug)]
+pub(super) struct Arena {
+    top: u64,
+    by_offset: BTreeMap<u64, u64>,
+    by_size: BTreeSet<(u64, u64)>,
+    /// Free ranges as they were given back: end and occupant by offset.
+    last: BTreeMap<u64, (u64, Occupant)>,
+}
+
+/// `bytes` rounded up to the alignment; none where that overflows.
+pub(super) fn aligned(bytes: u64) -> Option<u64> {
+    bytes.checked_next_multiple_of(ALIGNMENT)
+}
+
+impl Arena {
+    /// All free from `base` (aligned) on.
+    pub(super) fn new(base: u64) -> Self {
+        Self { top: base, by_offset: BTreeMap::new(), by_size: BTreeSet::new(), last: BTreeMap::new() }
+    }
+
+    /// Offsets of free ranges that hold `length`, the smallest first.
+    pub(super) fn fits(&self, length: u64) -> impl Iterator<Item = u64> {
+        self.by_size.range((length, 0)..).map(|&(_, offset)| offset)
+    }
+
+    /// Where nothing was ever put.
+    pub(super) fn top(&self) -> u64 {
+        self.top
+    }
+
+    /// Begin of the free range that touches the top.
+    pub(super) fn last_free(&self) -> Option<u64> {
+        let (&offset, &length) = self.by_offset.last_key_value()?;
+        (offset + length == self.top).then_some(offset)
+    }
+
+    /// Who had the bytes of a range before.
+    pub(super) fn history(&self, start: u64, end: u64) -> impl Iterator<Item = Occupant> {
+        let before = self.last.range(..start).next_back().filter(|(_, (stop, _))| *stop > start);
+        before.into_iter().chain(self.last.range(start..end)).map(|(_, &(_, occupant))| occupant)
+    }
+
+    /// Takes a free range, or one that begins in a free range (or at the top) and leaves over the
+    /// top. False, and nothing is changed, where its end overflows.
+    pub(super) fn take(&mut self, start: u64, length: u64) -> bool {
+        let Some(end) = start.checked_add(length) else { return false };
+        if let Some((&offset, &free)) = self.by_offset.range(..=start).next_back()
+            && offset + free > start
+        {
+            self.by_offset.remove(&offset);
+            self.by_size.remove(&(free, offset));
+            self.add(offset, start);
+            self.add(end, offset + free);
+        }
+        self.top = self.top.max(end);
+        self.forget(start, end);
+        true
+    }
+
+    /// Gives a range back.
+    pub(super) fn release(&mut self, start: u64, length: u64, occupant: Occupant) {
+        if length == 0 {
+            return;
+        }
+        self.last.insert(start, (start + length, occupant));
+        let (mut from, mut to) = (start, start + length);
+        if let Some((&offset, &free)) = self.by_offset.range(..start).next_back()
+            && offset + free == start
+        {
+            self.by_offset.remove(&offset);
+            self.by_size.remove(&(free, offset));
+            from = offset;
+        }
+        if let Some(free) = self.by_offset.remove(&to) {
+            self.by_size.remove(&(free, to));
+            to += free;
+        }
+        self.add(from, to);
+    }
+
+    fn add(&mut self, start: u64, end: u64) {
+        if start < end {
+            self.by_offset.insert(start, end - start);
+            self.by_size.insert((end - start, start));
+        }
+    }
+
+    /// Cuts a range out of the history.
+    fn forget(&mut self, start: u64, end: u64) {
+        if let Some((_, entry)) = self.last.range_mut(..start).next_back()
+            && entry.0 > start
+        {
+            let (stop, occupant) = *entry;
+            entry.0 = start;
+            if stop > end {
+                self.last.insert(end, (stop, occupant));
+            }
+        }
+        while let Some((&offset, &(stop, occupant))) = self.last.range(start..end).next() {
+            self.last.remove(&offset);
+            if stop > end {
+                self.last.insert(end, (stop, occupant));
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What a placement and its schedule cost: loads in steady state, bytes moved, peaks of memory.
+
+use super::problem::Problem;
+use super::{Action, BufferKind, Cost, Schedule};
+use crate::topology::Hop;
+use crate::units::{Bytes, Nanos};
+
+/// The highest load of any engine or channel when steps follow one another without end: for an
+/// engine the time of all launches on it (all slices of one physical device together), and where
+/// communication is added, the time of each tensor that leaves or reaches it; for a channel the
+/// time of the bytes that cross it. A tensor whose copies share an upload leaves once.
+pub(super) fn max_load(problem: &Problem<'_>) -> Nanos {
+    let machine = &problem.machine;
+    let mut engines = vec![Nanos::ZERO; machine.engine_count()];
+    let mut channels = vec![Nanos::ZERO; machine.channel_count()];
+    for node in problem.graph.nodes() {
+        engines[machine.engine(problem.device(node))] += problem.duration(node);
+    }
+    let mut uploaded = vec![false; problem.copies.upload_count()];
+    for copy in problem.copies.iter() {
+        let (from, to) = (problem.sender(copy), problem.copies.receiver(copy));
+        let bytes = problem.graph.tensor_bytes(problem.copies.tensor(copy));
+        let hops = &problem.topology.route(from, to).hops;
+        let upload = problem.copies.upload(copy);
+        let again = upload.is_some_and(|group| std::mem::replace(&mut uploaded[group as usize], true));
+        for hop in hops.iter().skip(usize::from(again)) {
+            cross(problem, hop, bytes, &mut channels);
+        }
+        let ends = [(from, hops.first().filter(|_| !again)), (to, hops.last())];
+        let mut held = None;
+        for (device, hop) in ends {
+            if let (Some(engine), Some(hop)) = (machine.copying_engine(device), hop)
+                && !(hops.len() == 1 && held == Some(engine))
+            {
+                engines[engine] += hop.bandwidth.time(bytes);
+                held = Some(engine);
+            }
+        }
+    }
+    engines.into_iter().chain(channels).max().unwrap_or_default()
+}
+
+fn cross(problem: &Problem<'_>, hop: &Hop, bytes: Bytes, channels: &mut [Nanos]) {
+    for &channel in &hop.channels {
+        if let Some(time) = problem.machine.occupies(channel, bytes) {
+            channels[channel.index()] += time;
+        }
+    }
+}
+
+/// Bytes that the copies move in a step.
+pub(super) fn step_bytes(problem: &Problem<'_>) -> Bytes {
+    problem.copies.iter().map(|copy| problem.graph.tensor_bytes(problem.copies.tensor(copy))).sum()
+}
+
+/// Costs that follow from the placement alone.
+pub(super) fn of_placement(problem: &Problem<'_>, load_bytes: Bytes) -> Cost {
+    Cost { step_bytes: step_bytes(problem), load_bytes, latency: Nanos::ZERO, max_load: max_load(problem) }
+}
+
+/// Sets busy times, received bytes and peaks from a schedule's buffers and times.
+/// `users[b]` holds when buffer `b` is written first and read last.
+pub(super) fn measure(schedule: &mut Schedule, users: &[(Nanos, Nanos)]) {
+    for step in &schedule.steps {
+        let usage = &mut schedule.devices[step.device.index()];
+        match step.action {
+            Action::Launch(_) => usage.busy += step.end.saturating_sub(step.start),
+            Action::Copy { to, .. } => usage.received += schedule.buffers[to.index()].bytes,
+        }
+    }
+    let mut changes: Vec<(u32, Nanos, bool, Bytes)> = Vec::new();
+    for (buffer, &(from, until)) in schedule.buffers.iter().zip(users) {
+        let until = match buffer.kind {
+            BufferKind::Input | BufferKind::Param => continue,
+            BufferKind::Output => None,
+            BufferKind::Temp | BufferKind::Copy | BufferKind::Workspace => Some(until),
+        };
+        if buffer.bytes == Bytes::ZERO || until.is_some_and(|until| until <= from) {
+            continue;
+        }
+        changes.push((buffer.device.0, from, true, buffer.bytes));
+        changes.extend(until.map(|until| (buffer.device.0, until, false, buffer.bytes)));
+    }
+    // What ends at a moment makes room for what begins there.
+    changes.sort_unstable_by_key(|&(device, at, begins, _)| (device, at, begins));
+    let mut live: Vec<Bytes> = schedule.devices.iter().map(|usage| usage.resident).collect();
+    for usage in &mut schedule.devices {
+        usage.peak = usage.resident;
+    }
+    for (device, _, begins, bytes) in changes {
+        let live = &mut live[device as usize];
+        *live = if begins { *live + bytes } else { live.saturating_sub(bytes) };
+        let peak = &mut schedule.devices[device as usize].peak;
+        *peak = (*peak).max(*live);
+    }
+}

@@ -1,0 +1,181 @@
+//! The problem as the scheduler sees it: one task for each node that runs and for each copy, with
+//! what each waits for.
+//!
+//! On entry nothing is trusted; after [`Problem::new`] every device, kind and channel that is
+//! looked up exists.
+
+use super::copies::{Copies, CopyIx, Source};
+use super::csr::Csr;
+use super::machine::Machine;
+use super::simulate::Work;
+use crate::costgraph::{CostGraph, NodeIx, Role};
+use crate::error::{Error, Result};
+use crate::place::Placement;
+use crate::topology::{DeviceId, Topology};
+use crate::units::Nanos;
+
+/// A launch (numbered as its node) or a copy (numbered after all nodes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Task {
+    Launch(NodeIx),
+    Copy(CopyIx),
+}
+
+/// A validated problem.
+pub(super) struct Problem<'a> {
+    pub(super) graph: &'a CostGraph,
+    pub(super) topology: &'a Topology,
+    pub(super) machine: Machine,
+    pub(super) copies: Copies,
+    placement: &'a [DeviceId],
+    durations: Vec<Nanos>,
+}
+
+impl<'a> Problem<'a> {
+    /// Checks that the placement is whole and names devices that can run their nodes, and finds
+    /// the copies. O(nodes + edges log devices).
+    pub(super) fn new(
+        graph: &'a CostGraph,
+        topology: &'a Topology,
+        placement: &'a Placement,
+    ) -> Result<Self> {
+        let machine = Machine::new(topology)?;
+        let placement = placement.device.as_slice();
+        if placement.len() != graph.node_count() {
+            return Err(Error::model(
+                "placement",
+                format!("holds {} devices for {} nodes", placement.len(), graph.node_count()),
+            ));
+        }
+        let durations = durations(graph, topology, placement)?;
+        let copies = Copies::new(graph, topology, placement);
+        if graph.node_count() + copies.len() + topology.len() >= u32::MAX as usize {
+            return Err(Error::model("graph", "more than 2^32 nodes and copies"));
+        }
+        Ok(Self { graph, topology, machine, copies, placement, durations })
+    }
+
+    /// By node.
+    pub(super) fn placement(&self) -> &'a [DeviceId] {
+        self.placement
+    }
+
+    /// The device of a node.
+    pub(super) fn device(&self, node: NodeIx) -> DeviceId {
+        self.placement[node.index()]
+    }
+
+    /// How long a node runs where it is placed; zero for parameters and inputs.
+    pub(super) fn duration(&self, node: NodeIx) -> Nanos {
+        self.durations[node.index()]
+    }
+
+    /// Where a copy comes from.
+    pub(super) fn sender(&self, copy: CopyIx) -> DeviceId {
+        self.device(self.graph.producer(self.copies.tensor(copy)))
+    }
+
+    /// Numbers of launches end here, those of copies begin.
+    pub(super) fn first_copy(&self) -> u32 {
+        self.graph.node_count() as u32
+    }
+
+    /// Length of arrays indexed by task number.
+    pub(super) fn task_count(&self) -> usize {
+        self.graph.node_count() + self.copies.len()
+    }
+
+    /// The task with this number.
+    pub(super) fn task(&self, number: u32) -> Task {
+        match number.checked_sub(self.first_copy()) {
+            None => Task::Launch(NodeIx(number)),
+            Some(copy) => Task::Copy(CopyIx(copy)),
+        }
+    }
+
+    /// A copy's number as a task.
+    pub(super) fn copy_task(&self, copy: CopyIx) -> u32 {
+        self.first_copy() + copy.0
+    }
+
+    /// True where the task is a step: a copy, or a node that is neither parameter nor input.
+    pub(super) fn runs(&self, number: u32) -> bool {
+        match self.task(number) {
+            Task::Launch(node) => self.graph.role(node) == Role::Compute,
+            Task::Copy(_) => true,
+        }
+    }
+
+    /// The launch that a copy waits for; none where it copies an input.
+    pub(super) fn copied_from(&self, copy: CopyIx) -> Option<NodeIx> {
+        let producer = self.graph.producer(self.copies.tensor(copy));
+        (self.graph.role(producer) == Role::Compute).then_some(producer)
+    }
+
+    /// What a task does, for the simulator.
+    pub(super) fn work(&self, number: u32) -> Work {
+        match self.task(number) {
+            Task::Launch(node) => Work::Run { device: self.device(node), time: self.duration(node) },
+            Task::Copy(copy) => Work::Move {
+                from: self.sender(copy),
+                to: self.copies.receiver(copy),
+                bytes: self.graph.tensor_bytes(self.copies.tensor(copy)),
+                upload: self.copies.upload(copy),
+            },
+        }
+    }
+
+    /// For each task the tasks that its result lets go on; what the data asks for, no more.
+    pub(super) fn dependents(&self) -> Csr {
+        let pairs = |visit: &mut dyn FnMut(u32, u32)| {
+            for node in self.graph.nodes() {
+                for source in self.copies.sources(node) {
+                    match *source {
+                        Source::Local(producer) => visit(producer.0, node.0),
+                        Source::Copied(copy) => visit(self.copy_task(copy), node.0),
+                        Source::Resident => {}
+                    }
+                }
+            }
+            for copy in self.copies.iter() {
+                if let Some(producer) = self.copied_from(copy) {
+                    visit(producer.0, self.copy_task(copy));
+                }
+            }
+        };
+        Csr::new(self.task_count(), pairs)
+    }
+}
+
+/// The time of each node on its device.
+fn durations(graph: &CostGraph, topology: &Topology, placement: &[DeviceId]) -> Result<Vec<Nanos>> {
+    let kinds: Vec<Option<usize>> = topology.ids().map(|id| topology.kind_in(&graph.kinds, id)).collect();
+    let fault = |node: NodeIx, message: String| {
+        Error::model(format!("placement of node {}", graph.node_name(node)), message)
+    };
+    graph
+        .nodes()
+        .map(|node| {
+            let id = placement[node.index()];
+            let Some(kind) = kinds.get(id.index()) else {
+                return Err(fault(
+                    node,
+                    format!("device {} does not exist, there are {}", id.0, topology.len()),
+                ));
+            };
+            if graph.role(node) != Role::Compute {
+                return Ok(Nanos::ZERO);
+            }
+            let device = topology.device(id);
+            let Some(kind) = *kind else {
+                return Err(fault(
+                    node,
+                    format!("the cost graph gives no times for kind {} of {}", device.kind, device.name),
+                ));
+            };
+            graph
+                .time(node, kind)
+                .ok_or_else(|| fault(node, format!("{} (kind {}) cannot run it", device.name, device.kind)))
+        })
+        .collect()
+}

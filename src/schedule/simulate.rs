@@ -1,0 +1,427 @@
+//! The simulator: the one clock that tells when each step starts and ends.
+//!
+//! A discrete-event simulation in whole nanoseconds, deterministic, O((steps + dependencies)
+//! log steps). The model:
+//!
+//! - **Launches.** A device runs its launches one at a time. Slices of one physical device share
+//!   its engine, which serves the most urgent waiting launch at full speed; a slice with cores of
+//!   its own has an engine of its own.
+//! - **Copies** start as soon as what they wait for is done, and pass the hops of their route one
+//!   after the other. A hop holds each of its channels for bytes over that channel's bandwidth;
+//!   copies on one channel are served first come, first served, so together they take as long as
+//!   sharing the bandwidth would. Where contention is off, copies do not hinder one another. A hop
+//!   ends its latency and its bytes over its least bandwidth after it began.
+//! - **Arrivals.** Copies to one device may be under way together, and complete in list order: who
+//!   waits for one has all before it on that lane.
+//! - **Added communication.** Where copies take a device's own time, a hop also holds the engine
+//!   of the device that it leaves or reaches. First come, first served here too: a launch that is
+//!   ready later waits.
+//! - **Staged copies** of one tensor over one upload channel share one upload.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::csr::Csr;
+use super::machine::Machine;
+use super::{Lane, StepIx};
+use crate::error::{Error, Result};
+use crate::topology::{DeviceId, Hop, Topology};
+use crate::units::{Bytes, Nanos};
+
+/// What a simulated step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Runs on a device's compute lane.
+    Run {
+        /// The device.
+        device: DeviceId,
+        /// For how long, undisturbed.
+        time: Nanos,
+    },
+    /// Brings data from one device to another, on the receiver's copy lane.
+    Move {
+        /// The sender.
+        from: DeviceId,
+        /// The receiver.
+        to: DeviceId,
+        /// How much.
+        bytes: Bytes,
+        /// Copies with one number here leave the sender once, together.
+        upload: Option<u32>,
+    },
+}
+
+impl Work {
+    /// The device whose lane it is on.
+    pub const fn device(self) -> DeviceId {
+        match self {
+            Self::Run { device, .. } | Self::Move { to: device, .. } => device,
+        }
+    }
+
+    /// The lane of that device.
+    pub const fn lane(self) -> Lane {
+        match self {
+            Self::Run { .. } => Lane::Compute,
+            Self::Move { .. } => Lane::Copy,
+        }
+    }
+}
+
+/// A step as [`simulate`] takes it.
+#[derive(Clone, Copy, Debug)]
+pub struct SimulatedStep<'a> {
+    /// What it does.
+    pub work: Work,
+    /// The steps that it waits for beside its lane; each stands before it in the list.
+    pub after: &'a [StepIx],
+}
+
+/// When each step starts and ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Timeline {
+    /// By step.
+    pub start: Vec<Nanos>,
+    /// By step.
+    pub end: Vec<Nanos>,
+    /// End of the last step.
+    pub latency: Nanos,
+}
+
+/// Times a list of steps, whoever made it: lanes run in list order.
+///
+/// Errors: a step that waits for one that does not stand before it, a device that does not exist,
+/// a topology that refers to what it does not hold.
+pub fn simulate(topology: &Topology, steps: &[SimulatedStep<'_>]) -> Result<Timeline> {
+    let machine = Machine::new(topology)?;
+    if steps.len() + topology.len() >= u32::MAX as usize {
+        return Err(Error::model("steps", "more than 2^32 steps"));
+    }
+    for (position, step) in steps.iter().enumerate() {
+        if let Work::Move { upload: Some(upload), .. } = step.work
+            && upload as usize >= steps.len()
+        {
+            return Err(Error::model(format!("step {position}"), format!("upload {upload} does not exist")));
+        }
+        let devices = match step.work {
+            Work::Run { device, .. } => [device, device],
+            Work::Move { from, to, .. } => [from, to],
+        };
+        if let Some(id) = devices.iter().find(|id| id.index() >= topology.len()) {
+            return Err(Error::model(format!("step {position}"), format!("device {} does not exist", id.0)));
+        }
+        if let Some(other) = step.after.iter().find(|other| other.index() >= position) {
+            return Err(Error::model(
+                format!("step {position}"),
+                format!("waits for step {}, which does not stand before it", other.0),
+            ));
+        }
+    }
+    let work: Vec<Work> = steps.iter().map(|step| step.work).collect();
+    Ok(run_listed(topology, &machine, &work, |step| steps[step].after))
+}
+
+/// [`simulate`] on what is known to be sound.
+pub(super) fn run_listed<'a>(
+    topology: &Topology,
+    machine: &Machine,
+    work: &[Work],
+    after: impl Fn(usize) -> &'a [StepIx],
+) -> Timeline {
+    let mut last: Vec<Option<u32>> = vec![None; topology.len()];
+    let mut before = vec![u32::MAX; work.len()];
+    for (position, item) in work.iter().enumerate() {
+        if let Work::Run { device, .. } = *item {
+            before[position] = last[device.index()].replace(position as u32).unwrap_or(u32::MAX);
+        }
+    }
+    let dependents = Csr::new(work.len(), |visit| {
+        for position in 0..work.len() {
+            if before[position] != u32::MAX {
+                visit(before[position], position as u32);
+            }
+            after(position).iter().for_each(|other| visit(other.0, position as u32));
+        }
+    });
+    let moves = |visit: &mut dyn FnMut(u32, u32)| {
+        for (position, item) in work.iter().enumerate() {
+            if let Work::Move { to, .. } = *item {
+                visit(to.0, position as u32);
+            }
+        }
+    };
+    let arrivals = Arrivals { order: Csr::new(topology.len(), moves), next: vec![0; topology.len()] };
+    let priority: Vec<u64> = (0..work.len() as u64).collect();
+    let waits = dependents.occurrences(work.len());
+    let tasks = Tasks { work, priority: &priority, dependents: &dependents, waits };
+    let run = Simulation::new(topology, machine, tasks, Some(arrivals)).run();
+    run.timeline
+}
+
+/// What to simulate, and in which order of urgency.
+pub(super) struct Tasks<'a> {
+    pub(super) work: &'a [Work],
+    /// The least is the most urgent; ties go to the least number.
+    pub(super) priority: &'a [u64],
+    pub(super) dependents: &'a Csr,
+    /// By task: how often it stands among the dependents. `u32::MAX`: never runs.
+    pub(super) waits: Vec<u32>,
+}
+
+/// A run of the simulator.
+pub(super) struct Run {
+    pub(super) timeline: Timeline,
+    /// Launches as they start and copies as they complete: a topological order.
+    pub(super) order: Vec<u32>,
+}
+
+/// Lists the tasks by greedy list scheduling: whenever an engine is free it starts the most
+/// urgent launch that is ready on any of its devices.
+pub(super) fn run_greedy(topology: &Topology, machine: &Machine, tasks: Tasks<'_>) -> Run {
+    Simulation::new(topology, machine, tasks, None).run()
+}
+
+/// For each device the copies it receives, in the order in which they complete.
+struct Arrivals {
+    order: Csr,
+    /// By device: how many have completed.
+    next: Vec<u32>,
+}
+
+#[derive(Clone, Default)]
+struct Engine {
+    free: Nanos,
+    ready: BinaryHeap<Reverse<(u64, u32)>>,
+}
+
+/// Not yet begun.
+const NEVER: Nanos = Nanos::MAX;
+
+struct Simulation<'a> {
+    topology: &'a Topology,
+    machine: &'a Machine,
+    tasks: Tasks<'a>,
+    arrivals: Option<Arrivals>,
+    now: Nanos,
+    /// (time, task that ends a launch or a hop, or number of tasks + engine that becomes free).
+    events: BinaryHeap<Reverse<(Nanos, u32)>>,
+    engines: Vec<Engine>,
+    channels: Vec<Nanos>,
+    /// By shared upload: start and end.
+    uploads: Vec<(Nanos, Nanos)>,
+    /// By task: hops begun; of a copy that has arrived, `ARRIVED`.
+    hops: Vec<u16>,
+    requests: Vec<(u64, u32)>,
+    touched: Vec<u32>,
+    run: Run,
+}
+
+const ARRIVED: u16 = u16::MAX;
+
+impl<'a> Simulation<'a> {
+    fn new(
+        topology: &'a Topology,
+        machine: &'a Machine,
+        tasks: Tasks<'a>,
+        arrivals: Option<Arrivals>,
+    ) -> Self {
+        let count = tasks.work.len();
+        let uploads = tasks.work.iter().filter_map(|work| match work {
+            Work::Move { upload, .. } => *upload,
+            Work::Run { .. } => None,
+        });
+        let uploads = uploads.max().map_or(0, |last| last as usize + 1);
+        let timeline = Timeline { start: vec![NEVER; count], end: vec![NEVER; count], latency: Nanos::ZERO };
+        Self {
+            topology,
+            machine,
+            tasks,
+            arrivals,
+            now: Nanos::ZERO,
+            events: BinaryHeap::new(),
+            engines: vec![Engine::default(); machine.engine_count()],
+            channels: vec![Nanos::ZERO; machine.channel_count()],
+            uploads: vec![(NEVER, NEVER); uploads],
+            hops: vec![0; count],
+            requests: Vec::new(),
+            touched: Vec::new(),
+            run: Run { timeline, order: Vec::with_capacity(count) },
+        }
+    }
+
+    fn run(mut self) -> Run {
+        for task in 0..self.tasks.work.len() {
+            if self.tasks.waits[task] == 0 {
+                self.make_ready(task as u32);
+            }
+        }
+        loop {
+            self.serve_copies();
+            self.serve_launches();
+            let Some(&Reverse((time, _))) = self.events.peek() else { return self.run };
+            self.now = time;
+            while let Some(&Reverse((at, event))) = self.events.peek()
+                && at == time
+            {
+                self.events.pop();
+                self.happen(event);
+            }
+        }
+    }
+
+    fn make_ready(&mut self, task: u32) {
+        let priority = self.tasks.priority[task as usize];
+        match self.tasks.work[task as usize] {
+            Work::Run { device, .. } => {
+                let engine = self.machine.engine(device);
+                self.engines[engine].ready.push(Reverse((priority, task)));
+                self.touched.push(engine as u32);
+            }
+            Work::Move { .. } => self.requests.push((priority, task)),
+        }
+    }
+
+    fn happen(&mut self, event: u32) {
+        let Some(work) = self.tasks.work.get(event as usize) else {
+            self.touched.push(event - self.tasks.work.len() as u32);
+            return;
+        };
+        match *work {
+            Work::Run { device, .. } => {
+                self.touched.push(self.machine.engine(device) as u32);
+                self.complete(event);
+            }
+            Work::Move { from, to, .. } => {
+                if usize::from(self.hops[event as usize]) < self.topology.route(from, to).hops.len() {
+                    self.requests.push((self.tasks.priority[event as usize], event));
+                } else {
+                    self.arrive(event, to);
+                }
+            }
+        }
+    }
+
+    fn arrive(&mut self, copy: u32, to: DeviceId) {
+        self.hops[copy as usize] = ARRIVED;
+        let Some(arrivals) = &mut self.arrivals else {
+            self.run.order.push(copy);
+            self.complete(copy);
+            return;
+        };
+        let mut done = Vec::new();
+        let lane = arrivals.order.row(to.0);
+        let next = &mut arrivals.next[to.index()];
+        while let Some(&copy) = lane.get(*next as usize)
+            && self.hops[copy as usize] == ARRIVED
+        {
+            done.push(copy);
+            *next += 1;
+        }
+        for copy in done {
+            self.run.order.push(copy);
+            self.complete(copy);
+        }
+    }
+
+    fn complete(&mut self, task: u32) {
+        self.run.timeline.end[task as usize] = self.now;
+        self.run.timeline.latency = self.run.timeline.latency.max(self.now);
+        let dependents = self.tasks.dependents;
+        for &dependent in dependents.row(task) {
+            let waits = &mut self.tasks.waits[dependent as usize];
+            *waits -= 1;
+            if *waits == 0 {
+                self.make_ready(dependent);
+            }
+        }
+    }
+
+    fn serve_launches(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        for &number in &touched {
+            let engine = &mut self.engines[number as usize];
+            while engine.free <= self.now
+                && let Some(Reverse((_, task))) = engine.ready.pop()
+            {
+                let Work::Run { time, .. } = self.tasks.work[task as usize] else { continue };
+                self.run.timeline.start[task as usize] = self.now;
+                self.run.order.push(task);
+                engine.free = self.now + time;
+                self.events.push(Reverse((engine.free, task)));
+            }
+        }
+        touched.clear();
+        self.touched = touched;
+    }
+
+    fn serve_copies(&mut self) {
+        let mut requests = std::mem::take(&mut self.requests);
+        requests.sort_unstable();
+        for &(_, task) in &requests {
+            self.begin_hop(task);
+        }
+        requests.clear();
+        self.requests = requests;
+    }
+
+    fn begin_hop(&mut self, task: u32) {
+        let Work::Move { from, to, bytes, upload } = self.tasks.work[task as usize] else { return };
+        let route = self.topology.route(from, to);
+        let number = usize::from(self.hops[task as usize]);
+        let (first, last) = (number == 0, number + 1 == route.hops.len());
+        let (start, end) = match (route.hops.get(number), upload.filter(|_| first)) {
+            (None, _) => (self.now, self.now),
+            (Some(hop), None) => self.cross(hop, bytes, from, to, (first, last)),
+            (Some(hop), Some(upload)) => {
+                if self.uploads[upload as usize].0 == NEVER {
+                    self.uploads[upload as usize] = self.cross(hop, bytes, from, to, (first, last));
+                }
+                let (start, end) = self.uploads[upload as usize];
+                (start.max(self.now), end.max(self.now))
+            }
+        };
+        if first {
+            self.run.timeline.start[task as usize] = start;
+        }
+        self.hops[task as usize] += 1;
+        self.events.push(Reverse((end, task)));
+    }
+
+    /// Takes a hop's channels (and engines, where copies take a device's own time) from the first
+    /// moment at which all are free.
+    fn cross(
+        &mut self,
+        hop: &Hop,
+        bytes: Bytes,
+        from: DeviceId,
+        to: DeviceId,
+        (first, last): (bool, bool),
+    ) -> (Nanos, Nanos) {
+        let sender = self.machine.copying_engine(from).filter(|_| first);
+        let receiver =
+            self.machine.copying_engine(to).filter(|_| last && sender != Some(self.machine.engine(to)));
+        let engines = [sender, receiver];
+        let mut start = self.now;
+        for &channel in &hop.channels {
+            if self.machine.occupies(channel, bytes).is_some() {
+                start = start.max(self.channels[channel.index()]);
+            }
+        }
+        for engine in engines.into_iter().flatten() {
+            start = start.max(self.engines[engine].free);
+        }
+        for &channel in &hop.channels {
+            if let Some(time) = self.machine.occupies(channel, bytes) {
+                self.channels[channel.index()] = start + time;
+            }
+        }
+        let time = hop.bandwidth.time(bytes);
+        for engine in engines.into_iter().flatten() {
+            self.engines[engine].free = start + time;
+            self.events.push(Reverse((start + time, (self.tasks.work.len() + engine) as u32)));
+        }
+        (start, start + hop.latency + time)
+    }
+}

@@ -85,6 +85,10 @@ fn fill(group: &DeviceGroup, accelerated: bool, index: usize) -> Result<DeviceGr
         check_name(host).map_err(|message| fault("host", message))?;
     }
     check_positive(group, index)?;
+    if group.link == Some(Rate(0)) && group.latency.is_some() {
+        return Err(fault("latency", "a latency for links that there are not".to_owned())
+            .help("drop `latency`, or `link=none`"));
+    }
     check_cores(group, index)?;
     let mut filled = group.clone();
     if preset.is_none() {
@@ -161,10 +165,10 @@ fn check_own_kind(group: &DeviceGroup, index: usize) -> Result<(), Fault> {
         return Ok(());
     }
     let names = super::preset::PRESETS.iter().map(|preset| preset.name);
-    let near = super::near::suggestion(&group.kind, names);
+    let near = super::near::kind(&group.kind, names);
     let message = format!("unknown kind `{}`", group.kind);
     let own = format!("a kind of your own needs {}", missing.join(", "));
-    let help = if near.is_empty() { own } else { format!("{near}; {own}") };
+    let help = if near.is_empty() { own } else { format!("{near} Else: {own}") };
     Err(Fault::new(Part::Device(index), "kind", message).help(help))
 }
 
@@ -178,7 +182,7 @@ fn fill_memory(group: &mut DeviceGroup, preset: Option<&Preset>, index: usize) -
     {
         return Err(fault(
             "memory",
-            format!("{} of memory in `{}`, which has {physical}", memory.exact(), group.kind),
+            format!("{} of memory in `{}`, which has {}", memory.exact(), group.kind, physical.exact()),
         )
         .help("plan for at most that"));
     }
@@ -227,8 +231,9 @@ fn fill_rates(group: &mut DeviceGroup, preset: Option<&Preset>) {
     group.host_latency.get_or_insert(if is_cpu { CPU_LATENCY } else { HOST_LATENCY });
     // A latency alone asks for direct links as fast as the way through the host.
     let peer = preset.and_then(|preset| preset.peer_link).or(group.latency.map(|_| host_link));
-    group.link = Some(group.link.or(peer).unwrap_or(Rate(0)));
-    group.latency.get_or_insert(PEER_LATENCY);
+    let link = group.link.or(peer).unwrap_or(Rate(0));
+    group.link = Some(link);
+    group.latency = (link != Rate(0)).then(|| group.latency.unwrap_or(PEER_LATENCY));
 }
 
 /// The hosts' names: [`FIRST_HOST`] first where a group names none, then in order of mention.

@@ -14,7 +14,8 @@ use crate::units::{Bytes, Flops, Nanos, Rate};
 pub struct DeviceGroup {
     /// Name of the device, or with [`DeviceGroup::count`] the stem that a number from zero is
     /// added to. By default CPUs are `cpu0`, `cpu1`, ...; GPUs and presets `cuda0`, `cuda1`, ...;
-    /// other kinds are numbered after the kind. Numbers run through all groups of one host.
+    /// other kinds are numbered after the kind. Numbers run through all groups of
+    /// one host, those with names of their own included: `cuda2` is the host's third GPU.
     pub name: Option<String>,
     /// `cpu`, `cuda`, a preset's name, or a kind of one's own, for which memory, flops and
     /// bandwidth must be given.

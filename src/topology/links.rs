@@ -13,6 +13,8 @@ use crate::units::{Nanos, Rate};
 
 /// The most pairs that all groups of links together may match.
 const MAX_PAIRS: usize = 1 << 24;
+/// What makes a pattern of a name.
+const GLOB: [char; 2] = ['*', '?'];
 /// The most bytes of a pattern.
 const LONG: usize = 256;
 
@@ -266,6 +268,9 @@ fn stage(index: usize, via: &str, physicals: &[Physical]) -> Result<usize, Fault
 }
 
 fn unknown(index: usize, key: &'static str, name: &str, physicals: &[Physical]) -> Fault {
+    if name.contains(GLOB) {
+        return Fault::new(Part::Link(index), key, format!("`{name}` matches no device"));
+    }
     let names = physicals.iter().map(|physical| physical.name.as_str());
     Fault::new(Part::Link(index), key, format!("no device is named `{name}`"))
         .help(super::near::suggestion(name, names))
@@ -295,7 +300,7 @@ fn ends(index: usize, link: &LinkGroup, physicals: &[Physical], matched: &mut us
 }
 
 fn matching(pattern: &str, physicals: &[Physical]) -> Vec<usize> {
-    if !pattern.contains(['*', '?']) {
+    if !pattern.contains(GLOB) {
         return position(pattern, physicals).into_iter().collect();
     }
     let glob = WildMatch::new(pattern);

@@ -33,6 +33,15 @@ pub(super) fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str
     }
 }
 
+/// [`suggestion`] for kinds of devices, which knows how else people call them.
+pub(super) fn kind<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    match name.to_lowercase().as_str() {
+        "gpu" | "nvidia" => "did you mean `cuda`?".to_owned(),
+        "x86" | "x86_64" | "arm" | "host" | "processor" => "did you mean `cpu`?".to_owned(),
+        other => suggestion(other, known),
+    }
+}
+
 /// Levenshtein's edit distance, one row at a time.
 fn distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();

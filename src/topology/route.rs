@@ -70,7 +70,8 @@ pub(super) fn connect(
     let direct = direct_legs(&links, physicals, &mut channels);
     let backbone = backbone(hosts, physicals, sites, &links, &direct, &mut channels);
     let within = within_devices(physicals, sites, &mut channels);
-    let mut router = Router { physicals, links: &links, direct, backbone, ways: Vec::new() };
+    let edges = edges_of(&backbone);
+    let mut router = Router { physicals, links: &links, direct, backbone, edges, ways: Vec::new() };
     router.ways = (0..physicals.len()).map(|from| router.ways_from(from)).collect();
     let mut routes = Vec::with_capacity(physicals.len() * physicals.len());
     for (from, own) in within.into_iter().enumerate() {
@@ -246,11 +247,25 @@ fn within_devices(physicals: &[Physical], sites: &[Site], channels: &mut Channel
     physicals.iter().zip(sites).map(|(physical, site)| route(physical, site)).collect()
 }
 
+/// The edges out of each node in the order of their ids: where they lead, and the time that
+/// [`REFERENCE`] bytes take.
+fn edges_of(graph: &Backbone) -> Vec<Vec<(EdgeIndex, usize, Nanos)>> {
+    let mut edges = vec![Vec::new(); graph.node_count()];
+    for edge in graph.edge_references() {
+        let leg = edge.weight();
+        let time = leg.latency + leg.rate.time(REFERENCE);
+        edges[edge.source().index()].push((edge.id(), edge.target().index(), time));
+    }
+    edges
+}
+
 struct Router<'a> {
     physicals: &'a [Physical],
     links: &'a Links,
     direct: Vec<Option<Leg>>,
     backbone: Backbone,
+    /// [`edges_of`] the backbone.
+    edges: Vec<Vec<(EdgeIndex, usize, Nanos)>>,
     /// For each device, [`Router::ways_from`] it.
     ways: Vec<Vec<Option<EdgeIndex>>>,
 }
@@ -276,15 +291,12 @@ impl Router<'_> {
             if std::mem::replace(&mut done[node], true) {
                 continue;
             }
-            let mut edges: Vec<_> = graph.edges(NodeIndex::new(node)).collect();
-            edges.sort_by_key(|edge| edge.id());
-            for edge in edges {
-                let (leg, to) = (edge.weight(), edge.target().index());
-                let time = time + leg.latency + leg.rate.time(REFERENCE);
+            for &(edge, to, cost) in &self.edges[node] {
+                let time = time + cost;
                 let is_first = last[to].is_none() && to != from;
                 if !done[to] && (time < best[to] || is_first) {
                     best[to] = time;
-                    last[to] = Some(edge.id());
+                    last[to] = Some(edge);
                     queue.push(Reverse((time, to)));
                 }
             }

@@ -10,3 +10,4 @@ mod onnx;
 mod random_costgraph;
 mod random_graph;
 mod shared;
+mod topology;

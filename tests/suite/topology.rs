@@ -1,0 +1,543 @@
+//! Device specs and files: what they become, and how bad ones are refused.
+
+use std::fmt::Write as _;
+
+use partition::error::Error;
+use partition::topology::{
+    Communication, Contention, Description, DeviceGroup, LinkGroup, MAX_PHYSICALS, PRESETS, Role, Route,
+    Topology,
+};
+use partition::units::{Bytes, Nanos, Rate};
+use proptest::prelude::*;
+
+fn snapshot(name: &str, text: &str) {
+    insta::with_settings!({
+        snapshot_path => concat!(env!("CARGO_MANIFEST_DIR"), "/snapshots"),
+        prepend_module_to_snapshot => false,
+        omit_expression => true,
+    }, { insta::assert_snapshot!(name, text) });
+}
+
+fn spec(text: &str) -> Topology {
+    Topology::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// The error in full, as a terminal would show it.
+fn refusal(result: Result<Topology, Error>) -> String {
+    let error = result.expect_err("a refusal");
+    let mut text = format!("{error}\n");
+    for line in error.details() {
+        let _ = writeln!(text, "    {line}");
+    }
+    text
+}
+
+/// `[channel channel, bandwidth, latency] then [...] via name`.
+fn way(topology: &Topology, route: &Route) -> String {
+    let hops = route.hops.iter().map(|hop| {
+        let names: Vec<&str> =
+            hop.channels.iter().map(|channel| topology.channels[channel.index()].name.as_str()).collect();
+        format!("[{}, {}, {}]", names.join(" "), hop.bandwidth, hop.latency)
+    });
+    let hops = hops.collect::<Vec<_>>().join(" then ");
+    match &route.via {
+        Some(via) => format!("{hops} via {via}"),
+        None => hops,
+    }
+}
+
+/// The summary, and the route between each two physical devices.
+fn full(topology: &Topology) -> String {
+    let mut text = topology.summary().join("\n");
+    text.push('\n');
+    let count = topology.physicals.len();
+    for (index, route) in topology.routes.iter().enumerate().filter(|(_, route)| !route.hops.is_empty()) {
+        let (from, to) = (&topology.physicals[index / count].name, &topology.physicals[index % count].name);
+        let _ = writeln!(text, "  {from} -> {to}: {}", way(topology, route));
+    }
+    text
+}
+
+fn route_of(topology: &Topology, from: &str, to: &str) -> String {
+    let [from, to] = [from, to].map(|name| topology.find(name).unwrap_or_else(|| panic!("no device {name}")));
+    way(topology, topology.route(from, to))
+}
+
+#[test]
+fn specs() {
+    let specs = [
+        "cpu",
+        "2xcpu",
+        "2xcpu[6x1000MB]",
+        "cpu[3x1MB]:cores=1",
+        "cpu:cores=4,use=compute+a100-80g",
+        "cpu+2xcuda[6x1000MB]",
+        "cuda[1GB,2GiB]",
+        "4xa100-80g:memory=60MB",
+        "2xa100-80g:link=100GB/s,latency=5us",
+        "2xa100-80g:link=none",
+        "2xl4-24g:latency=2us",
+        "2xt4-16g:contention=none,flops=4050GFLOP/s,bandwidth=100GiB/s",
+        "a100-80g+l4-24g",
+        "2xh100-80g+cpu:host=h1+h100-80g:host=h1",
+        "cuda:host=h1,memory=1.5GB+cuda:memory=80G",
+        " 2 x cuda [ 2 x 1GB , 3GB ] : link = 100Gbit/s , latency = 1.5us + cpu ",
+    ];
+    let text: String = specs.iter().map(|text| format!("{text}\n{}\n", full(&spec(text)))).collect();
+    snapshot("topology_specs", &text);
+}
+
+#[test]
+fn bad_specs() {
+    let long = vec!["a100-80g"; 40].join("+") + "+a100-80h" + &"+l4-24g".repeat(40);
+    let specs = [
+        "",
+        "  ",
+        "+",
+        "cpu+",
+        "cpu++cuda",
+        "0xcpu",
+        "0xcuda[1GB]",
+        "4cuda",
+        "99999999999999999999xcpu",
+        "1025xcpu",
+        "1000xcpu[100x1MB]",
+        "x",
+        "2x",
+        "a100",
+        "A100-80G",
+        "gpu",
+        "cuda",
+        "2xcpu+cuda",
+        "cpu[",
+        "cpu[]",
+        "cpu[1GB",
+        "cpu]",
+        "cpu[1GB,]",
+        "cpu[0x1GB]",
+        "cpu[2x]",
+        "cpu[1GB]2",
+        "cpu[1GB][1GB]",
+        "cpu[2xx1GB]",
+        "cpu[6x0MB]",
+        "cpu[70000x1MB]",
+        "a100-80g[8x10GB,1B]",
+        "cuda[6x1GB]:memory=5GB",
+        "a100-80g:memory=81GB",
+        "cpu:",
+        "cpu:memory",
+        "cpu:memory=",
+        "cpu:memory=0MB",
+        "cpu:memory=1000",
+        "cpu:memory=lots",
+        "cpu:memory=1.5B",
+        "cpu:memory=-1GB",
+        "cpu:memory=1e9B",
+        "cpu:memory=99999PB",
+        "cpu:memory=1GB,memory=2GB",
+        "cpu:memroy=1GB",
+        "cpu:=1GB",
+        "cpu:memory=1GB,,cores=2",
+        "cpu:cores=0",
+        "cpu:cores=many",
+        "cpu:cores=100000",
+        "cuda[1GB]:cores=2",
+        "cpu:flops=0TFLOP/s",
+        "cpu:flops=19.5",
+        "cpu:bandwidth=2TB",
+        "cuda[1GB]:link=0GB/s",
+        "cuda[1GB]:link=none,latency=5us",
+        "cuda[1GB]:latency=5",
+        "cuda[1GB]:latency=5min",
+        "cuda[1GB]:contention=some",
+        "cpu:use=storage",
+        "cpu:use=host",
+        "cpu+a100-80g:use=host",
+        "cpu:host=a/b",
+        "cpu:host=cpu0",
+        "cpu\u{7}:memory=1GB",
+        "2xcuda[1GB] + größer[1GB]",
+        &long,
+    ];
+    let text: String =
+        specs.iter().map(|text| format!("{}\n", refusal(Topology::parse(text)))).collect::<Vec<_>>().join("");
+    snapshot("topology_bad_specs", &text);
+}
+
+/// Writes `text` into a file of this name and loads it; paths in errors are made the same everywhere.
+fn load(name: &str, text: &str) -> Result<Topology, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap();
+    let strip = |text: String| text.replace(&format!("{}/", folder.path().display()), "");
+    Topology::load(path).map_err(|error| strip(refusal(Err(error))))
+}
+
+const FILE: &str = r#"
+[[device]]
+kind = "cpu"
+memory = "64GB"
+
+[[device]]
+name = "fast"
+kind = "a100-80g"
+count = 2
+communication = "added"
+link = "none"
+
+[[device]]
+kind = "l4-24g"
+slices = ["10GB", "2x1GiB"]
+
+[[device]]
+name = "board"
+kind = "npu"
+memory = 8000000000
+flops = "10TFLOP/s"
+bandwidth = "100GB/s"
+host = "other"
+
+[[link]]
+between = ["fast*", "cuda2"]
+bandwidth = "10GB/s"
+latency = "7us"
+shared = "switch"
+
+[[link]]
+between = ["fast0", "fast1"]
+bandwidth = "12GB/s"
+latency = "0ns"
+contention = "none"
+via = "cpu0"
+
+[[link]]
+between = ["h0", "other"]
+bandwidth = "400Gbit/s"
+"#;
+
+#[test]
+fn files() {
+    let topology = load("devices.toml", FILE).unwrap();
+    let text = format!("{}\n{}", full(&topology), topology.description().to_toml());
+    snapshot("topology_file", &text);
+    let json = serde_json::to_string(&topology).unwrap();
+    assert_eq!(load("devices.json", &json).unwrap(), topology);
+    assert_eq!(load("devices", &json).unwrap(), topology);
+    assert_eq!(load("again.toml", &topology.description().to_toml()).unwrap(), topology);
+}
+
+#[test]
+fn bad_files() {
+    let toml = [
+        "",
+        "device = 3",
+        "[device]\nkind = \"cpu\"",
+        "[[devices]]\nkind = \"cpu\"",
+        "device = [1]",
+        "[[device]]\nkind = \"cpu\"\nkind = \"cuda\"",
+        "[[device]]\nkind = cpu",
+        "[[device]]\nmemory = \"1GB\"",
+        "[[device]]\nkind = 3",
+        "[[device]]\nkind = \"a100\"",
+        "[[device]]\nkind = \"cpu\"\nmemroy = \"1GB\"",
+        "[[device]]\nkind = \"cpu\"\n[[device]]\nkind = \"cuda\"\nmemory = \"1 parsec\"",
+        "[[device]]\nkind = \"cpu\"\nmemory = 1.5",
+        "[[device]]\nkind = \"cpu\"\nmemory = -1",
+        "[[device]]\nkind = \"cpu\"\nmemory = true",
+        "[[device]]\nkind = \"cpu\"\ncount = 0",
+        "[[device]]\nkind = \"cpu\"\ncount = 5000000000",
+        "[[device]]\nkind = \"cpu\"\nslices = []",
+        "[[device]]\nkind = \"cpu\"\nslices = \"2x\"",
+        "[[device]]\nkind = \"cpu\"\nhost_link = 0",
+        "[[device]]\nkind = \"cpu\"\ncommunication = \"never\"",
+        "[[device]]\nkind = \"cpu\"\nname = \"a b\"",
+        "[[device]]\nkind = \"cpu\"\n[[device]]\nkind = \"cpu\"\nname = \"cpu0\"",
+        "[[device]]\nkind = \"cpu\"\ncount = 2\nhost_link = \"none\"",
+        "[[device]]\nkind = \"cpu\"\n[[link]]\nbandwidth = \"1GB/s\"",
+        "[[device]]\nkind = \"cpu\"\n[[link]]\nbetween = \"cpu0\"\nbandwidth = \"1GB/s\"",
+        "[[device]]\nkind = \"cpu\"\n[[link]]\nbetween = [\"cpu0\", \"cpu0\"]\nbandwidth = \"1GB/s\"",
+        "[[device]]\nkind = \"cpu\"\ncount = 2\n[[link]]\nbetween = [\"cpu0\", \"cpu1\"]",
+        "[[device]]\nkind = \"cpu\"\ncount = 2\n[[link]]\nbetween = [\"cpu0\", \"cpu1\"]\nbandwidth = 0",
+        "[[device]]\nkind = \"cpu\"\ncount = 2\n[[link]]\nbetween = [\"cpu0\", \"cqu1\"]\nbandwidth = 1",
+        "[[device]]\nkind = \"cpu\"\ncount = 2\n[[link]]\nbetween = [\"cpu0\", \"gpu*\"]\nbandwidth = 1",
+        "[[device]]\nkind = \"cpu\"\ncount = 2\n[[link]]\nbetween = [\"cpu0\", \"cpu1\"]\nbandwidth = 1\nvia = \"me\"",
+        "[[device]]\nkind = \"cpu\"\ncount = 2\n[[link]]\nbetween = [\"cpu0\", \"cpu1\"]\nspeed = 1",
+        "[[device]]\nkind = \"cpu\"\ncount = 2\n[[link]]\nbetween = [\"cpu*\", \"cpu*\"]\nbandwidth = 1\nshared = \"bus\"\n\
+         [[link]]\nbetween = [\"cpu*\", \"cpu*\"]\nbandwidth = 2\nshared = \"bus\"",
+    ];
+    let mut all: String = toml.iter().map(|text| load("devices.toml", text).expect_err(text)).collect();
+    let deep = format!("device = {}", "[".repeat(100_000));
+    all.push_str(&load("devices.toml", &deep).expect_err("nested too deep"));
+    for json in ["", "[]", "{\"device\":", "{\"device\":null}", "{}", &"[".repeat(100_000)] {
+        all.push_str(&load("devices.json", json).expect_err(json));
+    }
+    snapshot("topology_bad_files", &all);
+}
+
+#[test]
+fn a_file_that_is_absent_or_no_text_is_an_error() {
+    for path in ["absent.toml", "absent.json"] {
+        assert!(matches!(Topology::load(path), Err(Error::Io { .. })));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("binary.toml");
+    std::fs::write(&path, [0xff, 0xfe, 0]).unwrap();
+    assert!(matches!(Topology::load(path.to_str().unwrap()), Err(Error::Spec(_))));
+    assert!(Topology::load(folder.path().to_str().unwrap()).is_err());
+}
+
+#[test]
+fn what_no_file_is_named_is_a_spec() {
+    assert_eq!(Topology::load("cpu[3x1MB]").unwrap(), spec("cpu[3x1MB]"));
+}
+
+#[test]
+fn roles_follow_what_else_there_is() {
+    let role = |text: &str, name: &str| {
+        let topology = spec(text);
+        topology.device(topology.find(name).unwrap()).role
+    };
+    assert_eq!(role("cpu", "cpu0"), Role::Compute);
+    assert_eq!(role("cpu+a100-80g", "cpu0"), Role::Host);
+    assert_eq!(role("cpu+a100-80g", "cuda0"), Role::Compute);
+    assert_eq!(role("cpu:use=compute+a100-80g", "cpu0"), Role::Compute);
+    assert_eq!(role("cpu+cpu:use=host", "cpu1"), Role::Host);
+}
+
+#[test]
+fn slices_share_what_their_device_has() {
+    let topology = spec("2xa100-80g[2x1GB]:link=100GB/s,latency=5us");
+    let id = |name: &str| topology.find(name).unwrap();
+    assert_eq!(route_of(&topology, "cuda0.0", "cuda0.1"), "[cuda0, 1.01 TB/s, 4 us]");
+    assert_eq!(route_of(&topology, "cuda0.0", "cuda1.1"), "[cuda0->cuda1, 100 GB/s, 5 us]");
+    let same = topology.route(id("cuda0.0"), id("cuda1.1")) == topology.route(id("cuda0.1"), id("cuda1.0"));
+    assert!(same, "slices share their device's links");
+    assert_eq!(topology.copy_time(id("cuda0.0"), id("cuda1.0"), Bytes(100_000)), Nanos(6_000));
+    assert_eq!(topology.copy_time(id("cuda0.0"), id("cuda0.0"), Bytes(100_000)), Nanos::ZERO);
+    assert_eq!(topology.physical(id("cuda0.0")).memory, Some(Bytes(80_000_000_000)));
+}
+
+#[test]
+fn contention_none_frees_all_channels_of_a_group() {
+    let topology = spec("2xa100-80g[2x1GB]:contention=none+cpu");
+    let of_cpu = |name: &str| name.contains("cpu0");
+    for channel in &topology.channels {
+        let expected = if of_cpu(&channel.name) { Contention::Link } else { Contention::None };
+        assert_eq!(channel.contention, expected, "{}", channel.name);
+    }
+}
+
+/// The star of a placement workload: one upload by the sender however many receivers, one download
+/// by each.
+#[test]
+fn a_staged_star_in_code() {
+    let gigabyte = Rate(1_000_000_000);
+    let accelerators = (1..=3).map(|number| DeviceGroup {
+        name: Some(format!("acc{number}")),
+        memory: Some(Bytes(1_000_000)),
+        communication: Communication::Added,
+        ..DeviceGroup::new("cuda")
+    });
+    let mut description = Description { devices: accelerators.collect(), links: Vec::new() };
+    description.devices.push(DeviceGroup { role: Some(Role::Compute), ..DeviceGroup::new("cpu") });
+    let star = LinkGroup::new("acc*", "*", gigabyte);
+    description.links.push(LinkGroup { latency: Some(Nanos::ZERO), via: Some("cpu0".into()), ..star });
+    let topology = description.build().unwrap();
+    assert_eq!(
+        route_of(&topology, "acc1", "acc3"),
+        "[acc1->cpu0, 1 GB/s, 0 ns] then [cpu0->acc3, 1 GB/s, 0 ns] via cpu0"
+    );
+    assert_eq!(route_of(&topology, "acc2", "cpu0"), "[acc2->cpu0, 1 GB/s, 0 ns]");
+    let upload = |to: &str| {
+        let [from, to] = ["acc1", to].map(|name| topology.find(name).unwrap());
+        topology.route(from, to).hops[0].channels.clone()
+    };
+    assert_eq!(upload("acc2"), upload("acc3"));
+    assert_eq!(upload("acc2"), upload("cpu0"));
+    assert!(topology.devices[..3].iter().all(|device| device.communication == Communication::Added));
+}
+
+/// Devices that are joined to no host are reached over the links there are, fastest first.
+#[test]
+fn relays_take_the_fastest_way() {
+    let lone = |name: &str| DeviceGroup {
+        name: Some(name.into()),
+        memory: Some(Bytes(1_000_000)),
+        host_link: Some(Rate(0)),
+        ..DeviceGroup::new("cuda")
+    };
+    let link = |from: &str, to: &str, rate| LinkGroup {
+        latency: Some(Nanos(1000)),
+        ..LinkGroup::new(from, to, Rate(rate))
+    };
+    let mut description = Description {
+        devices: ["a", "b", "c", "d"].map(lone).to_vec(),
+        links: vec![
+            link("a", "b", 10_000_000_000),
+            link("b", "d", 10_000_000_000),
+            link("a", "c", 1_000_000_000),
+            link("c", "d", 100_000_000_000),
+        ],
+    };
+    let topology = description.build().unwrap();
+    assert_eq!(route_of(&topology, "a", "d"), "[a->b, 10 GB/s, 1 us] then [b->d, 10 GB/s, 1 us] via b");
+    assert_eq!(
+        route_of(&topology, "a", "c"),
+        "[a->c, 1 GB/s, 1 us]",
+        "a stated link is taken, although the way round is faster"
+    );
+    description.links.retain(|link| !link.between.contains(&"a".to_owned()));
+    let error = description.build().unwrap_err().to_string();
+    assert_eq!(error, "nothing joins `a` to `b` (add a link between them, or give both a `host_link`)");
+}
+
+#[test]
+fn every_preset_is_a_spec() {
+    for preset in PRESETS {
+        let text =
+            if preset.memory.is_some() { preset.name.to_owned() } else { format!("{}[1GB]", preset.name) };
+        let topology = spec(&text);
+        assert_eq!(topology.devices[0].kind, preset.name);
+        assert_eq!(topology.physicals[0].half_flops, preset.half_flops);
+    }
+}
+
+#[test]
+fn the_largest_topologies_are_built() {
+    let direct = spec(&format!("{MAX_PHYSICALS}xa100-80g[64x1GB]"));
+    assert_eq!((direct.len(), direct.routes.len()), (65_536, MAX_PHYSICALS * MAX_PHYSICALS));
+    let hosts: Vec<String> = (0..256).map(|host| format!("4xl4-24g:host=n{host}")).collect();
+    let far = spec(&hosts.join("+"));
+    assert_eq!(route_of(&far, "cuda3", "n255/cuda0").split(' ').count(), 8);
+}
+
+/// What parses is sound: ids in range, names unique, memory above zero, all pairs joined.
+fn assert_sound(topology: &Topology) {
+    let count = topology.physicals.len();
+    assert_eq!(topology.routes.len(), count * count);
+    let mut names: Vec<&str> = topology.devices.iter().map(|device| device.name.as_str()).collect();
+    names.sort_unstable();
+    assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+    for device in &topology.devices {
+        assert!(device.memory > Bytes::ZERO && (device.physical as usize) < count);
+    }
+    for (index, route) in topology.routes.iter().enumerate() {
+        assert!(!route.hops.is_empty() || index / count == index % count);
+        for hop in &route.hops {
+            let rates = hop.channels.iter().map(|channel| topology.channels[channel.index()].bandwidth);
+            assert!(hop.bandwidth > Rate(0) && rates.min() >= Some(hop.bandwidth));
+        }
+    }
+}
+
+fn assert_reads_back(topology: &Topology) {
+    let json = serde_json::to_string(topology).unwrap();
+    assert_eq!(&serde_json::from_str::<Topology>(&json).unwrap(), topology);
+    let toml = topology.description().to_toml();
+    assert_eq!(&Description::from_toml(&toml).unwrap().build().unwrap(), topology, "{toml}");
+}
+
+/// Pieces of specs, so that random strings get far into the parser.
+fn spec_like() -> impl Strategy<Value = String> {
+    let piece = prop::sample::select(vec![
+        "cpu",
+        "cuda",
+        "a100-80g",
+        "2x",
+        "x",
+        "[",
+        "]",
+        "1GB",
+        "2x1MB",
+        ",",
+        ":",
+        "memory=",
+        "cores=",
+        "link=",
+        "use=",
+        "host=",
+        "latency=",
+        "=",
+        "+",
+        "5us",
+        "1GB/s",
+        "0",
+        "99999999999",
+        "h1",
+        "compute",
+        "none",
+        " ",
+        ".",
+        "é",
+    ]);
+    prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+}
+
+/// Specs that are mostly right.
+fn good_spec() -> impl Strategy<Value = String> {
+    let kind = prop::sample::select(vec!["cpu", "a100-80g", "l4-24g", "t4-16g"]);
+    let slices = prop::sample::select(vec!["", "[3x1MB]", "[1GB,2GB]", "[2x1GiB,17B]"]);
+    let keys = prop::sample::select(vec![
+        "",
+        ":link=10GB/s",
+        ":latency=9us",
+        ":link=none",
+        ":contention=none",
+        ":host=h1",
+        ":host=h2,flops=1TFLOP/s",
+    ]);
+    let group =
+        (1..4u32, kind, slices, keys).prop_map(|(n, kind, slices, keys)| format!("{n}x{kind}{slices}{keys}"));
+    prop::collection::vec(group, 1..5).prop_map(|groups| groups.join("+"))
+}
+
+/// Rules for links that are mostly right.
+fn links() -> impl Strategy<Value = Vec<LinkGroup>> {
+    let pattern =
+        || prop::sample::select(vec!["*", "cuda*", "cuda0", "cuda1", "cpu0", "cpu*", "h0", "h1", "cuda?"]);
+    let shared = prop::sample::select(vec![None, Some("bus")]);
+    let via = prop::sample::select(vec![None, None, Some("cpu0"), Some("cuda1")]);
+    let rate = prop::option::of(1..4u64);
+    let link =
+        (pattern(), pattern(), shared, via, rate).prop_map(|(from, to, shared, via, rate)| LinkGroup {
+            bandwidth: rate.map(Rate),
+            shared: shared.map(str::to_owned),
+            via: via.map(str::to_owned),
+            ..LinkGroup::new(from, to, Rate(1))
+        });
+    prop::collection::vec(link, 1..4)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_string_makes_the_parser_panic(text in prop_oneof![any::<String>(), spec_like()]) {
+        match Topology::parse(&text) {
+            Ok(topology) => assert_sound(&topology),
+            Err(error) => {
+                prop_assert!(!error.to_string().contains('\n'));
+                prop_assert_eq!(error.details().len(), 2);
+                prop_assert!(error.details()[1].trim_start().starts_with('^'));
+            }
+        }
+    }
+
+    #[test]
+    fn good_specs_are_sound_and_read_back(text in good_spec()) {
+        let topology = Topology::parse(&text).expect("a good spec");
+        assert_sound(&topology);
+        assert_reads_back(&topology);
+    }
+
+    #[test]
+    fn any_links_are_sound_or_refused(links in links(), text in good_spec()) {
+        let mut description = Topology::parse(&text).expect("a good spec").description().clone();
+        description.links = links;
+        if let Ok(topology) = description.build() {
+            assert_sound(&topology);
+            assert_reads_back(&topology);
+        }
+    }
+}

@@ -124,6 +124,7 @@ impl<'de> Visitor<'de> for Fields<'_> {
             let format = match &*key {
                 "costgraph" => Format::CostGraph,
                 "class_name" => Format::Keras,
+                "maxFPGAs" | "maxSizePerFPGA" | "maxCPUs" => Format::Workload,
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                     continue;

@@ -19,8 +19,10 @@ pub mod keras;
 pub mod onnx;
 #[cfg(feature = "weights")]
 pub mod weights;
+mod workload;
 
 pub use costgraph::{read_costgraph, write_costgraph};
+pub use workload::read_workload;
 
 /// What is known before a model is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,6 +54,8 @@ pub enum Format {
     Onnx,
     /// A cost graph in JSON.
     CostGraph,
+    /// A workload of a placement benchmark.
+    Workload,
     /// A Keras 2 or Keras 3 model in the JSON of `to_json`.
     Keras,
 }
@@ -83,6 +87,12 @@ pub fn load(bytes: &[u8], path: Option<&Path>, options: &LoadOptions) -> Result<
         Format::CostGraph => no_dims(options)
             .and_then(|()| read_costgraph(bytes))
             .map(|graph| Model::CostGraph { graph, topology: None }),
+        Format::Workload => no_dims(options).and_then(|()| {
+            let stem =
+                path.and_then(Path::file_stem).map_or_else(String::new, |stem| stem.to_string_lossy().into());
+            let (graph, topology) = read_workload(bytes, &stem)?;
+            Ok(Model::CostGraph { graph, topology: Some(topology) })
+        }),
         #[cfg(feature = "keras")]
         Format::Keras => keras::load(bytes, options).map(Model::Graph),
         #[cfg(not(feature = "keras"))]

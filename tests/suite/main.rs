@@ -11,3 +11,4 @@ mod random_costgraph;
 mod random_graph;
 mod shared;
 mod topology;
+mod workload;

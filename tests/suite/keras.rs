@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+#[cfg(feature = "weights")]
+use partition::ir::{DType, Tensor};
 use partition::ir::{Graph, Init, SourceRole};
 use partition::load::{Format, LoadOptions, keras, recognise};
 use partition::{Error, Result};
@@ -65,11 +67,13 @@ fn parameters_stand_in_the_order_of_the_stored_weights() {
             let Some(path) = shared::file(&format!("corpus/keras/{name}.{version}.json")) else { return };
             let Some(npz) = shared::file(&format!("corpus/keras/{name}.{version}.io.npz")) else { return };
             let graph = load(&fs::read(path).unwrap()).unwrap();
-            let stored = weights(&fs::read(npz).unwrap());
+            let stored = arrays(&fs::read(npz).unwrap(), "w");
             assert_eq!(stored.len(), graph.params().len(), "{name}.{version}");
-            for ((key, dims), param) in stored.iter().zip(graph.params()) {
+            for ((key, tensor), param) in stored.iter().zip(graph.params()) {
                 let value = graph.results(param.node).next().unwrap();
-                assert_eq!(graph.ty(value).shape.dims().unwrap(), *dims, "{key} and {}", param.name);
+                let dims: Vec<u64> =
+                    graph.ty(value).shape.dims().unwrap().iter().map(|&size| size as u64).collect();
+                assert_eq!(dims, tensor.dims(), "{key} and {}", param.name);
                 // The last part of a name is Keras' own in both.
                 let last = key.rsplit('|').next().unwrap().trim_end_matches(":0");
                 assert!(param.name.ends_with(last), "{key} and {}", param.name);
@@ -78,19 +82,61 @@ fn parameters_stand_in_the_order_of_the_stored_weights() {
     }
 }
 
+/// Names and tensors of the arrays whose names begin with `prefix`, in order of their names.
 #[cfg(feature = "weights")]
-/// Names and shapes of the arrays `wNNN:...` of an npz, in order, read from the headers alone.
-fn weights(npz: &[u8]) -> Vec<(String, Vec<i64>)> {
-    let archive = npyz::npz::NpzArchive::new(std::io::Cursor::new(npz)).unwrap();
+fn arrays(npz: &[u8], prefix: &str) -> Vec<(String, Tensor)> {
+    let mut archive = npyz::npz::NpzArchive::new(std::io::Cursor::new(npz)).unwrap();
     let mut names: Vec<String> =
-        archive.array_names().filter(|n| n.starts_with('w')).map(Into::into).collect();
+        archive.array_names().filter(|name| name.starts_with(prefix)).map(Into::into).collect();
     names.sort();
-    let mut archive = archive;
-    let read = |name: String| {
+    let mut read = |name: String| {
         let array = archive.by_name(&name).unwrap().unwrap();
-        (name, array.shape().iter().map(|&size| size as i64).collect())
+        let dims = array.shape().to_vec();
+        assert_eq!(array.order(), npyz::Order::C, "{name}");
+        let tensor = match array.dtype().descr().as_str() {
+            "'<f4'" => Tensor::from_f32(dims, &array.into_vec::<f32>().unwrap()).unwrap(),
+            "'<i4'" => {
+                let bytes = array.into_vec::<i32>().unwrap().into_iter().flat_map(i32::to_le_bytes);
+                Tensor::new(DType::I32, dims, bytes.collect::<Vec<u8>>()).unwrap()
+            }
+            other => panic!("{name}: {other}"),
+        };
+        (name, tensor)
     };
-    names.into_iter().map(read).collect()
+    names.into_iter().map(&mut read).collect()
+}
+
+#[cfg(feature = "run")]
+#[test]
+fn stored_inputs_give_the_stored_outputs() {
+    for name in ["mlp_small", "cnn_small", "siamese_multi_io", "transformer_small", "gru_conv1d_small"] {
+        for version in ["k2", "k3"] {
+            let Some(path) = shared::file(&format!("corpus/keras/{name}.{version}.json")) else { return };
+            let Some(npz) = shared::file(&format!("corpus/keras/{name}.{version}.io.npz")) else { return };
+            let npz = fs::read(npz).unwrap();
+            let mut graph = load(&fs::read(path).unwrap()).unwrap();
+            let weights = arrays(&npz, "w");
+            let given = arrays(&npz, "in_");
+            let batch = given[0].1.dims()[0] as i64;
+            graph.bind(&BTreeMap::from([("batch".to_owned(), batch)])).unwrap();
+            let names = graph.inputs().iter().map(|(name, _)| name.clone());
+            let inputs: Vec<(String, Tensor)> =
+                names.zip(given.into_iter().map(|(_, tensor)| tensor)).collect();
+            let outputs =
+                partition::run::interpret(&graph, &inputs, &|param| Ok(weights[param.index()].1.clone()))
+                    .unwrap();
+            let expected = arrays(&npz, "out_");
+            assert_eq!(outputs.len(), expected.len(), "{name}.{version}");
+            for ((output, found), (_, stored)) in outputs.iter().zip(&expected) {
+                assert_eq!(found.dims(), stored.dims(), "{name}.{version}: {output}");
+                let pairs = found.to_f32().unwrap().into_iter().zip(stored.to_f32().unwrap());
+                for (position, (found, stored)) in pairs.enumerate() {
+                    let near = (found - stored).abs() <= 1e-5 + 1e-4 * stored.abs();
+                    assert!(near, "{name}.{version}: {output}[{position}]: {found}, expected {stored}");
+                }
+            }
+        }
+    }
 }
 
 fn layer(class: &str, config: Value) -> Value {

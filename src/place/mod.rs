@@ -2,9 +2,33 @@
 //!
 //! [`place`] turns a cost graph, a topology and [`Options`] into a [`Placement`]. It knows nothing
 //! of operations, files or GPUs.
+//!
+//! In order: `problem` resolves pins, colocation and caps into units with allowed devices; `nets`
+//! makes the hypergraph whose connectivity is the bytes moved; `search` evaluates candidates
+//! (`orders`, cut by `tables` and `segment`, then `refine`) with `evaluate` and keeps the best;
+//! `infeasible` says why there is none.
 
-use crate::topology::DeviceId;
+mod disjoint;
+mod evaluate;
+mod infeasible;
+mod nets;
+mod orders;
+mod problem;
+mod refine;
+mod search;
+mod segment;
+mod tables;
+
+use crate::costgraph::CostGraph;
+use crate::error::Result;
+use crate::topology::{DeviceId, Topology};
 use crate::units::Bytes;
+
+pub use evaluate::Evaluation;
+use evaluate::Evaluator;
+use nets::Nets;
+use problem::{Backward, Problem};
+use search::Outcome;
 
 /// What a plan makes small.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,4 +114,70 @@ pub struct Placement {
     pub device: Vec<DeviceId>,
     /// Soft fallbacks and the like: one line each, for people to read.
     pub notes: Vec<String>,
+}
+
+/// The best placement found.
+///
+/// On exit every `compute` node is on a device that can run it, pins and colocation hold, and by
+/// the estimate of [`evaluate`] no device is over its cap. Near-linear in the graph's size; the
+/// same input gives the same placement.
+///
+/// Errors: [`Error::Usage`](crate::Error::Usage) where options contradict one another or name what
+/// is not there, [`Error::Unsupported`](crate::Error::Unsupported) where no device can run a node,
+/// [`Error::Infeasible`](crate::Error::Infeasible) where nothing fits.
+pub fn place(graph: &CostGraph, topology: &Topology, options: &Options) -> Result<Placement> {
+    let mut found = candidates(graph, topology, options)?;
+    Ok(found.swap_remove(0))
+}
+
+/// A few of the best placements found, all distinct, the best first; at least one.
+///
+/// For callers that can tell them apart better than an estimate can. Contract and errors as for
+/// [`place`].
+pub fn candidates(graph: &CostGraph, topology: &Topology, options: &Options) -> Result<Vec<Placement>> {
+    let follows = graph.nodes().any(|node| graph.forward(node).is_some());
+    let mut closest = None;
+    if follows {
+        let problem = Problem::new(graph, topology, options, Backward::Follows)?;
+        let outcome = solve(&problem)?;
+        if !outcome.found.is_empty() {
+            return Ok(placements(&problem, outcome));
+        }
+        closest = outcome.closest;
+    }
+    let problem = Problem::new(graph, topology, options, Backward::Free)?;
+    infeasible::proven(&problem)?;
+    let mut outcome = solve(&problem)?;
+    if outcome.found.is_empty() {
+        outcome.closest =
+            [outcome.closest, closest].into_iter().flatten().min_by_key(|closest| closest.excess);
+        return Err(infeasible::not_found(&problem, outcome.closest.as_ref()));
+    }
+    Ok(placements(&problem, outcome))
+}
+
+/// What a placement costs. Parameters and inputs are taken to be where `placement` says, and
+/// parameters on each other device that reads them. O(nodes + edges + devices).
+///
+/// Errors: a device whose kind the graph does not list; [`Error::Internal`](crate::Error::Internal)
+/// where the placement does not name a device of the topology for each node.
+pub fn evaluate(graph: &CostGraph, topology: &Topology, placement: &Placement) -> Result<Evaluation> {
+    let options = Options::default();
+    let known = |id: &DeviceId| id.index() < topology.len();
+    if placement.device.len() != graph.node_count() || !placement.device.iter().all(known) {
+        return Err(crate::Error::Internal("the placement is of another graph or topology".into()));
+    }
+    let problem = Problem::new(graph, topology, &options, Backward::Free)?;
+    Ok(Evaluator::new(&problem).evaluate(&placement.device, &problem.order))
+}
+
+fn solve(problem: &Problem<'_>) -> Result<Outcome> {
+    let limits = infeasible::limits(problem)?;
+    let nets = Nets::new(problem);
+    Ok(search::search(problem, &nets, &limits))
+}
+
+fn placements(problem: &Problem<'_>, outcome: Outcome) -> Vec<Placement> {
+    let placement = |device| Placement { device, notes: problem.notes.clone() };
+    outcome.found.into_iter().map(|candidate| placement(candidate.nodes)).collect()
 }

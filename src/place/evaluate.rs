@@ -1,0 +1,395 @@
+//! What a placement costs, exactly where it can be said without a schedule and closely where not.
+//!
+//! Bytes moved, the time they take on their links, compute times and loads are exact. Latency and
+//! memory are those of a plain schedule: each device works along one topological order, each
+//! copy starts when its tensor is made, and is held by its receiver until its last use there. The
+//! scheduler's own figures take their place later. One evaluation is O(nodes + edges + devices).
+
+use super::problem::{Home, NONE, Problem};
+use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
+use crate::topology::{ChannelId, Communication, Contention, DeviceId, Route, Topology};
+use crate::units::{Bytes, Nanos};
+
+/// Buffers begin at multiples of this many bytes, so that is what they take.
+const ALIGNMENT: u64 = 64;
+
+/// What a placement costs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evaluation {
+    /// Bytes moved in each step: a tensor once for each device that receives it.
+    pub step_bytes: Bytes,
+    /// Bytes of parameters on devices beyond the first that holds each.
+    pub load_bytes: Bytes,
+    /// Time that all these bytes take on their links, one after the other.
+    pub link_time: Nanos,
+    /// Makespan of one step under a plain schedule; an estimate.
+    pub latency: Nanos,
+    /// Highest load of any device or channel in steady state.
+    pub max_load: Nanos,
+    /// Compute time, by device.
+    pub compute: Vec<Nanos>,
+    /// Most bytes held at once under a plain schedule, by device; an estimate.
+    pub memory: Vec<Bytes>,
+    /// Number of devices that compute something.
+    pub devices_used: u32,
+}
+
+impl Evaluation {
+    /// What the objective `transfer` makes small.
+    pub fn transfer_bytes(&self) -> Bytes {
+        self.step_bytes + self.load_bytes
+    }
+}
+
+/// The bytes that a buffer takes.
+pub(super) fn aligned(bytes: Bytes) -> u64 {
+    bytes.get().checked_next_multiple_of(ALIGNMENT).unwrap_or(u64::MAX)
+}
+
+/// Evaluates placements of one problem; keeps its working memory between them.
+pub(super) struct Evaluator<'p, 'a> {
+    problem: &'p Problem<'a>,
+    resource: Vec<u32>,
+    stamp: Vec<u32>,
+    last: Vec<u32>,
+    arrival: Vec<u64>,
+    receivers: Vec<DeviceId>,
+    position: Vec<u32>,
+    ready: Vec<u64>,
+    freed: Vec<u64>,
+}
+
+/// Running sums of one evaluation.
+struct Sums {
+    result: Evaluation,
+    live: Vec<u64>,
+    peak: Vec<u64>,
+    resource_load: Vec<u64>,
+    resource_free: Vec<u64>,
+    channel_load: Vec<u64>,
+    channel_free: Vec<u64>,
+}
+
+impl<'p, 'a> Evaluator<'p, 'a> {
+    /// Prepares to evaluate placements of a problem.
+    pub(super) fn new(problem: &'p Problem<'a>) -> Self {
+        let devices = problem.topology.len();
+        let nodes = problem.graph.node_count();
+        Self {
+            problem,
+            resource: compute_resources(problem.topology),
+            stamp: vec![NONE; devices],
+            last: vec![0; devices],
+            arrival: vec![0; devices],
+            receivers: Vec::new(),
+            position: vec![0; nodes],
+            ready: vec![0; nodes],
+            freed: vec![0; nodes],
+        }
+    }
+
+    /// A device for each node from one for each unit: parameters and inputs go with their readers.
+    pub(super) fn spread(&mut self, units: &[DeviceId]) -> Vec<DeviceId> {
+        let problem = self.problem;
+        self.stamp.fill(NONE);
+        let mut device = vec![problem.devices[0]; problem.graph.node_count()];
+        for (node, &unit) in problem.unit_of.iter().enumerate().filter(|&(_, &unit)| unit != NONE) {
+            device[node] = units[unit as usize];
+        }
+        for (&node, home) in &problem.homes {
+            device[node.index()] = match *home {
+                Home::Pinned(id) => id,
+                Home::With(unit) => units[unit as usize],
+            };
+        }
+        for param in 0..problem.graph.param_count() {
+            self.home_param(param, &mut device);
+        }
+        for node in problem.graph.nodes().filter(|&node| problem.graph.role(node) == Role::Input) {
+            if !problem.homes.contains_key(&node) {
+                device[node.index()] = self.home_input(node, &device);
+            }
+        }
+        device
+    }
+
+    /// All `param` nodes of one parameter live on the lowest-numbered device that reads it, or
+    /// that one of them is pinned to.
+    fn home_param(&self, param: usize, device: &mut [DeviceId]) {
+        let graph = self.problem.graph;
+        let nodes = || self.problem.tied.row(param).iter().map(|&node| NodeIx(node));
+        let readers = nodes()
+            .flat_map(|node| graph.outputs(node))
+            .flat_map(|tensor| graph.consumers(tensor))
+            .map(|reader| device[reader.index()]);
+        let pinned =
+            nodes().filter(|node| self.problem.homes.contains_key(node)).map(|node| device[node.index()]);
+        if let Some(home) = readers.chain(pinned).min() {
+            for node in nodes().filter(|node| !self.problem.homes.contains_key(node)) {
+                device[node.index()] = home;
+            }
+        }
+    }
+
+    /// The reader's device from which an input needs the fewest bytes copied.
+    fn home_input(&mut self, node: NodeIx, device: &[DeviceId]) -> DeviceId {
+        let graph = self.problem.graph;
+        let mut saved = std::collections::BTreeMap::new();
+        for tensor in graph.outputs(node) {
+            self.find_receivers(tensor, DeviceId(NONE), device);
+            for &receiver in &self.receivers {
+                *saved.entry(receiver).or_insert(Bytes::ZERO) += graph.tensor_bytes(tensor);
+            }
+        }
+        let best = saved.iter().max_by_key(|&(&id, &bytes)| (bytes, std::cmp::Reverse(id)));
+        best.map_or(self.problem.devices[0], |(&id, _)| id)
+    }
+
+    /// Fills `receivers` with the devices other than `home` that read a tensor, in order of
+    /// their first reader, and `last` with the last position of a reader on each (also on `home`).
+    fn find_receivers(&mut self, tensor: TensorIx, home: DeviceId, device: &[DeviceId]) {
+        self.receivers.clear();
+        for &reader in self.problem.graph.consumers(tensor) {
+            let id = device[reader.index()];
+            let position = self.position[reader.index()];
+            if self.stamp[id.index()] != tensor.0 {
+                self.stamp[id.index()] = tensor.0;
+                self.last[id.index()] = position;
+                if id != home {
+                    self.receivers.push(id);
+                }
+            } else {
+                self.last[id.index()] = self.last[id.index()].max(position);
+            }
+        }
+    }
+
+    /// Evaluates a placement along a topological order of all nodes.
+    pub(super) fn evaluate(&mut self, device: &[DeviceId], order: &[NodeIx]) -> Evaluation {
+        let Problem { graph, topology, .. } = *self.problem;
+        self.stamp.fill(NONE);
+        self.ready.fill(0);
+        self.freed.fill(0);
+        for (position, node) in order.iter().enumerate() {
+            self.position[node.index()] = position as u32;
+        }
+        let devices = topology.len();
+        let mut sums = Sums {
+            result: Evaluation { compute: vec![Nanos::ZERO; devices], ..Evaluation::default() },
+            live: vec![0; devices],
+            peak: vec![0; devices],
+            resource_load: vec![0; devices + topology.physicals.len()],
+            resource_free: vec![0; devices + topology.physicals.len()],
+            channel_load: vec![0; topology.channels.len()],
+            channel_free: vec![0; topology.channels.len()],
+        };
+        self.resident(device, &mut sums);
+        self.stamp.fill(NONE);
+        let mut computes = vec![false; devices];
+        for &node in order {
+            match graph.role(node) {
+                Role::Param => {}
+                Role::Input => self.produce(node, 0, device, order, &mut sums),
+                Role::Compute => {
+                    computes[device[node.index()].index()] = true;
+                    self.run(node, device, order, &mut sums);
+                }
+            }
+        }
+        let loads = sums.resource_load.iter().chain(&sums.channel_load);
+        sums.result.max_load = Nanos(loads.copied().max().unwrap_or(0));
+        sums.result.memory = sums.peak.iter().map(|&bytes| Bytes(bytes)).collect();
+        sums.result.devices_used = computes.iter().filter(|&&used| used).count() as u32;
+        sums.result
+    }
+
+    /// What is there before the step: parameters, state, inputs.
+    fn resident(&mut self, device: &[DeviceId], sums: &mut Sums) {
+        let graph = self.problem.graph;
+        for param in 0..graph.param_count() {
+            self.load_param(param as u32, device, sums);
+        }
+        for node in graph.nodes() {
+            let live = &mut sums.live[device[node.index()].index()];
+            *live = live.saturating_add(aligned(graph.owned_bytes(node)));
+            if graph.role(node) == Role::Input {
+                for tensor in graph.outputs(node) {
+                    *live = live.saturating_add(aligned(graph.tensor_bytes(tensor)));
+                }
+            }
+        }
+        sums.peak.copy_from_slice(&sums.live);
+    }
+
+    fn load_param(&mut self, param: u32, device: &[DeviceId], sums: &mut Sums) {
+        let Problem { graph, topology, .. } = *self.problem;
+        let bytes = graph.param_bytes(ParamIx(param));
+        let mut first = None;
+        for &node in self.problem.tied.row(param as usize) {
+            let readers = graph.outputs(NodeIx(node)).flat_map(|tensor| graph.consumers(tensor));
+            for id in std::iter::once(node).chain(readers.map(|reader| reader.0)).map(|n| device[n as usize])
+            {
+                if self.stamp[id.index()] == param {
+                    continue;
+                }
+                self.stamp[id.index()] = param;
+                sums.live[id.index()] = sums.live[id.index()].saturating_add(aligned(bytes));
+                match first {
+                    None => first = Some(id),
+                    Some(home) => {
+                        sums.result.load_bytes += bytes;
+                        sums.result.link_time += topology.copy_time(home, id, bytes);
+                    }
+                }
+            }
+        }
+    }
+
+    fn run(&mut self, node: NodeIx, device: &[DeviceId], order: &[NodeIx], sums: &mut Sums) {
+        let graph = self.problem.graph;
+        let id = device[node.index()];
+        let d = id.index();
+        let time = graph.time(node, self.problem.kinds[d]).unwrap_or(Nanos::MAX);
+        sums.result.compute[d] += time;
+        let resource = self.resource[d] as usize;
+        sums.resource_load[resource] = sums.resource_load[resource].saturating_add(time.get());
+        let start = sums.resource_free[resource].max(self.ready[node.index()]);
+        let end = start.saturating_add(time.get());
+        sums.resource_free[resource] = end;
+        sums.result.latency = sums.result.latency.max(Nanos(end));
+        for tensor in graph.outputs(node) {
+            sums.live[d] = sums.live[d].saturating_add(aligned(graph.tensor_bytes(tensor)));
+        }
+        let working = sums.live[d].saturating_add(aligned(graph.workspace_bytes(node)));
+        sums.peak[d] = sums.peak[d].max(working);
+        self.produce(node, end, device, order, sums);
+        sums.live[d] = sums.live[d].saturating_sub(self.freed[node.index()]);
+    }
+
+    /// Sends a node's outputs to their readers, and notes after which node each buffer is free.
+    fn produce(&mut self, node: NodeIx, end: u64, device: &[DeviceId], order: &[NodeIx], sums: &mut Sums) {
+        let graph = self.problem.graph;
+        let home = device[node.index()];
+        for tensor in graph.outputs(node) {
+            self.find_receivers(tensor, home, device);
+            let size = aligned(graph.tensor_bytes(tensor));
+            if graph.role(node) == Role::Compute && !graph.is_result(tensor) {
+                let read_here = self.stamp[home.index()] == tensor.0;
+                let until = if read_here { order[self.last[home.index()] as usize] } else { node };
+                let freed = &mut self.freed[until.index()];
+                *freed = freed.saturating_add(size);
+            }
+            for i in 0..self.receivers.len() {
+                let receiver = self.receivers[i].index();
+                let until = order[self.last[receiver] as usize];
+                self.freed[until.index()] = self.freed[until.index()].saturating_add(size);
+                sums.live[receiver] = sums.live[receiver].saturating_add(size);
+                sums.peak[receiver] = sums.peak[receiver].max(sums.live[receiver]);
+            }
+            self.send(graph.tensor_bytes(tensor), home, end, sums);
+            for &reader in graph.consumers(tensor) {
+                let id = device[reader.index()];
+                let arrives = if id == home { end } else { self.arrival[id.index()] };
+                let ready = &mut self.ready[reader.index()];
+                *ready = (*ready).max(arrives);
+            }
+        }
+    }
+
+    /// Copies a tensor to its receivers: bytes, link time, loads, and when each copy arrives.
+    fn send(&mut self, bytes: Bytes, home: DeviceId, end: u64, sums: &mut Sums) {
+        let topology = self.problem.topology;
+        let mut sent = 0;
+        let mut uploaded = None;
+        for &receiver in &self.receivers {
+            let route = topology.route(home, receiver);
+            sums.result.step_bytes += bytes;
+            sums.result.link_time += route.time(bytes);
+            let mut at = end;
+            for (leg, hop) in route.hops.iter().enumerate() {
+                let shared = leg == 0 && route.via.is_some();
+                if let (true, Some(done)) = (shared, uploaded) {
+                    at = done;
+                    continue;
+                }
+                at = crossed(topology, &hop.channels, hop.latency, bytes, at, sums);
+                if shared {
+                    uploaded = Some(at);
+                }
+            }
+            self.arrival[receiver.index()] = at;
+            sent = sent.max(end_time(route, bytes, End::First));
+            if topology.device(receiver).communication == Communication::Added {
+                let load = &mut sums.resource_load[self.resource[receiver.index()] as usize];
+                *load = load.saturating_add(end_time(route, bytes, End::Last));
+            }
+        }
+        if topology.device(home).communication == Communication::Added {
+            let load = &mut sums.resource_load[self.resource[home.index()] as usize];
+            *load = load.saturating_add(sent);
+        }
+    }
+}
+
+/// Occupies one hop's channels; the time at which the copy has crossed it.
+fn crossed(
+    topology: &Topology,
+    channels: &[ChannelId],
+    latency: Nanos,
+    bytes: Bytes,
+    ready: u64,
+    sums: &mut Sums,
+) -> u64 {
+    let mut start = ready;
+    let mut longest = 0;
+    for &id in channels {
+        let channel = &topology.channels[id.index()];
+        let time = channel.bandwidth.time(bytes).get();
+        longest = longest.max(time);
+        if channel.contention == Contention::Link {
+            start = start.max(sums.channel_free[id.index()]);
+            sums.channel_load[id.index()] = sums.channel_load[id.index()].saturating_add(time);
+        }
+    }
+    let busy = start.saturating_add(longest);
+    for &id in channels.iter().filter(|id| topology.channels[id.index()].contention == Contention::Link) {
+        sums.channel_free[id.index()] = busy;
+    }
+    busy.saturating_add(latency.get())
+}
+
+/// An end of a route.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// The sender's.
+    First,
+    /// The receiver's.
+    Last,
+}
+
+/// Time for which a copy keeps the device at one end of its route busy.
+pub(super) fn end_time(route: &Route, bytes: Bytes, end: End) -> u64 {
+    let hop = match end {
+        End::First => route.hops.first(),
+        End::Last => route.hops.last(),
+    };
+    hop.map_or(0, |hop| hop.latency.get().saturating_add(hop.bandwidth.time(bytes).get()))
+}
+
+/// For each device the resource whose time its kernels take: its own cores, or the physical
+/// device that it shares with other slices.
+fn compute_resources(topology: &Topology) -> Vec<u32> {
+    let physicals = topology.physicals.len() as u32;
+    let resource = |id: DeviceId| {
+        let device = topology.device(id);
+        if device.cores.is_some() { physicals + id.0 } else { device.physical }
+    };
+    topology.ids().map(resource).collect()
+}
+
+/// Bytes that all of a graph takes on one device, activations left out.
+pub(super) fn resident_bytes(graph: &CostGraph) -> u64 {
+    let params = (0..graph.param_count() as u32).map(|param| aligned(graph.param_bytes(ParamIx(param))));
+    let owned = graph.nodes().map(|node| aligned(graph.owned_bytes(node)));
+    params.chain(owned).fold(0, u64::saturating_add)
+}

@@ -1,0 +1,212 @@
+//! Why nothing fits: proofs where there are any, else the placement that came closest.
+
+use super::evaluate::aligned;
+use super::problem::Problem;
+use super::search::{Candidate, graph_time};
+use crate::costgraph::{NodeIx, ParamIx, Role};
+use crate::error::{Error, Infeasible, Result};
+use crate::topology::DeviceId;
+use crate::units::{Bytes, Nanos};
+
+/// Compute time that each device may take under `--balance` and `--use`; [`u64::MAX`] where there
+/// is no limit. Fair shares are weighted by speed: all devices that take part would end together.
+///
+/// Errors: a count of devices that pins contradict or that the nodes are too few for.
+pub(super) fn limits(problem: &Problem<'_>) -> Result<Vec<u64>> {
+    check_count(problem)?;
+    let mut limits = vec![u64::MAX; problem.topology.len()];
+    let Some(balance) = problem.options.balance else { return Ok(limits) };
+    let mut times: Vec<u64> = problem.devices.iter().map(|&id| graph_time(problem, id)).collect();
+    times.sort_unstable();
+    times.truncate(problem.count.unwrap_or(times.len()));
+    // 2^80 over the time is the speed: exact enough, and the same on every machine.
+    let speed: u128 = times.iter().map(|&time| (1u128 << 80) / u128::from(time.max(1))).sum();
+    let fair = (1u128 << 80) / speed.max(1);
+    let limit = (fair as f64 * (1.0 + balance)).ceil() as u64;
+    problem.devices.iter().for_each(|id| limits[id.index()] = limit);
+    Ok(limits)
+}
+
+fn check_count(problem: &Problem<'_>) -> Result<()> {
+    let Some(count) = problem.count else { return Ok(()) };
+    let mut fixed = vec![false; problem.topology.len()];
+    let mut free = 0usize;
+    for unit in 0..problem.unit_count() {
+        match problem.fixed(unit) {
+            Some(id) => fixed[id.index()] = true,
+            None => free += 1,
+        }
+    }
+    let pinned = problem.devices.iter().filter(|id| fixed[id.index()]).count();
+    if pinned > count {
+        let message = format!("{count} devices asked for, but pins and kinds need {pinned}");
+        return Err(Error::usage("--use", message));
+    }
+    if pinned + free < count {
+        let message = format!(
+            "{count} devices asked for, but there are only {} nodes or groups of nodes to place",
+            problem.unit_count()
+        );
+        return Err(Error::usage("--use", message));
+    }
+    Ok(())
+}
+
+/// Fails where it is certain that nothing fits.
+pub(super) fn proven(problem: &Problem<'_>) -> Result<()> {
+    single_unit(problem)?;
+    total(problem)?;
+    balance(problem)
+}
+
+fn infeasible(conflict: String, repair: String) -> Error {
+    Error::Infeasible(Box::new(Infeasible { proven: true, conflict, repair, details: Vec::new() }))
+}
+
+/// A unit that exceeds the cap of every device that it may be on.
+fn single_unit(problem: &Problem<'_>) -> Result<()> {
+    let mut seen = vec![u32::MAX; problem.graph.param_count()];
+    for unit in 0..problem.unit_count() {
+        let (need, worst) = unit_need(problem, unit, &mut seen);
+        let cap = |id: DeviceId| problem.caps[id.index()];
+        if problem.allowed(unit).iter().any(|id| cap(id) >= need) {
+            continue;
+        }
+        let best = problem.allowed(unit).iter().max_by_key(|&id| (cap(id), std::cmp::Reverse(id)));
+        let Some(best) = best else { continue };
+        let (name, device) = (problem.graph.node_name(worst), &problem.topology.device(best).name);
+        let group = match problem.units.row(unit).len() {
+            1 => String::new(),
+            members => format!(" (with the {} nodes that it goes with)", members - 1),
+        };
+        return Err(infeasible(
+            format!(
+                "node {name}{group} needs {} on one device, and {device} has {}",
+                Bytes(need),
+                Bytes(cap(best))
+            ),
+            format!(
+                "smallest cap that would do for it: {} bytes on {device}, reserve included",
+                need.saturating_add(problem.options.reserve.get())
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// Bytes that a unit needs on its device whatever the schedule, and the node that needs most.
+fn unit_need(problem: &Problem<'_>, unit: usize, seen: &mut [u32]) -> (u64, NodeIx) {
+    let graph = problem.graph;
+    let mut resident = 0u64;
+    let mut worst = (0, NodeIx(problem.units.row(unit)[0]));
+    for node in problem.unit(unit) {
+        resident = resident.saturating_add(aligned(graph.owned_bytes(node)));
+        let mut moving = aligned(graph.workspace_bytes(node));
+        for &tensor in graph.inputs(node) {
+            match graph.param(graph.producer(tensor)) {
+                Some(ParamIx(param)) if seen[param as usize] == unit as u32 => {}
+                Some(param) => {
+                    seen[param.index()] = unit as u32;
+                    resident = resident.saturating_add(aligned(graph.param_bytes(param)));
+                }
+                None => moving = moving.saturating_add(aligned(graph.tensor_bytes(tensor))),
+            }
+        }
+        for tensor in graph.outputs(node) {
+            moving = moving.saturating_add(aligned(graph.tensor_bytes(tensor)));
+        }
+        if moving > worst.0 {
+            worst = (moving, node);
+        }
+    }
+    (resident.saturating_add(worst.0), worst.1)
+}
+
+/// Parameters and state that exceed all caps together.
+fn total(problem: &Problem<'_>) -> Result<()> {
+    let needed = super::evaluate::resident_bytes(problem.graph);
+    let room = problem.caps.iter().fold(0u64, |sum, &cap| sum.saturating_add(cap));
+    if needed <= room {
+        return Ok(());
+    }
+    Err(infeasible(
+        format!("parameters and state take {}, all devices together have {}", Bytes(needed), Bytes(room)),
+        format!("{} bytes more are needed at least", needed - room),
+    ))
+}
+
+/// A unit that takes longer than any device may be busy.
+fn balance(problem: &Problem<'_>) -> Result<()> {
+    let limits = limits(problem)?;
+    for unit in 0..problem.unit_count() {
+        let time = |id: DeviceId| problem.unit_time(unit, id).unwrap_or(u64::MAX);
+        if problem.allowed(unit).iter().all(|id| time(id) > limits[id.index()]) {
+            let least = problem.allowed(unit).iter().min_by_key(|&id| time(id));
+            let Some(least) = least else { continue };
+            let name = problem.graph.node_name(NodeIx(problem.units.row(unit)[0]));
+            return Err(infeasible(
+                format!(
+                    "node {name} alone takes {} on {}, and --balance allows {}",
+                    Nanos(time(least)),
+                    problem.topology.device(least).name,
+                    Nanos(limits[least.index()])
+                ),
+                "a larger --balance or fewer devices".into(),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Says what is wrong with the placement that came closest.
+pub(super) fn not_found(problem: &Problem<'_>, closest: Option<&Candidate>) -> Error {
+    let mut report = Infeasible::default();
+    let Some(closest) = closest else {
+        report.conflict = "no candidate could be made".into();
+        return Error::Infeasible(Box::new(report));
+    };
+    let name = |id: DeviceId| &problem.topology.device(id).name;
+    let over = |id: &DeviceId| closest.evaluation.memory[id.index()].get() > problem.caps[id.index()];
+    for id in problem.topology.ids().filter(over) {
+        let (held, cap) = (closest.evaluation.memory[id.index()], Bytes(problem.caps[id.index()]));
+        report.details.push(format!("device {}: needs {held} in the closest placement, has {cap}", name(id)));
+        if report.conflict.is_empty() {
+            let largest = largest(problem, closest, id);
+            report.conflict = format!("device {} needs {held} and has {cap}; {largest}", name(id));
+            report.repair = format!(
+                "memory={} bytes on {} would do, reserve included",
+                held.get().saturating_add(problem.options.reserve.get()),
+                name(id)
+            );
+        }
+    }
+    if report.conflict.is_empty() && closest.excess.time > 0 {
+        let busiest = problem.devices.iter().max_by_key(|id| closest.evaluation.compute[id.index()]);
+        let busiest = busiest.map_or(Nanos::ZERO, |id| closest.evaluation.compute[id.index()]);
+        report.conflict = format!("the busiest device computes for {busiest} in the closest placement");
+        report.repair = "a larger --balance".into();
+    }
+    if report.conflict.is_empty() {
+        report.conflict = "no placement found uses the number of devices asked for".into();
+        report.repair = "another --use".into();
+    }
+    Error::Infeasible(Box::new(report))
+}
+
+/// The largest thing that a device holds, in words.
+fn largest(problem: &Problem<'_>, closest: &Candidate, id: DeviceId) -> String {
+    let graph = problem.graph;
+    let here = graph.nodes().filter(|&node| closest.nodes[node.index()] == id);
+    let size = |node: NodeIx| {
+        let outputs: Bytes = match graph.role(node) {
+            Role::Param => Bytes::ZERO,
+            Role::Compute | Role::Input => graph.outputs(node).map(|tensor| graph.tensor_bytes(tensor)).sum(),
+        };
+        let param = graph.param(node).map_or(Bytes::ZERO, |param| graph.param_bytes(param));
+        outputs + param + graph.owned_bytes(node) + graph.workspace_bytes(node)
+    };
+    let top = here.max_by_key(|&node| (size(node), std::cmp::Reverse(node)));
+    top.map_or(String::new(), |node| {
+        format!("its largest node is {} with {}", graph.node_name(node), size(node))
+    })
+}

@@ -1,0 +1,229 @@
+//! Cuts a line of units into consecutive segments, one for each device of a sequence, so that the
+//! objective is as small as it can be under the caps: dynamic programming over (device, cut),
+//! exact for the tables it is given. O(devices x cuts^2).
+//!
+//! Source: segment DP over linearisations, as in SliceGraph (Archer et al., ICML 2024) and in the
+//! contiguous DP of Tarnawski et al. (NeurIPS 2020).
+
+use super::evaluate::End;
+use super::problem::Problem;
+use super::tables::{Grid, Tables};
+use crate::topology::{Communication, DeviceId, Topology};
+
+/// What a segmentation makes small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// Bytes moved, then the highest load.
+    Bytes,
+    /// The highest load, then bytes moved.
+    Load,
+}
+
+/// How much of the activations counts against the caps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Alive {
+    /// All that may be alive at once.
+    Counted,
+    /// None: the evaluation finds out.
+    Ignored,
+}
+
+/// Whether a device may get units that it cannot run (they are moved afterwards).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Banned {
+    /// It may not.
+    Respected,
+    /// It may.
+    Repaired,
+}
+
+/// One segmentation to find.
+#[derive(Clone, Debug)]
+pub(super) struct Request<'r> {
+    /// Devices in the order in which they take segments.
+    pub(super) sequence: &'r [DeviceId],
+    /// By device: bytes that a segment may hold.
+    pub(super) caps: &'r [u64],
+    /// By device: compute time that a segment may take; [`u64::MAX`] without `--balance`.
+    pub(super) limits: &'r [u64],
+    pub(super) goal: Goal,
+    pub(super) alive: Alive,
+    /// By device: it must get a segment.
+    pub(super) must: &'r [bool],
+    pub(super) banned: Banned,
+}
+
+/// Nanoseconds for a byte, in fixed point: divisions are too slow for the inner loop.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    per_byte: u64,
+}
+
+impl Pace {
+    fn of_end(topology: &Topology, from: DeviceId, to: DeviceId, end: End) -> Self {
+        let route = topology.route(from, to);
+        let hop = match end {
+            End::First => route.hops.first(),
+            End::Last => route.hops.last(),
+        };
+        let rate = hop.map_or(u64::MAX, |hop| hop.bandwidth.0);
+        if rate == u64::MAX {
+            return Self::default();
+        }
+        let scaled = (1_000_000_000u128 << 32) / u128::from(rate.max(1));
+        Self { per_byte: u64::try_from(scaled).unwrap_or(u64::MAX) }
+    }
+
+    fn time(self, bytes: u64) -> u64 {
+        let time = (u128::from(bytes) * u128::from(self.per_byte)) >> 32;
+        u64::try_from(time).unwrap_or(u64::MAX)
+    }
+}
+
+/// What one device of the sequence costs for each window.
+struct Slot<'t> {
+    tables: &'t Tables,
+    id: DeviceId,
+    kind: usize,
+    cap: u64,
+    limit: u64,
+    alive: Alive,
+    goal: Goal,
+    banned: Banned,
+    all: Option<&'t Grid>,
+    own: Option<&'t Grid>,
+    receive: Pace,
+    send: Pace,
+    added: bool,
+}
+
+/// Lower is better, lexicographically.
+pub(super) type Value = (u64, u64);
+
+const IMPOSSIBLE: Value = (u64::MAX, u64::MAX);
+
+impl Slot<'_> {
+    fn new<'t>(problem: &Problem<'_>, tables: &'t Tables, request: &Request<'_>, at: usize) -> Slot<'t> {
+        let topology = problem.topology;
+        let id = request.sequence[at];
+        let before = request.sequence[at.saturating_sub(1)];
+        let after = request.sequence[(at + 1).min(request.sequence.len() - 1)];
+        let peer = |near: DeviceId, far: DeviceId| if near == id { far } else { near };
+        let (source, target) = (peer(before, after), peer(after, before));
+        let (all, own) = tables.fixed(id);
+        Slot {
+            tables,
+            id,
+            kind: problem.kinds[id.index()],
+            cap: request.caps[id.index()],
+            limit: request.limits[id.index()],
+            alive: request.alive,
+            goal: request.goal,
+            banned: request.banned,
+            all,
+            own,
+            receive: Pace::of_end(topology, source, id, End::Last),
+            send: Pace::of_end(topology, id, target, End::First),
+            added: topology.device(id).communication == Communication::Added,
+        }
+    }
+
+    /// What a window costs here; none where it may not be here.
+    fn cost(&self, i: usize, j: usize) -> Option<Value> {
+        let tables = self.tables;
+        let held = tables.resident.get(i, j);
+        let held = match self.alive {
+            Alive::Counted => held.saturating_add(tables.alive.get(i, j)),
+            Alive::Ignored => held,
+        };
+        let compute = tables.load(self.kind, i, j);
+        if held > self.cap || compute > self.limit {
+            return None;
+        }
+        if self.banned == Banned::Respected && tables.banned(self.id, i, j) > 0 {
+            return None;
+        }
+        let grid = |grid: Option<&Grid>| grid.map_or(0, |grid| grid.get(i, j));
+        let fixed = grid(self.all).saturating_sub(grid(self.own));
+        let incoming = tables.incoming.get(i, j) + fixed;
+        let bytes = incoming + tables.loading.get(i, j);
+        let (receive, send) = (self.receive.time(incoming), self.send.time(tables.outgoing.get(i, j)));
+        let load = if self.added {
+            compute.saturating_add(receive).saturating_add(send)
+        } else {
+            compute.max(receive).max(send)
+        };
+        Some(match self.goal {
+            Goal::Bytes => (bytes, load),
+            Goal::Load => (load, bytes),
+        })
+    }
+}
+
+fn joined(goal: Goal, a: Value, b: Value) -> Value {
+    match goal {
+        Goal::Bytes => (a.0.saturating_add(b.0), a.1.max(b.1)),
+        Goal::Load => (a.0.max(b.0), a.1.saturating_add(b.1)),
+    }
+}
+
+/// A line cut into segments.
+#[derive(Clone, Debug)]
+pub(super) struct Segmentation {
+    /// Ends of the segments (positions in the line), one for each device of the sequence.
+    pub(super) ends: Vec<u32>,
+    /// What it costs by the tables.
+    pub(super) value: Value,
+}
+
+/// The best segmentation; none where the caps allow none.
+pub(super) fn segments(
+    problem: &Problem<'_>,
+    tables: &Tables,
+    request: &Request<'_>,
+) -> Option<Segmentation> {
+    let blocks = tables.blocks();
+    let mut best = vec![IMPOSSIBLE; blocks + 1];
+    best[0] = (0, 0);
+    let mut begins: Vec<Vec<u32>> = Vec::with_capacity(request.sequence.len());
+    for at in 0..request.sequence.len() {
+        let slot = Slot::new(problem, tables, request, at);
+        let (next, begin) = extend(&slot, &best, request);
+        best = next;
+        begins.push(begin);
+    }
+    if best[blocks] == IMPOSSIBLE {
+        return None;
+    }
+    let mut ends = vec![0; request.sequence.len()];
+    let (mut end, value) = (blocks, best[blocks]);
+    for (at, begin) in begins.iter().enumerate().rev() {
+        ends[at] = tables.cuts[end];
+        end = begin[end] as usize;
+    }
+    Some(Segmentation { ends, value })
+}
+
+/// Best values and begins with one more device.
+fn extend(slot: &Slot<'_>, best: &[Value], request: &Request<'_>) -> (Vec<Value>, Vec<u32>) {
+    let must = request.must[slot.id.index()];
+    let mut next = if must { vec![IMPOSSIBLE; best.len()] } else { best.to_vec() };
+    let mut begin: Vec<u32> = (0..best.len() as u32).collect();
+    for (i, &before) in best.iter().enumerate() {
+        if before == IMPOSSIBLE {
+            continue;
+        }
+        for j in i + 1..best.len() {
+            if before >= next[j] {
+                continue;
+            }
+            let Some(cost) = slot.cost(i, j) else { continue };
+            let value = joined(request.goal, before, cost);
+            if value < next[j] {
+                next[j] = value;
+                begin[j] = i as u32;
+            }
+        }
+    }
+    (next, begin)
+}

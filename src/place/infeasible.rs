@@ -75,10 +75,7 @@ fn single_unit(problem: &Problem<'_>) -> Result<()> {
         let best = problem.allowed(unit).iter().max_by_key(|&id| (cap(id), std::cmp::Reverse(id)));
         let Some(best) = best else { continue };
         let (name, device) = (problem.graph.node_name(worst), &problem.topology.device(best).name);
-        let group = match problem.units.row(unit).len() {
-            1 => String::new(),
-            members => format!(" (with the {} nodes that it goes with)", members - 1),
-        };
+        let group = company(problem, unit);
         return Err(infeasible(
             format!(
                 "node {name}{group} needs {} on one device, and {device} has {}",
@@ -92,6 +89,14 @@ fn single_unit(problem: &Problem<'_>) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Whom a unit's first node goes with, in words.
+fn company(problem: &Problem<'_>, unit: usize) -> String {
+    match problem.units.row(unit).len() {
+        1 => String::new(),
+        members => format!(" (with the {} nodes that it goes with)", members - 1),
+    }
 }
 
 /// Bytes that a unit needs on its device whatever the schedule, and the node that needs most.
@@ -146,7 +151,8 @@ fn balance(problem: &Problem<'_>) -> Result<()> {
             let name = problem.graph.node_name(NodeIx(problem.units.row(unit)[0]));
             return Err(infeasible(
                 format!(
-                    "node {name} alone takes {} on {}, and --balance allows {}",
+                    "node {name}{} takes {} on {}, and --balance allows {}",
+                    company(problem, unit),
                     Nanos(time(least)),
                     problem.topology.device(least).name,
                     Nanos(limits[least.index()])

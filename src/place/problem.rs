@@ -274,13 +274,12 @@ fn device_kinds(graph: &CostGraph, topology: &Topology) -> Result<Vec<usize>> {
         return Err(Error::usage("--devices", "there is no device"));
     }
     topology
-        .devices
-        .iter()
-        .map(|device| {
-            graph.kind(&device.kind).ok_or_else(|| {
+        .ids()
+        .map(|id| {
+            topology.kind_in(&graph.kinds, id).ok_or_else(|| {
                 Error::usage(
-                    format!("device {}", device.name),
-                    format!("the cost graph gives no times for kind {}", device.kind),
+                    format!("device {}", topology.device(id).name),
+                    format!("the cost graph gives no times for kind {}", topology.kind_key(id)),
                 )
                 .with_help(format!("its kinds: {}", graph.kinds.join(", ")))
             })

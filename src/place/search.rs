@@ -21,6 +21,9 @@ const FOLLOWED_WHEN_LARGE: usize = 2;
 /// Units from which evaluating every candidate would take seconds.
 const LARGE: usize = 100_000;
 
+/// Units up to which the optimistic memory estimate is tried even where the cautious one fits.
+const THOROUGH: usize = 5_000;
+
 /// Rounds in which caps are tightened by what the evaluation found too much.
 const ROUNDS: usize = 5;
 
@@ -372,6 +375,8 @@ impl Search<'_, '_> {
         sequence: &[DeviceId],
     ) -> Option<Vec<u32>> {
         let limits = self.base.limits.clone();
+        let thorough = self.problem.unit_count() <= THOROUGH;
+        let mut settled = None;
         for (alive, banned) in [
             (Alive::Counted, Banned::Respected),
             (Alive::Ignored, Banned::Respected),
@@ -385,7 +390,11 @@ impl Search<'_, '_> {
                 let units = self.assigned(line, sequence, &cut.ends);
                 let candidate = self.consider(units, nodes);
                 if candidate.excess == Excess::default() {
-                    return Some(cut.ends);
+                    if !thorough {
+                        return Some(cut.ends);
+                    }
+                    settled.get_or_insert(cut.ends);
+                    break;
                 }
                 if candidate.excess.bytes == 0 {
                     break;
@@ -395,7 +404,7 @@ impl Search<'_, '_> {
                 }
             }
         }
-        None
+        settled
     }
 
     /// Devices of all units from the ends of segments.

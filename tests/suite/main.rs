@@ -7,6 +7,7 @@ mod ir_text;
 #[cfg(feature = "keras")]
 mod keras;
 mod onnx;
+mod place;
 mod random_costgraph;
 mod random_graph;
 mod shared;

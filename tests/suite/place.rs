@@ -1,0 +1,434 @@
+//! Placement against brute force, its constraints on random graphs, its errors.
+
+use partition::Error;
+use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
+use partition::place::{DeviceUse, Objective, Options, Placement, evaluate, place};
+use partition::topology::{Communication, Contention, DeviceId, Topology};
+use partition::units::{Bytes, Nanos};
+use proptest::prelude::*;
+
+use crate::random_costgraph::{Links, Rng, compute_nodes, cost_graph, topology};
+
+const ROOMY: Bytes = Bytes(1 << 40);
+
+fn devices(count: u32, memory: Bytes) -> Topology {
+    topology(count, 1, memory, Links::Direct(Contention::Link), Nanos(100), Communication::Overlapped)
+}
+
+/// A chain `c0 -> c1 -> ...` whose nodes own `owned` bytes and hand on `sizes`.
+fn chain(owned: &[u64], sizes: &[u64], times: &[u64]) -> CostGraph {
+    let mut b = Builder::new("chain", vec!["cpu".into()]);
+    for (i, &owned) in owned.iter().enumerate() {
+        b.add(&NodeSpec {
+            name: &format!("c{i}"),
+            op: "f",
+            times: &[Some(Nanos(times[i]))],
+            param_bytes: Bytes(owned),
+            outputs: &[Bytes(sizes[i])],
+            ..NodeSpec::default()
+        })
+        .unwrap();
+        if i > 0 {
+            b.connect(NodeIx(i as u32 - 1), 0, NodeIx(i as u32));
+        }
+    }
+    b.finish().unwrap()
+}
+
+/// Devices of parameters and inputs, found independently: a parameter is with its lowest-numbered
+/// reader, an input where fewest bytes are copied.
+fn spread(graph: &CostGraph, chosen: &[DeviceId]) -> Placement {
+    let mut device = chosen.to_vec();
+    let readers = |node: NodeIx| -> Vec<NodeIx> {
+        graph.outputs(node).flat_map(|tensor| graph.consumers(tensor).to_vec()).collect()
+    };
+    for node in graph.nodes() {
+        match graph.role(node) {
+            Role::Compute => {}
+            Role::Param => {
+                let tied = graph.nodes().filter(|&other| graph.param(other) == graph.param(node));
+                let all = tied.flat_map(readers).map(|reader| chosen[reader.index()]);
+                device[node.index()] = all.min().unwrap_or(DeviceId(0));
+            }
+            Role::Input => {
+                let mut here: Vec<DeviceId> = readers(node).iter().map(|r| chosen[r.index()]).collect();
+                here.sort();
+                here.dedup();
+                let copied = |home: DeviceId| -> u64 {
+                    let one = |tensor| {
+                        let mut to: Vec<DeviceId> =
+                            graph.consumers(tensor).iter().map(|r| chosen[r.index()]).collect();
+                        to.sort();
+                        to.dedup();
+                        to.iter().filter(|&&id| id != home).count() as u64 * graph.tensor_bytes(tensor).get()
+                    };
+                    graph.outputs(node).map(one).sum()
+                };
+                device[node.index()] =
+                    here.into_iter().min_by_key(|&home| (copied(home), home)).unwrap_or(DeviceId(0));
+            }
+        }
+    }
+    Placement { device, notes: Vec::new() }
+}
+
+/// Bytes moved, counted from the definition.
+fn moved(graph: &CostGraph, placement: &Placement) -> u64 {
+    let at = |node: NodeIx| placement.device[node.index()];
+    let mut bytes = 0;
+    for tensor in graph.tensors().filter(|&tensor| graph.role(graph.producer(tensor)) != Role::Param) {
+        let mut to: Vec<DeviceId> = graph.consumers(tensor).iter().map(|&reader| at(reader)).collect();
+        to.sort();
+        to.dedup();
+        let away = to.iter().filter(|&&id| id != at(graph.producer(tensor))).count() as u64;
+        bytes += away * graph.tensor_bytes(tensor).get();
+    }
+    for param in 0..graph.param_count() as u32 {
+        let param = partition::costgraph::ParamIx(param);
+        let mut holders = Vec::new();
+        for node in graph.nodes().filter(|&node| graph.param(node) == Some(param)) {
+            holders.push(at(node));
+            for tensor in graph.outputs(node) {
+                holders.extend(graph.consumers(tensor).iter().map(|&reader| at(reader)));
+            }
+        }
+        holders.sort();
+        holders.dedup();
+        bytes += holders.len().saturating_sub(1) as u64 * graph.param_bytes(param).get();
+    }
+    bytes
+}
+
+/// Every placement of the compute nodes on `count` devices.
+fn all_placements(graph: &CostGraph, count: u32) -> Vec<Placement> {
+    let nodes = compute_nodes(graph);
+    let total = u64::from(count).pow(nodes.len() as u32);
+    (0..total)
+        .map(|mut code| {
+            let mut chosen = vec![DeviceId(0); graph.node_count()];
+            for node in &nodes {
+                chosen[node.index()] = DeviceId((code % u64::from(count)) as u32);
+                code /= u64::from(count);
+            }
+            spread(graph, &chosen)
+        })
+        .collect()
+}
+
+fn used(graph: &CostGraph, placement: &Placement) -> usize {
+    let mut ids: Vec<DeviceId> =
+        compute_nodes(graph).iter().map(|node| placement.device[node.index()]).collect();
+    ids.sort();
+    ids.dedup();
+    ids.len()
+}
+
+#[test]
+fn bytes_are_counted_by_the_definition() {
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let graph = cost_graph(&mut rng, 3 + seed as usize % 30);
+        let topology = devices(3, ROOMY);
+        let placement = crate::random_costgraph::placement(&mut rng, &graph, &topology);
+        let evaluation = evaluate(&graph, &topology, &placement).unwrap();
+        assert_eq!(evaluation.transfer_bytes().get(), moved(&graph, &placement), "seed {seed}");
+    }
+}
+
+#[test]
+fn chains_are_cut_as_by_brute_force() {
+    for seed in 0..60 {
+        let mut rng = Rng::new(seed);
+        let length = 3 + rng.below(6) as usize;
+        let draw = |rng: &mut Rng, scale: u64| -> Vec<u64> {
+            (0..length).map(|_| 64 * (1 + rng.below(scale))).collect()
+        };
+        let (owned, sizes, times) = (draw(&mut rng, 40), draw(&mut rng, 10), draw(&mut rng, 9));
+        let graph = chain(&owned, &sizes, &times);
+        let topology = devices(3, ROOMY);
+        for objective in [Objective::Transfer, Objective::Throughput] {
+            let options = Options { objective, devices: DeviceUse::All, ..Options::default() };
+            let placement = place(&graph, &topology, &options).unwrap();
+            let value = |placement: &Placement| {
+                let evaluation = evaluate(&graph, &topology, placement).unwrap();
+                match objective {
+                    Objective::Transfer => evaluation.transfer_bytes().get(),
+                    _ => evaluation.max_load.get(),
+                }
+            };
+            assert_eq!(used(&graph, &placement), 3);
+            let contiguous = |placement: &Placement| {
+                objective == Objective::Transfer
+                    || placement.device.windows(2).filter(|pair| pair[0] != pair[1]).count() == 2
+            };
+            let best = all_placements(&graph, 3)
+                .into_iter()
+                .filter(|other| used(&graph, other) == 3 && contiguous(other))
+                .map(|other| value(&other))
+                .min()
+                .unwrap();
+            assert!(
+                value(&placement) <= best,
+                "seed {seed}, {objective:?}: {} above {best}",
+                value(&placement)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_tight_cap_is_met_with_the_fewest_bytes_on_chains() {
+    for seed in 0..60 {
+        let mut rng = Rng::new(seed);
+        let length = 4 + rng.below(5) as usize;
+        let owned: Vec<u64> = (0..length).map(|_| 640 * (1 + rng.below(20))).collect();
+        let sizes: Vec<u64> = (0..length).map(|_| 64 * (1 + rng.below(10))).collect();
+        let graph = chain(&owned, &sizes, &vec![100; length]);
+        let cap = owned.iter().sum::<u64>() * 2 / 3 + 1500;
+        let topology = devices(2, Bytes(cap));
+        let placement = place(&graph, &topology, &Options::default()).unwrap();
+        let evaluation = evaluate(&graph, &topology, &placement).unwrap();
+        let fits = |placement: &Placement| {
+            evaluate(&graph, &topology, placement).unwrap().memory.iter().all(|held| held.get() <= cap)
+        };
+        assert!(fits(&placement));
+        let best =
+            all_placements(&graph, 2).into_iter().filter(fits).map(|other| moved(&graph, &other)).min();
+        assert_eq!(Some(evaluation.transfer_bytes().get()), best, "seed {seed}");
+    }
+}
+
+#[test]
+fn small_random_graphs_stay_near_brute_force() {
+    let (mut ours, mut theirs) = (0, 0);
+    for seed in 0..80 {
+        let mut rng = Rng::new(1000 + seed);
+        let graph = cost_graph(&mut rng, 10);
+        if compute_nodes(&graph).len() > 8 || compute_nodes(&graph).len() < 2 {
+            continue;
+        }
+        let topology = devices(2, ROOMY);
+        let options = Options { devices: DeviceUse::All, ..Options::default() };
+        let placement = place(&graph, &topology, &options).unwrap();
+        assert_eq!(used(&graph, &placement), 2);
+        let best = all_placements(&graph, 2)
+            .into_iter()
+            .filter(|other| used(&graph, other) == 2)
+            .map(|other| moved(&graph, &other))
+            .min()
+            .unwrap();
+        let found = moved(&graph, &placement);
+        assert!(found >= best);
+        ours += found;
+        theirs += best;
+    }
+    assert!(ours * 100 <= theirs * 110, "{ours} bytes where {theirs} would do");
+}
+
+#[test]
+fn no_objective_is_worse_than_one_device() {
+    for seed in 0..60 {
+        let mut rng = Rng::new(seed);
+        let graph = cost_graph(&mut rng, 40);
+        let topology = devices(3, ROOMY);
+        let one = spread(&graph, &vec![DeviceId(0); graph.node_count()]);
+        let alone = evaluate(&graph, &topology, &one).unwrap();
+        for objective in Objective::ALL {
+            let options = Options { objective, ..Options::default() };
+            let placement = place(&graph, &topology, &options).unwrap();
+            let found = evaluate(&graph, &topology, &placement).unwrap();
+            match objective {
+                Objective::Transfer => assert_eq!(found.transfer_bytes(), Bytes::ZERO),
+                Objective::Latency => assert!(found.latency <= alone.latency),
+                Objective::Throughput => assert!(found.max_load <= alone.max_load),
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_input_gives_the_same_placement() {
+    for seed in 0..20 {
+        let graph = cost_graph(&mut Rng::new(seed), 60);
+        let topology = devices(4, ROOMY);
+        for objective in Objective::ALL {
+            let options = Options { objective, devices: DeviceUse::Count(3), ..Options::default() };
+            let first = place(&graph, &topology, &options);
+            let again = place(&graph, &topology, &options);
+            match (first, again) {
+                (Ok(first), Ok(again)) => assert_eq!(first, again),
+                (Err(first), Err(again)) => assert_eq!(first.to_string(), again.to_string()),
+                (first, again) => panic!("{first:?} and {again:?}"),
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Pins, colocation, counts and caps hold on whatever is returned.
+    #[test]
+    fn constraints_hold(seed in 0u64..1_000_000, size in 2usize..50, count in 1u32..5, percent in 20u64..120) {
+        let mut rng = Rng::new(seed);
+        let graph = cost_graph(&mut rng, size);
+        let all = spread(&graph, &vec![DeviceId(0); graph.node_count()]);
+        let whole = evaluate(&graph, &devices(1, ROOMY), &all).unwrap().memory[0].get();
+        let cap = whole * percent / 100 + 64;
+        let topology = devices(count, Bytes(cap));
+        let objective = Objective::ALL[rng.below(3) as usize];
+        let pinned = NodeIx(rng.below(graph.node_count() as u64) as u32);
+        let target = DeviceId(rng.below(u64::from(count)) as u32);
+        let pin = (graph.node_name(pinned).to_owned(), topology.device(target).name.clone());
+        let colocate = format!("n{}*", rng.below(9));
+        let with_group = graph.nodes().any(|node| graph.node_name(node).starts_with(&colocate[..2]));
+        let options = Options {
+            objective,
+            pins: vec![pin],
+            colocate: if with_group { vec![colocate.clone()] } else { Vec::new() },
+            reserve: Bytes(64),
+            devices: if rng.chance(30) { DeviceUse::Count(count.min(2)) } else { DeviceUse::Auto },
+            ..Options::default()
+        };
+        match place(&graph, &topology, &options) {
+            Ok(placement) => {
+                prop_assert_eq!(placement.device.len(), graph.node_count());
+                let mut group: Vec<DeviceId> = compute_nodes(&graph)
+                    .into_iter()
+                    .filter(|&node| with_group && graph.node_name(node).starts_with(&colocate[..2]))
+                    .map(|node| placement.device[node.index()])
+                    .collect();
+                group.dedup();
+                prop_assert!(group.len() <= 1);
+                prop_assert_eq!(placement.device[pinned.index()], target);
+                if let DeviceUse::Count(count) = options.devices {
+                    prop_assert_eq!(used(&graph, &placement), count as usize);
+                }
+                let held = |node: NodeIx| graph.owned_bytes(node).get();
+                for id in topology.ids() {
+                    let owned: u64 = graph.nodes().filter(|n| placement.device[n.index()] == id).map(held).sum();
+                    prop_assert!(owned <= cap - 64);
+                }
+            }
+            Err(Error::Infeasible(_) | Error::Usage(_)) => {}
+            Err(other) => prop_assert!(false, "{}", other),
+        }
+    }
+}
+
+fn pinned(pins: &[(&str, &str)]) -> Options {
+    let owned = |&(pattern, device): &(&str, &str)| (pattern.to_owned(), device.to_owned());
+    Options { pins: pins.iter().map(owned).collect(), ..Options::default() }
+}
+
+fn message(graph: &CostGraph, topology: &Topology, options: &Options) -> String {
+    place(graph, topology, options).unwrap_err().to_string()
+}
+
+#[test]
+fn wrong_options_are_named() {
+    let graph = chain(&[64; 4], &[64; 4], &[10; 4]);
+    let two = devices(2, ROOMY);
+    let count = |count| Options { devices: DeviceUse::Count(count), ..Options::default() };
+    let colocated = Options { colocate: vec!["c*".into()], ..pinned(&[("c0", "cpu0"), ("c3", "cpu1")]) };
+    let lines = [
+        message(&graph, &two, &pinned(&[("x*", "cpu0")])),
+        message(&graph, &two, &pinned(&[("c*", "cuda0")])),
+        message(&graph, &two, &Options { colocate: vec!["dense*".into()], ..Options::default() }),
+        message(&graph, &two, &colocated),
+        message(&graph, &two, &count(3)),
+        message(&graph, &two, &count(0)),
+        message(&graph, &devices(6, ROOMY), &Options { devices: DeviceUse::All, ..Options::default() }),
+        message(&graph, &two, &Options { balance: Some(f64::NAN), ..Options::default() }),
+        message(
+            &graph,
+            &two,
+            &Options { balance: Some(0.01), colocate: vec!["c*".into()], ..Options::default() },
+        ),
+        message(&graph, &devices(2, Bytes(150)), &Options::default()),
+        message(&graph, &devices(2, Bytes(130)), &Options::default()),
+        message(&chain(&[640; 4], &[64; 4], &[1; 4]), &devices(2, Bytes(1200)), &Options::default()),
+        message(&chain(&[640; 4], &[640; 4], &[1; 4]), &devices(2, Bytes(1950)), &Options::default()),
+    ];
+    snapshot("errors", &lines.join("\n"));
+}
+
+fn snapshot(name: &str, text: &str) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/snapshots");
+    insta::with_settings!({snapshot_path => path, prepend_module_to_snapshot => false}, {
+        insta::assert_snapshot!(format!("place_{name}"), text);
+    });
+}
+
+/// One line for each node: its device.
+fn lines(graph: &CostGraph, topology: &Topology, placement: &Placement) -> String {
+    let line = |node: NodeIx| {
+        let device = &topology.device(placement.device[node.index()]).name;
+        format!("{} -> {device}\n", graph.node_name(node))
+    };
+    graph.nodes().map(line).chain(placement.notes.iter().map(|note| format!("note: {note}\n"))).collect()
+}
+
+/// Two towers that read one tied embedding, and a head.
+fn towers() -> CostGraph {
+    let mut b = Builder::new("towers", vec!["cpu".into(), "cuda".into()]);
+    let mut add =
+        |name: &str, op: &str, times: &[Option<Nanos>], params: u64, out: u64, tie: Option<&str>| {
+            let spec = NodeSpec {
+                name,
+                op,
+                times,
+                param_bytes: Bytes(params),
+                params: tie,
+                outputs: &[Bytes(out)],
+                ..NodeSpec::default()
+            };
+            b.add(&spec).unwrap()
+        };
+    let both = [Some(Nanos(900)), Some(Nanos(100))];
+    let ids_a = add("ids_a", "input", &[], 0, 256, None);
+    let ids_b = add("ids_b", "input", &[], 0, 256, None);
+    let table_a = add("table_a", "param", &[], 10_000, 10_000, Some("table"));
+    let table_b = add("table_b", "param", &[], 10_000, 10_000, Some("table"));
+    let embed_a = add("embed_a", "gather", &both, 0, 2048, None);
+    let embed_b = add("embed_b", "gather", &both, 0, 2048, None);
+    let dense_a = add("dense_a", "matmul", &both, 20_000, 512, None);
+    let dense_b = add("dense_b", "matmul", &both, 20_000, 512, None);
+    let string = add("lookup", "string", &[Some(Nanos(50)), None], 0, 128, None);
+    let head = add("head", "matmul", &both, 1000, 64, None);
+    for (from, to) in [(ids_a, embed_a), (table_a, embed_a), (ids_b, embed_b), (table_b, embed_b)] {
+        b.connect(from, 0, to);
+    }
+    for (from, to) in
+        [(embed_a, dense_a), (embed_b, dense_b), (dense_a, head), (dense_b, head), (string, head)]
+    {
+        b.connect(from, 0, to);
+    }
+    b.finish().unwrap()
+}
+
+#[test]
+fn small_cases_are_placed_sensibly() {
+    let graph = towers();
+    let roomy = Topology::parse("cpu+2xcuda:memory=1MB").unwrap();
+    let tight = Topology::parse("cpu+2xcuda:memory=40kB").unwrap();
+    let mut text = String::new();
+    let mut show = |title: &str, topology: &Topology, options: &Options| {
+        let result = place(&graph, topology, options);
+        let body = match result {
+            Ok(placement) => lines(&graph, topology, &placement),
+            Err(error) => format!("error: {error}\n"),
+        };
+        text.push_str(&format!("# {title}\n{body}\n"));
+    };
+    show("fits on one GPU; the CPU takes what it alone supports", &roomy, &Options::default());
+    show("two GPUs are needed", &tight, &Options::default());
+    show("pinned", &roomy, &pinned(&[("*_b", "cuda1")]));
+    show("pinned where it cannot run", &roomy, &pinned(&[("lookup", "cuda1")]));
+    show(
+        "pinned where it cannot run, soft",
+        &roomy,
+        &Options { soft: true, ..pinned(&[("lookup", "cuda1")]) },
+    );
+    snapshot("towers", &text);
+}

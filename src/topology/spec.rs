@@ -215,6 +215,10 @@ fn check_kind(kind: &str, span: &Range<usize>) -> Result<(), Wrong> {
         return Err(Wrong::new(span.start..span.start, "the kind of device is missing here")
             .help("`cpu`, `cuda`, or a preset like `a100-80g`"));
     }
+    if kind.contains(['/', '\\']) {
+        return Err(Wrong::new(span.clone(), format!("no file is named `{kind}`, and no kind of device"))
+            .help("a kind is `cpu`, `cuda`, or a preset like `a100-80g`"));
+    }
     let near = super::near::kind(kind, PRESETS.iter().map(|preset| preset.name));
     let help = if near.is_empty() {
         let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();

@@ -107,6 +107,7 @@ fn bad_specs() {
         "a100",
         "A100-80G",
         "gpu",
+        "specs/machine",
         "cuda",
         "2xcpu+cuda",
         "cpu[",
@@ -225,6 +226,28 @@ fn files() {
     assert_eq!(load("devices.json", &json).unwrap(), topology);
     assert_eq!(load("devices", &json).unwrap(), topology);
     assert_eq!(load("again.toml", &topology.description().to_toml()).unwrap(), topology);
+}
+
+/// The examples of the manual are read, and are what it says.
+#[test]
+fn the_manual_s_examples() {
+    let manual = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/devices.md")).unwrap();
+    let specs: Vec<&str> = manual
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
+        .map(|(spec, _)| spec)
+        .collect();
+    let specs: Vec<&str> = specs.into_iter().filter(|text| text.contains(['x', '['])).collect();
+    let sizes: Vec<usize> = specs.iter().map(|text| spec(text).len()).collect();
+    assert_eq!(sizes, [4, 13, 12, 4, 16]);
+    let (_, file) = manual.split_once("```toml\n").unwrap();
+    let topology = load("devices.toml", file.split_once("```").unwrap().0).unwrap();
+    assert_eq!(topology.len(), 8);
+    assert_eq!(
+        route_of(&topology, "cuda0.0", "cuda1.1"),
+        "[cuda0->cpu0, 12 GB/s, 5 us] then [cpu0->cuda1, 12 GB/s, 5 us] via cpu0"
+    );
+    assert_eq!(route_of(&topology, "board", "cpu0"), "[bus0, 4 GB/s, 3 us]");
 }
 
 #[test]

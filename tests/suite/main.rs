@@ -13,3 +13,4 @@ mod random_graph;
 mod shared;
 mod topology;
 mod workload;
+mod weights;

@@ -1,1 +1,130 @@
-//! Arrays in npz and safetensors files.
+//! Arrays in npz and safetensors files: weights, inputs, expected results.
+//!
+//! A file is opened by content, its arrays are read one at a time by name. Nothing is allocated on
+//! a header's word alone: sizes are checked against the file first, and [`load_params`] compares
+//! a header with the parameter before any data is read.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Report, Result};
+use crate::ir::{DType, Tensor};
+
+mod npy;
+mod npz;
+mod params;
+mod safetensors;
+
+pub use npz::write_npz;
+pub use params::{Loaded, ParamReader, load_params};
+
+/// An open file of named arrays.
+#[derive(Debug)]
+pub struct Arrays {
+    path: PathBuf,
+    names: Vec<String>,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Npz(npz::Npz),
+    Safetensors(safetensors::Safetensors),
+}
+
+impl Arrays {
+    /// Opens an npz or safetensors file, told apart by their first bytes. Errors: it cannot be
+    /// read, is neither, or its directory is damaged. O(arrays).
+    pub fn open(path: &Path) -> Result<Self> {
+        let place = path.display().to_string();
+        let file = File::open(path).map_err(|error| Error::io(place.as_str(), error))?;
+        let mut file = BufReader::new(file);
+        let mut magic = Vec::new();
+        let read = (&mut file).take(16).read_to_end(&mut magic);
+        read.map_err(|error| Error::io(place.as_str(), error))?;
+        Self::open_as(file, &magic, path).map_err(|error| error.within(&place))
+    }
+
+    fn open_as(file: BufReader<File>, magic: &[u8], path: &Path) -> Result<Self> {
+        let (names, source) = match magic {
+            [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => {
+                let (names, npz) = npz::Npz::open(file)?;
+                (names, Source::Npz(npz))
+            }
+            [_, _, _, _, _, _, _, _, b'{', ..] => {
+                let (names, safetensors) = safetensors::Safetensors::open(file)?;
+                (names, Source::Safetensors(safetensors))
+            }
+            [0x89, b'H', b'D', b'F', ..] => {
+                return Err(Error::Unsupported(
+                    Report::new("", "HDF5 files are not read yet")
+                        .help("save the weights as npz or safetensors"),
+                ));
+            }
+            _ => {
+                return Err(Error::format("", "neither an npz nor a safetensors file")
+                    .with_help("numpy.savez and safetensors.save_file write them"));
+            }
+        };
+        Ok(Self { path: path.to_owned(), names, source })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Names of the arrays, in the order of the file.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Element type and sizes of an array, without its data; none where there is no such array.
+    /// Errors: a damaged header, an element type that is not supported.
+    pub fn header(&self, name: &str) -> Result<Option<(DType, Vec<u64>)>> {
+        match &self.source {
+            Source::Npz(npz) => npz.header(name),
+            Source::Safetensors(safetensors) => safetensors.header(name),
+        }
+        .map_err(|error| self.at(error, name))
+    }
+
+    /// An array; none where there is none of this name. Errors: damaged data, an element type that
+    /// is not supported.
+    pub fn get(&self, name: &str) -> Result<Option<Tensor>> {
+        match &self.source {
+            Source::Npz(npz) => npz.get(name),
+            Source::Safetensors(safetensors) => safetensors.get(name),
+        }
+        .map_err(|error| self.at(error, name))
+    }
+
+    fn at(&self, error: Error, name: &str) -> Error {
+        error.within(&format!("{}: array {name}", self.path.display()))
+    }
+}
+
+/// A failed read of an open file, as an error without a place: the caller adds it.
+fn damaged(error: impl std::fmt::Display) -> Error {
+    Error::format("", format!("cannot be read: {error}"))
+}
+
+/// Number of bytes of an array. Error: it overflows.
+fn byte_count(dtype: DType, dims: &[u64]) -> Result<u64> {
+    if dims.contains(&0) {
+        return Ok(0);
+    }
+    let bytes = dims.iter().try_fold(dtype.size(), |product, &dim| product.checked_mul(dim));
+    let bytes = bytes.filter(|&bytes| i64::try_from(bytes).is_ok());
+    bytes.ok_or_else(|| Error::format("", format!("its sizes {dims:?} overflow")))
+}
+
+/// Any byte but 0 as 1, which is what a bool is here.
+fn normalise(dtype: DType, bytes: &mut [u8]) {
+    if dtype == DType::Bool {
+        for byte in bytes {
+            *byte = u8::from(*byte != 0);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The npz format: a zip archive of npy files.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::Mutex;
+
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipArchive, ZipWriter};
+
+use super::{damaged, npy};
+use crate::error::{Error, Result};
+use crate::ir::{DType, Tensor};
+
+/// Deflate cannot shrink data by more than about this factor, so no entry holds more.
+const GREATEST_RATIO: u64 = 1040;
+
+/// An open archive. The lock is held while one array is read.
+pub(super) struct Npz {
+    archive: Mutex<ZipArchive<BufReader<File>>>,
+    entries: BTreeMap<String, usize>,
+}
+
+impl std::fmt::Debug for Npz {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Npz").field("entries", &self.entries).finish_non_exhaustive()
+    }
+}
+
+impl Npz {
+    /// The names of the arrays, in the order of the archive, and the archive.
+    pub(super) fn open(mut file: BufReader<File>) -> Result<(Vec<String>, Self)> {
+        file.seek(SeekFrom::Start(0)).map_err(damaged)?;
+        let archive = ZipArchive::new(file).map_err(damaged)?;
+        let (mut names, mut entries) = (Vec::new(), BTreeMap::new());
+        for index in 0..archive.len() {
+            let Some(Ok(entry)) = archive.name_for_index(index) else { continue };
+            let Some(name) = entry.strip_suffix(".npy") else { continue };
+            if entries.insert(name.to_owned(), index).is_none() {
+                names.push(name.to_owned());
+            }
+        }
+        if names.is_empty() && !archive.is_empty() {
+            return Err(Error::format("", "the zip archive holds no npy files"));
+        }
+        Ok((names, Self { archive: Mutex::new(archive), entries }))
+    }
+
+    pub(super) fn header(&self, name: &str) -> Result<Option<(DType, Vec<u64>)>> {
+        self.read(name, |mut reader, _| npy::header(&mut reader).map(|header| (header.dtype, header.dims)))
+    }
+
+    pub(super) fn get(&self, name: &str) -> Result<Option<Tensor>> {
+        self.read(name, |mut reader, available| {
+            let header = npy::header(&mut reader)?;
+            let tensor = npy::data(&mut reader, &header, available)?;
+            // Reading to the end has the archive compare its checksum.
+            match reader.read(&mut [0]).map_err(damaged)? {
+                0 => Ok(tensor),
+                _ => Err(Error::format("", "it has more data than its sizes say")),
+            }
+        })
+    }
+
+    fn read<T>(&self, name: &str, read: impl FnOnce(&mut dyn Read, u64) -> Result<T>) -> Result<Option<T>> {
+        let Some(&index) = self.entries.get(name) else { return Ok(None) };
+        let mut archive = self.archive.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut entry = archive.by_index(index).map_err(damaged)?;
+        let most = entry.compressed_size().saturating_mul(GREATEST_RATIO);
+        let available = entry.size().min(most);
+        read(&mut entry, available).map(Some)
+    }
+}
+
+/// Writes arrays as an npz file: aside, then renamed, so that nothing half-written is left. The
+/// same arrays give the same bytes. Errors: the file cannot be written, a name is there twice.
+pub fn write_npz(path: &Path, arrays: &[(String, Tensor)]) -> Result<()> {
+    let place = path.display().to_string();
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(format!(".{}.tmp", std::process::id()));
+    let aside = Path::new(&aside);
+    let written = write_all(aside, arrays).and_then(|()| std::fs::rename(aside, path));
+    written.map_err(|error| {
+        // What could not be finished is taken away; the first error is the one to tell.
+        let _ = std::fs::remove_file(aside);
+        Error::io(place, error)
+    })
+}
+
+fn write_all(path: &Path, arrays: &[(String, Tensor)]) -> std::io::Result<()> {
+    let mut zip = ZipWriter::new(BufWriter::new(File::create(path)?));
+    for (name, tensor) in arrays {
+        let header = npy::encode_header(tensor.dtype(), tensor.dims());
+        let large = (header.len() + tensor.bytes().len()) as u64 >= u64::from(u32::MAX);
+        let options = SimpleFileOptions::DEFAULT
+            .compression_method(CompressionMethod::Stored)
+            .large_file(large)
+            .unix_permissions(0o644);
+        zip.start_file(format!("{name}.npy"), options)?;
+        zip.write_all(&header)?;
+        zip.write_all(tensor.bytes())?;
+    }
+    zip.finish()?.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()
+}

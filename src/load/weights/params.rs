@@ -1,0 +1,191 @@
+//! Arrays and parameters: which array is which parameter's, and where each one's data is read.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::PathBuf;
+
+use super::{Arrays, damaged};
+use crate::error::{Error, Report, Result};
+use crate::ir::{DType, Data, Graph, ParamId, Tensor};
+
+/// What [`load_params`] did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Number of parameters that have an array now.
+    pub params: usize,
+    /// Arrays that are no parameter's.
+    pub extra: Vec<String>,
+}
+
+/// Gives each parameter of the graph its array of a file: by the parameter's name, or in order
+/// where the arrays are called `w000:...`, `w001:...` (Keras' order of weights, which is that of
+/// [`Graph::params`] there). Headers are compared, data is read later, by [`ParamReader`].
+///
+/// Parameters without an array keep the data they have. Errors, each naming all parameters
+/// concerned: a parameter has neither array nor data; an array has another type or other sizes.
+/// O(arrays + params, sorted).
+pub fn load_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
+    let ordered = ordered(arrays);
+    let chosen: Vec<Option<String>> = match ordered.is_empty() {
+        true => by_name(graph, arrays),
+        false if ordered.len() == graph.params().len() => ordered.into_iter().map(Some).collect(),
+        false => {
+            let message =
+                format!("{} arrays in order for {} parameters", ordered.len(), graph.params().len());
+            return Err(Error::model(arrays.path().display().to_string(), message));
+        }
+    };
+    let (mut missing, mut wrong) = (Vec::new(), Vec::new());
+    for (param, array) in graph.params().iter().zip(&chosen) {
+        match array {
+            Some(array) => wrong.extend(mismatch(graph, param, arrays, array)?),
+            None if has_data(param.data.as_ref()) => {}
+            None => missing.push(param.name.clone()),
+        }
+    }
+    let place = arrays.path().display().to_string();
+    if let Some(first) = wrong.first() {
+        return Err(Error::Model(Report::new(place, first.as_str()).details(wrong)));
+    }
+    if let Some(first) = missing.first() {
+        let message = format!("{} parameters have no array, the first is {first}", missing.len());
+        let help = "arrays carry the parameters' names";
+        return Err(Error::Model(Report::new(place, message).help(help).details(missing)));
+    }
+    let mut loaded = Loaded::default();
+    for (index, array) in chosen.iter().enumerate() {
+        let Some(name) = array.clone() else { continue };
+        let data = Data::Array { path: arrays.path().to_owned(), name };
+        graph.param_mut(ParamId(index as u32)).data = Some(data);
+        loaded.params += 1;
+    }
+    let used: std::collections::BTreeSet<&String> = chosen.iter().flatten().collect();
+    loaded.extra = arrays.names().iter().filter(|name| !used.contains(name)).cloned().collect();
+    Ok(loaded)
+}
+
+/// The arrays called `w` and digits up to a colon, in the order of those digits; empty where
+/// there are none.
+fn ordered(arrays: &Arrays) -> Vec<String> {
+    let mut numbered: Vec<(u64, &String)> = arrays
+        .names()
+        .iter()
+        .filter_map(|name| {
+            let digits = name.strip_prefix('w')?.split_once(':')?.0;
+            Some((digits.parse().ok()?, name))
+        })
+        .collect();
+    numbered.sort();
+    numbered.into_iter().map(|(_, name)| name.clone()).collect()
+}
+
+fn by_name(graph: &Graph, arrays: &Arrays) -> Vec<Option<String>> {
+    let names: std::collections::BTreeSet<&str> = arrays.names().iter().map(String::as_str).collect();
+    graph.params().iter().map(|param| names.get(param.name.as_str()).map(ToString::to_string)).collect()
+}
+
+/// What is wrong with an array as a parameter, in words; none where it fits.
+fn mismatch(graph: &Graph, param: &crate::ir::Param, arrays: &Arrays, array: &str) -> Result<Option<String>> {
+    let ty = graph.ty(graph.node(param.node).first_result);
+    let Some((dtype, dims)) = arrays.header(array)? else { return Ok(None) };
+    let expected: Option<Vec<u64>> =
+        ty.shape.dims().and_then(|dims| dims.into_iter().map(|dim| u64::try_from(dim).ok()).collect());
+    Ok((dtype != ty.dtype || expected.as_ref() != Some(&dims)).then(|| {
+        let expected = expected.map_or_else(|| "unbound sizes".to_owned(), |dims| format!("{dims:?}"));
+        format!("parameter {}: expected {}{expected}, array {array} is {dtype}{dims:?}", param.name, ty.dtype)
+    }))
+}
+
+/// True where there is data that can be read.
+fn has_data(data: Option<&Data>) -> bool {
+    match data {
+        None => false,
+        Some(Data::Inline(_)) => true,
+        Some(Data::File { path, .. } | Data::Array { path, .. }) => path.exists(),
+    }
+}
+
+/// Reads parameters' data from wherever it is. Files stay open between reads.
+#[derive(Debug, Default)]
+pub struct ParamReader {
+    arrays: BTreeMap<PathBuf, Arrays>,
+    files: BTreeMap<PathBuf, File>,
+}
+
+impl ParamReader {
+    /// A reader without open files.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The data of a parameter; none where it has none, or it is in a file that is absent.
+    /// Errors: a file that cannot be read or is too short, an array that is gone or has another
+    /// type than the parameter.
+    pub fn read(&mut self, graph: &Graph, id: ParamId) -> Result<Option<Tensor>> {
+        let param = graph.param(id);
+        let ty = graph.ty(graph.node(param.node).first_result);
+        let dims = ty.shape.dims().and_then(|dims| {
+            dims.into_iter().map(|dim| u64::try_from(dim).ok()).collect::<Option<Vec<u64>>>()
+        });
+        let place = |error: Error| error.within(&format!("parameter {}", param.name));
+        let Some(dims) = dims else {
+            return Err(place(Error::Internal("a parameter of unbound sizes".to_owned())));
+        };
+        if !has_data(param.data.as_ref()) {
+            return Ok(None);
+        }
+        let tensor = match &param.data {
+            None => return Ok(None),
+            Some(Data::Inline(tensor)) => tensor.clone(),
+            Some(Data::File { path, offset, length }) => {
+                self.raw(path, *offset, *length, ty.dtype, &dims).map_err(place)?
+            }
+            Some(Data::Array { path, name }) => self.array(path, name).map_err(place)?,
+        };
+        if tensor.dtype() != ty.dtype || tensor.dims() != dims {
+            let found = format!("{}{:?}", tensor.dtype(), tensor.dims());
+            return Err(place(Error::model("", format!("expected {}{dims:?}, found {found}", ty.dtype))));
+        }
+        Ok(Some(tensor))
+    }
+
+    fn array(&mut self, path: &PathBuf, name: &str) -> Result<Tensor> {
+        if !self.arrays.contains_key(path) {
+            self.arrays.insert(path.clone(), Arrays::open(path)?);
+        }
+        let found = match self.arrays.get(path) {
+            Some(arrays) => arrays.get(name)?,
+            None => None,
+        };
+        found.ok_or_else(|| Error::model(path.display().to_string(), format!("there is no array {name}")))
+    }
+
+    fn raw(
+        &mut self,
+        path: &PathBuf,
+        offset: u64,
+        length: u64,
+        dtype: DType,
+        dims: &[u64],
+    ) -> Result<Tensor> {
+        let place = path.display().to_string();
+        if !self.files.contains_key(path) {
+            let file = File::open(path).map_err(|error| Error::io(place.as_str(), error))?;
+            self.files.insert(path.clone(), file);
+        }
+        let Some(file) = self.files.get_mut(path) else {
+            return Err(Error::Internal("a file that was just opened".to_owned()));
+        };
+        let within = |error: Error| error.within(&place);
+        let whole = file.metadata().map_err(|error| within(damaged(error)))?.len();
+        if offset.checked_add(length).is_none_or(|end| end > whole) {
+            let message = format!("{length} bytes at {offset} are beyond its {whole} bytes");
+            return Err(Error::format(place, message));
+        }
+        file.seek(SeekFrom::Start(offset)).map_err(|error| within(damaged(error)))?;
+        let mut bytes = Vec::new();
+        file.take(length).read_to_end(&mut bytes).map_err(|error| within(damaged(error)))?;
+        Tensor::new(dtype, dims.to_vec(), bytes).map_err(within)
+    }
+}

@@ -1,0 +1,88 @@
+//! The safetensors format: a JSON header, then raw little-endian tensors.
+
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::sync::Mutex;
+
+use safetensors::Dtype;
+use safetensors::tensor::Metadata;
+
+use super::{damaged, normalise};
+use crate::error::{Error, Report, Result};
+use crate::ir::{DType, Tensor};
+
+/// What the format itself allows.
+const LONGEST_HEADER: u64 = 100_000_000;
+
+/// An open file. The lock is held while one tensor is read.
+#[derive(Debug)]
+pub(super) struct Safetensors {
+    file: Mutex<BufReader<File>>,
+    metadata: Metadata,
+    /// Where the tensors begin.
+    start: u64,
+}
+
+impl Safetensors {
+    /// The names of the tensors, in the order of the file, and the file.
+    pub(super) fn open(mut file: BufReader<File>) -> Result<(Vec<String>, Self)> {
+        let length = file.seek(SeekFrom::End(0)).map_err(damaged)?;
+        file.seek(SeekFrom::Start(0)).map_err(damaged)?;
+        let mut count = [0u8; 8];
+        file.read_exact(&mut count).map_err(damaged)?;
+        let count = u64::from_le_bytes(count);
+        if count > LONGEST_HEADER || count > length.saturating_sub(8) {
+            return Err(Error::format("", format!("a header of {count} bytes is too long, or cut off")));
+        }
+        let mut header = Vec::new();
+        (&mut file).take(count).read_to_end(&mut header).map_err(damaged)?;
+        let metadata: Metadata = serde_json::from_slice(&header)
+            .map_err(|error| Error::format("", format!("its header is damaged: {error}")))?;
+        let start = 8 + count;
+        let data = length - start;
+        if metadata.data_len() as u64 != data {
+            let message =
+                format!("its header describes {} bytes of data, it has {data}", metadata.data_len());
+            return Err(Error::format("", message));
+        }
+        Ok((metadata.offset_keys(), Self { file: Mutex::new(file), metadata, start }))
+    }
+
+    pub(super) fn header(&self, name: &str) -> Result<Option<(DType, Vec<u64>)>> {
+        let Some(info) = self.metadata.info(name) else { return Ok(None) };
+        Ok(Some((element(info.dtype)?, info.shape.iter().map(|&dim| dim as u64).collect())))
+    }
+
+    pub(super) fn get(&self, name: &str) -> Result<Option<Tensor>> {
+        let (Some(info), Some((dtype, dims))) = (self.metadata.info(name), self.header(name)?) else {
+            return Ok(None);
+        };
+        // The offsets lie in the file and agree with the sizes: opening has checked both.
+        let (begin, end) = info.data_offsets;
+        let mut file = self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        file.seek(SeekFrom::Start(self.start + begin as u64)).map_err(damaged)?;
+        let mut bytes = Vec::new();
+        (&mut *file).take((end - begin) as u64).read_to_end(&mut bytes).map_err(damaged)?;
+        normalise(dtype, &mut bytes);
+        Tensor::new(dtype, dims, bytes).map(Some)
+    }
+}
+
+fn element(dtype: Dtype) -> Result<DType> {
+    Ok(match dtype {
+        Dtype::F32 => DType::F32,
+        Dtype::F64 => DType::F64,
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::Bf16,
+        Dtype::I8 => DType::I8,
+        Dtype::I16 => DType::I16,
+        Dtype::I32 => DType::I32,
+        Dtype::I64 => DType::I64,
+        Dtype::U8 => DType::U8,
+        Dtype::BOOL => DType::Bool,
+        other => {
+            let message = format!("element type {other:?} is not supported");
+            return Err(Error::Unsupported(Report::new("", message)));
+        }
+    })
+}

@@ -12,5 +12,5 @@ mod random_costgraph;
 mod random_graph;
 mod shared;
 mod topology;
-mod workload;
 mod weights;
+mod workload;

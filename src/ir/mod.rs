@@ -9,6 +9,8 @@
 
 mod dtype;
 mod graph;
+#[cfg_attr(not(feature = "run"), allow(dead_code))]
+pub(crate) mod half;
 mod infer;
 mod op;
 mod shape;

@@ -12,6 +12,7 @@ use crate::ir::Graph;
 use crate::topology::Topology;
 
 mod costgraph;
+mod init;
 mod json;
 #[cfg(feature = "keras")]
 pub mod keras;
@@ -22,6 +23,7 @@ pub mod weights;
 mod workload;
 
 pub use costgraph::{read_costgraph, write_costgraph};
+pub use init::fill;
 pub use workload::read_workload;
 
 /// What is known before a model is read.

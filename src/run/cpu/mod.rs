@@ -10,7 +10,6 @@ mod conv_transpose;
 mod element;
 mod gather;
 mod grid;
-mod half;
 mod index;
 mod layout;
 mod math;
@@ -26,6 +25,7 @@ mod types;
 mod view;
 
 use crate::error::{Error, Result};
+use crate::ir::half;
 use crate::ir::{DType, Op};
 use crate::kernel::workspace::{is_half, widens};
 

@@ -3,7 +3,7 @@
 
 /// An IEEE binary16 as f32; exact.
 #[inline(always)]
-pub(super) fn f16_to_f32(bits: u16) -> f32 {
+pub(crate) fn f16_to_f32(bits: u16) -> f32 {
     // Moves exponent and mantissa into place, then scales by 2^112; that is exact for
     // subnormals too. Infinities and not-a-numbers are put right afterwards.
     let magnitude = f32::from_bits(u32::from(bits & 0x7fff) << 13) * f32::from_bits(0x7780_0000);
@@ -13,7 +13,7 @@ pub(super) fn f16_to_f32(bits: u16) -> f32 {
 
 /// The nearest IEEE binary16.
 #[inline(always)]
-pub(super) fn f32_to_f16(value: f32) -> u16 {
+pub(crate) fn f32_to_f16(value: f32) -> u16 {
     let bits = value.to_bits();
     let sign = (bits >> 16) & 0x8000;
     let magnitude = bits & 0x7fff_ffff;
@@ -33,13 +33,13 @@ pub(super) fn f32_to_f16(value: f32) -> u16 {
 
 /// A bfloat16 as f32; exact.
 #[inline(always)]
-pub(super) fn bf16_to_f32(bits: u16) -> f32 {
+pub(crate) fn bf16_to_f32(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
 /// The nearest bfloat16.
 #[inline(always)]
-pub(super) fn f32_to_bf16(value: f32) -> u16 {
+pub(crate) fn f32_to_bf16(value: f32) -> u16 {
     let bits = value.to_bits();
     if bits & 0x7fff_ffff > 0x7f80_0000 {
         return ((bits >> 16) | 0x40) as u16;

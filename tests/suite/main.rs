@@ -4,12 +4,13 @@ mod architecture;
 mod bad;
 mod costgraph;
 mod ir_text;
-#[cfg(feature = "keras")]
 mod keras;
 mod onnx;
 mod place;
+mod plan;
 mod random_costgraph;
 mod random_graph;
+mod random_plan;
 mod shared;
 mod topology;
 mod weights;

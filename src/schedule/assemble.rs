@@ -1,6 +1,7 @@
 //! Puts order, offsets and times together into a [`Schedule`].
 
 use super::copies::Source;
+use super::cost::Moment;
 use super::memory::Layout;
 use super::problem::{Problem, Task};
 use super::residents::Residents;
@@ -131,15 +132,15 @@ impl Buffers {
     }
 
     /// By buffer: when it is first written and when its last use ends.
-    fn users(&self, problem: &Problem<'_>, steps: &[Step]) -> Vec<(Nanos, Nanos)> {
-        let mut users = vec![(Nanos::MAX, Nanos::ZERO); self.buffers.len()];
-        let mut used = |buffer: u32, step: &Step| {
-            if let Some((start, end)) = users.get_mut(buffer as usize) {
-                *start = (*start).min(step.start);
-                *end = (*end).max(step.end);
-            }
-        };
-        for step in steps {
+    fn users(&self, problem: &Problem<'_>, steps: &[Step]) -> Vec<(Moment, Moment)> {
+        let mut users = vec![(Moment::LAST, Moment::FIRST); self.buffers.len()];
+        for (position, step) in steps.iter().enumerate() {
+            let mut used = |buffer: u32, step: &Step| {
+                if let Some((start, end)) = users.get_mut(buffer as usize) {
+                    *start = (*start).min(Moment::start(step, position));
+                    *end = (*end).max(Moment::end(step, position));
+                }
+            };
             match step.action {
                 Action::Copy { from, to, .. } => {
                     used(from.0, step);

@@ -1,7 +1,7 @@
 //! What a placement and its schedule cost: loads in steady state, bytes moved, peaks of memory.
 
 use super::problem::Problem;
-use super::{Action, BufferKind, Cost, Schedule};
+use super::{Action, BufferKind, Cost, Schedule, Step};
 use crate::topology::Hop;
 use crate::units::{Bytes, Nanos};
 
@@ -58,9 +58,29 @@ pub(super) fn of_placement(problem: &Problem<'_>, load_bytes: Bytes) -> Cost {
     Cost { step_bytes: step_bytes(problem), load_bytes, latency: Nanos::ZERO, max_load: max_load(problem) }
 }
 
+/// A point on the simulated timeline. What happens at one time is told apart by the order of the
+/// steps: first ends what began earlier, then each step begins, and ends where it takes no time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Moment(Nanos, u64);
+
+impl Moment {
+    pub(super) const FIRST: Self = Self(Nanos::ZERO, 0);
+    pub(super) const LAST: Self = Self(Nanos::MAX, u64::MAX);
+
+    /// When the step at this position begins.
+    pub(super) fn start(step: &Step, position: usize) -> Self {
+        Self(step.start, 2 * position as u64 + 1)
+    }
+
+    /// When it ends.
+    pub(super) fn end(step: &Step, position: usize) -> Self {
+        Self(step.end, if step.end > step.start { 0 } else { 2 * position as u64 + 2 })
+    }
+}
+
 /// Sets busy times, received bytes and peaks from a schedule's buffers and times.
 /// `users[b]` holds when buffer `b` is written first and read last.
-pub(super) fn measure(schedule: &mut Schedule, users: &[(Nanos, Nanos)]) {
+pub(super) fn measure(schedule: &mut Schedule, users: &[(Moment, Moment)]) {
     for step in &schedule.steps {
         let usage = &mut schedule.devices[step.device.index()];
         match step.action {
@@ -68,7 +88,7 @@ pub(super) fn measure(schedule: &mut Schedule, users: &[(Nanos, Nanos)]) {
             Action::Copy { to, .. } => usage.received += schedule.buffers[to.index()].bytes,
         }
     }
-    let mut changes: Vec<(u32, Nanos, bool, Bytes)> = Vec::new();
+    let mut changes: Vec<(u32, Moment, bool, Bytes)> = Vec::new();
     for (buffer, &(from, until)) in schedule.buffers.iter().zip(users) {
         let until = match buffer.kind {
             BufferKind::Input | BufferKind::Param => continue,

@@ -5,6 +5,8 @@ mod bad;
 mod costgraph;
 mod ir_text;
 mod keras;
+mod mutate;
+mod naive_plan;
 mod onnx;
 mod place;
 mod plan;

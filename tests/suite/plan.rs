@@ -2,14 +2,17 @@
 
 use partition::plan::{self, Plan, check, check_costgraph, check_model};
 
-use crate::random_plan::case;
+use crate::random_plan::{case, library_case};
 use crate::shared;
 
 #[test]
 fn plans_of_random_graphs_are_sound() {
     for seed in 0..150 {
-        let case = case(seed, 3 + seed as usize % 60);
-        let told = |error: partition::Error| panic!("seed {seed}: {error}\n{}\n{}", error.details().join("\n"), case.plan.to_text());
+        let nodes = 3 + seed as usize % 60;
+        let case = if seed % 2 == 0 { case(seed, nodes) } else { library_case(seed, nodes) };
+        let told = |error: partition::Error| {
+            panic!("seed {seed}: {error}\n{}\n{}", error.details().join("\n"), case.plan.to_text())
+        };
         let checked = check_model(&case.plan, &case.model).unwrap_or_else(told);
         assert_eq!(checked.buffers, case.plan.buffers.len());
         assert_eq!(checked.moved, case.plan.cost.step_bytes);
@@ -21,7 +24,7 @@ fn plans_of_random_graphs_are_sound() {
 fn the_independent_verifier_agrees() {
     let dir = tempfile::tempdir().unwrap();
     for seed in 0..20 {
-        let case = case(seed, 40);
+        let case = if seed % 2 == 0 { case(seed, 40) } else { library_case(seed, 40) };
         for (name, plan) in [("plan", &case.plan), ("bare", &case.bare)] {
             let path = dir.path().join(format!("{name}{seed}.json"));
             plan.save(&path).unwrap();

@@ -376,3 +376,12 @@ impl Scheduler<'_> {
 pub(crate) fn cost(step_bytes: u64, load_bytes: u64) -> Cost {
     Cost { step_bytes: Bytes(step_bytes), load_bytes: Bytes(load_bytes), ..Cost::default() }
 }
+
+/// A random case scheduled by the library.
+pub(crate) fn library_case(seed: u64, nodes: usize) -> Case {
+    let Case { graph, topology, placement, labels, .. } = case(seed, nodes);
+    let options = partition::schedule::Options::default();
+    let schedule =
+        partition::schedule::schedule(&graph, &topology, &placement, &options).expect("room enough");
+    finish(graph, topology, placement, schedule, labels)
+}

@@ -13,6 +13,9 @@ mod plan;
 mod random_costgraph;
 mod random_graph;
 mod random_plan;
+mod reference;
+#[cfg(feature = "run")]
+mod run_ops;
 mod shared;
 mod topology;
 mod weights;

@@ -179,8 +179,11 @@ fn mirror<T: Plain>(pad: &Pad, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()
     for out in target.iter_mut() {
         let mut offset = 0;
         for (axis, &at) in position.iter().enumerate() {
-            let at = at as i64 - pad.before[axis];
-            offset += image(pad.mode, at, from[axis] as i64) as isize * read[axis];
+            // Cropping comes first: images are those of what it leaves.
+            let (before, after) = (pad.before[axis], pad.after[axis]);
+            let left = from[axis] as i64 + before.min(0) + after.min(0);
+            let at = image(pad.mode, at as i64 - before.max(0), left.max(1)) - before.min(0);
+            offset += at as isize * read[axis];
         }
         *out = source[offset as usize];
         for axis in (0..to.len()).rev() {

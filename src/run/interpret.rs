@@ -20,7 +20,7 @@ pub fn interpret(
     inputs: &[(String, Tensor)],
     weights: Weights<'_>,
 ) -> Result<Vec<(String, Tensor)>> {
-    known_inputs(graph, inputs)?;
+    known_inputs(graph.inputs().iter().map(|(name, _)| name.as_str()), inputs)?;
     let mut interpreter = Interpreter::new(graph)?;
     for node in graph.node_ids() {
         let place = || format!("node {}", graph.source(graph.node(node).source).name);
@@ -30,10 +30,13 @@ pub fn interpret(
 }
 
 /// Every input of the graph is given once, and nothing else.
-pub(super) fn known_inputs(graph: &Graph, inputs: &[(String, Tensor)]) -> Result<()> {
+pub(super) fn known_inputs<'a>(
+    names: impl Iterator<Item = &'a str>,
+    inputs: &[(String, Tensor)],
+) -> Result<()> {
+    let names: Vec<&str> = names.collect();
     for (position, (name, _)) in inputs.iter().enumerate() {
-        if !graph.inputs().iter().any(|(input, _)| input == name) {
-            let names: Vec<&str> = graph.inputs().iter().map(|(name, _)| name.as_str()).collect();
+        if !names.contains(&name.as_str()) {
             return Err(Error::usage(format!("input {name}"), "the model has no such input")
                 .with_help(format!("its inputs are: {}", names.join(", "))));
         }

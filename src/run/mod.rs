@@ -1,12 +1,19 @@
 //! Runs plans on this machine, and finds out what the machine has.
 //!
-//! [`cpu`] holds the kernels; [`interpret()`] runs a graph without a plan.
+//! [`cpu`] holds the kernels; [`interpret()`] runs a graph without a plan; a [`Program`] runs an
+//! [`ExecPlan`] on virtual devices, each with an arena and a worker of its own.
 
 mod arena;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda_driver;
+mod executor;
+mod group;
 mod interpret;
 pub mod probe;
 
+pub use executor::{
+    DeviceReport, ExecAction, ExecBuffer, ExecDevice, ExecOptions, ExecPlan, ExecStep, Hook, Program,
+    RunReport,
+};
 pub use interpret::{Weights, interpret};

@@ -59,11 +59,8 @@ pub(super) fn zip<T: Copy, U>(x: &[T], y: &[T], out: &mut [U], f: impl Fn(T, T) 
 /// A floating-point type.
 pub(super) trait Float: Element<Sum = f64> {
     fn exp(self) -> Self;
-    fn ln(self) -> Self;
-    fn sqrt(self) -> Self;
     fn tanh(self) -> Self;
     fn sigmoid(self) -> Self;
-    fn div(self, other: Self) -> Self;
     /// The nearest value of this type.
     fn narrow(value: f64) -> Self;
 }
@@ -189,24 +186,12 @@ macro_rules! float {
                 ($exp)(self)
             }
             #[inline(always)]
-            fn ln(self) -> Self {
-                $type::ln(self)
-            }
-            #[inline(always)]
-            fn sqrt(self) -> Self {
-                $type::sqrt(self)
-            }
-            #[inline(always)]
             fn tanh(self) -> Self {
                 ($tanh)(self)
             }
             #[inline(always)]
             fn sigmoid(self) -> Self {
                 ($sigmoid)(self)
-            }
-            #[inline(always)]
-            fn div(self, other: Self) -> Self {
-                self / other
             }
             #[inline(always)]
             fn narrow(value: f64) -> Self {

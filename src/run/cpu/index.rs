@@ -42,7 +42,7 @@ pub(super) fn broadcast_strides(dims: &[usize], to: &[usize]) -> Result<Vec<isiz
 
 /// A space of axes and `N` walks through it, each with its strides; axes of size 1 left out and
 /// axes merged where every walk allows it. Nothing is allocated.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Space<const N: usize> {
     pub(super) rank: usize,
     pub(super) dims: [usize; MAX_RANK],

@@ -149,8 +149,10 @@ fn elementwise(op: &Op, inputs: &[View<'_>], out: &mut ViewMut<'_>) -> Result<()
     let outside: Vec<(DType, Vec<usize>)> =
         inputs.iter().map(|view| Ok((view.dtype, index::sizes(view.dims)?))).collect::<Result<_>>()?;
     let operands = (0..inputs.len()).map(tile::Operand::Outside).collect();
-    let part = tile::Part { op, operands, dtype: out.dtype };
-    let program = tile::Program::new(&index::sizes(out.dims)?, &outside, &[part], &[(0, 0)])?;
+    let dims = index::sizes(out.dims)?;
+    let elements = dims.iter().product();
+    let part = tile::Part { op, operands, dtype: out.dtype, dims };
+    let program = tile::Program::new(elements, &outside, &[part], &[(0, 0)])?;
     let mut registers = tile::Registers::default();
     registers.reserve(program.registers());
     let sources: Vec<tile::Source<'_>> = inputs.iter().map(|view| view.bytes.into()).collect();

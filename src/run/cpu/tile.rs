@@ -128,7 +128,7 @@ impl Target<'_> {
 }
 
 /// How an operand is read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Access {
     /// At the same position.
     Linear,
@@ -172,6 +172,8 @@ pub(crate) struct Part<'a> {
     pub(crate) operands: Vec<Operand>,
     /// Type of its result.
     pub(crate) dtype: DType,
+    /// Sizes of its result: as many elements as the program walks.
+    pub(crate) dims: Vec<usize>,
 }
 
 /// A compiled chain. See the module's documentation.
@@ -183,30 +185,30 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Compiles `parts` over the space of sizes `dims`. `outside` gives type and sizes of the
-    /// tensors that are read, which broadcast to the space; `stores` are (part, target) pairs.
-    /// O(parts + operands).
+    /// Compiles `parts`, each of which makes `elements`. `outside` gives type and sizes of the
+    /// tensors that are read, which broadcast to the parts that read them; `stores` are
+    /// (part, target) pairs. O(parts + operands).
     ///
-    /// Errors: an operation that is not elementwise, an operand that does not broadcast.
+    /// Errors: an operation that is not elementwise, an operand that does not broadcast, a part
+    /// with another number of elements.
     pub(crate) fn new(
-        dims: &[usize],
+        elements: usize,
         outside: &[(DType, Vec<usize>)],
         parts: &[Part<'_>],
         stores: &[(usize, usize)],
     ) -> Result<Self> {
-        let elements = dims.iter().product();
         let mut compiler = Compiler::new(parts, outside.len(), stores);
         for (position, part) in parts.iter().enumerate() {
             let mut from = [u32::MAX; 3];
             let mut types = [part.dtype; 3];
-            if part.operands.len() > 3 {
+            if part.operands.len() > 3 || part.dims.iter().product::<usize>() != elements {
                 return Err(not_elementwise(part.op));
             }
             for (slot, operand) in part.operands.iter().enumerate() {
                 let (register, dtype) = match *operand {
                     Operand::Outside(source) => {
                         let (dtype, sizes) = &outside[source];
-                        let access = access(sizes, dims)?;
+                        let access = access(sizes, &part.dims)?;
                         (compiler.load(source, *dtype, access), *dtype)
                     }
                     Operand::Inside(other) => (compiler.inside(other)?, parts[other].dtype),
@@ -230,6 +232,11 @@ impl Program {
     /// Registers that a run needs.
     pub(crate) fn registers(&self) -> usize {
         self.registers
+    }
+
+    /// Bytes of a result whose elements have `size`.
+    pub(crate) fn bytes(&self, size: usize) -> u64 {
+        (self.elements as u64).saturating_mul(size as u64)
     }
 
     /// True where `source` is read only at the position that is written, so that it may share its
@@ -310,7 +317,7 @@ struct Compiler {
     steps: Vec<Step>,
     free: Vec<u32>,
     count: u32,
-    loaded: Vec<Option<u32>>,
+    loaded: Vec<Option<(u32, Access)>>,
     results: Vec<Option<u32>>,
     last_of_outside: Vec<usize>,
     last_of_inside: Vec<usize>,
@@ -348,12 +355,14 @@ impl Compiler {
     }
 
     fn load(&mut self, source: usize, dtype: DType, access: Access) -> u32 {
-        if let Some(register) = self.loaded[source] {
-            return register;
-        }
-        let to = self.allocate();
-        self.steps.push(Step::Load { to, source, dtype, access });
-        self.loaded[source] = Some(to);
+        let to = match &self.loaded[source] {
+            Some((register, other)) if *other == access => return *register,
+            // The same tensor seen with other sizes.
+            Some((register, _)) => *register,
+            None => self.allocate(),
+        };
+        self.steps.push(Step::Load { to, source, dtype, access: access.clone() });
+        self.loaded[source] = Some((to, access));
         to
     }
 
@@ -366,7 +375,7 @@ impl Compiler {
         for operand in operands {
             let freed = match *operand {
                 Operand::Outside(source) if self.last_of_outside[source] == position => {
-                    self.loaded[source].take()
+                    self.loaded[source].take().map(|(register, _)| register)
                 }
                 Operand::Inside(other) if self.last_of_inside[other] == position => {
                     self.results[other].take()

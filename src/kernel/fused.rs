@@ -1,0 +1,230 @@
+//! How the CPU runs the nodes of one group: which of them are one chain, and where the values
+//! between them lie.
+//!
+//! Neighbouring elementwise nodes with as many elements are one chain, whose inner values stay in
+//! registers. A value that leaves its chain (or that a primitive makes) and is not written by the
+//! group lies in the group's result where that has as many bytes and the chain that makes it reads
+//! the value, element by element; else in the workspace. Planning and execution share this, so the
+//! workspace is exact.
+
+use crate::ir::{Graph, NodeId, Type, ValueId};
+use crate::units::Bytes;
+
+use super::workspace::{ALIGNMENT, workspace};
+
+/// The nodes of one group, in the order of the arena, with what they read from outside and what
+/// others read of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Fused<'a> {
+    /// The nodes.
+    pub nodes: &'a [NodeId],
+    /// Values read from outside, each the base of its bytes.
+    pub reads: &'a [ValueId],
+    /// Values that others read, each the base of its bytes.
+    pub writes: &'a [ValueId],
+    /// By value: the value whose bytes it shares (itself, but for contiguous views).
+    pub base: &'a [ValueId],
+}
+
+/// Where a value lies while its group runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In what the group reads, by position.
+    Read(usize),
+    /// In what the group writes, by position.
+    Write(usize),
+    /// In the workspace, from this byte.
+    Workspace {
+        /// Where it begins.
+        offset: u64,
+        /// How long it is.
+        bytes: u64,
+    },
+    /// In a register of its chain.
+    Register,
+}
+
+/// Nodes that run as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Segment {
+    /// One node with a kernel of its own.
+    Primitive(NodeId),
+    /// A chain of elementwise nodes.
+    Chain(Vec<NodeId>),
+}
+
+/// See the module's documentation.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    /// In the order in which they run.
+    pub(crate) segments: Vec<Segment>,
+    /// Values made by the group's nodes and where they lie, ascending by value.
+    places: Vec<(ValueId, Place)>,
+    /// Bytes of workspace; what a primitive's own kernel needs comes first.
+    pub(crate) workspace: Bytes,
+}
+
+impl Layout {
+    /// Where a value lies; none for one that the group neither reads nor makes.
+    pub(crate) fn place(&self, fused: &Fused<'_>, value: ValueId) -> Option<Place> {
+        let value = *fused.base.get(value.index())?;
+        let made = self.places.binary_search_by_key(&value, |(value, _)| *value);
+        match made {
+            Ok(position) => Some(self.places[position].1),
+            Err(_) => fused.reads.iter().position(|&read| read == value).map(Place::Read),
+        }
+    }
+}
+
+/// Bytes of workspace that a group needs: exactly what its execution uses. Saturates where a size
+/// is not bound.
+pub fn group_workspace(graph: &Graph, fused: &Fused<'_>) -> Bytes {
+    layout(graph, fused).workspace
+}
+
+/// O(nodes * log nodes + operands * writes).
+pub(crate) fn layout(graph: &Graph, fused: &Fused<'_>) -> Layout {
+    let segments = segments(graph, fused);
+    let mut made: Vec<(ValueId, usize)> = Vec::new();
+    for (position, segment) in segments.iter().enumerate() {
+        for &node in segment.nodes() {
+            made.extend(graph.results(node).map(|value| (value, position)));
+        }
+    }
+    made.sort_unstable();
+    let inner = kernel_workspace(graph, &segments);
+    let mut end = inner;
+    let mut taken = vec![false; fused.writes.len()];
+    let readers = readers(graph, fused, &segments, &made);
+    let mut places = Vec::with_capacity(made.len());
+    for (index, &(value, segment)) in made.iter().enumerate() {
+        let written = fused.writes.iter().position(|&write| write == value);
+        let chained = matches!(segments[segment], Segment::Chain(_));
+        let place = match (written, &readers[index]) {
+            (Some(position), _) => Place::Write(position),
+            (None, readers) if chained && readers.iter().all(|&reader| reader == segment) => Place::Register,
+            (None, readers) => match shared(graph, fused, &segments, value, readers, &mut taken, &made) {
+                Some(position) => Place::Write(position),
+                None => {
+                    let bytes = bytes(graph.ty(value));
+                    let offset = end;
+                    end = end.saturating_add(bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(u64::MAX));
+                    Place::Workspace { offset, bytes }
+                }
+            },
+        };
+        places.push((value, place));
+    }
+    Layout { segments, places, workspace: Bytes(end) }
+}
+
+impl Segment {
+    pub(crate) fn nodes(&self) -> &[NodeId] {
+        match self {
+            Self::Primitive(node) => std::slice::from_ref(node),
+            Self::Chain(nodes) => nodes,
+        }
+    }
+}
+
+fn bytes(ty: &Type) -> u64 {
+    ty.bytes().map_or(u64::MAX, Bytes::get)
+}
+
+/// Views make nothing and are left out.
+fn segments(graph: &Graph, fused: &Fused<'_>) -> Vec<Segment> {
+    let mut segments: Vec<Segment> = Vec::new();
+    for &id in fused.nodes {
+        let node = graph.node(id);
+        let view = fused.base.get(node.first_result.index()).is_some_and(|&base| base != node.first_result);
+        if view || node.op.is_leaf() {
+            continue;
+        }
+        if !node.op.is_elementwise() {
+            segments.push(Segment::Primitive(id));
+            continue;
+        }
+        let elements = |node: NodeId| graph.ty(graph.node(node).first_result).elements();
+        match segments.last_mut() {
+            Some(Segment::Chain(nodes)) if elements(nodes[0]) == elements(id) => nodes.push(id),
+            _ => segments.push(Segment::Chain(vec![id])),
+        }
+    }
+    segments
+}
+
+/// The most that one of the primitives' own kernels needs.
+fn kernel_workspace(graph: &Graph, segments: &[Segment]) -> u64 {
+    let of = |segment: &Segment| match segment {
+        Segment::Primitive(id) => {
+            let node = graph.node(*id);
+            let operands: Vec<&Type> = node.operands.iter().map(|&value| graph.ty(value)).collect();
+            let results: Vec<&Type> = graph.results(*id).map(|value| graph.ty(value)).collect();
+            workspace(&node.op, &operands, &results).get()
+        }
+        Segment::Chain(_) => 0,
+    };
+    segments.iter().map(of).max().unwrap_or(0)
+}
+
+/// By position in `made`: the segments that read the value.
+fn readers(
+    graph: &Graph,
+    fused: &Fused<'_>,
+    segments: &[Segment],
+    made: &[(ValueId, usize)],
+) -> Vec<Vec<usize>> {
+    let mut readers = vec![Vec::new(); made.len()];
+    for (position, segment) in segments.iter().enumerate() {
+        for &node in segment.nodes() {
+            for operand in graph.node(node).operands.iter() {
+                let Some(base) = fused.base.get(operand.index()) else { continue };
+                if let Ok(index) = made.binary_search_by_key(base, |(value, _)| *value) {
+                    readers[index].push(position);
+                }
+            }
+        }
+    }
+    readers
+}
+
+/// A result of the one chain that reads `value`, in whose bytes it can lie: as many bytes, elements
+/// as large, read at the position that is written, and no other segment between that reads or
+/// writes there.
+fn shared(
+    graph: &Graph,
+    fused: &Fused<'_>,
+    segments: &[Segment],
+    value: ValueId,
+    readers: &[usize],
+    taken: &mut [bool],
+    made: &[(ValueId, usize)],
+) -> Option<usize> {
+    let &reader = readers.first()?;
+    if readers.iter().any(|&other| other != reader) || !matches!(segments[reader], Segment::Chain(_)) {
+        return None;
+    }
+    let ty = graph.ty(value);
+    let reads_whole = |&node: &NodeId| {
+        let node = graph.node(node);
+        node.operands.iter().all(|operand| {
+            fused.base.get(operand.index()) != Some(&value)
+                || graph.ty(node.first_result).elements() == ty.elements()
+        })
+    };
+    if !segments[reader].nodes().iter().all(reads_whole) {
+        return None;
+    }
+    let position = (0..fused.writes.len()).find(|&position| {
+        let write = fused.writes[position];
+        let by_reader =
+            made.binary_search_by_key(&write, |(value, _)| *value).is_ok_and(|index| made[index].1 == reader);
+        let other = graph.ty(write);
+        !taken[position]
+            && by_reader
+            && other.dtype.size() == ty.dtype.size()
+            && other.elements() == ty.elements()
+    })?;
+    taken[position] = true;
+    Some(position)
+}

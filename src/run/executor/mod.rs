@@ -1,0 +1,196 @@
+//! Executes a plan on virtual devices of the CPU.
+//!
+//! Each device has one worker thread and one arena of exactly the planned bytes. A worker runs
+//! its compute lane and its copy lane: of the two steps at their heads, whichever has seen all
+//! that it waits for, the earlier one first. Counters count down what a step waits for; a worker
+//! without a ready step sleeps until another one wakes it.
+//!
+//! A [`Program`] trusts that the plan passed `plan::check`: that every pair of steps that touch
+//! the same bytes, one of them writing, is ordered by `after` and the lanes. All else (bounds,
+//! sizes, indices, what one step may overlap) it checks itself.
+
+mod plan;
+mod worker;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Report, Result};
+use crate::ir::{Graph, Op, ParamId, Tensor, Type, ValueId};
+use crate::kernel::Fused;
+
+use super::arena::Arena;
+use super::group::Compiled;
+use super::interpret::{Weights, check_type, input, known_inputs, tensor};
+
+use plan::{Checker, Located};
+pub use plan::{ExecAction, ExecBuffer, ExecDevice, ExecPlan, ExecStep};
+use worker::{Shared, Workers};
+
+/// Called by a device's worker before each step with the step's position. For tests and tracing.
+pub type Hook = Box<dyn Fn(usize) + Send + Sync>;
+
+/// How a program runs.
+#[derive(Default)]
+pub struct ExecOptions {
+    /// Ends a run that takes longer.
+    pub timeout: Option<Duration>,
+    /// Called before each step.
+    pub before_step: Option<Hook>,
+}
+
+/// What a run did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunReport {
+    /// From the first step's start to the last one's end, as the caller saw it.
+    pub wall: Duration,
+    /// By device.
+    pub devices: Vec<DeviceReport>,
+    /// By step: when it started and ended, counted from the start of the run.
+    pub steps: Vec<(Duration, Duration)>,
+}
+
+/// What a device did in a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceReport {
+    /// Its name.
+    pub name: String,
+    /// Time in kernels.
+    pub computing: Duration,
+    /// Time in copies that it received.
+    pub copying: Duration,
+    /// Number of steps.
+    pub steps: usize,
+}
+
+impl RunReport {
+    /// The share of the run in which a device's worker was busy, from 0 to 1.
+    pub fn utilisation(&self, device: usize) -> f64 {
+        let Some(report) = self.devices.get(device) else { return 0.0 };
+        let wall = self.wall.as_secs_f64();
+        if wall > 0.0 { ((report.computing + report.copying).as_secs_f64() / wall).min(1.0) } else { 0.0 }
+    }
+}
+
+/// A plan that is ready to run: arenas allocated, parameters and constants loaded, workers
+/// waiting.
+pub struct Program {
+    shared: Arc<Shared>,
+    workers: Workers,
+    graph_inputs: Vec<(String, Type)>,
+    graph_outputs: Vec<(String, Type)>,
+    inputs: Vec<Vec<Located>>,
+    outputs: Vec<Located>,
+    names: Vec<String>,
+    timeout: Option<Duration>,
+}
+
+impl Program {
+    /// Allocates, loads and starts. `groups` are the graph's, in the order that
+    /// [`ExecAction::Launch`] counts them in; `weights` gives each parameter's data once.
+    ///
+    /// Errors: a plan that does not fit the graph or contradicts itself; parameters without data,
+    /// all of them in the details; memory that the system does not give.
+    pub fn new(
+        graph: &Graph,
+        groups: &[Fused<'_>],
+        plan: &ExecPlan,
+        weights: Weights<'_>,
+        options: ExecOptions,
+    ) -> Result<Self> {
+        let compiled: Vec<Compiled> =
+            groups.iter().map(|group| Compiled::new(graph, group)).collect::<Result<_>>()?;
+        let allocate = |device: &ExecDevice| {
+            Arena::new(device.arena.get()).map_err(|error| error.within(&format!("device {}", device.name)))
+        };
+        let arenas: Vec<Arena> = plan.devices.iter().map(allocate).collect::<Result<_>>()?;
+        let checker = Checker { plan, graph, arenas: &arenas, groups: &compiled };
+        let buffers = checker.buffers()?;
+        let tasks = checker.tasks(&buffers)?;
+        let (inputs, outputs) = (checker.inputs(&buffers)?, checker.outputs(&buffers)?);
+        load(graph, &checker.data(&buffers)?, &arenas, weights)?;
+        let named = |list: &[(String, ValueId)]| -> Vec<(String, Type)> {
+            list.iter().map(|(name, value)| (name.clone(), graph.ty(*value).clone())).collect()
+        };
+        let shared = Arc::new(Shared::new(plan, arenas, compiled, tasks, options.before_step));
+        let workers = Workers::start(&shared)?;
+        Ok(Self {
+            shared,
+            workers,
+            graph_inputs: named(graph.inputs()),
+            graph_outputs: named(graph.outputs()),
+            inputs,
+            outputs,
+            names: plan.devices.iter().map(|device| device.name.clone()).collect(),
+            timeout: options.timeout,
+        })
+    }
+
+    /// Runs one step: hands over the inputs, works through the plan, takes the outputs out.
+    ///
+    /// Errors: an input that is missing, unknown or of another type; a step that fails, with its
+    /// place; a run that takes too long, naming what ran where. After the last one, or a panic in
+    /// a kernel, every further run is an error.
+    pub fn run(&mut self, inputs: &[(String, Tensor)]) -> Result<(Vec<(String, Tensor)>, RunReport)> {
+        self.workers.usable()?;
+        known_inputs(self.graph_inputs.iter().map(|(name, _)| name.as_str()), inputs)?;
+        for ((name, ty), places) in self.graph_inputs.iter().zip(&self.inputs) {
+            let given = input(inputs, name)?;
+            check_type(given, ty).map_err(|error| error.within(&format!("input {name}")))?;
+            places.iter().for_each(|&place| write(&self.shared.arenas, place, given.bytes()));
+        }
+        let start = Instant::now();
+        self.workers.run(&self.shared, start, self.timeout, &self.names)?;
+        let wall = start.elapsed();
+        let take = |((name, ty), place): (&(String, Type), &Located)| {
+            // SAFETY: no worker runs, so nobody writes.
+            let bytes = unsafe { self.shared.arenas[place.device].bytes(place.range) };
+            Ok((name.clone(), tensor(ty, bytes)?))
+        };
+        let outputs = self.graph_outputs.iter().zip(&self.outputs).map(take).collect::<Result<_>>()?;
+        Ok((outputs, self.shared.report(wall, &self.names)))
+    }
+}
+
+fn write(arenas: &[Arena], place: Located, bytes: &[u8]) {
+    // SAFETY: only while no worker runs (before they start, or between two runs, which need the
+    // program exclusively), so nobody else uses the arena.
+    unsafe { arenas[place.device].bytes_mut(place.range) }.copy_from_slice(bytes);
+}
+
+/// Puts parameters and constants into every buffer that holds them.
+fn load(
+    graph: &Graph,
+    data: &[(ValueId, Vec<Located>)],
+    arenas: &[Arena],
+    weights: Weights<'_>,
+) -> Result<()> {
+    let mut missing: Vec<(ParamId, Error)> = Vec::new();
+    for (value, places) in data {
+        let tensor = match graph.maker(*value).op {
+            Op::Constant(constant) => graph.constant(constant).clone(),
+            Op::Param(param) => match weights(param) {
+                Ok(tensor) => tensor,
+                Err(error) => {
+                    missing.push((param, error));
+                    continue;
+                }
+            },
+            _ => return Err(Error::Internal(format!("{value} is no parameter or constant"))),
+        };
+        let source = &graph.source(graph.maker(*value).source).name;
+        check_type(&tensor, graph.ty(*value)).map_err(|error| error.within(source))?;
+        places.iter().for_each(|&place| write(arenas, place, tensor.bytes()));
+    }
+    match missing.len() {
+        0 => Ok(()),
+        count => {
+            let details =
+                missing.iter().map(|(param, error)| format!("{}: {error}", graph.param(*param).name));
+            let report = Report::new("", format!("{count} parameters have no data"))
+                .help("--weights F, or --init seed=N to make them up")
+                .details(details.collect());
+            Err(Error::Run(report))
+        }
+    }
+}

@@ -123,6 +123,7 @@ impl<'de> Visitor<'de> for Fields<'_> {
         while let Some(key) = map.next_key::<Cow<'de, str>>()? {
             let format = match &*key {
                 "costgraph" => Format::CostGraph,
+                "partition_model" => Format::Native,
                 "class_name" => Format::Keras,
                 "maxFPGAs" | "maxSizePerFPGA" | "maxCPUs" => Format::Workload,
                 _ => {

@@ -16,6 +16,7 @@ mod init;
 mod json;
 #[cfg(feature = "keras")]
 pub mod keras;
+pub mod native;
 #[cfg(feature = "onnx")]
 pub mod onnx;
 #[cfg(feature = "weights")]
@@ -54,6 +55,8 @@ pub enum Model {
 pub enum Format {
     /// An ONNX `ModelProto`.
     Onnx,
+    /// The native `model.json`.
+    Native,
     /// A cost graph in JSON.
     CostGraph,
     /// A workload of a placement benchmark.
@@ -74,7 +77,8 @@ pub fn recognise(bytes: &[u8]) -> Result<Format> {
     if let Some(format) = json::recognise(bytes)? {
         return Ok(format);
     }
-    Err(Error::format("", "the file is no model of a known format").with_help("known: ONNX, cost graph JSON"))
+    Err(Error::format("", "the file is no model of a known format")
+        .with_help("known: native model.json, ONNX, Keras JSON, cost graph JSON, placement workload"))
 }
 
 /// Reads the model in `bytes`. `path` is where they come from: errors name it, and files that the
@@ -86,6 +90,7 @@ pub fn load(bytes: &[u8], path: Option<&Path>, options: &LoadOptions) -> Result<
     let place = path.map_or_else(|| "standard input".to_owned(), |path| path.display().to_string());
     let format = recognise(bytes).map_err(|error| error.within(&place))?;
     let model = match format {
+        Format::Native => native::load(bytes, path, options).map(Model::Graph),
         Format::CostGraph => no_dims(options)
             .and_then(|()| read_costgraph(bytes))
             .map(|graph| Model::CostGraph { graph, topology: None }),

@@ -4,9 +4,11 @@ mod architecture;
 mod bad;
 mod costgraph;
 mod ir_text;
+#[cfg(feature = "keras")]
 mod keras;
 mod mutate;
 mod naive_plan;
+mod native;
 mod onnx;
 mod place;
 mod plan;

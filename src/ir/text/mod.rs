@@ -34,6 +34,7 @@ mod print;
 mod print_op;
 
 pub use parse::parse;
+pub(crate) use parse::{parse_size, parse_type};
 
 /// Data of up to this many elements is printed as numbers.
 const SHORT: usize = 16;

@@ -6,7 +6,7 @@
 use super::super::verify::{verify, verify_node};
 use super::super::{
     ConstId, DType, Data, Dim, DimId, Distribution, Fan, Graph, Init, NodeId, Op, Param, ParamId, Shape,
-    Source, SourceId, SourceRole, Tensor, Type, ValueId,
+    Size, Source, SourceId, SourceRole, Tensor, Type, ValueId,
 };
 use super::cursor::{Cursor, Dims};
 use super::parse_op::op;
@@ -30,6 +30,25 @@ pub fn parse(text: &str) -> Result<Graph> {
     }
     verify(&parser.graph)?;
     Ok(parser.graph)
+}
+
+/// Reads a type on its own, like `f32[batch, 2*n+1]`, or `f32` for a scalar. Error: text that is
+/// not a type, or a dimension that is not in `dims`.
+pub(crate) fn parse_type(text: &str, dims: &Dims) -> Result<Type> {
+    let mut cursor = Cursor::new(text, 1);
+    let dtype = cursor.one_of("an element type", |word| word.parse::<DType>().ok())?;
+    let scalar = cursor.rest().trim().is_empty();
+    let sizes = if scalar { Vec::new() } else { cursor.list(|cursor| cursor.size(dims))? };
+    cursor.end()?;
+    Ok(Type::new(dtype, Shape::new(sizes)))
+}
+
+/// Reads a size on its own, like `2*n+1`. Error as [`parse_type`].
+pub(crate) fn parse_size(text: &str, dims: &Dims) -> Result<Size> {
+    let mut cursor = Cursor::new(text, 1);
+    let size = cursor.size(dims)?;
+    cursor.end()?;
+    Ok(size)
 }
 
 struct Parser {

@@ -1,18 +1,31 @@
 //! Plans: their forms, their checker, and what is made of them.
 
-use partition::plan::{self, Plan, check, check_costgraph, check_model};
+use std::fmt::Write;
 
-use crate::random_plan::{case, library_case};
+use insta::assert_snapshot;
+use partition::plan::{self, Plan, check, check_costgraph, check_model};
+use partition::topology::Topology;
+use partition::{Error, units::Bytes};
+
+use crate::random_costgraph::Rng;
+use crate::random_plan::{Case, case, library_case};
 use crate::shared;
+
+/// Keeps snapshots in the top-level folder.
+fn with_snapshots(assert: impl FnOnce()) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/snapshots");
+    insta::with_settings!({snapshot_path => path, prepend_module_to_snapshot => false}, { assert() });
+}
+
+fn any_case(seed: u64, nodes: usize) -> Case {
+    if seed % 2 == 0 { case(seed, nodes) } else { library_case(seed, nodes) }
+}
 
 #[test]
 fn plans_of_random_graphs_are_sound() {
     for seed in 0..150 {
-        let nodes = 3 + seed as usize % 60;
-        let case = if seed % 2 == 0 { case(seed, nodes) } else { library_case(seed, nodes) };
-        let told = |error: partition::Error| {
-            panic!("seed {seed}: {error}\n{}\n{}", error.details().join("\n"), case.plan.to_text())
-        };
+        let case = any_case(seed, 3 + seed as usize % 60);
+        let told = |error: Error| panic!("seed {seed}: {error}\n{:#?}", error.details());
         let checked = check_model(&case.plan, &case.model).unwrap_or_else(told);
         assert_eq!(checked.buffers, case.plan.buffers.len());
         assert_eq!(checked.moved, case.plan.cost.step_bytes);
@@ -24,7 +37,7 @@ fn plans_of_random_graphs_are_sound() {
 fn the_independent_verifier_agrees() {
     let dir = tempfile::tempdir().unwrap();
     for seed in 0..20 {
-        let case = if seed % 2 == 0 { case(seed, 40) } else { library_case(seed, 40) };
+        let case = any_case(seed, 40);
         for (name, plan) in [("plan", &case.plan), ("bare", &case.bare)] {
             let path = dir.path().join(format!("{name}{seed}.json"));
             plan.save(&path).unwrap();
@@ -38,8 +51,12 @@ fn the_independent_verifier_agrees() {
 #[test]
 fn both_forms_round_trip() {
     for seed in 0..60 {
-        let case = case(seed, 30);
-        for plan in [case.plan, case.bare] {
+        let case = any_case(seed, 30);
+        for mut plan in [case.plan, case.bare] {
+            plan.options.balance = (seed % 3 == 0).then_some(0.1 * seed as f64);
+            plan.options.dims = vec![("batch size".into(), -3), ("".into(), seed as i64)];
+            plan.model.path = (seed % 2 == 0).then(|| "a \"b\"\n(c)".into());
+            plan.notes = vec!["x".into(), "".into(), "two\u{2028}lines".into()];
             let json = plan.to_json();
             let read = Plan::from_json(json.as_bytes(), "plan.json").unwrap();
             assert_eq!(read, plan);
@@ -50,6 +67,341 @@ fn both_forms_round_trip() {
             assert_eq!(parsed.to_text(), text);
         }
     }
-    let _ = plan::VERSION;
-    let _ = check;
+}
+
+#[test]
+fn forms_look_as_documented() {
+    let plan = small(COPIED).unwrap();
+    with_snapshots(|| {
+        assert_snapshot!("plan_form_json", plan.to_json());
+        assert_snapshot!("plan_form_text", plan.to_text());
+    });
+    assert!(Plan::is_json(plan.to_json().as_bytes()) && !Plan::is_json(b"{\"costgraph\":1}"));
+}
+
+/// Two devices of 1 kB; `body` gives the rest in the text form.
+fn small(body: &str) -> partition::Result<Plan> {
+    let topology = serde_json::to_string(&Topology::parse("cpu[2x1000B]").unwrap()).unwrap();
+    let mut text = String::from("plan 1\nmodel small hash 0 nodes NODES\n");
+    text.push_str("options {\"objective\":\"transfer\",\"seed\":0}\n");
+    for device in ["cpu0.0", "cpu0.1"] {
+        writeln!(text, "device {device} target cpu:0 memory 1000 arena 1000 peak 1000").unwrap();
+    }
+    writeln!(text, "topology {topology}").unwrap();
+    let launched = body.lines().filter(|line| line.contains(" launch "));
+    let mut nodes = 0;
+    for line in launched {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let at = words.iter().position(|word| *word == "launch").unwrap();
+        writeln!(text, "node {} on {}", words[at + 1].trim_matches(['(', ')']), words[2]).unwrap();
+        nodes += 1;
+    }
+    text.push_str(body);
+    let moved: u64 = body
+        .lines()
+        .filter(|line| line.contains(" copy b"))
+        .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+        .sum();
+    writeln!(text, "cost transfer {moved} step {moved} load 0 latency 9 max-load 9").unwrap();
+    Plan::from_text(&text.replace("NODES", &nodes.to_string()), "small.txt")
+}
+
+const COPIED: &str = "\
+buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind input value x
+buffer b1 f32[4] on cpu0.0 at 64 bytes 16 kind temp value y
+buffer b2 f32[4] on cpu0.1 at 0 bytes 16 kind copy value y
+buffer b3 f32[4] on cpu0.1 at 64 bytes 16 kind output value z
+step 0 cpu0.0 compute after () launch (f) reads (b0) writes (b1)
+step 1 cpu0.1 copy after (0) copy b1 -> b2 bytes 16
+step 2 cpu0.1 compute after (1) launch (g) reads (b2) writes (b3)
+";
+
+/// (what it shows, the plan)
+const RULES: &[(&str, &str)] = &[
+    ("a value is made, copied and read", COPIED),
+    (
+        "a view is made by a step that reads its storage",
+        "\
+buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind input value x
+buffer b1 f32[4] on cpu0.0 at 64 bytes 16 kind temp value y
+buffer b2 f32[2,2] on cpu0.0 at 64 bytes 16 kind temp alias b1 value y2
+buffer b3 f32[4] on cpu0.0 at 128 bytes 16 kind output value z
+step 0 cpu0.0 compute after () launch (f) reads (b0) writes (b1)
+step 1 cpu0.0 compute after () launch (reshape) reads (b1) writes (b2)
+step 2 cpu0.0 compute after () launch (g) reads (b2) writes (b3)
+",
+    ),
+    (
+        "a view is read after its storage was overwritten",
+        "\
+buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind input value x
+buffer b1 f32[4] on cpu0.0 at 64 bytes 16 kind temp value y
+buffer b2 f32[2,2] on cpu0.0 at 64 bytes 16 kind temp alias b1 value y2
+buffer b3 f32[4] on cpu0.0 at 64 bytes 16 kind output value z
+buffer b4 f32[4] on cpu0.0 at 128 bytes 16 kind output value w
+step 0 cpu0.0 compute after () launch (f) reads (b0) writes (b1)
+step 1 cpu0.0 compute after () launch (reshape) reads (b1) writes (b2)
+step 2 cpu0.0 compute after () launch (g) reads (b0) writes (b3)
+step 3 cpu0.0 compute after () launch (h) reads (b2) writes (b4)
+",
+    ),
+    (
+        "state is read, then updated",
+        "\
+buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind state value s
+buffer b1 f32[4] on cpu0.0 at 64 bytes 16 kind output value y
+step 0 cpu0.0 compute after () launch (f) reads (b0) writes (b1)
+step 1 cpu0.0 compute after () launch (update) reads (b0 b1) writes (b0)
+",
+    ),
+    (
+        "state is updated while a copy may still read it",
+        "\
+buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind state value s
+buffer b1 f32[4] on cpu0.1 at 0 bytes 16 kind copy value s
+buffer b2 f32[4] on cpu0.1 at 64 bytes 16 kind output value y
+step 0 cpu0.1 copy after () copy b0 -> b1 bytes 16
+step 1 cpu0.0 compute after () launch (update) reads (b0) writes (b0)
+step 2 cpu0.1 compute after (0) launch (f) reads (b1) writes (b2)
+",
+    ),
+    (
+        "a result takes its operand's bytes",
+        "\
+buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind input value x
+buffer b1 f32[4] on cpu0.0 at 0 bytes 16 kind output value y
+step 0 cpu0.0 compute after () launch (f) reads (b0) writes (b1)
+",
+    ),
+    (
+        "a result takes its operand's bytes, shifted",
+        "\
+buffer b0 f32[32] on cpu0.0 at 0 bytes 128 kind input value x
+buffer b1 f32[32] on cpu0.0 at 64 bytes 128 kind output value y
+step 0 cpu0.0 compute after () launch (f) reads (b0) writes (b1)
+",
+    ),
+    (
+        "a workspace takes the bytes of an operand of its own launch",
+        "\
+buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind input value x
+buffer b1 u8[16] on cpu0.0 at 0 bytes 16 kind workspace value f
+step 0 cpu0.0 compute after () launch (f) reads (b0) writes (b1)
+",
+    ),
+    (
+        "two results of one launch share bytes",
+        "\
+buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind temp value x
+buffer b1 f32[4] on cpu0.0 at 0 bytes 16 kind temp value y
+step 0 cpu0.0 compute after () launch (f) writes (b0 b1)
+",
+    ),
+    (
+        "an input's bytes are used again while a copy may still read it",
+        "\
+buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind input value x
+buffer b1 f32[4] on cpu0.1 at 0 bytes 16 kind copy value x
+buffer b2 f32[4] on cpu0.0 at 0 bytes 16 kind output value y
+step 0 cpu0.1 copy after () copy b0 -> b1 bytes 16
+step 1 cpu0.0 compute after () launch (f) writes (b2)
+",
+    ),
+    (
+        "an input's bytes are used again after the copy",
+        "\
+buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind input value x
+buffer b1 f32[4] on cpu0.1 at 0 bytes 16 kind copy value x
+buffer b2 f32[4] on cpu0.0 at 0 bytes 16 kind output value y
+step 0 cpu0.1 copy after () copy b0 -> b1 bytes 16
+step 1 cpu0.0 compute after (0) launch (f) writes (b2)
+",
+    ),
+    (
+        "an output is overwritten after its last read",
+        "\
+buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind output value x
+buffer b1 f32[4] on cpu0.0 at 0 bytes 16 kind output value y
+step 0 cpu0.0 compute after () launch (f) writes (b0)
+step 1 cpu0.0 compute after () launch (g) writes (b1)
+",
+    ),
+    (
+        "bytes change hands twice: the first owner is still in use",
+        "\
+buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind temp value x
+buffer b1 f32[4] on cpu0.1 at 0 bytes 16 kind copy value x
+buffer b2 f32[32] on cpu0.0 at 0 bytes 128 kind temp value y
+buffer b3 f32[4] on cpu0.0 at 64 bytes 16 kind output value z
+step 0 cpu0.0 compute after () launch (f) writes (b0)
+step 1 cpu0.1 copy after (0) copy b0 -> b1 bytes 16
+step 2 cpu0.0 compute after () launch (g) writes (b2)
+step 3 cpu0.0 compute after (1) launch (h) writes (b3)
+",
+    ),
+];
+
+#[test]
+fn rules_of_order_and_memory() {
+    let mut out = String::new();
+    for (name, body) in RULES {
+        writeln!(out, "{name}").unwrap();
+        match check(&small(body).unwrap()) {
+            Ok(checked) => writeln!(out, "  sound: {} moved", checked.moved).unwrap(),
+            Err(error) => error.details().iter().for_each(|line| writeln!(out, "  {line}").unwrap()),
+        }
+    }
+    with_snapshots(|| assert_snapshot!("plan_check_rules", out));
+}
+
+#[test]
+fn of_many_violations_twenty_are_told() {
+    let mut plan = small(COPIED).unwrap();
+    for i in 0..1000 {
+        let buffer = plan::Buffer { id: format!("more{i}"), ..plan.buffers[1].clone() };
+        plan.buffers.push(buffer);
+    }
+    let error = check(&plan).unwrap_err();
+    assert!(error.to_string().contains("1000 violations"), "{error}");
+    assert_eq!(error.details().len(), 21);
+    assert_eq!(error.details()[20], "and 980 more");
+}
+
+#[test]
+fn malformed_text_is_an_error_with_its_line() {
+    let lines = [
+        "step",
+        "step x cpu0.0 compute after () launch (f)",
+        "step 0 cpu0.0 fetch after () launch (f)",
+        "step 0 cpu0.0 compute after (1 launch (f)",
+        "step 0 cpu0.0 compute after (-1) launch (f)",
+        "step 0 cpu0.0 compute after () jump (f)",
+        "step 0 cpu0.0 compute after () launch (f) reads b0",
+        "step 0 cpu0.0 compute after () launch (f) and more",
+        "step 0 cpu0.0 copy after () copy b0 to b1 bytes 4",
+        "buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind gift",
+        "buffer b0 f32[4] on cpu0.0 at 99999999999999999999 bytes 16 kind temp",
+        "buffer \"b0",
+        "node a on cpu0.0\nnode a on cpu0.1",
+        "topology {}",
+        "model again hash 0 nodes 0",
+        "poem roses are red",
+        "plan 2",
+    ];
+    let mut out = String::new();
+    for line in lines {
+        let error = small(&format!("{line}\n")).unwrap_err();
+        writeln!(out, "{line}\n  {error}").unwrap();
+    }
+    writeln!(out, "(empty)\n  {}", Plan::from_text("", "empty.txt").unwrap_err()).unwrap();
+    with_snapshots(|| assert_snapshot!("plan_text_errors", out));
+}
+
+#[test]
+fn malformed_json_is_one_clear_error() {
+    let json = small(COPIED).unwrap().to_json();
+    let whole = Plan::from_json(json.as_bytes(), "p").unwrap();
+    let fault = |bytes: &[u8]| -> String {
+        let error = Plan::from_json(bytes, "plan.json").unwrap_err();
+        assert!(matches!(error, Error::Format(_)), "{error:?}");
+        let line = error.to_string();
+        assert!(line.starts_with("plan.json") && !line.contains('\n'), "{line}");
+        line
+    };
+    for end in (0..json.trim_end().len()).step_by(10) {
+        fault(&json.as_bytes()[..end]);
+    }
+    fault("[".repeat(10_000_000).as_bytes());
+    fault(&[0xff, 0xfe]);
+    let changed = |from: &str, to: &str| {
+        let text = json.replacen(from, to, 1);
+        assert_ne!(text, json, "{from} is not there");
+        fault(text.as_bytes())
+    };
+    let told = [
+        changed("\"version\":1", "\"version\":7"),
+        changed("\"version\":1", "\"version\":\"1\""),
+        changed("\"f\":", "\"g\":"),
+        changed("\"kind\":\"temp\"", "\"kind\":\"gift\""),
+        changed("\"offset\":0", "\"offset\":-64"),
+        changed("\"bytes\":16", "\"bytes\":1e99"),
+        changed("\"launch\":{", "\"lunch\":{"),
+        changed("\"launch\":{", "\"copy\":{\"from\":\"a\",\"to\":\"b\",\"bytes\":1},\"launch\":{"),
+        changed("\"lane\":\"copy\"", "\"lane\":\"fast\""),
+        changed("\"steps\"", "\"stairs\""),
+        fault(b""),
+        fault(b"{}"),
+    ];
+    with_snapshots(|| assert_snapshot!("plan_json_errors", told.join("\n")));
+    let extended = json.replacen("\"steps\"", "\"future\":{\"deep\":[1,2]},\"steps\"", 1);
+    assert_eq!(Plan::from_json(extended.as_bytes(), "p").unwrap(), whole, "unknown fields are skipped");
+}
+
+/// Bytes of a plan changed at random: an error or another plan, never a panic, also when checked.
+#[test]
+fn noise_in_a_plan_is_survived() {
+    let case = case(7, 20);
+    let mut read = 0;
+    for (plan, attempts) in [(&case.plan, 600), (&case.bare, 300)] {
+        let json = plan.to_json().into_bytes();
+        let text = plan.to_text().into_bytes();
+        for attempt in 0..attempts {
+            let mut rng = Rng::new(attempt);
+            for (form, bytes) in [("json", &json), ("text", &text)] {
+                let mut bytes = bytes.clone();
+                for _ in 0..1 + rng.below(3) {
+                    let at = rng.below(bytes.len() as u64) as usize;
+                    bytes[at] = b"0123456789\"{}[](),: abn"[rng.below(23) as usize];
+                }
+                let parsed = match form {
+                    "json" => Plan::from_json(&bytes, "noise"),
+                    _ => Plan::from_text(&String::from_utf8_lossy(&bytes), "noise"),
+                };
+                if let Ok(plan) = parsed {
+                    read += 1;
+                    let _ =
+                        (check(&plan), check_model(&plan, &case.model), check_costgraph(&plan, &case.graph));
+                    let _ = (plan::export(&plan, "accelerate"), plan::diff(&plan, &case.plan));
+                }
+            }
+        }
+    }
+    assert!(read > 100, "only {read} changed plans could be read");
+}
+
+#[test]
+fn a_diff_tells_what_moved_and_what_it_costs() {
+    let before = small(COPIED).unwrap();
+    let mut after = before.clone();
+    assert!(plan::diff(&before, &after).is_empty());
+    after.placement[1].1 = "cpu0.0".into();
+    after.placement.push(("new".into(), "cpu0.1".into()));
+    after.cost.step_bytes = Bytes(0);
+    after.cost.transfer_bytes = Bytes(0);
+    after.devices[0].arena = Bytes(900);
+    let diff = plan::diff(&before, &after);
+    with_snapshots(|| assert_snapshot!("plan_diff", format!("{diff}\n{}", diff.to_json())));
+}
+
+#[test]
+fn placements_are_exported() {
+    let mut plan = small(COPIED).unwrap();
+    plan.devices[0].target = "cuda:3".into();
+    let placed = |node: &str, device: &str| (node.to_owned(), format!("cpu0.{device}"));
+    plan.placement = vec![
+        placed("/wte/Gather", "0"),
+        placed("/h.0/attn/MatMul", "0"),
+        placed("/h.0/mlp/Gelu", "0"),
+        placed("/h.1/attn/MatMul", "0"),
+        placed("/h.1/mlp/Gelu", "1"),
+        placed("/lm_head/MatMul", "1"),
+    ];
+    let mut out = String::new();
+    for (name, what) in plan::FORMATS {
+        writeln!(out, "{name}: {what}\n{}", plan::export(&plan, name).unwrap()).unwrap();
+    }
+    writeln!(out, "{}", plan::export(&plan, "poem").unwrap_err()).unwrap();
+    plan.placement.push(placed("h.1.mlp.Gelu", "0"));
+    writeln!(out, "{}", plan::export(&plan, "accelerate").unwrap_err()).unwrap();
+    with_snapshots(|| assert_snapshot!("plan_export", out));
 }

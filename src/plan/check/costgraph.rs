@@ -23,25 +23,24 @@ pub fn check_costgraph(plan: &Plan, graph: &CostGraph) -> Result<Checked> {
     let checked = check(plan)?;
     let mut faults = Faults::default();
     // What `check` has passed resolves.
-    if let Some(resolved) = resolve(plan, &mut faults) {
-        if let Some((names, placement)) = placement(plan, graph, &resolved, &mut faults) {
-            let kinds =
-                plan.topology.ids().map(|device| plan.topology.kind_in(&graph.kinds, device)).collect();
-            let mut proof = Proof {
-                plan,
-                graph,
-                names: &names,
-                devices: &resolved.devices,
-                placement: &placement,
-                kinds,
-                faults: &mut faults,
-                launched: vec![None; graph.node_count()],
-                copied: HashMap::new(),
-                working: vec![Bytes::ZERO; plan.devices.len()],
-            };
-            sweep(&resolved.steps, resolved.lanes, |i, event, past| proof.step(i, event, past));
-            proof.finish();
-        }
+    if let Some(resolved) = resolve(plan, &mut faults)
+        && let Some((names, placement)) = placement(plan, graph, &resolved, &mut faults)
+    {
+        let kinds = plan.topology.ids().map(|device| plan.topology.kind_in(&graph.kinds, device)).collect();
+        let mut proof = Proof {
+            plan,
+            graph,
+            names: &names,
+            devices: &resolved.devices,
+            placement: &placement,
+            kinds,
+            faults: &mut faults,
+            launched: vec![None; graph.node_count()],
+            copied: HashMap::new(),
+            working: vec![Bytes::ZERO; plan.devices.len()],
+        };
+        sweep(&resolved.steps, resolved.lanes, |i, event, past| proof.step(i, event, past));
+        proof.finish();
     }
     faults.result(plan).map(|()| checked)
 }

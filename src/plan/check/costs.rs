@@ -205,7 +205,7 @@ fn bound(plan: &Plan, faults: &mut Faults) {
     }
     let gap = 1.0 - bound.value as f64 / reached as f64;
     // The gap may be printed with as few as three digits.
-    if !((bound.gap - gap).abs() <= 1e-3) {
+    if bound.gap.is_nan() || (bound.gap - gap).abs() > 1e-3 {
         faults.add(|| format!("the bound's gap is {}, and should be {gap:.3}", bound.gap));
     }
 }

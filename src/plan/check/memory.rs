@@ -43,8 +43,8 @@ fn views(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
 /// Uses of one storage so far.
 #[derive(Clone, Default)]
 struct Uses {
-    /// The last use on each lane that used it; the earlier ones are in its past.
-    last: Vec<Event>,
+    /// The last use on each lane that used it, with its step; the earlier ones are in its past.
+    last: Vec<(Event, u32)>,
     /// The step that took bytes of it over.
     taken_by: Option<u32>,
 }
@@ -81,6 +81,10 @@ impl<'a, 'b> Memory<'a, 'b> {
         self.plan.buffers[buffer as usize].kind
     }
 
+    fn storage(&self, buffer: u32) -> u32 {
+        self.resolved.buffers[buffer as usize].storage
+    }
+
     /// What is there before the step shares no bytes.
     fn hold_residents(&mut self) {
         for (i, buffer) in self.resolved.buffers.iter().enumerate() {
@@ -115,12 +119,12 @@ impl<'a, 'b> Memory<'a, 'b> {
                 let id = self.id(buffer);
                 self.faults.add(|| format!("step {} writes {id}, of kind {}", step.id, kind.name()));
             }
-            if let Some(alias) = self.resolved.buffers[buffer as usize].alias {
-                if !reads.contains(&alias) {
-                    let (view, of) = (self.id(buffer), self.id(alias));
-                    self.faults
-                        .add(|| format!("step {} makes {view}, a view of {of}, without reading it", step.id));
-                }
+            if let Some(alias) = self.resolved.buffers[buffer as usize].alias
+                && !reads.iter().any(|&read| self.storage(read) == self.storage(buffer))
+            {
+                let (view, of) = (self.id(buffer), self.id(alias));
+                self.faults
+                    .add(|| format!("step {} makes {view}, a view of {of}, without reading it", step.id));
             }
             self.write(i, event, past, buffer);
         }
@@ -161,7 +165,7 @@ impl<'a, 'b> Memory<'a, 'b> {
         let earlier = self.writers[buffer as usize].replace((i as u32, event));
         if at.kind == BufferKind::State {
             if let Some(other) = self.unordered(at.storage, event, past) {
-                self.faults.add(|| format!("step {step} updates {id} while {other} may use it"));
+                self.faults.add(|| format!("step {step} updates {id} while step {other} may use it"));
             }
         } else if let Some((other, _)) = earlier {
             let other = self.plan.steps[other as usize].id;
@@ -182,15 +186,22 @@ impl<'a, 'b> Memory<'a, 'b> {
                 && self.kind(buffer) != BufferKind::Workspace
                 && self.writers[other as usize].is_none_or(|(writer, _)| writer != i as u32);
             let kept = matches!(self.kind(other), BufferKind::Param | BufferKind::State | BufferKind::Const);
-            let over = self.uses[other as usize]
-                .last
-                .iter()
-                .all(|&used| past.contains(used) || (used == event && in_place));
-            if kept || !over {
+            let uses = self.uses[other as usize].last.iter();
+            let unfinished = uses
+                .copied()
+                .find(|&(used, _)| !(past.contains(used) || (used == event && in_place)))
+                .map(|(_, step)| self.plan.steps[step as usize].id);
+            if kept || unfinished.is_some() {
                 let (mine, theirs) = (self.id(buffer), self.id(other));
                 let device = &self.plan.buffers[buffer as usize].device;
-                self.faults
-                    .add(|| format!("{theirs} and {mine} share bytes on {device} and may be alive together"));
+                let step = self.plan.steps[i].id;
+                self.faults.add(|| {
+                    let reason = match unfinished {
+                        Some(user) => format!("step {step} writes {mine}, step {user} uses {theirs}"),
+                        None => format!("step {step} writes {mine}, and {theirs} is never freed"),
+                    };
+                    format!("{theirs} and {mine} share bytes on {device} and may be alive together: {reason}")
+                });
             }
             self.uses[other as usize].taken_by.get_or_insert(i as u32);
         }
@@ -206,11 +217,11 @@ impl<'a, 'b> Memory<'a, 'b> {
         }
         let owners = &mut self.owners[at.device as usize];
         let mut others = Vec::new();
-        if let Some((&first, &(first_end, owner))) = owners.range(..start).next_back() {
-            if first_end > start {
-                owners.insert(first, (start, owner));
-                owners.insert(start, (first_end, owner));
-            }
+        if let Some((&first, &(first_end, owner))) = owners.range(..start).next_back()
+            && first_end > start
+        {
+            owners.insert(first, (start, owner));
+            owners.insert(start, (first_end, owner));
         }
         while let Some((&next, &(next_end, owner))) = owners.range(start..end).next() {
             owners.remove(&next);
@@ -233,17 +244,17 @@ impl<'a, 'b> Memory<'a, 'b> {
             let (step, taker) = (self.plan.steps[i].id, self.plan.steps[taker as usize].id);
             self.faults.add(|| format!("step {step} uses {id}, whose bytes step {taker} has overwritten"));
         }
-        match uses.last.iter_mut().find(|used| used.lane == event.lane) {
-            Some(used) => *used = event,
-            None => uses.last.push(event),
+        match uses.last.iter_mut().find(|(used, _)| used.lane == event.lane) {
+            Some(used) => *used = (event, i as u32),
+            None => uses.last.push((event, i as u32)),
         }
     }
 
     /// A step that may use a storage at the same time as `event`.
-    fn unordered(&self, storage: u32, event: Event, past: &Past<'_>) -> Option<String> {
-        let uses = self.uses[storage as usize].last.iter();
-        let other = uses.copied().find(|&used| used != event && !past.contains(used))?;
-        Some(format!("step {} of lane {}", other.index, other.lane))
+    fn unordered(&self, storage: u32, event: Event, past: &Past<'_>) -> Option<u64> {
+        let mut uses = self.uses[storage as usize].last.iter();
+        let (_, step) = uses.find(|&&(used, _)| used != event && !past.contains(used))?;
+        Some(self.plan.steps[*step as usize].id)
     }
 
     /// What is made in the step has been made, and its results are still there.

@@ -18,6 +18,7 @@ mod random_plan;
 mod reference;
 #[cfg(feature = "run")]
 mod run_ops;
+mod schedule;
 mod shared;
 mod topology;
 mod weights;

@@ -6,6 +6,8 @@
 //! also be made to wait for earlier ones of the list. Such dependencies point backwards in the
 //! list, as all others do, so they close no cycle.
 
+use std::ops::ControlFlow;
+
 use super::arena::{Arena, Occupant, aligned};
 use super::clocks::{Clocks, LaneNumber};
 use super::copies::{CopyIx, Source};
@@ -44,6 +46,9 @@ pub(super) struct Layout {
 
 /// How many free ranges that are large enough are looked at for one that can be used at once.
 const TRIES: usize = 8;
+
+/// How many unfinished users of a range are looked at before it counts as seen.
+const MOST_USERS: u32 = 16;
 
 const NONE: u32 = u32::MAX;
 
@@ -281,48 +286,65 @@ impl<'p, 'a> Planner<'p, 'a> {
     fn choose(&self, device: DeviceId, length: u64) -> (u64, Vec<u32>) {
         let arena = &self.arenas[device.index()];
         let last_free = arena.last_free();
-        let mut oldest: Option<(u32, u64, Vec<u32>)> = None;
+        let mut oldest: Option<(u32, u64)> = None;
         for offset in arena.fits(length).take(TRIES).chain(last_free) {
-            let waits = self.unknown(arena, offset, length);
-            let Some(&latest) = waits.iter().max() else { return (offset, waits) };
-            let fits = Some(offset) != last_free || offset.saturating_add(length) <= arena.top();
-            let better =
-                oldest.as_ref().is_none_or(|(before, ..)| latest < *before) && (fits || oldest.is_none());
-            if better {
-                oldest = Some((latest, offset, waits));
+            let mut latest = None;
+            let mut users = 0;
+            let _ = self.unknown(arena, offset, length, |at| {
+                latest = latest.max(Some(at));
+                users += 1;
+                let enough = self.reuse[device.index()] == Reuse::Implied || users >= MOST_USERS;
+                if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            let Some(latest) = latest else { return (offset, Vec::new()) };
+            let grows = Some(offset) == last_free && offset.saturating_add(length) > arena.top();
+            if oldest.is_none_or(|(before, _)| latest < before && !grows) {
+                oldest = Some((latest, offset));
             }
         }
         match (self.reuse[device.index()], oldest) {
-            (Reuse::Waiting, Some((_, offset, waits))) => (offset, waits),
+            (Reuse::Waiting, Some((_, offset))) => (offset, self.waits(arena, offset, length)),
             (Reuse::Waiting, None) | (Reuse::Implied, _) => (arena.top(), Vec::new()),
         }
     }
 
-    /// Steps that used a range and are not known to be done: the last one of each lane.
-    fn unknown(&self, arena: &Arena, offset: u64, length: u64) -> Vec<u32> {
-        let Some(end) = offset.checked_add(length) else { return Vec::new() };
+    /// What must be waited for before a range is written: the last of its users on each lane.
+    fn waits(&self, arena: &Arena, offset: u64, length: u64) -> Vec<u32> {
         let mut waits = Vec::new();
+        let lane = |step: u32| lane_of(self.problem, self.order[step as usize]);
+        let _ = self.unknown(arena, offset, length, |at| {
+            insert_last(&mut waits, at, |other| lane(other) == lane(at));
+            ControlFlow::Continue(())
+        });
+        waits
+    }
+
+    /// Visits the steps that used a range and are not known to be done.
+    fn unknown(
+        &self,
+        arena: &Arena,
+        offset: u64,
+        length: u64,
+        mut visit: impl FnMut(u32) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let Some(end) = offset.checked_add(length) else { return ControlFlow::Continue(()) };
         let mut check = |at: u32| {
             let lane = lane_of(self.problem, self.order[at as usize]);
-            if !self.clocks.knows(lane, at) {
-                insert_last(&mut waits, at, |other| {
-                    lane_of(self.problem, self.order[other as usize]) == lane
-                });
-            }
+            if self.clocks.knows(lane, at) { ControlFlow::Continue(()) } else { visit(at) }
         };
         for occupant in arena.history(offset, end) {
             match occupant {
-                Occupant::Workspace(node) => check(self.position[node as usize]),
-                Occupant::Copy(copy) => check(self.copy_last[copy as usize]),
+                Occupant::Workspace(node) => check(self.position[node as usize])?,
+                Occupant::Copy(copy) => check(self.copy_last[copy as usize])?,
                 Occupant::Tensor(tensor) => {
-                    check(self.last[tensor as usize]);
+                    check(self.last[tensor as usize])?;
                     for copy in self.problem.copies.of(TensorIx(tensor)) {
-                        check(self.position[self.problem.copy_task(copy) as usize]);
+                        check(self.position[self.problem.copy_task(copy) as usize])?;
                     }
                 }
             }
         }
-        waits
+        ControlFlow::Continue(())
     }
 }
 

@@ -6,8 +6,8 @@ use std::fmt::Write;
 use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
 use partition::place::Placement;
 use partition::schedule::{
-    ALIGNMENT, Accesses, Action, BufferIx, BufferKind, Content, Lane, Options, Schedule, SimulatedStep,
-    StepIx, Work, predict, schedule, schedule_in_order, simulate,
+    ALIGNMENT, Accesses, Action, BufferKind, Content, Lane, Options, Schedule, SimulatedStep, StepIx, Work,
+    predict, schedule, schedule_in_order, simulate,
 };
 use partition::topology::{Communication, Contention, DeviceId, Topology};
 use partition::units::{Bytes, Nanos};
@@ -303,4 +303,245 @@ fn schedules_of_random_graphs_are_sound() {
         }
     }
     assert!(waits > 100 && reused > 100, "{waits} {reused}: the caps force nothing");
+}
+
+/// A small graph of the kind `cpu`: (name, time, output bytes, inputs by name).
+fn graph(nodes: &[(&str, u64, u64, &[&str])]) -> CostGraph {
+    let mut b = Builder::new("case", vec!["cpu".into()]);
+    for &(name, time, bytes, _) in nodes {
+        let op = match name {
+            name if name.starts_with("input") => "input",
+            name if name.starts_with("weight") => "param",
+            _ => "f",
+        };
+        let spec = NodeSpec {
+            name,
+            op,
+            times: &[Some(Nanos(time))],
+            param_bytes: Bytes(if op == "param" { bytes } else { 0 }),
+            outputs: &[Bytes(bytes)],
+            ..NodeSpec::default()
+        };
+        b.add(&spec).unwrap();
+    }
+    for &(name, _, _, inputs) in nodes {
+        for input in inputs {
+            let (from, to) = (b.find(input).unwrap(), b.find(name).unwrap());
+            b.connect(from, 0, to);
+        }
+    }
+    b.finish().unwrap()
+}
+
+fn on(devices: &[u32]) -> Placement {
+    Placement { device: devices.iter().map(|&device| DeviceId(device)).collect(), notes: Vec::new() }
+}
+
+fn cpus(physicals: u32, slices: u32, links: Links) -> Topology {
+    topology(physicals, slices, NO_CAP, links, Nanos(50), Communication::Overlapped)
+}
+
+const SHARED: Links = Links::Direct(Contention::Link);
+
+/// Schedules, proves the result sound, and compares it with the stored one.
+fn case(name: &str, graph: &CostGraph, topology: &Topology, placement: &Placement, caps: &[u64]) -> Schedule {
+    let options = Options { caps: caps.iter().map(|&cap| Bytes(cap)).collect() };
+    let made = schedule(graph, topology, placement, &options).unwrap();
+    let caps = if caps.is_empty() { vec![NO_CAP; topology.len()] } else { options.caps };
+    assert_sound(graph, topology, placement, &caps, &made);
+    let snapshots = concat!(env!("CARGO_MANIFEST_DIR"), "/snapshots");
+    insta::with_settings!({snapshot_path => snapshots, prepend_module_to_snapshot => false}, {
+        insta::assert_snapshot!(format!("schedule_{name}"), text(graph, topology, &made));
+    });
+    made
+}
+
+#[test]
+fn a_diamond_over_two_devices() {
+    let graph = graph(&[
+        ("input", 0, 100, &[]),
+        ("weight", 0, 640, &[]),
+        ("split", 100, 1000, &["input"]),
+        ("left", 2000, 200, &["split", "weight"]),
+        ("right", 700, 200, &["split", "weight"]),
+        ("join", 100, 50, &["left", "right"]),
+    ]);
+    let made = case("diamond", &graph, &cpus(2, 1, SHARED), &on(&[0, 0, 0, 0, 1, 0]), &[]);
+    assert_eq!(made.cost.load_bytes, Bytes(640));
+    // The right branch, 1050 + 700 + 250 with its copies, hides behind the left one.
+    assert_eq!(made.cost.latency, Nanos(100 + 2000 + 100));
+}
+
+#[test]
+fn a_broadcast_to_four_devices() {
+    let nodes: [(&str, u64, u64, &[&str]); 6] = [
+        ("make", 100, 1000, &[]),
+        ("a", 100, 10, &["make"]),
+        ("b", 100, 10, &["make"]),
+        ("b2", 100, 10, &["make"]),
+        ("c", 100, 10, &["make"]),
+        ("d", 100, 10, &["make"]),
+    ];
+    let made = case("broadcast", &graph(&nodes), &cpus(5, 1, SHARED), &on(&[0, 1, 2, 2, 3, 4]), &[]);
+    assert_eq!(made.cost.step_bytes, Bytes(4000));
+    assert_eq!(made.cost.latency, Nanos(100 + 50 + 1000 + 200));
+}
+
+#[test]
+fn a_staged_broadcast_uploads_once() {
+    let nodes: [(&str, u64, u64, &[&str]); 4] = [
+        ("make", 100, 1000, &[]),
+        ("a", 0, 10, &["make"]),
+        ("b", 0, 10, &["make"]),
+        ("host", 0, 10, &["make"]),
+    ];
+    let made = case("staged", &graph(&nodes), &cpus(4, 1, Links::Staged), &on(&[1, 2, 3, 0]), &[]);
+    // One upload, which is all that the host needs, then both downloads at once.
+    assert_eq!(made.cost.latency, Nanos(100 + 2 * 1050));
+    assert_eq!(made.cost.max_load, Nanos(1000));
+    assert_eq!(made.cost.step_bytes, Bytes(3000));
+}
+
+#[test]
+fn two_copies_share_one_link() {
+    let nodes: [(&str, u64, u64, &[&str]); 4] =
+        [("a", 100, 1000, &[]), ("b", 0, 1000, &["a"]), ("c", 10, 10, &["a"]), ("d", 10, 10, &["b"])];
+    let placed = on(&[0, 0, 1, 1]);
+    let shared = case("link_contention", &graph(&nodes), &cpus(2, 1, SHARED), &placed, &[]);
+    let none = Links::Direct(Contention::None);
+    let free = schedule(&graph(&nodes), &cpus(2, 1, none), &placed, &Options::default()).unwrap();
+    assert_eq!(free.cost.latency, Nanos(100 + 1050 + 20));
+    assert_eq!(shared.cost.latency, Nanos(100 + 2000 + 50 + 10));
+    assert_eq!((free.cost.max_load, shared.cost.max_load), (Nanos(100), Nanos(2000)));
+}
+
+#[test]
+fn slices_of_one_device_take_turns() {
+    let nodes: [(&str, u64, u64, &[&str]); 4] =
+        [("a", 1000, 100, &[]), ("b", 1000, 100, &[]), ("c", 1000, 100, &["a"]), ("d", 1000, 100, &["b"])];
+    let placed = on(&[0, 1, 0, 1]);
+    let sliced = case("slices", &graph(&nodes), &cpus(1, 2, SHARED), &placed, &[]);
+    assert_eq!((sliced.cost.latency, sliced.cost.max_load), (Nanos(4000), Nanos(4000)));
+    let mut own = cpus(1, 2, SHARED);
+    own.devices.iter_mut().for_each(|device| device.cores = Some(1));
+    let own = schedule(&graph(&nodes), &own, &placed, &Options::default()).unwrap();
+    assert_eq!((own.cost.latency, own.cost.max_load), (Nanos(2000), Nanos(2000)));
+}
+
+#[test]
+fn added_communication_takes_the_devices_own_time() {
+    let nodes: [(&str, u64, u64, &[&str]); 5] = [
+        ("make", 100, 1000, &[]),
+        ("other", 500, 10, &["make"]),
+        ("a", 100, 10, &["make"]),
+        ("b", 100, 10, &["make"]),
+        ("b2", 100, 10, &["make"]),
+    ];
+    let added = topology(4, 1, NO_CAP, Links::Staged, Nanos::ZERO, Communication::Added);
+    let made = case("added", &graph(&nodes), &added, &on(&[1, 1, 2, 3, 3]), &[]);
+    // The sender: 100 + 500 of compute, and one upload; a receiver: one download and its launches.
+    assert_eq!(made.cost.max_load, Nanos(100 + 500 + 1000));
+    assert_eq!(made.steps.iter().map(|step| step.end).max(), Some(made.cost.latency));
+}
+
+#[test]
+fn a_cap_makes_a_copy_wait_for_memory() {
+    // `big` of the second device can take the bytes of `early` only if its arrival waits.
+    let nodes: [(&str, u64, u64, &[&str]); 5] = [
+        ("early", 2000, 640, &[]),
+        ("shrink", 100, 64, &["early"]),
+        ("big", 100, 640, &[]),
+        ("use", 100, 64, &["big", "shrink"]),
+        ("last", 100, 64, &["use"]),
+    ];
+    let (graph, topology, placed) = (graph(&nodes), cpus(2, 1, SHARED), on(&[1, 1, 0, 1, 1]));
+    let free = schedule(&graph, &topology, &placed, &Options::default()).unwrap();
+    assert_eq!(free.devices[1].arena, Bytes(1344));
+    assert!(free.steps.iter().all(|step| step.control.is_empty()));
+    let tight = case("memory_wait", &graph, &topology, &placed, &[640, 800]);
+    assert!(tight.steps.iter().any(|step| step.lane == Lane::Copy && !step.control.is_empty()));
+    assert!(tight.cost.latency > free.cost.latency);
+    let options = Options { caps: vec![Bytes(640), Bytes(703)] };
+    let error = schedule(&graph, &topology, &placed, &options).unwrap_err();
+    assert_eq!(error.exit_code(), 3);
+    assert!(error.to_string().contains("cpu1 needs 768 B"), "{error}");
+}
+
+#[test]
+fn a_wrong_placement_or_order_is_an_error() {
+    let nodes: [(&str, u64, u64, &[&str]); 2] = [("a", 1, 1, &[]), ("b", 1, 1, &["a"])];
+    let (graph, topology) = (graph(&nodes), cpus(2, 1, SHARED));
+    let error = |placement: &Placement, options: &Options| {
+        schedule(&graph, &topology, placement, options).unwrap_err().to_string()
+    };
+    let none = Options::default();
+    assert!(error(&on(&[0]), &none).contains("holds 1 devices for 2 nodes"));
+    assert!(error(&on(&[0, 7]), &none).contains("node b: device 7 does not exist"));
+    assert!(error(&on(&[0, 1]), &Options { caps: vec![Bytes(9)] }).contains("1 caps for 2 devices"));
+    let mut foreign = topology.clone();
+    foreign.devices[1].kind = "cuda".into();
+    let text = schedule(&graph, &foreign, &on(&[0, 1]), &none).unwrap_err().to_string();
+    assert!(text.contains("node b: the cost graph gives no times for kind cuda of cpu1"), "{text}");
+    let in_order = |order: &[u32]| {
+        let order: Vec<NodeIx> = order.iter().map(|&node| NodeIx(node)).collect();
+        schedule_in_order(&graph, &topology, &on(&[0, 1]), &order, &none)
+    };
+    assert!(in_order(&[1, 0]).unwrap_err().to_string().contains("stands before node a"));
+    assert!(in_order(&[0]).unwrap_err().to_string().contains("node b: is not listed"));
+    assert!(in_order(&[0, 0]).is_err() && in_order(&[0, 1, 2]).is_err());
+    assert_eq!(in_order(&[0, 1]).unwrap().cost, predict(&graph, &topology, &on(&[0, 1])).unwrap());
+}
+
+#[test]
+fn sizes_and_times_near_the_limit_do_not_overflow() {
+    let huge = u64::MAX - 10;
+    let nodes: [(&str, u64, u64, &[&str]); 3] =
+        [("a", huge, huge, &[]), ("b", huge, huge, &["a"]), ("c", huge, 1, &["b"])];
+    for placed in [on(&[0, 0, 0]), on(&[0, 1, 0]), on(&[0, 1, 2])] {
+        let made = schedule(&graph(&nodes), &cpus(3, 1, SHARED), &placed, &Options::default());
+        assert!(made.unwrap_err().to_string().contains("more than 2^64 bytes"));
+    }
+    let nodes: [(&str, u64, u64, &[&str]); 3] =
+        [("a", huge, 1, &[]), ("b", huge, 1, &["a"]), ("c", 1, 1, &["b"])];
+    let made = schedule(&graph(&nodes), &cpus(3, 1, SHARED), &on(&[0, 1, 0]), &Options::default()).unwrap();
+    assert_eq!(made.cost.latency, Nanos::MAX);
+}
+
+#[test]
+fn a_foreign_list_of_steps_is_timed_by_the_same_clock() {
+    let topology = cpus(2, 1, SHARED);
+    for seed in 0..40 {
+        let mut rng = Rng::new(seed);
+        let graph = cost_graph(&mut rng, 40);
+        let placed = placement(&mut rng, &graph, &topology);
+        let made = schedule(&graph, &topology, &placed, &Options::default()).unwrap();
+        let steps: Vec<SimulatedStep<'_>> = made
+            .steps
+            .iter()
+            .map(|step| SimulatedStep {
+                after: &step.after,
+                work: match step.action {
+                    Action::Launch(node) => {
+                        Work::Run { device: step.device, time: graph.time(node, 0).unwrap() }
+                    }
+                    Action::Copy { tensor, from, .. } => Work::Move {
+                        from: made.buffers[from.index()].device,
+                        to: step.device,
+                        bytes: graph.tensor_bytes(tensor),
+                        upload: None,
+                    },
+                },
+            })
+            .collect();
+        let timeline = simulate(&topology, &steps).unwrap();
+        assert_eq!(timeline.latency, made.cost.latency);
+        assert!(made.steps.iter().zip(&timeline.start).all(|(step, start)| step.start == *start));
+        // Without waiting for memory the list is timed as it was found.
+        assert_eq!(made.cost, predict(&graph, &topology, &placed).unwrap());
+    }
+    let run = Work::Run { device: DeviceId(0), time: Nanos(1) };
+    let late = simulate(&topology, &[SimulatedStep { work: run, after: &[StepIx(0)] }]);
+    assert!(late.unwrap_err().to_string().contains("step 0: waits for step 0"));
+    let nowhere = Work::Run { device: DeviceId(9), time: Nanos(1) };
+    assert!(simulate(&topology, &[SimulatedStep { work: nowhere, after: &[] }]).is_err());
 }

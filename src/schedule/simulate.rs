@@ -136,9 +136,9 @@ pub(super) fn run_listed<'a>(
         }
     }
     let dependents = Csr::new(work.len(), |visit| {
-        for position in 0..work.len() {
-            if before[position] != u32::MAX {
-                visit(before[position], position as u32);
+        for (position, &before) in before.iter().enumerate() {
+            if before != u32::MAX {
+                visit(before, position as u32);
             }
             after(position).iter().for_each(|other| visit(other.0, position as u32));
         }
@@ -308,16 +308,14 @@ impl<'a> Simulation<'a> {
             self.complete(copy);
             return;
         };
-        let mut done = Vec::new();
-        let lane = arrivals.order.row(to.0);
-        let next = &mut arrivals.next[to.index()];
-        while let Some(&copy) = lane.get(*next as usize)
-            && self.hops[copy as usize] == ARRIVED
-        {
-            done.push(copy);
-            *next += 1;
-        }
-        for copy in done {
+        // Completing a copy only makes others ready; none arrives by it.
+        let next = arrivals.next[to.index()] as usize;
+        let waiting = &arrivals.order.row(to.0)[next..];
+        let count = waiting.iter().take_while(|&&copy| self.hops[copy as usize] == ARRIVED).count();
+        arrivals.next[to.index()] += count as u32;
+        for number in next..next + count {
+            let Some(arrivals) = &self.arrivals else { return };
+            let copy = arrivals.order.row(to.0)[number];
             self.run.order.push(copy);
             self.complete(copy);
         }

@@ -72,7 +72,7 @@ fn count(dims: &[u64], dtype: DType) -> Option<u64> {
 
 fn scaled(writer: &mut Writer, stream: &Stream, elements: u64, variance: f64, distribution: Distribution) {
     /// Standard deviation of a standard normal cut at two deviations.
-    const CUT: f64 = 0.879_625_661_034_239_78;
+    const CUT: f64 = 0.879_625_661_034_239_8;
     match distribution {
         Distribution::Uniform => {
             let limit = (3.0 * variance).sqrt();
@@ -270,7 +270,7 @@ const MIDDLE: Ratio = (
 );
 const TAIL: Ratio = (
     [
-        6.657_904_643_501_103_5,
+        6.657_904_643_501_103,
         5.463_784_911_164_114,
         1.784_826_539_917_291_3,
         0.296_560_571_828_504_87,

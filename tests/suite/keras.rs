@@ -280,7 +280,7 @@ fn layers_give_the_shapes_that_keras_gives() {
     ];
     for (input, layer, expected) in cases {
         // Without merge_mode a Bidirectional layer gives both directions; the first is looked at.
-        assert_eq!(output(&sequential(input.clone(), &[layer.clone()])), expected, "{layer}");
+        assert_eq!(output(&sequential(input.clone(), std::slice::from_ref(&layer))), expected, "{layer}");
     }
 }
 
@@ -525,4 +525,168 @@ fn damaged_text_is_an_error() {
     assert!(load(text.as_bytes()).is_ok());
     bad::truncations(text.as_bytes(), |text| load(text).map(drop));
     bad::nonsense(|text| load(text).map(drop));
+}
+
+/// Values that a direct evaluation in f64 and the lowered layer agree on.
+#[cfg(feature = "run")]
+mod values {
+    use super::*;
+
+    fn run(
+        text: &str,
+        inputs: &[f32],
+        dims: Vec<u64>,
+        weights: &dyn Fn(&str, &[u64]) -> Vec<f32>,
+    ) -> Vec<f32> {
+        let mut graph = load(text.as_bytes()).unwrap();
+        graph.bind(&BTreeMap::from([("batch".to_owned(), dims[0] as i64)])).unwrap();
+        let input = vec![("x".to_owned(), Tensor::from_f32(dims, inputs).unwrap())];
+        let outputs = partition::run::interpret(&graph, &input, &|id| {
+            let param = graph.param(id);
+            let ty = graph.ty(graph.results(param.node).next().unwrap());
+            let dims: Vec<u64> = ty.shape.dims().unwrap().iter().map(|&size| size as u64).collect();
+            let values = weights(&param.name, &dims);
+            Tensor::from_f32(dims, &values)
+        });
+        outputs.unwrap()[0].1.to_f32().unwrap()
+    }
+
+    fn near(found: &[f32], expected: &[f64], what: &str) {
+        assert_eq!(found.len(), expected.len(), "{what}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(
+                (f64::from(*found) - expected).abs() < 2e-6 * expected.abs().max(1.0),
+                "{what}: {found}, expected {expected}"
+            );
+        }
+    }
+
+    fn sigmoid(x: f64) -> f64 {
+        1.0 / (1.0 + (-x).exp())
+    }
+
+    #[test]
+    fn activations_are_those_of_the_documentation() {
+        type Function = fn(f64) -> f64;
+        let cases: [(&str, Function); 16] = [
+            ("elu", |x| if x > 0.0 { x } else { x.exp_m1() }),
+            ("selu", |x| 1.0507009873554805 * if x > 0.0 { x } else { 1.6732632423543772 * x.exp_m1() }),
+            ("hard_sigmoid", |x| (x / 6.0 + 0.5).clamp(0.0, 1.0)),
+            ("hard_silu", |x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0)),
+            ("softsign", |x| x / (1.0 + x.abs())),
+            ("leaky_relu", |x| if x > 0.0 { x } else { 0.2 * x }),
+            ("relu6", |x| x.clamp(0.0, 6.0)),
+            ("mish", |x| x * x.exp().ln_1p().tanh()),
+            ("celu", |x| x.max(0.0) + x.min(0.0).exp_m1()),
+            ("hard_tanh", |x| x.clamp(-1.0, 1.0)),
+            ("log_sigmoid", |x| -(-x).exp().ln_1p()),
+            ("tanh_shrink", |x| x - x.tanh()),
+            ("soft_shrink", |x| {
+                if x > 0.5 {
+                    x - 0.5
+                } else if x < -0.5 {
+                    x + 0.5
+                } else {
+                    0.0
+                }
+            }),
+            ("hard_shrink", |x| if x.abs() > 0.5 { x } else { 0.0 }),
+            ("squareplus", |x| (x + (x * x + 4.0).sqrt()) / 2.0),
+            ("silu", |x| x * sigmoid(x)),
+        ];
+        let inputs = [-7.0f32, -2.5, -0.75, -0.25, 0.0, 0.25, 0.75, 2.5, 6.5];
+        for (name, function) in cases {
+            let text = sequential(
+                json!([null, 9]),
+                &[layer("Activation", json!({"name": "l", "activation": name}))],
+            );
+            let expected: Vec<f64> = inputs.iter().map(|&x| function(f64::from(x))).collect();
+            near(&run(&text, &inputs, vec![1, 9], &|_, _| Vec::new()), &expected, name);
+        }
+        let keras2 = sequential(
+            json!([null, 9]),
+            &[layer("Activation", json!({"name": "l", "activation": "hard_sigmoid"}))],
+        );
+        let keras2 = keras2.replacen('{', "{\"keras_version\":\"2.15.0\",", 1);
+        let expected: Vec<f64> = inputs.iter().map(|&x| (0.2 * f64::from(x) + 0.5).clamp(0.0, 1.0)).collect();
+        near(&run(&keras2, &inputs, vec![1, 9], &|_, _| Vec::new()), &expected, "Keras 2's hard_sigmoid");
+        let relu = json!({"name": "l", "max_value": 3, "negative_slope": 0.5, "threshold": 1});
+        let expected: Vec<f64> = inputs
+            .iter()
+            .map(|&x| f64::from(x))
+            .map(|x| if x > 1.0 { x.min(3.0) } else { 0.5 * (x - 1.0) })
+            .collect();
+        let text = sequential(json!([null, 9]), &[layer("ReLU", relu)]);
+        near(&run(&text, &inputs, vec![1, 9], &|_, _| Vec::new()), &expected, "ReLU");
+    }
+
+    /// A weight that depends on its name and position.
+    fn weight(name: &str, count: usize) -> Vec<f32> {
+        let key = name.bytes().fold(0u32, |key, byte| key.wrapping_mul(31).wrapping_add(byte.into()));
+        (0..count as u32).map(|i| ((key.wrapping_add(i * 7919) % 1009) as f32 / 1009.0 - 0.5) * 0.8).collect()
+    }
+
+    /// One LSTM of Keras on `steps`, each a vector: the hidden state after each.
+    fn lstm(prefix: &str, steps: &[Vec<f64>], units: usize) -> Vec<Vec<f64>> {
+        let wide = 4 * units;
+        let matrix = |name: &str, rows: usize| weight(&format!("{prefix}/{name}"), rows * wide);
+        let (kernel, recurrent) = (matrix("kernel", steps[0].len()), matrix("recurrent_kernel", units));
+        let bias = matrix("bias", 1);
+        let (mut h, mut c) = (vec![0.0; units], vec![0.0; units]);
+        let mut all = Vec::new();
+        for step in steps {
+            let z: Vec<f64> = (0..wide)
+                .map(|j| {
+                    let x: f64 =
+                        step.iter().enumerate().map(|(i, x)| x * f64::from(kernel[i * wide + j])).sum();
+                    let r: f64 =
+                        h.iter().enumerate().map(|(i, h)| h * f64::from(recurrent[i * wide + j])).sum();
+                    x + r + f64::from(bias[j])
+                })
+                .collect();
+            for u in 0..units {
+                let (i, f) = (sigmoid(z[u]), sigmoid(z[units + u]));
+                let (g, o) = (z[2 * units + u].tanh(), sigmoid(z[3 * units + u]));
+                c[u] = f * c[u] + i * g;
+                h[u] = o * c[u].tanh();
+            }
+            all.push(h.clone());
+        }
+        all
+    }
+
+    #[test]
+    fn lstm_layers_have_the_gates_of_keras() {
+        let inputs: Vec<f32> = weight("input", 5 * 3);
+        let steps: Vec<Vec<f64>> =
+            inputs.chunks(3).map(|step| step.iter().map(|&x| f64::from(x)).collect()).collect();
+        let back: Vec<Vec<f64>> = steps.iter().rev().cloned().collect();
+        let weights = |name: &str, dims: &[u64]| weight(name, dims.iter().product::<u64>() as usize);
+        let config = |extra: Value| {
+            let mut config = json!({"name": "l", "units": 2, "return_sequences": true});
+            for (key, value) in extra.as_object().unwrap() {
+                config[key] = value.clone();
+            }
+            config
+        };
+        let forward = lstm("l/lstm_cell", &steps, 2);
+        let text = sequential(json!([null, 5, 3]), &[layer("LSTM", config(json!({})))]);
+        near(&run(&text, &inputs, vec![1, 5, 3], &weights), &forward.concat(), "LSTM");
+        let backward = lstm("l/lstm_cell", &back, 2);
+        let text = sequential(json!([null, 5, 3]), &[layer("LSTM", config(json!({"go_backwards": true})))]);
+        near(&run(&text, &inputs, vec![1, 5, 3], &weights), &backward.concat(), "go_backwards");
+        let text = sequential(
+            json!([null, 5, 3]),
+            &[layer("LSTM", config(json!({"go_backwards": true, "return_sequences": false})))],
+        );
+        near(&run(&text, &inputs, vec![1, 5, 3], &weights), &backward[4], "the last state");
+
+        let both = json!({"name": "b", "merge_mode": "concat", "layer": layer("LSTM", config(json!({})))});
+        let text = sequential(json!([null, 5, 3]), &[layer("Bidirectional", both)]);
+        let forward = lstm("b/forward_l/lstm_cell", &steps, 2);
+        let backward = lstm("b/backward_l/lstm_cell", &back, 2);
+        let expected: Vec<f64> =
+            (0..5).flat_map(|t| [forward[t].clone(), backward[4 - t].clone()].concat()).collect();
+        near(&run(&text, &inputs, vec![1, 5, 3], &weights), &expected, "Bidirectional");
+    }
 }

@@ -318,3 +318,29 @@ fn a_long_chain_in_any_order_is_read_without_recursion() {
     nodes[count - 1]["inputs"][0] = "n49999".into();
     assert!(matches!(read(&two(nodes.into(), json!(["n7"]))), Err(Error::Model(_))));
 }
+
+#[test]
+fn the_schema_knows_every_operation() {
+    use partition::ir::{ArgReduce, Binary, Compare, Unary};
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/model.schema.json");
+    let schema: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let ops: Vec<&str> = schema["$defs"]["node"]["properties"]["op"]["enum"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|op| op.as_str().unwrap())
+        .collect();
+    let names = Unary::ALL.iter().map(|op| op.name());
+    let names =
+        names.chain(Binary::ALL.iter().map(|op| op.name())).chain(Compare::ALL.iter().map(|op| op.name()));
+    for name in names.chain(ArgReduce::ALL.iter().map(|op| op.name())) {
+        assert!(ops.contains(&name), "the schema lacks {name}");
+    }
+    // Whatever the schema lists, the reader knows.
+    for op in ops {
+        let text = model(&["f32[2, 2]"], json!({"op": op}));
+        if let Err(error) = read(&text) {
+            assert!(!error.to_string().contains("there is no operation"), "{op}: {error}");
+        }
+    }
+}

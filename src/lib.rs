@@ -1,11 +1,13 @@
 //! Lays a neural network over devices: decides which device computes what so that the least data
 //! crosses between them and everything fits, schedules the copies, and runs the plan.
 
+pub mod cost;
 pub mod costgraph;
 pub mod error;
 pub mod ir;
 pub mod kernel;
 pub mod load;
+pub mod pass;
 pub mod place;
 pub mod plan;
 #[cfg(feature = "run")]

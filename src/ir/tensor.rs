@@ -90,4 +90,59 @@ impl Tensor {
             DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => return None,
         })
     }
+
+    /// The elements as f64, whatever their type; integers beyond 2^53 are rounded.
+    pub fn to_f64(&self) -> Vec<f64> {
+        let b = &self.bytes;
+        match self.dtype {
+            DType::F32 => {
+                b.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]]).into()).collect()
+            }
+            DType::F64 => b
+                .chunks_exact(8)
+                .map(|c| f64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]))
+                .collect(),
+            DType::F16 => b.chunks_exact(2).map(|c| half_to_f64(u16::from_le_bytes([c[0], c[1]]))).collect(),
+            DType::Bf16 => b
+                .chunks_exact(2)
+                .map(|c| f32::from_bits(u32::from(u16::from_le_bytes([c[0], c[1]])) << 16).into())
+                .collect(),
+            DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::U8 | DType::Bool => {
+                self.to_i64().unwrap_or_default().into_iter().map(|value| value as f64).collect()
+            }
+        }
+    }
+}
+
+/// The value of an IEEE binary16.
+fn half_to_f64(bits: u16) -> f64 {
+    let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
+    let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
+    let two_to = |power: i32| f64::from_bits(((power + 1023) as u64) << 52);
+    sign * match exponent {
+        0 => fraction * two_to(-24),
+        31 if fraction == 0.0 => f64::INFINITY,
+        31 => f64::NAN,
+        _ => (1.0 + fraction / 1024.0) * two_to(exponent - 15),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_are_read() {
+        let bits = [0x3c00u16, 0xc000, 0x0001, 0x7c00, 0x0400];
+        let bytes: Vec<u8> = bits.iter().flat_map(|bits| bits.to_le_bytes()).collect();
+        let tensor = Tensor::new(DType::F16, vec![5], bytes).unwrap();
+        assert_eq!(tensor.to_f64(), [1.0, -2.0, 5.960_464_477_539_063e-8, f64::INFINITY, 6.103_515_625e-5]);
+    }
+
+    #[test]
+    fn bytes_must_fill_the_sizes() {
+        assert!(Tensor::new(DType::F32, vec![2], vec![0; 7]).is_err());
+        assert!(Tensor::new(DType::F32, vec![u64::MAX, u64::MAX], vec![]).is_err());
+        assert!(Tensor::new(DType::F32, vec![u64::MAX, u64::MAX, 0], vec![]).is_ok());
+    }
 }

@@ -1,7 +1,10 @@
-//! Kernels as the planner sees them: what they need beside operands and results.
+//! Kernels as the planner sees them: which nodes become one, and what it needs beside operands and
+//! results.
 
 mod fused;
+mod group;
 pub mod workspace;
 
 pub use fused::{Fused, group_workspace};
+pub use group::{Group, GroupId, Grouping, Hero};
 pub(crate) use fused::{Layout, Place, Segment, layout};

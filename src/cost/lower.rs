@@ -1,0 +1,270 @@
+//! The cost graph of a grouped network.
+
+use std::collections::HashMap;
+
+use super::Rates;
+use super::roofline::{Work, group_work};
+use crate::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
+use crate::error::{Error, Result};
+use crate::ir::{Graph, NodeId, Op, SourceId, ValueId};
+use crate::kernel::{GroupId, Grouping, group_workspace};
+use crate::topology::Topology;
+use crate::units::{Bytes, Nanos};
+
+/// What a node of the cost graph stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A graph input.
+    Input(ValueId),
+    /// A parameter or constant.
+    Data(ValueId),
+    /// A group.
+    Group(GroupId),
+}
+
+/// A cost graph and what its parts stand for.
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    /// The cost graph.
+    pub graph: CostGraph,
+    /// By cost node.
+    pub origins: Vec<Origin>,
+    /// By tensor: the value that it is.
+    pub values: Vec<ValueId>,
+    /// By group: its cost node.
+    pub group_nodes: Vec<NodeIx>,
+}
+
+/// Lowers a network whose dimensions are all bound and whose nodes are grouped.
+///
+/// The graph's kinds are the distinct (kind, rates) of the topology's devices, named as
+/// [`Topology::kind_key`] names them. Groups that hold nodes of one source, or whose sources
+/// carry one mark, are colocated; a pin of any of their sources pins them. O(nodes + edges).
+///
+/// Errors: a size that is not bound or overflows, two pins on one group.
+pub fn lower(graph: &Graph, grouping: &Grouping, topology: &Topology) -> Result<Lowered> {
+    let (kinds, rates) = kinds_of(topology);
+    let mut lowering = Lowering {
+        graph,
+        grouping,
+        rates,
+        names: HashMap::new(),
+        builder: Builder::new(graph.name.clone(), kinds),
+        origins: Vec::new(),
+        values: Vec::new(),
+        tensor_of: vec![None; graph.value_count()],
+    };
+    lowering.add_inputs()?;
+    lowering.add_data()?;
+    let group_nodes = lowering.add_groups()?;
+    for (_, value) in graph.outputs() {
+        let base = grouping.base[value.index()];
+        if let Some((node, output)) = lowering.tensor_of[base.index()] {
+            lowering.builder.set_result(node, output);
+        }
+    }
+    let Lowering { builder, origins, values, .. } = lowering;
+    Ok(Lowered { graph: builder.finish()?, origins, values, group_nodes })
+}
+
+/// Kind names and rates, in the order in which the devices first show them.
+fn kinds_of(topology: &Topology) -> (Vec<String>, Vec<Rates>) {
+    let mut kinds: Vec<String> = Vec::new();
+    let mut rates = Vec::new();
+    for device in topology.ids() {
+        let key = topology.kind_key(device);
+        if !kinds.contains(&key) {
+            kinds.push(key);
+            rates.push(Rates::of(topology, device));
+        }
+    }
+    (kinds, rates)
+}
+
+struct Lowering<'a> {
+    graph: &'a Graph,
+    grouping: &'a Grouping,
+    rates: Vec<Rates>,
+    names: HashMap<String, u32>,
+    builder: Builder,
+    origins: Vec<Origin>,
+    values: Vec<ValueId>,
+    /// By value: the cost node and output that it is.
+    tensor_of: Vec<Option<(NodeIx, u32)>>,
+}
+
+impl Lowering<'_> {
+    fn add_inputs(&mut self) -> Result<()> {
+        for (name, value) in self.graph.inputs() {
+            let bytes = self.bytes(*value)?;
+            let name = self.unique(name);
+            let pin = self.graph.source(self.graph.maker(*value).source).pin.clone();
+            let spec = NodeSpec {
+                name: &name,
+                op: "input",
+                outputs: &[bytes],
+                pin: pin.as_deref(),
+                ..NodeSpec::default()
+            };
+            self.add(&spec, Origin::Input(*value), &[*value])?;
+        }
+        Ok(())
+    }
+
+    /// Parameters and constants that some group reads, or that are outputs themselves.
+    fn add_data(&mut self) -> Result<()> {
+        let mut used = vec![false; self.graph.value_count()];
+        let reads = self.grouping.groups.iter().flat_map(|group| &group.reads);
+        let outputs = self.graph.outputs().iter().map(|(_, value)| &self.grouping.base[value.index()]);
+        for value in reads.chain(outputs) {
+            used[value.index()] = true;
+        }
+        for node in self.graph.node_ids() {
+            let data = self.graph.node(node);
+            if !matches!(data.op, Op::Param(_) | Op::Constant(_)) || !used[data.first_result.index()] {
+                continue;
+            }
+            let bytes = self.bytes(data.first_result)?;
+            let name = match data.op {
+                Op::Param(param) => self.graph.param(param).name.clone(),
+                _ => self.graph.source(data.source).name.clone(),
+            };
+            let name = self.unique(&name);
+            let spec = NodeSpec {
+                name: &name,
+                op: "param",
+                param_bytes: bytes,
+                outputs: &[bytes],
+                ..NodeSpec::default()
+            };
+            self.add(&spec, Origin::Data(data.first_result), &[data.first_result])?;
+        }
+        Ok(())
+    }
+
+    fn add_groups(&mut self) -> Result<Vec<NodeIx>> {
+        let classes = colocation_classes(self.graph, self.grouping);
+        let mut nodes = Vec::with_capacity(self.grouping.groups.len());
+        for (index, group) in self.grouping.groups.iter().enumerate() {
+            let last =
+                *group.nodes.last().ok_or_else(|| Error::Internal(format!("group {index} is empty")))?;
+            let source = self.graph.source(self.graph.node(last).source);
+            let name = self.unique(&source.name);
+            let work = group_work(self.graph, &self.grouping.base, group);
+            let times = self.times(&work);
+            let outputs = group.writes.iter().map(|&value| self.bytes(value)).collect::<Result<Vec<_>>>()?;
+            let class = classes[index].map(|class| class.to_string());
+            let pin = self.pin_of(&group.nodes)?;
+            let spec = NodeSpec {
+                name: &name,
+                op: lead_op(self.graph, &group.nodes),
+                times: &times,
+                workspace: group_workspace(self.graph, &self.grouping.fused(GroupId(index as u32))),
+                outputs: &outputs,
+                colocate: class.as_deref(),
+                pin: pin.as_deref(),
+                ..NodeSpec::default()
+            };
+            let node = self.add(&spec, Origin::Group(GroupId(index as u32)), &group.writes)?;
+            for read in &group.reads {
+                let (producer, output) = self.tensor_of[read.index()].ok_or_else(|| {
+                    Error::Internal(format!("group {index} reads {read} before it is made"))
+                })?;
+                self.builder.connect(producer, output, node);
+            }
+            nodes.push(node);
+        }
+        Ok(nodes)
+    }
+
+    fn add(&mut self, spec: &NodeSpec<'_>, origin: Origin, values: &[ValueId]) -> Result<NodeIx> {
+        let node = self.builder.add(spec)?;
+        self.origins.push(origin);
+        for (output, value) in values.iter().enumerate() {
+            self.tensor_of[value.index()] = Some((node, output as u32));
+            self.values.push(*value);
+        }
+        Ok(node)
+    }
+
+    fn times(&self, work: &Work) -> Vec<Option<Nanos>> {
+        self.rates.iter().map(|rates| Some(work.time(rates))).collect()
+    }
+
+    fn bytes(&self, value: ValueId) -> Result<Bytes> {
+        self.graph.ty(value).bytes().ok_or_else(|| {
+            let source = self.graph.source(self.graph.maker(value).source);
+            Error::model(
+                format!("node {}", source.name),
+                "its result has a size that is not bound, or overflows",
+            )
+            .with_help("bind every dimension with --dim NAME=N")
+        })
+    }
+
+    /// The pin of the nodes' sources; two different ones are an error.
+    fn pin_of(&self, nodes: &[NodeId]) -> Result<Option<String>> {
+        let mut pin: Option<&str> = None;
+        for &node in nodes {
+            let source = self.graph.source(self.graph.node(node).source);
+            match (pin, source.pin.as_deref()) {
+                (Some(one), Some(other)) if one != other => {
+                    return Err(Error::Internal(format!("node {} is fused across pins", source.name)));
+                }
+                (_, found) => pin = found.or(pin),
+            }
+        }
+        Ok(pin.map(str::to_owned))
+    }
+
+    /// `name`, or `name#2`, `name#3`, ... where it is taken.
+    fn unique(&mut self, name: &str) -> String {
+        let mut candidate = name.to_owned();
+        while let Some(count) = self.names.get_mut(&candidate) {
+            *count += 1;
+            candidate = format!("{name}#{count}");
+        }
+        self.names.insert(candidate.clone(), 1);
+        candidate
+    }
+}
+
+/// The op that gives the group its character: its first node's that is not elementwise, or its
+/// last node's.
+fn lead_op(graph: &Graph, nodes: &[NodeId]) -> &'static str {
+    let primitive = nodes.iter().find(|&&node| !graph.node(node).op.is_elementwise());
+    primitive.or(nodes.last()).map_or("map", |&node| graph.node(node).op.name())
+}
+
+/// By group: the class of groups that go together, where there is more than one in it.
+fn colocation_classes(graph: &Graph, grouping: &Grouping) -> Vec<Option<u32>> {
+    let groups = grouping.groups.len();
+    let mut classes = petgraph::unionfind::UnionFind::<u32>::new(groups);
+    let mut first_of_source: Vec<Option<u32>> = vec![None; graph.sources().len()];
+    let mut first_of_mark: HashMap<&str, u32> = HashMap::new();
+    let mut join = |slot: &mut Option<u32>, group: u32| match *slot {
+        Some(first) => {
+            classes.union(first, group);
+        }
+        None => *slot = Some(group),
+    };
+    for (index, group) in grouping.groups.iter().enumerate() {
+        for &node in &group.nodes {
+            let SourceId(source) = graph.node(node).source;
+            join(&mut first_of_source[source as usize], index as u32);
+            if let Some(mark) = &graph.sources()[source as usize].colocate {
+                let mut slot = first_of_mark.get(mark.as_str()).copied();
+                join(&mut slot, index as u32);
+                if let Some(first) = slot {
+                    first_of_mark.insert(mark, first);
+                }
+            }
+        }
+    }
+    let labels = classes.into_labeling();
+    let mut members = vec![0u32; groups];
+    for &label in &labels {
+        members[label as usize] += 1;
+    }
+    labels.into_iter().map(|label| (members[label as usize] > 1).then_some(label)).collect()
+}

@@ -1,0 +1,149 @@
+//! Groups: the nodes that become one kernel, and so the units of placement.
+
+use std::fmt::Write;
+
+use super::Fused;
+use crate::error::{Error, Result};
+use crate::ir::{Graph, NodeId, ValueId};
+
+/// A group's position in [`Grouping::groups`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub u32);
+
+impl GroupId {
+    /// The position as an index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What shapes a group's kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Hero {
+    /// Elementwise nodes only, over one iteration space.
+    Map,
+    /// One node that is not elementwise, first; elementwise ones that follow from it may come
+    /// after it.
+    Primitive,
+}
+
+/// Nodes that become one kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The nodes, in the order of the arena.
+    pub nodes: Vec<NodeId>,
+    /// What shapes the kernel.
+    pub hero: Hero,
+    /// Values made outside that the nodes read, each the base of its bytes, in order of first
+    /// use, each once.
+    pub reads: Vec<ValueId>,
+    /// Values that nodes outside read or that are outputs of the graph, in the order of the arena.
+    pub writes: Vec<ValueId>,
+}
+
+/// Every node of a graph in a group, but for those that are no work: leaves and views.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grouping {
+    /// The groups, in a topological order: each reads only what leaves and earlier groups make.
+    pub groups: Vec<Group>,
+    /// By node.
+    pub group_of: Vec<Option<GroupId>>,
+    /// By value: the value whose bytes it shares. Itself, but for contiguous views.
+    pub base: Vec<ValueId>,
+}
+
+impl Grouping {
+    /// A group's nodes with what they read and write, as kernels take them.
+    pub fn fused(&self, group: GroupId) -> Fused<'_> {
+        let Group { nodes, reads, writes, .. } = &self.groups[group.index()];
+        Fused { nodes, reads, writes, base: &self.base }
+    }
+
+    /// All groups as kernels take them, in order.
+    pub fn all_fused(&self) -> Vec<Fused<'_>> {
+        (0..self.groups.len() as u32).map(|group| self.fused(GroupId(group))).collect()
+    }
+
+    /// The groups for people to read: one line for each, its nodes indented below it.
+    pub fn dump(&self, graph: &Graph) -> String {
+        let list = |values: &[ValueId]| values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let mut out = String::new();
+        for (index, group) in self.groups.iter().enumerate() {
+            let hero = match group.hero {
+                Hero::Map => "map",
+                Hero::Primitive => group.nodes.first().map_or("?", |&node| graph.node(node).op.name()),
+            };
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "g{index} {hero}: {} -> {}", list(&group.reads), list(&group.writes));
+            for &node in &group.nodes {
+                let data = graph.node(node);
+                let _ = writeln!(
+                    out,
+                    "    {} = {} {}  # {}",
+                    list(&graph.results(node).collect::<Vec<_>>()),
+                    data.op.name(),
+                    list(&data.operands),
+                    graph.source(data.source).name.escape_debug()
+                );
+            }
+        }
+        out
+    }
+
+    /// Checks that the grouping is one of this graph: every node that is no leaf and no view is in
+    /// exactly one group, groups stand in topological order, and reads and writes are complete.
+    /// O(nodes + edges).
+    pub fn verify(&self, graph: &Graph) -> Result<()> {
+        let wrong = |message: String| Err(Error::Internal(format!("grouping: {message}")));
+        if self.group_of.len() != graph.node_count() || self.base.len() != graph.value_count() {
+            return wrong("made for another graph".into());
+        }
+        let mut seen = vec![false; graph.node_count()];
+        for (index, group) in self.groups.iter().enumerate() {
+            for &node in &group.nodes {
+                if std::mem::replace(&mut seen[node.index()], true) {
+                    return wrong(format!("{node} is in two groups"));
+                }
+                if self.group_of[node.index()] != Some(GroupId(index as u32)) {
+                    return wrong(format!("{node} is not told to be in group {index}"));
+                }
+                for &operand in &graph.node(node).operands {
+                    self.verify_read(graph, index, group, operand)?;
+                }
+            }
+        }
+        for node in graph.node_ids() {
+            let result = graph.node(node).first_result;
+            let view = self.base[result.index()] != result;
+            if seen[node.index()] == (graph.node(node).op.is_leaf() || view) {
+                return wrong(format!("{node} is {}", if view { "a view in a group" } else { "in no group" }));
+            }
+        }
+        for (name, value) in graph.outputs() {
+            let base = self.base[value.index()];
+            let written = match self.group_of[graph.value(base).node.index()] {
+                Some(group) => self.groups[group.index()].writes.contains(&base),
+                None => graph.maker(base).op.is_leaf(),
+            };
+            if !written {
+                return wrong(format!("output {name} is not written"));
+            }
+        }
+        Ok(())
+    }
+
+    fn verify_read(&self, graph: &Graph, index: usize, group: &Group, operand: ValueId) -> Result<()> {
+        let base = self.base[operand.index()];
+        let maker = self.group_of[graph.value(base).node.index()];
+        let fits = match maker {
+            Some(maker) if maker.index() == index => true,
+            Some(maker) => {
+                maker.index() < index
+                    && self.groups[maker.index()].writes.contains(&base)
+                    && group.reads.contains(&base)
+            }
+            None => graph.maker(base).op.is_leaf() && group.reads.contains(&base),
+        };
+        if fits { Ok(()) } else { Err(Error::Internal(format!("grouping: group {index} cannot read {operand}"))) }
+    }
+}

@@ -1,0 +1,188 @@
+//! Fusion: which nodes become one kernel.
+//!
+//! Greedy, one sweep in the arena's order. An elementwise node joins the latest group among those
+//! that make its operands, where all works out (see [`Fuser::joins`]); every other node begins a
+//! group of its own. Reshapes are views of what they reshape and join nothing.
+//!
+//! Groups stay in topological order by construction: a group reads only leaves and groups that
+//! began before it. A node joins only the latest group among its operands' makers, so this holds
+//! for every node of a group and not only for its first.
+
+use crate::ir::{Graph, Node, NodeId, Op, SourceId, ValueId};
+use crate::kernel::{Group, GroupId, Grouping, Hero};
+
+/// Limits of one group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupOptions {
+    /// Most nodes.
+    pub nodes: usize,
+    /// Most values read from outside.
+    pub reads: usize,
+}
+
+impl Default for GroupOptions {
+    fn default() -> Self {
+        Self { nodes: 64, reads: 16 }
+    }
+}
+
+/// Groups the nodes of a graph whose dimensions are bound. O(nodes + edges), the limits taken as
+/// constants.
+pub fn group(graph: &Graph, options: &GroupOptions) -> Grouping {
+    let mut fuser = Fuser::new(graph, *options);
+    for node in graph.node_ids() {
+        fuser.visit(node);
+    }
+    fuser.finish()
+}
+
+struct Fuser<'g> {
+    graph: &'g Graph,
+    options: GroupOptions,
+    groups: Vec<Group>,
+    group_of: Vec<Option<GroupId>>,
+    base: Vec<ValueId>,
+    /// By value: an output of the graph, or the base of one.
+    is_output: Vec<bool>,
+    /// By value, counted at its base: operands that read it.
+    readers: Vec<u32>,
+}
+
+impl<'g> Fuser<'g> {
+    fn new(graph: &'g Graph, options: GroupOptions) -> Self {
+        let mut is_output = vec![false; graph.value_count()];
+        for (_, value) in graph.outputs() {
+            is_output[value.index()] = true;
+        }
+        let base = views(graph, &is_output);
+        for (_, value) in graph.outputs() {
+            is_output[base[value.index()].index()] = true;
+        }
+        let mut readers = vec![0; graph.value_count()];
+        for node in graph.node_ids() {
+            let result = graph.node(node).first_result;
+            if base[result.index()] == result {
+                for operand in graph.node(node).operands.iter() {
+                    readers[base[operand.index()].index()] += 1;
+                }
+            }
+        }
+        let group_of = vec![None; graph.node_count()];
+        Self { graph, options, groups: Vec::new(), group_of, base, is_output, readers }
+    }
+
+    fn visit(&mut self, id: NodeId) {
+        let node = self.graph.node(id);
+        if node.op.is_leaf() || self.base[node.first_result.index()] != node.first_result {
+            return;
+        }
+        let group = match self.latest_maker(node).filter(|&group| self.joins(id, group)) {
+            Some(group) => group,
+            None => {
+                let hero = if node.op.is_elementwise() { Hero::Map } else { Hero::Primitive };
+                self.groups.push(Group { nodes: Vec::new(), hero, reads: Vec::new(), writes: Vec::new() });
+                GroupId(self.groups.len() as u32 - 1)
+            }
+        };
+        self.group_of[id.index()] = Some(group);
+        self.groups[group.index()].nodes.push(id);
+        for operand in node.operands.iter() {
+            let base = self.base[operand.index()];
+            let inside = self.maker(base) == Some(group);
+            let reads = &mut self.groups[group.index()].reads;
+            if !inside && !reads.contains(&base) {
+                reads.push(base);
+            }
+        }
+    }
+
+    fn maker(&self, value: ValueId) -> Option<GroupId> {
+        self.group_of[self.graph.value(value).node.index()]
+    }
+
+    /// The latest group among those that make a node's operands.
+    fn latest_maker(&self, node: &Node) -> Option<GroupId> {
+        node.operands.iter().filter_map(|operand| self.maker(self.base[operand.index()])).max()
+    }
+
+    /// Whether a node joins a group: it is elementwise, has the group's elements in the group's
+    /// order, reads a value of the group directly, crosses no pin, and the limits hold. Behind a
+    /// primitive, moreover, what it reads of the group is read by nobody else outside and is
+    /// written over by the node's result, so the group's inner values need no memory of their own.
+    fn joins(&self, id: NodeId, into: GroupId) -> bool {
+        let (node, group) = (self.graph.node(id), &self.groups[into.index()]);
+        if !node.op.is_elementwise() || group.nodes.len() >= self.options.nodes {
+            return false;
+        }
+        let Some(&first) = group.nodes.first() else { return false };
+        if !self.same_marks(node.source, self.graph.node(first).source) {
+            return false;
+        }
+        let shape = &self.graph.ty(node.first_result).shape;
+        let hero_shape = &self.graph.ty(self.graph.node(first).first_result).shape;
+        if shape != hero_shape {
+            return false;
+        }
+        let new_reads = node.operands.iter().filter(|operand| self.maker(self.base[operand.index()]) != Some(into));
+        if group.reads.len() + new_reads.count() > self.options.reads {
+            return false;
+        }
+        node.operands.iter().filter(|operand| self.maker(self.base[operand.index()]) == Some(into)).all(|&operand| {
+            let direct = self.base[operand.index()] == operand && self.graph.ty(operand).shape == *shape;
+            direct && (group.hero == Hero::Map || self.is_epilogue(group, node, operand))
+        })
+    }
+
+    /// Whether `operand`, which a group behind a primitive makes, can be written over by a result of
+    /// this node: nobody else reads it, it is no output, and elements are as large.
+    fn is_epilogue(&self, group: &Group, node: &Node, operand: ValueId) -> bool {
+        let size = |value: ValueId| self.graph.ty(value).dtype.size();
+        let own_reads = node.operands.iter().filter(|&&other| other == operand).count() as u32;
+        let last = group.nodes.last().map(|&last| self.graph.node(last));
+        let lone = last.is_some_and(|last| last.first_result == operand && last.op.results() == 1);
+        lone && self.readers[operand.index()] == own_reads
+            && !self.is_output[operand.index()]
+            && size(operand) == size(node.first_result)
+    }
+
+    /// Whether two sources may share a kernel: neither pin nor mark sets them apart.
+    fn same_marks(&self, one: SourceId, other: SourceId) -> bool {
+        let (one, other) = (self.graph.source(one), self.graph.source(other));
+        one.pin == other.pin && one.colocate == other.colocate
+    }
+
+    fn finish(mut self) -> Grouping {
+        let mut written = self.is_output.clone();
+        for group in &self.groups {
+            for read in &group.reads {
+                written[read.index()] = true;
+            }
+        }
+        for group in &mut self.groups {
+            // A result that nothing reads still needs a place to be written to.
+            let results = group.nodes.iter().flat_map(|&node| self.graph.results(node));
+            group.writes = results
+                .filter(|value| written[value.index()] || self.readers[value.index()] == 0)
+                .collect();
+        }
+        Grouping { groups: self.groups, group_of: self.group_of, base: self.base }
+    }
+}
+
+/// By value: the value whose bytes it shares. A reshape is a view, unless it is an output of the
+/// graph and what it views is a leaf or an output itself: each output has a buffer of its own.
+fn views(graph: &Graph, is_output: &[bool]) -> Vec<ValueId> {
+    let mut base: Vec<ValueId> = (0..graph.value_count() as u32).map(ValueId).collect();
+    // By value: an output of the graph lies in its bytes.
+    let mut taken = is_output.to_vec();
+    for node in graph.node_ids() {
+        let Node { op: Op::Reshape { .. }, operands, first_result, .. } = graph.node(node) else { continue };
+        let under = base[operands[0].index()];
+        if is_output[first_result.index()] && (graph.maker(under).op.is_leaf() || taken[under.index()]) {
+            continue;
+        }
+        taken[under.index()] |= is_output[first_result.index()];
+        base[first_result.index()] = under;
+    }
+    base
+}

@@ -2,7 +2,11 @@
 
 mod architecture;
 mod bad;
+#[cfg(feature = "run")]
+mod corpus;
 mod costgraph;
+#[cfg(feature = "run")]
+mod executor;
 mod ir_text;
 #[cfg(feature = "keras")]
 mod keras;

@@ -277,7 +277,10 @@ fn a_broken_plan_is_refused() {
     refuse(&|plan| plan.buffers[0].device = 9, "its device does not exist");
     refuse(&|plan| plan.steps[launch].device = 9, "its device does not exist");
     refuse(&|plan| plan.steps[launch].after = vec![launch as u32], "which does not stand before it");
-    refuse(&|plan| plan.inputs.push(("nothing".into(), vec![])), "input nothing: the model has no such input");
+    refuse(
+        &|plan| plan.inputs.push(("nothing".into(), vec![])),
+        "input nothing: the model has no such input",
+    );
     refuse(&|plan| plan.outputs.clear(), "the plan does not make it");
     refuse(&|plan| plan.devices[0].arena = Bytes(1 << 62), "cannot allocate an arena");
     let edit = |f: &dyn Fn(&mut u32, &mut Vec<u32>, &mut Vec<u32>), message: &str| {
@@ -330,10 +333,8 @@ fn a_run_that_takes_too_long_says_where_it_is() {
 #[test]
 fn a_panic_ends_the_run_of_all_workers() {
     let setup = Setup::new(3, 20, 3);
-    let options = ExecOptions {
-        timeout: None,
-        before_step: Some(Box::new(|step| assert!(step != 5, "on purpose"))),
-    };
+    let options =
+        ExecOptions { timeout: None, before_step: Some(Box::new(|step| assert!(step != 5, "on purpose"))) };
     let mut program = setup.program(&setup.plan, options).unwrap();
     let error = program.run(&setup.inputs).unwrap_err().to_string();
     assert!(error.starts_with("step 5 on cpu0."), "{error}");

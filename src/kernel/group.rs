@@ -116,7 +116,10 @@ impl Grouping {
             let result = graph.node(node).first_result;
             let view = self.base[result.index()] != result;
             if seen[node.index()] == (graph.node(node).op.is_leaf() || view) {
-                return wrong(format!("{node} is {}", if view { "a view in a group" } else { "in no group" }));
+                return wrong(format!(
+                    "{node} is {}",
+                    if view { "a view in a group" } else { "in no group" }
+                ));
             }
         }
         for (name, value) in graph.outputs() {
@@ -144,6 +147,10 @@ impl Grouping {
             }
             None => graph.maker(base).op.is_leaf() && group.reads.contains(&base),
         };
-        if fits { Ok(()) } else { Err(Error::Internal(format!("grouping: group {index} cannot read {operand}"))) }
+        if fits {
+            Ok(())
+        } else {
+            Err(Error::Internal(format!("grouping: group {index} cannot read {operand}")))
+        }
     }
 }

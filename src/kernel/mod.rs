@@ -6,5 +6,5 @@ mod group;
 pub mod workspace;
 
 pub use fused::{Fused, group_workspace};
-pub use group::{Group, GroupId, Grouping, Hero};
 pub(crate) use fused::{Layout, Place, Segment, layout};
+pub use group::{Group, GroupId, Grouping, Hero};

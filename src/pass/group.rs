@@ -123,14 +123,17 @@ impl<'g> Fuser<'g> {
         if shape != hero_shape {
             return false;
         }
-        let new_reads = node.operands.iter().filter(|operand| self.maker(self.base[operand.index()]) != Some(into));
+        let new_reads =
+            node.operands.iter().filter(|operand| self.maker(self.base[operand.index()]) != Some(into));
         if group.reads.len() + new_reads.count() > self.options.reads {
             return false;
         }
-        node.operands.iter().filter(|operand| self.maker(self.base[operand.index()]) == Some(into)).all(|&operand| {
-            let direct = self.base[operand.index()] == operand && self.graph.ty(operand).shape == *shape;
-            direct && (group.hero == Hero::Map || self.is_epilogue(group, node, operand))
-        })
+        node.operands.iter().filter(|operand| self.maker(self.base[operand.index()]) == Some(into)).all(
+            |&operand| {
+                let direct = self.base[operand.index()] == operand && self.graph.ty(operand).shape == *shape;
+                direct && (group.hero == Hero::Map || self.is_epilogue(group, node, operand))
+            },
+        )
     }
 
     /// Whether `operand`, which a group behind a primitive makes, can be written over by a result of
@@ -161,9 +164,8 @@ impl<'g> Fuser<'g> {
         for group in &mut self.groups {
             // A result that nothing reads still needs a place to be written to.
             let results = group.nodes.iter().flat_map(|&node| self.graph.results(node));
-            group.writes = results
-                .filter(|value| written[value.index()] || self.readers[value.index()] == 0)
-                .collect();
+            group.writes =
+                results.filter(|value| written[value.index()] || self.readers[value.index()] == 0).collect();
         }
         Grouping { groups: self.groups, group_of: self.group_of, base: self.base }
     }

@@ -13,7 +13,10 @@ mod keras;
 mod mutate;
 mod naive_plan;
 mod native;
+#[cfg(all(feature = "onnx", feature = "run"))]
 mod onnx;
+#[cfg(all(feature = "onnx", feature = "run"))]
+mod onnx_nodes;
 mod place;
 mod plan;
 mod random_costgraph;
@@ -23,7 +26,10 @@ mod reference;
 #[cfg(feature = "run")]
 mod run_ops;
 mod schedule;
+#[cfg(all(feature = "onnx", feature = "run"))]
+mod rule;
 mod shared;
 mod topology;
+#[cfg(feature = "weights")]
 mod weights;
 mod workload;

@@ -1,25 +1,31 @@
-//! ONNX models: the corpus loads, damaged files are refused, shapes are computed.
+//! ONNX models: the corpus loads and computes the stored results, damaged files are refused,
+//! shapes are computed.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use partition::ir::Graph;
+use partition::ir::{Data, Graph, SourceRole, Tensor};
+use partition::load::weights::Arrays;
 use partition::load::{LoadOptions, Model};
 use partition::{Error, Result};
+use prost::Message;
 
-use crate::shared;
+use crate::{bad, rule, shared};
 
-fn read(path: &Path, dims: &[(&str, i64)]) -> Result<Graph> {
-    let bytes = std::fs::read(path).expect("the file can be read");
+fn load(bytes: &[u8], path: Option<&Path>, dims: &[(&str, i64)]) -> Result<Graph> {
     let dims: BTreeMap<String, i64> = dims.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
-    match partition::load::load(&bytes, Some(path), &LoadOptions { dims })? {
+    match partition::load::load(bytes, path, &LoadOptions { dims })? {
         Model::Graph(graph) => Ok(graph),
-        Model::CostGraph { .. } => panic!("{} is a network", path.display()),
+        Model::CostGraph { .. } => panic!("an ONNX model is a network"),
     }
 }
 
+fn read(path: &Path, dims: &[(&str, i64)]) -> Result<Graph> {
+    load(&std::fs::read(path).expect("the file can be read"), Some(path), dims)
+}
+
 /// ONNX files of the corpus, but those of other runtimes' own test suites.
-fn corpus() -> Vec<std::path::PathBuf> {
+fn corpus() -> Vec<PathBuf> {
     let Some(dir) = shared::dir() else { return Vec::new() };
     let mut files: Vec<_> = ["onnx", "wheels"]
         .iter()
@@ -39,8 +45,19 @@ fn the_corpus_loads() {
     let mut failures = Vec::new();
     for path in corpus() {
         match read(&path, &[]) {
-            Ok(graph) => {
-                println!("{}: {} nodes {:?}", path.display(), graph.node_count(), graph.unbound_dims())
+            Ok(mut graph) => {
+                partition::ir::verify(&graph).expect("a loaded graph is sound");
+                let dims = graph.unbound_dims().into_iter().map(|name| (name, 3)).collect();
+                graph.bind(&dims).expect("any size fits");
+                partition::ir::verify(&graph).expect("a bound graph is sound");
+                let names: std::collections::BTreeSet<&str> = graph
+                    .sources()
+                    .iter()
+                    .filter(|source| source.role == SourceRole::Node)
+                    .map(|source| source.name.as_str())
+                    .collect();
+                let nodes = graph.sources().iter().filter(|source| source.role == SourceRole::Node).count();
+                assert_eq!(names.len(), nodes, "{}: names are unique", path.display());
             }
             Err(Error::Unsupported(report)) if path.ends_with("ort_logreg_iris.onnx") => {
                 assert_eq!(report.details.len(), 3, "every operation that is not supported is named");
@@ -49,4 +66,512 @@ fn the_corpus_loads() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// The stored inputs, or those made by rule.
+fn inputs(graph: &Graph, stored: &Arrays) -> Vec<(String, Tensor)> {
+    graph
+        .inputs()
+        .iter()
+        .map(|(name, value)| {
+            let given = stored.get(&format!("in_{name}")).expect("reads");
+            let made = || {
+                let dims = graph.ty(*value).shape.dims().expect("bound");
+                let values = rule::unit(&format!("input:{name}:0"), dims.iter().product::<i64>() as usize);
+                Tensor::from_f32(dims.iter().map(|&dim| dim as u64).collect(), &values).expect("fits")
+            };
+            (name.clone(), given.unwrap_or_else(made))
+        })
+        .collect()
+}
+
+/// Runs a model without a plan and compares with what is stored; the largest difference in units
+/// of the tolerance `1e-5 + 1e-4 * |expected|`.
+fn largest_difference(path: &Path, dims: &[(&str, i64)]) -> f64 {
+    let stored = Arrays::open(&path.with_extension("io.npz")).expect("opens");
+    let mut graph = read(path, dims).expect("loads");
+    let free: BTreeMap<String, i64> = graph
+        .inputs()
+        .iter()
+        .flat_map(|(name, value)| {
+            let header = stored.header(&format!("in_{name}")).expect("reads");
+            let dims = header.map_or_else(Vec::new, |(_, dims)| dims);
+            let sizes = graph.ty(*value).shape.sizes();
+            let named: Vec<_> = sizes.iter().zip(dims).collect();
+            let bound = named.into_iter().filter_map(|(size, dim)| match size.terms() {
+                [(id, 1)] => Some((graph.dim_name(*id).to_owned(), dim as i64)),
+                _ => None,
+            });
+            bound.collect::<Vec<_>>()
+        })
+        .collect();
+    graph.bind(&free).expect("fits");
+    let weights = |id| {
+        let param = graph.param(id);
+        match &param.data {
+            Some(Data::Inline(tensor)) => Ok(tensor.clone()),
+            _ => {
+                let dims = graph.ty(graph.node(param.node).first_result).shape.dims().expect("bound");
+                let values = rule::weight(&param.name, &dims);
+                Tensor::from_f32(dims.iter().map(|&dim| dim as u64).collect(), &values)
+            }
+        }
+    };
+    let results = partition::run::interpret(&graph, &inputs(&graph, &stored), &weights).expect("runs");
+    let mut compared = 0;
+    let mut largest = 0f64;
+    for (name, tensor) in results {
+        let whole = format!("out_{name}");
+        let suffix = format!("_{name}");
+        let key = stored
+            .names()
+            .iter()
+            .find(|key| **key == whole || (key.starts_with("outsample") && key.ends_with(&suffix)));
+        let key = key.unwrap_or_else(|| panic!("{}: no stored {name}", path.display()));
+        let step = key.strip_prefix("outsample").and_then(|rest| rest.strip_suffix(&suffix)?.parse().ok());
+        let expected = stored.get(key).expect("reads").and_then(|tensor| tensor.to_f32()).expect("f32");
+        let found: Vec<f32> = tensor.to_f32().expect("f32").into_iter().step_by(step.unwrap_or(1)).collect();
+        assert_eq!(found.len(), expected.len(), "{}: {name}", path.display());
+        compared += found.len();
+        for (found, expected) in found.into_iter().zip(expected) {
+            let (found, expected) = (f64::from(found), f64::from(expected));
+            let difference = (found - expected).abs() / (1e-5 + 1e-4 * expected.abs());
+            largest = if difference.is_nan() { f64::INFINITY } else { largest.max(difference) };
+        }
+    }
+    assert!(compared > 0);
+    largest
+}
+
+fn compare(names: &[&str]) {
+    let mut wrong = Vec::new();
+    for name in names {
+        let Some(path) = shared::file(&format!("corpus/{name}.onnx")) else { continue };
+        let dims: &[(&str, i64)] = match *name {
+            "onnx/resnet50" | "onnx/mobilenet_v3_large" => &[("batch", 2)],
+            _ => &[],
+        };
+        let largest = largest_difference(&path, dims);
+        println!("{name}: {largest:.3} of the tolerance");
+        if largest > 1.0 {
+            wrong.push(format!("{name}: {largest} times the tolerance"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn small_models_give_the_stored_results() {
+    compare(&[
+        "onnx/s_autoencoder_convt",
+        "onnx/s_bert",
+        "onnx/s_gpt2",
+        "onnx/s_llama",
+        "onnx/s_lstm",
+        "onnx/s_mixtral",
+        "onnx/s_mobilenet_v2",
+        "onnx/s_resnet_hf",
+        "onnx/s_sd_unet",
+        "onnx/s_t5_encoder",
+        "onnx/s_vit",
+        "wheels/ort_mul_1",
+        "wheels/ort_sigmoid",
+    ]);
+}
+
+#[test]
+#[ignore = "minutes without optimisation: cargo test --release -- --ignored"]
+fn full_size_models_give_the_stored_results() {
+    compare(&[
+        "onnx/bert_base",
+        "onnx/gpt2",
+        "onnx/llama_small",
+        "onnx/lstm_text_full",
+        "onnx/mixtral_small",
+        "onnx/mobilenet_v3_large",
+        "onnx/resnet50",
+        "onnx/resnet50_ts13",
+        "onnx/sd_unet_small",
+        "onnx/shufflenet_v2_x1_0",
+        "onnx/vgg16",
+        "onnx/vit_b_16",
+    ]);
+}
+
+// Models made here. Only the fields that the tests set.
+
+#[derive(Clone, PartialEq, Message)]
+struct ModelProto {
+    #[prost(int64, tag = "1")]
+    ir_version: i64,
+    #[prost(message, optional, tag = "7")]
+    graph: Option<GraphProto>,
+    #[prost(message, repeated, tag = "8")]
+    opset_import: Vec<OpsetProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct OpsetProto {
+    #[prost(string, tag = "1")]
+    domain: String,
+    #[prost(int64, tag = "2")]
+    version: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct GraphProto {
+    #[prost(message, repeated, tag = "1")]
+    node: Vec<NodeProto>,
+    #[prost(string, tag = "2")]
+    name: String,
+    #[prost(message, repeated, tag = "5")]
+    initializer: Vec<TensorProto>,
+    #[prost(message, repeated, tag = "11")]
+    input: Vec<ValueInfoProto>,
+    #[prost(message, repeated, tag = "12")]
+    output: Vec<ValueInfoProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct NodeProto {
+    #[prost(string, repeated, tag = "1")]
+    input: Vec<String>,
+    #[prost(string, repeated, tag = "2")]
+    output: Vec<String>,
+    #[prost(string, tag = "3")]
+    name: String,
+    #[prost(string, tag = "4")]
+    op_type: String,
+    #[prost(string, tag = "7")]
+    domain: String,
+    #[prost(message, repeated, tag = "5")]
+    attribute: Vec<AttributeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct AttributeProto {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(int64, tag = "3")]
+    i: i64,
+    #[prost(int32, tag = "20")]
+    r#type: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TensorProto {
+    #[prost(int64, repeated, tag = "1")]
+    dims: Vec<i64>,
+    #[prost(int32, tag = "2")]
+    data_type: i32,
+    #[prost(int64, repeated, tag = "7")]
+    int64_data: Vec<i64>,
+    #[prost(string, tag = "8")]
+    name: String,
+    #[prost(message, repeated, tag = "13")]
+    external_data: Vec<EntryProto>,
+    #[prost(int32, tag = "14")]
+    data_location: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct EntryProto {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(string, tag = "2")]
+    value: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ValueInfoProto {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(message, optional, tag = "2")]
+    r#type: Option<TypeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TypeProto {
+    #[prost(message, optional, tag = "1")]
+    tensor_type: Option<TensorTypeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TensorTypeProto {
+    #[prost(int32, tag = "1")]
+    elem_type: i32,
+    #[prost(message, optional, tag = "2")]
+    shape: Option<ShapeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ShapeProto {
+    #[prost(message, repeated, tag = "1")]
+    dim: Vec<DimProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct DimProto {
+    #[prost(int64, optional, tag = "1")]
+    dim_value: Option<i64>,
+    #[prost(string, optional, tag = "2")]
+    dim_param: Option<String>,
+}
+
+/// A node: `op(inputs) -> outputs`, named.
+fn node(name: &str, op: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
+    let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+    NodeProto {
+        input: owned(inputs),
+        output: owned(outputs),
+        name: name.into(),
+        op_type: op.into(),
+        ..NodeProto::default()
+    }
+}
+
+/// A float input; a size is a number or a name.
+fn float(name: &str, sizes: &[&str]) -> ValueInfoProto {
+    let dim = |size: &&str| match size.parse() {
+        Ok(number) => DimProto { dim_value: Some(number), dim_param: None },
+        Err(_) => DimProto { dim_value: None, dim_param: Some((*size).to_owned()) },
+    };
+    let shape = Some(ShapeProto { dim: sizes.iter().map(dim).collect() });
+    let tensor_type = Some(TensorTypeProto { elem_type: 1, shape });
+    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type }) }
+}
+
+fn integers(name: &str, values: &[i64]) -> TensorProto {
+    TensorProto {
+        name: name.into(),
+        data_type: 7,
+        dims: vec![values.len() as i64],
+        int64_data: values.to_vec(),
+        ..TensorProto::default()
+    }
+}
+
+fn model(
+    nodes: Vec<NodeProto>,
+    inputs: Vec<ValueInfoProto>,
+    initializers: Vec<TensorProto>,
+    outputs: &[&str],
+) -> Vec<u8> {
+    let output = outputs.iter().map(|name| ValueInfoProto { name: (*name).into(), r#type: None }).collect();
+    let graph =
+        GraphProto { node: nodes, name: "made".into(), initializer: initializers, input: inputs, output };
+    let opset_import = vec![OpsetProto { domain: String::new(), version: 18 }];
+    ModelProto { ir_version: 8, graph: Some(graph), opset_import }.encode_to_vec()
+}
+
+fn message(bytes: &[u8]) -> String {
+    load(bytes, Some(Path::new("m.onnx")), &[]).expect_err("it is wrong").to_string()
+}
+
+/// A shape computed from dimensions: `[batch, seq, 8]` becomes `[batch, seq, 2, 4]`.
+fn reshaping() -> Vec<u8> {
+    let nodes = vec![
+        node("shape", "Shape", &["x"], &["s"]),
+        node("batch", "Gather", &["s", "zero"], &["b"]),
+        node("seq", "Gather", &["s", "one"], &["q"]),
+        node("sizes", "Concat", &["b", "q", "rest"], &["t"]),
+        node("heads", "Reshape", &["x", "t"], &["y"]),
+        node("", "Relu", &["y"], &["z"]),
+    ];
+    let mut nodes = nodes;
+    let axis = AttributeProto { name: "axis".into(), i: 0, r#type: 2 };
+    nodes[3].attribute.push(axis);
+    let constants = vec![integers("zero", &[0]), integers("one", &[1]), integers("rest", &[2, -1])];
+    model(nodes, vec![float("x", &["batch", "seq", "8"])], constants, &["z"])
+}
+
+#[test]
+fn shapes_stay_affine_until_they_are_bound() {
+    let graph = load(&reshaping(), None, &[]).expect("loads");
+    partition::ir::verify(&graph).expect("a loaded graph is sound");
+    let snapshots = concat!(env!("CARGO_MANIFEST_DIR"), "/snapshots");
+    insta::with_settings!({snapshot_path => snapshots, prepend_module_to_snapshot => false}, {
+        insta::assert_snapshot!("onnx_reshaping", partition::ir::print(&graph));
+    });
+    let names: Vec<(&str, Option<&str>)> = graph
+        .sources()
+        .iter()
+        .filter(|source| source.role == SourceRole::Node)
+        .map(|source| (source.name.as_str(), source.consumer.map(|id| graph.source(id).name.as_str())))
+        .collect();
+    let expected = [
+        ("shape", Some("batch")),
+        ("batch", Some("sizes")),
+        ("seq", Some("sizes")),
+        ("sizes", Some("heads")),
+        ("heads", Some("z")),
+        ("z", None),
+    ];
+    assert_eq!(names, expected, "folded nodes know who reads them");
+
+    let bound = load(&reshaping(), None, &[("batch", 3), ("seq", 5)]).expect("loads");
+    assert_eq!(bound.ty(bound.outputs()[0].1).shape.dims(), Some(vec![3, 5, 2, 4]));
+    let error = load(&reshaping(), None, &[("bach", 3)]).expect_err("no such dimension").to_string();
+    assert!(error.contains("dimension bach: the model has no such dimension"), "{error}");
+    let error = load(&reshaping(), None, &[("batch", 0)]).expect_err("too small").to_string();
+    assert!(error.contains("0 is less than 1"), "{error}");
+}
+
+#[test]
+fn nodes_in_any_order_are_sorted_and_a_cycle_is_named() {
+    let nodes = vec![
+        node("second", "Relu", &["a"], &["b"]),
+        node("first", "Relu", &["x"], &["a"]),
+        node("second", "Neg", &["b"], &["c"]),
+    ];
+    let input = || vec![float("x", &["2"])];
+    let graph = load(&model(nodes, input(), vec![], &["c"]), None, &[]).expect("loads");
+    let names: Vec<&str> = graph
+        .sources()
+        .iter()
+        .filter(|source| source.role == SourceRole::Node)
+        .map(|source| source.name.as_str())
+        .collect();
+    assert_eq!(names, ["second", "first", "second#2"], "names are made unique");
+
+    let nodes = vec![
+        node("p", "Add", &["x", "r"], &["q"]),
+        node("r", "Relu", &["q"], &["r"]),
+        node("after", "Relu", &["r"], &["s"]),
+    ];
+    let error = message(&model(nodes, input(), vec![], &["s"]));
+    assert!(error.starts_with("m.onnx: node ") && error.contains("it is on a cycle"), "{error}");
+    assert!(!error.contains("node after"), "{error}");
+}
+
+#[test]
+fn wrong_graphs_are_named() {
+    let input = || vec![float("x", &["2"])];
+    let relu = |from: &str, to: &str| node("n", "Relu", &[from], &[to]);
+    let cases = [
+        (model(vec![relu("w", "y")], input(), vec![], &["y"]), "node n: its input w is made by nothing"),
+        (model(vec![relu("x", "y")], input(), vec![], &["z"]), "output z: it is made by nothing"),
+        (model(vec![relu("x", "y")], input(), vec![], &[]), "the graph has no outputs"),
+        (model(vec![relu("x", "x")], input(), vec![], &["x"]), "value x: it is made twice"),
+        (model(vec![relu("x", "y"), relu("x", "y")], input(), vec![], &["y"]), "value y: it is made twice"),
+        (
+            model(
+                vec![node("n", "Add", &["x", "i"], &["y"])],
+                input(),
+                vec![integers("i", &[1, 2, 3])],
+                &["y"],
+            ),
+            "node n: ",
+        ),
+        (
+            model(vec![relu("x", "y")], vec![float("x", &["4000000000", "4000000000"])], vec![], &["y"]),
+            "input x: its size overflows",
+        ),
+        (
+            model(
+                vec![relu("x", "y")],
+                input(),
+                vec![TensorProto {
+                    dims: vec![-2],
+                    data_type: 7,
+                    name: "i".into(),
+                    ..TensorProto::default()
+                }],
+                &["y"],
+            ),
+            "initializer i: sizes [-2] are negative or overflow",
+        ),
+        (
+            model(
+                vec![relu("x", "y")],
+                input(),
+                vec![TensorProto { dims: vec![9], data_type: 7, name: "i".into(), ..TensorProto::default() }],
+                &["y"],
+            ),
+            "initializer i: i64 data of sizes [9] does not take 0 bytes",
+        ),
+    ];
+    for (bytes, expected) in cases {
+        let error = message(&bytes);
+        assert!(error.starts_with("m.onnx: ") && error.contains(expected), "{error}\nexpected {expected}");
+    }
+}
+
+#[test]
+fn everything_unsupported_is_named_at_once() {
+    let mut resize = node("r", "Relu", &["x"], &["r"]);
+    resize.attribute.push(AttributeProto { name: "speed".into(), i: 1, r#type: 2 });
+    let mut custom = node("c", "Fancy", &["q"], &["c"]);
+    custom.domain = "my.ops".into();
+    let nodes =
+        vec![node("q", "QuantizeLinear", &["x"], &["q"]), custom, resize, node("l", "Loop", &["x"], &["l"])];
+    let mut bytes = model(nodes, vec![float("x", &["2"])], vec![], &["c", "r", "l"]);
+    let opset = OpsetProto { domain: "my.ops".into(), version: 3 };
+    bytes.extend(ModelProto { ir_version: 8, graph: None, opset_import: vec![opset] }.encode_to_vec());
+    let error = load(&bytes, Some(Path::new("m.onnx")), &[]).expect_err("not supported");
+    assert_eq!(
+        error.to_string(),
+        "m.onnx: node q: op QuantizeLinear of domain ai.onnx at opset 18 is not supported yet"
+    );
+    assert_eq!(
+        error.details(),
+        [
+            "node q: op QuantizeLinear of domain ai.onnx at opset 18 is not supported yet",
+            "node c: op Fancy of domain my.ops at opset 3 is not supported yet",
+            "node r: attribute speed of op Relu is not supported yet",
+            "node l: op Loop of domain ai.onnx at opset 18 is not supported yet",
+        ]
+    );
+}
+
+#[test]
+fn a_size_that_is_not_affine_names_the_dimensions_to_bind() {
+    let nodes = vec![node("flat", "Reshape", &["x", "to"], &["y"])];
+    let bytes = model(nodes, vec![float("x", &["batch", "seq"])], vec![integers("to", &[-1])], &["y"]);
+    let error = message(&bytes);
+    assert!(error.contains("node flat: Reshape: size -1 cannot be computed"), "{error}");
+    assert!(error.contains("--dim batch=N --dim seq=N"), "{error}");
+    let graph = load(&bytes, None, &[("seq", 7)]).expect("loads");
+    assert_eq!(graph.unbound_dims(), ["batch"]);
+}
+
+#[test]
+fn external_data_stays_beside_the_model() {
+    let weights = |location: &str| {
+        let entry = EntryProto { key: "location".into(), value: location.into() };
+        let tensor = TensorProto {
+            name: "w".into(),
+            data_type: 1,
+            dims: vec![2],
+            external_data: vec![entry],
+            data_location: 1,
+            ..TensorProto::default()
+        };
+        let nodes = vec![node("n", "Add", &["x", "w"], &["y"])];
+        model(nodes, vec![float("x", &["2"])], vec![tensor], &["y"])
+    };
+    let graph = load(&weights("sub/w.bin"), Some(Path::new("dir/m.onnx")), &[]).expect("need not be there");
+    let expected = Data::File { path: PathBuf::from("dir/sub/w.bin"), offset: 0, length: 8 };
+    assert_eq!(graph.params()[0].data, Some(expected));
+    for outside in ["../w.bin", "/w.bin", ""] {
+        let error = message(&weights(outside));
+        assert!(error.contains("outside of the model's directory"), "{error}");
+    }
+}
+
+#[test]
+fn damaged_files_are_errors() {
+    bad::nonsense(|bytes| load(bytes, None, &[]).map(|_| ()));
+    bad::truncations(&reshaping(), |bytes| load(bytes, None, &[]).map(|_| ()));
+    let mut deep = b"\x08\x08".to_vec();
+    deep.extend(std::iter::repeat_n(b"\x3a\x7f", 100_000).flatten());
+    load(&deep, None, &[]).expect_err("nested beyond reason");
+    if let Some(path) = shared::file("corpus/onnx/s_lstm.onnx") {
+        let whole = std::fs::read(path).expect("reads");
+        // A truncation that only loses trailing fields would still be a model: this one has none.
+        for end in (0..whole.len()).step_by(whole.len() / 200) {
+            let error = load(&whole[..end], None, &[]).expect_err("truncated").to_string();
+            assert!(!error.contains('\n'), "{error}");
+        }
+    }
 }

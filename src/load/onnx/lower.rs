@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::path::PathBuf;
 
-use super::known::Known;
+use super::known::{Items, Known};
 use super::node::At;
 use super::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto};
 use super::{ops, tensor};
@@ -102,7 +102,7 @@ impl Lowering {
             let source = Source::new(input.name.as_str(), "Input", SourceRole::Data);
             let source = self.graph.add_source(source);
             let value = self.graph.add_input(input.name.as_str(), ty.clone(), source);
-            let binding = Binding { source, ty, value: Some(value), known: None, initializer: None };
+            let binding = Binding { source, value: Some(value), known: nothing(&ty), ty, initializer: None };
             self.bind(input.name.clone(), binding)?;
         }
         match unknown.first() {
@@ -135,8 +135,8 @@ impl Lowering {
         };
         let mut sizes = Vec::with_capacity(shape.dim.len());
         for (axis, dim) in shape.dim.iter().enumerate() {
-            // A size of 0 or -1 is how some exporters say that any size will do.
-            if let Some(size) = dim.dim_value.filter(|&size| size > 0) {
+            // A size of -1 is how some exporters say that any size will do.
+            if let Some(size) = dim.dim_value.filter(|&size| size >= 0) {
                 sizes.push(Size::Known(size));
                 continue;
             }
@@ -340,6 +340,13 @@ impl Binding {
     pub(super) fn is_pending(&self) -> bool {
         self.initializer.is_some()
     }
+}
+
+/// The elements of a tensor that has none, which need no data to be known.
+fn nothing(ty: &Type) -> Option<Known> {
+    let empty = ty.elements() == Some(0) && !ty.dtype.is_float();
+    let dims = ty.shape.dims()?.into_iter().map(|dim| u64::try_from(dim).ok()).collect::<Option<_>>()?;
+    empty.then_some(Known { dtype: ty.dtype, dims, items: Items::Sizes(Vec::new()) })
 }
 
 /// Known elements as a value of the graph.

@@ -384,14 +384,13 @@ impl<'a> At<'a> {
     /// Output `i` is input `input`, whatever that is.
     pub(super) fn alias(&mut self, i: usize, input: usize) -> Result<()> {
         let index = self.index(input)?;
-        if let Some(known) = self.known(input).cloned() {
-            if !self.lowering.binding(index).is_pending() {
-                self.set_known(i, known);
-                return Ok(());
-            }
+        let known = self.known(input).cloned();
+        let pending = self.lowering.binding(index).is_pending();
+        if let Some(known) = known.clone().filter(|_| !pending) {
+            self.set_known(i, known);
+            return Ok(());
         }
         let value = self.lowering.value(index)?;
-        let known = self.known(input).cloned();
         self.set(i, value);
         if let Some(Some(output)) = self.outputs.get_mut(i) {
             output.known = known;

@@ -90,10 +90,10 @@ pub(super) fn reshape_sizes(at: &At<'_>) -> Result<Vec<Size>> {
     let allow_zero = at.flag("allowzero", false)?;
     let mut sizes = at.sizes(1, "sizes")?;
     let mut free = None;
-    for axis in 0..sizes.len() {
-        match sizes[axis].known() {
+    for (axis, size) in sizes.iter_mut().enumerate() {
+        match size.known() {
             Some(0) if !allow_zero => match from.sizes().get(axis) {
-                Some(size) => sizes[axis] = size.clone(),
+                Some(copied) => *size = copied.clone(),
                 None => return Err(at.wrong(format!("size 0 at axis {axis} has nothing to copy"))),
             },
             Some(-1) if free.is_none() => free = Some(axis),

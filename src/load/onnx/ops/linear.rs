@@ -35,11 +35,10 @@ pub(super) fn gemm(at: &mut At<'_>) -> Result<()> {
     let operands = [at.value(0)?, at.value(1)?];
     let product = at.apply(Op::MatMul { transpose_left, transpose_right }, &operands)?;
     let mut y = scaled(at, product, alpha)?;
-    if beta != 0.0 {
-        if let Some(c) = at.optional(2)? {
-            let c = scaled(at, c, beta)?;
-            y = at.binary(Binary::Add, y, c)?;
-        }
+    if beta != 0.0 && at.has(2) {
+        let c = at.value(2)?;
+        let c = scaled(at, c, beta)?;
+        y = at.binary(Binary::Add, y, c)?;
     }
     at.set(0, y);
     Ok(())

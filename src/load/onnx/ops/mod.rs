@@ -203,13 +203,17 @@ pub(super) fn find(lowering: &Lowering, node: &NodeProto) -> Result<(&'static En
 /// Lowers a node: evaluates it where it can be, else adds its operations.
 pub(super) fn lower(entry: &Entry, at: &mut At<'_>) -> Result<()> {
     let known = (0..at.input_count()).all(|i| !at.has(i) || at.known(i).is_some());
-    if let Some(fold) = entry.fold.filter(|_| known) {
-        if let Some(result) = fold(at)? {
+    let folded = match entry.fold.filter(|_| known) {
+        Some(fold) => fold(at)?,
+        None => None,
+    };
+    match folded {
+        Some(result) => {
             at.set_known(0, result);
-            return Ok(());
+            Ok(())
         }
+        None => (entry.lower)(at),
     }
-    (entry.lower)(at)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::super::node::At;
 use crate::error::Result;
-use crate::ir::{Binary, DType, Op, Real, ReduceKind, Shape, Size, Unary, ValueId};
+use crate::ir::{Binary, Compare, DType, Op, Real, ReduceKind, Shape, Size, Unary, ValueId};
 
 /// Over one axis from opset 13. Before, over all axes from `axis` on, taken together.
 pub(super) fn softmax(at: &mut At<'_>, log: bool) -> Result<()> {
@@ -195,7 +195,7 @@ pub(super) fn lrn(at: &mut At<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Divides by the norm along an axis.
+/// Divides by the norm along an axis; where that is zero, so is the result.
 pub(super) fn lp_normalization(at: &mut At<'_>) -> Result<()> {
     let axis = at.axis(at.int_or("axis", -1)?, at.rank(0)?)? as u32;
     let p = at.int_or("p", 2)?;
@@ -207,7 +207,10 @@ pub(super) fn lp_normalization(at: &mut At<'_>) -> Result<()> {
     };
     let sum = at.apply(Op::Reduce { kind: ReduceKind::Sum, axes: vec![axis], keep: true }, &[parts])?;
     let norm = if p == 2 { at.unary(Unary::Sqrt, sum)? } else { sum };
-    let y = at.binary(Binary::Div, x, norm)?;
+    let ratio = at.binary(Binary::Div, x, norm)?;
+    let zero = at.scalar(at.graph().ty(x).dtype, 0.0)?;
+    let none = at.apply(Op::Compare(Compare::Eq), &[norm, zero])?;
+    let y = at.apply(Op::Select, &[none, zero, ratio])?;
     at.set(0, y);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::super::node::At;
 use crate::error::Result;
-use crate::ir::{ArgReduce, Binary, DType, Op, ReduceKind, Unary, ValueId};
+use crate::ir::{ArgReduce, Binary, DType, Op, ReduceKind, Shape, Size, Type, Unary, ValueId};
 
 /// The axes of a reduction.
 pub(super) struct Plan {
@@ -34,7 +34,37 @@ fn reduced(at: &mut At<'_>, kind: ReduceKind, plan: &Plan, x: ValueId) -> Result
     if plan.axes.is_empty() {
         return Ok(x);
     }
+    let ty = at.type_of(x);
+    let empty = plan.axes.iter().any(|&axis| ty.shape[axis as usize] == Size::Known(0));
+    if empty && matches!(kind, ReduceKind::Max | ReduceKind::Min) {
+        return extreme_of_nothing(at, kind, plan, &ty);
+    }
     at.apply(Op::Reduce { kind, axes: plan.axes.clone(), keep: plan.keep }, &[x])
+}
+
+/// The standard's extreme of no elements: what changes no other number.
+fn extreme_of_nothing(at: &mut At<'_>, kind: ReduceKind, plan: &Plan, ty: &Type) -> Result<ValueId> {
+    let largest = kind == ReduceKind::Min;
+    let (low, high) = match ty.dtype {
+        DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => (f64::NEG_INFINITY, f64::INFINITY),
+        DType::I8 => (i8::MIN.into(), i8::MAX.into()),
+        DType::I16 => (i16::MIN.into(), i16::MAX.into()),
+        DType::I32 => (i32::MIN.into(), i32::MAX.into()),
+        // Converting saturates, so that these are the bounds exactly.
+        DType::I64 => (i64::MIN as f64, i64::MAX as f64),
+        DType::U8 => (0.0, 255.0),
+        DType::Bool => (0.0, 1.0),
+    };
+    let mut sizes = Vec::new();
+    for (axis, size) in ty.shape.sizes().iter().enumerate() {
+        match (plan.axes.contains(&(axis as u32)), plan.keep) {
+            (false, _) => sizes.push(size.clone()),
+            (true, true) => sizes.push(Size::Known(1)),
+            (true, false) => {}
+        }
+    }
+    let bound = at.scalar(ty.dtype, if largest { high } else { low })?;
+    at.broadcast(bound, Shape::new(sizes))
 }
 
 /// Bools (opset 20) are reduced as bytes.

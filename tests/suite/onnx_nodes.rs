@@ -1,0 +1,229 @@
+//! ONNX's own conformance suite of single operators: what loads gives the stored results.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use partition::Error;
+use partition::ir::{DType, Graph, Tensor};
+use partition::load::{LoadOptions, Model};
+use prost::Message;
+
+use crate::shared;
+
+/// A tensor of the suite, decoded apart from the library's own reader.
+#[derive(Clone, PartialEq, Message)]
+struct Stored {
+    #[prost(int64, repeated, tag = "1")]
+    dims: Vec<i64>,
+    #[prost(int32, tag = "2")]
+    data_type: i32,
+    #[prost(string, tag = "8")]
+    name: String,
+    #[prost(bytes = "vec", optional, tag = "9")]
+    raw_data: Option<Vec<u8>>,
+}
+
+fn stored(path: &Path) -> Option<(String, Tensor)> {
+    let stored = Stored::decode(std::fs::read(path).ok()?.as_slice()).ok()?;
+    let dtype = match stored.data_type {
+        1 => DType::F32,
+        2 => DType::U8,
+        3 => DType::I8,
+        5 => DType::I16,
+        6 => DType::I32,
+        7 => DType::I64,
+        9 => DType::Bool,
+        10 => DType::F16,
+        11 => DType::F64,
+        16 => DType::Bf16,
+        _ => return None,
+    };
+    let dims = stored.dims.iter().map(|&dim| dim as u64).collect();
+    Some((stored.name, Tensor::new(dtype, dims, stored.raw_data.unwrap_or_default()).ok()?))
+}
+
+fn all_stored(folder: &Path, prefix: &str) -> Option<Vec<(String, Tensor)>> {
+    (0..)
+        .map(|i| folder.join(format!("{prefix}_{i}.pb")))
+        .take_while(|path| path.exists())
+        .map(|path| stored(&path))
+        .collect()
+}
+
+/// Elements as f64. Halves are widened.
+fn numbers(tensor: &Tensor) -> Vec<f64> {
+    let half = |c: &[u8]| f64::from(half_to_f32(u16::from_le_bytes([c[0], c[1]])));
+    let brain = |c: &[u8]| f64::from(f32::from_bits(u32::from(u16::from_le_bytes([c[0], c[1]])) << 16));
+    let double = |c: &[u8]| f64::from_le_bytes(c.try_into().expect("8 bytes"));
+    match tensor.dtype() {
+        DType::F32 => tensor.to_f32().expect("f32").into_iter().map(f64::from).collect(),
+        DType::F64 => tensor.bytes().chunks_exact(8).map(double).collect(),
+        DType::F16 => tensor.bytes().chunks_exact(2).map(half).collect(),
+        DType::Bf16 => tensor.bytes().chunks_exact(2).map(brain).collect(),
+        _ => tensor.to_i64().expect("integers").into_iter().map(|value| value as f64).collect(),
+    }
+}
+
+fn half_to_f32(bits: u16) -> f32 {
+    let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
+    let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f32::from(bits & 0x3ff));
+    match exponent {
+        0 => sign * fraction * 2f32.powi(-24),
+        31 if fraction == 0.0 => sign * f32::INFINITY,
+        31 => f32::NAN,
+        _ => sign * (1.0 + fraction / 1024.0) * 2f32.powi(exponent - 15),
+    }
+}
+
+fn difference(found: &Tensor, expected: &Tensor) -> Option<String> {
+    if found.dtype() != expected.dtype() || found.dims() != expected.dims() {
+        let types = |t: &Tensor| format!("{}{:?}", t.dtype(), t.dims());
+        return Some(format!("expected {}, found {}", types(expected), types(found)));
+    }
+    // The suite's own tolerances; one unit in the last place of halves.
+    let (relative, absolute) = match expected.dtype() {
+        DType::F16 => (2e-3, 1e-3),
+        DType::Bf16 => (1.6e-2, 1e-2),
+        _ => (1e-3, 1e-6),
+    };
+    let close = |a: f64, b: f64| {
+        a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= absolute + relative * b.abs()
+    };
+    let (found, expected) = (numbers(found), numbers(expected));
+    let at = (0..found.len()).find(|&i| !close(found[i], expected[i]))?;
+    Some(format!("element {at}: expected {}, found {}", expected[at], found[at]))
+}
+
+enum Outcome {
+    Same,
+    Unsupported(String),
+    Different(String),
+}
+
+/// The model with some inputs as initialisers: fields of a message that is there twice are merged.
+fn with_initializers(model: &[u8], data: &Path, first: usize) -> Vec<u8> {
+    let field = |tag: u8, content: &[u8]| {
+        let mut bytes = vec![tag << 3 | 2];
+        prost::encoding::encode_varint(content.len() as u64, &mut bytes);
+        bytes.extend(content);
+        bytes
+    };
+    let tensors = (first..).map(|i| std::fs::read(data.join(format!("input_{i}.pb"))));
+    let graph: Vec<u8> = tensors.map_while(Result::ok).flat_map(|tensor| field(5, &tensor)).collect();
+    [model, &field(7, &graph)].concat()
+}
+
+fn load(bytes: &[u8], path: &Path) -> Result<Graph, Error> {
+    match partition::load::load(bytes, Some(path), &LoadOptions { dims: BTreeMap::new() })? {
+        Model::Graph(graph) => Ok(graph),
+        Model::CostGraph { .. } => panic!("{} is a network", path.display()),
+    }
+}
+
+/// Loads the model; where it needs the values of its inputs to know sizes or axes, with all but
+/// the first of them, or all, as initialisers.
+fn load_with_values(path: &Path, data: &Path) -> Result<Graph, Error> {
+    let bytes = std::fs::read(path).expect("the suite has models");
+    let mut result = load(&bytes, path);
+    for first in [1, 0] {
+        match &result {
+            Err(error) if error.to_string().contains("depends on data") => {
+                result = load(&with_initializers(&bytes, data, first), path);
+            }
+            _ => break,
+        }
+    }
+    result
+}
+
+/// Binds what the inputs' sizes bind.
+fn bind(graph: &mut Graph, inputs: &[(String, Tensor)]) -> Result<(), Error> {
+    let mut dims = BTreeMap::new();
+    for (name, value) in graph.inputs() {
+        let given = inputs.iter().find(|(other, _)| other == name);
+        let sizes = graph.ty(*value).shape.sizes();
+        for (size, &dim) in sizes.iter().zip(given.map_or(&[][..], |(_, tensor)| tensor.dims())) {
+            if let [(id, 1)] = size.terms() {
+                dims.insert(graph.dim_name(*id).to_owned(), dim as i64);
+            }
+        }
+    }
+    graph.bind(&dims)
+}
+
+fn run(folder: &Path) -> Option<Outcome> {
+    let data = folder.join("test_data_set_0");
+    let mut model = match load_with_values(&folder.join("model.onnx"), &data) {
+        Ok(graph) => graph,
+        Err(Error::Unsupported(report)) => return Some(Outcome::Unsupported(report.to_string())),
+        Err(error) => return Some(Outcome::Different(error.to_string())),
+    };
+    partition::ir::verify(&model).expect("a loaded graph is sound");
+    let (given, outputs) = (all_stored(&data, "input")?, all_stored(&data, "output")?);
+    let inputs: Vec<(String, Tensor)> =
+        given.into_iter().filter(|(name, _)| model.inputs().iter().any(|(other, _)| other == name)).collect();
+    if let Err(error) = bind(&mut model, &inputs) {
+        return Some(Outcome::Different(error.to_string()));
+    }
+    let weights = |id| match &model.param(id).data {
+        Some(partition::ir::Data::Inline(tensor)) => Ok(tensor.clone()),
+        other => panic!("the suite's weights are inline: {other:?}"),
+    };
+    let results = match partition::run::interpret(&model, &inputs, &weights) {
+        Ok(results) => results,
+        Err(error) => return Some(Outcome::Different(error.to_string())),
+    };
+    for ((name, found), (_, expected)) in results.iter().zip(&outputs) {
+        if let Some(difference) = difference(found, expected) {
+            return Some(Outcome::Different(format!("{name}: {difference}")));
+        }
+    }
+    Some(Outcome::Same)
+}
+
+fn unpacked() -> Option<(tempfile::TempDir, Vec<PathBuf>)> {
+    let archive = shared::file("corpus/onnx/onnx-1.22.0-backend-node.tar.xz")?;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let status = Command::new("tar").arg("-xJf").arg(&archive).arg("-C").arg(folder.path()).status();
+    if !status.is_ok_and(|status| status.success()) {
+        println!("skipped: no tar that reads xz");
+        return None;
+    }
+    let mut tests: Vec<PathBuf> = std::fs::read_dir(folder.path())
+        .expect("unpacked")
+        .map(|entry| entry.expect("a folder can be listed").path())
+        .filter(|path| path.join("model.onnx").exists())
+        .collect();
+    tests.sort();
+    Some((folder, tests))
+}
+
+/// Cases that are known to differ, with their cause.
+const DIFFERENT: [&str; 1] = [
+    // The standard's reference takes the size of the result before it is rounded (2.4), this
+    // library and the runtimes the rounded one (2).
+    "test_resize_downsample_scales_linear_align_corners",
+];
+
+#[test]
+fn supported_operators_give_the_stored_results() {
+    let Some((_folder, tests)) = unpacked() else { return };
+    let (mut same, mut unsupported, mut different) = (0, Vec::new(), Vec::new());
+    for test in &tests {
+        let name = test.file_name().expect("a folder has a name").to_string_lossy().into_owned();
+        match run(test) {
+            None => {}
+            Some(Outcome::Different(_)) if DIFFERENT.contains(&name.as_str()) => {}
+            Some(Outcome::Same) => same += 1,
+            Some(Outcome::Unsupported(message)) => unsupported.push(format!("{name}: {message}")),
+            Some(Outcome::Different(message)) => different.push(format!("{name}: {message}")),
+        }
+    }
+    println!("{same} same, {} unsupported, {} different", unsupported.len(), different.len());
+    for line in &unsupported {
+        println!("unsupported {line}");
+    }
+    assert!(different.is_empty(), "{}", different.join("\n"));
+    assert!(same >= 1000, "only {same} ran");
+}

@@ -23,11 +23,11 @@ mod random_costgraph;
 mod random_graph;
 mod random_plan;
 mod reference;
+#[cfg(all(feature = "onnx", feature = "run"))]
+mod rule;
 #[cfg(feature = "run")]
 mod run_ops;
 mod schedule;
-#[cfg(all(feature = "onnx", feature = "run"))]
-mod rule;
 mod shared;
 mod topology;
 #[cfg(feature = "weights")]

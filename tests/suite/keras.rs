@@ -690,3 +690,36 @@ mod values {
         near(&run(&text, &inputs, vec![1, 5, 3], &weights), &expected, "Bidirectional");
     }
 }
+
+#[test]
+fn the_lowered_form_of_a_small_model() {
+    let text = sequential(
+        json!([null, 4]),
+        &[
+            layer("Dense", json!({"name": "hidden", "units": 3, "activation": "relu"})),
+            layer("BatchNormalization", json!({"name": "norm"})),
+            layer("Dropout", json!({"name": "drop", "rate": 0.5})),
+            layer("LSTM", json!({"name": "unused", "units": 1})),
+        ],
+    );
+    // An LSTM reads sequences: the error names the layer.
+    let error = load(text.as_bytes()).unwrap_err().to_string();
+    assert_eq!(error, "layer unused: expected an input of rank 3, found rank 2");
+    let text = sequential(
+        json!([null, 5, 4]),
+        &[
+            layer("Dense", json!({"name": "hidden", "units": 3, "activation": "relu"})),
+            layer("BatchNormalization", json!({"name": "norm"})),
+            layer("Dropout", json!({"name": "drop", "rate": 0.5})),
+            layer("LSTM", json!({"name": "memory", "units": 2})),
+            layer("Dense", json!({"name": "out", "units": 2, "activation": "softmax"})),
+        ],
+    );
+    let graph = load(text.as_bytes()).unwrap();
+    insta::with_settings!({
+        snapshot_path => concat!(env!("CARGO_MANIFEST_DIR"), "/snapshots"),
+        prepend_module_to_snapshot => false,
+    }, {
+        insta::assert_snapshot!("keras_small", graph.to_string());
+    });
+}

@@ -13,6 +13,7 @@ pub mod plan;
 #[cfg(feature = "run")]
 pub mod run;
 pub mod schedule;
+pub mod strategy;
 pub mod topology;
 pub mod units;
 

@@ -1,13 +1,13 @@
 //! What a placement costs, exactly where it can be said without a schedule and closely where not.
 //!
 //! Bytes moved, the time they take on their links, compute times and loads are exact. Latency and
-//! memory are those of a plain schedule: each device works along one topological order, each
-//! copy starts when its tensor is made, and is held by its receiver until its last use there. The
-//! scheduler's own figures take their place later. One evaluation is O(nodes + edges + devices).
+//! memory are those of a plain schedule: each device works along one topological order; for the
+//! latency each copy starts when its tensor is made, for the memory just before its first reader.
+//! The scheduler's own figures take their place later. One evaluation is O(nodes + edges + devices).
 
 use super::problem::{Home, NONE, Problem};
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
-use crate::topology::{ChannelId, Communication, Contention, DeviceId, Route, Topology};
+use crate::topology::{ChannelId, Communication, Contention, DeviceId, Hop, Route, Topology};
 use crate::units::{Bytes, Nanos};
 
 /// Buffers begin at multiples of this many bytes, so that is what they take.
@@ -46,17 +46,32 @@ pub(super) fn aligned(bytes: Bytes) -> u64 {
     bytes.get().checked_next_multiple_of(ALIGNMENT).unwrap_or(u64::MAX)
 }
 
+/// True where a parameter must be on its node's own device, read there or not: it is a result.
+pub(super) fn is_held_at_home(graph: &CostGraph, node: NodeIx) -> bool {
+    graph.outputs(node).any(|tensor| graph.is_result(tensor))
+}
+
 /// Evaluates placements of one problem; keeps its working memory between them.
 pub(super) struct Evaluator<'p, 'a> {
     problem: &'p Problem<'a>,
     resource: Vec<u32>,
     stamp: Vec<u32>,
+    first: Vec<u32>,
     last: Vec<u32>,
     arrival: Vec<u64>,
     receivers: Vec<DeviceId>,
+    /// Shared uploads of the tensor at hand, with their end once they were made.
+    uploads: Vec<(ChannelId, Option<u64>)>,
     position: Vec<u32>,
     ready: Vec<u64>,
+    /// Bytes copied to a node's device just before it runs.
+    gained: Vec<u64>,
+    /// Bytes of a node's device that nobody needs once it has run.
     freed: Vec<u64>,
+    /// By node, the last tensor whose sender may forget it once the node has run; by tensor, the
+    /// one before.
+    sent_head: Vec<u32>,
+    sent_next: Vec<u32>,
 }
 
 /// Running sums of one evaluation.
@@ -79,12 +94,17 @@ impl<'p, 'a> Evaluator<'p, 'a> {
             problem,
             resource: compute_resources(problem.topology),
             stamp: vec![NONE; devices],
+            first: vec![0; devices],
             last: vec![0; devices],
             arrival: vec![0; devices],
             receivers: Vec::new(),
+            uploads: Vec::new(),
             position: vec![0; nodes],
             ready: vec![0; nodes],
+            gained: vec![0; nodes],
             freed: vec![0; nodes],
+            sent_head: vec![NONE; nodes],
+            sent_next: vec![NONE; problem.graph.tensor_count()],
         }
     }
 
@@ -145,8 +165,8 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         best.map_or(self.problem.devices[0], |(&id, _)| id)
     }
 
-    /// Fills `receivers` with the devices other than `home` that read a tensor, in order of
-    /// their first reader, and `last` with the last position of a reader on each (also on `home`).
+    /// Fills `receivers` with the devices other than `home` that read a tensor, ascending; `first` and `last` with the positions of the readers on each (also on
+    /// `home`).
     fn find_receivers(&mut self, tensor: TensorIx, home: DeviceId, device: &[DeviceId]) {
         self.receivers.clear();
         for &reader in self.problem.graph.consumers(tensor) {
@@ -154,14 +174,17 @@ impl<'p, 'a> Evaluator<'p, 'a> {
             let position = self.position[reader.index()];
             if self.stamp[id.index()] != tensor.0 {
                 self.stamp[id.index()] = tensor.0;
+                self.first[id.index()] = position;
                 self.last[id.index()] = position;
                 if id != home {
                     self.receivers.push(id);
                 }
             } else {
+                self.first[id.index()] = self.first[id.index()].min(position);
                 self.last[id.index()] = self.last[id.index()].max(position);
             }
         }
+        self.receivers.sort_unstable();
     }
 
     /// Evaluates a placement along a topological order of all nodes.
@@ -169,7 +192,9 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         let Problem { graph, topology, .. } = *self.problem;
         self.stamp.fill(NONE);
         self.ready.fill(0);
+        self.gained.fill(0);
         self.freed.fill(0);
+        self.sent_head.fill(NONE);
         for (position, node) in order.iter().enumerate() {
             self.position[node.index()] = position as u32;
         }
@@ -224,24 +249,29 @@ impl<'p, 'a> Evaluator<'p, 'a> {
     fn load_param(&mut self, param: u32, device: &[DeviceId], sums: &mut Sums) {
         let Problem { graph, topology, .. } = *self.problem;
         let bytes = graph.param_bytes(ParamIx(param));
-        let mut first = None;
-        for &node in self.problem.tied.row(param as usize) {
+        let nodes = self.problem.tied.row(param as usize);
+        let mut home = None;
+        for &node in nodes {
             let readers = graph.outputs(NodeIx(node)).flat_map(|tensor| graph.consumers(tensor));
-            for id in std::iter::once(node).chain(readers.map(|reader| reader.0)).map(|n| device[n as usize])
-            {
+            let own = is_held_at_home(graph, NodeIx(node)).then_some(NodeIx(node));
+            for id in own.into_iter().chain(readers.copied()).map(|holder| device[holder.index()]) {
                 if self.stamp[id.index()] == param {
                     continue;
                 }
                 self.stamp[id.index()] = param;
                 sums.live[id.index()] = sums.live[id.index()].saturating_add(aligned(bytes));
-                match first {
-                    None => first = Some(id),
+                match home {
+                    None => home = Some(id),
                     Some(home) => {
                         sums.result.load_bytes += bytes;
                         sums.result.link_time += topology.copy_time(home, id, bytes);
                     }
                 }
             }
+        }
+        if let (None, Some(&unread)) = (home, nodes.first()) {
+            let live = &mut sums.live[device[unread as usize].index()];
+            *live = live.saturating_add(aligned(bytes));
         }
     }
 
@@ -257,6 +287,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         let end = start.saturating_add(time.get());
         sums.resource_free[resource] = end;
         sums.result.latency = sums.result.latency.max(Nanos(end));
+        sums.live[d] = sums.live[d].saturating_add(self.gained[node.index()]);
         for tensor in graph.outputs(node) {
             sums.live[d] = sums.live[d].saturating_add(aligned(graph.tensor_bytes(tensor)));
         }
@@ -264,6 +295,12 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         sums.peak[d] = sums.peak[d].max(working);
         self.produce(node, end, device, order, sums);
         sums.live[d] = sums.live[d].saturating_sub(self.freed[node.index()]);
+        let mut sent = self.sent_head[node.index()];
+        while sent != NONE {
+            let sender = &mut sums.live[device[graph.producer(TensorIx(sent)).index()].index()];
+            *sender = sender.saturating_sub(aligned(graph.tensor_bytes(TensorIx(sent))));
+            sent = self.sent_next[sent as usize];
+        }
     }
 
     /// Sends a node's outputs to their readers, and notes after which node each buffer is free.
@@ -273,18 +310,21 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         for tensor in graph.outputs(node) {
             self.find_receivers(tensor, home, device);
             let size = aligned(graph.tensor_bytes(tensor));
-            if graph.role(node) == Role::Compute && !graph.is_result(tensor) {
-                let read_here = self.stamp[home.index()] == tensor.0;
-                let until = if read_here { order[self.last[home.index()] as usize] } else { node };
-                let freed = &mut self.freed[until.index()];
-                *freed = freed.saturating_add(size);
+            let mut until = self.position[node.index()];
+            if self.stamp[home.index()] == tensor.0 {
+                until = until.max(self.last[home.index()]);
             }
             for i in 0..self.receivers.len() {
                 let receiver = self.receivers[i].index();
-                let until = order[self.last[receiver] as usize];
-                self.freed[until.index()] = self.freed[until.index()].saturating_add(size);
-                sums.live[receiver] = sums.live[receiver].saturating_add(size);
-                sums.peak[receiver] = sums.peak[receiver].max(sums.live[receiver]);
+                let (first, last) = (self.first[receiver], self.last[receiver]);
+                until = until.max(first);
+                let gained = &mut self.gained[order[first as usize].index()];
+                *gained = gained.saturating_add(size);
+                let freed = &mut self.freed[order[last as usize].index()];
+                *freed = freed.saturating_add(size);
+            }
+            if graph.role(node) == Role::Compute && !graph.is_result(tensor) {
+                self.forget(tensor, home, order[until as usize], device);
             }
             self.send(graph.tensor_bytes(tensor), home, end, sums);
             for &reader in graph.consumers(tensor) {
@@ -296,39 +336,84 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         }
     }
 
+    /// Notes that a tensor's first buffer is free once `last` has run.
+    fn forget(&mut self, tensor: TensorIx, home: DeviceId, last: NodeIx, device: &[DeviceId]) {
+        if device[last.index()] == home {
+            let freed = &mut self.freed[last.index()];
+            *freed = freed.saturating_add(aligned(self.problem.graph.tensor_bytes(tensor)));
+        } else {
+            self.sent_next[tensor.index()] = self.sent_head[last.index()];
+            self.sent_head[last.index()] = tensor.0;
+        }
+    }
+
     /// Copies a tensor to its receivers: bytes, link time, loads, and when each copy arrives.
     fn send(&mut self, bytes: Bytes, home: DeviceId, end: u64, sums: &mut Sums) {
         let topology = self.problem.topology;
-        let mut sent = 0;
-        let mut uploaded = None;
+        let mut uploads = std::mem::take(&mut self.uploads);
+        self.find_uploads(home, &mut uploads);
         for &receiver in &self.receivers {
             let route = topology.route(home, receiver);
             sums.result.step_bytes += bytes;
             sums.result.link_time += route.time(bytes);
+            let channel = first_channel(route);
+            let mut upload = uploads.iter_mut().find(|(other, _)| Some(*other) == channel);
+            let again = upload.as_ref().is_some_and(|(_, done)| done.is_some());
             let mut at = end;
             for (leg, hop) in route.hops.iter().enumerate() {
-                let shared = leg == 0 && route.via.is_some();
-                if let (true, Some(done)) = (shared, uploaded) {
-                    at = done;
-                    continue;
-                }
-                at = crossed(topology, &hop.channels, hop.latency, bytes, at, sums);
-                if shared {
-                    uploaded = Some(at);
+                match upload.as_mut().filter(|_| leg == 0) {
+                    Some((_, Some(done))) => at = *done,
+                    Some((_, done)) => {
+                        at = crossed(topology, &hop.channels, hop.latency, bytes, at, sums);
+                        *done = Some(at);
+                    }
+                    None => at = crossed(topology, &hop.channels, hop.latency, bytes, at, sums),
                 }
             }
             self.arrival[receiver.index()] = at;
-            sent = sent.max(end_time(route, bytes, End::First));
-            if topology.device(receiver).communication == Communication::Added {
-                let load = &mut sums.resource_load[self.resource[receiver.index()] as usize];
-                *load = load.saturating_add(end_time(route, bytes, End::Last));
+            let first = route.hops.first().filter(|_| !again);
+            let held = self.busy_copying(home, first, bytes, None, sums);
+            let once = held.filter(|_| route.hops.len() == 1);
+            self.busy_copying(receiver, route.hops.last(), bytes, once, sums);
+        }
+        self.uploads = uploads;
+    }
+
+    /// The channels over which a tensor leaves once however many devices receive it: those of
+    /// copies that are staged.
+    fn find_uploads(&self, home: DeviceId, uploads: &mut Vec<(ChannelId, Option<u64>)>) {
+        uploads.clear();
+        for &receiver in &self.receivers {
+            let route = self.problem.topology.route(home, receiver);
+            let channel = first_channel(route).filter(|_| route.via.is_some());
+            if let Some(channel) = channel.filter(|channel| uploads.iter().all(|(other, _)| other != channel))
+            {
+                uploads.push((channel, None));
             }
         }
-        if topology.device(home).communication == Communication::Added {
-            let load = &mut sums.resource_load[self.resource[home.index()] as usize];
-            *load = load.saturating_add(sent);
-        }
     }
+
+    /// Adds a copy's time to the load of the device at one end, where copies do add to it and the
+    /// other end has not counted it already. Gives the resource that was loaded.
+    fn busy_copying(
+        &self,
+        id: DeviceId,
+        hop: Option<&Hop>,
+        bytes: Bytes,
+        counted: Option<u32>,
+        sums: &mut Sums,
+    ) -> Option<u32> {
+        let resource = self.resource[id.index()];
+        let added = self.problem.topology.device(id).communication == Communication::Added;
+        let hop = hop.filter(|_| added && counted != Some(resource))?;
+        let load = &mut sums.resource_load[resource as usize];
+        *load = load.saturating_add(hop.bandwidth.time(bytes).get());
+        Some(resource)
+    }
+}
+
+fn first_channel(route: &Route) -> Option<ChannelId> {
+    route.hops.first()?.channels.first().copied()
 }
 
 /// Occupies one hop's channels; the time at which the copy has crossed it.
@@ -365,15 +450,6 @@ pub(super) enum End {
     First,
     /// The receiver's.
     Last,
-}
-
-/// Time for which a copy keeps the device at one end of its route busy.
-pub(super) fn end_time(route: &Route, bytes: Bytes, end: End) -> u64 {
-    let hop = match end {
-        End::First => route.hops.first(),
-        End::Last => route.hops.last(),
-    };
-    hop.map_or(0, |hop| hop.latency.get().saturating_add(hop.bandwidth.time(bytes).get()))
 }
 
 /// For each device the resource whose time its kernels take: its own cores, or the physical

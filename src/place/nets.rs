@@ -4,6 +4,7 @@
 //! `transfer` is the connectivity metric (km1) of this hypergraph. A net may also touch devices
 //! that no choice can change: homes that are pinned.
 
+use super::evaluate::is_held_at_home;
 use super::problem::{Home, NONE, Problem, Rows};
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
 
@@ -148,7 +149,8 @@ impl NetBuilder<'_, '_> {
         let bytes = graph.param_bytes(param).get().min(self.limit);
         let mut home = NONE;
         for &node in tied.row(param.index()) {
-            match homes.get(&NodeIx(node)) {
+            let held = is_held_at_home(graph, NodeIx(node));
+            match homes.get(&NodeIx(node)).filter(|_| held) {
                 Some(Home::Pinned(id)) => home = id.0,
                 Some(Home::With(unit)) => self.touch(*unit),
                 None => {}

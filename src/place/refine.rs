@@ -67,6 +67,40 @@ pub(super) fn bytes(
     any
 }
 
+/// Moves units from devices over their limit of compute time to others, at the least loss of bytes;
+/// true where anything moved. Each pass accepts twice the loss of the one before.
+pub(super) fn balance(
+    problem: &Problem<'_>,
+    nets: &Nets,
+    device: &mut [DeviceId],
+    bounds: &Bounds<'_>,
+) -> bool {
+    if nets.len().saturating_mul(problem.topology.len()) > MOST_CELLS {
+        return false;
+    }
+    let mut state = State::new(problem, nets, device);
+    let mut any = false;
+    let mut loss = 0i64;
+    while problem.devices.iter().any(|id| state.load[id.index()] > bounds.limits[id.index()]) {
+        for unit in 0..problem.unit_count() {
+            let from = device[unit];
+            if state.load[from.index()] <= bounds.limits[from.index()] {
+                continue;
+            }
+            if let Some(to) = state.least_loss(unit, from, bounds).filter(|&(least, _)| least <= loss) {
+                state.shift(unit, from, to.1);
+                device[unit] = to.1;
+                any = true;
+            }
+        }
+        if loss == i64::MAX {
+            break;
+        }
+        loss = loss.saturating_mul(4).max(1024);
+    }
+    any
+}
+
 impl<'s, 'a> State<'s, 'a> {
     fn new(problem: &'s Problem<'a>, nets: &'s Nets, device: &[DeviceId]) -> Self {
         let devices = problem.topology.len();
@@ -152,6 +186,17 @@ impl<'s, 'a> State<'s, 'a> {
             }
         }
         best.map(|(_, to)| to)
+    }
+
+    /// The device with room to which moving a unit costs fewest bytes, and how many.
+    fn least_loss(&mut self, unit: usize, from: DeviceId, bounds: &Bounds<'_>) -> Option<(i64, DeviceId)> {
+        if self.problem.fixed(unit).is_some() || (bounds.keep_used && self.units[from.index()] == 1) {
+            return None;
+        }
+        let (saved, needed) = self.find_gains(unit, from);
+        let others = self.problem.devices.iter().copied().filter(|&to| to != from);
+        let costs = others.map(|to| (needed - saved - self.gain[to.index()], to));
+        costs.filter(|&(_, to)| self.fits(unit, to, bounds)).min()
     }
 
     /// Bytes saved by leaving, bytes that a device without any of the unit's nets would receive,

@@ -15,11 +15,8 @@ use super::{Effort, Objective};
 use crate::costgraph::NodeIx;
 use crate::topology::DeviceId;
 
-/// Segmentations that are followed up on graphs with more units than [`LARGE`].
-const FOLLOWED_WHEN_LARGE: usize = 2;
-
-/// Units from which evaluating every candidate would take seconds.
-const LARGE: usize = 100_000;
+/// Units in all the segmentations that are followed up for one goal.
+const FOLLOWED: usize = 400_000;
 
 /// Units up to which the optimistic memory estimate is tried even where the cautious one fits.
 const THOROUGH: usize = 5_000;
@@ -80,7 +77,11 @@ pub(super) fn search(problem: &Problem<'_>, nets: &Nets, limits: &[u64]) -> Outc
     }
     search.segmentations();
     if search.outcome.found.is_empty() {
+        search.rebalanced(&order);
+    }
+    if search.outcome.found.is_empty() {
         search.packed(&order);
+        search.rebalanced(&order);
     }
     search.refined(&order);
     search.outcome
@@ -126,6 +127,19 @@ impl FixedShare {
         share
     }
 }
+
+/// What segments may take, by device.
+struct Limits<'l> {
+    caps: &'l [u64],
+    compute: &'l [u64],
+}
+
+/// From the most careful to the most hopeful.
+const RELAXATIONS: [(Alive, Banned); 3] = [
+    (Alive::Counted, Banned::Respected),
+    (Alive::Ignored, Banned::Respected),
+    (Alive::Ignored, Banned::Repaired),
+];
 
 /// One order, cut and tabled.
 struct Prepared {
@@ -270,34 +284,25 @@ impl Search<'_, '_> {
             let tables = Tables::new(self.problem, self.nets, &line, cuts);
             prepared.push(Prepared { nodes, line, tables });
         }
-        let mut promises = self.promises(&prepared, &sequences, goals);
-        if self.problem.unit_count() > LARGE {
-            promises.truncate(FOLLOWED_WHEN_LARGE * goals.len());
-        }
-        for promise in promises {
-            let Prepared { nodes, line, tables } = &prepared[promise.prepared];
-            self.follow(&promise, nodes, line, tables, &sequences[promise.sequence], most);
+        let followed = (FOLLOWED / self.problem.unit_count().max(1)).max(1);
+        for &goal in goals {
+            let mut promises = self.promises(&prepared, &sequences, goal);
+            promises.truncate(followed);
+            for promise in promises {
+                let Prepared { nodes, line, tables } = &prepared[promise.prepared];
+                self.follow(&promise, nodes, line, tables, &sequences[promise.sequence], most);
+            }
         }
     }
 
-    /// What the tables say of each order, sequence and goal, best first for each goal.
-    fn promises(&self, prepared: &[Prepared], sequences: &[Vec<DeviceId>], goals: &[Goal]) -> Vec<Promise> {
+    /// What the tables say of each order and sequence, best first.
+    fn promises(&self, prepared: &[Prepared], sequences: &[Vec<DeviceId>], goal: Goal) -> Vec<Promise> {
         let mut promises = Vec::new();
-        for &goal in goals {
-            for sequence in 0..sequences.len() {
-                for (ix, Prepared { tables, .. }) in prepared.iter().enumerate() {
-                    let slack = self.relaxed(tables);
-                    let relaxations = [
-                        (Alive::Counted, Banned::Respected),
-                        (Alive::Ignored, Banned::Respected),
-                        (Alive::Ignored, Banned::Repaired),
-                    ];
-                    let found = relaxations.iter().find_map(|&(alive, banned)| {
-                        self.cut(tables, &sequences[sequence], goal, alive, banned, &self.base.caps, &slack)
-                    });
-                    if let Some(segmentation) = found {
-                        promises.push(Promise { prepared: ix, sequence, goal, segmentation });
-                    }
+        for sequence in 0..sequences.len() {
+            for (ix, Prepared { tables, .. }) in prepared.iter().enumerate() {
+                let found = self.loosely(tables, &sequences[sequence], goal, u32::MAX);
+                if let Some(segmentation) = found {
+                    promises.push(Promise { prepared: ix, sequence, goal, segmentation });
                 }
             }
         }
@@ -305,22 +310,36 @@ impl Search<'_, '_> {
         promises
     }
 
-    /// Limits with room for one block more, while blocks are coarse.
-    fn relaxed(&self, tables: &Tables) -> Vec<u64> {
-        let coarse = tables.cuts.windows(2).any(|pair| pair[1] - pair[0] > 1);
+    /// Segments with the constraints as far as they can be held while blocks of up to `step` units
+    /// are coarse.
+    fn loosely(&self, tables: &Tables, sequence: &[DeviceId], goal: Goal, step: u32) -> Option<Segmentation> {
+        let limits = self.relaxed(tables, step);
+        let cut = |&(alive, banned): &(Alive, Banned)| {
+            let limits = Limits { caps: &self.base.caps, compute: &limits };
+            self.cut(tables, sequence, goal, alive, banned, &limits)
+        };
+        RELAXATIONS.iter().find_map(cut)
+    }
+
+    /// Limits of compute time with room for one block more, of those with up to `step` units.
+    fn relaxed(&self, tables: &Tables, step: u32) -> Vec<u64> {
+        let narrow = |block: &usize| {
+            let width = tables.cuts[block + 1] - tables.cuts[*block];
+            width > 1 && width <= step
+        };
         let limit = |id: DeviceId| {
             let limit = self.base.limits[id.index()];
             let kind = self.problem.kinds[id.index()];
-            if limit == u64::MAX || !coarse || !self.problem.devices.contains(&id) {
+            if limit == u64::MAX || !self.problem.devices.contains(&id) {
                 return limit;
             }
-            let widest = (0..tables.blocks()).map(|block| tables.load(kind, block, block + 1)).max();
+            let blocks = (0..tables.blocks()).filter(narrow);
+            let widest = blocks.map(|block| tables.load(kind, block, block + 1)).max();
             limit.saturating_add(widest.unwrap_or(0))
         };
         self.problem.topology.ids().map(limit).collect()
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn cut(
         &self,
         tables: &Tables,
@@ -328,17 +347,17 @@ impl Search<'_, '_> {
         goal: Goal,
         alive: Alive,
         banned: Banned,
-        caps: &[u64],
-        limits: &[u64],
+        limits: &Limits<'_>,
     ) -> Option<Segmentation> {
         let must: Vec<bool> =
             self.base.computes.iter().map(|computes| self.problem.count.is_some() && !computes).collect();
+        let Limits { caps, compute: limits } = *limits;
         let request = Request { sequence, caps, limits, goal, alive, banned, must: &must };
         segment::segments(self.problem, tables, &request)
     }
 
-    /// Turns a promise into placements: coarse cuts, then finer ones near them; caps are tightened
-    /// by what the evaluation finds too much.
+    /// Turns a promise into placements: the cuts are found at finer and finer steps, the last
+    /// with every position near them.
     fn follow(
         &mut self,
         promise: &Promise,
@@ -348,19 +367,24 @@ impl Search<'_, '_> {
         sequence: &[DeviceId],
         most: usize,
     ) {
+        let mut step = widest_gap(&tables.cuts);
+        if step <= 1 {
+            self.settle(promise.goal, nodes, line, tables, sequence);
+            return;
+        }
         let mut ends = promise.segmentation.ends.clone();
-        if line.len() > most {
-            let fine = Tables::new(self.problem, self.nets, line, line.cuts_near(&ends, most));
-            if self.settle(promise.goal, nodes, line, &fine, sequence).is_some() {
-                return;
+        let settled = loop {
+            let (cuts, next) = line.cuts_near(&ends, 2 * step, most);
+            let fine = Tables::new(self.problem, self.nets, line, cuts);
+            if next <= 1 || next >= step {
+                break self.settle(promise.goal, nodes, line, &fine, sequence);
             }
-            ends = match self.settle(promise.goal, nodes, line, tables, sequence) {
-                Some(ends) => ends,
-                None => return,
-            };
-            let fine = Tables::new(self.problem, self.nets, line, line.cuts_near(&ends, most));
-            self.settle(promise.goal, nodes, line, &fine, sequence);
-        } else {
+            let Some(found) = self.loosely(&fine, sequence, promise.goal, next) else { break None };
+            (ends, step) = (found.ends, next);
+        };
+        if settled.is_none() {
+            let units = self.assigned(line, sequence, &ends);
+            self.consider(units, nodes);
             self.settle(promise.goal, nodes, line, tables, sequence);
         }
     }
@@ -377,16 +401,11 @@ impl Search<'_, '_> {
         let limits = self.base.limits.clone();
         let thorough = self.problem.unit_count() <= THOROUGH;
         let mut settled = None;
-        for (alive, banned) in [
-            (Alive::Counted, Banned::Respected),
-            (Alive::Ignored, Banned::Respected),
-            (Alive::Ignored, Banned::Repaired),
-        ] {
+        for (alive, banned) in RELAXATIONS {
             let mut caps = self.base.caps.clone();
             for _ in 0..ROUNDS {
-                let Some(cut) = self.cut(tables, sequence, goal, alive, banned, &caps, &limits) else {
-                    break;
-                };
+                let bounds = Limits { caps: &caps, compute: &limits };
+                let Some(cut) = self.cut(tables, sequence, goal, alive, banned, &bounds) else { break };
                 let units = self.assigned(line, sequence, &cut.ends);
                 let candidate = self.consider(units, nodes);
                 if candidate.excess == Excess::default() {
@@ -476,6 +495,21 @@ impl Search<'_, '_> {
         self.consider(units, order);
     }
 
+    /// Moves single units away from devices that compute for too long, in the placement that
+    /// comes closest.
+    fn rebalanced(&mut self, order: &[NodeIx]) {
+        let Some(closest) = self.outcome.closest.clone().filter(|closest| closest.excess.time > 0) else {
+            return;
+        };
+        let room = self.room(&closest);
+        let keep_used = self.problem.count.is_some();
+        let bounds = refine::Bounds { room: &room, limits: self.limits, keep_used, passes: 0 };
+        let mut units = closest.units;
+        if refine::balance(self.problem, self.nets, &mut units, &bounds) {
+            self.consider(units, order);
+        }
+    }
+
     /// Moves single units of the best placement.
     fn refined(&mut self, order: &[NodeIx]) {
         let Some(best) = self.outcome.found.first().cloned() else { return };
@@ -520,6 +554,11 @@ impl Search<'_, '_> {
         let slack = |d: usize| self.problem.caps[d].saturating_sub(best.evaluation.memory[d].get());
         held.iter().enumerate().map(|(d, &held)| held.saturating_add(slack(d))).collect()
     }
+}
+
+/// The most units between neighbouring cuts.
+fn widest_gap(cuts: &[u32]) -> u32 {
+    cuts.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0)
 }
 
 /// Blocks that an order is cut into.

@@ -99,18 +99,27 @@ impl Line {
         cuts
     }
 
-    /// All positions near some cuts, at most about `most` of them.
-    pub(super) fn cuts_near(&self, chosen: &[u32], most: usize) -> Vec<u32> {
+    /// Positions near some cuts, within `reach` of each and about `most` in all: of each small
+    /// window the one that the fewest bytes cross. Gives them with the widest gap among neighbours
+    /// in a window; at a gap of one they are all there.
+    pub(super) fn cuts_near(&self, chosen: &[u32], reach: u32, most: usize) -> (Vec<u32>, u32) {
         let len = self.len() as u32;
         let inner: Vec<u32> = chosen.iter().copied().filter(|&cut| cut > 0 && cut < len).collect();
-        let reach = (most / (2 * inner.len().max(1))).max(1) as u32;
+        let share = (most / (2 * inner.len().max(1))).max(1) as u32;
+        let window = reach.div_ceil(share).max(1);
         let mut cuts = vec![0, len];
         for &cut in &inner {
-            cuts.extend(cut.saturating_sub(reach)..=cut.saturating_add(reach).min(len));
+            cuts.push(cut);
+            let (mut at, last) = (cut.saturating_sub(reach).max(1), cut.saturating_add(reach).min(len - 1));
+            while at <= last {
+                let end = at.saturating_add(window - 1).min(last);
+                cuts.extend((at..=end).min_by_key(|&position| self.crossing[position as usize]));
+                at = end + 1;
+            }
         }
         cuts.sort_unstable();
         cuts.dedup();
-        cuts
+        (cuts, if window == 1 { 1 } else { 2 * window })
     }
 }
 

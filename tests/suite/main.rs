@@ -29,6 +29,7 @@ mod rule;
 mod run_ops;
 mod schedule;
 mod shared;
+mod strategy;
 mod topology;
 #[cfg(feature = "weights")]
 mod weights;

@@ -3,6 +3,7 @@
 use partition::Error;
 use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
 use partition::place::{DeviceUse, Objective, Options, Placement, evaluate, place};
+use partition::schedule::predict;
 use partition::topology::{Communication, Contention, DeviceId, Topology};
 use partition::units::{Bytes, Nanos};
 use proptest::prelude::*;
@@ -87,8 +88,8 @@ fn moved(graph: &CostGraph, placement: &Placement) -> u64 {
         let param = partition::costgraph::ParamIx(param);
         let mut holders = Vec::new();
         for node in graph.nodes().filter(|&node| graph.param(node) == Some(param)) {
-            holders.push(at(node));
             for tensor in graph.outputs(node) {
+                holders.extend(graph.is_result(tensor).then(|| at(node)));
                 holders.extend(graph.consumers(tensor).iter().map(|&reader| at(reader)));
             }
         }
@@ -132,6 +133,24 @@ fn bytes_are_counted_by_the_definition() {
         let placement = crate::random_costgraph::placement(&mut rng, &graph, &topology);
         let evaluation = evaluate(&graph, &topology, &placement).unwrap();
         assert_eq!(evaluation.transfer_bytes().get(), moved(&graph, &placement), "seed {seed}");
+    }
+}
+
+#[test]
+fn loads_and_bytes_are_those_of_the_scheduler() {
+    let links = [Links::Direct(Contention::Link), Links::Direct(Contention::None), Links::Staged];
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let graph = cost_graph(&mut rng, 3 + seed as usize % 30);
+        let added = if rng.chance(50) { Communication::Added } else { Communication::Overlapped };
+        let slices = 1 + rng.below(2) as u32;
+        let topology = topology(3, slices, ROOMY, links[rng.below(3) as usize], Nanos(100), added);
+        let placement = crate::random_costgraph::placement(&mut rng, &graph, &topology);
+        let evaluation = evaluate(&graph, &topology, &placement).unwrap();
+        let cost = predict(&graph, &topology, &placement).unwrap();
+        assert_eq!(evaluation.step_bytes, cost.step_bytes, "seed {seed}");
+        assert_eq!(evaluation.load_bytes, cost.load_bytes, "seed {seed}");
+        assert_eq!(evaluation.max_load, cost.max_load, "seed {seed}");
     }
 }
 
@@ -186,15 +205,24 @@ fn a_tight_cap_is_met_with_the_fewest_bytes_on_chains() {
         let graph = chain(&owned, &sizes, &vec![100; length]);
         let cap = owned.iter().sum::<u64>() * 2 / 3 + 1500;
         let topology = devices(2, Bytes(cap));
-        let placement = place(&graph, &topology, &Options::default()).unwrap();
-        let evaluation = evaluate(&graph, &topology, &placement).unwrap();
         let fits = |placement: &Placement| {
             evaluate(&graph, &topology, placement).unwrap().memory.iter().all(|held| held.get() <= cap)
         };
+        let placement = match place(&graph, &topology, &Options::default()) {
+            Ok(placement) => placement,
+            Err(error) => {
+                assert!(!all_placements(&graph, 2).iter().any(fits), "seed {seed}: {error}");
+                continue;
+            }
+        };
+        let evaluation = evaluate(&graph, &topology, &placement).unwrap();
         assert!(fits(&placement));
-        let best =
-            all_placements(&graph, 2).into_iter().filter(fits).map(|other| moved(&graph, &other)).min();
-        assert_eq!(Some(evaluation.transfer_bytes().get()), best, "seed {seed}");
+        let one_cut =
+            |other: &Placement| other.device.windows(2).filter(|pair| pair[0] != pair[1]).count() <= 1;
+        let contiguous = all_placements(&graph, 2).into_iter().filter(|other| one_cut(other) && fits(other));
+        let best = contiguous.map(|other| moved(&graph, &other)).min().unwrap_or(u64::MAX);
+        let found = evaluation.transfer_bytes().get();
+        assert!(found <= best, "seed {seed}: {found} bytes where {best} would do");
     }
 }
 

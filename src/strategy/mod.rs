@@ -1,0 +1,156 @@
+//! The planner as a whole: places, schedules, and where an arena does not fit places again under
+//! tighter caps.
+//!
+//! On exit the placement and the schedule belong together, and every arena is at most its cap
+//! less the reserve.
+
+use crate::costgraph::CostGraph;
+use crate::error::{Error, Infeasible, Result};
+use crate::place::{self, Objective, Options, Placement};
+use crate::schedule::{self, Schedule, schedule};
+use crate::topology::Topology;
+use crate::units::Bytes;
+
+/// Rounds of placing under tighter caps.
+const ROUNDS: usize = 8;
+
+/// Nodes up to which each of several placements is scheduled, so that the simulator chooses.
+const COMPARED: usize = 20_000;
+
+/// Places and schedules a cost graph.
+///
+/// Candidates that the placement cannot tell apart for sure are compared by the simulated
+/// schedule. Where no candidate's arenas fit, the caps that the placement sees are lowered by what
+/// was too much, at most 8 times. Deterministic; near-linear in the graph's size.
+///
+/// Errors: those of [`place::place`] and of [`schedule`]; [`Error::Infeasible`] where nothing fits.
+pub fn solve(graph: &CostGraph, topology: &Topology, options: &Options) -> Result<(Placement, Schedule)> {
+    let caps = caps(topology, options)?;
+    let scheduling = schedule::Options { caps: caps.clone() };
+    // What the placement is told it may use, the reserve included.
+    let mut told: Vec<Bytes> = caps.iter().map(|&cap| cap + options.reserve).collect();
+    let mut refused: Option<Error> = None;
+    for _ in 0..ROUNDS {
+        let tightened = Options { caps: Some(told.clone()), ..options.clone() };
+        let mut candidates = match place::candidates(graph, topology, &tightened) {
+            Ok(candidates) => candidates,
+            Err(error) => return Err(explain(error, refused)),
+        };
+        if options.objective == Objective::Transfer || graph.node_count() > COMPARED {
+            candidates.truncate(1);
+        }
+        match best(graph, topology, options, &scheduling, candidates) {
+            Ok(found) => return Ok(found),
+            Err(Refused { error: error @ Error::Infeasible(_), placement }) => {
+                if !tighten(graph, topology, &placement, &caps, options.reserve, &mut told)? {
+                    return Err(error);
+                }
+                refused = Some(error);
+            }
+            Err(Refused { error, .. }) => return Err(error),
+        }
+    }
+    Err(refused.unwrap_or_else(|| Error::Internal("no round of placement".into())))
+}
+
+/// What each arena may take: the cap less the reserve.
+fn caps(topology: &Topology, options: &Options) -> Result<Vec<Bytes>> {
+    let given = match &options.caps {
+        Some(caps) if caps.len() != topology.len() => {
+            let message =
+                format!("expected {} caps, one for each device, found {}", topology.len(), caps.len());
+            return Err(Error::usage("caps", message));
+        }
+        Some(caps) => caps.clone(),
+        None => topology.devices.iter().map(|device| device.memory).collect(),
+    };
+    Ok(given.into_iter().map(|cap: Bytes| cap.saturating_sub(options.reserve)).collect())
+}
+
+/// The error of the best candidate that could not be scheduled.
+struct Refused {
+    error: Error,
+    placement: Placement,
+}
+
+/// The candidate whose schedule is best; the first of equals.
+fn best(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    scheduling: &schedule::Options,
+    candidates: Vec<Placement>,
+) -> Result<(Placement, Schedule), Refused> {
+    let mut best: Option<(Placement, Schedule)> = None;
+    let mut refused = None;
+    for placement in candidates {
+        match schedule(graph, topology, &placement, scheduling) {
+            Ok(found) => {
+                let value = key(options.objective, &found);
+                if best.as_ref().is_none_or(|(_, other)| value < key(options.objective, other)) {
+                    best = Some((placement, found));
+                }
+            }
+            Err(error) => {
+                refused.get_or_insert(Refused { error, placement });
+            }
+        }
+    }
+    match (best, refused) {
+        (Some(best), _) => Ok(best),
+        (None, Some(refused)) => Err(refused),
+        (None, None) => {
+            let error = Error::Internal("the placement has no candidate".into());
+            Err(Refused { error, placement: Placement::default() })
+        }
+    }
+}
+
+/// What an objective compares.
+fn key(objective: Objective, schedule: &Schedule) -> [u64; 3] {
+    let cost = &schedule.cost;
+    let bytes = (cost.step_bytes + cost.load_bytes).get();
+    match objective {
+        Objective::Transfer => [bytes, cost.latency.get(), cost.max_load.get()],
+        Objective::Latency => [cost.latency.get(), bytes, cost.max_load.get()],
+        Objective::Throughput => [cost.max_load.get(), bytes, cost.latency.get()],
+    }
+}
+
+/// Lowers what the placement is told by as much as the arenas of its schedule exceed the caps;
+/// false where that schedule shows nothing to lower.
+fn tighten(
+    graph: &CostGraph,
+    topology: &Topology,
+    placement: &Placement,
+    caps: &[Bytes],
+    reserve: Bytes,
+    told: &mut [Bytes],
+) -> Result<bool> {
+    let unlimited = schedule::Options { caps: vec![Bytes::MAX; topology.len()] };
+    let free = schedule(graph, topology, placement, &unlimited)?;
+    let estimate = place::evaluate(graph, topology, placement)?;
+    let mut lowered = false;
+    for (device, usage) in free.devices.iter().enumerate() {
+        let excess = usage.arena.saturating_sub(caps[device]);
+        if excess == Bytes::ZERO {
+            continue;
+        }
+        // The estimate is under the cap; it must become smaller by as much as the arena is over.
+        let now = told[device].saturating_sub(reserve).min(estimate.memory[device]);
+        told[device] = now.saturating_sub(excess) + reserve;
+        lowered = true;
+    }
+    Ok(lowered)
+}
+
+/// The placement found nothing under tightened caps: what the schedule said before tells more.
+fn explain(error: Error, refused: Option<Error>) -> Error {
+    match (error, refused) {
+        (Error::Infeasible(mut last), Some(Error::Infeasible(mut first))) => {
+            first.details.append(&mut last.details);
+            Error::Infeasible(Box::new(Infeasible { proven: false, ..*first }))
+        }
+        (error, _) => error,
+    }
+}

@@ -1,0 +1,62 @@
+//! Placing and scheduling together: arenas under their caps, retries, errors.
+
+use partition::Error;
+use partition::place::{Objective, Options};
+use partition::strategy::solve;
+use partition::topology::{Communication, Contention};
+use partition::units::{Bytes, Nanos};
+
+use crate::random_costgraph::{Links, Rng, cost_graph, topology};
+
+#[test]
+fn arenas_stay_under_their_caps() {
+    let (mut split, mut refused) = (0, 0);
+    for seed in 0..150 {
+        let mut rng = Rng::new(seed);
+        let graph = cost_graph(&mut rng, 5 + seed as usize % 60);
+        let links = Links::Direct(Contention::Link);
+        let devices =
+            |count, memory| topology(count, 1, memory, links, Nanos(100), Communication::Overlapped);
+        let (_, whole) = solve(&graph, &devices(1, Bytes(1 << 40)), &Options::default()).unwrap();
+        let cap = Bytes(whole.devices[0].arena.get() * (50 + rng.below(60)) / 100 + 192);
+        let options = Options {
+            objective: Objective::ALL[rng.below(3) as usize],
+            reserve: Bytes(64),
+            ..Options::default()
+        };
+        match solve(&graph, &devices(3, cap), &options) {
+            Ok((placement, schedule)) => {
+                assert_eq!(placement.device.len(), graph.node_count());
+                for usage in &schedule.devices {
+                    assert!(usage.arena <= cap.saturating_sub(Bytes(64)), "seed {seed}");
+                    assert!(usage.peak <= usage.arena, "seed {seed}");
+                }
+                let busy = schedule.devices.iter().filter(|usage| usage.arena > Bytes::ZERO).count();
+                split += usize::from(busy > 1);
+            }
+            Err(Error::Infeasible(_)) => refused += 1,
+            Err(other) => panic!("seed {seed}: {other}"),
+        }
+    }
+    assert!(split >= 50, "{split} of 150 are split");
+    assert!(refused <= 30, "{refused} of 150 are refused");
+}
+
+#[test]
+fn no_objective_is_worse_than_one_device() {
+    for seed in 0..40 {
+        let mut rng = Rng::new(seed);
+        let graph = cost_graph(&mut rng, 50);
+        let links = Links::Direct(Contention::Link);
+        let devices =
+            |count| topology(count, 1, Bytes(1 << 40), links, Nanos(100), Communication::Overlapped);
+        let (_, one) = solve(&graph, &devices(1), &Options::default()).unwrap();
+        let cost = |objective| {
+            let options = Options { objective, ..Options::default() };
+            solve(&graph, &devices(3), &options).unwrap().1.cost
+        };
+        assert_eq!(cost(Objective::Transfer).step_bytes, Bytes::ZERO);
+        assert!(cost(Objective::Latency).latency <= one.cost.latency, "seed {seed}");
+        assert!(cost(Objective::Throughput).max_load <= one.cost.max_load, "seed {seed}");
+    }
+}

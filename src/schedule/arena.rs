@@ -15,8 +15,8 @@ pub(super) enum Occupant {
     Tensor(u32),
     /// A copy, on its receiver.
     Copy(u32),
-    /// The workspace of a node.
-    Workspace(u32),
+    /// What only the launch of this node used, or whose users it knew to be done.
+    Launch(u32),
 }
 
 /// Free and taken ranges above a fixed base. All offsets and lengths are multiples of
@@ -57,10 +57,16 @@ impl Arena {
         (offset + length == self.top).then_some(offset)
     }
 
-    /// Who had the bytes of a range before.
-    pub(super) fn history(&self, start: u64, end: u64) -> impl Iterator<Item = Occupant> {
+    /// Who had the bytes of a range before, from its start on; each with its end.
+    pub(super) fn history(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, Occupant)> {
         let before = self.last.range(..start).next_back().filter(|(_, (stop, _))| *stop > start);
-        before.into_iter().chain(self.last.range(start..end)).map(|(_, &(_, occupant))| occupant)
+        before.into_iter().chain(self.last.range(start..end)).map(|(_, &entry)| entry)
+    }
+
+    /// Puts one occupant in place of all that had a free range before.
+    pub(super) fn merge(&mut self, start: u64, end: u64, occupant: Occupant) {
+        self.forget(start, end);
+        self.last.insert(start, (end, occupant));
     }
 
     /// Takes a free range, or one that begins in a free range (or at the top) and leaves over the
@@ -125,5 +131,62 @@ impl Arena {
                 self.last.insert(end, (stop, occupant));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(arena: &Arena, start: u64, end: u64) -> Vec<(u64, Occupant)> {
+        arena.history(start, end).collect()
+    }
+
+    #[test]
+    fn neighbours_merge_and_keep_their_history() {
+        let mut arena = Arena::new(64);
+        for offset in [64, 128, 192, 256] {
+            assert_eq!(arena.top(), offset);
+            assert!(arena.take(offset, 64));
+        }
+        arena.release(128, 64, Occupant::Tensor(1));
+        assert_eq!(arena.last_free(), None);
+        arena.release(64, 64, Occupant::Tensor(0));
+        assert_eq!(arena.fits(128).collect::<Vec<_>>(), [64]);
+        arena.release(256, 64, Occupant::Copy(3));
+        assert_eq!(arena.fits(64).collect::<Vec<_>>(), [256, 64]);
+        assert_eq!(arena.last_free(), Some(256));
+        arena.release(192, 64, Occupant::Launch(2));
+        assert_eq!(arena.fits(65).collect::<Vec<_>>(), [64]);
+        let all = [
+            (128, Occupant::Tensor(0)),
+            (192, Occupant::Tensor(1)),
+            (256, Occupant::Launch(2)),
+            (320, Occupant::Copy(3)),
+        ];
+        assert_eq!(history(&arena, 64, 320), all);
+        assert_eq!(history(&arena, 130, 193), all[1..3]);
+        arena.merge(64, 256, Occupant::Launch(9));
+        assert_eq!(history(&arena, 64, 320), [(256, Occupant::Launch(9)), all[3]]);
+    }
+
+    #[test]
+    fn what_is_taken_has_no_history_and_its_neighbours_keep_theirs() {
+        let mut arena = Arena::new(0);
+        assert!(arena.take(0, 640));
+        arena.release(0, 640, Occupant::Tensor(7));
+        assert!(arena.take(128, 64));
+        assert_eq!(history(&arena, 0, 640), [(128, Occupant::Tensor(7)), (640, Occupant::Tensor(7))]);
+        assert_eq!(arena.fits(64).collect::<Vec<_>>(), [0, 192]);
+        assert!(arena.take(192, 1024), "leaves over the top");
+        assert_eq!((arena.top(), arena.last_free()), (1216, None));
+        assert_eq!(history(&arena, 128, 1216), []);
+    }
+
+    #[test]
+    fn an_end_past_the_last_byte_is_refused() {
+        let mut arena = Arena::new(64);
+        assert!(!arena.take(64, u64::MAX - 63));
+        assert_eq!((arena.top(), aligned(u64::MAX)), (64, None));
     }
 }

@@ -125,3 +125,61 @@ impl Clocks {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: LaneNumber = 0;
+    const A_COPIES: LaneNumber = 1;
+    const B: LaneNumber = 2;
+
+    #[test]
+    fn what_is_waited_for_brings_what_it_knew() {
+        // 0: launch on a, 1: copy to a, which waits for it, 2: launch on b, which waits for the copy.
+        let mut clocks = Clocks::new(vec![1, 1, 0, 0], 4);
+        clocks.begin_launch(A, 0);
+        assert!(!clocks.knows(A, 0));
+        clocks.end(A, 0);
+        clocks.begin_copy();
+        clocks.wait(A, 0);
+        clocks.end(A_COPIES, 1);
+        clocks.begin_launch(B, 2);
+        assert!(!clocks.knows(A, 0));
+        clocks.wait(A_COPIES, 1);
+        assert!(clocks.knows(A, 0) && clocks.knows(A_COPIES, 1));
+        clocks.end(B, 2);
+        assert_eq!(clocks.slots.len(), 4, "a clock that nobody waits for is used again");
+        clocks.begin_launch(B, 3);
+        assert!(clocks.knows(A, 0) && clocks.knows(B, 2) && !clocks.knows(B, 3));
+    }
+
+    #[test]
+    fn a_copy_starts_without_the_one_before_it_but_ends_after_it() {
+        let mut clocks = Clocks::new(vec![0, 1, 0], 4);
+        clocks.begin_copy();
+        clocks.end(A_COPIES, 0);
+        clocks.begin_copy();
+        assert!(!clocks.knows(A_COPIES, 0));
+        clocks.end(A_COPIES, 1);
+        clocks.begin_launch(A, 2);
+        clocks.wait(A_COPIES, 1);
+        assert!(clocks.knows(A_COPIES, 0));
+    }
+
+    #[test]
+    fn lanes_that_are_not_tracked_are_known_where_waited_for() {
+        let lanes = MOST_LANES + 2;
+        let far = MOST_LANES as LaneNumber + 1;
+        let mut clocks = Clocks::new(vec![1, 0, 0], lanes);
+        clocks.begin_launch(far, 0);
+        clocks.end(far, 0);
+        clocks.begin_launch(A, 1);
+        assert!(!clocks.knows(far, 0));
+        clocks.wait(far, 0);
+        assert!(clocks.knows(far, 0));
+        clocks.end(A, 1);
+        clocks.begin_launch(A, 2);
+        assert!(!clocks.knows(far, 0), "forgotten, which is safe");
+    }
+}

@@ -50,6 +50,9 @@ const TRIES: usize = 8;
 /// How many unfinished users of a range are looked at before it counts as seen.
 const MOST_USERS: u32 = 16;
 
+/// How many former users of a range make a long list.
+const LONG_HISTORY: u32 = 64;
+
 const NONE: u32 = u32::MAX;
 
 /// Lays out what `order` makes. `reuse` holds for each device what is allowed there.
@@ -206,7 +209,7 @@ impl<'p, 'a> Planner<'p, 'a> {
                 Source::Resident => {}
             }
         }
-        self.release(device, self.layout.workspaces[node.index()], workspace, Occupant::Workspace(node.0));
+        self.release(device, self.layout.workspaces[node.index()], workspace, Occupant::Launch(node.0));
         self.clocks.end(lane, position);
         Ok(())
     }
@@ -268,7 +271,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         }
         let overflow = || too_large(self.problem, device);
         let length = aligned(bytes.0).ok_or_else(overflow)?;
-        let (offset, waits) = self.choose(device, length);
+        let (offset, waits) = self.choose(device, length, self.order[position as usize]);
         for other in waits {
             self.layout.waits.push((position, other));
             self.clocks.learn(lane_of(self.problem, self.order[other as usize]), other + 1);
@@ -283,68 +286,103 @@ impl<'p, 'a> Planner<'p, 'a> {
 
     /// The smallest free range that can be used at once; else, where waiting is allowed, the one
     /// whose last user stands earliest; else the top. With it, what must be waited for.
-    fn choose(&self, device: DeviceId, length: u64) -> (u64, Vec<u32>) {
+    fn choose(&mut self, device: DeviceId, length: u64, task: u32) -> (u64, Vec<u32>) {
         let arena = &self.arenas[device.index()];
-        let last_free = arena.last_free();
-        let mut oldest: Option<(u32, u64)> = None;
+        let (top, last_free) = (arena.top(), arena.last_free());
+        let mut candidates = [0; TRIES + 1];
+        let mut count = 0;
         for offset in arena.fits(length).take(TRIES).chain(last_free) {
-            let mut latest = None;
-            let mut users = 0;
-            let _ = self.unknown(arena, offset, length, |at| {
-                latest = latest.max(Some(at));
-                users += 1;
-                let enough = self.reuse[device.index()] == Reuse::Implied || users >= MOST_USERS;
-                if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            });
-            let Some(latest) = latest else { return (offset, Vec::new()) };
-            let grows = Some(offset) == last_free && offset.saturating_add(length) > arena.top();
+            candidates[count] = offset;
+            count += 1;
+        }
+        let mut oldest: Option<(u32, u64)> = None;
+        for &offset in &candidates[..count] {
+            let Some(latest) = self.inspect(device, offset, length, task) else {
+                return (offset, Vec::new());
+            };
+            let grows = Some(offset) == last_free && offset.saturating_add(length) > top;
             if oldest.is_none_or(|(before, _)| latest < before && !grows) {
                 oldest = Some((latest, offset));
             }
         }
         match (self.reuse[device.index()], oldest) {
-            (Reuse::Waiting, Some((_, offset))) => (offset, self.waits(arena, offset, length)),
-            (Reuse::Waiting, None) | (Reuse::Implied, _) => (arena.top(), Vec::new()),
+            (Reuse::Waiting, Some((_, offset))) => (offset, self.waits(device, offset, length, task)),
+            (Reuse::Waiting, None) | (Reuse::Implied, _) => (top, Vec::new()),
         }
+    }
+
+    /// None where all users of a range are known to be done by `task`, which was begun last; else
+    /// the last one seen that is not. Looks no further than it must, so that trying ranges stays
+    /// cheap: a launch that gives up puts itself in place of a long list of users that it knows to
+    /// be done, and a copy gives up on a long list.
+    fn inspect(&mut self, device: DeviceId, offset: u64, length: u64, task: u32) -> Option<u32> {
+        let end = offset.checked_add(length)?;
+        let waiting = self.reuse[device.index()] == Reuse::Waiting;
+        let launch = self.problem.first_copy() > task;
+        let (mut latest, mut unknown, mut known, mut known_end) = (None, 0, 0, offset);
+        for (until, occupant) in self.arenas[device.index()].history(offset, end) {
+            let before = unknown;
+            let stop = self.users(occupant, task, |at| {
+                if (known < LONG_HISTORY || launch) && self.is_done(at) {
+                    return ControlFlow::Continue(());
+                }
+                latest = latest.max(Some(at));
+                unknown += 1;
+                if waiting && unknown < MOST_USERS {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            });
+            if stop.is_break() {
+                break;
+            }
+            if unknown == 0 && before == 0 {
+                (known, known_end) = (known + 1, until.min(end));
+            }
+        }
+        if latest.is_some() && launch && known >= LONG_HISTORY {
+            self.arenas[device.index()].merge(offset, known_end, Occupant::Launch(task));
+        }
+        latest
     }
 
     /// What must be waited for before a range is written: the last of its users on each lane.
-    fn waits(&self, arena: &Arena, offset: u64, length: u64) -> Vec<u32> {
+    fn waits(&self, device: DeviceId, offset: u64, length: u64, task: u32) -> Vec<u32> {
         let mut waits = Vec::new();
         let lane = |step: u32| lane_of(self.problem, self.order[step as usize]);
-        let _ = self.unknown(arena, offset, length, |at| {
-            insert_last(&mut waits, at, |other| lane(other) == lane(at));
-            ControlFlow::Continue(())
-        });
+        for (_, occupant) in self.arenas[device.index()].history(offset, offset.saturating_add(length)) {
+            let _ = self.users(occupant, task, |at| {
+                if !self.is_done(at) {
+                    insert_last(&mut waits, at, |other| lane(other) == lane(at));
+                }
+                ControlFlow::Continue(())
+            });
+        }
         waits
     }
 
-    /// Visits the steps that used a range and are not known to be done.
-    fn unknown(
+    fn is_done(&self, step: u32) -> bool {
+        self.clocks.knows(lane_of(self.problem, self.order[step as usize]), step)
+    }
+
+    /// Visits the steps that used what an occupant had last, but for `task` itself.
+    fn users(
         &self,
-        arena: &Arena,
-        offset: u64,
-        length: u64,
+        occupant: Occupant,
+        task: u32,
         mut visit: impl FnMut(u32) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let Some(end) = offset.checked_add(length) else { return ControlFlow::Continue(()) };
-        let mut check = |at: u32| {
-            let lane = lane_of(self.problem, self.order[at as usize]);
-            if self.clocks.knows(lane, at) { ControlFlow::Continue(()) } else { visit(at) }
-        };
-        for occupant in arena.history(offset, end) {
-            match occupant {
-                Occupant::Workspace(node) => check(self.position[node as usize])?,
-                Occupant::Copy(copy) => check(self.copy_last[copy as usize])?,
-                Occupant::Tensor(tensor) => {
-                    check(self.last[tensor as usize])?;
-                    for copy in self.problem.copies.of(TensorIx(tensor)) {
-                        check(self.position[self.problem.copy_task(copy) as usize])?;
-                    }
-                }
+        match occupant {
+            Occupant::Launch(node) if node == task => ControlFlow::Continue(()),
+            Occupant::Launch(node) => visit(self.position[node as usize]),
+            Occupant::Copy(copy) => visit(self.copy_last[copy as usize]),
+            Occupant::Tensor(tensor) => {
+                visit(self.last[tensor as usize])?;
+                let mut copies = self.problem.copies.of(TensorIx(tensor));
+                copies.try_for_each(|copy| visit(self.position[self.problem.copy_task(copy) as usize]))
             }
         }
-        ControlFlow::Continue(())
     }
 }
 

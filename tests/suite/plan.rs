@@ -8,7 +8,7 @@ use partition::topology::Topology;
 use partition::{Error, units::Bytes};
 
 use crate::random_costgraph::Rng;
-use crate::random_plan::{Case, case, library_case};
+use crate::random_plan::{Case, case, large_case, library_case};
 use crate::shared;
 
 /// Keeps snapshots in the top-level folder.
@@ -404,4 +404,34 @@ fn placements_are_exported() {
     plan.placement.push(placed("h.1.mlp.Gelu", "0"));
     writeln!(out, "{}", plan::export(&plan, "accelerate").unwrap_err()).unwrap();
     with_snapshots(|| assert_snapshot!("plan_export", out));
+}
+
+/// The sizes that the checker and the forms are made for. Prints its figures.
+#[test]
+#[ignore = "takes minutes without optimisation: cargo test --release -- --ignored a_million_steps"]
+fn a_million_steps_are_checked_in_ten_seconds() {
+    let timed = |what: &str, work: &mut dyn FnMut()| {
+        let start = std::time::Instant::now();
+        work();
+        let seconds = start.elapsed().as_secs_f64();
+        println!("{what}: {seconds:.2} s");
+        seconds
+    };
+    let mut made = None;
+    timed("graph, schedule, labels and two plans", &mut || made = Some(large_case(1_000_000)));
+    let Case { plan, bare, graph, model, .. } = made.unwrap();
+    let (steps, devices) = (plan.steps.len(), plan.devices.len());
+    println!("{steps} steps, {} buffers, {devices} devices", plan.buffers.len());
+    assert!(steps >= 1_000_000 && devices >= 4);
+    let mut json = String::new();
+    let mut text = String::new();
+    let seconds = timed("check", &mut || drop(check(&plan).unwrap()));
+    timed("check against the model", &mut || drop(check_model(&plan, &model).unwrap()));
+    timed("check against the cost graph", &mut || drop(check_costgraph(&bare, &graph).unwrap()));
+    timed("write JSON", &mut || json = plan.to_json());
+    timed("read JSON", &mut || drop(Plan::from_json(json.as_bytes(), "plan.json").unwrap()));
+    timed("write text", &mut || text = plan.to_text());
+    timed("read text", &mut || drop(Plan::from_text(&text, "plan.txt").unwrap()));
+    println!("{} bytes of JSON, {} of text", json.len(), text.len());
+    assert!(cfg!(debug_assertions) || seconds < 10.0, "checked in {seconds} s");
 }

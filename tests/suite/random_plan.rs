@@ -9,7 +9,7 @@ use partition::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
 use partition::place::{self, Placement};
 use partition::plan::{self, ExpectedModel, Labels, Meta, NodeLabel, ParamLabel, Plan, Read, ValueLabel};
 use partition::schedule::{
-    Action, Buffer, BufferIx, BufferKind, Content, Cost, DeviceUsage, Lane, Schedule, Step, StepIx, Why,
+    Action, Buffer, BufferIx, BufferKind, Content, DeviceUsage, Lane, Schedule, Step, StepIx, Why,
 };
 use partition::topology::{Communication, Contention, DeviceId, Topology};
 use partition::units::{Bytes, Nanos};
@@ -32,6 +32,39 @@ pub(crate) struct Case {
 
 /// A random case; a pure function of the seed.
 pub(crate) fn case(seed: u64, nodes: usize) -> Case {
+    let (mut rng, graph, topology, placement) = placed(seed, nodes);
+    let schedule = Scheduler::run(&graph, &topology, &placement, &mut rng);
+    let labels = labels(&graph, &placement, &mut rng);
+    finish(graph, topology, placement, schedule, labels)
+}
+
+/// A random case scheduled by the library.
+pub(crate) fn library_case(seed: u64, nodes: usize) -> Case {
+    let (rng, graph, topology, placement) = placed(seed, nodes);
+    scheduled(rng, graph, topology, placement)
+}
+
+/// A case of any size on eight devices, which share the nodes in equal runs.
+pub(crate) fn large_case(nodes: usize) -> Case {
+    let mut rng = Rng::new(1);
+    let graph = random::cost_graph(&mut rng, nodes);
+    let links = Links::Direct(Contention::Link);
+    let topology = random::topology(4, 2, Bytes(1 << 40), links, Nanos(10), Communication::Overlapped);
+    let device = graph.nodes().map(|node| node.index() * topology.len() / graph.node_count());
+    let device = device.map(|device| DeviceId(device as u32));
+    let placement = Placement { device: device.collect(), notes: Vec::new() };
+    scheduled(rng, graph, topology, placement)
+}
+
+fn scheduled(mut rng: Rng, graph: CostGraph, topology: Topology, placement: Placement) -> Case {
+    let options = partition::schedule::Options::default();
+    let schedule =
+        partition::schedule::schedule(&graph, &topology, &placement, &options).expect("room enough");
+    let labels = labels(&graph, &placement, &mut rng);
+    finish(graph, topology, placement, schedule, labels)
+}
+
+fn placed(seed: u64, nodes: usize) -> (Rng, CostGraph, Topology, Placement) {
     let mut rng = Rng::new(seed);
     let graph = random::cost_graph(&mut rng, nodes);
     let (physicals, slices) = [(1, 1), (2, 1), (1, 3), (3, 1), (2, 2), (5, 1)][rng.below(6) as usize];
@@ -39,9 +72,7 @@ pub(crate) fn case(seed: u64, nodes: usize) -> Case {
     let memory = Bytes(1 << 40);
     let topology = random::topology(physicals, slices, memory, links, Nanos(10), Communication::Overlapped);
     let placement = random::placement(&mut rng, &graph, &topology);
-    let schedule = Scheduler::run(&graph, &topology, &placement, &mut rng);
-    let labels = labels(&graph, &placement, &mut rng);
-    finish(graph, topology, placement, schedule, labels)
+    (rng, graph, topology, placement)
 }
 
 /// Makes both plans of a schedule.
@@ -370,18 +401,4 @@ impl Scheduler<'_> {
             slot.free = true;
         }
     }
-}
-
-/// The figures of a cost, for schedules that are made by hand.
-pub(crate) fn cost(step_bytes: u64, load_bytes: u64) -> Cost {
-    Cost { step_bytes: Bytes(step_bytes), load_bytes: Bytes(load_bytes), ..Cost::default() }
-}
-
-/// A random case scheduled by the library.
-pub(crate) fn library_case(seed: u64, nodes: usize) -> Case {
-    let Case { graph, topology, placement, labels, .. } = case(seed, nodes);
-    let options = partition::schedule::Options::default();
-    let schedule =
-        partition::schedule::schedule(&graph, &topology, &placement, &options).expect("room enough");
-    finish(graph, topology, placement, schedule, labels)
 }

@@ -31,7 +31,7 @@ pub(super) struct Rnn {
 struct Ran {
     /// `[batch, time, units]` in the order of time, or the last `[batch, units]`.
     output: ValueId,
-    /// Last states, each `[batch, units]`.
+    /// Last states, each `[batch, units]`: all where the layer returns them.
     states: Vec<ValueId>,
 }
 
@@ -150,8 +150,13 @@ impl Rnn {
         let op = Recurrent { cell: self.cell, direction, hidden: units };
         let results = site.push(Op::Recurrent(Box::new(op)), &operands)?;
         let flat = vec![batch.clone(), Size::Known(units)];
-        let mut last = Vec::with_capacity(count);
-        for &state in results.iter().skip(1) {
+        let wanted = match (self.state, self.sequences) {
+            (true, _) => count,
+            (false, true) => 0,
+            (false, false) => 1,
+        };
+        let mut last = Vec::with_capacity(wanted);
+        for &state in results.iter().skip(1).take(wanted) {
             last.push(site.reshape(state, flat.clone())?);
         }
         let output = if self.sequences {

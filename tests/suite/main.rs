@@ -13,7 +13,7 @@ mod keras;
 mod mutate;
 mod naive_plan;
 mod native;
-#[cfg(all(feature = "onnx", feature = "run"))]
+#[cfg(feature = "onnx")]
 mod onnx;
 #[cfg(all(feature = "onnx", feature = "run"))]
 mod onnx_nodes;
@@ -23,8 +23,6 @@ mod random_costgraph;
 mod random_graph;
 mod random_plan;
 mod reference;
-#[cfg(all(feature = "onnx", feature = "run"))]
-mod rule;
 #[cfg(feature = "run")]
 mod run_ops;
 mod schedule;

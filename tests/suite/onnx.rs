@@ -1,16 +1,15 @@
-//! ONNX models: the corpus loads and computes the stored results, damaged files are refused,
-//! shapes are computed.
+//! ONNX models: the corpus loads (what it computes is tested in `corpus`), shapes are computed,
+//! damaged files are refused.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use partition::ir::{Data, Graph, SourceRole, Tensor};
-use partition::load::weights::Arrays;
+use partition::ir::{Data, Graph, SourceRole};
 use partition::load::{LoadOptions, Model};
 use partition::{Error, Result};
 use prost::Message;
 
-use crate::{bad, rule, shared};
+use crate::{bad, shared};
 
 fn load(bytes: &[u8], path: Option<&Path>, dims: &[(&str, i64)]) -> Result<Graph> {
     let dims: BTreeMap<String, i64> = dims.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
@@ -66,136 +65,6 @@ fn the_corpus_loads() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-}
-
-/// The stored inputs, or those made by rule.
-fn inputs(graph: &Graph, stored: &Arrays) -> Vec<(String, Tensor)> {
-    graph
-        .inputs()
-        .iter()
-        .map(|(name, value)| {
-            let given = stored.get(&format!("in_{name}")).expect("reads");
-            let made = || {
-                let dims = graph.ty(*value).shape.dims().expect("bound");
-                let values = rule::unit(&format!("input:{name}:0"), dims.iter().product::<i64>() as usize);
-                Tensor::from_f32(dims.iter().map(|&dim| dim as u64).collect(), &values).expect("fits")
-            };
-            (name.clone(), given.unwrap_or_else(made))
-        })
-        .collect()
-}
-
-/// Runs a model without a plan and compares with what is stored; the largest difference in units
-/// of the tolerance `1e-5 + 1e-4 * |expected|`.
-fn largest_difference(path: &Path, dims: &[(&str, i64)]) -> f64 {
-    let stored = Arrays::open(&path.with_extension("io.npz")).expect("opens");
-    let mut graph = read(path, dims).expect("loads");
-    let free: BTreeMap<String, i64> = graph
-        .inputs()
-        .iter()
-        .flat_map(|(name, value)| {
-            let header = stored.header(&format!("in_{name}")).expect("reads");
-            let dims = header.map_or_else(Vec::new, |(_, dims)| dims);
-            let sizes = graph.ty(*value).shape.sizes();
-            let named: Vec<_> = sizes.iter().zip(dims).collect();
-            let bound = named.into_iter().filter_map(|(size, dim)| match size.terms() {
-                [(id, 1)] => Some((graph.dim_name(*id).to_owned(), dim as i64)),
-                _ => None,
-            });
-            bound.collect::<Vec<_>>()
-        })
-        .collect();
-    graph.bind(&free).expect("fits");
-    let weights = |id| {
-        let param = graph.param(id);
-        match &param.data {
-            Some(Data::Inline(tensor)) => Ok(tensor.clone()),
-            _ => {
-                let dims = graph.ty(graph.node(param.node).first_result).shape.dims().expect("bound");
-                let values = rule::weight(&param.name, &dims);
-                Tensor::from_f32(dims.iter().map(|&dim| dim as u64).collect(), &values)
-            }
-        }
-    };
-    let results = partition::run::interpret(&graph, &inputs(&graph, &stored), &weights).expect("runs");
-    let mut compared = 0;
-    let mut largest = 0f64;
-    for (name, tensor) in results {
-        let whole = format!("out_{name}");
-        let suffix = format!("_{name}");
-        let key = stored
-            .names()
-            .iter()
-            .find(|key| **key == whole || (key.starts_with("outsample") && key.ends_with(&suffix)));
-        let key = key.unwrap_or_else(|| panic!("{}: no stored {name}", path.display()));
-        let step = key.strip_prefix("outsample").and_then(|rest| rest.strip_suffix(&suffix)?.parse().ok());
-        let expected = stored.get(key).expect("reads").and_then(|tensor| tensor.to_f32()).expect("f32");
-        let found: Vec<f32> = tensor.to_f32().expect("f32").into_iter().step_by(step.unwrap_or(1)).collect();
-        assert_eq!(found.len(), expected.len(), "{}: {name}", path.display());
-        compared += found.len();
-        for (found, expected) in found.into_iter().zip(expected) {
-            let (found, expected) = (f64::from(found), f64::from(expected));
-            let difference = (found - expected).abs() / (1e-5 + 1e-4 * expected.abs());
-            largest = if difference.is_nan() { f64::INFINITY } else { largest.max(difference) };
-        }
-    }
-    assert!(compared > 0);
-    largest
-}
-
-fn compare(names: &[&str]) {
-    let mut wrong = Vec::new();
-    for name in names {
-        let Some(path) = shared::file(&format!("corpus/{name}.onnx")) else { continue };
-        let dims: &[(&str, i64)] = match *name {
-            "onnx/resnet50" | "onnx/mobilenet_v3_large" => &[("batch", 2)],
-            _ => &[],
-        };
-        let largest = largest_difference(&path, dims);
-        println!("{name}: {largest:.3} of the tolerance");
-        if largest > 1.0 {
-            wrong.push(format!("{name}: {largest} times the tolerance"));
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-#[test]
-fn small_models_give_the_stored_results() {
-    compare(&[
-        "onnx/s_autoencoder_convt",
-        "onnx/s_bert",
-        "onnx/s_gpt2",
-        "onnx/s_llama",
-        "onnx/s_lstm",
-        "onnx/s_mixtral",
-        "onnx/s_mobilenet_v2",
-        "onnx/s_resnet_hf",
-        "onnx/s_sd_unet",
-        "onnx/s_t5_encoder",
-        "onnx/s_vit",
-        "wheels/ort_mul_1",
-        "wheels/ort_sigmoid",
-    ]);
-}
-
-#[test]
-#[ignore = "minutes without optimisation: cargo test --release -- --ignored"]
-fn full_size_models_give_the_stored_results() {
-    compare(&[
-        "onnx/bert_base",
-        "onnx/gpt2",
-        "onnx/llama_small",
-        "onnx/lstm_text_full",
-        "onnx/mixtral_small",
-        "onnx/mobilenet_v3_large",
-        "onnx/resnet50",
-        "onnx/resnet50_ts13",
-        "onnx/sd_unet_small",
-        "onnx/shufflenet_v2_x1_0",
-        "onnx/vgg16",
-        "onnx/vit_b_16",
-    ]);
 }
 
 // Models made here. Only the fields that the tests set.

@@ -236,6 +236,11 @@ pub(super) fn divide(left: &Size, right: &Size) -> Option<Size> {
     if let (Some(left), Some(right)) = (left.known(), right.known()) {
         return left.checked_div(right).map(Size::Known);
     }
+    // The least integer has no opposite, so nothing of it is divided by less than 1.
+    let divisible = right.constant() >= 0 && right.terms().iter().all(|term| term.1 > 0);
+    if !divisible {
+        return None;
+    }
     match right.known() {
         Some(divisor) => left.div_exact(divisor),
         None => left.ratio(right).map(Size::Known),

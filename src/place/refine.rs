@@ -125,7 +125,8 @@ impl<'s, 'a> State<'s, 'a> {
         }
         for (unit, id) in device.iter().enumerate() {
             state.held[id.index()] += nets.resident[unit];
-            state.load[id.index()] += problem.unit_time(unit, *id).unwrap_or(0);
+            let load = &mut state.load[id.index()];
+            *load = load.saturating_add(problem.unit_time(unit, *id).unwrap_or(0));
             state.units[id.index()] += 1;
         }
         state

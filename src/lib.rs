@@ -1,6 +1,9 @@
 //! Lays a neural network over devices: decides which device computes what so that the least data
 //! crosses between them and everything fits, schedules the copies, and runs the plan.
 
+#[cfg(feature = "cli")]
+pub mod cli;
+pub mod compile;
 pub mod cost;
 pub mod costgraph;
 pub mod error;
@@ -10,6 +13,7 @@ pub mod load;
 pub mod pass;
 pub mod place;
 pub mod plan;
+pub mod report;
 #[cfg(feature = "run")]
 pub mod run;
 pub mod schedule;
@@ -17,4 +21,5 @@ pub mod strategy;
 pub mod topology;
 pub mod units;
 
+pub use compile::plan;
 pub use error::{Error, Result};

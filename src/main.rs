@@ -1,3 +1,5 @@
 //! The `partition` program.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    partition::cli::main()
+}

@@ -8,12 +8,15 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda_driver;
 mod executor;
+pub mod feed;
 mod group;
 mod interpret;
 pub mod probe;
+mod session;
 
 pub use executor::{
     DeviceReport, ExecAction, ExecBuffer, ExecDevice, ExecOptions, ExecPlan, ExecStep, Hook, Program,
     RunReport,
 };
 pub use interpret::{Weights, interpret};
+pub use session::exec_plan;

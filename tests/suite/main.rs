@@ -1,21 +1,19 @@
 //! One binary for all integration tests: it links once.
 
+#![allow(missing_docs, unreachable_pub)]
+
 mod architecture;
 mod bad;
-#[cfg(feature = "run")]
+mod cli;
 mod corpus;
 mod costgraph;
-#[cfg(feature = "run")]
 mod executor;
 mod ir_text;
-#[cfg(feature = "keras")]
 mod keras;
 mod mutate;
 mod naive_plan;
 mod native;
-#[cfg(feature = "onnx")]
 mod onnx;
-#[cfg(all(feature = "onnx", feature = "run"))]
 mod onnx_nodes;
 mod place;
 mod plan;
@@ -23,12 +21,10 @@ mod random_costgraph;
 mod random_graph;
 mod random_plan;
 mod reference;
-#[cfg(feature = "run")]
 mod run_ops;
 mod schedule;
 mod shared;
 mod strategy;
 mod topology;
-#[cfg(feature = "weights")]
 mod weights;
 mod workload;

@@ -17,7 +17,7 @@ mod params;
 mod safetensors;
 
 pub use npz::write_npz;
-pub use params::{Loaded, ParamReader, load_params};
+pub use params::{Loaded, ParamReader, load_params, match_params};
 
 /// An open file of named arrays.
 #[derive(Debug)]

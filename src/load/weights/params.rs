@@ -16,6 +16,8 @@ pub struct Loaded {
     pub params: usize,
     /// Arrays that are no parameter's.
     pub extra: Vec<String>,
+    /// Parameters that have neither array nor data.
+    pub missing: Vec<String>,
 }
 
 /// Gives each parameter of the graph its array of a file: by the parameter's name, or in order
@@ -26,6 +28,19 @@ pub struct Loaded {
 /// concerned: a parameter has neither array nor data; an array has another type or other sizes.
 /// O(arrays + params, sorted).
 pub fn load_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
+    let loaded = match_params(graph, arrays)?;
+    match loaded.missing.first() {
+        None => Ok(loaded),
+        Some(first) => {
+            let message = format!("{} parameters have no array, the first is {first}", loaded.missing.len());
+            let report = Report::new(arrays.path().display().to_string(), message);
+            Err(Error::Model(report.help("arrays carry the parameters' names").details(loaded.missing)))
+        }
+    }
+}
+
+/// As [`load_params`], but parameters with neither array nor data are told, not an error.
+pub fn match_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
     let ordered = ordered(arrays);
     let chosen: Vec<Option<String>> = match ordered.is_empty() {
         true => by_name(graph, arrays),
@@ -48,12 +63,7 @@ pub fn load_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
     if let Some(first) = wrong.first() {
         return Err(Error::Model(Report::new(place, first.as_str()).details(wrong)));
     }
-    if let Some(first) = missing.first() {
-        let message = format!("{} parameters have no array, the first is {first}", missing.len());
-        let help = "arrays carry the parameters' names";
-        return Err(Error::Model(Report::new(place, message).help(help).details(missing)));
-    }
-    let mut loaded = Loaded::default();
+    let mut loaded = Loaded { missing, ..Loaded::default() };
     for (index, array) in chosen.iter().enumerate() {
         let Some(name) = array.clone() else { continue };
         let data = Data::Array { path: arrays.path().to_owned(), name };

@@ -1,0 +1,314 @@
+//! The command line as clap reads it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const EXAMPLES: &str = "\
+Examples:
+  partition model.onnx --devices 4xa100-80g                    plan, and print a summary
+  partition model.json --devices 'cpu+2xcuda[6x1000MB]' -o plan.json
+  partition model.onnx --devices 2xl4-24g --objective latency --pin 'decoder*=cuda1'
+  partition check plan.json                                    prove a plan sound
+  partition check model.onnx                                   list what is not supported
+  partition run model.onnx --devices 'cpu[3x1MB]' --inputs in.npz --outputs out.npz
+
+Device specifications:
+  GROUP + GROUP + ...    GROUP is [COUNT x] KIND [SLICES] [: KEY=VALUE, ...]
+  2xcuda[6x1000MB]       two GPUs, each cut into six virtual devices of 1000 MB
+  4xa100-80g:memory=60MB four A100, of each of which 60 MB may be used
+  cluster.toml           a file with the same content
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 no plan exists or none was found.";
+
+/// Lays a neural network over devices: a checked plan that fits to the byte, and runs.
+#[derive(Parser, Debug)]
+#[command(name = "partition", version, about, after_help = EXAMPLES)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    arg_required_else_help = true,
+    subcommand_negates_reqs = true
+)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Option<Command>,
+    #[command(flatten)]
+    pub(super) plan: PlanArgs,
+}
+
+#[derive(Subcommand, Debug)]
+pub(super) enum Command {
+    /// Run a model, or a plan made before, and write or compare its outputs
+    Run(Box<RunArgs>),
+    /// Prove a plan sound, or list everything in a model that is not supported
+    Check(CheckArgs),
+    /// Write a plan's placement in another tool's form
+    Export(ExportArgs),
+    /// Show what moved between two plans, and what it costs
+    Diff(DiffArgs),
+    /// Show what this machine has, as a specification
+    Devices(DevicesArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+}
+
+#[derive(Args, Debug, Clone, Copy)]
+pub(super) struct Terminal {
+    /// Print nothing but errors
+    #[arg(long, short, global = true)]
+    pub(super) quiet: bool,
+    /// Show progress on stderr for what takes over a second
+    #[arg(long, value_name = "WHEN", default_value = "auto", global = true)]
+    pub(super) progress: When,
+    /// Colour messages
+    #[arg(long, value_name = "WHEN", default_value = "auto", global = true)]
+    pub(super) color: When,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ObjectiveArg {
+    /// Fewest bytes moved under the memory caps
+    Transfer,
+    /// Shortest step
+    Latency,
+    /// Lowest load of the busiest device or link
+    Throughput,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EffortArg {
+    Fast,
+    Default,
+    Best,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Emit {
+    /// A table of the devices and what the plan costs
+    Summary,
+    /// The same as JSON
+    SummaryJson,
+    /// The plan as JSON
+    Plan,
+    /// The plan as text
+    Text,
+    /// The network after simplification
+    Ir,
+    /// What becomes one kernel
+    Groups,
+    /// The cost graph as JSON
+    Costgraph,
+    /// The placed network for GraphViz
+    Dot,
+}
+
+/// What shapes a network before it is planned.
+#[derive(Args, Debug, Clone, Default)]
+pub(super) struct ModelArgs {
+    /// Size of the batch dimension
+    #[arg(long, value_name = "N")]
+    pub(super) batch: Option<i64>,
+    /// Size of a named dimension (repeatable)
+    #[arg(long = "dim", value_name = "NAME=N")]
+    pub(super) dims: Vec<String>,
+    /// File with the weights: npz or safetensors
+    #[arg(long, value_name = "FILE")]
+    pub(super) weights: Option<PathBuf>,
+}
+
+/// What a placement must respect.
+#[derive(Args, Debug, Clone)]
+pub(super) struct PlacementArgs {
+    /// What to make small
+    #[arg(long, value_enum, default_value = "transfer")]
+    pub(super) objective: ObjectiveArg,
+    /// How many devices compute something: auto, all, or a number
+    #[arg(long = "use", value_name = "N", default_value = "auto")]
+    pub(super) use_devices: String,
+    /// Nodes that match the pattern go to this device (repeatable)
+    #[arg(long = "pin", value_name = "PATTERN=DEVICE")]
+    pub(super) pins: Vec<String>,
+    /// Nodes that match the pattern go together (repeatable)
+    #[arg(long, value_name = "PATTERN")]
+    pub(super) colocate: Vec<String>,
+    /// Each device's compute time at most (1+EPS) of its fair share
+    #[arg(long, value_name = "EPS")]
+    pub(super) balance: Option<f64>,
+    /// A node that its device cannot run falls back to one that can
+    #[arg(long)]
+    pub(super) soft: bool,
+    /// Memory kept free on each device
+    #[arg(long, value_name = "SIZE")]
+    pub(super) reserve: Option<String>,
+    /// How much work to spend; counted, so the same input gives the same plan
+    #[arg(long, value_enum, default_value = "default")]
+    pub(super) effort: EffortArg,
+    /// Seed of what is drawn while planning
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) seed: u64,
+    /// Threads to plan with; never changes a result (planning uses one so far)
+    #[arg(long, value_name = "N")]
+    pub(super) threads: Option<usize>,
+}
+
+#[derive(Args, Debug, Clone)]
+pub(super) struct PlanArgs {
+    /// Model file (ONNX, Keras JSON, model.json, cost graph, placement workload), or - for stdin
+    #[arg(value_name = "MODEL", required = true)]
+    pub(super) model: Option<PathBuf>,
+    /// Devices to plan for, or a TOML or JSON file
+    #[arg(long, short, value_name = "SPEC")]
+    pub(super) devices: Option<String>,
+    #[command(flatten)]
+    pub(super) shape: ModelArgs,
+    #[command(flatten)]
+    pub(super) placement: PlacementArgs,
+    /// What to print
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(super) emit: Option<Emit>,
+    /// Write to a file; a plan where its name ends in .json
+    #[arg(short, long, value_name = "PATH")]
+    pub(super) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) terminal: Terminal,
+}
+
+#[derive(Args, Debug, Clone)]
+#[command(after_help = "\
+Examples:
+  partition run model.onnx --inputs in.npz --outputs out.npz
+  partition run plan.json --inputs io.npz --expect io.npz      compare with stored outputs
+  partition run model.json --devices '2xcpu[6x1000MB]' --use all --init seed=1")]
+pub(super) struct RunArgs {
+    /// A model, or a plan made before
+    #[arg(value_name = "MODEL|PLAN")]
+    pub(super) model: PathBuf,
+    /// The model of a plan, where it is not where the plan says
+    #[arg(long = "model", value_name = "MODEL")]
+    pub(super) plan_model: Option<PathBuf>,
+    /// Devices to run on [default: cpu]
+    #[arg(long, short, value_name = "SPEC")]
+    pub(super) devices: Option<String>,
+    #[command(flatten)]
+    pub(super) shape: ModelArgs,
+    #[command(flatten)]
+    pub(super) placement: PlacementArgs,
+    /// Arrays for the graph's inputs, by name (npz)
+    #[arg(long, value_name = "F.npz")]
+    pub(super) inputs: Option<PathBuf>,
+    /// Where to write the outputs (npz)
+    #[arg(long, value_name = "F.npz")]
+    pub(super) outputs: Option<PathBuf>,
+    /// Outputs to compare with (npz); a mismatch is a failure
+    #[arg(long, value_name = "F.npz")]
+    pub(super) expect: Option<PathBuf>,
+    /// Relative tolerance of the comparison
+    #[arg(long, value_name = "R", default_value_t = 1e-4)]
+    pub(super) rtol: f64,
+    /// Absolute tolerance of the comparison
+    #[arg(long, value_name = "A", default_value_t = 1e-5)]
+    pub(super) atol: f64,
+    /// What to run on
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(super) backend: Backend,
+    /// How often to run the step
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(super) steps: u32,
+    /// Give up on a step that takes longer (30s, 500ms)
+    #[arg(long, value_name = "TIME")]
+    pub(super) timeout: Option<String>,
+    /// Make up weights and inputs that are not given: seed=N
+    #[arg(long, value_name = "seed=N")]
+    pub(super) init: Option<String>,
+    /// Map a planned device to a real one (repeatable)
+    #[arg(long, value_name = "PLANNED=REAL")]
+    pub(super) map: Vec<String>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) terminal: Terminal,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Backend {
+    Auto,
+    Cpu,
+    Cuda,
+}
+
+#[derive(Args, Debug, Clone)]
+pub(super) struct CheckArgs {
+    /// A plan or a model
+    #[arg(value_name = "PLAN|MODEL")]
+    pub(super) file: PathBuf,
+    /// The model of the plan: its hash and sizes are checked too
+    #[arg(long, value_name = "MODEL")]
+    pub(super) model: Option<PathBuf>,
+    /// Size of a named dimension, for a model (repeatable)
+    #[arg(long = "dim", value_name = "NAME=N")]
+    pub(super) dims: Vec<String>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) terminal: Terminal,
+}
+
+#[derive(Args, Debug, Clone)]
+pub(super) struct ExportArgs {
+    /// The plan
+    pub(super) plan: PathBuf,
+    /// The form
+    #[arg(long, value_name = "NAME")]
+    pub(super) format: String,
+    /// Write to a file
+    #[arg(short, long, value_name = "PATH")]
+    pub(super) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) terminal: Terminal,
+}
+
+#[derive(Args, Debug, Clone)]
+pub(super) struct DiffArgs {
+    /// The plan before
+    pub(super) old: PathBuf,
+    /// The plan after
+    pub(super) new: PathBuf,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) terminal: Terminal,
+}
+
+#[derive(Args, Debug, Clone)]
+pub(super) struct DevicesArgs {
+    /// Ask the hardware (the default; kept for scripts)
+    #[arg(long)]
+    pub(super) probe: bool,
+    /// List the presets instead
+    #[arg(long)]
+    pub(super) presets: bool,
+    /// Explain a specification instead
+    #[arg(long, value_name = "SPEC")]
+    pub(super) spec: Option<String>,
+    /// Write a specification file
+    #[arg(short, long, value_name = "PATH")]
+    pub(super) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) terminal: Terminal,
+}
+
+#[derive(Args, Debug, Clone)]
+pub(super) struct CompletionsArgs {
+    /// The shell
+    pub(super) shell: clap_complete::Shell,
+}

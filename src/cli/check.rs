@@ -1,0 +1,138 @@
+//! `partition check`: proves a plan, or lists what a model needs that is not supported.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::args::CheckArgs;
+use super::model::ModelFile;
+use super::options;
+use super::terminal::{Console, write_stdout};
+use crate::compile;
+use crate::error::{Error, Result};
+use crate::load::Model;
+use crate::plan::{self, Plan};
+
+pub(super) fn check(args: &CheckArgs, console: &Console) -> Result<()> {
+    let file = ModelFile::read(&args.file)?;
+    if Plan::is_json(&file.bytes) {
+        check_plan(&file, args, console)
+    } else {
+        check_model(&file, args, console)
+    }
+}
+
+/// What a sound plan is said to hold.
+#[derive(Serialize)]
+struct Sound {
+    sound: bool,
+    steps: usize,
+    buffers: usize,
+    devices: usize,
+    step_bytes: u64,
+    model_checked: bool,
+}
+
+fn check_plan(file: &ModelFile, args: &CheckArgs, console: &Console) -> Result<()> {
+    let name = file.name();
+    let _working = console.working("checking the plan");
+    let plan = Plan::from_json(&file.bytes, &name)?;
+    plan::check(&plan).map_err(|error| error.within(&name))?;
+    if let Some(model) = &args.model {
+        check_against_model(&plan, model).map_err(|error| error.within(&name))?;
+    }
+    let sound = Sound {
+        sound: true,
+        steps: plan.steps.len(),
+        buffers: plan.buffers.len(),
+        devices: plan.devices.len(),
+        step_bytes: plan.cost.step_bytes.get(),
+        model_checked: args.model.is_some(),
+    };
+    if args.json {
+        return print_json(&sound);
+    }
+    let with = if sound.model_checked { ", and is of this model" } else { "" };
+    console.print(&format!(
+        "sound: {} steps on {} devices, {} buffers, {} moved in a step{with}\n",
+        sound.steps, sound.devices, sound.buffers, plan.cost.step_bytes
+    ))
+}
+
+/// The model's hash is the plan's, and the sizes derived from it anew are those of the plan.
+fn check_against_model(plan: &Plan, path: &Path) -> Result<()> {
+    let file = ModelFile::read(path)?;
+    compile::check_hash(plan, &file.hash(), &file.name())?;
+    let options = compile::Options::of_plan(plan)?;
+    compile::check_model(plan, file.load(&options.dims)?, &options)
+}
+
+/// What a supported model is said to hold.
+#[derive(Serialize)]
+struct Supported {
+    supported: bool,
+    name: String,
+    nodes: usize,
+    params: usize,
+    param_elements: Option<u64>,
+    inputs: Vec<String>,
+    outputs: Vec<String>,
+    unbound_dims: Vec<String>,
+}
+
+fn check_model(file: &ModelFile, args: &CheckArgs, console: &Console) -> Result<()> {
+    let _working = console.working("reading the model");
+    let supported = match file.load(&options::dims(&args.dims)?)? {
+        Model::Graph(graph) => {
+            let elements = graph.params().iter().map(|param| {
+                let value = graph.node(param.node).first_result;
+                graph.ty(value).elements()
+            });
+            Supported {
+                supported: true,
+                name: graph.name.clone(),
+                nodes: graph
+                    .sources()
+                    .iter()
+                    .filter(|source| source.role == crate::ir::SourceRole::Node)
+                    .count(),
+                params: graph.params().len(),
+                param_elements: elements.sum(),
+                inputs: graph.inputs().iter().map(|(name, _)| name.clone()).collect(),
+                outputs: graph.outputs().iter().map(|(name, _)| name.clone()).collect(),
+                unbound_dims: graph.unbound_dims(),
+            }
+        }
+        Model::CostGraph { graph, .. } => Supported {
+            supported: true,
+            name: graph.name.clone(),
+            nodes: graph.node_count(),
+            params: graph.param_count(),
+            param_elements: None,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            unbound_dims: Vec::new(),
+        },
+    };
+    if args.json {
+        return print_json(&supported);
+    }
+    let elements = supported.param_elements.map_or(String::new(), |n| format!(" of {n} weights"));
+    let mut text = format!(
+        "supported: {} has {} nodes, {} parameters{elements}\n",
+        supported.name, supported.nodes, supported.params
+    );
+    if !supported.inputs.is_empty() {
+        text +=
+            &format!("inputs:  {}\noutputs: {}\n", supported.inputs.join(", "), supported.outputs.join(", "));
+    }
+    if !supported.unbound_dims.is_empty() {
+        text += &format!("bind with --dim NAME=N: {}\n", supported.unbound_dims.join(", "));
+    }
+    console.print(&text)
+}
+
+fn print_json<T: Serialize>(value: &T) -> Result<()> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Error::Internal(error.to_string()))?;
+    write_stdout(format!("{text}\n").as_bytes())
+}

@@ -1,0 +1,64 @@
+//! `partition devices`: what this machine has, as a specification.
+
+use super::args::DevicesArgs;
+use super::terminal::{Console, write_stdout};
+use crate::error::Result;
+use crate::plan::write_atomically;
+use crate::topology::{PRESETS, Topology};
+
+pub(super) fn devices(args: &DevicesArgs, console: &Console) -> Result<()> {
+    if args.presets {
+        return write_stdout(presets().as_bytes());
+    }
+    let (topology, file) = match &args.spec {
+        Some(spec) => {
+            let topology = Topology::load(spec)?;
+            let file = topology.description().to_toml();
+            (topology, file)
+        }
+        None => probed(console)?,
+    };
+    match &args.output {
+        Some(path) => write_atomically(path, file.as_bytes()),
+        None => {
+            let lines: String = topology.summary().iter().map(|line| format!("{line}\n")).collect();
+            write_stdout(lines.as_bytes())
+        }
+    }
+}
+
+/// The machine's topology, and its device file with what was found as comments.
+#[cfg(feature = "run")]
+fn probed(console: &Console) -> Result<(Topology, String)> {
+    let probe = crate::run::probe::probe();
+    for note in &probe.notes {
+        console.note(note);
+    }
+    Ok((probe.topology()?, probe.spec_file()))
+}
+
+#[cfg(not(feature = "run"))]
+fn probed(_console: &Console) -> Result<(Topology, String)> {
+    Err(crate::Error::usage("devices", "this build does not ask the hardware")
+        .with_help("build with feature `run`"))
+}
+
+/// The presets with their peak rates, one line each.
+fn presets() -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_preset(comfy_table::presets::NOTHING);
+    table.set_header(["preset", "memory", "bandwidth", "f32", "bf16"]);
+    for preset in &PRESETS {
+        table.add_row([
+            preset.name.to_owned(),
+            preset.memory.map_or(String::new(), |memory| memory.to_string()),
+            preset.bandwidth.to_string(),
+            format!("{}/s", preset.flops),
+            format!("{}/s", preset.half_flops),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(comfy_table::CellAlignment::Right);
+    }
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}

@@ -1,0 +1,105 @@
+//! Low-level arguments turned into the library's options, once.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::args::{EffortArg, ModelArgs, ObjectiveArg, PlacementArgs};
+use crate::compile;
+use crate::error::{Error, Result};
+use crate::place::{DeviceUse, Effort, Objective, Options};
+use crate::units::Bytes;
+
+/// `NAME=N` pairs. Errors: no `=`, no number, a name given twice with two values.
+pub(super) fn dims(pairs: &[String]) -> Result<BTreeMap<String, i64>> {
+    let mut dims = BTreeMap::new();
+    for pair in pairs {
+        let fault = |message: &str| Error::usage(format!("--dim {pair}"), message);
+        let (name, value) = pair.rsplit_once('=').ok_or_else(|| fault("expected NAME=N"))?;
+        let value: i64 = value.parse().map_err(|_| fault("expected a number after ="))?;
+        if value < 1 {
+            return Err(fault("a dimension is at least 1"));
+        }
+        if dims.insert(name.to_owned(), value).is_some_and(|before| before != value) {
+            return Err(fault("this dimension is given twice"));
+        }
+    }
+    Ok(dims)
+}
+
+/// The options of planning a model.
+pub(super) fn compile_options(shape: &ModelArgs, placement: &PlacementArgs) -> Result<compile::Options> {
+    if shape.batch.is_some_and(|batch| batch < 1) {
+        return Err(Error::usage("--batch", "a batch is at least 1"));
+    }
+    Ok(compile::Options {
+        dims: dims(&shape.dims)?,
+        batch: shape.batch,
+        place: place_options(placement)?,
+        ..compile::Options::default()
+    })
+}
+
+/// The options of a placement.
+fn place_options(args: &PlacementArgs) -> Result<Options> {
+    if args.threads == Some(0) {
+        return Err(Error::usage("--threads", "at least one thread is needed"));
+    }
+    if let Some(balance) = args.balance {
+        if !balance.is_finite() || balance < 0.0 {
+            return Err(Error::usage(format!("--balance {balance}"), "expected a number of at least 0"));
+        }
+    }
+    let reserve = args
+        .reserve
+        .as_deref()
+        .map(|text| text.parse::<Bytes>().map_err(|why| Error::usage(format!("--reserve {text}"), why)));
+    Ok(Options {
+        objective: match args.objective {
+            ObjectiveArg::Transfer => Objective::Transfer,
+            ObjectiveArg::Latency => Objective::Latency,
+            ObjectiveArg::Throughput => Objective::Throughput,
+        },
+        devices: device_use(&args.use_devices)?,
+        pins: args.pins.iter().map(|pin| split_pin(pin)).collect::<Result<_>>()?,
+        colocate: args.colocate.clone(),
+        balance: args.balance,
+        soft: args.soft,
+        reserve: reserve.transpose()?.unwrap_or_default(),
+        caps: None,
+        effort: match args.effort {
+            EffortArg::Fast => Effort::Fast,
+            EffortArg::Default => Effort::Default,
+            EffortArg::Best => Effort::Best,
+        },
+        seed: args.seed,
+    })
+}
+
+fn device_use(text: &str) -> Result<DeviceUse> {
+    match text {
+        "auto" => Ok(DeviceUse::Auto),
+        "all" => Ok(DeviceUse::All),
+        _ => match text.parse() {
+            Ok(count) if count > 0 => Ok(DeviceUse::Count(count)),
+            _ => Err(Error::usage(format!("--use {text}"), "expected auto, all, or a number of at least 1")),
+        },
+    }
+}
+
+/// A pattern may hold `=`: the last one splits.
+fn split_pin(pin: &str) -> Result<(String, String)> {
+    match pin.rsplit_once('=') {
+        Some((pattern, device)) if !pattern.is_empty() && !device.is_empty() => {
+            Ok((pattern.to_owned(), device.to_owned()))
+        }
+        _ => Err(Error::usage(format!("--pin {pin}"), "expected PATTERN=DEVICE")),
+    }
+}
+
+/// A duration such as `30s` or `500ms`.
+#[cfg(feature = "run")]
+pub(super) fn duration(option: &str, text: &str) -> Result<Duration> {
+    text.parse::<crate::units::Nanos>()
+        .map(|time| Duration::from_nanos(time.get()))
+        .map_err(|why| Error::usage(format!("{option} {text}"), why))
+}

@@ -1,0 +1,132 @@
+//! `partition MODEL --devices SPEC`: plans, and prints or writes what was asked for.
+
+use std::path::Path;
+
+use super::args::{Emit, PlanArgs};
+use super::model::ModelFile;
+use super::options::compile_options;
+use super::terminal::Console;
+use crate::compile::{self, Compiled};
+use crate::error::{Error, Result};
+use crate::load::Model;
+use crate::plan::write_atomically;
+use crate::report::{self, Summary};
+use crate::topology::Topology;
+
+pub(super) fn plan(args: &PlanArgs, console: &Console) -> Result<()> {
+    let Some(path) = &args.model else {
+        return Err(Error::usage("MODEL", "no model is given").with_help("partition --help"));
+    };
+    let mut options = compile_options(&args.shape, &args.placement)?;
+    let file = ModelFile::read(path)?;
+    let mut model = {
+        let _working = console.working("reading the model");
+        file.load(&options.dims)?
+    };
+    if let Some(weights) = &args.shape.weights {
+        check_weights(&mut model, weights)?;
+    }
+    let topology = topology_for(args.devices.as_deref(), &model)?;
+    options.model_hash = file.hash();
+    options.model_path = file.path.as_ref().map(|path| path.display().to_string());
+    let compiled = {
+        let _working = console.working("planning");
+        compile::compile(model, &topology, &options).map_err(|error| error.within(&file.name()))?
+    };
+    tell_assumptions(&compiled, console);
+    deliver(args, &compiled, &options, console)
+}
+
+/// The devices given, or those that a placement workload names.
+fn topology_for(spec: Option<&str>, model: &Model) -> Result<Topology> {
+    match (spec, model) {
+        (Some(spec), _) => Topology::load(spec),
+        (None, Model::CostGraph { topology: Some(topology), .. }) => Ok(topology.clone()),
+        (None, _) => Err(Error::usage("--devices", "no devices are given")
+            .with_help("for example --devices 2xa100-80g, or what `partition devices` writes")),
+    }
+}
+
+/// Notes the dimensions that nobody bound.
+pub(super) fn tell_assumptions(compiled: &Compiled, console: &Console) {
+    let assumed = compiled.network.as_ref().map_or(&[][..], |network| &network.assumed);
+    if !assumed.is_empty() {
+        let names = assumed.join(", ");
+        console.note(&format!("planned with {names} = 1; --dim NAME=N plans for another size"));
+    }
+}
+
+/// Weights do not change a plan, but those that do not fit the model are found now.
+fn check_weights(model: &mut Model, path: &Path) -> Result<()> {
+    #[cfg(feature = "run")]
+    if let Model::Graph(graph) = model {
+        return super::run::weights_fit(graph, path);
+    }
+    let _ = (model, path);
+    Ok(())
+}
+
+fn deliver(
+    args: &PlanArgs,
+    compiled: &Compiled,
+    options: &compile::Options,
+    console: &Console,
+) -> Result<()> {
+    let writes_plan = |path: &Path| path.extension().is_some_and(|extension| extension == "json");
+    let emit = match (args.emit, &args.output) {
+        (Some(emit), _) => emit,
+        (None, Some(path)) if writes_plan(path) => Emit::Plan,
+        (None, _) => Emit::Summary,
+    };
+    let text = rendered(emit, compiled, options)?;
+    match &args.output {
+        Some(path) => {
+            write_atomically(path, text.as_bytes())?;
+            // The file has the plan; the terminal still gets its summary.
+            if emit == Emit::Plan {
+                console.print(&summary(compiled, options).text())?;
+            }
+            Ok(())
+        }
+        None if emit == Emit::Summary => console.print(&text),
+        None => super::terminal::write_stdout(text.as_bytes()),
+    }
+}
+
+fn summary(compiled: &Compiled, options: &compile::Options) -> Summary {
+    Summary::new(
+        &compiled.cost_graph,
+        &compiled.topology,
+        &compiled.placement,
+        &compiled.schedule,
+        options.place.objective,
+        compiled.plan.placement.len(),
+    )
+}
+
+fn rendered(emit: Emit, compiled: &Compiled, options: &compile::Options) -> Result<String> {
+    let network = || {
+        compiled.network.as_ref().ok_or_else(|| {
+            Error::usage("--emit", "a cost graph has neither operations nor groups")
+                .with_help("--emit costgraph, dot, text, plan or summary")
+        })
+    };
+    Ok(match emit {
+        Emit::Summary => summary(compiled, options).text(),
+        Emit::SummaryJson => {
+            let mut text = serde_json::to_string_pretty(&summary(compiled, options))
+                .map_err(|error| Error::Internal(error.to_string()))?;
+            text.push('\n');
+            text
+        }
+        Emit::Plan => compiled.plan.to_json(),
+        Emit::Text => compiled.plan.to_text(),
+        Emit::Ir => network()?.graph.to_string(),
+        Emit::Groups => {
+            let network = network()?;
+            network.grouping.dump(&network.graph)
+        }
+        Emit::Costgraph => crate::load::write_costgraph(&compiled.cost_graph),
+        Emit::Dot => report::dot(&compiled.cost_graph, &compiled.topology, &compiled.placement),
+    })
+}

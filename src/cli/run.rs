@@ -1,0 +1,458 @@
+//! `partition run`: a model or a plan on this machine.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::args::{Backend, RunArgs};
+use super::model::ModelFile;
+use super::options::{compile_options, duration};
+use super::terminal::{Console, write_stdout};
+use crate::compile::{self, Network};
+use crate::error::{Error, Report, Result};
+use crate::ir::{Data, Graph, ParamId, Tensor};
+use crate::load::weights::{Arrays, ParamReader, match_params, write_npz};
+use crate::load::{Model, fill};
+use crate::plan::{self, Plan};
+use crate::run::feed::{self, Comparison, Role};
+use crate::run::{ExecOptions, Program, RunReport, exec_plan};
+use crate::topology::Topology;
+
+pub(super) fn run(args: &RunArgs, console: &Console) -> Result<()> {
+    if args.backend == Backend::Cuda {
+        return Err(Error::Unsupported(Report::new("--backend cuda", "plans run on the CPU so far")));
+    }
+    if args.steps == 0 {
+        return Err(Error::usage("--steps 0", "at least one step is run"));
+    }
+    let seed = args.init.as_deref().map(init_seed).transpose()?;
+    let given = Given::open(args)?;
+    let file = ModelFile::read(&args.model)?;
+    let (plan, network) = {
+        let _working = console.working("planning");
+        if Plan::is_json(&file.bytes) {
+            from_plan(&file, args, &given, seed.is_some())?
+        } else {
+            from_model(&file, args, &given, seed.is_some(), console)?
+        }
+    };
+    check_targets(&plan, &args.map)?;
+    let mut program = {
+        let _working = console.working("loading weights");
+        program(&plan, &network, args, seed)?
+    };
+    let inputs = given.inputs(&network.graph, seed)?;
+    let (outputs, reports) = {
+        let _working = console.working("running");
+        steps(&mut program, &inputs, args.steps)?
+    };
+    if let Some(path) = &args.outputs {
+        write_npz(path, &outputs)?;
+    }
+    let comparisons = given.compare(&network.graph, &outputs, (args.rtol, args.atol))?;
+    report(&plan, &reports, &comparisons, args, console)?;
+    verdict(&comparisons, args)
+}
+
+/// `seed=N`.
+fn init_seed(text: &str) -> Result<u64> {
+    let seed = text.strip_prefix("seed=").and_then(|seed| seed.parse().ok());
+    seed.ok_or_else(|| Error::usage(format!("--init {text}"), "expected seed=N"))
+}
+
+/// The arrays of `--inputs` and `--expect`.
+struct Given {
+    inputs: Option<Arrays>,
+    expect: Option<Arrays>,
+}
+
+impl Given {
+    fn open(args: &RunArgs) -> Result<Self> {
+        let open = |path: &Option<PathBuf>| path.as_deref().map(Arrays::open).transpose();
+        Ok(Self { inputs: open(&args.inputs)?, expect: open(&args.expect)? })
+    }
+
+    /// Input numbers and their arrays.
+    fn input_arrays(&self, graph: &Graph) -> Result<Vec<(usize, Tensor)>> {
+        let Some(arrays) = &self.inputs else { return Ok(Vec::new()) };
+        let roles = feed::roles(graph, arrays.names());
+        feed::check_unknown(graph, arrays.names(), &roles).map_err(|error| error.within("--inputs"))?;
+        let mut found = Vec::new();
+        for (name, role) in arrays.names().iter().zip(roles) {
+            if let (Role::Input(input), Some(tensor)) = (role, read(arrays, name, role)?) {
+                found.push((input, tensor));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Values of the graph's dimensions, as the inputs have them.
+    fn dims(&self, graph: &Graph) -> Result<BTreeMap<String, i64>> {
+        let arrays = self.input_arrays(graph)?;
+        let borrowed: Vec<(usize, &Tensor)> = arrays.iter().map(|(input, tensor)| (*input, tensor)).collect();
+        feed::infer_dims(graph, &borrowed)
+    }
+
+    /// Every input of the graph, by name. Error: one is missing and there is no seed to make it up.
+    fn inputs(&self, graph: &Graph, seed: Option<u64>) -> Result<Vec<(String, Tensor)>> {
+        let mut arrays: BTreeMap<usize, Tensor> = self.input_arrays(graph)?.into_iter().collect();
+        let mut inputs = Vec::new();
+        let mut missing = Vec::new();
+        for (number, (name, value)) in graph.inputs().iter().enumerate() {
+            match (arrays.remove(&number), seed) {
+                (Some(tensor), _) => inputs.push((name.clone(), tensor)),
+                (None, Some(seed)) => {
+                    inputs.push((name.clone(), feed::made_up(graph.ty(*value), seed, name)?))
+                }
+                (None, None) => missing.push(name.clone()),
+            }
+        }
+        if missing.is_empty() {
+            return Ok(inputs);
+        }
+        let message = format!("no data is given for {}", missing.join(", "));
+        Err(Error::Run(
+            Report::new("inputs", message).help("--inputs F.npz, or --init seed=N to make them up"),
+        ))
+    }
+
+    /// Compares what is expected. Errors: an array that is no output; expectations of other sizes;
+    /// a file that expects nothing.
+    fn compare(
+        &self,
+        graph: &Graph,
+        outputs: &[(String, Tensor)],
+        tolerance: (f64, f64),
+    ) -> Result<Vec<Comparison>> {
+        let Some(arrays) = &self.expect else { return Ok(Vec::new()) };
+        let roles = feed::roles(graph, arrays.names());
+        feed::check_unknown(graph, arrays.names(), &roles).map_err(|error| error.within("--expect"))?;
+        let mut comparisons = Vec::new();
+        for (name, role) in arrays.names().iter().zip(roles) {
+            let (Role::Output { output, stride }, Some(expected)) = (role, read(arrays, name, role)?) else {
+                continue;
+            };
+            let (name, found) = &outputs[output];
+            comparisons.push(feed::compare(name, found, &expected, stride, tolerance)?);
+        }
+        if comparisons.is_empty() {
+            let message = "the file has no array for any output of the model";
+            return Err(Error::usage(format!("--expect {}", arrays.path().display()), message));
+        }
+        Ok(comparisons)
+    }
+}
+
+/// The array, where it has a role at all.
+fn read(arrays: &Arrays, name: &str, role: Role) -> Result<Option<Tensor>> {
+    if role == Role::Unknown { Ok(None) } else { arrays.get(name) }
+}
+
+/// Plans a model for the devices given, the CPU where none are.
+fn from_model(
+    file: &ModelFile,
+    args: &RunArgs,
+    given: &Given,
+    made_up: bool,
+    console: &Console,
+) -> Result<(Plan, Network)> {
+    let mut options = compile_options(&args.shape, &args.placement)?;
+    let mut graph = network_of(file, &options.dims)?;
+    take_weights(&mut graph, args.shape.weights.as_deref(), made_up)?;
+    options.bind = given.dims(&graph)?;
+    if options.batch.is_some() {
+        // The caller's own word counts; inputs of another size are told as such.
+        options.bind.clear();
+    }
+    options.model_hash = file.hash();
+    options.model_path = file.path.as_ref().map(|path| path.display().to_string());
+    let topology = Topology::load(args.devices.as_deref().unwrap_or("cpu"))?;
+    let compiled = compile::compile(Model::Graph(graph), &topology, &options)
+        .map_err(|error| error.within(&file.name()))?;
+    super::plan::tell_assumptions(&compiled, console);
+    let network = compiled.network.ok_or_else(|| Error::Internal("a graph compiles to a network".into()))?;
+    Ok((compiled.plan, network))
+}
+
+/// Reads a plan, checks it, and lowers its model again.
+fn from_plan(file: &ModelFile, args: &RunArgs, given: &Given, made_up: bool) -> Result<(Plan, Network)> {
+    let name = file.name();
+    let plan = Plan::from_json(&file.bytes, &name)?;
+    plan::check(&plan).map_err(|error| error.within(&name))?;
+    let model = ModelFile::read(&model_path(&plan, file, args.plan_model.as_deref())?)?;
+    compile::check_hash(&plan, &model.hash(), &model.name()).map_err(|error| error.within(&name))?;
+    let options = compile::Options::of_plan(&plan)?;
+    let mut graph = network_of(&model, &options.dims)?;
+    take_weights(&mut graph, args.shape.weights.as_deref(), made_up)?;
+    compile::check_model(&plan, Model::Graph(graph.clone()), &options)
+        .map_err(|error| error.within(&name))?;
+    let dims = given.dims(&graph)?;
+    if let Some((dim, size)) = dims.iter().find(|(dim, size)| options.dims.get(*dim) != Some(size)) {
+        let message = format!("the plan is not for {dim} = {size}, which the inputs have");
+        return Err(Error::Run(Report::new(name, message).help("plan the model anew with --dim")));
+    }
+    let network = compile::prepare(graph, &options)?;
+    Ok((plan, network))
+}
+
+/// Where the model of a plan is: where the caller says, where the plan says, or beside the plan.
+fn model_path(plan: &Plan, file: &ModelFile, given: Option<&Path>) -> Result<PathBuf> {
+    if let Some(given) = given {
+        return Ok(given.to_owned());
+    }
+    let told = plan.model.path.as_ref().map(PathBuf::from).ok_or_else(|| {
+        Error::usage(file.name(), "the plan does not tell where its model is").with_help("--model MODEL")
+    })?;
+    if told.exists() {
+        return Ok(told);
+    }
+    let beside = file.path.as_deref().and_then(Path::parent).zip(told.file_name());
+    match beside.map(|(folder, name)| folder.join(name)) {
+        Some(path) if path.exists() => Ok(path),
+        _ => {
+            let message = format!("the plan's model {} is not there", told.display());
+            Err(Error::usage(file.name(), message).with_help("--model MODEL"))
+        }
+    }
+}
+
+fn network_of(file: &ModelFile, dims: &BTreeMap<String, i64>) -> Result<Graph> {
+    match file.load(dims)? {
+        Model::Graph(graph) => Ok(graph),
+        Model::CostGraph { .. } => {
+            let message = "a cost graph can be planned, but has no operations to run";
+            Err(Error::usage(file.name(), message))
+        }
+    }
+}
+
+/// Gives the parameters their arrays. Error: they do not fit, or some have none and are not to
+/// be made up.
+fn take_weights(graph: &mut Graph, path: Option<&Path>, made_up: bool) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let loaded = match_params(graph, &Arrays::open(path)?)?;
+    let message = match (&loaded.missing[..], loaded.params) {
+        (_, 0) if !graph.params().is_empty() => "no array carries the name of a parameter".to_owned(),
+        ([first, ..], _) if !made_up => {
+            format!("{} parameters have no array, the first is {first}", loaded.missing.len())
+        }
+        _ => return Ok(()),
+    };
+    let report =
+        Report::new(path.display().to_string(), message).help("--init seed=N makes up what is missing");
+    Err(Error::Model(report.details(loaded.missing)))
+}
+
+/// The weights of a file fit a network's parameters.
+pub(super) fn weights_fit(graph: &mut Graph, path: &Path) -> Result<()> {
+    take_weights(graph, Some(path), false)
+}
+
+/// Error: a device of the plan that does something is none of this machine, and mapped to none.
+fn check_targets(plan: &Plan, map: &[String]) -> Result<()> {
+    let mut mapped: Vec<(&str, &str)> = Vec::new();
+    for pair in map {
+        let fault = |message: &str| Error::usage(format!("--map {pair}"), message);
+        let (planned, real) = pair.rsplit_once('=').ok_or_else(|| fault("expected PLANNED=REAL"))?;
+        if !plan.devices.iter().any(|device| covers(planned, &device.name)) {
+            return Err(fault("the plan has no such device"));
+        }
+        match real.split_once(':') {
+            Some(("cpu", number)) if number.parse::<u32>().is_ok() => mapped.push((planned, real)),
+            Some(("cuda", _)) => return Err(fault("plans run on the CPU so far: map to cpu:0")),
+            _ => return Err(fault("expected a real device such as cpu:0")),
+        }
+    }
+    let cpu = |device: &plan::Device| device.target.starts_with("cpu:");
+    let missing: Vec<&plan::Device> = plan
+        .devices
+        .iter()
+        .filter(|device| device.arena.get() > 0 && !cpu(device))
+        .filter(|device| !mapped.iter().any(|(planned, _)| covers(planned, &device.name)))
+        .collect();
+    let Some(first) = missing.first() else { return Ok(()) };
+    let physical = first.name.split('.').next().unwrap_or(&first.name);
+    let message = format!("device {} of the plan is {}, which cannot be run here", first.name, first.target);
+    let details = missing.iter().map(|device| format!("{} is {}", device.name, device.target)).collect();
+    Err(Error::Run(
+        Report::new("", message).help(format!("--map {physical}=cpu:0 runs it on the CPU")).details(details),
+    ))
+}
+
+/// Whether a name in a map means this device: itself, or the physical one that it is a slice of.
+fn covers(planned: &str, device: &str) -> bool {
+    device == planned || device.strip_prefix(planned).is_some_and(|rest| rest.starts_with('.'))
+}
+
+fn program(plan: &Plan, network: &Network, args: &RunArgs, seed: Option<u64>) -> Result<Program> {
+    let exec = exec_plan(plan, &network.graph, &network.grouping)?;
+    let reader = std::cell::RefCell::new(ParamReader::new());
+    let weights = |param: ParamId| weight(&network.graph, param, &mut reader.borrow_mut(), seed);
+    let timeout = args.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?;
+    let options = ExecOptions { timeout, ..ExecOptions::default() };
+    Program::new(&network.graph, &network.grouping.all_fused(), &exec, &weights, options)
+}
+
+/// A parameter's data, made up where it has none and there is a seed.
+fn weight(graph: &Graph, id: ParamId, reader: &mut ParamReader, seed: Option<u64>) -> Result<Tensor> {
+    if let Some(tensor) = reader.read(graph, id)? {
+        return Ok(tensor);
+    }
+    let param = graph.param(id);
+    match seed {
+        Some(seed) => {
+            let ty = graph.ty(graph.node(param.node).first_result);
+            let dims: Vec<u64> = ty.shape.sizes().iter().map(|size| size.constant().unsigned_abs()).collect();
+            fill(&param.init, &dims, ty.dtype, seed, &param.name)
+        }
+        None => Err(Error::run("", absent(param.data.as_ref()))),
+    }
+}
+
+/// Why a parameter has no data, in words.
+fn absent(data: Option<&Data>) -> String {
+    match data {
+        Some(Data::File { path, .. } | Data::Array { path, .. }) => {
+            format!("{} is not there", path.display())
+        }
+        Some(Data::Inline(_)) | None => "the model has no data for it".to_owned(),
+    }
+}
+
+/// Outputs by name.
+type Outputs = Vec<(String, Tensor)>;
+
+fn steps(
+    program: &mut Program,
+    inputs: &[(String, Tensor)],
+    count: u32,
+) -> Result<(Outputs, Vec<RunReport>)> {
+    let mut reports = Vec::new();
+    let mut last = Vec::new();
+    for _ in 0..count {
+        let (outputs, report) = program.run(inputs)?;
+        last = outputs;
+        reports.push(report);
+    }
+    Ok((last, reports))
+}
+
+/// What a run is said to have done.
+#[derive(Serialize)]
+struct Ran {
+    steps: usize,
+    /// Median over the steps.
+    step_ns: u128,
+    predicted_ns: u64,
+    step_bytes: u64,
+    devices: Vec<RanDevice>,
+    outputs: Vec<RanOutput>,
+}
+
+#[derive(Serialize)]
+struct RanDevice {
+    device: String,
+    steps: usize,
+    computing_ns: u128,
+    copying_ns: u128,
+    utilisation: f64,
+}
+
+#[derive(Serialize)]
+struct RanOutput {
+    name: String,
+    elements: usize,
+    wrong: usize,
+    max_error: f64,
+}
+
+fn report(
+    plan: &Plan,
+    reports: &[RunReport],
+    comparisons: &[Comparison],
+    args: &RunArgs,
+    console: &Console,
+) -> Result<()> {
+    let mut sorted: Vec<&RunReport> = reports.iter().collect();
+    sorted.sort_by_key(|report| report.wall);
+    let median = sorted[sorted.len() / 2];
+    let device = |(index, device): (usize, &crate::run::DeviceReport)| RanDevice {
+        device: device.name.clone(),
+        steps: device.steps,
+        computing_ns: device.computing.as_nanos(),
+        copying_ns: device.copying.as_nanos(),
+        utilisation: median.utilisation(index),
+    };
+    let ran = Ran {
+        steps: reports.len(),
+        step_ns: median.wall.as_nanos(),
+        predicted_ns: plan.cost.latency_ns.get(),
+        step_bytes: plan.cost.step_bytes.get(),
+        devices: median.devices.iter().enumerate().map(device).collect(),
+        outputs: comparisons
+            .iter()
+            .map(|c| RanOutput {
+                name: c.name.clone(),
+                elements: c.elements,
+                wrong: c.wrong,
+                max_error: c.max_error,
+            })
+            .collect(),
+    };
+    if args.json {
+        let text = serde_json::to_string_pretty(&ran).map_err(|error| Error::Internal(error.to_string()))?;
+        return write_stdout(format!("{text}\n").as_bytes());
+    }
+    let used = ran.devices.iter().filter(|device| device.steps > 0);
+    let mut text = format!(
+        "ran {} {} on {} devices, {:.3} ms each, {} moved\n",
+        ran.steps,
+        if ran.steps == 1 { "step" } else { "steps" },
+        used.clone().count(),
+        ran.step_ns as f64 / 1e6,
+        plan.cost.step_bytes
+    );
+    for device in used {
+        text += &format!(
+            "  {:<10} {:>4} steps, busy {:>3.0} %\n",
+            device.device,
+            device.steps,
+            device.utilisation * 100.0
+        );
+    }
+    for output in &ran.outputs {
+        text += &format!(
+            "output {}: {} elements, {} beyond tolerance, max error {:.3e}\n",
+            output.name, output.elements, output.wrong, output.max_error
+        );
+    }
+    if comparisons.iter().any(|comparison| comparison.wrong > 0) {
+        // The error that follows tells the same.
+        return Ok(());
+    }
+    console.print(&text)
+}
+
+/// Error: an element is beyond the tolerance.
+fn verdict(comparisons: &[Comparison], args: &RunArgs) -> Result<()> {
+    let wrong: Vec<&Comparison> = comparisons.iter().filter(|comparison| comparison.wrong > 0).collect();
+    let Some(first) = wrong.first() else { return Ok(()) };
+    let message = format!(
+        "{} of {} elements differ from what was expected, max error {:.3e}",
+        first.wrong, first.elements, first.max_error
+    );
+    let details = wrong.iter().map(|comparison| {
+        let worst = comparison.worst.map_or(String::new(), |(position, found, expected)| {
+            format!("; worst at {position}: found {found:e}, expected {expected:e}")
+        });
+        format!(
+            "{}: {} of {} elements beyond the tolerance{worst}",
+            comparison.name, comparison.wrong, comparison.elements
+        )
+    });
+    let help = format!("tolerances are --rtol {} --atol {}", args.rtol, args.atol);
+    Err(Error::Run(
+        Report::new(format!("output {}", first.name), message).help(help).details(details.collect()),
+    ))
+}

@@ -1,0 +1,109 @@
+//! What reaches the terminal: errors and notes on stderr, in colour where it is one; progress for
+//! what takes over a second; results on stdout.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::args::{Terminal, When};
+use crate::error::{Error, Result};
+
+/// How this run of the program talks to its user.
+pub(super) struct Console {
+    quiet: bool,
+    progress: bool,
+}
+
+impl Console {
+    pub(super) fn new(terminal: &Terminal) -> Self {
+        let choice = match terminal.color {
+            When::Auto => anstream::ColorChoice::Auto,
+            When::Always => anstream::ColorChoice::Always,
+            When::Never => anstream::ColorChoice::Never,
+        };
+        choice.write_global();
+        let progress = match terminal.progress {
+            When::Auto => io::stderr().is_terminal(),
+            When::Always => true,
+            When::Never => false,
+        };
+        Self { quiet: terminal.quiet, progress: progress && !terminal.quiet }
+    }
+
+    /// A line for the user that is no result.
+    pub(super) fn note(&self, line: &str) {
+        if !self.quiet {
+            let style = Style::new().fg_color(Some(AnsiColor::Cyan.into()));
+            // A closed stderr is no reason to fail.
+            let _ = writeln!(anstream::stderr(), "{style}note:{style:#} {line}");
+        }
+    }
+
+    /// A result. Error: stdout cannot be written; a closed pipe ends the output quietly.
+    pub(super) fn print(&self, text: &str) -> Result<()> {
+        if self.quiet { Ok(()) } else { write_stdout(text.as_bytes()) }
+    }
+
+    /// Shows what is being done, from one second after the start to the end of the returned guard.
+    pub(super) fn working(&self, what: &str) -> Working {
+        if !self.progress {
+            return Working { done: None, thread: None };
+        }
+        let (done, ended) = mpsc::channel::<()>();
+        let message = what.to_owned();
+        let thread = thread::spawn(move || {
+            if ended.recv_timeout(Duration::from_secs(1)) != Err(mpsc::RecvTimeoutError::Timeout) {
+                return;
+            }
+            let bar = ProgressBar::new_spinner().with_message(message);
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(120));
+            // Any answer, also a hung-up sender, means the end.
+            let _ = ended.recv();
+            bar.finish_and_clear();
+        });
+        Working { done: Some(done), thread: Some(thread) }
+    }
+}
+
+/// Ends the progress display when dropped.
+pub(super) struct Working {
+    done: Option<mpsc::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        drop(self.done.take());
+        if let Some(thread) = self.thread.take() {
+            // The thread only draws; its failure is none of the program's.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Writes bytes to stdout. A reader that has gone away (`| head`) is no error.
+pub(super) fn write_stdout(bytes: &[u8]) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|error| Error::io("stdout", error)),
+    }
+}
+
+/// Prints an error: one line, then its details.
+pub(super) fn report(error: &Error) {
+    let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+    let mut err = anstream::stderr();
+    // There is nowhere left to report a failure to.
+    let _ = writeln!(err, "{style}error:{style:#} {error}");
+    for line in error.details() {
+        let _ = writeln!(err, "  {line}");
+    }
+}

@@ -1,0 +1,192 @@
+//! What the parts of a cost graph stand for in the network that it was lowered from, for the plan
+//! to tell.
+
+use std::fmt::Write;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::Network;
+use crate::cost::{Lowered, Origin};
+use crate::costgraph::Role;
+use crate::ir::{Graph, NodeId, Op, SourceId, SourceRole, Type, ValueId};
+use crate::kernel::{Group, Grouping, Hero};
+use crate::place::Placement;
+use crate::plan::{Labels, NodeLabel, ParamLabel, ValueLabel};
+use crate::topology::DeviceId;
+
+/// The labels of a lowered network under a placement. O(nodes + edges).
+pub(super) fn labels(network: &Network, lowered: &Lowered, placement: &Placement) -> Labels {
+    let Network { graph, grouping, .. } = network;
+    let names = ValueNames::new(graph);
+    let mut params = vec![ParamLabel::default(); lowered.graph.param_count()];
+    for node in lowered.graph.nodes() {
+        let (Origin::Data(value), Some(param)) = (lowered.origins[node.index()], lowered.graph.param(node))
+        else {
+            continue;
+        };
+        params[param.index()] = ParamLabel {
+            ty: type_text(graph.ty(value)),
+            name: names.of(graph, value),
+            constant: matches!(graph.maker(value).op, Op::Constant(_)),
+        };
+    }
+    Labels {
+        nodes: lowered.origins.iter().map(|origin| node_label(graph, grouping, *origin)).collect(),
+        tensors: lowered
+            .values
+            .iter()
+            .map(|&value| ValueLabel { ty: type_text(graph.ty(value)), name: names.of(graph, value) })
+            .collect(),
+        params,
+        placement: source_devices(network, lowered, placement),
+    }
+}
+
+/// `f32[64,1024]`.
+fn type_text(ty: &Type) -> String {
+    let sizes: Vec<String> = ty.shape.sizes().iter().map(|size| size.constant().to_string()).collect();
+    format!("{}[{}]", ty.dtype, sizes.join(","))
+}
+
+/// Names of inputs and outputs by value.
+struct ValueNames<'a> {
+    names: Vec<Option<&'a str>>,
+}
+
+impl<'a> ValueNames<'a> {
+    fn new(graph: &'a Graph) -> Self {
+        let mut names = vec![None; graph.value_count()];
+        for (name, value) in graph.outputs().iter().chain(graph.inputs()) {
+            names[value.index()] = Some(name.as_str());
+        }
+        for param in graph.params() {
+            names[graph.node(param.node).first_result.index()] = Some(param.name.as_str());
+        }
+        Self { names }
+    }
+
+    /// `%7`, with its own name after it where it has one; unique either way.
+    fn of(&self, graph: &Graph, value: ValueId) -> String {
+        let own = self.names[value.index()];
+        let own = own.or_else(|| match graph.maker(value).op {
+            Op::Constant(_) => Some(graph.source(graph.maker(value).source).name.as_str()),
+            _ => None,
+        });
+        own.map_or_else(|| value.to_string(), |name| format!("{value} {name}"))
+    }
+}
+
+fn node_label(graph: &Graph, grouping: &Grouping, origin: Origin) -> NodeLabel {
+    let Origin::Group(id) = origin else { return NodeLabel::default() };
+    let group = &grouping.groups[id.index()];
+    NodeLabel {
+        nodes: source_names(graph, &group.nodes),
+        hero: hero_name(graph, group),
+        hash: xxh3_64(structure(graph, &grouping.base, group).as_bytes()),
+        group: id.0,
+        reads: None,
+    }
+}
+
+/// The names of the nodes' sources, each once, in order.
+fn source_names(graph: &Graph, nodes: &[NodeId]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for &node in nodes {
+        let name = &graph.source(graph.node(node).source).name;
+        if !names.iter().any(|one| one == name) {
+            names.push(name.clone());
+        }
+    }
+    names
+}
+
+fn hero_name(graph: &Graph, group: &Group) -> String {
+    match group.hero {
+        Hero::Map => "map".to_owned(),
+        Hero::Primitive => group.nodes.first().map_or("map", |&node| graph.node(node).op.name()).to_owned(),
+    }
+}
+
+/// All that a kernel's code follows from: operations with their attributes, the types of what they
+/// read and make, and which operand is what. Two groups with one structure share a kernel.
+fn structure(graph: &Graph, base: &[ValueId], group: &Group) -> String {
+    let mut text = String::new();
+    let position = |value: ValueId| -> Option<String> {
+        let made = group.nodes.iter().position(|&node| graph.results(node).any(|result| result == value));
+        let read =
+            || group.reads.iter().position(|&read| read == base[value.index()]).map(|i| format!("r{i}"));
+        made.map(|i| format!("n{i}.{}", value.0 - graph.node(group.nodes[i]).first_result.0)).or_else(read)
+    };
+    for &node in &group.nodes {
+        let node_data = graph.node(node);
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{:?}(", node_data.op);
+        for &operand in &node_data.operands {
+            let place = position(operand).unwrap_or_default();
+            let _ = write!(text, "{place}:{},", type_text(graph.ty(operand)));
+        }
+        let _ = write!(text, ")->");
+        for result in graph.results(node) {
+            let _ = write!(text, "{},", type_text(graph.ty(result)));
+        }
+        text.push(';');
+    }
+    for &value in &group.writes {
+        let _ = write!(text, "w{},", position(value).unwrap_or_default());
+    }
+    text
+}
+
+/// A device for every node of the source model: where its nodes run; where none is left of it,
+/// the device of what reads it.
+fn source_devices(network: &Network, lowered: &Lowered, placement: &Placement) -> Vec<(String, DeviceId)> {
+    let graph = &network.graph;
+    let mut device: Vec<Option<DeviceId>> = vec![None; graph.sources().len()];
+    for node in lowered.graph.nodes() {
+        let here = placement.device[node.index()];
+        let sources: Vec<SourceId> = match lowered.origins[node.index()] {
+            Origin::Input(value) | Origin::Data(value) => vec![graph.maker(value).source],
+            Origin::Group(group) => network.grouping.groups[group.index()]
+                .nodes
+                .iter()
+                .map(|&node| graph.node(node).source)
+                .collect(),
+        };
+        let runs = lowered.graph.role(node) == Role::Compute;
+        for SourceId(source) in sources {
+            let slot = &mut device[source as usize];
+            if runs || slot.is_none() {
+                *slot = Some(here);
+            }
+        }
+    }
+    let first = placement.device.first().copied().unwrap_or(DeviceId(0));
+    follow_consumers(graph, &mut device);
+    let nodes = graph.sources().iter().zip(device);
+    nodes
+        .filter(|(source, _)| source.role == SourceRole::Node)
+        .map(|(source, device)| (source.name.clone(), device.unwrap_or(first)))
+        .collect()
+}
+
+/// Gives each source without a device that of the first one with a device along its chain of
+/// consumers; on a chain that closes, or ends in nothing, none. O(sources).
+fn follow_consumers(graph: &Graph, device: &mut [Option<DeviceId>]) {
+    let mut settled: Vec<bool> = device.iter().map(Option::is_some).collect();
+    for start in 0..device.len() {
+        let mut chain = Vec::new();
+        let mut at = start;
+        while !settled[at] {
+            settled[at] = true;
+            chain.push(at);
+            match graph.sources()[at].consumer {
+                Some(next) => at = next.index(),
+                None => break,
+            }
+        }
+        let found = device[at];
+        for link in chain {
+            device[link] = device[link].or(found);
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! The pipeline on one screen: from a model that was read to a plan that was checked.
+//!
+//! Nothing else knows the order of the passes.
+
+mod labels;
+
+use std::collections::BTreeMap;
+
+use wildmatch::WildMatch;
+
+use crate::cost::{self, Lowered};
+use crate::costgraph::CostGraph;
+use crate::error::{Error, Report, Result};
+use crate::ir::{Graph, SourceId, SourceRole};
+use crate::kernel::Grouping;
+use crate::load::Model;
+use crate::pass;
+use crate::place::{self, Placement};
+use crate::plan::{self, Plan};
+use crate::schedule::Schedule;
+use crate::strategy;
+use crate::topology::{DeviceId, Topology};
+
+/// What the caller asks of a plan.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Values of named dimensions that were applied when the model was read, for the plan to tell.
+    pub dims: BTreeMap<String, i64>,
+    /// Values of named dimensions that are still open.
+    pub bind: BTreeMap<String, i64>,
+    /// Size of the batch dimension.
+    pub batch: Option<i64>,
+    /// What a placement must respect. Pins and colocation patterns match the source's names.
+    pub place: place::Options,
+    /// Where the model was read from, for the plan to tell.
+    pub model_path: Option<String>,
+    /// Hash of the model's bytes, for the plan to tell.
+    pub model_hash: String,
+}
+
+/// A network that is bound, simplified and grouped.
+#[derive(Clone, Debug)]
+pub struct Network {
+    /// The graph.
+    pub graph: Graph,
+    /// Its groups.
+    pub grouping: Grouping,
+    /// Dimensions that nobody bound, taken as 1.
+    pub assumed: Vec<String>,
+    /// All dimensions and what they were bound to.
+    pub dims: BTreeMap<String, i64>,
+}
+
+/// A plan and everything it was made from.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// The plan.
+    pub plan: Plan,
+    /// The network, where the model was one and not a cost graph.
+    pub network: Option<Network>,
+    /// What the planner saw.
+    pub cost_graph: CostGraph,
+    /// The devices.
+    pub topology: Topology,
+    /// Which device computes what.
+    pub placement: Placement,
+    /// In which order, and where in memory.
+    pub schedule: Schedule,
+}
+
+/// Plans a cost graph that another engine has built.
+///
+/// The plan is checked before it is returned. Near-linear in nodes and edges.
+///
+/// Errors: devices of a kind that the graph does not list, pins that contradict one another,
+/// [`Error::Infeasible`] where nothing fits.
+pub fn plan(graph: &CostGraph, topology: &Topology, options: &place::Options) -> Result<Plan> {
+    let (placement, schedule) = strategy::solve(graph, topology, options)?;
+    let options = Options { place: options.clone(), ..Options::default() };
+    cost_graph_plan(graph, topology, &placement, &schedule, &options)
+}
+
+/// Plans a model for these devices.
+///
+/// Errors: those of every stage; see [`Error`].
+pub fn compile(model: Model, topology: &Topology, options: &Options) -> Result<Compiled> {
+    match model {
+        Model::CostGraph { graph, .. } => {
+            let (placement, schedule) = strategy::solve(&graph, topology, &options.place)?;
+            let plan = cost_graph_plan(&graph, topology, &placement, &schedule, options)?;
+            let topology = topology.clone();
+            Ok(Compiled { plan, network: None, cost_graph: graph, topology, placement, schedule })
+        }
+        Model::Graph(graph) => {
+            let network = prepare(graph, options)?;
+            let lowered = cost::lower(&network.graph, &network.grouping, topology)?;
+            let place = place::Options { pins: Vec::new(), colocate: Vec::new(), ..options.place.clone() };
+            let (placement, schedule) = strategy::solve(&lowered.graph, topology, &place)?;
+            let plan = network_plan(&network, &lowered, topology, &placement, &schedule, options)?;
+            plan::check(&plan)?;
+            let (cost_graph, topology) = (lowered.graph, topology.clone());
+            Ok(Compiled { plan, network: Some(network), cost_graph, topology, placement, schedule })
+        }
+    }
+}
+
+/// Builds and checks the plan of a bare cost graph.
+fn cost_graph_plan(
+    graph: &CostGraph,
+    topology: &Topology,
+    placement: &Placement,
+    schedule: &Schedule,
+    options: &Options,
+) -> Result<Plan> {
+    let meta = options.meta(&graph.name, graph.node_count(), &BTreeMap::new());
+    let plan = plan::build(graph, topology, placement, schedule, None, meta)?;
+    plan::check(&plan)?;
+    Ok(plan)
+}
+
+/// Binds, simplifies and groups a network.
+pub fn prepare(mut graph: Graph, options: &Options) -> Result<Network> {
+    mark(&mut graph, &options.place)?;
+    let (assumed, dims) = bind(&mut graph, options)?;
+    verified(&graph)?;
+    let grouping = pass::group(&graph, &pass::GroupOptions::default());
+    Ok(Network { graph, grouping, assumed, dims })
+}
+
+/// The verifier, in debug builds and tests.
+fn verified(graph: &Graph) -> Result<()> {
+    if cfg!(debug_assertions) { crate::ir::verify(graph) } else { Ok(()) }
+}
+
+/// Puts the caller's pins and colocation patterns on the sources they match. Inputs match too.
+fn mark(graph: &mut Graph, options: &place::Options) -> Result<()> {
+    for (pattern, device) in &options.pins {
+        let what = format!("--pin {pattern}={device}");
+        for id in matching(graph, pattern, &what)? {
+            graph.source_mut(id).pin = Some(device.clone());
+        }
+    }
+    for pattern in &options.colocate {
+        let what = format!("--colocate {pattern}");
+        for id in matching(graph, pattern, &what)? {
+            // A source that two patterns match joins the first one's; its own mark, too, is kept.
+            graph.source_mut(id).colocate.get_or_insert_with(|| format!("pattern {pattern}"));
+        }
+    }
+    Ok(())
+}
+
+/// Sources whose name matches a glob. Error: there are none.
+fn matching(graph: &Graph, pattern: &str, what: &str) -> Result<Vec<SourceId>> {
+    let glob = WildMatch::new(pattern);
+    let ids: Vec<SourceId> = (0..graph.sources().len() as u32)
+        .map(SourceId)
+        .filter(|&id| glob.matches(&graph.source(id).name))
+        .collect();
+    if ids.is_empty() {
+        let names: Vec<&str> = graph.sources().iter().take(5).map(|source| source.name.as_str()).collect();
+        return Err(Error::usage(what, "no node matches this pattern")
+            .with_help(format!("nodes are called {}, ...", names.join(", "))));
+    }
+    Ok(ids)
+}
+
+/// Binds what the caller gives, and takes the rest as 1; returns the names of the rest and all
+/// that is bound, for the plan to tell.
+fn bind(graph: &mut Graph, options: &Options) -> Result<(Vec<String>, BTreeMap<String, i64>)> {
+    let mut values = options.bind.clone();
+    if let Some(batch) = options.batch {
+        let name = batch_dim(graph).ok_or_else(|| {
+            Error::usage("--batch", "the model has no batch dimension that is open")
+                .with_help("leave --batch out, or name a dimension with --dim")
+        })?;
+        values.insert(name, batch);
+    }
+    graph.bind(&values)?;
+    let assumed = graph.unbound_dims();
+    let ones: BTreeMap<String, i64> = assumed.iter().map(|name| (name.clone(), 1)).collect();
+    graph.bind(&ones)?;
+    let bound = options.dims.clone().into_iter().chain(values).chain(ones).collect();
+    Ok((assumed, bound))
+}
+
+/// The dimension that is the first axis of the inputs, or that is called `batch`.
+fn batch_dim(graph: &Graph) -> Option<String> {
+    if graph.dims().iter().any(|dim| dim.name == "batch") {
+        return Some("batch".to_owned());
+    }
+    graph.inputs().iter().find_map(|(_, value)| {
+        let size = graph.ty(*value).shape.sizes().first()?;
+        match size.terms() {
+            [(dim, 1)] if size.constant() == 0 => Some(graph.dim_name(*dim).to_owned()),
+            _ => None,
+        }
+    })
+}
+
+/// Builds the plan of a lowered network.
+fn network_plan(
+    network: &Network,
+    lowered: &Lowered,
+    topology: &Topology,
+    placement: &Placement,
+    schedule: &Schedule,
+    options: &Options,
+) -> Result<Plan> {
+    let nodes = network.graph.sources().iter().filter(|source| source.role == SourceRole::Node).count();
+    let labels = labels::labels(network, lowered, placement);
+    let meta = options.meta(&network.graph.name, nodes, &network.dims);
+    plan::build(&lowered.graph, topology, placement, schedule, Some(&labels), meta)
+}
+
+/// The hash that plans carry of a model's bytes: XXH3, 128 bits, in hexadecimal.
+pub fn model_hash(bytes: &[u8]) -> String {
+    format!("{:032x}", xxhash_rust::xxh3::xxh3_128(bytes))
+}
+
+/// Error: the plan is of another model.
+pub fn check_hash(plan: &Plan, hash: &str, model: &str) -> Result<()> {
+    if plan.model.hash == hash {
+        return Ok(());
+    }
+    let message =
+        format!("the plan is of another model: it has hash {}, {model} has {hash}", plan.model.hash);
+    Err(Error::Check(Report::new("", message).help("plan this model anew")))
+}
+
+/// Proves that a plan is of this model: its hash, its nodes, and every size derived anew.
+///
+/// Errors: [`Error::Check`] with what differs; those of lowering the model.
+pub fn check_model(plan: &Plan, model: Model, options: &Options) -> Result<()> {
+    match model {
+        Model::CostGraph { graph, .. } => plan::check_costgraph(plan, &graph).map(|_| ()),
+        Model::Graph(graph) => {
+            let network = prepare(graph, options)?;
+            let lowered = cost::lower(&network.graph, &network.grouping, &plan.topology)?;
+            // The check compares sizes and names; where things are is the plan's own affair.
+            let anywhere =
+                Placement { device: vec![DeviceId(0); lowered.graph.node_count()], notes: Vec::new() };
+            let labels = labels::labels(&network, &lowered, &anywhere);
+            let expected = plan::ExpectedModel::new(&lowered.graph, &labels, options.model_hash.clone());
+            plan::check_model(plan, &expected).map(|_| ())
+        }
+    }
+}
+
+impl Options {
+    /// The options under which a plan's model was lowered, to lower it again.
+    ///
+    /// Error: a pin of the plan is malformed.
+    pub fn of_plan(plan: &Plan) -> Result<Self> {
+        let pin = |pin: &String| match pin.rsplit_once('=') {
+            Some((pattern, device)) => Ok((pattern.to_owned(), device.to_owned())),
+            None => Err(Error::format("options.pins", format!("expected PATTERN=DEVICE, found {pin}"))),
+        };
+        Ok(Self {
+            dims: plan.options.dims.iter().cloned().collect(),
+            place: place::Options {
+                pins: plan.options.pins.iter().map(pin).collect::<Result<_>>()?,
+                colocate: plan.options.colocate.clone(),
+                ..place::Options::default()
+            },
+            model_path: plan.model.path.clone(),
+            model_hash: plan.model.hash.clone(),
+            ..Self::default()
+        })
+    }
+
+    fn meta(&self, name: &str, nodes: usize, dims: &BTreeMap<String, i64>) -> plan::Meta {
+        let mut options = plan::Options::from(&self.place);
+        options.dims = dims.iter().map(|(name, value)| (name.clone(), *value)).collect();
+        options.batch = self.batch.and_then(|batch| u64::try_from(batch).ok());
+        let model = plan::Model {
+            name: name.to_owned(),
+            hash: self.model_hash.clone(),
+            nodes: nodes as u64,
+            path: self.model_path.clone(),
+        };
+        plan::Meta { model, options, reserve: self.place.reserve, notes: Vec::new() }
+    }
+}

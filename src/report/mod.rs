@@ -1,0 +1,7 @@
+//! Summaries and drawings for people.
+
+mod dot;
+mod summary;
+
+pub use dot::dot;
+pub use summary::{DeviceLine, Summary};

@@ -1,0 +1,175 @@
+//! What a plan comes to, for people and as JSON.
+
+use serde::Serialize;
+
+use crate::costgraph::{CostGraph, Role};
+use crate::place::{Objective, Placement};
+use crate::schedule::{Action, Schedule};
+use crate::topology::{DeviceId, Topology};
+use crate::units::{Bytes, Nanos};
+
+/// One device's share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DeviceLine {
+    /// The device's name.
+    pub device: String,
+    /// What it is on a real machine.
+    pub target: String,
+    /// The cap.
+    pub memory: Bytes,
+    /// Bytes that the run allocates.
+    pub arena: Bytes,
+    /// Most bytes live at once on the simulated timeline.
+    pub peak: Bytes,
+    /// Bytes of parameters, state and inputs.
+    pub resident: Bytes,
+    /// Kernels launched in a step.
+    pub launches: usize,
+    /// Time in which it computes.
+    pub busy: Nanos,
+    /// Bytes that arrive in a step.
+    pub received: Bytes,
+}
+
+/// The whole plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// The network's name.
+    pub model: String,
+    /// Nodes of the source model.
+    pub nodes: usize,
+    /// What is launched in a step.
+    pub launches: usize,
+    /// What was made small.
+    pub objective: &'static str,
+    /// The devices, used or not.
+    pub devices: Vec<DeviceLine>,
+    /// Copies in a step.
+    pub copies: usize,
+    /// Bytes moved in a step.
+    pub step_bytes: Bytes,
+    /// Bytes of parameters held beyond one copy of each.
+    pub load_bytes: Bytes,
+    /// Their sum.
+    pub transfer_bytes: Bytes,
+    /// Predicted time of a step.
+    pub latency: Nanos,
+    /// Highest load of a device or link in steady state.
+    pub max_load: Nanos,
+    /// True where the plan is optimal beyond doubt: nothing moves, and that was the objective.
+    pub optimal: bool,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+impl Summary {
+    /// Sums up a plan. `nodes` counts the source model's nodes. O(steps).
+    pub fn new(
+        graph: &CostGraph,
+        topology: &Topology,
+        placement: &Placement,
+        schedule: &Schedule,
+        objective: Objective,
+        nodes: usize,
+    ) -> Self {
+        let mut launches = vec![0; topology.len()];
+        let mut copies = 0;
+        for step in &schedule.steps {
+            match step.action {
+                Action::Launch(_) => launches[step.device.index()] += 1,
+                Action::Copy { .. } => copies += 1,
+            }
+        }
+        let line = |device: DeviceId| {
+            let (usage, described) = (&schedule.devices[device.index()], topology.device(device));
+            DeviceLine {
+                device: described.name.clone(),
+                target: described.target.to_string(),
+                memory: described.memory,
+                arena: usage.arena,
+                peak: usage.peak,
+                resident: usage.resident,
+                launches: launches[device.index()],
+                busy: usage.busy,
+                received: usage.received,
+            }
+        };
+        let cost = &schedule.cost;
+        let transfer_bytes = cost.step_bytes + cost.load_bytes;
+        Self {
+            model: graph.name.clone(),
+            nodes,
+            launches: graph.nodes().filter(|&node| graph.role(node) == Role::Compute).count(),
+            objective: objective.name(),
+            devices: topology.ids().map(line).collect(),
+            copies,
+            step_bytes: cost.step_bytes,
+            load_bytes: cost.load_bytes,
+            transfer_bytes,
+            latency: cost.latency,
+            max_load: cost.max_load,
+            optimal: objective == Objective::Transfer && transfer_bytes == Bytes::ZERO,
+            notes: placement.notes.clone(),
+        }
+    }
+
+    /// Devices that compute something.
+    pub fn used(&self) -> usize {
+        self.devices.iter().filter(|line| line.launches > 0).count()
+    }
+
+    /// The closing lines: what moves, how long a step takes, how good the plan is.
+    pub fn conclusions(&self) -> String {
+        let copies = match self.copies {
+            0 => "nothing moves in a step".to_owned(),
+            1 => format!("{} in one copy each step", self.step_bytes),
+            n => format!("{} in {n} copies each step", self.step_bytes),
+        };
+        let loaded = if self.load_bytes == Bytes::ZERO {
+            String::new()
+        } else {
+            format!(", {} of parameters held more than once", self.load_bytes)
+        };
+        let quality = if self.optimal { "proven optimal" } else { "no certificate" };
+        format!(
+            "transfer   {copies}{loaded}\nlatency    {} for one step (simulated)\nload       {} on the busiest device or link\nobjective  {}: {quality}\n",
+            self.latency, self.max_load, self.objective
+        )
+    }
+}
+
+#[cfg(feature = "cli")]
+impl Summary {
+    /// The summary as a table with its closing lines.
+    pub fn text(&self) -> String {
+        use comfy_table::{CellAlignment, Table, presets};
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING);
+        table.set_header(["device", "target", "arena", "of", "resident", "kernels", "busy", "receives"]);
+        for line in &self.devices {
+            table.add_row([
+                line.device.clone(),
+                line.target.clone(),
+                line.arena.to_string(),
+                line.memory.to_string(),
+                line.resident.to_string(),
+                line.launches.to_string(),
+                line.busy.to_string(),
+                line.received.to_string(),
+            ]);
+        }
+        for column in table.column_iter_mut().skip(2) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        let rows: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+        format!(
+            "{}: {} nodes, {} kernels on {} of {} devices\n\n{rows}\n{}",
+            self.model,
+            self.nodes,
+            self.launches,
+            self.used(),
+            self.devices.len(),
+            self.conclusions()
+        )
+    }
+}

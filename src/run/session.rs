@@ -1,0 +1,188 @@
+//! A plan and its network made ready to run.
+//!
+//! [`exec_plan`] turns the serialised plan into what the executor takes, and says what in it does
+//! not belong to the network. The plan is to have passed `plan::check` before.
+
+use std::collections::HashMap;
+
+use super::{ExecAction, ExecBuffer, ExecDevice, ExecPlan, ExecStep};
+use crate::error::{Error, Report, Result};
+use crate::ir::{Graph, Op, ValueId};
+use crate::kernel::Grouping;
+use crate::plan::{Action, BufferKind, Lane, Launch, Plan, Step};
+use crate::schedule;
+
+/// What the executor needs of a plan for this network. O(steps + buffers).
+///
+/// Errors: [`Error::Check`] where the plan names a group, buffer, device or value that is not there.
+pub fn exec_plan(plan: &Plan, graph: &Graph, grouping: &Grouping) -> Result<ExecPlan> {
+    let converter = Converter::new(plan, graph, grouping)?;
+    let mut exec = ExecPlan {
+        devices: plan
+            .devices
+            .iter()
+            .map(|device| ExecDevice { name: device.name.clone(), arena: device.arena })
+            .collect(),
+        buffers: converter.buffers()?,
+        steps: Vec::with_capacity(plan.steps.len()),
+        ..ExecPlan::default()
+    };
+    for step in &plan.steps {
+        exec.steps.push(converter.step(step)?);
+    }
+    let residents = converter.residents()?;
+    exec.inputs = graph
+        .inputs()
+        .iter()
+        .map(|(name, value)| (name.clone(), residents.get(value).cloned().unwrap_or_default()))
+        .collect();
+    let data = graph.node_ids().filter(|&node| matches!(graph.node(node).op, Op::Param(_) | Op::Constant(_)));
+    exec.data = data
+        .map(|node| graph.node(node).first_result)
+        .filter_map(|value| residents.get(&value).map(|buffers| (value, buffers.clone())))
+        .collect();
+    exec.outputs = converter.outputs(&residents)?;
+    Ok(exec)
+}
+
+fn wrong(place: impl Into<String>, message: impl Into<String>) -> Error {
+    Error::Check(Report::new(place, message).help("plan the model anew"))
+}
+
+struct Converter<'a> {
+    plan: &'a Plan,
+    graph: &'a Graph,
+    grouping: &'a Grouping,
+    devices: HashMap<&'a str, u32>,
+    buffers: HashMap<&'a str, u32>,
+    steps: HashMap<u64, u32>,
+}
+
+impl<'a> Converter<'a> {
+    fn new(plan: &'a Plan, graph: &'a Graph, grouping: &'a Grouping) -> Result<Self> {
+        if plan.buffers.is_empty() && plan.steps.iter().any(|step| matches!(step.action, Action::Launch(_))) {
+            return Err(wrong("", "a plan of a cost graph has no kernels to run"));
+        }
+        let numbered = |count: usize| 0..u32::try_from(count).unwrap_or(u32::MAX);
+        let devices = plan.devices.iter().zip(numbered(plan.devices.len()));
+        let buffers = plan.buffers.iter().zip(numbered(plan.buffers.len()));
+        let steps = plan.steps.iter().zip(numbered(plan.steps.len()));
+        Ok(Self {
+            plan,
+            graph,
+            grouping,
+            devices: devices.map(|(device, number)| (device.name.as_str(), number)).collect(),
+            buffers: buffers.map(|(buffer, number)| (buffer.id.as_str(), number)).collect(),
+            steps: steps.map(|(step, number)| (step.id, number)).collect(),
+        })
+    }
+
+    fn device(&self, name: &str) -> Result<u32> {
+        self.devices.get(name).copied().ok_or_else(|| wrong(format!("device {name}"), "it does not exist"))
+    }
+
+    fn buffer(&self, id: &str) -> Result<u32> {
+        self.buffers.get(id).copied().ok_or_else(|| wrong(format!("buffer {id}"), "it does not exist"))
+    }
+
+    fn buffers(&self) -> Result<Vec<ExecBuffer>> {
+        let convert = |buffer: &crate::plan::Buffer| {
+            let device = self.device(&buffer.device)?;
+            Ok(ExecBuffer { device, offset: buffer.offset, bytes: buffer.bytes })
+        };
+        self.plan.buffers.iter().map(convert).collect()
+    }
+
+    fn step(&self, step: &Step) -> Result<ExecStep> {
+        let place = || format!("step {}", step.id);
+        let after = step.after.iter().map(|id| {
+            self.steps.get(id).copied().ok_or_else(|| wrong(place(), format!("step {id} does not exist")))
+        });
+        let action = match &step.action {
+            Action::Launch(launch) => self.launch(launch).map_err(|error| error.within(&place()))?,
+            Action::Copy(copy) => {
+                ExecAction::Copy { from: self.buffer(&copy.from)?, to: self.buffer(&copy.to)? }
+            }
+        };
+        Ok(ExecStep {
+            device: self.device(&step.device)?,
+            lane: match step.lane {
+                Lane::Compute => schedule::Lane::Compute,
+                Lane::Copy => schedule::Lane::Copy,
+            },
+            after: after.collect::<Result<_>>()?,
+            action,
+        })
+    }
+
+    /// The group of a launch.
+    fn group(&self, launch: &Launch) -> Result<u32> {
+        let group = launch.group.ok_or_else(|| wrong("launch", "it names no group"))?;
+        if (group as usize) < self.grouping.groups.len() {
+            return Ok(group);
+        }
+        Err(wrong("launch", format!("the model has no group {group}")))
+    }
+
+    fn launch(&self, launch: &Launch) -> Result<ExecAction> {
+        let group = self.group(launch)?;
+        let results = self.grouping.groups[group as usize].writes.len();
+        let mut writes = launch.writes.iter().map(|id| self.buffer(id)).collect::<Result<Vec<u32>>>()?;
+        let workspace = match writes.len().checked_sub(results) {
+            Some(0) => None,
+            Some(1) => writes.pop(),
+            _ => {
+                let message = format!("it writes {} buffers, its group makes {results}", writes.len());
+                return Err(wrong("launch", message));
+            }
+        };
+        let reads = launch.reads.iter().map(|id| self.buffer(id)).collect::<Result<_>>()?;
+        Ok(ExecAction::Launch { group, reads, writes, workspace })
+    }
+
+    /// By value of an input, parameter or constant: the buffers that hold it when a step begins.
+    fn residents(&self) -> Result<HashMap<ValueId, Vec<u32>>> {
+        let mut residents: HashMap<ValueId, Vec<u32>> = HashMap::new();
+        for (number, buffer) in self.plan.buffers.iter().enumerate() {
+            match buffer.kind {
+                BufferKind::Input | BufferKind::Param | BufferKind::State | BufferKind::Const => {}
+                BufferKind::Temp | BufferKind::Output | BufferKind::Copy | BufferKind::Workspace => continue,
+            }
+            let value = self.leaf(&buffer.value).ok_or_else(|| {
+                let message =
+                    format!("it holds `{}`, which is no input, parameter or constant", buffer.value);
+                wrong(format!("buffer {}", buffer.id), message)
+            })?;
+            residents.entry(value).or_default().push(number as u32);
+        }
+        Ok(residents)
+    }
+
+    /// The leaf that a buffer's `%7 name` stands for.
+    fn leaf(&self, text: &str) -> Option<ValueId> {
+        let number = text.strip_prefix('%')?.split(' ').next()?.parse().ok()?;
+        let value = ValueId(number);
+        (value.index() < self.graph.value_count() && self.graph.maker(value).op.is_leaf()).then_some(value)
+    }
+
+    /// The buffer in which each output of the graph lies: a leaf's, or the one that its group writes.
+    fn outputs(&self, residents: &HashMap<ValueId, Vec<u32>>) -> Result<Vec<(String, u32)>> {
+        let mut written: HashMap<ValueId, u32> = HashMap::new();
+        for step in &self.plan.steps {
+            let Action::Launch(launch) = &step.action else { continue };
+            let group = &self.grouping.groups[self.group(launch)? as usize];
+            for (value, id) in group.writes.iter().zip(&launch.writes) {
+                written.insert(*value, self.buffer(id)?);
+            }
+        }
+        let outputs = self.graph.outputs().iter().map(|(name, value)| {
+            let base = self.grouping.base[value.index()];
+            let resident = residents.get(&base).and_then(|buffers| buffers.first().copied());
+            let buffer = written.get(&base).copied().or(resident);
+            let buffer =
+                buffer.ok_or_else(|| wrong(format!("output {name}"), "the plan does not make it"))?;
+            Ok((name.clone(), buffer))
+        });
+        outputs.collect()
+    }
+}

@@ -1,0 +1,293 @@
+//! The program from outside: what it prints where, and how it exits.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What one run of the program left behind.
+pub struct Ran {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs the program in a folder of its own.
+pub fn partition_in(folder: &Path, args: &[&str], stdin: Option<&[u8]>) -> Ran {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_partition"))
+        .args(args)
+        .current_dir(folder)
+        .env_remove("RUST_BACKTRACE")
+        .stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    if let (Some(bytes), Some(mut pipe)) = (stdin, child.stdin.take()) {
+        // The program may end before it has read everything.
+        let _ = pipe.write_all(bytes);
+    }
+    let output = child.wait_with_output().expect("the program ends");
+    Ran {
+        code: output.status.code().expect("no signal ended it"),
+        stdout: String::from_utf8(output.stdout).expect("text"),
+        stderr: String::from_utf8(output.stderr).expect("text"),
+    }
+}
+
+fn example(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name).display().to_string()
+}
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder for the test"))
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        partition_in(self.0.path(), args, None)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A run that must succeed and say nothing on stderr.
+    fn ok(&self, args: &[&str]) -> String {
+        let ran = self.run(args);
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{args:?}");
+        ran.stdout
+    }
+
+    /// A run that must fail with this code, one line that begins with `error:`, and nothing on
+    /// stdout. The line is returned with its details.
+    fn fails(&self, code: i32, args: &[&str]) -> String {
+        let ran = self.run(args);
+        assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.starts_with("error: "), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.lines().skip(1).all(|line| line.starts_with("  ")), "{args:?}: {}", ran.stderr);
+        ran.stderr
+    }
+}
+
+const SEED: &[&str] = &["--devices", "2xcpu[6x1000MB]", "--use", "all", "--batch", "10"];
+
+fn with<'a>(first: &'a str, rest: &[&'a str]) -> Vec<&'a str> {
+    std::iter::once(first).chain(rest.iter().copied()).collect()
+}
+
+#[test]
+fn without_arguments_the_help_is_a_usage_error() {
+    let ran = Folder::new().run(&[]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("Usage:"), "{}", ran.stderr);
+}
+
+#[test]
+fn help_teaches_by_example() {
+    let folder = Folder::new();
+    let help = folder.ok(&["--help"]);
+    for part in ["Examples:", "--devices", "partition check", "Exit codes", "2xcuda[6x1000MB]"] {
+        assert!(help.contains(part), "{part} is missing in\n{help}");
+    }
+    assert!(folder.ok(&["run", "--help"]).contains("Examples:"));
+    assert_eq!(folder.ok(&["--version"]), format!("partition {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn a_plan_is_written_checked_and_compared_with_another() {
+    let folder = Folder::new();
+    let model = example("seed_stack.json");
+    let summary = folder.ok(&with(&model, &[SEED, &["-o", "twelve.json"]].concat()));
+    assert!(summary.contains("12 of 12 devices"), "{summary}");
+    assert!(folder.ok(&["check", "twelve.json"]).starts_with("sound: "));
+    assert!(folder.ok(&["check", "twelve.json", "--model", &model]).contains("of this model"));
+    folder.ok(&with(&model, &["--devices", "cpu", "--batch", "10", "-o", "one.json"]));
+    let diff = folder.ok(&["diff", "one.json", "twelve.json"]);
+    assert!(diff.contains("cpu1.5"), "{diff}");
+    let same = folder.ok(&["diff", "one.json", "one.json"]);
+    assert!(!same.contains("cpu1.5"), "{same}");
+    let exported = folder.ok(&["export", "twelve.json", "--format", "json"]);
+    let exported: serde_json::Value = serde_json::from_str(&exported).expect("JSON");
+    assert_eq!(exported.as_object().map(serde_json::Map::len), Some(13));
+}
+
+#[test]
+fn the_same_input_gives_the_same_bytes() {
+    let folder = Folder::new();
+    let model = example("seed_stack.json");
+    let plans: Vec<String> = ["1", "2", "4"]
+        .iter()
+        .map(|threads| folder.ok(&with(&model, &[SEED, &["--threads", threads, "--emit", "plan"]].concat())))
+        .collect();
+    assert!(plans.windows(2).all(|pair| pair[0] == pair[1]));
+    assert!(plans[0].starts_with("{\"version\":1"));
+}
+
+#[test]
+fn every_stage_can_be_looked_at() {
+    let folder = Folder::new();
+    let model = example("mlp.json");
+    for (emit, part) in [
+        ("ir", "matmul"),
+        ("groups", "matmul"),
+        ("costgraph", "\"costgraph\":1"),
+        ("text", "launch"),
+        ("dot", "digraph"),
+        ("summary-json", "\"transfer_bytes\""),
+    ] {
+        let text = folder.ok(&[&model, "--devices", "2xa100-80g", "--emit", emit]);
+        assert!(text.contains(part), "--emit {emit}: {part} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn a_model_comes_from_standard_input_too() {
+    let folder = Folder::new();
+    let bytes = fs::read(example("mlp.json")).expect("the example is there");
+    let piped = partition_in(folder.0.path(), &["-", "--devices", "cpu"], Some(&bytes));
+    assert_eq!(piped.code, 0, "{}", piped.stderr);
+    assert_eq!(piped.stdout, partition_in(folder.0.path(), &[&example("mlp.json"), "--devices", "cpu"], None).stdout);
+}
+
+#[test]
+fn quiet_prints_nothing() {
+    let folder = Folder::new();
+    assert_eq!(folder.ok(&[&example("mlp.json"), "--devices", "cpu", "--quiet"]), "");
+}
+
+#[test]
+fn failures_have_one_line_and_a_code() {
+    let folder = Folder::new();
+    let model = example("mlp.json");
+    let cases: &[(i32, &[&str], &str)] = &[
+        (1, &["absent.onnx", "--devices", "cpu"], "absent.onnx"),
+        (2, &[&model], "--devices"),
+        (2, &[&model, "--devices", "2xwombat"], "wombat"),
+        (2, &[&model, "--devices", "cpu", "--pin", "nothing*=cpu0"], "nothing*"),
+        (2, &[&model, "--devices", "cpu", "--pin", "*=cuda7"], "cuda7"),
+        (2, &[&model, "--devices", "cpu", "--pin", "cuda7"], "PATTERN=DEVICE"),
+        (2, &[&model, "--devices", "cpu", "--dim", "batch"], "NAME=N"),
+        (2, &[&model, "--devices", "cpu", "--dim", "wombat=3"], "wombat"),
+        (2, &[&model, "--devices", "cpu", "--batch", "0"], "--batch"),
+        (2, &[&model, "--devices", "cpu", "--use", "none"], "--use"),
+        (2, &[&model, "--devices", "cpu", "--balance", "nan"], "--balance"),
+        (2, &[&model, "--devices", "cpu", "--reserve", "3 pints"], "--reserve"),
+        (2, &[&model, "--devices", "cpu", "--use", "2"], "2"),
+        (3, &[&model, "--devices", "cpu:memory=100B"], "cap"),
+        (1, &["check", "absent.json"], "absent.json"),
+        (1, &["diff", &model, &model], "mlp.json"),
+        (2, &["export", &model], "--format"),
+    ];
+    for (code, args, part) in cases {
+        let ran = folder.run(args);
+        assert_eq!(ran.code, *code, "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(part), "{args:?}: {part} is missing in {}", ran.stderr);
+        assert!(ran.stderr.starts_with("error: "), "{args:?}: {}", ran.stderr);
+    }
+    assert_eq!(fs::read_dir(folder.0.path()).expect("readable").count(), 0, "something was left behind");
+}
+
+#[test]
+fn a_bad_specification_is_shown_with_a_mark() {
+    let folder = Folder::new();
+    let error = folder.fails(2, &[&example("mlp.json"), "--devices", "2xcuda[6x10MB]:memory=1MB"]);
+    assert!(error.lines().any(|line| line.trim_start().starts_with('^')), "{error}");
+}
+
+#[test]
+fn nothing_is_written_where_planning_fails() {
+    let folder = Folder::new();
+    fs::write(folder.path("plan.json"), "old").expect("writable");
+    folder.fails(3, &[&example("mlp.json"), "--devices", "cpu:memory=100B", "-o", "plan.json"]);
+    assert_eq!(fs::read_to_string(folder.path("plan.json")).expect("readable"), "old");
+    assert_eq!(fs::read_dir(folder.0.path()).expect("readable").count(), 1);
+}
+
+#[test]
+fn a_damaged_plan_is_found() {
+    let folder = Folder::new();
+    folder.ok(&with(&example("seed_stack.json"), &[SEED, &["-o", "plan.json"]].concat()));
+    let text = fs::read_to_string(folder.path("plan.json")).expect("readable");
+    let start = text.find("\"arena\":").expect("an arena") + "\"arena\":".len();
+    let end = start + text[start..].find(',').expect("a field after it");
+    fs::write(folder.path("plan.json"), format!("{}64{}", &text[..start], &text[end..])).expect("writable");
+    let error = folder.fails(1, &["check", "plan.json"]);
+    assert!(error.contains("arena"), "{error}");
+}
+
+#[test]
+fn unsupported_operations_are_listed_all_at_once() {
+    let folder = Folder::new();
+    let layers: Vec<String> = ["Wombat", "Dense", "Quokka"]
+        .iter()
+        .map(|class| {
+            format!("{{\"class_name\":\"{class}\",\"config\":{{\"name\":\"the_{class}\",\"units\":2,\"batch_input_shape\":[null,4]}}}}")
+        })
+        .collect();
+    let model = format!(
+        "{{\"class_name\":\"Sequential\",\"config\":{{\"name\":\"s\",\"layers\":[{}]}},\"keras_version\":\"2.15.0\",\"backend\":\"tensorflow\"}}",
+        layers.join(",")
+    );
+    fs::write(folder.path("model.json"), model).expect("writable");
+    let error = folder.fails(1, &["check", "model.json"]);
+    assert!(error.contains("the_Wombat") && error.contains("the_Quokka"), "{error}");
+    assert!(!error.contains("the_Dense"), "{error}");
+}
+
+#[test]
+fn a_model_runs_and_its_outputs_can_be_compared() {
+    let folder = Folder::new();
+    let model = example("mlp.json");
+    let base = ["run", model.as_str(), "--init", "seed=1"];
+    folder.ok(&[&base[..], &["--outputs", "one.npz"]].concat());
+    folder.ok(&[&base[..], &["--devices", "3xcpu", "--use", "3", "--expect", "one.npz", "--rtol", "0", "--atol", "0"]].concat());
+    let other = folder.fails(1, &["run", &model, "--init", "seed=2", "--expect", "one.npz"]);
+    assert!(other.contains("max error"), "{other}");
+}
+
+#[test]
+fn running_without_weights_names_them() {
+    let folder = Folder::new();
+    let error = folder.fails(1, &["run", &example("seed_stack.json")]);
+    assert!(error.contains("--init seed=N") && error.contains("--weights"), "{error}");
+}
+
+#[test]
+fn a_plan_runs_only_with_its_model() {
+    let folder = Folder::new();
+    folder.ok(&[&example("mlp.json"), "--devices", "2xcpu", "--use", "2", "-o", "plan.json"]);
+    folder.ok(&["run", "plan.json", "--init", "seed=1"]);
+    let error = folder.fails(1, &["run", "plan.json", "--model", &example("seed_stack.json"), "--init", "seed=1"]);
+    assert!(error.contains("another model"), "{error}");
+}
+
+#[test]
+fn a_plan_for_devices_that_are_not_here_says_how_to_map_them() {
+    let folder = Folder::new();
+    folder.ok(&[&example("mlp.json"), "--devices", "2xa100-80g", "-o", "plan.json"]);
+    let error = folder.fails(1, &["run", "plan.json", "--init", "seed=1"]);
+    assert!(error.contains("--map cuda0="), "{error}");
+    folder.ok(&["run", "plan.json", "--init", "seed=1", "--map", "cuda0=cpu:0", "--map", "cuda1=cpu:0"]);
+}
+
+#[test]
+fn devices_are_written_as_a_file_that_reads_back() {
+    let folder = Folder::new();
+    assert!(folder.ok(&["devices", "--presets"]).contains("a100-80g"));
+    let ran = folder.run(&["devices", "-o", "machine.toml"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = folder.run(&["devices"]);
+    assert!(ran.code == 0 && ran.stdout.contains("cpu0"), "{}", ran.stderr);
+    assert!(folder.ok(&[&example("mlp.json"), "--devices", "machine.toml"]).contains("cpu0"));
+}
+
+#[test]
+fn shells_get_completions() {
+    let folder = Folder::new();
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(folder.ok(&["completions", shell]).contains("partition"), "{shell}");
+    }
+}

@@ -149,7 +149,10 @@ fn a_model_comes_from_standard_input_too() {
     let bytes = fs::read(example("mlp.json")).expect("the example is there");
     let piped = partition_in(folder.0.path(), &["-", "--devices", "cpu"], Some(&bytes));
     assert_eq!(piped.code, 0, "{}", piped.stderr);
-    assert_eq!(piped.stdout, partition_in(folder.0.path(), &[&example("mlp.json"), "--devices", "cpu"], None).stdout);
+    assert_eq!(
+        piped.stdout,
+        partition_in(folder.0.path(), &[&example("mlp.json"), "--devices", "cpu"], None).stdout
+    );
 }
 
 #[test]
@@ -243,7 +246,11 @@ fn a_model_runs_and_its_outputs_can_be_compared() {
     let model = example("mlp.json");
     let base = ["run", model.as_str(), "--init", "seed=1"];
     folder.ok(&[&base[..], &["--outputs", "one.npz"]].concat());
-    folder.ok(&[&base[..], &["--devices", "3xcpu", "--use", "3", "--expect", "one.npz", "--rtol", "0", "--atol", "0"]].concat());
+    folder.ok(&[
+        &base[..],
+        &["--devices", "3xcpu", "--use", "3", "--expect", "one.npz", "--rtol", "0", "--atol", "0"],
+    ]
+    .concat());
     let other = folder.fails(1, &["run", &model, "--init", "seed=2", "--expect", "one.npz"]);
     assert!(other.contains("max error"), "{other}");
 }
@@ -260,7 +267,8 @@ fn a_plan_runs_only_with_its_model() {
     let folder = Folder::new();
     folder.ok(&[&example("mlp.json"), "--devices", "2xcpu", "--use", "2", "-o", "plan.json"]);
     folder.ok(&["run", "plan.json", "--init", "seed=1"]);
-    let error = folder.fails(1, &["run", "plan.json", "--model", &example("seed_stack.json"), "--init", "seed=1"]);
+    let error =
+        folder.fails(1, &["run", "plan.json", "--model", &example("seed_stack.json"), "--init", "seed=1"]);
     assert!(error.contains("another model"), "{error}");
 }
 

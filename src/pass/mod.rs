@@ -1,5 +1,18 @@
 //! Passes: free functions over a graph, in the order that `compile` gives them.
+//!
+//! On entry a graph verifies ([`crate::ir::verify`]); on exit it verifies and computes the same
+//! outputs, bit for bit, from the same inputs and parameters. Nodes keep their source; where a
+//! node goes, its source loses it. Inputs stay; outputs keep their names, order and types.
 
+mod cse;
+mod dce;
+mod fold;
 mod group;
+mod rewrite;
+mod simplify;
 
+pub use cse::cse;
+pub use dce::dce;
+pub use fold::fold;
 pub use group::{GroupOptions, group};
+pub use simplify::simplify;

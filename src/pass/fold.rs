@@ -1,0 +1,185 @@
+//! Constant folding: nodes that read constants alone become constants.
+//!
+//! Only what every IEEE machine computes to the same bits: integers, moved elements, and the basic
+//! float operations. No function of a mathematics library, no sum of floats, nothing that gives
+//! not-a-number (whose bits differ between machines), nothing that is an error when it runs.
+
+mod elements;
+mod layout;
+mod number;
+
+use super::rewrite::Rewriter;
+use crate::error::Result;
+use crate::ir::{DType, Graph, NodeId, Op, Size, Tensor};
+use number::Numbers;
+
+/// Most elements of a result, and of an operand that is read as a whole.
+const ELEMENTS: u64 = 64 << 10;
+
+/// Most elements of a float result for one element read: constants are data to move and keep.
+const GROWTH: u64 = 4;
+
+/// Most bytes of all results of one call.
+const BYTES: u64 = 256 << 20;
+
+/// Evaluates nodes whose operands are constants, in the order of the arena, so that what they
+/// make is a constant to their readers. O(nodes + operands + elements of results).
+///
+/// Parameters are no constants. A result has at most 64 Ki elements, and of floats at most four
+/// for each element read; all results of one call take at most 256 MiB. Integers wrap to their
+/// type. What is not evaluated stays: divisions of integers by zero, indices out of range,
+/// not-a-number, float reductions, functions such as `exp`. Error: only of a graph that does not
+/// verify.
+pub fn fold(graph: &mut Graph) -> Result<()> {
+    let mut rewriter = Rewriter::new(graph);
+    let mut bytes_left = BYTES;
+    let mut changed = false;
+    for id in graph.node_ids() {
+        match evaluate(graph, &rewriter, id) {
+            Some(tensor) if tensor.bytes().len() as u64 <= bytes_left => {
+                bytes_left -= tensor.bytes().len() as u64;
+                rewriter.keep_constant(id, tensor)?;
+                changed = true;
+            }
+            Some(_) | None => rewriter.keep(id)?,
+        }
+    }
+    if changed {
+        *graph = rewriter.finish()?;
+    }
+    Ok(())
+}
+
+/// The constant that a node makes, where it can be told.
+fn evaluate(graph: &Graph, rewriter: &Rewriter<'_>, id: NodeId) -> Option<Tensor> {
+    let node = graph.node(id);
+    if rewriter.is_ordered(id) || node.op.is_leaf() || node.op.results() != 1 {
+        return None;
+    }
+    let constant = |value| match rewriter.maker(value)? {
+        (Op::Constant(id), _) => Some(rewriter.graph().constant(*id)),
+        _ => None,
+    };
+    let ty = graph.ty(node.first_result);
+    let count = ty.elements().filter(|&count| count <= ELEMENTS)?;
+    let operands: Option<Vec<&Tensor>> =
+        node.operands.iter().map(|&old| constant(rewriter.value(old).ok()?)).collect();
+    let operands = operands?;
+    let read: u64 = operands.iter().map(|operand| operand.elements() as u64).sum();
+    if ty.dtype.is_float() && count > read.saturating_mul(GROWTH) {
+        return None;
+    }
+    let dims: Option<Vec<u64>> = ty.shape.dims()?.into_iter().map(|dim| u64::try_from(dim).ok()).collect();
+    let result = Outcome { dtype: ty.dtype, dims: dims?, count: count as usize };
+    let bytes = result.evaluate(&node.op, &operands)?;
+    Tensor::new(result.dtype, result.dims, bytes).ok()
+}
+
+/// What a node makes.
+struct Outcome {
+    dtype: DType,
+    dims: Vec<u64>,
+    count: usize,
+}
+
+impl Outcome {
+    fn evaluate(&self, op: &Op, operands: &[&Tensor]) -> Option<Vec<u8>> {
+        match (op, operands) {
+            (Op::Sizes(sizes), []) => {
+                let known: Option<Vec<i64>> = sizes.iter().map(Size::known).collect();
+                Numbers::Ints(known?).encode(self.dtype)
+            }
+            (Op::Iota { axis }, []) => number::iota(self, *axis as usize)?.encode(self.dtype),
+            (Op::Unary(unary), [x]) => number::unary(*unary, &arithmetic(x)?)?.encode(self.dtype),
+            (Op::Binary(binary), [x, y]) => {
+                let (x, y) = (self.spread_arithmetic(x)?, self.spread_arithmetic(y)?);
+                number::binary(*binary, &x, &y)?.encode(self.dtype)
+            }
+            (Op::Compare(compare), [x, y]) => {
+                number::compare(*compare, &self.spread(x)?, &self.spread(y)?)?.encode(self.dtype)
+            }
+            (Op::Select, [condition, yes, no]) => self.select(condition, yes, no),
+            (Op::Convert { to }, [x]) => number::convert(&Numbers::decode(x.dtype(), x.bytes()), *to),
+            (Op::Reduce { kind, axes, .. }, [x]) => {
+                number::reduce(*kind, axes, x, self.count)?.encode(self.dtype)
+            }
+            (Op::CumSum { axis, exclusive, reverse }, [x]) => {
+                number::cum_sum(*axis as usize, (*exclusive, *reverse), x)?.encode(self.dtype)
+            }
+            (Op::Reshape { .. }, [x]) => Some(x.bytes().to_vec()),
+            (Op::Transpose { perm }, [x]) => layout::transpose(self, perm, x),
+            (Op::Broadcast { .. }, [x]) => layout::broadcast(self, x),
+            (Op::Slice(slice), [x]) => layout::slice(self, slice, x),
+            (Op::Pad(pad), [x]) => layout::pad(self, pad, x),
+            (Op::Concat { axis }, parts) => layout::concat(self, *axis as usize, parts),
+            (Op::Gather { axis }, [data, indices]) => {
+                layout::gather(*axis as usize, data, indices, self.count)
+            }
+            // Leaves; what rounds or needs a mathematics library; what is rare among constants.
+            (
+                Op::Input
+                | Op::Param(_)
+                | Op::Constant(_)
+                | Op::Sizes(_)
+                | Op::Iota { .. }
+                | Op::Unary(_)
+                | Op::Binary(_)
+                | Op::Compare(_)
+                | Op::Select
+                | Op::Convert { .. }
+                | Op::Reduce { .. }
+                | Op::ArgReduce { .. }
+                | Op::CumSum { .. }
+                | Op::Softmax { .. }
+                | Op::Normalize { .. }
+                | Op::LocalResponseNorm { .. }
+                | Op::MatMul { .. }
+                | Op::Conv(_)
+                | Op::ConvTranspose(_)
+                | Op::Pool(_)
+                | Op::Resize(_)
+                | Op::Recurrent(_)
+                | Op::Reshape { .. }
+                | Op::Transpose { .. }
+                | Op::Broadcast { .. }
+                | Op::Slice(_)
+                | Op::Pad(_)
+                | Op::Gather { .. }
+                | Op::GatherElements { .. }
+                | Op::GatherNd { .. }
+                | Op::ScatterElements { .. }
+                | Op::ScatterNd { .. }
+                | Op::TopK(_),
+                _,
+            ) => None,
+        }
+    }
+
+    /// An operand's numbers, broadcast to the result.
+    fn spread(&self, x: &Tensor) -> Option<Numbers> {
+        Some(Numbers::decode(x.dtype(), &layout::broadcast(self, x)?))
+    }
+
+    /// The same, of a type that is computed in.
+    fn spread_arithmetic(&self, x: &Tensor) -> Option<Numbers> {
+        (!is_half(x.dtype())).then(|| self.spread(x))?
+    }
+
+    fn select(&self, condition: &Tensor, yes: &Tensor, no: &Tensor) -> Option<Vec<u8>> {
+        let condition = layout::broadcast(self, condition)?;
+        let (yes, no) = (layout::broadcast(self, yes)?, layout::broadcast(self, no)?);
+        let size = self.dtype.size() as usize;
+        let both = yes.chunks_exact(size).zip(no.chunks_exact(size));
+        let chosen = condition.iter().zip(both).map(|(&c, (yes, no))| if c != 0 { yes } else { no });
+        Some(chosen.flatten().copied().collect())
+    }
+}
+
+fn arithmetic(x: &Tensor) -> Option<Numbers> {
+    (!is_half(x.dtype())).then(|| Numbers::decode(x.dtype(), x.bytes()))
+}
+
+/// 16-bit floats are computed in wider types, which rounds twice.
+fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::Bf16)
+}

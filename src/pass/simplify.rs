@@ -1,0 +1,93 @@
+//! Identities that hold exactly, bit for bit.
+//!
+//! A rule looks at one node and at the makers of its operands, which are simplified already, and
+//! says what computes the same. What it says is inferred anew and taken only where the type is
+//! that of the result, so a rule need not think of sizes that are not bound.
+
+mod rules;
+
+use super::rewrite::Rewriter;
+use crate::error::Result;
+use crate::ir::{Graph, NodeId, Op, Type, ValueId, infer};
+use rules::{Look, rewritten};
+
+/// Most sweeps over the graph. One does nearly everything, as operands are simplified first.
+const SWEEPS: usize = 4;
+
+/// Most rewritings of one node in one sweep.
+const STEPS: usize = 16;
+
+/// What a rule makes of a node.
+pub(super) enum Rewrite {
+    /// The result is this value, which is there already.
+    Value(ValueId),
+    /// The result is that of this operation.
+    Node(Op, Vec<ValueId>),
+}
+
+/// Simplifies by exact identities until nothing changes, in a bounded number of sweeps, each
+/// O(nodes + operands + bytes of constants). The values that rules read past stay for [`super::dce`].
+///
+/// Reshapes, transpositions, broadcasts, slices, padding, conversions and concatenations that
+/// change nothing go; chains of reshapes, transpositions or broadcasts become one; a
+/// transposition that moves only axes of size 1 becomes a reshape, and so does a broadcast that
+/// only adds such axes; a broadcast goes where its reader broadcasts anyway; `x * 1`, `x / 1`,
+/// `x - 0`, `x + 0` (of floats, where the zero has the sign that makes it exact), `not not x`,
+/// and selections whose condition is known go. Nothing is read past a node that a control
+/// dependency holds. Error: only of a graph that does not verify.
+pub fn simplify(graph: &mut Graph) -> Result<()> {
+    for _ in 0..SWEEPS {
+        let uniform = graph.constants().iter().map(rules::is_uniform).collect::<Vec<bool>>();
+        let mut changed = false;
+        let mut rewriter = Rewriter::new(graph);
+        for id in graph.node_ids() {
+            changed |= visit(graph, &mut rewriter, &uniform, id)?;
+        }
+        if !changed {
+            return Ok(());
+        }
+        *graph = rewriter.finish()?;
+    }
+    Ok(())
+}
+
+/// Keeps or rewrites one node; true where it changed.
+fn visit(graph: &Graph, rewriter: &mut Rewriter<'_>, uniform: &[bool], id: NodeId) -> Result<bool> {
+    let node = graph.node(id);
+    if rewriter.is_ordered(id) || node.operands.is_empty() || node.op.results() != 1 {
+        rewriter.keep(id)?;
+        return Ok(false);
+    }
+    let ty = graph.ty(node.first_result);
+    let (mut op, mut operands) = (node.op.clone(), rewriter.operands(id)?);
+    let mut changed = false;
+    for _ in 0..STEPS {
+        let look = Look { rewriter, uniform, op: &op, operands: &operands, ty };
+        match rewritten(&look).into_iter().find(|rewrite| is_of(rewriter, rewrite, ty)) {
+            None => break,
+            Some(Rewrite::Value(value)) => {
+                rewriter.replace(id, value);
+                return Ok(true);
+            }
+            Some(Rewrite::Node(to, reads)) => {
+                (op, operands) = (to, reads);
+                changed = true;
+            }
+        }
+    }
+    rewriter.keep_as(id, op, &operands)?;
+    Ok(changed)
+}
+
+/// Whether a rewriting has one result, of this type.
+fn is_of(rewriter: &Rewriter<'_>, rewrite: &Rewrite, ty: &Type) -> bool {
+    let graph = rewriter.graph();
+    match rewrite {
+        Rewrite::Value(value) => graph.ty(*value) == ty,
+        Rewrite::Node(op, operands) => {
+            let types: Vec<&Type> = operands.iter().map(|&value| graph.ty(value)).collect();
+            infer(op, &types, &|dim| graph.dim_name(dim).to_owned())
+                .is_ok_and(|results| results.len() == 1 && results[0] == *ty)
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The rules, one function for each kind of operation.
+
+use super::super::rewrite::Rewriter;
+use super::Rewrite;
+use crate::ir::half::{bf16_to_f32, f16_to_f32};
+use crate::ir::{Binary, DType, Op, Pad, Shape, Size, Slice, Tensor, Type, Unary, ValueId};
+
+/// A node whose operands are simplified.
+pub(super) struct Look<'a, 'g> {
+    pub(super) rewriter: &'a Rewriter<'g>,
+    /// By constant: whether all its elements are the same bits.
+    pub(super) uniform: &'a [bool],
+    pub(super) op: &'a Op,
+    pub(super) operands: &'a [ValueId],
+    /// The type of its result.
+    pub(super) ty: &'a Type,
+}
+
+/// Whether a tensor has elements and all have the same bits. O(bytes), less where two differ.
+pub(super) fn is_uniform(tensor: &Tensor) -> bool {
+    let mut elements = tensor.bytes().chunks_exact(tensor.dtype().size() as usize);
+    elements.next().is_some_and(|first| elements.all(|element| element == first))
+}
+
+/// What may take the node's place, best first. The caller takes the first that has the result's
+/// type.
+pub(super) fn rewritten(look: &Look<'_, '_>) -> Vec<Rewrite> {
+    match look.op {
+        Op::Reshape { .. } => one(look.identity().or_else(|| look.past_same())),
+        Op::Transpose { perm } => one(look.transpose(perm)),
+        Op::Broadcast { shape } => one(look.broadcast(shape)),
+        Op::Slice(slice) => one(look.slice(slice)),
+        Op::Pad(pad) => one(look.pad(pad)),
+        Op::Convert { .. } => one(look.identity()),
+        Op::Concat { axis } => one(look.concat(*axis as usize)),
+        Op::Unary(Unary::Not) => one(look.twice_not()),
+        Op::Binary(binary) => look.binary(*binary),
+        Op::Select => look.select(),
+        Op::Compare(_) => look.without_broadcasts(),
+        Op::Input
+        | Op::Param(_)
+        | Op::Constant(_)
+        | Op::Sizes(_)
+        | Op::Iota { .. }
+        | Op::Unary(_)
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::CumSum { .. }
+        | Op::Softmax { .. }
+        | Op::Normalize { .. }
+        | Op::LocalResponseNorm { .. }
+        | Op::MatMul { .. }
+        | Op::Conv(_)
+        | Op::ConvTranspose(_)
+        | Op::Pool(_)
+        | Op::Resize(_)
+        | Op::Recurrent(_)
+        | Op::Gather { .. }
+        | Op::GatherElements { .. }
+        | Op::GatherNd { .. }
+        | Op::ScatterElements { .. }
+        | Op::ScatterNd { .. }
+        | Op::TopK(_) => Vec::new(),
+    }
+}
+
+fn one(rewrite: Option<Rewrite>) -> Vec<Rewrite> {
+    rewrite.into_iter().collect()
+}
+
+impl<'a> Look<'a, '_> {
+    fn operand_type(&self, position: usize) -> Option<&'a Type> {
+        self.operands.get(position).map(|&value| self.rewriter.graph().ty(value))
+    }
+
+    /// The operation and operands that make an operand.
+    fn maker(&self, position: usize) -> Option<(&'a Op, &'a [ValueId])> {
+        self.rewriter.maker(*self.operands.get(position)?)
+    }
+
+    /// The first operand, where it has the type of the result.
+    fn identity(&self) -> Option<Rewrite> {
+        (self.operand_type(0)? == self.ty).then(|| Rewrite::Value(self.operands[0]))
+    }
+
+    /// The same operation past an operand that is made by such an operation too: of two reshapes
+    /// or broadcasts the later decides.
+    fn past_same(&self) -> Option<Rewrite> {
+        let (op, inner) = self.maker(0)?;
+        (std::mem::discriminant(op) == std::mem::discriminant(self.op))
+            .then(|| Rewrite::Node(self.op.clone(), inner.to_vec()))
+    }
+
+    fn transpose(&self, perm: &[u32]) -> Option<Rewrite> {
+        if perm.iter().enumerate().all(|(position, &axis)| position == axis as usize) {
+            return self.identity();
+        }
+        if let Some((Op::Transpose { perm: inner }, operands)) = self.maker(0) {
+            let perm: Option<Vec<u32>> = perm.iter().map(|&axis| inner.get(axis as usize).copied()).collect();
+            return Some(Rewrite::Node(Op::Transpose { perm: perm? }, operands.to_vec()));
+        }
+        let sizes = self.operand_type(0)?.shape.sizes();
+        let long = perm.iter().filter(|&&axis| sizes.get(axis as usize) != Some(&Size::Known(1)));
+        long.is_sorted().then(|| self.reshape())
+    }
+
+    /// A reshape to the result.
+    fn reshape(&self) -> Rewrite {
+        Rewrite::Node(Op::Reshape { shape: self.ty.shape.clone() }, self.operands.to_vec())
+    }
+
+    fn broadcast(&self, shape: &Shape) -> Option<Rewrite> {
+        if let Some(rewrite) = self.identity().or_else(|| self.past_same()) {
+            return Some(rewrite);
+        }
+        let own = self.operand_type(0)?.shape.sizes();
+        let (added, rest) = shape.sizes().split_at_checked(shape.rank().checked_sub(own.len())?)?;
+        (rest == own && added.iter().all(|size| *size == Size::Known(1))).then(|| self.reshape())
+    }
+
+    fn slice(&self, slice: &Slice) -> Option<Rewrite> {
+        let whole =
+            slice.starts.iter().zip(&slice.sizes).zip(&slice.steps).all(|((start, size), &step)| {
+                *start == Size::Known(0) && (step == 1 || *size == Size::Known(1))
+            });
+        whole.then(|| self.identity())?
+    }
+
+    fn pad(&self, pad: &Pad) -> Option<Rewrite> {
+        let nothing = pad.before.iter().chain(&pad.after).all(|&amount| amount == 0);
+        nothing.then(|| self.identity())?
+    }
+
+    /// Leaves out operands that are empty along the axis; one that is left is the result.
+    fn concat(&self, axis: usize) -> Option<Rewrite> {
+        let empty = |value: &&ValueId| {
+            self.rewriter.graph().ty(**value).shape.sizes().get(axis) == Some(&Size::Known(0))
+        };
+        let left: Vec<ValueId> = self.operands.iter().filter(|value| !empty(value)).copied().collect();
+        match left[..] {
+            [single] => Some(Rewrite::Value(single)),
+            [] => self.identity(),
+            _ if left.len() == self.operands.len() => None,
+            _ => Some(Rewrite::Node(self.op.clone(), left)),
+        }
+    }
+
+    fn twice_not(&self) -> Option<Rewrite> {
+        match self.maker(0)? {
+            (Op::Unary(Unary::Not), inner) => Some(Rewrite::Value(*inner.first()?)),
+            _ => None,
+        }
+    }
+
+    fn binary(&self, binary: Binary) -> Vec<Rewrite> {
+        let mut found = self.without_broadcasts();
+        let [x, y] = self.operands else { return found };
+        if self.is_neutral(binary, *y) {
+            found.push(Rewrite::Value(*x));
+        }
+        let commutes = matches!(binary, Binary::Add | Binary::Mul);
+        if commutes && self.is_neutral(binary, *x) {
+            found.push(Rewrite::Value(*y));
+        }
+        found
+    }
+
+    /// Whether every element of a value is a constant that leaves the left operand of the
+    /// operation as it is. Of floats, `-0.0 + 0.0` and `-0.0 - -0.0` are `0.0`, so only
+    /// `x + -0.0` and `x - 0.0` are exact.
+    fn is_neutral(&self, binary: Binary, value: ValueId) -> bool {
+        let Some(element) = self.element(value) else { return false };
+        match binary {
+            Binary::Add => element == Element::Int(0) || element == Element::Float((-0.0f64).to_bits()),
+            Binary::Sub => element == Element::Int(0) || element == Element::Float(0.0f64.to_bits()),
+            Binary::Mul | Binary::Div => {
+                element == Element::Int(1) || element == Element::Float(1.0f64.to_bits())
+            }
+            Binary::Mod
+            | Binary::Rem
+            | Binary::Pow
+            | Binary::Max
+            | Binary::Min
+            | Binary::And
+            | Binary::Or
+            | Binary::Xor => false,
+        }
+    }
+
+    /// The element that a constant consists of.
+    fn element(&self, value: ValueId) -> Option<Element> {
+        let (Op::Constant(id), _) = self.rewriter.maker(value)? else { return None };
+        if !*self.uniform.get(id.index())? {
+            return None;
+        }
+        Element::first(self.rewriter.graph().constant(*id))
+    }
+
+    /// The value that a known condition selects; a broadcast of it where the result is larger.
+    fn select(&self) -> Vec<Rewrite> {
+        let [condition, yes, no] = self.operands else { return Vec::new() };
+        let Some(Element::Int(known)) = self.element(*condition) else { return self.without_broadcasts() };
+        let chosen = if known != 0 { *yes } else { *no };
+        let broadcast = Op::Broadcast { shape: self.ty.shape.clone() };
+        vec![Rewrite::Value(chosen), Rewrite::Node(broadcast, vec![chosen])]
+    }
+
+    /// The same operation past each operand that is a broadcast.
+    fn without_broadcasts(&self) -> Vec<Rewrite> {
+        let mut found = Vec::new();
+        for position in 0..self.operands.len() {
+            if let Some((Op::Broadcast { .. }, &[inner])) = self.maker(position) {
+                let mut operands = self.operands.to_vec();
+                operands[position] = inner;
+                found.push(Rewrite::Node(self.op.clone(), operands));
+            }
+        }
+        found
+    }
+}
+
+/// One element of a constant: an integer or bool, or the bits of a float as f64.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Element {
+    Int(i64),
+    Float(u64),
+}
+
+impl Element {
+    fn first(tensor: &Tensor) -> Option<Self> {
+        let bytes = tensor.bytes().get(..tensor.dtype().size() as usize)?;
+        let value = match tensor.dtype() {
+            DType::F32 => f32::from_le_bytes(bytes.try_into().ok()?).into(),
+            DType::F64 => f64::from_le_bytes(bytes.try_into().ok()?),
+            DType::F16 => f16_to_f32(u16::from_le_bytes(bytes.try_into().ok()?)).into(),
+            DType::Bf16 => bf16_to_f32(u16::from_le_bytes(bytes.try_into().ok()?)).into(),
+            DType::I8 | DType::U8 | DType::Bool => return Some(Self::Int(bytes[0].into())),
+            DType::I16 => return Some(Self::Int(i16::from_le_bytes(bytes.try_into().ok()?).into())),
+            DType::I32 => return Some(Self::Int(i32::from_le_bytes(bytes.try_into().ok()?).into())),
+            DType::I64 => return Some(Self::Int(i64::from_le_bytes(bytes.try_into().ok()?))),
+        };
+        Some(Self::Float(f64::to_bits(value)))
+    }
+}

@@ -14,7 +14,7 @@ use partition::units::Bytes;
 use crate::random_graph::{Random, random_graph};
 
 /// Groups of a graph: one node each, or runs of elementwise nodes that follow one another.
-struct Groups {
+pub(crate) struct Groups {
     nodes: Vec<Vec<NodeId>>,
     reads: Vec<Vec<ValueId>>,
     writes: Vec<Vec<ValueId>>,
@@ -22,6 +22,18 @@ struct Groups {
 }
 
 impl Groups {
+    /// As the planner groups.
+    pub(crate) fn planned(graph: &Graph) -> Self {
+        let grouping = partition::pass::group(graph, &Default::default());
+        let mut all = Self { nodes: vec![], reads: vec![], writes: vec![], base: grouping.base };
+        for group in grouping.groups {
+            all.nodes.push(group.nodes);
+            all.reads.push(group.reads);
+            all.writes.push(group.writes);
+        }
+        all
+    }
+
     fn new(graph: &Graph, random: &mut Random, fuse: bool) -> Self {
         let mut base: Vec<ValueId> = (0..graph.value_count() as u32).map(ValueId).collect();
         let mut nodes: Vec<Vec<NodeId>> = Vec::new();
@@ -72,7 +84,7 @@ impl Groups {
         groups
     }
 
-    fn fused(&self) -> Vec<Fused<'_>> {
+    pub(crate) fn fused(&self) -> Vec<Fused<'_>> {
         (0..self.nodes.len())
             .map(|group| Fused {
                 nodes: &self.nodes[group],
@@ -135,7 +147,7 @@ impl Planner<'_> {
 }
 
 /// A plan that puts each group on a random device and shares no memory.
-fn random_plan(graph: &Graph, groups: &Groups, devices: usize, random: &mut Random) -> ExecPlan {
+pub(crate) fn random_plan(graph: &Graph, groups: &Groups, devices: usize, random: &mut Random) -> ExecPlan {
     let device = |d: usize| ExecDevice { name: format!("cpu0.{d}"), arena: Bytes(0) };
     let plan = ExecPlan { devices: (0..devices).map(device).collect(), ..ExecPlan::default() };
     let mut planner = Planner { graph, plan, held: vec![vec![None; devices]; graph.value_count()] };
@@ -199,7 +211,11 @@ impl Setup {
     fn new(seed: u64, nodes: usize, devices: usize) -> Self {
         let graph = random_graph(seed, nodes);
         let mut random = Random::new(seed ^ 0xabcd);
-        let groups = Groups::new(&graph, &mut random, seed % 2 == 0);
+        // As the planner groups, one node each, or any nodes that follow one another.
+        let groups = match seed % 3 {
+            0 => Groups::planned(&graph),
+            _ => Groups::new(&graph, &mut random, seed % 3 == 1),
+        };
         let plan = random_plan(&graph, &groups, devices, &mut random);
         let inputs = graph
             .inputs()

@@ -5,6 +5,7 @@
 mod architecture;
 mod bad;
 mod cli;
+#[cfg(all(feature = "onnx", feature = "run"))]
 mod corpus;
 mod costgraph;
 mod executor;

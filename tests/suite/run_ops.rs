@@ -11,10 +11,10 @@ use partition::run::cpu::{View, ViewMut, execute};
 use crate::reference::{Array, evaluate};
 
 /// A linear congruential generator: tests need no more.
-pub struct Random(u64);
+struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
+    fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1))
     }
 
@@ -24,7 +24,7 @@ impl Random {
     }
 
     /// One of `low..=high`.
-    pub fn range(&mut self, low: i64, high: i64) -> i64 {
+    fn range(&mut self, low: i64, high: i64) -> i64 {
         low + (self.next() % (high - low + 1) as u64) as i64
     }
 
@@ -32,7 +32,7 @@ impl Random {
         self.range(low as i64, high as i64) as usize
     }
 
-    pub fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
+    fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
         &list[self.size(0, list.len() - 1)]
     }
 

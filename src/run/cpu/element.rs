@@ -137,7 +137,7 @@ macro_rules! float {
 
             #[inline(always)]
             fn unary(op: Unary, x: &[Self], out: &mut [Self]) {
-                const SQRT_2_OVER_PI: $type = 0.797_884_560_802_865_4;
+                const SQRT_2_OVER_PI: $type = 0.797_884_560_802_865_4_f64 as $type;
                 match op {
                     Unary::Neg => map(x, out, |x| -x),
                     Unary::Abs => map(x, out, |x| x.abs()),

@@ -5,6 +5,9 @@
 //! Hyperbolic tangent and error function: rational minimax approximations as in Eigen. The f64
 //! error function: W. J. Cody's method with the coefficients of Sun's fdlibm, `s_erf.c`.
 
+// Coefficients are written as their sources give them.
+#![allow(clippy::excessive_precision)]
+
 #[inline(always)]
 fn clamp(x: f32, low: f32, high: f32) -> f32 {
     // Comparisons, so that not-a-number passes.

@@ -5,7 +5,6 @@
 mod architecture;
 mod bad;
 mod cli;
-#[cfg(all(feature = "onnx", feature = "run"))]
 mod corpus;
 mod costgraph;
 mod executor;
@@ -22,6 +21,7 @@ mod random_costgraph;
 mod random_graph;
 mod random_plan;
 mod reference;
+mod rule;
 mod run_ops;
 mod schedule;
 mod shared;

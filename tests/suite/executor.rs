@@ -96,11 +96,14 @@ impl Groups {
     }
 }
 
+/// A buffer and the step that fills it.
+type Held = (u32, Option<u32>);
+
 struct Planner<'a> {
     graph: &'a Graph,
     plan: ExecPlan,
     /// By value and device: its buffer and the step that fills it.
-    held: Vec<Vec<Option<(u32, Option<u32>)>>>,
+    held: Vec<Vec<Option<Held>>>,
 }
 
 impl Planner<'_> {
@@ -118,7 +121,7 @@ impl Planner<'_> {
     }
 
     /// The buffer of a value on a device, copied there where it is not, and the step that fills it.
-    fn hold(&mut self, value: ValueId, device: usize) -> (u32, Option<u32>) {
+    fn hold(&mut self, value: ValueId, device: usize) -> Held {
         if let Some(held) = self.held[value.index()][device] {
             return held;
         }
@@ -269,6 +272,9 @@ fn any_cut_and_any_timing_give_the_same_bits() {
     }
 }
 
+/// Changes a launch's group, reads and writes.
+type Edit = dyn Fn(&mut u32, &mut Vec<u32>, &mut Vec<u32>);
+
 #[test]
 fn a_broken_plan_is_refused() {
     let setup = Setup::new(3, 20, 2);
@@ -299,7 +305,7 @@ fn a_broken_plan_is_refused() {
     );
     refuse(&|plan| plan.outputs.clear(), "the plan does not make it");
     refuse(&|plan| plan.devices[0].arena = Bytes(1 << 62), "cannot allocate an arena");
-    let edit = |f: &dyn Fn(&mut u32, &mut Vec<u32>, &mut Vec<u32>), message: &str| {
+    let edit = |f: &Edit, message: &str| {
         refuse(
             &|plan| match &mut plan.steps[launch].action {
                 ExecAction::Launch { group, reads, writes, .. } => f(group, reads, writes),

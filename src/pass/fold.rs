@@ -171,7 +171,10 @@ impl Outcome {
         let size = self.dtype.size() as usize;
         let both = yes.chunks_exact(size).zip(no.chunks_exact(size));
         let chosen = condition.iter().zip(both).map(|(&c, (yes, no))| if c != 0 { yes } else { no });
-        Some(chosen.flatten().copied().collect())
+        let bytes: Vec<u8> = chosen.flatten().copied().collect();
+        // By way of f32, a 16-bit not-a-number changes its bits.
+        let changes = is_half(self.dtype) && Numbers::decode(self.dtype, &bytes).has_nan();
+        (!changes).then_some(bytes)
     }
 }
 

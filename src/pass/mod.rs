@@ -1,7 +1,8 @@
 //! Passes: free functions over a graph, in the order that `compile` gives them.
 //!
 //! On entry a graph verifies ([`crate::ir::verify`]); on exit it verifies and computes the same
-//! outputs, bit for bit, from the same inputs and parameters. Nodes keep their source; where a
+//! outputs, bit for bit, from the same inputs and parameters (but for the bits of a
+//! not-a-number, which machines choose differently). Nodes keep their source; where a
 //! node goes, its source loses it. Inputs stay; outputs keep their names, order and types.
 
 mod cse;

@@ -15,6 +15,7 @@ mod naive_plan;
 mod native;
 mod onnx;
 mod onnx_nodes;
+mod passes;
 mod place;
 mod plan;
 mod random_costgraph;

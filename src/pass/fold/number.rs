@@ -34,6 +34,15 @@ impl Numbers {
         }
     }
 
+    /// Whether some element is not a number.
+    pub(super) fn has_nan(&self) -> bool {
+        match self {
+            Self::Ints(_) => false,
+            Self::F32(list) => list.iter().any(|v| v.is_nan()),
+            Self::F64(list) => list.iter().any(|v| v.is_nan()),
+        }
+    }
+
     /// The bytes as that type, integers wrapping to it. None where they are of the other kind, or
     /// the type is a 16-bit float.
     pub(super) fn encode(&self, dtype: DType) -> Option<Vec<u8>> {

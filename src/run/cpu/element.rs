@@ -273,7 +273,7 @@ macro_rules! integer {
                         if rest != 0 && $negative(rest) != $negative(y) { rest.wrapping_add(y) } else { rest }
                     }),
                     Binary::Rem => zip(x, y, out, |x, y| if y == 0 { 0 } else { x.wrapping_rem(y) }),
-                    Binary::Pow => zip(x, y, out, |x, y| power(x, y, $negative(y))),
+                    Binary::Pow => zip(x, y, out, |x, y| power(x, y, (!$negative(y)).then_some(y as u64))),
                     Binary::Max => zip(x, y, out, Ord::max),
                     Binary::Min => zip(x, y, out, Ord::min),
                     Binary::And => zip(x, y, out, |x, y| x & y),
@@ -330,13 +330,13 @@ integer!(i32, |x: i32| x < 0);
 integer!(i64, |x: i64| x < 0);
 integer!(u8, |_: u8| false);
 
-/// An integer power by squaring, wrapping. Of a negative exponent, the truncated real result.
+/// An integer power by squaring, wrapping; `whole` is the exponent where it is not negative. Of a
+/// negative exponent, the truncated real result.
 #[inline(always)]
-fn power<T: Element>(base: T, exponent: T, negative: bool) -> T {
-    let mut rest = exponent.to_f64().abs() as u64;
-    if negative {
+fn power<T: Element>(base: T, exponent: T, whole: Option<u64>) -> T {
+    let Some(mut rest) = whole else {
         return T::from_f64(base.to_f64().powf(exponent.to_f64()));
-    }
+    };
     let (mut result, mut square) = (T::ONE, base);
     while rest > 0 {
         if rest & 1 == 1 {

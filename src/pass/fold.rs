@@ -19,14 +19,15 @@ const ELEMENTS: u64 = 64 << 10;
 /// Most elements of a float result for one element read: constants are data to move and keep.
 const GROWTH: u64 = 4;
 
-/// Most bytes of all results of one call.
+/// Most bytes of all results of one call, those counted that turn out not to be evaluated, and of
+/// what is read as a whole.
 const BYTES: u64 = 256 << 20;
 
 /// Evaluates nodes whose operands are constants, in the order of the arena, so that what they
 /// make is a constant to their readers. O(nodes + operands + elements of results).
 ///
 /// Parameters are no constants. A result has at most 64 Ki elements, and of floats at most four
-/// for each element read; all results of one call take at most 256 MiB. Integers wrap to their
+/// for each element read; one call evaluates at most 256 MiB. Integers wrap to their
 /// type. What is not evaluated stays: divisions of integers by zero, indices out of range,
 /// not-a-number, float reductions, functions such as `exp`. Error: only of a graph that does not
 /// verify.
@@ -35,13 +36,12 @@ pub fn fold(graph: &mut Graph) -> Result<()> {
     let mut bytes_left = BYTES;
     let mut changed = false;
     for id in graph.node_ids() {
-        match evaluate(graph, &rewriter, id) {
-            Some(tensor) if tensor.bytes().len() as u64 <= bytes_left => {
-                bytes_left -= tensor.bytes().len() as u64;
+        match evaluate(graph, &rewriter, id, &mut bytes_left) {
+            Some(tensor) => {
                 rewriter.keep_constant(id, tensor)?;
                 changed = true;
             }
-            Some(_) | None => rewriter.keep(id)?,
+            None => rewriter.keep(id)?,
         }
     }
     if changed {
@@ -50,8 +50,8 @@ pub fn fold(graph: &mut Graph) -> Result<()> {
     Ok(())
 }
 
-/// The constant that a node makes, where it can be told.
-fn evaluate(graph: &Graph, rewriter: &Rewriter<'_>, id: NodeId) -> Option<Tensor> {
+/// The constant that a node makes, where it can be told and the budget allows it.
+fn evaluate(graph: &Graph, rewriter: &Rewriter<'_>, id: NodeId, bytes_left: &mut u64) -> Option<Tensor> {
     let node = graph.node(id);
     if rewriter.is_ordered(id) || node.op.is_leaf() || node.op.results() != 1 {
         return None;
@@ -69,6 +69,9 @@ fn evaluate(graph: &Graph, rewriter: &Rewriter<'_>, id: NodeId) -> Option<Tensor
     if ty.dtype.is_float() && count > read.saturating_mul(GROWTH) {
         return None;
     }
+    let whole = matches!(node.op, Op::Reduce { .. } | Op::CumSum { .. });
+    let touched = if whole { count + read.min(ELEMENTS) } else { count };
+    *bytes_left = bytes_left.checked_sub(touched.checked_mul(ty.dtype.size())?)?;
     let dims: Option<Vec<u64>> = ty.shape.dims()?.into_iter().map(|dim| u64::try_from(dim).ok()).collect();
     let result = Outcome { dtype: ty.dtype, dims: dims?, count: count as usize };
     let bytes = result.evaluate(&node.op, &operands)?;

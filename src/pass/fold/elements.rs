@@ -17,7 +17,8 @@ pub(super) fn strides(dims: &[u64]) -> Vec<usize> {
 /// entry of each table. O(elements) for any number of axes of size 1.
 pub(super) fn places(tables: &[Table]) -> Vec<Option<usize>> {
     let add = |a: Option<usize>, b: Option<usize>| a?.checked_add(b?);
-    let fixed = tables.iter().filter(|table| table.len() == 1).fold(Some(0), |sum, table| add(sum, table[0]));
+    let single = tables.iter().filter(|table| table.len() == 1);
+    let fixed = single.map(|table| table[0]).try_fold(0usize, |sum, step| add(Some(sum), step));
     let mut places = vec![fixed];
     for table in tables.iter().filter(|table| table.len() != 1) {
         places = places.iter().flat_map(|&place| table.iter().map(move |&step| add(place, step))).collect();

@@ -100,8 +100,9 @@ pub(super) fn concat(result: &Outcome, axis: usize, parts: &[&Tensor]) -> Option
         return Some(bytes);
     }
     let outer: u64 = result.dims.get(..axis)?.iter().product();
+    let parts: Vec<&Tensor> = parts.iter().copied().filter(|part| part.elements() > 0).collect();
     for row in 0..outer as usize {
-        for part in parts {
+        for part in &parts {
             let length = part.bytes().len() / outer as usize;
             bytes.extend_from_slice(part.bytes().get(row * length..)?.get(..length)?);
         }

@@ -8,6 +8,7 @@ mod cli;
 mod corpus;
 mod costgraph;
 mod executor;
+mod group;
 mod ir_text;
 mod keras;
 mod mutate;

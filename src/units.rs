@@ -127,7 +127,7 @@ fn prefixed(f: &mut fmt::Formatter<'_>, value: u64, prefixes: &[&str], unit: &st
     };
     let mut fraction = (value % scale) as u128 * 10u128.pow(decimals) / scale as u128;
     let mut digits = decimals as usize;
-    while digits > 0 && fraction % 10 == 0 {
+    while digits > 0 && fraction.is_multiple_of(10) {
         fraction /= 10;
         digits -= 1;
     }

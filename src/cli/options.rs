@@ -44,10 +44,10 @@ fn place_options(args: &PlacementArgs) -> Result<Options> {
     if args.threads == Some(0) {
         return Err(Error::usage("--threads", "at least one thread is needed"));
     }
-    if let Some(balance) = args.balance {
-        if !balance.is_finite() || balance < 0.0 {
-            return Err(Error::usage(format!("--balance {balance}"), "expected a number of at least 0"));
-        }
+    if let Some(balance) = args.balance
+        && (!balance.is_finite() || balance < 0.0)
+    {
+        return Err(Error::usage(format!("--balance {balance}"), "expected a number of at least 0"));
     }
     let reserve = args
         .reserve

@@ -7,6 +7,9 @@
 //! the value, element by element; else in the workspace. Planning and execution share this, so the
 //! workspace is exact.
 
+// A build that only plans needs the size of a layout, not the layout.
+#![cfg_attr(not(feature = "run"), allow(dead_code))]
+
 use crate::ir::{Graph, NodeId, Type, ValueId};
 use crate::units::Bytes;
 

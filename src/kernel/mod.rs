@@ -6,5 +6,6 @@ mod group;
 pub mod workspace;
 
 pub use fused::{Fused, group_workspace};
+#[cfg(feature = "run")]
 pub(crate) use fused::{Layout, Place, Segment, layout};
 pub use group::{Group, GroupId, Grouping, Hero};

@@ -198,10 +198,10 @@ impl<'a> Problem<'a> {
             devices = topology.ids().collect();
         }
         let count = device_count(options.devices, devices.len())?;
-        if let Some(balance) = options.balance {
-            if !balance.is_finite() || balance < 0.0 {
-                return Err(Error::usage("--balance", format!("expected a number from 0, found {balance}")));
-            }
+        if let Some(balance) = options.balance
+            && (!balance.is_finite() || balance < 0.0)
+        {
+            return Err(Error::usage("--balance", format!("expected a number from 0, found {balance}")));
         }
         if graph.edge_count() + graph.tensor_count() >= NONE as usize {
             return Err(Error::model("edges", "more than 2^32 edges and tensors"));

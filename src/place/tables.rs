@@ -288,7 +288,7 @@ impl Tables {
         nets: &Nets,
         net: usize,
         touched: &[u32],
-        homes: &mut Vec<DeviceId>,
+        homes: &mut [DeviceId],
         maker: Option<u32>,
         spanning: &mut Grid,
     ) {

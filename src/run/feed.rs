@@ -182,7 +182,7 @@ pub fn compare(
         let error = if error.is_nan() { f64::INFINITY } else { error };
         comparison.max_error = comparison.max_error.max(error);
         let beyond = error - (atol + rtol * other.abs());
-        if !(beyond <= 0.0) {
+        if beyond > 0.0 || beyond.is_nan() {
             comparison.wrong += 1;
             if comparison.worst.is_none() || beyond > excess {
                 excess = beyond;

@@ -41,13 +41,16 @@ pub fn solve(graph: &CostGraph, topology: &Topology, options: &Options) -> Resul
         }
         match best(graph, topology, options, &scheduling, candidates) {
             Ok(found) => return Ok(found),
-            Err(Refused { error: error @ Error::Infeasible(_), placement }) => {
+            Err(best) => {
+                let Refused { error, placement } = *best;
+                if !matches!(error, Error::Infeasible(_)) {
+                    return Err(error);
+                }
                 if !tighten(graph, topology, &placement, &caps, options.reserve, &mut told)? {
                     return Err(error);
                 }
                 refused = Some(error);
             }
-            Err(Refused { error, .. }) => return Err(error),
         }
     }
     Err(refused.unwrap_or_else(|| Error::Internal("no round of placement".into())))
@@ -80,7 +83,7 @@ fn best(
     options: &Options,
     scheduling: &schedule::Options,
     candidates: Vec<Placement>,
-) -> Result<(Placement, Schedule), Refused> {
+) -> Result<(Placement, Schedule), Box<Refused>> {
     let mut best: Option<(Placement, Schedule)> = None;
     let mut refused = None;
     for placement in candidates {
@@ -92,7 +95,7 @@ fn best(
                 }
             }
             Err(error) => {
-                refused.get_or_insert(Refused { error, placement });
+                refused.get_or_insert_with(|| Box::new(Refused { error, placement }));
             }
         }
     }
@@ -101,7 +104,7 @@ fn best(
         (None, Some(refused)) => Err(refused),
         (None, None) => {
             let error = Error::Internal("the placement has no candidate".into());
-            Err(Refused { error, placement: Placement::default() })
+            Err(Box::new(Refused { error, placement: Placement::default() }))
         }
     }
 }

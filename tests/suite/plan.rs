@@ -18,7 +18,7 @@ fn with_snapshots(assert: impl FnOnce()) {
 }
 
 fn any_case(seed: u64, nodes: usize) -> Case {
-    if seed % 2 == 0 { case(seed, nodes) } else { library_case(seed, nodes) }
+    if seed.is_multiple_of(2) { case(seed, nodes) } else { library_case(seed, nodes) }
 }
 
 #[test]

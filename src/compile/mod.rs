@@ -123,7 +123,18 @@ pub fn prepare(mut graph: Graph, options: &Options) -> Result<Network> {
     mark(&mut graph, &options.place)?;
     let (assumed, dims) = bind(&mut graph, options)?;
     verified(&graph)?;
+    pass::fold(&mut graph)?;
+    verified(&graph)?;
+    pass::simplify(&mut graph)?;
+    verified(&graph)?;
+    pass::cse(&mut graph)?;
+    verified(&graph)?;
+    pass::dce(&mut graph)?;
+    verified(&graph)?;
     let grouping = pass::group(&graph, &pass::GroupOptions::default());
+    if cfg!(debug_assertions) {
+        grouping.verify(&graph)?;
+    }
     Ok(Network { graph, grouping, assumed, dims })
 }
 

@@ -172,20 +172,11 @@ fn check_own_kind(group: &DeviceGroup, index: usize) -> Result<(), Fault> {
     Err(Fault::new(Part::Device(index), "kind", message).help(help))
 }
 
-/// Settles the memory of devices, or checks that slices fit into theirs.
+/// Settles the memory of devices: what is given, else the preset's. Slices must fit into it; those
+/// of a `cpu` or `cuda` of which nothing is said need not.
 fn fill_memory(group: &mut DeviceGroup, preset: Option<&Preset>, index: usize) -> Result<(), Fault> {
-    let fault = |key, message: String| Fault::new(Part::Device(index), key, message);
     let known = preset.and_then(|preset| preset.memory);
     let physical = known.filter(|_| group.kind != "cpu");
-    if let (Some(memory), Some(physical)) = (group.memory, physical)
-        && memory > physical
-    {
-        return Err(fault(
-            "memory",
-            format!("{} of memory in `{}`, which has {}", memory.exact(), group.kind, physical.exact()),
-        )
-        .help("plan for at most that"));
-    }
     let Some(cap) = group.memory.or(physical) else {
         if group.slices.is_empty() {
             group.memory = Some(known.ok_or_else(|| no_memory(group, index))?);
@@ -197,7 +188,7 @@ fn fill_memory(group: &mut DeviceGroup, preset: Option<&Preset>, index: usize) -
         let total = Bytes(u64::try_from(total).unwrap_or(u64::MAX));
         let message =
             format!("the slices take {} together, and the device has {}", total.exact(), cap.exact());
-        return Err(fault("slices", message).help("make them fewer or smaller"));
+        return Err(Fault::new(Part::Device(index), "slices", message).help("make them fewer or smaller"));
     }
     group.memory = Some(cap);
     Ok(())
@@ -339,8 +330,6 @@ fn site(index: usize, group: &DeviceGroup) -> Site {
 }
 
 fn physical(group: &DeviceGroup, name: String, host: u32) -> Physical {
-    let preset = Preset::find(&group.kind);
-    let own = preset.and_then(|preset| preset.memory).filter(|_| group.kind != "cpu");
     let slices = group.slices.len().max(1) as u32;
     let cores = group.cores.map_or(CPU_CORES, |cores| cores.saturating_mul(slices));
     Physical {
@@ -351,7 +340,7 @@ fn physical(group: &DeviceGroup, name: String, host: u32) -> Physical {
         bandwidth: group.bandwidth.unwrap_or(Rate(0)),
         launch: group.launch.unwrap_or_default(),
         cores: if group.kind == "cpu" { cores } else { 0 },
-        memory: own.or(group.memory),
+        memory: group.memory,
     }
 }
 

@@ -2,7 +2,8 @@
 //! JSON. Plans hold their topology in this form, too.
 //!
 //! Quantities are strings with a unit (`"60MB"`, `"100GB/s"`, `"5us"`) or whole numbers of bytes,
-//! bytes per second, operations per second or nanoseconds. Keys that are not known are errors.
+//! bytes per second, operations per second or nanoseconds. Keys that are not known are errors in
+//! files; in a plan they are ignored.
 //! TOML is read with the feature `cli`; it is always written.
 
 use std::fmt::Write as _;
@@ -437,9 +438,26 @@ impl Serialize for Topology {
     }
 }
 
-/// Reads a description, builds it and checks it.
+/// Reads a description, builds it and checks it. This is how a plan's topology is read, so keys
+/// that are not known, which a later version may have written, are ignored.
 impl<'de> Deserialize<'de> for Topology {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Description::deserialize(deserializer)?.build().map_err(D::Error::custom)
+        let mut value = Value::deserialize(deserializer)?;
+        ignore_unknown_keys(&mut value);
+        Description::from_value(value).and_then(|description| description.build()).map_err(D::Error::custom)
+    }
+}
+
+/// Leaves only the tables and keys that this version knows.
+fn ignore_unknown_keys(value: &mut Value) {
+    let Value::Object(tables) = value else { return };
+    tables.retain(|key, _| matches!(key.as_str(), "device" | "link"));
+    for (key, items) in tables {
+        let known = if key == "device" { &DEVICE_KEYS[..] } else { &LINK_KEYS[..] };
+        for item in items.as_array_mut().into_iter().flatten() {
+            if let Value::Object(table) = item {
+                table.retain(|key, _| known.contains(&key.as_str()));
+            }
+        }
     }
 }

@@ -74,6 +74,8 @@ fn specs() {
         "cpu+2xcuda[6x1000MB]",
         "cuda[1GB,2GiB]",
         "4xa100-80g:memory=60MB",
+        "8xa100-80g:memory=1PB",
+        "a100-80g[2x60GB]:memory=120GB",
         "2xa100-80g:link=100GB/s,latency=5us",
         "2xa100-80g:link=none",
         "2xl4-24g:latency=2us",
@@ -124,7 +126,7 @@ fn bad_specs() {
         "cpu[70000x1MB]",
         "a100-80g[8x10GB,1B]",
         "cuda[6x1GB]:memory=5GB",
-        "a100-80g:memory=81GB",
+        "a100-80g[100x1TB]:memory=99TB",
         "cpu:",
         "cpu:memory",
         "cpu:memory=",
@@ -326,6 +328,27 @@ fn roles_follow_what_else_there_is() {
     assert_eq!(role("cpu+a100-80g", "cuda0"), Role::Compute);
     assert_eq!(role("cpu:use=compute+a100-80g", "cpu0"), Role::Compute);
     assert_eq!(role("cpu+cpu:use=host", "cpu1"), Role::Host);
+}
+
+#[test]
+fn what_is_given_replaces_a_presets_memory() {
+    let topology = spec("8xa100-80g:memory=1PB");
+    assert!(topology.devices.iter().all(|device| device.memory == Bytes(1_000_000_000_000_000)));
+    assert_eq!(topology.physicals[0].memory, Some(Bytes(1_000_000_000_000_000)));
+    assert_eq!(spec("a100-80g[2x60GB]:memory=120GB").len(), 2);
+    assert!(Topology::parse("a100-80g[2x60GB]").is_err());
+}
+
+#[test]
+fn a_plans_topology_may_have_keys_of_a_later_version() {
+    let json = r#"{"device":[{"kind":"a100-80g","count":2,"colour":"green"}],"rack":{"height":2},
+        "link":[{"between":["cuda0","cuda1"],"bandwidth":"50GB/s","lanes":4}]}"#;
+    let topology: Topology = serde_json::from_str(json).unwrap();
+    assert_eq!((topology.len(), topology.description().links.len()), (2, 1));
+    let error = Description::from_json(json).unwrap_err().to_string();
+    assert!(error.contains("unknown key `colour`"), "{error}");
+    let wrong = json.replace("50GB/s", "fast");
+    assert!(serde_json::from_str::<Topology>(&wrong).is_err());
 }
 
 #[test]

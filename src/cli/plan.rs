@@ -10,7 +10,7 @@ use crate::compile::{self, Compiled};
 use crate::error::{Error, Result};
 use crate::load::Model;
 use crate::plan::write_atomically;
-use crate::report::{self, Summary};
+use crate::report::{self, AlternativeLine, Summary};
 use crate::topology::Topology;
 
 pub(super) fn plan(args: &PlanArgs, console: &Console) -> Result<()> {
@@ -84,7 +84,7 @@ fn deliver(
             write_atomically(path, text.as_bytes())?;
             // The file has the plan; the terminal still gets its summary.
             if emit == Emit::Plan {
-                console.print(&summary(compiled, options).text())?;
+                console.print(&summary(compiled, options)?.text())?;
             }
             Ok(())
         }
@@ -93,15 +93,26 @@ fn deliver(
     }
 }
 
-fn summary(compiled: &Compiled, options: &compile::Options) -> Summary {
-    Summary::new(
+fn summary(compiled: &Compiled, options: &compile::Options) -> Result<Summary> {
+    let mut summary = Summary::new(
         &compiled.cost_graph,
         &compiled.topology,
         &compiled.placement,
         &compiled.schedule,
         options.place.objective,
         compiled.plan.placement.len(),
-    )
+    );
+    summary.alternatives = compile::alternatives(compiled, &options.place)?
+        .into_iter()
+        .map(|alternative| AlternativeLine {
+            objective: alternative.objective.name(),
+            latency: alternative.cost.latency,
+            max_load: alternative.cost.max_load,
+            transfer_bytes: alternative.cost.step_bytes + alternative.cost.load_bytes,
+            devices: alternative.devices,
+        })
+        .collect();
+    Ok(summary)
 }
 
 fn rendered(emit: Emit, compiled: &Compiled, options: &compile::Options) -> Result<String> {
@@ -112,9 +123,9 @@ fn rendered(emit: Emit, compiled: &Compiled, options: &compile::Options) -> Resu
         })
     };
     Ok(match emit {
-        Emit::Summary => summary(compiled, options).text(),
+        Emit::Summary => summary(compiled, options)?.text(),
         Emit::SummaryJson => {
-            let mut text = serde_json::to_string_pretty(&summary(compiled, options))
+            let mut text = serde_json::to_string_pretty(&summary(compiled, options)?)
                 .map_err(|error| Error::Internal(error.to_string()))?;
             text.push('\n');
             text

@@ -415,9 +415,10 @@ fn report(
     );
     for device in used {
         text += &format!(
-            "  {:<10} {:>4} steps, busy {:>3.0} %\n",
+            "  {:<10} {:>4} {:<6} busy {:>3.0} %\n",
             device.device,
             device.steps,
+            if device.steps == 1 { "step," } else { "steps," },
             device.utilisation * 100.0
         );
     }

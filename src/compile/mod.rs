@@ -15,9 +15,9 @@ use crate::ir::{Graph, SourceId, SourceRole};
 use crate::kernel::Grouping;
 use crate::load::Model;
 use crate::pass;
-use crate::place::{self, Placement};
+use crate::place::{self, Objective, Placement};
 use crate::plan::{self, Plan};
-use crate::schedule::Schedule;
+use crate::schedule::{Cost, Schedule};
 use crate::strategy;
 use crate::topology::{DeviceId, Topology};
 
@@ -102,6 +102,53 @@ pub fn compile(model: Model, topology: &Topology, options: &Options) -> Result<C
             Ok(Compiled { plan, network: Some(network), cost_graph, topology, placement, schedule })
         }
     }
+}
+
+/// What another objective comes to on the same problem.
+#[derive(Clone, Debug)]
+pub struct Alternative {
+    /// The objective.
+    pub objective: Objective,
+    /// What a step costs then.
+    pub cost: Cost,
+    /// Devices that compute something then.
+    pub devices: usize,
+}
+
+/// Cost graphs beyond this many nodes are not planned again for the sake of [`alternatives`].
+const ALTERNATIVES: usize = 2_000;
+
+/// What the other objectives would gain over a plan: those whose own measure is lower than this
+/// plan's. None for large graphs, where planning again would take as long as planning.
+///
+/// Errors: none but internal ones; an objective under which nothing fits is left out.
+pub fn alternatives(compiled: &Compiled, options: &place::Options) -> Result<Vec<Alternative>> {
+    if compiled.cost_graph.node_count() > ALTERNATIVES {
+        return Ok(Vec::new());
+    }
+    let measure = |objective: Objective, cost: &Cost| match objective {
+        Objective::Transfer => (cost.step_bytes + cost.load_bytes).get(),
+        Objective::Latency => cost.latency.get(),
+        Objective::Throughput => cost.max_load.get(),
+    };
+    let mut found = Vec::new();
+    for objective in Objective::ALL.into_iter().filter(|&objective| objective != options.objective) {
+        let mut options = place::Options { objective, ..options.clone() };
+        if compiled.network.is_some() {
+            (options.pins, options.colocate) = (Vec::new(), Vec::new());
+        }
+        match strategy::solve(&compiled.cost_graph, &compiled.topology, &options) {
+            Ok((_, schedule)) => {
+                if measure(objective, &schedule.cost) < measure(objective, &compiled.schedule.cost) {
+                    let devices = schedule.devices.iter().filter(|usage| usage.busy.get() > 0).count();
+                    found.push(Alternative { objective, cost: schedule.cost, devices });
+                }
+            }
+            Err(Error::Infeasible(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
 }
 
 /// Builds and checks the plan of a bare cost graph.

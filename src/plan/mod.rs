@@ -1,5 +1,5 @@
 //! The plan: what is computed where, in which order, in which bytes of which memory. It is all
-//! that the executor needs beside the model, and all that [`check`] needs to prove it sound.
+//! that the executor needs beside the model, and all that [`check()`] needs to prove it sound.
 //!
 //! A [`Plan`] is plain data, as its JSON form ([`Plan::write_json`], [`Plan::from_json`]) and its
 //! text form ([`Plan::to_text`], [`Plan::from_text`]) hold it. [`build()`] makes one of a placement

@@ -4,4 +4,4 @@ mod dot;
 mod summary;
 
 pub use dot::dot;
-pub use summary::{DeviceLine, Summary};
+pub use summary::{AlternativeLine, DeviceLine, Summary};

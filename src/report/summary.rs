@@ -31,6 +31,21 @@ pub struct DeviceLine {
     pub received: Bytes,
 }
 
+/// What another objective would give.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AlternativeLine {
+    /// The objective.
+    pub objective: &'static str,
+    /// Predicted time of a step.
+    pub latency: Nanos,
+    /// Highest load of a device or link in steady state.
+    pub max_load: Nanos,
+    /// Bytes moved.
+    pub transfer_bytes: Bytes,
+    /// Devices that compute something.
+    pub devices: usize,
+}
+
 /// The whole plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Summary {
@@ -58,6 +73,8 @@ pub struct Summary {
     pub max_load: Nanos,
     /// True where the plan is optimal beyond doubt: nothing moves, and that was the objective.
     pub optimal: bool,
+    /// Other objectives that gain something in their own measure.
+    pub alternatives: Vec<AlternativeLine>,
     /// What the user should know.
     pub notes: Vec<String>,
 }
@@ -109,6 +126,7 @@ impl Summary {
             latency: cost.latency,
             max_load: cost.max_load,
             optimal: objective == Objective::Transfer && transfer_bytes == Bytes::ZERO,
+            alternatives: Vec::new(),
             notes: placement.notes.clone(),
         }
     }
@@ -131,10 +149,25 @@ impl Summary {
             format!(", {} of parameters held more than once", self.load_bytes)
         };
         let quality = if self.optimal { "proven optimal" } else { "no certificate" };
-        format!(
+        let mut text = format!(
             "transfer   {copies}{loaded}\nlatency    {} for one step (simulated)\nload       {} on the busiest device or link\nobjective  {}: {quality}\n",
             self.latency, self.max_load, self.objective
-        )
+        );
+        for line in &self.alternatives {
+            let AlternativeLine { objective, latency, max_load, transfer_bytes, devices } = line;
+            let gain = match *objective {
+                "latency" => format!("latency {latency}"),
+                "throughput" => format!("load {max_load}"),
+                _ => format!("transfer {transfer_bytes}"),
+            };
+            text += &format!(
+                "instead    --objective {objective}: {gain} on {devices} devices, {transfer_bytes} moved\n"
+            );
+        }
+        for note in &self.notes {
+            text += &format!("note       {note}\n");
+        }
+        text
     }
 }
 
@@ -161,7 +194,11 @@ impl Summary {
         for column in table.column_iter_mut().skip(2) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        let rows: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+        // Every cell is padded by one space, the first one needlessly.
+        let rows: String = table
+            .lines()
+            .map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(&line).trim_end()))
+            .collect();
         format!(
             "{}: {} nodes, {} kernels on {} of {} devices\n\n{rows}\n{}",
             self.model,

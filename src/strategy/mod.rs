@@ -23,7 +23,7 @@ const COMPARED: usize = 20_000;
 /// schedule. Where no candidate's arenas fit, the caps that the placement sees are lowered by what
 /// was too much, at most 8 times. Deterministic; near-linear in the graph's size.
 ///
-/// Errors: those of [`place::place`] and of [`schedule`]; [`Error::Infeasible`] where nothing fits.
+/// Errors: those of [`place::place`] and of [`schedule()`]; [`Error::Infeasible`] where nothing fits.
 pub fn solve(graph: &CostGraph, topology: &Topology, options: &Options) -> Result<(Placement, Schedule)> {
     let caps = caps(topology, options)?;
     let scheduling = schedule::Options { caps: caps.clone() };

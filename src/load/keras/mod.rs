@@ -1,7 +1,7 @@
 //! Keras 2 and Keras 3 models in the JSON of `model.to_json()`.
 //!
 //! Reading goes in two steps. First the whole text becomes a tree of typed layers
-//! ([`network::Network`]); everything that is not supported is collected on the way, so that one
+//! (`network::Network`); everything that is not supported is collected on the way, so that one
 //! error names it all. Then the layers are lowered in topological order to the operations of the
 //! intermediate representation.
 //!

@@ -31,12 +31,16 @@ impl Tensor {
 
     /// A tensor of f32 values. Error: their number is not the product of `dims`.
     pub fn from_f32(dims: Vec<u64>, values: &[f32]) -> Result<Self> {
-        Self::new(DType::F32, dims, values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>())
+        let mut bytes = Vec::with_capacity(size_of_val(values));
+        values.iter().for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
+        Self::new(DType::F32, dims, bytes)
     }
 
     /// A tensor of i64 values. Error: their number is not the product of `dims`.
     pub fn from_i64(dims: Vec<u64>, values: &[i64]) -> Result<Self> {
-        Self::new(DType::I64, dims, values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>())
+        let mut bytes = Vec::with_capacity(size_of_val(values));
+        values.iter().for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
+        Self::new(DType::I64, dims, bytes)
     }
 
     /// Type of the elements.

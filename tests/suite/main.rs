@@ -5,7 +5,7 @@
 mod architecture;
 mod bad;
 mod cli;
-mod corpus;
+mod corpus_plans;
 mod costgraph;
 mod executor;
 mod group;
@@ -14,6 +14,7 @@ mod keras;
 mod mutate;
 mod naive_plan;
 mod native;
+mod networks;
 mod onnx;
 mod onnx_nodes;
 mod passes;

@@ -34,7 +34,10 @@ pub(super) fn plan(args: &PlanArgs, console: &Console) -> Result<()> {
         compile::compile(model, &topology, &options).map_err(|error| error.within(&file.name()))?
     };
     tell_assumptions(&compiled, console);
-    deliver(args, &compiled, &options, console)
+    let outcome = deliver(args, &compiled, &options, console);
+    // The process ends: there is no need to free millions of names one by one.
+    std::mem::forget(compiled);
+    outcome
 }
 
 /// The devices given, or those that a placement workload names.
@@ -78,16 +81,14 @@ fn deliver(
         (None, Some(path)) if writes_plan(path) => Emit::Plan,
         (None, _) => Emit::Summary,
     };
+    if let (Emit::Plan, Some(path)) = (emit, &args.output) {
+        compiled.plan.save(path)?;
+        // The file has the plan; the terminal still gets its summary.
+        return console.print(&summary(compiled, options)?.text());
+    }
     let text = rendered(emit, compiled, options)?;
     match &args.output {
-        Some(path) => {
-            write_atomically(path, text.as_bytes())?;
-            // The file has the plan; the terminal still gets its summary.
-            if emit == Emit::Plan {
-                console.print(&summary(compiled, options)?.text())?;
-            }
-            Ok(())
-        }
+        Some(path) => write_atomically(path, text.as_bytes()),
         None if emit == Emit::Summary => console.print(&text),
         None => super::terminal::write_stdout(text.as_bytes()),
     }

@@ -344,6 +344,20 @@ proptest! {
     }
 }
 
+#[test]
+fn enormous_costs_do_not_overflow() {
+    let huge = u64::MAX - 1;
+    let graph = chain(&[huge / 2; 4], &[huge; 4], &[huge; 4]);
+    for objective in Objective::ALL {
+        let options = Options { objective, devices: DeviceUse::All, ..Options::default() };
+        let result = place(&graph, &devices(2, ROOMY), &options);
+        assert!(matches!(result, Err(Error::Infeasible(_))), "{result:?}");
+        let caps = Some(vec![Bytes(u64::MAX); 2]);
+        let placement = place(&graph, &devices(2, ROOMY), &Options { caps, ..options }).unwrap();
+        assert_eq!(used(&graph, &placement), 2);
+    }
+}
+
 fn pinned(pins: &[(&str, &str)]) -> Options {
     let owned = |&(pattern, device): &(&str, &str)| (pattern.to_owned(), device.to_owned());
     Options { pins: pins.iter().map(owned).collect(), ..Options::default() }

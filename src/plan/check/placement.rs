@@ -13,45 +13,70 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
             format!("the model has {} nodes, the placement {}", plan.model.nodes, plan.placement.len())
         });
     }
-    let mut placed: HashMap<&str, Option<u32>> = HashMap::with_capacity(plan.placement.len());
-    for (node, device) in &plan.placement {
-        let known = resolved.devices.get(device.as_str()).copied();
-        if known.is_none() {
-            faults.add(|| format!("node {node} is placed on unknown device {device}"));
-        }
-        if placed.insert(node, known).is_some() {
-            faults.add(|| format!("node {node} is placed twice"));
-        }
-    }
-    let launched = launched(plan, resolved, &placed, faults);
-    let mut unlaunched: HashSet<&str> = HashSet::with_capacity(plan.unlaunched.len());
+    let mut nodes = Nodes::new(plan, resolved, faults);
+    launched(plan, resolved, &mut nodes, faults);
     for node in &plan.unlaunched {
-        if !placed.contains_key(node.as_str()) {
+        let Some(state) = nodes.find(node) else {
             faults.add(|| format!("node {node} is said not to be launched, and is not placed"));
-        }
-        if launched.contains(node.as_str()) {
+            continue;
+        };
+        if state.launched {
             faults.add(|| format!("node {node} is said not to be launched, and is"));
         }
-        if !unlaunched.insert(node) {
+        if std::mem::replace(&mut state.unlaunched, true) {
             faults.add(|| format!("node {node} is said not to be launched twice"));
         }
     }
-    for (node, _) in &plan.placement {
-        if !launched.contains(node.as_str()) && !unlaunched.contains(node.as_str()) {
+    // A node that is placed twice is at fault already; its state stands with its first place.
+    for ((node, _), state) in plan.placement.iter().zip(&nodes.states) {
+        if !state.launched && !state.unlaunched && !state.repeated {
             faults.add(|| format!("node {node} is never launched"));
         }
     }
     kernels(plan, faults);
 }
 
-/// The nodes that some step launches; each stands on its step's device.
-fn launched<'a>(
-    plan: &'a Plan,
-    resolved: &Resolved<'_>,
-    placed: &HashMap<&str, Option<u32>>,
-    faults: &mut Faults,
-) -> HashSet<&'a str> {
-    let mut launched = HashSet::with_capacity(plan.steps.len());
+/// What is known of a placed node.
+struct State {
+    device: Option<u32>,
+    launched: bool,
+    unlaunched: bool,
+    /// True where the name stands further up already.
+    repeated: bool,
+}
+
+/// The placed nodes.
+struct Nodes<'a> {
+    positions: HashMap<&'a str, usize>,
+    /// By position in the placement.
+    states: Vec<State>,
+}
+
+impl<'a> Nodes<'a> {
+    fn new(plan: &'a Plan, resolved: &Resolved<'_>, faults: &mut Faults) -> Self {
+        let mut nodes = Self { positions: HashMap::with_capacity(plan.placement.len()), states: Vec::new() };
+        for (position, (node, device)) in plan.placement.iter().enumerate() {
+            let known = resolved.devices.get(device.as_str()).copied();
+            if known.is_none() {
+                faults.add(|| format!("node {node} is placed on unknown device {device}"));
+            }
+            let first = *nodes.positions.entry(node).or_insert(position);
+            let repeated = first != position;
+            if repeated {
+                faults.add(|| format!("node {node} is placed twice"));
+            }
+            nodes.states.push(State { device: known, launched: false, unlaunched: false, repeated });
+        }
+        nodes
+    }
+
+    fn find(&mut self, node: &str) -> Option<&mut State> {
+        self.positions.get(node).and_then(|&position| self.states.get_mut(position))
+    }
+}
+
+/// Notes the nodes that some step launches; each stands on its step's device.
+fn launched(plan: &Plan, resolved: &Resolved<'_>, nodes: &mut Nodes<'_>, faults: &mut Faults) {
     for (step, resolved) in plan.steps.iter().zip(&resolved.steps) {
         let Action::Launch(launch) = &step.action else {
             if step.lane != Lane::Copy {
@@ -66,17 +91,18 @@ fn launched<'a>(
             faults.add(|| format!("step {} launches no node", step.id));
         }
         for node in &launch.nodes {
-            launched.insert(node.as_str());
-            match placed.get(node.as_str()) {
-                Some(&Some(device)) if device == resolved.device => {}
-                Some(&Some(_) | &None) => faults.add(|| {
+            let Some(state) = nodes.find(node) else {
+                faults.add(|| format!("step {} launches {node}, which is not placed", step.id));
+                continue;
+            };
+            state.launched = true;
+            if state.device != Some(resolved.device) {
+                faults.add(|| {
                     format!("step {} launches {node} on {}, where it is not placed", step.id, step.device)
-                }),
-                None => faults.add(|| format!("step {} launches {node}, which is not placed", step.id)),
+                });
             }
         }
     }
-    launched
 }
 
 /// Every launch names a kernel that is there where the plan has kernels, and every kernel's nodes

@@ -65,20 +65,21 @@ fn row(path: &Path) -> Result<String> {
     let groups = single.network.as_ref().map_or(0, |network| network.grouping.groups.len());
     let nodes = single.plan.model.nodes;
     let arena = single.plan.devices[0].arena.get();
-    let (cap, split) = match network.split(arena, 2) {
-        Ok(found) => found,
-        Err(error @ Error::Infeasible(_)) => {
-            return Ok(format!("{nodes} | {groups} | {} | {}", told(&error), error_cell(&network, &single)?));
-        }
+    let needed = partition::units::Bytes(arena);
+    let (how, split) = match network.split(arena, 2) {
+        Ok((cap, split)) => (format!("{} of {needed} needed", partition::units::Bytes(cap)), split),
+        Err(Error::Infeasible(_)) => match network.balanced(arena) {
+            Ok(split) => ("no cap forces a cut, `--balance 0.5` does".to_owned(), split),
+            Err(_) => {
+                let error = error_cell(&network, &single)?;
+                return Ok(format!("{nodes} | {groups} | 1, {needed}: nothing to cut | {error}"));
+            }
+        },
         Err(error) => return Err(error),
     };
     let (count, moved) = (used(&split), split.plan.cost.step_bytes);
-    let cap = partition::units::Bytes(cap);
     let error = error_cell(&network, &split)?;
-    Ok(format!(
-        "{nodes} | {groups} | {count}, {cap} of {} needed, {moved} | {error}",
-        single.plan.devices[0].arena
-    ))
+    Ok(format!("{nodes} | {groups} | {count}, {how}, {moved} | {error}"))
 }
 
 /// How far a plan's results are from the stored ones, or from those of one device.
@@ -89,7 +90,7 @@ fn error_cell(network: &Network, compiled: &partition::compile::Compiled) -> Res
         let verdict = if distance.relative <= 1.0 {
             String::new()
         } else {
-            format!(" (beyond rtol {rtol:e} atol {atol:e})")
+            format!(" (beyond rtol {rtol:e} atol {atol:e}; outputs reach {:.0})", distance.largest)
         };
         return Ok(format!("{:.1e}{verdict}", distance.absolute));
     }

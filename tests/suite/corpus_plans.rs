@@ -2,7 +2,7 @@
 //! another runtime.
 
 use partition::compile::Compiled;
-use partition::place::{self, DeviceUse};
+use partition::place::DeviceUse;
 use partition::plan;
 use partition::run::interpret;
 
@@ -18,6 +18,7 @@ fn open(file: &str) -> Option<Network> {
 /// The plan is sound by both verifiers, and no arena exceeds its cap.
 fn sound(what: &str, compiled: &Compiled) {
     let plan = &compiled.plan;
+    assert_eq!(plan.placement.len() as u64, plan.model.nodes, "{what}: every node has its place");
     plan::check(plan).unwrap_or_else(|error| panic!("{what}: {error}: {:?}", error.details()));
     for device in &plan.devices {
         assert!(device.arena <= device.memory && device.peak <= device.arena, "{what}: {}", device.name);
@@ -92,15 +93,12 @@ fn on_two(file: &str, noise: f64) {
     near(file, &network, &run(file, &network, &compiled), noise);
 }
 
-/// A network that makes its weights in the step, so that one node takes nearly all the memory and
-/// no cap forces a cut: a balance does. The stored outputs are those of the framework's own tests.
+/// A network that makes its weights in the step gives the stored outputs, which are those of the
+/// framework's own tests; a balance forces the cut.
 fn balanced(file: &str) {
     let Some(network) = open(file) else { return };
     let (_, arena) = single(file, &network);
-    let options =
-        place::Options { devices: DeviceUse::Count(2), balance: Some(0.5), ..place::Options::default() };
-    let spec = format!("cpu[2x{}B]", arena * 2);
-    let compiled = network.plan_with(&spec, options).unwrap_or_else(|error| panic!("{file}: {error}"));
+    let compiled = network.balanced(arena).unwrap_or_else(|error| panic!("{file}: {error}"));
     cut(file, &compiled);
     near(file, &network, &run(file, &network, &compiled), 0.0);
 }

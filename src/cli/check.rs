@@ -84,7 +84,7 @@ fn check_model(file: &ModelFile, args: &CheckArgs, console: &Console) -> Result<
     let _working = console.working("reading the model");
     let supported = match file.load(&options::dims(&args.dims)?)? {
         Model::Graph(graph) => {
-            let elements = graph.params().iter().map(|param| {
+            let mut elements = graph.params().iter().map(|param| {
                 let value = graph.node(param.node).first_result;
                 graph.ty(value).elements()
             });
@@ -97,7 +97,7 @@ fn check_model(file: &ModelFile, args: &CheckArgs, console: &Console) -> Result<
                     .filter(|source| source.role == crate::ir::SourceRole::Node)
                     .count(),
                 params: graph.params().len(),
-                param_elements: elements.sum(),
+                param_elements: elements.try_fold(0u64, |sum, count| sum.checked_add(count?)),
                 inputs: graph.inputs().iter().map(|(name, _)| name.clone()).collect(),
                 outputs: graph.outputs().iter().map(|(name, _)| name.clone()).collect(),
                 unbound_dims: graph.unbound_dims(),

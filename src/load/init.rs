@@ -36,7 +36,8 @@ pub fn fill(init: &Init, dims: &[u64], dtype: DType, seed: u64, name: &str) -> R
             scaled(&mut writer, &stream, elements, variance, *distribution);
         }
         Init::Orthogonal { gain } => {
-            for value in orthogonal(dims, elements, &stream) {
+            let values = orthogonal(dims, elements, &stream);
+            for value in values.map_err(|error| error.within(&format!("parameter {name}")))? {
                 writer.push(gain.0 * value);
             }
         }
@@ -108,23 +109,37 @@ fn fan_of(dims: &[u64], fan: Fan) -> f64 {
 }
 
 /// A matrix whose shorter side's vectors are orthonormal: the factor Q of a normal matrix, with
-/// the signs of R's diagonal, so that it is uniformly distributed (Mezzadri 2007).
-fn orthogonal(dims: &[u64], elements: u64, stream: &Stream) -> Vec<f64> {
+/// the signs of R's diagonal, so that it is uniformly distributed (Mezzadri 2007). Error: it does
+/// not fit into memory.
+fn orthogonal(dims: &[u64], elements: u64, stream: &Stream) -> Result<Vec<f64>> {
     let columns = dims.last().copied().unwrap_or(1).max(1);
     let rows = elements / columns;
     let (long, short) = (rows.max(columns) as usize, rows.min(columns) as usize);
     // Column-major, so that each vector is contiguous.
-    let mut matrix: Vec<f64> = (0..elements).map(|i| stream.normal(i, false)).collect();
+    let mut matrix = reserved(elements)?;
+    let mut q = reserved(elements)?;
+    let mut result = reserved(elements)?;
+    matrix.extend((0..elements).map(|i| stream.normal(i, false)));
     let signs = factor(&mut matrix, long, short);
-    let q = expand(&matrix, long, short, &signs);
+    q.resize(long * short, 0.0);
+    expand(&mut q, &matrix, long, &signs);
     let (rows, columns) = (rows as usize, columns as usize);
     let transposed = rows < columns;
-    (0..rows * columns)
-        .map(|i| {
-            let (row, column) = (i / columns, i % columns);
-            if transposed { q[row * long + column] } else { q[column * long + row] }
-        })
-        .collect()
+    result.extend((0..rows * columns).map(|i| {
+        let (row, column) = (i / columns, i % columns);
+        if transposed { q[row * long + column] } else { q[column * long + row] }
+    }));
+    Ok(result)
+}
+
+/// Room for this many numbers. Error: there is none.
+fn reserved(elements: u64) -> Result<Vec<f64>> {
+    let mut numbers = Vec::new();
+    let length = usize::try_from(elements).unwrap_or(usize::MAX);
+    numbers
+        .try_reserve_exact(length)
+        .map_err(|_| Error::run("", format!("{elements} numbers do not fit into memory")))?;
+    Ok(numbers)
 }
 
 /// Householder factorisation in place: the reflectors (scaled to length sqrt 2) replace the matrix.
@@ -158,9 +173,8 @@ fn reflect(column: &mut [f64], reflector: &[f64], first: usize) {
     column[first..].iter_mut().zip(&reflector[first..]).for_each(|(x, v)| *x -= v * dot);
 }
 
-/// The first `short` columns of Q, each times the sign of R's diagonal.
-fn expand(reflectors: &[f64], long: usize, short: usize, signs: &[f64]) -> Vec<f64> {
-    let mut q = vec![0.0; long * short];
+/// Fills `q`, which is zero, with the first columns of Q, each times the sign of R's diagonal.
+fn expand(q: &mut [f64], reflectors: &[f64], long: usize, signs: &[f64]) {
     for (j, column) in q.chunks_exact_mut(long.max(1)).enumerate() {
         column[j] = signs[j];
         // Reflectors after the j-th leave the j-th unit vector as it is.
@@ -168,7 +182,6 @@ fn expand(reflectors: &[f64], long: usize, short: usize, signs: &[f64]) -> Vec<f
             reflect(column, &reflectors[k * long..(k + 1) * long], k);
         }
     }
-    q
 }
 
 /// Random numbers by position.

@@ -126,15 +126,17 @@ pub fn made_up(ty: &Type, seed: u64, name: &str) -> Result<Tensor> {
         let init = Init::Uniform { low: Real(-1.0), high: Real(1.0) };
         return fill(&init, &dims, ty.dtype, seed, name);
     }
+    let too_large = || Error::run(format!("input {name}"), "its data does not fit into memory");
     let elements = ty.elements().ok_or_else(unbound)?;
     let size = ty.dtype.size() as usize;
     let most = if ty.dtype == DType::Bool { 2 } else { 8 };
-    let bytes: Vec<u8> = (0..elements)
-        .flat_map(|element| {
-            let value = (element.wrapping_mul(7) ^ seed) % most;
-            value.to_le_bytes().into_iter().take(size)
-        })
-        .collect();
+    let length = ty.bytes().and_then(|bytes| usize::try_from(bytes.get()).ok()).ok_or_else(too_large)?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).map_err(|_| too_large())?;
+    for element in 0..elements {
+        let value = (element.wrapping_mul(7) ^ seed) % most;
+        bytes.extend_from_slice(&value.to_le_bytes()[..size]);
+    }
     Tensor::new(ty.dtype, dims, bytes)
 }
 

@@ -161,7 +161,7 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
 }
 
 /// The machine's memory or the container's limit, whichever is less.
-fn memory() -> Option<Bytes> {
+pub(super) fn memory() -> Option<Bytes> {
     let total = total_memory(&fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits = limit_files(&groups).into_iter().filter_map(|path| fs::read_to_string(path).ok());

@@ -35,27 +35,27 @@ pub fn partition_in(folder: &Path, args: &[&str], stdin: Option<&[u8]>) -> Ran {
     }
 }
 
-fn example(name: &str) -> String {
+pub(crate) fn example(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name).display().to_string()
 }
 
-struct Folder(tempfile::TempDir);
+pub(crate) struct Folder(tempfile::TempDir);
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().expect("a folder for the test"))
     }
 
-    fn run(&self, args: &[&str]) -> Ran {
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
         partition_in(self.0.path(), args, None)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
     /// A run that must succeed and say nothing on stderr but notes.
-    fn ok(&self, args: &[&str]) -> String {
+    pub(crate) fn ok(&self, args: &[&str]) -> String {
         let ran = self.run(args);
         assert_eq!((ran.code, without_notes(&ran.stderr).as_str()), (0, ""), "{args:?}");
         ran.stdout
@@ -63,7 +63,7 @@ impl Folder {
 
     /// A run that must fail with this code, one line that begins with `error:`, and nothing on
     /// stdout. The line is returned with its details.
-    fn fails(&self, code: i32, args: &[&str]) -> String {
+    pub(crate) fn fails(&self, code: i32, args: &[&str]) -> String {
         let ran = self.run(args);
         assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{args:?}: {}", ran.stderr);
         let error = without_notes(&ran.stderr);

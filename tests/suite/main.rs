@@ -4,10 +4,12 @@
 
 mod architecture;
 mod bad;
+mod bad_input;
 mod cli;
 mod corpus_plans;
 mod costgraph;
 mod executor;
+mod flip;
 mod group;
 mod ir_text;
 mod keras;
@@ -18,6 +20,7 @@ mod networks;
 mod onnx;
 mod onnx_nodes;
 mod passes;
+mod pipeline;
 mod place;
 mod plan;
 mod random_costgraph;

@@ -46,7 +46,7 @@ fn the_seed_example_has_its_weights() {
 }
 
 /// A model of one node on inputs of these types.
-fn model(inputs: &[&str], node: Value) -> Value {
+pub(crate) fn model(inputs: &[&str], node: Value) -> Value {
     let names: Vec<String> = (0..inputs.len()).map(|i| format!("x{i}")).collect();
     let entries: Vec<Value> =
         names.iter().zip(inputs).map(|(name, ty)| json!({"name": name, "type": ty})).collect();
@@ -69,11 +69,11 @@ fn result(model: &Value) -> String {
     format!("{}[{}]", ty.dtype, sizes.join(", "))
 }
 
-#[test]
-fn every_operation_is_there() {
+/// Every operation: types of its inputs, the node, the type of its first result.
+pub(crate) fn operations() -> Vec<(Vec<&'static str>, Value, &'static str)> {
     let x = "f32[batch, 4, 6]";
     let image = "f32[batch, 2, 8, 8]";
-    let cases = [
+    vec![
         (vec![x], json!({"op": "gelu"}), "f32[batch, 4, 6]"),
         (vec![x, "f32[6]"], json!({"op": "sub"}), "f32[batch, 4, 6]"),
         (vec![x, "f32[6]"], json!({"op": "ge"}), "bool[batch, 4, 6]"),
@@ -142,8 +142,12 @@ fn every_operation_is_there() {
         (vec![x, "f32[6, 2]", "f32[2]"], json!({"op": "dense", "activation": "relu"}), "f32[batch, 4, 2]"),
         (vec![x, "f32[6]", "f32[6]"], json!({"op": "layer_norm"}), "f32[batch, 4, 6]"),
         (vec![x, "f32[6]"], json!({"op": "rms_norm", "epsilon": 1e-6}), "f32[batch, 4, 6]"),
-    ];
-    for (inputs, node, expected) in cases {
+    ]
+}
+
+#[test]
+fn every_operation_is_there() {
+    for (inputs, node, expected) in operations() {
         assert_eq!(result(&model(&inputs, node.clone())), expected, "{node}");
     }
 }

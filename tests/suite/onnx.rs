@@ -238,7 +238,7 @@ fn message(bytes: &[u8]) -> String {
 }
 
 /// A shape computed from dimensions: `[batch, seq, 8]` becomes `[batch, seq, 2, 4]`.
-fn reshaping() -> Vec<u8> {
+pub(crate) fn reshaping() -> Vec<u8> {
     let nodes = vec![
         node("shape", "Shape", &["x"], &["s"]),
         node("batch", "Gather", &["s", "zero"], &["b"]),

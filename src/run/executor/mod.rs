@@ -18,10 +18,12 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Report, Result};
 use crate::ir::{Graph, Op, ParamId, Tensor, Type, ValueId};
 use crate::kernel::Fused;
+use crate::units::Bytes;
 
 use super::arena::Arena;
 use super::group::Compiled;
 use super::interpret::{Weights, check_type, input, known_inputs, tensor};
+use super::probe;
 
 use plan::{Checker, Located};
 pub use plan::{ExecAction, ExecBuffer, ExecDevice, ExecPlan, ExecStep};
@@ -100,6 +102,7 @@ impl Program {
     ) -> Result<Self> {
         let compiled: Vec<Compiled> =
             groups.iter().map(|group| Compiled::new(graph, group)).collect::<Result<_>>()?;
+        within_memory(plan)?;
         let allocate = |device: &ExecDevice| {
             Arena::new(device.arena.get()).map_err(|error| error.within(&format!("device {}", device.name)))
         };
@@ -150,6 +153,25 @@ impl Program {
         let outputs = self.graph_outputs.iter().zip(&self.outputs).map(take).collect::<Result<_>>()?;
         Ok((outputs, self.shared.report(wall, &self.names)))
     }
+}
+
+/// Error: the arenas together are more than this machine's memory. The system may grant each of
+/// them and end the program when they are filled.
+fn within_memory(plan: &ExecPlan) -> Result<()> {
+    let Some(memory) = probe::memory() else { return Ok(()) };
+    let mut total = 0u64;
+    for device in &plan.devices {
+        total = total.saturating_add(device.arena.get());
+        if total > memory.get() {
+            let message = format!(
+                "cannot allocate an arena of {}: all arenas up to it take {}, this machine has {memory}",
+                device.arena,
+                Bytes(total)
+            );
+            return Err(Error::run(format!("device {}", device.name), message));
+        }
+    }
+    Ok(())
 }
 
 fn write(arenas: &[Arena], place: Located, bytes: &[u8]) {

@@ -104,18 +104,23 @@ impl fmt::Display for Report {
 /// `text` with control characters escaped and its middle left out where it is very long.
 fn one_line(text: &str) -> String {
     const LONG: usize = 600;
-    let escape = |part: &str| -> String {
-        part.chars()
-            .flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] })
-            .collect()
-    };
     if text.len() <= LONG {
-        return escape(text);
+        return escaped(text);
     }
     let head: String = text.chars().take(LONG / 2).collect();
     let mut tail: Vec<char> = text.chars().rev().take(LONG / 4).collect();
     tail.reverse();
-    format!("{} ... {}", escape(&head), escape(&tail.into_iter().collect::<String>()))
+    format!("{} ... {}", escaped(&head), escaped(&tail.into_iter().collect::<String>()))
+}
+
+/// `text` with control characters escaped: names come from files, and what is printed of them must
+/// neither break lines nor steer a terminal.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
 }
 
 /// Why no plan came out.

@@ -9,7 +9,7 @@ use super::model::ModelFile;
 use super::options;
 use super::terminal::{Console, write_stdout};
 use crate::compile;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, escaped};
 use crate::load::Model;
 use crate::plan::{self, Plan};
 
@@ -80,6 +80,11 @@ struct Supported {
     unbound_dims: Vec<String>,
 }
 
+/// Names in one line.
+fn names(names: &[String]) -> String {
+    escaped(&names.join(", "))
+}
+
 fn check_model(file: &ModelFile, args: &CheckArgs, console: &Console) -> Result<()> {
     let _working = console.working("reading the model");
     let supported = match file.load(&options::dims(&args.dims)?)? {
@@ -120,14 +125,15 @@ fn check_model(file: &ModelFile, args: &CheckArgs, console: &Console) -> Result<
     let elements = supported.param_elements.map_or(String::new(), |n| format!(" of {n} weights"));
     let mut text = format!(
         "supported: {} has {} nodes, {} parameters{elements}\n",
-        supported.name, supported.nodes, supported.params
+        escaped(&supported.name),
+        supported.nodes,
+        supported.params
     );
     if !supported.inputs.is_empty() {
-        text +=
-            &format!("inputs:  {}\noutputs: {}\n", supported.inputs.join(", "), supported.outputs.join(", "));
+        text += &format!("inputs:  {}\noutputs: {}\n", names(&supported.inputs), names(&supported.outputs));
     }
     if !supported.unbound_dims.is_empty() {
-        text += &format!("bind with --dim NAME=N: {}\n", supported.unbound_dims.join(", "));
+        text += &format!("bind with --dim NAME=N: {}\n", names(&supported.unbound_dims));
     }
     console.print(&text)
 }

@@ -10,7 +10,7 @@ use super::model::ModelFile;
 use super::options::{compile_options, duration};
 use super::terminal::{Console, write_stdout};
 use crate::compile::{self, Network};
-use crate::error::{Error, Report, Result};
+use crate::error::{Error, Report, Result, escaped};
 use crate::ir::{Data, Graph, ParamId, Tensor};
 use crate::load::weights::{Arrays, ParamReader, match_params, write_npz};
 use crate::load::{Model, fill};
@@ -416,7 +416,7 @@ fn report(
     for device in used {
         text += &format!(
             "  {:<10} {:>4} {:<6} busy {:>3.0} %\n",
-            device.device,
+            escaped(&device.device),
             device.steps,
             if device.steps == 1 { "step," } else { "steps," },
             device.utilisation * 100.0
@@ -425,7 +425,10 @@ fn report(
     for output in &ran.outputs {
         text += &format!(
             "output {}: {} elements, {} beyond tolerance, max error {:.3e}\n",
-            output.name, output.elements, output.wrong, output.max_error
+            escaped(&output.name),
+            output.elements,
+            output.wrong,
+            output.max_error
         );
     }
     if comparisons.iter().any(|comparison| comparison.wrong > 0) {

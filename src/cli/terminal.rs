@@ -10,7 +10,7 @@ use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::args::{Terminal, When};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, escaped};
 
 /// How this run of the program talks to its user.
 pub(super) struct Console {
@@ -39,7 +39,7 @@ impl Console {
         if !self.quiet {
             let style = Style::new().fg_color(Some(AnsiColor::Cyan.into()));
             // A closed stderr is no reason to fail.
-            let _ = writeln!(anstream::stderr(), "{style}note:{style:#} {line}");
+            let _ = writeln!(anstream::stderr(), "{style}note:{style:#} {}", escaped(line));
         }
     }
 
@@ -104,6 +104,6 @@ pub(super) fn report(error: &Error) {
     // There is nowhere left to report a failure to.
     let _ = writeln!(err, "{style}error:{style:#} {error}");
     for line in error.details() {
-        let _ = writeln!(err, "  {line}");
+        let _ = writeln!(err, "  {}", escaped(line));
     }
 }

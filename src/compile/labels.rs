@@ -8,14 +8,19 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::Network;
 use crate::cost::{Lowered, Origin};
 use crate::costgraph::Role;
-use crate::ir::{Graph, NodeId, Op, SourceId, SourceRole, Type, ValueId};
+use crate::ir::{Graph, NodeId, Op, Source, SourceId, SourceRole, Type, ValueId};
 use crate::kernel::{Group, Grouping, Hero};
 use crate::place::Placement;
 use crate::plan::{Labels, NodeLabel, ParamLabel, ValueLabel};
-use crate::topology::DeviceId;
+use crate::topology::{DeviceId, Topology};
 
 /// The labels of a lowered network under a placement. O(nodes + edges).
-pub(super) fn labels(network: &Network, lowered: &Lowered, placement: &Placement) -> Labels {
+pub(super) fn labels(
+    network: &Network,
+    lowered: &Lowered,
+    topology: &Topology,
+    placement: &Placement,
+) -> Labels {
     let Network { graph, grouping, .. } = network;
     let names = ValueNames::new(graph);
     let mut params = vec![ParamLabel::default(); lowered.graph.param_count()];
@@ -38,7 +43,7 @@ pub(super) fn labels(network: &Network, lowered: &Lowered, placement: &Placement
             .map(|&value| ValueLabel { ty: type_text(graph.ty(value)), name: names.of(graph, value) })
             .collect(),
         params,
-        placement: source_devices(network, lowered, placement),
+        placement: source_devices(network, lowered, topology, placement),
     }
 }
 
@@ -138,10 +143,16 @@ fn structure(graph: &Graph, base: &[ValueId], group: &Group) -> String {
 }
 
 /// A device for every node of the source model: where its nodes run; where none is left of it,
-/// the device of what reads it.
-fn source_devices(network: &Network, lowered: &Lowered, placement: &Placement) -> Vec<(String, DeviceId)> {
+/// its pin, else the device of what reads it.
+fn source_devices(
+    network: &Network,
+    lowered: &Lowered,
+    topology: &Topology,
+    placement: &Placement,
+) -> Vec<(String, DeviceId)> {
     let graph = &network.graph;
-    let mut device: Vec<Option<DeviceId>> = vec![None; graph.sources().len()];
+    let pin = |source: &Source| source.pin.as_deref().and_then(|name| topology.find(name));
+    let mut device: Vec<Option<DeviceId>> = graph.sources().iter().map(pin).collect();
     for node in lowered.graph.nodes() {
         let here = placement.device[node.index()];
         let sources: Vec<SourceId> = match lowered.origins[node.index()] {

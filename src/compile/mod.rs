@@ -266,7 +266,7 @@ fn network_plan(
     options: &Options,
 ) -> Result<Plan> {
     let nodes = network.graph.sources().iter().filter(|source| source.role == SourceRole::Node).count();
-    let labels = labels::labels(network, lowered, placement);
+    let labels = labels::labels(network, lowered, topology, placement);
     let meta = options.meta(&network.graph.name, nodes, &network.dims);
     plan::build(&lowered.graph, topology, placement, schedule, Some(&labels), meta)
 }
@@ -298,7 +298,7 @@ pub fn check_model(plan: &Plan, model: Model, options: &Options) -> Result<()> {
             // The check compares sizes and names; where things are is the plan's own affair.
             let anywhere =
                 Placement { device: vec![DeviceId(0); lowered.graph.node_count()], notes: Vec::new() };
-            let labels = labels::labels(&network, &lowered, &anywhere);
+            let labels = labels::labels(&network, &lowered, &plan.topology, &anywhere);
             let expected = plan::ExpectedModel::new(&lowered.graph, &labels, options.model_hash.clone());
             plan::check_model(plan, &expected).map(|_| ())
         }

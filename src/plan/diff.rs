@@ -6,6 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{BufferKind, Plan};
+use crate::error::escaped;
 use crate::units::{Bytes, Nanos};
 
 /// What differs. Prints as text for people; serialises as JSON.
@@ -153,15 +154,15 @@ impl fmt::Display for Diff {
             return writeln!(f, "the same: {} nodes on the same devices", self.kept);
         }
         for remark in &self.remarks {
-            writeln!(f, "{remark}")?;
+            writeln!(f, "{}", escaped(remark))?;
         }
         writeln!(f, "{} nodes moved, {} kept", self.moved.len(), self.kept)?;
         for Move { node, from, to } in &self.moved {
-            let device = |device: &Option<String>| device.clone().unwrap_or_else(|| "(none)".into());
-            writeln!(f, "  {node}: {} -> {}", device(from), device(to))?;
+            let device = |device: &Option<String>| device.as_deref().map_or("(none)".into(), escaped);
+            writeln!(f, "  {}: {} -> {}", escaped(node), device(from), device(to))?;
         }
         for change in &self.changes {
-            writeln!(f, "{}", change)?;
+            writeln!(f, "{change}")?;
         }
         Ok(())
     }
@@ -176,6 +177,12 @@ impl fmt::Display for Change {
         };
         let sign = if self.after > self.before { '+' } else { '-' };
         let difference = amount(self.after.abs_diff(self.before));
-        write!(f, "{}: {} -> {} ({sign}{difference})", self.what, amount(self.before), amount(self.after))
+        write!(
+            f,
+            "{}: {} -> {} ({sign}{difference})",
+            escaped(&self.what),
+            amount(self.before),
+            amount(self.after)
+        )
     }
 }

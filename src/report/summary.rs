@@ -175,14 +175,15 @@ impl Summary {
 impl Summary {
     /// The summary as a table with its closing lines.
     pub fn text(&self) -> String {
+        use crate::error::escaped;
         use comfy_table::{CellAlignment, Table, presets};
         let mut table = Table::new();
         table.load_preset(presets::NOTHING);
         table.set_header(["device", "target", "arena", "of", "resident", "kernels", "busy", "receives"]);
         for line in &self.devices {
             table.add_row([
-                line.device.clone(),
-                line.target.clone(),
+                escaped(&line.device),
+                escaped(&line.target),
                 line.arena.to_string(),
                 line.memory.to_string(),
                 line.resident.to_string(),
@@ -201,7 +202,7 @@ impl Summary {
             .collect();
         format!(
             "{}: {} nodes, {} kernels on {} of {} devices\n\n{rows}\n{}",
-            self.model,
+            escaped(&self.model),
             self.nodes,
             self.launches,
             self.used(),

@@ -443,3 +443,44 @@ fn onnx_files_that_are_wrong() {
         refused(&folder, 1, &[name, "--devices", "cpu", "-o", "out.json"], &[name]);
     }
 }
+
+/// Names with line breaks and commands for terminals, in everything that is printed for people.
+#[test]
+fn names_that_are_no_text() {
+    let folder = Folder::new();
+    let name = "a\n\u{1b}[31m\r";
+    let model = |op: &str| {
+        json!({"partition_model": 1, "name": name, "dims": [name], "inputs": [{"name": "x\n", "type": "f32[3]"}],
+            "nodes": [{"name": name, "op": op, "inputs": ["x\n"]}], "outputs": [name]})
+    };
+    let mut sound = model("relu");
+    sound.as_object_mut().expect("an object").remove("dims");
+    fs::write(folder.path("sound.json"), sound.to_string()).expect("writable");
+    let written = ["sound.json", "--devices", "cpu", "-o", "a.json", "--quiet"];
+    folder.ok(&written);
+    folder.ok(&["sound.json", "--devices", "2xcpu", "--pin", "*=cpu1", "-o", "b.json", "--quiet"]);
+    for args in [
+        &["sound.json", "--devices", "cpu"][..],
+        &["sound.json", "--devices", "cpu", "--emit", "dot"],
+        &["sound.json", "--devices", "cpu", "--emit", "ir"],
+        &["sound.json", "--devices", "cpu", "--emit", "groups"],
+        &["sound.json", "--devices", "cpu", "--emit", "text"],
+        &["check", "sound.json"],
+        &["diff", "a.json", "b.json"],
+        &["run", "a.json", "--init", "seed=1"],
+    ] {
+        let out = folder.ok(args);
+        let odd = out.chars().find(|&c| c.is_control() && c != '\n');
+        assert!(odd.is_none() && !out.contains("a\n"), "{args:?}: {odd:?} in {out}");
+    }
+    for op in ["wombat", "matmul"] {
+        fs::write(folder.path("bad.json"), model(op).to_string()).expect("writable");
+        refused(&folder, 1, &["bad.json", "--devices", "cpu"], &["bad.json"]);
+        refused(&folder, 1, &["check", "bad.json"], &["bad.json"]);
+    }
+    let layers = json!([{"class_name": "Wombat", "config": {"name": name, "batch_input_shape": [null, 4]}}]);
+    let keras = json!({"class_name": "Sequential", "config": {"name": name, "layers": layers},
+        "keras_version": "2.15.0", "backend": "tensorflow"});
+    fs::write(folder.path("keras.json"), keras.to_string()).expect("writable");
+    refused(&folder, 1, &["check", "keras.json"], &["keras.json", "a\\n"]);
+}

@@ -103,6 +103,6 @@ fn error_cell(network: &Network, compiled: &partition::compile::Compiled) -> Res
 /// An error on one line, with its details.
 fn told(error: &Error) -> String {
     let details = error.details().join("; ");
-    let line = if details.is_empty() { error.to_string() } else { format!("{error}: {details}") };
+    let line = if details.is_empty() { error.to_string() } else { details };
     line.replace('|', "\\|").replace('\n', " ")
 }

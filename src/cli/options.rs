@@ -1,7 +1,6 @@
 //! Low-level arguments turned into the library's options, once.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::args::{EffortArg, ModelArgs, ObjectiveArg, PlacementArgs};
 use crate::compile;
@@ -98,8 +97,8 @@ fn split_pin(pin: &str) -> Result<(String, String)> {
 
 /// A duration such as `30s` or `500ms`.
 #[cfg(feature = "run")]
-pub(super) fn duration(option: &str, text: &str) -> Result<Duration> {
+pub(super) fn duration(option: &str, text: &str) -> Result<std::time::Duration> {
     text.parse::<crate::units::Nanos>()
-        .map(|time| Duration::from_nanos(time.get()))
+        .map(|time| std::time::Duration::from_nanos(time.get()))
         .map_err(|why| Error::usage(format!("{option} {text}"), why))
 }

@@ -76,7 +76,7 @@ pub struct Compiled {
 /// [`Error::Infeasible`] where nothing fits.
 pub fn plan(graph: &CostGraph, topology: &Topology, options: &place::Options) -> Result<Plan> {
     let (placement, schedule) = strategy::solve(graph, topology, options)?;
-    let options = Options { place: options.clone(), ..Options::default() };
+    let options = Options { place: options.clone(), model_hash: graph.digest(), ..Options::default() };
     cost_graph_plan(graph, topology, &placement, &schedule, &options)
 }
 

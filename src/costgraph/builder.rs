@@ -398,4 +398,20 @@ mod tests {
         b.connect(one, 3, one);
         assert!(b.finish().unwrap_err().to_string().contains("output 3 of a does not exist"));
     }
+
+    #[test]
+    fn a_digest_tells_graphs_apart() {
+        let digest = |bytes: u64, read: bool| {
+            let mut b = Builder::new("g", vec!["cpu".into()]);
+            let one = b.add(&node("a", &[Bytes(bytes)])).unwrap();
+            let two = b.add(&node("b", &[Bytes(4)])).unwrap();
+            if read {
+                b.connect(one, 0, two);
+            }
+            b.finish().unwrap().digest()
+        };
+        assert_eq!(digest(4, true), digest(4, true));
+        assert_ne!(digest(4, true), digest(8, true));
+        assert_ne!(digest(4, true), digest(4, false));
+    }
 }

@@ -238,4 +238,40 @@ impl CostGraph {
         let range = self.input_start[node.index()]..self.input_start[node.index() + 1];
         &self.inputs[range.start as usize..range.end as usize]
     }
+
+    /// A digest of all that the planner sees: XXH3, 128 bits, in hexadecimal. Equal graphs have
+    /// equal digests on every machine. O(size).
+    pub fn digest(&self) -> String {
+        let mut hash = xxhash_rust::xxh3::Xxh3::new();
+        let mut text = |text: &str| {
+            hash.update(&(text.len() as u64).to_le_bytes());
+            hash.update(text.as_bytes());
+        };
+        text(&self.name);
+        text(&self.names);
+        self.kinds.iter().chain(&self.op_names).chain(&self.param_names).for_each(|one| text(one));
+        self.pins.iter().for_each(|(_, device)| text(device));
+        let mut words = |words: &mut dyn Iterator<Item = u64>| {
+            words.for_each(|word| hash.update(&word.to_le_bytes()));
+        };
+        for list in [&self.times, &self.owned, &self.workspace, &self.param_bytes, &self.tensor_bytes] {
+            words(&mut list.iter().copied());
+        }
+        for list in [
+            &self.name_ends,
+            &self.params,
+            &self.colocate,
+            &self.forward,
+            &self.output_start,
+            &self.input_start,
+        ] {
+            words(&mut list.iter().map(|&word| word.into()));
+        }
+        words(&mut self.ops.iter().map(|&op| op.into()));
+        words(&mut self.roles.iter().map(|&role| role as u64));
+        words(&mut self.backward.iter().chain(&self.tensor_is_result).map(|&flag| flag.into()));
+        words(&mut self.inputs.iter().map(|tensor| tensor.0.into()));
+        words(&mut self.pins.iter().map(|(node, _)| node.0.into()));
+        format!("{:032x}", hash.digest128())
+    }
 }

@@ -330,6 +330,33 @@ control %7 -> %11
 }
 
 #[test]
+fn a_matrix_product_reads_a_transposed_operand_as_it_lies() {
+    snapshot(
+        "pass_simplify_product",
+        simplify,
+        r#"graph "g"
+source s0 node "a" "A"
+%0: f32[2, 3] = input "x" @s0
+%1: f32[5, 3] = input "w" @s0
+%2: f32[4, 2, 3] = input "batched" @s0
+%3: f32[3, 5] = transpose %1 perm=[1, 0] @s0
+%4: f32[2, 5] = matmul %0, %3 transpose_left=false transpose_right=false @s0
+%5: f32[2, 2] = matmul %4, %4 transpose_left=false transpose_right=true @s0
+%6: f32[4, 3, 2] = transpose %2 perm=[0, 2, 1] @s0
+%7: f32[4, 5, 2] = matmul %1, %6 transpose_left=false transpose_right=false @s0
+%8: f32[3, 2] = transpose %0 perm=[1, 0] @s0
+%9: f32[2, 5] = matmul %8, %3 transpose_left=true transpose_right=false @s0
+%10: f32[2, 4, 3] = transpose %2 perm=[1, 0, 2] @s0
+%11: f32[2, 4, 5] = matmul %10, %3 transpose_left=false transpose_right=false @s0
+output "right" %5
+output "batched" %7
+output "twice" %9
+output "other axes" %11
+"#,
+    );
+}
+
+#[test]
 fn simplify_keeps_to_exact_identities() {
     snapshot(
         "pass_simplify",

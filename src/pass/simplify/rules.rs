@@ -22,6 +22,17 @@ pub(super) fn is_uniform(tensor: &Tensor) -> bool {
     elements.next().is_some_and(|first| elements.all(|element| element == first))
 }
 
+/// True where a transposition changes the last two axes and no others.
+fn swaps_last_two(perm: &[u32]) -> bool {
+    let rank = perm.len() as u32;
+    let swapped = |axis: u32| match rank.checked_sub(axis) {
+        Some(1) => rank - 2,
+        Some(2) => rank - 1,
+        _ => axis,
+    };
+    rank >= 2 && (0..rank).zip(perm).all(|(axis, &from)| swapped(axis) == from)
+}
+
 /// What may take the node's place, best first. The caller takes the first that has the result's
 /// type.
 pub(super) fn rewritten(look: &Look<'_, '_>) -> Vec<Rewrite> {
@@ -36,6 +47,9 @@ pub(super) fn rewritten(look: &Look<'_, '_>) -> Vec<Rewrite> {
         Op::Unary(Unary::Not) => one(look.twice_not()),
         Op::Binary(binary) => look.binary(*binary),
         Op::Select => look.select(),
+        Op::MatMul { transpose_left, transpose_right } => {
+            one(look.product([*transpose_left, *transpose_right]))
+        }
         Op::Compare(_) => look.without_broadcasts(),
         Op::Input
         | Op::Param(_)
@@ -49,7 +63,6 @@ pub(super) fn rewritten(look: &Look<'_, '_>) -> Vec<Rewrite> {
         | Op::Softmax { .. }
         | Op::Normalize { .. }
         | Op::LocalResponseNorm { .. }
-        | Op::MatMul { .. }
         | Op::Conv(_)
         | Op::ConvTranspose(_)
         | Op::Pool(_)
@@ -102,6 +115,22 @@ impl<'a> Look<'a, '_> {
         let sizes = self.operand_type(0)?.shape.sizes();
         let long = perm.iter().filter(|&&axis| sizes.get(axis as usize) != Some(&Size::Known(1)));
         long.is_sorted().then(|| self.reshape())
+    }
+
+    /// A matrix product reads a transposed operand as it lies.
+    fn product(&self, mut transposed: [bool; 2]) -> Option<Rewrite> {
+        let mut operands = self.operands.to_vec();
+        let mut changed = false;
+        for (position, transposed) in transposed.iter_mut().enumerate() {
+            let Some((Op::Transpose { perm }, inner)) = self.maker(position) else { continue };
+            if swaps_last_two(perm) {
+                operands[position] = *inner.first()?;
+                *transposed = !*transposed;
+                changed = true;
+            }
+        }
+        let [transpose_left, transpose_right] = transposed;
+        changed.then(|| Rewrite::Node(Op::MatMul { transpose_left, transpose_right }, operands))
     }
 
     /// A reshape to the result.

@@ -43,6 +43,26 @@ fn every_type_is_written_and_read_back() {
     assert_eq!(std::fs::read_dir(folder.path()).expect("lists").count(), 1, "nothing else is left behind");
 }
 
+#[cfg(unix)]
+#[test]
+fn links_and_devices_stay_what_they_are() {
+    let folder = folder();
+    let (path, link) = (folder.path().join("real.npz"), folder.path().join("link.npz"));
+    write_npz(&path, &[]).expect("written");
+    std::os::unix::fs::symlink(&path, &link).expect("linked");
+    write_npz(&link, &tensors()).expect("written");
+    assert!(std::fs::symlink_metadata(&link).expect("there").is_symlink(), "the link was replaced");
+    assert_eq!(Arrays::open(&path).expect("opens").names().len(), tensors().len());
+    let full = Path::new("/dev/full");
+    if full.exists() {
+        let error = write_npz(full, &tensors()).expect_err("nothing can be written there").to_string();
+        assert!(error.starts_with("/dev/full: "), "{error}");
+        assert!(!std::fs::metadata(full).expect("there").is_file(), "a device was replaced by a file");
+    }
+    assert!(write_npz(folder.path(), &tensors()).is_err());
+    assert_eq!(std::fs::read_dir(folder.path()).expect("lists").count(), 2, "something was left behind");
+}
+
 #[test]
 fn another_reader_agrees_with_what_is_written() {
     let folder = folder();

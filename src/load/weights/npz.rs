@@ -1,8 +1,8 @@
 //! The npz format: a zip archive of npy files.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -73,23 +73,44 @@ impl Npz {
     }
 }
 
-/// Writes arrays as an npz file: aside, then renamed, so that nothing half-written is left. The
-/// same arrays give the same bytes. Errors: the file cannot be written, a name is there twice.
+/// Writes arrays as an npz file: aside, then renamed, so that nothing half-written is left. What
+/// is there and is no regular file (a pipe, a device) is written directly. The same arrays give
+/// the same bytes. Errors: the file cannot be written, a name is there twice.
 pub fn write_npz(path: &Path, arrays: &[(String, Tensor)]) -> Result<()> {
-    let place = path.display().to_string();
+    let written = match fs::metadata(path) {
+        Ok(there) if there.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(there) if !there.is_file() => write_directly(path, arrays),
+        Ok(_) => fs::canonicalize(path).and_then(|target| write_aside(&target, arrays)),
+        Err(_) => write_aside(path, arrays),
+    };
+    written.map_err(|error| Error::io(path.display().to_string(), error))
+}
+
+/// A zip archive needs to seek, which a pipe cannot: it is made in memory first.
+fn write_directly(path: &Path, arrays: &[(String, Tensor)]) -> io::Result<()> {
+    let archive = write_all(io::Cursor::new(Vec::new()), arrays)?.into_inner();
+    let mut file = File::options().write(true).open(path)?;
+    file.write_all(&archive)?;
+    file.flush()
+}
+
+fn write_aside(path: &Path, arrays: &[(String, Tensor)]) -> io::Result<()> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(format!(".{}.tmp", std::process::id()));
     let aside = Path::new(&aside);
-    let written = write_all(aside, arrays).and_then(|()| std::fs::rename(aside, path));
-    written.map_err(|error| {
+    let written = File::create(aside)
+        .and_then(|file| write_all(BufWriter::new(file), arrays))
+        .and_then(|buffered| buffered.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all())
+        .and_then(|()| fs::rename(aside, path));
+    if written.is_err() {
         // What could not be finished is taken away; the first error is the one to tell.
-        let _ = std::fs::remove_file(aside);
-        Error::io(place, error)
-    })
+        let _ = fs::remove_file(aside);
+    }
+    written
 }
 
-fn write_all(path: &Path, arrays: &[(String, Tensor)]) -> std::io::Result<()> {
-    let mut zip = ZipWriter::new(BufWriter::new(File::create(path)?));
+fn write_all<W: Write + Seek>(target: W, arrays: &[(String, Tensor)]) -> io::Result<W> {
+    let mut zip = ZipWriter::new(target);
     for (name, tensor) in arrays {
         let header = npy::encode_header(tensor.dtype(), tensor.dims());
         let large = (header.len() + tensor.bytes().len()) as u64 >= u64::from(u32::MAX);
@@ -101,5 +122,5 @@ fn write_all(path: &Path, arrays: &[(String, Tensor)]) -> std::io::Result<()> {
         zip.write_all(&header)?;
         zip.write_all(tensor.bytes())?;
     }
-    zip.finish()?.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()
+    Ok(zip.finish()?)
 }

@@ -128,16 +128,21 @@ impl Slot<'_> {
         }
     }
 
-    /// What a window costs here; none where it may not be here.
-    fn cost(&self, i: usize, j: usize) -> Option<Value> {
+    /// Whether a window, and so every longer one with the same begin, is too much for this device.
+    fn is_full(&self, i: usize, j: usize) -> bool {
+        self.tables.resident.get(i, j) > self.cap || self.tables.load(self.kind, i, j) > self.limit
+    }
+
+    /// What a window costs here; none where it may not be here, or moves more than `most` bytes
+    /// where those are what counts.
+    fn cost(&self, i: usize, j: usize, most: u64) -> Option<Value> {
         let tables = self.tables;
         let held = tables.resident.get(i, j);
         let held = match self.alive {
             Alive::Counted => held.saturating_add(tables.alive.get(i, j)),
             Alive::Ignored => held,
         };
-        let compute = tables.load(self.kind, i, j);
-        if held > self.cap || compute > self.limit {
+        if held > self.cap {
             return None;
         }
         if self.banned == Banned::Respected && tables.banned(self.id, i, j) > 0 {
@@ -147,6 +152,10 @@ impl Slot<'_> {
         let fixed = grid(self.all).saturating_sub(grid(self.own));
         let incoming = tables.incoming.get(i, j) + fixed;
         let bytes = incoming + tables.loading.get(i, j);
+        if self.goal == Goal::Bytes && bytes > most {
+            return None;
+        }
+        let compute = tables.load(self.kind, i, j);
         let (receive, send) = (self.receive.time(incoming), self.send.time(tables.outgoing.get(i, j)));
         let load = if self.added {
             compute.saturating_add(receive).saturating_add(send)
@@ -217,7 +226,12 @@ fn extend(slot: &Slot<'_>, best: &[Value], request: &Request<'_>) -> (Vec<Value>
             if before >= next[j] {
                 continue;
             }
-            let Some(cost) = slot.cost(i, j) else { continue };
+            // Longer windows hold and compute no less.
+            if slot.is_full(i, j) {
+                break;
+            }
+            let most = next[j].0.saturating_sub(before.0);
+            let Some(cost) = slot.cost(i, j, most) else { continue };
             let value = joined(request.goal, before, cost);
             if value < next[j] {
                 next[j] = value;

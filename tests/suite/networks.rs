@@ -162,10 +162,8 @@ impl Network {
     fn make(&self, id: ParamId) -> Result<Tensor> {
         let param = self.graph.param(id);
         let absent = matches!(&param.data, Some(Data::File { path, .. }) if !path.exists());
-        if !absent {
-            if let Some(tensor) = ParamReader::new().read(&self.graph, id)? {
-                return Ok(tensor);
-            }
+        if !absent && let Some(tensor) = ParamReader::new().read(&self.graph, id)? {
+            return Ok(tensor);
         }
         let ty = self.graph.ty(self.graph.node(param.node).first_result);
         let dims: Vec<u64> = ty.shape.dims().unwrap_or_default().iter().map(|&dim| dim as u64).collect();

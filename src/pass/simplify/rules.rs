@@ -130,7 +130,7 @@ impl<'a> Look<'a, '_> {
             }
         }
         let [transpose_left, transpose_right] = transposed;
-        changed.then(|| Rewrite::Node(Op::MatMul { transpose_left, transpose_right }, operands))
+        changed.then_some(Rewrite::Node(Op::MatMul { transpose_left, transpose_right }, operands))
     }
 
     /// A reshape to the result.

@@ -83,6 +83,9 @@ fn deliver(
     };
     if let (Emit::Plan, Some(path)) = (emit, &args.output) {
         compiled.plan.save(path)?;
+        if console.is_quiet() {
+            return Ok(());
+        }
         // The file has the plan; the terminal still gets its summary.
         return console.print(&summary(compiled, options)?.text());
     }

@@ -34,6 +34,11 @@ impl Console {
         Self { quiet: terminal.quiet, progress: progress && !terminal.quiet }
     }
 
+    /// Whether only errors are wanted.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// A line for the user that is no result.
     pub(super) fn note(&self, line: &str) {
         if !self.quiet {

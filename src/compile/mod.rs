@@ -115,40 +115,61 @@ pub struct Alternative {
     pub devices: usize,
 }
 
-/// Cost graphs beyond this many nodes are not planned again for the sake of [`alternatives`].
+/// Cost graphs beyond this many nodes are not planned again for the sake of [`alternatives`] ...
 const ALTERNATIVES: usize = 2_000;
+/// ... nor beyond this many where the plan is spread over devices anyway.
+const ALTERNATIVES_SPREAD: usize = 200;
 
 /// What the other objectives would gain over a plan: those whose own measure is lower than this
-/// plan's. None for large graphs, where planning again would take as long as planning.
+/// plan's. None for large graphs, where planning again would take as long as planning. The
+/// objectives are planned for side by side.
 ///
 /// Errors: none but internal ones; an objective under which nothing fits is left out.
 pub fn alternatives(compiled: &Compiled, options: &place::Options) -> Result<Vec<Alternative>> {
-    if compiled.cost_graph.node_count() > ALTERNATIVES {
+    let spread = compiled.schedule.devices.iter().filter(|usage| usage.busy.get() > 0).count() > 1;
+    let most = if spread { ALTERNATIVES_SPREAD } else { ALTERNATIVES };
+    if compiled.cost_graph.node_count() > most {
         return Ok(Vec::new());
     }
-    let measure = |objective: Objective, cost: &Cost| match objective {
+    let others: Vec<Objective> =
+        Objective::ALL.into_iter().filter(|&objective| objective != options.objective).collect();
+    let found: Vec<Result<Option<Alternative>>> = std::thread::scope(|scope| {
+        let planned: Vec<_> = others
+            .iter()
+            .map(|&objective| scope.spawn(move || alternative(compiled, options, objective)))
+            .collect();
+        let ended = |thread: std::thread::ScopedJoinHandle<'_, Result<Option<Alternative>>>| {
+            thread.join().unwrap_or_else(|_| Err(Error::Internal("planning ended early".into())))
+        };
+        planned.into_iter().map(ended).collect()
+    });
+    found.into_iter().filter_map(Result::transpose).collect()
+}
+
+/// What one other objective gives, where that is less in its own measure.
+fn alternative(
+    compiled: &Compiled,
+    options: &place::Options,
+    objective: Objective,
+) -> Result<Option<Alternative>> {
+    let measure = |cost: &Cost| match objective {
         Objective::Transfer => (cost.step_bytes + cost.load_bytes).get(),
         Objective::Latency => cost.latency.get(),
         Objective::Throughput => cost.max_load.get(),
     };
-    let mut found = Vec::new();
-    for objective in Objective::ALL.into_iter().filter(|&objective| objective != options.objective) {
-        let mut options = place::Options { objective, ..options.clone() };
-        if compiled.network.is_some() {
-            (options.pins, options.colocate) = (Vec::new(), Vec::new());
-        }
-        match strategy::solve(&compiled.cost_graph, &compiled.topology, &options) {
-            Ok((_, schedule)) => {
-                if measure(objective, &schedule.cost) < measure(objective, &compiled.schedule.cost) {
-                    let devices = schedule.devices.iter().filter(|usage| usage.busy.get() > 0).count();
-                    found.push(Alternative { objective, cost: schedule.cost, devices });
-                }
-            }
-            Err(Error::Infeasible(_)) => {}
-            Err(error) => return Err(error),
-        }
+    let mut options = place::Options { objective, ..options.clone() };
+    if compiled.network.is_some() {
+        // The network's own marks say the same.
+        (options.pins, options.colocate) = (Vec::new(), Vec::new());
     }
-    Ok(found)
+    match strategy::solve(&compiled.cost_graph, &compiled.topology, &options) {
+        Ok((_, schedule)) if measure(&schedule.cost) < measure(&compiled.schedule.cost) => {
+            let devices = schedule.devices.iter().filter(|usage| usage.busy.get() > 0).count();
+            Ok(Some(Alternative { objective, cost: schedule.cost, devices }))
+        }
+        Ok(_) | Err(Error::Infeasible(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Builds and checks the plan of a bare cost graph.

@@ -150,7 +150,7 @@ pub(super) struct PlacementArgs {
     /// How much work to spend; counted, so the same input gives the same plan
     #[arg(long, value_enum, default_value = "default")]
     pub(super) effort: EffortArg,
-    /// Seed of what is drawn while planning
+    /// Seed of what is drawn while planning (nothing is drawn so far)
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) seed: u64,
     /// Threads to plan with; never changes a result (planning uses one so far)

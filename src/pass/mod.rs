@@ -2,7 +2,8 @@
 //!
 //! On entry a graph verifies ([`crate::ir::verify`]); on exit it verifies and computes the same
 //! outputs, bit for bit, from the same inputs and parameters (but for the bits of a
-//! not-a-number, which machines choose differently). Nodes keep their source; where a
+//! not-a-number, which machines choose differently, and for products that read a transposed operand
+//! as it lies, whose kernel may add in another order). Nodes keep their source; where a
 //! node goes, its source loses it. Inputs stay; outputs keep their names, order and types.
 
 mod cse;

@@ -4,6 +4,7 @@
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod compile;
+pub mod control;
 pub mod cost;
 pub mod costgraph;
 pub mod error;
@@ -21,5 +22,6 @@ pub mod strategy;
 pub mod topology;
 pub mod units;
 
-pub use compile::plan;
+pub use compile::{plan, plan_with};
+pub use control::Control;
 pub use error::{Error, Result};

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use wildmatch::WildMatch;
 
+use crate::control::Control;
 use crate::cost::{self, Lowered};
 use crate::costgraph::CostGraph;
 use crate::error::{Error, Report, Result};
@@ -75,7 +76,19 @@ pub struct Compiled {
 /// Errors: devices of a kind that the graph does not list, pins that contradict one another,
 /// [`Error::Infeasible`] where nothing fits.
 pub fn plan(graph: &CostGraph, topology: &Topology, options: &place::Options) -> Result<Plan> {
-    let (placement, schedule) = strategy::solve(graph, topology, options)?;
+    plan_with(graph, topology, options, &Control::new())
+}
+
+/// As [`plan`], with threads, cancellation, a time limit and progress in the caller's hand.
+///
+/// Errors: those of [`plan`].
+pub fn plan_with(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &place::Options,
+    control: &Control<'_>,
+) -> Result<Plan> {
+    let (placement, schedule) = strategy::solve(graph, topology, options, control)?;
     let options = Options { place: options.clone(), model_hash: graph.digest(), ..Options::default() };
     cost_graph_plan(graph, topology, &placement, &schedule, &options)
 }
@@ -84,9 +97,21 @@ pub fn plan(graph: &CostGraph, topology: &Topology, options: &place::Options) ->
 ///
 /// Errors: those of every stage; see [`Error`].
 pub fn compile(model: Model, topology: &Topology, options: &Options) -> Result<Compiled> {
+    compile_with(model, topology, options, &Control::new())
+}
+
+/// As [`compile`], with threads, cancellation, a time limit and progress in the caller's hand.
+///
+/// Errors: those of [`compile`].
+pub fn compile_with(
+    model: Model,
+    topology: &Topology,
+    options: &Options,
+    control: &Control<'_>,
+) -> Result<Compiled> {
     match model {
         Model::CostGraph { graph, .. } => {
-            let (placement, schedule) = strategy::solve(&graph, topology, &options.place)?;
+            let (placement, schedule) = strategy::solve(&graph, topology, &options.place, control)?;
             let plan = cost_graph_plan(&graph, topology, &placement, &schedule, options)?;
             let topology = topology.clone();
             Ok(Compiled { plan, network: None, cost_graph: graph, topology, placement, schedule })
@@ -95,7 +120,7 @@ pub fn compile(model: Model, topology: &Topology, options: &Options) -> Result<C
             let network = prepare(graph, options)?;
             let lowered = cost::lower(&network.graph, &network.grouping, topology)?;
             let place = place::Options { pins: Vec::new(), colocate: Vec::new(), ..options.place.clone() };
-            let (placement, schedule) = strategy::solve(&lowered.graph, topology, &place)?;
+            let (placement, schedule) = strategy::solve(&lowered.graph, topology, &place, control)?;
             let plan = network_plan(&network, &lowered, topology, &placement, &schedule, options)?;
             plan::check(&plan)?;
             let (cost_graph, topology) = (lowered.graph, topology.clone());
@@ -162,7 +187,7 @@ fn alternative(
         // The network's own marks say the same.
         (options.pins, options.colocate) = (Vec::new(), Vec::new());
     }
-    match strategy::solve(&compiled.cost_graph, &compiled.topology, &options) {
+    match strategy::solve(&compiled.cost_graph, &compiled.topology, &options, &Control::new()) {
         Ok((_, schedule)) if measure(&schedule.cost) < measure(&compiled.schedule.cost) => {
             let devices = schedule.devices.iter().filter(|usage| usage.busy.get() > 0).count();
             Ok(Some(Alternative { objective, cost: schedule.cost, devices }))
@@ -318,7 +343,7 @@ pub fn check_model(plan: &Plan, model: Model, options: &Options) -> Result<()> {
             let lowered = cost::lower(&network.graph, &network.grouping, &plan.topology)?;
             // The check compares sizes and names; where things are is the plan's own affair.
             let anywhere =
-                Placement { device: vec![DeviceId(0); lowered.graph.node_count()], notes: Vec::new() };
+                Placement { device: vec![DeviceId(0); lowered.graph.node_count()], ..Placement::default() };
             let labels = labels::labels(&network, &lowered, &plan.topology, &anywhere);
             let expected = plan::ExpectedModel::new(&lowered.graph, &labels, options.model_hash.clone());
             plan::check_model(plan, &expected).map(|_| ())

@@ -1,8 +1,8 @@
 //! Why nothing fits: proofs where there are any, else the placement that came closest.
 
 use super::evaluate::aligned;
+use super::pool::Candidate;
 use super::problem::Problem;
-use super::search::{Candidate, graph_time};
 use crate::costgraph::{NodeIx, ParamIx, Role};
 use crate::error::{Error, Infeasible, Result};
 use crate::topology::DeviceId;
@@ -16,7 +16,7 @@ pub(super) fn limits(problem: &Problem<'_>) -> Result<Vec<u64>> {
     check_count(problem)?;
     let mut limits = vec![u64::MAX; problem.topology.len()];
     let Some(balance) = problem.options.balance else { return Ok(limits) };
-    let mut times: Vec<u64> = problem.devices.iter().map(|&id| graph_time(problem, id)).collect();
+    let mut times: Vec<u64> = problem.devices.iter().map(|&id| problem.total_time(id)).collect();
     times.sort_unstable();
     times.truncate(problem.count.unwrap_or(times.len()));
     // 2^80 over the time is the speed: exact enough, and the same on every machine.

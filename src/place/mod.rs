@@ -4,31 +4,38 @@
 //! of operations, files or GPUs.
 //!
 //! In order: `problem` resolves pins, colocation and caps into units with allowed devices; `nets`
-//! makes the hypergraph whose connectivity is the bytes moved; `search` evaluates candidates
-//! (`orders`, cut by `tables` and `segment`, then `refine`) with `evaluate` and keeps the best;
+//! makes the hypergraph whose connectivity is the bytes moved; `portfolio` runs the methods
+//! (`segments`: `orders` cut by `tables` and `segment`; `packing`; `refine`), each of which sees
+//! the `context`, evaluates what it finds with `evaluate` and keeps the best in a `pool`;
 //! `infeasible` says why there is none.
 
+mod context;
 mod disjoint;
 mod evaluate;
 mod infeasible;
 mod nets;
 mod orders;
+mod packing;
+mod pool;
+mod portfolio;
 mod problem;
 mod refine;
-mod search;
 mod segment;
+mod segments;
 mod tables;
 
-use crate::costgraph::CostGraph;
+use crate::control::Control;
+use crate::costgraph::{CostGraph, NodeIx};
 use crate::error::Result;
 use crate::topology::{DeviceId, Topology};
 use crate::units::Bytes;
 
+use context::Context;
 pub use evaluate::Evaluation;
 use evaluate::Evaluator;
 use nets::Nets;
+use pool::Pool;
 use problem::{Backward, Problem};
-use search::Outcome;
 
 /// What a plan makes small.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,6 +119,9 @@ pub struct Placement {
     /// By node. A `param` node's device is its home; every other device with a consumer holds a
     /// copy as well.
     pub device: Vec<DeviceId>,
+    /// A topological order of the compute nodes in which they are meant to be launched, where the
+    /// method that found the placement has one in mind; the scheduler tries it beside its own.
+    pub launches: Option<Vec<NodeIx>>,
     /// Soft fallbacks and the like: one line each, for people to read.
     pub notes: Vec<String>,
 }
@@ -126,7 +136,7 @@ pub struct Placement {
 /// is not there, [`Error::Unsupported`](crate::Error::Unsupported) where no device can run a node,
 /// [`Error::Infeasible`](crate::Error::Infeasible) where nothing fits.
 pub fn place(graph: &CostGraph, topology: &Topology, options: &Options) -> Result<Placement> {
-    let mut found = candidates(graph, topology, options)?;
+    let mut found = candidates(graph, topology, options, &Control::new())?;
     Ok(found.swap_remove(0))
 }
 
@@ -134,26 +144,32 @@ pub fn place(graph: &CostGraph, topology: &Topology, options: &Options) -> Resul
 ///
 /// For callers that can tell them apart better than an estimate can. Contract and errors as for
 /// [`place`].
-pub fn candidates(graph: &CostGraph, topology: &Topology, options: &Options) -> Result<Vec<Placement>> {
+///
+/// Stops early with the best so far where `control` says so.
+pub fn candidates(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    control: &Control<'_>,
+) -> Result<Vec<Placement>> {
     let follows = graph.nodes().any(|node| graph.forward(node).is_some());
     let mut closest = None;
     if follows {
         let problem = Problem::new(graph, topology, options, Backward::Follows)?;
-        let outcome = solve(&problem)?;
-        if !outcome.found.is_empty() {
-            return Ok(placements(&problem, outcome));
+        let pool = solve(&problem, control)?;
+        if pool.best().is_some() {
+            return Ok(placements(&problem, pool));
         }
-        closest = outcome.closest;
+        closest = pool.closest;
     }
     let problem = Problem::new(graph, topology, options, Backward::Free)?;
     infeasible::proven(&problem)?;
-    let mut outcome = solve(&problem)?;
-    if outcome.found.is_empty() {
-        outcome.closest =
-            [outcome.closest, closest].into_iter().flatten().min_by_key(|closest| closest.excess);
-        return Err(infeasible::not_found(&problem, outcome.closest.as_ref()));
+    let pool = solve(&problem, control)?;
+    if pool.best().is_none() {
+        let closest = [pool.closest, closest].into_iter().flatten().min_by_key(|closest| closest.excess);
+        return Err(infeasible::not_found(&problem, closest.as_ref()));
     }
-    Ok(placements(&problem, outcome))
+    Ok(placements(&problem, pool))
 }
 
 /// What a placement costs. Parameters and inputs are taken to be where `placement` says, and
@@ -171,13 +187,17 @@ pub fn evaluate(graph: &CostGraph, topology: &Topology, placement: &Placement) -
     Ok(Evaluator::new(&problem).evaluate(&placement.device, &problem.order))
 }
 
-fn solve(problem: &Problem<'_>) -> Result<Outcome> {
+fn solve(problem: &Problem<'_>, control: &Control<'_>) -> Result<Pool> {
     let limits = infeasible::limits(problem)?;
     let nets = Nets::new(problem);
-    Ok(search::search(problem, &nets, &limits))
+    Ok(portfolio::search(&Context::new(problem, &nets, &limits, control)))
 }
 
-fn placements(problem: &Problem<'_>, outcome: Outcome) -> Vec<Placement> {
-    let placement = |device| Placement { device, notes: problem.notes.clone() };
-    outcome.found.into_iter().map(|candidate| placement(candidate.nodes)).collect()
+fn placements(problem: &Problem<'_>, pool: Pool) -> Vec<Placement> {
+    let placement = |found: pool::Candidate| Placement {
+        device: found.nodes,
+        launches: found.launches,
+        notes: problem.notes.clone(),
+    };
+    pool.found.into_iter().map(placement).collect()
 }

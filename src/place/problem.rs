@@ -261,6 +261,13 @@ impl<'a> Problem<'a> {
         self.allowed(unit).only()
     }
 
+    /// Time of all that a device can run of the graph.
+    pub(super) fn total_time(&self, id: DeviceId) -> u64 {
+        let kind = self.kinds[id.index()];
+        let times = self.graph.nodes().filter_map(|node| self.graph.time(node, kind));
+        times.fold(0, |sum, time| time.get().saturating_add(sum))
+    }
+
     /// Time of a unit on a device; none where the device cannot run it.
     pub(super) fn unit_time(&self, unit: usize, device: DeviceId) -> Option<u64> {
         let kind = self.kinds[device.index()];

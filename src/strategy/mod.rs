@@ -4,10 +4,11 @@
 //! On exit the placement and the schedule belong together, and every arena is at most its cap
 //! less the reserve.
 
+use crate::control::Control;
 use crate::costgraph::CostGraph;
 use crate::error::{Error, Infeasible, Result};
 use crate::place::{self, Objective, Options, Placement};
-use crate::schedule::{self, Schedule, schedule};
+use crate::schedule::{self, Schedule, schedule, schedule_in_order};
 use crate::topology::Topology;
 use crate::units::Bytes;
 
@@ -24,7 +25,12 @@ const COMPARED: usize = 20_000;
 /// was too much, at most 8 times. Deterministic; near-linear in the graph's size.
 ///
 /// Errors: those of [`place::place`] and of [`schedule()`]; [`Error::Infeasible`] where nothing fits.
-pub fn solve(graph: &CostGraph, topology: &Topology, options: &Options) -> Result<(Placement, Schedule)> {
+pub fn solve(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    control: &Control<'_>,
+) -> Result<(Placement, Schedule)> {
     let caps = caps(topology, options)?;
     let scheduling = schedule::Options { caps: caps.clone() };
     // What the placement is told it may use, the reserve included.
@@ -32,14 +38,14 @@ pub fn solve(graph: &CostGraph, topology: &Topology, options: &Options) -> Resul
     let mut refused: Option<Error> = None;
     for _ in 0..ROUNDS {
         let tightened = Options { caps: Some(told.clone()), ..options.clone() };
-        let mut candidates = match place::candidates(graph, topology, &tightened) {
+        let mut candidates = match place::candidates(graph, topology, &tightened, control) {
             Ok(candidates) => candidates,
             Err(error) => return Err(explain(error, refused)),
         };
         if options.objective == Objective::Transfer || graph.node_count() > COMPARED {
             candidates.truncate(1);
         }
-        match best(graph, topology, options, &scheduling, candidates) {
+        match best(graph, topology, options, &scheduling, candidates, control) {
             Ok(found) => return Ok(found),
             Err(best) => {
                 let Refused { error, placement } = *best;
@@ -83,11 +89,14 @@ fn best(
     options: &Options,
     scheduling: &schedule::Options,
     candidates: Vec<Placement>,
+    control: &Control<'_>,
 ) -> Result<(Placement, Schedule), Box<Refused>> {
     let mut best: Option<(Placement, Schedule)> = None;
     let mut refused = None;
-    for placement in candidates {
-        match schedule(graph, topology, &placement, scheduling) {
+    let scheduled = control
+        .map(candidates.len(), |number| scheduled(graph, topology, options, scheduling, &candidates[number]));
+    for (placement, found) in candidates.into_iter().zip(scheduled) {
+        match found {
             Ok(found) => {
                 let value = key(options.objective, &found);
                 if best.as_ref().is_none_or(|(_, other)| value < key(options.objective, other)) {
@@ -106,6 +115,24 @@ fn best(
             let error = Error::Internal("the placement has no candidate".into());
             Err(Box::new(Refused { error, placement: Placement::default() }))
         }
+    }
+}
+
+/// The better of the scheduler's own order and the one that the placement has in mind.
+fn scheduled(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    scheduling: &schedule::Options,
+    placement: &Placement,
+) -> Result<Schedule> {
+    let own = schedule(graph, topology, placement, scheduling);
+    let Some(launches) = &placement.launches else { return own };
+    let meant = schedule_in_order(graph, topology, placement, launches, scheduling);
+    match (own, meant) {
+        (Ok(own), Ok(meant)) if key(options.objective, &own) <= key(options.objective, &meant) => Ok(own),
+        (_, Ok(meant)) => Ok(meant),
+        (own, Err(_)) => own,
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 const MODULES: &[&str] = &[
     "units",
     "error",
+    "control",
     "ir",
     "costgraph",
     "topology",

@@ -70,7 +70,7 @@ fn spread(graph: &CostGraph, chosen: &[DeviceId]) -> Placement {
             }
         }
     }
-    Placement { device, notes: Vec::new() }
+    Placement { device, ..Placement::default() }
 }
 
 /// Bytes moved, counted from the definition.

@@ -163,7 +163,7 @@ pub(crate) fn placement(rng: &mut Rng, graph: &CostGraph, topology: &Topology) -
             DeviceId(current as u32)
         })
         .collect();
-    Placement { device, notes: Vec::new() }
+    Placement { device, ..Placement::default() }
 }
 
 /// The nodes that run in the step.

@@ -52,7 +52,7 @@ pub(crate) fn large_case(nodes: usize) -> Case {
     let topology = random::topology(4, 2, Bytes(1 << 40), links, Nanos(10), Communication::Overlapped);
     let device = graph.nodes().map(|node| node.index() * topology.len() / graph.node_count());
     let device = device.map(|device| DeviceId(device as u32));
-    let placement = Placement { device: device.collect(), notes: Vec::new() };
+    let placement = Placement { device: device.collect(), ..Placement::default() };
     scheduled(rng, graph, topology, placement)
 }
 

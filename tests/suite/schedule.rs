@@ -334,7 +334,7 @@ fn graph(nodes: &[(&str, u64, u64, &[&str])]) -> CostGraph {
 }
 
 fn on(devices: &[u32]) -> Placement {
-    Placement { device: devices.iter().map(|&device| DeviceId(device)).collect(), notes: Vec::new() }
+    Placement { device: devices.iter().map(|&device| DeviceId(device)).collect(), ..Placement::default() }
 }
 
 fn cpus(physicals: u32, slices: u32, links: Links) -> Topology {

@@ -1,0 +1,173 @@
+//! The caller's hand on a long computation: threads, cancellation, a time limit, progress.
+//!
+//! None of it changes a result that was computed in full: jobs are numbered, and their results
+//! come back by number whatever the threads did. Only a computation that was stopped (by the
+//! caller or by the limit) gives less, and says so by [`Control::was_truncated`].
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How far a computation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress<'p> {
+    /// What is being done, in a word or two.
+    pub stage: &'p str,
+    /// Parts done.
+    pub done: usize,
+    /// Parts there are.
+    pub total: usize,
+}
+
+/// Hears of progress; called from any thread.
+type Listener<'c> = &'c (dyn Fn(Progress<'_>) + Sync);
+
+/// What the caller allows and wants to hear.
+///
+/// ```
+/// use partition::control::Control;
+/// let squares = Control::new().threads(2).map(4, |job| job * job);
+/// assert_eq!(squares, [0, 1, 4, 9]);
+/// ```
+#[derive(Default)]
+pub struct Control<'c> {
+    threads: Option<usize>,
+    cancel: Option<&'c AtomicBool>,
+    deadline: Option<Instant>,
+    listener: Option<Listener<'c>>,
+    truncated: AtomicBool,
+}
+
+impl std::fmt::Debug for Control<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Control")
+            .field("threads", &self.threads)
+            .field("deadline", &self.deadline)
+            .field("truncated", &self.truncated)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'c> Control<'c> {
+    /// As many threads as the machine has cores, no limit, nobody listening.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// At most this many threads, at least one.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = Some(threads.max(1));
+        self
+    }
+
+    /// Stops soon after `cancel` turns true.
+    #[must_use]
+    pub fn cancel(mut self, cancel: &'c AtomicBool) -> Self {
+        self.cancel = Some(cancel);
+        self
+    }
+
+    /// Stops soon after this much time from now.
+    #[must_use]
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.deadline = Instant::now().checked_add(limit);
+        self
+    }
+
+    /// Tells `listener` how far the work is.
+    #[must_use]
+    pub fn progress(mut self, listener: Listener<'c>) -> Self {
+        self.listener = Some(listener);
+        self
+    }
+
+    /// True where the work is to end with what it has. To be asked only where there is work left:
+    /// a yes marks the result as truncated. About 30 ns; ask once in some thousand steps.
+    pub fn stopped(&self) -> bool {
+        let cancelled = self.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed));
+        let stopped = cancelled || self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        if stopped {
+            self.truncated.store(true, Ordering::Relaxed);
+        }
+        stopped
+    }
+
+    /// True where something was left out because of the limit or the caller.
+    pub fn was_truncated(&self) -> bool {
+        self.truncated.load(Ordering::Relaxed)
+    }
+
+    /// Tells the listener, where there is one.
+    pub fn report(&self, stage: &str, done: usize, total: usize) {
+        if let Some(listener) = self.listener {
+            listener(Progress { stage, done, total });
+        }
+    }
+
+    /// Threads that may work at once.
+    pub fn thread_count(&self) -> usize {
+        self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    /// Results of `jobs` independent jobs, by number, computed by at most
+    /// [`Control::thread_count`] threads. A job that panics panics here.
+    pub fn map<T: Send>(&self, jobs: usize, job: impl Fn(usize) -> T + Sync) -> Vec<T> {
+        let threads = self.thread_count().min(jobs);
+        if threads <= 1 {
+            return (0..jobs).map(job).collect();
+        }
+        let next = AtomicUsize::new(0);
+        let done: Vec<Mutex<Option<T>>> = (0..jobs).map(|_| Mutex::new(None)).collect();
+        let work = || {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(slot) = done.get(number) else { break };
+                let result = job(number);
+                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(work);
+            }
+            work();
+        });
+        let result = |slot: Mutex<Option<T>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.into_iter().filter_map(result).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_come_back_by_number_on_any_number_of_threads() {
+        let expected: Vec<usize> = (0..100).map(|job| job * 7).collect();
+        for threads in [1, 2, 4, 200] {
+            assert_eq!(Control::new().threads(threads).map(100, |job| job * 7), expected);
+        }
+    }
+
+    #[test]
+    fn a_stop_marks_the_result_as_truncated() {
+        let cancel = AtomicBool::new(false);
+        let control = Control::new().cancel(&cancel);
+        assert!(!control.stopped() && !control.was_truncated());
+        cancel.store(true, Ordering::Relaxed);
+        assert!(control.stopped() && control.was_truncated());
+        let limited = Control::new().time_limit(Duration::ZERO);
+        assert!(limited.stopped() && limited.was_truncated());
+    }
+
+    #[test]
+    fn progress_reaches_the_listener() {
+        let heard = Mutex::new(Vec::new());
+        let listener = |progress: Progress<'_>| {
+            heard.lock().unwrap().push((progress.stage.to_owned(), progress.done, progress.total));
+        };
+        Control::new().progress(&listener).report("placing", 2, 5);
+        assert_eq!(*heard.lock().unwrap(), [("placing".to_owned(), 2, 5)]);
+    }
+}

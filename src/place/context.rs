@@ -1,0 +1,178 @@
+//! What every method of the portfolio sees: the problem with what is derived from it once, and a
+//! scout that evaluates and keeps what a method finds.
+
+use super::evaluate::Evaluator;
+use super::nets::{NetKind, Nets};
+use super::orders::OrderKind;
+use super::pool::{Candidate, Excess, Pool};
+use super::problem::{NONE, Problem};
+use crate::control::Control;
+use crate::costgraph::NodeIx;
+use crate::topology::DeviceId;
+
+/// What units without a choice take of each device.
+pub(super) struct FixedShare {
+    /// Bytes left for the others.
+    pub(super) caps: Vec<u64>,
+    /// Compute time left for the others.
+    pub(super) limits: Vec<u64>,
+    /// True where such a unit computes.
+    pub(super) computes: Vec<bool>,
+}
+
+impl FixedShare {
+    fn new(problem: &Problem<'_>, nets: &Nets, limits: &[u64]) -> Self {
+        let mut share =
+            Self { caps: problem.caps.clone(), limits: limits.to_vec(), computes: vec![false; limits.len()] };
+        for unit in 0..problem.unit_count() {
+            if let Some(id) = problem.fixed(unit) {
+                let d = id.index();
+                share.caps[d] = share.caps[d].saturating_sub(nets.resident[unit]);
+                share.limits[d] = match share.limits[d] {
+                    u64::MAX => u64::MAX,
+                    limit => limit.saturating_sub(problem.unit_time(unit, id).unwrap_or(0)),
+                };
+                share.computes[d] = true;
+            }
+        }
+        share
+    }
+}
+
+/// The problem with what is derived from it once.
+pub(super) struct Context<'c, 'a> {
+    /// The problem.
+    pub(super) problem: &'c Problem<'a>,
+    /// Its hypergraph.
+    pub(super) nets: &'c Nets,
+    /// Compute time that each device may take.
+    pub(super) limits: &'c [u64],
+    /// What is taken whatever is chosen.
+    pub(super) base: FixedShare,
+    /// The order along which placements are evaluated unless a method has its own: depth first.
+    pub(super) order: Vec<NodeIx>,
+    /// Threads, cancellation, progress.
+    pub(super) control: &'c Control<'c>,
+}
+
+impl<'c, 'a> Context<'c, 'a> {
+    /// Derives what methods need. O(nodes + edges).
+    pub(super) fn new(
+        problem: &'c Problem<'a>,
+        nets: &'c Nets,
+        limits: &'c [u64],
+        control: &'c Control<'c>,
+    ) -> Self {
+        let order = OrderKind::Depth.nodes(problem);
+        Self { problem, nets, limits, base: FixedShare::new(problem, nets, limits), order, control }
+    }
+
+    /// True where a fixed unit or a pinned home ties the problem to certain devices.
+    pub(super) fn is_tied(&self) -> bool {
+        self.base.computes.contains(&true) || self.nets.home.iter().any(|&home| home != NONE)
+    }
+
+    /// Devices for all units: fixed ones where they must be, the others as asked where they may.
+    pub(super) fn filled(&self, ask: impl Fn(usize) -> DeviceId) -> Vec<DeviceId> {
+        let choose = |unit: usize| {
+            let allowed = self.problem.allowed(unit);
+            self.problem.fixed(unit).unwrap_or_else(|| {
+                let asked = ask(unit);
+                if allowed.contains(asked) { asked } else { allowed.iter().next().unwrap_or(asked) }
+            })
+        };
+        let mut units: Vec<DeviceId> = (0..self.problem.unit_count()).map(choose).collect();
+        for unit in 0..units.len() {
+            if self.problem.fixed(unit).is_none() && !self.problem.allowed(unit).contains(ask(unit)) {
+                units[unit] = self.nearest(unit, &units);
+            }
+        }
+        units
+    }
+
+    /// The allowed device that holds most of what a unit reads and makes.
+    fn nearest(&self, unit: usize, units: &[DeviceId]) -> DeviceId {
+        let mut held = vec![0u64; self.problem.topology.len()];
+        for &net in self.nets.of_unit.row(unit) {
+            for &other in self.nets.units.row(net as usize).iter().filter(|&&other| other as usize != unit) {
+                held[units[other as usize].index()] += self.nets.weight[net as usize];
+            }
+        }
+        let allowed = self.problem.allowed(unit).iter();
+        allowed.max_by_key(|id| (held[id.index()], std::cmp::Reverse(*id))).unwrap_or(units[unit])
+    }
+
+    /// Bytes that each device may hold beside the activations of a placement.
+    pub(super) fn room(&self, best: &Candidate) -> Vec<u64> {
+        let mut held = vec![0u64; self.problem.topology.len()];
+        for (unit, id) in best.units.iter().enumerate() {
+            held[id.index()] += self.nets.resident[unit];
+        }
+        let mut seen = vec![NONE; held.len()];
+        for net in (0..self.nets.len()).filter(|&net| self.nets.kind[net] == NetKind::Param) {
+            let homes = (self.nets.home[net] != NONE).then_some(DeviceId(self.nets.home[net]));
+            let units = self.nets.units.row(net).iter().map(|&unit| best.units[unit as usize]);
+            for id in homes.into_iter().chain(units) {
+                if seen[id.index()] != net as u32 {
+                    seen[id.index()] = net as u32;
+                    held[id.index()] += self.nets.weight[net];
+                }
+            }
+        }
+        let slack = |d: usize| self.problem.caps[d].saturating_sub(best.evaluation.memory[d].get());
+        held.iter().enumerate().map(|(d, &held)| held.saturating_add(slack(d))).collect()
+    }
+
+    fn excess(&self, units: &[DeviceId], evaluation: &super::evaluate::Evaluation) -> Excess {
+        let over = |have: u64, may: u64| have.saturating_sub(may);
+        let bytes =
+            evaluation.memory.iter().zip(&self.problem.caps).map(|(have, &cap)| over(have.get(), cap));
+        let time = evaluation.compute.iter().zip(self.limits).map(|(have, &limit)| over(have.get(), limit));
+        let devices = self.problem.count.map_or(0, |count| {
+            let mut used = vec![false; self.limits.len()];
+            units.iter().for_each(|id| used[id.index()] = true);
+            self.problem.devices.iter().filter(|id| used[id.index()]).count().abs_diff(count)
+        });
+        Excess { devices, bytes: bytes.fold(0, u64::saturating_add), time: time.fold(0, u64::saturating_add) }
+    }
+}
+
+/// Evaluates what a method finds, and keeps the best of it.
+pub(super) struct Scout<'c, 'a> {
+    /// What is sought.
+    pub(super) context: &'c Context<'c, 'a>,
+    /// What was found.
+    pub(super) pool: Pool,
+    evaluator: Evaluator<'c, 'a>,
+}
+
+impl<'c, 'a> Scout<'c, 'a> {
+    /// A scout with nothing found.
+    pub(super) fn new(context: &'c Context<'c, 'a>) -> Self {
+        let pool = Pool::new(context.problem.options.objective);
+        Self { context, pool, evaluator: Evaluator::new(context.problem) }
+    }
+
+    /// Evaluates a placement along `order`, all nodes in a topological order, and keeps it where
+    /// it is among the best. O(nodes + edges).
+    pub(super) fn consider(&mut self, units: Vec<DeviceId>, order: &[NodeIx]) -> Candidate {
+        let candidate = self.evaluate(units, order);
+        self.pool.add(&candidate);
+        candidate
+    }
+
+    /// As [`Scout::consider`], for a placement that is meant to be launched in `order`.
+    pub(super) fn consider_launched(&mut self, units: Vec<DeviceId>, order: Vec<NodeIx>) -> Candidate {
+        let mut candidate = self.evaluate(units, &order);
+        candidate.launches = Some(order);
+        self.pool.add(&candidate);
+        candidate
+    }
+
+    fn evaluate(&mut self, units: Vec<DeviceId>, order: &[NodeIx]) -> Candidate {
+        let nodes = self.evaluator.spread(&units);
+        let evaluation = self.evaluator.evaluate(&nodes, order);
+        let excess = self.context.excess(&units, &evaluation);
+        Candidate { units, nodes, launches: None, evaluation, excess }
+    }
+}

@@ -1,0 +1,66 @@
+//! Placements for tight constraints: largest units first, and moves away from what is overloaded.
+
+use super::context::{Context, Scout};
+use super::pool::{Candidate, Pool};
+use super::refine;
+use crate::topology::DeviceId;
+
+/// Packs, then moves what is over its limit of time, in what comes closest of `pool` and the
+/// packing.
+pub(super) fn find(context: &Context<'_, '_>, closest: Option<&Candidate>) -> Pool {
+    let mut scout = Scout::new(context);
+    if let Some(closest) = closest {
+        rebalanced(&mut scout, closest);
+    }
+    if scout.pool.best().is_none() {
+        packed(&mut scout);
+        if let Some(closest) = scout.pool.closest.clone() {
+            rebalanced(&mut scout, &closest);
+        }
+    }
+    scout.pool
+}
+
+/// Largest units first, each where most room is left: finds a fit where segments do not.
+fn packed(scout: &mut Scout<'_, '_>) {
+    let context = scout.context;
+    let problem = context.problem;
+    let mut units: Vec<usize> =
+        (0..problem.unit_count()).filter(|&unit| problem.fixed(unit).is_none()).collect();
+    units.sort_by_key(|&unit| std::cmp::Reverse(context.nets.resident[unit]));
+    let mut room: Vec<i128> = context.base.caps.iter().map(|&cap| i128::from(cap)).collect();
+    let mut time = vec![0u64; room.len()];
+    let mut chosen = vec![problem.devices[0]; problem.unit_count()];
+    let balance = problem.options.balance.is_some();
+    for unit in units {
+        let takes =
+            |id: DeviceId| time[id.index()].saturating_add(problem.unit_time(unit, id).unwrap_or(u64::MAX));
+        let fits = |id: DeviceId| room[id.index()] >= i128::from(context.nets.resident[unit]);
+        let best = problem.allowed(unit).iter().max_by_key(|&id| {
+            let spare = if balance { -i128::from(takes(id)) } else { room[id.index()] };
+            (fits(id), spare, std::cmp::Reverse(id))
+        });
+        if let Some(id) = best {
+            time[id.index()] = takes(id);
+            room[id.index()] -= i128::from(context.nets.resident[unit]);
+            chosen[unit] = id;
+        }
+    }
+    let units = context.filled(|unit| chosen[unit]);
+    scout.consider(units, &context.order);
+}
+
+/// Moves single units away from devices that compute for too long.
+fn rebalanced(scout: &mut Scout<'_, '_>, closest: &Candidate) {
+    let context = scout.context;
+    if closest.excess.time == 0 {
+        return;
+    }
+    let room = context.room(closest);
+    let keep_used = context.problem.count.is_some();
+    let bounds = refine::Bounds { room: &room, limits: context.limits, keep_used, passes: 0 };
+    let mut units = closest.units.clone();
+    if refine::balance(context.problem, context.nets, &mut units, &bounds) {
+        scout.consider(units, &context.order);
+    }
+}

@@ -1,0 +1,82 @@
+//! The portfolio: which methods are tried, in which order, and what is kept.
+//!
+//! First come methods that need nothing (one device, segmentations), then those that make what
+//! was found better. Methods of one round run on all threads; their finds are merged in a fixed
+//! order and the first of equals stays, so that the result is deterministic.
+
+use super::context::{Context, Scout};
+use super::evaluate::resident_bytes;
+use super::pool::{Candidate, Pool};
+use super::problem::Problem;
+use super::{Effort, Objective};
+use super::{packing, refine, segments};
+
+/// Searches a problem.
+pub(super) fn search(context: &Context<'_, '_>) -> Pool {
+    let mut pool = one_device(context);
+    if is_settled(context, &pool) {
+        return pool;
+    }
+    let methods: [fn(&Context<'_, '_>) -> Pool; 1] = [segments::find];
+    for found in context.control.map(methods.len(), |number| methods[number](context)) {
+        pool.merge(found);
+    }
+    if pool.best().is_none() {
+        let packed = packing::find(context, pool.closest.as_ref());
+        pool.merge(packed);
+    }
+    if let Some(best) = pool.best().cloned() {
+        pool.merge(refined(context, &best));
+    }
+    pool
+}
+
+/// True where nothing can be better than what was found.
+fn is_settled(context: &Context<'_, '_>, pool: &Pool) -> bool {
+    let nothing_moves = |best: &Candidate| best.evaluation.transfer_bytes().get() == 0;
+    context.problem.options.objective == Objective::Transfer && pool.best().is_some_and(nothing_moves)
+}
+
+/// All that has a choice on one device, for each device that differs from those before it.
+fn one_device(context: &Context<'_, '_>) -> Pool {
+    let mut scout = Scout::new(context);
+    if context.problem.count.is_some_and(|count| count > 1) {
+        return scout.pool;
+    }
+    let Problem { topology, devices, .. } = context.problem;
+    let all = resident_bytes(context.problem.graph);
+    let fixed = context.is_tied();
+    let mut seen = Vec::new();
+    for &id in devices {
+        let device = topology.device(id);
+        let alike = (&device.kind, context.problem.caps[id.index()], device.cores.is_some());
+        if !fixed && (all > context.problem.caps[id.index()] || seen.contains(&alike)) {
+            continue;
+        }
+        seen.push(alike);
+        let units = context.filled(|_| id);
+        scout.consider(units, &context.order);
+    }
+    scout.pool
+}
+
+/// Moves single units of the best placement.
+fn refined(context: &Context<'_, '_>, best: &Candidate) -> Pool {
+    let mut scout = Scout::new(context);
+    let passes = match context.problem.options.effort {
+        Effort::Fast => 1,
+        Effort::Default => 4,
+        Effort::Best => 16,
+    };
+    if context.problem.options.objective != Objective::Transfer {
+        return scout.pool;
+    }
+    let room = context.room(best);
+    let keep_used = context.problem.count.is_some();
+    let bounds = refine::Bounds { room: &room, limits: context.limits, keep_used, passes };
+    let mut units = best.units.clone();
+    if refine::bytes(context.problem, context.nets, &mut units, &bounds) {
+        scout.consider(units, &context.order);
+    }
+    scout.pool
+}

@@ -19,6 +19,8 @@ mod packing;
 mod pool;
 mod portfolio;
 mod problem;
+#[allow(dead_code)] // methods that draw come next
+mod random;
 mod refine;
 mod segment;
 mod segments;

@@ -1,0 +1,71 @@
+//! Random numbers with an explicit seed: the same on every machine.
+//!
+//! Source: SplitMix64 (Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators, 2014);
+//! ranges by the multiplication of Lemire, Fast Random Integer Generation in an Interval, 2019.
+
+/// A generator. Two of one seed give the same numbers.
+#[derive(Clone, Debug)]
+pub(super) struct Rng {
+    state: u64,
+}
+
+impl Rng {
+    /// A generator of its own for each seed.
+    pub(super) fn new(seed: u64) -> Self {
+        Self { state: seed }
+    }
+
+    /// Any number.
+    pub(super) fn next_u64(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`, uniform but for a bias of at most `end` in 2^64; 0 where `end` is 0.
+    pub(super) fn below(&mut self, end: usize) -> usize {
+        ((u128::from(self.next_u64()) * end as u128) >> 64) as usize
+    }
+
+    /// Puts items in a random order (Fisher and Yates).
+    pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            let other = self.below(last + 1);
+            items.swap(last, other);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Rng;
+
+    /// The first numbers of the published reference implementation for seed 1234567.
+    #[test]
+    fn numbers_are_those_of_the_reference() {
+        let mut rng = Rng::new(1_234_567);
+        let found: Vec<u64> = (0..5).map(|_| rng.next_u64()).collect();
+        let expected = [
+            6_457_827_717_110_365_317,
+            3_203_168_211_198_807_973,
+            9_817_491_932_198_370_423,
+            4_593_380_528_125_082_431,
+            16_408_922_859_458_223_821,
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn shuffling_keeps_all_items_and_ranges_hold() {
+        let mut rng = Rng::new(7);
+        let mut items: Vec<usize> = (0..100).collect();
+        rng.shuffle(&mut items);
+        assert_ne!(items, (0..100).collect::<Vec<_>>());
+        items.sort_unstable();
+        assert_eq!(items, (0..100).collect::<Vec<_>>());
+        assert!((0..1000).all(|_| rng.below(3) < 3));
+        assert_eq!(rng.below(0), 0);
+    }
+}

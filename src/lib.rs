@@ -25,3 +25,4 @@ pub mod units;
 pub use compile::{plan, plan_with};
 pub use control::Control;
 pub use error::{Error, Result};
+pub use plan::Plan;

@@ -150,10 +150,13 @@ pub(super) struct PlacementArgs {
     /// How much work to spend; counted, so the same input gives the same plan
     #[arg(long, value_enum, default_value = "default")]
     pub(super) effort: EffortArg,
-    /// Seed of what is drawn while planning (nothing is drawn so far)
+    /// Stop improving after this time (10s, 500ms); a plan that was cut short says so
+    #[arg(long, value_name = "TIME")]
+    pub(super) time_limit: Option<String>,
+    /// Seed of what is drawn while planning
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) seed: u64,
-    /// Threads to plan with; never changes a result (planning uses one so far)
+    /// Threads to plan with [default: all cores]; never changes a result
     #[arg(long, value_name = "N")]
     pub(super) threads: Option<usize>,
 }

@@ -7,6 +7,7 @@ mod devices;
 mod model;
 mod options;
 mod plan;
+mod planning;
 mod plans;
 #[cfg(feature = "run")]
 mod run;

@@ -96,7 +96,6 @@ fn split_pin(pin: &str) -> Result<(String, String)> {
 }
 
 /// A duration such as `30s` or `500ms`.
-#[cfg(feature = "run")]
 pub(super) fn duration(option: &str, text: &str) -> Result<std::time::Duration> {
     text.parse::<crate::units::Nanos>()
         .map(|time| std::time::Duration::from_nanos(time.get()))

@@ -5,8 +5,9 @@ use std::path::Path;
 use super::args::{Emit, PlanArgs};
 use super::model::ModelFile;
 use super::options::compile_options;
+use super::planning::planning;
 use super::terminal::Console;
-use crate::compile::{self, Compiled};
+use crate::compile::{self, Alternative, Compiled};
 use crate::error::{Error, Result};
 use crate::load::Model;
 use crate::plan::write_atomically;
@@ -29,12 +30,16 @@ pub(super) fn plan(args: &PlanArgs, console: &Console) -> Result<()> {
     let topology = topology_for(args.devices.as_deref(), &model)?;
     options.model_hash = file.hash();
     options.model_path = file.path.as_ref().map(|path| path.display().to_string());
-    let compiled = {
-        let _working = console.working("planning");
-        compile::compile(model, &topology, &options).map_err(|error| error.within(&file.name()))?
-    };
+    let summarised = is_summarised(args, console);
+    let (compiled, alternatives) = planning(&args.placement, console, |control| {
+        let compiled = compile::compile_with(model, &topology, &options, control)
+            .map_err(|error| error.within(&file.name()))?;
+        let alternatives =
+            if summarised { compile::alternatives(&compiled, &options.place, control)? } else { Vec::new() };
+        Ok((compiled, alternatives))
+    })?;
     tell_assumptions(&compiled, console);
-    let outcome = deliver(args, &compiled, &options, console);
+    let outcome = deliver(args, &compiled, &options, alternatives, console);
     // The process ends: there is no need to free millions of names one by one.
     std::mem::forget(compiled);
     outcome
@@ -69,27 +74,42 @@ fn check_weights(model: &mut Model, path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// What is asked for: by name, or by the ending of the file.
+fn emitted(args: &PlanArgs) -> Emit {
+    let writes_plan = |path: &Path| path.extension().is_some_and(|extension| extension == "json");
+    match (args.emit, &args.output) {
+        (Some(emit), _) => emit,
+        (None, Some(path)) if writes_plan(path) => Emit::Plan,
+        (None, _) => Emit::Summary,
+    }
+}
+
+/// True where a summary is printed: of itself, or because the plan goes to a file.
+fn is_summarised(args: &PlanArgs, console: &Console) -> bool {
+    match emitted(args) {
+        Emit::Summary | Emit::SummaryJson => true,
+        Emit::Plan => args.output.is_some() && !console.is_quiet(),
+        Emit::Text | Emit::Ir | Emit::Groups | Emit::Costgraph | Emit::Dot => false,
+    }
+}
+
 fn deliver(
     args: &PlanArgs,
     compiled: &Compiled,
     options: &compile::Options,
+    alternatives: Vec<Alternative>,
     console: &Console,
 ) -> Result<()> {
-    let writes_plan = |path: &Path| path.extension().is_some_and(|extension| extension == "json");
-    let emit = match (args.emit, &args.output) {
-        (Some(emit), _) => emit,
-        (None, Some(path)) if writes_plan(path) => Emit::Plan,
-        (None, _) => Emit::Summary,
-    };
+    let emit = emitted(args);
     if let (Emit::Plan, Some(path)) = (emit, &args.output) {
         compiled.plan.save(path)?;
         if console.is_quiet() {
             return Ok(());
         }
         // The file has the plan; the terminal still gets its summary.
-        return console.print(&summary(compiled, options)?.text());
+        return console.print(&summary(compiled, options, alternatives).text());
     }
-    let text = rendered(emit, compiled, options)?;
+    let text = rendered(emit, compiled, options, alternatives)?;
     match &args.output {
         Some(path) => write_atomically(path, text.as_bytes()),
         None if emit == Emit::Summary => console.print(&text),
@@ -97,7 +117,7 @@ fn deliver(
     }
 }
 
-fn summary(compiled: &Compiled, options: &compile::Options) -> Result<Summary> {
+fn summary(compiled: &Compiled, options: &compile::Options, alternatives: Vec<Alternative>) -> Summary {
     let mut summary = Summary::new(
         &compiled.cost_graph,
         &compiled.topology,
@@ -106,7 +126,7 @@ fn summary(compiled: &Compiled, options: &compile::Options) -> Result<Summary> {
         options.place.objective,
         compiled.plan.placement.len(),
     );
-    summary.alternatives = compile::alternatives(compiled, &options.place)?
+    summary.alternatives = alternatives
         .into_iter()
         .map(|alternative| AlternativeLine {
             objective: alternative.objective.name(),
@@ -116,10 +136,15 @@ fn summary(compiled: &Compiled, options: &compile::Options) -> Result<Summary> {
             devices: alternative.devices,
         })
         .collect();
-    Ok(summary)
+    summary
 }
 
-fn rendered(emit: Emit, compiled: &Compiled, options: &compile::Options) -> Result<String> {
+fn rendered(
+    emit: Emit,
+    compiled: &Compiled,
+    options: &compile::Options,
+    alternatives: Vec<Alternative>,
+) -> Result<String> {
     let network = || {
         compiled.network.as_ref().ok_or_else(|| {
             Error::usage("--emit", "a cost graph has neither operations nor groups")
@@ -127,9 +152,9 @@ fn rendered(emit: Emit, compiled: &Compiled, options: &compile::Options) -> Resu
         })
     };
     Ok(match emit {
-        Emit::Summary => summary(compiled, options)?.text(),
+        Emit::Summary => summary(compiled, options, alternatives).text(),
         Emit::SummaryJson => {
-            let mut text = serde_json::to_string_pretty(&summary(compiled, options)?)
+            let mut text = serde_json::to_string_pretty(&summary(compiled, options, alternatives))
                 .map_err(|error| Error::Internal(error.to_string()))?;
             text.push('\n');
             text

@@ -168,8 +168,10 @@ fn from_model(
     options.model_hash = file.hash();
     options.model_path = file.path.as_ref().map(|path| path.display().to_string());
     let topology = Topology::load(args.devices.as_deref().unwrap_or("cpu"))?;
-    let compiled = compile::compile(Model::Graph(graph), &topology, &options)
-        .map_err(|error| error.within(&file.name()))?;
+    let compiled = super::planning::planning(&args.placement, console, |control| {
+        compile::compile_with(Model::Graph(graph), &topology, &options, control)
+            .map_err(|error| error.within(&file.name()))
+    })?;
     super::plan::tell_assumptions(&compiled, console);
     let network = compiled.network.ok_or_else(|| Error::Internal("a graph compiles to a network".into()))?;
     Ok((compiled.plan, network))

@@ -4,7 +4,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -56,36 +56,51 @@ impl Console {
     /// Shows what is being done, from one second after the start to the end of the returned guard.
     pub(super) fn working(&self, what: &str) -> Working {
         if !self.progress {
-            return Working { done: None, thread: None };
+            return Working { messages: None, thread: None };
         }
-        let (done, ended) = mpsc::channel::<()>();
-        let message = what.to_owned();
+        let (messages, heard) = mpsc::channel::<String>();
+        let mut message = what.to_owned();
         let thread = thread::spawn(move || {
-            if ended.recv_timeout(Duration::from_secs(1)) != Err(mpsc::RecvTimeoutError::Timeout) {
-                return;
+            let shown = Instant::now() + Duration::from_secs(1);
+            loop {
+                match heard.recv_timeout(shown.saturating_duration_since(Instant::now())) {
+                    Ok(next) => message = next,
+                    Err(mpsc::RecvTimeoutError::Timeout) => break,
+                    Err(mpsc::RecvTimeoutError::Disconnected) => return,
+                }
             }
             let bar = ProgressBar::new_spinner().with_message(message);
             if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
                 bar.set_style(style);
             }
             bar.enable_steady_tick(Duration::from_millis(120));
-            // Any answer, also a hung-up sender, means the end.
-            let _ = ended.recv();
+            // Ends when the sender hangs up.
+            heard.into_iter().for_each(|message| bar.set_message(message));
             bar.finish_and_clear();
         });
-        Working { done: Some(done), thread: Some(thread) }
+        Working { messages: Some(messages), thread: Some(thread) }
     }
 }
 
 /// Ends the progress display when dropped.
 pub(super) struct Working {
-    done: Option<mpsc::Sender<()>>,
+    messages: Option<mpsc::Sender<String>>,
     thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Working {
+    /// Shows what is being done now.
+    pub(super) fn tell(&self, message: &str) {
+        if let Some(messages) = &self.messages {
+            // A display that has ended needs no message.
+            let _ = messages.send(message.to_owned());
+        }
+    }
 }
 
 impl Drop for Working {
     fn drop(&mut self) {
-        drop(self.done.take());
+        drop(self.messages.take());
         if let Some(thread) = self.thread.take() {
             // The thread only draws; its failure is none of the program's.
             let _ = thread.join();

@@ -90,7 +90,9 @@ pub fn plan_with(
 ) -> Result<Plan> {
     let (placement, schedule) = strategy::solve(graph, topology, options, control)?;
     let options = Options { place: options.clone(), model_hash: graph.digest(), ..Options::default() };
-    cost_graph_plan(graph, topology, &placement, &schedule, &options)
+    let mut plan = cost_graph_plan(graph, topology, &placement, &schedule, &options)?;
+    plan.options.truncated = control.was_truncated();
+    Ok(plan)
 }
 
 /// Plans a model for these devices.
@@ -112,7 +114,8 @@ pub fn compile_with(
     match model {
         Model::CostGraph { graph, .. } => {
             let (placement, schedule) = strategy::solve(&graph, topology, &options.place, control)?;
-            let plan = cost_graph_plan(&graph, topology, &placement, &schedule, options)?;
+            let mut plan = cost_graph_plan(&graph, topology, &placement, &schedule, options)?;
+            plan.options.truncated = control.was_truncated();
             let topology = topology.clone();
             Ok(Compiled { plan, network: None, cost_graph: graph, topology, placement, schedule })
         }
@@ -121,7 +124,8 @@ pub fn compile_with(
             let lowered = cost::lower(&network.graph, &network.grouping, topology)?;
             let place = place::Options { pins: Vec::new(), colocate: Vec::new(), ..options.place.clone() };
             let (placement, schedule) = strategy::solve(&lowered.graph, topology, &place, control)?;
-            let plan = network_plan(&network, &lowered, topology, &placement, &schedule, options)?;
+            let mut plan = network_plan(&network, &lowered, topology, &placement, &schedule, options)?;
+            plan.options.truncated = control.was_truncated();
             plan::check(&plan)?;
             let (cost_graph, topology) = (lowered.graph, topology.clone());
             Ok(Compiled { plan, network: Some(network), cost_graph, topology, placement, schedule })
@@ -150,24 +154,21 @@ const ALTERNATIVES_SPREAD: usize = 200;
 /// objectives are planned for side by side.
 ///
 /// Errors: none but internal ones; an objective under which nothing fits is left out.
-pub fn alternatives(compiled: &Compiled, options: &place::Options) -> Result<Vec<Alternative>> {
+///
+/// None where `control` says to stop.
+pub fn alternatives(
+    compiled: &Compiled,
+    options: &place::Options,
+    control: &Control<'_>,
+) -> Result<Vec<Alternative>> {
     let spread = compiled.schedule.devices.iter().filter(|usage| usage.busy.get() > 0).count() > 1;
     let most = if spread { ALTERNATIVES_SPREAD } else { ALTERNATIVES };
-    if compiled.cost_graph.node_count() > most {
+    if compiled.cost_graph.node_count() > most || compiled.plan.options.truncated {
         return Ok(Vec::new());
     }
     let others: Vec<Objective> =
         Objective::ALL.into_iter().filter(|&objective| objective != options.objective).collect();
-    let found: Vec<Result<Option<Alternative>>> = std::thread::scope(|scope| {
-        let planned: Vec<_> = others
-            .iter()
-            .map(|&objective| scope.spawn(move || alternative(compiled, options, objective)))
-            .collect();
-        let ended = |thread: std::thread::ScopedJoinHandle<'_, Result<Option<Alternative>>>| {
-            thread.join().unwrap_or_else(|_| Err(Error::Internal("planning ended early".into())))
-        };
-        planned.into_iter().map(ended).collect()
-    });
+    let found = control.map(others.len(), |number| alternative(compiled, options, others[number], control));
     found.into_iter().filter_map(Result::transpose).collect()
 }
 
@@ -176,6 +177,7 @@ fn alternative(
     compiled: &Compiled,
     options: &place::Options,
     objective: Objective,
+    control: &Control<'_>,
 ) -> Result<Option<Alternative>> {
     let measure = |cost: &Cost| match objective {
         Objective::Transfer => (cost.step_bytes + cost.load_bytes).get(),
@@ -187,7 +189,7 @@ fn alternative(
         // The network's own marks say the same.
         (options.pins, options.colocate) = (Vec::new(), Vec::new());
     }
-    match strategy::solve(&compiled.cost_graph, &compiled.topology, &options, &Control::new()) {
+    match strategy::solve(&compiled.cost_graph, &compiled.topology, &options, control) {
         Ok((_, schedule)) if measure(&schedule.cost) < measure(&compiled.schedule.cost) => {
             let devices = schedule.devices.iter().filter(|usage| usage.busy.get() > 0).count();
             Ok(Some(Alternative { objective, cost: schedule.cost, devices }))

@@ -11,6 +11,9 @@ use super::problem::Problem;
 use super::{Effort, Objective};
 use super::{packing, refine, segments};
 
+/// Rounds of methods, for the caller to hear of.
+const ROUNDS: usize = 2;
+
 /// Searches a problem.
 pub(super) fn search(context: &Context<'_, '_>) -> Pool {
     let mut pool = one_device(context);
@@ -18,14 +21,18 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
         return pool;
     }
     let methods: [fn(&Context<'_, '_>) -> Pool; 1] = [segments::find];
+    context.control.report("searching", 1, ROUNDS);
     for found in context.control.map(methods.len(), |number| methods[number](context)) {
         pool.merge(found);
     }
+    context.control.report("improving", 2, ROUNDS);
     if pool.best().is_none() {
         let packed = packing::find(context, pool.closest.as_ref());
         pool.merge(packed);
     }
-    if let Some(best) = pool.best().cloned() {
+    if let Some(best) = pool.best().cloned()
+        && !context.control.stopped()
+    {
         pool.merge(refined(context, &best));
     }
     pool

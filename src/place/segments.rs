@@ -86,7 +86,10 @@ impl Search<'_, '_> {
         for &goal in goals {
             let mut promises = self.promises(&prepared, &sequences, goal);
             promises.truncate(followed);
-            for promise in promises {
+            for (number, promise) in promises.into_iter().enumerate() {
+                if number > 0 && self.context.control.stopped() {
+                    break;
+                }
                 let Prepared { nodes, line, tables } = &prepared[promise.prepared];
                 self.follow(&promise, nodes, line, tables, &sequences[promise.sequence], most);
             }

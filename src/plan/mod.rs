@@ -114,6 +114,9 @@ pub struct Options {
     /// Named dimensions and what they were bound to.
     #[serde(default, with = "pairs", skip_serializing_if = "Vec::is_empty")]
     pub dims: Vec<(String, i64)>,
+    /// Whether planning was stopped (by the caller or a time limit) before its work was done.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub truncated: bool,
     /// The precision that values were cast to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precision: Option<String>,

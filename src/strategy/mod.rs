@@ -37,6 +37,9 @@ pub fn solve(
     let mut told: Vec<Bytes> = caps.iter().map(|&cap| cap + options.reserve).collect();
     let mut refused: Option<Error> = None;
     for _ in 0..ROUNDS {
+        if let Some(refused) = refused.take_if(|_| control.stopped()) {
+            return Err(refused);
+        }
         let tightened = Options { caps: Some(told.clone()), ..options.clone() };
         let mut candidates = match place::candidates(graph, topology, &tightened, control) {
             Ok(candidates) => candidates,
@@ -93,6 +96,7 @@ fn best(
 ) -> Result<(Placement, Schedule), Box<Refused>> {
     let mut best: Option<(Placement, Schedule)> = None;
     let mut refused = None;
+    control.report("scheduling", 0, candidates.len());
     let scheduled = control
         .map(candidates.len(), |number| scheduled(graph, topology, options, scheduling, &candidates[number]));
     for (placement, found) in candidates.into_iter().zip(scheduled) {

@@ -8,6 +8,7 @@ mod bad_input;
 mod cli;
 mod corpus_plans;
 mod costgraph;
+mod embed;
 mod executor;
 mod flip;
 mod group;

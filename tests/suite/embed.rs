@@ -1,0 +1,68 @@
+//! What an engine that embeds the planner relies on: types that cross threads, a search that can
+//! be stopped, and a plan that is sound however early that was.
+
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use partition::costgraph::CostGraph;
+use partition::place::{Effort, Objective, Options, Placement};
+use partition::schedule::Schedule;
+use partition::topology::{Communication, Topology};
+use partition::units::{Bytes, Nanos};
+use partition::{Control, Error, Plan, plan};
+
+use crate::cli::{Folder, example};
+use crate::random_costgraph::{Links, Rng, cost_graph, topology};
+
+#[test]
+fn everything_public_crosses_threads() {
+    fn crosses<T: Send + Sync>() {}
+    crosses::<CostGraph>();
+    crosses::<Topology>();
+    crosses::<Options>();
+    crosses::<Control<'_>>();
+    crosses::<Placement>();
+    crosses::<Schedule>();
+    crosses::<Plan>();
+    crosses::<Error>();
+}
+
+#[test]
+fn a_search_that_is_stopped_at_once_still_gives_a_sound_plan() {
+    let mut rng = Rng::new(7);
+    let (room, latency) = (Bytes(1 << 30), Nanos(100));
+    let devices = topology(3, 1, room, Links::Staged, latency, Communication::Overlapped);
+    let mut stopped = 0;
+    for case in 0..40 {
+        let graph = cost_graph(&mut rng, 40);
+        for objective in Objective::ALL {
+            let options = Options { objective, effort: Effort::Best, ..Options::default() };
+            let cancel = AtomicBool::new(true);
+            let control = Control::new().cancel(&cancel);
+            let plan = partition::plan_with(&graph, &devices, &options, &control)
+                .unwrap_or_else(|error| panic!("case {case}: {error}"));
+            assert_eq!(plan.options.truncated, control.was_truncated());
+            stopped += usize::from(plan.options.truncated);
+            plan::check(&plan).unwrap_or_else(|error| panic!("case {case}: {error}"));
+        }
+    }
+    assert!(stopped > 40, "{stopped} searches had work left");
+}
+
+#[test]
+fn a_time_limit_ends_the_search_and_the_plan_says_so() {
+    let folder = Folder::new();
+    let model = example("seed_stack.json");
+    let args = [model.as_str(), "-d", "4xa100-80g", "--objective", "throughput", "--effort", "best"];
+    let limited = [&args[..], &["--time-limit", "0ms", "-o", "plan.json"]].concat();
+    let begun = Instant::now();
+    let ran = folder.run(&limited);
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stderr.contains("cut short"), "{}", ran.stderr);
+    let text = std::fs::read_to_string(folder.path("plan.json")).unwrap();
+    assert!(text.contains("\"truncated\":true"), "{text}");
+    folder.ok(&["check", "plan.json"]);
+    let message = folder.fails(2, &[&args[..], &["--time-limit", "soon"]].concat());
+    assert!(message.contains("--time-limit soon"), "{message}");
+}

@@ -125,7 +125,8 @@ fn summary(compiled: &Compiled, options: &compile::Options, alternatives: Vec<Al
         &compiled.schedule,
         options.place.objective,
         compiled.plan.placement.len(),
-    );
+    )
+    .with_bound(compiled.plan.bound.as_ref());
     summary.alternatives = alternatives
         .into_iter()
         .map(|alternative| AlternativeLine {

@@ -17,7 +17,7 @@ use crate::kernel::Grouping;
 use crate::load::Model;
 use crate::pass;
 use crate::place::{self, Objective, Placement};
-use crate::plan::{self, Plan};
+use crate::plan::{self, Bound, Plan};
 use crate::schedule::{Cost, Schedule};
 use crate::strategy;
 use crate::topology::{DeviceId, Topology};
@@ -89,8 +89,9 @@ pub fn plan_with(
     control: &Control<'_>,
 ) -> Result<Plan> {
     let (placement, schedule) = strategy::solve(graph, topology, options, control)?;
+    let bound = certified(graph, topology, &schedule, options, control)?;
     let options = Options { place: options.clone(), model_hash: graph.digest(), ..Options::default() };
-    let mut plan = cost_graph_plan(graph, topology, &placement, &schedule, &options)?;
+    let mut plan = cost_graph_plan(graph, topology, &placement, &schedule, bound, &options)?;
     plan.options.truncated = control.was_truncated();
     Ok(plan)
 }
@@ -114,7 +115,8 @@ pub fn compile_with(
     match model {
         Model::CostGraph { graph, .. } => {
             let (placement, schedule) = strategy::solve(&graph, topology, &options.place, control)?;
-            let mut plan = cost_graph_plan(&graph, topology, &placement, &schedule, options)?;
+            let bound = certified(&graph, topology, &schedule, &options.place, control)?;
+            let mut plan = cost_graph_plan(&graph, topology, &placement, &schedule, bound, options)?;
             plan.options.truncated = control.was_truncated();
             let topology = topology.clone();
             Ok(Compiled { plan, network: None, cost_graph: graph, topology, placement, schedule })
@@ -124,7 +126,9 @@ pub fn compile_with(
             let lowered = cost::lower(&network.graph, &network.grouping, topology)?;
             let place = place::Options { pins: Vec::new(), colocate: Vec::new(), ..options.place.clone() };
             let (placement, schedule) = strategy::solve(&lowered.graph, topology, &place, control)?;
+            let bound = certified(&lowered.graph, topology, &schedule, &place, control)?;
             let mut plan = network_plan(&network, &lowered, topology, &placement, &schedule, options)?;
+            plan.bound = bound;
             plan.options.truncated = control.was_truncated();
             plan::check(&plan)?;
             let (cost_graph, topology) = (lowered.graph, topology.clone());
@@ -179,23 +183,42 @@ fn alternative(
     objective: Objective,
     control: &Control<'_>,
 ) -> Result<Option<Alternative>> {
-    let measure = |cost: &Cost| match objective {
-        Objective::Transfer => (cost.step_bytes + cost.load_bytes).get(),
-        Objective::Latency => cost.latency.get(),
-        Objective::Throughput => cost.max_load.get(),
-    };
     let mut options = place::Options { objective, ..options.clone() };
     if compiled.network.is_some() {
         // The network's own marks say the same.
         (options.pins, options.colocate) = (Vec::new(), Vec::new());
     }
     match strategy::solve(&compiled.cost_graph, &compiled.topology, &options, control) {
-        Ok((_, schedule)) if measure(&schedule.cost) < measure(&compiled.schedule.cost) => {
+        Ok((_, schedule))
+            if measure(objective, &schedule.cost) < measure(objective, &compiled.schedule.cost) =>
+        {
             let devices = schedule.devices.iter().filter(|usage| usage.busy.get() > 0).count();
             Ok(Some(Alternative { objective, cost: schedule.cost, devices }))
         }
         Ok(_) | Err(Error::Infeasible(_)) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// The certificate of how good a schedule is, where there is one.
+fn certified(
+    graph: &CostGraph,
+    topology: &Topology,
+    schedule: &Schedule,
+    options: &place::Options,
+    control: &Control<'_>,
+) -> Result<Option<Bound>> {
+    let reached = measure(options.objective, &schedule.cost);
+    let found = place::certificate(graph, topology, options, control, reached)?;
+    Ok(found.map(|certificate| Bound::new(certificate, reached)))
+}
+
+/// What an objective makes small.
+fn measure(objective: Objective, cost: &Cost) -> u64 {
+    match objective {
+        Objective::Transfer => (cost.step_bytes + cost.load_bytes).get(),
+        Objective::Latency => cost.latency.get(),
+        Objective::Throughput => cost.max_load.get(),
     }
 }
 
@@ -205,9 +228,10 @@ fn cost_graph_plan(
     topology: &Topology,
     placement: &Placement,
     schedule: &Schedule,
+    bound: Option<Bound>,
     options: &Options,
 ) -> Result<Plan> {
-    let meta = options.meta(&graph.name, graph.node_count(), &BTreeMap::new());
+    let meta = plan::Meta { bound, ..options.meta(&graph.name, graph.node_count(), &BTreeMap::new()) };
     let plan = plan::build(graph, topology, placement, schedule, None, meta)?;
     plan::check(&plan)?;
     Ok(plan)
@@ -348,7 +372,8 @@ pub fn check_model(plan: &Plan, model: Model, options: &Options) -> Result<()> {
                 Placement { device: vec![DeviceId(0); lowered.graph.node_count()], ..Placement::default() };
             let labels = labels::labels(&network, &lowered, &plan.topology, &anywhere);
             let expected = plan::ExpectedModel::new(&lowered.graph, &labels, options.model_hash.clone());
-            plan::check_model(plan, &expected).map(|_| ())
+            plan::check_model(plan, &expected)?;
+            plan::check_bound(plan, &lowered.graph)
         }
     }
 }
@@ -385,6 +410,6 @@ impl Options {
             nodes: nodes as u64,
             path: self.model_path.clone(),
         };
-        plan::Meta { model, options, reserve: self.place.reserve, notes: Vec::new() }
+        plan::Meta { model, options, reserve: self.place.reserve, ..plan::Meta::default() }
     }
 }

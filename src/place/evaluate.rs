@@ -454,7 +454,7 @@ pub(super) enum End {
 
 /// For each device the resource whose time its kernels take: its own cores, or the physical
 /// device that it shares with other slices.
-fn compute_resources(topology: &Topology) -> Vec<u32> {
+pub(super) fn compute_resources(topology: &Topology) -> Vec<u32> {
     let physicals = topology.physicals.len() as u32;
     let resource = |id: DeviceId| {
         let device = topology.device(id);

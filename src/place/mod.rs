@@ -7,8 +7,10 @@
 //! makes the hypergraph whose connectivity is the bytes moved; `portfolio` runs the methods
 //! (`segments`: `orders` cut by `tables` and `segment`; `packing`; `refine`), each of which sees
 //! the `context`, evaluates what it finds with `evaluate` and keeps the best in a `pool`;
-//! `infeasible` says why there is none.
+//! `infeasible` says why there is none. [`certificate`] says how good any placement can be at most
+//! (`bound`).
 
+mod bound;
 mod context;
 mod disjoint;
 mod evaluate;
@@ -32,6 +34,7 @@ use crate::error::Result;
 use crate::topology::{DeviceId, Topology};
 use crate::units::Bytes;
 
+pub use bound::{Certificate, certificate};
 use context::Context;
 pub use evaluate::Evaluation;
 use evaluate::Evaluator;

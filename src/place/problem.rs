@@ -256,6 +256,16 @@ impl<'a> Problem<'a> {
         &self.sets[self.allowed[unit] as usize]
     }
 
+    /// The distinct sets of devices that units may be on.
+    pub(super) fn sets(&self) -> &[DeviceSet] {
+        &self.sets
+    }
+
+    /// Position of a unit's set among [`Problem::sets`].
+    pub(super) fn set_of(&self, unit: usize) -> usize {
+        self.allowed[unit] as usize
+    }
+
     /// The device of a unit that has no choice.
     pub(super) fn fixed(&self, unit: usize) -> Option<DeviceId> {
         self.allowed(unit).only()

@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    Action, Buffer, BufferKind, Copy, Cost, Device, Kernel, Lane, Launch, Model, Options, Plan, Step, VERSION,
+    Action, Bound, Buffer, BufferKind, Copy, Cost, Device, Kernel, Lane, Launch, Model, Options, Plan, Step,
+    VERSION,
 };
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
 use crate::error::{Error, Result};
@@ -21,6 +22,8 @@ pub struct Meta {
     pub options: Options,
     /// Kept free on each device.
     pub reserve: Bytes,
+    /// The certificate, where there is one.
+    pub bound: Option<Bound>,
     /// Remarks for people; the placement's own follow them.
     pub notes: Vec<String>,
 }
@@ -121,7 +124,7 @@ pub fn build(
             latency_ns: schedule.cost.latency,
             max_load_ns: schedule.cost.max_load,
         },
-        bound: None,
+        bound: meta.bound,
         notes: meta.notes.into_iter().chain(placement.notes.iter().cloned()).collect(),
     };
     plan.unlaunched = unlaunched(&plan);

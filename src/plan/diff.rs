@@ -5,12 +5,12 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{BufferKind, Plan};
+use super::{Bound, BufferKind, Plan};
 use crate::error::escaped;
 use crate::units::{Bytes, Nanos};
 
 /// What differs. Prints as text for people; serialises as JSON.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Diff {
     /// Nodes on another device, or in one plan alone; in the first plan's order.
     pub moved: Vec<Move>,
@@ -18,8 +18,33 @@ pub struct Diff {
     pub kept: usize,
     /// Figures that changed, of the plan and of its devices.
     pub changes: Vec<Change>,
+    /// The certificates, where they differ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bounds: Option<Bounds>,
     /// What else is not the same: the model, the options.
     pub remarks: Vec<String>,
+}
+
+/// How good each plan is at least.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Bounds {
+    /// Of the first plan; none where it has no certificate.
+    pub before: Option<Quality>,
+    /// Of the second plan.
+    pub after: Option<Quality>,
+}
+
+/// What a certificate says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Quality {
+    /// What is bounded.
+    pub objective: String,
+    /// No plan has less; in the objective's unit.
+    pub value: u64,
+    /// 1 - bound/value of the plan.
+    pub gap: f64,
+    /// The kind of proof.
+    pub proof: String,
 }
 
 /// A node that moved.
@@ -49,7 +74,7 @@ pub struct Change {
 impl Diff {
     /// True where nothing differs that counts here.
     pub fn is_empty(&self) -> bool {
-        self.moved.is_empty() && self.changes.is_empty() && self.remarks.is_empty()
+        self.moved.is_empty() && self.changes.is_empty() && self.bounds.is_none() && self.remarks.is_empty()
     }
 
     /// The JSON form, on one line.
@@ -61,7 +86,13 @@ impl Diff {
 /// Compares two plans. O(size).
 pub fn diff(before: &Plan, after: &Plan) -> Diff {
     let (moved, kept) = moves(before, after);
-    Diff { moved, kept, changes: changes(before, after), remarks: remarks(before, after) }
+    Diff {
+        moved,
+        kept,
+        changes: changes(before, after),
+        bounds: bounds(before, after),
+        remarks: remarks(before, after),
+    }
 }
 
 fn moves(before: &Plan, after: &Plan) -> (Vec<Move>, usize) {
@@ -116,6 +147,15 @@ fn changes(before: &Plan, after: &Plan) -> Vec<Change> {
     changes
 }
 
+fn bounds(before: &Plan, after: &Plan) -> Option<Bounds> {
+    let quality = |plan: &Plan| {
+        let Bound { objective, value, gap, proof, .. } = plan.bound.as_ref()?;
+        Some(Quality { objective: objective.clone(), value: *value, gap: *gap, proof: proof.clone() })
+    };
+    let (before, after) = (quality(before), quality(after));
+    (before != after).then_some(Bounds { before, after })
+}
+
 fn params(plan: &Plan) -> u64 {
     plan.buffers.iter().filter(|buffer| buffer.kind == BufferKind::Param).count() as u64
 }
@@ -164,8 +204,23 @@ impl fmt::Display for Diff {
         for change in &self.changes {
             writeln!(f, "{change}")?;
         }
-        Ok(())
+        match &self.bounds {
+            Some(Bounds { before, after }) => {
+                writeln!(f, "certificate: {} -> {}", in_words(before.as_ref()), in_words(after.as_ref()))
+            }
+            None => Ok(()),
+        }
     }
+}
+
+fn in_words(quality: Option<&Quality>) -> String {
+    let Some(Quality { objective, value, gap, proof }) = quality else { return "none".into() };
+    let value = match objective.as_str() {
+        "transfer" => Bytes(*value).to_string(),
+        _ => Nanos(*value).to_string(),
+    };
+    let (objective, proof) = (escaped(objective), escaped(proof));
+    format!("{objective} at least {value}, gap {:.1}% ({proof})", gap * 100.0)
 }
 
 impl fmt::Display for Change {

@@ -21,8 +21,8 @@ use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
 
 pub use build::{Labels, Meta, NodeLabel, ParamLabel, Read, ValueLabel, build};
-pub use check::{Checked, ExpectedLaunch, ExpectedModel, check, check_costgraph, check_model};
-pub use diff::{Change, Diff, Move, diff};
+pub use check::{Checked, ExpectedLaunch, ExpectedModel, check, check_bound, check_costgraph, check_model};
+pub use diff::{Bounds, Change, Diff, Move, Quality, diff};
 pub use export::{FORMATS, export};
 pub use file::{write_atomically, write_atomically_with};
 
@@ -418,6 +418,18 @@ pub struct Cost {
     pub max_load_ns: Nanos,
 }
 
+impl Cost {
+    /// What an objective, by its name, makes small; none where there is no such objective.
+    pub fn of(&self, objective: &str) -> Option<u64> {
+        match objective {
+            "transfer" => Some(self.transfer_bytes.0),
+            "latency" => Some(self.latency_ns.0),
+            "throughput" => Some(self.max_load_ns.0),
+            _ => None,
+        }
+    }
+}
+
 /// A proof that no plan is better than `value`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bound {
@@ -432,4 +444,13 @@ pub struct Bound {
     /// What is needed to verify it.
     #[serde(default)]
     pub data: serde_json::Value,
+}
+
+impl Bound {
+    /// What a certificate says of a plan that reaches `reached`.
+    pub fn new(certificate: place::Certificate, reached: u64) -> Self {
+        let place::Certificate { objective, value, proof, data } = certificate;
+        let gap = if reached == 0 { 0.0 } else { 1.0 - value as f64 / reached as f64 };
+        Self { objective: objective.name().to_owned(), value, gap, proof: proof.to_owned(), data }
+    }
 }

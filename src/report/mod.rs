@@ -4,4 +4,4 @@ mod dot;
 mod summary;
 
 pub use dot::dot;
-pub use summary::{AlternativeLine, DeviceLine, Summary};
+pub use summary::{AlternativeLine, BoundLine, DeviceLine, Summary};

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::costgraph::{CostGraph, Role};
 use crate::place::{Objective, Placement};
+use crate::plan::Bound;
 use crate::schedule::{Action, Schedule};
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Nanos};
@@ -46,8 +47,19 @@ pub struct AlternativeLine {
     pub devices: usize,
 }
 
+/// How good the plan is at least.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BoundLine {
+    /// No plan has less; in the objective's unit.
+    pub value: u64,
+    /// 1 - bound/value of the plan.
+    pub gap: f64,
+    /// The kind of proof.
+    pub proof: String,
+}
+
 /// The whole plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// The network's name.
     pub model: String,
@@ -71,8 +83,10 @@ pub struct Summary {
     pub latency: Nanos,
     /// Highest load of a device or link in steady state.
     pub max_load: Nanos,
-    /// True where the plan is optimal beyond doubt: nothing moves, and that was the objective.
+    /// True where the plan is optimal beyond doubt: the objective is zero, or meets its bound.
     pub optimal: bool,
+    /// The certificate, where there is one.
+    pub bound: Option<BoundLine>,
     /// Other objectives that gain something in their own measure.
     pub alternatives: Vec<AlternativeLine>,
     /// What the user should know.
@@ -113,6 +127,11 @@ impl Summary {
         };
         let cost = &schedule.cost;
         let transfer_bytes = cost.step_bytes + cost.load_bytes;
+        let reached = match objective {
+            Objective::Transfer => transfer_bytes.get(),
+            Objective::Latency => cost.latency.get(),
+            Objective::Throughput => cost.max_load.get(),
+        };
         Self {
             model: graph.name.clone(),
             nodes,
@@ -125,9 +144,37 @@ impl Summary {
             transfer_bytes,
             latency: cost.latency,
             max_load: cost.max_load,
-            optimal: objective == Objective::Transfer && transfer_bytes == Bytes::ZERO,
+            optimal: reached == 0,
+            bound: None,
             alternatives: Vec::new(),
             notes: placement.notes.clone(),
+        }
+    }
+
+    /// The summary with the certificate of its plan.
+    #[must_use]
+    pub fn with_bound(mut self, bound: Option<&Bound>) -> Self {
+        let line =
+            |bound: &Bound| BoundLine { value: bound.value, gap: bound.gap, proof: bound.proof.clone() };
+        self.bound = bound.map(line);
+        self.optimal |= bound.is_some_and(|bound| bound.gap <= 0.0);
+        self
+    }
+
+    /// How good the plan is, in words.
+    fn quality(&self) -> String {
+        match &self.bound {
+            Some(bound) if self.optimal => format!("proven optimal ({})", bound.proof),
+            Some(BoundLine { value, gap, proof }) => {
+                let least = match self.objective {
+                    "transfer" => Bytes(*value).to_string(),
+                    _ => Nanos(*value).to_string(),
+                };
+                format!("gap {:.1}%, no plan is below {least} ({proof})", gap * 100.0)
+            }
+            None if self.optimal && self.objective == "transfer" => "proven optimal, nothing moves".into(),
+            None if self.optimal => "proven optimal, nothing takes time".into(),
+            None => "no certificate".into(),
         }
     }
 
@@ -148,7 +195,7 @@ impl Summary {
         } else {
             format!(", {} of parameters held more than once", self.load_bytes)
         };
-        let quality = if self.optimal { "proven optimal" } else { "no certificate" };
+        let quality = self.quality();
         let mut text = format!(
             "transfer   {copies}{loaded}\nlatency    {} for one step (simulated)\nload       {} on the busiest device or link\nobjective  {}: {quality}\n",
             self.latency, self.max_load, self.objective

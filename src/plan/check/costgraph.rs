@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::super::{Action, Copy, Launch, Plan, Step};
+use super::certificate::{Patterns, prove};
 use super::order::{Event, Past, sweep};
 use super::resolve::{Resolved, resolve};
 use super::{Checked, Faults, check};
@@ -15,7 +16,7 @@ use crate::units::Bytes;
 /// launched once, on a device that can run it, after all that it reads has been made there or
 /// copied there, whatever the interleaving; copies have the tensors' sizes; the figures for
 /// parameters follow from the placement; and no arena is smaller than what its device must hold at
-/// once. O(steps x lanes + edges).
+/// once; and the certificate proves what it says. O(steps x lanes + edges).
 ///
 /// Errors: [`Error::Check`](crate::Error::Check), with the violations of [`check`] alone where
 /// there are any.
@@ -41,6 +42,8 @@ pub fn check_costgraph(plan: &Plan, graph: &CostGraph) -> Result<Checked> {
         };
         sweep(&resolved.steps, resolved.lanes, |i, event, past| proof.step(i, event, past));
         proof.finish();
+        let patterns = Patterns { pins: &plan.options.pins, colocate: &plan.options.colocate };
+        prove(plan, graph, &patterns, &mut faults);
     }
     faults.result(plan).map(|()| checked)
 }

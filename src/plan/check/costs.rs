@@ -40,7 +40,6 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) -
     if !plan.buffers.is_empty() {
         load_bytes(plan, resolved, faults);
     }
-    bound(plan, faults);
     (copies, moved)
 }
 
@@ -184,28 +183,5 @@ fn load_bytes(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
         faults.add(|| {
             format!("cost.load_bytes is {}, the parameters' copies have {}", plan.cost.load_bytes.0, load.0)
         });
-    }
-}
-
-/// A bound is above zero, at most what the plan reaches, and its gap follows.
-fn bound(plan: &Plan, faults: &mut Faults) {
-    let Some(bound) = &plan.bound else { return };
-    let reached = match bound.objective.as_str() {
-        "transfer" => plan.cost.transfer_bytes.0,
-        "latency" => plan.cost.latency_ns.0,
-        "throughput" => plan.cost.max_load_ns.0,
-        other => {
-            faults.add(|| format!("the bound is on {other}, which is no objective"));
-            return;
-        }
-    };
-    if bound.value == 0 || bound.value > reached {
-        faults.add(|| format!("the bound on {} is {}, the plan has {reached}", bound.objective, bound.value));
-        return;
-    }
-    let gap = 1.0 - bound.value as f64 / reached as f64;
-    // The gap may be printed with as few as three digits.
-    if bound.gap.is_nan() || (bound.gap - gap).abs() > 1e-3 {
-        faults.add(|| format!("the bound's gap is {}, and should be {gap:.3}", bound.gap));
     }
 }

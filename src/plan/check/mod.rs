@@ -5,7 +5,8 @@
 //! the order of each lane, for every interleaving that these allow; no two buffers that share bytes
 //! are alive at once, by the same order; buffers lie in their arenas, arenas under the caps; a
 //! launch touches its own device's memory alone, and each value crosses to a device once; the
-//! placement is complete; the figures under `cost` follow from the steps and buffers.
+//! placement is complete; the figures under `cost` follow from the steps and buffers; a certificate
+//! is well-formed, and with the model it is proven anew.
 //!
 //! What happens before a step is known through vector clocks, one entry for each lane (Mattern,
 //! "Virtual time and global states of distributed systems", 1989), kept only while a later step
@@ -13,6 +14,7 @@
 //! accesses x log buffers).
 
 mod bounds;
+mod certificate;
 mod costgraph;
 mod costs;
 mod memory;
@@ -21,6 +23,7 @@ mod order;
 mod placement;
 mod resolve;
 
+use crate::costgraph::CostGraph;
 use crate::error::{Error, Report, Result};
 use crate::units::Bytes;
 
@@ -62,8 +65,21 @@ pub fn check(plan: &Plan) -> Result<Checked> {
         bounds::check(plan, resolved, &mut faults);
         (checked.copies, checked.moved) = costs::check(plan, resolved, &mut faults);
         memory::check(plan, resolved, &mut faults);
+        certificate::check(plan, &mut faults);
     }
     faults.result(plan).map(|()| checked)
+}
+
+/// Proves the certificate of a plan, where it has one, from the cost graph that the plan's model
+/// was lowered to; pins and colocation are those marked in the graph. To be asked of plans that
+/// [`check`] has passed.
+///
+/// Errors: [`Error::Check`] where the certificate proves less than it says.
+pub fn check_bound(plan: &Plan, graph: &CostGraph) -> Result<()> {
+    let mut faults = Faults::default();
+    let marked = certificate::Patterns { pins: &[], colocate: &[] };
+    certificate::prove(plan, graph, &marked, &mut faults);
+    faults.result(plan)
 }
 
 /// Violations found so far; the first few in words.

@@ -1,0 +1,62 @@
+//! Lower bounds: what no plan can do better, with the data that proves it.
+//!
+//! Each objective has a file that gives certificates of several kinds; the highest is kept. A
+//! certificate holds for every plan of the problem, whatever found it: bounds relax what they do
+//! not use. What is computed here is only sought: the plan's checker proves it anew from `data`,
+//! with code of its own.
+
+mod latency;
+mod throughput;
+mod work;
+
+use serde_json::Value;
+
+use super::problem::{Backward, Problem};
+use super::{Objective, Options};
+use crate::control::Control;
+use crate::costgraph::CostGraph;
+use crate::error::Result;
+use crate::topology::Topology;
+
+/// A proof that no plan is better than `value`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Certificate {
+    /// What is bounded.
+    pub objective: Objective,
+    /// No plan has less: bytes, or nanoseconds.
+    pub value: u64,
+    /// The kind of proof.
+    pub proof: &'static str,
+    /// What the checker needs to verify it.
+    pub data: Value,
+}
+
+/// The best lower bound found for the objective of `options`; none where none is above zero.
+///
+/// `incumbent` is what the best plan known comes to: the search for a proof ends once it is met.
+/// The work is counted by the effort; near-linear in the graph's size. The same input gives the
+/// same certificate, unless `control` says stop.
+///
+/// Errors: those of [`place`](super::place).
+pub fn certificate(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    control: &Control<'_>,
+    incumbent: u64,
+) -> Result<Option<Certificate>> {
+    if incumbent == 0 {
+        return Ok(None);
+    }
+    let problem = Problem::new(graph, topology, options, Backward::Free)?;
+    let found = match options.objective {
+        Objective::Transfer => Vec::new(),
+        Objective::Latency => latency::bounds(&problem, control, incumbent),
+        Objective::Throughput => throughput::bounds(&problem, control, incumbent),
+    };
+    debug_assert!(found.iter().all(|one| one.value <= incumbent), "a bound above what a plan reaches");
+    // A bound that a plan refutes would be a fault of ours, and is not passed on.
+    let sound = found.into_iter().filter(|one| one.value > 0 && one.value <= incumbent);
+    // The first of equals is the simplest.
+    Ok(sound.reduce(|best, one| if one.value > best.value { one } else { best }))
+}

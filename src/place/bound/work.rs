@@ -1,0 +1,179 @@
+//! The work that there is, shared out: for any weights of the engines, the highest load is at
+//! least the weighted mean of the loads, and that at least the sum over the units of the cheapest
+//! weighted time. The weights that make this highest are the dual of scheduling unrelated machines
+//! with jobs that may be split (Lawler and Labetoulle, "On preemptive scheduling of unrelated
+//! parallel processors", 1978).
+
+use serde_json::json;
+
+use super::super::Effort;
+use super::super::evaluate::compute_resources;
+use super::super::problem::Problem;
+use super::Certificate;
+use crate::topology::DeviceId;
+
+/// What each device's engine weighs at first.
+const UNIT: u64 = 1 << 16;
+
+/// Units that weigh the same: a row of times, one for each way to run them.
+struct Items {
+    /// By item: the set of devices that it may be on.
+    set: Vec<usize>,
+    /// By item: how many units there are of it.
+    count: Vec<u64>,
+    /// Rows of times, as long as the set's list of ways.
+    times: Vec<Vec<u64>>,
+}
+
+/// Engines that are alike weigh the same.
+struct Classes {
+    /// By device: its class.
+    of_device: Vec<usize>,
+    /// By class: how many engines it has.
+    size: Vec<u64>,
+    /// By set of devices: the (class, kind) pairs in it.
+    ways: Vec<Vec<(usize, usize)>>,
+}
+
+impl Classes {
+    fn new(problem: &Problem<'_>) -> Self {
+        let resource = compute_resources(problem.topology);
+        let describe = |id: DeviceId| {
+            let sets: Vec<bool> = problem.sets().iter().map(|set| set.contains(id)).collect();
+            (problem.kinds[id.index()], sets)
+        };
+        let mut engines: Vec<(u32, Vec<_>)> = Vec::new();
+        for id in problem.topology.ids() {
+            let own = resource[id.index()];
+            match engines.iter_mut().find(|(engine, _)| *engine == own) {
+                Some((_, devices)) => devices.push(describe(id)),
+                None => engines.push((own, vec![describe(id)])),
+            }
+        }
+        engines.iter_mut().for_each(|(_, devices)| devices.sort_unstable());
+        let mut kinds: Vec<&Vec<_>> = engines.iter().map(|(_, devices)| devices).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let class = |engine: u32| {
+            let devices = engines.iter().find(|(other, _)| *other == engine).map(|(_, devices)| devices);
+            devices.and_then(|devices| kinds.binary_search(&devices).ok()).unwrap_or(0)
+        };
+        let mut size = vec![0; kinds.len()];
+        engines.iter().for_each(|(engine, _)| size[class(*engine)] += 1);
+        let of_device: Vec<usize> = resource.iter().map(|&engine| class(engine)).collect();
+        let ways = problem.sets().iter().map(|set| {
+            let mut ways: Vec<(usize, usize)> =
+                set.iter().map(|id| (of_device[id.index()], problem.kinds[id.index()])).collect();
+            ways.sort_unstable();
+            ways.dedup();
+            ways
+        });
+        let ways = ways.collect();
+        Self { of_device, size, ways }
+    }
+}
+
+impl Items {
+    fn new(problem: &Problem<'_>, classes: &Classes) -> Self {
+        let row = |unit: usize| {
+            let set = problem.set_of(unit);
+            let times = classes.ways[set].iter().map(|&(_, kind)| {
+                let times = problem.unit(unit).map(|node| problem.graph.time(node, kind));
+                times.fold(0u64, |sum, time| sum.saturating_add(time.map_or(u64::MAX, |time| time.get())))
+            });
+            (set, times.collect::<Vec<u64>>())
+        };
+        let mut rows: Vec<(usize, Vec<u64>)> = (0..problem.unit_count()).map(row).collect();
+        rows.retain(|(_, times)| times.iter().all(|&time| time > 0));
+        rows.sort_unstable();
+        let mut items = Self { set: Vec::new(), count: Vec::new(), times: Vec::new() };
+        for (set, times) in rows {
+            match items.times.last() {
+                Some(last) if *last == times && items.set.last() == Some(&set) => {
+                    if let Some(count) = items.count.last_mut() {
+                        *count += 1;
+                    }
+                }
+                _ => {
+                    items.set.push(set);
+                    items.count.push(1);
+                    items.times.push(times);
+                }
+            }
+        }
+        items
+    }
+
+    /// The bound that weights by class prove, rounded up.
+    fn bound(&self, classes: &Classes, weights: &[u64]) -> u64 {
+        let mut sum = 0u128;
+        for ((&set, &count), times) in self.set.iter().zip(&self.count).zip(&self.times) {
+            let ways = classes.ways[set].iter().zip(times);
+            let least = ways.map(|(&(class, _), &time)| u128::from(weights[class]) * u128::from(time)).min();
+            sum = sum.saturating_add(least.unwrap_or(0).saturating_mul(count.into()));
+        }
+        let total: u128 =
+            weights.iter().zip(&classes.size).map(|(&w, &size)| u128::from(w) * u128::from(size)).sum();
+        u64::try_from(sum.div_ceil(total.max(1))).unwrap_or(u64::MAX)
+    }
+}
+
+/// The certificate of the best weights found by shifting weight between two classes of engines
+/// at a time; each shift is a search on a concave function. O(units x classes) for each of a
+/// counted number of steps.
+pub(super) fn bound(problem: &Problem<'_>, incumbent: u64) -> Certificate {
+    let classes = Classes::new(problem);
+    let items = Items::new(problem, &classes);
+    let rounds = match problem.options.effort {
+        Effort::Fast => 1,
+        Effort::Default => 4,
+        Effort::Best => 16,
+    };
+    let mut weights = vec![UNIT; classes.size.len()];
+    let mut value = items.bound(&classes, &weights);
+    for _ in 0..rounds {
+        let before = value;
+        for a in 0..weights.len() {
+            for b in 0..a {
+                if value < incumbent {
+                    value = shift(&items, &classes, &mut weights, (a, b), value);
+                }
+            }
+        }
+        if value == before {
+            break;
+        }
+    }
+    let by_device: Vec<u64> = classes.of_device.iter().map(|&class| weights[class]).collect();
+    let objective = problem.options.objective;
+    Certificate { objective, value, proof: "work", data: json!({ "weights": by_device }) }
+}
+
+/// Shares the weight of two classes out anew, by ternary search; the better value of both.
+fn shift(items: &Items, classes: &Classes, weights: &mut [u64], (a, b): (usize, usize), value: u64) -> u64 {
+    let (old_a, old_b) = (weights[a], weights[b]);
+    let sum = old_a * classes.size[a] + old_b * classes.size[b];
+    let set = |x: u64, weights: &mut [u64]| {
+        weights[a] = x;
+        weights[b] = (sum - x * classes.size[a]) / classes.size[b];
+        items.bound(classes, weights)
+    };
+    let (mut low, mut high) = (0, sum / classes.size[a]);
+    while high - low > 2 {
+        let (left, right) = (low + (high - low) / 3, high - (high - low) / 3);
+        if set(left, weights) < set(right, weights) {
+            low = left;
+        } else {
+            high = right;
+        }
+    }
+    let best =
+        (low..=high).map(|x| (set(x, weights), x)).max_by_key(|&(value, x)| (value, std::cmp::Reverse(x)));
+    match best {
+        Some((better, x)) if better > value => set(x, weights),
+        _ => {
+            (weights[a], weights[b]) = (old_a, old_b);
+            value
+        }
+    }
+}

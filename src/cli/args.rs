@@ -173,6 +173,9 @@ pub(super) struct PlanArgs {
     pub(super) shape: ModelArgs,
     #[command(flatten)]
     pub(super) placement: PlacementArgs,
+    /// Do not plan: check and time this placement (name-to-device JSON, plan, Accelerate device_map)
+    #[arg(long, value_name = "FILE")]
+    pub(super) score: Option<PathBuf>,
     /// What to print
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(super) emit: Option<Emit>,

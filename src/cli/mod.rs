@@ -11,6 +11,7 @@ mod planning;
 mod plans;
 #[cfg(feature = "run")]
 mod run;
+mod score;
 mod terminal;
 
 use std::process::ExitCode;

@@ -6,6 +6,7 @@ use super::args::{Emit, PlanArgs};
 use super::model::ModelFile;
 use super::options::compile_options;
 use super::planning::planning;
+use super::score::score;
 use super::terminal::Console;
 use crate::compile::{self, Alternative, Compiled};
 use crate::error::{Error, Result};
@@ -30,6 +31,9 @@ pub(super) fn plan(args: &PlanArgs, console: &Console) -> Result<()> {
     let topology = topology_for(args.devices.as_deref(), &model)?;
     options.model_hash = file.hash();
     options.model_path = file.path.as_ref().map(|path| path.display().to_string());
+    if let Some(placement) = &args.score {
+        return score(args, (model, &file.name()), &topology, &options, placement, console);
+    }
     let summarised = is_summarised(args, console);
     let (compiled, alternatives) = planning(&args.placement, console, |control| {
         let compiled = compile::compile_with(model, &topology, &options, control)
@@ -39,7 +43,7 @@ pub(super) fn plan(args: &PlanArgs, console: &Console) -> Result<()> {
         Ok((compiled, alternatives))
     })?;
     tell_assumptions(&compiled, console);
-    let outcome = deliver(args, &compiled, &options, alternatives, console);
+    let outcome = deliver(args, &compiled, &summary(&compiled, &options, alternatives), console);
     // The process ends: there is no need to free millions of names one by one.
     std::mem::forget(compiled);
     outcome
@@ -75,7 +79,7 @@ fn check_weights(model: &mut Model, path: &Path) -> Result<()> {
 }
 
 /// What is asked for: by name, or by the ending of the file.
-fn emitted(args: &PlanArgs) -> Emit {
+pub(super) fn emitted(args: &PlanArgs) -> Emit {
     let writes_plan = |path: &Path| path.extension().is_some_and(|extension| extension == "json");
     match (args.emit, &args.output) {
         (Some(emit), _) => emit,
@@ -93,11 +97,11 @@ fn is_summarised(args: &PlanArgs, console: &Console) -> bool {
     }
 }
 
-fn deliver(
+/// Prints or writes what is asked for.
+pub(super) fn deliver(
     args: &PlanArgs,
     compiled: &Compiled,
-    options: &compile::Options,
-    alternatives: Vec<Alternative>,
+    summary: &Summary,
     console: &Console,
 ) -> Result<()> {
     let emit = emitted(args);
@@ -107,9 +111,9 @@ fn deliver(
             return Ok(());
         }
         // The file has the plan; the terminal still gets its summary.
-        return console.print(&summary(compiled, options, alternatives).text());
+        return console.print(&summary.text());
     }
-    let text = rendered(emit, compiled, options, alternatives)?;
+    let text = rendered(emit, compiled, summary)?;
     match &args.output {
         Some(path) => write_atomically(path, text.as_bytes()),
         None if emit == Emit::Summary => console.print(&text),
@@ -117,7 +121,11 @@ fn deliver(
     }
 }
 
-fn summary(compiled: &Compiled, options: &compile::Options, alternatives: Vec<Alternative>) -> Summary {
+pub(super) fn summary(
+    compiled: &Compiled,
+    options: &compile::Options,
+    alternatives: Vec<Alternative>,
+) -> Summary {
     let mut summary = Summary::new(
         &compiled.cost_graph,
         &compiled.topology,
@@ -140,12 +148,7 @@ fn summary(compiled: &Compiled, options: &compile::Options, alternatives: Vec<Al
     summary
 }
 
-fn rendered(
-    emit: Emit,
-    compiled: &Compiled,
-    options: &compile::Options,
-    alternatives: Vec<Alternative>,
-) -> Result<String> {
+fn rendered(emit: Emit, compiled: &Compiled, summary: &Summary) -> Result<String> {
     let network = || {
         compiled.network.as_ref().ok_or_else(|| {
             Error::usage("--emit", "a cost graph has neither operations nor groups")
@@ -153,10 +156,10 @@ fn rendered(
         })
     };
     Ok(match emit {
-        Emit::Summary => summary(compiled, options, alternatives).text(),
+        Emit::Summary => summary.text(),
         Emit::SummaryJson => {
-            let mut text = serde_json::to_string_pretty(&summary(compiled, options, alternatives))
-                .map_err(|error| Error::Internal(error.to_string()))?;
+            let mut text =
+                serde_json::to_string_pretty(summary).map_err(|error| Error::Internal(error.to_string()))?;
             text.push('\n');
             text
         }

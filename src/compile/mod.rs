@@ -3,6 +3,7 @@
 //! Nothing else knows the order of the passes.
 
 mod labels;
+mod score;
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,8 @@ use crate::schedule::{Cost, Schedule};
 use crate::strategy;
 use crate::topology::{DeviceId, Topology};
 
+pub use score::{ScoredPlan, score};
+
 /// What the caller asks of a plan.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -37,6 +40,9 @@ pub struct Options {
     pub model_path: Option<String>,
     /// Hash of the model's bytes, for the plan to tell.
     pub model_hash: String,
+    /// By source, the device of a placement that was made elsewhere: nodes that it holds apart
+    /// share no kernel.
+    pub given: Option<BTreeMap<String, String>>,
 }
 
 /// A network that is bound, simplified and grouped.
@@ -238,7 +244,17 @@ fn cost_graph_plan(
 }
 
 /// Binds, simplifies and groups a network.
-pub fn prepare(mut graph: Graph, options: &Options) -> Result<Network> {
+pub fn prepare(graph: Graph, options: &Options) -> Result<Network> {
+    let (graph, assumed, dims) = simplified(graph, options)?;
+    let places = options.given.as_ref().map(|given| score::numbered_places(&graph, given));
+    let grouping = grouped(&graph, places.as_deref().unwrap_or(&[]))?;
+    Ok(Network { graph, grouping, assumed, dims })
+}
+
+/// A network without what need not be computed; dimensions taken as 1; all dimensions.
+type Simplified = (Graph, Vec<String>, BTreeMap<String, i64>);
+
+fn simplified(mut graph: Graph, options: &Options) -> Result<Simplified> {
     mark(&mut graph, &options.place)?;
     let (assumed, dims) = bind(&mut graph, options)?;
     verified(&graph)?;
@@ -250,11 +266,16 @@ pub fn prepare(mut graph: Graph, options: &Options) -> Result<Network> {
     verified(&graph)?;
     pass::dce(&mut graph)?;
     verified(&graph)?;
-    let grouping = pass::group(&graph, &pass::GroupOptions::default());
+    Ok((graph, assumed, dims))
+}
+
+/// Groups a network; `places` as in [`pass::group_apart`].
+fn grouped(graph: &Graph, places: &[u32]) -> Result<Grouping> {
+    let grouping = pass::group_apart(graph, &pass::GroupOptions::default(), places);
     if cfg!(debug_assertions) {
-        grouping.verify(&graph)?;
+        grouping.verify(graph)?;
     }
-    Ok(Network { graph, grouping, assumed, dims })
+    Ok(grouping)
 }
 
 /// The verifier, in debug builds and tests.
@@ -396,6 +417,7 @@ impl Options {
             },
             model_path: plan.model.path.clone(),
             model_hash: plan.model.hash.clone(),
+            given: score::given_places(plan),
             ..Self::default()
         })
     }

@@ -29,7 +29,13 @@ impl Default for GroupOptions {
 /// Groups the nodes of a graph whose dimensions are bound. O(nodes + edges), the limits taken as
 /// constants.
 pub fn group(graph: &Graph, options: &GroupOptions) -> Grouping {
-    let mut fuser = Fuser::new(graph, *options);
+    group_apart(graph, options, &[])
+}
+
+/// As [`group`], but nodes share a kernel only where their sources are at one place: `place` holds
+/// a number for each source, or nothing where all are at one.
+pub fn group_apart(graph: &Graph, options: &GroupOptions, place: &[u32]) -> Grouping {
+    let mut fuser = Fuser::new(graph, *options, place);
     for node in graph.node_ids() {
         fuser.visit(node);
     }
@@ -39,6 +45,8 @@ pub fn group(graph: &Graph, options: &GroupOptions) -> Grouping {
 struct Fuser<'g> {
     graph: &'g Graph,
     options: GroupOptions,
+    /// By source: where it is, in places that no kernel spans.
+    place: &'g [u32],
     groups: Vec<Group>,
     group_of: Vec<Option<GroupId>>,
     base: Vec<ValueId>,
@@ -49,7 +57,7 @@ struct Fuser<'g> {
 }
 
 impl<'g> Fuser<'g> {
-    fn new(graph: &'g Graph, options: GroupOptions) -> Self {
+    fn new(graph: &'g Graph, options: GroupOptions, place: &'g [u32]) -> Self {
         let mut is_output = vec![false; graph.value_count()];
         for (_, value) in graph.outputs() {
             is_output[value.index()] = true;
@@ -68,7 +76,7 @@ impl<'g> Fuser<'g> {
             }
         }
         let group_of = vec![None; graph.node_count()];
-        Self { graph, options, groups: Vec::new(), group_of, base, is_output, readers }
+        Self { graph, options, place, groups: Vec::new(), group_of, base, is_output, readers }
     }
 
     fn visit(&mut self, id: NodeId) {
@@ -148,8 +156,11 @@ impl<'g> Fuser<'g> {
             && size(operand) == size(node.first_result)
     }
 
-    /// Whether two sources may share a kernel: neither pin nor mark sets them apart.
+    /// Whether two sources may share a kernel: neither pin nor mark nor place sets them apart.
     fn same_marks(&self, one: SourceId, other: SourceId) -> bool {
+        if self.place.get(one.index()) != self.place.get(other.index()) {
+            return false;
+        }
         let (one, other) = (self.graph.source(one), self.graph.source(other));
         one.pin == other.pin && one.colocate == other.colocate
     }

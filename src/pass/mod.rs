@@ -16,5 +16,5 @@ mod simplify;
 pub use cse::cse;
 pub use dce::dce;
 pub use fold::fold;
-pub use group::{GroupOptions, group};
+pub use group::{GroupOptions, group, group_apart};
 pub use simplify::simplify;

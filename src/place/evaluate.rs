@@ -116,21 +116,27 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         for (node, &unit) in problem.unit_of.iter().enumerate().filter(|&(_, &unit)| unit != NONE) {
             device[node] = units[unit as usize];
         }
+        self.settle(&mut device, |unit| units[unit as usize]);
+        device
+    }
+
+    /// Puts parameters and inputs where they belong, once every node that computes has its device.
+    pub(super) fn settle(&mut self, device: &mut [DeviceId], of_unit: impl Fn(u32) -> DeviceId) {
+        let problem = self.problem;
         for (&node, home) in &problem.homes {
             device[node.index()] = match *home {
                 Home::Pinned(id) => id,
-                Home::With(unit) => units[unit as usize],
+                Home::With(unit) => of_unit(unit),
             };
         }
         for param in 0..problem.graph.param_count() {
-            self.home_param(param, &mut device);
+            self.home_param(param, device);
         }
         for node in problem.graph.nodes().filter(|&node| problem.graph.role(node) == Role::Input) {
             if !problem.homes.contains_key(&node) {
-                device[node.index()] = self.home_input(node, &device);
+                device[node.index()] = self.home_input(node, device);
             }
         }
-        device
     }
 
     /// All `param` nodes of one parameter live on the lowest-numbered device that reads it, or

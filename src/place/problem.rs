@@ -343,7 +343,7 @@ fn device_count(asked: DeviceUse, present: usize) -> Result<Option<usize>> {
 }
 
 /// Nodes that go together, by the graph's classes and the caller's patterns.
-fn colocation(graph: &CostGraph, options: &Options) -> Result<DisjointSets> {
+pub(super) fn colocation(graph: &CostGraph, options: &Options) -> Result<DisjointSets> {
     let mut sets = DisjointSets::new(graph.node_count());
     let mut first = vec![NONE; graph.colocation_classes() as usize];
     for node in graph.nodes() {
@@ -379,7 +379,7 @@ fn unmatched(option: &str, graph: &CostGraph, pattern: &str) -> Error {
 }
 
 /// The device that each node is pinned to, by the graph and, above it, by the caller.
-fn pins(graph: &CostGraph, topology: &Topology, options: &Options) -> Result<Vec<u32>> {
+pub(super) fn pins(graph: &CostGraph, topology: &Topology, options: &Options) -> Result<Vec<u32>> {
     let mut pins = vec![NONE; graph.node_count()];
     for (node, name) in graph.pins() {
         let place = || format!("node {}", graph.node_name(*node));

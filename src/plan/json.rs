@@ -53,7 +53,7 @@ impl Plan {
     pub fn from_json(bytes: &[u8], place: &str) -> Result<Self> {
         let plan: Self = serde_json::from_slice(bytes).map_err(|error| match version(bytes) {
             Some(version) if version != u64::from(VERSION) => wrong_version(place, version),
-            _ => malformed(place, &error),
+            _ => malformed(place, &error, "no valid plan"),
         })?;
         if plan.version != VERSION {
             return Err(wrong_version(place, plan.version.into()));
@@ -87,7 +87,8 @@ fn wrong_version(place: &str, version: u64) -> Error {
         .with_help("plan the model again with this program")
 }
 
-fn malformed(place: &str, error: &serde_json::Error) -> Error {
+/// A JSON error with its position in the place; `what` the text is not.
+pub(super) fn malformed(place: &str, error: &serde_json::Error, what: &str) -> Error {
     let text = error.to_string();
     // serde_json ends its messages with the position, which belongs to the place.
     let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message);
@@ -96,7 +97,7 @@ fn malformed(place: &str, error: &serde_json::Error) -> Error {
     } else {
         format!("{place}:{}:{}", error.line(), error.column())
     };
-    Error::format(place, format!("no valid plan: {message}"))
+    Error::format(place, format!("{what}: {message}"))
 }
 
 /// The version that a file claims, where at least that can be read.

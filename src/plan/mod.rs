@@ -10,6 +10,7 @@ pub mod check;
 mod diff;
 mod export;
 mod file;
+mod foreign;
 mod json;
 mod pairs;
 mod text;
@@ -25,6 +26,8 @@ pub use check::{Checked, ExpectedLaunch, ExpectedModel, check, check_bound, chec
 pub use diff::{Bounds, Change, Diff, Move, Quality, diff};
 pub use export::{FORMATS, export};
 pub use file::{write_atomically, write_atomically_with};
+pub(crate) use foreign::listed;
+pub use foreign::{Foreign, Lookup};
 
 /// The version of the form that is written and read.
 pub const VERSION: u32 = 1;

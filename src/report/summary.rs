@@ -91,6 +91,8 @@ pub struct Summary {
     pub alternatives: Vec<AlternativeLine>,
     /// What the user should know.
     pub notes: Vec<String>,
+    /// What a placement that was made elsewhere breaks.
+    pub violations: Vec<String>,
 }
 
 impl Summary {
@@ -148,6 +150,7 @@ impl Summary {
             bound: None,
             alternatives: Vec::new(),
             notes: placement.notes.clone(),
+            violations: Vec::new(),
         }
     }
 
@@ -210,6 +213,9 @@ impl Summary {
             text += &format!(
                 "instead    --objective {objective}: {gain} on {devices} devices, {transfer_bytes} moved\n"
             );
+        }
+        for violation in &self.violations {
+            text += &format!("broken     {}\n", crate::error::escaped(violation));
         }
         for note in &self.notes {
             text += &format!("note       {note}\n");

@@ -450,18 +450,29 @@ pub(super) fn fit(
     order: &[u32],
     caps: &[Bytes],
 ) -> Result<Result<Layout, Shortage>> {
+    let layout = closest(problem, residents, order, caps)?;
+    Ok(match (0..caps.len()).find(|&device| layout.arena[device] > caps[device]) {
+        Some(first) => Err(Shortage { device: DeviceId(first as u32), arena: layout.arena[first] }),
+        None => Ok(layout),
+    })
+}
+
+/// As [`fit`], but where no waiting helps, the layout whose arenas are over their caps.
+pub(super) fn closest(
+    problem: &Problem<'_>,
+    residents: &Residents,
+    order: &[u32],
+    caps: &[Bytes],
+) -> Result<Layout> {
     let mut reuse = vec![Reuse::Implied; caps.len()];
     loop {
         let layout = lay_out(problem, residents, order, &reuse)?;
-        let over = |device: &usize| layout.arena[*device] > caps[*device];
-        let Some(first) = (0..caps.len()).find(over) else { return Ok(Ok(layout)) };
         let mut changed = false;
-        for device in (0..caps.len()).filter(over) {
+        for device in (0..caps.len()).filter(|&device| layout.arena[device] > caps[device]) {
             changed |= std::mem::replace(&mut reuse[device], Reuse::Waiting) == Reuse::Implied;
         }
         if !changed {
-            let device = DeviceId(first as u32);
-            return Ok(Err(Shortage { device, arena: layout.arena[first] }));
+            return Ok(layout);
         }
     }
 }

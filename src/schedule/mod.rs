@@ -243,6 +243,43 @@ pub fn schedule_in_order(
     first_that_fits(&problem, [order].into_iter(), &options.caps(topology)?)
 }
 
+/// As [`schedule`], or with `launches` as [`schedule_in_order`], but where nothing fits under the
+/// caps, the schedule that is over them by the fewest bytes.
+///
+/// Errors: as [`schedule`], but never for lack of memory.
+pub fn schedule_closest(
+    graph: &CostGraph,
+    topology: &Topology,
+    placement: &Placement,
+    launches: Option<&[NodeIx]>,
+    options: &Options,
+) -> Result<Schedule> {
+    let problem = Problem::new(graph, topology, placement)?;
+    let residents = Residents::new(&problem)?;
+    let caps = options.caps(topology)?;
+    let orders: Box<dyn Iterator<Item = Vec<u32>>> = match launches {
+        Some(launches) => {
+            check_order(graph, launches)?;
+            Box::new(std::iter::once(order::with_copies(&problem, launches)))
+        }
+        None => Box::new(Rule::ALL.iter().map(|&rule| order::list(&problem, rule))),
+    };
+    let mut best = None;
+    for order in orders {
+        let layout = memory::closest(&problem, &residents, &order, &caps)?;
+        let over = layout.arena.iter().zip(&caps).map(|(arena, &cap)| arena.saturating_sub(cap));
+        let excess: Bytes = over.sum();
+        if best.as_ref().is_none_or(|(least, _, _)| excess < *least) {
+            best = Some((excess, order, layout));
+        }
+        if excess == Bytes::ZERO {
+            break;
+        }
+    }
+    let (_, order, layout) = best.ok_or_else(|| Error::Internal("no order was tried".into()))?;
+    Ok(assemble::assemble(&problem, residents, &order, &layout))
+}
+
 /// The cost of a placement under the order for speed, without looking at memory; for scoring
 /// candidates.
 ///

@@ -4,6 +4,8 @@
 //! On exit the placement and the schedule belong together, and every arena is at most its cap
 //! less the reserve.
 
+mod score;
+
 use crate::control::Control;
 use crate::costgraph::CostGraph;
 use crate::error::{Error, Infeasible, Result};
@@ -11,6 +13,8 @@ use crate::place::{self, Objective, Options, Placement};
 use crate::schedule::{self, Schedule, schedule, schedule_in_order};
 use crate::topology::Topology;
 use crate::units::Bytes;
+
+pub use score::{Scored, score};
 
 /// Rounds of placing under tighter caps.
 const ROUNDS: usize = 8;

@@ -1,0 +1,44 @@
+//! `partition MODEL --devices SPEC --score FILE`: checks and times a placement that was made
+//! elsewhere.
+
+use std::path::Path;
+
+use super::args::{Emit, PlanArgs};
+use super::plan::{deliver, emitted, summary, tell_assumptions};
+use super::terminal::Console;
+use crate::compile;
+use crate::error::{Error, Result};
+use crate::load::Model;
+use crate::plan::Foreign;
+use crate::topology::Topology;
+
+/// A placement that breaks something is shown all the same, but no plan is made of it.
+pub(super) fn score(
+    args: &PlanArgs,
+    (model, model_name): (Model, &str),
+    topology: &Topology,
+    options: &compile::Options,
+    placement: &Path,
+    console: &Console,
+) -> Result<()> {
+    let name = placement.display().to_string();
+    let bytes = std::fs::read(placement).map_err(|error| Error::io(name.clone(), error))?;
+    let foreign = Foreign::read(&bytes, &name)?;
+    let place = |error: &Error| if matches!(error, Error::Format(_)) { &name } else { model_name };
+    let scored = {
+        let _working = console.working("scoring");
+        compile::score(model, topology, options, &foreign).map_err(|error| {
+            let place = place(&error).to_owned();
+            error.within(&place)
+        })?
+    };
+    let verdict = scored.verdict(&name);
+    if verdict.is_err() && !matches!(emitted(args), Emit::Summary | Emit::SummaryJson) {
+        return verdict;
+    }
+    tell_assumptions(&scored.compiled, console);
+    let mut summary = summary(&scored.compiled, options, Vec::new());
+    summary.violations.clone_from(&scored.violations);
+    deliver(args, &scored.compiled, &summary, console)?;
+    verdict
+}

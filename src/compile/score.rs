@@ -1,0 +1,276 @@
+//! A placement that was made elsewhere, as a plan: read by name, checked, and timed by the same
+//! simulator as our own.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Compiled, Network, Options, grouped, network_plan, simplified};
+use crate::cost::{self, Lowered, Origin};
+use crate::costgraph::{CostGraph, NodeIx, Role};
+use crate::error::{Error, Report, Result};
+use crate::ir::{Graph, SourceId};
+use crate::load::Model;
+use crate::place::{self, Given};
+use crate::plan::{self, Foreign, Lookup, Plan, listed};
+use crate::strategy::{self, Scored};
+use crate::topology::{DeviceId, Topology};
+use crate::units::Bytes;
+
+/// Names in an error that are listed one by one.
+const LISTED: usize = 8;
+
+/// A placement that was made elsewhere, scored.
+#[derive(Clone, Debug)]
+pub struct ScoredPlan {
+    /// The plan that it makes. It is checked and sound where nothing is broken.
+    pub compiled: Compiled,
+    /// Devices that it needs more of than there is, and by how much.
+    pub over: Vec<(DeviceId, Bytes)>,
+    /// All that it breaks, one line each: caps, pins, colocation. Empty for a sound plan.
+    pub violations: Vec<String>,
+}
+
+impl ScoredPlan {
+    /// Error: the placement breaks something. [`Error::Infeasible`] where it does not fit, else
+    /// [`Error::Check`]; the details list each violation.
+    pub fn verdict(&self, file: &str) -> Result<()> {
+        let Some(first) = self.violations.first() else { return Ok(()) };
+        let rest: Vec<String> = self.violations[1..].to_vec();
+        if self.over.is_empty() {
+            let report = Report::new(file, first.clone());
+            return Err(Error::Check(report.details(listed(rest, "violations"))));
+        }
+        Err(Error::Infeasible(Box::new(crate::error::Infeasible {
+            proven: true,
+            conflict: format!("{file} places more than fits: {first}"),
+            repair: "plan without --score for a placement that fits".to_owned(),
+            details: listed(rest, "violations"),
+        })))
+    }
+}
+
+/// Scores a placement on a model. Only groups that it splits are unlike those that planning
+/// fuses. Near-linear in nodes and edges.
+///
+/// Errors: names that the model does not have, devices that are not there or cannot run what is
+/// placed on them, nodes without a device (all of them at once); those of lowering the model.
+pub fn score(model: Model, topology: &Topology, options: &Options, foreign: &Foreign) -> Result<ScoredPlan> {
+    match model {
+        Model::CostGraph { graph, .. } => score_cost_graph(graph, topology, options, foreign),
+        Model::Graph(graph) => score_network(graph, topology, options, foreign),
+    }
+}
+
+fn score_cost_graph(
+    graph: CostGraph,
+    topology: &Topology,
+    options: &Options,
+    foreign: &Foreign,
+) -> Result<ScoredPlan> {
+    let mut lookup = Lookup::new(foreign, topology);
+    let name = |node: NodeIx| graph.node_name(node);
+    let devices: Vec<_> = graph.nodes().map(|node| lookup.find(name(node))).collect();
+    let mut given = place::complete(&graph, topology, &options.place, &devices)?;
+    readable(&graph, topology, &lookup, &given, name)?;
+    given.placement.launches = launches(&graph, foreign, |node| vec![name(node)]);
+    let scored = strategy::score(&graph, topology, &options.place, &given.placement)?;
+    let mut meta = options.meta(&graph.name, graph.node_count(), &BTreeMap::new());
+    meta.options.other.push(given_mark());
+    let plan = plan::build(&graph, topology, &given.placement, &scored.schedule, None, meta)?;
+    finish(scored, given, topology, plan, graph, None)
+}
+
+fn score_network(
+    graph: Graph,
+    topology: &Topology,
+    options: &Options,
+    foreign: &Foreign,
+) -> Result<ScoredPlan> {
+    let (graph, assumed, dims) = simplified(graph, options)?;
+    let mut lookup = Lookup::new(foreign, topology);
+    let wanted: Vec<_> = graph.sources().iter().map(|source| lookup.find(&source.name)).collect();
+    for param in graph.params() {
+        // Parameters float: to be known is all that is asked of their names.
+        lookup.find(&param.name);
+    }
+    let places: Vec<u32> = wanted.iter().map(|id| id.map_or(u32::MAX, |id| id.0)).collect();
+    let network = Network { grouping: grouped(&graph, &places)?, graph, assumed, dims };
+    let lowered = cost::lower(&network.graph, &network.grouping, topology)?;
+    let place = place::Options { pins: Vec::new(), colocate: Vec::new(), ..options.place.clone() };
+    let source = |node: NodeIx| source_of(&network, lowered.origins[node.index()]);
+    let placed = |node| source(node).and_then(|source| wanted[source.index()]);
+    let devices: Vec<_> = lowered.graph.nodes().map(placed).collect();
+    let mut given = place::complete(&lowered.graph, topology, &place, &devices)?;
+    let name = |node| match source(node) {
+        Some(source) => network.graph.source(source).name.as_str(),
+        None => lowered.graph.node_name(node),
+    };
+    readable(&lowered.graph, topology, &lookup, &given, name)?;
+    given.placement.launches = launches(&lowered.graph, foreign, |node| sources(&network, &lowered, node));
+    let scored = strategy::score(&lowered.graph, topology, &place, &given.placement)?;
+    let mut plan = network_plan(&network, &lowered, topology, &given.placement, &scored.schedule, options)?;
+    plan.options.other.push(given_mark());
+    finish(scored, given, topology, plan, lowered.graph, Some(network))
+}
+
+/// Stands among the options of a plan whose placement was made elsewhere: no kernel of it spans
+/// what that placement holds apart.
+fn given_mark() -> (String, String) {
+    ("placement".to_owned(), "given".to_owned())
+}
+
+/// By name, the devices of a plan whose placement was made elsewhere; none for others.
+pub(super) fn given_places(plan: &Plan) -> Option<BTreeMap<String, String>> {
+    plan.options.other.contains(&given_mark()).then(|| plan.placement.iter().cloned().collect())
+}
+
+/// By source: a number for the device that it is given.
+pub(super) fn numbered_places(graph: &Graph, devices: &BTreeMap<String, String>) -> Vec<u32> {
+    let mut numbers: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut places = Vec::with_capacity(graph.sources().len());
+    for source in graph.sources() {
+        places.push(devices.get(&source.name).map_or(u32::MAX, |device| {
+            let next = numbers.len() as u32;
+            *numbers.entry(device).or_insert(next)
+        }));
+    }
+    places
+}
+
+/// The source that decides where a node of the cost graph is. Parameters float.
+fn source_of(network: &Network, origin: Origin) -> Option<SourceId> {
+    let graph = &network.graph;
+    match origin {
+        Origin::Data(_) => None,
+        Origin::Input(value) => Some(graph.maker(value).source),
+        Origin::Group(group) => {
+            Some(graph.node(*network.grouping.groups[group.index()].nodes.last()?).source)
+        }
+    }
+}
+
+/// Names of the sources that a node of the cost graph computes.
+fn sources<'n>(network: &'n Network, lowered: &Lowered, node: NodeIx) -> Vec<&'n str> {
+    let Origin::Group(group) = lowered.origins[node.index()] else { return Vec::new() };
+    let nodes = &network.grouping.groups[group.index()].nodes;
+    let mut names: Vec<&str> = Vec::new();
+    for &node in nodes {
+        let name = network.graph.source(network.graph.node(node).source).name.as_str();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// The plan's launches as nodes of the cost graph; none where they are not the same, each once.
+/// Launches of equal names are told apart by their groups' order.
+fn launches<'g>(
+    graph: &CostGraph,
+    foreign: &Foreign,
+    names: impl Fn(NodeIx) -> Vec<&'g str>,
+) -> Option<Vec<NodeIx>> {
+    let computes: Vec<NodeIx> = graph.nodes().filter(|&node| graph.role(node) == Role::Compute).collect();
+    if foreign.launches().len() != computes.len() {
+        return None;
+    }
+    let mut by_name: HashMap<Vec<&str>, Vec<NodeIx>> = HashMap::with_capacity(computes.len());
+    for &node in computes.iter().rev() {
+        by_name.entry(names(node)).or_default().push(node);
+    }
+    let mut order = Vec::with_capacity(computes.len());
+    for launch in foreign.launches() {
+        let key: Vec<&str> = launch.nodes.iter().map(String::as_str).collect();
+        order.push(by_name.get_mut(&key)?.pop()?);
+    }
+    is_topological(graph, &order).then_some(order)
+}
+
+fn is_topological(graph: &CostGraph, order: &[NodeIx]) -> bool {
+    let mut done = vec![false; graph.node_count()];
+    order.iter().all(|&node| {
+        done[node.index()] = true;
+        let producer = |tensor| graph.producer(tensor);
+        graph
+            .inputs(node)
+            .iter()
+            .map(|&tensor| producer(tensor))
+            .all(|producer| graph.role(producer) != Role::Compute || done[producer.index()])
+    })
+}
+
+/// Error: the file is no placement of this graph on these devices, for all these reasons.
+fn readable<'n>(
+    graph: &CostGraph,
+    topology: &Topology,
+    lookup: &Lookup<'_>,
+    given: &Given,
+    name: impl Fn(NodeIx) -> &'n str,
+) -> Result<()> {
+    let faults = lookup.faults();
+    // A node whose device is not there is among the faults already.
+    let missing: Vec<NodeIx> =
+        given.missing.iter().copied().filter(|&node| !lookup.covers(name(node))).collect();
+    let counts = [
+        (faults.len(), "entries without such a node or device"),
+        (missing.len(), "nodes without a device"),
+        (given.unable.len(), "nodes on devices that cannot run them"),
+    ];
+    let counts: Vec<String> = counts
+        .iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, what)| format!("{number} {what}"))
+        .collect();
+    if counts.is_empty() {
+        return Ok(());
+    }
+    let mut details = some(faults.into_iter());
+    details.extend(some(missing.iter().map(|&node| format!("{} has no device", name(node)))));
+    details.extend(some(given.unable.iter().map(|&node| {
+        let device = &topology.device(given.placement.device[node.index()]).name;
+        format!("{} (op {}) cannot run on {device}", name(node), graph.op(node))
+    })));
+    let report = Report::new("", format!("no placement of this model: {}", counts.join(", ")));
+    Err(Error::Format(report.help("a plan's `placement` shows the names").details(details)))
+}
+
+/// The first few lines, and how many more there are.
+fn some(lines: impl ExactSizeIterator<Item = String>) -> Vec<String> {
+    let more = lines.len().saturating_sub(LISTED);
+    let mut lines: Vec<String> = lines.take(LISTED).collect();
+    if more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    lines
+}
+
+/// Checks the plan where it breaks nothing, and says what it breaks.
+fn finish(
+    scored: Scored,
+    given: Given,
+    topology: &Topology,
+    plan: Plan,
+    cost_graph: CostGraph,
+    network: Option<Network>,
+) -> Result<ScoredPlan> {
+    let over = |&(id, excess): &(DeviceId, Bytes)| {
+        let (device, usage) = (topology.device(id), &scored.schedule.devices[id.index()]);
+        format!(
+            "{} needs {} ({} bytes) and has {}: {excess} over",
+            device.name, usage.arena, usage.arena.0, device.memory
+        )
+    };
+    let violations: Vec<String> = scored.over.iter().map(over).chain(given.broken).collect();
+    if scored.over.is_empty() {
+        plan::check(&plan)?;
+    }
+    let topology = topology.clone();
+    let compiled = Compiled {
+        plan,
+        network,
+        cost_graph,
+        topology,
+        placement: given.placement,
+        schedule: scored.schedule,
+    };
+    Ok(ScoredPlan { compiled, over: scored.over, violations })
+}

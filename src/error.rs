@@ -39,6 +39,10 @@ pub enum Error {
     /// No plan exists under the given caps, or none was found.
     #[error("{0}")]
     Infeasible(Box<Infeasible>),
+    /// A placement that was made elsewhere needs more memory than there is; the details list each
+    /// device.
+    #[error("{0}")]
+    Overfull(Report),
     /// A plan failed its check; the details list each violation.
     #[error("{0}")]
     Check(Report),
@@ -205,7 +209,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Spec(_) => 2,
-            Self::Infeasible(_) => 3,
+            Self::Infeasible(_) | Self::Overfull(_) => 3,
             _ => 1,
         }
     }
@@ -217,6 +221,7 @@ impl Error {
             | Self::Model(report)
             | Self::Unsupported(report)
             | Self::Usage(report)
+            | Self::Overfull(report)
             | Self::Check(report)
             | Self::Run(report) => Some(report),
             Self::Io { .. } | Self::Infeasible(_) | Self::Cancelled | Self::Internal(_) => None,
@@ -230,6 +235,7 @@ impl Error {
             | Self::Model(report)
             | Self::Unsupported(report)
             | Self::Usage(report)
+            | Self::Overfull(report)
             | Self::Check(report)
             | Self::Run(report) => Some(report),
             Self::Io { .. } | Self::Infeasible(_) | Self::Cancelled | Self::Internal(_) => None,

@@ -30,21 +30,16 @@ pub struct ScoredPlan {
 }
 
 impl ScoredPlan {
-    /// Error: the placement breaks something. [`Error::Infeasible`] where it does not fit, else
-    /// [`Error::Check`]; the details list each violation.
+    /// Error: the placement of `file` breaks something. [`Error::Overfull`] where it does not fit,
+    /// else [`Error::Check`]; the details list each violation.
     pub fn verdict(&self, file: &str) -> Result<()> {
-        let Some(first) = self.violations.first() else { return Ok(()) };
-        let rest: Vec<String> = self.violations[1..].to_vec();
-        if self.over.is_empty() {
-            let report = Report::new(file, first.clone());
-            return Err(Error::Check(report.details(listed(rest, "violations"))));
+        let report =
+            |what: &str| Report::new(file, what).details(listed(self.violations.clone(), "violations"));
+        match (self.violations.is_empty(), self.over.is_empty()) {
+            (true, _) => Ok(()),
+            (false, true) => Err(Error::Check(report("the placement breaks what was asked for"))),
+            (false, false) => Err(Error::Overfull(report("the placement does not fit under the caps"))),
         }
-        Err(Error::Infeasible(Box::new(crate::error::Infeasible {
-            proven: true,
-            conflict: format!("{file} places more than fits: {first}"),
-            repair: "plan without --score for a placement that fits".to_owned(),
-            details: listed(rest, "violations"),
-        })))
     }
 }
 
@@ -211,7 +206,7 @@ fn readable<'n>(
     let missing: Vec<NodeIx> =
         given.missing.iter().copied().filter(|&node| !lookup.covers(name(node))).collect();
     let counts = [
-        (faults.len(), "entries without such a node or device"),
+        (faults.len(), "names or devices that are not there"),
         (missing.len(), "nodes without a device"),
         (given.unable.len(), "nodes on devices that cannot run them"),
     ];

@@ -1,6 +1,7 @@
 //! What the parts of a cost graph stand for in the network that it was lowered from, for the plan
 //! to tell.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -9,7 +10,7 @@ use super::Network;
 use crate::cost::{Lowered, Origin};
 use crate::costgraph::Role;
 use crate::ir::{Graph, NodeId, Op, Source, SourceId, SourceRole, Type, ValueId};
-use crate::kernel::{Group, Grouping, Hero};
+use crate::kernel::{Group, Grouping, Hero, Positions};
 use crate::place::Placement;
 use crate::plan::{Labels, NodeLabel, ParamLabel, ValueLabel};
 use crate::topology::{DeviceId, Topology};
@@ -96,9 +97,10 @@ fn node_label(graph: &Graph, grouping: &Grouping, origin: Origin) -> NodeLabel {
 /// The names of the nodes' sources, each once, in order.
 fn source_names(graph: &Graph, nodes: &[NodeId]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
+    let mut seen = BTreeSet::new();
     for &node in nodes {
         let name = &graph.source(graph.node(node).source).name;
-        if !names.iter().any(|one| one == name) {
+        if seen.insert(name.as_str()) {
             names.push(name.clone());
         }
     }
@@ -116,11 +118,12 @@ fn hero_name(graph: &Graph, group: &Group) -> String {
 /// read and make, and which operand is what. Two groups with one structure share a kernel.
 fn structure(graph: &Graph, base: &[ValueId], group: &Group) -> String {
     let mut text = String::new();
+    let reads = Positions::of(&group.reads);
     let position = |value: ValueId| -> Option<String> {
-        let made = group.nodes.iter().position(|&node| graph.results(node).any(|result| result == value));
-        let read =
-            || group.reads.iter().position(|&read| read == base[value.index()]).map(|i| format!("r{i}"));
-        made.map(|i| format!("n{i}.{}", value.0 - graph.node(group.nodes[i]).first_result.0)).or_else(read)
+        let maker = graph.value(value).node;
+        let made = group.nodes.binary_search(&maker).ok();
+        let read = || reads.get(base[value.index()]).map(|i| format!("r{i}"));
+        made.map(|i| format!("n{i}.{}", value.0 - graph.node(maker).first_result.0)).or_else(read)
     };
     for &node in &group.nodes {
         let node_data = graph.node(node);

@@ -1,6 +1,6 @@
 //! The cost graph of a grouped network.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::Rates;
 use super::roofline::{Work, group_work};
@@ -71,9 +71,9 @@ pub fn lower(graph: &Graph, grouping: &Grouping, topology: &Topology) -> Result<
 fn kinds_of(topology: &Topology) -> (Vec<String>, Vec<Rates>) {
     let mut kinds: Vec<String> = Vec::new();
     let mut rates = Vec::new();
-    for device in topology.ids() {
-        let key = topology.kind_key(device);
-        if !kinds.contains(&key) {
+    let mut seen = BTreeSet::new();
+    for (device, key) in topology.ids().zip(topology.kind_keys()) {
+        if seen.insert(key.clone()) {
             kinds.push(key);
             rates.push(Rates::of(topology, device));
         }

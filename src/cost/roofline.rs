@@ -3,7 +3,7 @@
 //! bandwidth, plus the time to launch one kernel.
 
 use crate::ir::{DType, Graph};
-use crate::kernel::Group;
+use crate::kernel::{Group, Positions};
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Flops, Nanos, Rate};
 
@@ -61,6 +61,7 @@ impl Work {
 /// The work of a group: every node's operations; of the bytes, only what enters and leaves.
 pub(super) fn group_work(graph: &Graph, base: &[crate::ir::ValueId], group: &Group) -> Work {
     let mut work = Work::default();
+    let positions = Positions::of(&group.reads);
     let mut read: Vec<Bytes> = vec![Bytes::ZERO; group.reads.len()];
     for &node in &group.nodes {
         let half = graph
@@ -74,8 +75,7 @@ pub(super) fn group_work(graph: &Graph, base: &[crate::ir::ValueId], group: &Gro
             work.flops += flops
         }
         for (operand, value) in graph.node(node).operands.iter().enumerate() {
-            let entering = group.reads.iter().position(|&entering| entering == base[value.index()]);
-            if let Some(entering) = entering {
+            if let Some(entering) = positions.get(base[value.index()]) {
                 read[entering] = read[entering].max(node_traffic(graph, node, operand));
             }
         }

@@ -10,6 +10,7 @@
 // A build that only plans needs the size of a layout, not the layout.
 #![cfg_attr(not(feature = "run"), allow(dead_code))]
 
+use super::Positions;
 use crate::ir::{Graph, NodeId, Type, ValueId};
 use crate::units::Bytes;
 
@@ -63,6 +64,7 @@ pub(crate) struct Layout {
     pub(crate) segments: Vec<Segment>,
     /// Values made by the group's nodes and where they lie, ascending by value.
     places: Vec<(ValueId, Place)>,
+    reads: Positions,
     /// Bytes of workspace; what a primitive's own kernel needs comes first.
     pub(crate) workspace: Bytes,
 }
@@ -74,7 +76,7 @@ impl Layout {
         let made = self.places.binary_search_by_key(&value, |(value, _)| *value);
         match made {
             Ok(position) => Some(self.places[position].1),
-            Err(_) => fused.reads.iter().position(|&read| read == value).map(Place::Read),
+            Err(_) => self.reads.get(value).map(Place::Read),
         }
     }
 }
@@ -85,7 +87,7 @@ pub fn group_workspace(graph: &Graph, fused: &Fused<'_>) -> Bytes {
     layout(graph, fused).workspace
 }
 
-/// O(nodes * log nodes + operands * writes).
+/// O((nodes + operands) log nodes).
 pub(crate) fn layout(graph: &Graph, fused: &Fused<'_>) -> Layout {
     let segments = segments(graph, fused);
     let mut made: Vec<(ValueId, usize)> = Vec::new();
@@ -98,10 +100,11 @@ pub(crate) fn layout(graph: &Graph, fused: &Fused<'_>) -> Layout {
     let inner = kernel_workspace(graph, &segments);
     let mut end = inner;
     let mut taken = vec![false; fused.writes.len()];
+    let writes = Positions::of(fused.writes);
     let readers = readers(graph, fused, &segments, &made);
     let mut places = Vec::with_capacity(made.len());
     for (index, &(value, segment)) in made.iter().enumerate() {
-        let written = fused.writes.iter().position(|&write| write == value);
+        let written = writes.get(value);
         let chained = matches!(segments[segment], Segment::Chain(_));
         let place = match (written, &readers[index]) {
             (Some(position), _) => Place::Write(position),
@@ -118,7 +121,7 @@ pub(crate) fn layout(graph: &Graph, fused: &Fused<'_>) -> Layout {
         };
         places.push((value, place));
     }
-    Layout { segments, places, workspace: Bytes(end) }
+    Layout { segments, places, reads: Positions::of(fused.reads), workspace: Bytes(end) }
 }
 
 impl Segment {

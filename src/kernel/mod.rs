@@ -3,9 +3,11 @@
 
 mod fused;
 mod group;
+mod positions;
 pub mod workspace;
 
 pub use fused::{Fused, group_workspace};
 #[cfg(feature = "run")]
 pub(crate) use fused::{Layout, Place, Segment, layout};
 pub use group::{Group, GroupId, Grouping, Hero};
+pub(crate) use positions::Positions;

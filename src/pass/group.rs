@@ -8,6 +8,8 @@
 //! began before it. A node joins only the latest group among its operands' makers, so this holds
 //! for every node of a group and not only for its first.
 
+use std::collections::BTreeSet;
+
 use crate::ir::{Graph, Node, NodeId, Op, SourceId, ValueId};
 use crate::kernel::{Group, GroupId, Grouping, Hero};
 
@@ -49,6 +51,8 @@ struct Fuser<'g> {
     place: &'g [u32],
     groups: Vec<Group>,
     group_of: Vec<Option<GroupId>>,
+    /// What each group is known to read.
+    listed: BTreeSet<(GroupId, ValueId)>,
     base: Vec<ValueId>,
     /// By value: an output of the graph, or the base of one.
     is_output: Vec<bool>,
@@ -76,7 +80,8 @@ impl<'g> Fuser<'g> {
             }
         }
         let group_of = vec![None; graph.node_count()];
-        Self { graph, options, place, groups: Vec::new(), group_of, base, is_output, readers }
+        let listed = BTreeSet::new();
+        Self { graph, options, place, groups: Vec::new(), group_of, listed, base, is_output, readers }
     }
 
     fn visit(&mut self, id: NodeId) {
@@ -97,9 +102,8 @@ impl<'g> Fuser<'g> {
         for operand in node.operands.iter() {
             let base = self.base[operand.index()];
             let inside = self.maker(base) == Some(group);
-            let reads = &mut self.groups[group.index()].reads;
-            if !inside && !reads.contains(&base) {
-                reads.push(base);
+            if !inside && self.listed.insert((group, base)) {
+                self.groups[group.index()].reads.push(base);
             }
         }
     }

@@ -292,8 +292,9 @@ fn device_kinds(graph: &CostGraph, topology: &Topology) -> Result<Vec<usize>> {
     }
     topology
         .ids()
-        .map(|id| {
-            topology.kind_in(&graph.kinds, id).ok_or_else(|| {
+        .zip(topology.kinds_in(&graph.kinds))
+        .map(|(id, kind)| {
+            kind.ok_or_else(|| {
                 Error::usage(
                     format!("device {}", topology.device(id).name),
                     format!("the cost graph gives no times for kind {}", topology.kind_key(id)),

@@ -149,7 +149,7 @@ impl<'a> Problem<'a> {
 
 /// The time of each node on its device.
 fn durations(graph: &CostGraph, topology: &Topology, placement: &[DeviceId]) -> Result<Vec<Nanos>> {
-    let kinds: Vec<Option<usize>> = topology.ids().map(|id| topology.kind_in(&graph.kinds, id)).collect();
+    let kinds = topology.kinds_in(&graph.kinds);
     let fault = |node: NodeIx, message: String| {
         Error::model(format!("placement of node {}", graph.node_name(node)), message)
     };

@@ -20,6 +20,7 @@ mod route;
 mod spec;
 mod summary;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -252,13 +253,18 @@ impl Topology {
     /// physical device (with `/N` for N cores of its own) where an earlier device of the kind
     /// has other rates. O(devices).
     pub fn kind_key(&self, id: DeviceId) -> String {
+        let alike = |other: &DeviceId| self.device(*other).kind == self.device(id).kind;
+        self.kind_key_beside(id, self.ids().find(alike).unwrap_or(id))
+    }
+
+    /// The key of a device where `first` is the first of its kind.
+    fn kind_key_beside(&self, id: DeviceId, first: DeviceId) -> String {
         let rates = |other: DeviceId| {
             let physical = self.physical(other);
             let cores = self.device(other).cores;
             (physical.flops, physical.half_flops, physical.bandwidth, physical.launch, cores)
         };
         let device = self.device(id);
-        let first = self.ids().find(|&other| self.device(other).kind == device.kind).unwrap_or(id);
         if rates(first) == rates(id) {
             return device.kind.clone();
         }
@@ -266,12 +272,26 @@ impl Topology {
         format!("{}@{}{cores}", device.kind, self.physical(id).name)
     }
 
-    /// Position among a cost graph's kinds of the one that this device is of: its
-    /// [`Topology::kind_key`], else its plain kind. O(devices).
-    pub fn kind_in(&self, kinds: &[String], id: DeviceId) -> Option<usize> {
-        let key = self.kind_key(id);
-        let position = |name: &str| kinds.iter().position(|kind| kind == name);
-        position(&key).or_else(|| position(&self.device(id).kind))
+    /// [`Topology::kind_key`] of every device. O(devices log kinds).
+    pub fn kind_keys(&self) -> Vec<String> {
+        let mut first: BTreeMap<&str, DeviceId> = BTreeMap::new();
+        for id in self.ids() {
+            first.entry(&self.device(id).kind).or_insert(id);
+        }
+        self.ids().map(|id| self.kind_key_beside(id, first[self.device(id).kind.as_str()])).collect()
+    }
+
+    /// For every device the position among a cost graph's kinds of the one that it is of: its
+    /// [`Topology::kind_key`], else its plain kind. O((devices + kinds) log kinds).
+    pub fn kinds_in(&self, kinds: &[String]) -> Vec<Option<usize>> {
+        let mut positions: BTreeMap<&str, usize> = BTreeMap::new();
+        for (position, kind) in kinds.iter().enumerate() {
+            positions.entry(kind).or_insert(position);
+        }
+        let plain = |id| positions.get(self.device(id).kind.as_str());
+        let position =
+            |(id, key): (DeviceId, String)| positions.get(key.as_str()).or_else(|| plain(id)).copied();
+        self.ids().zip(self.kind_keys()).map(position).collect()
     }
 
     /// The way from one device to another. Devices that are slices of one physical device are

@@ -27,7 +27,7 @@ pub fn check_costgraph(plan: &Plan, graph: &CostGraph) -> Result<Checked> {
     if let Some(resolved) = resolve(plan, &mut faults)
         && let Some((names, placement)) = placement(plan, graph, &resolved, &mut faults)
     {
-        let kinds = plan.topology.ids().map(|device| plan.topology.kind_in(&graph.kinds, device)).collect();
+        let kinds = plan.topology.kinds_in(&graph.kinds);
         let mut proof = Proof {
             plan,
             graph,

@@ -1,0 +1,242 @@
+//! The problem of placement, with everything resolved once: kinds, pins, colocation, allowed
+//! devices, caps, and the units that are placed as one.
+//!
+//! On exit every unit has at least one allowed device, and each floating node (a parameter or an
+//! input) knows whether it is pinned or follows a unit. Time is near-linear in nodes and edges,
+//! times the number of patterns.
+
+mod devices;
+mod marks;
+mod rows;
+mod units;
+
+use std::collections::BTreeMap;
+
+pub(super) use devices::DeviceSet;
+pub(super) use marks::{colocation, pins};
+pub(super) use rows::Rows;
+use units::{Resolver, homes};
+
+use super::{DeviceUse, Options};
+use crate::costgraph::{CostGraph, NodeIx};
+use crate::error::{Error, Report, Result};
+use crate::topology::{self, DeviceId, Topology};
+use crate::units::Bytes;
+
+/// No unit, no pin.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Lines of notes and of details that are listed one by one.
+const LISTED: usize = 20;
+
+/// Whether backward nodes go with their forward nodes from the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Backward {
+    /// One unit with the forward node.
+    Follows,
+    /// A unit of its own.
+    Free,
+}
+
+/// Where a node without compute of its own lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Home {
+    /// On this device.
+    Pinned(DeviceId),
+    /// With this unit.
+    With(u32),
+}
+
+/// The resolved problem.
+#[derive(Debug)]
+pub(super) struct Problem<'a> {
+    pub(super) graph: &'a CostGraph,
+    pub(super) topology: &'a Topology,
+    pub(super) options: &'a Options,
+    /// Position of each device's kind among the graph's.
+    pub(super) kinds: Vec<usize>,
+    /// Bytes that each device may hold, the reserve taken off.
+    pub(super) caps: Vec<u64>,
+    /// Devices that take any work, ascending; at least one.
+    pub(super) devices: Vec<DeviceId>,
+    /// Exactly this many of `devices` compute something; none where any number may.
+    pub(super) count: Option<usize>,
+    /// Unit of each compute node; [`NONE`] for the others.
+    pub(super) unit_of: Vec<u32>,
+    /// Compute nodes of each unit.
+    pub(super) units: Rows,
+    allowed: Vec<u32>,
+    sets: Vec<DeviceSet>,
+    /// Nodes without compute that do not just follow their consumers.
+    pub(super) homes: BTreeMap<NodeIx, Home>,
+    /// `param` nodes of each parameter.
+    pub(super) tied: Rows,
+    /// A topological order of all nodes.
+    pub(super) order: Vec<NodeIx>,
+    /// Soft fallbacks.
+    pub(super) notes: Vec<String>,
+}
+
+impl<'a> Problem<'a> {
+    /// Resolves everything.
+    ///
+    /// Errors: no devices, a kind that the graph does not list, a pattern that matches nothing, an
+    /// unknown device, pins that contradict one another, a node that no device can run, more
+    /// devices asked for than there are.
+    pub(super) fn new(
+        graph: &'a CostGraph,
+        topology: &'a Topology,
+        options: &'a Options,
+        backward: Backward,
+    ) -> Result<Self> {
+        let kinds = device_kinds(graph, topology)?;
+        let caps = caps(topology, options)?;
+        let compute = |id: &DeviceId| topology.device(*id).role == topology::Role::Compute;
+        let mut devices: Vec<DeviceId> = topology.ids().filter(compute).collect();
+        if devices.is_empty() {
+            devices = topology.ids().collect();
+        }
+        let count = device_count(options.devices, devices.len())?;
+        if let Some(balance) = options.balance
+            && (!balance.is_finite() || balance < 0.0)
+        {
+            return Err(Error::usage("--balance", format!("expected a number from 0, found {balance}")));
+        }
+        if graph.edge_count() + graph.tensor_count() >= NONE as usize {
+            return Err(Error::model("edges", "more than 2^32 edges and tensors"));
+        }
+        let order = graph.topological_order().map_err(|cycle| {
+            Error::model(format!("node {}", graph.node_name(cycle[0])), "stands on a cycle")
+        })?;
+        let mut classes = colocation(graph, options)?;
+        let pins = pins(graph, topology, options)?;
+        let distinct = distinct_kinds(&kinds)?;
+        let mut resolver = Resolver::new(graph, topology, &kinds, distinct, &devices);
+        let (unit_of, allowed, notes) =
+            resolver.units(&mut classes, &pins, options.soft, matches!(backward, Backward::Follows))?;
+        let sets = resolver.into_sets();
+        let homes = homes(graph, &mut classes, &pins, &unit_of);
+        let units = Rows::group(&unit_of, allowed.len());
+        let params: Vec<u32> =
+            graph.nodes().map(|node| graph.param(node).map_or(NONE, |param| param.0)).collect();
+        let tied = Rows::group(&params, graph.param_count());
+        Ok(Self {
+            graph,
+            topology,
+            options,
+            kinds,
+            caps,
+            devices,
+            count,
+            unit_of,
+            units,
+            allowed,
+            sets,
+            homes,
+            tied,
+            order,
+            notes,
+        })
+    }
+
+    /// Number of units.
+    pub(super) fn unit_count(&self) -> usize {
+        self.units.len()
+    }
+
+    /// The compute nodes of a unit, ascending.
+    pub(super) fn unit(&self, unit: usize) -> impl Iterator<Item = NodeIx> + '_ {
+        self.units.row(unit).iter().map(|&node| NodeIx(node))
+    }
+
+    /// Devices that a unit may be on.
+    pub(super) fn allowed(&self, unit: usize) -> &DeviceSet {
+        &self.sets[self.allowed[unit] as usize]
+    }
+
+    /// The distinct sets of devices that units may be on.
+    pub(super) fn sets(&self) -> &[DeviceSet] {
+        &self.sets
+    }
+
+    /// Position of a unit's set among [`Problem::sets`].
+    pub(super) fn set_of(&self, unit: usize) -> usize {
+        self.allowed[unit] as usize
+    }
+
+    /// The device of a unit that has no choice.
+    pub(super) fn fixed(&self, unit: usize) -> Option<DeviceId> {
+        self.allowed(unit).only()
+    }
+
+    /// Time of all that a device can run of the graph.
+    pub(super) fn total_time(&self, id: DeviceId) -> u64 {
+        let kind = self.kinds[id.index()];
+        let times = self.graph.nodes().filter_map(|node| self.graph.time(node, kind));
+        times.fold(0, |sum, time| time.get().saturating_add(sum))
+    }
+
+    /// Time of a unit on a device; none where the device cannot run it.
+    pub(super) fn unit_time(&self, unit: usize, device: DeviceId) -> Option<u64> {
+        let kind = self.kinds[device.index()];
+        self.unit(unit)
+            .try_fold(0u64, |sum, node| Some(sum.saturating_add(self.graph.time(node, kind)?.get())))
+    }
+}
+
+fn device_kinds(graph: &CostGraph, topology: &Topology) -> Result<Vec<usize>> {
+    if topology.is_empty() {
+        return Err(Error::usage("--devices", "there is no device"));
+    }
+    topology
+        .ids()
+        .zip(topology.kinds_in(&graph.kinds))
+        .map(|(id, kind)| {
+            kind.ok_or_else(|| {
+                Error::usage(
+                    format!("device {}", topology.device(id).name),
+                    format!("the cost graph gives no times for kind {}", topology.kind_key(id)),
+                )
+                .with_help(format!("its kinds: {}", graph.kinds.join(", ")))
+            })
+        })
+        .collect()
+}
+
+fn distinct_kinds(kinds: &[usize]) -> Result<Vec<usize>> {
+    let mut distinct = kinds.to_vec();
+    distinct.sort_unstable();
+    distinct.dedup();
+    if distinct.len() > 64 {
+        let report = Report::new("--devices", "more than 64 kinds of device in one specification");
+        return Err(Error::Unsupported(report));
+    }
+    Ok(distinct)
+}
+
+fn caps(topology: &Topology, options: &Options) -> Result<Vec<u64>> {
+    let given: Vec<Bytes> = match &options.caps {
+        Some(caps) if caps.len() != topology.len() => {
+            let message =
+                format!("expected {} caps, one for each device, found {}", topology.len(), caps.len());
+            return Err(Error::usage("caps", message));
+        }
+        Some(caps) => caps.clone(),
+        None => topology.devices.iter().map(|device| device.memory).collect(),
+    };
+    Ok(given.into_iter().map(|cap| cap.saturating_sub(options.reserve).get()).collect())
+}
+
+fn device_count(asked: DeviceUse, present: usize) -> Result<Option<usize>> {
+    match asked {
+        DeviceUse::Auto => Ok(None),
+        DeviceUse::All => Ok(Some(present)),
+        DeviceUse::Count(0) => Err(Error::usage("--use", "expected at least one device")),
+        DeviceUse::Count(count) if count as usize > present => {
+            let message = format!("{count} devices asked for, {present} can compute");
+            Err(Error::usage("--use", message)
+                .with_help("beside accelerators a CPU takes part only with cpu:use=compute"))
+        }
+        DeviceUse::Count(count) => Ok(Some(count as usize)),
+    }
+}

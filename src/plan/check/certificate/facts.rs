@@ -28,11 +28,11 @@ impl<'a> Facts<'a> {
     /// Error: a device whose kind the graph does not list.
     pub(super) fn new(plan: &'a Plan, graph: &'a CostGraph, patterns: &Patterns<'_>) -> Result<Self, String> {
         let topology = &plan.topology;
-        let kind = |id: DeviceId| {
-            let name = &topology.device(id).name;
-            topology.kind_in(&graph.kinds, id).ok_or_else(|| format!("the graph has no times for {name}"))
+        let known = |(id, kind): (DeviceId, Option<usize>)| {
+            kind.ok_or_else(|| format!("the graph has no times for {}", topology.device(id).name))
         };
-        let kinds = topology.ids().map(kind).collect::<Result<Vec<usize>, String>>()?;
+        let kinds = topology.ids().zip(topology.kinds_in(&graph.kinds));
+        let kinds = kinds.map(known).collect::<Result<Vec<usize>, String>>()?;
         let pins = pins(graph, topology, patterns);
         let class = classes(graph, patterns);
         let (set, sets) = sets(graph, topology, &kinds, &class, &pins);

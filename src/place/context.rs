@@ -7,7 +7,7 @@ use super::orders::OrderKind;
 use super::pool::{Candidate, Excess, Pool};
 use super::problem::{NONE, Problem};
 use crate::control::Control;
-use crate::costgraph::NodeIx;
+use crate::costgraph::{NodeIx, Role};
 use crate::topology::DeviceId;
 
 /// What units without a choice take of each device.
@@ -161,10 +161,12 @@ impl<'c, 'a> Scout<'c, 'a> {
         candidate
     }
 
-    /// As [`Scout::consider`], for a placement that is meant to be launched in `order`.
+    /// As [`Scout::consider`], for a placement whose compute nodes are meant to be launched in `order`.
     pub(super) fn consider_launched(&mut self, units: Vec<DeviceId>, order: Vec<NodeIx>) -> Candidate {
         let mut candidate = self.evaluate(units, &order);
-        candidate.launches = Some(order);
+        let graph = self.context.problem.graph;
+        let launches = order.into_iter().filter(|&node| graph.role(node) == Role::Compute);
+        candidate.launches = Some(launches.collect());
         self.pool.add(&candidate);
         candidate
     }

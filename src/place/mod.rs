@@ -5,7 +5,8 @@
 //!
 //! In order: `problem` resolves pins, colocation and caps into units with allowed devices; `nets`
 //! makes the hypergraph whose connectivity is the bytes moved; `portfolio` runs the methods
-//! (`segments`: `orders` cut by `tables` and `segment`; `packing`; `refine`), each of which sees
+//! (`segments`: `orders` cut by `tables` and `segment`; `packing`; `refine`; for the makespan `list`
+//! schedulers of `jobs` and the search of `makespan`), each of which sees
 //! the `context`, evaluates what it finds with `evaluate` and keeps the best in a `pool`;
 //! `infeasible` says why there is none. [`certificate`] says how good any placement can be at most
 //! (`bound`).
@@ -16,6 +17,9 @@ mod disjoint;
 mod evaluate;
 mod given;
 mod infeasible;
+mod jobs;
+mod list;
+mod makespan;
 mod nets;
 mod orders;
 mod packing;
@@ -165,7 +169,14 @@ pub fn candidates(
         let problem = Problem::new(graph, topology, options, Backward::Follows)?;
         let pool = solve(&problem, control)?;
         if pool.best().is_some() {
-            return Ok(placements(&problem, pool));
+            let mut found = placements(&problem, pool);
+            if options.objective == Objective::Latency {
+                let free = Problem::new(graph, topology, options, Backward::Free)?;
+                found.extend(parted(&free, &found, control)?);
+                found.sort_by_key(|(key, _)| *key);
+                found.truncate(pool::KEPT);
+            }
+            return Ok(found.into_iter().map(|(_, placement)| placement).collect());
         }
         closest = pool.closest;
     }
@@ -176,7 +187,7 @@ pub fn candidates(
         let closest = [pool.closest, closest].into_iter().flatten().min_by_key(|closest| closest.excess);
         return Err(infeasible::not_found(&problem, closest.as_ref()));
     }
-    Ok(placements(&problem, pool))
+    Ok(placements(&problem, pool).into_iter().map(|(_, placement)| placement).collect())
 }
 
 /// What a placement costs. Parameters and inputs are taken to be where `placement` says, and
@@ -200,11 +211,24 @@ fn solve(problem: &Problem<'_>, control: &Control<'_>) -> Result<Pool> {
     Ok(portfolio::search(&Context::new(problem, &nets, &limits, control)))
 }
 
-fn placements(problem: &Problem<'_>, pool: Pool) -> Vec<Placement> {
-    let placement = |found: pool::Candidate| Placement {
-        device: found.nodes,
-        launches: found.launches,
-        notes: problem.notes.clone(),
+/// What is found where backward nodes may part from their forward nodes, from placements where
+/// they do not.
+fn parted(problem: &Problem<'_>, seeds: &[Ranked], control: &Control<'_>) -> Result<Vec<Ranked>> {
+    let limits = infeasible::limits(problem)?;
+    let nets = Nets::new(problem);
+    let context = Context::new(problem, &nets, &limits, control);
+    let seeds = seeds.iter().map(|(_, placement)| placement.device.as_slice());
+    Ok(placements(problem, makespan::find(&context, seeds)))
+}
+
+/// A placement with what its objective compares.
+type Ranked = ([u64; 4], Placement);
+
+fn placements(problem: &Problem<'_>, pool: Pool) -> Vec<Ranked> {
+    let placement = |found: pool::Candidate| {
+        let key = pool::key(problem.options.objective, &found.evaluation);
+        let notes = problem.notes.clone();
+        (key, Placement { device: found.nodes, launches: found.launches, notes })
     };
     pool.found.into_iter().map(placement).collect()
 }

@@ -40,7 +40,7 @@ impl Candidate {
 }
 
 /// Number of feasible placements that are kept.
-const KEPT: usize = 6;
+pub(super) const KEPT: usize = 6;
 
 /// What was found so far.
 #[derive(Debug)]

@@ -9,7 +9,8 @@ use super::evaluate::resident_bytes;
 use super::pool::{Candidate, Pool};
 use super::problem::Problem;
 use super::{Effort, Objective};
-use super::{packing, refine, segments};
+use super::{makespan, packing, refine, segments};
+use crate::topology::DeviceId;
 
 /// Rounds of methods, for the caller to hear of.
 const ROUNDS: usize = 2;
@@ -26,6 +27,10 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
         pool.merge(found);
     }
     context.control.report("improving", 2, ROUNDS);
+    if context.problem.options.objective == Objective::Latency {
+        let seeds: Vec<Vec<DeviceId>> = pool.found.iter().map(|found| found.nodes.clone()).collect();
+        pool.merge(makespan::find(context, seeds.iter().map(Vec::as_slice)));
+    }
     if pool.best().is_none() {
         let packed = packing::find(context, pool.closest.as_ref());
         pool.merge(packed);

@@ -1,0 +1,197 @@
+//! The compute nodes as jobs with times and delays: what scheduling methods need, flat and dense.
+//!
+//! Jobs are numbered along a topological order. A job that reads what another has made may start
+//! on the same device when that one ends, elsewhere once the copy has arrived: after the delay of
+//! the tensor on that route. Delays leave contention out, and inputs are taken to lie wherever they
+//! are read: the evaluation of what is found counts both.
+
+use super::evaluate::compute_resources;
+use super::nets::weight_limit;
+use super::problem::{NONE, Problem};
+use crate::costgraph::{NodeIx, Role};
+use crate::topology::DeviceId;
+use crate::units::Bytes;
+
+/// What one job makes and another reads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link {
+    /// The job at the other end.
+    pub(super) job: u32,
+    /// Where the tensor's delays begin.
+    delays: u32,
+}
+
+/// Time of a job on a device that cannot run it.
+pub(super) const NEVER: u64 = u64::MAX;
+
+/// Entries of the table of delays at most.
+const MOST_DELAYS: usize = 1 << 26;
+
+/// The jobs of a problem.
+#[derive(Debug)]
+pub(super) struct Jobs {
+    /// By job.
+    pub(super) node: Vec<NodeIx>,
+    /// By job.
+    pub(super) unit: Vec<u32>,
+    /// By device: the engine that runs its jobs, which slices share.
+    pub(super) engine: Vec<u32>,
+    /// Number of engines.
+    pub(super) engines: usize,
+    /// By device: position of its kind among the different ones.
+    kind: Vec<u32>,
+    kinds: usize,
+    time: Vec<u64>,
+    before: Vec<Link>,
+    before_start: Vec<u32>,
+    after: Vec<Link>,
+    after_start: Vec<u32>,
+    /// By sender and receiver: which of the different routes.
+    route: Vec<u32>,
+    routes: usize,
+    delay: Vec<u64>,
+}
+
+impl Jobs {
+    /// Reads a problem. O(nodes + edges + tensors x different routes); none where that is out of
+    /// proportion.
+    pub(super) fn new(problem: &Problem<'_>) -> Option<Self> {
+        let graph = problem.graph;
+        let node: Vec<NodeIx> =
+            problem.order.iter().copied().filter(|&node| graph.role(node) == Role::Compute).collect();
+        let (route, first) = different_routes(problem);
+        let routes = first.len() + 1;
+        if graph.tensor_count().checked_mul(routes)? > MOST_DELAYS {
+            return None;
+        }
+        let limit = weight_limit(graph);
+        let mut kinds = problem.kinds.clone();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let kind = problem.kinds.iter().map(|kind| kinds.binary_search(kind).unwrap_or(0) as u32).collect();
+        let time = |node: NodeIx, kind: usize| graph.time(node, kind).map_or(NEVER, |t| t.get().min(limit));
+        let time = node.iter().flat_map(|&node| kinds.iter().map(move |&kind| time(node, kind))).collect();
+        let mut delay = Vec::with_capacity(graph.tensor_count() * routes);
+        for tensor in graph.tensors() {
+            delay.push(0);
+            for &(from, to) in &first {
+                delay.push(problem.topology.copy_time(from, to, graph.tensor_bytes(tensor)).get().min(limit));
+            }
+        }
+        let resources = compute_resources(problem.topology);
+        let mut distinct = resources.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let engine = resources.iter().map(|r| distinct.binary_search(r).unwrap_or(0) as u32).collect();
+        let mut jobs = Self {
+            unit: node.iter().map(|node| problem.unit_of[node.index()]).collect(),
+            node,
+            engine,
+            engines: distinct.len(),
+            kind,
+            kinds: kinds.len(),
+            time,
+            before: Vec::new(),
+            before_start: vec![0],
+            after: Vec::new(),
+            after_start: vec![0],
+            route,
+            routes,
+            delay,
+        };
+        jobs.link(problem);
+        Some(jobs)
+    }
+
+    fn link(&mut self, problem: &Problem<'_>) {
+        let graph = problem.graph;
+        let mut job_of = vec![NONE; graph.node_count()];
+        for (job, node) in self.node.iter().enumerate() {
+            job_of[node.index()] = job as u32;
+        }
+        for &node in &self.node {
+            for &tensor in graph.inputs(node) {
+                let job = job_of[graph.producer(tensor).index()];
+                if job != NONE {
+                    self.before.push(Link { job, delays: tensor.0 * self.routes as u32 });
+                }
+            }
+            self.before_start.push(self.before.len() as u32);
+            for tensor in graph.outputs(node) {
+                for &reader in graph.consumers(tensor) {
+                    let job = job_of[reader.index()];
+                    self.after.push(Link { job, delays: tensor.0 * self.routes as u32 });
+                }
+            }
+            self.after_start.push(self.after.len() as u32);
+        }
+    }
+
+    /// Number of jobs.
+    pub(super) fn len(&self) -> usize {
+        self.node.len()
+    }
+
+    /// Number of devices.
+    pub(super) fn devices(&self) -> usize {
+        self.kind.len()
+    }
+
+    /// Time of a job on a device; [`NEVER`] where the device cannot run it.
+    pub(super) fn time(&self, job: usize, device: usize) -> u64 {
+        self.time[job * self.kinds + self.kind[device] as usize]
+    }
+
+    /// The least time of a job on any kind of device.
+    pub(super) fn least_time(&self, job: usize) -> u64 {
+        let times = &self.time[job * self.kinds..(job + 1) * self.kinds];
+        times.iter().copied().min().filter(|&time| time != NEVER).unwrap_or(0)
+    }
+
+    /// What a job reads.
+    pub(super) fn before(&self, job: usize) -> &[Link] {
+        &self.before[self.before_start[job] as usize..self.before_start[job + 1] as usize]
+    }
+
+    /// What reads what a job has made.
+    pub(super) fn after(&self, job: usize) -> &[Link] {
+        &self.after[self.after_start[job] as usize..self.after_start[job + 1] as usize]
+    }
+
+    /// How long after the end of its maker a tensor is on a device.
+    pub(super) fn delay(&self, link: Link, from: usize, to: usize) -> u64 {
+        self.delay[(link.delays + self.route[from * self.kind.len() + to]) as usize]
+    }
+
+    /// The mean delay of a tensor over the different routes between devices.
+    pub(super) fn mean_delay(&self, link: Link) -> u64 {
+        let start = link.delays as usize;
+        let delays = &self.delay[start + 1..start + self.routes];
+        delays.iter().sum::<u64>() / (delays.len() as u64).max(1)
+    }
+}
+
+/// For each pair of devices the number of its route among the different ones, counted from 1 (0
+/// within a device), and a pair for each.
+fn different_routes(problem: &Problem<'_>) -> (Vec<u32>, Vec<(DeviceId, DeviceId)>) {
+    let topology = problem.topology;
+    let mut number = Vec::with_capacity(topology.len() * topology.len());
+    let mut first: Vec<(DeviceId, DeviceId)> = Vec::new();
+    // Routes are alike where these sizes take the same time on both.
+    let probe = |from, to| [1, 1 << 20, 1 << 40].map(|size| topology.copy_time(from, to, Bytes(size)));
+    for from in topology.ids() {
+        for to in topology.ids() {
+            if from == to {
+                number.push(0);
+                continue;
+            }
+            let own = probe(from, to);
+            let known = first.iter().position(|&(a, b)| probe(a, b) == own);
+            number.push(known.unwrap_or(first.len()) as u32 + 1);
+            if known.is_none() {
+                first.push((from, to));
+            }
+        }
+    }
+    (number, first)
+}

@@ -1,0 +1,72 @@
+//! What a schedule in the making holds of each device's memory: parameters, state and what is
+//! kept, as in the memory-constrained list schedulers of Baechi (Jeon et al., SoCC 2020).
+
+use crate::place::context::Context;
+use crate::place::evaluate::resident_bytes;
+use crate::place::nets::NetKind;
+
+/// Bytes that are left on each device.
+#[derive(Clone, Debug)]
+pub(super) struct Room {
+    /// Empty where memory cannot run out.
+    free: Vec<u64>,
+    /// By net of a parameter: a bit for each of the first 64 devices that hold it.
+    held: Vec<u64>,
+}
+
+impl Room {
+    /// As much as `caps` says. Memory is not looked at where everything fits on every device.
+    pub(super) fn new(context: &Context<'_, '_>, caps: &[u64]) -> Self {
+        let graph = context.problem.graph;
+        let tensors = graph.tensors().map(|tensor| graph.tensor_bytes(tensor).get());
+        let work = graph.nodes().map(|node| graph.workspace_bytes(node).get());
+        let all = tensors.chain(work).fold(resident_bytes(graph), u64::saturating_add);
+        let least = context.problem.devices.iter().map(|id| caps[id.index()]).min().unwrap_or(0);
+        if all.saturating_mul(2) <= least {
+            return Self { free: Vec::new(), held: Vec::new() };
+        }
+        Self { free: caps.to_vec(), held: vec![0; context.nets.len()] }
+    }
+
+    /// Bytes that are left.
+    pub(super) fn free(&self, device: usize) -> u64 {
+        self.free.get(device).copied().unwrap_or(u64::MAX)
+    }
+
+    /// True where units can go to a device together.
+    pub(super) fn fits(&self, context: &Context<'_, '_>, units: &[u32], device: usize) -> bool {
+        let Some(&free) = self.free.get(device) else { return true };
+        let transient = units.iter().map(|&unit| context.nets.transient[unit as usize]).max().unwrap_or(0);
+        self.needed(context, units, device).saturating_add(transient) <= free
+    }
+
+    fn needed(&self, context: &Context<'_, '_>, units: &[u32], device: usize) -> u64 {
+        let nets = context.nets;
+        let own = |&unit: &u32| {
+            let shared = nets.of_unit.row(unit as usize).iter().map(|&net| net as usize);
+            let arriving = shared.filter(|&net| nets.kind[net] == NetKind::Param && !self.holds(net, device));
+            arriving.map(|net| nets.weight[net]).fold(nets.resident[unit as usize], u64::saturating_add)
+        };
+        units.iter().map(own).fold(0, u64::saturating_add)
+    }
+
+    fn holds(&self, net: usize, device: usize) -> bool {
+        device < 64 && self.held[net] & (1 << device) != 0
+    }
+
+    /// Notes that units are on a device.
+    pub(super) fn take(&mut self, context: &Context<'_, '_>, units: &[u32], device: usize) {
+        if self.free.is_empty() {
+            return;
+        }
+        for unit in units {
+            let needed = self.needed(context, std::slice::from_ref(unit), device);
+            self.free[device] = self.free[device].saturating_sub(needed);
+            for &net in context.nets.of_unit.row(*unit as usize) {
+                if device < 64 {
+                    self.held[net as usize] |= 1 << device;
+                }
+            }
+        }
+    }
+}

@@ -5,6 +5,10 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
+use crate::units::Bytes;
+
 /// A result with the library's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -128,7 +132,7 @@ pub(crate) fn escaped(text: &str) -> String {
 }
 
 /// Why no plan came out.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Infeasible {
     /// True where no plan can exist; false where the search found none.
     pub proven: bool,
@@ -136,8 +140,122 @@ pub struct Infeasible {
     pub conflict: String,
     /// The smallest change known to help: a cap, a pin to drop.
     pub repair: String,
+    /// What cannot all hold at once. Where the conflict is proven, it is no longer so without any
+    /// one of them.
+    pub members: Vec<Member>,
+    /// Changes that were planned with and do help, the cheapest of each sort first.
+    pub repairs: Vec<Repair>,
+    /// Where nothing was proven: (device, bytes over its cap) in what came closest.
+    pub short: Vec<(String, Bytes)>,
     /// Further lines.
     pub details: Vec<String>,
+}
+
+/// What part of the problem a [`Member`] of a conflict is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemberKind {
+    /// A device's memory, less what is reserved.
+    Cap,
+    /// A pin.
+    Pin,
+    /// Nodes that go together.
+    Colocation,
+    /// A parameter.
+    Parameter,
+    /// Parameters or state of a node's own.
+    State,
+    /// A tensor.
+    Tensor,
+    /// A node's workspace.
+    Workspace,
+    /// A node's time.
+    Time,
+    /// `--balance`.
+    Balance,
+    /// `--use`.
+    Use,
+}
+
+/// One of the things that cannot all hold at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Member {
+    /// What it is.
+    pub kind: MemberKind,
+    /// Its name: a device, a node, a parameter, an option.
+    pub name: String,
+    /// The bytes of a thing or of a cap; for times, nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub amount: Option<u64>,
+}
+
+/// A change under which planning succeeds; it was tried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "change", rename_all = "kebab-case")]
+pub enum Repair {
+    /// Memory added.
+    Memory {
+        /// To this device, or to each that computes.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        device: Option<String>,
+        /// How much more.
+        more: Bytes,
+        /// What the device has then; the largest, where it is each.
+        memory: Bytes,
+        /// The most that was tried in vain.
+        fails: Bytes,
+    },
+    /// A smaller `--reserve`.
+    Reserve {
+        /// What may be kept free.
+        reserve: Bytes,
+    },
+    /// Without this `--pin`.
+    Unpin {
+        /// `PATTERN=DEVICE`.
+        pin: String,
+    },
+    /// Without this `--colocate`.
+    Uncolocate {
+        /// The pattern.
+        pattern: String,
+    },
+    /// A larger `--balance`, or none.
+    Balance {
+        /// The one that does; none: without any.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        balance: Option<String>,
+    },
+    /// Another `--use`.
+    Use {
+        /// What to ask for.
+        devices: String,
+    },
+    /// A smaller batch.
+    Batch {
+        /// Its size.
+        batch: i64,
+        /// The least that was tried in vain.
+        fails: i64,
+    },
+}
+
+impl fmt::Display for Repair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory { device, more, memory, .. } => {
+                let device = device.as_deref().map_or("each device".to_owned(), escaped);
+                write!(f, "+{more} on {device} (memory={} bytes)", memory.get())
+            }
+            Self::Reserve { reserve } => write!(f, "--reserve {}", reserve.get()),
+            Self::Unpin { pin } => write!(f, "unpin {}", escaped(pin)),
+            Self::Uncolocate { pattern } => write!(f, "no --colocate {}", escaped(pattern)),
+            Self::Balance { balance: Some(balance) } => write!(f, "--balance {balance}"),
+            Self::Balance { balance: None } => f.write_str("no --balance"),
+            Self::Use { devices } => write!(f, "--use {devices}"),
+            Self::Batch { batch, .. } => write!(f, "a batch of {batch}"),
+        }
+    }
 }
 
 impl fmt::Display for Infeasible {

@@ -4,6 +4,7 @@
 
 mod labels;
 mod score;
+mod repair;
 
 use std::collections::BTreeMap;
 
@@ -24,6 +25,7 @@ use crate::strategy;
 use crate::topology::{DeviceId, Topology};
 
 pub use score::{ScoredPlan, score};
+pub use repair::repair;
 
 /// What the caller asks of a plan.
 #[derive(Clone, Debug, Default)]

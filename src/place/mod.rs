@@ -181,9 +181,12 @@ pub fn candidates(
         closest = pool.closest;
     }
     let problem = Problem::new(graph, topology, options, Backward::Free)?;
-    infeasible::proven(&problem)?;
+    if infeasible::is_certain(&problem) {
+        infeasible::proven(&problem)?;
+    }
     let pool = solve(&problem, control)?;
     if pool.best().is_none() {
+        infeasible::proven(&problem)?;
         let closest = [pool.closest, closest].into_iter().flatten().min_by_key(|closest| closest.excess);
         return Err(infeasible::not_found(&problem, closest.as_ref()));
     }

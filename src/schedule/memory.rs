@@ -500,7 +500,8 @@ impl Shortage {
                 cap.0
             ),
             repair: format!("give {name} {} bytes", self.arena.0),
-            details: Vec::new(),
+            short: vec![(name.clone(), self.arena.saturating_sub(cap))],
+            ..crate::error::Infeasible::default()
         }))
     }
 }

@@ -1,10 +1,17 @@
 //! Why nothing fits: proofs where there are any, else the placement that came closest.
+//!
+//! `conflict` looks for pins, caps and tensors that cannot all hold, in the relaxation of
+//! `relaxed` or at one `moment`, and drops what the proof does not need; `words` tells it.
 
-use super::evaluate::aligned;
+mod conflict;
+mod moment;
+mod relaxed;
+mod words;
+
 use super::pool::Candidate;
 use super::problem::Problem;
-use crate::costgraph::{NodeIx, ParamIx, Role};
-use crate::error::{Error, Infeasible, Result};
+use crate::costgraph::{NodeIx, Role};
+use crate::error::{Error, Infeasible, Member, MemberKind, Result};
 use crate::topology::DeviceId;
 use crate::units::{Bytes, Nanos};
 
@@ -52,43 +59,19 @@ fn check_count(problem: &Problem<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Fails where it is certain that nothing fits.
+/// True where a look at the sizes alone tells that nothing fits; [`proven`] finds out why.
+/// O(nodes + edges).
+pub(super) fn is_certain(problem: &Problem<'_>) -> bool {
+    let room = problem.caps.iter().fold(0u64, |sum, &cap| sum.saturating_add(cap));
+    super::evaluate::resident_bytes(problem.graph) > room || conflict::oversized(problem).is_some()
+}
+
+/// Fails where it is certain that nothing fits, with the smallest conflict.
 pub(super) fn proven(problem: &Problem<'_>) -> Result<()> {
-    single_unit(problem)?;
-    total(problem)?;
-    balance(problem)
-}
-
-fn infeasible(conflict: String, repair: String) -> Error {
-    Error::Infeasible(Box::new(Infeasible { proven: true, conflict, repair, details: Vec::new() }))
-}
-
-/// A unit that exceeds the cap of every device that it may be on.
-fn single_unit(problem: &Problem<'_>) -> Result<()> {
-    let mut seen = vec![u32::MAX; problem.graph.param_count()];
-    for unit in 0..problem.unit_count() {
-        let (need, worst) = unit_need(problem, unit, &mut seen);
-        let cap = |id: DeviceId| problem.caps[id.index()];
-        if problem.allowed(unit).iter().any(|id| cap(id) >= need) {
-            continue;
-        }
-        let best = problem.allowed(unit).iter().max_by_key(|&id| (cap(id), std::cmp::Reverse(id)));
-        let Some(best) = best else { continue };
-        let (name, device) = (problem.graph.node_name(worst), &problem.topology.device(best).name);
-        let group = company(problem, unit);
-        return Err(infeasible(
-            format!(
-                "node {name}{group} needs {} on one device, and {device} has {}",
-                Bytes(need),
-                Bytes(cap(best))
-            ),
-            format!(
-                "smallest cap that would do for it: {} bytes on {device}, reserve included",
-                need.saturating_add(problem.options.reserve.get())
-            ),
-        ));
+    if let Some(found) = conflict::find(problem) {
+        return Err(words::error(problem, &found));
     }
-    Ok(())
+    balance(problem)
 }
 
 /// Whom a unit's first node goes with, in words.
@@ -97,47 +80,6 @@ fn company(problem: &Problem<'_>, unit: usize) -> String {
         1 => String::new(),
         members => format!(" (with the {} nodes that it goes with)", members - 1),
     }
-}
-
-/// Bytes that a unit needs on its device whatever the schedule, and the node that needs most.
-fn unit_need(problem: &Problem<'_>, unit: usize, seen: &mut [u32]) -> (u64, NodeIx) {
-    let graph = problem.graph;
-    let mut resident = 0u64;
-    let mut worst = (0, NodeIx(problem.units.row(unit)[0]));
-    for node in problem.unit(unit) {
-        resident = resident.saturating_add(aligned(graph.owned_bytes(node)));
-        let mut moving = aligned(graph.workspace_bytes(node));
-        for &tensor in graph.inputs(node) {
-            match graph.param(graph.producer(tensor)) {
-                Some(ParamIx(param)) if seen[param as usize] == unit as u32 => {}
-                Some(param) => {
-                    seen[param.index()] = unit as u32;
-                    resident = resident.saturating_add(aligned(graph.param_bytes(param)));
-                }
-                None => moving = moving.saturating_add(aligned(graph.tensor_bytes(tensor))),
-            }
-        }
-        for tensor in graph.outputs(node) {
-            moving = moving.saturating_add(aligned(graph.tensor_bytes(tensor)));
-        }
-        if moving > worst.0 {
-            worst = (moving, node);
-        }
-    }
-    (resident.saturating_add(worst.0), worst.1)
-}
-
-/// Parameters and state that exceed all caps together.
-fn total(problem: &Problem<'_>) -> Result<()> {
-    let needed = super::evaluate::resident_bytes(problem.graph);
-    let room = problem.caps.iter().fold(0u64, |sum, &cap| sum.saturating_add(cap));
-    if needed <= room {
-        return Ok(());
-    }
-    Err(infeasible(
-        format!("parameters and state take {}, all devices together have {}", Bytes(needed), Bytes(room)),
-        format!("{} bytes more are needed at least", needed - room),
-    ))
 }
 
 /// A unit that takes longer than any device may be busy.
@@ -149,16 +91,23 @@ fn balance(problem: &Problem<'_>) -> Result<()> {
             let least = problem.allowed(unit).iter().min_by_key(|&id| time(id));
             let Some(least) = least else { continue };
             let name = problem.graph.node_name(NodeIx(problem.units.row(unit)[0]));
-            return Err(infeasible(
-                format!(
+            let member = |kind, name: String, amount| Member { kind, name, amount: Some(amount) };
+            return Err(Error::Infeasible(Box::new(Infeasible {
+                proven: true,
+                conflict: format!(
                     "node {name}{} takes {} on {}, and --balance allows {}",
                     company(problem, unit),
                     Nanos(time(least)),
                     problem.topology.device(least).name,
                     Nanos(limits[least.index()])
                 ),
-                "a larger --balance or fewer devices".into(),
-            ));
+                repair: "a larger --balance or fewer devices".into(),
+                members: vec![
+                    member(MemberKind::Time, name.to_owned(), time(least)),
+                    member(MemberKind::Balance, "--balance".into(), limits[least.index()]),
+                ],
+                ..Infeasible::default()
+            })));
         }
     }
     Ok(())
@@ -176,6 +125,7 @@ pub(super) fn not_found(problem: &Problem<'_>, closest: Option<&Candidate>) -> E
     for id in problem.topology.ids().filter(over) {
         let (held, cap) = (closest.evaluation.memory[id.index()], Bytes(problem.caps[id.index()]));
         report.details.push(format!("device {}: needs {held} in the closest placement, has {cap}", name(id)));
+        report.short.push((name(id).clone(), held.saturating_sub(cap)));
         if report.conflict.is_empty() {
             let largest = largest(problem, closest, id);
             report.conflict = format!("device {} needs {held} and has {cap}; {largest}", name(id));

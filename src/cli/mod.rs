@@ -4,6 +4,7 @@
 mod args;
 mod check;
 mod devices;
+mod infeasible;
 mod model;
 mod options;
 mod plan;

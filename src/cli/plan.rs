@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::args::{Emit, PlanArgs};
+use super::infeasible;
 use super::model::ModelFile;
 use super::options::compile_options;
 use super::planning::planning;
@@ -35,13 +36,18 @@ pub(super) fn plan(args: &PlanArgs, console: &Console) -> Result<()> {
         return score(args, (model, &file.name()), &topology, &options, placement, console);
     }
     let summarised = is_summarised(args, console);
-    let (compiled, alternatives) = planning(&args.placement, console, |control| {
-        let compiled = compile::compile_with(model, &topology, &options, control)
-            .map_err(|error| error.within(&file.name()))?;
+    let planned = planning(&args.placement, console, |control| {
+        let compiled = compile::compile_with(model, &topology, &options, control).map_err(|error| {
+            infeasible::with_repairs(error, &file, &topology, &options, control).within(&file.name())
+        })?;
         let alternatives =
             if summarised { compile::alternatives(&compiled, &options.place, control)? } else { Vec::new() };
         Ok((compiled, alternatives))
-    })?;
+    });
+    if let (Err(error), Emit::SummaryJson) = (&planned, emitted(args)) {
+        infeasible::print_json(error)?;
+    }
+    let (compiled, alternatives) = planned?;
     tell_assumptions(&compiled, console);
     let outcome = deliver(args, &compiled, &summary(&compiled, &options, alternatives), console);
     // The process ends: there is no need to free millions of names one by one.

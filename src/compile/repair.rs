@@ -72,8 +72,7 @@ pub fn repair(
         if let (Repair::Memory { device: None, memory, .. }, [only]) = (first, topology.devices.as_slice()) {
             found.repair = format!("smallest cap that would do: {} bytes on {}", memory.get(), only.name);
         } else if let (Repair::Memory { device: None, memory, .. }, true) = (first, equal(topology)) {
-            found.repair =
-                format!("smallest cap that would do: {} bytes on each device", memory.get());
+            found.repair = format!("smallest cap that would do: {} bytes on each device", memory.get());
         }
     }
     let lines = found.repairs.iter().map(|repair| format!("would do: {repair}"));

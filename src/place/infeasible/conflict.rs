@@ -153,7 +153,11 @@ fn packing(problem: &Problem<'_>, pins: &[u32]) -> Option<Found> {
     let mut constraints = ties(problem, &units);
     constraints.extend(problem.count.map(|_| Constraint::Count));
     constraints.extend(problem.topology.ids().map(Constraint::Cap));
-    constraints.extend(largest(problem, all.flat_map(|node| things(problem.graph, node)).collect(), u64::MAX));
+    constraints.extend(largest(
+        problem,
+        all.flat_map(|node| things(problem.graph, node)).collect(),
+        u64::MAX,
+    ));
     Some(Found { units, constraints })
 }
 

@@ -196,8 +196,7 @@ impl Relaxed {
     pub(super) fn new(problem: &Problem<'_>, pins: &[u32], units: &[u32], active: &Active) -> Self {
         let caps = problem.caps.iter().zip(&active.caps).map(|(&cap, &holds)| holds.then_some(cap)).collect();
         let count = problem.count.filter(|_| active.count).unwrap_or(usize::MAX);
-        let mut relaxed =
-            Self { sets: Vec::new(), groups: Vec::new(), params: BTreeMap::new(), caps, count };
+        let mut relaxed = Self { sets: Vec::new(), groups: Vec::new(), params: BTreeMap::new(), caps, count };
         let mut known: BTreeMap<Vec<bool>, u32> = BTreeMap::new();
         for &unit in units {
             let nodes = problem.units.row(unit as usize);
@@ -374,7 +373,8 @@ impl<'r> Packer<'r> {
         let mut needed = 0u64;
         for &group in &self.order[next..] {
             let group = &relaxed.groups[group];
-            let within = relaxed.sets[group.set as usize].iter().zip(set).all(|(&may, &inside)| !may || inside);
+            let within =
+                relaxed.sets[group.set as usize].iter().zip(set).all(|(&may, &inside)| !may || inside);
             if !within {
                 continue;
             }

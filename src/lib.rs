@@ -8,6 +8,7 @@ pub mod control;
 pub mod cost;
 pub mod costgraph;
 pub mod error;
+pub mod explain;
 pub mod ir;
 pub mod kernel;
 pub mod load;

@@ -44,6 +44,8 @@ pub(super) enum Command {
     Check(CheckArgs),
     /// Write a plan's placement in another tool's form
     Export(ExportArgs),
+    /// Say why a plan is as it is: what bounds it, what another device would cost a node
+    Explain(ExplainArgs),
     /// Show what moved between two plans, and what it costs
     Diff(DiffArgs),
     /// Show what this machine has, as a specification
@@ -278,6 +280,26 @@ pub(super) struct ExportArgs {
     /// Write to a file
     #[arg(short, long, value_name = "PATH")]
     pub(super) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) terminal: Terminal,
+}
+
+#[derive(Args, Debug, Clone)]
+#[command(after_help = "\
+Examples:
+  partition explain plan.json                  what bounds the plan, what more memory would save
+  partition explain plan.json block0/up_proj   why here, what each other device would cost")]
+pub(super) struct ExplainArgs {
+    /// The plan
+    pub(super) plan: PathBuf,
+    /// A node of the model: its name, or what only its name begins with or matches
+    pub(super) node: Option<String>,
+    /// The model, where it is not where the plan says
+    #[arg(long, value_name = "MODEL")]
+    pub(super) model: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(super) json: bool,
     #[command(flatten)]
     pub(super) terminal: Terminal,
 }

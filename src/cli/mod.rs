@@ -4,6 +4,7 @@
 mod args;
 mod check;
 mod devices;
+mod explain;
 mod infeasible;
 mod model;
 mod options;
@@ -48,6 +49,7 @@ fn dispatch(cli: &Cli) -> Result<()> {
         Some(Command::Check(args)) => check::check(args, &Console::new(&args.terminal)),
         Some(Command::Export(args)) => plans::export(args, &Console::new(&args.terminal)),
         Some(Command::Diff(args)) => plans::diff(args, &Console::new(&args.terminal)),
+        Some(Command::Explain(args)) => explain::explain(args, &Console::new(&args.terminal)),
         Some(Command::Devices(args)) => devices::devices(args, &Console::new(&args.terminal)),
         Some(Command::Completions(args)) => {
             let mut script = Vec::new();

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::compile;
 use crate::error::{Error, Result};
 use crate::load::{LoadOptions, Model, load};
+use crate::plan::Plan;
 
 /// The bytes of a model file, and where they come from.
 pub(super) struct ModelFile {
@@ -44,5 +45,26 @@ impl ModelFile {
     /// Reads the model with these dimensions bound.
     pub(super) fn load(&self, dims: &BTreeMap<String, i64>) -> Result<Model> {
         load(&self.bytes, self.path.as_deref(), &LoadOptions { dims: dims.clone() })
+    }
+}
+
+/// Where the model of a plan is: where the caller says, where the plan says, or beside the plan.
+pub(super) fn model_path(plan: &Plan, file: &ModelFile, given: Option<&Path>) -> Result<PathBuf> {
+    if let Some(given) = given {
+        return Ok(given.to_owned());
+    }
+    let told = plan.model.path.as_ref().map(PathBuf::from).ok_or_else(|| {
+        Error::usage(file.name(), "the plan does not tell where its model is").with_help("--model MODEL")
+    })?;
+    if told.exists() {
+        return Ok(told);
+    }
+    let beside = file.path.as_deref().and_then(Path::parent).zip(told.file_name());
+    match beside.map(|(folder, name)| folder.join(name)) {
+        Some(path) if path.exists() => Ok(path),
+        _ => {
+            let message = format!("the plan's model {} is not there", told.display());
+            Err(Error::usage(file.name(), message).with_help("--model MODEL"))
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::args::{Backend, RunArgs};
-use super::model::ModelFile;
+use super::model::{ModelFile, model_path};
 use super::options::{compile_options, duration};
 use super::terminal::{Console, write_stdout};
 use crate::compile::{self, Network};
@@ -196,27 +196,6 @@ fn from_plan(file: &ModelFile, args: &RunArgs, given: &Given, made_up: bool) -> 
     }
     let network = compile::prepare(graph, &options)?;
     Ok((plan, network))
-}
-
-/// Where the model of a plan is: where the caller says, where the plan says, or beside the plan.
-fn model_path(plan: &Plan, file: &ModelFile, given: Option<&Path>) -> Result<PathBuf> {
-    if let Some(given) = given {
-        return Ok(given.to_owned());
-    }
-    let told = plan.model.path.as_ref().map(PathBuf::from).ok_or_else(|| {
-        Error::usage(file.name(), "the plan does not tell where its model is").with_help("--model MODEL")
-    })?;
-    if told.exists() {
-        return Ok(told);
-    }
-    let beside = file.path.as_deref().and_then(Path::parent).zip(told.file_name());
-    match beside.map(|(folder, name)| folder.join(name)) {
-        Some(path) if path.exists() => Ok(path),
-        _ => {
-            let message = format!("the plan's model {} is not there", told.display());
-            Err(Error::usage(file.name(), message).with_help("--model MODEL"))
-        }
-    }
 }
 
 fn network_of(file: &ModelFile, dims: &BTreeMap<String, i64>) -> Result<Graph> {

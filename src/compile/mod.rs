@@ -2,6 +2,7 @@
 //!
 //! Nothing else knows the order of the passes.
 
+mod explain;
 mod labels;
 mod score;
 mod repair;
@@ -25,6 +26,7 @@ use crate::strategy;
 use crate::topology::{DeviceId, Topology};
 
 pub use score::{ScoredPlan, score};
+pub use explain::{explain_node, explain_plan};
 pub use repair::repair;
 
 /// What the caller asks of a plan.

@@ -143,11 +143,14 @@ impl Trial<'_, '_> {
     fn without_pins(&mut self, found: &Infeasible) -> Vec<Repair> {
         let pins = &self.options.place.pins;
         let text = |(pattern, device): &(String, String)| format!("{pattern}={device}");
-        let concerned = |pin: &String| {
-            found.members.iter().any(|member| member.kind == MemberKind::Pin && member.name == *pin)
+        let concerned = |(pattern, device): &(String, String)| {
+            let glob = wildmatch::WildMatch::new(pattern);
+            let names = found.members.iter().filter(|member| member.kind == MemberKind::Pin);
+            let mut pinned = names.filter_map(|member| member.name.rsplit_once('='));
+            pinned.any(|(node, to)| to == device && (node == pattern || glob.matches(node)))
         };
         let mut order: Vec<usize> = (0..pins.len()).collect();
-        order.sort_by_key(|&at| !concerned(&text(&pins[at])));
+        order.sort_by_key(|&at| !concerned(&pins[at]));
         let mut repairs = Vec::new();
         for at in order.into_iter().take(DROPPED) {
             let mut options = self.options.clone();

@@ -5,16 +5,22 @@ use super::{Action, BufferKind, Cost, Schedule, Step};
 use crate::topology::Hop;
 use crate::units::{Bytes, Nanos};
 
-/// The highest load of any engine or channel when steps follow one another without end: for an
-/// engine the time of all launches on it (all slices of one physical device together), and where
+/// The highest of [`loads`].
+pub(super) fn max_load(problem: &Problem<'_>) -> Nanos {
+    let (engines, channels) = loads(problem);
+    engines.into_iter().map(|(own, copies)| own + copies).chain(channels).max().unwrap_or_default()
+}
+
+/// The loads of engines and channels when steps follow one another without end: for an engine the
+/// time of all launches on it (all slices of one physical device together), and beside it, where
 /// communication is added, the time of each tensor that leaves or reaches it; for a channel the
 /// time of the bytes that cross it. A tensor whose copies share an upload leaves once.
-pub(super) fn max_load(problem: &Problem<'_>) -> Nanos {
+pub(super) fn loads(problem: &Problem<'_>) -> (Vec<(Nanos, Nanos)>, Vec<Nanos>) {
     let machine = &problem.machine;
-    let mut engines = vec![Nanos::ZERO; machine.engine_count()];
+    let mut engines = vec![(Nanos::ZERO, Nanos::ZERO); machine.engine_count()];
     let mut channels = vec![Nanos::ZERO; machine.channel_count()];
     for node in problem.graph.nodes() {
-        engines[machine.engine(problem.device(node))] += problem.duration(node);
+        engines[machine.engine(problem.device(node))].0 += problem.duration(node);
     }
     let mut uploaded = vec![false; problem.copies.upload_count()];
     for copy in problem.copies.iter() {
@@ -32,12 +38,12 @@ pub(super) fn max_load(problem: &Problem<'_>) -> Nanos {
             if let (Some(engine), Some(hop)) = (machine.copying_engine(device), hop)
                 && !(hops.len() == 1 && held == Some(engine))
             {
-                engines[engine] += hop.bandwidth.time(bytes);
+                engines[engine].1 += hop.bandwidth.time(bytes);
                 held = Some(engine);
             }
         }
     }
-    engines.into_iter().chain(channels).max().unwrap_or_default()
+    (engines, channels)
 }
 
 fn cross(problem: &Problem<'_>, hop: &Hop, bytes: Bytes, channels: &mut [Nanos]) {

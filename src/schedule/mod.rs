@@ -20,9 +20,11 @@ mod memory;
 mod order;
 mod problem;
 mod residents;
+mod retime;
 mod simulate;
 
 pub use accesses::Accesses;
+pub use retime::{Load, loads, retimed};
 pub use simulate::{SimulatedStep, Timeline, Work, simulate};
 
 use self::memory::Shortage;

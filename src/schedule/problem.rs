@@ -55,6 +55,16 @@ impl<'a> Problem<'a> {
         Ok(Self { graph, topology, machine, copies, placement, durations })
     }
 
+    /// Lets the launches on an engine take `part` of `whole` of their time.
+    pub(super) fn scale(&mut self, engine: usize, (part, whole): (u64, u64)) {
+        for (duration, &id) in self.durations.iter_mut().zip(self.placement) {
+            if self.machine.engine(id) == engine {
+                let scaled = u128::from(duration.0) * u128::from(part) / u128::from(whole.max(1));
+                duration.0 = u64::try_from(scaled).unwrap_or(u64::MAX);
+            }
+        }
+    }
+
     /// By node.
     pub(super) fn placement(&self) -> &'a [DeviceId] {
         self.placement

@@ -69,6 +69,29 @@ pub fn solve(
     Err(refused.unwrap_or_else(|| Error::Internal("no round of placement".into())))
 }
 
+/// The schedule of a placement that was not searched for, under the caps of `options`: the better
+/// of the scheduler's own order and the one that the placement has in mind.
+///
+/// Errors: those of [`schedule()`].
+pub fn timed(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    placement: &Placement,
+) -> Result<Schedule> {
+    let scheduling = schedule::Options { caps: caps(topology, options)? };
+    scheduled(graph, topology, options, &scheduling, placement)
+}
+
+/// What an objective makes small of a schedule's cost.
+pub fn value(objective: Objective, cost: &schedule::Cost) -> u64 {
+    match objective {
+        Objective::Transfer => (cost.step_bytes + cost.load_bytes).get(),
+        Objective::Latency => cost.latency.get(),
+        Objective::Throughput => cost.max_load.get(),
+    }
+}
+
 /// What each arena may take: the cap less the reserve.
 fn caps(topology: &Topology, options: &Options) -> Result<Vec<Bytes>> {
     let given = match &options.caps {

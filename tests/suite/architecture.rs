@@ -19,6 +19,7 @@ const MODULES: &[&str] = &[
     "schedule",
     "strategy",
     "plan",
+    "explain",
     "emit",
     "run",
     "report",

@@ -1,0 +1,91 @@
+//! `partition explain PLAN [NODE]`: why here, what another device would cost, what bounds the plan.
+
+use serde::Serialize;
+
+use super::args::ExplainArgs;
+use super::model::{ModelFile, model_path};
+use super::terminal::{Console, write_stdout};
+use crate::compile;
+use crate::control::Control;
+use crate::error::{Error, Result};
+use crate::explain::Overview;
+use crate::load::Model;
+use crate::plan::{self, Bound, Plan};
+use crate::report;
+
+pub(super) fn explain(args: &ExplainArgs, console: &Console) -> Result<()> {
+    let file = ModelFile::read(&args.plan)?;
+    let name = file.name();
+    let plan = Plan::from_json(&file.bytes, &name)?;
+    plan::check(&plan).map_err(|error| error.within(&name))?;
+    let path = match (model_path(&plan, &file, args.model.as_deref()), &args.node) {
+        (Ok(path), _) => path,
+        // Without the model only the plan's own figures can be told.
+        (Err(error), None) if args.model.is_none() => {
+            console.note(&format!("{error}: only what the plan itself says"));
+            let json = || serde_json::to_string_pretty(&Bare::of(&plan));
+            return print(args, console, &report::plan_text(&plan), json);
+        }
+        (Err(error), _) => return Err(error),
+    };
+    let model = ModelFile::read(&path)?;
+    compile::check_hash(&plan, &model.hash(), &model.name()).map_err(|error| error.within(&name))?;
+    let loaded: Model = model.load(&compile::Options::of_plan(&plan)?.dims)?;
+    let working = console.working("explaining");
+    let control = Control::new();
+    match &args.node {
+        Some(node) => {
+            let report = compile::explain_node(&plan, loaded, node, &control)?;
+            drop(working);
+            print(args, console, &report::node_text(&report), || serde_json::to_string_pretty(&report))
+        }
+        None => {
+            let overview = compile::explain_plan(&plan, loaded, &control)?;
+            drop(working);
+            let json =
+                || serde_json::to_string_pretty(&Whole { bound: plan.bound.as_ref(), overview: &overview });
+            print(args, console, &report::overview_text(&overview, &plan), json)
+        }
+    }
+}
+
+/// An overview with the plan's certificate.
+#[derive(Serialize)]
+struct Whole<'p> {
+    bound: Option<&'p Bound>,
+    #[serde(flatten)]
+    overview: &'p Overview,
+}
+
+/// What a plan tells without its model.
+#[derive(Serialize)]
+struct Bare<'p> {
+    bound: Option<&'p Bound>,
+    objective: &'p str,
+    cost: &'p plan::Cost,
+    devices: &'p [plan::Device],
+}
+
+impl<'p> Bare<'p> {
+    fn of(plan: &'p Plan) -> Self {
+        Self {
+            bound: plan.bound.as_ref(),
+            objective: &plan.options.objective,
+            cost: &plan.cost,
+            devices: &plan.devices,
+        }
+    }
+}
+
+fn print(
+    args: &ExplainArgs,
+    console: &Console,
+    text: &str,
+    json: impl FnOnce() -> serde_json::Result<String>,
+) -> Result<()> {
+    if args.json {
+        let text = json().map_err(|error| Error::Internal(error.to_string()))?;
+        return write_stdout(format!("{text}\n").as_bytes());
+    }
+    console.print(text)
+}

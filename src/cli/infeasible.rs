@@ -1,0 +1,44 @@
+//! What the program says where nothing fits: what would help, and the whole of it as JSON.
+
+use serde::Serialize;
+
+use super::model::ModelFile;
+use super::terminal::write_stdout;
+use crate::compile;
+use crate::control::Control;
+use crate::error::{Error, Infeasible, Result};
+use crate::topology::Topology;
+
+/// The error of planning a file, with the changes that would help. Other errors stay as they are.
+pub(super) fn with_repairs(
+    error: Error,
+    file: &ModelFile,
+    topology: &Topology,
+    options: &compile::Options,
+    control: &Control<'_>,
+) -> Error {
+    let Error::Infeasible(mut found) = error else { return error };
+    let repaired = |found: &mut Infeasible| -> Result<()> {
+        compile::repair(&file.load(&options.dims)?, topology, options, found, control)
+    };
+    match repaired(&mut found) {
+        Ok(()) => Error::Infeasible(found),
+        Err(error) => error,
+    }
+}
+
+/// The error as JSON.
+#[derive(Serialize)]
+struct NoPlan<'e> {
+    feasible: bool,
+    #[serde(flatten)]
+    why: &'e Infeasible,
+}
+
+/// Prints the error as one JSON object on stdout, where it is that nothing fits.
+pub(super) fn print_json(error: &Error) -> Result<()> {
+    let Error::Infeasible(why) = error else { return Ok(()) };
+    let text = serde_json::to_string_pretty(&NoPlan { feasible: false, why })
+        .map_err(|error| Error::Internal(error.to_string()))?;
+    write_stdout(format!("{text}\n").as_bytes())
+}

@@ -1,0 +1,157 @@
+//! Explanations of a plan that was read: its model is lowered again, and the plan's placement put
+//! on what comes out.
+
+use std::collections::HashMap;
+
+use super::{Options, prepare};
+use crate::control::Control;
+use crate::cost::{self, Origin};
+use crate::costgraph::{CostGraph, NodeIx, Role};
+use crate::error::{Error, Result};
+use crate::explain::{self, NodeReport, Overview, Subject};
+use crate::load::Model;
+use crate::place::{self, DeviceUse, Effort, Objective};
+use crate::plan::{Action, Launch, Plan};
+use crate::schedule::Cost;
+use crate::topology::DeviceId;
+
+/// What bounds a plan: see [`explain::overview`]. `model` is the plan's own.
+///
+/// Errors: the plan is not of this model; those of lowering it.
+pub fn explain_plan(plan: &Plan, model: Model, control: &Control<'_>) -> Result<Overview> {
+    with_subject(plan, model, |subject| explain::overview(subject, control))
+}
+
+/// Why a node is where it is: see [`explain::node`]. `model` is the plan's own.
+///
+/// Errors: no node has this name; the plan is not of this model; those of lowering it.
+pub fn explain_node(plan: &Plan, model: Model, name: &str, control: &Control<'_>) -> Result<NodeReport> {
+    if plan.unlaunched.iter().any(|node| node == name) {
+        let here = plan.placement.iter().find(|(node, _)| node == name).map_or("", |(_, device)| device);
+        let message = format!("it computes nothing of its own in a step; it counts as on {here}");
+        return Err(Error::usage(format!("node {name}"), message)
+            .with_help("parameters, inputs and what was folded away go with their readers"));
+    }
+    with_subject(plan, model, |subject| explain::node(subject, name, control))
+}
+
+/// Puts the plan's placement on its model.
+fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>) -> Result<T>) -> Result<T> {
+    let mut options = place_options(plan)?;
+    match model {
+        Model::CostGraph { graph, .. } => {
+            let names: Vec<(String, NodeIx)> =
+                graph.nodes().map(|node| (graph.node_name(node).to_owned(), node)).collect();
+            // Looked up, never iterated.
+            let known: HashMap<&str, NodeIx> =
+                names.iter().map(|(name, node)| (name.as_str(), *node)).collect();
+            let launched =
+                |launch: &Launch| launch.nodes.iter().map(|name| known.get(name.as_str()).copied()).collect();
+            let (device, launches) = placed(plan, &graph, launched)?;
+            explain(&subject(plan, &graph, &options, device, launches, names))
+        }
+        Model::Graph(network) => {
+            let network = prepare(network, &Options::of_plan(plan)?)?;
+            let lowered = cost::lower(&network.graph, &network.grouping, &plan.topology)?;
+            // The network's own marks say the same.
+            (options.pins, options.colocate) = (Vec::new(), Vec::new());
+            let mut names = Vec::new();
+            for node in lowered.graph.nodes() {
+                let Origin::Group(group) = lowered.origins[node.index()] else { continue };
+                let mut last = None;
+                for &inner in &network.grouping.groups[group.index()].nodes {
+                    let source = network.graph.node(inner).source;
+                    if last.replace(source) != Some(source) {
+                        names.push((network.graph.source(source).name.clone(), node));
+                    }
+                }
+            }
+            let launched = |launch: &Launch| {
+                vec![launch.group.and_then(|group| lowered.group_nodes.get(group as usize).copied())]
+            };
+            let (device, launches) = placed(plan, &lowered.graph, launched)?;
+            explain(&subject(plan, &lowered.graph, &options, device, launches, names))
+        }
+    }
+}
+
+/// Reads from the plan's steps where each node runs and in which order.
+fn placed(
+    plan: &Plan,
+    graph: &CostGraph,
+    launched: impl Fn(&Launch) -> Vec<Option<NodeIx>>,
+) -> Result<(Vec<DeviceId>, Vec<NodeIx>)> {
+    let foreign = |what: &str| {
+        Error::model(format!("plan of {}", plan.model.name), format!("{what} is not in this model"))
+    };
+    let devices: HashMap<&str, DeviceId> =
+        plan.topology.ids().map(|id| (plan.topology.device(id).name.as_str(), id)).collect();
+    let mut device = vec![DeviceId(0); graph.node_count()];
+    let mut launches = Vec::new();
+    for step in &plan.steps {
+        let Action::Launch(launch) = &step.action else { continue };
+        let id = devices.get(step.device.as_str()).copied().ok_or_else(|| foreign(&step.device))?;
+        for node in launched(launch) {
+            let node =
+                node.ok_or_else(|| foreign(launch.nodes.first().map_or("a launch", String::as_str)))?;
+            device[node.index()] = id;
+            launches.push(node);
+        }
+    }
+    let runs = graph.nodes().filter(|&node| graph.role(node) == Role::Compute).count();
+    if launches.len() != runs {
+        return Err(foreign("one of its launches"));
+    }
+    Ok((device, launches))
+}
+
+fn subject<'a>(
+    plan: &'a Plan,
+    graph: &'a CostGraph,
+    options: &'a place::Options,
+    device: Vec<DeviceId>,
+    launches: Vec<NodeIx>,
+    names: Vec<(String, NodeIx)>,
+) -> Subject<'a> {
+    let cost = &plan.cost;
+    let promised = Cost {
+        step_bytes: cost.step_bytes,
+        load_bytes: cost.load_bytes,
+        latency: cost.latency_ns,
+        max_load: cost.max_load_ns,
+    };
+    Subject { graph, topology: &plan.topology, options, device, launches, names, promised }
+}
+
+/// What was asked for when a plan was made.
+///
+/// Error: the plan's options are malformed.
+fn place_options(plan: &Plan) -> Result<place::Options> {
+    let asked = &plan.options;
+    let fault = |field: &str, found: &str| {
+        Error::format(format!("options.{field}"), format!("expected another value, found {found}"))
+    };
+    let objective = Objective::ALL.into_iter().find(|objective| objective.name() == asked.objective);
+    let devices = match asked.devices.as_deref() {
+        None => DeviceUse::Auto,
+        Some("all") => DeviceUse::All,
+        Some(text) => DeviceUse::Count(text.parse().map_err(|_| fault("use", text))?),
+    };
+    let effort = match asked.effort.as_deref() {
+        None => Effort::Default,
+        Some("fast") => Effort::Fast,
+        Some("best") => Effort::Best,
+        Some(other) => return Err(fault("effort", other)),
+    };
+    let given = Options::of_plan(plan)?.place;
+    Ok(place::Options {
+        objective: objective.ok_or_else(|| fault("objective", &asked.objective))?,
+        devices,
+        balance: asked.balance,
+        soft: asked.soft,
+        reserve: plan.devices.iter().map(|device| device.reserve).max().unwrap_or_default(),
+        effort,
+        seed: asked.seed,
+        ..given
+    })
+}

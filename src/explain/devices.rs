@@ -1,0 +1,75 @@
+//! Whether fewer devices are as good, and from how many on more stops helping.
+
+use serde::Serialize;
+
+use super::WORK;
+use crate::control::Control;
+use crate::costgraph::CostGraph;
+use crate::place::{DeviceUse, Effort, Objective, Options};
+use crate::strategy;
+use crate::topology::Topology;
+
+/// Graphs beyond this size are planned with the least effort.
+const SMALL: usize = 300;
+/// Counts of devices that are tried.
+const COUNTS: usize = 6;
+
+/// Plans with fewer devices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Fewer {
+    /// The fewest devices found to be as good; from this count on, more stops helping.
+    pub as_good: Option<usize>,
+    /// (devices, what the plan with them has of the objective), descending.
+    pub tried: Vec<(usize, Option<u64>)>,
+}
+
+/// Plans with fewer than the `used` devices of a plan that has `value`. None where there is
+/// nothing to compare: the objective takes as few devices as it can anyway, there is one device,
+/// another count is asked for, or the graph is too large.
+///
+/// Each count is planned for with exactly that many devices, so what is said to be as good is.
+pub fn fewer(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    value: u64,
+    used: usize,
+    control: &Control<'_>,
+) -> Option<Fewer> {
+    let counts = counts(used);
+    if options.objective == Objective::Transfer || options.devices != DeviceUse::Auto {
+        return None;
+    }
+    if counts.is_empty() || options.balance.is_some() {
+        return None;
+    }
+    if graph.node_count().saturating_mul(counts.len()) > WORK / 100 {
+        return None;
+    }
+    let effort = if graph.node_count() <= SMALL { options.effort } else { Effort::Fast };
+    let tried = control.map(counts.len(), |number| {
+        let count = counts[number];
+        let devices = DeviceUse::Count(u32::try_from(count).unwrap_or(u32::MAX));
+        let asked = Options { devices, effort, ..options.clone() };
+        let found = strategy::solve(graph, topology, &asked, control).ok();
+        (count, found.map(|(_, schedule)| strategy::value(options.objective, &schedule.cost)))
+    });
+    let as_good =
+        tried.iter().filter(|(_, found)| found.is_some_and(|found| found <= value)).map(|&(n, _)| n);
+    Some(Fewer { as_good: as_good.min(), tried })
+}
+
+/// Fewer than `used`: all where they are few, else by halves.
+fn counts(used: usize) -> Vec<usize> {
+    if used <= COUNTS + 1 {
+        return (1..used).rev().collect();
+    }
+    let mut counts = vec![used - 1, used - used / 4];
+    let mut half = used / 2;
+    while half >= 1 && counts.len() < COUNTS {
+        counts.push(half);
+        half /= 2;
+    }
+    counts.dedup();
+    counts
+}

@@ -1,0 +1,209 @@
+//! Why a plan is as it is: what bounds it, what other devices would cost a node, what more memory,
+//! speed or bandwidth would save, and whether fewer devices are as good.
+//!
+//! Every figure is the simulator's, of a placement that was scheduled for the purpose; nothing is
+//! estimated. [`overview`] explains a plan, [`node`] one node of it; [`fewer`] is asked while
+//! planning, too.
+
+mod bottleneck;
+mod devices;
+mod moved;
+mod prices;
+
+use serde::Serialize;
+
+use crate::control::Control;
+use crate::costgraph::{CostGraph, NodeIx};
+use crate::error::{Error, Result};
+use crate::place::{Moves, Options, Placement};
+use crate::schedule::{self, Cost, Schedule};
+use crate::strategy;
+use crate::topology::{DeviceId, Topology};
+use crate::units::{Bytes, Nanos};
+
+pub use bottleneck::{Crossing, Cut, PathPart, Receiver};
+pub use devices::{Fewer, fewer};
+pub use moved::{NodeReport, Outcome, node};
+pub use prices::Price;
+
+/// Nodes times placements that are scheduled for one part of an explanation.
+const WORK: usize = 2_000_000;
+
+/// A plan to be explained, with what it was made from.
+#[derive(Debug)]
+pub struct Subject<'a> {
+    /// What the planner saw.
+    pub graph: &'a CostGraph,
+    /// The devices.
+    pub topology: &'a Topology,
+    /// What was asked for.
+    pub options: &'a Options,
+    /// Where each node is; what it says of parameters and inputs does not count.
+    pub device: Vec<DeviceId>,
+    /// The order of the launches.
+    pub launches: Vec<NodeIx>,
+    /// Names by which nodes are known: those of the source, each with what computes it.
+    pub names: Vec<(String, NodeIx)>,
+    /// What the plan says that it costs.
+    pub promised: Cost,
+}
+
+/// A subject, scheduled.
+struct Case<'s, 'a> {
+    subject: &'s Subject<'a>,
+    moves: Moves<'s>,
+    placement: Placement,
+    schedule: Schedule,
+    /// What the plan has of the objective.
+    value: u64,
+}
+
+impl<'s, 'a> Case<'s, 'a> {
+    fn new(subject: &'s Subject<'a>) -> Result<Self> {
+        let Subject { graph, topology, options, .. } = *subject;
+        let moves = Moves::new(graph, topology, options, &subject.device)?;
+        let mut placement = moves.placement();
+        placement.launches = Some(subject.launches.clone());
+        let schedule = match strategy::timed(graph, topology, options, &placement) {
+            Err(Error::Infeasible(_)) => unlimited(subject, &placement),
+            other => other,
+        }?;
+        let value = strategy::value(options.objective, &schedule.cost);
+        Ok(Self { subject, moves, placement, schedule, value })
+    }
+
+    /// A device's name.
+    fn name(&self, id: DeviceId) -> String {
+        self.subject.topology.device(id).name.clone()
+    }
+}
+
+/// The schedule of a placement on devices with any memory.
+fn unlimited(subject: &Subject<'_>, placement: &Placement) -> Result<Schedule> {
+    let free = Options {
+        caps: Some(vec![Bytes::MAX; subject.topology.len()]),
+        reserve: Bytes::ZERO,
+        ..subject.options.clone()
+    };
+    strategy::timed(subject.graph, subject.topology, &free, placement)
+}
+
+/// One device's part in a plan.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Share {
+    /// The device.
+    pub device: String,
+    /// Launches on it in a step.
+    pub launches: usize,
+    /// Time in which it computes.
+    pub busy_ns: Nanos,
+    /// That as a part of the step.
+    pub utilisation: f64,
+    /// Bytes that it allocates.
+    pub arena: Bytes,
+    /// What it may allocate.
+    pub cap: Bytes,
+}
+
+/// A load of an engine or a channel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LoadLine {
+    /// The physical device, or the link.
+    pub name: String,
+    /// Time of launches, or of bytes on the link.
+    pub own_ns: Nanos,
+    /// Time that copies take of a device.
+    pub copies_ns: Nanos,
+}
+
+/// What bounds a plan.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Overview {
+    /// The objective.
+    pub objective: &'static str,
+    /// What the plan has of it: bytes or nanoseconds.
+    pub value: u64,
+    /// Bytes moved.
+    pub transfer_bytes: Bytes,
+    /// Simulated time of one step.
+    pub latency_ns: Nanos,
+    /// Highest load in steady state.
+    pub max_load_ns: Nanos,
+    /// The devices.
+    pub devices: Vec<Share>,
+    /// The longest chain of steps, each of which starts when the one before it ends, summed up by
+    /// device and link; its parts add up to the latency.
+    pub path: Vec<PathPart>,
+    /// The highest loads.
+    pub loads: Vec<LoadLine>,
+    /// Pairs of devices over which most is copied.
+    pub cuts: Vec<Cut>,
+    /// The largest tensors that cross, with what keeps their ends apart.
+    pub crossing: Vec<Crossing>,
+    /// What 10 % more of something would save.
+    pub prices: Vec<Price>,
+    /// Whether fewer devices are as good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fewer: Option<Fewer>,
+    /// What was left out, and the like.
+    pub notes: Vec<String>,
+}
+
+/// Explains a plan as a whole. Plans and schedules it anew some dozen times; less, with a note,
+/// where the graph is large.
+///
+/// Errors: the subject's parts do not belong together.
+pub fn overview(subject: &Subject<'_>, control: &Control<'_>) -> Result<Overview> {
+    let case = Case::new(subject)?;
+    let Subject { graph, topology, options, .. } = *subject;
+    let cost = case.schedule.cost;
+    let mut notes = Vec::new();
+    if cost != subject.promised {
+        notes.push("the plan's own figures differ: the order or the copies are not the scheduler's".into());
+    }
+    let loads = schedule::loads(graph, topology, &case.placement)?;
+    let used = case.schedule.devices.iter().filter(|usage| usage.busy > Nanos::ZERO).count();
+    let fewer = fewer(graph, topology, options, case.value, used, control);
+    Ok(Overview {
+        objective: options.objective.name(),
+        value: case.value,
+        transfer_bytes: cost.step_bytes + cost.load_bytes,
+        latency_ns: cost.latency,
+        max_load_ns: cost.max_load,
+        devices: shares(&case),
+        path: bottleneck::path(&case),
+        loads: loads
+            .into_iter()
+            .take(6)
+            .map(|load| LoadLine { name: load.name, own_ns: load.own, copies_ns: load.copies })
+            .collect(),
+        cuts: bottleneck::cuts(&case),
+        crossing: bottleneck::crossing(&case, control),
+        prices: prices::prices(&case, control, &mut notes)?,
+        fewer,
+        notes,
+    })
+}
+
+fn shares(case: &Case<'_, '_>) -> Vec<Share> {
+    let Subject { topology, options, .. } = *case.subject;
+    let mut launches = vec![0; topology.len()];
+    for step in &case.schedule.steps {
+        if matches!(step.action, schedule::Action::Launch(_)) {
+            launches[step.device.index()] += 1;
+        }
+    }
+    let latency = case.schedule.cost.latency.get().max(1);
+    let share = |id: DeviceId| {
+        let usage = &case.schedule.devices[id.index()];
+        Share {
+            device: case.name(id),
+            launches: launches[id.index()],
+            busy_ns: usage.busy,
+            utilisation: usage.busy.get() as f64 / latency as f64,
+            arena: usage.arena,
+            cap: topology.device(id).memory.saturating_sub(options.reserve),
+        }
+    };
+    topology.ids().map(share).collect()
+}

@@ -1,0 +1,198 @@
+//! One node: what holds it where it is, what every other device would cost, what crosses at it.
+
+use serde::Serialize;
+
+use super::bottleneck::{Crossing, crossings_of};
+use super::{Case, Subject, WORK, unlimited};
+use crate::control::Control;
+use crate::costgraph::NodeIx;
+use crate::error::{Error, Result};
+use crate::schedule::Cost;
+use crate::strategy;
+use crate::topology::DeviceId;
+use crate::units::{Bytes, Nanos};
+
+/// What the plan would be with a unit on some device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Outcome {
+    /// The device.
+    pub device: String,
+    /// What it would have of the objective; none where the device cannot run the unit.
+    pub value: Option<u64>,
+    /// Bytes moved.
+    pub transfer_bytes: Option<Bytes>,
+    /// Simulated time of one step.
+    pub latency_ns: Option<Nanos>,
+    /// Highest load in steady state.
+    pub max_load_ns: Option<Nanos>,
+    /// The constraint that forbids it; the figures then tell what it would cost without.
+    pub binds: Option<String>,
+}
+
+/// One node of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeReport {
+    /// The name asked for.
+    pub node: String,
+    /// Its operation.
+    pub op: String,
+    /// All that moves with it, itself included.
+    pub unit: Vec<String>,
+    /// Where it is.
+    pub device: String,
+    /// The constraint that leaves it no choice.
+    pub held_by: Option<String>,
+    /// The objective.
+    pub objective: &'static str,
+    /// What the plan has of it.
+    pub value: u64,
+    /// What every other device would give, in the order of the specification.
+    pub others: Vec<Outcome>,
+    /// Tensors that cross at the unit.
+    pub crossing: Vec<Crossing>,
+    /// What was left out.
+    pub notes: Vec<String>,
+}
+
+/// Explains where one node is. Each device's cost is that of the whole plan with the node's unit
+/// moved there, scheduled anew.
+///
+/// Errors: a name that no node has (the help lists those that are near); the subject's parts do
+/// not belong together.
+pub fn node(subject: &Subject<'_>, name: &str, control: &Control<'_>) -> Result<NodeReport> {
+    let (name, node) = find(subject, name)?;
+    let case = Case::new(subject)?;
+    let Some(unit) = case.moves.unit(node) else {
+        let message = "it computes nothing: parameters and inputs go with their readers";
+        return Err(Error::usage(format!("node {name}"), message));
+    };
+    let here = case.moves.device(unit);
+    let mut others: Vec<DeviceId> = subject.topology.ids().filter(|&id| id != here).collect();
+    let most = (WORK / (subject.graph.node_count() + 1)).max(4);
+    let mut notes = Vec::new();
+    if others.len() > most {
+        notes.push(format!("of {} other devices only the first {most} were tried", others.len()));
+        others.truncate(most);
+    }
+    let others = control.map(others.len(), |number| outcome(&case, unit, others[number]));
+    Ok(NodeReport {
+        node: name,
+        op: subject.graph.op(node).to_owned(),
+        unit: unit_names(&case, unit),
+        device: case.name(here),
+        held_by: held_by(&case, unit),
+        objective: subject.options.objective.name(),
+        value: case.value,
+        others: others.into_iter().collect::<Result<_>>()?,
+        crossing: crossings_of(&case, unit),
+        notes,
+    })
+}
+
+/// The source's names of all that a unit computes.
+fn unit_names(case: &Case<'_, '_>, unit: usize) -> Vec<String> {
+    let of_unit = |node: &NodeIx| case.moves.unit(*node) == Some(unit);
+    let names = case.subject.names.iter().filter(|(_, node)| of_unit(node));
+    names.map(|(name, _)| name.clone()).collect()
+}
+
+/// What leaves a unit no choice.
+fn held_by(case: &Case<'_, '_>, unit: usize) -> Option<String> {
+    let ids = || case.subject.topology.ids();
+    let here = case.moves.device(unit);
+    if ids().any(|id| id != here && case.moves.may_be_on(unit, id)) {
+        return None;
+    }
+    let able = ids().filter(|&id| case.moves.runs_on(unit, id)).count();
+    Some(match (ids().len(), able) {
+        (1, _) => "it is the only device".to_owned(),
+        (_, 0 | 1) => "no other device can run it".to_owned(),
+        _ if case.moves.may_be_on(unit, here) => "it is pinned, or no other device takes work".to_owned(),
+        _ => "it is where it may not be".to_owned(),
+    })
+}
+
+/// The plan with a unit moved, or what forbids it.
+pub(super) fn outcome(case: &Case<'_, '_>, unit: usize, to: DeviceId) -> Result<Outcome> {
+    let Subject { graph, topology, options, .. } = *case.subject;
+    let device = case.name(to);
+    if !case.moves.runs_on(unit, to) {
+        let binds = Some(format!("kind {} cannot run it", topology.kind_key(to)));
+        let (transfer_bytes, latency_ns, max_load_ns) = (None, None, None);
+        return Ok(Outcome { device, value: None, transfer_bytes, latency_ns, max_load_ns, binds });
+    }
+    let mut placement = case.moves.moved(unit, to);
+    placement.launches.clone_from(&case.placement.launches);
+    let (cost, short): (Cost, Option<String>) = match strategy::timed(graph, topology, options, &placement) {
+        Ok(schedule) => (schedule.cost, None),
+        Err(Error::Infeasible(found)) => {
+            let short = found.short.first().map_or_else(
+                || "memory".to_owned(),
+                |(device, bytes)| format!("memory of {device} by {} bytes ({bytes})", bytes.get()),
+            );
+            (unlimited(case.subject, &placement)?.cost, Some(short))
+        }
+        Err(error) => return Err(error),
+    };
+    let pinned = || {
+        (!case.moves.may_be_on(unit, to)).then(|| {
+            let here = case.name(case.moves.device(unit));
+            format!("it is held on {here} by a pin, or {} takes no work of its own", case.name(to))
+        })
+    };
+    let slow = || case.moves.over_time(unit, to).map(|over| format!("--balance: {device} by {over}"));
+    let binds = pinned().or(short).or_else(slow);
+    Ok(Outcome {
+        value: Some(strategy::value(options.objective, &cost)),
+        transfer_bytes: Some(cost.step_bytes + cost.load_bytes),
+        latency_ns: Some(cost.latency),
+        max_load_ns: Some(cost.max_load),
+        binds,
+        device,
+    })
+}
+
+/// The node of this name: exactly, or the only one that a glob matches or that begins so.
+fn find(subject: &Subject<'_>, asked: &str) -> Result<(String, NodeIx)> {
+    let names = &subject.names;
+    if let Some((name, node)) = names.iter().find(|(name, _)| name == asked) {
+        return Ok((name.clone(), *node));
+    }
+    let glob = wildmatch::WildMatch::new(asked);
+    let matches = |name: &str| glob.matches(name) || name.starts_with(asked);
+    let found: Vec<&(String, NodeIx)> = names.iter().filter(|(name, _)| matches(name)).collect();
+    let listed = |names: &[&(String, NodeIx)]| {
+        let shown: Vec<&str> = names.iter().take(8).map(|(name, _)| name.as_str()).collect();
+        let more = if names.len() > shown.len() { ", ..." } else { "" };
+        format!("{}{more}", shown.join(", "))
+    };
+    match found.as_slice() {
+        [(name, node)] => Ok((name.clone(), *node)),
+        [] => {
+            let near = near(subject, asked);
+            let help = if near.is_empty() { String::new() } else { format!("near: {}", near.join(", ")) };
+            Err(Error::usage(format!("node {asked}"), "the plan has no node of this name").with_help(help))
+        }
+        several => {
+            let message = format!("{} nodes match", several.len());
+            Err(Error::usage(format!("node {asked}"), message)
+                .with_help(format!("name one: {}", listed(several))))
+        }
+    }
+}
+
+/// Names that share the longest beginning with what was asked for, or hold it.
+fn near(subject: &Subject<'_>, asked: &str) -> Vec<String> {
+    let asked = asked.to_lowercase();
+    let common = |name: &str| asked.chars().zip(name.chars()).take_while(|(a, b)| a == b).count();
+    let mut near: Vec<(bool, usize, &str)> = subject
+        .names
+        .iter()
+        .map(|(name, _)| {
+            let lower = name.to_lowercase();
+            (!lower.contains(&asked), usize::MAX - common(&lower), name.as_str())
+        })
+        .collect();
+    near.sort_by_key(|&(apart, common, _)| (apart, common));
+    near.into_iter().take(4).map(|(_, _, name)| name.to_owned()).collect()
+}

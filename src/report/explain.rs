@@ -1,0 +1,269 @@
+//! Explanations for people to read.
+
+use std::fmt::Write;
+
+use crate::error::escaped;
+use crate::explain::{Crossing, Fewer, NodeReport, Outcome, Overview};
+use crate::plan::Plan;
+use crate::units::{Bytes, Nanos};
+
+/// Names on one line.
+const NAMED: usize = 4;
+
+/// A value of an objective with its unit.
+fn amount(objective: &str, value: u64) -> String {
+    if objective == "transfer" { Bytes(value).to_string() } else { Nanos(value).to_string() }
+}
+
+/// How much more or less than the plan has.
+fn difference(objective: &str, value: u64, plan: u64) -> String {
+    match value.cmp(&plan) {
+        std::cmp::Ordering::Less => format!("{} less", amount(objective, plan - value)),
+        std::cmp::Ordering::Equal => "the same".to_owned(),
+        std::cmp::Ordering::Greater => format!("{} more", amount(objective, value - plan)),
+    }
+}
+
+/// The first of some names.
+fn some(names: &[String]) -> String {
+    let shown: Vec<String> = names.iter().take(NAMED).map(|name| escaped(name)).collect();
+    let more = names.len().saturating_sub(NAMED);
+    if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
+}
+
+/// What bounds a plan. `plan` has its certificate.
+pub fn overview_text(overview: &Overview, plan: &Plan) -> String {
+    let mut text = String::new();
+    let Overview { objective, value, .. } = overview;
+    let quality = match &plan.bound {
+        Some(bound) if bound.gap <= 0.0 => "proven optimal".to_owned(),
+        Some(bound) => format!(
+            "at most {:.1} % above the optimum ({}, at least {})",
+            100.0 * (*value as f64 / bound.value.max(1) as f64 - 1.0),
+            escaped(&bound.proof),
+            amount(objective, bound.value)
+        ),
+        None if *value == 0 => "nothing can be less".to_owned(),
+        None => "no certificate".to_owned(),
+    };
+    // Writing to a String cannot fail.
+    let _ =
+        writeln!(text, "{}: {objective} {}, {quality}", escaped(&plan.model.name), amount(objective, *value));
+    let _ = writeln!(
+        text,
+        "moved {}, latency {}, load {}\n\ndevices",
+        overview.transfer_bytes, overview.latency_ns, overview.max_load_ns
+    );
+    for share in &overview.devices {
+        let _ = writeln!(
+            text,
+            "  {:<10} {:>4} launches, busy {} ({:.0} %), arena {} of {}",
+            escaped(&share.device),
+            share.launches,
+            share.busy_ns,
+            share.utilisation * 100.0,
+            share.arena,
+            share.cap
+        );
+    }
+    paths(&mut text, overview);
+    moved(&mut text, overview);
+    prices(&mut text, overview);
+    if let Some(fewer) = &overview.fewer {
+        text += &fewer_text(fewer, objective);
+    }
+    for note in &overview.notes {
+        let _ = writeln!(text, "note: {note}");
+    }
+    text
+}
+
+/// Where the time goes.
+fn paths(text: &mut String, overview: &Overview) {
+    let _ = writeln!(text, "\nthe longest chain of a step ({})", overview.latency_ns);
+    for part in &overview.path {
+        let _ = match part.what {
+            "wait" => writeln!(text, "  {} waiting for a link or a device", part.time_ns),
+            what => {
+                writeln!(text, "  {} {what} on {}, {} steps", part.time_ns, escaped(&part.on), part.steps)
+            }
+        };
+    }
+    let _ = writeln!(text, "\nthe highest loads in steady state");
+    for load in &overview.loads {
+        let total = load.own_ns + load.copies_ns;
+        let copies = if load.copies_ns > Nanos::ZERO {
+            format!(", {} of it for copies", load.copies_ns)
+        } else {
+            String::new()
+        };
+        let _ = writeln!(text, "  {total} on {}{copies}", escaped(&load.name));
+    }
+}
+
+/// Where the bytes go.
+fn moved(text: &mut String, overview: &Overview) {
+    if !overview.cuts.is_empty() {
+        let _ = writeln!(text, "\nwhat is copied");
+    }
+    for cut in &overview.cuts {
+        let (from, to) = (escaped(&cut.from), escaped(&cut.to));
+        let _ = writeln!(text, "  {from} -> {to}: {} in {} copies, {}", cut.bytes, cut.tensors, cut.time_ns);
+    }
+    if !overview.crossing.is_empty() {
+        let _ = writeln!(text, "\nthe largest tensors that cross");
+    }
+    for crossing in &overview.crossing {
+        crossing_line(text, crossing);
+        let of = |outcome: &Option<Outcome>, who: String| {
+            outcome.as_ref().map(|outcome| format!("    {who} on {}", result(overview, outcome)))
+        };
+        let reader = crossing.to.first().and_then(|to| to.readers.first()).cloned().unwrap_or_default();
+        let lines = [
+            of(&crossing.reader_moved, escaped(&reader)),
+            of(&crossing.maker_moved, escaped(&crossing.node)),
+        ];
+        for line in lines.into_iter().flatten() {
+            let _ = writeln!(text, "{line}");
+        }
+    }
+}
+
+fn result(overview: &Overview, outcome: &Outcome) -> String {
+    outcome_text(overview.objective, overview.value, outcome)
+}
+
+fn crossing_line(text: &mut String, crossing: &Crossing) {
+    let output = if crossing.output == 0 { String::new() } else { format!(":{}", crossing.output) };
+    let to: Vec<String> = crossing
+        .to
+        .iter()
+        .map(|receiver| format!("{} ({})", escaped(&receiver.device), some(&receiver.readers)))
+        .collect();
+    let _ = writeln!(
+        text,
+        "  {}{output} {}: {} -> {}",
+        escaped(&crossing.node),
+        crossing.bytes,
+        escaped(&crossing.from),
+        to.join(", ")
+    );
+}
+
+fn prices(text: &mut String, overview: &Overview) {
+    let telling: Vec<_> = overview.prices.iter().filter(|price| price.saves > 0).collect();
+    if overview.prices.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\nwhat 10 % more would save");
+    for price in &telling {
+        let _ = writeln!(
+            text,
+            "  {} on {}: {}{} ({})",
+            price.more,
+            escaped(&price.device),
+            if price.by == "same plan" { "at least " } else { "" },
+            amount(overview.objective, price.saves),
+            price.by
+        );
+    }
+    let idle = overview.prices.len() - telling.len();
+    if idle > 0 {
+        let _ = writeln!(text, "  nothing for {idle} others that were tried");
+    }
+}
+
+/// Whether fewer devices are as good.
+pub fn fewer_text(fewer: &Fewer, objective: &str) -> String {
+    let tried: Vec<String> = fewer
+        .tried
+        .iter()
+        .map(|(count, value)| {
+            let value = value.map_or("no plan".to_owned(), |value| amount(objective, value));
+            format!("{count}: {value}")
+        })
+        .collect();
+    let verdict = match fewer.as_good {
+        Some(1) => "one device is as good: more does not help".to_owned(),
+        Some(count) => format!("{count} devices are as good: more does not help"),
+        None => "every device helps".to_owned(),
+    };
+    format!("fewer      {verdict} ({})\n", tried.join(", "))
+}
+
+/// What a device would give.
+fn outcome_text(objective: &str, plan: u64, outcome: &Outcome) -> String {
+    let device = escaped(&outcome.device);
+    match (outcome.value, &outcome.binds) {
+        (None, binds) => format!("{device}: impossible, {}", binds.as_deref().unwrap_or("unknown")),
+        (Some(value), None) => {
+            format!("{device}: {} ({})", amount(objective, value), difference(objective, value, plan))
+        }
+        (Some(value), Some(binds)) => {
+            format!("{device}: forbidden by {}; else {}", escaped(binds), amount(objective, value))
+        }
+    }
+}
+
+/// Why a node is where it is.
+pub fn node_text(report: &NodeReport) -> String {
+    let mut text = String::new();
+    let NodeReport { objective, value, .. } = report;
+    let _ = writeln!(
+        text,
+        "{} ({}) is on {}",
+        escaped(&report.node),
+        escaped(&report.op),
+        escaped(&report.device)
+    );
+    if report.unit.len() > 1 {
+        let _ = writeln!(text, "with it go {}", some(&report.unit));
+    }
+    if let Some(held_by) = &report.held_by {
+        let _ = writeln!(text, "held there: {}", escaped(held_by));
+    }
+    let _ = writeln!(text, "\n{objective} {} here; on each other device", amount(objective, *value));
+    for outcome in &report.others {
+        let _ = writeln!(text, "  {}", outcome_text(objective, *value, outcome));
+    }
+    if report.others.is_empty() {
+        let _ = writeln!(text, "  there is no other");
+    }
+    if report.crossing.is_empty() {
+        let _ = writeln!(text, "\nnothing crosses at it");
+    } else {
+        let _ = writeln!(text, "\nwhat crosses at it");
+    }
+    for crossing in &report.crossing {
+        crossing_line(&mut text, crossing);
+    }
+    for note in &report.notes {
+        let _ = writeln!(text, "note: {note}");
+    }
+    text
+}
+
+/// What a plan tells without its model.
+pub fn plan_text(plan: &Plan) -> String {
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "{}: {} moved, latency {}, load {}",
+        escaped(&plan.model.name),
+        plan.cost.transfer_bytes,
+        plan.cost.latency_ns,
+        plan.cost.max_load_ns
+    );
+    for device in &plan.devices {
+        let launches = plan.steps.iter().filter(|step| step.device == device.name);
+        let _ = writeln!(
+            text,
+            "  {:<10} {:>4} steps, arena {} of {}",
+            escaped(&device.name),
+            launches.count(),
+            device.arena,
+            device.memory
+        );
+    }
+    text
+}

@@ -1,0 +1,94 @@
+//! A schedule timed again on a machine that is faster somewhere: the same placement in the same
+//! order, so what is gained is the least that the faster machine gives.
+
+use super::problem::{Problem, Task};
+use super::simulate::{Work, run_listed};
+use super::{Action, Cost, Schedule, StepIx, cost};
+use crate::costgraph::{CostGraph, NodeIx};
+use crate::error::{Error, Result};
+use crate::place::Placement;
+use crate::topology::{DeviceId, Topology};
+use crate::units::Nanos;
+
+/// What keeps an engine or a channel busy in a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// The devices that share the engine, or the channel's name.
+    pub name: String,
+    /// Time of the launches; for a channel, of the bytes that cross it.
+    pub own: Nanos,
+    /// Time that copies take of an engine.
+    pub copies: Nanos,
+}
+
+impl Load {
+    /// All of it.
+    pub fn total(&self) -> Nanos {
+        self.own + self.copies
+    }
+}
+
+/// The loads of all engines and channels that do something, the highest first. O(nodes + edges).
+///
+/// Errors: as [`super::schedule()`], but never for lack of memory.
+pub fn loads(graph: &CostGraph, topology: &Topology, placement: &Placement) -> Result<Vec<Load>> {
+    let problem = Problem::new(graph, topology, placement)?;
+    let (engines, channels) = cost::loads(&problem);
+    let mut names = vec![String::new(); engines.len()];
+    for id in topology.ids() {
+        let device = topology.device(id);
+        let name = &mut names[problem.machine.engine(id)];
+        if name.is_empty() {
+            let shared = device.cores.is_none();
+            *name = if shared { topology.physical(id).name.clone() } else { device.name.clone() };
+        }
+    }
+    let engines = names.into_iter().zip(engines).map(|(name, (own, copies))| Load { name, own, copies });
+    let links = topology.channels.iter().zip(channels);
+    let links = links.map(|(channel, own)| Load { name: channel.name.clone(), own, copies: Nanos::ZERO });
+    let mut loads: Vec<Load> = engines.chain(links).filter(|load| load.total() > Nanos::ZERO).collect();
+    loads.sort_by_key(|load| std::cmp::Reverse(load.total()));
+    Ok(loads)
+}
+
+/// What a schedule of `placement` costs on `topology`, which may have other rates than the one it
+/// was made for, with the launches of one device (and of those that share its engine) taking
+/// `share` of their time: 10 of 11 for a device that is 10 % faster. Bytes stay what they are.
+/// O((steps + edges) log steps).
+///
+/// Errors: the schedule is not one of this placement.
+pub fn retimed(
+    graph: &CostGraph,
+    topology: &Topology,
+    placement: &Placement,
+    schedule: &Schedule,
+    faster: Option<DeviceId>,
+    share: (u64, u64),
+) -> Result<Cost> {
+    let mut problem = Problem::new(graph, topology, placement)?;
+    if let Some(device) = faster {
+        problem.scale(problem.machine.engine(device), share);
+    }
+    let foreign = || Error::Internal("the schedule is of another placement".into());
+    let mut tasks: Vec<u32> = Vec::with_capacity(schedule.steps.len());
+    for step in &schedule.steps {
+        tasks.push(match step.action {
+            Action::Launch(NodeIx(node)) if (node as usize) < graph.node_count() => node,
+            Action::Launch(_) => return Err(foreign()),
+            Action::Copy { tensor, .. } => {
+                let copy = problem.copies.find(tensor, step.device).ok_or_else(foreign)?;
+                problem.copy_task(copy)
+            }
+        });
+    }
+    let launched = tasks.iter().filter(|&&task| matches!(problem.task(task), Task::Launch(_))).count();
+    let runs = (0..problem.first_copy()).filter(|&task| problem.runs(task)).count();
+    if launched != runs || tasks.len() - launched != problem.copies.len() {
+        return Err(foreign());
+    }
+    let work: Vec<Work> = tasks.iter().map(|&task| problem.work(task)).collect();
+    let after = |step: usize| -> &[StepIx] { &schedule.steps[step].after };
+    let timeline = run_listed(topology, &problem.machine, &work, after);
+    let load_bytes = schedule.cost.load_bytes;
+    Ok(Cost { latency: timeline.latency, ..cost::of_placement(&problem, load_bytes) })
+}

@@ -4,8 +4,8 @@
 
 mod explain;
 mod labels;
-mod score;
 mod repair;
+mod score;
 
 use std::collections::BTreeMap;
 
@@ -25,9 +25,9 @@ use crate::schedule::{Cost, Schedule};
 use crate::strategy;
 use crate::topology::{DeviceId, Topology};
 
-pub use score::{ScoredPlan, score};
 pub use explain::{explain_node, explain_plan};
 pub use repair::repair;
+pub use score::{ScoredPlan, score};
 
 /// What the caller asks of a plan.
 #[derive(Clone, Debug, Default)]

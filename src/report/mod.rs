@@ -5,5 +5,5 @@ mod explain;
 mod summary;
 
 pub use dot::dot;
-pub use summary::{AlternativeLine, BoundLine, DeviceLine, Summary};
 pub use explain::{fewer_text, node_text, overview_text, plan_text};
+pub use summary::{AlternativeLine, BoundLine, DeviceLine, Summary};

@@ -313,13 +313,14 @@ fn devices(rng: &mut Rng) -> Description {
         });
     }
     let every = |bandwidth| LinkGroup::new("d*", "d*", bandwidth);
-    let near: u32 =
-        description.devices.iter().filter(|group| group.host.is_none()).filter_map(|group| group.count).sum();
-    match rng.below(4) {
-        _ if near < 2 => {}
-        0 => description.links.push(LinkGroup { via: Some("d0x0".into()), ..every(gigabyte) }),
-        1 => description.links.push(LinkGroup { shared: Some("bus".into()), ..every(gigabyte) }),
-        _ => {}
+    let near: Vec<&DeviceGroup> = description.devices.iter().filter(|group| group.host.is_none()).collect();
+    let first = near.first().and_then(|group| group.name.as_ref()).map(|name| format!("{name}0"));
+    if near.iter().filter_map(|group| group.count).sum::<u32>() > 1 {
+        match rng.below(4) {
+            0 => description.links.push(LinkGroup { via: first, ..every(gigabyte) }),
+            1 => description.links.push(LinkGroup { shared: Some("bus".into()), ..every(gigabyte) }),
+            _ => {}
+        }
     }
     description
 }

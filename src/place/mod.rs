@@ -30,9 +30,12 @@ mod problem;
 #[allow(dead_code)] // methods that draw come next
 mod random;
 mod refine;
+mod replan;
 mod segment;
 mod segments;
 mod tables;
+
+use std::sync::Arc;
 
 use crate::control::Control;
 use crate::costgraph::{CostGraph, NodeIx};
@@ -49,6 +52,8 @@ pub use moves::Moves;
 use nets::Nets;
 use pool::Pool;
 use problem::{Backward, Problem};
+pub(crate) use replan::Rank;
+pub use replan::{Previous, Stability, StateMove, StateMoved, state_moved, state_moves};
 
 /// What a plan makes small.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,6 +129,8 @@ pub struct Options {
     pub effort: Effort,
     /// Seed of whatever is drawn.
     pub seed: u64,
+    /// The placement that the new one replaces: little state is moved.
+    pub from: Option<Arc<Previous>>,
 }
 
 /// A device for each node of a cost graph.

@@ -178,6 +178,12 @@ pub(super) struct PlanArgs {
     /// Do not plan: check and time this placement (name-to-device JSON, plan, Accelerate device_map)
     #[arg(long, value_name = "FILE")]
     pub(super) score: Option<PathBuf>,
+    /// A plan or placement that the new plan replaces: it moves little state (parameters), and says which
+    #[arg(long, value_name = "OLD_PLAN", conflicts_with = "score")]
+    pub(super) from: Option<PathBuf>,
+    /// Most state to move (500MB), or its weight in the objective (0.5) [default: 0.01]
+    #[arg(long, value_name = "BYTES|WEIGHT", requires = "from")]
+    pub(super) stability: Option<String>,
     /// What to print
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(super) emit: Option<Emit>,

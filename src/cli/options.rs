@@ -71,6 +71,7 @@ fn place_options(args: &PlacementArgs) -> Result<Options> {
             EffortArg::Best => Effort::Best,
         },
         seed: args.seed,
+        from: None,
     })
 }
 

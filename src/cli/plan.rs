@@ -1,17 +1,19 @@
 //! `partition MODEL --devices SPEC`: plans, and prints or writes what was asked for.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::args::{Emit, PlanArgs};
 use super::infeasible;
 use super::model::ModelFile;
 use super::options::compile_options;
 use super::planning::planning;
-use super::score::score;
+use super::score::{read_placement, score};
 use super::terminal::Console;
 use crate::compile::{self, Alternative, Compiled};
 use crate::error::{Error, Result};
 use crate::load::Model;
+use crate::place::Previous;
 use crate::plan::write_atomically;
 use crate::report::{self, AlternativeLine, Summary};
 use crate::topology::Topology;
@@ -32,6 +34,9 @@ pub(super) fn plan(args: &PlanArgs, console: &Console) -> Result<()> {
     let topology = topology_for(args.devices.as_deref(), &model)?;
     options.model_hash = file.hash();
     options.model_path = file.path.as_ref().map(|path| path.display().to_string());
+    if let Some(old) = &args.from {
+        replaced(args, old, &mut options)?;
+    }
     if let Some(placement) = &args.score {
         return score(args, (model, &file.name()), &topology, &options, placement, console);
     }
@@ -53,6 +58,14 @@ pub(super) fn plan(args: &PlanArgs, console: &Console) -> Result<()> {
     // The process ends: there is no need to free millions of names one by one.
     std::mem::forget(compiled);
     outcome
+}
+
+/// Reads the placement that the new one replaces, and what it is worth to keep to it.
+fn replaced(args: &PlanArgs, old: &Path, options: &mut compile::Options) -> Result<()> {
+    let stability = args.stability.as_deref().map(str::parse).transpose()?.unwrap_or_default();
+    options.from = Some(read_placement(old)?);
+    options.place.from = Some(Arc::new(Previous { stability, ..Previous::default() }));
+    Ok(())
 }
 
 /// The devices given, or those that a placement workload names.

@@ -12,6 +12,13 @@ use crate::load::Model;
 use crate::plan::Foreign;
 use crate::topology::Topology;
 
+/// A placement in any form that is known.
+pub(super) fn read_placement(path: &Path) -> Result<Foreign> {
+    let name = path.display().to_string();
+    let bytes = std::fs::read(path).map_err(|error| Error::io(name.clone(), error))?;
+    Foreign::read(&bytes, &name)
+}
+
 /// A placement that breaks something is shown all the same, but no plan is made of it.
 pub(super) fn score(
     args: &PlanArgs,
@@ -22,8 +29,7 @@ pub(super) fn score(
     console: &Console,
 ) -> Result<()> {
     let name = placement.display().to_string();
-    let bytes = std::fs::read(placement).map_err(|error| Error::io(name.clone(), error))?;
-    let foreign = Foreign::read(&bytes, &name)?;
+    let foreign = read_placement(placement)?;
     let place = |error: &Error| if matches!(error, Error::Format(_)) { &name } else { model_name };
     let scored = {
         let _working = console.working("scoring");

@@ -5,6 +5,7 @@
 mod explain;
 mod labels;
 mod repair;
+mod replan;
 mod score;
 
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ use crate::kernel::Grouping;
 use crate::load::Model;
 use crate::pass;
 use crate::place::{self, Objective, Placement};
-use crate::plan::{self, Bound, Plan};
+use crate::plan::{self, Bound, Foreign, Plan};
 use crate::schedule::{Cost, Schedule};
 use crate::strategy;
 use crate::topology::{DeviceId, Topology};
@@ -40,6 +41,9 @@ pub struct Options {
     pub batch: Option<i64>,
     /// What a placement must respect. Pins and colocation patterns match the source's names.
     pub place: place::Options,
+    /// The placement that the plan replaces, by the model's names. Its stability is that of
+    /// [`place::Options::from`], or the default.
+    pub from: Option<Foreign>,
     /// Where the model was read from, for the plan to tell.
     pub model_path: Option<String>,
     /// Hash of the model's bytes, for the plan to tell.
@@ -124,6 +128,9 @@ pub fn compile_with(
 ) -> Result<Compiled> {
     match model {
         Model::CostGraph { graph, .. } => {
+            let from = replan::of_cost_graph(&graph, topology, options);
+            let options =
+                &Options { place: place::Options { from, ..options.place.clone() }, ..options.clone() };
             let (placement, schedule) = strategy::solve(&graph, topology, &options.place, control)?;
             let bound = certified(&graph, topology, &schedule, &options.place, control)?;
             let mut plan = cost_graph_plan(&graph, topology, &placement, &schedule, bound, options)?;
@@ -134,11 +141,14 @@ pub fn compile_with(
         Model::Graph(graph) => {
             let network = prepare(graph, options)?;
             let lowered = cost::lower(&network.graph, &network.grouping, topology)?;
-            let place = place::Options { pins: Vec::new(), colocate: Vec::new(), ..options.place.clone() };
+            let from = replan::of_network(&network, &lowered, topology, options);
+            let place =
+                place::Options { pins: Vec::new(), colocate: Vec::new(), from, ..options.place.clone() };
             let (placement, schedule) = strategy::solve(&lowered.graph, topology, &place, control)?;
             let bound = certified(&lowered.graph, topology, &schedule, &place, control)?;
             let mut plan = network_plan(&network, &lowered, topology, &placement, &schedule, options)?;
             plan.bound = bound;
+            plan.replan = replan::told(&lowered.graph, topology, &place, &placement);
             plan.options.truncated = control.was_truncated();
             plan::check(&plan)?;
             let (cost_graph, topology) = (lowered.graph, topology.clone());
@@ -193,7 +203,7 @@ fn alternative(
     objective: Objective,
     control: &Control<'_>,
 ) -> Result<Option<Alternative>> {
-    let mut options = place::Options { objective, ..options.clone() };
+    let mut options = place::Options { objective, from: None, ..options.clone() };
     if compiled.network.is_some() {
         // The network's own marks say the same.
         (options.pins, options.colocate) = (Vec::new(), Vec::new());
@@ -242,7 +252,8 @@ fn cost_graph_plan(
     options: &Options,
 ) -> Result<Plan> {
     let meta = plan::Meta { bound, ..options.meta(&graph.name, graph.node_count(), &BTreeMap::new()) };
-    let plan = plan::build(graph, topology, placement, schedule, None, meta)?;
+    let mut plan = plan::build(graph, topology, placement, schedule, None, meta)?;
+    plan.replan = replan::told(graph, topology, &options.place, placement);
     plan::check(&plan)?;
     Ok(plan)
 }

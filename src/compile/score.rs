@@ -132,7 +132,7 @@ pub(super) fn numbered_places(graph: &Graph, devices: &BTreeMap<String, String>)
 }
 
 /// The source that decides where a node of the cost graph is. Parameters float.
-fn source_of(network: &Network, origin: Origin) -> Option<SourceId> {
+pub(super) fn source_of(network: &Network, origin: Origin) -> Option<SourceId> {
     let graph = &network.graph;
     match origin {
         Origin::Data(_) => None,
@@ -144,7 +144,7 @@ fn source_of(network: &Network, origin: Origin) -> Option<SourceId> {
 }
 
 /// Names of the sources that a node of the cost graph computes.
-fn sources<'n>(network: &'n Network, lowered: &Lowered, node: NodeIx) -> Vec<&'n str> {
+pub(super) fn sources<'n>(network: &'n Network, lowered: &Lowered, node: NodeIx) -> Vec<&'n str> {
     let Origin::Group(group) = lowered.origins[node.index()] else { return Vec::new() };
     let nodes = &network.grouping.groups[group.index()].nodes;
     let mut names: Vec<&str> = Vec::new();
@@ -159,7 +159,7 @@ fn sources<'n>(network: &'n Network, lowered: &Lowered, node: NodeIx) -> Vec<&'n
 
 /// The plan's launches as nodes of the cost graph; none where they are not the same, each once.
 /// Launches of equal names are told apart by their groups' order.
-fn launches<'g>(
+pub(super) fn launches<'g>(
     graph: &CostGraph,
     foreign: &Foreign,
     names: impl Fn(NodeIx) -> Vec<&'g str>,

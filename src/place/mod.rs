@@ -8,6 +8,7 @@
 //! (`segments`: `orders` cut by `tables` and `segment`; `packing`; `refine`; for the makespan `list`
 //! schedulers of `jobs` and the search of `makespan`), each of which sees
 //! the `context`, evaluates what it finds with `evaluate` and keeps the best in a `pool`;
+//! `replan` then weighs what was found against the placement that it replaces, where there is one;
 //! `infeasible` says why there is none. [`certificate`] says how good any placement can be at most
 //! (`bound`).
 
@@ -220,7 +221,13 @@ pub fn evaluate(graph: &CostGraph, topology: &Topology, placement: &Placement) -
 fn solve(problem: &Problem<'_>, control: &Control<'_>) -> Result<Pool> {
     let limits = infeasible::limits(problem)?;
     let nets = Nets::new(problem);
-    Ok(portfolio::search(&Context::new(problem, &nets, &limits, control)))
+    let context = Context::new(problem, &nets, &limits, control);
+    let pool = portfolio::search(&context);
+    let previous = problem.options.from.as_ref().filter(|previous| !previous.devices.is_empty());
+    Ok(match previous {
+        Some(previous) => replan::find(&context, previous, pool),
+        None => pool,
+    })
 }
 
 /// What is found where backward nodes may part from their forward nodes, from placements where

@@ -125,6 +125,7 @@ pub fn build(
             max_load_ns: schedule.cost.max_load,
         },
         bound: meta.bound,
+        replan: None,
         notes: meta.notes.into_iter().chain(placement.notes.iter().cloned()).collect(),
     };
     plan.unlaunched = unlaunched(&plan);

@@ -115,6 +115,7 @@ pub(crate) fn listed(mut lines: Vec<String>, what: &str) -> Vec<String> {
 #[derive(Debug)]
 pub struct Lookup<'f> {
     entries: &'f [(String, Spot)],
+    topology: &'f Topology,
     devices: Vec<Result<DeviceId, String>>,
     exact: HashMap<&'f str, u32>,
     /// By module path; none where two entries of one path disagree.
@@ -124,7 +125,7 @@ pub struct Lookup<'f> {
 
 impl<'f> Lookup<'f> {
     /// Looks up what `foreign` says, on the devices of `topology`. O(entries + devices).
-    pub fn new(foreign: &'f Foreign, topology: &Topology) -> Self {
+    pub fn new(foreign: &'f Foreign, topology: &'f Topology) -> Self {
         let entries = &foreign.entries;
         let finder = Finder::new(topology);
         let devices: Vec<_> = entries.iter().map(|(_, spot)| finder.find(spot)).collect();
@@ -137,7 +138,7 @@ impl<'f> Lookup<'f> {
                 *slot = None;
             }
         }
-        Self { entries, devices, exact, prefixes, used: vec![false; entries.len()] }
+        Self { entries, topology, devices, exact, prefixes, used: vec![false; entries.len()] }
     }
 
     /// The device that a name is given: its own entry's, else that of the longest prefix. None
@@ -149,6 +150,17 @@ impl<'f> Lookup<'f> {
         };
         self.used[at as usize] = true;
         self.devices[at as usize].as_ref().ok().copied()
+    }
+
+    /// The name of the device that a name is given, there or not. O(length).
+    pub fn device_name(&self, name: &str) -> Option<String> {
+        let at = self.exact.get(name).copied().or_else(|| self.longest_prefix(name))? as usize;
+        Some(match (&self.devices[at], &self.entries[at].1) {
+            (Ok(id), _) => self.topology.device(*id).name.clone(),
+            (Err(_), Spot::Named(name)) => name.clone(),
+            (Err(_), Spot::Number(number)) => format!("accelerator {number}"),
+            (Err(_), Spot::Other(what)) => (*what).to_owned(),
+        })
     }
 
     /// True where some entry speaks of a name, whether or not its device is there. O(length).

@@ -26,6 +26,9 @@ impl Plan {
         list(out, "steps", &self.steps)?;
         one(out, "cost", &self.cost)?;
         one(out, "bound", &self.bound)?;
+        if let Some(replan) = &self.replan {
+            one(out, "replan", replan)?;
+        }
         if !self.notes.is_empty() {
             list(out, "notes", &self.notes)?;
         }

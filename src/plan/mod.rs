@@ -13,6 +13,7 @@ mod file;
 mod foreign;
 mod json;
 mod pairs;
+mod replan;
 mod text;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -28,6 +29,7 @@ pub use export::{FORMATS, export};
 pub use file::{write_atomically, write_atomically_with};
 pub(crate) use foreign::listed;
 pub use foreign::{Foreign, Lookup};
+pub use replan::{MovedState, Replan};
 
 /// The version of the form that is written and read.
 pub const VERSION: u32 = 1;
@@ -66,6 +68,9 @@ pub struct Plan {
     /// The certificate; none where there is none, or where the optimum is zero.
     #[serde(default)]
     pub bound: Option<Bound>,
+    /// What is loaded because the plan replaces another; none where it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replan: Option<Replan>,
     /// Remarks for people, one line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

@@ -86,6 +86,9 @@ impl Plan {
         if let Some(bound) = &self.bound {
             writeln!(out, "bound {}", Json(bound))?;
         }
+        if let Some(replan) = &self.replan {
+            writeln!(out, "replan {}", Json(replan))?;
+        }
         for note in &self.notes {
             writeln!(out, "note {}", Name(note))?;
         }

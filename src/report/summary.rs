@@ -3,8 +3,10 @@
 use serde::Serialize;
 
 use crate::costgraph::{CostGraph, Role};
+use crate::error::escaped;
 use crate::place::{Objective, Placement};
 use crate::plan::Bound;
+use crate::plan::Replan;
 use crate::schedule::{Action, Schedule};
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Nanos};
@@ -91,6 +93,9 @@ pub struct Summary {
     pub alternatives: Vec<AlternativeLine>,
     /// What the user should know.
     pub notes: Vec<String>,
+    /// The state that must be loaded because the plan replaces another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replan: Option<Replan>,
     /// What a placement that was made elsewhere breaks.
     pub violations: Vec<String>,
 }
@@ -150,6 +155,7 @@ impl Summary {
             bound: None,
             alternatives: Vec::new(),
             notes: placement.notes.clone(),
+            replan: None,
             violations: Vec::new(),
         }
     }
@@ -214,8 +220,9 @@ impl Summary {
                 "instead    --objective {objective}: {gain} on {devices} devices, {transfer_bytes} moved\n"
             );
         }
+        text += &self.replan.as_ref().map_or_else(String::new, replanned);
         for violation in &self.violations {
-            text += &format!("broken     {}\n", crate::error::escaped(violation));
+            text += &format!("broken     {}\n", escaped(violation));
         }
         for note in &self.notes {
             text += &format!("note       {note}\n");
@@ -224,11 +231,37 @@ impl Summary {
     }
 }
 
+/// Items of state that are named one by one.
+const LARGEST: usize = 5;
+
+/// What a plan takes of state, and the largest items of it.
+fn replanned(replan: &Replan) -> String {
+    let mut parts = vec![format!("{} moved", replan.moved_bytes)];
+    for (bytes, what) in
+        [(replan.lost_bytes, "loaded anew for lost devices"), (replan.new_bytes, "that was not there before")]
+    {
+        if bytes > Bytes::ZERO {
+            parts.push(format!("{bytes} {what}"));
+        }
+    }
+    let mut text = format!("state      {}\n", parts.join(", "));
+    let mut largest: Vec<_> = replan.state.iter().filter(|item| item.fate != "new").collect();
+    largest.sort_by_key(|item| std::cmp::Reverse(item.bytes));
+    for item in largest.iter().take(LARGEST) {
+        let from = if item.from.is_empty() { "lost".to_owned() } else { item.from.join(", ") };
+        let (name, from, to) = (escaped(&item.name), escaped(&from), escaped(&item.to));
+        text += &format!("           {name}: {} from {from} to {to}\n", item.bytes);
+    }
+    if largest.len() > LARGEST {
+        text += &format!("           and {} more (`partition diff`)\n", largest.len() - LARGEST);
+    }
+    text
+}
+
 #[cfg(feature = "cli")]
 impl Summary {
     /// The summary as a table with its closing lines.
     pub fn text(&self) -> String {
-        use crate::error::escaped;
         use comfy_table::{CellAlignment, Table, presets};
         let mut table = Table::new();
         table.load_preset(presets::NOTHING);

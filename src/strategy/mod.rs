@@ -121,7 +121,7 @@ fn best(
     candidates: Vec<Placement>,
     control: &Control<'_>,
 ) -> Result<(Placement, Schedule), Box<Refused>> {
-    let mut best: Option<(Placement, Schedule)> = None;
+    let mut best: Option<(place::Rank<3>, Placement, Schedule)> = None;
     let mut refused = None;
     control.report("scheduling", 0, candidates.len());
     let scheduled = control
@@ -129,9 +129,9 @@ fn best(
     for (placement, found) in candidates.into_iter().zip(scheduled) {
         match found {
             Ok(found) => {
-                let value = key(options.objective, &found);
-                if best.as_ref().is_none_or(|(_, other)| value < key(options.objective, other)) {
-                    best = Some((placement, found));
+                let rank = rank(graph, topology, options, &placement, &found);
+                if best.as_ref().is_none_or(|(least, _, _)| rank < *least) {
+                    best = Some((rank, placement, found));
                 }
             }
             Err(error) => {
@@ -140,7 +140,7 @@ fn best(
         }
     }
     match (best, refused) {
-        (Some(best), _) => Ok(best),
+        (Some((_, placement, schedule)), _) => Ok((placement, schedule)),
         (None, Some(refused)) => Err(refused),
         (None, None) => {
             let error = Error::Internal("the placement has no candidate".into());
@@ -164,6 +164,25 @@ fn scheduled(
         (Ok(own), Ok(meant)) if key(options.objective, &own) <= key(options.objective, &meant) => Ok(own),
         (_, Ok(meant)) => Ok(meant),
         (own, Err(_)) => own,
+    }
+}
+
+/// Where a placement with its schedule stands among others, by the objective and, where it replaces
+/// another, by the state that it moves.
+fn rank(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    placement: &Placement,
+    schedule: &Schedule,
+) -> place::Rank<3> {
+    let key = key(options.objective, schedule);
+    match &options.from {
+        Some(previous) => {
+            let moved = place::state_moved(graph, topology, previous, placement);
+            previous.rank(options.objective, &moved, key)
+        }
+        None => (0, key[0], 0, key),
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) enum Home {
 }
 
 /// The resolved problem.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Problem<'a> {
     pub(super) graph: &'a CostGraph,
     pub(super) topology: &'a Topology,
@@ -162,6 +162,28 @@ impl<'a> Problem<'a> {
     /// Position of a unit's set among [`Problem::sets`].
     pub(super) fn set_of(&self, unit: usize) -> usize {
         self.allowed[unit] as usize
+    }
+
+    /// Leaves each unit no device but the one given, where it may be there at all; [`NONE`] leaves
+    /// its choice. O(units + devices x sets).
+    pub(super) fn hold(&mut self, devices: &[u32]) {
+        let count = self.topology.len();
+        let alone = |id: u32| DeviceSet::new(count, std::iter::once(DeviceId(id)));
+        let mut set_of: Vec<Option<u32>> = vec![None; count];
+        for (unit, &device) in devices.iter().enumerate() {
+            if device == NONE || !self.allowed(unit).contains(DeviceId(device)) {
+                continue;
+            }
+            let set = set_of[device as usize].get_or_insert_with(|| {
+                let only = alone(device);
+                let there = self.sets.iter().position(|set| *set == only);
+                there.unwrap_or_else(|| {
+                    self.sets.push(only);
+                    self.sets.len() - 1
+                }) as u32
+            });
+            self.allowed[unit] = *set;
+        }
     }
 
     /// The device of a unit that has no choice.

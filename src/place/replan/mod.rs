@@ -102,10 +102,11 @@ pub(super) fn find(context: &Context<'_, '_>, previous: &Previous, fresh: Pool) 
     search.from_fresh(&fresh);
     search.between();
     let Search { ranked, scout, .. } = search;
-    let closest = fresh.closest.into_iter().chain(scout.pool.closest.clone());
-    let closest = closest.min_by_key(|candidate| candidate.excess);
-    let found = ranked.into_iter().map(|ranked| ranked.candidate).collect();
-    Pool { found, closest, ..scout.pool }
+    let mut pool = scout.pool;
+    let closest = fresh.closest.into_iter().chain(pool.closest);
+    pool.closest = closest.min_by_key(|candidate| candidate.excess);
+    pool.found = ranked.into_iter().map(|ranked| ranked.candidate).collect();
+    pool
 }
 
 /// A feasible candidate with where it stands.
@@ -141,7 +142,7 @@ impl<'s, 'c: 's, 'a> Search<'s, 'c, 'a> {
     /// Evaluates a placement and keeps it where it is among the best; the first of equals stays.
     fn consider(&mut self, units: Vec<DeviceId>, launches: Option<Vec<NodeIx>>) -> Candidate {
         let candidate = match launches {
-            Some(launches) => self.scout.consider_launched(units, launches),
+            Some(launches) => self.scout.consider_launched(units, self.all_nodes(launches)),
             None => self.scout.consider(units, &self.context.order),
         };
         let seen = |other: &Ranked| {
@@ -182,8 +183,7 @@ impl<'s, 'c: 's, 'a> Search<'s, 'c, 'a> {
     /// The earlier order of the launches, where the nodes are the same.
     fn launches(&self) -> Option<Vec<NodeIx>> {
         let graph = self.context.problem.graph;
-        let computes: Vec<NodeIx> =
-            graph.nodes().filter(|&node| graph.role(node) == Role::Compute).collect();
+        let computes: Vec<NodeIx> = graph.nodes().filter(|&node| graph.role(node) == Role::Compute).collect();
         if computes.len() != self.previous.launches.len() {
             return None;
         }
@@ -194,17 +194,23 @@ impl<'s, 'c: 's, 'a> Search<'s, 'c, 'a> {
         for name in &self.previous.launches {
             let &node = by_name.get(name.as_str())?;
             let reads = graph.inputs(node).iter().map(|&tensor| graph.producer(tensor));
-            let ready =
-                |producer: NodeIx| graph.role(producer) != Role::Compute || position[producer.index()] != NONE;
+            let ready = |producer: NodeIx| {
+                graph.role(producer) != Role::Compute || position[producer.index()] != NONE
+            };
             if position[node.index()] != NONE || !reads.into_iter().all(ready) {
                 return None;
             }
             position[node.index()] = order.len() as u32;
             order.push(node);
         }
-        // The evaluation's order holds the others too; they stand first.
+        Some(order)
+    }
+
+    /// An order of the launches as one of all nodes: what is there before the step stands first.
+    fn all_nodes(&self, launches: Vec<NodeIx>) -> Vec<NodeIx> {
+        let graph = self.context.problem.graph;
         let others = graph.nodes().filter(|&node| graph.role(node) != Role::Compute);
-        Some(others.chain(order).collect())
+        others.chain(launches).collect()
     }
 
     /// Placements found without a past, as they are and with equal devices exchanged.

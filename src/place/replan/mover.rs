@@ -172,10 +172,11 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
             if self.held[device] <= self.room[device] {
                 continue;
             }
-            let here = |mover: &Self, unit: usize| mover.units[unit].index() == device;
             let mut leaving: Vec<(i128, u32)> = Vec::new();
-            for unit in (0..self.units.len()).filter(|&unit| self.units[unit].index() == device) {
-                if let Some((gain, _)) = self.best_move(unit) {
+            for unit in 0..self.units.len() {
+                if self.units[unit].index() == device
+                    && let Some((gain, _)) = self.best_move(unit)
+                {
                     let freed = i128::from(self.context.nets.resident[unit]) + 1;
                     leaving.push((gain.saturating_mul(1 << 16) / freed, unit as u32));
                 }
@@ -185,9 +186,7 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
                 if self.held[device] <= self.room[device] {
                     break;
                 }
-                if here(self, unit as usize)
-                    && let Some((_, to)) = self.best_move(unit as usize)
-                {
+                if let Some((_, to)) = self.best_move(unit as usize) {
                     self.shift(unit as usize, to);
                 }
             }
@@ -236,9 +235,7 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
     fn best_move(&mut self, unit: usize) -> Option<(i128, DeviceId)> {
         let problem = self.context.problem;
         let from = self.units[unit];
-        if problem.fixed(unit).is_some()
-            || (problem.count.is_some() && self.population[from.index()] == 1)
-        {
+        if problem.fixed(unit).is_some() || (problem.count.is_some() && self.population[from.index()] == 1) {
             return None;
         }
         for id in self.touched.drain(..) {

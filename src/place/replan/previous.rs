@@ -28,6 +28,16 @@ impl Default for Stability {
     }
 }
 
+/// As it is read: a bare number is a weight.
+impl std::fmt::Display for Stability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Limit(limit) => write!(f, "{}B", limit.0),
+            Self::Weight(weight) => write!(f, "{weight}"),
+        }
+    }
+}
+
 impl std::str::FromStr for Stability {
     type Err = Error;
 

@@ -122,8 +122,10 @@ fn inner(
             ids.iter().copied().filter(|id| signatures[id.index()] == *wanted).collect()
         };
         let (rows, columns) = (alike(part), alike(place));
-        let weights: Vec<Vec<i128>> =
-            rows.iter().map(|&row| columns.iter().map(|&column| kept.weight(row, column)).collect()).collect();
+        let weights: Vec<Vec<i128>> = rows
+            .iter()
+            .map(|&row| columns.iter().map(|&column| kept.weight(row, column)).collect())
+            .collect();
         for (row, column) in largest(&weights).into_iter().enumerate() {
             sum += weights[row][column];
             pairs.push((rows[row], columns[column]));
@@ -154,7 +156,8 @@ fn alike(
     q: usize,
 ) -> bool {
     let sorted = |physical: usize| {
-        let mut all: Vec<&Signature<'_>> = slices[physical].iter().map(|id| &signatures[id.index()]).collect();
+        let mut all: Vec<&Signature<'_>> =
+            slices[physical].iter().map(|id| &signatures[id.index()]).collect();
         all.sort_unstable();
         all
     };
@@ -166,7 +169,8 @@ fn alike(
     let same = |a: (usize, usize), b: (usize, usize)| {
         alike_routes(topology, &topology.routes[a.0 * n + a.1], &topology.routes[b.0 * n + b.1])
     };
-    let communicates = |physical: usize| slices[physical].first().map(|&id| topology.device(id).communication);
+    let communicates =
+        |physical: usize| slices[physical].first().map(|&id| topology.device(id).communication);
     sorted(p) == sorted(q)
         && rates(p) == rates(q)
         && communicates(p) == communicates(q)

@@ -248,6 +248,7 @@ fn most(problem: &Problem<'_>, unit: usize, own: &[u64], before: &[Before]) -> u
             None => votes.push((device, own[node.index()], 1)),
         }
     }
-    let best = votes.into_iter().max_by_key(|&(device, bytes, nodes)| (bytes, nodes, std::cmp::Reverse(device)));
+    let best =
+        votes.into_iter().max_by_key(|&(device, bytes, nodes)| (bytes, nodes, std::cmp::Reverse(device)));
     best.map_or(NONE, |(device, _, _)| device)
 }

@@ -26,6 +26,7 @@ struct Parts {
     topology: Option<Topology>,
     cost: Option<Cost>,
     bound: Option<super::super::Bound>,
+    replan: Option<super::super::Replan>,
     devices: Vec<Device>,
     placement: Vec<(String, String)>,
     unlaunched: Vec<String>,
@@ -63,6 +64,7 @@ impl Parts {
             "options" => once("options", &mut self.options, words.json()?)?,
             "topology" => once("topology", &mut self.topology, words.json()?)?,
             "bound" => once("bound", &mut self.bound, words.json()?)?,
+            "replan" => once("replan", &mut self.replan, words.json()?)?,
             "cost" => once("cost", &mut self.cost, cost(&mut words)?)?,
             "device" => self.devices.push(device(&mut words)?),
             "node" => {
@@ -98,6 +100,7 @@ impl Parts {
             steps: self.steps,
             cost: self.cost.ok_or_else(|| missing("cost"))?,
             bound: self.bound,
+            replan: self.replan,
             notes: self.notes,
         })
     }

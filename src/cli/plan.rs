@@ -154,6 +154,7 @@ pub(super) fn summary(
         compiled.plan.placement.len(),
     )
     .with_bound(compiled.plan.bound.as_ref());
+    summary.replan.clone_from(&compiled.plan.replan);
     summary.alternatives = alternatives
         .into_iter()
         .map(|alternative| AlternativeLine {

@@ -1,6 +1,8 @@
 //! What differs between two plans of one model: which nodes moved, and what that costs.
 
-use std::collections::HashMap;
+mod state;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
 use serde::Serialize;
@@ -9,6 +11,11 @@ use super::{Bound, BufferKind, Plan};
 use crate::error::escaped;
 use crate::units::{Bytes, Nanos};
 
+pub use state::StateDiff;
+
+/// Moved nodes that the text form names one by one.
+const LISTED: usize = 20;
+
 /// What differs. Prints as text for people; serialises as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Diff {
@@ -16,6 +23,15 @@ pub struct Diff {
     pub moved: Vec<Move>,
     /// Nodes on the same device in both.
     pub kept: usize,
+    /// How many nodes and how much state went from each device to each other one.
+    pub flows: Vec<Flow>,
+    /// State that must be loaded; none where the plans do not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<StateDiff>,
+    /// Devices that are in the second plan alone.
+    pub came: Vec<String>,
+    /// Devices that are in the first plan alone.
+    pub went: Vec<String>,
     /// Figures that changed, of the plan and of its devices.
     pub changes: Vec<Change>,
     /// The certificates, where they differ.
@@ -23,6 +39,19 @@ pub struct Diff {
     pub bounds: Option<Bounds>,
     /// What else is not the same: the model, the options.
     pub remarks: Vec<String>,
+}
+
+/// What went from one device to another.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Flow {
+    /// The device in the first plan; none for what is new.
+    pub from: Option<String>,
+    /// The device in the second plan; none for what is gone.
+    pub to: Option<String>,
+    /// Nodes.
+    pub nodes: usize,
+    /// Bytes of state that the device must load, of all that is on one device in the first plan.
+    pub state_bytes: Bytes,
 }
 
 /// How good each plan is at least.
@@ -74,7 +103,12 @@ pub struct Change {
 impl Diff {
     /// True where nothing differs that counts here.
     pub fn is_empty(&self) -> bool {
-        self.moved.is_empty() && self.changes.is_empty() && self.bounds.is_none() && self.remarks.is_empty()
+        let loads = self.state.as_ref().is_some_and(|state| !state.items.is_empty());
+        self.moved.is_empty()
+            && !loads
+            && self.changes.is_empty()
+            && self.bounds.is_none()
+            && self.remarks.is_empty()
     }
 
     /// The JSON form, on one line.
@@ -86,7 +120,17 @@ impl Diff {
 /// Compares two plans. O(size).
 pub fn diff(before: &Plan, after: &Plan) -> Diff {
     let (moved, kept) = moves(before, after);
+    let state = state::state(before, after);
+    let names = |plan: &Plan, other: &Plan| -> Vec<String> {
+        let there: HashSet<&str> = other.devices.iter().map(|device| device.name.as_str()).collect();
+        let only = plan.devices.iter().filter(|device| !there.contains(device.name.as_str()));
+        only.map(|device| device.name.clone()).collect()
+    };
     Diff {
+        flows: flows(&moved, state.as_ref()),
+        state,
+        came: names(after, before),
+        went: names(before, after),
         moved,
         kept,
         changes: changes(before, after),
@@ -114,6 +158,25 @@ fn moves(before: &Plan, after: &Plan) -> (Vec<Move>, usize) {
     let new = after.placement.iter().filter(|(node, _)| !first.contains_key(node.as_str()));
     moved.extend(new.map(|(node, to)| Move { node: node.clone(), from: None, to: Some(to.clone()) }));
     (moved, kept)
+}
+
+/// Sums what moved by pairs of devices.
+fn flows(moved: &[Move], state: Option<&StateDiff>) -> Vec<Flow> {
+    let mut flows: BTreeMap<(Option<&str>, Option<&str>), (usize, Bytes)> = BTreeMap::new();
+    for Move { from, to, .. } in moved {
+        flows.entry((from.as_deref(), to.as_deref())).or_default().0 += 1;
+    }
+    for item in state.iter().flat_map(|state| &state.items) {
+        let pair = (item.from.first().map(String::as_str), Some(item.to.as_str()));
+        flows.entry(pair).or_default().1 += item.bytes;
+    }
+    let flow = |((from, to), (nodes, state_bytes)): ((Option<&str>, Option<&str>), (usize, Bytes))| Flow {
+        from: from.map(str::to_owned),
+        to: to.map(str::to_owned),
+        nodes,
+        state_bytes,
+    };
+    flows.into_iter().map(flow).collect()
 }
 
 fn changes(before: &Plan, after: &Plan) -> Vec<Change> {
@@ -179,13 +242,29 @@ fn remarks(before: &Plan, after: &Plan) -> Vec<String> {
     if before.model.hash != after.model.hash {
         remarks.push(format!("the models differ: {} and {}", before.model.name, after.model.name));
     }
-    if before.options != after.options {
-        remarks.push("the options differ".into());
-    }
+    remarks.extend(options(before, after));
     if before.topology != after.topology {
         remarks.push("the devices or links differ".into());
     }
     remarks
+}
+
+/// One line for each option that differs.
+fn options(before: &Plan, after: &Plan) -> Vec<String> {
+    let fields = |plan: &Plan| match serde_json::to_value(&plan.options) {
+        Ok(serde_json::Value::Object(fields)) => fields,
+        _ => serde_json::Map::new(),
+    };
+    let (first, second) = (fields(before), fields(after));
+    let mut names: Vec<&String> = first.keys().chain(second.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let text =
+        |value: Option<&serde_json::Value>| value.map_or("(not given)".to_owned(), ToString::to_string);
+    let differs = names.into_iter().filter(|&name| first.get(name) != second.get(name));
+    differs
+        .map(|name| format!("option {name}: {} -> {}", text(first.get(name)), text(second.get(name))))
+        .collect()
 }
 
 impl fmt::Display for Diff {
@@ -196,10 +275,29 @@ impl fmt::Display for Diff {
         for remark in &self.remarks {
             writeln!(f, "{}", escaped(remark))?;
         }
+        for (names, what) in [(&self.went, "gone"), (&self.came, "new")] {
+            if !names.is_empty() {
+                writeln!(f, "devices {what}: {}", escaped(&names.join(", ")))?;
+            }
+        }
         writeln!(f, "{} nodes moved, {} kept", self.moved.len(), self.kept)?;
-        for Move { node, from, to } in &self.moved {
-            let device = |device: &Option<String>| device.as_deref().map_or("(none)".into(), escaped);
+        let device = |device: &Option<String>| device.as_deref().map_or("(none)".into(), escaped);
+        for Move { node, from, to } in self.moved.iter().take(LISTED) {
             writeln!(f, "  {}: {} -> {}", escaped(node), device(from), device(to))?;
+        }
+        if self.moved.len() > LISTED {
+            writeln!(f, "  and {} more (--json lists all)", self.moved.len() - LISTED)?;
+        }
+        if let Some(StateDiff { moved_bytes, lost_bytes, new_bytes, items }) = &self.state
+            && !items.is_empty()
+        {
+            writeln!(
+                f,
+                "state to load: {moved_bytes} moved, {lost_bytes} lost with devices, {new_bytes} new"
+            )?;
+        }
+        for Flow { from, to, nodes, state_bytes } in &self.flows {
+            writeln!(f, "  {} -> {}: {nodes} nodes, {state_bytes} of state", device(from), device(to))?;
         }
         for change in &self.changes {
             writeln!(f, "{change}")?;

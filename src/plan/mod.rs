@@ -24,7 +24,7 @@ use crate::units::{Bytes, Nanos};
 
 pub use build::{Labels, Meta, NodeLabel, ParamLabel, Read, ValueLabel, build};
 pub use check::{Checked, ExpectedLaunch, ExpectedModel, check, check_bound, check_costgraph, check_model};
-pub use diff::{Bounds, Change, Diff, Move, Quality, diff};
+pub use diff::{Bounds, Change, Diff, Flow, Move, Quality, StateDiff, diff};
 pub use export::{FORMATS, export};
 pub use file::{write_atomically, write_atomically_with};
 pub(crate) use foreign::listed;

@@ -6,8 +6,8 @@
 //! In order: `problem` resolves pins, colocation and caps into units with allowed devices; `nets`
 //! makes the hypergraph whose connectivity is the bytes moved; `portfolio` runs the methods
 //! (`segments`: `orders` cut by `tables` and `segment`; `packing`; `refine`; for the makespan `list`
-//! schedulers of `jobs` and the search of `makespan`), each of which sees
-//! the `context`, evaluates what it finds with `evaluate` and keeps the best in a `pool`;
+//! schedulers of `jobs` and the search of `makespan`; for bytes `multilevel` partitioning), each of
+//! which sees the `context`, evaluates what it finds with `evaluate` and keeps the best in a `pool`;
 //! `replan` then weighs what was found against the placement that it replaces, where there is one;
 //! `infeasible` says why there is none. [`certificate`] says how good any placement can be at most
 //! (`bound`).
@@ -22,13 +22,13 @@ mod jobs;
 mod list;
 mod makespan;
 mod moves;
+mod multilevel;
 mod nets;
 mod orders;
 mod packing;
 mod pool;
 mod portfolio;
 mod problem;
-#[allow(dead_code)] // methods that draw come next
 mod random;
 mod refine;
 mod replan;
@@ -180,7 +180,13 @@ pub fn candidates(
         let pool = solve(&problem, control)?;
         if pool.best().is_some() {
             let mut found = placements(&problem, pool);
-            if options.objective == Objective::Latency {
+            let settled = found.iter().any(|(key, _)| key[0] == 0);
+            let parts = match options.objective {
+                Objective::Transfer => options.from.is_none() && !settled,
+                Objective::Latency => true,
+                Objective::Throughput => false,
+            };
+            if parts {
                 let free = Problem::new(graph, topology, options, Backward::Free)?;
                 found.extend(parted(&free, &found, control)?);
                 found.sort_by_key(|(key, _)| *key);
@@ -237,7 +243,11 @@ fn parted(problem: &Problem<'_>, seeds: &[Ranked], control: &Control<'_>) -> Res
     let nets = Nets::new(problem);
     let context = Context::new(problem, &nets, &limits, control);
     let seeds = seeds.iter().map(|(_, placement)| placement.device.as_slice());
-    Ok(placements(problem, makespan::find(&context, seeds)))
+    let found = match problem.options.objective {
+        Objective::Transfer => multilevel::find(&context, seeds),
+        Objective::Latency | Objective::Throughput => makespan::find(&context, seeds),
+    };
+    Ok(placements(problem, found))
 }
 
 /// A placement with what its objective compares.

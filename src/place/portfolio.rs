@@ -7,9 +7,9 @@
 use super::context::{Context, Scout};
 use super::evaluate::resident_bytes;
 use super::pool::{Candidate, Pool};
-use super::problem::Problem;
+use super::problem::{Backward, Problem};
 use super::{Effort, Objective};
-use super::{makespan, packing, refine, segments};
+use super::{makespan, multilevel, packing, refine, segments};
 use crate::topology::DeviceId;
 
 /// Rounds of methods, for the caller to hear of.
@@ -40,7 +40,16 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
     {
         pool.merge(refined(context, &best));
     }
+    if context.problem.options.objective == Objective::Transfer && !parts_later(context.problem) {
+        let seeds: Vec<Vec<DeviceId>> = pool.found.iter().map(|found| found.nodes.clone()).collect();
+        pool.merge(multilevel::find(context, seeds.iter().map(Vec::as_slice)));
+    }
     pool
+}
+
+/// True where backward nodes will part from their forward nodes in what is found here.
+fn parts_later(problem: &Problem<'_>) -> bool {
+    problem.backward == Backward::Follows && problem.options.from.is_none()
 }
 
 /// True where nothing can be better than what was found.

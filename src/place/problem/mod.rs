@@ -73,6 +73,8 @@ pub(super) struct Problem<'a> {
     pub(super) tied: Rows,
     /// A topological order of all nodes.
     pub(super) order: Vec<NodeIx>,
+    /// Whether backward nodes go with their forward nodes.
+    pub(super) backward: Backward,
     /// Soft fallbacks.
     pub(super) notes: Vec<String>,
 }
@@ -135,6 +137,7 @@ impl<'a> Problem<'a> {
             homes,
             tied,
             order,
+            backward,
             notes,
         })
     }

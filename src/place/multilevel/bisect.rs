@@ -1,0 +1,219 @@
+//! The first partition of a small hypergraph: cut in two, and each side again. Of many ways to
+//! begin each cut the best after refinement is kept.
+//!
+//! A beginning sweeps vertices one after the other from one side to the other, along an order (a
+//! topological one, or a random one) or always the one that costs least, and takes the best place
+//! to stop. Source: recursive bisection with greedy hypergraph growing as in PaToH and KaHyPar;
+//! prefixes of topological orders are what makes it strong on networks.
+
+use super::coarsen;
+use super::fm::{self, Search};
+use super::heap::Heaps;
+use super::hypergraph::{Blocks, Hypergraph, transpose};
+use super::rebalance::rebalance;
+use super::state::State;
+use crate::control::Control;
+use crate::place::problem::{NONE, Rows};
+use crate::place::random::Rng;
+
+/// Vertices down to which a side is coarsened before it is cut.
+const SMALL: usize = 40;
+
+/// Greedy and random beginnings of each cut.
+const DRAWN: usize = 8;
+
+/// Refinement of a cut.
+const SEARCH: Search = Search { passes: 8, seeds: usize::MAX, fruitless: 120 };
+
+/// Blocks for all vertices. O(log blocks) times the cost of a cut.
+pub(super) fn partition(
+    graph: &Hypergraph,
+    blocks: &Blocks,
+    rng: &mut Rng,
+    control: &Control<'_>,
+) -> Vec<u32> {
+    let mut block = vec![0; graph.len()];
+    let all: Vec<u32> = (0..graph.len() as u32).collect();
+    let mut open = vec![(None::<Hypergraph>, all, 0, blocks.len())];
+    while let Some((part, ids, first, end)) = open.pop() {
+        if end - first <= 1 {
+            ids.iter().for_each(|&id| block[id as usize] = first as u32);
+            continue;
+        }
+        let part_graph = part.as_ref().unwrap_or(graph);
+        let middle = first + (end - first).div_ceil(2);
+        let pair = pair(part_graph, blocks, first, middle, end);
+        let side = cut(part_graph, &pair, rng, control);
+        for (number, first, end) in [(0, first, middle), (1, middle, end)] {
+            let (sub, inner) = extract(part_graph, &side, number);
+            let ids = inner.iter().map(|&inner| ids[inner as usize]).collect();
+            open.push((Some(sub), ids, first, end));
+        }
+    }
+    block
+}
+
+/// The two sides of a cut that are to become the blocks up to `middle` and those from there. What
+/// they may take more than their share is left to the cuts that follow, in equal parts.
+fn pair(graph: &Hypergraph, blocks: &Blocks, first: usize, middle: usize, end: usize) -> Blocks {
+    let sides = [first..middle, middle..end];
+    let total: Vec<f64> = (0..graph.kinds).map(|kind| graph.total_time(kind).max(1) as f64).collect();
+    let all = graph.total_bytes().max(1) as f64;
+    let depth = f64::from((end - first).next_power_of_two().trailing_zeros());
+    let limited = |side: usize| sides[side].clone().filter(|&b| blocks.limit[b] != u64::MAX);
+    let time = [0, 1].map(|side| limited(side).map(|b| blocks.limit[b] as f64 / total[blocks.kind[b]]).sum());
+    let room = [0, 1].map(|side| sides[side].clone().map(|b| blocks.room[b] as f64 / all).sum());
+    let part = |of: &[f64; 2], side: usize| {
+        let sum = of[0] + of[1];
+        of[side] / sum * (1.0 + ((sum - 1.0) / depth).max(0.0))
+    };
+    let kind = [middle - 1, end - 1].map(|b| blocks.kind[b]);
+    let limit = |side: usize| match limited(side).next() {
+        None => u64::MAX,
+        Some(_) => (part(&time, side) * total[kind[side]]).ceil() as u64,
+    };
+    let classes = blocks.may.len() / blocks.len();
+    let any = |class: u32| sides.clone().map(|mut side| side.any(|b| blocks.may(class, b)));
+    Blocks {
+        limit: vec![limit(0), limit(1)],
+        room: [0, 1].iter().map(|&side| (part(&room, side) * all).ceil() as u64).collect(),
+        may: (0..classes as u32).flat_map(any).collect(),
+        kind: kind.to_vec(),
+        least: sides.iter().map(|side| side.clone().map(|b| blocks.least[b]).sum()).collect(),
+        bytes_bind: blocks.bytes_bind,
+    }
+}
+
+/// Vertices of one side with what their nets have there, and which they are.
+fn extract(graph: &Hypergraph, side: &[u32], number: u32) -> (Hypergraph, Vec<u32>) {
+    let inner: Vec<u32> = (0..graph.len() as u32).filter(|&vertex| side[vertex as usize] == number).collect();
+    let mut place = vec![NONE; graph.len()];
+    inner.iter().enumerate().for_each(|(at, &vertex)| place[vertex as usize] = at as u32);
+    let at = |vertex: &u32| *vertex as usize;
+    let mut sub = Hypergraph {
+        nets: Rows::new(),
+        kinds: graph.kinds,
+        time: inner.iter().flat_map(|v| (0..graph.kinds).map(move |kind| graph.time(at(v), kind))).collect(),
+        bytes: inner.iter().map(|v| graph.bytes[at(v)]).collect(),
+        class: inner.iter().map(|v| graph.class[at(v)]).collect(),
+        positions: graph.positions.iter().map(|of| inner.iter().map(|v| of[at(v)]).collect()).collect(),
+        ..Hypergraph::default()
+    };
+    for net in 0..graph.nets.len() {
+        let pins = graph.nets.row(net).iter().map(|pin| place[*pin as usize]);
+        pins.filter(|&pin| pin != NONE).for_each(|pin| sub.nets.push(pin));
+        if let [_, _, ..] = sub.nets.open() {
+            sub.nets.end_row();
+            sub.weight.push(graph.weight[net]);
+            sub.held.push(graph.held[net]);
+            continue;
+        }
+        if let [only] = *sub.nets.open() {
+            sub.bytes[only as usize] = sub.bytes[only as usize].saturating_add(graph.held[net]);
+        }
+        sub.nets.drop_open();
+    }
+    sub.of_vertex = transpose(&sub.nets, inner.len());
+    (sub, inner)
+}
+
+/// Cuts in two: coarsened, begun in many ways, refined level by level.
+fn cut(graph: &Hypergraph, pair: &Blocks, rng: &mut Rng, control: &Control<'_>) -> Vec<u32> {
+    let levels =
+        coarsen::levels(graph, pair, None, SMALL.max(4 * pair.least.iter().sum::<u32>() as usize), rng);
+    let coarsest = levels.last().map_or(graph, |level| &level.graph);
+    let mut side = begin(coarsest, pair, rng, control);
+    for at in (0..levels.len()).rev() {
+        side = levels[at].cluster.iter().map(|&cluster| side[cluster as usize]).collect();
+        let fine = if at == 0 { graph } else { &levels[at - 1].graph };
+        let mut state = State::new(fine, pair, side);
+        rebalance(&mut state);
+        fm::refine(&mut state, SEARCH, rng, control);
+        side = state.block;
+    }
+    side
+}
+
+/// The order in which a sweep takes vertices to the first side.
+enum Beginning {
+    /// As given.
+    Along(Vec<u32>),
+    /// The cheapest next, after this one.
+    Greedy(u32),
+}
+
+/// The best of many beginnings.
+fn begin(graph: &Hypergraph, pair: &Blocks, rng: &mut Rng, control: &Control<'_>) -> Vec<u32> {
+    let mut beginnings = Vec::new();
+    for positions in &graph.positions {
+        let mut order: Vec<u32> = (0..graph.len() as u32).collect();
+        order.sort_by_key(|&vertex| positions[vertex as usize]);
+        beginnings.extend(order.first().map(|&first| Beginning::Greedy(first)));
+        beginnings.push(Beginning::Along(order.clone()));
+        order.reverse();
+        beginnings.push(Beginning::Along(order));
+    }
+    for number in 0..DRAWN {
+        let mut order: Vec<u32> = (0..graph.len() as u32).collect();
+        rng.shuffle(&mut order);
+        beginnings.extend(order.first().map(|&first| Beginning::Greedy(first)).filter(|_| number > 0));
+        beginnings.extend((number == 0).then_some(Beginning::Along(order)));
+    }
+    let mut best: Option<((u64, u64), u64, Vec<u32>)> = None;
+    for beginning in beginnings {
+        let mut state = swept(graph, pair, &beginning);
+        rebalance(&mut state);
+        fm::refine(&mut state, SEARCH, rng, control);
+        let (excess, bytes) = (state.excess(), state.connectivity());
+        if best.as_ref().is_none_or(|(over, least, _)| (excess, bytes) < (*over, *least)) {
+            best = Some((excess, bytes, state.block));
+        }
+    }
+    best.map_or_else(Vec::new, |(.., side)| side)
+}
+
+/// Sweeps vertices to the first side until what is left fits the second, and further as far as
+/// that saves bytes.
+fn swept<'h>(graph: &'h Hypergraph, pair: &'h Blocks, beginning: &Beginning) -> State<'h> {
+    let side = |vertex: usize| u32::from(pair.may(graph.class[vertex], 1));
+    let mut state = State::new(graph, pair, (0..graph.len()).map(side).collect());
+    let mut heap = Heaps::new(1, graph.len());
+    let order: Vec<u32> = match beginning {
+        Beginning::Along(order) => order.clone(),
+        Beginning::Greedy(first) => (*first..graph.len() as u32).chain(0..*first).collect(),
+    };
+    let greedy = matches!(beginning, Beginning::Greedy(_));
+    let mut order = order.into_iter();
+    let (mut sum, mut best, mut later) = (0i64, i64::MIN, Vec::new());
+    while let Some(vertex) = heap.peek(0).map(|(_, vertex)| vertex).or_else(|| order.next()) {
+        heap.remove(vertex);
+        let whole = !state.is_over(1) && state.members[0] >= pair.least[0];
+        if whole && best == i64::MIN {
+            best = sum;
+        }
+        if state.block[vertex as usize] == 0 || !pair.may(graph.class[vertex as usize], 0) {
+            continue;
+        }
+        if whole && !state.fits(vertex, 0) {
+            break;
+        }
+        sum = sum.saturating_add(state.gain(vertex, 0));
+        state.touched.clear();
+        state.shift(vertex, 0);
+        for &other in state.touched.iter().filter(|_| greedy) {
+            if state.block[other as usize] == 1 {
+                heap.set(0, other, state.gain(other, 0));
+            }
+        }
+        if whole {
+            later.push(vertex);
+            if sum > best {
+                best = sum;
+                later.clear();
+            }
+        }
+    }
+    later.iter().rev().for_each(|&vertex| state.shift(vertex, 1));
+    state.touched.clear();
+    state
+}

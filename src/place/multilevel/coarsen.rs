@@ -1,0 +1,190 @@
+//! Coarsening: neighbours that share the heaviest nets become clusters, level by level, until few
+//! vertices are left.
+//!
+//! Source: heavy-edge rating, sum of w(e) / (|e| - 1), of hMETIS and KaHyPar; clusters by joining
+//! as in Akhremtsev, Heuer, Sanders, Schlag, Engineering a Direct k-way Hypergraph Partitioning
+//! Algorithm, 2017.
+
+use super::contract::contract;
+use super::hypergraph::{Blocks, Hypergraph};
+use crate::place::problem::NONE;
+use crate::place::random::Rng;
+
+/// A net with more vertices says nothing of which of them belong together.
+const RATED: usize = 256;
+
+/// One level may shrink by this much at most, in tenths: slower coarsening keeps more choice.
+const MOST_SHRINK: usize = 20;
+
+/// How much heavier than the mean of the coarsest level a cluster may be.
+const HEAVY: u64 = 3;
+
+/// One step of coarsening.
+#[derive(Debug)]
+pub(super) struct Level {
+    /// The coarser hypergraph.
+    pub(super) graph: Hypergraph,
+    /// Its vertex for each vertex of the finer one.
+    pub(super) cluster: Vec<u32>,
+}
+
+/// Limits of what becomes one vertex.
+struct Caps {
+    time: Vec<u64>,
+    bytes: u64,
+}
+
+/// Coarser and coarser hypergraphs, until at most `enough` vertices are left or no two can be
+/// merged; vertices of different `apart` are never merged. O(pins) each.
+pub(super) fn levels(
+    graph: &Hypergraph,
+    blocks: &Blocks,
+    apart: Option<&[u32]>,
+    enough: usize,
+    rng: &mut Rng,
+) -> Vec<Level> {
+    let caps = Caps::new(graph, blocks, enough);
+    let mut levels: Vec<Level> = Vec::new();
+    let mut apart: Option<Vec<u32>> = apart.map(<[u32]>::to_vec);
+    loop {
+        let fine = levels.last().map_or(graph, |level| &level.graph);
+        if fine.len() <= enough {
+            break;
+        }
+        let (cluster, count) = cluster(fine, &caps, apart.as_deref(), enough, rng);
+        if count * 20 > fine.len() * 19 {
+            break;
+        }
+        let coarse = contract(fine, &cluster, count);
+        apart = apart.map(|apart| project_up(&apart, &cluster, count));
+        levels.push(Level { graph: coarse, cluster });
+    }
+    levels
+}
+
+/// What the members of each cluster have in common.
+pub(super) fn project_up(fine: &[u32], cluster: &[u32], count: usize) -> Vec<u32> {
+    let mut coarse = vec![0; count];
+    fine.iter().zip(cluster).for_each(|(&of, &to)| coarse[to as usize] = of);
+    coarse
+}
+
+impl Caps {
+    fn new(graph: &Hypergraph, blocks: &Blocks, enough: usize) -> Self {
+        let share =
+            |all: u64, binds: bool| if binds { all / enough.max(1) as u64 * HEAVY + 1 } else { u64::MAX };
+        let time = (0..graph.kinds).map(|kind| share(graph.total_time(kind), blocks.time_binds()));
+        Self { time: time.collect(), bytes: share(graph.total_bytes(), blocks.bytes_bind) }
+    }
+}
+
+/// Clusters in the making: each is named by one of its members.
+struct Clusters<'g> {
+    graph: &'g Hypergraph,
+    leader: Vec<u32>,
+    members: Vec<u32>,
+    time: Vec<u64>,
+    bytes: Vec<u64>,
+}
+
+/// Joins each vertex that is still alone to the cluster that it shares most with; clusters, and
+/// how many.
+fn cluster(
+    graph: &Hypergraph,
+    caps: &Caps,
+    apart: Option<&[u32]>,
+    enough: usize,
+    rng: &mut Rng,
+) -> (Vec<u32>, usize) {
+    let mut clusters = Clusters {
+        graph,
+        leader: (0..graph.len() as u32).collect(),
+        members: vec![1; graph.len()],
+        time: graph.time.clone(),
+        bytes: graph.bytes.clone(),
+    };
+    let mut order: Vec<u32> = (0..graph.len() as u32).collect();
+    rng.shuffle(&mut order);
+    let mut rating = vec![0u64; graph.len()];
+    let mut rated: Vec<u32> = Vec::new();
+    let least = enough.max(graph.len() * 10 / MOST_SHRINK);
+    let mut count = graph.len();
+    for &vertex in &order {
+        if count <= least {
+            break;
+        }
+        if clusters.members[clusters.leader[vertex as usize] as usize] > 1 {
+            continue;
+        }
+        rate(graph, &clusters.leader, vertex, &mut rating, &mut rated);
+        let mut best: Option<(u64, u64, u32)> = None;
+        for &other in &rated {
+            let found = (rating[other as usize], rng.next_u64(), other);
+            let same = apart.is_none_or(|apart| apart[other as usize] == apart[vertex as usize]);
+            if same && best < Some(found) && clusters.can_join(vertex, other, caps) {
+                best = Some(found);
+            }
+        }
+        rated.drain(..).for_each(|other| rating[other as usize] = 0);
+        if let Some((.., other)) = best {
+            clusters.join(vertex, other);
+            count -= 1;
+        }
+    }
+    clusters.numbered()
+}
+
+/// Rates the clusters around a vertex.
+fn rate(graph: &Hypergraph, leader: &[u32], vertex: u32, rating: &mut [u64], rated: &mut Vec<u32>) {
+    for &net in graph.of_vertex.row(vertex as usize) {
+        let pins = graph.nets.row(net as usize);
+        if pins.len() > RATED {
+            continue;
+        }
+        let share = graph.weight[net as usize] / (pins.len() as u64 - 1).max(1) + 1;
+        for &pin in pins.iter().filter(|&&pin| pin != vertex) {
+            let other = leader[pin as usize];
+            if rating[other as usize] == 0 {
+                rated.push(other);
+            }
+            rating[other as usize] += share;
+        }
+    }
+}
+
+impl Clusters<'_> {
+    fn can_join(&self, vertex: u32, other: u32, caps: &Caps) -> bool {
+        let (v, o, kinds) = (vertex as usize, other as usize, self.graph.kinds);
+        let time = |kind: usize| self.time[v * kinds + kind].saturating_add(self.time[o * kinds + kind]);
+        self.graph.class[v] == self.graph.class[o]
+            && caps.time.iter().enumerate().all(|(kind, &cap)| time(kind) <= cap)
+            && self.bytes[v].saturating_add(self.bytes[o]) <= caps.bytes
+    }
+
+    fn join(&mut self, vertex: u32, other: u32) {
+        let (v, o, kinds) = (vertex as usize, other as usize, self.graph.kinds);
+        self.leader[v] = other;
+        self.members[o] += 1;
+        self.bytes[o] = self.bytes[o].saturating_add(self.bytes[v]);
+        for kind in 0..kinds {
+            self.time[o * kinds + kind] =
+                self.time[o * kinds + kind].saturating_add(self.time[v * kinds + kind]);
+        }
+    }
+
+    /// Clusters numbered by their first member.
+    fn numbered(&self) -> (Vec<u32>, usize) {
+        let mut number = vec![NONE; self.graph.len()];
+        let mut count = 0;
+        let cluster = self.leader.iter().map(|&leader| {
+            let number = &mut number[leader as usize];
+            if *number == NONE {
+                *number = count;
+                count += 1;
+            }
+            *number
+        });
+        let cluster = cluster.collect();
+        (cluster, count as usize)
+    }
+}

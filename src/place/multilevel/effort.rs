@@ -1,0 +1,46 @@
+//! How much to search, by effort and size: work is counted, not timed.
+
+use super::fm::Search;
+use crate::place::Effort;
+use crate::place::context::Context;
+
+/// How much to search.
+pub(super) struct Work {
+    /// Partitions from nothing.
+    pub(super) starts: usize,
+    /// Given placements to begin with.
+    pub(super) seeds: usize,
+    /// Further cycles.
+    pub(super) cycles: usize,
+    /// Partitions that go through each of them.
+    pub(super) kept: usize,
+    /// How hard to refine.
+    pub(super) search: Search,
+}
+
+impl Work {
+    /// What an effort stands for on a problem of this size.
+    pub(super) fn new(context: &Context<'_, '_>) -> Self {
+        let pins = (0..context.nets.len()).map(|net| context.nets.units.row(net).len()).sum::<usize>().max(1);
+        let search = Search { passes: 4, seeds: 25, fruitless: 200 };
+        match context.problem.options.effort {
+            Effort::Fast => Self {
+                starts: 0,
+                seeds: 1,
+                cycles: 0,
+                kept: 1,
+                search: Search { passes: 1, fruitless: 50, ..search },
+            },
+            Effort::Default => {
+                Self { starts: (150_000 / pins).clamp(1, 8), seeds: 1, cycles: 1, kept: 1, search }
+            }
+            Effort::Best => Self {
+                starts: (2_000_000 / pins).clamp(2, 32),
+                seeds: 4,
+                cycles: 8,
+                kept: 4,
+                search: Search { passes: 10, ..search },
+            },
+        }
+    }
+}

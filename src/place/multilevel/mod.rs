@@ -1,0 +1,228 @@
+//! Multilevel partitioning of the hypergraph of units: the fewest bytes moved under balance and
+//! caps, whatever shape the parts take.
+//!
+//! `instance` makes the hypergraph of a problem; `cycle` runs the scheme: `coarsen` and `contract`
+//! make it small, `bisect` gives the first partition, and on the way back `rebalance`, `label` and
+//! `fm` refine it in a `state` that knows all gains. Independent beginnings run on all threads,
+//! and the best goes through further cycles.
+
+mod bisect;
+mod coarsen;
+mod contract;
+mod cycle;
+mod effort;
+mod fm;
+mod heap;
+mod hypergraph;
+mod instance;
+mod label;
+mod rebalance;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use super::context::{Context, Scout};
+use super::pool::{Candidate, Pool};
+use super::random::Rng;
+use crate::topology::DeviceId;
+
+use cycle::Scheme;
+use effort::Work;
+use hypergraph::Blocks;
+use instance::Instance;
+
+/// Cells of the tables by vertex or net and block at most.
+const MOST_CELLS: usize = 1 << 26;
+
+/// Vertices for each block down to which searches coarsen, in turn.
+const ENOUGH: [usize; 2] = [160, 50];
+
+/// Rounds in which rooms are tightened by what the evaluation found too much.
+const ROUNDS: usize = 4;
+
+/// One independent search.
+struct Job {
+    /// Which devices, of the sets that are tried.
+    set: usize,
+    /// The partition to begin with; from nothing where there is none.
+    start: Option<Vec<u32>>,
+    /// How far to coarsen: few vertices for each block, or more.
+    enough: usize,
+    seed: u64,
+}
+
+/// What a search found: which set of devices, and the block of each vertex.
+type Found = (usize, Vec<u32>);
+
+/// Partitions from nothing and from `seeds`, which give a device for each node.
+pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'s [DeviceId]>) -> Pool {
+    let mut scout = Scout::new(context);
+    let work = Work::new(context);
+    let cells = (context.nets.len() + context.problem.unit_count()) * context.problem.topology.len();
+    if cells > MOST_CELLS || context.control.stopped() {
+        return scout.pool;
+    }
+    for seed in seeds.take(work.seeds) {
+        let first = |unit: usize| {
+            context.problem.unit(unit).next().map_or(context.problem.devices[0], |node| seed[node.index()])
+        };
+        let units = (0..context.problem.unit_count()).map(first).collect();
+        scout.consider(units, &context.order);
+    }
+    let room = room(context, &scout.pool);
+    let instance = Instance::new(context);
+    let sets = device_sets(context, &instance, &room, &scout.pool);
+    let blocks: Vec<Blocks> = sets.iter().map(|set| instance.blocks(set, &room)).collect();
+    let mut search = Search { context, instance: &instance, sets: &sets, blocks: &blocks, scout, room, work };
+    search.run();
+    search.scout.pool
+}
+
+struct Search<'s, 'c, 'a> {
+    context: &'c Context<'c, 'a>,
+    instance: &'s Instance<'c, 'a>,
+    /// Devices that are tried together.
+    sets: &'s [Vec<DeviceId>],
+    blocks: &'s [Blocks],
+    scout: Scout<'c, 'a>,
+    /// Bytes that each device may hold beside activations.
+    room: Vec<u64>,
+    work: Work,
+}
+
+impl Search<'_, '_, '_> {
+    fn run(&mut self) {
+        let mut jobs = Vec::new();
+        let base = self.context.problem.options.seed;
+        for number in 0..self.work.starts {
+            let seed = base.wrapping_add(number as u64 + 1);
+            let enough = ENOUGH[number % ENOUGH.len()];
+            jobs.push(Job { set: number % self.sets.len(), start: None, enough, seed });
+        }
+        let seeds: Vec<Candidate> = self.scout.pool.found.clone();
+        jobs.extend(seeds.iter().filter_map(|seed| self.from(seed)));
+        self.do_all(jobs);
+        for _ in 0..self.work.cycles {
+            let before = self.scout.pool.best().map(|best| best.evaluation.transfer_bytes());
+            let found: Vec<Candidate> = self.scout.pool.found.iter().take(self.work.kept).cloned().collect();
+            let jobs = found.iter().filter_map(|found| self.from(found)).collect();
+            self.do_all(jobs);
+            let after = self.scout.pool.best().map(|best| best.evaluation.transfer_bytes());
+            if before == after || self.context.control.stopped() {
+                break;
+            }
+        }
+    }
+
+    /// A search that begins with what was found.
+    fn from(&self, candidate: &Candidate) -> Option<Job> {
+        let on = |(set, devices): (usize, &Vec<DeviceId>)| {
+            self.instance.to_blocks(&candidate.units, devices).map(|start| (set, start))
+        };
+        let (set, start) = self.sets.iter().enumerate().find_map(on)?;
+        Some(Job { set, start: Some(start), enough: ENOUGH[0], seed: self.context.problem.options.seed })
+    }
+
+    fn do_all(&mut self, jobs: Vec<Job>) {
+        let context = self.context;
+        let found: Vec<Found> = context.control.map(jobs.len(), |number| {
+            let Job { set, start, enough, seed } = &jobs[number];
+            let scheme = Scheme { enough: *enough, search: self.work.search };
+            let mut rng = Rng::new(*seed);
+            let (graph, blocks) = (&self.instance.graph, &self.blocks[*set]);
+            (*set, cycle::partition(graph, blocks, start.clone(), scheme, &mut rng, context.control))
+        });
+        found.into_iter().for_each(|found| self.settle(found));
+    }
+
+    /// Evaluates what was found, and moves on what does not fit the caps.
+    fn settle(&mut self, (set, mut block): Found) {
+        let mut room = self.room.clone();
+        for _ in 0..ROUNDS {
+            let units = self.instance.to_devices(&block, &self.sets[set]);
+            let candidate = self.scout.consider(units, &self.context.order);
+            if candidate.excess.bytes == 0 {
+                return;
+            }
+            for (d, held) in candidate.evaluation.memory.iter().enumerate() {
+                room[d] = room[d].saturating_sub(held.get().saturating_sub(self.context.problem.caps[d]));
+            }
+            let blocks = self.instance.blocks(&self.sets[set], &room);
+            let mut rng = Rng::new(self.context.problem.options.seed);
+            let control = self.context.control;
+            block = cycle::refined(&self.instance.graph, &blocks, block, self.work.search, &mut rng, control);
+        }
+    }
+}
+
+/// Bytes that each device may hold beside activations, judged by the best placement so far.
+fn room(context: &Context<'_, '_>, pool: &Pool) -> Vec<u64> {
+    let Some(best) = pool.best().or(pool.closest.as_ref()) else { return context.problem.caps.clone() };
+    let caps = &context.problem.caps;
+    let room = context.room(best);
+    let used: Vec<bool> = context.problem.topology.ids().map(|id| best.units.contains(&id)).collect();
+    let active = |d: &usize| used[*d];
+    let activations =
+        (0..caps.len()).filter(active).map(|d| caps[d].saturating_sub(room[d])).max().unwrap_or(0);
+    (0..caps.len()).map(|d| if used[d] { room[d] } else { caps[d].saturating_sub(activations) }).collect()
+}
+
+/// Sets of devices to partition for: as few as can fit and a few more, and what the best
+/// placement uses; with all devices that something is tied to.
+fn device_sets(
+    context: &Context<'_, '_>,
+    instance: &Instance<'_, '_>,
+    room: &[u64],
+    pool: &Pool,
+) -> Vec<Vec<DeviceId>> {
+    let problem = context.problem;
+    let tied = |id: &DeviceId| context.base.computes[id.index()] || context.nets.home.contains(&id.0);
+    let mut ranked: Vec<DeviceId> = problem.devices.clone();
+    let time = |id: DeviceId| problem.total_time(id);
+    match problem.options.balance {
+        Some(_) => ranked.sort_by_key(|&id| (!tied(&id), time(id), std::cmp::Reverse(room[id.index()]))),
+        None => ranked.sort_by_key(|&id| (!tied(&id), std::cmp::Reverse(room[id.index()]), time(id))),
+    }
+    let others: Vec<DeviceId> =
+        problem.topology.ids().filter(|id| tied(id) && !problem.devices.contains(id)).collect();
+    let counts = match problem.count {
+        Some(count) => vec![count],
+        None => {
+            let least = fewest(context, instance, room, &ranked);
+            let used = pool.best().map_or(least, |best| {
+                ranked.iter().rposition(|id| best.units.contains(id)).map_or(least, |last| last + 1)
+            });
+            vec![least, least + 1, used]
+        }
+    };
+    let mut sets: Vec<Vec<DeviceId>> = Vec::new();
+    for count in counts {
+        let mut set: Vec<DeviceId> = ranked.iter().take(count).chain(&others).copied().collect();
+        set.sort_unstable();
+        if !sets.contains(&set) {
+            sets.push(set);
+        }
+    }
+    sets
+}
+
+/// The fewest devices, the first of a ranking, that could take all time and all bytes.
+fn fewest(
+    context: &Context<'_, '_>,
+    instance: &Instance<'_, '_>,
+    room: &[u64],
+    ranked: &[DeviceId],
+) -> usize {
+    let all = instance.graph.total_bytes();
+    let (mut bytes, mut share) = (0u64, 0u128);
+    let whole = 1u128 << 60;
+    for (at, id) in ranked.iter().enumerate() {
+        bytes = bytes.saturating_add(room[id.index()]);
+        let total = u128::from(context.problem.total_time(*id).max(1));
+        share += u128::from(context.limits[id.index()]) * whole / total;
+        if bytes >= all && share >= whole && at > 0 {
+            return at + 1;
+        }
+    }
+    ranked.len()
+}

@@ -1,0 +1,211 @@
+//! Partitions of small random hypergraphs against enumeration and recomputation.
+
+use super::coarsen;
+use super::contract::contract;
+use super::cycle::{self, Scheme};
+use super::fm::{self, Search};
+use super::hypergraph::{Blocks, Hypergraph, transpose};
+use super::label;
+use super::rebalance::rebalance;
+use super::state::State;
+use crate::control::Control;
+use crate::place::problem::Rows;
+use crate::place::random::Rng;
+
+const SEARCH: Search = Search { passes: 10, seeds: 25, fruitless: 200 };
+
+const SCHEME: Scheme = Scheme { enough: 50, search: SEARCH };
+
+/// A hypergraph of `vertices` with nets of two to five of them that lie near one another.
+fn random(vertices: usize, nets: usize, rng: &mut Rng) -> Hypergraph {
+    let mut graph = Hypergraph {
+        nets: Rows::new(),
+        kinds: 1,
+        time: (0..vertices).map(|_| 1 + rng.below(9) as u64).collect(),
+        bytes: (0..vertices).map(|_| rng.below(5) as u64).collect(),
+        class: vec![0; vertices],
+        positions: vec![(0..vertices as u32).collect()],
+        ..Hypergraph::default()
+    };
+    for _ in 0..nets {
+        let first = rng.below(vertices);
+        let mut pins: Vec<u32> =
+            (0..2 + rng.below(4)).map(|_| ((first + rng.below(8)) % vertices) as u32).collect();
+        pins.sort_unstable();
+        pins.dedup();
+        if pins.len() > 1 {
+            pins.iter().for_each(|&pin| graph.nets.push(pin));
+            graph.nets.end_row();
+            graph.weight.push(1 + rng.below(100) as u64);
+            graph.held.push(rng.below(3) as u64);
+        }
+    }
+    graph.of_vertex = transpose(&graph.nets, vertices);
+    graph
+}
+
+/// Equal blocks that may take a little more than their share.
+fn balanced(graph: &Hypergraph, count: usize, percent: u64) -> Blocks {
+    let limit = graph.total_time(0) * (100 + percent) / (100 * count as u64) + 1;
+    Blocks {
+        kind: vec![0; count],
+        limit: vec![limit; count],
+        room: vec![u64::MAX; count],
+        may: vec![true; count],
+        least: vec![0; count],
+        bytes_bind: false,
+    }
+}
+
+fn scattered(graph: &Hypergraph, count: usize, rng: &mut Rng) -> Vec<u32> {
+    (0..graph.len()).map(|_| rng.below(count) as u32).collect()
+}
+
+/// The fewest bytes of all assignments within the limits.
+fn enumerated(graph: &Hypergraph, blocks: &Blocks) -> Option<u64> {
+    let (vertices, count) = (graph.len(), blocks.len());
+    let of = |number: usize, vertex: usize| (number / count.pow(vertex as u32) % count) as u32;
+    let all = (0..count.pow(vertices as u32)).map(|number| (0..vertices).map(|v| of(number, v)).collect());
+    let within = |block: &Vec<u32>| State::new(graph, blocks, block.clone()).excess() == (0, 0);
+    all.filter(within).map(|block: Vec<u32>| graph.connectivity(&block)).min()
+}
+
+#[test]
+fn tiny_hypergraphs_are_partitioned_as_well_as_enumeration_can() {
+    let mut rng = Rng::new(11);
+    let control = Control::new().threads(1);
+    let (mut found, mut best) = (0, 0);
+    for case in 0..40 {
+        let (vertices, count) = if case % 2 == 0 { (10, 2) } else { (7, 3) };
+        let graph = random(vertices, 2 * vertices, &mut rng);
+        let blocks = balanced(&graph, count, 20);
+        let Some(optimum) = enumerated(&graph, &blocks) else { continue };
+        let parts = (0..4).map(|_| cycle::partition(&graph, &blocks, None, SCHEME, &mut rng, &control));
+        let within = parts.filter(|block| State::new(&graph, &blocks, block.clone()).excess() == (0, 0));
+        let bytes = within.map(|block| graph.connectivity(&block)).min();
+        let bytes = bytes.expect("enumeration found a partition within the limits");
+        assert!(bytes >= optimum);
+        (found, best) = (found + bytes, best + optimum);
+    }
+    assert!(found * 100 <= best * 103, "{found} bytes where {best} will do");
+}
+
+#[test]
+fn gains_are_what_moving_changes() {
+    let mut rng = Rng::new(5);
+    for _ in 0..20 {
+        let graph = random(30, 60, &mut rng);
+        let blocks = balanced(&graph, 4, 1000);
+        let block = scattered(&graph, 4, &mut rng);
+        let mut state = State::new(&graph, &blocks, block);
+        for _ in 0..200 {
+            let (vertex, to) = (rng.below(30) as u32, rng.below(4) as u32);
+            if to == state.block[vertex as usize] {
+                continue;
+            }
+            let (before, gain) = (graph.connectivity(&state.block), state.gain(vertex, to as usize));
+            state.shift(vertex, to);
+            let after = graph.connectivity(&state.block);
+            assert_eq!(before as i64 - after as i64, gain);
+            let anew = State::new(&graph, &blocks, state.block.clone());
+            assert_eq!((&anew.load, &anew.held), (&state.load, &state.held));
+            assert_eq!(anew.connectivity(), after);
+            let gains = |of: &State<'_>| -> Vec<i64> {
+                (0..30).flat_map(|v| (0..4).map(move |b| (v, b))).map(|(v, b)| of.gain(v, b)).collect()
+            };
+            assert_eq!(gains(&anew), gains(&state));
+        }
+    }
+}
+
+#[test]
+fn refinement_never_costs_bytes_nor_breaks_limits() {
+    let mut rng = Rng::new(8);
+    let control = Control::new().threads(1);
+    for _ in 0..30 {
+        let graph = random(120, 240, &mut rng);
+        let blocks = balanced(&graph, 5, 10);
+        let block = scattered(&graph, 5, &mut rng);
+        let mut state = State::new(&graph, &blocks, block);
+        rebalance(&mut state);
+        assert_eq!(state.excess(), (0, 0));
+        let mut before = state.connectivity();
+        for step in 0..4 {
+            match step % 2 {
+                0 => label::propagate(&mut state, 3, &mut rng, &control),
+                _ => fm::refine(&mut state, SEARCH, &mut rng, &control),
+            }
+            let after = state.connectivity();
+            assert!(after <= before && state.excess() == (0, 0));
+            before = after;
+        }
+    }
+}
+
+#[test]
+fn rooms_and_classes_are_kept() {
+    let mut rng = Rng::new(21);
+    let control = Control::new().threads(1);
+    for _ in 0..10 {
+        let mut graph = random(100, 200, &mut rng);
+        (0..4).for_each(|vertex| graph.class[25 * vertex] = 1 + (vertex % 2) as u32);
+        let mut blocks = balanced(&graph, 3, 40);
+        blocks.may = vec![true, true, true, true, false, false, false, true, true];
+        blocks.room = vec![graph.total_bytes() * 45 / 100; 3];
+        blocks.bytes_bind = true;
+        let block = cycle::partition(&graph, &blocks, None, SCHEME, &mut rng, &control);
+        let state = State::new(&graph, &blocks, block);
+        assert_eq!(state.excess(), (0, 0));
+        let allowed = |vertex: usize| blocks.may(graph.class[vertex], state.block[vertex] as usize);
+        assert!((0..graph.len()).all(allowed));
+    }
+}
+
+#[test]
+fn a_coarse_partition_costs_what_it_stands_for() {
+    let mut rng = Rng::new(2);
+    for _ in 0..20 {
+        let graph = random(200, 400, &mut rng);
+        let blocks = balanced(&graph, 4, 50);
+        let levels = coarsen::levels(&graph, &blocks, None, 20, &mut rng);
+        assert!(levels.last().is_some_and(|level| level.graph.len() < 60));
+        let mut fine: Option<&Hypergraph> = None;
+        for level in &levels {
+            let before = fine.unwrap_or(&graph);
+            let block = scattered(&level.graph, 4, &mut rng);
+            let spread: Vec<u32> = level.cluster.iter().map(|&cluster| block[cluster as usize]).collect();
+            assert_eq!(before.connectivity(&spread), level.graph.connectivity(&block));
+            let (coarse, exact) =
+                (State::new(&level.graph, &blocks, block), State::new(before, &blocks, spread));
+            assert_eq!((coarse.load, coarse.held), (exact.load, exact.held));
+            fine = Some(&level.graph);
+        }
+    }
+}
+
+#[test]
+fn a_cycle_keeps_what_was_good() {
+    let mut rng = Rng::new(4);
+    let control = Control::new().threads(1);
+    let graph = random(3000, 5000, &mut rng);
+    let blocks = balanced(&graph, 4, 5);
+    let first = cycle::partition(&graph, &blocks, None, SCHEME, &mut rng, &control);
+    let before = graph.connectivity(&first);
+    let again = cycle::partition(&graph, &blocks, Some(first), SCHEME, &mut rng, &control);
+    assert!(graph.connectivity(&again) <= before);
+    assert_eq!(State::new(&graph, &blocks, again).excess(), (0, 0));
+}
+
+#[test]
+fn identical_nets_become_one_and_inner_nets_bytes() {
+    let mut graph = random(4, 0, &mut Rng::new(1));
+    for pins in [[0, 1], [0, 2], [1, 3]] {
+        pins.iter().for_each(|&pin| graph.nets.push(pin));
+        graph.nets.end_row();
+    }
+    (graph.weight, graph.held, graph.bytes) = (vec![1, 10, 100], vec![2, 20, 200], vec![0; 4]);
+    graph.of_vertex = transpose(&graph.nets, 4);
+    let coarse = contract(&graph, &[0, 0, 1, 1], 2);
+    assert_eq!((coarse.nets.len(), &coarse.weight, &coarse.held), (1, &vec![110], &vec![220]));
+    assert_eq!(coarse.bytes, [2, 0]);
+}

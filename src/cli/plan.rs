@@ -47,14 +47,16 @@ pub(super) fn plan(args: &PlanArgs, console: &Console) -> Result<()> {
         })?;
         let alternatives =
             if summarised { compile::alternatives(&compiled, &options.place, control)? } else { Vec::new() };
-        Ok((compiled, alternatives))
+        let fewer = if summarised { compile::fewer(&compiled, &options.place, control) } else { None };
+        Ok((compiled, alternatives, fewer))
     });
     if let (Err(error), Emit::SummaryJson) = (&planned, emitted(args)) {
         infeasible::print_json(error)?;
     }
-    let (compiled, alternatives) = planned?;
+    let (compiled, alternatives, fewer) = planned?;
     tell_assumptions(&compiled, console);
-    let outcome = deliver(args, &compiled, &summary(&compiled, &options, alternatives), console);
+    let summary = Summary { fewer, ..summary(&compiled, &options, alternatives) };
+    let outcome = deliver(args, &compiled, &summary, console);
     // The process ends: there is no need to free millions of names one by one.
     std::mem::forget(compiled);
     outcome

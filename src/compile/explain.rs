@@ -57,7 +57,10 @@ fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>)
             (options.pins, options.colocate) = (Vec::new(), Vec::new());
             let mut names = Vec::new();
             for node in lowered.graph.nodes() {
-                let Origin::Group(group) = lowered.origins[node.index()] else { continue };
+                let Origin::Group(group) = lowered.origins[node.index()] else {
+                    names.push((lowered.graph.node_name(node).to_owned(), node));
+                    continue;
+                };
                 let mut last = None;
                 for &inner in &network.grouping.groups[group.index()].nodes {
                     let source = network.graph.node(inner).source;

@@ -16,6 +16,7 @@ use crate::control::Control;
 use crate::cost::{self, Lowered};
 use crate::costgraph::CostGraph;
 use crate::error::{Error, Report, Result};
+use crate::explain::Fewer;
 use crate::ir::{Graph, SourceId, SourceRole};
 use crate::kernel::Grouping;
 use crate::load::Model;
@@ -196,6 +197,22 @@ pub fn alternatives(
     found.into_iter().filter_map(Result::transpose).collect()
 }
 
+/// Whether fewer devices are as good as a plan's: see [`explain::fewer`](crate::explain::fewer).
+/// None for graphs so large that planning again takes as long as planning did.
+pub fn fewer(compiled: &Compiled, options: &place::Options, control: &Control<'_>) -> Option<Fewer> {
+    let used = compiled.schedule.devices.iter().filter(|usage| usage.busy.get() > 0).count();
+    if compiled.cost_graph.node_count() > ALTERNATIVES || compiled.plan.options.truncated {
+        return None;
+    }
+    let mut options = options.clone();
+    if compiled.network.is_some() {
+        // The network's own marks say the same.
+        (options.pins, options.colocate) = (Vec::new(), Vec::new());
+    }
+    let value = strategy::value(options.objective, &compiled.schedule.cost);
+    crate::explain::fewer(&compiled.cost_graph, &compiled.topology, &options, value, used, control)
+}
+
 /// What one other objective gives, where that is less in its own measure.
 fn alternative(
     compiled: &Compiled,
@@ -210,7 +227,8 @@ fn alternative(
     }
     match strategy::solve(&compiled.cost_graph, &compiled.topology, &options, control) {
         Ok((_, schedule))
-            if measure(objective, &schedule.cost) < measure(objective, &compiled.schedule.cost) =>
+            if strategy::value(objective, &schedule.cost)
+                < strategy::value(objective, &compiled.schedule.cost) =>
         {
             let devices = schedule.devices.iter().filter(|usage| usage.busy.get() > 0).count();
             Ok(Some(Alternative { objective, cost: schedule.cost, devices }))
@@ -228,18 +246,9 @@ fn certified(
     options: &place::Options,
     control: &Control<'_>,
 ) -> Result<Option<Bound>> {
-    let reached = measure(options.objective, &schedule.cost);
+    let reached = strategy::value(options.objective, &schedule.cost);
     let found = place::certificate(graph, topology, options, control, reached)?;
     Ok(found.map(|certificate| Bound::new(certificate, reached)))
-}
-
-/// What an objective makes small.
-fn measure(objective: Objective, cost: &Cost) -> u64 {
-    match objective {
-        Objective::Transfer => (cost.step_bytes + cost.load_bytes).get(),
-        Objective::Latency => cost.latency.get(),
-        Objective::Throughput => cost.max_load.get(),
-    }
 }
 
 /// Builds and checks the plan of a bare cost graph.

@@ -199,7 +199,7 @@ impl Trial<'_, '_> {
 
     /// Memory for each device that computes, then for single ones: the least that does.
     fn memory(&mut self, found: &Infeasible) -> Vec<Repair> {
-        let lacking = found.short.iter().fold(0u64, |sum, (_, bytes)| sum.saturating_add(bytes.get()));
+        let lacking = lacking(found).max(place::resident_bytes(self.graph).get() / 64);
         let devices: Vec<DeviceId> = self.topology.ids().collect();
         let compute = |id: &DeviceId| self.topology.device(*id).role == Role::Compute;
         let mut all: Vec<DeviceId> = devices.iter().copied().filter(compute).collect();
@@ -311,6 +311,25 @@ impl Trial<'_, '_> {
         }
         Some(Repair::Batch { batch: works, fails })
     }
+}
+
+/// Bytes that are known to be missing: what came closest is over its caps, or a proven conflict
+/// takes more than the caps in it.
+fn lacking(found: &Infeasible) -> u64 {
+    let short = found.short.iter().fold(0u64, |sum, (_, bytes)| sum.saturating_add(bytes.get()));
+    let sum = |cap: bool| {
+        let members = found.members.iter().filter(|member| match member.kind {
+            MemberKind::Cap => cap,
+            MemberKind::Parameter | MemberKind::State | MemberKind::Tensor | MemberKind::Workspace => !cap,
+            MemberKind::Pin
+            | MemberKind::Colocation
+            | MemberKind::Time
+            | MemberKind::Balance
+            | MemberKind::Use => false,
+        });
+        members.fold(0u64, |sum, member| sum.saturating_add(member.amount.unwrap_or(0)))
+    };
+    short.max(sum(false).saturating_sub(sum(true)))
 }
 
 /// The cost graph of a network under these options.

@@ -43,7 +43,7 @@ pub fn fewer(
     if counts.is_empty() || options.balance.is_some() {
         return None;
     }
-    if graph.node_count().saturating_mul(counts.len()) > WORK / 100 {
+    if graph.node_count().saturating_mul(counts.len()) > WORK / 5 {
         return None;
     }
     let effort = if graph.node_count() <= SMALL { options.effort } else { Effort::Fast };

@@ -110,6 +110,8 @@ pub struct Share {
 pub struct LoadLine {
     /// The physical device, or the link.
     pub name: String,
+    /// `device` or `link`; the link of a device's name is its memory, between its slices.
+    pub what: &'static str,
     /// Time of launches, or of bytes on the link.
     pub own_ns: Nanos,
     /// Time that copies take of a device.
@@ -175,7 +177,10 @@ pub fn overview(subject: &Subject<'_>, control: &Control<'_>) -> Result<Overview
         loads: loads
             .into_iter()
             .take(6)
-            .map(|load| LoadLine { name: load.name, own_ns: load.own, copies_ns: load.copies })
+            .map(|load| {
+                let what = if load.is_link { "link" } else { "device" };
+                LoadLine { name: load.name, what, own_ns: load.own, copies_ns: load.copies }
+            })
             .collect(),
         cuts: bottleneck::cuts(&case),
         crossing: bottleneck::crossing(&case, control),

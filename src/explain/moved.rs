@@ -98,18 +98,19 @@ fn unit_names(case: &Case<'_, '_>, unit: usize) -> Vec<String> {
 
 /// What leaves a unit no choice.
 fn held_by(case: &Case<'_, '_>, unit: usize) -> Option<String> {
-    let ids = || case.subject.topology.ids();
     let here = case.moves.device(unit);
-    if ids().any(|id| id != here && case.moves.may_be_on(unit, id)) {
-        return None;
+    let others: Vec<DeviceId> = case.subject.topology.ids().filter(|&id| id != here).collect();
+    if others.iter().any(|&id| case.moves.may_be_on(unit, id)) {
+        None
+    } else if others.is_empty() {
+        Some("there is no other device".to_owned())
+    } else if case.moves.is_pinned(unit) {
+        Some("it, or what goes with it, is pinned".to_owned())
+    } else if others.iter().any(|&id| case.moves.runs_on(unit, id)) {
+        Some("no other device takes work of its own".to_owned())
+    } else {
+        Some("no other device can run it".to_owned())
     }
-    let able = ids().filter(|&id| case.moves.runs_on(unit, id)).count();
-    Some(match (ids().len(), able) {
-        (1, _) => "it is the only device".to_owned(),
-        (_, 0 | 1) => "no other device can run it".to_owned(),
-        _ if case.moves.may_be_on(unit, here) => "it is pinned, or no other device takes work".to_owned(),
-        _ => "it is where it may not be".to_owned(),
-    })
 }
 
 /// The plan with a unit moved, or what forbids it.
@@ -134,14 +135,10 @@ pub(super) fn outcome(case: &Case<'_, '_>, unit: usize, to: DeviceId) -> Result<
         }
         Err(error) => return Err(error),
     };
-    let pinned = || {
-        (!case.moves.may_be_on(unit, to)).then(|| {
-            let here = case.name(case.moves.device(unit));
-            format!("it is held on {here} by a pin, or {} takes no work of its own", case.name(to))
-        })
-    };
+    let binds = bound(case, unit, to).or(short);
     let slow = || case.moves.over_time(unit, to).map(|over| format!("--balance: {device} by {over}"));
-    let binds = pinned().or(short).or_else(slow);
+    let count = || case.moves.breaks_count(unit, to).map(|count| format!("--use: {count} devices compute"));
+    let binds = binds.or_else(slow).or_else(count);
     Ok(Outcome {
         value: Some(strategy::value(options.objective, &cost)),
         transfer_bytes: Some(cost.step_bytes + cost.load_bytes),
@@ -149,6 +146,18 @@ pub(super) fn outcome(case: &Case<'_, '_>, unit: usize, to: DeviceId) -> Result<
         max_load_ns: Some(cost.max_load),
         binds,
         device,
+    })
+}
+
+/// What keeps a unit off a device whatever it costs.
+fn bound(case: &Case<'_, '_>, unit: usize, to: DeviceId) -> Option<String> {
+    if case.moves.may_be_on(unit, to) {
+        return None;
+    }
+    Some(if case.moves.is_pinned(unit) {
+        format!("the pin to {}", case.name(case.moves.device(unit)))
+    } else {
+        format!("{} takes only what no other device can run", case.name(to))
     })
 }
 

@@ -62,10 +62,15 @@ fn memory(case: &Case<'_, '_>, control: &Control<'_>, notes: &mut Vec<String>) -
     if devices.len() < 2 || case.value == 0 {
         return Vec::new();
     }
-    let most = WORK / 50 / (graph.node_count() + 1);
-    if devices.len() > most.min(PRICED) {
-        devices.truncate(most.min(PRICED));
-        notes.push(format!("the memory of {} devices was priced, not of all", devices.len()));
+    let most = PRICED.min(WORK / 5 / (graph.node_count() + 1));
+    if devices.len() > most {
+        // The fullest first.
+        let room = |id: &DeviceId| {
+            topology.device(*id).memory.saturating_sub(case.schedule.devices[id.index()].arena)
+        };
+        devices.sort_by_key(room);
+        devices.truncate(most);
+        notes.push(format!("the memory of {most} devices was priced, the fullest, not of all"));
     }
     let effort = if graph.node_count() <= SMALL { options.effort } else { Effort::Fast };
     control.map(devices.len(), |number| {

@@ -224,6 +224,11 @@ pub fn evaluate(graph: &CostGraph, topology: &Topology, placement: &Placement) -
     Ok(Evaluator::new(&problem).evaluate(&placement.device, &problem.order))
 }
 
+/// Bytes that all of a graph takes on one device, activations left out. O(nodes).
+pub fn resident_bytes(graph: &CostGraph) -> Bytes {
+    Bytes(evaluate::resident_bytes(graph))
+}
+
 fn solve(problem: &Problem<'_>, control: &Control<'_>) -> Result<Pool> {
     let limits = infeasible::limits(problem)?;
     let nets = Nets::new(problem);

@@ -87,6 +87,28 @@ impl<'a> Moves<'a> {
         self.problem.unit_time(unit, id).is_some()
     }
 
+    /// True where a device takes any work; a host takes only what it must.
+    pub fn takes_work(&self, id: DeviceId) -> bool {
+        self.problem.devices.contains(&id)
+    }
+
+    /// True where a unit could be elsewhere but for a pin. O(devices).
+    pub fn is_pinned(&self, unit: usize) -> bool {
+        let free = |&id: &DeviceId| self.runs_on(unit, id) && !self.may_be_on(unit, id);
+        self.problem.devices.iter().any(free)
+    }
+
+    /// The number of devices that must compute, where moving a unit would leave another. O(units).
+    pub fn breaks_count(&self, unit: usize, to: DeviceId) -> Option<usize> {
+        let count = self.problem.count?;
+        let mut used = vec![false; self.problem.topology.len()];
+        for (other, id) in self.units.iter().enumerate() {
+            used[if other == unit { to } else { *id }.index()] = true;
+        }
+        let computing = self.problem.devices.iter().filter(|id| used[id.index()]).count();
+        (computing != count).then_some(count)
+    }
+
     /// The placement as it is. O(nodes + edges).
     pub fn placement(&self) -> Placement {
         self.spread(&self.units)

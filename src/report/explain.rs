@@ -10,6 +10,14 @@ use crate::units::{Bytes, Nanos};
 /// Names on one line.
 const NAMED: usize = 4;
 
+/// Parts of the longest chain that are listed.
+const PARTS: usize = 8;
+
+/// `1 step`, `2 steps`.
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 /// A value of an objective with its unit.
 fn amount(objective: &str, value: u64) -> String {
     if objective == "transfer" { Bytes(value).to_string() } else { Nanos(value).to_string() }
@@ -57,7 +65,7 @@ pub fn overview_text(overview: &Overview, plan: &Plan) -> String {
     for share in &overview.devices {
         let _ = writeln!(
             text,
-            "  {:<10} {:>4} launches, busy {} ({:.0} %), arena {} of {}",
+            "  {:<10} {:>5} launches, busy {} ({:.0} %), arena {} of {}",
             escaped(&share.device),
             share.launches,
             share.busy_ns,
@@ -97,7 +105,7 @@ fn paths(text: &mut String, overview: &Overview) {
         } else {
             String::new()
         };
-        let _ = writeln!(text, "  {total} on {}{copies}", escaped(&load.name));
+        let _ = writeln!(text, "  {total} on {} {}{copies}", load.what, escaped(&load.name));
     }
 }
 
@@ -108,7 +116,8 @@ fn moved(text: &mut String, overview: &Overview) {
     }
     for cut in &overview.cuts {
         let (from, to) = (escaped(&cut.from), escaped(&cut.to));
-        let _ = writeln!(text, "  {from} -> {to}: {} in {} copies, {}", cut.bytes, cut.tensors, cut.time_ns);
+        let copies = if cut.tensors == 1 { "one copy".to_owned() } else { format!("{} copies", cut.tensors) };
+        let _ = writeln!(text, "  {from} -> {to}: {} in {copies}, {}", cut.bytes, cut.time_ns);
     }
     if !overview.crossing.is_empty() {
         let _ = writeln!(text, "\nthe largest tensors that cross");
@@ -200,7 +209,7 @@ fn outcome_text(objective: &str, plan: u64, outcome: &Outcome) -> String {
             format!("{device}: {} ({})", amount(objective, value), difference(objective, value, plan))
         }
         (Some(value), Some(binds)) => {
-            format!("{device}: forbidden by {}; else {}", escaped(binds), amount(objective, value))
+            format!("{device}: forbidden ({}); else {}", escaped(binds), amount(objective, value))
         }
     }
 }

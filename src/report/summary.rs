@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::costgraph::{CostGraph, Role};
 use crate::error::escaped;
+use crate::explain::Fewer;
 use crate::place::{Objective, Placement};
 use crate::plan::Bound;
 use crate::plan::Replan;
@@ -91,6 +92,9 @@ pub struct Summary {
     pub bound: Option<BoundLine>,
     /// Other objectives that gain something in their own measure.
     pub alternatives: Vec<AlternativeLine>,
+    /// Whether fewer devices are as good, where that was tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fewer: Option<Fewer>,
     /// What the user should know.
     pub notes: Vec<String>,
     /// The state that must be loaded because the plan replaces another.
@@ -154,6 +158,7 @@ impl Summary {
             optimal: reached == 0,
             bound: None,
             alternatives: Vec::new(),
+            fewer: None,
             notes: placement.notes.clone(),
             replan: None,
             violations: Vec::new(),
@@ -223,6 +228,9 @@ impl Summary {
         text += &self.replan.as_ref().map_or_else(String::new, replanned);
         for violation in &self.violations {
             text += &format!("broken     {}\n", escaped(violation));
+        }
+        if let Some(fewer) = self.fewer.as_ref().filter(|fewer| fewer.as_good.is_some()) {
+            text += &super::fewer_text(fewer, self.objective);
         }
         for note in &self.notes {
             text += &format!("note       {note}\n");

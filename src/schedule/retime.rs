@@ -15,6 +15,8 @@ use crate::units::Nanos;
 pub struct Load {
     /// The devices that share the engine, or the channel's name.
     pub name: String,
+    /// True for a channel.
+    pub is_link: bool,
     /// Time of the launches; for a channel, of the bytes that cross it.
     pub own: Nanos,
     /// Time that copies take of an engine.
@@ -43,9 +45,19 @@ pub fn loads(graph: &CostGraph, topology: &Topology, placement: &Placement) -> R
             *name = if shared { topology.physical(id).name.clone() } else { device.name.clone() };
         }
     }
-    let engines = names.into_iter().zip(engines).map(|(name, (own, copies))| Load { name, own, copies });
+    let engines = names.into_iter().zip(engines).map(|(name, (own, copies))| Load {
+        name,
+        is_link: false,
+        own,
+        copies,
+    });
     let links = topology.channels.iter().zip(channels);
-    let links = links.map(|(channel, own)| Load { name: channel.name.clone(), own, copies: Nanos::ZERO });
+    let links = links.map(|(channel, own)| Load {
+        name: channel.name.clone(),
+        is_link: true,
+        own,
+        copies: Nanos::ZERO,
+    });
     let mut loads: Vec<Load> = engines.chain(links).filter(|load| load.total() > Nanos::ZERO).collect();
     loads.sort_by_key(|load| std::cmp::Reverse(load.total()));
     Ok(loads)

@@ -38,7 +38,7 @@ fn chain(owned: &[u64], sizes: &[u64], times: &[u64]) -> CostGraph {
 
 /// Devices of parameters and inputs, found independently: a parameter is with its lowest-numbered
 /// reader, an input where fewest bytes are copied.
-fn spread(graph: &CostGraph, chosen: &[DeviceId]) -> Placement {
+pub(crate) fn spread(graph: &CostGraph, chosen: &[DeviceId]) -> Placement {
     let mut device = chosen.to_vec();
     let readers = |node: NodeIx| -> Vec<NodeIx> {
         graph.outputs(node).flat_map(|tensor| graph.consumers(tensor).to_vec()).collect()

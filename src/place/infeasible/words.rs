@@ -14,8 +14,13 @@ const LISTED: usize = 20;
 
 /// The error that tells of a conflict.
 pub(super) fn error(problem: &Problem<'_>, conflict: &Conflict) -> Error {
+    let mut constraints = conflict.constraints.clone();
+    constraints.sort_by_key(|&constraint| match constraint {
+        Constraint::Takes(thing) => (true, std::cmp::Reverse(thing.bytes(problem.graph)), constraint),
+        _ => (false, std::cmp::Reverse(0), constraint),
+    });
     let members: Vec<Member> =
-        conflict.constraints.iter().map(|&constraint| member(problem, constraint)).collect();
+        constraints.into_iter().map(|constraint| member(problem, constraint)).collect();
     let repair = repair(problem, conflict);
     Error::Infeasible(Box::new(Infeasible {
         proven: true,
@@ -99,22 +104,21 @@ fn sentence(problem: &Problem<'_>, conflict: &Conflict, members: &[Member]) -> S
     let sum = |members: &[&Member]| {
         members.iter().fold(0u64, |sum, member| sum.saturating_add(member.amount.unwrap_or(0)))
     };
-    let mut things =
-        of(&[MemberKind::Parameter, MemberKind::State, MemberKind::Tensor, MemberKind::Workspace]);
-    things.sort_by_key(|member| std::cmp::Reverse(member.amount));
+    let things = of(&[MemberKind::Parameter, MemberKind::State, MemberKind::Tensor, MemberKind::Workspace]);
     let described: Vec<String> = things.iter().map(|member| thing(member)).collect();
     let what = some(&described.iter().map(String::as_str).collect::<Vec<_>>());
     let verb = if things.len() == 1 { "takes" } else { "take" };
     let caps = of(&[MemberKind::Cap]);
     let devices = some(&caps.iter().map(|cap| cap.name.as_str()).collect::<Vec<_>>());
-    let (needed, room) = (Bytes(sum(&things)), Bytes(sum(&caps)));
+    let most = caps.iter().filter_map(|cap| cap.amount).max().unwrap_or(0);
+    let fits = sum(&things) <= sum(&caps);
+    let (needed, room) = apart(sum(&things), if conflict.one_device { most } else { sum(&caps) });
     let mut text = match caps.as_slice() {
         [cap] => format!("{what} {verb} {needed} on {}, which has {room}", cap.name),
         _ if conflict.one_device => {
-            let most = Bytes(most(&caps));
-            format!("{what} {verb} {needed} on one device, and none of {devices} has more than {most}")
+            format!("{what} {verb} {needed} on one device, and none of {devices} has more than {room}")
         }
-        _ if needed > room => format!("{what} {verb} {needed}, and {devices} have {room} together"),
+        _ if !fits => format!("{what} {verb} {needed}, and {devices} have {room} together"),
         _ => format!("{what} cannot be laid on {devices}, which have {room} together"),
     };
     if let Some(node) = conflict.moment {
@@ -138,8 +142,10 @@ fn sentence(problem: &Problem<'_>, conflict: &Conflict, members: &[Member]) -> S
     text
 }
 
-fn most(caps: &[&Member]) -> u64 {
-    caps.iter().filter_map(|cap| cap.amount).max().unwrap_or(0)
+/// Two sizes in words that tell them apart.
+fn apart(a: u64, b: u64) -> (String, String) {
+    let (short, other) = (Bytes(a).to_string(), Bytes(b).to_string());
+    if short == other && a != b { (format!("{a} bytes"), format!("{b} bytes")) } else { (short, other) }
 }
 
 fn thing(member: &Member) -> String {
@@ -170,11 +176,27 @@ fn repair(problem: &Problem<'_>, conflict: &Conflict) -> String {
     }
 }
 
-/// The members, one line each.
+/// The members, one line each; equal caps share one.
 fn lines(members: &[Member]) -> Vec<String> {
-    let mut lines: Vec<String> = members.iter().take(LISTED).map(line).collect();
-    if members.len() > LISTED {
-        lines.push(format!("and {} more", members.len() - LISTED));
+    let is_cap = |member: &&Member| member.kind == MemberKind::Cap;
+    let mut lines: Vec<String> = Vec::new();
+    let mut told: Vec<Option<u64>> = Vec::new();
+    for member in members.iter().filter(is_cap) {
+        if told.contains(&member.amount) {
+            continue;
+        }
+        told.push(member.amount);
+        let equal = members.iter().filter(is_cap).filter(|other| other.amount == member.amount);
+        let names: Vec<&str> = equal.map(|other| other.name.as_str()).collect();
+        let (verb, each) = if names.len() == 1 { ("has", "") } else { ("have", " each") };
+        let cap = member.amount.unwrap_or(0);
+        lines.push(format!("{} {verb} {}{each} ({cap} bytes)", some(&names), Bytes(cap)));
+    }
+    lines.extend(members.iter().filter(|member| !is_cap(member)).map(line));
+    if lines.len() > LISTED {
+        let more = lines.len() - LISTED;
+        lines.truncate(LISTED);
+        lines.push(format!("and {more} more"));
     }
     lines
 }
@@ -182,7 +204,6 @@ fn lines(members: &[Member]) -> Vec<String> {
 fn line(member: &Member) -> String {
     let amount = member.amount.unwrap_or(0);
     match member.kind {
-        MemberKind::Cap => format!("{} has {} ({amount} bytes)", member.name, Bytes(amount)),
         MemberKind::Pin => format!("pin {}", member.name),
         MemberKind::Colocation => format!("{} go together", member.name),
         MemberKind::Use => format!("--use {amount}"),

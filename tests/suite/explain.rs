@@ -1,0 +1,287 @@
+//! Explanations of plans: every figure is that of a placement that is scheduled here once more.
+
+use partition::Control;
+use partition::compile::{explain_node, explain_plan};
+use partition::costgraph::{CostGraph, NodeIx};
+use partition::explain::{NodeReport, Overview};
+use partition::load::Model;
+use partition::place::{DeviceUse, Objective, Options};
+use partition::plan::{Action, Plan};
+use partition::schedule::{self, Cost, retimed, schedule, schedule_in_order};
+use partition::strategy::solve;
+use partition::topology::{Communication, Contention, DeviceId, Topology};
+use partition::units::{Bytes, Nanos};
+
+use crate::cli::{Folder, example};
+use crate::random_costgraph::{Links, Rng, compute_nodes, cost_graph, topology};
+
+fn devices(count: u32, memory: Bytes) -> Topology {
+    let links = Links::Direct(Contention::Link);
+    topology(count, 1, memory, links, Nanos(100), Communication::Overlapped)
+}
+
+fn model(graph: &CostGraph) -> Model {
+    Model::CostGraph { graph: graph.clone(), topology: None }
+}
+
+/// A random graph on three devices, each with a bit more than its share of memory.
+fn planned(seed: u64, objective: Objective) -> Option<(CostGraph, Topology, Plan)> {
+    let mut rng = Rng::new(seed);
+    let graph = cost_graph(&mut rng, 8 + seed as usize % 30);
+    let roomy = devices(3, Bytes(1 << 40));
+    let (_, whole) = solve(&graph, &devices(1, Bytes(1 << 40)), &Options::default(), &Control::new()).ok()?;
+    let cap = Bytes(whole.devices[0].arena.get() * 7 / 10);
+    let tight = if rng.chance(50) { devices(3, Bytes(cap.get().max(64))) } else { roomy };
+    let options = Options { objective, ..Options::default() };
+    let plan = partition::plan(&graph, &tight, &options).ok()?;
+    Some((graph, tight, plan))
+}
+
+/// Where a plan has each node, and in which order it launches them.
+fn read(plan: &Plan, graph: &CostGraph, topology: &Topology) -> (Vec<DeviceId>, Vec<NodeIx>) {
+    let find = |name: &str| graph.nodes().find(|&node| graph.node_name(node) == name).expect("a node");
+    let device = plan.placement.iter().map(|(_, device)| topology.find(device).expect("a device")).collect();
+    let launched = plan.steps.iter().filter_map(|step| match &step.action {
+        Action::Launch(launch) => Some(find(&launch.nodes[0])),
+        Action::Copy(_) => None,
+    });
+    (device, launched.collect())
+}
+
+fn key(objective: Objective, cost: &Cost) -> [u64; 3] {
+    let bytes = (cost.step_bytes + cost.load_bytes).get();
+    let (latency, load) = (cost.latency.get(), cost.max_load.get());
+    match objective {
+        Objective::Transfer => [bytes, latency, load],
+        Objective::Latency => [latency, bytes, load],
+        Objective::Throughput => [load, bytes, latency],
+    }
+}
+
+/// The better of the two schedules that a placement has.
+fn simulated(
+    graph: &CostGraph,
+    topology: &Topology,
+    objective: Objective,
+    device: &[DeviceId],
+    launches: &[NodeIx],
+    caps: &schedule::Options,
+) -> Option<Cost> {
+    let placement = crate::place::spread(graph, device);
+    let own = schedule(graph, topology, &placement, caps);
+    let meant = schedule_in_order(graph, topology, &placement, launches, caps);
+    let costs = own.into_iter().chain(meant).map(|schedule| schedule.cost);
+    costs.min_by_key(|cost| key(objective, cost))
+}
+
+#[test]
+fn each_other_device_costs_what_the_simulator_says_of_the_moved_plan() {
+    let (mut moved, mut forbidden, mut better) = (0, 0, 0);
+    for seed in 0..60 {
+        let objective = Objective::ALL[seed as usize % 3];
+        let Some((graph, topology, plan)) = planned(seed, objective) else { continue };
+        let (device, launches) = read(&plan, &graph, &topology);
+        let free = schedule::Options { caps: vec![Bytes::MAX; topology.len()] };
+        for node in compute_nodes(&graph).into_iter().take(6) {
+            let name = graph.node_name(node);
+            let report = explain_node(&plan, model(&graph), name, &Control::new()).unwrap();
+            assert_eq!(report.device, topology.device(device[node.index()]).name, "seed {seed}");
+            assert_eq!(report.others.len(), topology.len() - 1);
+            for other in &report.others {
+                let mut elsewhere = device.clone();
+                elsewhere[node.index()] = topology.find(&other.device).expect("a device");
+                let find = |caps: &schedule::Options| {
+                    simulated(&graph, &topology, objective, &elsewhere, &launches, caps)
+                };
+                let expected = match find(&schedule::Options::default()) {
+                    Some(cost) => {
+                        assert_eq!(other.binds, None, "seed {seed}: {name}");
+                        moved += 1;
+                        better += usize::from(key(objective, &cost)[0] < report.value);
+                        cost
+                    }
+                    None => {
+                        let binds = other.binds.as_deref().expect("it does not fit");
+                        assert!(binds.starts_with("memory of cpu"), "seed {seed}: {binds}");
+                        forbidden += 1;
+                        find(&free).expect("it fits without caps")
+                    }
+                };
+                assert_eq!(other.value, Some(key(objective, &expected)[0]), "seed {seed}: {name}");
+                assert_eq!(other.latency_ns, Some(expected.latency), "seed {seed}: {name}");
+                assert_eq!(other.max_load_ns, Some(expected.max_load), "seed {seed}: {name}");
+                assert_eq!(other.transfer_bytes, Some(expected.step_bytes + expected.load_bytes));
+            }
+        }
+    }
+    assert!(moved >= 200 && forbidden >= 20, "{moved} moved, {forbidden} forbidden, {better} better");
+}
+
+fn overview(plan: &Plan, graph: &CostGraph) -> Overview {
+    explain_plan(plan, model(graph), &Control::new()).unwrap()
+}
+
+#[test]
+fn the_longest_chain_adds_up_to_the_step() {
+    let mut chains = 0;
+    for seed in 100..160 {
+        let Some((graph, _, plan)) = planned(seed, Objective::ALL[seed as usize % 3]) else { continue };
+        let overview = overview(&plan, &graph);
+        let parts: Nanos = overview.path.iter().map(|part| part.time_ns).sum();
+        assert_eq!(parts, overview.latency_ns, "seed {seed}: {:?}", overview.path);
+        assert_eq!(overview.latency_ns, plan.cost.latency_ns, "seed {seed}");
+        assert_eq!(overview.max_load_ns, plan.cost.max_load_ns, "seed {seed}");
+        let highest = overview.loads.first().map_or(Nanos::ZERO, |load| load.own_ns + load.copies_ns);
+        assert_eq!(highest, overview.max_load_ns, "seed {seed}");
+        let copied: Bytes = overview.cuts.iter().map(|cut| cut.bytes).sum();
+        assert_eq!(copied, plan.cost.step_bytes, "seed {seed}");
+        chains += 1;
+    }
+    assert!(chains >= 40, "{chains}");
+}
+
+#[test]
+fn fewer_devices_are_said_to_be_as_good_only_where_they_are() {
+    let (mut as_good, mut helping) = (0, 0);
+    for seed in 200..260 {
+        let objective = Objective::ALL[1 + seed as usize % 2];
+        let Some((graph, topology, plan)) = planned(seed, objective) else { continue };
+        let overview = overview(&plan, &graph);
+        let Some(fewer) = overview.fewer else { continue };
+        for &(count, value) in &fewer.tried {
+            let devices = DeviceUse::Count(count as u32);
+            let options = Options { objective, devices, ..Options::default() };
+            let found = solve(&graph, &topology, &options, &Control::new()).ok();
+            assert_eq!(value, found.map(|(_, schedule)| key(objective, &schedule.cost)[0]), "seed {seed}");
+        }
+        let best = fewer.tried.iter().filter(|(_, value)| value.is_some_and(|value| value <= overview.value));
+        assert_eq!(fewer.as_good, best.map(|&(count, _)| count).min(), "seed {seed}");
+        as_good += usize::from(fewer.as_good.is_some());
+        helping += usize::from(fewer.as_good.is_none());
+    }
+    assert!(helping >= 5, "{as_good} as good, {helping} not");
+}
+
+#[test]
+fn a_faster_device_shortens_the_same_plan_by_what_it_says() {
+    // One chain on one device: a tenth more speed takes a tenth of its time in eleven.
+    let graph = cost_graph(&mut Rng::new(5), 20);
+    let one = devices(1, Bytes(1 << 40));
+    let (placement, made) = solve(&graph, &one, &Options::default(), &Control::new()).unwrap();
+    let again = retimed(&graph, &one, &placement, &made, None, (10, 11)).unwrap();
+    assert_eq!(again, made.cost);
+    let faster = retimed(&graph, &one, &placement, &made, Some(DeviceId(0)), (10, 11)).unwrap();
+    let times = compute_nodes(&graph).into_iter().map(|node| graph.time(node, 0).expect("a time").get());
+    assert_eq!(faster.latency.get(), times.map(|time| time * 10 / 11).sum::<u64>());
+}
+
+#[test]
+fn prices_of_memory_are_plans_that_exist() {
+    let mut priced = 0;
+    for seed in 300..340 {
+        let objective = Objective::ALL[seed as usize % 3];
+        let Some((graph, topology, plan)) = planned(seed, objective) else { continue };
+        for price in overview(&plan, &graph).prices.iter().filter(|price| price.more == "memory") {
+            let mut caps: Vec<Bytes> = topology.devices.iter().map(|device| device.memory).collect();
+            let own = topology.find(&price.device).expect("a device");
+            caps[own.index()] = Bytes(caps[own.index()].get() + caps[own.index()].get() / 10);
+            let options = Options { objective, caps: Some(caps), ..Options::default() };
+            let (_, schedule) = solve(&graph, &topology, &options, &Control::new()).unwrap();
+            let now = key(objective, &schedule.cost)[0];
+            let had = match objective {
+                Objective::Transfer => plan.cost.transfer_bytes.get(),
+                Objective::Latency => plan.cost.latency_ns.get(),
+                Objective::Throughput => plan.cost.max_load_ns.get(),
+            };
+            assert_eq!(price.saves, had.saturating_sub(now), "seed {seed}");
+            priced += usize::from(price.saves > 0);
+        }
+    }
+    assert!(priced >= 3, "{priced}");
+}
+
+/// Places everything by pins, so that the text does not follow the search.
+const PINS: &[&str] = &["--pin", "*=cpu1", "--pin", "embed*=cpu0", "--pin", "block0*=cpu0"];
+
+fn snapshot(name: &str, text: &str) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/snapshots");
+    insta::with_settings!({snapshot_path => path, prepend_module_to_snapshot => false}, {
+        insta::assert_snapshot!(format!("explain_{name}"), text);
+    });
+}
+
+fn pinned_plan(folder: &Folder) {
+    let model = example("mlp.json");
+    let plan = ["--devices", "2xcpu:memory=5MB", "--objective", "latency", "--quiet", "-o", "plan.json"];
+    folder.ok(&[&[model.as_str()], &plan[..], PINS].concat());
+}
+
+#[test]
+fn a_plan_and_a_node_are_explained_in_words() {
+    let folder = Folder::new();
+    pinned_plan(&folder);
+    // The first line holds the certificate, which may become better.
+    let text = folder.ok(&["explain", "plan.json"]);
+    let rest: Vec<&str> = text.lines().skip(1).collect();
+    snapshot("plan", &rest.join("\n"));
+    snapshot("node", &folder.ok(&["explain", "plan.json", "block1/add"]));
+}
+
+#[test]
+fn explanations_are_json_too() {
+    let folder = Folder::new();
+    pinned_plan(&folder);
+    let whole: serde_json::Value =
+        serde_json::from_str(&folder.ok(&["explain", "plan.json", "--json"])).expect("JSON");
+    assert_eq!(whole["objective"], "latency");
+    assert_eq!(whole["devices"].as_array().map(Vec::len), Some(2));
+    assert!(whole.get("bound").is_some());
+    let text = folder.ok(&["explain", "plan.json", "block1/add", "--json"]);
+    let node: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((&node["device"], &node["others"][0]["device"]), (&"cpu1".into(), &"cpu0".into()));
+    assert!(node["held_by"].is_string(), "{node}");
+}
+
+#[test]
+fn names_are_found_by_their_beginning_and_near_ones_are_listed() {
+    let folder = Folder::new();
+    pinned_plan(&folder);
+    assert!(folder.ok(&["explain", "plan.json", "block1/up"]).starts_with("block1/up_proj"));
+    let several = folder.fails(2, &["explain", "plan.json", "block1/"]);
+    assert!(several.contains("nodes match") && several.contains("block1/add"), "{several}");
+    let none = folder.fails(2, &["explain", "plan.json", "block1/ad_"]);
+    assert!(none.contains("near: block1/add"), "{none}");
+    let input = folder.fails(2, &["explain", "plan.json", "x"]);
+    assert!(input.contains("computes nothing"), "{input}");
+}
+
+#[test]
+fn without_its_model_a_plan_still_says_something() {
+    let folder = Folder::new();
+    let model = example("mlp.json");
+    let bytes = std::fs::read(&model).expect("the example is there");
+    std::fs::write(folder.path("copy.json"), bytes).expect("writable");
+    folder.ok(&["copy.json", "--devices", "cpu", "--quiet", "-o", "plan.json"]);
+    std::fs::remove_file(folder.path("copy.json")).expect("it is there");
+    let ran = folder.run(&["explain", "plan.json"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stdout.contains("cpu0") && ran.stderr.contains("--model"), "{}{}", ran.stdout, ran.stderr);
+    assert!(folder.fails(2, &["explain", "plan.json", "embed"]).contains("--model"));
+    let whole = folder.ok(&["explain", "plan.json", "--model", &model]);
+    assert!(whole.contains("longest chain"), "{whole}");
+}
+
+#[test]
+fn a_pin_and_a_kind_are_named_as_what_binds() {
+    let graph = cost_graph(&mut Rng::new(11), 12);
+    let topology = devices(2, Bytes(1 << 40));
+    let node = compute_nodes(&graph)[0];
+    let name = graph.node_name(node);
+    let options = Options { pins: vec![(name.to_owned(), "cpu1".to_owned())], ..Options::default() };
+    let plan = partition::plan(&graph, &topology, &options).unwrap();
+    let report: NodeReport = explain_node(&plan, model(&graph), name, &Control::new()).unwrap();
+    assert_eq!((report.device.as_str(), report.others.len()), ("cpu1", 1));
+    assert!(report.held_by.is_some_and(|by| by.contains("pinned")));
+    assert!(report.others[0].binds.as_deref().is_some_and(|binds| binds.contains("pin")));
+    assert!(report.others[0].value.is_some());
+}

@@ -245,9 +245,9 @@ impl fmt::Display for Repair {
         match self {
             Self::Memory { device, more, memory, .. } => {
                 let device = device.as_deref().map_or("each device".to_owned(), escaped);
-                write!(f, "+{more} on {device} (memory={} bytes)", memory.get())
+                write!(f, "+{more} on {device} (memory={}B)", memory.get())
             }
-            Self::Reserve { reserve } => write!(f, "--reserve {}", reserve.get()),
+            Self::Reserve { reserve } => write!(f, "--reserve {}B", reserve.get()),
             Self::Unpin { pin } => write!(f, "unpin {}", escaped(pin)),
             Self::Uncolocate { pattern } => write!(f, "no --colocate {}", escaped(pattern)),
             Self::Balance { balance: Some(balance) } => write!(f, "--balance {balance}"),

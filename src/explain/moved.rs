@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::bottleneck::{Crossing, crossings_of};
 use super::{Case, Subject, WORK, unlimited};
 use crate::control::Control;
-use crate::costgraph::NodeIx;
+use crate::costgraph::{NodeIx, Role};
 use crate::error::{Error, Result};
 use crate::schedule::Cost;
 use crate::strategy;
@@ -169,7 +169,9 @@ fn find(subject: &Subject<'_>, asked: &str) -> Result<(String, NodeIx)> {
     }
     let glob = wildmatch::WildMatch::new(asked);
     let matches = |name: &str| glob.matches(name) || name.starts_with(asked);
-    let found: Vec<&(String, NodeIx)> = names.iter().filter(|(name, _)| matches(name)).collect();
+    let computes = |node: NodeIx| subject.graph.role(node) == Role::Compute;
+    let found: Vec<&(String, NodeIx)> =
+        names.iter().filter(|(name, node)| computes(*node) && matches(name)).collect();
     let listed = |names: &[&(String, NodeIx)]| {
         let shown: Vec<&str> = names.iter().take(8).map(|(name, _)| name.as_str()).collect();
         let more = if names.len() > shown.len() { ", ..." } else { "" };

@@ -17,8 +17,10 @@ use crate::topology::DeviceId;
 const BUDGET: usize = 20_000;
 /// Units that are packed exactly, the largest first.
 const PACKED: usize = 20;
-/// Constraints that are tried to be left out, each with a proof anew.
+/// Constraints that are tried to be left out, each with a proof anew ...
 const FILTERED: usize = 400;
+/// ... as long as the proofs look at no more than this many nodes.
+const LOOKED: usize = 4_000_000;
 
 /// A conflict with the unit that it is about, where it is one.
 pub(super) struct Conflict {
@@ -213,8 +215,10 @@ fn reduced(
     constraints.sort_by_key(|constraint| (sort(constraint), size(constraint), *constraint));
     let mut active = Active::of(problem, &constraints);
     let mut kept = Vec::new();
+    let nodes: usize = units.iter().map(|&unit| problem.units.row(unit as usize).len()).sum();
+    let tries = FILTERED.min(LOOKED / (nodes + 1));
     for (number, constraint) in constraints.into_iter().enumerate() {
-        if number < FILTERED {
+        if number < tries {
             active.set(constraint, false);
             if Relaxed::new(problem, pins, units, &active).is_impossible(BUDGET) {
                 continue;

@@ -89,13 +89,17 @@ pub fn overview_text(overview: &Overview, plan: &Plan) -> String {
 /// Where the time goes.
 fn paths(text: &mut String, overview: &Overview) {
     let _ = writeln!(text, "\nthe longest chain of a step ({})", overview.latency_ns);
-    for part in &overview.path {
+    for part in overview.path.iter().take(PARTS) {
+        let (time, steps) = (part.time_ns, counted(part.steps, "step"));
         let _ = match part.what {
-            "wait" => writeln!(text, "  {} waiting for a link or a device", part.time_ns),
-            what => {
-                writeln!(text, "  {} {what} on {}, {} steps", part.time_ns, escaped(&part.on), part.steps)
-            }
+            "wait" => writeln!(text, "  {time} waiting for a link or a device"),
+            what => writeln!(text, "  {time} {what} on {}, {steps}", escaped(&part.on)),
         };
+    }
+    if overview.path.len() > PARTS {
+        let rest = &overview.path[PARTS..];
+        let time: Nanos = rest.iter().map(|part| part.time_ns).sum();
+        let _ = writeln!(text, "  {time} on {} other devices and links", rest.len());
     }
     let _ = writeln!(text, "\nthe highest loads in steady state");
     for load in &overview.loads {

@@ -21,6 +21,13 @@ pub(super) struct Link {
     delays: u32,
 }
 
+impl Link {
+    /// The same with another number for the job at the other end.
+    pub(super) fn renumbered(self, job: u32) -> Self {
+        Self { job, ..self }
+    }
+}
+
 /// Time of a job on a device that cannot run it.
 pub(super) const NEVER: u64 = u64::MAX;
 
@@ -32,6 +39,8 @@ const MOST_DELAYS: usize = 1 << 26;
 pub(super) struct Jobs {
     /// By job.
     pub(super) node: Vec<NodeIx>,
+    /// By node; [`NONE`] where it computes nothing.
+    job_of: Vec<u32>,
     /// By job.
     pub(super) unit: Vec<u32>,
     /// By device: the engine that runs its jobs, which slices share.
@@ -86,6 +95,7 @@ impl Jobs {
         let mut jobs = Self {
             unit: node.iter().map(|node| problem.unit_of[node.index()]).collect(),
             node,
+            job_of: vec![NONE; graph.node_count()],
             engine,
             engines: distinct.len(),
             kind,
@@ -105,13 +115,12 @@ impl Jobs {
 
     fn link(&mut self, problem: &Problem<'_>) {
         let graph = problem.graph;
-        let mut job_of = vec![NONE; graph.node_count()];
         for (job, node) in self.node.iter().enumerate() {
-            job_of[node.index()] = job as u32;
+            self.job_of[node.index()] = job as u32;
         }
         for &node in &self.node {
             for &tensor in graph.inputs(node) {
-                let job = job_of[graph.producer(tensor).index()];
+                let job = self.job_of[graph.producer(tensor).index()];
                 if job != NONE {
                     self.before.push(Link { job, delays: tensor.0 * self.routes as u32 });
                 }
@@ -119,7 +128,7 @@ impl Jobs {
             self.before_start.push(self.before.len() as u32);
             for tensor in graph.outputs(node) {
                 for &reader in graph.consumers(tensor) {
-                    let job = job_of[reader.index()];
+                    let job = self.job_of[reader.index()];
                     self.after.push(Link { job, delays: tensor.0 * self.routes as u32 });
                 }
             }
@@ -130,6 +139,11 @@ impl Jobs {
     /// Number of jobs.
     pub(super) fn len(&self) -> usize {
         self.node.len()
+    }
+
+    /// The job of a compute node, by the node's number.
+    pub(super) fn job_of(&self, node: u32) -> u32 {
+        self.job_of[node as usize]
     }
 
     /// Number of devices.

@@ -14,8 +14,6 @@ pub(in crate::place) struct Timetable {
     /// By job.
     pub(in crate::place) device: Vec<u32>,
     /// By job.
-    pub(in crate::place) start: Vec<u64>,
-    /// By job.
     pub(in crate::place) end: Vec<u64>,
     /// The jobs in the order of their starts, which is topological.
     pub(in crate::place) sequence: Vec<u32>,
@@ -173,6 +171,6 @@ impl<'b, 'c, 'a> Board<'b, 'c, 'a> {
     pub(super) fn finish(self) -> Timetable {
         let Self { device, start, end, mut sequence, .. } = self;
         sequence.sort_by_key(|&job| (start[job as usize], end[job as usize]));
-        Timetable { device, start, end, sequence }
+        Timetable { device, end, sequence }
     }
 }

@@ -109,7 +109,7 @@ fn run(board: Board<'_, '_, '_>, context: &Context<'_, '_>, scheduler: Scheduler
         }
         Scheduler::Cpop => {
             let (up, down) = (upward(16), ranks::downward(jobs, &devices));
-            let on_path = ranks::critical(jobs, &up, &down);
+            let on_path = ranks::critical(&up, &down);
             let rank: Vec<u64> = up.iter().zip(&down).map(|(up, down)| up + down).collect();
             let device = fastest(jobs, &on_path, &devices);
             fixed::schedule(board, &rank, &fixed::Choice::Path { on_path: &on_path, device })

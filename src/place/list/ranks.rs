@@ -97,20 +97,9 @@ pub(super) fn streams(jobs: &Jobs) -> (Vec<u32>, u32) {
     (stream, count)
 }
 
-/// By job: true on one longest way through the graph (the critical path of CPOP).
-pub(super) fn critical(jobs: &Jobs, upward: &[u64], downward: &[u64]) -> Vec<bool> {
-    let length = |job: usize| upward[job] + downward[job];
-    let longest = (0..jobs.len()).map(length).max().unwrap_or(0);
-    let slack = longest / 1_000_000;
-    let mut on_path = vec![false; jobs.len()];
-    let mut at = (0..jobs.len()).find(|&job| jobs.before(job).is_empty() && length(job) == longest);
-    while let Some(job) = at {
-        on_path[job] = true;
-        let below = jobs.after(job).iter().map(|link| link.job as usize);
-        at = below.max_by_key(|&next| (length(next), std::cmp::Reverse(next)));
-        if at.is_some_and(|next| length(next) + slack < longest) {
-            break;
-        }
-    }
-    on_path
+/// By job: true on a longest way through the graph (the critical path of CPOP).
+pub(super) fn critical(upward: &[u64], downward: &[u64]) -> Vec<bool> {
+    let length: Vec<u64> = upward.iter().zip(downward).map(|(up, down)| up + down).collect();
+    let longest = length.iter().copied().max().unwrap_or(0);
+    length.into_iter().map(|length| length == longest).collect()
 }

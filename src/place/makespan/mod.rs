@@ -1,26 +1,84 @@
 //! The search for the least makespan of one step: list schedules, made better window by window.
 
+mod course;
+mod moves;
+mod sweep;
+mod window;
+
+use super::Effort;
 use super::context::{Context, Scout};
 use super::jobs::Jobs;
-use super::list::{self, Timetable};
+use super::list::{self, Grouping, Groups, Timetable};
 use super::pool::Pool;
+use super::random::Rng;
 use crate::topology::DeviceId;
+use course::Course;
+use sweep::Extent;
 
-/// Schedules that are evaluated.
-const EVALUATED: usize = 8;
+/// List schedules that are evaluated.
+const EVALUATED: usize = 4;
 
-/// Schedules the problem by lists, and each placement of `seeds` (the device of each node) anew.
+/// Jobs up to which so many are evaluated; beyond, one.
+const LARGE: usize = 50_000;
+
+/// Jobs up to which one window holds them all.
+const SMALL: usize = 128;
+
+/// Jobs of a window otherwise.
+const WIDTH: usize = 96;
+
+/// Jobs up to which windows are searched at all.
+const MOST: usize = 200_000;
+
+/// Schedules the problem by lists, and each placement of `seeds` (the device of each node) anew;
+/// improves the best.
 pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'s [DeviceId]>) -> Pool {
     let mut scout = Scout::new(context);
     let Some(jobs) = Jobs::new(context.problem) else { return scout.pool };
     let mut schedules = list::schedules(context, &jobs, &context.problem.caps);
-    for nodes in seeds {
+    let kept = if jobs.len() <= LARGE { EVALUATED } else { 1 };
+    for nodes in seeds.take(kept) {
         let device: Vec<u32> = jobs.node.iter().map(|node| nodes[node.index()].0).collect();
         schedules.push(list::placed(context, &jobs, &device));
     }
     schedules.sort_by_key(Timetable::makespan);
-    for schedule in schedules.iter().take(EVALUATED) {
+    schedules.dedup_by_key(|schedule| schedule.makespan());
+    for schedule in improved(context, &jobs, &schedules).iter().chain(schedules.iter().take(kept)) {
         list::consider(&mut scout, &jobs, schedule);
     }
     scout.pool
+}
+
+/// The best schedules, improved side by side.
+fn improved(context: &Context<'_, '_>, jobs: &Jobs, schedules: &[Timetable]) -> Vec<Timetable> {
+    let Some((runs, extent)) = extent(context, jobs) else { return Vec::new() };
+    let chains = Groups::new(context.problem, jobs, Grouping::Chains);
+    let mut found: Vec<Timetable> = context.control.map(runs.min(schedules.len() * 4), |run| {
+        let mut course = Course::new(jobs, &schedules[run % schedules.len()]);
+        let mut rng = Rng::new(context.problem.options.seed.wrapping_mul(1000).wrapping_add(run as u64));
+        sweep::improve(context, jobs, &chains.of, &mut course, extent, &mut rng);
+        course.into_timetable()
+    });
+    found.sort_by_key(Timetable::makespan);
+    found.truncate(2);
+    found
+}
+
+/// How many schedules are improved, and how much; none where nothing is.
+fn extent(context: &Context<'_, '_>, jobs: &Jobs) -> Option<(usize, Extent)> {
+    let more = match context.problem.options.effort {
+        Effort::Fast => return None,
+        Effort::Default => 1,
+        Effort::Best => 8,
+    };
+    if jobs.len() == 0 || jobs.len() > MOST {
+        return None;
+    }
+    if jobs.len() <= SMALL {
+        return Some((8, Extent { width: jobs.len(), moves: 100_000 * more, sweeps: 1 }));
+    }
+    let windows = (jobs.len() * 2).div_ceil(WIDTH);
+    let sweeps = if jobs.len() <= 40_000 { 4 } else { 1 };
+    let moves = (1_200_000 / windows).clamp(100, 12_000) * more;
+    Some((if jobs.len() <= 4_000 { 2 } else { 1 }, Extent { width: WIDTH, moves, sweeps }))
 }

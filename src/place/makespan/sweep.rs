@@ -1,0 +1,101 @@
+//! Sweeps over a schedule: windows are opened one after the other from the beginning of the step to
+//! its end, and searched.
+
+use super::course::Course;
+use super::moves::{self, Bounds};
+use super::window::{Edges, Window};
+use crate::place::context::Context;
+use crate::place::jobs::Jobs;
+use crate::place::problem::NONE;
+use crate::place::random::Rng;
+
+/// How much is searched.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    /// Jobs of a window.
+    pub(super) width: usize,
+    /// Moves in each window.
+    pub(super) moves: usize,
+    /// Sweeps.
+    pub(super) sweeps: usize,
+}
+
+/// Improves a schedule; it never becomes longer. Each sweep begins half a window after the one
+/// before. O(sweeps x (jobs x moves + links)).
+pub(super) fn improve(
+    context: &Context<'_, '_>,
+    jobs: &Jobs,
+    chain: &[u32],
+    course: &mut Course,
+    extent: Extent,
+    rng: &mut Rng,
+) {
+    let mut devices: Vec<u32> = context.problem.devices.iter().map(|id| id.0).collect();
+    if let Some(count) = context.problem.count {
+        devices.truncate(count);
+    }
+    let mut local = vec![NONE; jobs.len()];
+    for sweep in 0..extent.sweeps {
+        course.find_tails(jobs);
+        let step = (extent.width / 2).max(1);
+        let offset = if sweep % 2 == 0 { 0 } else { step / 2 };
+        let mut first = jobs.len().min(offset);
+        let mut engines = Engines::new(jobs, course);
+        engines.pass(jobs, course, 0..first);
+        while first < jobs.len() && !context.control.stopped() {
+            let last = (first + extent.width).min(jobs.len());
+            let edges = engines.edges(course, last);
+            let window = Window::open(context.problem, jobs, course, first..last, &edges, &mut local);
+            let (state, score) = window.state(jobs, course);
+            let span = course.sequence[first..last].iter().map(|&job| course.end[job as usize]).max();
+            let span = span.unwrap_or(0).saturating_sub(course.start[course.sequence[first] as usize]);
+            let bounds = Bounds { devices: &devices, moves: extent.moves, threshold: span / 8 };
+            let (state, _) = moves::search(jobs, &window, chain, (state, score), &bounds, rng);
+            window.close(course, first, &state);
+            if last == jobs.len() {
+                break;
+            }
+            let next = first + step;
+            engines.pass(jobs, course, first..next);
+            first = next;
+        }
+        course.time(jobs);
+    }
+}
+
+/// When engines are free before a window, and where in the sequence the jobs of each stand.
+struct Engines {
+    free: Vec<u64>,
+    positions: Vec<Vec<u32>>,
+}
+
+impl Engines {
+    fn new(jobs: &Jobs, course: &Course) -> Self {
+        let mut positions = vec![Vec::new(); jobs.engines];
+        for (position, &job) in course.sequence.iter().enumerate() {
+            positions[engine(jobs, course, job)].push(position as u32);
+        }
+        Self { free: vec![0; jobs.engines], positions }
+    }
+
+    fn pass(&mut self, jobs: &Jobs, course: &Course, passed: std::ops::Range<usize>) {
+        for &job in &course.sequence[passed] {
+            let free = &mut self.free[engine(jobs, course, job)];
+            *free = (*free).max(course.end[job as usize]);
+        }
+    }
+
+    /// The edges of a window that ends before position `last`, from which on nothing has changed.
+    fn edges(&self, course: &Course, last: usize) -> Edges {
+        let next = |positions: &Vec<u32>| {
+            let following = positions.partition_point(|&position| (position as usize) < last);
+            let job = positions.get(following).map(|&position| course.sequence[position as usize]);
+            job.map_or(0, |job| course.tail[job as usize])
+        };
+        Edges { free: self.free.clone(), next: self.positions.iter().map(next).collect() }
+    }
+}
+
+fn engine(jobs: &Jobs, course: &Course, job: u32) -> usize {
+    jobs.engine[course.device[job as usize] as usize] as usize
+}

@@ -1,11 +1,16 @@
 //! Bounds on the makespan of one step: whatever the schedule, a chain of nodes runs one after
 //! the other, and an engine runs one launch at a time.
 
+use std::cmp::Reverse;
+
 use serde_json::json;
 
 use super::super::Objective;
 use super::super::problem::{DeviceSet, NONE, Problem};
-use super::{Certificate, work};
+use super::chains::Chains;
+use super::windows::{Spans, Windows};
+use super::work::Shares;
+use super::{Certificate, Effort};
 use crate::control::Control;
 use crate::costgraph::{NodeIx, TensorIx};
 use crate::units::Nanos;
@@ -14,19 +19,60 @@ use crate::units::Nanos;
 const PAIRS: usize = 256;
 
 /// Certificates of several kinds, the simplest first.
-pub(super) fn bounds(problem: &Problem<'_>, _control: &Control<'_>, incumbent: u64) -> Vec<Certificate> {
-    let path = critical_path(problem);
-    if path.value >= incumbent {
-        return vec![path];
+pub(super) fn bounds(problem: &Problem<'_>, control: &Control<'_>, incumbent: u64) -> Vec<Certificate> {
+    let fastest = fastest(problem);
+    let mut found = vec![critical_path(problem, &fastest)];
+    if is_met(&found, incumbent) {
+        return found;
     }
-    vec![path, work::bound(problem, incumbent)]
+    let shares = Shares::new(problem, incumbent);
+    found.push(shares.certificate(Objective::Latency));
+    if is_met(&found, incumbent) {
+        return found;
+    }
+    let ancestors = ancestors(problem);
+    let chains = Chains::new(problem, fastest);
+    let (heads, tails) = (chains.heads(ancestors, control), chains.tails(ancestors, control));
+    let spans = Spans { ancestors, heads, tails };
+    found.extend(forced_copies(&chains, &spans));
+    let known = found.iter().map(|one| one.value).max().unwrap_or(0);
+    if known < incumbent {
+        found.extend(Windows::new(problem, &shares, &spans).certificate(known, incumbent, control));
+    }
+    found
+}
+
+fn is_met(found: &[Certificate], incumbent: u64) -> bool {
+    found.iter().any(|one| one.value >= incumbent)
+}
+
+/// Ancestors to look at for each node: fewer in large graphs.
+fn ancestors(problem: &Problem<'_>) -> usize {
+    let (looks, most) = match problem.options.effort {
+        Effort::Fast => (1 << 16, 16),
+        Effort::Default => (1 << 21, 64),
+        Effort::Best => (1 << 24, 256),
+    };
+    (looks / problem.graph.node_count().max(1)).min(most)
+}
+
+/// The node whose head, time and tail together are longest.
+fn forced_copies(chains: &Chains, spans: &Spans) -> Option<Certificate> {
+    let length =
+        |node: usize| spans.heads[node].saturating_add(chains.time[node]).saturating_add(spans.tails[node]);
+    let longest = (0..chains.time.len()).max_by_key(|&node| (length(node), Reverse(node)))?;
+    Some(Certificate {
+        objective: Objective::Latency,
+        value: length(longest),
+        proof: "forced-copies",
+        data: json!({ "ancestors": spans.ancestors, "node": longest }),
+    })
 }
 
 /// The longest chain of nodes, each at its best on any device that it may be on, with the copies
 /// that the chain cannot do without. O(nodes + edges).
-fn critical_path(problem: &Problem<'_>) -> Certificate {
+fn critical_path(problem: &Problem<'_>, fastest: &[u64]) -> Certificate {
     let graph = problem.graph;
-    let fastest = fastest(problem);
     let mut end = vec![0u64; graph.node_count()];
     let mut before = vec![NONE; graph.node_count()];
     let mut last = None;

@@ -5,14 +5,19 @@
 //! not use. What is computed here is only sought: the plan's checker proves it anew from `data`,
 //! with code of its own.
 
+mod chains;
+mod flow;
+mod glue;
 mod latency;
+mod packing;
 mod throughput;
+mod windows;
 mod work;
 
 use serde_json::Value;
 
 use super::problem::{Backward, Problem};
-use super::{Objective, Options};
+use super::{Effort, Objective, Options};
 use crate::control::Control;
 use crate::costgraph::CostGraph;
 use crate::error::Result;

@@ -1,10 +1,14 @@
 //! Bounds on the highest load of any device or link in steady state.
 
+use super::super::Objective;
 use super::super::problem::Problem;
-use super::{Certificate, work};
+use super::work::Shares;
+use super::{Certificate, packing};
 use crate::control::Control;
 
 /// Certificates of several kinds, the simplest first.
-pub(super) fn bounds(problem: &Problem<'_>, _control: &Control<'_>, incumbent: u64) -> Vec<Certificate> {
-    vec![work::bound(problem, incumbent)]
+pub(super) fn bounds(problem: &Problem<'_>, control: &Control<'_>, incumbent: u64) -> Vec<Certificate> {
+    let work = Shares::new(problem, incumbent).certificate(Objective::Throughput);
+    let known = work.value;
+    std::iter::once(work).chain(packing::bound(problem, known, incumbent, control)).collect()
 }

@@ -6,9 +6,9 @@
 
 use serde_json::json;
 
-use super::super::Effort;
 use super::super::evaluate::compute_resources;
 use super::super::problem::Problem;
+use super::super::{Effort, Objective};
 use super::Certificate;
 use crate::topology::DeviceId;
 
@@ -71,6 +71,11 @@ impl Classes {
         let ways = ways.collect();
         Self { of_device, size, ways }
     }
+
+    /// What all engines weigh together.
+    fn total(&self, weights: &[u64]) -> u128 {
+        weights.iter().zip(&self.size).map(|(&weight, &size)| u128::from(weight) * u128::from(size)).sum()
+    }
 }
 
 impl Items {
@@ -112,41 +117,57 @@ impl Items {
             let least = ways.map(|(&(class, _), &time)| u128::from(weights[class]) * u128::from(time)).min();
             sum = sum.saturating_add(least.unwrap_or(0).saturating_mul(count.into()));
         }
-        let total: u128 =
-            weights.iter().zip(&classes.size).map(|(&w, &size)| u128::from(w) * u128::from(size)).sum();
-        u64::try_from(sum.div_ceil(total.max(1))).unwrap_or(u64::MAX)
+        u64::try_from(sum.div_ceil(classes.total(weights).max(1))).unwrap_or(u64::MAX)
     }
 }
 
-/// The certificate of the best weights found by shifting weight between two classes of engines
-/// at a time; each shift is a search on a concave function. O(units x classes) for each of a
-/// counted number of steps.
-pub(super) fn bound(problem: &Problem<'_>, incumbent: u64) -> Certificate {
-    let classes = Classes::new(problem);
-    let items = Items::new(problem, &classes);
-    let rounds = match problem.options.effort {
-        Effort::Fast => 1,
-        Effort::Default => 4,
-        Effort::Best => 16,
-    };
-    let mut weights = vec![UNIT; classes.size.len()];
-    let mut value = items.bound(&classes, &weights);
-    for _ in 0..rounds {
-        let before = value;
-        for a in 0..weights.len() {
-            for b in 0..a {
-                if value < incumbent {
-                    value = shift(&items, &classes, &mut weights, (a, b), value);
+/// Weights of the engines, and what they prove.
+pub(super) struct Shares {
+    /// By device, the weight of its engine.
+    pub(super) weights: Vec<u64>,
+    /// Weights of all engines together.
+    pub(super) total: u128,
+    value: u64,
+}
+
+impl Shares {
+    /// The best weights found by shifting weight between two classes of engines at a time; each
+    /// shift is a search on a concave function. O(units x classes) for each of a counted number
+    /// of steps.
+    pub(super) fn new(problem: &Problem<'_>, incumbent: u64) -> Self {
+        let classes = Classes::new(problem);
+        let items = Items::new(problem, &classes);
+        let rounds = match problem.options.effort {
+            Effort::Fast => 1,
+            Effort::Default => 4,
+            Effort::Best => 16,
+        };
+        let used = |class: usize| classes.ways.iter().flatten().any(|&(other, _)| other == class);
+        let mut weights: Vec<u64> =
+            (0..classes.size.len()).map(|class| if used(class) { UNIT } else { 0 }).collect();
+        let mut value = items.bound(&classes, &weights);
+        for _ in 0..rounds {
+            let before = value;
+            for a in 0..weights.len() {
+                for b in 0..a {
+                    if value < incumbent && used(a) && used(b) {
+                        value = shift(&items, &classes, &mut weights, (a, b), value);
+                    }
                 }
             }
+            if value == before {
+                break;
+            }
         }
-        if value == before {
-            break;
-        }
+        let total = classes.total(&weights);
+        let weights = classes.of_device.iter().map(|&class| weights[class]).collect();
+        Self { weights, total, value }
     }
-    let by_device: Vec<u64> = classes.of_device.iter().map(|&class| weights[class]).collect();
-    let objective = problem.options.objective;
-    Certificate { objective, value, proof: "work", data: json!({ "weights": by_device }) }
+
+    /// What the weights prove of the makespan, or of the highest load.
+    pub(super) fn certificate(&self, objective: Objective) -> Certificate {
+        Certificate { objective, value: self.value, proof: "work", data: json!({ "weights": self.weights }) }
+    }
 }
 
 /// Shares the weight of two classes out anew, by ternary search; the better value of both.

@@ -6,8 +6,12 @@
 //! alone, each kind in a file of its own. A certificate must hold for whatever plan the options
 //! allow, so a proof may use pins, colocation and memory, and relaxes the rest.
 
+mod chains;
 mod facts;
+mod glue;
+mod packing;
 mod path;
+mod windows;
 mod work;
 
 use serde::Deserialize;
@@ -20,9 +24,9 @@ use facts::Facts;
 
 /// A proof's data, read.
 trait Proof {
-    /// What the data proves: no plan has less. Error: the data is not of this graph or topology,
-    /// in words.
-    fn proven(&self, facts: &Facts<'_>) -> Result<u64, String>;
+    /// What the data proves, where that does not depend on what is claimed; else what is claimed,
+    /// if it is proven: no plan has less. Error, in words: the data proves nothing.
+    fn proven(&self, facts: &Facts<'_>, claimed: u64) -> Result<u64, String>;
 }
 
 /// Reads a proof's data. Error, in words: the kind is unknown, or the data is not of that kind.
@@ -30,6 +34,9 @@ fn read(bound: &Bound) -> Result<Box<dyn Proof>, String> {
     match (bound.objective.as_str(), bound.proof.as_str()) {
         ("latency" | "throughput", "work") => read_as::<work::Work>(bound),
         ("latency", "critical-path") => read_as::<path::CriticalPath>(bound),
+        ("latency", "forced-copies") => read_as::<chains::ForcedCopies>(bound),
+        ("latency", "windows") => read_as::<windows::Windows>(bound),
+        ("throughput", "packing") => read_as::<packing::Packing>(bound),
         (objective, proof) => Err(format!("the bound's proof is {proof}, which is none for {objective}")),
     }
 }
@@ -78,7 +85,7 @@ pub(super) struct Patterns<'p> {
 /// Goes through the proof of a certificate that [`check`] has passed.
 pub(super) fn prove(plan: &Plan, graph: &CostGraph, patterns: &Patterns<'_>, faults: &mut Faults) {
     let Some(bound) = &plan.bound else { return };
-    let proven = read(bound).and_then(|proof| proof.proven(&Facts::new(plan, graph, patterns)?));
+    let proven = read(bound).and_then(|proof| proof.proven(&Facts::new(plan, graph, patterns)?, bound.value));
     match proven {
         Ok(proven) if proven >= bound.value => {}
         Ok(proven) => faults

@@ -14,22 +14,33 @@ pub(super) struct Work {
     weights: Vec<u64>,
 }
 
-impl Proof for Work {
-    fn proven(&self, facts: &Facts<'_>) -> Result<u64, String> {
+/// Weights by device.
+pub(super) struct Weights<'w>(pub(super) &'w [u64]);
+
+impl Weights<'_> {
+    /// The weights of all engines together. Error: there is not one for each device, or slices of
+    /// one engine differ, or all are zero.
+    pub(super) fn total(&self, facts: &Facts<'_>) -> Result<u128, String> {
         let devices = facts.engines.len();
-        if self.weights.len() != devices {
-            return Err(format!("{} weights for {devices} devices", self.weights.len()));
+        if self.0.len() != devices {
+            return Err(format!("{} weights for {devices} devices", self.0.len()));
         }
         let mut of_engine = vec![None; devices + facts.topology.physicals.len()];
-        for (&engine, &weight) in facts.engines.iter().zip(&self.weights) {
+        for (&engine, &weight) in facts.engines.iter().zip(self.0) {
             if *of_engine[engine].get_or_insert(weight) != weight {
                 return Err("slices of one device have different weights".into());
             }
         }
-        let total: u128 = of_engine.into_iter().flatten().map(u128::from).sum();
-        if total == 0 {
-            return Err("no device has a weight".into());
+        match of_engine.into_iter().flatten().map(u128::from).sum() {
+            0 => Err("no device has a weight".into()),
+            total => Ok(total),
         }
+    }
+}
+
+impl Proof for Work {
+    fn proven(&self, facts: &Facts<'_>, _claimed: u64) -> Result<u64, String> {
+        let total = Weights(&self.weights).total(facts)?;
         // Nodes of one class go together; what no one device is best for costs more than this.
         let mut classes: Vec<(u32, u32)> =
             facts.runs().map(|node| (facts.class[node.index()], node.0)).collect();

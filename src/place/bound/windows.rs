@@ -1,0 +1,179 @@
+//! Work in windows of time: if a step takes no longer than some time, each node runs between its
+//! head and its tail, so part of it falls into a window whatever the schedule; if the parts are
+//! more than the engines can do in the window, no schedule is that short (Fernandez and Bussell,
+//! "Bounds on the number of processors and time for multiprocessor optimal schedules", 1973; with
+//! the engines' weights where they are unequal).
+
+use serde_json::json;
+
+use super::super::Objective;
+use super::super::problem::{NONE, Problem};
+use super::work::Shares;
+use super::{Certificate, Effort};
+use crate::control::Control;
+use crate::costgraph::NodeIx;
+
+/// Heads and tails by node, and how many ancestors of each were looked at.
+pub(super) struct Spans {
+    pub(super) ancestors: usize,
+    pub(super) heads: Vec<u64>,
+    pub(super) tails: Vec<u64>,
+}
+
+/// A window: from a point after the start of the step to a point before its end.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Window {
+    from: u64,
+    before_end: u64,
+}
+
+/// A node of which some part must fall into windows.
+struct Job {
+    head: u64,
+    tail: u64,
+    /// Range of its ways.
+    ways: (u32, u32),
+}
+
+/// The nodes with the ways to run each.
+pub(super) struct Windows<'w> {
+    shares: &'w Shares,
+    spans: &'w Spans,
+    jobs: Vec<Job>,
+    /// (weight, time)
+    ways: Vec<(u64, u64)>,
+    /// Windows looked at: this many starts, and as many ends.
+    grid: usize,
+}
+
+/// Rounds of looking at all windows.
+const ROUNDS: usize = 4;
+
+impl<'w> Windows<'w> {
+    /// O(nodes x kinds).
+    pub(super) fn new(problem: &Problem<'_>, shares: &'w Shares, spans: &'w Spans) -> Self {
+        let kinds = problem.sets().iter().map(|set| {
+            let mut kinds: Vec<(usize, u64)> =
+                set.iter().map(|id| (problem.kinds[id.index()], shares.weights[id.index()])).collect();
+            kinds.sort_unstable();
+            kinds.dedup_by_key(|way| way.0);
+            kinds
+        });
+        let kinds: Vec<Vec<(usize, u64)>> = kinds.collect();
+        let (mut jobs, mut ways) = (Vec::new(), Vec::new());
+        for node in (0..problem.unit_of.len()).filter(|&node| problem.unit_of[node] != NONE) {
+            let start = ways.len() as u32;
+            for &(kind, weight) in &kinds[problem.set_of(problem.unit_of[node] as usize)] {
+                let time = problem.graph.time(NodeIx(node as u32), kind);
+                ways.extend(time.filter(|time| time.get() > 0).map(|time| (weight, time.get())));
+            }
+            let end = ways.len() as u32;
+            if end > start {
+                jobs.push(Job { head: spans.heads[node], tail: spans.tails[node], ways: (start, end) });
+            }
+        }
+        let looks: u64 = match problem.options.effort {
+            Effort::Fast => 1 << 21,
+            Effort::Default => 1 << 26,
+            Effort::Best => 1 << 29,
+        };
+        let grid = (looks / (ROUNDS * ways.len().max(1)) as u64).isqrt().min(96) as usize;
+        Self { shares, spans, jobs, ways, grid }
+    }
+
+    /// The certificate of the highest bound found above `known` and not above `incumbent`.
+    pub(super) fn certificate(
+        &self,
+        known: u64,
+        incumbent: u64,
+        control: &Control<'_>,
+    ) -> Option<Certificate> {
+        let froms = sampled(self.jobs.iter().map(|job| job.head), self.grid);
+        let ends = sampled(self.jobs.iter().map(|job| job.tail), self.grid);
+        let (mut value, mut best) = (known, None);
+        for _ in 0..ROUNDS {
+            let mut most: Option<(u128, Window)> = None;
+            for &from in &froms {
+                if control.stopped() {
+                    return best;
+                }
+                for &before_end in &ends {
+                    let window = Window { from, before_end };
+                    if let Some(excess) = self.excess(window, value)
+                        && most.is_none_or(|(other, _)| excess > other)
+                    {
+                        most = Some((excess, window));
+                    }
+                }
+            }
+            let Some((_, window)) = most else { break };
+            value = self.longest(window, value, incumbent - 1) + 1;
+            best = Some(self.written(window, value));
+            if value == incumbent {
+                break;
+            }
+        }
+        best
+    }
+
+    /// The longest step up to `most` for which the window is too small; it is for `least`.
+    fn longest(&self, window: Window, least: u64, most: u64) -> u64 {
+        let (mut fails, mut open) = (least, most);
+        while fails < open {
+            let middle = fails + (open - fails).div_ceil(2);
+            if self.excess(window, middle).is_some() {
+                fails = middle;
+            } else {
+                open = middle - 1;
+            }
+        }
+        fails
+    }
+
+    /// By how much the weighted work that must fall into the window is more than fits, if a step
+    /// takes `length`; none where it fits.
+    fn excess(&self, window: Window, length: u64) -> Option<u128> {
+        let until = length.checked_sub(window.before_end).filter(|&until| until > window.from)?;
+        let room = self.shares.total.saturating_mul((until - window.from).into());
+        let mut sum = 0u128;
+        for job in &self.jobs {
+            let latest = length.saturating_sub(job.tail);
+            if job.head >= until || latest <= window.from {
+                continue;
+            }
+            let ways = &self.ways[job.ways.0 as usize..job.ways.1 as usize];
+            let part = |&(weight, time): &(u64, u64)| {
+                u128::from(weight) * u128::from(overlap(time, (job.head, latest), (window.from, until)))
+            };
+            sum = sum.saturating_add(ways.iter().map(part).min().unwrap_or(0));
+        }
+        (sum > room).then(|| sum - room)
+    }
+
+    fn written(&self, window: Window, value: u64) -> Certificate {
+        let data = json!({
+            "ancestors": self.spans.ancestors,
+            "weights": self.shares.weights,
+            "from": window.from,
+            "until": (value - 1).saturating_sub(window.before_end),
+        });
+        Certificate { objective: Objective::Latency, value, proof: "windows", data }
+    }
+}
+
+/// The least part that falls into a window of what takes `time` somewhere within a span. Where
+/// the span is shorter than the time, there is no such schedule, and any part is right.
+fn overlap(time: u64, (head, latest): (u64, u64), (from, until): (u64, u64)) -> u64 {
+    let early = head.saturating_add(time).saturating_sub(from);
+    let late = until.saturating_sub(latest.saturating_sub(time));
+    time.min(until - from).min(early).min(late)
+}
+
+/// Up to `count` of the distinct values, evenly by rank, the least among them.
+fn sampled(values: impl Iterator<Item = u64>, count: usize) -> Vec<u64> {
+    let mut values: Vec<u64> = values.collect();
+    values.sort_unstable();
+    values.dedup();
+    let count = count.min(values.len());
+    (0..count).map(|i| values[i * values.len() / count]).collect()
+}

@@ -1,0 +1,163 @@
+//! Loads as bins: if every load were less than the bound, more weight would have to go onto the
+//! engines than they hold.
+//!
+//! Some groups of nodes are kept from some devices by a flow: what the group sends over tensors,
+//! each at most what its copy loads the device with, reaches other groups, which take at most
+//! their own time. Whatever set of groups is around this one, the device's load is at least the
+//! group's time and what it sends.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::Proof;
+use super::facts::Facts;
+use super::glue::{Copies, Groups, members};
+use crate::costgraph::TensorIx;
+
+/// Weight of all groups together, and steps of one knapsack, that a proof may ask for.
+const MOST_WEIGHT: u64 = 1 << 22;
+const MOST_STEPS: u64 = 1 << 30;
+
+/// `{"flows":[...],"weights":[[3,1],[9,1]]}`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Packing {
+    flows: Vec<Flow>,
+    /// (node, weight) of the groups that have a weight; any node of the group.
+    weights: Vec<(u32, u32)>,
+}
+
+/// Keeps a node's group from devices.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Flow {
+    node: u32,
+    devices: Vec<u32>,
+    /// (tensor, node, amount): what the node's group sends over a tensor; takes, if negative.
+    sends: Vec<(u32, u32, i64)>,
+}
+
+impl Proof for Packing {
+    fn proven(&self, facts: &Facts<'_>, claimed: u64) -> Result<u64, String> {
+        let limit = claimed.saturating_sub(1);
+        let copies = Copies::new(facts.topology);
+        let groups = Groups::new(facts, &copies, limit);
+        let mut time = groups.time.clone();
+        for flow in &self.flows {
+            for &device in &flow.devices {
+                let group = groups.of[facts.running(flow.node)?.index()];
+                flow.keeps(facts, &copies, &groups, device as usize, limit)?;
+                time[group][device as usize] = None;
+            }
+        }
+        let mut weights: BTreeMap<usize, u64> = BTreeMap::new();
+        for &(node, weight) in &self.weights {
+            *weights.entry(groups.of[facts.running(node)?.index()]).or_default() += u64::from(weight);
+        }
+        let total: u64 = weights.values().sum();
+        let held = capacity(facts, &time, &weights, limit)?;
+        if total > held {
+            Ok(claimed)
+        } else {
+            Err(format!("the weights come to {total}, and the devices hold {held}"))
+        }
+    }
+}
+
+impl Flow {
+    /// Error: the flow does not load the device above the limit, or is none.
+    fn keeps(
+        &self,
+        facts: &Facts<'_>,
+        copies: &Copies,
+        groups: &Groups,
+        device: usize,
+        limit: u64,
+    ) -> Result<(), String> {
+        if device >= facts.kinds.len() || !copies.add_to(device) {
+            return Err(format!("copies do not add to the load of device {device}"));
+        }
+        let source = groups.of[facts.running(self.node)?.index()];
+        let mut of_tensor: BTreeMap<u32, (i128, i128)> = BTreeMap::new();
+        let mut of_group: BTreeMap<usize, i128> = BTreeMap::new();
+        for &(tensor, node, amount) in &self.sends {
+            let group = groups.of[facts.running(node)?.index()];
+            let tensor_ix = TensorIx(tensor);
+            let is_member = tensor_ix.index() < facts.graph.tensor_count()
+                && members(facts, tensor_ix).any(|member| groups.of[member.index()] == group);
+            if !is_member {
+                return Err(format!("node {node} has nothing to do with tensor {tensor}"));
+            }
+            let (net, sent) = of_tensor.entry(tensor).or_default();
+            *net += i128::from(amount);
+            *sent += i128::from(amount.max(0));
+            *of_group.entry(group).or_default() += i128::from(amount);
+        }
+        for (tensor, (net, sent)) in of_tensor {
+            let load = copies.load(device, facts.graph.tensor_bytes(TensorIx(tensor)));
+            if net != 0 || sent > i128::from(load) {
+                return Err(format!("a flow over tensor {tensor} is {sent}, of {load}, and {net} are lost"));
+            }
+        }
+        let own = groups.time[source].get(device).copied().flatten();
+        let sent = of_group.remove(&source).unwrap_or(0);
+        for (group, sent) in of_group {
+            let room = groups.time[group][device];
+            if sent > 0 || room.is_some_and(|room| -sent > i128::from(room)) {
+                return Err(format!("a group that takes {room:?} is sent {}", -sent));
+            }
+        }
+        match own {
+            Some(own) if i128::from(own) + sent <= i128::from(limit) => {
+                Err(format!("node {} loads device {device} with no more than {own} and {sent}", self.node))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The most weight that all engines hold together, each no more than its best knapsack.
+fn capacity(
+    facts: &Facts<'_>,
+    time: &[Vec<Option<u64>>],
+    weights: &BTreeMap<usize, u64>,
+    limit: u64,
+) -> Result<u64, String> {
+    let total: u64 = weights.values().sum();
+    if total > MOST_WEIGHT || total.saturating_mul(weights.len() as u64) > MOST_STEPS {
+        return Err("the weights are larger than any proof needs".into());
+    }
+    let mut of_engine: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (device, &engine) in facts.engines.iter().enumerate() {
+        of_engine.entry(engine).or_default().push(device);
+    }
+    let mut known: BTreeMap<Vec<(u64, u64)>, u64> = BTreeMap::new();
+    let mut sum = 0u64;
+    for devices in of_engine.values() {
+        let least = |group: usize| devices.iter().filter_map(|&device| time[group][device]).min();
+        let items: Vec<(u64, u64)> =
+            weights.iter().filter_map(|(&group, &weight)| Some((weight, least(group)?))).collect();
+        let held = known.entry(items).or_insert_with_key(|items| knapsack(items, total, limit));
+        sum = sum.saturating_add(*held);
+    }
+    Ok(sum)
+}
+
+/// The most weight of (weight, time) that take no longer than `limit`.
+fn knapsack(items: &[(u64, u64)], total: u64, limit: u64) -> u64 {
+    let mut fastest: Vec<Option<u64>> = vec![None; total as usize + 1];
+    fastest[0] = Some(0);
+    let mut reached = 0;
+    for &(weight, time) in items {
+        for held in (0..=reached).rev() {
+            let Some(with) = fastest[held].map(|before| before.saturating_add(time)) else { continue };
+            let entry = &mut fastest[held + weight as usize];
+            if with <= limit && entry.is_none_or(|other| with < other) {
+                *entry = Some(with);
+            }
+        }
+        reached += weight as usize;
+    }
+    fastest.iter().rposition(Option::is_some).unwrap_or(0) as u64
+}

@@ -5,6 +5,7 @@
 mod architecture;
 mod bad;
 mod bad_input;
+mod bounds;
 mod cli;
 mod corpus_plans;
 mod costgraph;

@@ -5,7 +5,8 @@
 //! do without load a device too much is not there; the copies are bounded by a maximum flow, dual
 //! to the cheapest set around the group. For the rest, each group gets a weight, and each engine
 //! holds at most the weight of the best knapsack; weights that exceed all knapsacks together
-//! prove that nothing fits. Good weights are the dual of bin packing by patterns (Gilmore and
+//! prove that nothing fits. Small groups are sand, whose weight is their time at a fixed rate. Good
+//! weights are the dual of bin packing by patterns (Gilmore and
 //! Gomory, "A linear programming approach to the cutting-stock problem", 1961), sought by
 //! subgradient steps.
 
@@ -18,8 +19,11 @@ use super::glue::{Glue, Groups};
 use super::{Certificate, Effort};
 use crate::control::Control;
 
-/// Weights of what fills an engine come to about this.
-const SCALE: f64 = 60.0;
+/// What an engine's time weighs where it is filled with sand.
+const SCALE: u32 = 400;
+
+/// A group that takes less of an engine's time than one part in so many is sand.
+const SAND: u64 = 40;
 
 /// Layerings of one flow.
 const PHASES: usize = 200;
@@ -41,9 +45,9 @@ struct Limits {
 impl Limits {
     fn new(effort: Effort) -> Self {
         match effort {
-            Effort::Fast => Self { units: 300, trials: 4, flows: 2, groups: 100, steps: 10 },
-            Effort::Default => Self { units: 20_000, trials: 12, flows: 12, groups: 400, steps: 200 },
-            Effort::Best => Self { units: 100_000, trials: 20, flows: 48, groups: 1000, steps: 800 },
+            Effort::Fast => Self { units: 300, trials: 4, flows: 2, groups: 50, steps: 10 },
+            Effort::Default => Self { units: 20_000, trials: 12, flows: 12, groups: 100, steps: 150 },
+            Effort::Best => Self { units: 100_000, trials: 20, flows: 48, groups: 300, steps: 800 },
         }
     }
 }
@@ -94,17 +98,17 @@ impl Trial<'_> {
         let heavy = self.exclude(&mut groups);
         let flows: Vec<&Value> = heavy.iter().map(|(_, flow)| flow).collect();
         let bins = Bins::new(self.glue, &groups, self.most);
-        let mut excluded = vec![0; groups.node.len()];
-        heavy.iter().for_each(|&(group, _)| excluded[group as usize] = 1);
-        groups.time.iter().zip(&mut excluded).for_each(|(times, weight)| {
-            if times.iter().all(Option::is_none) {
-                *weight = 1;
-            }
-        });
-        let weights = if bins.overflow(&excluded) { excluded } else { self.weigh(&groups, &bins)? };
+        let mut alone = vec![0; groups.node.len()];
+        heavy.iter().for_each(|&(group, _)| alone[group as usize] = 1);
+        let nowhere = |times: &Vec<Option<u64>>| times.iter().all(Option::is_none);
+        (0..alone.len()).filter(|&group| nowhere(&groups.time[group])).for_each(|group| alone[group] = 1);
+        let (weights, rate) = match bins.overflow(&alone) {
+            true => (alone, 0),
+            false => (self.weigh(&groups, &bins)?, SCALE),
+        };
         let weights = weights.iter().zip(&groups.node).filter(|(weight, _)| **weight > 0);
         let weights: Vec<(u32, u32)> = weights.map(|(&weight, &node)| (node, weight)).collect();
-        Some(json!({ "flows": flows, "weights": weights }))
+        Some(json!({ "flows": flows, "weights": weights, "rate": [rate, self.most.max(1)] }))
     }
 
     /// Takes from groups the devices that they would load too much, copies included; gives those
@@ -191,34 +195,44 @@ impl Trial<'_> {
         Some(sends.filter(|&(_, _, amount)| amount != 0).collect())
     }
 
-    /// Weights that no filling of the bins holds. First the share of an engine that each group
-    /// takes; then groups that the best knapsacks leave out become heavier.
+    /// Weights that no filling of the bins holds, beside the sand. First the share of an engine
+    /// that each group takes; then groups that the best knapsacks leave out become heavier.
     fn weigh(&self, groups: &Groups, bins: &Bins) -> Option<Vec<u32>> {
-        let share = |times: &Vec<Option<u64>>| {
-            let least = times.iter().flatten().min().copied().unwrap_or(self.most);
-            SCALE * least as f64 / self.most.max(1) as f64
-        };
-        let mut weights: Vec<f64> = groups.time.iter().map(share).collect();
-        let weighed = weights.iter().filter(|&&weight| weight > 0.0).count();
-        if weighed == 0 || weighed > self.limits.groups {
+        let least: Vec<u64> = groups
+            .time
+            .iter()
+            .map(|times| times.iter().flatten().min().copied().unwrap_or(self.most))
+            .collect();
+        let is_sand = |&time: &u64| time <= self.most / SAND;
+        if least.iter().filter(|time| !is_sand(time)).count() > self.limits.groups {
             return None;
         }
-        let goal = SCALE * bins.count() as f64 / 50.0;
+        let per_time = f64::from(SCALE) / self.most.max(1) as f64;
+        let sand =
+            least.iter().filter(|time| is_sand(time)).fold(0u64, |sum, &time| sum.saturating_add(time));
+        let sand = sand as f64 * per_time;
+        let weight = |time: &u64| if is_sand(time) { 0.0 } else { *time as f64 * per_time };
+        let mut weights: Vec<f64> = least.iter().map(weight).collect();
+        let goal = f64::from(SCALE * bins.count()) / 50.0;
         for _ in 0..self.limits.steps {
             let whole: Vec<u32> = weights.iter().map(|&weight| weight as u32).collect();
-            let filled = bins.fill(&whole)?;
-            let total: u64 = whole.iter().map(|&weight| u64::from(weight)).sum();
-            if total > filled.capacity {
+            let filled = bins.fill(&whole, SCALE)?;
+            let total = sand + whole.iter().map(|&weight| f64::from(weight)).sum::<f64>();
+            // What differs by less than rounding might not be there.
+            if total > filled.capacity + 1e-6 * total {
                 return Some(whole);
             }
-            let short = (filled.capacity - total) as f64 + goal;
-            let slope: Vec<f64> = filled.taken.iter().map(|&taken| 1.0 - f64::from(taken)).collect();
+            let slope = |(group, &taken): (usize, &u32)| {
+                if is_sand(&least[group]) { 0.0 } else { 1.0 - f64::from(taken) }
+            };
+            let slope: Vec<f64> = filled.taken.iter().enumerate().map(slope).collect();
             let norm: f64 = slope.iter().map(|slope| slope * slope).sum();
             if norm == 0.0 {
                 return None;
             }
+            let step = 0.7 * (filled.capacity - total + goal) / norm;
             for (weight, slope) in weights.iter_mut().zip(slope) {
-                *weight = (*weight + 0.7 * short / norm * slope).clamp(0.0, 2.0 * SCALE);
+                *weight = (*weight + step * slope).clamp(0.0, f64::from(2 * SCALE));
             }
         }
         None
@@ -235,7 +249,7 @@ struct Bins {
 /// The best knapsack of each engine.
 struct Filled {
     /// What they hold together.
-    capacity: u64,
+    capacity: f64,
     /// By group, how many of them hold it.
     taken: Vec<u32>,
 }
@@ -264,63 +278,70 @@ impl Bins {
         self.bins.iter().map(|(count, _)| count).sum()
     }
 
-    /// True where the weights are more than all engines hold.
+    /// True where the weights, without sand, are more than all engines hold.
     fn overflow(&self, weights: &[u32]) -> bool {
-        let total: u64 = weights.iter().map(|&weight| u64::from(weight)).sum();
-        total > 0 && self.fill(weights).is_some_and(|filled| total > filled.capacity)
+        let total: f64 = weights.iter().map(|&weight| f64::from(weight)).sum();
+        total > 0.0 && self.fill(weights, 0).is_some_and(|filled| total > filled.capacity + 0.5)
     }
 
-    /// Fills each engine with the most weight; none where an engine holds more than is counted.
-    fn fill(&self, weights: &[u32]) -> Option<Filled> {
-        let mut filled = Filled { capacity: 0, taken: vec![0; weights.len()] };
-        for (count, times) in &self.bins {
-            let (weight, taken) = knapsack(weights, times, self.most)?;
-            filled.capacity += u64::from(*count) * weight as u64;
+    /// Fills each engine with the most weight, the time that is left with sand that weighs `rate`
+    /// in all of an engine's time; none where an engine holds more than is counted.
+    fn fill(&self, weights: &[u32], rate: u32) -> Option<Filled> {
+        let mut filled = Filled { capacity: 0.0, taken: vec![0; weights.len()] };
+        for (count, times) in self.bins.iter().filter(|(_, times)| times.iter().any(Option::is_some)) {
+            let (weight, taken) = self.knapsack(weights, times, rate)?;
+            filled.capacity += f64::from(*count) * weight;
             taken.into_iter().for_each(|group| filled.taken[group] += count);
         }
         Some(filled)
+    }
+
+    /// The most weight of groups, and of sand in the time that is left, and which groups; none
+    /// where that is more than is counted. O(groups x weight).
+    fn knapsack(&self, weights: &[u32], times: &[Option<u64>], rate: u32) -> Option<(f64, Vec<usize>)> {
+        let items: Vec<(usize, usize, u64)> = weights
+            .iter()
+            .zip(times)
+            .enumerate()
+            .filter_map(|(group, (&weight, time))| Some((group, weight as usize, (*time)?)))
+            .filter(|&(_, weight, _)| weight > 0)
+            .collect();
+        let all: usize = items.iter().map(|&(_, weight, _)| weight).sum();
+        let width = COUNTED.min(all);
+        let mut least = vec![u64::MAX; width + 1];
+        least[0] = 0;
+        let mut taken = vec![false; items.len() * (width + 1)];
+        let mut reached = 0;
+        for (number, &(_, weight, time)) in items.iter().enumerate() {
+            reached = (reached + weight).min(width);
+            for sum in (weight..=reached).rev() {
+                let with = least[sum - weight].saturating_add(time);
+                if with < least[sum] && with <= self.most {
+                    least[sum] = with;
+                    taken[number * (width + 1) + sum] = true;
+                }
+            }
+        }
+        // Sums beyond the last were not looked at: one of them may be reached.
+        let most = (0..=width).rev().find(|&sum| least[sum] <= self.most).unwrap_or(0);
+        let heaviest = items.iter().map(|&(_, weight, _)| weight).max().unwrap_or(0);
+        if width < all && most + heaviest > width {
+            return None;
+        }
+        let per_time = f64::from(rate) / self.most.max(1) as f64;
+        let filled = |sum: usize| sum as f64 + (self.most - least[sum]) as f64 * per_time;
+        let reachable = (0..=most).filter(|&sum| least[sum] <= self.most);
+        let best = reachable.max_by(|&a, &b| filled(a).total_cmp(&filled(b))).unwrap_or(0);
+        let (mut sum, mut chosen) = (best, Vec::new());
+        for number in (0..items.len()).rev() {
+            if taken[number * (width + 1) + sum] {
+                chosen.push(items[number].0);
+                sum -= items[number].1;
+            }
+        }
+        Some((filled(best), chosen))
     }
 }
 
 /// Weights up to which knapsacks are counted.
 const COUNTED: usize = 4 * SCALE as usize;
-
-/// The most weight of groups whose times come to no more than `most`, and which they are; none
-/// where that is more than is counted. O(groups x weight).
-fn knapsack(weights: &[u32], times: &[Option<u64>], most: u64) -> Option<(usize, Vec<usize>)> {
-    let items: Vec<(usize, usize, u64)> = weights
-        .iter()
-        .zip(times)
-        .enumerate()
-        .filter_map(|(group, (&weight, time))| Some((group, weight as usize, (*time)?)))
-        .filter(|&(_, weight, _)| weight > 0)
-        .collect();
-    let width = COUNTED.min(items.iter().map(|&(_, weight, _)| weight).sum());
-    let mut least = vec![u64::MAX; width + 1];
-    least[0] = 0;
-    let mut taken = vec![false; items.len() * (width + 1)];
-    for (number, &(_, weight, time)) in items.iter().enumerate() {
-        for sum in (weight..=width).rev() {
-            let with = least[sum - weight].saturating_add(time);
-            if with < least[sum] && with <= most {
-                least[sum] = with;
-                taken[number * (width + 1) + sum] = true;
-            }
-        }
-    }
-    let best = (0..=width).rev().find(|&sum| least[sum] <= most).unwrap_or(0);
-    let all: usize = items.iter().map(|&(_, weight, _)| weight).sum();
-    // Sums beyond the last were not looked at: the best may be one of them.
-    let heaviest = items.iter().map(|&(_, weight, _)| weight).max().unwrap_or(0);
-    if width < all && best + heaviest > width {
-        return None;
-    }
-    let (mut sum, mut chosen) = (best, Vec::new());
-    for number in (0..items.len()).rev() {
-        if taken[number * (width + 1) + sum] {
-            chosen.push(items[number].0);
-            sum -= items[number].1;
-        }
-    }
-    Some((best, chosen))
-}

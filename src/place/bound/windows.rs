@@ -21,7 +21,7 @@ pub(super) struct Spans {
 }
 
 /// A window: from a point after the start of the step to a point before its end.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy)]
 struct Window {
     from: u64,
     before_end: u64,
@@ -46,7 +46,7 @@ pub(super) struct Windows<'w> {
     grid: usize,
 }
 
-/// Rounds of looking at all windows.
+/// Rounds of looking at windows.
 const ROUNDS: usize = 4;
 
 impl<'w> Windows<'w> {
@@ -73,7 +73,7 @@ impl<'w> Windows<'w> {
             }
         }
         let looks: u64 = match problem.options.effort {
-            Effort::Fast => 1 << 21,
+            Effort::Fast => 1 << 19,
             Effort::Default => 1 << 26,
             Effort::Best => 1 << 29,
         };
@@ -81,34 +81,41 @@ impl<'w> Windows<'w> {
         Self { shares, spans, jobs, ways, grid }
     }
 
-    /// The certificate of the highest bound found above `known` and not above `incumbent`.
+    /// The certificate of the highest bound found above `known` and not above `incumbent`. Rounds
+    /// look at windows all over the step and around the tightest one in turn.
     pub(super) fn certificate(
         &self,
         known: u64,
         incumbent: u64,
         control: &Control<'_>,
     ) -> Option<Certificate> {
-        let froms = sampled(self.jobs.iter().map(|job| job.head), self.grid);
-        let ends = sampled(self.jobs.iter().map(|job| job.tail), self.grid);
+        let froms = distinct(self.jobs.iter().map(|job| job.head));
+        let ends = distinct(self.jobs.iter().map(|job| job.tail));
         let (mut value, mut best) = (known, None);
+        let mut around = None;
         for _ in 0..ROUNDS {
-            let mut most: Option<(u128, Window)> = None;
-            for &from in &froms {
+            let starts = self.sampled(&froms, around.map(|window: Window| window.from));
+            let stops = self.sampled(&ends, around.map(|window| window.before_end));
+            let mut tightest: Option<(i128, Window)> = None;
+            for &from in &starts {
                 if control.stopped() {
                     return best;
                 }
-                for &before_end in &ends {
+                for &before_end in &stops {
                     let window = Window { from, before_end };
                     if let Some(excess) = self.excess(window, value)
-                        && most.is_none_or(|(other, _)| excess > other)
+                        && tightest.is_none_or(|(other, _)| excess > other)
                     {
-                        most = Some((excess, window));
+                        tightest = Some((excess, window));
                     }
                 }
             }
-            let Some((_, window)) = most else { break };
-            value = self.longest(window, value, incumbent - 1) + 1;
-            best = Some(self.written(window, value));
+            let Some((excess, window)) = tightest else { break };
+            around = around.is_none().then_some(window);
+            if excess > 0 {
+                value = self.longest(window, value, incumbent - 1) + 1;
+                best = Some(self.written(window, value));
+            }
             if value == incumbent {
                 break;
             }
@@ -116,12 +123,23 @@ impl<'w> Windows<'w> {
         best
     }
 
+    /// Some of the ascending values: evenly all over, or evenly near one of them.
+    fn sampled(&self, values: &[u64], around: Option<u64>) -> Vec<u64> {
+        let stride = values.len().div_ceil(self.grid.max(1)).max(1);
+        let range = match around.and_then(|value| values.binary_search(&value).ok()) {
+            Some(at) => at.saturating_sub(stride)..(at + stride).min(values.len()),
+            None => 0..values.len(),
+        };
+        let count = self.grid.min(range.len());
+        (0..count).map(|i| values[range.start + i * range.len() / count]).collect()
+    }
+
     /// The longest step up to `most` for which the window is too small; it is for `least`.
     fn longest(&self, window: Window, least: u64, most: u64) -> u64 {
         let (mut fails, mut open) = (least, most);
         while fails < open {
             let middle = fails + (open - fails).div_ceil(2);
-            if self.excess(window, middle).is_some() {
+            if self.excess(window, middle).is_some_and(|excess| excess > 0) {
                 fails = middle;
             } else {
                 open = middle - 1;
@@ -131,8 +149,8 @@ impl<'w> Windows<'w> {
     }
 
     /// By how much the weighted work that must fall into the window is more than fits, if a step
-    /// takes `length`; none where it fits.
-    fn excess(&self, window: Window, length: u64) -> Option<u128> {
+    /// takes `length`; none where there is no such window.
+    fn excess(&self, window: Window, length: u64) -> Option<i128> {
         let until = length.checked_sub(window.before_end).filter(|&until| until > window.from)?;
         let room = self.shares.total.saturating_mul((until - window.from).into());
         let mut sum = 0u128;
@@ -147,7 +165,11 @@ impl<'w> Windows<'w> {
             };
             sum = sum.saturating_add(ways.iter().map(part).min().unwrap_or(0));
         }
-        (sum > room).then(|| sum - room)
+        Some(
+            i128::try_from(sum)
+                .unwrap_or(i128::MAX)
+                .saturating_sub(i128::try_from(room).unwrap_or(i128::MAX)),
+        )
     }
 
     fn written(&self, window: Window, value: u64) -> Certificate {
@@ -169,11 +191,10 @@ fn overlap(time: u64, (head, latest): (u64, u64), (from, until): (u64, u64)) -> 
     time.min(until - from).min(early).min(late)
 }
 
-/// Up to `count` of the distinct values, evenly by rank, the least among them.
-fn sampled(values: impl Iterator<Item = u64>, count: usize) -> Vec<u64> {
+/// The distinct values, ascending.
+fn distinct(values: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut values: Vec<u64> = values.collect();
     values.sort_unstable();
     values.dedup();
-    let count = count.min(values.len());
-    (0..count).map(|i| values[i * values.len() / count]).collect()
+    values
 }

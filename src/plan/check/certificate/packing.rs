@@ -4,7 +4,10 @@
 //! Some groups of nodes are kept from some devices by a flow: what the group sends over tensors,
 //! each at most what its copy loads the device with, reaches other groups, which take at most
 //! their own time. Whatever set of groups is around this one, the device's load is at least the
-//! group's time and what it sends.
+//! group's time and what it sends. Groups that were kept away before may take anything.
+//!
+//! Each engine holds groups that have a weight, the best knapsack of them and of the time that is
+//! left; all the others, like sand, weigh as much as their time at a rate that the data gives.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +22,15 @@ use crate::costgraph::TensorIx;
 const MOST_WEIGHT: u64 = 1 << 22;
 const MOST_STEPS: u64 = 1 << 30;
 
-/// `{"flows":[...],"weights":[[3,1],[9,1]]}`
+/// `{"flows":[...],"weights":[[3,1],[9,1]],"rate":[300,17000]}`
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Packing {
     flows: Vec<Flow>,
     /// (node, weight) of the groups that have a weight; any node of the group.
     weights: Vec<(u32, u32)>,
+    /// What the rest weighs: (weight, in this much time).
+    rate: (u32, u64),
 }
 
 /// Keeps a node's group from devices.
@@ -43,20 +48,28 @@ impl Proof for Packing {
         let limit = claimed.saturating_sub(1);
         let copies = Copies::new(facts.topology);
         let groups = Groups::new(facts, &copies, limit);
-        let mut time = groups.time.clone();
+        let mut time = groups.time;
         for flow in &self.flows {
             for &device in &flow.devices {
                 let group = groups.of[facts.running(flow.node)?.index()];
-                flow.keeps(facts, &copies, &groups, device as usize, limit)?;
+                flow.keeps(facts, &copies, &groups.of, &time, device as usize, limit)?;
                 time[group][device as usize] = None;
             }
         }
+        let mut in_use = vec![false; time.len()];
+        facts.runs().for_each(|node| in_use[groups.of[node.index()]] = true);
         let mut weights: BTreeMap<usize, u64> = BTreeMap::new();
         for &(node, weight) in &self.weights {
             *weights.entry(groups.of[facts.running(node)?.index()]).or_default() += u64::from(weight);
         }
-        let total: u64 = weights.values().sum();
-        let held = capacity(facts, &time, &weights, limit)?;
+        let sand =
+            time.iter().enumerate().filter(|(group, _)| in_use[*group] && !weights.contains_key(group));
+        let sand = sand.map(|(_, time)| u128::from(time.iter().flatten().min().copied().unwrap_or(u64::MAX)));
+        let bins = Bins { weights: &weights, rate: self.rate, limit };
+        let (of_sand, of_rest) = (u128::from(self.rate.0), u128::from(self.rate.1));
+        let total = sand.fold(0u128, u128::saturating_add).saturating_mul(of_sand);
+        let total = total.saturating_add(of_rest * weights.values().map(|&w| u128::from(w)).sum::<u128>());
+        let held = bins.capacity(facts, &time)?;
         if total > held {
             Ok(claimed)
         } else {
@@ -71,21 +84,22 @@ impl Flow {
         &self,
         facts: &Facts<'_>,
         copies: &Copies,
-        groups: &Groups,
+        of: &[usize],
+        time: &[Vec<Option<u64>>],
         device: usize,
         limit: u64,
     ) -> Result<(), String> {
         if device >= facts.kinds.len() || !copies.add_to(device) {
             return Err(format!("copies do not add to the load of device {device}"));
         }
-        let source = groups.of[facts.running(self.node)?.index()];
+        let source = of[facts.running(self.node)?.index()];
         let mut of_tensor: BTreeMap<u32, (i128, i128)> = BTreeMap::new();
         let mut of_group: BTreeMap<usize, i128> = BTreeMap::new();
         for &(tensor, node, amount) in &self.sends {
-            let group = groups.of[facts.running(node)?.index()];
+            let group = of[facts.running(node)?.index()];
             let tensor_ix = TensorIx(tensor);
             let is_member = tensor_ix.index() < facts.graph.tensor_count()
-                && members(facts, tensor_ix).any(|member| groups.of[member.index()] == group);
+                && members(facts, tensor_ix).any(|member| of[member.index()] == group);
             if !is_member {
                 return Err(format!("node {node} has nothing to do with tensor {tensor}"));
             }
@@ -100,10 +114,10 @@ impl Flow {
                 return Err(format!("a flow over tensor {tensor} is {sent}, of {load}, and {net} are lost"));
             }
         }
-        let own = groups.time[source].get(device).copied().flatten();
+        let own = time[source].get(device).copied().flatten();
         let sent = of_group.remove(&source).unwrap_or(0);
         for (group, sent) in of_group {
-            let room = groups.time[group][device];
+            let room = time[group][device];
             if sent > 0 || room.is_some_and(|room| -sent > i128::from(room)) {
                 return Err(format!("a group that takes {room:?} is sent {}", -sent));
             }
@@ -117,47 +131,57 @@ impl Flow {
     }
 }
 
-/// The most weight that all engines hold together, each no more than its best knapsack.
-fn capacity(
-    facts: &Facts<'_>,
-    time: &[Vec<Option<u64>>],
-    weights: &BTreeMap<usize, u64>,
+/// What engines hold if no load is above the limit.
+struct Bins<'b> {
+    weights: &'b BTreeMap<usize, u64>,
+    rate: (u32, u64),
     limit: u64,
-) -> Result<u64, String> {
-    let total: u64 = weights.values().sum();
-    if total > MOST_WEIGHT || total.saturating_mul(weights.len() as u64) > MOST_STEPS {
-        return Err("the weights are larger than any proof needs".into());
-    }
-    let mut of_engine: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for (device, &engine) in facts.engines.iter().enumerate() {
-        of_engine.entry(engine).or_default().push(device);
-    }
-    let mut known: BTreeMap<Vec<(u64, u64)>, u64> = BTreeMap::new();
-    let mut sum = 0u64;
-    for devices in of_engine.values() {
-        let least = |group: usize| devices.iter().filter_map(|&device| time[group][device]).min();
-        let items: Vec<(u64, u64)> =
-            weights.iter().filter_map(|(&group, &weight)| Some((weight, least(group)?))).collect();
-        let held = known.entry(items).or_insert_with_key(|items| knapsack(items, total, limit));
-        sum = sum.saturating_add(*held);
-    }
-    Ok(sum)
 }
 
-/// The most weight of (weight, time) that take no longer than `limit`.
-fn knapsack(items: &[(u64, u64)], total: u64, limit: u64) -> u64 {
-    let mut fastest: Vec<Option<u64>> = vec![None; total as usize + 1];
-    fastest[0] = Some(0);
-    let mut reached = 0;
-    for &(weight, time) in items {
-        for held in (0..=reached).rev() {
-            let Some(with) = fastest[held].map(|before| before.saturating_add(time)) else { continue };
-            let entry = &mut fastest[held + weight as usize];
-            if with <= limit && entry.is_none_or(|other| with < other) {
-                *entry = Some(with);
-            }
+impl Bins<'_> {
+    /// The most weight that all engines hold together, times the time of the rate.
+    fn capacity(&self, facts: &Facts<'_>, time: &[Vec<Option<u64>>]) -> Result<u128, String> {
+        let total: u64 = self.weights.values().sum();
+        if total > MOST_WEIGHT || total.saturating_mul(self.weights.len() as u64) > MOST_STEPS {
+            return Err("the weights are larger than any proof needs".into());
         }
-        reached += weight as usize;
+        let mut of_engine: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (device, &engine) in facts.engines.iter().enumerate() {
+            of_engine.entry(engine).or_default().push(device);
+        }
+        let mut known: BTreeMap<Vec<(u64, u64)>, u128> = BTreeMap::new();
+        let mut sum = 0u128;
+        for devices in of_engine.values() {
+            let least = |group: usize| devices.iter().filter_map(|&device| time[group][device]).min();
+            let items: Vec<(u64, u64)> =
+                self.weights.iter().filter_map(|(&group, &weight)| Some((weight, least(group)?))).collect();
+            // An engine that holds nothing else holds no sand either.
+            let idle = (0..time.len()).all(|group| least(group).is_none());
+            let held = known.entry(items).or_insert_with_key(|items| self.knapsack(items, total));
+            sum = sum.saturating_add(if idle { 0 } else { *held });
+        }
+        Ok(sum)
     }
-    fastest.iter().rposition(Option::is_some).unwrap_or(0) as u64
+
+    /// The most weight of (weight, time) and of sand that take no longer than the limit.
+    fn knapsack(&self, items: &[(u64, u64)], total: u64) -> u128 {
+        let mut fastest: Vec<Option<u64>> = vec![None; total as usize + 1];
+        fastest[0] = Some(0);
+        let mut reached = 0;
+        for &(weight, time) in items {
+            for held in (0..=reached).rev() {
+                let Some(with) = fastest[held].map(|before| before.saturating_add(time)) else { continue };
+                let entry = &mut fastest[held + weight as usize];
+                if with <= self.limit && entry.is_none_or(|other| with < other) {
+                    *entry = Some(with);
+                }
+            }
+            reached += weight as usize;
+        }
+        let filled = |(held, time): (usize, &Option<u64>)| {
+            let sand = u128::from(self.limit - (*time)?) * u128::from(self.rate.0);
+            Some(sand + held as u128 * u128::from(self.rate.1))
+        };
+        fastest.iter().enumerate().filter_map(filled).max().unwrap_or(0)
+    }
 }

@@ -1,0 +1,341 @@
+//! Certificates: no bound is above the best of all plans of a small problem, the checker accepts
+//! each, and finds each that says more than its data proves.
+
+use std::collections::BTreeMap;
+
+use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
+use partition::place::{Effort, Objective, Options, Placement, certificate, evaluate};
+use partition::plan::{Bound, Plan, check_costgraph};
+use partition::schedule::{self, schedule, schedule_in_order};
+use partition::topology::{
+    Communication, Contention, Description, DeviceGroup, DeviceId, LinkGroup, Topology,
+};
+use partition::units::{Bytes, Flops, Nanos, Rate};
+use partition::{Control, Error};
+use serde_json::{Value, json};
+
+use crate::random_costgraph::Rng;
+
+/// One small problem.
+struct Case {
+    graph: CostGraph,
+    topology: Topology,
+    options: Options,
+    /// By node, the one that it goes together with; itself where that is none before it.
+    with: Vec<usize>,
+    /// By node, the only device that it may be on.
+    pinned: Vec<Option<u32>>,
+}
+
+/// A problem of at most `most` nodes that run, on two or three devices, alike or not, some joined
+/// through a third, some loaded by their copies; pins and colocation now and then.
+fn case(seed: u64, most: u64, objective: Objective) -> Case {
+    let mut rng = Rng::new(seed);
+    let topology = devices(&mut rng);
+    let unequal = topology.ids().any(|id| topology.kind_key(id) != "cpu");
+    let mut kinds = vec!["cpu".to_owned()];
+    kinds.extend(topology.ids().map(|id| topology.kind_key(id)).find(|key| key != "cpu"));
+    let mut b = Builder::new("small", kinds);
+    let count = 2 + rng.below(most - 1) as usize;
+    let (mut with, mut pinned) = (Vec::new(), Vec::new());
+    let scale = [1, 10, 100][rng.below(3) as usize];
+    for number in 0..count {
+        let role =
+            if number == 0 && rng.chance(40) { ["input", "param"][rng.below(2) as usize] } else { "f" };
+        let colocate = role == "f" && rng.chance(15);
+        let pin = role == "f" && !colocate && rng.chance(8);
+        let pin = pin.then(|| rng.below(topology.len() as u64) as u32);
+        let mut times = vec![Some(Nanos(rng.below(9) * scale))];
+        if unequal {
+            times.push((pin.is_some() || rng.chance(85)).then(|| Nanos(rng.below(20) * scale)));
+        }
+        let bytes = Bytes([0, 1, 50, 300, 2000][rng.below(5) as usize]);
+        let name = format!("n{number}");
+        let device = pin.map(|pin| topology.devices[pin as usize].name.clone());
+        b.add(&NodeSpec {
+            name: &name,
+            op: role,
+            times: if role == "f" { &times } else { &[] },
+            param_bytes: if role == "param" { bytes } else { Bytes::ZERO },
+            outputs: &[bytes, Bytes(rng.below(100))][..if role == "param" { 1 } else { 2 }],
+            colocate: colocate.then_some("together"),
+            pin: device.as_deref(),
+            ..NodeSpec::default()
+        })
+        .expect("a valid node");
+        let first = with.iter().position(|&(_, together)| together).filter(|_| colocate);
+        with.push((first.unwrap_or(number), colocate));
+        pinned.push(pin);
+        for _ in 0..rng.below(3).min(number as u64) {
+            let producer = rng.below(number as u64) as u32;
+            let output = rng.below(u64::from(b.output_count(NodeIx(producer)))) as u32;
+            if role == "f" {
+                b.connect(NodeIx(producer), output, NodeIx(number as u32));
+            }
+        }
+    }
+    let options = Options { objective, effort: Effort::Best, ..Options::default() };
+    let with = with.into_iter().map(|(with, _)| with).collect();
+    Case { graph: b.finish().expect("acyclic"), topology, options, with, pinned }
+}
+
+fn devices(rng: &mut Rng) -> Topology {
+    let group = |rng: &mut Rng, count: u32, flops: u64| DeviceGroup {
+        count: Some(count),
+        memory: Some(Bytes(1 << 30)),
+        flops: Some(Flops(flops)),
+        bandwidth: Some(Rate(8_000_000_000)),
+        launch: Some(Nanos::ZERO),
+        latency: Some(Nanos([0, 5, 100][rng.below(3) as usize])),
+        communication: if rng.chance(50) { Communication::Added } else { Communication::Overlapped },
+        contention: if rng.chance(50) { Contention::Link } else { Contention::None },
+        link: Some(Rate([1_000_000_000, 4_000_000_000][rng.below(2) as usize])),
+        ..DeviceGroup::new("cpu")
+    };
+    let mut description = Description::default();
+    let staged = rng.chance(25);
+    if rng.chance(20) {
+        let sliced = group(rng, 1, 1_000_000_000);
+        let slices = vec![Bytes(1 << 30); 2 + rng.below(2) as usize];
+        description.devices.push(DeviceGroup { memory: None, slices, link: None, latency: None, ..sliced });
+        return description.build().expect("a sound description");
+    }
+    let first = group(rng, 1 + rng.below(2) as u32, 1_000_000_000);
+    description.devices.push(first);
+    if rng.chance(50) || description.devices[0].count == Some(1) {
+        let second = group(rng, 1, 2_000_000_000);
+        description.devices.push(second);
+    }
+    if staged {
+        description.devices.iter_mut().for_each(|group| (group.link, group.latency) = (None, None));
+        description.links.push(LinkGroup {
+            latency: Some(Nanos(7)),
+            via: Some("cpu0".into()),
+            ..LinkGroup::new("cpu*", "cpu*", Rate(1_000_000_000))
+        });
+    }
+    description.build().expect("a sound description")
+}
+
+impl Case {
+    /// Every placement that pins, colocation and kinds allow. Parameters are where they are read.
+    fn placements(&self) -> Vec<Placement> {
+        let devices = self.topology.len() as u32;
+        let mut found: Vec<Vec<DeviceId>> = vec![Vec::new()];
+        for node in self.graph.nodes() {
+            let may = |before: &[DeviceId], device: u32| {
+                let kind = self.topology.kind_in(&self.graph.kinds, DeviceId(device)).expect("a known kind");
+                let first = self.with[node.index()];
+                match self.graph.role(node) {
+                    Role::Param => device == 0,
+                    Role::Input => true,
+                    Role::Compute => {
+                        self.graph.time(node, kind).is_some()
+                            && self.pinned[node.index()].is_none_or(|pin| pin == device)
+                            && (first == node.index() || before[first].0 == device)
+                    }
+                }
+            };
+            found = found
+                .iter()
+                .flat_map(|before| {
+                    (0..devices).filter(|&device| may(before, device)).map(|device| {
+                        let mut more = before.clone();
+                        more.push(DeviceId(device));
+                        more
+                    })
+                })
+                .collect();
+        }
+        found.into_iter().map(|device| self.placed(device)).collect()
+    }
+
+    fn placed(&self, mut device: Vec<DeviceId>) -> Placement {
+        for node in self.graph.nodes().filter(|&node| self.graph.role(node) == Role::Param) {
+            let mut readers = self.graph.outputs(node).flat_map(|tensor| self.graph.consumers(tensor));
+            if let Some(reader) = readers.next() {
+                device[node.index()] = device[reader.index()];
+            }
+        }
+        Placement { device, ..Placement::default() }
+    }
+
+    /// The nodes that run in every order that their edges allow.
+    fn orders(&self) -> Vec<Vec<NodeIx>> {
+        let graph = &self.graph;
+        let runs: Vec<NodeIx> = graph.nodes().filter(|&node| graph.role(node) == Role::Compute).collect();
+        let mut found: Vec<Vec<NodeIx>> = vec![Vec::new()];
+        for _ in &runs {
+            let ready = |before: &Vec<NodeIx>, node: NodeIx| {
+                let made =
+                    |producer: NodeIx| graph.role(producer) != Role::Compute || before.contains(&producer);
+                !before.contains(&node) && graph.inputs(node).iter().all(|&t| made(graph.producer(t)))
+            };
+            let next = |before: &Vec<NodeIx>| {
+                let ready: Vec<NodeIx> = runs.iter().copied().filter(|&node| ready(before, node)).collect();
+                let before = before.clone();
+                ready.into_iter().map(move |node| [before.clone(), vec![node]].concat())
+            };
+            found = found.iter().flat_map(next).collect();
+        }
+        found
+    }
+
+    fn best_load(&self) -> u64 {
+        let load = |placement: &Placement| evaluate(&self.graph, &self.topology, placement).unwrap().max_load;
+        self.placements().iter().map(load).min().expect("a placement").get()
+    }
+
+    /// The shortest step over all placements and orders.
+    fn best_latency(&self) -> u64 {
+        let options = schedule::Options::default();
+        let orders = self.orders();
+        let mut best = u64::MAX;
+        for placement in self.placements() {
+            let own = schedule(&self.graph, &self.topology, &placement, &options).expect("it fits");
+            best = best.min(own.cost.latency.get());
+            for order in &orders {
+                let found = schedule_in_order(&self.graph, &self.topology, &placement, order, &options);
+                best = best.min(found.expect("it fits").cost.latency.get());
+            }
+        }
+        best
+    }
+
+    /// Bounds sought as if plans were somewhat worse than the best are at most what the best
+    /// reaches; the checker accepts what a plan says. Gives the kind of proof, and whether it is
+    /// tight.
+    fn confirmed(&self, best: u64, seed: u64) -> Option<(String, bool)> {
+        for incumbent in [best + 1, best + 1 + best / 8, 2 * best] {
+            let sought =
+                certificate(&self.graph, &self.topology, &self.options, &Control::new(), incumbent.max(1));
+            if let Some(found) = sought.expect("a sound problem") {
+                assert!(found.value <= best, "seed {seed}: {found:?} is above the best, {best}");
+            }
+        }
+        let plan = match partition::plan(&self.graph, &self.topology, &self.options) {
+            Ok(plan) => plan,
+            Err(error) => panic!("seed {seed}: {error}"),
+        };
+        check_costgraph(&plan, &self.graph).unwrap_or_else(|error| panic!("seed {seed}: {error:#?}"));
+        let bound = plan.bound?;
+        assert!(bound.value <= best, "seed {seed}: {bound:?} is above the best, {best}");
+        Some((bound.proof, bound.value == best))
+    }
+}
+
+/// How often each kind of proof was the best, and how often it was tight.
+type Tally = BTreeMap<String, (usize, usize)>;
+
+fn count(tally: &mut Tally, (proof, tight): (String, bool)) {
+    let entry = tally.entry(proof).or_default();
+    entry.0 += 1;
+    entry.1 += usize::from(tight);
+}
+
+#[test]
+fn no_bound_on_the_load_is_above_the_best_of_all_placements() {
+    let mut tally = Tally::new();
+    for seed in 0..700 {
+        let case = case(seed, 6, Objective::Throughput);
+        case.confirmed(case.best_load(), seed).into_iter().for_each(|found| count(&mut tally, found));
+    }
+    let tight: usize = tally.values().map(|(_, tight)| tight).sum();
+    assert!(tally.keys().map(String::as_str).eq(["packing", "work"]), "{tally:?}");
+    assert!(tight > 300, "{tally:?}");
+}
+
+#[test]
+fn no_bound_on_the_latency_is_above_the_best_of_all_schedules() {
+    let mut tally = Tally::new();
+    for seed in 1000..1300 {
+        let case = case(seed, 5, Objective::Latency);
+        case.confirmed(case.best_latency(), seed).into_iter().for_each(|found| count(&mut tally, found));
+    }
+    let tight: usize = tally.values().map(|(_, tight)| tight).sum();
+    assert!(tally.contains_key("critical-path") && tally.contains_key("forced-copies"), "{tally:?}");
+    assert!(tight > 150, "{tally:?}");
+}
+
+/// A plan with a certificate of each kind.
+fn certified() -> BTreeMap<String, (Case, Plan)> {
+    let mut found = BTreeMap::new();
+    for seed in 0..400 {
+        let objective = [Objective::Latency, Objective::Throughput][seed as usize % 2];
+        let case = case(seed, 7, objective);
+        let plan = partition::plan(&case.graph, &case.topology, &case.options).expect("it fits");
+        if let Some(bound) = &plan.bound {
+            found.entry(format!("{} {}", bound.objective, bound.proof)).or_insert((case, plan));
+        }
+    }
+    found
+}
+
+fn is_refused(case: &Case, plan: &Plan) -> bool {
+    match check_costgraph(plan, &case.graph) {
+        Err(Error::Check(_)) => true,
+        Err(other) => panic!("{other}"),
+        Ok(_) => false,
+    }
+}
+
+/// The plan with another bound, its own cost raised so that the bound may be any.
+fn with_bound(plan: &Plan, change: impl FnOnce(&mut Bound)) -> Plan {
+    let mut plan = plan.clone();
+    let reached = plan.cost.of(&plan.options.objective).expect("an objective") * 4 + 10;
+    plan.cost.latency_ns = plan.cost.latency_ns.max(Nanos(reached));
+    plan.cost.max_load_ns = plan.cost.max_load_ns.max(Nanos(reached));
+    if let Some(bound) = &mut plan.bound {
+        change(bound);
+        bound.gap = 1.0 - bound.value as f64 / plan.cost.of(&bound.objective).unwrap_or(1) as f64;
+    }
+    plan
+}
+
+#[test]
+fn a_bound_that_says_more_than_its_data_proves_is_refused() {
+    let certified = certified();
+    assert!(certified.len() >= 5, "{:?}", certified.keys());
+    for (kind, (case, plan)) in &certified {
+        let best = match case.options.objective {
+            Objective::Throughput => case.best_load(),
+            _ => case.best_latency(),
+        };
+        assert!(!is_refused(case, &with_bound(plan, |_| {})), "{kind}");
+        let value = plan.bound.as_ref().expect("a bound").value;
+        for more in [best + 1, best + 7, 2 * best + 1, value.max(best) * 3] {
+            assert!(is_refused(case, &with_bound(plan, |bound| bound.value = more)), "{kind}: {more}");
+        }
+        if matches!(plan.bound.as_ref().expect("a bound").proof.as_str(), "work" | "critical-path") {
+            assert!(is_refused(case, &with_bound(plan, |bound| bound.value += 1)), "{kind}");
+        }
+    }
+}
+
+#[test]
+fn damaged_data_and_wrong_kinds_are_refused() {
+    for (kind, (case, plan)) in &certified() {
+        let refused = |what: &str, change: &dyn Fn(&mut Bound)| {
+            assert!(is_refused(case, &with_bound(plan, |bound| change(bound))), "{kind}: {what}");
+        };
+        refused("unknown kind", &|bound| bound.proof = "wish".into());
+        refused("no data", &|bound| bound.data = Value::Null);
+        refused("a field more", &|bound| bound.data["more"] = json!(1));
+        refused("another objective", &|bound| bound.objective = "transfer".into());
+        refused("zero", &|bound| bound.value = 0);
+        let data = &plan.bound.as_ref().expect("a bound").data;
+        for (field, value) in data.as_object().expect("an object") {
+            let damage = match value {
+                Value::Array(list) if field == "flows" && list.is_empty() => continue,
+                Value::Array(_) if field == "weights" && kind.contains("packing") => json!([[0, 0]]),
+                Value::Array(list) if field == "weights" => json!(vec![0; list.len()]),
+                Value::Array(_) => json!([u32::MAX]),
+                _ if field == "node" => json!(u32::MAX),
+                _ if field == "ancestors" => json!(1_000_000),
+                _ => json!(u64::MAX),
+            };
+            refused(field, &|bound| bound.data[field] = damage.clone());
+            refused(field, &|bound| bound.data[field] = json!("nonsense"));
+        }
+    }
+}

@@ -100,11 +100,10 @@ fn devices(rng: &mut Rng) -> Topology {
         description.devices.push(DeviceGroup { memory: None, slices, link: None, latency: None, ..sliced });
         return description.build().expect("a sound description");
     }
-    let first = group(rng, 1 + rng.below(2) as u32, 1_000_000_000);
-    description.devices.push(first);
+    let count = 1 + rng.below(2) as u32;
+    description.devices.push(group(rng, count, 1_000_000_000));
     if rng.chance(50) || description.devices[0].count == Some(1) {
-        let second = group(rng, 1, 2_000_000_000);
-        description.devices.push(second);
+        description.devices.push(group(rng, 1, 2_000_000_000));
     }
     if staged {
         description.devices.iter_mut().for_each(|group| (group.link, group.latency) = (None, None));

@@ -31,6 +31,9 @@ pub(super) fn bounds(problem: &Problem<'_>, control: &Control<'_>, incumbent: u6
         return found;
     }
     let ancestors = ancestors(problem);
+    if ancestors == 0 {
+        return found;
+    }
     let chains = Chains::new(problem, fastest);
     let (heads, tails) = (chains.heads(ancestors, control), chains.tails(ancestors, control));
     let spans = Spans { ancestors, heads, tails };

@@ -11,18 +11,26 @@ use super::super::problem::Problem;
 use super::super::{Effort, Objective};
 use super::Certificate;
 use crate::topology::DeviceId;
+use crate::units::Nanos;
 
 /// What each device's engine weighs at first.
 const UNIT: u64 = 1 << 16;
 
-/// Units that weigh the same: a row of times, one for each way to run them.
+/// Units with the times that they take.
 struct Items {
-    /// By item: the set of devices that it may be on.
-    set: Vec<usize>,
-    /// By item: how many units there are of it.
-    count: Vec<u64>,
-    /// Rows of times, as long as the set's list of ways.
-    times: Vec<Vec<u64>>,
+    rows: Vec<Item>,
+    times: Vec<u64>,
+}
+
+/// Units that take the same times.
+#[derive(Clone, Copy)]
+struct Item {
+    /// The set of devices that they may be on.
+    set: usize,
+    /// How many they are.
+    count: u64,
+    /// Where their times begin, one for each way in the set's list.
+    start: usize,
 }
 
 /// Engines that are alike weigh the same.
@@ -79,43 +87,46 @@ impl Classes {
 }
 
 impl Items {
+    /// O(units x ways).
     fn new(problem: &Problem<'_>, classes: &Classes) -> Self {
-        let row = |unit: usize| {
-            let set = problem.set_of(unit);
-            let times = classes.ways[set].iter().map(|&(_, kind)| {
+        let mut items = Self { rows: Vec::with_capacity(problem.unit_count()), times: Vec::new() };
+        for unit in 0..problem.unit_count() {
+            let (set, start) = (problem.set_of(unit), items.times.len());
+            for &(_, kind) in &classes.ways[set] {
                 let times = problem.unit(unit).map(|node| problem.graph.time(node, kind));
-                times.fold(0u64, |sum, time| sum.saturating_add(time.map_or(u64::MAX, |time| time.get())))
-            });
-            (set, times.collect::<Vec<u64>>())
-        };
-        let mut rows: Vec<(usize, Vec<u64>)> = (0..problem.unit_count()).map(row).collect();
-        rows.retain(|(_, times)| times.iter().all(|&time| time > 0));
-        rows.sort_unstable();
-        let mut items = Self { set: Vec::new(), count: Vec::new(), times: Vec::new() };
-        for (set, times) in rows {
-            match items.times.last() {
-                Some(last) if *last == times && items.set.last() == Some(&set) => {
-                    if let Some(count) = items.count.last_mut() {
-                        *count += 1;
-                    }
-                }
-                _ => {
-                    items.set.push(set);
-                    items.count.push(1);
-                    items.times.push(times);
-                }
+                let sum =
+                    |sum: u64, time: Option<Nanos>| sum.saturating_add(time.map_or(u64::MAX, Nanos::get));
+                items.times.push(times.fold(0u64, sum));
             }
+            items.rows.push(Item { set, count: 1, start });
         }
         items
+    }
+
+    fn times(&self, item: &Item, classes: &Classes) -> &[u64] {
+        &self.times[item.start..item.start + classes.ways[item.set].len()]
+    }
+
+    /// Takes units that take the same times as one, for sums that are made often.
+    fn merge(&mut self, classes: &Classes) {
+        let mut rows = std::mem::take(&mut self.rows);
+        let key = |item: &Item| (item.set, self.times(item, classes));
+        rows.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
+        rows.dedup_by(|next, item| {
+            let same = key(next) == key(item);
+            item.count += if same { next.count } else { 0 };
+            same
+        });
+        self.rows = rows;
     }
 
     /// The bound that weights by class prove, rounded up.
     fn bound(&self, classes: &Classes, weights: &[u64]) -> u64 {
         let mut sum = 0u128;
-        for ((&set, &count), times) in self.set.iter().zip(&self.count).zip(&self.times) {
-            let ways = classes.ways[set].iter().zip(times);
+        for item in &self.rows {
+            let ways = classes.ways[item.set].iter().zip(self.times(item, classes));
             let least = ways.map(|(&(class, _), &time)| u128::from(weights[class]) * u128::from(time)).min();
-            sum = sum.saturating_add(least.unwrap_or(0).saturating_mul(count.into()));
+            sum = sum.saturating_add(least.unwrap_or(0).saturating_mul(item.count.into()));
         }
         u64::try_from(sum.div_ceil(classes.total(weights).max(1))).unwrap_or(u64::MAX)
     }
@@ -132,27 +143,33 @@ pub(super) struct Shares {
 
 impl Shares {
     /// The best weights found by shifting weight between two classes of engines at a time; each
-    /// shift is a search on a concave function. O(units x classes) for each of a counted number
-    /// of steps.
+    /// shift is a search on a concave function, and their number is counted. O(units x ways) for
+    /// each.
     pub(super) fn new(problem: &Problem<'_>, incumbent: u64) -> Self {
         let classes = Classes::new(problem);
-        let items = Items::new(problem, &classes);
-        let rounds = match problem.options.effort {
-            Effort::Fast => 1,
-            Effort::Default => 4,
-            Effort::Best => 16,
-        };
-        let used = |class: usize| classes.ways.iter().flatten().any(|&(other, _)| other == class);
-        let mut weights: Vec<u64> =
-            (0..classes.size.len()).map(|class| if used(class) { UNIT } else { 0 }).collect();
+        let mut items = Items::new(problem, &classes);
+        let used: Vec<usize> = (0..classes.size.len())
+            .filter(|&class| classes.ways.iter().flatten().any(|&(other, _)| other == class))
+            .collect();
+        let mut weights = vec![0; classes.size.len()];
+        used.iter().for_each(|&class| weights[class] = UNIT);
         let mut value = items.bound(&classes, &weights);
+        if used.len() > 1 {
+            items.merge(&classes);
+        }
+        let (rounds, sums) = match problem.options.effort {
+            Effort::Fast => (1, 1 << 16),
+            Effort::Default => (4, 1 << 21),
+            Effort::Best => (16, 1 << 24),
+        };
+        let mut shifts = sums / items.rows.len().max(1) + 1;
         for _ in 0..rounds {
             let before = value;
-            for a in 0..weights.len() {
-                for b in 0..a {
-                    if value < incumbent && used(a) && used(b) {
-                        value = shift(&items, &classes, &mut weights, (a, b), value);
-                    }
+            let pairs = used.iter().flat_map(|&a| used.iter().map(move |&b| (a, b))).filter(|(a, b)| b < a);
+            for pair in pairs {
+                if value < incumbent && shifts > 0 {
+                    value = shift(&items, &classes, &mut weights, pair, value);
+                    shifts -= 1;
                 }
             }
             if value == before {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
-use partition::place::{Effort, Objective, Options, Placement, certificate, evaluate};
+use partition::place::{Objective, Options, Placement, certificate, evaluate};
 use partition::plan::{Bound, Plan, check_costgraph};
 use partition::schedule::{self, schedule, schedule_in_order};
 use partition::topology::{
@@ -15,6 +15,9 @@ use partition::{Control, Error};
 use serde_json::{Value, json};
 
 use crate::random_costgraph::Rng;
+
+/// Schedules of one problem that are gone through.
+const MOST_SCHEDULES: usize = 1000;
 
 /// One small problem.
 struct Case {
@@ -74,7 +77,7 @@ fn case(seed: u64, most: u64, objective: Objective) -> Case {
             }
         }
     }
-    let options = Options { objective, effort: Effort::Best, ..Options::default() };
+    let options = Options { objective, ..Options::default() };
     let with = with.into_iter().map(|(with, _)| with).collect();
     Case { graph: b.finish().expect("acyclic"), topology, options, with, pinned }
 }
@@ -120,10 +123,11 @@ impl Case {
     /// Every placement that pins, colocation and kinds allow. Parameters are where they are read.
     fn placements(&self) -> Vec<Placement> {
         let devices = self.topology.len() as u32;
+        let kinds = self.topology.kinds_in(&self.graph.kinds);
         let mut found: Vec<Vec<DeviceId>> = vec![Vec::new()];
         for node in self.graph.nodes() {
             let may = |before: &[DeviceId], device: u32| {
-                let kind = self.topology.kind_in(&self.graph.kinds, DeviceId(device)).expect("a known kind");
+                let kind = kinds[device as usize].expect("a known kind");
                 let first = self.with[node.index()];
                 match self.graph.role(node) {
                     Role::Param => device == 0,
@@ -185,15 +189,18 @@ impl Case {
         self.placements().iter().map(load).min().expect("a placement").get()
     }
 
-    /// The shortest step over all placements and orders.
+    /// The shortest step over all placements and orders, or where those are many, over the
+    /// scheduler's own orders for each placement.
     fn best_latency(&self) -> u64 {
         let options = schedule::Options::default();
-        let orders = self.orders();
+        let (placements, orders) = (self.placements(), self.orders());
+        let few = placements.len() * orders.len() <= MOST_SCHEDULES;
+        let orders = if few { &orders[..] } else { &[] };
         let mut best = u64::MAX;
-        for placement in self.placements() {
+        for placement in placements {
             let own = schedule(&self.graph, &self.topology, &placement, &options).expect("it fits");
             best = best.min(own.cost.latency.get());
-            for order in &orders {
+            for order in orders {
                 let found = schedule_in_order(&self.graph, &self.topology, &placement, order, &options);
                 best = best.min(found.expect("it fits").cost.latency.get());
             }
@@ -256,10 +263,16 @@ fn no_bound_on_the_latency_is_above_the_best_of_all_schedules() {
     assert!(tight > 150, "{tally:?}");
 }
 
+/// Kinds of proof, counted for each objective.
+const KINDS: usize = 6;
+
 /// A plan with a certificate of each kind.
 fn certified() -> BTreeMap<String, (Case, Plan)> {
     let mut found = BTreeMap::new();
     for seed in 0..400 {
+        if found.len() == KINDS {
+            break;
+        }
         let objective = [Objective::Latency, Objective::Throughput][seed as usize % 2];
         let case = case(seed, 7, objective);
         let plan = partition::plan(&case.graph, &case.topology, &case.options).expect("it fits");
@@ -294,7 +307,7 @@ fn with_bound(plan: &Plan, change: impl FnOnce(&mut Bound)) -> Plan {
 #[test]
 fn a_bound_that_says_more_than_its_data_proves_is_refused() {
     let certified = certified();
-    assert!(certified.len() >= 5, "{:?}", certified.keys());
+    assert!(certified.len() == KINDS, "{:?}", certified.keys());
     for (kind, (case, plan)) in &certified {
         let best = match case.options.objective {
             Objective::Throughput => case.best_load(),

@@ -62,14 +62,18 @@ impl<'w> Windows<'w> {
         let kinds: Vec<Vec<(usize, u64)>> = kinds.collect();
         let (mut jobs, mut ways) = (Vec::new(), Vec::new());
         for node in (0..problem.unit_of.len()).filter(|&node| problem.unit_of[node] != NONE) {
-            let start = ways.len() as u32;
+            let start = ways.len();
             for &(kind, weight) in &kinds[problem.set_of(problem.unit_of[node] as usize)] {
                 let time = problem.graph.time(NodeIx(node as u32), kind);
-                ways.extend(time.filter(|time| time.get() > 0).map(|time| (weight, time.get())));
+                ways.extend(time.map(|time| (weight, time.get())));
             }
-            let end = ways.len() as u32;
-            if end > start {
-                jobs.push(Job { head: spans.heads[node], tail: spans.tails[node], ways: (start, end) });
+            // What takes no time somewhere need not fall into any window.
+            if ways[start..].iter().any(|&(_, time)| time == 0) {
+                ways.truncate(start);
+            }
+            if ways.len() > start {
+                let ways = (start as u32, ways.len() as u32);
+                jobs.push(Job { head: spans.heads[node], tail: spans.tails[node], ways });
             }
         }
         let looks: u64 = match problem.options.effort {

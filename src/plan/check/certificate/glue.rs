@@ -10,7 +10,8 @@ use crate::units::{Bytes, Rate};
 pub(super) struct Groups {
     /// By node that runs, its group; the number of nodes for the others.
     pub(super) of: Vec<usize>,
-    /// By group and device: what the group takes there; none where it cannot be there.
+    /// By group and device: what the group takes there; none where it cannot be there, and for
+    /// groups that are part of others.
     pub(super) time: Vec<Vec<Option<u64>>>,
 }
 
@@ -110,8 +111,9 @@ impl Groups {
         for group in of.iter_mut().filter(|group| **group < nodes) {
             *group = top(&mut above, *group);
         }
-        for time in time.iter_mut().flatten() {
-            *time = time.filter(|&time| time <= limit);
+        for (group, time) in time.iter_mut().enumerate() {
+            let joined = above[group] != group;
+            time.iter_mut().for_each(|time| *time = time.filter(|&time| time <= limit && !joined));
         }
         Self { of, time }
     }

@@ -20,6 +20,7 @@ mod given;
 mod infeasible;
 mod jobs;
 mod list;
+mod load;
 mod makespan;
 mod moves;
 mod multilevel;

@@ -195,7 +195,7 @@ impl NetBuilder<'_, '_> {
 }
 
 /// For each unit the nets that touch it, ascending.
-fn transpose(nets: &Rows, units: usize) -> Rows {
+pub(super) fn transpose(nets: &Rows, units: usize) -> Rows {
     let mut start = vec![0u32; units + 1];
     for net in 0..nets.len() {
         for &unit in nets.row(net) {

@@ -9,7 +9,7 @@ use super::evaluate::resident_bytes;
 use super::pool::{Candidate, Pool};
 use super::problem::{Backward, Problem};
 use super::{Effort, Objective};
-use super::{makespan, multilevel, packing, refine, segments};
+use super::{load, makespan, multilevel, packing, refine, segments};
 use crate::topology::DeviceId;
 
 /// Rounds of methods, for the caller to hear of.
@@ -43,6 +43,10 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
     if context.problem.options.objective == Objective::Transfer && !parts_later(context.problem) {
         let seeds: Vec<Vec<DeviceId>> = pool.found.iter().map(|found| found.nodes.clone()).collect();
         pool.merge(multilevel::find(context, seeds.iter().map(Vec::as_slice)));
+    }
+    if context.problem.options.objective == Objective::Throughput {
+        let found = load::find(context, &pool);
+        pool.merge(found);
     }
     pool
 }

@@ -68,7 +68,7 @@ fn matching(weights: &[Vec<i128>]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::rng::Rng;
+    use crate::place::random::Rng;
 
     fn best(weights: &[Vec<i128>], row: usize, taken: &mut Vec<bool>) -> i128 {
         if row == weights.len() {
@@ -90,7 +90,7 @@ mod tests {
         for case in 0..300 {
             let n = case % 7;
             let weights: Vec<Vec<i128>> =
-                (0..n).map(|_| (0..n).map(|_| i128::from(rng.below(30))).collect()).collect();
+                (0..n).map(|_| (0..n).map(|_| rng.below(30) as i128).collect()).collect();
             let found = largest(&weights);
             let mut columns = found.clone();
             columns.sort_unstable();

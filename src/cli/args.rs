@@ -316,6 +316,9 @@ pub(super) struct DiffArgs {
     pub(super) old: PathBuf,
     /// The plan after
     pub(super) new: PathBuf,
+    /// The cost graph of the second plan: tells the state that moves (plans of networks tell it themselves)
+    #[arg(long, value_name = "MODEL")]
+    pub(super) model: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long)]
     pub(super) json: bool,

@@ -1,12 +1,31 @@
 //! `partition diff` and `partition export`: what is done with plans alone.
 
+use std::collections::BTreeMap;
+
 use super::args::{DiffArgs, ExportArgs};
+use super::model::ModelFile;
 use super::terminal::{Console, write_stdout};
+use crate::compile;
 use crate::error::Result;
+use crate::load::Model;
 use crate::plan::{self, Plan, write_atomically};
 
 pub(super) fn diff(args: &DiffArgs, console: &Console) -> Result<()> {
-    let diff = plan::diff(&Plan::load(&args.old)?, &Plan::load(&args.new)?);
+    let (old, new) = (Plan::load(&args.old)?, Plan::load(&args.new)?);
+    let diff = match &args.model {
+        None => plan::diff(&old, &new),
+        Some(model) => {
+            let file = ModelFile::read(model)?;
+            match file.load(&BTreeMap::new())? {
+                Model::CostGraph { graph, .. } => {
+                    let state = compile::state_between(&graph, &old, &new)
+                        .map_err(|error| error.within(&args.new.display().to_string()))?;
+                    plan::diff_with_state(&old, &new, state)
+                }
+                Model::Graph(_) => plan::diff(&old, &new),
+            }
+        }
+    };
     if args.json {
         return write_stdout(diff.to_json().as_bytes());
     }

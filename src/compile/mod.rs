@@ -29,6 +29,7 @@ use crate::topology::{DeviceId, Topology};
 
 pub use explain::{explain_node, explain_plan};
 pub use repair::repair;
+pub use replan::state_between;
 pub use score::{ScoredPlan, score};
 
 /// What the caller asks of a plan.
@@ -103,9 +104,11 @@ pub fn plan_with(
     options: &place::Options,
     control: &Control<'_>,
 ) -> Result<Plan> {
-    let (placement, schedule) = strategy::solve(graph, topology, options, control)?;
+    let asked = Options { place: options.clone(), model_hash: graph.digest(), ..Options::default() };
+    let meta = asked.meta(&graph.name, graph.node_count(), &BTreeMap::new());
+    let (placement, schedule) = replan::solve(graph, topology, options, &meta, control)?;
     let bound = certified(graph, topology, &schedule, options, control)?;
-    let options = Options { place: options.clone(), model_hash: graph.digest(), ..Options::default() };
+    let options = asked;
     let mut plan = cost_graph_plan(graph, topology, &placement, &schedule, bound, &options)?;
     plan.options.truncated = control.was_truncated();
     Ok(plan)
@@ -132,7 +135,8 @@ pub fn compile_with(
             let from = replan::of_cost_graph(&graph, topology, options);
             let options =
                 &Options { place: place::Options { from, ..options.place.clone() }, ..options.clone() };
-            let (placement, schedule) = strategy::solve(&graph, topology, &options.place, control)?;
+            let meta = options.meta(&graph.name, graph.node_count(), &BTreeMap::new());
+            let (placement, schedule) = replan::solve(&graph, topology, &options.place, &meta, control)?;
             let bound = certified(&graph, topology, &schedule, &options.place, control)?;
             let mut plan = cost_graph_plan(&graph, topology, &placement, &schedule, bound, options)?;
             plan.options.truncated = control.was_truncated();
@@ -145,7 +149,8 @@ pub fn compile_with(
             let from = replan::of_network(&network, &lowered, topology, options);
             let place =
                 place::Options { pins: Vec::new(), colocate: Vec::new(), from, ..options.place.clone() };
-            let (placement, schedule) = strategy::solve(&lowered.graph, topology, &place, control)?;
+            let meta = options.meta(&network.graph.name, 0, &network.dims);
+            let (placement, schedule) = replan::solve(&lowered.graph, topology, &place, &meta, control)?;
             let bound = certified(&lowered.graph, topology, &schedule, &place, control)?;
             let mut plan = network_plan(&network, &lowered, topology, &placement, &schedule, options)?;
             plan.bound = bound;

@@ -177,20 +177,25 @@ pub(super) fn launches<'g>(
         let key: Vec<&str> = launch.nodes.iter().map(String::as_str).collect();
         order.push(by_name.get_mut(&key)?.pop()?);
     }
-    is_topological(graph, &order).then_some(order)
+    is_launch_order(graph, &order).then_some(order)
 }
 
-fn is_topological(graph: &CostGraph, order: &[NodeIx]) -> bool {
+/// True where an order holds each node that computes once, after those that it reads from.
+pub(super) fn is_launch_order(graph: &CostGraph, order: &[NodeIx]) -> bool {
+    let computes = graph.nodes().filter(|&node| graph.role(node) == Role::Compute).count();
     let mut done = vec![false; graph.node_count()];
-    order.iter().all(|&node| {
-        done[node.index()] = true;
-        let producer = |tensor| graph.producer(tensor);
-        graph
-            .inputs(node)
-            .iter()
-            .map(|&tensor| producer(tensor))
-            .all(|producer| graph.role(producer) != Role::Compute || done[producer.index()])
-    })
+    order.len() == computes
+        && order.iter().all(|&node| {
+            if graph.role(node) != Role::Compute || std::mem::replace(&mut done[node.index()], true) {
+                return false;
+            }
+            let producer = |tensor| graph.producer(tensor);
+            graph
+                .inputs(node)
+                .iter()
+                .map(|&tensor| producer(tensor))
+                .all(|producer| graph.role(producer) != Role::Compute || done[producer.index()])
+        })
 }
 
 /// Error: the file is no placement of this graph on these devices, for all these reasons.
@@ -213,7 +218,7 @@ fn readable<'n>(
     let counts: Vec<String> = counts
         .iter()
         .filter(|(number, _)| *number > 0)
-        .map(|(number, what)| format!("{number} {what}"))
+        .map(|(number, what)| format!("{what}: {number}"))
         .collect();
     if counts.is_empty() {
         return Ok(());
@@ -224,7 +229,7 @@ fn readable<'n>(
         let device = &topology.device(given.placement.device[node.index()]).name;
         format!("{} (op {}) cannot run on {device}", name(node), graph.op(node))
     })));
-    let report = Report::new("", format!("no placement of this model: {}", counts.join(", ")));
+    let report = Report::new("", format!("no placement of this model ({})", counts.join(", ")));
     Err(Error::Format(report.help("a plan's `placement` shows the names").details(details)))
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Bound, BufferKind, Plan};
+use super::{Bound, BufferKind, MovedState, Plan};
 use crate::error::escaped;
 use crate::units::{Bytes, Nanos};
 
@@ -50,8 +50,9 @@ pub struct Flow {
     pub to: Option<String>,
     /// Nodes.
     pub nodes: usize,
-    /// Bytes of state that the device must load, of all that is on one device in the first plan.
-    pub state_bytes: Bytes,
+    /// Bytes of state that the device must load; none where the plans do not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_bytes: Option<Bytes>,
 }
 
 /// How good each plan is at least.
@@ -117,10 +118,18 @@ impl Diff {
     }
 }
 
-/// Compares two plans. O(size).
+/// Compares two plans. O(size log size).
 pub fn diff(before: &Plan, after: &Plan) -> Diff {
+    compared(before, after, state::state(before, after))
+}
+
+/// Compares two plans of cost graphs, with the state between them as the model tells it.
+pub fn diff_with_state(before: &Plan, after: &Plan, items: Vec<MovedState>) -> Diff {
+    compared(before, after, Some(StateDiff::of(items)))
+}
+
+fn compared(before: &Plan, after: &Plan, state: Option<StateDiff>) -> Diff {
     let (moved, kept) = moves(before, after);
-    let state = state::state(before, after);
     let names = |plan: &Plan, other: &Plan| -> Vec<String> {
         let there: HashSet<&str> = other.devices.iter().map(|device| device.name.as_str()).collect();
         let only = plan.devices.iter().filter(|device| !there.contains(device.name.as_str()));
@@ -174,7 +183,7 @@ fn flows(moved: &[Move], state: Option<&StateDiff>) -> Vec<Flow> {
         from: from.map(str::to_owned),
         to: to.map(str::to_owned),
         nodes,
-        state_bytes,
+        state_bytes: state.map(|_| state_bytes),
     };
     flows.into_iter().map(flow).collect()
 }
@@ -297,7 +306,8 @@ impl fmt::Display for Diff {
             )?;
         }
         for Flow { from, to, nodes, state_bytes } in &self.flows {
-            writeln!(f, "  {} -> {}: {nodes} nodes, {state_bytes} of state", device(from), device(to))?;
+            let state = state_bytes.map_or(String::new(), |bytes| format!(", {bytes} of state"));
+            writeln!(f, "  {} -> {}: {nodes} nodes{state}", device(from), device(to))?;
         }
         for change in &self.changes {
             writeln!(f, "{change}")?;

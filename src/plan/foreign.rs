@@ -25,6 +25,7 @@ const LISTED: usize = 20;
 pub struct Foreign {
     entries: Vec<(String, Spot)>,
     launches: Vec<Launch>,
+    circumstances: String,
 }
 
 /// What a file says of a name.
@@ -56,9 +57,14 @@ impl Foreign {
                 "expected an object from names to devices, a plan, or a device_map of Accelerate",
             ));
         }
-        let foreign = Self { entries, launches: Vec::new() };
+        let foreign = Self { entries, ..Self::default() };
         foreign.check_names(place)?;
         Ok(foreign)
+    }
+
+    /// What a plan was made for, as [`Plan::circumstances`] has it; empty where the file was none.
+    pub fn circumstances(&self) -> &str {
+        &self.circumstances
     }
 
     /// The launches in their order, where the file was a plan.
@@ -72,16 +78,16 @@ impl Foreign {
         let mut wrong = Vec::new();
         for (at, (name, spot)) in self.entries.iter().enumerate() {
             if *first.entry(name).or_insert(at) != at {
-                wrong.push(format!("{name} stands there twice"));
+                wrong.push(format!("{name:?} stands there twice"));
             }
             if let Spot::Other(what) = spot {
-                wrong.push(format!("{name} is given {what}, not a device"));
+                wrong.push(format!("{name:?} is given {what}, not a device"));
             }
         }
         if wrong.is_empty() {
             return Ok(());
         }
-        let report = Report::new(place, format!("{} entries are no placement", wrong.len()));
+        let report = Report::new(place, "these entries are no placement");
         Err(Error::Format(report.details(listed(wrong, "entries"))))
     }
 }
@@ -96,6 +102,7 @@ impl From<&Plan> for Foreign {
         Self {
             entries: plan.placement.iter().map(spot).collect(),
             launches: plan.steps.iter().filter_map(|step| launch(&step.action)).collect(),
+            circumstances: plan.circumstances(),
         }
     }
 }
@@ -187,10 +194,10 @@ impl<'f> Lookup<'f> {
         let mut faults = Vec::new();
         for (((name, _), device), used) in self.entries.iter().zip(&self.devices).zip(&self.used) {
             if !used {
-                faults.push(format!("{name} is not in the model"));
+                faults.push(format!("{name:?} is not in the model"));
             }
             if let Err(why) = device {
-                faults.push(format!("{name}: {why}"));
+                faults.push(format!("{name:?}: {why}"));
             }
         }
         faults

@@ -24,12 +24,12 @@ use crate::units::{Bytes, Nanos};
 
 pub use build::{Labels, Meta, NodeLabel, ParamLabel, Read, ValueLabel, build};
 pub use check::{Checked, ExpectedLaunch, ExpectedModel, check, check_bound, check_costgraph, check_model};
-pub use diff::{Bounds, Change, Diff, Flow, Move, Quality, StateDiff, diff};
+pub use diff::{Bounds, Change, Diff, Flow, Move, Quality, StateDiff, diff, diff_with_state};
 pub use export::{FORMATS, export};
 pub use file::{write_atomically, write_atomically_with};
 pub(crate) use foreign::listed;
 pub use foreign::{Foreign, Lookup};
-pub use replan::{MovedState, Replan};
+pub use replan::{MovedState, Replan, circumstances};
 
 /// The version of the form that is written and read.
 pub const VERSION: u32 = 1;

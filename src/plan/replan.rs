@@ -2,7 +2,25 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{Options, Plan};
+use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
+
+/// A digest of what is planned for: the model's own digest, what is asked for, what is kept free,
+/// the devices. XXH3, 128 bits, in hexadecimal.
+pub fn circumstances(model_hash: &str, options: &Options, reserve: Bytes, topology: &Topology) -> String {
+    // What cannot be written is like nothing else.
+    let text = serde_json::to_string(&(model_hash, options, reserve, topology)).unwrap_or_default();
+    format!("{:032x}", xxhash_rust::xxh3::xxh3_128(text.as_bytes()))
+}
+
+impl Plan {
+    /// What the plan was made for, as [`circumstances`] has it.
+    pub fn circumstances(&self) -> String {
+        let reserve = self.devices.iter().map(|device| device.reserve).max().unwrap_or_default();
+        circumstances(&self.model.hash, &self.options, reserve, &self.topology)
+    }
+}
 
 /// The state that must be loaded because a plan replaces another.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use partition::compile::{self, Compiled, Options};
 use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
-use partition::load::{LoadOptions, Model, load};
+use partition::load::{LoadOptions, load};
 use partition::place::{self, Objective, Previous, Stability};
 use partition::plan::{self, BufferKind, Foreign, Plan};
 use partition::topology::{Communication, Contention, Topology};
@@ -370,7 +370,7 @@ fn a_network_loses_a_device_gains_one_and_is_edited() {
 
 #[test]
 fn a_real_network_loses_a_device() {
-    let Some(path) = shared::file("corpus/onnx/gpt2.onnx") else { return };
+    let Some(path) = shared::file("corpus/onnx/s_gpt2.onnx") else { return };
     let bytes = std::fs::read(path).expect("a model");
     let old = network(&bytes, "4xl4-24g:memory=200MB", None, Stability::default()).expect("a plan").plan;
     let new =

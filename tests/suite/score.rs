@@ -291,7 +291,10 @@ fn faults_of_foreign_files() {
     ];
     let mut text: String = texts.into_iter().map(graph).collect();
     text += &format!("sliced\n{sliced}\n  {}\n", sliced.details().join("\n  "));
-    insta::assert_snapshot!("score_faults", text);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/snapshots");
+    insta::with_settings!({snapshot_path => path, prepend_module_to_snapshot => false}, {
+        insta::assert_snapshot!("score_faults", text);
+    });
 }
 
 /// Damage by chance gives an error or a score, never a panic.

@@ -165,16 +165,23 @@ impl<'s, 'c: 's, 'a> Search<'s, 'c, 'a> {
         let launches = self.launches();
         let mut problem = self.context.problem.clone();
         problem.hold(&self.unit_state.device);
-        let context = Context::new(&problem, self.context.nets, self.context.limits, self.context.control);
-        let pool = portfolio::search(&context);
-        let found: Vec<Candidate> = match pool.best() {
-            Some(_) => pool.found,
-            None => pool.closest.into_iter().collect(),
+        let settled: Option<Vec<DeviceId>> =
+            (0..problem.unit_count()).map(|unit| problem.fixed(unit)).collect();
+        let found: Vec<(Vec<DeviceId>, Option<Vec<NodeIx>>)> = match settled {
+            Some(units) => vec![(units, None)],
+            None => {
+                let (nets, limits) = (self.context.nets, self.context.limits);
+                let context = Context::new(&problem, nets, limits, self.context.control);
+                let pool = portfolio::search(&context);
+                let closest = pool.closest.filter(|_| pool.found.is_empty());
+                let all = pool.found.into_iter().chain(closest);
+                all.map(|candidate| (candidate.units, candidate.launches)).collect()
+            }
         };
-        for candidate in found {
-            let mut considered = self.consider(candidate.units.clone(), candidate.launches);
+        for (units, own) in found {
+            let mut considered = self.consider(units.clone(), own);
             if launches.is_some() {
-                considered = self.consider(candidate.units, launches.clone());
+                considered = self.consider(units, launches.clone());
             }
             self.held.get_or_insert(considered);
         }
@@ -242,14 +249,14 @@ impl<'s, 'c: 's, 'a> Search<'s, 'c, 'a> {
         }
     }
 
-    /// Prices of a byte of moved state, the highest first.
+    /// Prices of a byte of moved state, the highest first: at that one only what has no state moves.
     fn prices(&self) -> Vec<i128> {
         match (self.previous.stability, self.context.problem.options.objective) {
             (Stability::Weight(weight), Objective::Transfer) => {
                 let price = ((weight * SCALE as f64) as i128).clamp(1, 1 << 40);
-                vec![price << 4, price << 2, price]
+                vec![1 << 50, price << 4, price << 2, price]
             }
-            _ => vec![1 << 16, 1 << 13, 1 << 10, 1 << 7, 1 << 4, 1],
+            _ => vec![1 << 50, 1 << 16, 1 << 13, 1 << 10, 1 << 7, 1 << 4, 1],
         }
     }
 

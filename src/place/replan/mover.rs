@@ -41,6 +41,8 @@ pub(super) struct Mover<'m, 'c, 'a> {
     room: Vec<u64>,
     load: Vec<u64>,
     population: Vec<u32>,
+    /// An item counts for no more bytes than this, so that sums stay far below 2^63.
+    limit: u64,
     /// Price of a byte of moved state, in [`SCALE`] parts.
     price: i128,
     /// Bytes of state that may still be moved.
@@ -59,6 +61,7 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
     ) -> Option<Self> {
         let devices = context.problem.topology.len();
         let source = context.nets;
+        let limit = (1 << 60) / (state.len() as u64 + 1);
         let (mut nets, mut own_of) = (Rows::new(), vec![NONE; state.len()]);
         let (mut weight, mut item, mut home) = (Vec::new(), Vec::new(), Vec::new());
         for net in (0..source.len()).filter(|&net| source.kind[net] != NetKind::Param) {
@@ -75,7 +78,7 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
                 several => {
                     several.iter().for_each(|&unit| nets.push(unit));
                     nets.end_row();
-                    weight.push(state.bytes[at].min(1 << 60));
+                    weight.push(state.bytes[at].min(limit));
                     item.push(at as u32);
                     home.push(NONE);
                 }
@@ -102,6 +105,7 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
             room: Vec::new(),
             load: vec![0; devices],
             population: vec![0; devices],
+            limit,
             price: 0,
             budget: i128::MAX,
             present: vec![0; devices],
@@ -214,7 +218,11 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
     /// Bytes of an item that are moved where a device holds it.
     fn moved_bytes(&self, item: usize, id: DeviceId, alone: bool) -> i128 {
         let anywhere = !self.state.known[item] || (alone && self.state.kept.row(item).is_empty());
-        if anywhere || self.state.was_on(item, id) { 0 } else { i128::from(self.state.bytes[item]) }
+        if anywhere || self.state.was_on(item, id) {
+            0
+        } else {
+            i128::from(self.state.bytes[item].min(self.limit))
+        }
     }
 
     /// What a net costs on a device that touches it, and the state that it moves there.

@@ -56,6 +56,29 @@ impl std::str::FromStr for Stability {
 }
 
 /// The placement that a new one replaces.
+///
+/// ```
+/// use std::sync::Arc;
+/// use partition::place::{Options, Previous, Stability};
+/// use partition::topology::Topology;
+/// use partition::units::Bytes;
+///
+/// # fn main() -> partition::Result<()> {
+/// let graph = partition::load::read_costgraph(
+///     br#"{"costgraph":1,"name":"two","kinds":["l4-24g"],"nodes":[
+///          {"id":"a","op":"f","time_ns":[9],"param_bytes":600,"outputs":[8]},
+///          {"id":"b","op":"f","time_ns":[9],"param_bytes":600,"outputs":[8]}],"edges":[["a",0,"b"]]}"#,
+/// )?;
+/// let old = partition::plan(&graph, &Topology::parse("2xl4-24g:memory=1kB")?, &Options::default())?;
+/// // The second device is lost, the first one is larger now.
+/// let previous = Previous { stability: Stability::Limit(Bytes(0)), ..Previous::from(&old) };
+/// let options = Options { from: Some(Arc::new(previous)), ..Options::default() };
+/// let new = partition::plan(&graph, &Topology::parse("l4-24g:memory=2kB")?, &options)?;
+/// let replan = new.replan.expect("it replaces a plan");
+/// assert_eq!((replan.moved_bytes, replan.lost_bytes), (Bytes(0), Bytes(600)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Previous {
     /// By node name, the name of its device. Nodes and devices may be others now.
@@ -65,6 +88,9 @@ pub struct Previous {
     pub launches: Vec<String>,
     /// What it is worth to keep to it.
     pub stability: Stability,
+    /// A digest of what it was planned for, where that is known. Where that is the same still, the
+    /// whole plan stays as it is.
+    pub circumstances: String,
 }
 
 /// What a new placement takes of state beyond what lies there already.

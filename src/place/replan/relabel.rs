@@ -74,7 +74,8 @@ impl Kept {
             state.devices(item, nodes, &mut holders);
             for now in &holders {
                 for &then in state.kept.row(item) {
-                    kept.bytes[now.index() * devices + then as usize] += i128::from(state.bytes[item]);
+                    kept.bytes[now.index() * devices + then as usize] +=
+                        i128::from(state.bytes[item].min(1 << 60));
                 }
             }
         }

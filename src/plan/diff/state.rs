@@ -25,7 +25,7 @@ pub struct StateDiff {
 pub(super) fn state(before: &Plan, after: &Plan) -> Option<StateDiff> {
     if before.buffers.is_empty() || after.buffers.is_empty() {
         let replan = after.replan.as_ref()?;
-        return Some(summed(replan.state.clone()));
+        return Some(StateDiff::of(replan.state.clone()));
     }
     let order: HashMap<&str, usize> =
         after.devices.iter().enumerate().map(|(at, device)| (device.name.as_str(), at)).collect();
@@ -52,12 +52,15 @@ pub(super) fn state(before: &Plan, after: &Plan) -> Option<StateDiff> {
             });
         }
     }
-    Some(summed(items))
+    Some(StateDiff::of(items))
 }
 
-fn summed(items: Vec<MovedState>) -> StateDiff {
-    let sum = |fate: &str| items.iter().filter(|item| item.fate == fate).map(|item| item.bytes).sum();
-    StateDiff { moved_bytes: sum("moved"), lost_bytes: sum("lost"), new_bytes: sum("new"), items }
+impl StateDiff {
+    /// Sums up the items.
+    pub(super) fn of(items: Vec<MovedState>) -> Self {
+        let sum = |fate: &str| items.iter().filter(|item| item.fate == fate).map(|item| item.bytes).sum();
+        Self { moved_bytes: sum("moved"), lost_bytes: sum("lost"), new_bytes: sum("new"), items }
+    }
 }
 
 /// A name, and which of those that share it.

@@ -369,7 +369,11 @@ fn options(rng: &mut Rng, graph: &CostGraph, topology: &Topology) -> Options {
         balance: rng.chance(10).then(|| rng.below(100) as f64 / 100.0),
         soft: rng.chance(20),
         reserve: if rng.chance(20) { Bytes(64) } else { Bytes::ZERO },
-        effort: [Effort::Fast, Effort::Default, Effort::Default, Effort::Best][rng.below(4) as usize],
+        effort: match rng.below(20) {
+            0 => Effort::Best,
+            1..8 => Effort::Fast,
+            _ => Effort::Default,
+        },
         seed: rng.below(4),
         ..Options::default()
     }
@@ -401,6 +405,9 @@ pub(crate) fn judged(problem: &Problem, control: &Control<'_>) -> Result<Option<
             check(&plan).map_err(|error| says(format!("check: {error}")))?;
             check_costgraph(&plan, graph).map_err(|error| says(format!("check of the graph: {error}")))?;
             under_caps(problem, &plan).map_err(&says)?;
+            if plan.options.truncated != control.was_truncated() {
+                return Err(says(format!("truncated: {} in the plan", plan.options.truncated)));
+            }
             if !control.was_truncated() {
                 as_good_as_one(problem, &plan, &singles).map_err(&says)?;
             }

@@ -24,13 +24,15 @@ pub(super) enum OrderKind {
 }
 
 impl OrderKind {
+    /// Every order, the most useful first.
+    pub(super) const ALL: [Self; 5] =
+        [Self::Depth, Self::Source, Self::Memory, Self::CriticalPath, Self::Queue];
+
     /// The orders worth trying at an effort, the most useful first.
     pub(super) fn for_effort(effort: Effort) -> &'static [Self] {
         match effort {
             Effort::Fast => &[Self::Depth, Self::Source],
-            Effort::Default | Effort::Best => {
-                &[Self::Depth, Self::Source, Self::Memory, Self::CriticalPath, Self::Queue]
-            }
+            Effort::Default | Effort::Best => &Self::ALL,
         }
     }
 

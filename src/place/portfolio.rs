@@ -6,10 +6,11 @@
 
 use super::context::{Context, Scout};
 use super::evaluate::resident_bytes;
+use super::orders::OrderKind;
 use super::pool::{Candidate, Pool};
 use super::problem::{Backward, Problem};
 use super::{Effort, Objective};
-use super::{load, makespan, multilevel, packing, refine, segments};
+use super::{fill, load, makespan, multilevel, packing, refine, segments};
 use crate::topology::DeviceId;
 
 /// Rounds of methods, for the caller to hear of.
@@ -21,7 +22,10 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
     if is_settled(context, &pool) {
         return pool;
     }
-    let methods: [fn(&Context<'_, '_>) -> Pool; 1] = [segments::find];
+    let mut methods: Vec<fn(&Context<'_, '_>) -> Pool> = vec![segments::find];
+    if pool.best().is_none() && context.problem.options.balance.is_none() {
+        methods.push(fill::find);
+    }
     context.control.report("searching", 1, ROUNDS);
     for found in context.control.map(methods.len(), |number| methods[number](context)) {
         pool.merge(found);
@@ -80,7 +84,13 @@ fn one_device(context: &Context<'_, '_>) -> Pool {
         }
         seen.push(alike);
         let units = context.filled(|_| id);
-        scout.consider(units, &context.order);
+        let found = scout.consider(units.clone(), &context.order);
+        if found.excess.bytes > 0 && !fixed {
+            // All of it stays under the cap at once or not, as the order has it.
+            for kind in OrderKind::ALL {
+                scout.consider(units.clone(), &kind.nodes(context.problem));
+            }
+        }
     }
     scout.pool
 }

@@ -474,3 +474,46 @@ fn small_cases_are_placed_sensibly() {
     );
     snapshot("towers", &text);
 }
+
+/// A parameter that the first and the last node of a chain read, and one for each node between.
+fn tied_ends(between: u64) -> CostGraph {
+    let mut b = Builder::new("tied", vec!["cpu".into()]);
+    let param = |b: &mut Builder, name: &str, bytes: u64| {
+        let outputs = [Bytes(bytes)];
+        let spec = NodeSpec {
+            name,
+            op: "param",
+            param_bytes: Bytes(bytes),
+            outputs: &outputs,
+            ..NodeSpec::default()
+        };
+        b.add(&spec).unwrap()
+    };
+    let table = param(&mut b, "table", 6400);
+    let mut last: Option<NodeIx> = None;
+    for i in 0..between + 2 {
+        let own = if i == 0 || i == between + 1 { table } else { param(&mut b, &format!("w{i}"), 640) };
+        let spec = NodeSpec {
+            name: &format!("c{i}"),
+            op: "f",
+            times: &[Some(Nanos(100))],
+            outputs: &[Bytes(64)],
+            ..NodeSpec::default()
+        };
+        let node = b.add(&spec).unwrap();
+        b.connect(own, 0, node);
+        last.into_iter().for_each(|last| b.connect(last, 0, node));
+        last = Some(node);
+    }
+    b.finish().unwrap()
+}
+
+#[test]
+fn what_both_ends_of_a_network_share_is_held_once_where_caps_are_tight() {
+    let graph = tied_ends(10);
+    // 12,800 bytes of parameters; two copies of the table leave no room for the rest.
+    let topology = devices(2, Bytes(6720));
+    let found = place(&graph, &topology, &Options::default()).unwrap();
+    let evaluation = evaluate(&graph, &topology, &found).unwrap();
+    assert_eq!(evaluation.transfer_bytes(), Bytes(2 * 64));
+}

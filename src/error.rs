@@ -210,10 +210,10 @@ pub enum Repair {
         /// What may be kept free.
         reserve: Bytes,
     },
-    /// Without this `--pin`.
+    /// Without these `--pin`; with any one of them back, nothing was found.
     Unpin {
-        /// `PATTERN=DEVICE`.
-        pin: String,
+        /// `PATTERN=DEVICE` each.
+        pins: Vec<String>,
     },
     /// Without this `--colocate`.
     Uncolocate {
@@ -248,7 +248,7 @@ impl fmt::Display for Repair {
                 write!(f, "+{more} on {device} (memory={}B)", memory.get())
             }
             Self::Reserve { reserve } => write!(f, "--reserve {}B", reserve.get()),
-            Self::Unpin { pin } => write!(f, "unpin {}", escaped(pin)),
+            Self::Unpin { pins } => write!(f, "unpin {}", escaped(&pins.join(" and "))),
             Self::Uncolocate { pattern } => write!(f, "no --colocate {}", escaped(pattern)),
             Self::Balance { balance: Some(balance) } => write!(f, "--balance {balance}"),
             Self::Balance { balance: None } => f.write_str("no --balance"),

@@ -151,15 +151,44 @@ impl Trial<'_, '_> {
         };
         let mut order: Vec<usize> = (0..pins.len()).collect();
         order.sort_by_key(|&at| !concerned(&pins[at]));
+        order.truncate(DROPPED);
         let mut repairs = Vec::new();
-        for at in order.into_iter().take(DROPPED) {
-            let mut options = self.options.clone();
-            options.place.pins.remove(at);
-            if self.helps_otherwise(&options) {
-                repairs.push(Repair::Unpin { pin: text(&pins[at]) });
+        for &at in &order {
+            if self.helps_without(&[at]) {
+                repairs.push(Repair::Unpin { pins: vec![text(&pins[at])] });
             }
         }
+        if repairs.is_empty() && order.len() > 1 {
+            let dropped = self.needed_of(order);
+            repairs.extend(dropped.map(|dropped| Repair::Unpin {
+                pins: dropped.into_iter().map(|at| text(&pins[at])).collect(),
+            }));
+        }
         repairs
+    }
+
+    /// True where there is a plan without these pins.
+    fn helps_without(&mut self, dropped: &[usize]) -> bool {
+        let mut options = self.options.clone();
+        let mut at = 0..;
+        options.place.pins.retain(|_| at.next().is_none_or(|at| !dropped.contains(&at)));
+        self.helps_otherwise(&options)
+    }
+
+    /// Some of `pins` without which there is a plan, and none of which can be kept.
+    fn needed_of(&mut self, pins: Vec<usize>) -> Option<Vec<usize>> {
+        if !self.helps_without(&pins) {
+            return None;
+        }
+        let mut dropped = pins.clone();
+        for &at in pins.iter().rev() {
+            let rest: Vec<usize> = dropped.iter().copied().filter(|&other| other != at).collect();
+            if self.helps_without(&rest) {
+                dropped = rest;
+            }
+        }
+        dropped.sort_unstable();
+        Some(dropped)
     }
 
     fn without_colocation(&mut self) -> Vec<Repair> {

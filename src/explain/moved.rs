@@ -64,7 +64,10 @@ pub fn node(subject: &Subject<'_>, name: &str, control: &Control<'_>) -> Result<
     let case = Case::new(subject)?;
     let Some(unit) = case.moves.unit(node) else {
         let message = "it computes nothing: parameters and inputs go with their readers";
-        return Err(Error::usage(format!("node {name}"), message));
+        let readers = subject.graph.outputs(node).flat_map(|tensor| subject.graph.consumers(tensor));
+        let readers: Vec<&str> = readers.take(4).map(|&reader| subject.graph.node_name(reader)).collect();
+        return Err(Error::usage(format!("node {name}"), message)
+            .with_help(format!("read by {}", readers.join(", "))));
     };
     let here = case.moves.device(unit);
     let mut others: Vec<DeviceId> = subject.topology.ids().filter(|&id| id != here).collect();

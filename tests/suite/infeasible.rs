@@ -300,10 +300,12 @@ fn repairs_do_what_they_promise() {
                     changed = grown(*more);
                     memory += 1;
                 }
-                Repair::Unpin { pin } => {
-                    let (pattern, device) = pin.rsplit_once('=').expect("PATTERN=DEVICE");
-                    changed.pins.retain(|one| *one != (pattern.to_owned(), device.to_owned()));
-                    assert!(changed.pins.len() < options.pins.len());
+                Repair::Unpin { pins } => {
+                    for pin in pins {
+                        let (pattern, device) = pin.rsplit_once('=').expect("PATTERN=DEVICE");
+                        changed.pins.retain(|one| *one != (pattern.to_owned(), device.to_owned()));
+                    }
+                    assert_eq!(changed.pins.len(), options.pins.len() - pins.len());
                     other += 1;
                 }
                 Repair::Uncolocate { .. } => {
@@ -335,8 +337,12 @@ fn any_pin_too_many_can_be_dropped() {
     let unpin = |repair: &&Repair| matches!(repair, Repair::Unpin { .. });
     let texts: Vec<String> = found.repairs.iter().filter(unpin).map(ToString::to_string).collect();
     assert_eq!(texts, ["unpin c0=cpu0", "unpin c1=cpu0", "unpin c3=cpu0"]);
-    let alone = Options { pins: Vec::new(), ..options };
-    assert!(plans(&graph, &devices(2), &alone));
+    // With less room no single one is enough, and together they are.
+    let less = Options { caps: Some(vec![Bytes(1500), Bytes(3000)]), ..options.clone() };
+    let pins = ["c0", "c1", "c2", "c3"].map(pin).to_vec();
+    let found = repaired(&graph, &devices(2), &Options { pins, ..less }).expect("four do not fit on one");
+    let texts: Vec<String> = found.repairs.iter().filter(unpin).map(ToString::to_string).collect();
+    assert_eq!(texts, ["unpin c0=cpu0 and c1=cpu0"]);
 }
 
 #[test]

@@ -6,8 +6,8 @@
 //! In order: `problem` resolves pins, colocation and caps into units with allowed devices; `nets`
 //! makes the hypergraph whose connectivity is the bytes moved; `portfolio` runs the methods
 //! (`segments`: `orders` cut by `tables` and `segment`; `fill`; `packing`; `refine`; for the makespan
-//! `list` schedulers of `jobs` and the search of `makespan`; for bytes `multilevel` partitioning),
-//! each of which sees the `context`, evaluates what it finds with `evaluate` and keeps the best in a
+//! `list` schedulers of `jobs` and the search of `makespan`; for bytes `multilevel` partitioning and
+//! minimum `cuts`), each of which sees the `context`, evaluates what it finds with `evaluate` and keeps the best in a
 //! `pool`;
 //! `replan` then weighs what was found against the placement that it replaces, where there is one;
 //! `infeasible` says why there is none. [`certificate`] says how good any placement can be at most
@@ -15,6 +15,7 @@
 
 mod bound;
 mod context;
+mod cuts;
 mod disjoint;
 mod evaluate;
 mod fill;

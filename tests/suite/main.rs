@@ -41,5 +41,6 @@ mod score;
 mod shared;
 mod strategy;
 mod topology;
+mod transfer_bounds;
 mod weights;
 mod workload;

@@ -11,6 +11,7 @@ mod glue;
 mod latency;
 mod packing;
 mod throughput;
+pub(super) mod transfer;
 mod windows;
 mod work;
 
@@ -55,7 +56,7 @@ pub fn certificate(
     }
     let problem = Problem::new(graph, topology, options, Backward::Free)?;
     let found = match options.objective {
-        Objective::Transfer => Vec::new(),
+        Objective::Transfer => transfer::bounds(&problem, control, incumbent)?,
         Objective::Latency => latency::bounds(&problem, control, incumbent),
         Objective::Throughput => throughput::bounds(&problem, control, incumbent),
     };

@@ -22,6 +22,14 @@ pub(super) struct Facts<'a> {
     /// By node: the set of devices that it may be on.
     set: Vec<u32>,
     sets: Vec<Vec<DeviceId>>,
+    /// Devices that take any work, ascending.
+    pub(super) workers: Vec<DeviceId>,
+    /// By device: bytes that it may hold, the reserve taken off.
+    pub(super) memory: Vec<u64>,
+    /// How many of the workers compute something, where the plan was to use a number of them.
+    pub(super) used: Option<usize>,
+    /// Allowed excess over a fair share of compute time.
+    pub(super) balance: Option<f64>,
 }
 
 impl<'a> Facts<'a> {
@@ -36,7 +44,13 @@ impl<'a> Facts<'a> {
         let pins = pins(graph, topology, patterns);
         let class = classes(graph, patterns);
         let (set, sets) = sets(graph, topology, &kinds, &class, &pins);
-        Ok(Self { graph, topology, kinds, engines: engines(topology), class, set, sets })
+        let engines = engines(topology);
+        let workers = workers(topology);
+        let memory =
+            plan.devices.iter().map(|device| device.memory.0.saturating_sub(device.reserve.0)).collect();
+        let used = used(plan, &workers)?;
+        let balance = plan.options.balance;
+        Ok(Self { graph, topology, kinds, engines, class, set, sets, workers, memory, used, balance })
     }
 
     /// Nodes that run, in the graph's order.
@@ -77,6 +91,25 @@ fn engines(topology: &Topology) -> Vec<usize> {
         None => device.physical as usize,
     };
     topology.devices.iter().enumerate().map(own).collect()
+}
+
+/// Devices that take any work; all where none says so.
+fn workers(topology: &Topology) -> Vec<DeviceId> {
+    let takes_work = |id: &DeviceId| topology.device(*id).role == topology::Role::Compute;
+    let workers: Vec<DeviceId> = topology.ids().filter(takes_work).collect();
+    if workers.is_empty() { topology.ids().collect() } else { workers }
+}
+
+/// How many workers compute something. Error: the plan's option is no number.
+fn used(plan: &Plan, workers: &[DeviceId]) -> Result<Option<usize>, String> {
+    match plan.options.devices.as_deref() {
+        None => Ok(None),
+        Some("all") => Ok(Some(workers.len())),
+        Some(count) => match count.parse() {
+            Ok(count) => Ok(Some(count)),
+            Err(_) => Err(format!("the plan is to use {count} devices, which is no number")),
+        },
+    }
 }
 
 /// The device that each node is pinned to by the options, else by the graph.
@@ -149,11 +182,7 @@ fn sets(
     for (node, &device) in pins {
         pinned.entry(class[node.index()]).or_default().push(device);
     }
-    let takes_work = |id: &DeviceId| topology.device(*id).role == topology::Role::Compute;
-    let mut workers: Vec<DeviceId> = topology.ids().filter(takes_work).collect();
-    if workers.is_empty() {
-        workers = topology.ids().collect();
-    }
+    let workers = workers(topology);
     let all: Vec<DeviceId> = topology.ids().collect();
     let mut numbers: BTreeMap<(&[bool], &[DeviceId]), u32> = BTreeMap::new();
     let mut sets = Vec::new();

@@ -7,9 +7,13 @@
 //! allow, so a proof may use pins, colocation and memory, and relaxes the rest.
 
 mod chains;
+mod cut;
 mod facts;
+mod flow;
+mod forest;
 mod glue;
 mod packing;
+mod parts;
 mod path;
 mod windows;
 mod work;
@@ -37,6 +41,9 @@ fn read(bound: &Bound) -> Result<Box<dyn Proof>, String> {
         ("latency", "forced-copies") => read_as::<chains::ForcedCopies>(bound),
         ("latency", "windows") => read_as::<windows::Windows>(bound),
         ("throughput", "packing") => read_as::<packing::Packing>(bound),
+        ("transfer", "forest") => read_as::<forest::Forest>(bound),
+        ("transfer", "cut") => read_as::<cut::Cut>(bound),
+        ("transfer", "cuts") => read_as::<cut::Cuts>(bound),
         (objective, proof) => Err(format!("the bound's proof is {proof}, which is none for {objective}")),
     }
 }

@@ -1,0 +1,226 @@
+//! Bounds on the bytes that any placement moves.
+//!
+//! Sets of units that fit one device are cheap to cut off only where nets are; `rooted` bounds
+//! what the part pays that holds a given unit. Two counts follow. A net that a part shares costs
+//! at least once: what one part pays in full bounds the whole (`cut`). Or each part pays its
+//! share, and parts add up: at least as many parts pay a sum or more as it takes devices to hold
+//! the units for which that is the least (`cuts`). `forest` is for graphs of any size.
+
+mod flow;
+mod forest;
+mod hypergraph;
+mod room;
+mod rooted;
+mod split;
+
+use serde_json::{Value, json};
+
+use super::super::Objective;
+use super::super::problem::Problem;
+use super::Certificate;
+use crate::control::Control;
+use crate::error::Result;
+use flow::Pay;
+use hypergraph::Hypergraph;
+use room::{Resource, Room};
+use rooted::{Case, Effort, Part, Rooted, Search};
+pub(in crate::place) use split::split;
+
+/// What may be spent: arcs looked at, and cases for each cut.
+struct Budget {
+    work: u64,
+    cases: usize,
+}
+
+/// Units for which no whole part is sought.
+const ROOTS: usize = 4;
+
+/// Certificates of several kinds, the simplest first.
+///
+/// Errors: those of [`super::super::place`].
+pub(super) fn bounds(
+    problem: &Problem<'_>,
+    control: &Control<'_>,
+    incumbent: u64,
+) -> Result<Vec<Certificate>> {
+    let graph = room::hypergraph(problem);
+    let mut found = Vec::new();
+    for resource in Resource::ALL {
+        let Some(room) = Room::new(problem, resource)? else { continue };
+        let (value, costs) = forest::bound(&graph, &room, forests(problem, &graph));
+        let data = json!({ "of": resource.name(), "costs": costs });
+        found.push(certificate(value, "forest", data));
+        if !is_split(problem, &room) {
+            continue;
+        }
+        let target = Target { problem, control, graph: &graph, room: &room, incumbent };
+        let Some(budget) = target.budget() else { continue };
+        found.extend(target.cut(&budget));
+        if found.iter().all(|one| one.value < incumbent) {
+            found.extend(target.cuts(&budget));
+        }
+    }
+    Ok(found)
+}
+
+/// True where one device may not do: for what units weigh and need, where they may be, or how
+/// many devices are asked for.
+fn is_split(problem: &Problem<'_>, room: &Room) -> bool {
+    let need = room.weights.need.iter().max().copied().unwrap_or(0);
+    let large = room.parts(room.weights.total.saturating_add(need)) > 1;
+    large || problem.sets().len() > 1 || problem.count.is_some_and(|count| count > 1)
+}
+
+/// How many forests are packed.
+fn forests(problem: &Problem<'_>, graph: &Hypergraph) -> usize {
+    use super::super::Effort;
+    match problem.options.effort {
+        Effort::Default if graph.nets() < 50_000 => 16,
+        Effort::Best => 64,
+        Effort::Fast | Effort::Default => 1,
+    }
+}
+
+fn certificate(value: u64, proof: &'static str, data: Value) -> Certificate {
+    Certificate { objective: Objective::Transfer, value, proof, data }
+}
+
+/// What the part with one unit pays at least.
+struct Share {
+    value: u64,
+    root: u32,
+    part: Part,
+    cases: Vec<Case>,
+}
+
+/// One resource's bounds.
+struct Target<'t, 'a> {
+    problem: &'t Problem<'a>,
+    control: &'t Control<'t>,
+    graph: &'t Hypergraph,
+    room: &'t Room,
+    incumbent: u64,
+}
+
+impl Target<'_, '_> {
+    /// None where the effort allows only what is near-linear.
+    fn budget(&self) -> Option<Budget> {
+        use super::super::Effort;
+        let most = match self.problem.options.effort {
+            Effort::Fast => return None,
+            Effort::Default => Budget { work: 12_000_000, cases: 64 },
+            Effort::Best => Budget { work: 400_000_000, cases: 512 },
+        };
+        (self.graph.units() <= 20_000).then_some(most)
+    }
+
+    /// Units that weigh something, the heaviest first; those without a choice before.
+    fn roots(&self) -> Vec<u32> {
+        let weight = |unit: u32| self.room.weights.of[unit as usize];
+        let fixed = |unit: u32| self.problem.fixed(unit as usize).is_some();
+        let mut roots: Vec<u32> =
+            (0..self.graph.units() as u32).filter(|&unit| weight(unit) > 0 || fixed(unit)).collect();
+        roots.sort_by_key(|&unit| (!fixed(unit), std::cmp::Reverse(weight(unit))));
+        let mut seen = vec![false; self.problem.sets().len()];
+        roots.retain(|&unit| {
+            let set = self.problem.set_of(unit as usize);
+            !fixed(unit) || !std::mem::replace(&mut seen[set], true)
+        });
+        roots
+    }
+
+    /// The units whose parts are bounded in full: the heaviest and the neediest.
+    fn leaders(&self) -> Vec<u32> {
+        let mut leaders = self.roots();
+        leaders.truncate(ROOTS / 2);
+        let mut needy: Vec<u32> = (0..self.graph.units() as u32).collect();
+        needy.sort_by_key(|&unit| std::cmp::Reverse(self.room.weights.need[unit as usize]));
+        leaders.extend(needy.iter().take(ROOTS / 2));
+        leaders
+    }
+
+    /// The part of one unit that pays most, each net in full.
+    fn cut(&self, budget: &Budget) -> Option<Certificate> {
+        let mut search = Search::new(self.graph, &self.room.weights, Pay::Whole);
+        let mut best: Option<Certificate> = None;
+        for (i, &root) in self.leaders().iter().enumerate() {
+            let Some(part) = self.room.part(self.problem, root as usize) else { continue };
+            let work = budget.work / 2 * (i as u64 + 1) / ROOTS as u64;
+            let effort = Effort { cases: budget.cases, work, target: self.incumbent };
+            let found = search.bound(&part, effort);
+            if best.as_ref().is_none_or(|best| found.value > best.value) {
+                let part = json!({ "node": self.node(root), "cases": self.cases(&found.cases) });
+                let data = json!({ "of": self.room.resource.name(), "part": part });
+                best = Some(certificate(found.value, "cut", data));
+            }
+            let reached = best.as_ref().is_some_and(|best| best.value >= self.incumbent);
+            if reached || self.control.stopped() {
+                break;
+            }
+        }
+        best
+    }
+
+    /// What all parts pay together, each its share.
+    fn cuts(&self, budget: &Budget) -> Option<Certificate> {
+        let mut search = Search::new(self.graph, &self.room.weights, Pay::Shares);
+        let mut found: Vec<Share> = Vec::new();
+        for root in self.roots() {
+            let Some(part) = self.room.part(self.problem, root as usize) else { continue };
+            let effort = Effort { cases: 1, work: budget.work, target: self.incumbent };
+            let Rooted { value, cases, .. } = search.bound(&part, effort);
+            found.push(Share { value, root, part, cases });
+            if search.network.work > budget.work || self.control.stopped() {
+                break;
+            }
+        }
+        let each = budget.work.saturating_sub(search.network.work) / found.len().max(1) as u64;
+        for share in &mut found {
+            let work = search.network.work + each;
+            let effort = Effort { cases: budget.cases, work, target: self.incumbent };
+            let Rooted { value, cases, .. } = search.bound(&share.part, effort);
+            if value > share.value {
+                (share.value, share.cases) = (value, cases);
+            }
+            if self.control.stopped() {
+                break;
+            }
+        }
+        found.sort_by_key(|share| (std::cmp::Reverse(share.value), share.root));
+        let part =
+            |share: &Share| json!({ "node": self.node(share.root), "cases": self.cases(&share.cases) });
+        let parts: Vec<Value> = found.iter().map(part).collect();
+        let data = json!({ "of": self.room.resource.name(), "parts": parts });
+        Some(certificate(self.layers(&found), "cuts", data))
+    }
+
+    /// Sums what parts pay, those first that pay most at least: as many parts pay a sum as it
+    /// takes devices to hold the units whose parts pay it.
+    fn layers(&self, shares: &[Share]) -> u64 {
+        let (mut weight, mut missing, mut fixed, mut sum) = (0u64, self.graph.units(), 0, 0u128);
+        for (i, share) in shares.iter().enumerate() {
+            for unit in (0..share.part.inside.len()).filter(|&unit| share.part.inside[unit]) {
+                weight += self.room.weights.of[unit];
+                missing -= 1;
+            }
+            fixed += u64::from(self.problem.fixed(share.root as usize).is_some());
+            let next = shares.get(i + 1).map_or(0, |next| next.value);
+            let parts = self.room.parts_without(weight, missing).max(fixed);
+            sum = sum.saturating_add(u128::from(parts) * u128::from(share.value - next));
+        }
+        u64::try_from(sum).unwrap_or(u64::MAX)
+    }
+
+    /// A node of a unit, by which the checker knows it.
+    fn node(&self, unit: u32) -> u32 {
+        self.problem.units.row(unit as usize)[0]
+    }
+
+    fn cases(&self, cases: &[Case]) -> Vec<Value> {
+        let value = |case: &Case| match *case {
+            Case::Split(unit) => json!({ "split": self.node(unit) }),
+            Case::Price(price) => json!({ "price": price }),
+        };
+        cases.iter().map(value).collect()
+    }
+}

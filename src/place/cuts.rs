@@ -1,0 +1,45 @@
+//! Placements by minimum cuts, for few bytes under tight caps.
+
+use super::bound::transfer::split;
+use super::context::{Context, Scout};
+use super::pool::Pool;
+use super::{Effort, Objective};
+use crate::error::Result;
+
+/// Units up to which cuts are sought.
+const UNITS: usize = 3000;
+
+/// How full devices may be, in percent, where nothing that is fuller proves to fit: what is held
+/// only for a while is not known before a placement is.
+const FILLS: [u64; 8] = [100, 97, 94, 90, 86, 80, 70, 60];
+
+/// Fills devices by cuts, less and less until a placement holds all constraints.
+pub(super) fn find(context: &Context<'_, '_>) -> Pool {
+    let mut scout = Scout::new(context);
+    // A split fails only where the options contradict one another, which is told elsewhere.
+    let _ = filled(context, &mut scout).is_err();
+    scout.pool
+}
+
+fn filled(context: &Context<'_, '_>, scout: &mut Scout<'_, '_>) -> Result<()> {
+    let options = context.problem.options;
+    let work = match options.effort {
+        Effort::Fast => return Ok(()),
+        Effort::Default => 1_000_000,
+        Effort::Best => 20_000_000,
+    };
+    if options.objective != Objective::Transfer || context.problem.unit_count() > UNITS {
+        return Ok(());
+    }
+    for fill in FILLS {
+        if context.control.stopped() {
+            break;
+        }
+        let Some(units) = split(context.problem, fill, work)? else { break };
+        let units = context.filled(|unit| units[unit]);
+        if scout.consider(units, &context.order).is_feasible() {
+            break;
+        }
+    }
+    Ok(())
+}

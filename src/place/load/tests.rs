@@ -194,8 +194,8 @@ fn optimum(context: &Context<'_, '_>, model: &Model<'_>) -> u64 {
 #[test]
 fn small_problems_are_solved_to_their_optimum() {
     let (mut solved, mut all) = (0, 0);
-    for seed in 0..120 {
-        with_problem(seed, 11, |context, rng| {
+    for seed in 0..300 {
+        with_problem(seed, 10, |context, rng| {
             let charges = Charges::new(context.problem.topology).unwrap();
             let choices = Choices::new(context.problem);
             let model = Model::new(context, &charges, &choices).unwrap();

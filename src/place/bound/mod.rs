@@ -37,6 +37,11 @@ pub struct Certificate {
     pub data: Value,
 }
 
+/// What no plan's highest load is below: the work that there is, shared out.
+pub(super) fn shared_work(problem: &Problem<'_>, incumbent: u64) -> u64 {
+    work::Shares::new(problem, incumbent).certificate(Objective::Throughput).value
+}
+
 /// The best lower bound found for the objective of `options`; none where none is above zero.
 ///
 /// `incumbent` is what the best plan known comes to: the search for a proof ends once it is met.

@@ -23,11 +23,17 @@ const GRAINS: [f64; 3] = [1.0, 0.5, 0.25];
 /// Temperature of the coarsest level, relative to the highest load: up to twice this.
 const HOT: f64 = 0.02;
 
+/// The coarsest level is at most this many times as hot as the load is above what no load is below.
+const EAGERNESS: f64 = 4.0;
+
 /// How much cooler each finer level begins.
 const DROP: f64 = 0.35;
 
 /// The temperature in the end.
 const COLD: f64 = 0.0005;
+
+/// No temperature is below this.
+const COLDEST: f64 = 1e-5;
 
 /// How much is tried.
 #[derive(Clone, Copy, Debug)]
@@ -46,19 +52,23 @@ pub(super) struct Climb<'c, 'm> {
     pub(super) bounds: &'c Bounds,
     /// Devices that take any work.
     pub(super) devices: usize,
+    /// No load is below this.
+    pub(super) floor: u64,
+    /// A load of at most this is good enough.
+    pub(super) enough: u64,
     /// Cancellation.
     pub(super) control: &'c Control<'c>,
 }
 
 impl Climb<'_, '_> {
     /// The best placement that cycles from `start` find. O(cycles x (moves + pins log pins)).
-    pub(super) fn run(&self, start: Vec<u32>, budget: Budget, rng: &mut Rng) -> Best {
-        let mut best = Best { device: start, load: u64::MAX };
+    pub(super) fn run(&self, start: Best, budget: Budget, rng: &mut Rng) -> Best {
+        let mut best = start;
         for _ in 0..budget.cycles {
-            if self.control.stopped() {
+            if best.load <= self.enough || self.control.stopped() {
                 break;
             }
-            let found = self.cycle(&best.device, budget.moves, rng);
+            let found = self.cycle(&best, budget.moves, rng);
             if found.load <= best.load {
                 best = found;
             }
@@ -67,15 +77,17 @@ impl Climb<'_, '_> {
     }
 
     /// One way down and up: its best is at most what it begins with.
-    fn cycle(&self, start: &[u32], moves: usize, rng: &mut Rng) -> Best {
+    fn cycle(&self, start: &Best, moves: usize, rng: &mut Rng) -> Best {
         let grain = GRAINS[rng.below(GRAINS.len())];
-        let (coarse, maps, mut device) = self.coarsened(start, grain, rng);
+        let (coarse, maps, mut device) = self.coarsened(&start.device, grain, rng);
         let moves = moves / (maps.len() + 1);
-        let mut hot = HOT * (1.0 + rng.below(8) as f64 / 8.0);
+        let above = (start.load - self.floor.min(start.load)) as f64 / start.load.max(1) as f64;
+        let mut hot = (HOT * (1.0 + rng.below(8) as f64 / 8.0)).min(EAGERNESS * above);
+        let cold = COLD.min(above / EAGERNESS).max(COLDEST);
         let mut load = u64::MAX;
         for level in (0..=maps.len()).rev() {
             let model = if level == 0 { self.model } else { &coarse[level - 1] };
-            let schedule = Schedule { moves, hot: hot.max(COLD), cold: COLD };
+            let schedule = Schedule { moves, hot: hot.max(cold), cold };
             let best = anneal(&mut State::new(model, device), self.bounds, schedule, rng, self.control);
             (device, load) = (best.device, best.load);
             if level > 0 {

@@ -16,15 +16,16 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use anneal::Bounds;
+use anneal::{Best, Bounds};
 use charges::Charges;
 use climb::{Budget, Climb};
 use model::{Choices, Model};
 
-use super::Effort;
+use super::bound;
 use super::context::{Context, Scout};
 use super::pool::{Candidate, Pool};
 use super::random::Rng;
+use crate::place;
 use crate::topology::DeviceId;
 
 /// Rounds in which bounds are tightened by what the evaluation found too much.
@@ -33,16 +34,28 @@ const ROUNDS: usize = 3;
 /// Units from which a cycle costs more than its moves.
 const LARGE: usize = 2_000;
 
-/// Searches from different seeds, and what each may do.
-fn budget(effort: Effort, units: usize) -> (usize, Budget) {
-    let large = units > LARGE;
-    match (effort, large) {
-        (Effort::Fast, false) => (1, Budget { cycles: 1, moves: 20_000 }),
-        (Effort::Fast, true) => (0, Budget { cycles: 0, moves: 0 }),
-        (Effort::Default, false) => (4, Budget { cycles: 40, moves: 25_000 }),
-        (Effort::Default, true) => (2, Budget { cycles: 2, moves: 400_000 }),
-        (Effort::Best, false) => (16, Budget { cycles: 100, moves: 50_000 }),
-        (Effort::Best, true) => (4, Budget { cycles: 8, moves: 1_000_000 }),
+/// How much is tried.
+struct Effort {
+    /// Searches from different seeds.
+    seeds: usize,
+    /// What each may do.
+    budget: Budget,
+    /// One part in this many above what no load is below is good enough.
+    precision: u64,
+}
+
+impl Effort {
+    fn new(effort: place::Effort, units: usize) -> Self {
+        let new =
+            |seeds, cycles, moves, precision| Self { seeds, budget: Budget { cycles, moves }, precision };
+        match (effort, units > LARGE) {
+            (place::Effort::Fast, false) => new(1, 1, 20_000, 128),
+            (place::Effort::Fast, true) => new(1, 1, 50_000, 32),
+            (place::Effort::Default, false) => new(4, 40, 25_000, 1 << 12),
+            (place::Effort::Default, true) => new(2, 2, 300_000, 1 << 11),
+            (place::Effort::Best, false) => new(16, 100, 50_000, u64::MAX),
+            (place::Effort::Best, true) => new(4, 8, 1_000_000, 1 << 14),
+        }
     }
 }
 
@@ -51,8 +64,11 @@ pub(super) fn find(context: &Context<'_, '_>, start: &Pool) -> Pool {
     let mut scout = Scout::new(context);
     let problem = context.problem;
     let Some(best) = start.best() else { return scout.pool };
-    let (seeds, budget) = budget(problem.options.effort, problem.unit_count());
-    if problem.devices.len() < 2 || seeds == 0 {
+    let Effort { seeds, budget, precision } = Effort::new(problem.options.effort, problem.unit_count());
+    let load = best.evaluation.max_load.get();
+    let floor = bound::shared_work(problem, load);
+    let enough = floor.saturating_add(floor / precision);
+    if problem.devices.len() < 2 || load <= enough {
         return scout.pool;
     }
     let Some(charges) = Charges::new(problem.topology) else { return scout.pool };
@@ -62,13 +78,10 @@ pub(super) fn find(context: &Context<'_, '_>, start: &Pool) -> Pool {
     for _ in 0..ROUNDS {
         let found = context.control.map(seeds, |number| {
             let seed = problem.options.seed.wrapping_mul(1 << 16).wrapping_add(number as u64);
-            let climb = Climb {
-                model: &model,
-                bounds: &bounds,
-                devices: problem.devices.len(),
-                control: context.control,
-            };
-            climb.run(best.units.iter().map(|id| id.0).collect(), budget, &mut Rng::new(seed))
+            let (devices, control) = (problem.devices.len(), context.control);
+            let climb = Climb { model: &model, bounds: &bounds, devices, floor, enough, control };
+            let start = Best { device: best.units.iter().map(|id| id.0).collect(), load };
+            climb.run(start, budget, &mut Rng::new(seed))
         });
         let mut tighter = bounds.clone();
         let mut fits = false;

@@ -1,6 +1,6 @@
 //! The incremental state against the evaluation, and the search against brute force.
 
-use super::anneal::Bounds;
+use super::anneal::{Best, Bounds};
 use super::charges::Charges;
 use super::climb::{Budget, Climb};
 use super::clusters;
@@ -206,8 +206,10 @@ fn small_problems_are_solved_to_their_optimum() {
             let levels = vec![u64::MAX; 2 * context.problem.topology.len()];
             let bounds = Bounds { levels, keep_used: false };
             let devices = context.problem.devices.len();
-            let climb = Climb { model: &model, bounds: &bounds, devices, control: context.control };
-            let found = climb.run(drawn(&model, rng), Budget { cycles: 4, moves: 2_000 }, rng);
+            let control = context.control;
+            let climb = Climb { model: &model, bounds: &bounds, devices, floor: 0, enough: 0, control };
+            let start = Best { device: drawn(&model, rng), load: u64::MAX };
+            let found = climb.run(start, Budget { cycles: 4, moves: 2_000 }, rng);
             assert_eq!(found.load, evaluated(context, &found.device), "seed {seed}");
             let least = optimum(context, &model);
             assert!(found.load >= least, "seed {seed}");

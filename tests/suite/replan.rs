@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use partition::compile::{self, Compiled, Options};
+use partition::control::Control;
 use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
+use partition::error::Error;
 use partition::load::{LoadOptions, load};
 use partition::place::{self, Objective, Previous, Stability};
 use partition::plan::{self, BufferKind, Foreign, Plan};
@@ -13,6 +15,7 @@ use partition::units::{Bytes, Nanos};
 
 use crate::cli::{Folder, example};
 use crate::random_costgraph::{Links, Rng, topology};
+use crate::random_problem::{Sizes, problem};
 use crate::shared;
 
 /// A chain with branches and state: `nodes` layers of `param` bytes, some weights tied.
@@ -69,12 +72,24 @@ fn holders(graph: &CostGraph, of: &BTreeMap<String, String>) -> BTreeMap<String,
             let entry = holders.entry(name).or_insert((graph.param_bytes(param).0, BTreeSet::new()));
             for tensor in graph.outputs(node) {
                 entry.1.extend(graph.consumers(tensor).iter().filter_map(|&reader| device(reader)));
+                if graph.is_result(tensor) {
+                    entry.1.extend(device(node));
+                }
             }
         } else if graph.role(node) == Role::Compute && graph.owned_bytes(node) > Bytes::ZERO {
             let own = device(node).into_iter().collect();
             holders.insert(format!("own {}", graph.node_name(node)), (graph.owned_bytes(node).0, own));
         }
     }
+    // What nobody reads is at home.
+    for node in graph.nodes() {
+        let Some(param) = graph.param(node) else { continue };
+        let unread = holders.get_mut(&format!("param {}", graph.param_name(param)));
+        if let Some((_, devices)) = unread.filter(|(_, devices)| devices.is_empty()) {
+            devices.extend(device(node));
+        }
+    }
+    holders.retain(|_, (bytes, _)| *bytes > 0);
     holders
 }
 
@@ -96,7 +111,7 @@ fn state(
             (true, _) => fresh += bytes * arriving,
             (false, true) => {
                 lost += bytes;
-                moved += bytes * (arriving - 1);
+                moved += bytes * arriving.saturating_sub(1);
             }
             (false, false) => moved += bytes * arriving,
         }
@@ -137,7 +152,7 @@ fn told_truly(graph: &CostGraph, topology: &Topology, old: &Plan, new: &Plan, wh
 #[test]
 fn without_a_change_nothing_moves() {
     let mut rng = Rng::new(1);
-    for case in 0..60 {
+    for case in 0..24 {
         let graph = layers(&mut rng, 4 + case % 20);
         let total: u64 = holders(&graph, &BTreeMap::new()).values().map(|(bytes, _)| bytes).sum();
         let topology = devices(3, total / 2 + 4000);
@@ -157,7 +172,7 @@ fn without_a_change_nothing_moves() {
 fn lost_added_and_resized_devices() {
     let mut rng = Rng::new(2);
     let (mut lost, mut moved, mut kept) = (0, 0, 0);
-    for case in 0..120 {
+    for case in 0..45 {
         let graph = layers(&mut rng, 4 + case % 24);
         let total: u64 = holders(&graph, &BTreeMap::new()).values().map(|(bytes, _)| bytes).sum();
         let objective = Objective::ALL[case % 3];
@@ -186,13 +201,13 @@ fn lost_added_and_resized_devices() {
             lost += usize::from(sums.1 > 0);
         }
     }
-    assert!(lost > 10 && moved > 10 && kept > 100, "{lost} lost, {moved} moved, {kept} within the limit");
+    assert!(lost > 5 && moved > 5 && kept > 40, "{lost} lost, {moved} moved, {kept} within the limit");
 }
 
 #[test]
 fn more_weight_moves_no_more_and_costs_what_it_says() {
     let mut rng = Rng::new(3);
-    for case in 0..30 {
+    for case in 0..10 {
         let graph = layers(&mut rng, 10 + case % 10);
         let total: u64 = holders(&graph, &BTreeMap::new()).values().map(|(bytes, _)| bytes).sum();
         let Ok(old) = partition::plan(&graph, &devices(3, total / 2 + 5000), &place::Options::default())
@@ -223,11 +238,49 @@ fn more_weight_moves_no_more_and_costs_what_it_says() {
     }
 }
 
+/// Whatever the graph, the devices, the options and what has become of them.
+#[test]
+fn random_problems_are_planned_again_soundly() {
+    let (mut replanned, mut moved) = (0, 0);
+    for seed in 0..110 {
+        let first = problem(seed, 30);
+        let control = Control::new().threads(2);
+        let Ok(old) = partition::plan_with(&first.graph, &first.topology, &first.options, &control) else {
+            continue;
+        };
+        let topology = problem(seed + 1, 30).topology;
+        let stability = [
+            Stability::default(),
+            Stability::Limit(Bytes(0)),
+            Stability::Limit(Bytes(5000)),
+            Stability::Weight(0.0),
+            Stability::Weight(1e300),
+        ][seed as usize % 5];
+        let options = place::Options { from: from(&old, stability), ..first.options.clone() };
+        let plan = |threads| {
+            partition::plan_with(&first.graph, &topology, &options, &Control::new().threads(threads))
+        };
+        let new = match plan(2) {
+            Ok(new) => new,
+            Err(Error::Internal(what)) => panic!("seed {seed}: {what}"),
+            Err(_) => continue,
+        };
+        plan::check_costgraph(&new, &first.graph).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert!(plan(1).is_ok_and(|one| one.to_json() == new.to_json()), "seed {seed}");
+        replanned += 1;
+        if first.sizes != Sizes::Enormous {
+            let sums = told_truly(&first.graph, &topology, &old, &new, &format!("seed {seed}"));
+            moved += usize::from(sums.0 > 0);
+        }
+    }
+    assert!(replanned > 25 && moved > 1, "{replanned} planned again, {moved} with moves");
+}
+
 /// No exchange of equal devices of the new plan would move less.
 #[test]
 fn equal_devices_are_relabelled_as_well_as_can_be() {
     let mut rng = Rng::new(4);
-    for case in 0..60 {
+    for case in 0..16 {
         let graph = layers(&mut rng, 8 + case % 12);
         let total: u64 = holders(&graph, &BTreeMap::new()).values().map(|(bytes, _)| bytes).sum();
         let topology = devices(4, total / 3 + 6000);
@@ -372,12 +425,18 @@ fn a_network_loses_a_device_gains_one_and_is_edited() {
 fn a_real_network_loses_a_device() {
     let Some(path) = shared::file("corpus/onnx/s_gpt2.onnx") else { return };
     let bytes = std::fs::read(path).expect("a model");
-    let old = network(&bytes, "4xl4-24g:memory=200MB", None, Stability::default()).expect("a plan").plan;
-    let new =
-        network(&bytes, "3xl4-24g:memory=260MB", Some(&old), Stability::default()).expect("a plan").plan;
-    let sums = network_told_truly(&old, &new, "gpt2");
-    assert!(sums.1 > 0, "{sums:?}");
-    let fresh = network(&bytes, "3xl4-24g:memory=260MB", None, Stability::default()).expect("a plan").plan;
+    let on = |count: u32, cap: u64, old: Option<&Plan>| {
+        network(&bytes, &format!("{count}xl4-24g:memory={cap}B"), old, Stability::default())
+            .map(|compiled| compiled.plan)
+    };
+    let arena = on(1, 24_000_000_000, None).expect("it fits on one").devices[0].arena.0;
+    let old = [45, 55, 65].iter().find_map(|part| on(3, arena * part / 100, None).ok()).expect("a plan");
+    let cap = arena * 9 / 10;
+    let new = on(2, cap, Some(&old)).expect("a plan");
+    let sums = network_told_truly(&old, &new, "s_gpt2");
+    let used = old.placement.iter().any(|(_, device)| device == "cuda2");
+    assert_eq!(sums.1 > 0, used, "{sums:?}");
+    let fresh = on(2, cap, None).expect("a plan");
     assert!(sums.0 <= of_buffers(&old, &fresh).0, "keeping to a plan moves no more than not looking at it");
 }
 

@@ -172,9 +172,14 @@ impl Jobs {
         &self.after[self.after_start[job] as usize..self.after_start[job + 1] as usize]
     }
 
+    /// Which of the different routes leads from one device to another.
+    pub(super) fn route(&self, from: usize, to: usize) -> u32 {
+        self.route[from * self.kind.len() + to]
+    }
+
     /// How long after the end of its maker a tensor is on a device.
     pub(super) fn delay(&self, link: Link, from: usize, to: usize) -> u64 {
-        self.delay[(link.delays + self.route[from * self.kind.len() + to]) as usize]
+        self.delay[(link.delays + self.route(from, to)) as usize]
     }
 
     /// The mean delay of a tensor over the different routes between devices.

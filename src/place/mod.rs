@@ -213,7 +213,7 @@ pub fn candidates(
     Ok(placements(&problem, pool).into_iter().map(|(_, placement)| placement).collect())
 }
 
-/// What a placement costs. Parameters and inputs are taken to be where `placement` says, and
+/// What a placement costs, launched in its own order where it has one. Parameters and inputs are taken to be where `placement` says, and
 /// parameters on each other device that reads them. O(nodes + edges + devices).
 ///
 /// Errors: a device whose kind the graph does not list; [`Error::Internal`](crate::Error::Internal)
@@ -221,11 +221,16 @@ pub fn candidates(
 pub fn evaluate(graph: &CostGraph, topology: &Topology, placement: &Placement) -> Result<Evaluation> {
     let options = Options::default();
     let known = |id: &DeviceId| id.index() < topology.len();
-    if placement.device.len() != graph.node_count() || !placement.device.iter().all(known) {
+    let launched = |node: &NodeIx| node.index() < graph.node_count();
+    if placement.device.len() != graph.node_count()
+        || !placement.device.iter().all(known)
+        || !placement.launches.iter().flatten().all(launched)
+    {
         return Err(crate::Error::Internal("the placement is of another graph or topology".into()));
     }
     let problem = Problem::new(graph, topology, &options, Backward::Free)?;
-    Ok(Evaluator::new(&problem).evaluate(&placement.device, &problem.order))
+    let order = placement.launches.as_ref().map(|launches| list::with_loads(&problem, launches));
+    Ok(Evaluator::new(&problem).evaluate(&placement.device, order.as_ref().unwrap_or(&problem.order)))
 }
 
 /// Bytes that all of a graph takes on one device, activations left out. O(nodes).

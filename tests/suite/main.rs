@@ -17,6 +17,7 @@ mod group;
 mod infeasible;
 mod ir_text;
 mod keras;
+mod makespan;
 mod mutate;
 mod naive_plan;
 mod native;

@@ -20,6 +20,7 @@ use super::Effort;
 use super::context::{Context, Scout};
 use super::jobs::{Jobs, NEVER};
 use super::pool::Candidate;
+use super::problem::Problem;
 use crate::costgraph::{NodeIx, Role};
 use crate::topology::DeviceId;
 use board::Board;
@@ -143,8 +144,13 @@ pub(in crate::place) fn consider(scout: &mut Scout<'_, '_>, jobs: &Jobs, found: 
     for (job, &unit) in jobs.unit.iter().enumerate() {
         units[unit as usize] = DeviceId(found.device[job]);
     }
-    let loaded = |node: &&NodeIx| problem.graph.role(**node) != Role::Compute;
-    let mut order: Vec<NodeIx> = problem.order.iter().filter(loaded).copied().collect();
-    order.extend(found.sequence.iter().map(|&job| jobs.node[job as usize]));
+    let launches: Vec<NodeIx> = found.sequence.iter().map(|&job| jobs.node[job as usize]).collect();
+    let order = with_loads(problem, &launches);
     scout.consider_launched(units, order)
+}
+
+/// An order of all nodes: what is loaded before the step, then the launches.
+pub(in crate::place) fn with_loads(problem: &Problem<'_>, launches: &[NodeIx]) -> Vec<NodeIx> {
+    let loaded = |node: &&NodeIx| problem.graph.role(**node) != Role::Compute;
+    problem.order.iter().filter(loaded).chain(launches).copied().collect()
 }

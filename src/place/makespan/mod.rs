@@ -1,8 +1,11 @@
 //! The search for the least makespan of one step: list schedules, made better window by window.
 
 mod course;
+mod exact;
 mod moves;
 mod sweep;
+#[cfg(test)]
+mod tests;
 mod window;
 
 use super::Effort;
@@ -21,8 +24,17 @@ const EVALUATED: usize = 4;
 /// Jobs up to which so many are evaluated; beyond, one.
 const LARGE: usize = 50_000;
 
+/// Jobs up to which branch and bound is tried.
+const EXACT: usize = 24;
+
+/// Beginnings of schedules that branch and bound looks at.
+const BRANCHES: usize = 20_000;
+
 /// Jobs up to which one window holds them all.
 const SMALL: usize = 128;
+
+/// The first threshold of each run: its share of the time that a window spans, in units of score.
+const THRESHOLDS: [u64; 4] = [8, 2, 16, 4];
 
 /// Jobs of a window otherwise.
 const WIDTH: usize = 96;
@@ -43,18 +55,31 @@ pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'
     }
     schedules.sort_by_key(Timetable::makespan);
     schedules.dedup_by_key(|schedule| schedule.makespan());
-    for schedule in improved(context, &jobs, &schedules).iter().chain(schedules.iter().take(kept)) {
+    let best = optimal(context, &jobs, &schedules).unwrap_or_else(|| improved(context, &jobs, &schedules));
+    for schedule in best.iter().chain(schedules.iter().take(kept)) {
         list::consider(&mut scout, &jobs, schedule);
     }
     scout.pool
+}
+
+/// The shortest schedule, none where those known are the shortest; nothing where that cannot be shown
+/// soon.
+fn optimal(context: &Context<'_, '_>, jobs: &Jobs, known: &[Timetable]) -> Option<Vec<Timetable>> {
+    if context.problem.options.effort == Effort::Fast || jobs.len() > EXACT {
+        return None;
+    }
+    let known = known.first().map_or(u64::MAX, Timetable::makespan);
+    let exact = exact::search(context.problem, jobs, known, BRANCHES);
+    exact.proven.then(|| exact.found.into_iter().collect())
 }
 
 /// The best schedules, improved side by side.
 fn improved(context: &Context<'_, '_>, jobs: &Jobs, schedules: &[Timetable]) -> Vec<Timetable> {
     let Some((runs, extent)) = extent(context, jobs) else { return Vec::new() };
     let chains = Groups::new(context.problem, jobs, Grouping::Chains);
-    let mut found: Vec<Timetable> = context.control.map(runs.min(schedules.len() * 4), |run| {
-        let mut course = Course::new(jobs, &schedules[run % schedules.len()]);
+    let mut found: Vec<Timetable> = context.control.map(runs, |run| {
+        let mut course = Course::new(jobs, &schedules[run / THRESHOLDS.len() % schedules.len()]);
+        let extent = Extent { share: THRESHOLDS[run % THRESHOLDS.len()], ..extent };
         let mut rng = Rng::new(context.problem.options.seed.wrapping_mul(1000).wrapping_add(run as u64));
         sweep::improve(context, jobs, &chains.of, &mut course, extent, &mut rng);
         course.into_timetable()
@@ -75,10 +100,12 @@ fn extent(context: &Context<'_, '_>, jobs: &Jobs) -> Option<(usize, Extent)> {
         return None;
     }
     if jobs.len() <= SMALL {
-        return Some((8, Extent { width: jobs.len(), moves: 100_000 * more, sweeps: 1 }));
+        let moves = (jobs.len() * jobs.len() * 40).min(250_000) * more;
+        let runs = if jobs.len() <= SMALL / 3 { 4 } else { 16 };
+        return Some((runs, Extent { width: jobs.len(), moves, sweeps: 1, share: 0 }));
     }
     let windows = (jobs.len() * 2).div_ceil(WIDTH);
     let sweeps = if jobs.len() <= 40_000 { 4 } else { 1 };
     let moves = (1_200_000 / windows).clamp(100, 12_000) * more;
-    Some((if jobs.len() <= 4_000 { 2 } else { 1 }, Extent { width: WIDTH, moves, sweeps }))
+    Some((if jobs.len() <= 4_000 { 2 } else { 1 }, Extent { width: WIDTH, moves, sweeps, share: 0 }))
 }

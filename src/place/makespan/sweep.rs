@@ -18,6 +18,8 @@ pub(super) struct Extent {
     pub(super) moves: usize,
     /// Sweeps.
     pub(super) sweeps: usize,
+    /// The threshold begins at the time that a window spans over this, in units of score.
+    pub(super) share: u64,
 }
 
 /// Improves a schedule; it never becomes longer. Each sweep begins half a window after the one
@@ -49,7 +51,7 @@ pub(super) fn improve(
             let (state, score) = window.state(jobs, course);
             let span = course.sequence[first..last].iter().map(|&job| course.end[job as usize]).max();
             let span = span.unwrap_or(0).saturating_sub(course.start[course.sequence[first] as usize]);
-            let bounds = Bounds { devices: &devices, moves: extent.moves, threshold: span / 8 };
+            let bounds = Bounds { devices: &devices, moves: extent.moves, threshold: span / extent.share };
             let (state, _) = moves::search(jobs, &window, chain, (state, score), &bounds, rng);
             window.close(course, first, &state);
             if last == jobs.len() {

@@ -15,6 +15,7 @@ mod timeline;
 
 pub(in crate::place) use board::Timetable;
 pub(in crate::place) use groups::{Grouping, Groups};
+pub(in crate::place) use room::Room;
 
 use super::Effort;
 use super::context::{Context, Scout};
@@ -25,7 +26,6 @@ use crate::costgraph::{NodeIx, Role};
 use crate::topology::DeviceId;
 use board::Board;
 use dynamic::Measure;
-use room::Room;
 
 /// Jobs up to which every list scheduler is tried.
 const SMALL: usize = 50_000;

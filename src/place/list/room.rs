@@ -7,7 +7,7 @@ use crate::place::nets::NetKind;
 
 /// Bytes that are left on each device.
 #[derive(Clone, Debug)]
-pub(super) struct Room {
+pub(in crate::place) struct Room {
     /// Empty where memory cannot run out.
     free: Vec<u64>,
     /// By net of a parameter: a bit for each of the first 64 devices that hold it.
@@ -16,7 +16,7 @@ pub(super) struct Room {
 
 impl Room {
     /// As much as `caps` says. Memory is not looked at where everything fits on every device.
-    pub(super) fn new(context: &Context<'_, '_>, caps: &[u64]) -> Self {
+    pub(in crate::place) fn new(context: &Context<'_, '_>, caps: &[u64]) -> Self {
         let graph = context.problem.graph;
         let tensors = graph.tensors().map(|tensor| graph.tensor_bytes(tensor).get());
         let work = graph.nodes().map(|node| graph.workspace_bytes(node).get());
@@ -26,6 +26,11 @@ impl Room {
             return Self { free: Vec::new(), held: Vec::new() };
         }
         Self { free: caps.to_vec(), held: vec![0; context.nets.len()] }
+    }
+
+    /// True where memory may run out.
+    pub(in crate::place) fn is_scarce(&self) -> bool {
+        !self.free.is_empty()
     }
 
     /// Bytes that are left.

@@ -195,6 +195,14 @@ impl Search<'_, '_> {
     }
 }
 
+/// What no schedule is shorter than: the longest chain, each job at its fastest, and the work shared
+/// by all engines.
+pub(super) fn least_makespan(jobs: &Jobs) -> u64 {
+    let chain = least_tails(jobs).into_iter().max().unwrap_or(0);
+    let work: u64 = (0..jobs.len()).map(|job| jobs.least_time(job)).sum();
+    chain.max(work.div_ceil(jobs.engines.max(1) as u64))
+}
+
 /// By job: the longest chain from its start, each job at its fastest.
 fn least_tails(jobs: &Jobs) -> Vec<u64> {
     let mut least = vec![0u64; jobs.len()];

@@ -2,6 +2,7 @@
 
 mod course;
 mod exact;
+mod held;
 mod moves;
 mod sweep;
 #[cfg(test)]
@@ -16,6 +17,7 @@ use super::pool::Pool;
 use super::random::Rng;
 use crate::topology::DeviceId;
 use course::Course;
+use held::Held;
 use sweep::Extent;
 
 /// List schedules that are evaluated.
@@ -55,8 +57,16 @@ pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'
     }
     schedules.sort_by_key(Timetable::makespan);
     schedules.dedup_by_key(|schedule| schedule.makespan());
-    let best = optimal(context, &jobs, &schedules).unwrap_or_else(|| improved(context, &jobs, &schedules));
-    for schedule in best.iter().chain(schedules.iter().take(kept)) {
+    for schedule in schedules.iter().take(kept) {
+        list::consider(&mut scout, &jobs, schedule);
+    }
+    let best = optimal(context, &jobs, &schedules).or_else(|| {
+        let scarce = list::Room::new(context, &context.problem.caps).is_scarce();
+        let room = scout.pool.best().map(|best| context.room(best));
+        let held = room.filter(|_| scarce).map(|room| Held::new(context, &jobs, room));
+        (held.is_some() || !scarce).then(|| improved(context, &jobs, &schedules, held.as_ref()))
+    });
+    for schedule in best.iter().flatten() {
         list::consider(&mut scout, &jobs, schedule);
     }
     scout.pool
@@ -74,14 +84,23 @@ fn optimal(context: &Context<'_, '_>, jobs: &Jobs, known: &[Timetable]) -> Optio
 }
 
 /// The best schedules, improved side by side.
-fn improved(context: &Context<'_, '_>, jobs: &Jobs, schedules: &[Timetable]) -> Vec<Timetable> {
+fn improved(
+    context: &Context<'_, '_>,
+    jobs: &Jobs,
+    schedules: &[Timetable],
+    held: Option<&Held>,
+) -> Vec<Timetable> {
     let Some((runs, extent)) = extent(context, jobs) else { return Vec::new() };
+    let enough = exact::least_makespan(jobs);
+    if schedules.first().is_none_or(|best| best.makespan() <= enough) {
+        return Vec::new();
+    }
     let chains = Groups::new(context.problem, jobs, Grouping::Chains);
     let mut found: Vec<Timetable> = context.control.map(runs, |run| {
         let mut course = Course::new(jobs, &schedules[run / THRESHOLDS.len() % schedules.len()]);
-        let extent = Extent { share: THRESHOLDS[run % THRESHOLDS.len()], ..extent };
+        let extent = Extent { share: THRESHOLDS[run % THRESHOLDS.len()], enough, ..extent };
         let mut rng = Rng::new(context.problem.options.seed.wrapping_mul(1000).wrapping_add(run as u64));
-        sweep::improve(context, jobs, &chains.of, &mut course, extent, &mut rng);
+        sweep::improve(context, jobs, &chains.of, held, &mut course, extent, &mut rng);
         course.into_timetable()
     });
     found.sort_by_key(Timetable::makespan);
@@ -100,12 +119,15 @@ fn extent(context: &Context<'_, '_>, jobs: &Jobs) -> Option<(usize, Extent)> {
         return None;
     }
     if jobs.len() <= SMALL {
-        let moves = (jobs.len() * jobs.len() * 40).min(250_000) * more;
-        let runs = if jobs.len() <= SMALL / 3 { 4 } else { 16 };
-        return Some((runs, Extent { width: jobs.len(), moves, sweeps: 1, share: 0 }));
+        let (factor, runs) = if jobs.len() <= SMALL / 3 { (20, 3) } else { (40, 16) };
+        let moves = (jobs.len() * jobs.len() * factor).min(250_000) * more;
+        return Some((runs, Extent { width: jobs.len(), moves, sweeps: 1, share: 1, enough: 0 }));
     }
     let windows = (jobs.len() * 2).div_ceil(WIDTH);
     let sweeps = if jobs.len() <= 40_000 { 4 } else { 1 };
     let moves = (1_200_000 / windows).clamp(100, 12_000) * more;
-    Some((if jobs.len() <= 4_000 { 2 } else { 1 }, Extent { width: WIDTH, moves, sweeps, share: 0 }))
+    Some((
+        if jobs.len() <= 4_000 { 2 } else { 1 },
+        Extent { width: WIDTH, moves, sweeps, share: 1, enough: 0 },
+    ))
 }

@@ -4,6 +4,7 @@
 //! Source: Dueck and Scheuer, Threshold Accepting, J. Comput. Phys. 1990; moves of critical jobs as
 //! in Mastrolilli and Gambardella's search for flexible job shops, J. Scheduling 2000.
 
+use super::held::Held;
 use super::window::{Score, State, Window};
 use crate::place::jobs::{Jobs, NEVER};
 use crate::place::random::Rng;
@@ -13,6 +14,10 @@ use crate::place::random::Rng;
 pub(super) struct Bounds<'b> {
     /// Devices that jobs may go to.
     pub(super) devices: &'b [u32],
+    /// What jobs take of memory, where it may run out, and what is left by device.
+    pub(super) memory: Option<(&'b Held, &'b [u64])>,
+    /// A longest way that need not be improved upon.
+    pub(super) enough: u64,
     /// Moves tried.
     pub(super) moves: usize,
     /// The threshold at the beginning, in units of score; it falls to nothing.
@@ -43,6 +48,7 @@ pub(super) fn search(
         window,
         chain,
         devices: bounds.devices,
+        memory: bounds.memory.map(|(held, free)| (held, free.to_vec())),
         best: (state.clone(), score),
         best_value: (window.longest(&state), score),
         next: state.clone(),
@@ -55,6 +61,9 @@ pub(super) fn search(
     search.window.critical(jobs, &search.now, &mut search.critical);
     let mut accepted = 0;
     for step in 0..bounds.moves {
+        if search.best_value.0 <= bounds.enough {
+            break;
+        }
         let left = (bounds.moves - step) as u128;
         let threshold = (u128::from(bounds.threshold) * left / bounds.moves as u128) as Score;
         if search.step(threshold, rng) {
@@ -73,6 +82,7 @@ struct Search<'s> {
     /// By job of the problem: the chain it belongs to.
     chain: &'s [u32],
     devices: &'s [u32],
+    memory: Option<(&'s Held, Vec<u64>)>,
     best: (State, Score),
     /// Longest way and score of the best.
     best_value: (u64, Score),
@@ -102,6 +112,7 @@ impl Search<'_> {
             return false;
         };
         self.score = score;
+        self.hold();
         self.now.accept(&self.next);
         let value = (self.window.longest(&self.now), score);
         if value < self.best_value {
@@ -110,6 +121,25 @@ impl Search<'_> {
             self.best_value = value;
         }
         true
+    }
+
+    /// Notes what the move that is accepted takes of memory.
+    fn hold(&mut self) {
+        let Some((held, free)) = &mut self.memory else { return };
+        for &job in &self.moved {
+            let (from, to) = (self.now.device[job as usize], self.next.device[job as usize]);
+            if from != to {
+                held.shift(free, self.window.jobs[job as usize], from, to);
+            }
+        }
+    }
+
+    /// True where a device has room for the jobs in `moved`.
+    fn has_room(&self, to: u32) -> bool {
+        self.memory.as_ref().is_none_or(|(held, free)| {
+            let brought = self.moved.iter().map(|&job| held.bring(self.window.jobs[job as usize]));
+            brought.fold(0, u64::saturating_add) <= free[to as usize]
+        })
     }
 
     /// A job, half the time one of the critical path.
@@ -136,7 +166,7 @@ impl Search<'_> {
         for &job in &self.moved {
             self.in_set[job as usize] = false;
         }
-        if !all {
+        if !all || !self.has_room(to) {
             return None;
         }
         self.moved.sort_unstable_by_key(|&job| self.now.position[job as usize]);

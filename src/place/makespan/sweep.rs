@@ -2,6 +2,7 @@
 //! its end, and searched.
 
 use super::course::Course;
+use super::held::Held;
 use super::moves::{self, Bounds};
 use super::window::{Edges, Window};
 use crate::place::context::Context;
@@ -20,6 +21,8 @@ pub(super) struct Extent {
     pub(super) sweeps: usize,
     /// The threshold begins at the time that a window spans over this, in units of score.
     pub(super) share: u64,
+    /// A makespan that need not be improved upon.
+    pub(super) enough: u64,
 }
 
 /// Improves a schedule; it never becomes longer. Each sweep begins half a window after the one
@@ -28,6 +31,7 @@ pub(super) fn improve(
     context: &Context<'_, '_>,
     jobs: &Jobs,
     chain: &[u32],
+    held: Option<&Held>,
     course: &mut Course,
     extent: Extent,
     rng: &mut Rng,
@@ -39,6 +43,7 @@ pub(super) fn improve(
     let mut local = vec![NONE; jobs.len()];
     for sweep in 0..extent.sweeps {
         course.find_tails(jobs);
+        let mut free = held.map(|held| (held, held.free(context, jobs, &course.device)));
         let step = (extent.width / 2).max(1);
         let offset = if sweep % 2 == 0 { 0 } else { step / 2 };
         let mut first = jobs.len().min(offset);
@@ -51,8 +56,23 @@ pub(super) fn improve(
             let (state, score) = window.state(jobs, course);
             let span = course.sequence[first..last].iter().map(|&job| course.end[job as usize]).max();
             let span = span.unwrap_or(0).saturating_sub(course.start[course.sequence[first] as usize]);
-            let bounds = Bounds { devices: &devices, moves: extent.moves, threshold: span / extent.share };
+            let memory = free.as_ref().map(|(held, free)| (*held, free.as_slice()));
+            let bounds = Bounds {
+                memory,
+                devices: &devices,
+                moves: extent.moves,
+                enough: extent.enough,
+                threshold: span / extent.share,
+            };
             let (state, _) = moves::search(jobs, &window, chain, (state, score), &bounds, rng);
+            if let Some((held, free)) = &mut free {
+                for (inner, &job) in window.jobs.iter().enumerate() {
+                    let (from, to) = (course.device[job as usize], state.device[inner]);
+                    if from != to {
+                        held.shift(free, job, from, to);
+                    }
+                }
+            }
             window.close(course, first, &state);
             if last == jobs.len() {
                 break;

@@ -23,7 +23,7 @@ use crate::error::Result;
 use flow::Pay;
 use hypergraph::Hypergraph;
 use room::{Resource, Room};
-use rooted::{Case, Effort, Part, Rooted, Search};
+use rooted::{Case, Effort, Rooted, Search};
 pub(in crate::place) use split::split;
 
 /// What may be spent: arcs looked at, and cases for each cut.
@@ -89,7 +89,8 @@ fn certificate(value: u64, proof: &'static str, data: Value) -> Certificate {
 struct Share {
     value: u64,
     root: u32,
-    part: Part,
+    /// Units that are in the part whatever is chosen.
+    members: Vec<u32>,
     cases: Vec<Case>,
 }
 
@@ -169,16 +170,19 @@ impl Target<'_, '_> {
             let Some(part) = self.room.part(self.problem, root as usize) else { continue };
             let effort = Effort { cases: 1, work: budget.work, target: self.incumbent };
             let Rooted { value, cases, .. } = search.bound(&part, effort);
-            found.push(Share { value, root, part, cases });
+            let all = 0..part.inside.len() as u32;
+            let members = all.filter(|&unit| part.inside[unit as usize]).collect();
+            found.push(Share { value, root, members, cases });
             if search.network.work > budget.work || self.control.stopped() {
                 break;
             }
         }
         let each = budget.work.saturating_sub(search.network.work) / found.len().max(1) as u64;
         for share in &mut found {
+            let Some(part) = self.room.part(self.problem, share.root as usize) else { continue };
             let work = search.network.work + each;
             let effort = Effort { cases: budget.cases, work, target: self.incumbent };
-            let Rooted { value, cases, .. } = search.bound(&share.part, effort);
+            let Rooted { value, cases, .. } = search.bound(&part, effort);
             if value > share.value {
                 (share.value, share.cases) = (value, cases);
             }
@@ -199,10 +203,8 @@ impl Target<'_, '_> {
     fn layers(&self, shares: &[Share]) -> u64 {
         let (mut weight, mut missing, mut fixed, mut sum) = (0u64, self.graph.units(), 0, 0u128);
         for (i, share) in shares.iter().enumerate() {
-            for unit in (0..share.part.inside.len()).filter(|&unit| share.part.inside[unit]) {
-                weight += self.room.weights.of[unit];
-                missing -= 1;
-            }
+            weight += share.members.iter().map(|&unit| self.room.weights.of[unit as usize]).sum::<u64>();
+            missing -= share.members.len();
             fixed += u64::from(self.problem.fixed(share.root as usize).is_some());
             let next = shares.get(i + 1).map_or(0, |next| next.value);
             let parts = self.room.parts_without(weight, missing).max(fixed);

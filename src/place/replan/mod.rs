@@ -98,8 +98,8 @@ fn name(graph: &CostGraph, content: Content) -> &str {
 /// holds those found without looking at it.
 pub(super) fn find(context: &Context<'_, '_>, previous: &Previous, fresh: Pool) -> Pool {
     let mut search = Search::new(context, previous);
-    search.from_before();
-    search.from_fresh(&fresh);
+    search.keep_earlier();
+    search.take_fresh(&fresh);
     search.between();
     let Search { ranked, scout, .. } = search;
     let mut pool = scout.pool;
@@ -161,7 +161,7 @@ impl<'s, 'c: 's, 'a> Search<'s, 'c, 'a> {
     }
 
     /// What was there before: what still has a device stays, the rest is placed by the portfolio.
-    fn from_before(&mut self) {
+    fn keep_earlier(&mut self) {
         let launches = self.launches();
         let mut problem = self.context.problem.clone();
         problem.hold(&self.unit_state.device);
@@ -221,7 +221,7 @@ impl<'s, 'c: 's, 'a> Search<'s, 'c, 'a> {
     }
 
     /// Placements found without a past, as they are and with equal devices exchanged.
-    fn from_fresh(&mut self, fresh: &Pool) {
+    fn take_fresh(&mut self, fresh: &Pool) {
         for candidate in &fresh.found {
             let to = relabel::relabelled(self.context, &self.state, &self.before, &candidate.nodes);
             let units: Vec<DeviceId> = candidate.units.iter().map(|id| to[id.index()]).collect();

@@ -35,7 +35,7 @@ fn timed(graph: &CostGraph, topology: &Topology, placement: &Placement, found: &
                 start = start.max(end[maker.index()] + copy.get());
             }
         }
-        let kind = topology.kind_in(&graph.kinds, to).unwrap();
+        let kind = topology.kinds_in(&graph.kinds)[to.index()].unwrap();
         end[node.index()] = start + graph.time(node, kind).unwrap().get();
         free[to.index()] = end[node.index()];
     }

@@ -109,7 +109,7 @@ impl Target<'_, '_> {
         use super::super::Effort;
         let most = match self.problem.options.effort {
             Effort::Fast => return None,
-            Effort::Default => Budget { work: 12_000_000, cases: 64 },
+            Effort::Default => Budget { work: 20_000_000, cases: 64 },
             Effort::Best => Budget { work: 400_000_000, cases: 512 },
         };
         (self.graph.units() <= 20_000).then_some(most)

@@ -10,11 +10,15 @@ use super::hypergraph::{Blocks, Hypergraph};
 use crate::place::problem::NONE;
 use crate::place::random::Rng;
 
-/// A net with more vertices says nothing of which of them belong together.
-const RATED: usize = 256;
+/// Of a net with more vertices than twice this, those are rated that come this closely before or
+/// after a vertex: in another microbatch that reads the same parameters, say.
+const RATED: usize = 32;
 
 /// One level may shrink by this much at most, in tenths: slower coarsening keeps more choice.
 const MOST_SHRINK: usize = 20;
+
+/// Vertices that are visited soon after one another: what they touch fits into a cache.
+const CHUNK: usize = 4096;
 
 /// How much heavier than the mean of the coarsest level a cluster may be.
 const HEAVY: u64 = 3;
@@ -88,7 +92,7 @@ struct Clusters<'g> {
 }
 
 /// Joins each vertex that is still alone to the cluster that it shares most with; clusters, and
-/// how many.
+/// how many. Each chunk of the order shrinks alike.
 fn cluster(
     graph: &Hypergraph,
     caps: &Caps,
@@ -96,63 +100,95 @@ fn cluster(
     enough: usize,
     rng: &mut Rng,
 ) -> (Vec<u32>, usize) {
-    let mut clusters = Clusters {
-        graph,
-        leader: (0..graph.len() as u32).collect(),
-        members: vec![1; graph.len()],
-        time: graph.time.clone(),
-        bytes: graph.bytes.clone(),
-    };
-    let mut order: Vec<u32> = (0..graph.len() as u32).collect();
-    rng.shuffle(&mut order);
-    let mut rating = vec![0u64; graph.len()];
-    let mut rated: Vec<u32> = Vec::new();
-    let least = enough.max(graph.len() * 10 / MOST_SHRINK);
-    let mut count = graph.len();
-    for &vertex in &order {
-        if count <= least {
-            break;
-        }
-        if clusters.members[clusters.leader[vertex as usize] as usize] > 1 {
-            continue;
-        }
-        rate(graph, &clusters.leader, vertex, &mut rating, &mut rated);
-        let mut best: Option<(u64, u64, u32)> = None;
-        for &other in &rated {
-            let found = (rating[other as usize], rng.next_u64(), other);
-            let same = apart.is_none_or(|apart| apart[other as usize] == apart[vertex as usize]);
-            if same && best < Some(found) && clusters.can_join(vertex, other, caps) {
-                best = Some(found);
+    let mut clusters = Clusters::new(graph);
+    let mut ratings = Ratings { of: vec![0; graph.len()], rated: Vec::new() };
+    let most = graph.len().saturating_sub(enough).min(graph.len() - graph.len() * 10 / MOST_SHRINK);
+    for chunk in chunks(graph.len(), rng) {
+        let mut joined = 0;
+        for vertex in chunk.iter().copied() {
+            if joined * graph.len() >= most * chunk.len() {
+                break;
             }
-        }
-        rated.drain(..).for_each(|other| rating[other as usize] = 0);
-        if let Some((.., other)) = best {
-            clusters.join(vertex, other);
-            count -= 1;
+            if clusters.members[clusters.leader[vertex as usize] as usize] > 1 {
+                continue;
+            }
+            ratings.rate(graph, &clusters.leader, vertex);
+            let same = |other: u32| apart.is_none_or(|apart| apart[other as usize] == apart[vertex as usize]);
+            let fits = |other: u32| same(other) && clusters.can_join(vertex, other, caps);
+            if let Some(other) = ratings.best(fits, rng) {
+                clusters.join(vertex, other);
+                joined += 1;
+            }
         }
     }
     clusters.numbered()
 }
 
-/// Rates the clusters around a vertex.
-fn rate(graph: &Hypergraph, leader: &[u32], vertex: u32, rating: &mut [u64], rated: &mut Vec<u32>) {
-    for &net in graph.of_vertex.row(vertex as usize) {
-        let pins = graph.nets.row(net as usize);
-        if pins.len() > RATED {
-            continue;
-        }
-        let share = graph.weight[net as usize] / (pins.len() as u64 - 1).max(1) + 1;
-        for &pin in pins.iter().filter(|&&pin| pin != vertex) {
-            let other = leader[pin as usize];
-            if rating[other as usize] == 0 {
-                rated.push(other);
+/// All vertices in a random order that stays near: neighbours are visited soon after one another.
+fn chunks(vertices: usize, rng: &mut Rng) -> Vec<Vec<u32>> {
+    let all: Vec<u32> = (0..vertices as u32).collect();
+    let mut chunks: Vec<Vec<u32>> = all.chunks(CHUNK).map(<[u32]>::to_vec).collect();
+    chunks.iter_mut().for_each(|chunk| rng.shuffle(chunk));
+    rng.shuffle(&mut chunks);
+    chunks
+}
+
+/// What the clusters around a vertex share with it.
+struct Ratings {
+    /// By leader of the cluster; 0 where nothing.
+    of: Vec<u64>,
+    /// Leaders with a rating.
+    rated: Vec<u32>,
+}
+
+impl Ratings {
+    /// Rates the clusters around a vertex.
+    fn rate(&mut self, graph: &Hypergraph, leader: &[u32], vertex: u32) {
+        for &net in graph.of_vertex.row(vertex as usize) {
+            let pins = graph.nets.row(net as usize);
+            let close = if pins.len() <= 2 * RATED {
+                pins
+            } else {
+                let at = pins.partition_point(|&pin| pin < vertex);
+                &pins[at.saturating_sub(RATED)..pins.len().min(at + RATED)]
+            };
+            let share = graph.weight[net as usize] / (pins.len() as u64 - 1).max(1) + 1;
+            for &pin in close.iter().filter(|&&pin| pin != vertex) {
+                let other = leader[pin as usize];
+                if self.of[other as usize] == 0 {
+                    self.rated.push(other);
+                }
+                self.of[other as usize] += share;
             }
-            rating[other as usize] += share;
         }
+    }
+
+    /// Takes the best of those that fit, and forgets all; equals by chance.
+    fn best(&mut self, fits: impl Fn(u32) -> bool, rng: &mut Rng) -> Option<u32> {
+        let mut best: Option<(u64, u32)> = None;
+        for other in self.rated.drain(..) {
+            let rating = std::mem::take(&mut self.of[other as usize]);
+            let better = best.is_none_or(|(most, _)| rating > most || (rating == most && rng.below(2) == 0));
+            if better && fits(other) {
+                best = Some((rating, other));
+            }
+        }
+        best.map(|(_, other)| other)
     }
 }
 
-impl Clusters<'_> {
+impl<'g> Clusters<'g> {
+    /// Each vertex alone.
+    fn new(graph: &'g Hypergraph) -> Self {
+        Self {
+            graph,
+            leader: (0..graph.len() as u32).collect(),
+            members: vec![1; graph.len()],
+            time: graph.time.clone(),
+            bytes: graph.bytes.clone(),
+        }
+    }
+
     fn can_join(&self, vertex: u32, other: u32, caps: &Caps) -> bool {
         let (v, o, kinds) = (vertex as usize, other as usize, self.graph.kinds);
         let time = |kind: usize| self.time[v * kinds + kind].saturating_add(self.time[o * kinds + kind]);

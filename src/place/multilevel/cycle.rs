@@ -23,27 +23,49 @@ pub(super) struct Scheme {
     pub(super) search: Search,
 }
 
+/// First partitions of the coarsest level at most.
+const MOST_TRIES: usize = 3;
+
 /// Rounds of label propagation on each level.
 const ROUNDS: usize = 5;
+
+/// Partitions to begin with.
+#[derive(Clone, Debug)]
+pub(super) struct Start {
+    /// The one that is to become better.
+    pub(super) block: Vec<u32>,
+    /// Another: where the two agree is kept together, where they differ is searched. Source: the
+    /// recombination of Andre, Schlag, Schulz, Memetic Multilevel Hypergraph Partitioning, 2018.
+    pub(super) other: Option<Vec<u32>>,
+}
+
+impl Start {
+    /// A number for each vertex; vertices of different numbers stay apart.
+    fn apart(&self, blocks: usize) -> Vec<u32> {
+        let Some(other) = &self.other else { return self.block.clone() };
+        self.block.iter().zip(other).map(|(&one, &other)| one * blocks as u32 + other).collect()
+    }
+}
 
 /// A partition from nothing or, where there is one already, from that.
 pub(super) fn partition(
     graph: &Hypergraph,
     blocks: &Blocks,
-    start: Option<Vec<u32>>,
+    start: Option<Start>,
     scheme: Scheme,
     rng: &mut Rng,
     control: &Control<'_>,
 ) -> Vec<u32> {
     let Scheme { enough, search } = scheme;
     let enough = enough.saturating_mul(blocks.len());
-    let levels = coarsen::levels(graph, blocks, start.as_deref(), enough, rng);
+    let apart = start.as_ref().map(|start| start.apart(blocks.len()));
+    let levels = coarsen::levels(graph, blocks, apart.as_deref(), enough, rng);
     let coarsest = levels.last().map_or(graph, |level| &level.graph);
     let mut block = match start {
-        None => bisect::partition(coarsest, blocks, rng, control),
+        None => first(coarsest, blocks, tries(graph, coarsest), search, rng, control),
         Some(start) => levels
             .iter()
-            .fold(start, |start, level| coarsen::project_up(&start, &level.cluster, level.graph.len())),
+            .fold(start.block, |start, level| coarsen::project_up(&start, &level.cluster, level.graph.len())),
     };
     block = refined(coarsest, blocks, block, search, rng, control);
     for at in (0..levels.len()).rev() {
@@ -52,6 +74,32 @@ pub(super) fn partition(
         block = refined(fine, blocks, block, search, rng, control);
     }
     block
+}
+
+/// As many tries as cost little beside the levels that follow.
+fn tries(graph: &Hypergraph, coarsest: &Hypergraph) -> usize {
+    (graph.len() / (8 * coarsest.len()).max(1)).clamp(1, MOST_TRIES)
+}
+
+/// The best of several partitions from nothing.
+fn first(
+    graph: &Hypergraph,
+    blocks: &Blocks,
+    tries: usize,
+    search: Search,
+    rng: &mut Rng,
+    control: &Control<'_>,
+) -> Vec<u32> {
+    let mut best: Option<((u64, u64), u64, Vec<u32>)> = None;
+    for _ in 0..tries {
+        let block = bisect::partition(graph, blocks, rng, control);
+        let state = refine(graph, blocks, block, search, rng, control);
+        let (excess, bytes) = (state.excess(), state.connectivity());
+        if best.as_ref().is_none_or(|(over, least, _)| (excess, bytes) < (*over, *least)) {
+            best = Some((excess, bytes, state.block));
+        }
+    }
+    best.map_or_else(Vec::new, |(.., block)| block)
 }
 
 /// One level's refinement.
@@ -63,9 +111,20 @@ pub(super) fn refined(
     rng: &mut Rng,
     control: &Control<'_>,
 ) -> Vec<u32> {
+    refine(graph, blocks, block, search, rng, control).block
+}
+
+fn refine<'h>(
+    graph: &'h Hypergraph,
+    blocks: &'h Blocks,
+    block: Vec<u32>,
+    search: Search,
+    rng: &mut Rng,
+    control: &Control<'_>,
+) -> State<'h> {
     let mut state = State::new(graph, blocks, block);
     rebalance(&mut state);
     label::propagate(&mut state, ROUNDS, rng, control);
     fm::refine(&mut state, search, rng, control);
-    state.block
+    state
 }

@@ -4,6 +4,9 @@ use super::fm::Search;
 use crate::place::Effort;
 use crate::place::context::Context;
 
+/// Pins up to which even little effort affords a partition from nothing.
+const SMALL: usize = 100_000;
+
 /// How much to search.
 pub(super) struct Work {
     /// Partitions from nothing.
@@ -25,15 +28,13 @@ impl Work {
         let search = Search { passes: 4, seeds: 25, fruitless: 200 };
         match context.problem.options.effort {
             Effort::Fast => Self {
-                starts: 0,
+                starts: usize::from(pins < SMALL),
                 seeds: 1,
                 cycles: 0,
                 kept: 1,
                 search: Search { passes: 1, fruitless: 50, ..search },
             },
-            Effort::Default => {
-                Self { starts: (150_000 / pins).clamp(1, 8), seeds: 1, cycles: 1, kept: 1, search }
-            }
+            Effort::Default => Self { starts: starts(pins), seeds: 1, cycles: 2, kept: 2, search },
             Effort::Best => Self {
                 starts: (2_000_000 / pins).clamp(2, 32),
                 seeds: 4,
@@ -42,5 +43,14 @@ impl Work {
                 search: Search { passes: 10, ..search },
             },
         }
+    }
+}
+
+/// Partitions from nothing at default effort: more where they are cheap.
+fn starts(pins: usize) -> usize {
+    match pins {
+        0..6_000 => 8,
+        6_000..1_000_000 => 4,
+        _ => 3,
     }
 }

@@ -47,7 +47,7 @@ impl<'c, 'a> Instance<'c, 'a> {
         graph.time.resize(vertices * columns.len(), 0);
         graph.bytes.resize(vertices, 0);
         graph.class.extend((0..anchors.len()).map(|number| (sets + number) as u32));
-        let orders = [&context.order, &OrderKind::Queue.nodes(problem)];
+        let orders = [&context.order, &OrderKind::Source.nodes(problem), &OrderKind::Queue.nodes(problem)];
         graph.positions = orders.map(|order| positions(context, order, vertices)).to_vec();
         Self { context, graph, columns, anchors: anchors.into_iter().map(DeviceId).collect() }
     }

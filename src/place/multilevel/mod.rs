@@ -25,8 +25,9 @@ use super::context::{Context, Scout};
 use super::pool::{Candidate, Pool};
 use super::random::Rng;
 use crate::topology::DeviceId;
+use crate::units::Bytes;
 
-use cycle::Scheme;
+use cycle::{Scheme, Start};
 use effort::Work;
 use hypergraph::Blocks;
 use instance::Instance;
@@ -44,8 +45,8 @@ const ROUNDS: usize = 4;
 struct Job {
     /// Which devices, of the sets that are tried.
     set: usize,
-    /// The partition to begin with; from nothing where there is none.
-    start: Option<Vec<u32>>,
+    /// What to begin with; nothing where there is none.
+    start: Option<Start>,
     /// How far to coarsen: few vertices for each block, or more.
     enough: usize,
     seed: u64,
@@ -92,35 +93,47 @@ struct Search<'s, 'c, 'a> {
 
 impl Search<'_, '_, '_> {
     fn run(&mut self) {
-        let mut jobs = Vec::new();
-        let base = self.context.problem.options.seed;
-        for number in 0..self.work.starts {
-            let seed = base.wrapping_add(number as u64 + 1);
-            let enough = ENOUGH[number % ENOUGH.len()];
-            jobs.push(Job { set: number % self.sets.len(), start: None, enough, seed });
-        }
         let seeds: Vec<Candidate> = self.scout.pool.found.clone();
-        jobs.extend(seeds.iter().filter_map(|seed| self.from(seed)));
+        let mut jobs: Vec<Job> = (0..self.work.starts).map(|number| self.afresh(number)).collect();
+        jobs.extend(seeds.iter().filter_map(|seed| self.again(seed, None, 0)));
         self.do_all(jobs);
-        for _ in 0..self.work.cycles {
-            let before = self.scout.pool.best().map(|best| best.evaluation.transfer_bytes());
+        for cycle in 1..=self.work.cycles {
+            let before = self.best_bytes();
             let found: Vec<Candidate> = self.scout.pool.found.iter().take(self.work.kept).cloned().collect();
-            let jobs = found.iter().filter_map(|found| self.from(found)).collect();
-            self.do_all(jobs);
-            let after = self.scout.pool.best().map(|best| best.evaluation.transfer_bytes());
-            if before == after || self.context.control.stopped() {
+            let Some((best, others)) = found.split_first() else { break };
+            let pairs = others.iter().map(Some).chain([None]);
+            self.do_all(pairs.filter_map(|other| self.again(best, other, cycle)).collect());
+            if before == self.best_bytes() || self.context.control.stopped() {
                 break;
             }
         }
     }
 
-    /// A search that begins with what was found.
-    fn from(&self, candidate: &Candidate) -> Option<Job> {
-        let on = |(set, devices): (usize, &Vec<DeviceId>)| {
-            self.instance.to_blocks(&candidate.units, devices).map(|start| (set, start))
+    fn best_bytes(&self) -> Option<Bytes> {
+        self.scout.pool.best().map(|best| best.evaluation.transfer_bytes())
+    }
+
+    fn seed(&self, number: usize) -> u64 {
+        self.context.problem.options.seed.wrapping_add(number as u64)
+    }
+
+    /// A search from nothing.
+    fn afresh(&self, number: usize) -> Job {
+        let (set, turn) = (number % self.sets.len(), number / self.sets.len());
+        Job { set, start: None, enough: ENOUGH[turn % ENOUGH.len()], seed: self.seed(number) }
+    }
+
+    /// A search that begins with what was found, and with another where both are on one set.
+    fn again(&self, candidate: &Candidate, other: Option<&Candidate>, number: usize) -> Option<Job> {
+        let on = |devices: &Vec<DeviceId>, of: &Candidate| self.instance.to_blocks(&of.units, devices);
+        let find = |(set, devices)| on(devices, candidate).map(|block| (set, block));
+        let (set, block) = self.sets.iter().enumerate().find_map(find)?;
+        let other = match other {
+            Some(other) => Some(on(&self.sets[set], other)?),
+            None => None,
         };
-        let (set, start) = self.sets.iter().enumerate().find_map(on)?;
-        Some(Job { set, start: Some(start), enough: ENOUGH[0], seed: self.context.problem.options.seed })
+        let start = Some(Start { block, other });
+        Some(Job { set, start, enough: ENOUGH[number % ENOUGH.len()], seed: self.seed(number) })
     }
 
     fn do_all(&mut self, jobs: Vec<Job>) {

@@ -2,7 +2,7 @@
 
 use super::coarsen;
 use super::contract::contract;
-use super::cycle::{self, Scheme};
+use super::cycle::{self, Scheme, Start};
 use super::fm::{self, Search};
 use super::hypergraph::{Blocks, Hypergraph, transpose};
 use super::label;
@@ -191,7 +191,14 @@ fn a_cycle_keeps_what_was_good() {
     let blocks = balanced(&graph, 4, 5);
     let first = cycle::partition(&graph, &blocks, None, SCHEME, &mut rng, &control);
     let before = graph.connectivity(&first);
-    let again = cycle::partition(&graph, &blocks, Some(first), SCHEME, &mut rng, &control);
+    let again = cycle::partition(
+        &graph,
+        &blocks,
+        Some(Start { block: first, other: None }),
+        SCHEME,
+        &mut rng,
+        &control,
+    );
     assert!(graph.connectivity(&again) <= before);
     assert_eq!(State::new(&graph, &blocks, again).excess(), (0, 0));
 }

@@ -46,7 +46,7 @@ impl Limits {
     fn new(effort: Effort) -> Self {
         match effort {
             Effort::Fast => Self { units: 300, trials: 4, flows: 2, groups: 50, steps: 10 },
-            Effort::Default => Self { units: 20_000, trials: 12, flows: 12, groups: 100, steps: 150 },
+            Effort::Default => Self { units: 20_000, trials: 18, flows: 12, groups: 100, steps: 150 },
             Effort::Best => Self { units: 100_000, trials: 20, flows: 48, groups: 300, steps: 800 },
         }
     }
@@ -97,14 +97,14 @@ impl Trial<'_> {
         let mut groups = self.glue.groups(self.most);
         let heavy = self.exclude(&mut groups);
         let flows: Vec<&Value> = heavy.iter().map(|(_, flow)| flow).collect();
-        let bins = Bins::new(self.glue, &groups, self.most);
+        let mut bins = Bins::new(self.glue, &groups, self.most);
         let mut alone = vec![0; groups.node.len()];
         heavy.iter().for_each(|&(group, _)| alone[group as usize] = 1);
         let nowhere = |times: &Vec<Option<u64>>| times.iter().all(Option::is_none);
         (0..alone.len()).filter(|&group| nowhere(&groups.time[group])).for_each(|group| alone[group] = 1);
         let (weights, rate) = match bins.overflow(&alone) {
             true => (alone, 0),
-            false => (self.weigh(&groups, &bins)?, SCALE),
+            false => (self.weigh(&groups, &mut bins)?, SCALE),
         };
         let weights = weights.iter().zip(&groups.node).filter(|(weight, _)| **weight > 0);
         let weights: Vec<(u32, u32)> = weights.map(|(&weight, &node)| (node, weight)).collect();
@@ -197,7 +197,7 @@ impl Trial<'_> {
 
     /// Weights that no filling of the bins holds, beside the sand. First the share of an engine
     /// that each group takes; then groups that the best knapsacks leave out become heavier.
-    fn weigh(&self, groups: &Groups, bins: &Bins) -> Option<Vec<u32>> {
+    fn weigh(&self, groups: &Groups, bins: &mut Bins) -> Option<Vec<u32>> {
         let least: Vec<u64> = groups
             .time
             .iter()
@@ -208,15 +208,15 @@ impl Trial<'_> {
             return None;
         }
         let per_time = f64::from(SCALE) / self.most.max(1) as f64;
-        let sand =
-            least.iter().filter(|time| is_sand(time)).fold(0u64, |sum, &time| sum.saturating_add(time));
-        let sand = sand as f64 * per_time;
+        let grains = least.iter().copied().enumerate().filter(|(_, time)| is_sand(time));
+        bins.pour(grains.clone());
+        let sand = grains.fold(0u64, |sum, (_, time)| sum.saturating_add(time)) as f64 * per_time;
         let weight = |time: &u64| if is_sand(time) { 0.0 } else { *time as f64 * per_time };
         let mut weights: Vec<f64> = least.iter().map(weight).collect();
         let goal = f64::from(SCALE * bins.count()) / 50.0;
         for _ in 0..self.limits.steps {
             let whole: Vec<u32> = weights.iter().map(|&weight| weight as u32).collect();
-            let filled = bins.fill(&whole, SCALE)?;
+            let filled = bins.fill(&whole)?;
             let total = sand + whole.iter().map(|&weight| f64::from(weight)).sum::<f64>();
             // What differs by less than rounding might not be there.
             if total > filled.capacity + 1e-6 * total {
@@ -231,8 +231,8 @@ impl Trial<'_> {
                 return None;
             }
             let step = 0.7 * (filled.capacity - total + goal) / norm;
-            for (weight, slope) in weights.iter_mut().zip(slope) {
-                *weight = (*weight + step * slope).clamp(0.0, f64::from(2 * SCALE));
+            for (weight, slope) in weights.iter_mut().zip(slope).filter(|(weight, _)| **weight > 0.0) {
+                *weight = (*weight + step * slope).clamp(1.0, f64::from(2 * SCALE));
             }
         }
         None
@@ -242,8 +242,18 @@ impl Trial<'_> {
 /// The engines, those alike together.
 struct Bins {
     most: u64,
-    /// How many engines, and the time of each group there.
-    bins: Vec<(u32, Vec<Option<u64>>)>,
+    bins: Vec<Bin>,
+}
+
+/// Engines that are alike.
+struct Bin {
+    /// How many they are.
+    count: u32,
+    /// By group, its time there.
+    times: Vec<Option<u64>>,
+    /// Weight of all the sand that may be there, and what an engine's time holds of it.
+    sand: f64,
+    sand_in_all: f64,
 }
 
 /// The best knapsack of each engine.
@@ -259,49 +269,62 @@ impl Bins {
         let mut engines = glue.engine.clone();
         engines.sort_unstable();
         engines.dedup();
-        let mut bins: Vec<(u32, Vec<Option<u64>>)> = Vec::new();
+        let mut bins: Vec<Bin> = Vec::new();
         for engine in engines {
             let on = |times: &Vec<Option<u64>>| {
                 let here = glue.engine.iter().zip(times).filter(|(other, _)| **other == engine);
                 here.filter_map(|(_, time)| *time).min()
             };
             let times: Vec<Option<u64>> = groups.time.iter().map(on).collect();
-            match bins.iter_mut().find(|(_, other)| *other == times) {
-                Some((count, _)) => *count += 1,
-                None => bins.push((1, times)),
+            match bins.iter_mut().find(|other| other.times == times) {
+                Some(bin) => bin.count += 1,
+                None => bins.push(Bin { count: 1, times, sand: 0.0, sand_in_all: 0.0 }),
             }
         }
         Self { most, bins }
     }
 
     fn count(&self) -> u32 {
-        self.bins.iter().map(|(count, _)| count).sum()
+        self.bins.iter().map(|bin| bin.count).sum()
     }
 
     /// True where the weights, without sand, are more than all engines hold.
     fn overflow(&self, weights: &[u32]) -> bool {
         let total: f64 = weights.iter().map(|&weight| f64::from(weight)).sum();
-        total > 0.0 && self.fill(weights, 0).is_some_and(|filled| total > filled.capacity + 0.5)
+        total > 0.0 && self.fill(weights).is_some_and(|filled| total > filled.capacity + 0.5)
     }
 
-    /// Fills each engine with the most weight, the time that is left with sand that weighs `rate`
-    /// in all of an engine's time; none where an engine holds more than is counted.
-    fn fill(&self, weights: &[u32], rate: u32) -> Option<Filled> {
+    /// Pours out the groups that are sand: (group, least time).
+    fn pour(&mut self, sand: impl Iterator<Item = (usize, u64)> + Clone) {
+        let per_time = f64::from(SCALE) / self.most.max(1) as f64;
+        for bin in &mut self.bins {
+            for (group, least) in sand.clone().filter(|&(_, least)| least > 0) {
+                if let Some(here) = bin.times[group] {
+                    bin.sand += least as f64 * per_time;
+                    bin.sand_in_all = bin.sand_in_all.max(f64::from(SCALE) * (least as f64 / here as f64));
+                }
+            }
+        }
+    }
+
+    /// Fills each engine with the most weight, and the time that is left with sand; none where an
+    /// engine holds more than is counted.
+    fn fill(&self, weights: &[u32]) -> Option<Filled> {
         let mut filled = Filled { capacity: 0.0, taken: vec![0; weights.len()] };
-        for (count, times) in self.bins.iter().filter(|(_, times)| times.iter().any(Option::is_some)) {
-            let (weight, taken) = self.knapsack(weights, times, rate)?;
-            filled.capacity += f64::from(*count) * weight;
-            taken.into_iter().for_each(|group| filled.taken[group] += count);
+        for bin in &self.bins {
+            let (weight, taken) = self.knapsack(weights, bin)?;
+            filled.capacity += f64::from(bin.count) * weight;
+            taken.into_iter().for_each(|group| filled.taken[group] += bin.count);
         }
         Some(filled)
     }
 
     /// The most weight of groups, and of sand in the time that is left, and which groups; none
     /// where that is more than is counted. O(groups x weight).
-    fn knapsack(&self, weights: &[u32], times: &[Option<u64>], rate: u32) -> Option<(f64, Vec<usize>)> {
+    fn knapsack(&self, weights: &[u32], bin: &Bin) -> Option<(f64, Vec<usize>)> {
         let items: Vec<(usize, usize, u64)> = weights
             .iter()
-            .zip(times)
+            .zip(&bin.times)
             .enumerate()
             .filter_map(|(group, (&weight, time))| Some((group, weight as usize, (*time)?)))
             .filter(|&(_, weight, _)| weight > 0)
@@ -328,8 +351,10 @@ impl Bins {
         if width < all && most + heaviest > width {
             return None;
         }
-        let per_time = f64::from(rate) / self.most.max(1) as f64;
-        let filled = |sum: usize| sum as f64 + (self.most - least[sum]) as f64 * per_time;
+        let filled = |sum: usize| {
+            let left = (self.most - least[sum]) as f64 / self.most.max(1) as f64;
+            sum as f64 + bin.sand.min(left * bin.sand_in_all)
+        };
         let reachable = (0..=most).filter(|&sum| least[sum] <= self.most);
         let best = reachable.max_by(|&a, &b| filled(a).total_cmp(&filled(b))).unwrap_or(0);
         let (mut sum, mut chosen) = (best, Vec::new());

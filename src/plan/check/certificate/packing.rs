@@ -62,12 +62,13 @@ impl Proof for Packing {
         for &(node, weight) in &self.weights {
             *weights.entry(groups.of[facts.running(node)?.index()]).or_default() += u64::from(weight);
         }
-        let sand =
-            time.iter().enumerate().filter(|(group, _)| in_use[*group] && !weights.contains_key(group));
-        let sand = sand.map(|(_, time)| u128::from(time.iter().flatten().min().copied().unwrap_or(u64::MAX)));
-        let bins = Bins { weights: &weights, rate: self.rate, limit };
+        let is_sand = |group: usize| in_use[group] && !weights.contains_key(&group);
+        let sand: Vec<Sand<'_>> =
+            (0..time.len()).filter(|&group| is_sand(group)).map(|group| Sand::new(&time[group])).collect();
+        let bins = Bins { weights: &weights, sand: &sand, rate: self.rate, limit };
         let (of_sand, of_rest) = (u128::from(self.rate.0), u128::from(self.rate.1));
-        let total = sand.fold(0u128, u128::saturating_add).saturating_mul(of_sand);
+        let total = sand.iter().fold(0u128, |sum, sand| sum.saturating_add(sand.least.into()));
+        let total = total.saturating_mul(of_sand);
         let total = total.saturating_add(of_rest * weights.values().map(|&w| u128::from(w)).sum::<u128>());
         let held = bins.capacity(facts, &time)?;
         if total > held {
@@ -131,9 +132,41 @@ impl Flow {
     }
 }
 
+/// A group without a weight of its own.
+struct Sand<'s> {
+    /// By device, its time.
+    time: &'s [Option<u64>],
+    /// The least of them, which it weighs by; the greatest number where it can be nowhere.
+    least: u64,
+}
+
+impl<'s> Sand<'s> {
+    fn new(time: &'s [Option<u64>]) -> Self {
+        Self { time, least: time.iter().flatten().min().copied().unwrap_or(u64::MAX) }
+    }
+}
+
+/// How much sand an engine takes.
+#[derive(Clone, Copy)]
+struct Room {
+    /// Of all the sand that may be there, by its least time.
+    all: u128,
+    /// Of what is quickest there, so much in so much time.
+    speed: (u64, u64),
+}
+
+impl Room {
+    /// The most, by its least time, in some time of the engine.
+    fn within(&self, time: u64) -> u128 {
+        let (amount, per) = self.speed;
+        self.all.min(u128::from(time) * u128::from(amount) / u128::from(per.max(1)))
+    }
+}
+
 /// What engines hold if no load is above the limit.
 struct Bins<'b> {
     weights: &'b BTreeMap<usize, u64>,
+    sand: &'b [Sand<'b>],
     rate: (u32, u64),
     limit: u64,
 }
@@ -149,22 +182,40 @@ impl Bins<'_> {
         for (device, &engine) in facts.engines.iter().enumerate() {
             of_engine.entry(engine).or_default().push(device);
         }
-        let mut known: BTreeMap<Vec<(u64, u64)>, u128> = BTreeMap::new();
+        let mut known: BTreeMap<Vec<(u64, u64)>, Vec<Option<u64>>> = BTreeMap::new();
         let mut sum = 0u128;
         for devices in of_engine.values() {
-            let least = |group: usize| devices.iter().filter_map(|&device| time[group][device]).min();
-            let items: Vec<(u64, u64)> =
-                self.weights.iter().filter_map(|(&group, &weight)| Some((weight, least(group)?))).collect();
-            // An engine that holds nothing else holds no sand either.
-            let idle = (0..time.len()).all(|group| least(group).is_none());
-            let held = known.entry(items).or_insert_with_key(|items| self.knapsack(items, total));
-            sum = sum.saturating_add(if idle { 0 } else { *held });
+            let least = |time: &[Option<u64>]| devices.iter().filter_map(|&device| time[device]).min();
+            let weighed = self.weights.iter();
+            let items = weighed.filter_map(|(&group, &weight)| Some((weight, least(&time[group])?)));
+            let items: Vec<(u64, u64)> = items.collect();
+            let room = self.room(least);
+            let fastest = known.entry(items).or_insert_with_key(|items| self.fastest(items, total));
+            let filled = |(held, time): (usize, &Option<u64>)| {
+                let sand = room.within(self.limit - (*time)?).saturating_mul(self.rate.0.into());
+                Some(sand.saturating_add(held as u128 * u128::from(self.rate.1)))
+            };
+            sum = sum.saturating_add(fastest.iter().enumerate().filter_map(filled).max().unwrap_or(0));
         }
         Ok(sum)
     }
 
-    /// The most weight of (weight, time) and of sand that take no longer than the limit.
-    fn knapsack(&self, items: &[(u64, u64)], total: u64) -> u128 {
+    /// What sand an engine takes, on which groups take `least` of their times.
+    fn room(&self, least: impl Fn(&[Option<u64>]) -> Option<u64>) -> Room {
+        let mut room = Room { all: 0, speed: (0, 1) };
+        for sand in self.sand.iter().filter(|sand| sand.least > 0) {
+            let Some(here) = least(sand.time) else { continue };
+            room.all = room.all.saturating_add(sand.least.into());
+            let (amount, per) = room.speed;
+            if u128::from(sand.least) * u128::from(per) > u128::from(amount) * u128::from(here) {
+                room.speed = (sand.least, here);
+            }
+        }
+        room
+    }
+
+    /// By sum of weights, the least time of (weight, time) that come to it, if within the limit.
+    fn fastest(&self, items: &[(u64, u64)], total: u64) -> Vec<Option<u64>> {
         let mut fastest: Vec<Option<u64>> = vec![None; total as usize + 1];
         fastest[0] = Some(0);
         let mut reached = 0;
@@ -178,10 +229,6 @@ impl Bins<'_> {
             }
             reached += weight as usize;
         }
-        let filled = |(held, time): (usize, &Option<u64>)| {
-            let sand = u128::from(self.limit - (*time)?) * u128::from(self.rate.0);
-            Some(sand + held as u128 * u128::from(self.rate.1))
-        };
-        fastest.iter().enumerate().filter_map(filled).max().unwrap_or(0)
+        fastest
     }
 }

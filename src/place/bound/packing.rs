@@ -52,8 +52,8 @@ impl Limits {
     }
 }
 
-/// A certificate above `known` and at most `incumbent`: by bisection between them, the incumbent
-/// itself first.
+/// A certificate above `known` and at most `incumbent`, by bisection between them: first the least
+/// that would help, for where that fails more fails too, then the incumbent itself.
 pub(super) fn bound(
     problem: &Problem<'_>,
     known: u64,
@@ -65,21 +65,23 @@ pub(super) fn bound(
         return None;
     }
     let glue = Glue::new(problem);
-    let mut best = None;
     let (mut low, mut high) = (known, incumbent);
-    let mut trial = incumbent;
-    for _ in 0..limits.trials {
+    let mut best = None;
+    for number in 0..limits.trials {
         if low >= high || control.stopped() {
             break;
         }
-        if let Some(data) = (Trial { glue: &glue, limits: &limits, most: trial - 1 }).refuted() {
-            let certificate =
-                Certificate { objective: Objective::Throughput, value: trial, proof: "packing", data };
-            (low, best) = (trial, Some(certificate));
+        let value = match number {
+            0 => low + 1,
+            1 => high,
+            _ => low + (high - low).div_ceil(2),
+        };
+        if let Some(data) = (Trial { glue: &glue, limits: &limits, most: value - 1 }).refuted() {
+            best = Some(Certificate { objective: Objective::Throughput, value, proof: "packing", data });
+            low = value;
         } else {
-            high = trial - 1;
+            high = value - 1;
         }
-        trial = low + (high - low).div_ceil(2);
     }
     best
 }

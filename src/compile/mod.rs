@@ -209,7 +209,7 @@ pub fn fewer(compiled: &Compiled, options: &place::Options, control: &Control<'_
     if compiled.cost_graph.node_count() > ALTERNATIVES || compiled.plan.options.truncated {
         return None;
     }
-    let mut options = options.clone();
+    let mut options = place::Options { effort: place::Effort::Fast, ..options.clone() };
     if compiled.network.is_some() {
         // The network's own marks say the same.
         (options.pins, options.colocate) = (Vec::new(), Vec::new());

@@ -1,6 +1,7 @@
 //! What would help where nothing fits: each repair was planned with, so that it does help.
 //!
-//! Attempts are counted, fewer for larger graphs. Sizes are sought by doubling and bisection; what
+//! Attempts are counted, fewer for larger graphs, and made with the least effort; so what is said
+//! to do does, and a better search may do with less. Sizes are sought by doubling and bisection; what
 //! a successful attempt's arenas take is the next size to try.
 
 use super::{Options, batch_dim, prepare};
@@ -17,10 +18,9 @@ use crate::units::Bytes;
 
 /// Nodes times attempts.
 const WORK: usize = 400_000;
-/// Graphs up to this size are planned with the caller's own effort throughout ...
-const SMALL: usize = 300;
-/// ... and up to this size what is found is planned with it once more.
-const VERIFIED: usize = 20_000;
+/// Graphs up to this size are planned once more with more than the least effort where a size was
+/// found.
+const VERIFIED: usize = 2_000;
 /// Pins, and patterns of colocation, that are tried to be left out.
 const DROPPED: usize = 8;
 /// Devices to which memory is added alone.
@@ -103,8 +103,7 @@ impl Trial<'_, '_> {
         if self.control.stopped() {
             return None;
         }
-        let effort = if graph.node_count() <= SMALL { options.effort } else { Effort::Fast };
-        let quick = place::Options { effort, ..options.clone() };
+        let quick = place::Options { effort: Effort::Fast, ..options.clone() };
         strategy::solve(graph, self.topology, &quick, self.control).ok().map(|(_, schedule)| schedule)
     }
 
@@ -114,17 +113,17 @@ impl Trial<'_, '_> {
         self.plan(graph, options)
     }
 
-    /// True where the caller's own effort gives a plan too.
+    /// True where the usual effort gives a plan too, where that is what the caller asked for.
     fn is_confirmed(&self, graph: &CostGraph, options: &place::Options) -> bool {
-        let nodes = graph.node_count();
-        if nodes <= SMALL || nodes > VERIFIED || options.effort == Effort::Fast {
+        if graph.node_count() > VERIFIED || options.effort == Effort::Fast {
             return true;
         }
-        strategy::solve(graph, self.topology, options, self.control).is_ok()
+        let usual = place::Options { effort: Effort::Default, ..options.clone() };
+        strategy::solve(graph, self.topology, &usual, self.control).is_ok()
     }
 
     fn helps(&mut self, options: &place::Options) -> bool {
-        self.attempt(options).is_some() && self.is_confirmed(self.graph, options)
+        self.attempt(options).is_some()
     }
 
     /// Plans with other marks on the source's nodes, or another batch.
@@ -134,7 +133,7 @@ impl Trial<'_, '_> {
             Model::Graph(_) => {
                 let Ok(graph) = lowered(self.model, self.topology, options) else { return false };
                 let place = self.base.clone();
-                self.plan(&graph, &place).is_some() && self.is_confirmed(&graph, &place)
+                self.plan(&graph, &place).is_some()
             }
         }
     }

@@ -5,12 +5,10 @@ use serde::Serialize;
 use super::WORK;
 use crate::control::Control;
 use crate::costgraph::CostGraph;
-use crate::place::{DeviceUse, Effort, Objective, Options};
+use crate::place::{DeviceUse, Objective, Options};
 use crate::strategy;
 use crate::topology::Topology;
 
-/// Graphs beyond this size are planned with the least effort.
-const SMALL: usize = 300;
 /// Counts of devices that are tried.
 const COUNTS: usize = 6;
 
@@ -27,7 +25,8 @@ pub struct Fewer {
 /// nothing to compare: the objective takes as few devices as it can anyway, there is one device,
 /// another count is asked for, or the graph is too large.
 ///
-/// Each count is planned for with exactly that many devices, so what is said to be as good is.
+/// Each count is planned for with exactly that many devices and the effort of `options`, so what is
+/// said to be as good is.
 pub fn fewer(
     graph: &CostGraph,
     topology: &Topology,
@@ -46,11 +45,10 @@ pub fn fewer(
     if graph.node_count().saturating_mul(counts.len()) > WORK / 5 {
         return None;
     }
-    let effort = if graph.node_count() <= SMALL { options.effort } else { Effort::Fast };
     let tried = control.map(counts.len(), |number| {
         let count = counts[number];
         let devices = DeviceUse::Count(u32::try_from(count).unwrap_or(u32::MAX));
-        let asked = Options { devices, effort, ..options.clone() };
+        let asked = Options { devices, ..options.clone() };
         let found = strategy::solve(graph, topology, &asked, control).ok();
         (count, found.map(|(_, schedule)| strategy::value(options.objective, &schedule.cost)))
     });

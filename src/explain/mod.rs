@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::control::Control;
 use crate::costgraph::{CostGraph, NodeIx};
 use crate::error::{Error, Result};
-use crate::place::{Moves, Options, Placement};
+use crate::place::{Effort, Moves, Options, Placement};
 use crate::schedule::{self, Cost, Schedule};
 use crate::strategy;
 use crate::topology::{DeviceId, Topology};
@@ -28,6 +28,8 @@ pub use prices::Price;
 
 /// Nodes times placements that are scheduled for one part of an explanation.
 const WORK: usize = 2_000_000;
+/// Graphs beyond this size are planned again with the least effort.
+const SMALL: usize = 60;
 
 /// A plan to be explained, with what it was made from.
 #[derive(Debug)]
@@ -165,7 +167,8 @@ pub fn overview(subject: &Subject<'_>, control: &Control<'_>) -> Result<Overview
     }
     let loads = schedule::loads(graph, topology, &case.placement)?;
     let used = case.schedule.devices.iter().filter(|usage| usage.busy > Nanos::ZERO).count();
-    let fewer = fewer(graph, topology, options, case.value, used, control);
+    let again = Options { effort: effort(subject), ..options.clone() };
+    let fewer = fewer(graph, topology, &again, case.value, used, control);
     Ok(Overview {
         objective: options.objective.name(),
         value: case.value,
@@ -188,6 +191,16 @@ pub fn overview(subject: &Subject<'_>, control: &Control<'_>) -> Result<Overview
         fewer,
         notes,
     })
+}
+
+/// The effort of planning again for an explanation: the plan's own, but not the most, where the
+/// graph is small.
+fn effort(subject: &Subject<'_>) -> Effort {
+    match subject.options.effort {
+        Effort::Fast => Effort::Fast,
+        Effort::Default | Effort::Best if subject.graph.node_count() <= SMALL => Effort::Default,
+        Effort::Default | Effort::Best => Effort::Fast,
+    }
 }
 
 fn shares(case: &Case<'_, '_>) -> Vec<Share> {

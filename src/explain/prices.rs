@@ -8,14 +8,12 @@ use serde::Serialize;
 use super::{Case, Subject, WORK};
 use crate::control::Control;
 use crate::error::Result;
-use crate::place::{Effort, Objective, Options};
+use crate::place::{Objective, Options};
 use crate::schedule;
 use crate::strategy;
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Nanos, Rate};
 
-/// Graphs beyond this size are planned with the least effort.
-const SMALL: usize = 300;
 /// Devices whose memory is priced.
 const PRICED: usize = 8;
 
@@ -72,7 +70,7 @@ fn memory(case: &Case<'_, '_>, control: &Control<'_>, notes: &mut Vec<String>) -
         devices.truncate(most);
         notes.push(format!("the memory of {most} devices was priced, the fullest, not of all"));
     }
-    let effort = if graph.node_count() <= SMALL { options.effort } else { Effort::Fast };
+    let effort = super::effort(case.subject);
     control.map(devices.len(), |number| {
         let id = devices[number];
         let mut caps: Vec<Bytes> = topology.devices.iter().map(|device| device.memory).collect();

@@ -13,7 +13,9 @@ use partition::topology::{Communication, Contention, DeviceId, Topology};
 use partition::units::{Bytes, Nanos};
 
 use crate::cli::{Folder, example};
-use crate::random_costgraph::{Links, Rng, compute_nodes, cost_graph, topology};
+use crate::random_costgraph::{
+    Links, Rng, compute_nodes, cost_graph, placement as random_placement, topology,
+};
 
 fn devices(count: u32, memory: Bytes) -> Topology {
     let links = Links::Direct(Contention::Link);
@@ -173,6 +175,25 @@ fn a_faster_device_shortens_the_same_plan_by_what_it_says() {
     let faster = retimed(&graph, &one, &placement, &made, Some(DeviceId(0)), (10, 11)).unwrap();
     let times = compute_nodes(&graph).into_iter().map(|node| graph.time(node, 0).expect("a time").get());
     assert_eq!(faster.latency.get(), times.map(|time| time * 10 / 11).sum::<u64>());
+}
+
+#[test]
+fn a_schedule_timed_again_on_its_own_machine_costs_the_same() {
+    let all = [Links::Direct(Contention::Link), Links::Direct(Contention::None), Links::Staged];
+    for seed in 0..60 {
+        let mut rng = Rng::new(seed);
+        let graph = cost_graph(&mut rng, 30);
+        let added = if rng.chance(50) { Communication::Added } else { Communication::Overlapped };
+        let links = all[seed as usize % 3];
+        let machine = topology(3, 1 + seed as u32 % 2, Bytes(1 << 40), links, Nanos(50), added);
+        let placement = random_placement(&mut rng, &graph, &machine);
+        let made = schedule(&graph, &machine, &placement, &schedule::Options::default()).unwrap();
+        let again = retimed(&graph, &machine, &placement, &made, None, (1, 1)).unwrap();
+        assert_eq!(again, made.cost, "seed {seed}");
+        let loads = schedule::loads(&graph, &machine, &placement).unwrap();
+        let highest = loads.first().map_or(Nanos::ZERO, |load| load.total());
+        assert_eq!(highest, made.cost.max_load, "seed {seed}");
+    }
 }
 
 #[test]

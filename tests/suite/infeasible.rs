@@ -6,7 +6,7 @@ use partition::compile::{self, repair};
 use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
 use partition::error::{Infeasible, Member, MemberKind, Repair};
 use partition::load::Model;
-use partition::place::{Options, Placement, place};
+use partition::place::{Effort, Options, Placement, place};
 use partition::schedule::{self, schedule};
 use partition::strategy::solve;
 use partition::topology::{Communication, Contention, DeviceId, Topology};
@@ -296,7 +296,8 @@ fn repairs_do_what_they_promise() {
                         Options { caps: Some(caps), ..options.clone() }
                     };
                     assert!(fails < more && more.get() - fails.get() <= (more.get() / 64).max(64));
-                    assert!(!plans(&graph, &topology, &grown(*fails)), "seed {seed}: {repair}");
+                    let quick = Options { effort: Effort::Fast, ..grown(*fails) };
+                    assert!(!plans(&graph, &topology, &quick), "seed {seed}: {repair}");
                     changed = grown(*more);
                     memory += 1;
                 }
@@ -385,7 +386,8 @@ fn the_program_says_what_would_help_and_exits_with_three() {
     let (batch, fails) =
         (batch.expect("a batch")["batch"].to_string(), batch.expect("it")["fails"].to_string());
     folder.ok(&[&model, "--devices", "2xcpu:memory=4MB", "--batch", &batch, "--quiet"]);
-    folder.fails(3, &[&model, "--devices", "2xcpu:memory=4MB", "--batch", &fails]);
+    let quick = ["--devices", "2xcpu:memory=4MB", "--effort", "fast", "--batch", &fails];
+    folder.fails(3, &[&[model.as_str()], &quick[..]].concat());
     let each = json["repairs"].as_array().expect("repairs").iter().find(|one| one["device"].is_null());
     let memory = format!("2xcpu:memory={}B", each.expect("memory")["memory"]);
     folder.ok(&[&model, "--devices", &memory, "--batch", "4000", "--quiet"]);

@@ -271,11 +271,43 @@ fn no_bound_on_the_latency_is_above_the_best_of_all_schedules() {
 }
 
 /// Kinds of proof, counted for each objective.
-const KINDS: usize = 5;
+const KINDS: usize = 6;
+
+/// A first and a last node, and three between them that wait for the one and are waited for by
+/// the other, on two devices: between the two there is too little room.
+fn three_between_two() -> Case {
+    let group = DeviceGroup { count: Some(2), latency: Some(Nanos::ZERO), ..DeviceGroup::new("cpu") };
+    let topology = Description { devices: vec![group], ..Description::default() }.build().expect("sound");
+    let mut b = Builder::new("narrow", vec!["cpu".into()]);
+    for name in ["first", "a", "b", "c", "last"] {
+        let spec = NodeSpec {
+            name,
+            op: "f",
+            times: &[Some(Nanos(10))],
+            outputs: &[Bytes::ZERO],
+            ..NodeSpec::default()
+        };
+        b.add(&spec).expect("a valid node");
+    }
+    for between in 1..4 {
+        b.connect(NodeIx(0), 0, NodeIx(between));
+        b.connect(NodeIx(between), 0, NodeIx(4));
+    }
+    let options = Options { objective: Objective::Latency, ..Options::default() };
+    Case {
+        graph: b.finish().expect("acyclic"),
+        topology,
+        options,
+        with: (0..5).collect(),
+        pinned: vec![None; 5],
+    }
+}
 
 /// A plan with a certificate of each kind.
 fn certified() -> BTreeMap<String, (Case, Plan)> {
-    let mut found = BTreeMap::new();
+    let narrow = three_between_two();
+    let plan = narrow.plan();
+    let mut found = BTreeMap::from([("latency windows".to_owned(), (narrow, plan))]);
     for seed in 0..400 {
         if found.len() == KINDS {
             break;
@@ -315,6 +347,8 @@ fn with_bound(plan: &Plan, change: impl FnOnce(&mut Bound)) -> Plan {
 fn a_bound_that_says_more_than_its_data_proves_is_refused() {
     let certified = certified();
     assert!(certified.len() == KINDS, "{:?}", certified.keys());
+    let narrow = &certified["latency windows"].1.bound.as_ref().expect("a bound");
+    assert_eq!((narrow.proof.as_str(), narrow.value), ("windows", 35));
     for (kind, (case, plan)) in &certified {
         let best = match case.options.objective {
             Objective::Throughput => case.best_load(),

@@ -10,6 +10,8 @@
 //! Gomory, "A linear programming approach to the cutting-stock problem", 1961), sought by
 //! subgradient steps.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::super::Objective;
@@ -23,7 +25,7 @@ use crate::control::Control;
 const SCALE: u32 = 400;
 
 /// A group that takes less of an engine's time than one part in so many is sand.
-const SAND: u64 = 40;
+const SAND: u64 = 100;
 
 /// Layerings of one flow.
 const PHASES: usize = 200;
@@ -46,7 +48,7 @@ impl Limits {
     fn new(effort: Effort) -> Self {
         match effort {
             Effort::Fast => Self { units: 300, trials: 4, flows: 2, groups: 50, steps: 10 },
-            Effort::Default => Self { units: 20_000, trials: 18, flows: 12, groups: 100, steps: 150 },
+            Effort::Default => Self { units: 20_000, trials: 18, flows: 12, groups: 200, steps: 150 },
             Effort::Best => Self { units: 100_000, trials: 20, flows: 48, groups: 300, steps: 800 },
         }
     }
@@ -66,7 +68,7 @@ pub(super) fn bound(
     }
     let glue = Glue::new(problem);
     let (mut low, mut high) = (known, incumbent);
-    let mut best = None;
+    let (mut best, mut weights) = (None, BTreeMap::new());
     for number in 0..limits.trials {
         if low >= high || control.stopped() {
             break;
@@ -76,7 +78,7 @@ pub(super) fn bound(
             1 => high,
             _ => low + (high - low).div_ceil(2),
         };
-        if let Some(data) = (Trial { glue: &glue, limits: &limits, most: value - 1 }).refuted() {
+        if let Some(data) = (Trial { glue: &glue, limits: &limits, most: value - 1 }).refuted(&mut weights) {
             best = Some(Certificate { objective: Objective::Throughput, value, proof: "packing", data });
             low = value;
         } else {
@@ -94,8 +96,9 @@ struct Trial<'t> {
 }
 
 impl Trial<'_> {
-    /// The data of a proof that nothing fits.
-    fn refuted(&self) -> Option<Value> {
+    /// The data of a proof that nothing fits. `known` are the weights, by node, that were good
+    /// under the last limit that was refuted.
+    fn refuted(&self, known: &mut BTreeMap<u32, u32>) -> Option<Value> {
         let mut groups = self.glue.groups(self.most);
         let heavy = self.exclude(&mut groups);
         let flows: Vec<&Value> = heavy.iter().map(|(_, flow)| flow).collect();
@@ -106,10 +109,13 @@ impl Trial<'_> {
         (0..alone.len()).filter(|&group| nowhere(&groups.time[group])).for_each(|group| alone[group] = 1);
         let (weights, rate) = match bins.overflow(&alone) {
             true => (alone, 0),
-            false => (self.weigh(&groups, &mut bins)?, SCALE),
+            false => (self.weigh(&groups, &mut bins, known)?, SCALE),
         };
         let weights = weights.iter().zip(&groups.node).filter(|(weight, _)| **weight > 0);
         let weights: Vec<(u32, u32)> = weights.map(|(&weight, &node)| (node, weight)).collect();
+        if rate > 0 {
+            *known = weights.iter().copied().collect();
+        }
         Some(json!({ "flows": flows, "weights": weights, "rate": [rate, self.most.max(1)] }))
     }
 
@@ -199,7 +205,7 @@ impl Trial<'_> {
 
     /// Weights that no filling of the bins holds, beside the sand. First the share of an engine
     /// that each group takes; then groups that the best knapsacks leave out become heavier.
-    fn weigh(&self, groups: &Groups, bins: &mut Bins) -> Option<Vec<u32>> {
+    fn weigh(&self, groups: &Groups, bins: &mut Bins, known: &BTreeMap<u32, u32>) -> Option<Vec<u32>> {
         let least: Vec<u64> = groups
             .time
             .iter()
@@ -213,8 +219,12 @@ impl Trial<'_> {
         let grains = least.iter().copied().enumerate().filter(|(_, time)| is_sand(time));
         bins.pour(grains.clone());
         let sand = grains.fold(0u64, |sum, (_, time)| sum.saturating_add(time)) as f64 * per_time;
-        let weight = |time: &u64| if is_sand(time) { 0.0 } else { *time as f64 * per_time };
-        let mut weights: Vec<f64> = least.iter().map(weight).collect();
+        let weight = |(time, node): (&u64, &u32)| match known.get(node) {
+            _ if is_sand(time) => 0.0,
+            Some(&known) => f64::from(known),
+            None => *time as f64 * per_time,
+        };
+        let mut weights: Vec<f64> = least.iter().zip(&groups.node).map(weight).collect();
         let goal = f64::from(SCALE * bins.count()) / 50.0;
         for _ in 0..self.limits.steps {
             let whole: Vec<u32> = weights.iter().map(|&weight| weight as u32).collect();
@@ -336,14 +346,15 @@ impl Bins {
         let mut least = vec![u64::MAX; width + 1];
         least[0] = 0;
         let mut taken = vec![false; items.len() * (width + 1)];
+        // The most that any set reached so far.
         let mut reached = 0;
         for (number, &(_, weight, time)) in items.iter().enumerate() {
-            reached = (reached + weight).min(width);
-            for sum in (weight..=reached).rev() {
+            for sum in (weight..=(reached + weight).min(width)).rev() {
                 let with = least[sum - weight].saturating_add(time);
                 if with < least[sum] && with <= self.most {
                     least[sum] = with;
                     taken[number * (width + 1) + sum] = true;
+                    reached = reached.max(sum);
                 }
             }
         }

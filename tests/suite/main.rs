@@ -41,6 +41,7 @@ mod schedule;
 mod score;
 mod shared;
 mod strategy;
+mod throughput;
 mod topology;
 mod transfer_bounds;
 mod weights;

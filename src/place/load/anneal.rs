@@ -57,7 +57,7 @@ pub(super) struct Best {
 }
 
 /// Anneals a state, which ends somewhere; gives the best placement on the way, the first one
-/// included. O(moves x nets of a unit).
+/// included, or the last one where all break a bound. O(moves x nets of a unit).
 pub(super) fn anneal(
     state: &mut State<'_, '_>,
     bounds: &Bounds,
@@ -87,6 +87,9 @@ pub(super) fn anneal(
             }
             walk.step(temperature);
         }
+    }
+    if walk.best.load == u64::MAX {
+        walk.best.device.copy_from_slice(&walk.state.device);
     }
     walk.best
 }

@@ -59,14 +59,16 @@ impl Effort {
     }
 }
 
-/// Climbs from the best of `start`; nothing where there is none, or nothing to choose.
+/// Climbs from the best of `start`, or from what comes closest; nothing where there is nothing to
+/// choose.
 pub(super) fn find(context: &Context<'_, '_>, start: &Pool) -> Pool {
     let mut scout = Scout::new(context);
     let problem = context.problem;
-    let Some(best) = start.best() else { return scout.pool };
-    let Effort { seeds, budget, precision } = Effort::new(problem.options.effort, problem.unit_count());
-    let load = best.evaluation.max_load.get();
-    let floor = bound::shared_work(problem, load);
+    let Some(best) = start.best().or(start.closest.as_ref()) else { return scout.pool };
+    let effort = if best.is_feasible() { problem.options.effort } else { place::Effort::Fast };
+    let Effort { seeds, budget, precision } = Effort::new(effort, problem.unit_count());
+    let load = if best.is_feasible() { best.evaluation.max_load.get() } else { u64::MAX };
+    let floor = bound::shared_work(problem, best.evaluation.max_load.get());
     let enough = floor.saturating_add(floor / precision);
     if problem.devices.len() < 2 || load <= enough {
         return scout.pool;
@@ -75,35 +77,38 @@ pub(super) fn find(context: &Context<'_, '_>, start: &Pool) -> Pool {
     let choices = Choices::new(problem);
     let Some(model) = Model::new(context, &charges, &choices) else { return scout.pool };
     let mut bounds = bounds(context, best);
+    let start = Best { device: best.units.iter().map(|id| id.0).collect(), load };
+    let mut starts = vec![start; seeds];
     for _ in 0..ROUNDS {
         let found = context.control.map(seeds, |number| {
             let seed = problem.options.seed.wrapping_mul(1 << 16).wrapping_add(number as u64);
             let (devices, control) = (problem.devices.len(), context.control);
             let climb = Climb { model: &model, bounds: &bounds, devices, floor, enough, control };
-            let start = Best { device: best.units.iter().map(|id| id.0).collect(), load };
-            climb.run(start, budget, &mut Rng::new(seed))
+            climb.run(starts[number].clone(), budget, &mut Rng::new(seed))
         });
-        let mut tighter = bounds.clone();
+        let before = bounds.clone();
         let mut fits = false;
-        for found in found {
-            let units = found.device.into_iter().map(DeviceId).collect();
+        for (number, Best { device, .. }) in found.into_iter().enumerate() {
+            starts[number] = Best { device: device.clone(), load: u64::MAX };
+            let units = device.into_iter().map(DeviceId).collect();
             let candidate = scout.consider(units, &context.order);
             fits |= candidate.is_feasible();
-            tighten(context, &candidate, &bounds, &mut tighter);
+            tighten(context, &candidate, &before, &mut bounds);
         }
         if fits || context.control.stopped() {
             break;
         }
-        bounds = tighter;
     }
     scout.pool
 }
 
-/// What may not be exceeded: the room that the best placement's activations leave.
-fn bounds(context: &Context<'_, '_>, best: &Candidate) -> Bounds {
-    let mut levels = context.room(best);
+/// What may not be exceeded: the room that the start's activations leave.
+fn bounds(context: &Context<'_, '_>, start: &Candidate) -> Bounds {
+    let mut levels = context.room(start);
     levels.extend_from_slice(context.limits);
-    Bounds { levels, keep_used: context.problem.count.is_some() }
+    let mut bounds = Bounds { levels, keep_used: context.problem.count.is_some() };
+    tighten(context, start, &bounds.clone(), &mut bounds);
+    bounds
 }
 
 /// Takes off each device's room what a placement exceeds its cap by.

@@ -8,7 +8,7 @@ use partition::control::Control;
 use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
 use partition::error::Error;
 use partition::load::{LoadOptions, load};
-use partition::place::{self, Objective, Previous, Stability};
+use partition::place::{self, Effort, Objective, Previous, Stability};
 use partition::plan::{self, BufferKind, Foreign, Plan};
 use partition::topology::{Communication, Contention, Topology};
 use partition::units::{Bytes, Nanos};
@@ -55,6 +55,11 @@ fn layers(rng: &mut Rng, nodes: usize) -> CostGraph {
         made.push(layer);
     }
     b.finish().expect("acyclic")
+}
+
+/// Little work: what is tested does not depend on how good plans are.
+fn quick() -> place::Options {
+    place::Options { effort: Effort::Fast, ..place::Options::default() }
 }
 
 fn devices(count: u32, memory: u64) -> Topology {
@@ -134,7 +139,7 @@ fn replan(
     stability: Stability,
     objective: Objective,
 ) -> partition::Result<Plan> {
-    let options = place::Options { objective, from: from(old, stability), ..place::Options::default() };
+    let options = place::Options { objective, from: from(old, stability), ..quick() };
     partition::plan(graph, topology, &options)
 }
 
@@ -157,7 +162,7 @@ fn without_a_change_nothing_moves() {
         let total: u64 = holders(&graph, &BTreeMap::new()).values().map(|(bytes, _)| bytes).sum();
         let topology = devices(3, total / 2 + 4000);
         let objective = Objective::ALL[case % 3];
-        let options = place::Options { objective, ..place::Options::default() };
+        let options = place::Options { objective, ..quick() };
         let Ok(old) = partition::plan(&graph, &topology, &options) else { continue };
         for stability in [Stability::default(), Stability::Limit(Bytes(0)), Stability::Weight(3.0)] {
             let new = replan(&graph, &topology, &old, stability, objective).expect("what fitted fits");
@@ -176,8 +181,7 @@ fn lost_added_and_resized_devices() {
         let graph = layers(&mut rng, 4 + case % 24);
         let total: u64 = holders(&graph, &BTreeMap::new()).values().map(|(bytes, _)| bytes).sum();
         let objective = Objective::ALL[case % 3];
-        let options =
-            place::Options { objective, devices: place::DeviceUse::All, ..place::Options::default() };
+        let options = place::Options { objective, devices: place::DeviceUse::All, ..quick() };
         let Ok(old) = partition::plan(&graph, &devices(3, total / 2 + 5000), &options) else { continue };
         let topology = match case / 3 % 3 {
             0 => devices(2, total * 2 / 3 + 6000),
@@ -210,8 +214,7 @@ fn more_weight_moves_no_more_and_costs_what_it_says() {
     for case in 0..10 {
         let graph = layers(&mut rng, 10 + case % 10);
         let total: u64 = holders(&graph, &BTreeMap::new()).values().map(|(bytes, _)| bytes).sum();
-        let Ok(old) = partition::plan(&graph, &devices(3, total / 2 + 5000), &place::Options::default())
-        else {
+        let Ok(old) = partition::plan(&graph, &devices(3, total / 2 + 5000), &quick()) else {
             continue;
         };
         let topology = devices(2, total + 20_000);
@@ -243,7 +246,8 @@ fn more_weight_moves_no_more_and_costs_what_it_says() {
 fn random_problems_are_planned_again_soundly() {
     let (mut replanned, mut moved) = (0, 0);
     for seed in 0..110 {
-        let first = problem(seed, 30);
+        let mut first = problem(seed, 30);
+        first.options.effort = Effort::Fast;
         let control = Control::new().threads(2);
         let Ok(old) = partition::plan_with(&first.graph, &first.topology, &first.options, &control) else {
             continue;
@@ -284,7 +288,7 @@ fn equal_devices_are_relabelled_as_well_as_can_be() {
         let graph = layers(&mut rng, 8 + case % 12);
         let total: u64 = holders(&graph, &BTreeMap::new()).values().map(|(bytes, _)| bytes).sum();
         let topology = devices(4, total / 3 + 6000);
-        let options = place::Options { devices: place::DeviceUse::All, ..place::Options::default() };
+        let options = place::Options { devices: place::DeviceUse::All, ..quick() };
         let Ok(mut old) = partition::plan(&graph, &topology, &options) else { continue };
         // The devices of the old plan, exchanged, and some nodes elsewhere.
         for (_, device) in &mut old.placement {
@@ -334,7 +338,7 @@ fn network(
     let from = old.map(|_| Arc::new(Previous { stability, ..Previous::default() }));
     let options = Options {
         from: old.map(Foreign::from),
-        place: place::Options { from, ..place::Options::default() },
+        place: place::Options { from, ..quick() },
         ..Options::default()
     };
     compile::compile(model, &Topology::parse(spec)?, &options)

@@ -108,7 +108,12 @@ fn a_plan_of_ours_scores_as_planned() {
         let graph = cost_graph(&mut rng, 5 + case % 60);
         let topology = devices(3, 10_000_000);
         let objective = Objective::ALL[case % 3];
-        let place = place::Options { objective, devices: place::DeviceUse::All, ..Default::default() };
+        let place = place::Options {
+            objective,
+            devices: place::DeviceUse::All,
+            effort: place::Effort::Fast,
+            ..Default::default()
+        };
         let Ok(plan) = partition::plan(&graph, &topology, &place) else { continue };
         let options = Options { place, ..Options::default() };
         let foreign = Foreign::read(plan.to_json().as_bytes(), "plan.json").expect("a placement");

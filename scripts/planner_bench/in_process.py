@@ -25,7 +25,7 @@ def robust(bench, name):
                    ["Each problem is planned twice: in full, and stopped after a random time below 3 ms. Every plan is "
                     "proven by `plan::check` and `check_costgraph`, caps and all; a full plan is no worse than any one "
                     "device that fits."])
-    for line in output(["threads"]):
+    for line in output(bench, ["threads"]):
         table.say(line)
     table.close()
     copied(bench, "memory", "Memory of planning", ["memory"], []).close()
@@ -33,7 +33,7 @@ def robust(bench, name):
 
 def copied(bench, name, title, args, notes):
     """A table whose rows another program prints."""
-    lines = iter(output(args))
+    lines = iter(output(bench, args))
     table = Table(bench, name, title, next(line for line in lines if line.startswith("|")).strip("| ").split(" | "))
     for line in lines:
         if not re.fullmatch(r"\|(-+\|)+", line):
@@ -43,7 +43,8 @@ def copied(bench, name, title, args, notes):
     return table
 
 
-def output(args):
-    ran = subprocess.run([*BUILD, *args], cwd=ROOT, stdout=subprocess.PIPE, text=True,
+def output(bench, args):
+    program = [os.path.abspath(bench.options.in_process)] if bench.options.in_process else BUILD
+    ran = subprocess.run([*program, *args], cwd=ROOT, stdout=subprocess.PIPE, text=True,
                          env={**os.environ, "CARGO_TERM_COLOR": "never"})
     return ran.stdout.splitlines()

@@ -17,7 +17,7 @@ def run(bench, name):
     for effort in bench.options.efforts:
         table = Table(bench, f"{name}-{effort}", f"Throughput on bench/msr, --effort {effort}",
                       ["workload", "ours", "/ contiguous", "/ best known", "/ bound", "our bound", "/ lower bound",
-                       "gap", "CPU s", "at most contiguous in 1 s", "at most 1.005 best", "bound as high"])
+                       "gap", "CPU s", "at most contiguous in 1 s of 2 cores", "at most 1.005 best", "bound as high"])
         ratios, lost = [], []
         for path in workloads:
             workload = os.path.basename(path).removesuffix(".json")
@@ -26,7 +26,7 @@ def run(bench, name):
             value = evaluated(bench, path, plan)
             bound = load(plan).get("bound")
             bound = bound["value"] / UNIT if bound else None
-            musts = [value <= known["contiguous_optimum"] * 1.00005 and ran.cpu <= 1.0,
+            musts = [value <= known["contiguous_optimum"] * 1.00005 and ran.cpu <= 2.0,
                      value <= 1.005 * known["best_known"], bound is not None and bound >= known["lower_bound"] * 0.9999]
             table.row([workload, value, value / known["contiguous_optimum"], value / known["best_known"],
                        value / known["lower_bound"], bound, bound / known["lower_bound"] if bound else None,

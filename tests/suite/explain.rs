@@ -5,7 +5,7 @@ use partition::compile::{explain_node, explain_plan};
 use partition::costgraph::{CostGraph, NodeIx};
 use partition::explain::{NodeReport, Overview};
 use partition::load::Model;
-use partition::place::{DeviceUse, Objective, Options};
+use partition::place::{DeviceUse, Effort, Objective, Options};
 use partition::plan::{Action, Plan};
 use partition::schedule::{self, Cost, retimed, schedule, schedule_in_order};
 use partition::strategy::solve;
@@ -26,16 +26,20 @@ fn model(graph: &CostGraph) -> Model {
     Model::CostGraph { graph: graph.clone(), topology: None }
 }
 
+/// What suits a test of many plans: explanations plan again with the plan's own effort.
+fn quick(objective: Objective) -> Options {
+    Options { objective, effort: Effort::Fast, ..Options::default() }
+}
+
 /// A random graph on three devices, each with a bit more than its share of memory.
 fn planned(seed: u64, objective: Objective) -> Option<(CostGraph, Topology, Plan)> {
     let mut rng = Rng::new(seed);
     let graph = cost_graph(&mut rng, 8 + seed as usize % 30);
     let roomy = devices(3, Bytes(1 << 40));
-    let (_, whole) = solve(&graph, &devices(1, Bytes(1 << 40)), &Options::default(), &Control::new()).ok()?;
+    let (_, whole) = solve(&graph, &devices(1, Bytes(1 << 40)), &quick(objective), &Control::new()).ok()?;
     let cap = Bytes(whole.devices[0].arena.get() * 7 / 10);
     let tight = if rng.chance(50) { devices(3, Bytes(cap.get().max(64))) } else { roomy };
-    let options = Options { objective, ..Options::default() };
-    let plan = partition::plan(&graph, &tight, &options).ok()?;
+    let plan = partition::plan(&graph, &tight, &quick(objective)).ok()?;
     Some((graph, tight, plan))
 }
 
@@ -152,7 +156,7 @@ fn fewer_devices_are_said_to_be_as_good_only_where_they_are() {
         let Some(fewer) = overview.fewer else { continue };
         for &(count, value) in &fewer.tried {
             let devices = DeviceUse::Count(count as u32);
-            let options = Options { objective, devices, ..Options::default() };
+            let options = Options { devices, ..quick(objective) };
             let found = solve(&graph, &topology, &options, &Control::new()).ok();
             assert_eq!(value, found.map(|(_, schedule)| key(objective, &schedule.cost)[0]), "seed {seed}");
         }
@@ -169,7 +173,7 @@ fn a_faster_device_shortens_the_same_plan_by_what_it_says() {
     // One chain on one device: a tenth more speed takes a tenth of its time in eleven.
     let graph = cost_graph(&mut Rng::new(5), 20);
     let one = devices(1, Bytes(1 << 40));
-    let (placement, made) = solve(&graph, &one, &Options::default(), &Control::new()).unwrap();
+    let (placement, made) = solve(&graph, &one, &quick(Objective::Transfer), &Control::new()).unwrap();
     let again = retimed(&graph, &one, &placement, &made, None, (10, 11)).unwrap();
     assert_eq!(again, made.cost);
     let faster = retimed(&graph, &one, &placement, &made, Some(DeviceId(0)), (10, 11)).unwrap();
@@ -206,7 +210,7 @@ fn prices_of_memory_are_plans_that_exist() {
             let mut caps: Vec<Bytes> = topology.devices.iter().map(|device| device.memory).collect();
             let own = topology.find(&price.device).expect("a device");
             caps[own.index()] = Bytes(caps[own.index()].get() + caps[own.index()].get() / 10);
-            let options = Options { objective, caps: Some(caps), ..Options::default() };
+            let options = Options { caps: Some(caps), ..quick(objective) };
             let (_, schedule) = solve(&graph, &topology, &options, &Control::new()).unwrap();
             let now = key(objective, &schedule.cost)[0];
             let had = match objective {

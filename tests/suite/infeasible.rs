@@ -385,10 +385,10 @@ fn the_program_says_what_would_help_and_exits_with_three() {
     let batch = json["repairs"].as_array().expect("repairs").iter().find(|one| one["change"] == "batch");
     let (batch, fails) =
         (batch.expect("a batch")["batch"].to_string(), batch.expect("it")["fails"].to_string());
-    folder.ok(&[&model, "--devices", "2xcpu:memory=4MB", "--batch", &batch, "--quiet"]);
+    folder.ok(&[&model, "--devices", "2xcpu:memory=4MB", "--batch", &batch, "--effort", "fast", "--quiet"]);
     let quick = ["--devices", "2xcpu:memory=4MB", "--effort", "fast", "--batch", &fails];
     folder.fails(3, &[&[model.as_str()], &quick[..]].concat());
     let each = json["repairs"].as_array().expect("repairs").iter().find(|one| one["device"].is_null());
     let memory = format!("2xcpu:memory={}B", each.expect("memory")["memory"]);
-    folder.ok(&[&model, "--devices", &memory, "--batch", "4000", "--quiet"]);
+    folder.ok(&[&model, "--devices", &memory, "--batch", "4000", "--effort", "fast", "--quiet"]);
 }

@@ -49,10 +49,17 @@ pub fn solve(
             Ok(candidates) => candidates,
             Err(error) => return Err(explain(error, refused)),
         };
-        if options.objective == Objective::Transfer || graph.node_count() > COMPARED {
-            candidates.truncate(1);
+        // The first is best in bytes for sure; the others are for where it cannot be scheduled.
+        let compared = options.objective != Objective::Transfer && graph.node_count() <= COMPARED;
+        let rest = if compared { Vec::new() } else { candidates.split_off(1) };
+        let mut outcome = best(graph, topology, options, &scheduling, candidates, control);
+        for other in rest {
+            if outcome.is_ok() || graph.node_count() > COMPARED {
+                break;
+            }
+            outcome = best(graph, topology, options, &scheduling, vec![other], control).or(outcome);
         }
-        match best(graph, topology, options, &scheduling, candidates, control) {
+        match outcome {
             Ok(found) => return Ok(found),
             Err(best) => {
                 let Refused { error, placement } = *best;

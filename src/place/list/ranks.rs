@@ -52,7 +52,7 @@ fn mean_time(jobs: &Jobs, job: usize, devices: &[usize]) -> u64 {
             count += 1;
         }
     }
-    if count == 0 { jobs.least_time(job) } else { sum / count }
+    sum.checked_div(count).unwrap_or_else(|| jobs.least_time(job))
 }
 
 /// By job and device: the least time from the job's end there to the end of the step, devices

@@ -96,7 +96,7 @@ fn topology(rng: &mut Rng) -> Topology {
 fn with_problem(seed: u64, nodes: usize, test: impl FnOnce(&Context<'_, '_>, &mut Rng)) {
     let mut rng = Rng::new(seed);
     let topology = topology(&mut rng);
-    let pinned = (seed % 2 == 0).then_some(topology.devices[1].name.as_str());
+    let pinned = seed.is_multiple_of(2).then_some(topology.devices[1].name.as_str());
     let graph = graph(&mut rng, nodes, pinned);
     let options = Options { objective: Objective::Throughput, ..Options::default() };
     let Ok(problem) = Problem::new(&graph, &topology, &options, Backward::Free) else { return };

@@ -120,7 +120,15 @@ fn a_plan_of_ours_scores_as_planned() {
         let model = Model::CostGraph { graph: graph.clone(), topology: None };
         let scored = compile::score(model, &topology, &options, &foreign).expect("a score");
         let again = &scored.compiled.plan;
-        assert_eq!((&again.placement, again.cost), (&plan.placement, plan.cost), "case {case}");
+        assert_eq!(again.placement, plan.placement, "case {case}");
+        assert_eq!(again.cost.transfer_bytes, plan.cost.transfer_bytes, "case {case}");
+        // The order of the plan's steps, scheduled anew, may start a copy sooner.
+        let measure = |plan: &Plan| match objective {
+            Objective::Transfer => plan.cost.transfer_bytes.0,
+            Objective::Latency => plan.cost.latency_ns.0,
+            Objective::Throughput => plan.cost.max_load_ns.0,
+        };
+        assert!(measure(again) <= measure(&plan), "case {case}");
     }
 }
 

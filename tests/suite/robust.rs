@@ -15,7 +15,7 @@ use crate::random_problem::{Problem, described, judged, problem};
 /// A problem that a debug build plans quickly: every tenth has an effort other than the least.
 fn small(seed: u64) -> Problem {
     let mut problem = problem(seed, 12);
-    if seed % 10 != 0 {
+    if !seed.is_multiple_of(10) {
         problem.options.effort = Effort::Fast;
     }
     problem

@@ -95,9 +95,9 @@ pub fn plan(graph: &CostGraph, topology: &Topology, options: &place::Options) ->
     plan_with(graph, topology, options, &Control::new())
 }
 
-/// As [`plan`], with threads, cancellation, a time limit and progress in the caller's hand.
+/// As [`plan()`], with threads, cancellation, a time limit and progress in the caller's hand.
 ///
-/// Errors: those of [`plan`].
+/// Errors: those of [`plan()`].
 pub fn plan_with(
     graph: &CostGraph,
     topology: &Topology,

@@ -72,7 +72,7 @@ impl Nets {
             builder.owned(node, graph.owned_bytes(node).get());
         }
         let mut nets = builder.nets;
-        nets.of_unit = transpose(&nets.units, problem.unit_count());
+        nets.of_unit = nets.units.transposed(problem.unit_count());
         nets
     }
 
@@ -192,26 +192,4 @@ impl NetBuilder<'_, '_> {
         self.nets.made.push(made);
         self.nets.home.push(home);
     }
-}
-
-/// For each unit the nets that touch it, ascending.
-pub(super) fn transpose(nets: &Rows, units: usize) -> Rows {
-    let mut start = vec![0u32; units + 1];
-    for net in 0..nets.len() {
-        for &unit in nets.row(net) {
-            start[unit as usize + 1] += 1;
-        }
-    }
-    for unit in 0..units {
-        start[unit + 1] += start[unit];
-    }
-    let mut fill = start.clone();
-    let mut items = vec![0; start[units] as usize];
-    for net in 0..nets.len() {
-        for &unit in nets.row(net) {
-            items[fill[unit as usize] as usize] = net as u32;
-            fill[unit as usize] += 1;
-        }
-    }
-    Rows::from_parts(start, items)
 }

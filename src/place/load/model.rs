@@ -7,7 +7,7 @@
 use super::charges::Charges;
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
 use crate::place::context::Context;
-use crate::place::nets::{NetKind, transpose};
+use crate::place::nets::NetKind;
 use crate::place::orders;
 use crate::place::problem::{Home, NONE, Problem, Rows};
 
@@ -392,7 +392,7 @@ impl<'c> Draft<'c> {
         }
         let merged = (self.source.len() - source.len()) as u32;
         let bundles = self.bundles.iter().map(|&(first, end)| (first - merged, end - merged)).collect();
-        let of_unit = transpose(&nets, self.unit_count);
+        let of_unit = nets.transposed(self.unit_count);
         let charges = self.charges;
         Model {
             charges,

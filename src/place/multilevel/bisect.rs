@@ -9,7 +9,7 @@
 use super::coarsen;
 use super::fm::{self, Search};
 use super::heap::Heaps;
-use super::hypergraph::{Blocks, Hypergraph, transpose};
+use super::hypergraph::{Blocks, Hypergraph};
 use super::rebalance::rebalance;
 use super::state::State;
 use crate::control::Control;
@@ -113,7 +113,7 @@ fn extract(graph: &Hypergraph, side: &[u32], number: u32) -> (Hypergraph, Vec<u3
         }
         sub.nets.drop_open();
     }
-    sub.of_vertex = transpose(&sub.nets, inner.len());
+    sub.of_vertex = sub.nets.transposed(inner.len());
     (sub, inner)
 }
 

@@ -1,7 +1,7 @@
 //! Contraction: clusters become the vertices of a smaller hypergraph. Nets inside one cluster go,
 //! nets with the same vertices become one.
 
-use super::hypergraph::{Hypergraph, transpose};
+use super::hypergraph::Hypergraph;
 use crate::place::problem::{NONE, Rows};
 
 /// Merges the vertices of each cluster; clusters are numbered `0..count`. O(pins log pins of a net).
@@ -25,7 +25,7 @@ pub(super) fn contract(fine: &Hypergraph, cluster: &[u32], count: usize) -> Hype
     }
     coarse.positions = fine.positions.iter().map(|of| mean(of, cluster, count)).collect();
     contract_nets(fine, cluster, &mut coarse);
-    coarse.of_vertex = transpose(&coarse.nets, count);
+    coarse.of_vertex = coarse.nets.transposed(count);
     coarse
 }
 

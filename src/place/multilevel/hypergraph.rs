@@ -95,23 +95,3 @@ impl Blocks {
         self.limit.iter().any(|&limit| limit != u64::MAX)
     }
 }
-
-/// For each vertex the nets that touch it, ascending.
-pub(super) fn transpose(nets: &Rows, vertices: usize) -> Rows {
-    let mut start = vec![0u32; vertices + 1];
-    for net in 0..nets.len() {
-        nets.row(net).iter().for_each(|&vertex| start[vertex as usize + 1] += 1);
-    }
-    for vertex in 0..vertices {
-        start[vertex + 1] += start[vertex];
-    }
-    let mut fill = start.clone();
-    let mut items = vec![0; start[vertices] as usize];
-    for net in 0..nets.len() {
-        for &vertex in nets.row(net) {
-            items[fill[vertex as usize] as usize] = net as u32;
-            fill[vertex as usize] += 1;
-        }
-    }
-    Rows::from_parts(start, items)
-}

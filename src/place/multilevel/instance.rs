@@ -1,6 +1,6 @@
 //! A problem as a hypergraph: units are vertices, devices are blocks.
 
-use super::hypergraph::{Blocks, Hypergraph, transpose};
+use super::hypergraph::{Blocks, Hypergraph};
 use crate::costgraph::NodeIx;
 use crate::place::context::Context;
 use crate::place::nets::NetKind;
@@ -40,7 +40,7 @@ impl<'c, 'a> Instance<'c, 'a> {
             class: (0..problem.unit_count()).map(|unit| problem.set_of(unit) as u32).collect(),
             ..Hypergraph::default()
         };
-        graph.of_vertex = transpose(&graph.nets, vertices);
+        graph.of_vertex = graph.nets.transposed(vertices);
         let held = |net: usize| if nets.kind[net] == NetKind::Param { nets.weight[net] } else { 0 };
         graph.held = (0..nets.len()).map(held).collect();
         graph.time = times(context, &columns);

@@ -173,7 +173,8 @@ fn room(context: &Context<'_, '_>, pool: &Pool) -> Vec<u64> {
     let Some(best) = pool.best().or(pool.closest.as_ref()) else { return context.problem.caps.clone() };
     let caps = &context.problem.caps;
     let room = context.room(best);
-    let used: Vec<bool> = context.problem.topology.ids().map(|id| best.units.contains(&id)).collect();
+    let mut used = vec![false; caps.len()];
+    best.units.iter().for_each(|id| used[id.index()] = true);
     let active = |d: &usize| used[*d];
     let activations =
         (0..caps.len()).filter(active).map(|d| caps[d].saturating_sub(room[d])).max().unwrap_or(0);

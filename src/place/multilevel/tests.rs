@@ -4,7 +4,7 @@ use super::coarsen;
 use super::contract::contract;
 use super::cycle::{self, Scheme, Start};
 use super::fm::{self, Search};
-use super::hypergraph::{Blocks, Hypergraph, transpose};
+use super::hypergraph::{Blocks, Hypergraph};
 use super::label;
 use super::rebalance::rebalance;
 use super::state::State;
@@ -40,7 +40,7 @@ fn random(vertices: usize, nets: usize, rng: &mut Rng) -> Hypergraph {
             graph.held.push(rng.below(3) as u64);
         }
     }
-    graph.of_vertex = transpose(&graph.nets, vertices);
+    graph.of_vertex = graph.nets.transposed(vertices);
     graph
 }
 
@@ -211,7 +211,7 @@ fn identical_nets_become_one_and_inner_nets_bytes() {
         graph.nets.end_row();
     }
     (graph.weight, graph.held, graph.bytes) = (vec![1, 10, 100], vec![2, 20, 200], vec![0; 4]);
-    graph.of_vertex = transpose(&graph.nets, 4);
+    graph.of_vertex = graph.nets.transposed(4);
     let coarse = contract(&graph, &[0, 0, 1, 1], 2);
     assert_eq!((coarse.nets.len(), &coarse.weight, &coarse.held), (1, &vec![110], &vec![220]));
     assert_eq!(coarse.bytes, [2, 0]);

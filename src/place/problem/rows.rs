@@ -33,11 +33,6 @@ impl Rows {
         Self { start: vec![0], items: Vec::new() }
     }
 
-    /// Rows whose ends are known.
-    pub(in crate::place) fn from_parts(start: Vec<u32>, items: Vec<u32>) -> Self {
-        Self { start, items }
-    }
-
     /// Ends the row that [`Rows::push`] was filling.
     pub(in crate::place) fn end_row(&mut self) {
         self.start.push(self.items.len() as u32);
@@ -71,5 +66,23 @@ impl Rows {
     /// One row.
     pub(in crate::place) fn row(&self, row: usize) -> &[u32] {
         &self.items[self.start[row] as usize..self.start[row + 1] as usize]
+    }
+
+    /// For each of `items` the rows that hold it, ascending. O(rows + items + entries).
+    pub(in crate::place) fn transposed(&self, items: usize) -> Self {
+        let mut start = vec![0u32; items + 1];
+        self.items.iter().for_each(|&item| start[item as usize + 1] += 1);
+        for item in 0..items {
+            start[item + 1] += start[item];
+        }
+        let mut fill = start.clone();
+        let mut of_item = vec![0; start[items] as usize];
+        for row in 0..self.len() {
+            for &item in self.row(row) {
+                of_item[fill[item as usize] as usize] = row as u32;
+                fill[item as usize] += 1;
+            }
+        }
+        Self { start, items: of_item }
     }
 }

@@ -87,7 +87,7 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
         if nets.len().saturating_mul(devices) > MOST_CELLS {
             return None;
         }
-        let of_unit = transposed(&nets, context.problem.unit_count());
+        let of_unit = nets.transposed(context.problem.unit_count());
         let own = Rows::group(&own_of, context.problem.unit_count());
         let mut mover = Self {
             context,
@@ -336,24 +336,4 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
         self.population[to.index()] += 1;
         self.units[unit] = to;
     }
-}
-
-/// For each unit the nets that touch it, ascending.
-fn transposed(nets: &Rows, units: usize) -> Rows {
-    let mut start = vec![0u32; units + 1];
-    for net in 0..nets.len() {
-        nets.row(net).iter().for_each(|&unit| start[unit as usize + 1] += 1);
-    }
-    for unit in 0..units {
-        start[unit + 1] += start[unit];
-    }
-    let mut fill = start.clone();
-    let mut items = vec![0; start[units] as usize];
-    for net in 0..nets.len() {
-        for &unit in nets.row(net) {
-            items[fill[unit as usize] as usize] = net as u32;
-            fill[unit as usize] += 1;
-        }
-    }
-    Rows::from_parts(start, items)
 }

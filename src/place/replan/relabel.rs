@@ -72,9 +72,9 @@ impl Kept {
         let mut holders = Vec::new();
         for item in 0..state.len() {
             state.devices(item, nodes, &mut holders);
-            for now in &holders {
+            for holder in &holders {
                 for &then in state.kept.row(item) {
-                    kept.bytes[now.index() * devices + then as usize] +=
+                    kept.bytes[holder.index() * devices + then as usize] +=
                         i128::from(state.bytes[item].min(1 << 60));
                 }
             }

@@ -48,34 +48,7 @@ pub struct Builder {
 impl Builder {
     /// Starts a graph whose nodes have a time for each of `kinds`.
     pub fn new(name: impl Into<String>, kinds: Vec<String>) -> Self {
-        let graph = CostGraph {
-            name: name.into(),
-            kinds,
-            names: String::new(),
-            name_ends: Vec::new(),
-            ops: Vec::new(),
-            op_names: Vec::new(),
-            roles: Vec::new(),
-            times: Vec::new(),
-            owned: Vec::new(),
-            workspace: Vec::new(),
-            params: Vec::new(),
-            param_bytes: Vec::new(),
-            param_names: Vec::new(),
-            colocate: Vec::new(),
-            colocation_classes: 0,
-            forward: Vec::new(),
-            backward: Vec::new(),
-            pins: Vec::new(),
-            output_start: vec![0],
-            tensor_bytes: Vec::new(),
-            tensor_node: Vec::new(),
-            tensor_is_result: Vec::new(),
-            consumer_start: Vec::new(),
-            consumers: Vec::new(),
-            input_start: Vec::new(),
-            inputs: Vec::new(),
-        };
+        let graph = CostGraph::empty(name.into(), kinds);
         Self {
             graph,
             ids: HashMap::new(),
@@ -240,13 +213,57 @@ impl Builder {
             return Err(error);
         }
         graph.colocation_classes = self.classes.len() as u32;
+        graph.link(&edges)?;
+        graph.mark_unread();
+        graph.acyclic()
+    }
+}
+
+impl CostGraph {
+    /// A graph without nodes.
+    pub(super) fn empty(name: String, kinds: Vec<String>) -> Self {
+        Self {
+            name,
+            kinds,
+            names: String::new(),
+            name_ends: Vec::new(),
+            ops: Vec::new(),
+            op_names: Vec::new(),
+            roles: Vec::new(),
+            times: Vec::new(),
+            owned: Vec::new(),
+            workspace: Vec::new(),
+            params: Vec::new(),
+            param_bytes: Vec::new(),
+            param_names: Vec::new(),
+            colocate: Vec::new(),
+            colocation_classes: 0,
+            forward: Vec::new(),
+            backward: Vec::new(),
+            pins: Vec::new(),
+            output_start: vec![0],
+            tensor_bytes: Vec::new(),
+            tensor_node: Vec::new(),
+            tensor_is_result: Vec::new(),
+            consumer_start: Vec::new(),
+            consumers: Vec::new(),
+            input_start: Vec::new(),
+            inputs: Vec::new(),
+        }
+    }
+
+    /// Indexes the edges, each a node with a tensor that it reads. An edge given twice counts once.
+    ///
+    /// Errors: more than 2^32 edges, a `param` or `input` node that reads something.
+    pub(super) fn link(&mut self, edges: &[(NodeIx, TensorIx)]) -> Result<()> {
+        let graph = self;
         if edges.len() >= NONE as usize {
             return Err(Error::model("edges", "more than 2^32 edges"));
         }
         let nodes = graph.node_count();
         // Bucket the edges by consumer, in the order in which they were given, then drop repeats.
         let mut start = vec![0u32; nodes + 1];
-        for (consumer, _) in &edges {
+        for (consumer, _) in edges {
             start[consumer.index() + 1] += 1;
         }
         for i in 0..nodes {
@@ -254,7 +271,7 @@ impl Builder {
         }
         let mut fill = start.clone();
         let mut bucketed = vec![TensorIx(0); edges.len()];
-        for (consumer, tensor) in &edges {
+        for (consumer, tensor) in edges {
             let slot = &mut fill[consumer.index()];
             bucketed[*slot as usize] = *tensor;
             *slot += 1;
@@ -293,11 +310,21 @@ impl Builder {
             }
         }
         graph.consumer_start = consumer_start;
-        for tensor in 0..graph.tensor_count() {
-            let unread = graph.consumers(TensorIx(tensor as u32)).is_empty();
-            let made = graph.roles[graph.tensor_node[tensor] as usize] == Role::Compute;
-            graph.tensor_is_result[tensor] |= unread && made;
+        Ok(())
+    }
+
+    /// Makes results of what nothing reads.
+    fn mark_unread(&mut self) {
+        for tensor in 0..self.tensor_count() {
+            let unread = self.consumers(TensorIx(tensor as u32)).is_empty();
+            let made = self.roles[self.tensor_node[tensor] as usize] == Role::Compute;
+            self.tensor_is_result[tensor] |= unread && made;
         }
+    }
+
+    /// The graph itself. Error: a cycle (its nodes are named).
+    pub(super) fn acyclic(self) -> Result<Self> {
+        let graph = self;
         match graph.topological_order() {
             Ok(_) => Ok(graph),
             Err(cycle) => {
@@ -310,9 +337,7 @@ impl Builder {
             }
         }
     }
-}
 
-impl CostGraph {
     /// A topological order: the first by node number among those ready (Kahn's algorithm with a
     /// first-in-first-out queue). On a cyclic graph, the nodes of one cycle in order instead.
     /// O(nodes + edges).

@@ -8,6 +8,8 @@
 //! topological. 50 to 100 bytes a node.
 
 mod builder;
+pub mod derive;
+pub mod microbatch;
 
 pub use builder::{Builder, NodeSpec};
 

@@ -6,6 +6,7 @@ use super::{
     Action, Bound, Buffer, BufferKind, Copy, Cost, Device, Kernel, Lane, Launch, Model, Options, Plan, Step,
     VERSION,
 };
+use crate::costgraph::derive::{Derived, Instance};
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
 use crate::error::{Error, Result};
 use crate::place::Placement;
@@ -103,8 +104,58 @@ pub fn build(
     labels: Option<&Labels>,
     meta: Meta,
 ) -> Result<Plan> {
-    fits(graph, topology, placement, schedule, labels)?;
-    let builder = Builder { graph, topology, schedule, labels, buffers: index_buffers(schedule) };
+    let source = Source { graph, derived: None, base: graph };
+    build_of(&source, topology, placement, schedule, labels, meta)
+}
+
+/// As [`build`], for a graph of instances: placement and schedule are of `derived`, names and
+/// labels of `base`, from which it was derived. Launches say which instance they are.
+///
+/// Errors: those of [`build`].
+pub fn build_derived(
+    base: &CostGraph,
+    derived: &Derived,
+    topology: &Topology,
+    placement: &Placement,
+    schedule: &Schedule,
+    labels: Option<&Labels>,
+    meta: Meta,
+) -> Result<Plan> {
+    let source = Source { graph: &derived.graph, derived: Some(derived), base };
+    build_of(&source, topology, placement, schedule, labels, meta)
+}
+
+/// What is planned: a graph, and the one that its nodes are instances of.
+struct Source<'a> {
+    graph: &'a CostGraph,
+    derived: Option<&'a Derived>,
+    base: &'a CostGraph,
+}
+
+impl Source<'_> {
+    fn instance(&self, node: NodeIx) -> Instance {
+        self.derived.map_or(Instance::once(node), |derived| derived.instance(node))
+    }
+
+    fn tensor(&self, tensor: TensorIx) -> TensorIx {
+        self.derived.map_or(tensor, |derived| derived.base_tensor(tensor))
+    }
+
+    fn name(&self, node: NodeIx) -> &str {
+        self.base.node_name(self.instance(node).node)
+    }
+}
+
+fn build_of(
+    source: &Source<'_>,
+    topology: &Topology,
+    placement: &Placement,
+    schedule: &Schedule,
+    labels: Option<&Labels>,
+    meta: Meta,
+) -> Result<Plan> {
+    fits(source, topology, placement, schedule, labels)?;
+    let builder = Builder { source, topology, schedule, labels, buffers: index_buffers(schedule) };
     let kernels = builder.kernels();
     let mut plan = Plan {
         version: VERSION,
@@ -133,20 +184,20 @@ pub fn build(
 }
 
 fn fits(
-    graph: &CostGraph,
+    source: &Source<'_>,
     topology: &Topology,
     placement: &Placement,
     schedule: &Schedule,
     labels: Option<&Labels>,
 ) -> Result<()> {
     let mut sizes = vec![
-        ("placed nodes", placement.device.len(), graph.node_count()),
+        ("placed nodes", placement.device.len(), source.graph.node_count()),
         ("devices of the schedule", schedule.devices.len(), topology.len()),
     ];
     if let Some(labels) = labels {
-        sizes.push(("labels of nodes", labels.nodes.len(), graph.node_count()));
-        sizes.push(("labels of tensors", labels.tensors.len(), graph.tensor_count()));
-        sizes.push(("labels of parameters", labels.params.len(), graph.param_count()));
+        sizes.push(("labels of nodes", labels.nodes.len(), source.base.node_count()));
+        sizes.push(("labels of tensors", labels.tensors.len(), source.base.tensor_count()));
+        sizes.push(("labels of parameters", labels.params.len(), source.base.param_count()));
     }
     match sizes.into_iter().find(|(_, found, expected)| found != expected) {
         Some((what, found, expected)) => {
@@ -192,12 +243,12 @@ fn buffer_id(buffer: BufferIx) -> String {
 
 struct Kernels {
     list: Vec<Kernel>,
-    /// By node: its position in `list`.
+    /// By source node: its position in `list`.
     of: Vec<Option<u32>>,
 }
 
 struct Builder<'a> {
-    graph: &'a CostGraph,
+    source: &'a Source<'a>,
     topology: &'a Topology,
     schedule: &'a Schedule,
     labels: Option<&'a Labels>,
@@ -227,21 +278,25 @@ impl Builder<'_> {
         let named = |node: &str, device: DeviceId| (node.to_owned(), self.device_name(device));
         match self.labels {
             Some(labels) => labels.placement.iter().map(|(node, device)| named(node, *device)).collect(),
-            None => self
-                .graph
-                .nodes()
-                .map(|node| named(self.graph.node_name(node), placement.device[node.index()]))
-                .collect(),
+            None => {
+                let mut device = vec![DeviceId(0); self.source.base.node_count()];
+                for (node, &here) in self.source.graph.nodes().zip(&placement.device) {
+                    device[self.source.instance(node).node.index()] = here;
+                }
+                let nodes = self.source.base.nodes().zip(device);
+                nodes.map(|(node, device)| named(self.source.base.node_name(node), device)).collect()
+            }
         }
     }
 
     /// One kernel for each digest, in the order of their first launch.
     fn kernels(&self) -> Kernels {
-        let mut kernels = Kernels { list: Vec::new(), of: vec![None; self.graph.node_count()] };
+        let mut kernels = Kernels { list: Vec::new(), of: vec![None; self.source.base.node_count()] };
         let Some(labels) = self.labels else { return kernels };
         let mut by_hash: HashMap<u64, u32> = HashMap::new();
         for step in &self.schedule.steps {
             let schedule::Action::Launch(node) = step.action else { continue };
+            let node = self.source.instance(node).node;
             let label = &labels.nodes[node.index()];
             let kernel = *by_hash.entry(label.hash).or_insert_with(|| {
                 let number = kernels.list.len() as u32;
@@ -275,9 +330,19 @@ impl Builder<'_> {
                     kind,
                     alias: None,
                     value,
+                    microbatch: self.microbatch(buffer.content),
                 }
             })
             .collect()
+    }
+
+    /// The microbatch that a buffer's content belongs to.
+    fn microbatch(&self, content: Content) -> Option<u32> {
+        match content {
+            Content::Tensor(tensor) => self.source.instance(self.source.graph.producer(tensor)).microbatch,
+            Content::Workspace(node) => self.source.instance(node).microbatch,
+            Content::Param(_) | Content::Owned(_) => None,
+        }
     }
 
     /// Type, name and kind of what a buffer holds.
@@ -293,7 +358,7 @@ impl Builder<'_> {
         let raw = || format!("u8[{}]", buffer.bytes.0);
         match buffer.content {
             Content::Tensor(tensor) => {
-                let label = &labels.tensors[tensor.index()];
+                let label = &labels.tensors[self.source.tensor(tensor).index()];
                 (label.ty.clone(), label.name.clone(), kind)
             }
             Content::Param(param) => {
@@ -302,7 +367,7 @@ impl Builder<'_> {
                 (label.ty.clone(), label.name.clone(), kind)
             }
             Content::Owned(node) | Content::Workspace(node) => {
-                (raw(), self.graph.node_name(node).to_owned(), kind)
+                (raw(), self.source.name(node).to_owned(), kind)
             }
         }
     }
@@ -321,7 +386,7 @@ impl Builder<'_> {
                     after: step.after.iter().map(|step| u64::from(step.0)).collect(),
                     action: match step.action {
                         schedule::Action::Launch(node) => {
-                            Action::Launch(self.launch(step.device, node, kernels[node.index()])?)
+                            Action::Launch(self.launch(step.device, node, kernels)?)
                         }
                         schedule::Action::Copy { tensor, from, to } => {
                             Action::Copy(self.copy(tensor, from, to)?)
@@ -333,31 +398,40 @@ impl Builder<'_> {
             .collect()
     }
 
-    fn launch(&self, device: DeviceId, node: NodeIx, kernel: Option<u32>) -> Result<Launch> {
+    fn launch(&self, device: DeviceId, node: NodeIx, kernels: &[Option<u32>]) -> Result<Launch> {
+        let Instance { node: base, microbatch, again } = self.source.instance(node);
         let Some(labels) = self.labels else {
-            return Ok(Launch { nodes: vec![self.graph.node_name(node).to_owned()], ..Launch::default() });
+            let nodes = vec![self.source.name(node).to_owned()];
+            return Ok(Launch { nodes, microbatch, again, ..Launch::default() });
         };
-        let label = &labels.nodes[node.index()];
+        let label = &labels.nodes[base.index()];
         Ok(Launch {
-            kernel: kernel.map(|kernel| format!("k{kernel}")),
+            kernel: kernels[base.index()].map(|kernel| format!("k{kernel}")),
             nodes: label.nodes.clone(),
             reads: self.reads(device, node, label)?,
             writes: self.writes(device, node)?,
             group: Some(label.group),
+            microbatch,
+            again,
         })
     }
 
     fn reads(&self, device: DeviceId, node: NodeIx, label: &NodeLabel) -> Result<Vec<String>> {
+        let inputs = self.source.graph.inputs(node);
         let content = |read: &Read| match *read {
             Read::Param(param) => Content::Param(param),
-            Read::Tensor(tensor) => self.content(tensor),
+            // Of the instances of a tensor, the one that this instance reads.
+            Read::Tensor(tensor) => {
+                let own = inputs.iter().find(|&&input| self.source.tensor(input) == tensor);
+                self.content(own.copied().unwrap_or(tensor))
+            }
         };
         let mut reads = match &label.reads {
             Some(reads) => {
                 reads.iter().map(|read| self.find(device, content(read))).collect::<Result<Vec<_>>>()?
             }
             None => {
-                let inputs = self.graph.inputs(node).iter();
+                let inputs = inputs.iter();
                 inputs.map(|&tensor| self.find(device, self.content(tensor))).collect::<Result<Vec<_>>>()?
             }
         };
@@ -366,7 +440,7 @@ impl Builder<'_> {
     }
 
     fn writes(&self, device: DeviceId, node: NodeIx) -> Result<Vec<String>> {
-        let outputs = self.graph.outputs(node);
+        let outputs = self.source.graph.outputs(node);
         let mut writes =
             outputs.map(|tensor| self.find(device, Content::Tensor(tensor))).collect::<Result<Vec<_>>>()?;
         writes.extend(self.buffers.get(&key(device, Content::Workspace(node))).copied().map(buffer_id));
@@ -375,9 +449,10 @@ impl Builder<'_> {
 
     /// What a tensor's bytes are: its own, or a parameter's.
     fn content(&self, tensor: TensorIx) -> Content {
-        let producer = self.graph.producer(tensor);
-        match self.graph.role(producer) {
-            Role::Param => self.graph.param(producer).map_or(Content::Tensor(tensor), Content::Param),
+        let graph = self.source.graph;
+        let producer = graph.producer(tensor);
+        match graph.role(producer) {
+            Role::Param => graph.param(producer).map_or(Content::Tensor(tensor), Content::Param),
             Role::Input | Role::Compute => Content::Tensor(tensor),
         }
     }
@@ -394,14 +469,19 @@ impl Builder<'_> {
             let found = self.schedule.buffers.get(buffer.index());
             found.ok_or_else(|| Error::Internal(format!("the schedule has no buffer {}", buffer.0)))
         };
-        let bytes = self.graph.tensor_bytes(tensor);
+        let graph = self.source.graph;
+        let bytes = graph.tensor_bytes(tensor);
         let (source, receiver) = (buffer(from)?, buffer(to)?);
         if self.labels.is_some() {
             return Ok(Copy { from: buffer_id(from), to: buffer_id(to), bytes, ..Copy::default() });
         }
+        let producer = graph.producer(tensor);
+        let Instance { microbatch, again, .. } = self.source.instance(producer);
         Ok(Copy {
-            node: Some(self.graph.node_name(self.graph.producer(tensor)).to_owned()),
-            output: Some(self.graph.output_index(tensor)),
+            node: Some(self.source.name(producer).to_owned()),
+            output: Some(graph.output_index(tensor)),
+            microbatch,
+            again,
             from: self.device_name(source.device),
             to: self.device_name(receiver.device),
             bytes,

@@ -22,7 +22,7 @@ use crate::place;
 use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
 
-pub use build::{Labels, Meta, NodeLabel, ParamLabel, Read, ValueLabel, build};
+pub use build::{Labels, Meta, NodeLabel, ParamLabel, Read, ValueLabel, build, build_derived};
 pub use check::{Checked, ExpectedLaunch, ExpectedModel, check, check_bound, check_costgraph, check_model};
 pub use diff::{Bounds, Change, Diff, Flow, Move, Quality, StateDiff, diff, diff_with_state};
 pub use export::{FORMATS, export};
@@ -125,6 +125,12 @@ pub struct Options {
     /// Whether planning was stopped (by the caller or a time limit) before its work was done.
     #[serde(default, skip_serializing_if = "is_false")]
     pub truncated: bool,
+    /// Into how many microbatches the step is divided, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub microbatches: Option<u32>,
+    /// How a pipeline orders its microbatches: `gpipe`, `1f1b`, ...
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
     /// The precision that values were cast to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precision: Option<String>,
@@ -263,6 +269,9 @@ pub struct Buffer {
     /// Name of the value or parameter that it holds; for a workspace, of the node that uses it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub value: String,
+    /// The microbatch whose value it holds; none where all share it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub microbatch: Option<u32>,
 }
 
 /// One kernel, launched once or often.
@@ -341,6 +350,12 @@ pub struct Launch {
     /// The number of the group in the model's grouping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<u32>,
+    /// The microbatch that it works on; none where it runs once for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub microbatch: Option<u32>,
+    /// True where it makes again what an earlier launch has made.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub again: bool,
 }
 
 /// Moves one value. With buffers, `from` and `to` are their ids; in a plan from a cost graph they
@@ -353,6 +368,12 @@ pub struct Copy {
     /// Which of its outputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<u32>,
+    /// The microbatch whose output it is, where `node` runs for each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub microbatch: Option<u32>,
+    /// True where it is the output of a launch that computes `node` again.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub again: bool,
     /// What is read.
     pub from: String,
     /// What is written.

@@ -70,6 +70,7 @@ impl Plan {
             write!(out, " kind {}", buffer.kind.name())?;
             option(out, "alias", buffer.alias.as_deref())?;
             option(out, "value", Some(buffer.value.as_str()).filter(|value| !value.is_empty()))?;
+            microbatch(out, buffer.microbatch, false)?;
             writeln!(out)?;
         }
         for kernel in &self.kernels {
@@ -118,6 +119,7 @@ fn write_step(step: &Step, out: &mut dyn Write) -> fmt::Result {
             if let Some(group) = launch.group {
                 write!(out, " group {group}")?;
             }
+            microbatch(out, launch.microbatch, launch.again)?;
         }
         Action::Copy(copy) => {
             write!(out, " copy {} -> {} bytes {}", Name(&copy.from), Name(&copy.to), copy.bytes.0)?;
@@ -125,10 +127,16 @@ fn write_step(step: &Step, out: &mut dyn Write) -> fmt::Result {
             if let Some(output) = copy.output {
                 write!(out, " output {output}")?;
             }
+            microbatch(out, copy.microbatch, copy.again)?;
         }
     }
     option(out, "why", step.why.as_deref())?;
     writeln!(out)
+}
+
+fn microbatch(out: &mut dyn Write, microbatch: Option<u32>, again: bool) -> fmt::Result {
+    microbatch.map_or(Ok(()), |number| write!(out, " microbatch {number}"))?;
+    if again { write!(out, " again") } else { Ok(()) }
 }
 
 fn option(out: &mut dyn Write, key: &str, value: Option<&str>) -> fmt::Result {

@@ -1,5 +1,6 @@
 //! Whether a plan without buffers is sound for the cost graph that it was made from.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::super::{Action, Copy, Launch, Plan, Step};
@@ -7,6 +8,8 @@ use super::certificate::{Patterns, prove};
 use super::order::{Event, Past, sweep};
 use super::resolve::{Resolved, resolve};
 use super::{Checked, Faults, check};
+use crate::costgraph::derive::{Derived, Instance};
+use crate::costgraph::microbatch::{Sizes, microbatches};
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
 use crate::error::Result;
 use crate::topology::DeviceId;
@@ -14,9 +17,12 @@ use crate::units::Bytes;
 
 /// Proves a plan without buffers sound, and a plan of this cost graph: every node that runs is
 /// launched once, on a device that can run it, after all that it reads has been made there or
-/// copied there, whatever the interleaving; copies have the tensors' sizes; the figures for
+/// copied there, whatever the interleaving (where the step is divided into microbatches, once for
+/// each of them or once for all, as [`microbatches`] has it, and from what its own microbatch made);
+/// copies have the tensors' sizes; the figures for
 /// parameters follow from the placement; and no arena is smaller than what its device must hold at
-/// once; and the certificate proves what it says. O(steps x lanes + edges).
+/// once; and the certificate proves what it says. O(steps x lanes + edges), edges once for each
+/// microbatch.
 ///
 /// Errors: [`Error::Check`](crate::Error::Check), with the violations of [`check`] alone where
 /// there are any.
@@ -28,22 +34,32 @@ pub fn check_costgraph(plan: &Plan, graph: &CostGraph) -> Result<Checked> {
         && let Some((names, placement)) = placement(plan, graph, &resolved, &mut faults)
     {
         let kinds = plan.topology.kinds_in(&graph.kinds);
+        let derived = match plan.options.microbatches {
+            Some(count) => Some(microbatches(graph, count, Sizes::Batch)?),
+            None => None,
+        };
+        let (run, placement) = match &derived {
+            Some(derived) => (&derived.graph, Cow::Owned(derived.spread(&placement))),
+            None => (graph, Cow::Borrowed(placement.as_slice())),
+        };
         let mut proof = Proof {
             plan,
-            graph,
+            graph: run,
+            derived: derived.as_ref(),
             names: &names,
             devices: &resolved.devices,
             placement: &placement,
             kinds,
             faults: &mut faults,
-            launched: vec![None; graph.node_count()],
+            launched: vec![None; run.node_count()],
+            again: HashMap::new(),
             copied: HashMap::new(),
             working: vec![Bytes::ZERO; plan.devices.len()],
         };
         sweep(&resolved.steps, resolved.lanes, |i, event, past| proof.step(i, event, past));
         proof.finish();
         let patterns = Patterns { pins: &plan.options.pins, colocate: &plan.options.colocate };
-        prove(plan, graph, &patterns, &mut faults);
+        prove(plan, run, &patterns, &mut faults);
     }
     faults.result(plan).map(|()| checked)
 }
@@ -76,7 +92,10 @@ fn placement<'a>(
 
 struct Proof<'a> {
     plan: &'a Plan,
+    /// What runs: the graph itself, or its instances.
     graph: &'a CostGraph,
+    derived: Option<&'a Derived>,
+    /// Of the graph that was given.
     names: &'a Names<'a>,
     devices: &'a HashMap<&'a str, u32>,
     placement: &'a [DeviceId],
@@ -85,6 +104,8 @@ struct Proof<'a> {
     faults: &'a mut Faults,
     /// By node, where it was launched.
     launched: Vec<Option<Event>>,
+    /// By node, where it was computed again.
+    again: HashMap<NodeIx, Vec<Event>>,
     /// By tensor and receiving device.
     copied: HashMap<(TensorIx, DeviceId), Event>,
     /// By device, the most that one launch there needs beside what is never freed.
@@ -102,8 +123,11 @@ impl<'a> Proof<'a> {
 
     fn launch(&mut self, step: &Step, launch: &Launch, event: Event, past: &Past<'_>) {
         for name in &launch.nodes {
-            let Some(&node) = self.names.get(name.as_str()) else {
-                self.faults.add(|| format!("step {} launches {name}, which is not there", step.id));
+            let Some(node) = self.find(name, launch.microbatch) else {
+                self.faults.add(|| {
+                    let of = launch.microbatch.map_or(String::new(), |m| format!(" of microbatch {m}"));
+                    format!("step {} launches {name}{of}, which is not there", step.id)
+                });
                 continue;
             };
             if self.graph.role(node) != Role::Compute {
@@ -124,9 +148,20 @@ impl<'a> Proof<'a> {
                 }
             }
             self.demand(node, device);
-            if self.launched[node.index()].replace(event).is_some() {
+            if launch.again {
+                self.again.entry(node).or_default().push(event);
+            } else if self.launched[node.index()].replace(event).is_some() {
                 self.faults.add(|| format!("step {} launches {name} a second time", step.id));
             }
+        }
+    }
+
+    /// The node with this name, or its instance in a microbatch.
+    fn find(&self, name: &str, microbatch: Option<u32>) -> Option<NodeIx> {
+        let node = self.names.get(name).copied()?;
+        match self.derived {
+            Some(derived) => derived.find(Instance { node, microbatch, again: false }),
+            None => Some(node),
         }
     }
 
@@ -139,7 +174,10 @@ impl<'a> Proof<'a> {
         match self.graph.role(producer) {
             Role::Param => true,
             Role::Input if at_home => true,
-            Role::Compute if at_home => self.launched[producer.index()].is_some_and(over),
+            Role::Compute if at_home => {
+                let again = self.again.get(&producer).into_iter().flatten();
+                self.launched[producer.index()].iter().chain(again).any(|&event| over(event))
+            }
             Role::Input | Role::Compute => self.copied.get(&(tensor, device)).copied().is_some_and(over),
         }
     }
@@ -159,7 +197,7 @@ impl<'a> Proof<'a> {
 
     fn copy(&mut self, step: &Step, copy: &Copy, event: Event, past: &Past<'_>) {
         let (name, output) = (copy.node.as_deref().unwrap_or_default(), copy.output.unwrap_or_default());
-        let node = self.names.get(name).copied();
+        let node = self.find(name, copy.microbatch);
         let tensor = node.and_then(|node| self.graph.outputs(node).nth(output as usize));
         let device = |name: &str| self.devices.get(name).copied().map(DeviceId);
         let devices = (device(&copy.from), device(&copy.to));

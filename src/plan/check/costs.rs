@@ -12,7 +12,7 @@ use crate::units::Bytes;
 pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) -> (usize, Bytes) {
     let (mut copies, mut moved) = (0, Bytes::ZERO);
     let mut buffers = BufferCopies::new(resolved);
-    let mut nodes: HashSet<(&str, u32, &str)> = HashSet::new();
+    let mut nodes = HashSet::new();
     for (step, at) in plan.steps.iter().zip(&resolved.steps) {
         let Action::Copy(copy) = &step.action else { continue };
         copies += 1;
@@ -127,13 +127,16 @@ impl BufferCopies {
     }
 }
 
+/// Node, output, microbatch and receiver of a copy, and whether it is of what was computed again.
+type Brought<'a> = (&'a str, u32, Option<u32>, &'a str, bool);
+
 /// A copy in a plan from a cost graph: between devices, of a node's output.
 fn node_copy<'a>(
     plan: &'a Plan,
     resolved: &Resolved<'_>,
     step: &'a Step,
     copy: &'a Copy,
-    seen: &mut HashSet<(&'a str, u32, &'a str)>,
+    seen: &mut HashSet<Brought<'a>>,
     faults: &mut Faults,
 ) {
     let node = copy.node.as_deref().unwrap_or_default();
@@ -152,7 +155,7 @@ fn node_copy<'a>(
         faults.add(|| format!("step {} does not say which output of {node} it copies", step.id));
         0
     });
-    if !seen.insert((node, output, &copy.to)) {
+    if !seen.insert((node, output, copy.microbatch, &copy.to, copy.again)) {
         faults.add(|| format!("step {} brings {node}:{output} to {} a second time", step.id, copy.to));
     }
     debug_assert!(plan.buffers.is_empty());

@@ -5,7 +5,7 @@
 //! the order of each lane, for every interleaving that these allow; no two buffers that share bytes
 //! are alive at once, by the same order; buffers lie in their arenas, arenas under the caps; a
 //! launch touches its own device's memory alone, and each value crosses to a device once; the
-//! placement is complete; the figures under `cost` follow from the steps and buffers; a certificate
+//! placement is complete; what runs for several microbatches, or again, does so as it should; the figures under `cost` follow from the steps and buffers; a certificate
 //! is well-formed, and with the model it is proven anew.
 //!
 //! What happens before a step is known through vector clocks, one entry for each lane (Mattern,
@@ -17,6 +17,7 @@ mod bounds;
 mod certificate;
 mod costgraph;
 mod costs;
+mod instances;
 mod memory;
 mod model;
 mod order;
@@ -62,6 +63,7 @@ pub fn check(plan: &Plan) -> Result<Checked> {
     };
     if let Some(resolved) = &resolved {
         placement::check(plan, resolved, &mut faults);
+        instances::check(plan, resolved, &mut faults);
         bounds::check(plan, resolved, &mut faults);
         (checked.copies, checked.moved) = costs::check(plan, resolved, &mut faults);
         memory::check(plan, resolved, &mut faults);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::super::{Action, BufferKind, Labels, Launch, Plan, Read};
 use super::{Checked, Faults, check};
+use crate::costgraph::microbatch::{self, Runs};
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
 use crate::error::Result;
 use crate::units::Bytes;
@@ -34,11 +35,14 @@ pub struct ExpectedLaunch {
     pub writes: Vec<(String, Bytes)>,
     /// Bytes of the workspace; zero where there is none.
     pub workspace: Bytes,
+    /// True where it runs for each microbatch of a step that is divided.
+    pub each: bool,
 }
 
 impl ExpectedModel {
     /// What a labelled cost graph demands. O(nodes + edges).
     pub fn new(graph: &CostGraph, labels: &Labels, hash: impl Into<String>) -> Self {
+        let runs = microbatch::runs(graph);
         let launches = graph.nodes().zip(&labels.nodes);
         let launches = launches.filter(|(node, _)| graph.role(*node) == Role::Compute);
         Self {
@@ -58,6 +62,7 @@ impl ExpectedModel {
                         })
                         .collect(),
                     workspace: graph.workspace_bytes(node),
+                    each: runs[node.index()] == Runs::Each,
                 })
                 .collect(),
         }
@@ -136,6 +141,11 @@ fn launches(plan: &Plan, model: &ExpectedModel, faults: &mut Faults) {
         let expected = &model.launches[expected];
         if launch.nodes != expected.nodes {
             faults.add(|| format!("step {} launches other nodes than group {}", step.id, expected.group));
+        }
+        if plan.options.microbatches.is_some() && launch.microbatch.is_some() != expected.each {
+            let (one, all) = ("one microbatch", "all microbatches");
+            let (found, wanted) = if expected.each { (all, one) } else { (one, all) };
+            faults.add(|| format!("step {} launches its group for {found}, not for {wanted}", step.id));
         }
         let kernel = launch.kernel.as_deref().and_then(|kernel| kernels.get(kernel).copied());
         if kernel != Some(&expected.kernel) {

@@ -147,6 +147,7 @@ fn buffer(words: &mut Words<'_>) -> Result<Buffer, Fault> {
         },
         alias: words.option("alias")?,
         value: words.option("value")?.unwrap_or_default(),
+        microbatch: words.option_number("microbatch")?,
     })
 }
 
@@ -197,7 +198,9 @@ fn launch(words: &mut Words<'_>) -> Result<Launch, Fault> {
         nodes: words.list()?,
         reads: if words.skip("reads") { words.list()? } else { Vec::new() },
         writes: if words.skip("writes") { words.list()? } else { Vec::new() },
-        group: if words.skip("group") { Some(words.number("a group's number")?) } else { None },
+        group: words.option_number("group")?,
+        microbatch: words.option_number("microbatch")?,
+        again: words.skip("again"),
     })
 }
 
@@ -207,7 +210,9 @@ fn copy(words: &mut Words<'_>) -> Result<Copy, Fault> {
         to: words.after("->")?,
         bytes: Bytes(words.number_after("bytes")?),
         node: words.option("of")?,
-        output: if words.skip("output") { Some(words.number("an output's number")?) } else { None },
+        output: words.option_number("output")?,
+        microbatch: words.option_number("microbatch")?,
+        again: words.skip("again"),
     })
 }
 
@@ -282,6 +287,14 @@ impl<'a> Words<'a> {
     fn option(&mut self, keyword: &str) -> Result<Option<String>, Fault> {
         if self.skip(keyword) {
             self.name(&format!("something after `{keyword}`")).map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    fn option_number<T: FromStr>(&mut self, keyword: &str) -> Result<Option<T>, Fault> {
+        if self.skip(keyword) {
+            self.number(&format!("a number after `{keyword}`")).map(Some)
         } else {
             Ok(None)
         }

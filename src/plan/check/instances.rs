@@ -1,0 +1,186 @@
+//! What runs more than once in a step: for each microbatch, or again.
+//!
+//! A launch runs once for all microbatches or once for each, in ascending order; it touches what is
+//! of its own microbatch or of none, and the sum that it adds to; a launch that computes something
+//! again does what the first one did.
+
+use std::collections::HashMap;
+
+use super::super::{Action, Buffer, BufferKind, Copy, Launch, Plan, Step};
+use super::Faults;
+use super::resolve::{Resolved, Touch};
+
+/// What is launched: its group where it has one, and its nodes.
+type Key<'a> = (Option<u32>, &'a [String]);
+
+pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
+    let mut launched =
+        Launched { plan, resolved, keys: HashMap::new(), seen: Vec::new(), first: HashMap::new() };
+    for buffer in &plan.buffers {
+        known(plan, buffer.microbatch, faults, || format!("buffer {}", buffer.id));
+    }
+    for (i, (step, at)) in plan.steps.iter().zip(&resolved.steps).enumerate() {
+        match (&step.action, &at.touch) {
+            (Action::Launch(launch), touch) => {
+                known(plan, launch.microbatch, faults, || format!("step {}", step.id));
+                launched.launch(i, launch, faults);
+                if let Touch::Launch { reads, writes } = touch {
+                    own(plan, step, launch, (reads, writes), faults);
+                }
+            }
+            (Action::Copy(copy), touch) => {
+                known(plan, copy.microbatch, faults, || format!("step {}", step.id));
+                if let &Touch::Copy { from, to } = touch {
+                    same(plan, step, copy, (from, to), faults);
+                }
+            }
+        }
+    }
+    launched.finish(faults);
+}
+
+fn known(plan: &Plan, microbatch: Option<u32>, faults: &mut Faults, place: impl Fn() -> String) {
+    let count = plan.options.microbatches.unwrap_or(0);
+    if let Some(number) = microbatch.filter(|&number| number >= count) {
+        faults.add(|| format!("{} is of microbatch {number}, there are {count}", place()));
+    }
+}
+
+/// The microbatches that a key was launched for.
+#[derive(Default)]
+struct Seen {
+    once: bool,
+    count: u32,
+    last: Option<u32>,
+}
+
+struct Launched<'a> {
+    plan: &'a Plan,
+    resolved: &'a Resolved<'a>,
+    keys: HashMap<Key<'a>, u32>,
+    /// By key.
+    seen: Vec<Seen>,
+    /// The step that launched a key first for a microbatch.
+    first: HashMap<(u32, Option<u32>), usize>,
+}
+
+impl<'a> Launched<'a> {
+    fn launch(&mut self, i: usize, launch: &'a Launch, faults: &mut Faults) {
+        let step = &self.plan.steps[i];
+        let next = self.seen.len() as u32;
+        let key = *self.keys.entry((launch.group, &launch.nodes)).or_insert(next);
+        if key == next {
+            self.seen.push(Seen::default());
+        }
+        let place = (key, launch.microbatch);
+        if launch.again {
+            match self.first.get(&place) {
+                Some(&first) => self.again(i, launch, first, faults),
+                None => faults.add(|| {
+                    let what = named(launch);
+                    format!("step {} computes {what} again, and nothing has computed it before", step.id)
+                }),
+            }
+            return;
+        }
+        if self.first.contains_key(&place) {
+            if launch.microbatch.is_some() {
+                faults.add(|| format!("step {} launches {} a second time", step.id, named(launch)));
+            }
+            return;
+        }
+        self.first.insert(place, i);
+        let seen = &mut self.seen[key as usize];
+        let Some(microbatch) = launch.microbatch else {
+            seen.once = true;
+            return;
+        };
+        seen.count += 1;
+        if let Some(last) = seen.last.filter(|&last| last > microbatch) {
+            faults.add(|| {
+                format!("step {} launches {} after that of microbatch {last}", step.id, named(launch))
+            });
+        }
+        seen.last = seen.last.max(Some(microbatch));
+    }
+
+    /// The same kernel, and the same values read and written.
+    fn again(&self, i: usize, launch: &Launch, first: usize, faults: &mut Faults) {
+        let Action::Launch(original) = &self.plan.steps[first].action else { return };
+        if launch.kernel != original.kernel || !self.held(i).eq(self.held(first)) {
+            let (step, other) = (self.plan.steps[i].id, self.plan.steps[first].id);
+            faults.add(|| {
+                format!("step {step} computes {} again, and not as step {other} does", named(launch))
+            });
+        }
+    }
+
+    /// What the buffers that a launch reads, and then writes, hold; its workspace left out.
+    fn held(&self, i: usize) -> impl Iterator<Item = (&'a str, Option<u32>)> {
+        let (plan, none): (&'a Plan, &'a [u32]) = (self.plan, &[]);
+        let (reads, writes) = match &self.resolved.steps[i].touch {
+            Touch::Launch { reads, writes } => (reads.as_slice(), writes.as_slice()),
+            Touch::Copy { .. } | Touch::Nothing => (none, none),
+        };
+        let buffers = reads.iter().chain(writes).map(|&id| &plan.buffers[id as usize]);
+        let held = buffers.filter(|buffer| buffer.kind != BufferKind::Workspace);
+        held.map(|buffer| (buffer.value.as_str(), buffer.microbatch))
+    }
+
+    fn finish(self, faults: &mut Faults) {
+        let count = self.plan.options.microbatches.unwrap_or(0);
+        let mut keys: Vec<(Key<'_>, u32)> = self.keys.into_iter().collect();
+        keys.sort_unstable_by_key(|&(_, number)| number);
+        for ((_, nodes), number) in keys {
+            let seen = &self.seen[number as usize];
+            let name = nodes.first().map_or("a launch of nothing", String::as_str);
+            if seen.once && seen.count > 0 {
+                faults.add(|| format!("{name} is launched for microbatches and for all of them"));
+            } else if seen.count > 0 && seen.count < count {
+                let missing = (0..count).find(|&m| !self.first.contains_key(&(number, Some(m))));
+                faults.add(|| {
+                    format!("{name} is never launched for microbatch {}", missing.unwrap_or_default())
+                });
+            }
+        }
+    }
+}
+
+/// `conv1`, `conv1 of microbatch 2`.
+fn named(launch: &Launch) -> String {
+    let name = launch.nodes.first().map_or("nothing", String::as_str);
+    launch.microbatch.map_or_else(|| name.to_owned(), |number| format!("{name} of microbatch {number}"))
+}
+
+/// A launch touches what is of its own microbatch or of none.
+fn own(plan: &Plan, step: &Step, launch: &Launch, (reads, writes): (&[u32], &[u32]), faults: &mut Faults) {
+    let buffer = |&id: &u32| -> &Buffer { &plan.buffers[id as usize] };
+    let cross = |verb: &str, buffer: &Buffer, faults: &mut Faults| {
+        let of = buffer.microbatch.map_or("all microbatches".into(), |m| format!("microbatch {m}"));
+        let (id, what) = (step.id, named(launch));
+        faults.add(|| format!("step {id} ({what}) {verb} {} of {of}", buffer.id));
+    };
+    for written in writes.iter().map(buffer).filter(|buffer| buffer.microbatch != launch.microbatch) {
+        cross("writes", written, faults);
+    }
+    let Some(microbatch) = launch.microbatch else { return };
+    for read in reads.iter().map(buffer) {
+        let summed = || writes.iter().map(buffer).any(|written| written.value == read.value);
+        let before = microbatch.checked_sub(1);
+        match read.microbatch {
+            None => {}
+            Some(own) if own == microbatch => {}
+            Some(other) if Some(other) == before && summed() => {}
+            Some(_) => cross("reads", read, faults),
+        }
+    }
+}
+
+/// A copy brings what it is said to bring.
+fn same(plan: &Plan, step: &Step, copy: &Copy, (from, to): (u32, u32), faults: &mut Faults) {
+    let (from, to) = (&plan.buffers[from as usize], &plan.buffers[to as usize]);
+    if from.microbatch != to.microbatch {
+        faults
+            .add(|| format!("step {} copies {} into {} of another microbatch", step.id, copy.from, copy.to));
+    }
+}

@@ -7,7 +7,7 @@ use super::roofline::{Work, group_work};
 use crate::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
 use crate::error::{Error, Result};
 use crate::ir::{Graph, NodeId, Op, SourceId, ValueId};
-use crate::kernel::{GroupId, Grouping, group_workspace};
+use crate::kernel::{GroupId, Grouping, group_workspace, in_place};
 use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
 
@@ -155,11 +155,13 @@ impl Lowering<'_> {
             let outputs = group.writes.iter().map(|&value| self.bytes(value)).collect::<Result<Vec<_>>>()?;
             let class = classes[index].map(|class| class.to_string());
             let pin = self.pin_of(&group.nodes)?;
+            let fused = self.grouping.fused(GroupId(index as u32));
             let spec = NodeSpec {
                 name: &name,
                 op: lead_op(self.graph, &group.nodes),
                 times: &times,
-                workspace: group_workspace(self.graph, &self.grouping.fused(GroupId(index as u32))),
+                workspace: group_workspace(self.graph, &fused),
+                in_place: &in_place(self.graph, &fused),
                 outputs: &outputs,
                 colocate: class.as_deref(),
                 pin: pin.as_deref(),

@@ -31,6 +31,10 @@ pub struct NodeSpec<'a> {
     pub backward: bool,
     /// Name of the device that it must be on.
     pub pin: Option<&'a str>,
+    /// (input, output) pairs of which the output may be written where the input lies: each of its
+    /// elements depends on no element of that input but the one at its place. Inputs count as in
+    /// [`CostGraph::inputs`].
+    pub in_place: &'a [(u32, u32)],
 }
 
 /// Collects nodes and edges; [`Builder::finish`] checks them and makes the graph.
@@ -162,6 +166,7 @@ impl Builder {
         if let Some(pin) = node.pin {
             graph.pins.push((ix, pin.to_owned()));
         }
+        graph.in_place.extend(node.in_place.iter().map(|&(input, output)| (ix, input, output)));
         for bytes in node.outputs {
             graph.tensor_bytes.push(bytes.0);
             graph.tensor_node.push(ix.0);
@@ -205,8 +210,8 @@ impl Builder {
 
     /// Makes the graph. An output that nothing reads is a result. O(nodes + edges log degree).
     ///
-    /// Errors: a dangling edge, a `param` or `input` node that reads something, a cycle (its
-    /// nodes are named).
+    /// Errors: a dangling edge, a `param` or `input` node that reads something, an in-place pair
+    /// that does not exist or has two sizes, a cycle (its nodes are named).
     pub fn finish(self) -> Result<CostGraph> {
         let Self { mut graph, edges, dangling, .. } = self;
         if let Some(error) = dangling {
@@ -215,6 +220,7 @@ impl Builder {
         graph.colocation_classes = self.classes.len() as u32;
         graph.link(&edges)?;
         graph.mark_unread();
+        check_in_place(&graph)?;
         graph.acyclic()
     }
 }
@@ -241,6 +247,7 @@ impl CostGraph {
             forward: Vec::new(),
             backward: Vec::new(),
             pins: Vec::new(),
+            in_place: Vec::new(),
             output_start: vec![0],
             tensor_bytes: Vec::new(),
             tensor_node: Vec::new(),

@@ -197,6 +197,7 @@ impl<'a> Derivation<'a> {
         graph.link(&edges)?;
         let last = instances.iter().filter_map(|instance| instance.microbatch).max();
         let microbatches = last.map_or(1, |last| last.saturating_add(1));
+        in_place(base, &mut graph, &instances, &tensors);
         let mut derived = Derived { graph: graph.acyclic()?, instances, tensors, sorted, microbatches };
         for node in derived.graph.nodes() {
             let instance = derived.instance(node);
@@ -208,6 +209,26 @@ impl<'a> Derivation<'a> {
         }
         Ok(derived)
     }
+}
+
+/// Gives every instance the in-place pairs of its node, as far as its inputs and outputs are still
+/// of one size.
+fn in_place(base: &CostGraph, graph: &mut CostGraph, instances: &[Instance], tensors: &[TensorIx]) {
+    let mut pairs = Vec::new();
+    for (node, instance) in graph.nodes().zip(instances) {
+        for (input, output) in base.in_place(instance.node) {
+            let read = base.inputs(instance.node)[input as usize];
+            let inputs = graph.inputs(node);
+            let Some(input) = inputs.iter().position(|input| tensors[input.index()] == read) else {
+                continue;
+            };
+            let written = TensorIx(graph.output_start[node.index()] + output);
+            if graph.tensor_bytes(inputs[input]) == graph.tensor_bytes(written) {
+                pairs.push((node, input as u32, output));
+            }
+        }
+    }
+    graph.in_place = pairs;
 }
 
 fn too_large(name: &str) -> Error {

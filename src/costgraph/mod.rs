@@ -78,6 +78,8 @@ pub struct CostGraph {
     forward: Vec<u32>,
     backward: Vec<bool>,
     pins: Vec<(NodeIx, String)>,
+    /// (node, input, output), ascending by node.
+    in_place: Vec<(NodeIx, u32, u32)>,
     output_start: Vec<u32>,
     tensor_bytes: Vec<u64>,
     tensor_node: Vec<u32>,
@@ -203,6 +205,14 @@ impl CostGraph {
         &self.pins
     }
 
+    /// (input, output) pairs of which the output may be written where the input lies, by their
+    /// positions among [`CostGraph::inputs`] and [`CostGraph::outputs`]. O(log nodes).
+    pub fn in_place(&self, node: NodeIx) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let first = self.in_place.partition_point(|&(other, ..)| other < node);
+        let own = self.in_place[first..].iter().take_while(move |&&(other, ..)| other == node);
+        own.map(|&(_, input, output)| (input, output))
+    }
+
     /// The node's outputs.
     pub fn outputs(&self, node: NodeIx) -> impl ExactSizeIterator<Item = TensorIx> + use<> {
         let range = self.output_start[node.index()]..self.output_start[node.index() + 1];
@@ -274,6 +284,12 @@ impl CostGraph {
         words(&mut self.backward.iter().chain(&self.tensor_is_result).map(|&flag| flag.into()));
         words(&mut self.inputs.iter().map(|tensor| tensor.0.into()));
         words(&mut self.pins.iter().map(|(node, _)| node.0.into()));
+        words(
+            &mut self
+                .in_place
+                .iter()
+                .flat_map(|&(node, input, output)| [node.0, input, output].map(u64::from)),
+        );
         format!("{:032x}", hash.digest128())
     }
 }

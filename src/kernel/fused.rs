@@ -87,6 +87,36 @@ pub fn group_workspace(graph: &Graph, fused: &Fused<'_>) -> Bytes {
     layout(graph, fused).workspace
 }
 
+/// (read, write) pairs, by position, of which the write may lie where the read does: the group is one
+/// chain of elementwise nodes that reads each element of the one where it writes that of the other,
+/// and their elements are as large. O((nodes + operands) log nodes + reads x writes).
+pub fn in_place(graph: &Graph, fused: &Fused<'_>) -> Vec<(u32, u32)> {
+    let [Segment::Chain(nodes)] = &segments(graph, fused)[..] else { return Vec::new() };
+    let elements = |value: ValueId| graph.ty(value).elements();
+    let Some(walked) = nodes.first().and_then(|&node| elements(graph.node(node).first_result)) else {
+        return Vec::new();
+    };
+    let reads = Positions::of(fused.reads);
+    let mut whole = vec![true; fused.reads.len()];
+    for operand in nodes.iter().flat_map(|&node| graph.node(node).operands.iter()) {
+        let base = fused.base.get(operand.index()).copied();
+        if let Some(position) = base.and_then(|base| reads.get(base)) {
+            whole[position] &= elements(*operand) == Some(walked);
+        }
+    }
+    let mut pairs = Vec::new();
+    for (read, &value) in fused.reads.iter().enumerate().filter(|&(read, _)| whole[read]) {
+        let size = graph.ty(value).dtype.size();
+        let alike = |&write: &ValueId| {
+            let ty = graph.ty(write);
+            ty.dtype.size() == size && ty.elements() == Some(walked) && elements(value) == Some(walked)
+        };
+        let writes = fused.writes.iter().enumerate().filter(|(_, write)| alike(write));
+        pairs.extend(writes.map(|(write, _)| (read as u32, write as u32)));
+    }
+    pairs
+}
+
 /// O((nodes + operands) log nodes).
 pub(crate) fn layout(graph: &Graph, fused: &Fused<'_>) -> Layout {
     let segments = segments(graph, fused);

@@ -6,7 +6,7 @@ mod group;
 mod positions;
 pub mod workspace;
 
-pub use fused::{Fused, group_workspace};
+pub use fused::{Fused, group_workspace, in_place};
 #[cfg(feature = "run")]
 pub(crate) use fused::{Layout, Place, Segment, layout};
 pub use group::{Group, GroupId, Grouping, Hero};

@@ -145,6 +145,7 @@ impl Reader {
             colocate: raw.colocate.as_ref().map(|text| &*text.0),
             backward: raw.backward.unwrap_or(false),
             pin: raw.pin.as_ref().map(|text| &*text.0),
+            in_place: raw.in_place.as_deref().unwrap_or_default(),
         })?;
         if let Some(forward) = &raw.forward {
             match builder.find(&forward.0) {
@@ -181,6 +182,8 @@ struct RawNode<'a> {
     backward: Option<bool>,
     #[serde(borrow, default)]
     pin: Option<Text<'a>>,
+    #[serde(default)]
+    in_place: Option<Vec<(u32, u32)>>,
 }
 
 /// Kept from node to node, to spare allocations.
@@ -406,6 +409,11 @@ fn write_node(out: &mut String, graph: &CostGraph, node: NodeIx, pin: Option<&st
     );
     if let Some(pin) = pin {
         let _ = write!(out, ",\"pin\":{}", quoted(pin));
+    }
+    let pairs: Vec<String> =
+        graph.in_place(node).map(|(input, output)| format!("[{input},{output}]")).collect();
+    if !pairs.is_empty() {
+        let _ = write!(out, ",\"in_place\":[{}]", pairs.join(","));
     }
     out.push('}');
 }

@@ -270,6 +270,7 @@ impl Builder<'_> {
                 arena: usage.arena,
                 peak: usage.peak,
                 reserve,
+                arena_bound: usage.bound,
             })
             .collect()
     }

@@ -187,6 +187,9 @@ pub struct Device {
     /// Kept free of the memory.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reserve: Bytes,
+    /// No sound choice of offsets has a shorter arena: what may be alive at once under `after`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arena_bound: Option<Bytes>,
 }
 
 /// When a buffer is made, and by what.

@@ -55,6 +55,9 @@ impl Plan {
             if device.reserve.0 > 0 {
                 write!(out, " reserve {}", device.reserve.0)?;
             }
+            if let Some(bound) = device.arena_bound {
+                write!(out, " bound {}", bound.0)?;
+            }
             writeln!(out)?;
         }
         writeln!(out, "topology {}", Json(&self.topology))?;

@@ -25,6 +25,9 @@ pub struct DeviceLine {
     pub arena: Bytes,
     /// Most bytes live at once on the simulated timeline.
     pub peak: Bytes,
+    /// No sound choice of offsets allocates less; none where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Bytes>,
     /// Bytes of parameters, state and inputs.
     pub resident: Bytes,
     /// Kernels launched in a step.
@@ -130,6 +133,7 @@ impl Summary {
                 memory: described.memory,
                 arena: usage.arena,
                 peak: usage.peak,
+                bound: usage.bound,
                 resident: usage.resident,
                 launches: launches[device.index()],
                 busy: usage.busy,
@@ -273,11 +277,15 @@ impl Summary {
         use comfy_table::{CellAlignment, Table, presets};
         let mut table = Table::new();
         table.load_preset(presets::NOTHING);
-        table.set_header(["device", "target", "arena", "of", "resident", "kernels", "busy", "receives"]);
+        table.set_header([
+            "device", "target", "peak", "bound", "arena", "of", "resident", "kernels", "busy", "receives",
+        ]);
         for line in &self.devices {
             table.add_row([
                 escaped(&line.device),
                 escaped(&line.target),
+                line.peak.to_string(),
+                line.bound.map_or_else(String::new, |bound| bound.to_string()),
                 line.arena.to_string(),
                 line.memory.to_string(),
                 line.resident.to_string(),

@@ -1,37 +1,70 @@
 //! Puts order, offsets and times together into a [`Schedule`].
+//!
+//! A [`Draft`] has steps and buffers with their final offsets; only what fits is timed.
 
 use super::copies::Source;
 use super::cost::Moment;
+use super::lifetimes::lives;
 use super::memory::Layout;
+use super::offsets::{Settled, settle};
 use super::problem::{Problem, Task};
 use super::residents::Residents;
 use super::simulate::{Work, run_listed};
 use super::{Action, Buffer, BufferIx, BufferKind, Content, DeviceUsage, Schedule, Step, StepIx, Why, cost};
+use crate::costgraph::NodeIx;
 use crate::topology::DeviceId;
 use crate::units::{Bytes, Nanos};
 
-/// The schedule of an order with its layout. O((steps + edges) log (steps + edges)).
-pub(super) fn assemble(
-    problem: &Problem<'_>,
-    residents: Residents,
-    order: &[u32],
-    layout: &Layout,
-) -> Schedule {
-    let mut cost = cost::of_placement(problem, residents.load_bytes);
-    let devices = (residents.bytes.iter().zip(&layout.arena))
-        .map(|(&resident, &arena)| DeviceUsage { arena, resident, ..DeviceUsage::default() })
-        .collect();
-    let mut names = Buffers::new(problem, residents.buffers);
+/// A schedule that is not timed yet.
+pub(super) struct Draft {
+    steps: Vec<Step>,
+    names: Buffers,
+    settled: Settled,
+}
+
+impl Draft {
+    /// By device: end of the last buffer.
+    pub(super) fn arena(&self) -> &[Bytes] {
+        &self.settled.arena
+    }
+}
+
+/// The steps of an order with its layout, and the buffers with offsets at least as good as the
+/// layout's. O((steps + dependencies) x lanes + packing).
+pub(super) fn draft(problem: &Problem<'_>, residents: &Residents, order: &[u32], layout: &Layout) -> Draft {
+    let mut names = Buffers::new(problem, residents.buffers.clone());
     let mut steps: Vec<Step> = order.iter().map(|&task| names.step(problem, task, layout)).collect();
     depend(&mut steps, layout);
+    let touched = |step: &Step, visit: &mut dyn FnMut(u32, bool)| names.touched(problem, step, visit);
+    let lives = lives(&steps, &names.buffers, problem.topology.len(), touched);
+    let in_place = names.in_place(problem, &steps);
+    let settled = settle(&mut names.buffers, residents, &lives, &in_place);
+    Draft { steps, names, settled }
+}
+
+/// The schedule of an order. O((steps + edges) log (steps + edges)).
+pub(super) fn assemble(
+    problem: &Problem<'_>,
+    residents: &Residents,
+    order: &[u32],
+    draft: Draft,
+) -> Schedule {
+    let Draft { mut steps, names, settled } = draft;
+    let mut cost = cost::of_placement(problem, residents.load_bytes);
+    let devices = residents.bytes.iter().zip(settled.arena).zip(settled.bound);
+    let devices = devices
+        .map(|((&resident, arena), bound)| DeviceUsage { arena, bound, resident, ..DeviceUsage::default() })
+        .collect();
     let work: Vec<Work> = order.iter().map(|&task| problem.work(task)).collect();
     let timeline = run_listed(problem.topology, &problem.machine, &work, |step| &steps[step].after);
     for (step, (&start, &end)) in steps.iter_mut().zip(timeline.start.iter().zip(&timeline.end)) {
         (step.start, step.end) = (start, end);
     }
     cost.latency = timeline.latency;
-    let users = names.users(problem, &steps);
-    let mut schedule = Schedule { steps, buffers: names.buffers, devices, cost };
+    let mut users = names.users(problem, &steps);
+    // What is taken over in place is over when its bytes have another meaning.
+    settled.in_place.iter().for_each(|&(old, new)| users[old as usize].1 = users[new as usize].0);
+    let mut schedule = Schedule { steps, buffers: names.buffers, devices, at_peak: Vec::new(), cost };
     cost::measure(&mut schedule, &users);
     schedule
 }
@@ -135,32 +168,61 @@ impl Buffers {
     fn users(&self, problem: &Problem<'_>, steps: &[Step]) -> Vec<(Moment, Moment)> {
         let mut users = vec![(Moment::LAST, Moment::FIRST); self.buffers.len()];
         for (position, step) in steps.iter().enumerate() {
-            let mut used = |buffer: u32, step: &Step| {
-                if let Some((start, end)) = users.get_mut(buffer as usize) {
-                    *start = (*start).min(Moment::start(step, position));
-                    *end = (*end).max(Moment::end(step, position));
-                }
-            };
-            match step.action {
-                Action::Copy { from, to, .. } => {
-                    used(from.0, step);
-                    used(to.0, step);
-                }
-                Action::Launch(node) => {
-                    problem.graph.outputs(node).for_each(|tensor| used(self.home[tensor.index()], step));
-                    used(self.workspace[node.index()], step);
-                    for (tensor, source) in
-                        problem.graph.inputs(node).iter().zip(problem.copies.sources(node))
-                    {
-                        match *source {
-                            Source::Local(_) => used(self.home[tensor.index()], step),
-                            Source::Copied(copy) => used(self.copy[copy.index()], step),
-                            Source::Resident => {}
-                        }
-                    }
+            self.touched(problem, step, &mut |buffer, _| {
+                let (start, end) = &mut users[buffer as usize];
+                *start = (*start).min(Moment::start(step, position));
+                *end = (*end).max(Moment::end(step, position));
+            });
+        }
+        users
+    }
+
+    /// Visits the buffers that a step uses and that are not there before; true with those that it
+    /// writes.
+    fn touched(&self, problem: &Problem<'_>, step: &Step, visit: &mut dyn FnMut(u32, bool)) {
+        let mut known = |buffer: u32, writes: bool| {
+            if buffer != NONE {
+                visit(buffer, writes);
+            }
+        };
+        match step.action {
+            Action::Copy { from, to, .. } => {
+                known(from.0, false);
+                known(to.0, true);
+            }
+            Action::Launch(node) => {
+                problem.graph.outputs(node).for_each(|tensor| known(self.home[tensor.index()], true));
+                known(self.workspace[node.index()], true);
+                for input in 0..problem.graph.inputs(node).len() {
+                    known(self.operand(problem, node, input), false);
                 }
             }
         }
-        users
+    }
+
+    /// The buffer in which a node finds an input, unless it is there before the step.
+    fn operand(&self, problem: &Problem<'_>, node: NodeIx, input: usize) -> u32 {
+        match problem.copies.sources(node)[input] {
+            Source::Local(_) => self.home[problem.graph.inputs(node)[input].index()],
+            Source::Copied(copy) => self.copy[copy.index()],
+            Source::Resident => NONE,
+        }
+    }
+
+    /// (operand, result) of each launch of which the second may lie where the first does, as far as
+    /// the operation goes.
+    fn in_place(&self, problem: &Problem<'_>, steps: &[Step]) -> Vec<(u32, u32)> {
+        let mut pairs = Vec::new();
+        for step in steps {
+            let Action::Launch(node) = step.action else { continue };
+            for (input, output) in problem.graph.in_place(node) {
+                let operand = self.operand(problem, node, input as usize);
+                let result = problem.graph.outputs(node).nth(output as usize);
+                if let Some(result) = result.filter(|_| operand != NONE) {
+                    pairs.push((operand, self.home[result.index()]));
+                }
+            }
+        }
+        pairs
     }
 }

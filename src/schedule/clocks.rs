@@ -106,6 +106,11 @@ impl Clocks {
         }
     }
 
+    /// True where every lane is tracked, so that nothing is forgotten.
+    pub(super) fn tracks_all(&self) -> bool {
+        self.width * self.width == self.running.len()
+    }
+
     /// Ends the step that was begun last.
     pub(super) fn end(&mut self, lane: LaneNumber, position: u32) {
         self.learn(lane, position + 1);

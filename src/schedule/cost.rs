@@ -1,7 +1,7 @@
 //! What a placement and its schedule cost: loads in steady state, bytes moved, peaks of memory.
 
 use super::problem::Problem;
-use super::{Action, BufferKind, Cost, Schedule, Step};
+use super::{Action, Buffer, BufferIx, BufferKind, Cost, Schedule, Step};
 use crate::topology::Hop;
 use crate::units::{Bytes, Nanos};
 
@@ -84,8 +84,8 @@ impl Moment {
     }
 }
 
-/// Sets busy times, received bytes and peaks from a schedule's buffers and times.
-/// `users[b]` holds when buffer `b` is written first and read last.
+/// Sets busy times, received bytes, peaks and what is alive then from a schedule's buffers and
+/// times. `users[b]` holds when buffer `b` is written first and read last.
 pub(super) fn measure(schedule: &mut Schedule, users: &[(Moment, Moment)]) {
     for step in &schedule.steps {
         let usage = &mut schedule.devices[step.device.index()];
@@ -94,29 +94,49 @@ pub(super) fn measure(schedule: &mut Schedule, users: &[(Moment, Moment)]) {
             Action::Copy { to, .. } => usage.received += schedule.buffers[to.index()].bytes,
         }
     }
-    let mut changes: Vec<(u32, Moment, bool, Bytes)> = Vec::new();
-    for (buffer, &(from, until)) in schedule.buffers.iter().zip(users) {
-        let until = match buffer.kind {
-            BufferKind::Input | BufferKind::Param => continue,
-            BufferKind::Output => None,
-            BufferKind::Temp | BufferKind::Copy | BufferKind::Workspace => Some(until),
-        };
-        if buffer.bytes == Bytes::ZERO || until.is_some_and(|until| until <= from) {
-            continue;
+    let lives: Vec<Option<(Moment, Moment)>> =
+        schedule.buffers.iter().zip(users).map(|(buffer, &users)| life(buffer, users)).collect();
+    let at = peaks(schedule, &lives);
+    schedule.at_peak = vec![Vec::new(); schedule.devices.len()];
+    for (number, (buffer, life)) in schedule.buffers.iter().zip(&lives).enumerate() {
+        let at = at[buffer.device.index()];
+        if life.is_some_and(|(from, until)| from <= at && at < until) {
+            schedule.at_peak[buffer.device.index()].push(BufferIx(number as u32));
         }
+    }
+}
+
+/// From when until when a buffer is alive; none where it is there before the step, or never.
+fn life(buffer: &Buffer, (from, until): (Moment, Moment)) -> Option<(Moment, Moment)> {
+    let until = if buffer.kind == BufferKind::Output { Moment::LAST } else { until };
+    let alive = !buffer.kind.is_resident() && buffer.bytes > Bytes::ZERO && from < until;
+    alive.then_some((from, until))
+}
+
+/// Sets the peaks; by device, when the peak is.
+fn peaks(schedule: &mut Schedule, lives: &[Option<(Moment, Moment)>]) -> Vec<Moment> {
+    let mut changes: Vec<(u32, Moment, bool, Bytes)> = Vec::new();
+    for (buffer, life) in schedule.buffers.iter().zip(lives) {
+        let Some((from, until)) = *life else { continue };
         changes.push((buffer.device.0, from, true, buffer.bytes));
-        changes.extend(until.map(|until| (buffer.device.0, until, false, buffer.bytes)));
+        if until < Moment::LAST {
+            changes.push((buffer.device.0, until, false, buffer.bytes));
+        }
     }
     // What ends at a moment makes room for what begins there.
     changes.sort_unstable_by_key(|&(device, at, begins, _)| (device, at, begins));
     let mut live: Vec<Bytes> = schedule.devices.iter().map(|usage| usage.resident).collect();
+    let mut peak_at = vec![Moment::FIRST; live.len()];
     for usage in &mut schedule.devices {
         usage.peak = usage.resident;
     }
-    for (device, _, begins, bytes) in changes {
+    for (device, at, begins, bytes) in changes {
         let live = &mut live[device as usize];
         *live = if begins { *live + bytes } else { live.saturating_sub(bytes) };
         let peak = &mut schedule.devices[device as usize].peak;
-        *peak = (*peak).max(*live);
+        if *live > *peak {
+            (*peak, peak_at[device as usize]) = (*live, at);
+        }
     }
+    peak_at
 }

@@ -14,7 +14,7 @@ use super::copies::{CopyIx, Source};
 use super::problem::{Problem, Task};
 use super::residents::{Residents, too_large};
 use crate::costgraph::{NodeIx, TensorIx};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::topology::DeviceId;
 use crate::units::Bytes;
 
@@ -35,8 +35,6 @@ pub(super) struct Layout {
     pub(super) copies: Vec<u64>,
     /// By node.
     pub(super) workspaces: Vec<u64>,
-    /// By device: end of the last buffer.
-    pub(super) arena: Vec<Bytes>,
     /// By step: the step of another lane that its data makes it wait for. One is enough: of the
     /// copies that a launch reads, all on one lane, the last is done last.
     pub(super) data: Vec<Option<u32>>,
@@ -166,7 +164,6 @@ impl<'p, 'a> Planner<'p, 'a> {
             tensors: vec![0; graph.tensor_count()],
             copies: vec![0; copies.len()],
             workspaces: vec![0; graph.node_count()],
-            arena: residents.end.iter().map(|&end| Bytes(end)).collect(),
             data: Vec::new(),
             waits: Vec::new(),
         };
@@ -279,8 +276,6 @@ impl<'p, 'a> Planner<'p, 'a> {
         if !self.arenas[device.index()].take(offset, length) {
             return Err(too_large(self.problem, device));
         }
-        let arena = &mut self.layout.arena[device.index()];
-        *arena = (*arena).max(Bytes(offset) + bytes);
         Ok(offset)
     }
 
@@ -438,70 +433,4 @@ fn needed(
     }
     kept.sort_unstable();
     kept
-}
-
-/// Lays out an order so that every device stays under its cap: at first with no step waiting for
-/// memory, then, where that is too much, with waiting.
-///
-/// Errors with the first device whose arena is still over its cap.
-pub(super) fn fit(
-    problem: &Problem<'_>,
-    residents: &Residents,
-    order: &[u32],
-    caps: &[Bytes],
-) -> Result<Result<Layout, Shortage>> {
-    let layout = closest(problem, residents, order, caps)?;
-    Ok(match (0..caps.len()).find(|&device| layout.arena[device] > caps[device]) {
-        Some(first) => Err(Shortage { device: DeviceId(first as u32), arena: layout.arena[first] }),
-        None => Ok(layout),
-    })
-}
-
-/// As [`fit`], but where no waiting helps, the layout whose arenas are over their caps.
-pub(super) fn closest(
-    problem: &Problem<'_>,
-    residents: &Residents,
-    order: &[u32],
-    caps: &[Bytes],
-) -> Result<Layout> {
-    let mut reuse = vec![Reuse::Implied; caps.len()];
-    loop {
-        let layout = lay_out(problem, residents, order, &reuse)?;
-        let mut changed = false;
-        for device in (0..caps.len()).filter(|&device| layout.arena[device] > caps[device]) {
-            changed |= std::mem::replace(&mut reuse[device], Reuse::Waiting) == Reuse::Implied;
-        }
-        if !changed {
-            return Ok(layout);
-        }
-    }
-}
-
-/// A device whose arena does not fit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shortage {
-    pub(super) device: DeviceId,
-    pub(super) arena: Bytes,
-}
-
-impl Shortage {
-    /// As an error, with what the device holds in any case.
-    pub(super) fn error(self, problem: &Problem<'_>, residents: &Residents, caps: &[Bytes]) -> Error {
-        let name = &problem.topology.device(self.device).name;
-        let cap = caps[self.device.index()];
-        Error::Infeasible(Box::new(crate::error::Infeasible {
-            proven: false,
-            conflict: format!(
-                "with this placement {name} needs {} ({} bytes), {} of it for parameters, state and inputs, and has {} ({} bytes)",
-                self.arena,
-                self.arena.0,
-                residents.bytes[self.device.index()],
-                cap,
-                cap.0
-            ),
-            repair: format!("give {name} {} bytes", self.arena.0),
-            short: vec![(name.clone(), self.arena.saturating_sub(cap))],
-            ..crate::error::Infeasible::default()
-        }))
-    }
 }

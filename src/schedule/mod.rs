@@ -5,7 +5,7 @@
 //! in it, and each lane runs its steps in list order, so a schedule cannot deadlock.
 //!
 //! [`schedule`] finds the copies (`copies`), lists the tasks (`order`), lays out the arenas
-//! (`memory`) and times the result (`simulate`). Where an order does not fit under the caps, one
+//! (`memory`, then `offsets` by the lives of `lifetimes`) and times the result (`simulate`). Where an order does not fit under the caps, one
 //! that holds less memory is tried.
 
 mod accesses;
@@ -15,9 +15,13 @@ mod clocks;
 mod copies;
 mod cost;
 mod csr;
+mod fit;
+mod lifetimes;
 mod machine;
 mod memory;
+mod offsets;
 mod order;
+mod pack;
 mod problem;
 mod residents;
 mod retime;
@@ -27,7 +31,7 @@ pub use accesses::Accesses;
 pub use retime::{Load, loads, retimed};
 pub use simulate::{SimulatedStep, Timeline, Work, simulate};
 
-use self::memory::Shortage;
+use self::fit::Shortage;
 use self::order::Rule;
 use self::problem::Problem;
 use self::residents::Residents;
@@ -142,6 +146,16 @@ pub enum BufferKind {
     Workspace,
 }
 
+impl BufferKind {
+    /// True for what is there before the step begins.
+    pub const fn is_resident(self) -> bool {
+        match self {
+            Self::Input | Self::Param => true,
+            Self::Temp | Self::Output | Self::Copy | Self::Workspace => false,
+        }
+    }
+}
+
 /// A range of one device's arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
@@ -167,6 +181,10 @@ pub struct DeviceUsage {
     pub peak: Bytes,
     /// Bytes to allocate; sound for every interleaving that the dependencies allow.
     pub arena: Bytes,
+    /// The arena is at least so long for any sound choice of offsets: what may be alive at once under
+    /// the steps' dependencies, each buffer beginning at a multiple of [`ALIGNMENT`], and what is
+    /// written in place counted once. None where the graph is too large to tell.
+    pub bound: Option<Bytes>,
     /// Time in which its compute lane is busy.
     pub busy: Nanos,
     /// Bytes it receives in a step.
@@ -268,18 +286,18 @@ pub fn schedule_closest(
     };
     let mut best = None;
     for order in orders {
-        let layout = memory::closest(&problem, &residents, &order, &caps)?;
-        let over = layout.arena.iter().zip(&caps).map(|(arena, &cap)| arena.saturating_sub(cap));
+        let draft = fit::closest(&problem, &residents, &order, &caps)?;
+        let over = draft.arena().iter().zip(&caps).map(|(arena, &cap)| arena.saturating_sub(cap));
         let excess: Bytes = over.sum();
         if best.as_ref().is_none_or(|(least, _, _)| excess < *least) {
-            best = Some((excess, order, layout));
+            best = Some((excess, order, draft));
         }
         if excess == Bytes::ZERO {
             break;
         }
     }
-    let (_, order, layout) = best.ok_or_else(|| Error::Internal("no order was tried".into()))?;
-    Ok(assemble::assemble(&problem, residents, &order, &layout))
+    let (_, order, draft) = best.ok_or_else(|| Error::Internal("no order was tried".into()))?;
+    Ok(assemble::assemble(&problem, &residents, &order, draft))
 }
 
 /// The cost of a placement under the order for speed, without looking at memory; for scoring
@@ -302,8 +320,8 @@ fn first_that_fits(
     let residents = Residents::new(problem)?;
     let mut least: Option<Shortage> = None;
     for order in orders {
-        match memory::fit(problem, &residents, &order, caps)? {
-            Ok(layout) => return Ok(assemble::assemble(problem, residents, &order, &layout)),
+        match fit::fit(problem, &residents, &order, caps)? {
+            Ok(draft) => return Ok(assemble::assemble(problem, &residents, &order, draft)),
             Err(shortage) if least.is_none_or(|least| shortage.arena < least.arena) => least = Some(shortage),
             Err(_) => {}
         }
@@ -345,6 +363,9 @@ pub struct Schedule {
     pub buffers: Vec<Buffer>,
     /// By device.
     pub devices: Vec<DeviceUsage>,
+    /// By device: what is alive at its peak on the simulated timeline, beside what is there before
+    /// the step; ascending.
+    pub at_peak: Vec<Vec<BufferIx>>,
     /// What it costs.
     pub cost: Cost,
 }

@@ -179,7 +179,7 @@ impl Network {
     }
 
     /// Plans for a spec of devices, with these options.
-    fn plan_with(&self, spec: &str, place: place::Options) -> Result<Compiled> {
+    pub(crate) fn plan_with(&self, spec: &str, place: place::Options) -> Result<Compiled> {
         let options = Options { bind: self.dims.clone(), place, ..Options::default() };
         compile(Model::Graph(self.graph.clone()), &Topology::parse(spec)?, &options)
     }

@@ -21,6 +21,9 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
             });
         }
     }
+    for device in plan.devices.iter().filter(|device| device.arena_bound > Some(device.arena)) {
+        faults.add(|| format!("device {}: its arena is shorter than its own lower bound", device.name));
+    }
     for (buffer, at) in plan.buffers.iter().zip(&resolved.buffers) {
         let device = &plan.devices[at.device as usize];
         if at.end > device.arena.0 {

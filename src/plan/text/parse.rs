@@ -130,6 +130,7 @@ fn device(words: &mut Words<'_>) -> Result<Device, Fault> {
         arena: Bytes(words.number_after("arena")?),
         peak: Bytes(words.number_after("peak")?),
         reserve: Bytes(if words.skip("reserve") { words.number("a size")? } else { 0 }),
+        arena_bound: if words.skip("bound") { Some(Bytes(words.number("a size")?)) } else { None },
     })
 }
 

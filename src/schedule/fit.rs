@@ -1,0 +1,76 @@
+//! From an order to a draft whose arenas stay under their caps.
+
+use super::assemble::{Draft, draft};
+use super::memory::{Reuse, lay_out};
+use super::problem::Problem;
+use super::residents::Residents;
+use crate::error::{Error, Result};
+use crate::topology::DeviceId;
+use crate::units::Bytes;
+
+/// Lays out an order so that every device stays under its cap: at first with no step waiting for
+/// memory, then, where that is too much, with waiting.
+///
+/// Errors with the first device whose arena is still over its cap.
+pub(super) fn fit(
+    problem: &Problem<'_>,
+    residents: &Residents,
+    order: &[u32],
+    caps: &[Bytes],
+) -> Result<Result<Draft, Shortage>> {
+    let draft = closest(problem, residents, order, caps)?;
+    Ok(match (0..caps.len()).find(|&device| draft.arena()[device] > caps[device]) {
+        Some(first) => Err(Shortage { device: DeviceId(first as u32), arena: draft.arena()[first] }),
+        None => Ok(draft),
+    })
+}
+
+/// As [`fit`], but where no waiting helps, the draft whose arenas are over their caps.
+pub(super) fn closest(
+    problem: &Problem<'_>,
+    residents: &Residents,
+    order: &[u32],
+    caps: &[Bytes],
+) -> Result<Draft> {
+    let mut reuse = vec![Reuse::Implied; caps.len()];
+    loop {
+        let layout = lay_out(problem, residents, order, &reuse)?;
+        let draft = draft(problem, residents, order, &layout);
+        let mut changed = false;
+        for device in (0..caps.len()).filter(|&device| draft.arena()[device] > caps[device]) {
+            changed |= std::mem::replace(&mut reuse[device], Reuse::Waiting) == Reuse::Implied;
+        }
+        if !changed {
+            return Ok(draft);
+        }
+    }
+}
+
+/// A device whose arena does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shortage {
+    pub(super) device: DeviceId,
+    pub(super) arena: Bytes,
+}
+
+impl Shortage {
+    /// As an error, with what the device holds in any case.
+    pub(super) fn error(self, problem: &Problem<'_>, residents: &Residents, caps: &[Bytes]) -> Error {
+        let name = &problem.topology.device(self.device).name;
+        let cap = caps[self.device.index()];
+        Error::Infeasible(Box::new(crate::error::Infeasible {
+            proven: false,
+            conflict: format!(
+                "with this placement {name} needs {} ({} bytes), {} of it for parameters, state and inputs, and has {} ({} bytes)",
+                self.arena,
+                self.arena.0,
+                residents.bytes[self.device.index()],
+                cap,
+                cap.0
+            ),
+            repair: format!("give {name} {} bytes", self.arena.0),
+            short: vec![(name.clone(), self.arena.saturating_sub(cap))],
+            ..crate::error::Infeasible::default()
+        }))
+    }
+}

@@ -1,0 +1,162 @@
+//! The buffers' final offsets, and how few bytes the arenas could have.
+//!
+//! The layout that decided what waits for what is one sound choice of offsets. With the order
+//! fixed, each device's buffers are packed anew; what is better is kept. A result that may be
+//! written in place of an operand that dies there takes its bytes.
+
+use super::arena::aligned;
+use super::lifetimes::{FOREVER, Life, Lives};
+use super::pack::{Item, pack};
+use super::residents::Residents;
+use super::{Buffer, BufferKind};
+use crate::units::Bytes;
+
+/// What is known of the arenas beside the offsets.
+pub(super) struct Settled {
+    /// By device: end of the last buffer.
+    pub(super) arena: Vec<Bytes>,
+    /// By device: see [`super::DeviceUsage::bound`].
+    pub(super) bound: Vec<Option<Bytes>>,
+    /// (buffer, the one that takes its bytes in place).
+    pub(super) in_place: Vec<(u32, u32)>,
+}
+
+/// One run of bytes, used by one buffer after another in place.
+struct Storage {
+    /// Ascending in time; at least one.
+    buffers: Vec<u32>,
+    item: Item,
+    /// Bytes up to the alignment.
+    padding: u64,
+}
+
+/// Gives the buffers better offsets where there are any. `in_place` holds pairs (operand, result) of
+/// which the second may lie where the first does, as far as the operation goes.
+pub(super) fn settle(
+    buffers: &mut [Buffer],
+    residents: &Residents,
+    lives: &Lives,
+    in_place: &[(u32, u32)],
+) -> Settled {
+    let devices = residents.base.len();
+    let taken = taken(buffers, lives, in_place);
+    let mut arena: Vec<Bytes> = residents.end.iter().map(|&end| Bytes(end)).collect();
+    for buffer in buffers.iter() {
+        let arena = &mut arena[buffer.device.index()];
+        *arena = (*arena).max(buffer.offset + buffer.bytes);
+    }
+    let mut settled = Settled { arena, bound: vec![None; devices], in_place: Vec::new() };
+    for (device, storages) in storages(buffers, devices, lives, &taken).into_iter().enumerate() {
+        let (base, end) = (residents.base[device], residents.end[device]);
+        let (least, padding) = least(&storages, lives.launches[device]);
+        let bound = if least == 0 { end } else { base.saturating_add(least - padding) };
+        settled.bound[device] = lives.exact.then_some(Bytes(bound));
+        let merges = storages.iter().any(|storage| storage.buffers.len() > 1);
+        if settled.arena[device].0 <= bound && !merges {
+            continue;
+        }
+        let items: Vec<Item> = storages.iter().map(|storage| storage.item).collect();
+        let now = aligned(settled.arena[device].0).unwrap_or(u64::MAX).saturating_sub(base);
+        let Some((offsets, _)) = pack(&items, least, now) else { continue };
+        settled.arena[device] = Bytes(end);
+        for (storage, offset) in storages.iter().zip(offsets) {
+            let offset = Bytes(base.saturating_add(offset));
+            for &buffer in &storage.buffers {
+                let buffer = &mut buffers[buffer as usize];
+                buffer.offset = offset;
+                settled.arena[device] = settled.arena[device].max(offset + buffer.bytes);
+            }
+            settled.in_place.extend(storage.buffers.windows(2).map(|pair| (pair[0], pair[1])));
+        }
+    }
+    settled
+}
+
+const NONE: u32 = u32::MAX;
+
+/// By buffer: the one that takes its bytes in place. The first pair of each is taken in which the
+/// operand's last use, whatever the timing, is the launch that writes the result.
+fn taken(buffers: &[Buffer], lives: &Lives, in_place: &[(u32, u32)]) -> Vec<u32> {
+    let mut taken = vec![NONE; buffers.len()];
+    let mut takes = vec![false; buffers.len()];
+    for &(operand, result) in in_place {
+        let (from, to) = (&buffers[operand as usize], &buffers[result as usize]);
+        let (old, new) = (&lives.of[operand as usize], &lives.of[result as usize]);
+        let made = matches!(from.kind, BufferKind::Temp | BufferKind::Copy);
+        let dies = old.last == new.first && old.used == new.first;
+        let free = taken[operand as usize] == NONE && !takes[result as usize];
+        if made && dies && free && from.bytes == to.bytes && from.device == to.device {
+            taken[operand as usize] = result;
+            takes[result as usize] = true;
+        }
+    }
+    taken
+}
+
+/// By device: what must be given bytes.
+fn storages(buffers: &[Buffer], devices: usize, lives: &Lives, taken: &[u32]) -> Vec<Vec<Storage>> {
+    let mut follows = vec![false; buffers.len()];
+    taken.iter().filter(|&&next| next != NONE).for_each(|&next| follows[next as usize] = true);
+    let mut storages: Vec<Vec<Storage>> = (0..devices).map(|_| Vec::new()).collect();
+    for (number, buffer) in buffers.iter().enumerate() {
+        if buffer.kind.is_resident() || follows[number] || buffer.bytes == Bytes::ZERO {
+            continue;
+        }
+        let mut chain = vec![number as u32];
+        let mut last = number;
+        while taken[last] != NONE {
+            last = taken[last] as usize;
+            chain.push(last as u32);
+        }
+        let (begin, end) = (&lives.of[number], &lives.of[last]);
+        let life = Life { first: begin.first, written: begin.written, used: end.used, last: end.last };
+        let length = aligned(buffer.bytes.0).unwrap_or(u64::MAX);
+        let item = Item { life, length };
+        let padding = length - buffer.bytes.0;
+        storages[buffer.device.index()].push(Storage { buffers: chain, item, padding });
+    }
+    storages
+}
+
+/// The most bytes, each storage rounded up to the alignment, of storages that are alive together in
+/// some interleaving; and what of it the highest one need not have. No sound choice of offsets
+/// takes less. O(storages + launches).
+///
+/// While launch `k` runs, these meet one another: all that are written by then and used by it or
+/// after it; and either all that copies are yet to read, or all that are yet to be written for a
+/// later launch (of the two, one may be over before the other begins).
+fn least(storages: &[Storage], launches: u32) -> (u64, u64) {
+    let count = launches as usize;
+    let launch = |coordinate: u32| (coordinate / 2) as usize;
+    let mut sums = [vec![0i128; count + 1], vec![0i128; count + 1], vec![0i128; count + 1]];
+    let mut single = (0, 0);
+    let mut add = |which: usize, from: usize, until: usize, length: u64| {
+        if from < until.min(count) {
+            sums[which][from] += i128::from(length);
+            sums[which][until.min(count)] -= i128::from(length);
+        }
+    };
+    for Storage { item: Item { life, length }, padding, .. } in storages {
+        single = single.max((*length, *padding));
+        let after = if life.last == FOREVER { count } else { launch(life.last.saturating_add(1)) };
+        let written = if life.written == FOREVER { count } else { launch(life.written) };
+        let read = if life.used == 0 { written } else { launch(life.used) + 1 };
+        add(0, written, read, *length);
+        add(1, read.max(written), after, *length);
+        if life.used > 0 {
+            add(2, launch(life.first.saturating_add(1)), written, *length);
+        }
+    }
+    let (mut now, mut most) = ([0i128; 3], (0i128, 0));
+    for k in 0..count {
+        (0..3).for_each(|which| now[which] += sums[which][k]);
+        most = most.max((now[0] + now[1].max(now[2]), k));
+    }
+    let (sum, k) = (u64::try_from(most.0).unwrap_or(u64::MAX), most.1);
+    if sum <= single.0 {
+        return single;
+    }
+    let at = u32::try_from(2 * k + 1).unwrap_or(FOREVER);
+    let alive = storages.iter().filter(|s| s.item.life.first <= at && at <= s.item.life.last);
+    (sum, alive.map(|storage| storage.padding).max().unwrap_or(0))
+}

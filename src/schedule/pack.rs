@@ -1,0 +1,186 @@
+//! Where each buffer lies, once it is known which may be alive together: dynamic storage
+//! allocation (Garey and Johnson SR2) with the lives of [`super::lifetimes`].
+//!
+//! Buffers are placed one by one, each in the smallest gap that holds it among those placed before
+//! that it meets; the order is everything. First orders are by size (Pisarchyk and Lee, "Efficient
+//! memory management for deep neural net inference", 2020), by size times length of life, and by
+//! length of life. An order is then improved by squeaky wheels (Joslin and Clements, 1999): what
+//! ends above the lower bound is placed earlier in the next round, and the best round is kept. Work
+//! is counted: pairs that meet, times rounds.
+
+use super::lifetimes::Life;
+
+/// What needs bytes, for how long.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Item {
+    /// When it is alive.
+    pub(super) life: Life,
+    /// Its bytes, rounded up to the alignment.
+    pub(super) length: u64,
+}
+
+/// Pairs of items that meet, beyond which nothing is packed.
+const MOST_PAIRS: usize = 4_000_000;
+
+/// Visits of pairs that are spent on one device.
+const WORK: usize = 40_000_000;
+
+/// Rounds without gain, after which the next first order is taken.
+const PATIENCE: usize = 40;
+
+/// Offsets for all items, and the end of the highest, never above `limit`; none where that does not
+/// succeed, or too many pairs meet. Stops at `bound`, which no packing goes below.
+/// O(items log items + pairs x rounds).
+pub(super) fn pack(items: &[Item], bound: u64, limit: u64) -> Option<(Vec<u64>, u64)> {
+    let meets = Meets::new(items)?;
+    let mut left = WORK;
+    let mut best: Option<(Vec<u64>, u64)> = None;
+    let mut placed = Placed { items, meets: &meets, offsets: vec![NOWHERE; items.len()], gaps: Vec::new() };
+    for order in first_orders(items) {
+        let mut order = order;
+        let (mut own, mut stale) = (u64::MAX, 0);
+        while stale < PATIENCE {
+            let Some(rest) = left.checked_sub(2 * meets.with.len() + items.len()) else { return best };
+            left = rest;
+            let Some(end) = placed.place(&order) else { break };
+            stale = if end < own { 0 } else { stale + 1 };
+            own = own.min(end);
+            if end <= limit && best.as_ref().is_none_or(|&(_, least)| end < least) {
+                best = Some((placed.offsets.clone(), end));
+            }
+            if end <= bound {
+                return best;
+            }
+            placed.squeak(&mut order, bound, stale);
+        }
+    }
+    best
+}
+
+/// The items in the orders to begin with.
+fn first_orders(items: &[Item]) -> Vec<Vec<u32>> {
+    let span = |item: &Item| u128::from(item.life.last.saturating_sub(item.life.first)) + 1;
+    let keys: [fn(u128, u128) -> u128; 3] =
+        [|size, _| size, |size, span| size.saturating_mul(span), |_, span| span];
+    let sorted = |key: fn(u128, u128) -> u128| {
+        let mut order: Vec<u32> = (0..items.len() as u32).collect();
+        let of = |at: u32| {
+            let item = &items[at as usize];
+            (key(u128::from(item.length), span(item)), item.length, std::cmp::Reverse(item.life.first))
+        };
+        order.sort_by_cached_key(|&at| std::cmp::Reverse(of(at)));
+        order
+    };
+    keys.into_iter().map(sorted).collect()
+}
+
+/// By item: the items that may be alive when it is.
+struct Meets {
+    start: Vec<usize>,
+    with: Vec<u32>,
+}
+
+impl Meets {
+    /// None where there are more than [`MOST_PAIRS`] pairs. O(items log items + pairs).
+    fn new(items: &[Item]) -> Option<Self> {
+        let mut order: Vec<u32> = (0..items.len() as u32).collect();
+        order.sort_by_key(|&at| items[at as usize].life.first);
+        let mut alive: Vec<u32> = Vec::new();
+        let mut pairs: Vec<(u32, u32)> = Vec::new();
+        for &at in &order {
+            let first = items[at as usize].life.first;
+            alive.retain(|&other| items[other as usize].life.last >= first);
+            if pairs.len() + alive.len() > MOST_PAIRS {
+                return None;
+            }
+            pairs.extend(alive.iter().map(|&other| (at, other)));
+            alive.push(at);
+        }
+        let mut start = vec![0usize; items.len() + 1];
+        for &(one, other) in &pairs {
+            start[one as usize + 1] += 1;
+            start[other as usize + 1] += 1;
+        }
+        for at in 0..items.len() {
+            start[at + 1] += start[at];
+        }
+        let (mut with, mut fill) = (vec![0; pairs.len() * 2], start.clone());
+        for &(one, other) in &pairs {
+            for (mine, theirs) in [(one, other), (other, one)] {
+                with[fill[mine as usize]] = theirs;
+                fill[mine as usize] += 1;
+            }
+        }
+        Some(Self { start, with })
+    }
+
+    fn of(&self, item: u32) -> &[u32] {
+        &self.with[self.start[item as usize]..self.start[item as usize + 1]]
+    }
+}
+
+const NOWHERE: u64 = u64::MAX;
+
+struct Placed<'a> {
+    items: &'a [Item],
+    meets: &'a Meets,
+    /// By item.
+    offsets: Vec<u64>,
+    /// Begin and end of what an item meets.
+    gaps: Vec<(u64, u64)>,
+}
+
+impl Placed<'_> {
+    /// Places all items in order; gives the end of the highest, none where it overflows.
+    fn place(&mut self, order: &[u32]) -> Option<u64> {
+        self.offsets.fill(NOWHERE);
+        let mut highest = 0u64;
+        for &at in order {
+            let offset = self.gap(at);
+            self.offsets[at as usize] = offset;
+            highest = highest.max(offset.checked_add(self.items[at as usize].length)?);
+        }
+        Some(highest)
+    }
+
+    /// The smallest gap that holds an item, the lowest of equals; above all where none does.
+    fn gap(&mut self, at: u32) -> u64 {
+        self.gaps.clear();
+        for &other in self.meets.of(at) {
+            let begin = self.offsets[other as usize];
+            if begin != NOWHERE {
+                self.gaps.push((begin, begin.saturating_add(self.items[other as usize].length)));
+            }
+        }
+        self.gaps.sort_unstable();
+        let length = self.items[at as usize].length;
+        let (mut reached, mut best) = (0u64, None);
+        for &(begin, end) in &self.gaps {
+            let free = begin.saturating_sub(reached);
+            if begin > reached && free >= length && best.is_none_or(|(least, _)| free < least) {
+                best = Some((free, reached));
+            }
+            reached = reached.max(end);
+        }
+        best.map_or(reached, |(_, offset)| offset)
+    }
+
+    /// Moves what ends above the bound forward in the order: the further, the longer nothing was
+    /// gained.
+    fn squeak(&self, order: &mut Vec<u32>, bound: u64, stale: usize) {
+        let above = |at: u32| {
+            let end = self.offsets[at as usize].saturating_add(self.items[at as usize].length);
+            end > bound
+        };
+        let reach = (order.len() / 16).max(1) * (1 + stale % 16) + stale % 3;
+        let mut keyed: Vec<(usize, u32)> = (order.iter().enumerate())
+            .map(|(rank, &at)| {
+                (if above(at) { (2 * rank).saturating_sub(2 * reach) } else { 2 * rank + 1 }, at)
+            })
+            .collect();
+        // Stable: those that squeak keep their order among themselves.
+        keyed.sort_by_key(|&(rank, _)| rank);
+        order.clear();
+        order.extend(keyed.into_iter().map(|(_, at)| at));
+    }
+}

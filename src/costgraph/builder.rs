@@ -225,6 +225,23 @@ impl Builder {
     }
 }
 
+/// Every in-place pair is of an input and an output of its node, equal in size.
+fn check_in_place(graph: &CostGraph) -> Result<()> {
+    for &(node, input, output) in &graph.in_place {
+        let read = graph.inputs(node).get(input as usize).copied();
+        let written = graph.outputs(node).nth(output as usize);
+        let sizes =
+            read.zip(written).map(|(read, written)| (graph.tensor_bytes(read), graph.tensor_bytes(written)));
+        if sizes.is_none_or(|(read, written)| read != written) {
+            let message = format!(
+                "cannot write output {output} in place of input {input}: one does not exist, or their sizes differ"
+            );
+            return Err(Error::model(format!("node {}", graph.node_name(node)), message));
+        }
+    }
+    Ok(())
+}
+
 impl CostGraph {
     /// A graph without nodes.
     pub(super) fn empty(name: String, kinds: Vec<String>) -> Self {

@@ -1,6 +1,8 @@
 //! Lays a neural network over devices: decides which device computes what so that the least data
 //! crosses between them and everything fits, schedules the copies, and runs the plan.
 
+#[cfg(feature = "run")]
+pub mod calibrate;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod compile;

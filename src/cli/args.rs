@@ -109,6 +109,8 @@ pub(super) enum Emit {
     Costgraph,
     /// The placed network for GraphViz
     Dot,
+    /// The simulated step as Chrome trace events: lanes, links, memory (for Perfetto)
+    Trace,
 }
 
 /// What shapes a network before it is planned.
@@ -155,6 +157,9 @@ pub(super) struct PlacementArgs {
     /// Stop improving after this time (10s, 500ms); a plan that was cut short says so
     #[arg(long, value_name = "TIME")]
     pub(super) time_limit: Option<String>,
+    /// Times measured by `partition run --calibrate`, in place of estimates
+    #[arg(long, value_name = "FILE")]
+    pub(super) profile: Option<PathBuf>,
     /// Seed of what is drawn while planning
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) seed: u64,
@@ -199,11 +204,14 @@ pub(super) struct PlanArgs {
 Examples:
   partition run model.onnx --inputs in.npz --outputs out.npz
   partition run plan.json --inputs io.npz --expect io.npz      compare with stored outputs
-  partition run model.json --devices '2xcpu[6x1000MB]' --use all --init seed=1")]
+  partition run model.json --devices '2xcpu[6x1000MB]' --use all --init seed=1
+  partition run --calibrate -o machine.json                    what this machine reaches
+  partition run model.onnx -d 2xcpu:cores=1 --calibrate -o profile.json
+  partition run model.onnx -d 2xcpu:cores=1 --profile profile.json")]
 pub(super) struct RunArgs {
     /// A model, or a plan made before
-    #[arg(value_name = "MODEL|PLAN")]
-    pub(super) model: PathBuf,
+    #[arg(value_name = "MODEL|PLAN", required_unless_present = "calibrate")]
+    pub(super) model: Option<PathBuf>,
     /// The model of a plan, where it is not where the plan says
     #[arg(long = "model", value_name = "MODEL")]
     pub(super) plan_model: Option<PathBuf>,
@@ -244,6 +252,15 @@ pub(super) struct RunArgs {
     /// Map a planned device to a real one (repeatable)
     #[arg(long, value_name = "PLANNED=REAL")]
     pub(super) map: Vec<String>,
+    /// Write what ran when as Chrome trace events (for Perfetto): the step of median time
+    #[arg(long, value_name = "FILE")]
+    pub(super) trace: Option<PathBuf>,
+    /// Measure this machine (without a model), or the model's own kernels, into a profile for --profile
+    #[arg(long, conflicts_with_all = ["outputs", "expect", "json", "trace"])]
+    pub(super) calibrate: bool,
+    /// Where --calibrate writes the profile [default: standard output]
+    #[arg(short, long, value_name = "PATH", requires = "calibrate")]
+    pub(super) output: Option<PathBuf>,
     /// Print the report as JSON
     #[arg(long)]
     pub(super) json: bool,

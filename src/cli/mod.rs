@@ -2,6 +2,8 @@
 //! that means something.
 
 mod args;
+#[cfg(feature = "run")]
+mod calibrate;
 mod check;
 mod devices;
 mod explain;
@@ -55,6 +57,10 @@ fn dispatch(cli: &Cli) -> Result<()> {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut Cli::command(), "partition", &mut script);
             terminal::write_stdout(&script)
+        }
+        #[cfg(feature = "run")]
+        Some(Command::Run(args)) if args.calibrate => {
+            calibrate::calibrate(args, &Console::new(&args.terminal))
         }
         #[cfg(feature = "run")]
         Some(Command::Run(args)) => run::run(args, &Console::new(&args.terminal)),

@@ -1,11 +1,14 @@
 //! Low-level arguments turned into the library's options, once.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::args::{EffortArg, ModelArgs, ObjectiveArg, PlacementArgs};
 use crate::compile;
+use crate::cost::Profile;
 use crate::error::{Error, Result};
 use crate::place::{DeviceUse, Effort, Objective, Options};
+use crate::topology::Topology;
 use crate::units::Bytes;
 
 /// `NAME=N` pairs. Errors: no `=`, no number, a name given twice with two values.
@@ -34,8 +37,17 @@ pub(super) fn compile_options(shape: &ModelArgs, placement: &PlacementArgs) -> R
         dims: dims(&shape.dims)?,
         batch: shape.batch,
         place: place_options(placement)?,
+        profile: placement.profile.as_ref().map(Profile::load).transpose()?.map(Arc::new),
         ..compile::Options::default()
     })
+}
+
+/// The devices as these options time their links.
+pub(super) fn with_profile(topology: Topology, options: &compile::Options) -> Result<Topology> {
+    match &options.profile {
+        Some(profile) => profile.applied(&topology),
+        None => Ok(topology),
+    }
 }
 
 /// The options of a placement.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::args::{Emit, PlanArgs};
 use super::infeasible;
 use super::model::ModelFile;
-use super::options::compile_options;
+use super::options::{compile_options, with_profile};
 use super::planning::planning;
 use super::score::{read_placement, score};
 use super::terminal::Console;
@@ -14,9 +14,10 @@ use crate::compile::{self, Alternative, Compiled};
 use crate::error::{Error, Result};
 use crate::load::Model;
 use crate::place::Previous;
-use crate::plan::write_atomically;
+use crate::plan::{write_atomically, write_atomically_with};
 use crate::report::{self, AlternativeLine, Summary};
 use crate::topology::Topology;
+use crate::units::Nanos;
 
 pub(super) fn plan(args: &PlanArgs, console: &Console) -> Result<()> {
     let Some(path) = &args.model else {
@@ -31,7 +32,7 @@ pub(super) fn plan(args: &PlanArgs, console: &Console) -> Result<()> {
     if let Some(weights) = &args.shape.weights {
         check_weights(&mut model, weights)?;
     }
-    let topology = topology_for(args.devices.as_deref(), &model)?;
+    let topology = with_profile(topology_for(args.devices.as_deref(), &model)?, &options)?;
     options.model_hash = file.hash();
     options.model_path = file.path.as_ref().map(|path| path.display().to_string());
     if let Some(old) = &args.from {
@@ -114,7 +115,7 @@ fn is_summarised(args: &PlanArgs, console: &Console) -> bool {
     match emitted(args) {
         Emit::Summary | Emit::SummaryJson => true,
         Emit::Plan => args.output.is_some() && !console.is_quiet(),
-        Emit::Text | Emit::Ir | Emit::Groups | Emit::Costgraph | Emit::Dot => false,
+        Emit::Text | Emit::Ir | Emit::Groups | Emit::Costgraph | Emit::Dot | Emit::Trace => false,
     }
 }
 
@@ -134,11 +135,39 @@ pub(super) fn deliver(
         // The file has the plan; the terminal still gets its summary.
         return console.print(&summary.text());
     }
+    if emit == Emit::Trace {
+        let (lives, times) = simulated(compiled);
+        let trace = trace(compiled, &lives, &times);
+        return match &args.output {
+            Some(path) => write_atomically_with(path, |out| trace.write(out)),
+            None => super::terminal::stream_stdout(|out| trace.write(out)),
+        };
+    }
     let text = rendered(emit, compiled, summary)?;
     match &args.output {
         Some(path) => write_atomically(path, text.as_bytes()),
         None if emit == Emit::Summary => console.print(&text),
         None => super::terminal::write_stdout(text.as_bytes()),
+    }
+}
+
+/// When each buffer is live and each step runs on the simulated timeline.
+fn simulated(compiled: &Compiled) -> (Vec<report::Life>, Vec<(Nanos, Nanos)>) {
+    let lives = report::lives_of_schedule(&compiled.cost_graph, &compiled.schedule);
+    (lives, compiled.schedule.steps.iter().map(|step| (step.start, step.end)).collect())
+}
+
+fn trace<'a>(
+    compiled: &'a Compiled,
+    lives: &'a [report::Life],
+    times: &'a [(Nanos, Nanos)],
+) -> report::Trace<'a> {
+    report::Trace {
+        plan: &compiled.plan,
+        clock: report::Clock::Simulated,
+        times,
+        lives,
+        crossings: &compiled.schedule.crossings,
     }
 }
 
@@ -193,6 +222,7 @@ fn rendered(emit: Emit, compiled: &Compiled, summary: &Summary) -> Result<String
             network.grouping.dump(&network.graph)
         }
         Emit::Costgraph => crate::load::write_costgraph(&compiled.cost_graph),
+        Emit::Trace => return Err(Error::Internal("a trace is streamed".into())),
         Emit::Dot => report::dot(&compiled.cost_graph, &compiled.topology, &compiled.placement),
     })
 }

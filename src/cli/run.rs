@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::args::{Backend, RunArgs};
 use super::model::{ModelFile, model_path};
-use super::options::{compile_options, duration};
+use super::options::{compile_options, duration, with_profile};
 use super::terminal::{Console, write_stdout};
 use crate::compile::{self, Network};
 use crate::error::{Error, Report, Result, escaped};
@@ -15,9 +15,11 @@ use crate::ir::{Data, Graph, ParamId, Tensor};
 use crate::load::weights::{Arrays, ParamReader, match_params, write_npz};
 use crate::load::{Model, fill};
 use crate::plan::{self, Plan};
+use crate::report::{Clock, Trace, lives_of_plan};
 use crate::run::feed::{self, Comparison, Role};
 use crate::run::{ExecOptions, Program, RunReport, exec_plan};
 use crate::topology::Topology;
+use crate::units::Nanos;
 
 pub(super) fn run(args: &RunArgs, console: &Console) -> Result<()> {
     if args.backend == Backend::Cuda {
@@ -28,7 +30,10 @@ pub(super) fn run(args: &RunArgs, console: &Console) -> Result<()> {
     }
     let seed = args.init.as_deref().map(init_seed).transpose()?;
     let given = Given::open(args)?;
-    let file = ModelFile::read(&args.model)?;
+    let Some(path) = &args.model else {
+        return Err(Error::usage("MODEL", "no model is given").with_help("partition run --help"));
+    };
+    let file = ModelFile::read(path)?;
     let (plan, network) = {
         let _working = console.working("planning");
         if Plan::is_json(&file.bytes) {
@@ -50,25 +55,28 @@ pub(super) fn run(args: &RunArgs, console: &Console) -> Result<()> {
     if let Some(path) = &args.outputs {
         write_npz(path, &outputs)?;
     }
+    if let Some(path) = &args.trace {
+        write_trace(path, &plan, median(&reports))?;
+    }
     let comparisons = given.compare(&network.graph, &outputs, (args.rtol, args.atol))?;
     report(&plan, &reports, &comparisons, args, console)?;
     verdict(&comparisons, args)
 }
 
 /// `seed=N`.
-fn init_seed(text: &str) -> Result<u64> {
+pub(super) fn init_seed(text: &str) -> Result<u64> {
     let seed = text.strip_prefix("seed=").and_then(|seed| seed.parse().ok());
     seed.ok_or_else(|| Error::usage(format!("--init {text}"), "expected seed=N"))
 }
 
 /// The arrays of `--inputs` and `--expect`.
-struct Given {
+pub(super) struct Given {
     inputs: Option<Arrays>,
     expect: Option<Arrays>,
 }
 
 impl Given {
-    fn open(args: &RunArgs) -> Result<Self> {
+    pub(super) fn open(args: &RunArgs) -> Result<Self> {
         let open = |path: &Option<PathBuf>| path.as_deref().map(Arrays::open).transpose();
         Ok(Self { inputs: open(&args.inputs)?, expect: open(&args.expect)? })
     }
@@ -95,7 +103,7 @@ impl Given {
     }
 
     /// Every input of the graph, by name. Error: one is missing and there is no seed to make it up.
-    fn inputs(&self, graph: &Graph, seed: Option<u64>) -> Result<Vec<(String, Tensor)>> {
+    pub(super) fn inputs(&self, graph: &Graph, seed: Option<u64>) -> Result<Vec<(String, Tensor)>> {
         let mut arrays: BTreeMap<usize, Tensor> = self.input_arrays(graph)?.into_iter().collect();
         let mut inputs = Vec::new();
         let mut missing = Vec::new();
@@ -149,6 +157,31 @@ fn read(arrays: &Arrays, name: &str, role: Role) -> Result<Option<Tensor>> {
     if role == Role::Unknown { Ok(None) } else { arrays.get(name) }
 }
 
+/// What is to be planned.
+pub(super) struct Request {
+    pub(super) graph: Graph,
+    pub(super) topology: Topology,
+    pub(super) options: compile::Options,
+}
+
+impl Request {
+    /// The model for the devices given, the CPU where none are; dimensions as the inputs have them.
+    pub(super) fn new(file: &ModelFile, args: &RunArgs, given: &Given, made_up: bool) -> Result<Self> {
+        let mut options = compile_options(&args.shape, &args.placement)?;
+        let mut graph = network_of(file, &options.dims)?;
+        take_weights(&mut graph, args.shape.weights.as_deref(), made_up)?;
+        options.bind = given.dims(&graph)?;
+        if options.batch.is_some() {
+            // The caller's own word counts; inputs of another size are told as such.
+            options.bind.clear();
+        }
+        options.model_hash = file.hash();
+        options.model_path = file.path.as_ref().map(|path| path.display().to_string());
+        let topology = Topology::load(args.devices.as_deref().unwrap_or("cpu"))?;
+        Ok(Self { graph, topology: with_profile(topology, &options)?, options })
+    }
+}
+
 /// Plans a model for the devices given, the CPU where none are.
 fn from_model(
     file: &ModelFile,
@@ -157,17 +190,7 @@ fn from_model(
     made_up: bool,
     console: &Console,
 ) -> Result<(Plan, Network)> {
-    let mut options = compile_options(&args.shape, &args.placement)?;
-    let mut graph = network_of(file, &options.dims)?;
-    take_weights(&mut graph, args.shape.weights.as_deref(), made_up)?;
-    options.bind = given.dims(&graph)?;
-    if options.batch.is_some() {
-        // The caller's own word counts; inputs of another size are told as such.
-        options.bind.clear();
-    }
-    options.model_hash = file.hash();
-    options.model_path = file.path.as_ref().map(|path| path.display().to_string());
-    let topology = Topology::load(args.devices.as_deref().unwrap_or("cpu"))?;
+    let Request { graph, topology, options } = Request::new(file, args, given, made_up)?;
     let compiled = super::planning::planning(&args.placement, console, |control| {
         compile::compile_with(Model::Graph(graph), &topology, &options, control)
             .map_err(|error| error.within(&file.name()))
@@ -178,7 +201,12 @@ fn from_model(
 }
 
 /// Reads a plan, checks it, and lowers its model again.
-fn from_plan(file: &ModelFile, args: &RunArgs, given: &Given, made_up: bool) -> Result<(Plan, Network)> {
+pub(super) fn from_plan(
+    file: &ModelFile,
+    args: &RunArgs,
+    given: &Given,
+    made_up: bool,
+) -> Result<(Plan, Network)> {
     let name = file.name();
     let plan = Plan::from_json(&file.bytes, &name)?;
     plan::check(&plan).map_err(|error| error.within(&name))?;
@@ -231,7 +259,7 @@ pub(super) fn weights_fit(graph: &mut Graph, path: &Path) -> Result<()> {
 }
 
 /// Error: a device of the plan that does something is none of this machine, and mapped to none.
-fn check_targets(plan: &Plan, map: &[String]) -> Result<()> {
+pub(super) fn check_targets(plan: &Plan, map: &[String]) -> Result<()> {
     let mut mapped: Vec<(&str, &str)> = Vec::new();
     for pair in map {
         let fault = |message: &str| Error::usage(format!("--map {pair}"), message);
@@ -276,7 +304,12 @@ fn program(plan: &Plan, network: &Network, args: &RunArgs, seed: Option<u64>) ->
 }
 
 /// A parameter's data, made up where it has none and there is a seed.
-fn weight(graph: &Graph, id: ParamId, reader: &mut ParamReader, seed: Option<u64>) -> Result<Tensor> {
+pub(super) fn weight(
+    graph: &Graph,
+    id: ParamId,
+    reader: &mut ParamReader,
+    seed: Option<u64>,
+) -> Result<Tensor> {
     if let Some(tensor) = reader.read(graph, id)? {
         return Ok(tensor);
     }
@@ -319,6 +352,23 @@ fn steps(
     Ok((last, reports))
 }
 
+/// The report of median time; there is one.
+fn median(reports: &[RunReport]) -> &RunReport {
+    let mut sorted: Vec<&RunReport> = reports.iter().collect();
+    sorted.sort_by_key(|report| report.wall);
+    sorted[sorted.len() / 2]
+}
+
+/// Writes what ran when.
+fn write_trace(path: &Path, plan: &Plan, report: &RunReport) -> Result<()> {
+    let nanos = |time: &std::time::Duration| Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    let times: Vec<(Nanos, Nanos)> =
+        report.steps.iter().map(|(start, end)| (nanos(start), nanos(end))).collect();
+    let lives = lives_of_plan(plan, &times);
+    let trace = Trace { plan, clock: Clock::Measured, times: &times, lives: &lives, crossings: &[] };
+    plan::write_atomically_with(path, |out| trace.write(out))
+}
+
 /// What a run is said to have done.
 #[derive(Serialize)]
 struct Ran {
@@ -355,9 +405,7 @@ fn report(
     args: &RunArgs,
     console: &Console,
 ) -> Result<()> {
-    let mut sorted: Vec<&RunReport> = reports.iter().collect();
-    sorted.sort_by_key(|report| report.wall);
-    let median = sorted[sorted.len() / 2];
+    let median = median(reports);
     let device = |(index, device): (usize, &crate::run::DeviceReport)| RanDevice {
         device: device.name.clone(),
         steps: device.steps,

@@ -117,6 +117,15 @@ pub(super) fn write_stdout(bytes: &[u8]) -> Result<()> {
     }
 }
 
+/// Streams to stdout. A reader that has gone away is no error.
+pub(super) fn stream_stdout(fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    match fill(&mut out).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|error| Error::io("stdout", error)),
+    }
+}
+
 /// Prints an error: one line, then its details.
 pub(super) fn report(error: &Error) {
     let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));

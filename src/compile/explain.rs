@@ -52,7 +52,8 @@ fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>)
         }
         Model::Graph(network) => {
             let network = prepare(network, &Options::of_plan(plan)?)?;
-            let lowered = cost::lower(&network.graph, &network.grouping, &plan.topology)?;
+            let lowered =
+                cost::lower(&network.graph, &network.grouping, &plan.topology, plan.profile.as_ref())?;
             // The network's own marks say the same.
             (options.pins, options.colocate) = (Vec::new(), Vec::new());
             let mut names = Vec::new();

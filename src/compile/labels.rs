@@ -2,15 +2,12 @@
 //! to tell.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
-
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::Network;
 use crate::cost::{Lowered, Origin};
 use crate::costgraph::Role;
-use crate::ir::{Graph, NodeId, Op, Source, SourceId, SourceRole, Type, ValueId};
-use crate::kernel::{Group, Grouping, Hero, Positions};
+use crate::ir::{Graph, NodeId, Op, Source, SourceId, SourceRole, ValueId};
+use crate::kernel::{Group, Grouping, Hero, digest, type_text};
 use crate::place::Placement;
 use crate::plan::{Labels, NodeLabel, ParamLabel, ValueLabel};
 use crate::topology::{DeviceId, Topology};
@@ -48,12 +45,6 @@ pub(super) fn labels(
     }
 }
 
-/// `f32[64,1024]`.
-fn type_text(ty: &Type) -> String {
-    let sizes: Vec<String> = ty.shape.sizes().iter().map(|size| size.constant().to_string()).collect();
-    format!("{}[{}]", ty.dtype, sizes.join(","))
-}
-
 /// Names of inputs and outputs by value.
 struct ValueNames<'a> {
     names: Vec<Option<&'a str>>,
@@ -88,7 +79,7 @@ fn node_label(graph: &Graph, grouping: &Grouping, origin: Origin) -> NodeLabel {
     NodeLabel {
         nodes: source_names(graph, &group.nodes),
         hero: hero_name(graph, group),
-        hash: xxh3_64(structure(graph, &grouping.base, group).as_bytes()),
+        hash: digest(graph, &grouping.base, group),
         group: id.0,
         reads: None,
     }
@@ -112,37 +103,6 @@ fn hero_name(graph: &Graph, group: &Group) -> String {
         Hero::Map => "map".to_owned(),
         Hero::Primitive => group.nodes.first().map_or("map", |&node| graph.node(node).op.name()).to_owned(),
     }
-}
-
-/// All that a kernel's code follows from: operations with their attributes, the types of what they
-/// read and make, and which operand is what. Two groups with one structure share a kernel.
-fn structure(graph: &Graph, base: &[ValueId], group: &Group) -> String {
-    let mut text = String::new();
-    let reads = Positions::of(&group.reads);
-    let position = |value: ValueId| -> Option<String> {
-        let maker = graph.value(value).node;
-        let made = group.nodes.binary_search(&maker).ok();
-        let read = || reads.get(base[value.index()]).map(|i| format!("r{i}"));
-        made.map(|i| format!("n{i}.{}", value.0 - graph.node(maker).first_result.0)).or_else(read)
-    };
-    for &node in &group.nodes {
-        let node_data = graph.node(node);
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{:?}(", node_data.op);
-        for &operand in &node_data.operands {
-            let place = position(operand).unwrap_or_default();
-            let _ = write!(text, "{place}:{},", type_text(graph.ty(operand)));
-        }
-        let _ = write!(text, ")->");
-        for result in graph.results(node) {
-            let _ = write!(text, "{},", type_text(graph.ty(result)));
-        }
-        text.push(';');
-    }
-    for &value in &group.writes {
-        let _ = write!(text, "w{},", position(value).unwrap_or_default());
-    }
-    text
 }
 
 /// A device for every node of the source model: where its nodes run; where none is left of it,

@@ -9,11 +9,12 @@ mod replan;
 mod score;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use wildmatch::WildMatch;
 
 use crate::control::Control;
-use crate::cost::{self, Lowered};
+use crate::cost::{self, Lowered, Profile};
 use crate::costgraph::CostGraph;
 use crate::error::{Error, Report, Result};
 use crate::explain::Fewer;
@@ -53,6 +54,9 @@ pub struct Options {
     /// By source, the device of a placement that was made elsewhere: nodes that it holds apart
     /// share no kernel.
     pub given: Option<BTreeMap<String, String>>,
+    /// Measured times, which take the place of the roofline's. The topology is to be the one that
+    /// [`Profile::applied`] gives, so that copies are timed as measured too.
+    pub profile: Option<Arc<Profile>>,
 }
 
 /// A network that is bound, simplified and grouped.
@@ -145,7 +149,8 @@ pub fn compile_with(
         }
         Model::Graph(graph) => {
             let network = prepare(graph, options)?;
-            let lowered = cost::lower(&network.graph, &network.grouping, topology)?;
+            let lowered =
+                cost::lower(&network.graph, &network.grouping, topology, options.profile.as_deref())?;
             let from = replan::of_network(&network, &lowered, topology, options);
             let place =
                 place::Options { pins: Vec::new(), colocate: Vec::new(), from, ..options.place.clone() };
@@ -390,7 +395,12 @@ fn network_plan(
     let nodes = network.graph.sources().iter().filter(|source| source.role == SourceRole::Node).count();
     let labels = labels::labels(network, lowered, topology, placement);
     let meta = options.meta(&network.graph.name, nodes, &network.dims);
-    plan::build(&lowered.graph, topology, placement, schedule, Some(&labels), meta)
+    let mut plan = plan::build(&lowered.graph, topology, placement, schedule, Some(&labels), meta)?;
+    plan.profile = options.profile.as_ref().map(|profile| {
+        let kernels = labels.nodes.iter().map(|label| label.hash).collect();
+        profile.about(&topology.kind_keys(), &kernels)
+    });
+    Ok(plan)
 }
 
 /// The hash that plans carry of a model's bytes: XXH3, 128 bits, in hexadecimal.
@@ -416,7 +426,8 @@ pub fn check_model(plan: &Plan, model: Model, options: &Options) -> Result<()> {
         Model::CostGraph { graph, .. } => plan::check_costgraph(plan, &graph).map(|_| ()),
         Model::Graph(graph) => {
             let network = prepare(graph, options)?;
-            let lowered = cost::lower(&network.graph, &network.grouping, &plan.topology)?;
+            let lowered =
+                cost::lower(&network.graph, &network.grouping, &plan.topology, plan.profile.as_ref())?;
             // The check compares sizes and names; where things are is the plan's own affair.
             let anywhere =
                 Placement { device: vec![DeviceId(0); lowered.graph.node_count()], ..Placement::default() };
@@ -447,6 +458,7 @@ impl Options {
             model_path: plan.model.path.clone(),
             model_hash: plan.model.hash.clone(),
             given: score::given_places(plan),
+            profile: plan.profile.clone().map(Arc::new),
             ..Self::default()
         })
     }

@@ -366,5 +366,5 @@ fn lowered(model: &Model, topology: &Topology, options: &Options) -> Result<Cost
         return Err(Error::Internal("a cost graph is not lowered".into()));
     };
     let network = prepare(graph.clone(), options)?;
-    Ok(cost::lower(&network.graph, &network.grouping, topology)?.graph)
+    Ok(cost::lower(&network.graph, &network.grouping, topology, options.profile.as_deref())?.graph)
 }

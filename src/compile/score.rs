@@ -89,7 +89,7 @@ fn score_network(
     }
     let places: Vec<u32> = wanted.iter().map(|id| id.map_or(u32::MAX, |id| id.0)).collect();
     let network = Network { grouping: grouped(&graph, &places)?, graph, assumed, dims };
-    let lowered = cost::lower(&network.graph, &network.grouping, topology)?;
+    let lowered = cost::lower(&network.graph, &network.grouping, topology, options.profile.as_deref())?;
     let place = place::Options { pins: Vec::new(), colocate: Vec::new(), ..options.place.clone() };
     let source = |node: NodeIx| source_of(&network, lowered.origins[node.index()]);
     let placed = |node| source(node).and_then(|source| wanted[source.index()]);

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::Rates;
-use super::roofline::{Work, group_work};
+use super::class::class_work;
+use super::roofline::group_work;
+use super::{KindProfile, Profile, Rates};
 use crate::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
 use crate::error::{Error, Result};
 use crate::ir::{Graph, NodeId, Op, SourceId, ValueId};
-use crate::kernel::{GroupId, Grouping, group_workspace, in_place};
+use crate::kernel::{Group, GroupId, Grouping, digest, group_workspace, in_place};
 use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
 
@@ -38,16 +39,23 @@ pub struct Lowered {
 /// Lowers a network whose dimensions are all bound and whose nodes are grouped.
 ///
 /// The graph's kinds are the distinct (kind, rates) of the topology's devices, named as
-/// [`Topology::kind_key`] names them. Groups that hold nodes of one source, or whose sources
+/// [`Topology::kind_key`] names them; times are what `profile` has measured, where it has. Groups that hold nodes of one source, or whose sources
 /// carry one mark, are colocated; a pin of any of their sources pins them. O(nodes + edges).
 ///
 /// Errors: a size that is not bound or overflows, two pins on one group.
-pub fn lower(graph: &Graph, grouping: &Grouping, topology: &Topology) -> Result<Lowered> {
+pub fn lower(
+    graph: &Graph,
+    grouping: &Grouping,
+    topology: &Topology,
+    profile: Option<&Profile>,
+) -> Result<Lowered> {
     let (kinds, rates) = kinds_of(topology);
+    let measured = kinds.iter().map(|kind| profile.and_then(|profile| profile.kind(kind))).collect();
     let mut lowering = Lowering {
         graph,
         grouping,
         rates,
+        measured,
         names: HashMap::new(),
         builder: Builder::new(graph.name.clone(), kinds),
         origins: Vec::new(),
@@ -85,6 +93,8 @@ struct Lowering<'a> {
     graph: &'a Graph,
     grouping: &'a Grouping,
     rates: Vec<Rates>,
+    /// By kind: what a profile says of it.
+    measured: Vec<Option<&'a KindProfile>>,
     names: HashMap<String, u32>,
     builder: Builder,
     origins: Vec<Origin>,
@@ -150,8 +160,7 @@ impl Lowering<'_> {
                 *group.nodes.last().ok_or_else(|| Error::Internal(format!("group {index} is empty")))?;
             let source = self.graph.source(self.graph.node(last).source);
             let name = self.unique(&source.name);
-            let work = group_work(self.graph, &self.grouping.base, group);
-            let times = self.times(&work);
+            let times = self.times(group);
             let outputs = group.writes.iter().map(|&value| self.bytes(value)).collect::<Result<Vec<_>>>()?;
             let class = classes[index].map(|class| class.to_string());
             let pin = self.pin_of(&group.nodes)?;
@@ -189,8 +198,24 @@ impl Lowering<'_> {
         Ok(node)
     }
 
-    fn times(&self, work: &Work) -> Vec<Option<Nanos>> {
-        self.rates.iter().map(|rates| Some(work.time(rates))).collect()
+    /// By kind: the group's time, measured where there is a profile.
+    fn times(&self, group: &Group) -> Vec<Option<Nanos>> {
+        let base = &self.grouping.base;
+        let work = group_work(self.graph, base, group);
+        if self.measured.iter().all(Option::is_none) {
+            return self.rates.iter().map(|rates| Some(work.time(rates))).collect();
+        }
+        let hash = digest(self.graph, base, group);
+        let classes = class_work(self.graph, base, group);
+        let kinds = self.rates.iter().zip(&self.measured);
+        kinds
+            .map(|(rates, measured)| {
+                Some(match measured {
+                    Some(measured) => measured.time(hash, &classes, &work, rates),
+                    None => work.time(rates),
+                })
+            })
+            .collect()
     }
 
     fn bytes(&self, value: ValueId) -> Result<Bytes> {

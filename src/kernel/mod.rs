@@ -1,11 +1,14 @@
 //! Kernels as the planner sees them: which nodes become one, and what it needs beside operands and
 //! results.
 
+mod digest;
 mod fused;
 mod group;
 mod positions;
 pub mod workspace;
 
+pub use digest::digest;
+pub(crate) use digest::type_text;
 pub use fused::{Fused, group_workspace, in_place};
 #[cfg(feature = "run")]
 pub(crate) use fused::{Layout, Place, Segment, layout};

@@ -177,6 +177,7 @@ fn build_of(
         },
         bound: meta.bound,
         replan: None,
+        profile: None,
         notes: meta.notes.into_iter().chain(placement.notes.iter().cloned()).collect(),
     };
     plan.unlaunched = unlaunched(&plan);

@@ -29,6 +29,9 @@ impl Plan {
         if let Some(replan) = &self.replan {
             one(out, "replan", replan)?;
         }
+        if let Some(profile) = &self.profile {
+            one(out, "profile", profile)?;
+        }
         if !self.notes.is_empty() {
             list(out, "notes", &self.notes)?;
         }

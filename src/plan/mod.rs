@@ -18,6 +18,7 @@ mod text;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::cost::Profile;
 use crate::place;
 use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
@@ -71,6 +72,9 @@ pub struct Plan {
     /// What is loaded because the plan replaces another; none where it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replan: Option<Replan>,
+    /// What was measured of the kinds and kernels of this plan, where it was planned with that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
     /// Remarks for people, one line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

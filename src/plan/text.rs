@@ -93,6 +93,9 @@ impl Plan {
         if let Some(replan) = &self.replan {
             writeln!(out, "replan {}", Json(replan))?;
         }
+        if let Some(profile) = &self.profile {
+            writeln!(out, "profile {}", Json(profile))?;
+        }
         for note in &self.notes {
             writeln!(out, "note {}", Name(note))?;
         }

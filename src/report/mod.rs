@@ -3,7 +3,9 @@
 mod dot;
 mod explain;
 mod summary;
+mod trace;
 
 pub use dot::dot;
 pub use explain::{fewer_text, node_text, overview_text, plan_text};
 pub use summary::{AlternativeLine, BoundLine, DeviceLine, Summary};
+pub use trace::{Clock, Life, Trace, lives_of_plan, lives_of_schedule};

@@ -64,7 +64,8 @@ pub(super) fn assemble(
     let mut users = names.users(problem, &steps);
     // What is taken over in place is over when its bytes have another meaning.
     settled.in_place.iter().for_each(|&(old, new)| users[old as usize].1 = users[new as usize].0);
-    let mut schedule = Schedule { steps, buffers: names.buffers, devices, at_peak: Vec::new(), cost };
+    let (buffers, at_peak, crossings) = (names.buffers, Vec::new(), timeline.crossings);
+    let mut schedule = Schedule { steps, buffers, devices, at_peak, cost, crossings };
     cost::measure(&mut schedule, &users);
     schedule
 }

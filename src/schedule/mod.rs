@@ -29,7 +29,7 @@ mod simulate;
 
 pub use accesses::Accesses;
 pub use retime::{Load, loads, retimed};
-pub use simulate::{SimulatedStep, Timeline, Work, simulate};
+pub use simulate::{Crossing, SimulatedStep, Timeline, Work, simulate};
 
 use self::fit::Shortage;
 use self::order::Rule;
@@ -368,4 +368,6 @@ pub struct Schedule {
     pub at_peak: Vec<Vec<BufferIx>>,
     /// What it costs.
     pub cost: Cost,
+    /// What crosses the channels on the simulated timeline, in the order in which it begins.
+    pub crossings: Vec<Crossing>,
 }

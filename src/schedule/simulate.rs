@@ -25,7 +25,7 @@ use super::csr::Csr;
 use super::machine::Machine;
 use super::{Lane, StepIx};
 use crate::error::{Error, Result};
-use crate::topology::{DeviceId, Hop, Topology};
+use crate::topology::{ChannelId, DeviceId, Hop, Topology};
 use crate::units::{Bytes, Nanos};
 
 /// What a simulated step does.
@@ -77,6 +77,20 @@ pub struct SimulatedStep<'a> {
     pub after: &'a [StepIx],
 }
 
+/// A copy on a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crossing {
+    /// The copy; of several that share one upload, the first.
+    pub step: StepIx,
+    /// The channel.
+    pub channel: ChannelId,
+    /// From when.
+    pub start: Nanos,
+    /// Until when it keeps others from the channel, where copies hinder one another; else until
+    /// its last byte is through.
+    pub end: Nanos,
+}
+
 /// When each step starts and ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
@@ -86,6 +100,8 @@ pub struct Timeline {
     pub end: Vec<Nanos>,
     /// End of the last step.
     pub latency: Nanos,
+    /// What crosses the channels, in the order in which it begins.
+    pub crossings: Vec<Crossing>,
 }
 
 /// Times a list of steps, whoever made it: lanes run in list order.
@@ -231,7 +247,7 @@ impl<'a> Simulation<'a> {
             Work::Run { .. } => None,
         });
         let uploads = uploads.max().map_or(0, |last| last as usize + 1);
-        let timeline = Timeline { start: vec![NEVER; count], end: vec![NEVER; count], latency: Nanos::ZERO };
+        let timeline = Timeline { start: vec![NEVER; count], end: vec![NEVER; count], ..Timeline::default() };
         Self {
             topology,
             machine,
@@ -371,10 +387,10 @@ impl<'a> Simulation<'a> {
         let (first, last) = (number == 0, number + 1 == route.hops.len());
         let (start, end) = match (route.hops.get(number), upload.filter(|_| first)) {
             (None, _) => (self.now, self.now),
-            (Some(hop), None) => self.cross(hop, bytes, from, to, (first, last)),
+            (Some(hop), None) => self.cross(task, hop, bytes, (from, to), (first, last)),
             (Some(hop), Some(upload)) => {
                 if self.uploads[upload as usize].0 == NEVER {
-                    self.uploads[upload as usize] = self.cross(hop, bytes, from, to, (first, last));
+                    self.uploads[upload as usize] = self.cross(task, hop, bytes, (from, to), (first, last));
                 }
                 let (start, end) = self.uploads[upload as usize];
                 (start.max(self.now), end.max(self.now))
@@ -391,10 +407,10 @@ impl<'a> Simulation<'a> {
     /// moment at which all are free.
     fn cross(
         &mut self,
+        task: u32,
         hop: &Hop,
         bytes: Bytes,
-        from: DeviceId,
-        to: DeviceId,
+        (from, to): (DeviceId, DeviceId),
         (first, last): (bool, bool),
     ) -> (Nanos, Nanos) {
         let sender = self.machine.copying_engine(from).filter(|_| first);
@@ -410,12 +426,17 @@ impl<'a> Simulation<'a> {
         for engine in engines.into_iter().flatten() {
             start = start.max(self.engines[engine].free);
         }
+        let time = hop.bandwidth.time(bytes);
         for &channel in &hop.channels {
-            if let Some(time) = self.machine.occupies(channel, bytes) {
-                self.channels[channel.index()] = start + time;
+            let held = self.machine.occupies(channel, bytes);
+            if let Some(held) = held {
+                self.channels[channel.index()] = start + held;
+            }
+            if self.arrivals.is_some() {
+                let end = start + held.unwrap_or(time);
+                self.run.timeline.crossings.push(Crossing { step: StepIx(task), channel, start, end });
             }
         }
-        let time = hop.bandwidth.time(bytes);
         for engine in engines.into_iter().flatten() {
             self.engines[engine].free = start + time;
             self.events.push(Reverse((start + time, (self.tasks.work.len() + engine) as u32)));

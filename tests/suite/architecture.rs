@@ -24,6 +24,7 @@ const MODULES: &[&str] = &[
     "run",
     "report",
     "compile",
+    "calibrate",
     "cli",
 ];
 

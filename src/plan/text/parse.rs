@@ -10,6 +10,7 @@ use super::super::{
     Action, Buffer, BufferKind, Copy, Cost, Device, Kernel, Lane, Launch, Model, Plan, Step, VERSION,
 };
 use super::is_bare;
+use crate::cost::Profile;
 use crate::error::{Error, Result};
 use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
@@ -27,6 +28,7 @@ struct Parts {
     cost: Option<Cost>,
     bound: Option<super::super::Bound>,
     replan: Option<super::super::Replan>,
+    profile: Option<Profile>,
     devices: Vec<Device>,
     placement: Vec<(String, String)>,
     unlaunched: Vec<String>,
@@ -65,6 +67,7 @@ impl Parts {
             "topology" => once("topology", &mut self.topology, words.json()?)?,
             "bound" => once("bound", &mut self.bound, words.json()?)?,
             "replan" => once("replan", &mut self.replan, words.json()?)?,
+            "profile" => once("profile", &mut self.profile, words.json()?)?,
             "cost" => once("cost", &mut self.cost, cost(&mut words)?)?,
             "device" => self.devices.push(device(&mut words)?),
             "node" => {
@@ -101,6 +104,7 @@ impl Parts {
             cost: self.cost.ok_or_else(|| missing("cost"))?,
             bound: self.bound,
             replan: self.replan,
+            profile: self.profile,
             notes: self.notes,
         })
     }

@@ -131,10 +131,18 @@ impl Program {
 
     /// Runs one step: hands over the inputs, works through the plan, takes the outputs out.
     ///
-    /// Errors: an input that is missing, unknown or of another type; a step that fails, with its
-    /// place; a run that takes too long, naming what ran where. After the last one, or a panic in
-    /// a kernel, every further run is an error.
+    /// Errors: those of [`Program::feed`] and [`Program::step`].
     pub fn run(&mut self, inputs: &[(String, Tensor)]) -> Result<(Vec<(String, Tensor)>, RunReport)> {
+        self.feed(inputs)?;
+        let wall = self.step()?;
+        Ok((self.outputs()?, self.report(wall)))
+    }
+
+    /// Hands over the inputs of the steps that follow.
+    ///
+    /// Errors: an input that is missing, unknown or of another type; an earlier run that did not
+    /// end.
+    pub fn feed(&mut self, inputs: &[(String, Tensor)]) -> Result<()> {
         self.workers.usable()?;
         known_inputs(self.graph_inputs.iter().map(|(name, _)| name.as_str()), inputs)?;
         for ((name, ty), places) in self.graph_inputs.iter().zip(&self.inputs) {
@@ -142,16 +150,37 @@ impl Program {
             check_type(given, ty).map_err(|error| error.within(&format!("input {name}")))?;
             places.iter().for_each(|&place| write(&self.shared.arenas, place, given.bytes()));
         }
+        Ok(())
+    }
+
+    /// Works through the plan once, on the inputs handed over last; how long it took. Where the
+    /// plan gives an input's bytes to something else, they are to be handed over anew each time.
+    /// After the first step it allocates nothing.
+    ///
+    /// Errors: a step that fails, with its place; a run that takes too long, naming what ran
+    /// where. After the last one, or a panic in a kernel, every further run is an error.
+    pub fn step(&mut self) -> Result<Duration> {
+        self.workers.usable()?;
         let start = Instant::now();
         self.workers.run(&self.shared, start, self.timeout, &self.names)?;
-        let wall = start.elapsed();
+        Ok(start.elapsed())
+    }
+
+    /// The outputs of the last step.
+    ///
+    /// Errors: none but internal ones.
+    pub fn outputs(&self) -> Result<Vec<(String, Tensor)>> {
         let take = |((name, ty), place): (&(String, Type), &Located)| {
             // SAFETY: no worker runs, so nobody writes.
             let bytes = unsafe { self.shared.arenas[place.device].bytes(place.range) };
             Ok((name.clone(), tensor(ty, bytes)?))
         };
-        let outputs = self.graph_outputs.iter().zip(&self.outputs).map(take).collect::<Result<_>>()?;
-        Ok((outputs, self.shared.report(wall, &self.names)))
+        self.graph_outputs.iter().zip(&self.outputs).map(take).collect()
+    }
+
+    /// What the last step did; `wall` is how long it took.
+    pub fn report(&self, wall: Duration) -> RunReport {
+        self.shared.report(wall, &self.names)
     }
 }
 

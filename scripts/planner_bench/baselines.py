@@ -75,18 +75,23 @@ def distinct(placements):
 
 
 def first_fit(graph, devices, budgets):
-    """Accelerate's own function, on modules that hold the same bytes in the same order."""
+    """Accelerate's own function, on modules that hold the same bytes in the same order. Where it fails on tied
+    parameters (it looks for them among the modules that are still to be placed), each module has its own."""
     # It warns of each device that this machine lacks.
     logging.getLogger("accelerate.utils.modeling").setLevel(logging.ERROR)
-    model, names = skeleton(graph)
+    skeletons = [skeleton(graph, tied) for tied in (True, False)]
     return distinct(fitted for budget in budgets
-                    if (fitted := first_fit_within(graph, model, names, devices, budget)) is not None)
+                    if (fitted := first_fit_within(graph, skeletons, devices, budget)) is not None)
 
 
-def first_fit_within(graph, model, names, devices, budget):
+def first_fit_within(graph, skeletons, devices, budget):
     from accelerate import infer_auto_device_map
-    found = infer_auto_device_map(model, max_memory={device: int(budget) for device in range(devices)},
-                                  clean_result=False)
+    memory = {device: int(budget) for device in range(devices)}
+    (tied, names), (untied, _) = skeletons
+    try:
+        found = infer_auto_device_map(tied, max_memory=memory, clean_result=False)
+    except IndexError:
+        found = infer_auto_device_map(untied, max_memory=memory, clean_result=False)
     placement = {}
     for module, name in names.items():
         device = found.get(module)
@@ -96,13 +101,13 @@ def first_fit_within(graph, model, names, devices, budget):
     return graph.complete(graph.kept_together(placement))
 
 
-def skeleton(graph):
+def skeleton(graph, tied):
     """One module for each node, in order, with parameters of the same sizes on the meta device; and whose it is."""
     import torch
     made = {}
 
     def parameter(key, size):
-        if key not in made:
+        if key not in made or not tied:
             made[key] = torch.nn.Parameter(torch.empty(size, dtype=torch.int8, device="meta"), requires_grad=False)
         return made[key]
 

@@ -30,6 +30,7 @@ mod multilevel;
 mod nets;
 mod orders;
 mod packing;
+mod plain;
 mod pool;
 mod portfolio;
 mod problem;
@@ -183,6 +184,7 @@ pub fn candidates(
         let problem = Problem::new(graph, topology, options, Backward::Follows)?;
         let pool = solve(&problem, control)?;
         if pool.best().is_some() {
+            let aside = aside(&problem, &pool);
             let mut found = placements(&problem, pool);
             let settled = found.iter().any(|(key, _)| key[0] == 0);
             let parts = match options.objective {
@@ -196,7 +198,7 @@ pub fn candidates(
                 found.sort_by_key(|(key, _)| *key);
                 found.truncate(pool::KEPT);
             }
-            return Ok(found.into_iter().map(|(_, placement)| placement).collect());
+            return Ok(found.into_iter().map(|(_, placement)| placement).chain(aside).collect());
         }
         closest = pool.closest;
     }
@@ -210,7 +212,8 @@ pub fn candidates(
         let closest = [pool.closest, closest].into_iter().flatten().min_by_key(|closest| closest.excess);
         return Err(infeasible::not_found(&problem, closest.as_ref()));
     }
-    Ok(placements(&problem, pool).into_iter().map(|(_, placement)| placement).collect())
+    let aside = aside(&problem, &pool);
+    Ok(placements(&problem, pool).into_iter().map(|(_, placement)| placement).chain(aside).collect())
 }
 
 /// What a placement costs, launched in its own order where it has one. Parameters and inputs are taken to be where `placement` says, and
@@ -268,10 +271,20 @@ fn parted(problem: &Problem<'_>, seeds: &[Ranked], control: &Control<'_>) -> Res
 type Ranked = ([u64; 4], Placement);
 
 fn placements(problem: &Problem<'_>, pool: Pool) -> Vec<Ranked> {
-    let placement = |found: pool::Candidate| {
-        let key = pool::key(problem.options.objective, &found.evaluation);
-        let notes = problem.notes.clone();
-        (key, Placement { device: found.nodes, launches: found.launches, notes })
+    let ranked = |found: pool::Candidate| {
+        (pool::key(problem.options.objective, &found.evaluation), placement(problem, found))
     };
-    pool.found.into_iter().map(placement).collect()
+    pool.found.into_iter().map(ranked).collect()
+}
+
+fn placement(problem: &Problem<'_>, found: pool::Candidate) -> Placement {
+    Placement { device: found.nodes, launches: found.launches, notes: problem.notes.clone() }
+}
+
+/// What is to be timed beside the best.
+fn aside(problem: &Problem<'_>, pool: &Pool) -> Vec<Placement> {
+    let is_new = |candidate: &&pool::Candidate| {
+        !pool.found.iter().any(|found| found.nodes == candidate.nodes && found.launches == candidate.launches)
+    };
+    pool.aside.iter().filter(is_new).map(|candidate| placement(problem, candidate.clone())).collect()
 }

@@ -50,12 +50,14 @@ pub(super) struct Pool {
     pub(super) found: Vec<Candidate>,
     /// The placement that comes closest, where none is feasible.
     pub(super) closest: Option<Candidate>,
+    /// Feasible placements that are to be timed whatever their estimate says.
+    pub(super) aside: Vec<Candidate>,
 }
 
 impl Pool {
     /// An empty pool that keeps what is best for `objective`.
     pub(super) fn new(objective: Objective) -> Self {
-        Self { objective, found: Vec::new(), closest: None }
+        Self { objective, found: Vec::new(), closest: None, aside: Vec::new() }
     }
 
     /// Keeps a placement where it is among the best; the first of equals stays.
@@ -82,6 +84,7 @@ impl Pool {
     /// Adds all of another pool, which counts as found later.
     pub(super) fn merge(&mut self, other: Self) {
         other.found.iter().chain(&other.closest).for_each(|candidate| self.add(candidate));
+        self.aside.extend(other.aside);
     }
 
     /// The best feasible placement.

@@ -3,10 +3,12 @@
 //! Sources: HEFT and CPOP (Topcuoglu, Hariri and Wu, TPDS 2002), PEFT (Arabnejad and Barbosa, TPDS
 //! 2014), ETF (Hwang, Chow, Anger and Lee, SIAM J. Comput. 1989), DLS (Sih and Lee, TPDS 1993);
 //! memory as in m-ETF (Jeon et al., Baechi, SoCC 2020): a device without room is left out. Each
-//! also runs on groups of jobs, of which the first decides where the others go.
+//! also runs on groups of jobs, of which the first decides where the others go. m-ETF and m-SCT
+//! themselves, as that paper has them, are [`within`] budgets of parameters.
 
 mod board;
 mod dynamic;
+mod favourite;
 mod fixed;
 mod groups;
 mod ranks;
@@ -48,6 +50,38 @@ enum Scheduler {
     Etf,
     /// Of all ready jobs the one with the highest level less start.
     Dls,
+}
+
+/// Schedulers that look at memory, as Baechi has them: of two jobs that can start at once the one
+/// that stands first in the graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::place) enum Scarce {
+    /// m-ETF.
+    EarliestTask,
+    /// m-SCT.
+    SmallCommunication,
+}
+
+impl Scarce {
+    /// Both.
+    pub(in crate::place) const ALL: [Self; 2] = [Self::EarliestTask, Self::SmallCommunication];
+}
+
+/// Schedules where no device holds more bytes of parameters and state than `budgets` says, if that
+/// can be.
+pub(in crate::place) fn within(
+    context: &Context<'_, '_>,
+    jobs: &Jobs,
+    groups: &Groups,
+    budgets: &[u64],
+    scheduler: Scarce,
+) -> Timetable {
+    let board = Board::new(context, jobs, groups, Room::lasting(context, budgets));
+    let rank: Vec<u64> = (0..jobs.len() as u64).rev().collect();
+    match scheduler {
+        Scarce::EarliestTask => dynamic::schedule(board, &rank, Measure::Start),
+        Scarce::SmallCommunication => favourite::schedule(board, &rank, &ranks::favourites(jobs)),
+    }
 }
 
 /// Schedules by every list scheduler that the size allows, the best first.

@@ -1,5 +1,7 @@
 //! Priorities of jobs, and what each device leaves to be done.
 
+use std::cmp::Reverse;
+
 use crate::place::jobs::Jobs;
 use crate::place::problem::NONE;
 
@@ -95,6 +97,35 @@ pub(super) fn streams(jobs: &Jobs) -> (Vec<u32>, u32) {
         });
     }
     (stream, count)
+}
+
+/// By job: the reader that should follow it on its device, [`NONE`] where there is none; no job is
+/// the favourite of two. The linear program of SCT (Hanen and Munier, "An approximation algorithm
+/// for scheduling dependent tasks on m processors with small communication delays", 1995) makes
+/// the copies free that are on the longest ways; here links are taken by the longest way through
+/// them, as long as both ends are free. O(links log links).
+pub(super) fn favourites(jobs: &Jobs) -> Vec<u32> {
+    let devices: Vec<usize> = (0..jobs.devices()).collect();
+    let (up, down) = (upward(jobs, &devices, 16), downward(jobs, &devices));
+    let mut links = Vec::new();
+    for job in 0..jobs.len() {
+        let start = down[job].saturating_add(mean_time(jobs, job, &devices));
+        for &link in jobs.after(job) {
+            let delay = jobs.mean_delay(link);
+            let way = start.saturating_add(delay).saturating_add(up[link.job as usize]);
+            links.push((way, delay, job as u32, link.job));
+        }
+    }
+    links.sort_unstable_by_key(|&(way, delay, job, reader)| (Reverse((way, delay)), job, reader));
+    let mut favourite = vec![NONE; jobs.len()];
+    let mut taken = vec![false; jobs.len()];
+    for (_, _, job, reader) in links {
+        if favourite[job as usize] == NONE && !taken[reader as usize] {
+            favourite[job as usize] = reader;
+            taken[reader as usize] = true;
+        }
+    }
+    favourite
 }
 
 /// By job: true on a longest way through the graph (the critical path of CPOP).

@@ -12,6 +12,8 @@ pub(in crate::place) struct Room {
     free: Vec<u64>,
     /// By net of a parameter: a bit for each of the first 64 devices that hold it.
     held: Vec<u64>,
+    /// True where what a unit takes only while it runs counts too.
+    transient: bool,
 }
 
 impl Room {
@@ -23,9 +25,14 @@ impl Room {
         let all = tensors.chain(work).fold(resident_bytes(graph), u64::saturating_add);
         let least = context.problem.devices.iter().map(|id| caps[id.index()]).min().unwrap_or(0);
         if all.saturating_mul(2) <= least {
-            return Self { free: Vec::new(), held: Vec::new() };
+            return Self { free: Vec::new(), held: Vec::new(), transient: true };
         }
-        Self { free: caps.to_vec(), held: vec![0; context.nets.len()] }
+        Self { free: caps.to_vec(), held: vec![0; context.nets.len()], transient: true }
+    }
+
+    /// As much as `budgets` says for parameters and state alone.
+    pub(in crate::place) fn lasting(context: &Context<'_, '_>, budgets: &[u64]) -> Self {
+        Self { free: budgets.to_vec(), held: vec![0; context.nets.len()], transient: false }
     }
 
     /// True where memory may run out.
@@ -41,7 +48,8 @@ impl Room {
     /// True where units can go to a device together.
     pub(super) fn fits(&self, context: &Context<'_, '_>, units: &[u32], device: usize) -> bool {
         let Some(&free) = self.free.get(device) else { return true };
-        let transient = units.iter().map(|&unit| context.nets.transient[unit as usize]).max().unwrap_or(0);
+        let transient = units.iter().map(|&unit| context.nets.transient[unit as usize]).max();
+        let transient = transient.filter(|_| self.transient).unwrap_or(0);
         self.needed(context, units, device).saturating_add(transient) <= free
     }
 

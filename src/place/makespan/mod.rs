@@ -26,6 +26,12 @@ const EVALUATED: usize = 4;
 /// Jobs up to which so many are evaluated; beyond, one.
 const LARGE: usize = 50_000;
 
+/// Nodes that the evaluations of list schedules may visit together, where memory is scarce.
+const VISITED: usize = 100_000;
+
+/// Rounds of improving with less and less room.
+const ROUNDS: usize = 3;
+
 /// Jobs up to which branch and bound is tried.
 const EXACT: usize = 24;
 
@@ -57,19 +63,52 @@ pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'
     }
     schedules.sort_by_key(Timetable::makespan);
     schedules.dedup_by_key(|schedule| schedule.makespan());
-    for schedule in schedules.iter().take(kept) {
-        list::consider(&mut scout, &jobs, schedule);
+    let scarce = list::Room::new(context, &context.problem.caps).is_scarce();
+    let evaluated = if scarce { kept.max(VISITED / jobs.len().max(1)) } else { kept };
+    let mut fits = Vec::new();
+    for (number, schedule) in schedules.iter().take(evaluated).enumerate() {
+        if list::consider(&mut scout, &jobs, schedule).is_feasible() {
+            fits.push(number);
+        }
     }
-    let best = optimal(context, &jobs, &schedules).or_else(|| {
-        let scarce = list::Room::new(context, &context.problem.caps).is_scarce();
-        let room = scout.pool.best().map(|best| context.room(best));
-        let held = room.filter(|_| scarce).map(|room| Held::new(context, &jobs, room));
-        (held.is_some() || !scarce).then(|| improved(context, &jobs, &schedules, held.as_ref()))
-    });
-    for schedule in best.iter().flatten() {
-        list::consider(&mut scout, &jobs, schedule);
+    if let Some(best) = optimal(context, &jobs, &schedules) {
+        for schedule in &best {
+            list::consider(&mut scout, &jobs, schedule);
+        }
+        return scout.pool;
+    }
+    if scarce {
+        let fitting: Vec<Timetable> = fits.into_iter().map(|number| schedules[number].clone()).collect();
+        improve_within(&mut scout, &jobs, &fitting);
+    } else {
+        for schedule in &improved(context, &jobs, &schedules, None) {
+            list::consider(&mut scout, &jobs, schedule);
+        }
     }
     scout.pool
+}
+
+/// Improves schedules that fit, without going beyond the room that the best of them leaves; with less
+/// room again where what is found does not fit.
+fn improve_within(scout: &mut Scout<'_, '_>, jobs: &Jobs, schedules: &[Timetable]) {
+    let context = scout.context;
+    let Some(mut room) = scout.pool.best().map(|best| context.room(best)) else { return };
+    for _ in 0..ROUNDS {
+        let held = Held::new(context, jobs, room.clone());
+        let mut fits = true;
+        for schedule in &improved(context, jobs, schedules, Some(&held)) {
+            let found = list::consider(scout, jobs, schedule);
+            fits &= found.is_feasible();
+            for (room, (memory, &cap)) in
+                room.iter_mut().zip(found.evaluation.memory.iter().zip(&context.problem.caps))
+            {
+                *room = room.saturating_sub(memory.get().saturating_sub(cap));
+            }
+        }
+        if fits || context.control.stopped() {
+            return;
+        }
+    }
 }
 
 /// The shortest schedule, none where those known are the shortest; nothing where that cannot be shown

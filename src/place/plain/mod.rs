@@ -1,0 +1,84 @@
+//! Placements as they are made without a planner, so that no plan is worse than they are: devices
+//! filled one after the other (`contiguous`), equal shares of a line, and whatever can start first
+//! where memory is left (m-ETF and m-SCT).
+//!
+//! How much each device may be filled is not known beforehand, since what a placement holds while
+//! it runs depends on it: a grid of budgets is tried, and what fits is kept.
+
+mod contiguous;
+
+use super::context::{Context, Scout};
+use super::jobs::Jobs;
+use super::list::{self, Grouping, Groups, Scarce};
+use super::nets::NetKind;
+use super::orders::{self, OrderKind};
+use super::pool::Pool;
+use super::{Effort, Objective};
+use contiguous::Share;
+
+/// Nodes up to which such placements are looked at.
+const LARGE: usize = 20_000;
+
+/// Nodes that all evaluations together may visit.
+const VISITED: usize = 400_000;
+
+/// Budgets of the grid, at most.
+const BUDGETS: usize = 24;
+
+/// Looks at them all; none in graphs so large that their cost would tell.
+pub(super) fn find(context: &Context<'_, '_>) -> Pool {
+    let mut scout = Scout::new(context);
+    let problem = context.problem;
+    let nodes = problem.graph.node_count().max(1);
+    if nodes > LARGE || problem.devices.len() < 2 || problem.options.balance.is_some() {
+        return scout.pool;
+    }
+    let budgets = budgets(context, VISITED / nodes);
+    for kind in [OrderKind::Queue, OrderKind::Source] {
+        let order = kind.nodes(problem);
+        let units = orders::units(problem, &order);
+        for share in Share::ALL {
+            let chosen = contiguous::equal(context, &units, share);
+            scout.consider(context.filled(|unit| chosen[unit]), &order);
+        }
+        for budget in &budgets {
+            let chosen = contiguous::first_fit(context, &units, budget);
+            scout.consider(context.filled(|unit| chosen[unit]), &order);
+        }
+    }
+    if problem.options.effort == Effort::Fast && problem.options.objective != Objective::Latency {
+        return scout.pool;
+    }
+    let Some(jobs) = Jobs::new(problem) else { return scout.pool };
+    let groups = Groups::new(problem, &jobs, Grouping::Units);
+    for scheduler in Scarce::ALL {
+        for budget in &budgets {
+            if context.control.stopped() {
+                return scout.pool;
+            }
+            let found = list::within(context, &jobs, &groups, budget, scheduler);
+            list::consider(&mut scout, &jobs, &found);
+        }
+    }
+    if problem.options.objective == Objective::Latency && problem.options.effort != Effort::Fast {
+        // The latency of a placement is only estimated here.
+        scout.pool.aside = scout.pool.found.clone();
+    }
+    scout.pool
+}
+
+/// Budgets of bytes by device: from even shares of all that stays to the caps, the latter first. At
+/// most `count` of them, and at least one.
+pub(super) fn budgets(context: &Context<'_, '_>, count: usize) -> Vec<Vec<u64>> {
+    let nets = context.nets;
+    let params = (0..nets.len()).filter(|&net| nets.kind[net] == NetKind::Param);
+    let held = nets.resident.iter().copied().chain(params.map(|net| nets.weight[net]));
+    let total = held.fold(0u64, u64::saturating_add);
+    let least = total / context.problem.devices.len() as u64;
+    let count = count.clamp(1, BUDGETS) as u64;
+    let budget = |step: u64, cap: u64| match cap.min(total).checked_sub(least) {
+        Some(spare) => least + (u128::from(spare) * u128::from(count - step) / u128::from(count)) as u64,
+        None => cap,
+    };
+    (0..count).map(|step| context.problem.caps.iter().map(|&cap| budget(step, cap)).collect()).collect()
+}

@@ -117,8 +117,8 @@ pub(super) fn path(case: &Case<'_, '_>) -> Vec<PathPart> {
 fn place(case: &Case<'_, '_>, step: &Step) -> (u8, String) {
     match step.action {
         Action::Launch(_) => (0, case.name(step.device)),
-        Action::Copy { tensor, .. } => {
-            let from = case.placement.device[case.subject.graph.producer(tensor).index()];
+        Action::Copy { from, .. } => {
+            let from = case.schedule.buffers[from.index()].device;
             (1, format!("{} -> {}", case.name(from), case.name(step.device)))
         }
     }
@@ -147,11 +147,11 @@ pub(super) fn cuts(case: &Case<'_, '_>) -> Vec<Cut> {
     let graph = case.subject.graph;
     let mut pairs: BTreeMap<(DeviceId, DeviceId), (usize, Bytes, Nanos)> = BTreeMap::new();
     for step in &case.schedule.steps {
-        if let Action::Copy { tensor, .. } = step.action {
-            let from = case.placement.device[graph.producer(tensor).index()];
-            let bytes = graph.tensor_bytes(tensor);
+        if let Action::Copy { tensor, from, part, .. } = step.action {
+            let from = case.schedule.buffers[from.index()].device;
+            let bytes = part.map_or(graph.tensor_bytes(tensor), |part| part.bytes);
             let cut = pairs.entry((from, step.device)).or_default();
-            cut.0 += 1;
+            cut.0 += usize::from(part.is_none_or(|part| part.offset == Bytes::ZERO));
             cut.1 += bytes;
             cut.2 += case.subject.topology.copy_time(from, step.device, bytes);
         }
@@ -177,7 +177,9 @@ pub(super) fn crossing(case: &Case<'_, '_>, control: &Control<'_>) -> Vec<Crossi
     let graph = case.subject.graph;
     let mut copies: BTreeMap<TensorIx, u64> = BTreeMap::new();
     for step in &case.schedule.steps {
-        if let Action::Copy { tensor, .. } = step.action {
+        if let Action::Copy { tensor, part, .. } = step.action
+            && part.is_none_or(|part| part.offset == Bytes::ZERO)
+        {
             *copies.entry(tensor).or_default() += 1;
         }
     }

@@ -155,7 +155,8 @@ fn build_of(
     meta: Meta,
 ) -> Result<Plan> {
     fits(source, topology, placement, schedule, labels)?;
-    let builder = Builder { source, topology, schedule, labels, buffers: index_buffers(schedule) };
+    let buffers = index_buffers(schedule);
+    let builder = Builder { source, topology, placement, schedule, labels, buffers };
     let kernels = builder.kernels();
     let mut plan = Plan {
         version: VERSION,
@@ -235,6 +236,7 @@ fn key(device: DeviceId, content: Content) -> Key {
         Content::Param(param) => (device, 1, param.0),
         Content::Owned(node) => (device, 2, node.0),
         Content::Workspace(node) => (device, 3, node.0),
+        Content::Returned(tensor) => (device, 4, tensor.0),
     }
 }
 
@@ -251,6 +253,7 @@ struct Kernels {
 struct Builder<'a> {
     source: &'a Source<'a>,
     topology: &'a Topology,
+    placement: &'a Placement,
     schedule: &'a Schedule,
     labels: Option<&'a Labels>,
     buffers: HashMap<Key, BufferIx>,
@@ -341,7 +344,9 @@ impl Builder<'_> {
     /// The microbatch that a buffer's content belongs to.
     fn microbatch(&self, content: Content) -> Option<u32> {
         match content {
-            Content::Tensor(tensor) => self.source.instance(self.source.graph.producer(tensor)).microbatch,
+            Content::Tensor(tensor) | Content::Returned(tensor) => {
+                self.source.instance(self.source.graph.producer(tensor)).microbatch
+            }
             Content::Workspace(node) => self.source.instance(node).microbatch,
             Content::Param(_) | Content::Owned(_) => None,
         }
@@ -359,7 +364,7 @@ impl Builder<'_> {
         };
         let raw = || format!("u8[{}]", buffer.bytes.0);
         match buffer.content {
-            Content::Tensor(tensor) => {
+            Content::Tensor(tensor) | Content::Returned(tensor) => {
                 let label = &labels.tensors[self.source.tensor(tensor).index()];
                 (label.ty.clone(), label.name.clone(), kind)
             }
@@ -390,11 +395,11 @@ impl Builder<'_> {
                         schedule::Action::Launch(node) => {
                             Action::Launch(self.launch(step.device, node, kernels)?)
                         }
-                        schedule::Action::Copy { tensor, from, to } => {
-                            Action::Copy(self.copy(tensor, from, to)?)
+                        schedule::Action::Copy { tensor, from, to, part } => {
+                            Action::Copy(self.copy(tensor, (from, to), part)?)
                         }
                     },
-                    why: why(step),
+                    why: self.why(step),
                 })
             })
             .collect()
@@ -425,7 +430,7 @@ impl Builder<'_> {
             // Of the instances of a tensor, the one that this instance reads.
             Read::Tensor(tensor) => {
                 let own = inputs.iter().find(|&&input| self.source.tensor(input) == tensor);
-                self.content(own.copied().unwrap_or(tensor))
+                self.content(device, node, own.copied().unwrap_or(tensor))
             }
         };
         let mut reads = match &label.reads {
@@ -434,7 +439,9 @@ impl Builder<'_> {
             }
             None => {
                 let inputs = inputs.iter();
-                inputs.map(|&tensor| self.find(device, self.content(tensor))).collect::<Result<Vec<_>>>()?
+                inputs
+                    .map(|&tensor| self.find(device, self.content(device, node, tensor)))
+                    .collect::<Result<Vec<_>>>()?
             }
         };
         reads.extend(self.buffers.get(&key(device, Content::Owned(node))).copied().map(buffer_id));
@@ -449,12 +456,19 @@ impl Builder<'_> {
         Ok(writes)
     }
 
-    /// What a tensor's bytes are: its own, or a parameter's.
-    fn content(&self, tensor: TensorIx) -> Content {
+    /// What the bytes of a tensor are that a node reads: its own, those that came back from a host,
+    /// or a parameter's.
+    fn content(&self, device: DeviceId, node: NodeIx, tensor: TensorIx) -> Content {
         let graph = self.source.graph;
         let producer = graph.producer(tensor);
+        let back = Content::Returned(tensor);
         match graph.role(producer) {
             Role::Param => graph.param(producer).map_or(Content::Tensor(tensor), Content::Param),
+            Role::Compute
+                if self.schedule.is_late(node, tensor) && self.buffers.contains_key(&key(device, back)) =>
+            {
+                back
+            }
             Role::Input | Role::Compute => Content::Tensor(tensor),
         }
     }
@@ -466,19 +480,34 @@ impl Builder<'_> {
         })
     }
 
-    fn copy(&self, tensor: TensorIx, from: BufferIx, to: BufferIx) -> Result<Copy> {
+    fn copy(
+        &self,
+        tensor: TensorIx,
+        (from, to): (BufferIx, BufferIx),
+        part: Option<schedule::Part>,
+    ) -> Result<Copy> {
         let buffer = |buffer: BufferIx| {
             let found = self.schedule.buffers.get(buffer.index());
             found.ok_or_else(|| Error::Internal(format!("the schedule has no buffer {}", buffer.0)))
         };
         let graph = self.source.graph;
-        let bytes = graph.tensor_bytes(tensor);
+        let bytes = part.map_or(graph.tensor_bytes(tensor), |part| part.bytes);
+        let part = part.map(|part| (part.offset, part.bytes));
         let (source, receiver) = (buffer(from)?, buffer(to)?);
         if self.labels.is_some() {
-            return Ok(Copy { from: buffer_id(from), to: buffer_id(to), bytes, ..Copy::default() });
+            return Ok(Copy { from: buffer_id(from), to: buffer_id(to), bytes, part, ..Copy::default() });
         }
         let producer = graph.producer(tensor);
         let Instance { microbatch, again, .. } = self.source.instance(producer);
+        let offloads = &self.schedule.offload;
+        let readers = match offloads.binary_search_by_key(&tensor, |offload| offload.tensor) {
+            Ok(found) if receiver.content == Content::Returned(tensor) => {
+                let readers = offloads[found].readers.iter();
+                let here = readers.filter(|node| self.placement.device[node.index()] == receiver.device);
+                here.map(|&node| self.source.name(node).to_owned()).collect()
+            }
+            Ok(_) | Err(_) => Vec::new(),
+        };
         Ok(Copy {
             node: Some(self.source.name(producer).to_owned()),
             output: Some(graph.output_index(tensor)),
@@ -487,17 +516,39 @@ impl Builder<'_> {
             from: self.device_name(source.device),
             to: self.device_name(receiver.device),
             bytes,
+            part,
+            readers,
         })
     }
-}
 
-/// The dependencies that the data does not ask for, in words.
-fn why(step: &schedule::Step) -> Option<String> {
-    let mut memory = Vec::new();
-    for (other, why) in &step.control {
-        match why {
-            schedule::Why::Memory => memory.push(other.0.to_string()),
+    /// What is offloaded, and the dependencies that the data does not ask for, in words.
+    fn why(&self, step: &schedule::Step) -> Option<String> {
+        let mut reasons: Vec<String> = self.offloaded(step).into_iter().collect();
+        let mut memory = Vec::new();
+        for (other, why) in &step.control {
+            match why {
+                schedule::Why::Memory => memory.push(other.0.to_string()),
+            }
+        }
+        if !memory.is_empty() {
+            reasons.push(format!("waits for the memory that steps {} use", memory.join(", ")));
+        }
+        (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
+
+    /// What a copy does for an offload.
+    fn offloaded(&self, step: &schedule::Step) -> Option<String> {
+        let schedule::Action::Copy { tensor, from, to, .. } = step.action else { return None };
+        let offloads = &self.schedule.offload;
+        let found = offloads.binary_search_by_key(&tensor, |offload| offload.tensor).ok()?;
+        let (from, to) = (self.schedule.buffers.get(from.index())?, self.schedule.buffers.get(to.index())?);
+        let host = offloads[found].host;
+        if to.content == Content::Returned(tensor) {
+            Some(format!("comes back from {}, where it was offloaded", self.device_name(from.device)))
+        } else if to.device == host {
+            Some(format!("offloaded to make room on {}", self.device_name(from.device)))
+        } else {
+            None
         }
     }
-    (!memory.is_empty()).then(|| format!("waits for the memory that steps {} use", memory.join(", ")))
 }

@@ -387,6 +387,13 @@ pub struct Copy {
     pub to: String,
     /// How much is moved.
     pub bytes: Bytes,
+    /// Where the moved bytes begin in the value, and how many they are; none for all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<(Bytes, Bytes)>,
+    /// In a plan from a cost graph, for a value that comes back to the device that made it: the
+    /// nodes there that read it only then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub readers: Vec<String>,
 }
 
 /// A step as its JSON form has it.

@@ -134,6 +134,12 @@ fn write_step(step: &Step, out: &mut dyn Write) -> fmt::Result {
                 write!(out, " output {output}")?;
             }
             microbatch(out, copy.microbatch, copy.again)?;
+            if let Some((offset, bytes)) = copy.part {
+                write!(out, " part {} {}", offset.0, bytes.0)?;
+            }
+            if !copy.readers.is_empty() {
+                write!(out, " readers {}", Names(&copy.readers))?;
+            }
         }
     }
     option(out, "why", step.why.as_deref())?;

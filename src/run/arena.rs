@@ -33,6 +33,12 @@ pub(super) struct Range {
 }
 
 impl Range {
+    /// A part of it; none where it is not within.
+    pub(super) fn part(self, offset: u64, length: u64) -> Option<Self> {
+        offset.checked_add(length).filter(|&end| end <= self.length as u64)?;
+        Some(Self { offset: self.offset + offset as usize, length: length as usize })
+    }
+
     pub(super) fn overlaps(self, other: Self) -> bool {
         self.length > 0
             && other.length > 0

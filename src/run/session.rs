@@ -100,9 +100,11 @@ impl<'a> Converter<'a> {
         });
         let action = match &step.action {
             Action::Launch(launch) => self.launch(launch).map_err(|error| error.within(&place()))?,
-            Action::Copy(copy) => {
-                ExecAction::Copy { from: self.buffer(&copy.from)?, to: self.buffer(&copy.to)? }
-            }
+            Action::Copy(copy) => ExecAction::Copy {
+                from: self.buffer(&copy.from)?,
+                to: self.buffer(&copy.to)?,
+                part: copy.part,
+            },
         };
         Ok(ExecStep {
             device: self.device(&step.device)?,

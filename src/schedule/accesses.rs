@@ -1,13 +1,14 @@
 //! Which buffers each launch reads and writes.
 
 use super::{BufferIx, Content, Schedule};
-use crate::costgraph::{CostGraph, NodeIx, Role};
+use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
 use crate::topology::DeviceId;
 
 /// Finds a schedule's buffers by device and content.
 #[derive(Clone, Debug)]
 pub struct Accesses<'a> {
     graph: &'a CostGraph,
+    schedule: &'a Schedule,
     /// Ascending.
     index: Vec<(Key, BufferIx)>,
 }
@@ -20,18 +21,19 @@ fn key(content: Content, device: DeviceId) -> Key {
         Content::Param(param) => (1, param.0, device),
         Content::Owned(node) => (2, node.0, device),
         Content::Workspace(node) => (3, node.0, device),
+        Content::Returned(tensor) => (4, tensor.0, device),
     }
 }
 
 impl<'a> Accesses<'a> {
     /// Indexes the buffers of a schedule of `graph`. O(buffers log buffers).
-    pub fn new(graph: &'a CostGraph, schedule: &Schedule) -> Self {
+    pub fn new(graph: &'a CostGraph, schedule: &'a Schedule) -> Self {
         let buffers = schedule.buffers.iter().enumerate();
         let mut index: Vec<(Key, BufferIx)> = buffers
             .map(|(number, buffer)| (key(buffer.content, buffer.device), BufferIx(number as u32)))
             .collect();
         index.sort_unstable();
-        Self { graph, index }
+        Self { graph, schedule, index }
     }
 
     /// The buffer that holds something on a device. O(log buffers).
@@ -48,11 +50,21 @@ impl<'a> Accesses<'a> {
             let producer = self.graph.producer(tensor);
             match (self.graph.role(producer), self.graph.param(producer)) {
                 (Role::Param, Some(param)) => Content::Param(param),
-                (Role::Param | Role::Input | Role::Compute, _) => Content::Tensor(tensor),
+                (Role::Param | Role::Input | Role::Compute, _) => self.content(node, tensor, device),
             }
         });
         let contents = inputs.chain([Content::Owned(node)]);
         contents.filter_map(|content| self.find(content, device)).collect()
+    }
+
+    /// What a launch on a device reads of a tensor: what was made or copied there, or what came
+    /// back from a host.
+    fn content(&self, node: NodeIx, tensor: TensorIx, device: DeviceId) -> Content {
+        let back = Content::Returned(tensor);
+        match self.schedule.is_late(node, tensor) && self.find(back, device).is_some() {
+            true => back,
+            false => Content::Tensor(tensor),
+        }
     }
 
     /// What a launch on a device writes: its outputs in order, then its workspace.

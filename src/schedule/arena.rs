@@ -13,8 +13,8 @@ use super::ALIGNMENT;
 pub(super) enum Occupant {
     /// A tensor on the device that made it.
     Tensor(u32),
-    /// A copy, on its receiver.
-    Copy(u32),
+    /// An arrival, on its receiver.
+    Arrival(u32),
     /// What only the launch of this node used, or whose users it knew to be done.
     Launch(u32),
 }
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(arena.last_free(), None);
         arena.release(64, 64, Occupant::Tensor(0));
         assert_eq!(arena.fits(128).collect::<Vec<_>>(), [64]);
-        arena.release(256, 64, Occupant::Copy(3));
+        arena.release(256, 64, Occupant::Arrival(3));
         assert_eq!(arena.fits(64).collect::<Vec<_>>(), [256, 64]);
         assert_eq!(arena.last_free(), Some(256));
         arena.release(192, 64, Occupant::Launch(2));
@@ -162,7 +162,7 @@ mod tests {
             (128, Occupant::Tensor(0)),
             (192, Occupant::Tensor(1)),
             (256, Occupant::Launch(2)),
-            (320, Occupant::Copy(3)),
+            (320, Occupant::Arrival(3)),
         ];
         assert_eq!(history(&arena, 64, 320), all);
         assert_eq!(history(&arena, 130, 193), all[1..3]);

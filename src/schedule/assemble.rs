@@ -10,7 +10,9 @@ use super::offsets::{Settled, settle};
 use super::problem::{Problem, Task};
 use super::residents::Residents;
 use super::simulate::{Work, run_listed};
-use super::{Action, Buffer, BufferIx, BufferKind, Content, DeviceUsage, Schedule, Step, StepIx, Why, cost};
+use super::{
+    Action, Buffer, BufferIx, BufferKind, Content, DeviceUsage, Part, Schedule, Step, StepIx, Why, cost,
+};
 use crate::costgraph::NodeIx;
 use crate::topology::DeviceId;
 use crate::units::{Bytes, Nanos};
@@ -64,8 +66,9 @@ pub(super) fn assemble(
     let mut users = names.users(problem, &steps);
     // What is taken over in place is over when its bytes have another meaning.
     settled.in_place.iter().for_each(|&(old, new)| users[old as usize].1 = users[new as usize].0);
+    let offload = problem.copies.offload().to_vec();
     let (buffers, at_peak, crossings) = (names.buffers, Vec::new(), timeline.crossings);
-    let mut schedule = Schedule { steps, buffers, devices, at_peak, cost, crossings };
+    let mut schedule = Schedule { steps, buffers, devices, at_peak, cost, crossings, offload };
     cost::measure(&mut schedule, &users);
     schedule
 }
@@ -92,8 +95,8 @@ struct Buffers {
     buffers: Vec<Buffer>,
     /// By tensor: its buffer on the device that makes it, or is handed it.
     home: Vec<u32>,
-    /// By copy.
-    copy: Vec<u32>,
+    /// By arrival.
+    arrival: Vec<u32>,
     /// By node.
     workspace: Vec<u32>,
 }
@@ -104,11 +107,11 @@ impl Buffers {
         for (number, buffer) in buffers.iter().enumerate() {
             match buffer.content {
                 Content::Tensor(tensor) => home[tensor.index()] = number as u32,
-                Content::Param(_) | Content::Owned(_) | Content::Workspace(_) => {}
+                Content::Returned(_) | Content::Param(_) | Content::Owned(_) | Content::Workspace(_) => {}
             }
         }
-        let copy = vec![NONE; problem.copies.len()];
-        Self { buffers, home, copy, workspace: vec![NONE; problem.graph.node_count()] }
+        let arrival = vec![NONE; problem.copies.arrival_count()];
+        Self { buffers, home, arrival, workspace: vec![NONE; problem.graph.node_count()] }
     }
 
     fn add(
@@ -146,12 +149,29 @@ impl Buffers {
                 Action::Launch(node)
             }
             Task::Copy(copy) => {
-                let tensor = problem.copies.tensor(copy);
-                let (device, bytes) = (problem.copies.receiver(copy), problem.graph.tensor_bytes(tensor));
-                let offset = layout.copies[copy.index()];
-                let to = self.add(device, Content::Tensor(tensor), BufferKind::Copy, offset, bytes);
-                self.copy[copy.index()] = to.0;
-                Action::Copy { tensor, from: BufferIx(self.home[tensor.index()]), to }
+                let arrival = problem.copies.fills(copy);
+                let target = problem.copies.arrival(arrival);
+                let tensor = target.tensor;
+                if self.arrival[arrival.index()] == NONE {
+                    let content = match target.to == problem.home(tensor) {
+                        true => Content::Returned(tensor),
+                        false => Content::Tensor(tensor),
+                    };
+                    let (bytes, offset) =
+                        (problem.graph.tensor_bytes(tensor), layout.arrivals[arrival.index()]);
+                    self.arrival[arrival.index()] =
+                        self.add(target.to, content, BufferKind::Copy, offset, bytes).0;
+                }
+                let from =
+                    target.origin.map_or(self.home[tensor.index()], |origin| self.arrival[origin.index()]);
+                let offset = problem.copies.offset(copy);
+                let part = offset.map(|offset| Part { offset, bytes: problem.copies.bytes(copy) });
+                Action::Copy {
+                    tensor,
+                    from: BufferIx(from),
+                    to: BufferIx(self.arrival[arrival.index()]),
+                    part,
+                }
             }
         };
         Step {
@@ -205,7 +225,7 @@ impl Buffers {
     fn operand(&self, problem: &Problem<'_>, node: NodeIx, input: usize) -> u32 {
         match problem.copies.sources(node)[input] {
             Source::Local(_) => self.home[problem.graph.inputs(node)[input].index()],
-            Source::Copied(copy) => self.copy[copy.index()],
+            Source::Copied(arrival) => self.arrival[arrival.index()],
             Source::Resident => NONE,
         }
     }

@@ -24,8 +24,8 @@ pub(super) fn loads(problem: &Problem<'_>) -> (Vec<(Nanos, Nanos)>, Vec<Nanos>) 
     }
     let mut uploaded = vec![false; problem.copies.upload_count()];
     for copy in problem.copies.iter() {
-        let (from, to) = (problem.sender(copy), problem.copies.receiver(copy));
-        let bytes = problem.graph.tensor_bytes(problem.copies.tensor(copy));
+        let (from, to) = (problem.copies.target(copy).from, problem.copies.target(copy).to);
+        let bytes = problem.copies.bytes(copy);
         let hops = &problem.topology.route(from, to).hops;
         let upload = problem.copies.upload(copy);
         let again = upload.is_some_and(|group| std::mem::replace(&mut uploaded[group as usize], true));
@@ -56,7 +56,7 @@ fn cross(problem: &Problem<'_>, hop: &Hop, bytes: Bytes, channels: &mut [Nanos])
 
 /// Bytes that the copies move in a step.
 pub(super) fn step_bytes(problem: &Problem<'_>) -> Bytes {
-    problem.copies.iter().map(|copy| problem.graph.tensor_bytes(problem.copies.tensor(copy))).sum()
+    problem.copies.iter().map(|copy| problem.copies.bytes(copy)).sum()
 }
 
 /// Costs that follow from the placement alone.
@@ -91,7 +91,9 @@ pub(super) fn measure(schedule: &mut Schedule, users: &[(Moment, Moment)]) {
         let usage = &mut schedule.devices[step.device.index()];
         match step.action {
             Action::Launch(_) => usage.busy += step.end.saturating_sub(step.start),
-            Action::Copy { to, .. } => usage.received += schedule.buffers[to.index()].bytes,
+            Action::Copy { to, part, .. } => {
+                usage.received += part.map_or(schedule.buffers[to.index()].bytes, |part| part.bytes)
+            }
         }
     }
     let lives: Vec<Option<(Moment, Moment)>> =

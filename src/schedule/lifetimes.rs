@@ -147,11 +147,15 @@ impl Sweep<'_> {
 
     fn copy_uses(&mut self, buffer: u32, writes: bool, position: u32, own: LaneNumber) {
         let home = self.buffers[buffer as usize].device;
-        if writes && self.writer[buffer as usize] == FOREVER {
-            self.writer[buffer as usize] = position;
+        if writes {
+            if self.writer[buffer as usize] == FOREVER {
+                self.writer[buffer as usize] = position;
+            }
+            // A part that comes later in the list may start before the first one.
             let launches = &self.launches[home.index()];
             let known = launches.partition_point(|&launch| self.clocks.knows(home.0 * 2, launch));
-            self.of[buffer as usize].first = between(known);
+            let life = &mut self.of[buffer as usize];
+            life.first = life.first.min(between(known));
         }
         let pending = &mut self.pending[home.index()];
         match pending.iter_mut().find(|(lane, _)| *lane == own) {

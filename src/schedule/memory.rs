@@ -6,14 +6,15 @@
 //! also be made to wait for earlier ones of the list. Such dependencies point backwards in the
 //! list, as all others do, so they close no cycle.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use super::arena::{Arena, Occupant, aligned};
 use super::clocks::{Clocks, LaneNumber};
-use super::copies::{CopyIx, Source};
+use super::copies::{ArrivalIx, CopyIx, Source};
 use super::problem::{Problem, Task};
 use super::residents::{Residents, too_large};
-use crate::costgraph::{NodeIx, TensorIx};
+use crate::costgraph::{NodeIx, Role, TensorIx};
 use crate::error::Result;
 use crate::topology::DeviceId;
 use crate::units::Bytes;
@@ -31,8 +32,8 @@ pub(super) enum Reuse {
 pub(super) struct Layout {
     /// By tensor made in the step: its offset at home.
     pub(super) tensors: Vec<u64>,
-    /// By copy.
-    pub(super) copies: Vec<u64>,
+    /// By arrival.
+    pub(super) arrivals: Vec<u64>,
     /// By node.
     pub(super) workspaces: Vec<u64>,
     /// By step: the step of another lane that its data makes it wait for. One is enough: of the
@@ -82,7 +83,7 @@ pub(super) fn lay_out(
 fn lane_of(problem: &Problem<'_>, task: u32) -> LaneNumber {
     match problem.task(task) {
         Task::Launch(node) => compute_lane(problem.device(node)),
-        Task::Copy(copy) => copy_lane(problem.copies.receiver(copy)),
+        Task::Copy(copy) => copy_lane(problem.copies.target(copy).to),
     }
 }
 
@@ -103,10 +104,13 @@ fn data_dependencies(problem: &Problem<'_>, order: &[u32]) -> Vec<Option<u32>> {
     for (at, &task) in order.iter().enumerate() {
         position[task as usize] = at as u32;
         data.push(match problem.task(task) {
-            Task::Copy(copy) => problem.copied_from(copy).map(|producer| position[producer.index()]),
+            Task::Copy(copy) => problem.feeding(copy).map(|task| position[task as usize]).max(),
             Task::Launch(node) => {
                 let copies = problem.copies.sources(node).iter().filter_map(|source| match *source {
-                    Source::Copied(copy) => Some(position[problem.copy_task(copy) as usize]),
+                    Source::Copied(arrival) => {
+                        let copies = problem.copies.filling(arrival);
+                        copies.map(|copy| position[problem.copy_task(copy) as usize]).max()
+                    }
                     Source::Local(_) | Source::Resident => None,
                 });
                 let waited = &mut waited[problem.device(node).index()];
@@ -131,10 +135,12 @@ struct Planner<'p, 'a> {
     readers: Vec<u32>,
     /// By tensor: the last launch at home that wrote or read it.
     last: Vec<u32>,
-    /// By copy: launches that are yet to read it.
-    copy_readers: Vec<u32>,
-    /// By copy: the last step on the receiver that wrote or read it.
-    copy_last: Vec<u32>,
+    /// By arrival: launches, and copies that relay it, that are yet to read it.
+    arrival_readers: Vec<u32>,
+    /// By arrival: the last step on the receiver that wrote or read it.
+    arrival_last: Vec<u32>,
+    /// By arrival that is under way in parts: who had its bytes before, the last step on each lane.
+    before: BTreeMap<ArrivalIx, Vec<u32>>,
     layout: Layout,
 }
 
@@ -149,20 +155,27 @@ impl<'p, 'a> Planner<'p, 'a> {
         let (graph, copies) = (problem.graph, &problem.copies);
         let mut waiters = vec![0u32; order.len()];
         data.iter().flatten().for_each(|&other| waiters[other as usize] += 1);
-        let mut readers: Vec<u32> = graph.tensors().map(|tensor| copies.of(tensor).len() as u32).collect();
-        let mut copy_readers = vec![0u32; copies.len()];
+        let mut readers = vec![0u32; graph.tensor_count()];
+        let mut arrival_readers = vec![0u32; copies.arrival_count()];
+        for copy in copies.iter() {
+            let target = copies.target(copy);
+            match target.origin {
+                Some(origin) => arrival_readers[origin.index()] += 1,
+                None => readers[target.tensor.index()] += 1,
+            }
+        }
         for node in graph.nodes() {
             for (&tensor, source) in graph.inputs(node).iter().zip(copies.sources(node)) {
                 match *source {
                     Source::Local(_) => readers[tensor.index()] += 1,
-                    Source::Copied(copy) => copy_readers[copy.index()] += 1,
+                    Source::Copied(arrival) => arrival_readers[arrival.index()] += 1,
                     Source::Resident => {}
                 }
             }
         }
         let layout = Layout {
             tensors: vec![0; graph.tensor_count()],
-            copies: vec![0; copies.len()],
+            arrivals: vec![0; copies.arrival_count()],
             workspaces: vec![0; graph.node_count()],
             data: Vec::new(),
             waits: Vec::new(),
@@ -176,8 +189,9 @@ impl<'p, 'a> Planner<'p, 'a> {
             position: vec![NONE; problem.task_count()],
             readers,
             last: vec![NONE; graph.tensor_count()],
-            copy_readers,
-            copy_last: vec![NONE; copies.len()],
+            arrival_readers,
+            arrival_last: vec![NONE; copies.arrival_count()],
+            before: BTreeMap::new(),
             layout,
         }
     }
@@ -202,7 +216,10 @@ impl<'p, 'a> Planner<'p, 'a> {
                     self.last[tensor.index()] = position;
                     self.read(tensor);
                 }
-                Source::Copied(copy) => self.read_copy(copy, position),
+                Source::Copied(arrival) => {
+                    self.arrival_last[arrival.index()] = position;
+                    self.read_arrival(arrival);
+                }
                 Source::Resident => {}
             }
         }
@@ -213,18 +230,40 @@ impl<'p, 'a> Planner<'p, 'a> {
 
     fn copy(&mut self, copy: CopyIx, position: u32, data: Option<u32>) -> Result<()> {
         let problem = self.problem;
-        let (tensor, device) = (problem.copies.tensor(copy), problem.copies.receiver(copy));
+        let arrival = problem.copies.fills(copy);
+        let target = problem.copies.arrival(arrival);
+        let first = self.arrival_last[arrival.index()] == NONE;
         self.position[problem.copy_task(copy) as usize] = position;
         self.clocks.begin_copy();
         self.wait(data);
-        self.layout.copies[copy.index()] =
-            self.allocate(device, problem.graph.tensor_bytes(tensor), position)?;
-        self.copy_last[copy.index()] = position;
-        if problem.copied_from(copy).is_some() {
-            self.read(tensor);
+        if first {
+            let bytes = problem.graph.tensor_bytes(target.tensor);
+            let offset = self.allocate(target.to, bytes, position)?;
+            self.layout.arrivals[arrival.index()] = offset;
+        } else {
+            self.wait_as_first(arrival, position);
         }
-        self.clocks.end(copy_lane(device), position);
+        self.arrival_last[arrival.index()] = position;
+        match target.origin {
+            Some(origin) => self.read_arrival(origin),
+            None if problem.graph.role(problem.graph.producer(target.tensor)) == Role::Compute => {
+                self.read(target.tensor);
+            }
+            None => {}
+        }
+        self.clocks.end(copy_lane(target.to), position);
         Ok(())
+    }
+
+    /// A further part of an arrival is written where the first one was: after the same users.
+    fn wait_as_first(&mut self, arrival: ArrivalIx, position: u32) {
+        let before = self.before.get(&arrival).cloned().unwrap_or_default();
+        for other in before {
+            if !self.is_done(other) {
+                self.layout.waits.push((position, other));
+                self.clocks.learn(lane_of(self.problem, self.order[other as usize]), other + 1);
+            }
+        }
     }
 
     fn wait(&mut self, data: Option<u32>) {
@@ -244,14 +283,14 @@ impl<'p, 'a> Planner<'p, 'a> {
         }
     }
 
-    fn read_copy(&mut self, copy: CopyIx, position: u32) {
-        let copies = &self.problem.copies;
-        self.copy_last[copy.index()] = position;
-        self.copy_readers[copy.index()] -= 1;
-        if self.copy_readers[copy.index()] == 0 {
-            let bytes = self.problem.graph.tensor_bytes(copies.tensor(copy));
-            let offset = self.layout.copies[copy.index()];
-            self.release(copies.receiver(copy), offset, bytes, Occupant::Copy(copy.0));
+    /// Counts a reader off an arrival; the last one gives its bytes back.
+    fn read_arrival(&mut self, arrival: ArrivalIx) {
+        self.arrival_readers[arrival.index()] -= 1;
+        if self.arrival_readers[arrival.index()] == 0 {
+            let target = self.problem.copies.arrival(arrival);
+            let bytes = self.problem.graph.tensor_bytes(target.tensor);
+            let offset = self.layout.arrivals[arrival.index()];
+            self.release(target.to, offset, bytes, Occupant::Arrival(arrival.0));
         }
     }
 
@@ -268,7 +307,14 @@ impl<'p, 'a> Planner<'p, 'a> {
         }
         let overflow = || too_large(self.problem, device);
         let length = aligned(bytes.0).ok_or_else(overflow)?;
-        let (offset, waits) = self.choose(device, length, self.order[position as usize]);
+        let task = self.order[position as usize];
+        let (offset, waits) = self.choose(device, length, task);
+        if let Task::Copy(copy) = self.problem.task(task)
+            && self.problem.copies.offset(copy).is_some()
+        {
+            let before = self.last_users(device, offset, length, task);
+            self.before.insert(self.problem.copies.fills(copy), before);
+        }
         for other in waits {
             self.layout.waits.push((position, other));
             self.clocks.learn(lane_of(self.problem, self.order[other as usize]), other + 1);
@@ -342,19 +388,25 @@ impl<'p, 'a> Planner<'p, 'a> {
         latest
     }
 
-    /// What must be waited for before a range is written: the last of its users on each lane.
+    /// What must be waited for before a range is written: the last of its users on each lane, but
+    /// for those that are done.
     fn waits(&self, device: DeviceId, offset: u64, length: u64, task: u32) -> Vec<u32> {
-        let mut waits = Vec::new();
+        let mut waits = self.last_users(device, offset, length, task);
+        waits.retain(|&at| !self.is_done(at));
+        waits
+    }
+
+    /// The last of a range's users on each lane.
+    fn last_users(&self, device: DeviceId, offset: u64, length: u64, task: u32) -> Vec<u32> {
+        let mut last = Vec::new();
         let lane = |step: u32| lane_of(self.problem, self.order[step as usize]);
         for (_, occupant) in self.arenas[device.index()].history(offset, offset.saturating_add(length)) {
             let _ = self.users(occupant, task, |at| {
-                if !self.is_done(at) {
-                    insert_last(&mut waits, at, |other| lane(other) == lane(at));
-                }
+                insert_last(&mut last, at, |other| lane(other) == lane(at));
                 ControlFlow::Continue(())
             });
         }
-        waits
+        last
     }
 
     fn is_done(&self, step: u32) -> bool {
@@ -371,13 +423,31 @@ impl<'p, 'a> Planner<'p, 'a> {
         match occupant {
             Occupant::Launch(node) if node == task => ControlFlow::Continue(()),
             Occupant::Launch(node) => visit(self.position[node as usize]),
-            Occupant::Copy(copy) => visit(self.copy_last[copy as usize]),
+            Occupant::Arrival(arrival) => {
+                visit(self.arrival_last[arrival as usize])?;
+                let arrival = ArrivalIx(arrival);
+                self.readers_of(self.problem.copies.arrival(arrival).tensor, Some(arrival), visit)
+            }
             Occupant::Tensor(tensor) => {
                 visit(self.last[tensor as usize])?;
-                let mut copies = self.problem.copies.of(TensorIx(tensor));
-                copies.try_for_each(|copy| visit(self.position[self.problem.copy_task(copy) as usize]))
+                self.readers_of(TensorIx(tensor), None, visit)
             }
         }
+    }
+
+    /// Visits the copies that read a tensor at home, or at an arrival.
+    fn readers_of(
+        &self,
+        tensor: TensorIx,
+        origin: Option<ArrivalIx>,
+        mut visit: impl FnMut(u32) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let copies = &self.problem.copies;
+        let mut arrivals = copies.of(tensor).filter(|&arrival| copies.arrival(arrival).origin == origin);
+        arrivals.try_for_each(|arrival| {
+            let mut filling = copies.filling(arrival);
+            filling.try_for_each(|copy| visit(self.position[self.problem.copy_task(copy) as usize]))
+        })
     }
 }
 

@@ -78,7 +78,8 @@ pub enum Lane {
 pub enum Action {
     /// Runs a node.
     Launch(NodeIx),
-    /// Brings a tensor from the device that made it; the step's own device receives it.
+    /// Brings a tensor, or a part of it, from a device that has it; the step's own device receives
+    /// it.
     Copy {
         /// What is moved.
         tensor: TensorIx,
@@ -86,7 +87,18 @@ pub enum Action {
         from: BufferIx,
         /// The buffer that is written.
         to: BufferIx,
+        /// Which bytes of both; none for all.
+        part: Option<Part>,
     },
+}
+
+/// A range of a tensor's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Part {
+    /// Where it begins.
+    pub offset: Bytes,
+    /// How long it is.
+    pub bytes: Bytes,
 }
 
 /// Why a dependency or a step is there, where it does not follow from the data.
@@ -121,6 +133,8 @@ pub struct Step {
 pub enum Content {
     /// A tensor that is made on this device or copied to it.
     Tensor(TensorIx),
+    /// A tensor that was offloaded, back on the device that made it.
+    Returned(TensorIx),
     /// A parameter.
     Param(ParamIx),
     /// Parameters or state that a node owns.
@@ -212,6 +226,20 @@ pub struct Options {
     /// What each device's arena may take, with whatever is to stay free already taken off; empty:
     /// the topology's memory.
     pub caps: Vec<Bytes>,
+    /// Tensors that a host keeps for a while, so that their bytes are free; each at most once.
+    pub offload: Vec<Offload>,
+}
+
+/// A tensor that is brought to a host as soon as it is made, and back for its late readers: its
+/// bytes at home are free from the last of the other readers on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offload {
+    /// What is offloaded: made in the step, and no result of it.
+    pub tensor: TensorIx,
+    /// The device that keeps it; not the one that makes it.
+    pub host: DeviceId,
+    /// The readers that wait for it to come back, wherever they are.
+    pub readers: Vec<NodeIx>,
 }
 
 impl Options {
@@ -240,7 +268,7 @@ pub fn schedule(
     placement: &Placement,
     options: &Options,
 ) -> Result<Schedule> {
-    let problem = Problem::new(graph, topology, placement)?;
+    let problem = Problem::new(graph, topology, placement, &options.offload)?;
     let orders = Rule::ALL.iter().map(|&rule| order::list(&problem, rule));
     first_that_fits(&problem, orders, &options.caps(topology)?)
 }
@@ -257,7 +285,7 @@ pub fn schedule_in_order(
     launches: &[NodeIx],
     options: &Options,
 ) -> Result<Schedule> {
-    let problem = Problem::new(graph, topology, placement)?;
+    let problem = Problem::new(graph, topology, placement, &options.offload)?;
     check_order(graph, launches)?;
     let order = order::with_copies(&problem, launches);
     first_that_fits(&problem, [order].into_iter(), &options.caps(topology)?)
@@ -274,7 +302,7 @@ pub fn schedule_closest(
     launches: Option<&[NodeIx]>,
     options: &Options,
 ) -> Result<Schedule> {
-    let problem = Problem::new(graph, topology, placement)?;
+    let problem = Problem::new(graph, topology, placement, &options.offload)?;
     let residents = Residents::new(&problem)?;
     let caps = options.caps(topology)?;
     let orders: Box<dyn Iterator<Item = Vec<u32>>> = match launches {
@@ -305,7 +333,7 @@ pub fn schedule_closest(
 ///
 /// Errors: as [`schedule`], but never for lack of memory.
 pub fn predict(graph: &CostGraph, topology: &Topology, placement: &Placement) -> Result<Cost> {
-    let problem = Problem::new(graph, topology, placement)?;
+    let problem = Problem::new(graph, topology, placement, &[])?;
     let residents = Residents::new(&problem)?;
     let mut cost = cost::of_placement(&problem, residents.load_bytes);
     cost.latency = order::urgent(&problem).timeline.latency;
@@ -370,4 +398,16 @@ pub struct Schedule {
     pub cost: Cost,
     /// What crosses the channels on the simulated timeline, in the order in which it begins.
     pub crossings: Vec<Crossing>,
+    /// What is offloaded, by tensor; readers ascending.
+    pub offload: Vec<Offload>,
+}
+
+impl Schedule {
+    /// True where a node reads a tensor after a host had it.
+    pub fn is_late(&self, node: NodeIx, tensor: TensorIx) -> bool {
+        match self.offload.binary_search_by_key(&tensor, |offload| offload.tensor) {
+            Ok(found) => self.offload[found].readers.binary_search(&node).is_ok(),
+            Err(_) => false,
+        }
+    }
 }

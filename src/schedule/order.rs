@@ -6,8 +6,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::copies::{CopyIx, Source};
-use super::problem::Problem;
+use super::copies::{ArrivalIx, Source};
+use super::problem::{Problem, Task};
 use super::simulate::{Run, Tasks, Work, run_greedy};
 use crate::costgraph::{NodeIx, Role, TensorIx};
 use crate::units::Nanos;
@@ -33,7 +33,7 @@ impl Rule {
 /// The tasks in a topological order. O((nodes + edges) log nodes).
 pub(super) fn list(problem: &Problem<'_>, rule: Rule) -> Vec<u32> {
     match rule {
-        Rule::Urgency => urgent(problem).order,
+        Rule::Urgency => fetched_late(problem, urgent(problem).order),
         Rule::Source => with_copies(problem, &by_source(problem)),
         Rule::Memory => with_copies(problem, &by_memory(problem)),
     }
@@ -57,27 +57,36 @@ pub(super) fn urgent(problem: &Problem<'_>) -> Run {
 /// By task: the longest way from its start to the end of the step, undisturbed.
 fn ranks(problem: &Problem<'_>) -> Vec<Nanos> {
     let graph = problem.graph;
+    let copies = &problem.copies;
     let mut rank = vec![Nanos::ZERO; problem.task_count()];
+    // By arrival: the longest way from the moment at which it is there.
+    let mut beyond = vec![Nanos::ZERO; copies.arrival_count()];
     let order = graph.topological_order().unwrap_or_default();
     for &node in order.iter().rev() {
         let mut longest = rank[node.index()];
         for tensor in graph.outputs(node) {
-            for copy in problem.copies.of(tensor) {
-                let route = problem.topology.route(problem.device(node), problem.copies.receiver(copy));
-                let own = &mut rank[problem.copy_task(copy) as usize];
-                *own += route.time(graph.tensor_bytes(tensor));
-                longest = longest.max(*own);
+            for arrival in copies.leaves_first(tensor) {
+                let target = copies.arrival(arrival);
+                let route = problem.topology.route(target.from, target.to);
+                for copy in copies.filling(arrival) {
+                    let own = beyond[arrival.index()] + route.time(copies.bytes(copy));
+                    rank[problem.copy_task(copy) as usize] = own;
+                    let before = match target.origin {
+                        Some(origin) => &mut beyond[origin.index()],
+                        None => &mut longest,
+                    };
+                    *before = (*before).max(own);
+                }
             }
         }
         longest += problem.duration(node);
         rank[node.index()] = longest;
-        for source in problem.copies.sources(node) {
-            let task = match *source {
-                Source::Local(producer) => producer.0,
-                Source::Copied(copy) => problem.copy_task(copy),
+        for source in copies.sources(node) {
+            let before = match *source {
+                Source::Local(producer) => &mut rank[producer.index()],
+                Source::Copied(arrival) => &mut beyond[arrival.index()],
                 Source::Resident => continue,
             };
-            let before = &mut rank[task as usize];
             *before = (*before).max(longest);
         }
     }
@@ -182,23 +191,92 @@ impl Waits {
     }
 }
 
-/// The launches in the given order, each copy just before the first that reads it.
+/// The launches in the given order; what is offloaded leaves as soon as it is made, and each other
+/// copy stands just before the first launch that reads it.
 pub(super) fn with_copies(problem: &Problem<'_>, launches: &[NodeIx]) -> Vec<u32> {
-    let mut order = Vec::with_capacity(launches.len() + problem.copies.len());
-    let mut listed = vec![false; problem.copies.len()];
-    let mut list = |order: &mut Vec<u32>, copy: CopyIx| {
-        if !std::mem::replace(&mut listed[copy.index()], true) {
-            order.push(problem.copy_task(copy));
-        }
-    };
+    let mut lister = Lister::new(problem, launches.len());
     for &node in launches {
         for source in problem.copies.sources(node) {
             match *source {
-                Source::Copied(copy) => list(&mut order, copy),
+                Source::Copied(arrival) => lister.arrive(arrival),
                 Source::Local(_) | Source::Resident => {}
             }
         }
-        order.push(node.0);
+        lister.order.push(node.0);
+        lister.offload(node);
     }
-    order
+    lister.order
+}
+
+/// The order with whatever comes back from the host listed just before its first reader: a list
+/// that is greedy for speed would fetch it as soon as it is there.
+fn fetched_late(problem: &Problem<'_>, order: Vec<u32>) -> Vec<u32> {
+    if problem.copies.offload().is_empty() {
+        return order;
+    }
+    let mut lister = Lister::new(problem, order.len());
+    for &task in &order {
+        match problem.task(task) {
+            Task::Launch(node) => {
+                for source in problem.copies.sources(node) {
+                    match *source {
+                        Source::Copied(arrival) => lister.arrive(arrival),
+                        Source::Local(_) | Source::Resident => {}
+                    }
+                }
+                lister.order.push(task);
+            }
+            Task::Copy(copy) if problem.copies.target(copy).origin.is_some() => {}
+            Task::Copy(copy) => lister.arrive(problem.copies.fills(copy)),
+        }
+    }
+    lister.order
+}
+
+/// Lists each arrival's copies once, after those of the arrival that they come from.
+struct Lister<'p, 'a> {
+    problem: &'p Problem<'a>,
+    order: Vec<u32>,
+    /// By arrival.
+    listed: Vec<bool>,
+}
+
+impl<'p, 'a> Lister<'p, 'a> {
+    fn new(problem: &'p Problem<'a>, tasks: usize) -> Self {
+        let listed = vec![false; problem.copies.arrival_count()];
+        Self { problem, order: Vec::with_capacity(tasks + problem.copies.len()), listed }
+    }
+
+    fn arrive(&mut self, arrival: ArrivalIx) {
+        let mut way = Vec::new();
+        let mut last = arrival;
+        while let Some(origin) = self.problem.copies.arrival(last).origin {
+            way.push(last);
+            last = origin;
+        }
+        self.fill(last);
+        way.iter().rev().for_each(|&arrival| self.fill(arrival));
+    }
+
+    fn fill(&mut self, arrival: ArrivalIx) {
+        if !std::mem::replace(&mut self.listed[arrival.index()], true) {
+            let copies = self.problem.copies.filling(arrival);
+            self.order.extend(copies.map(|copy| self.problem.copy_task(copy)));
+        }
+    }
+
+    /// Lists what leaves for the host once a node is done.
+    fn offload(&mut self, node: NodeIx) {
+        let offload = self.problem.copies.offload();
+        if offload.is_empty() {
+            return;
+        }
+        for tensor in self.problem.graph.outputs(node) {
+            if let Ok(found) = offload.binary_search_by_key(&tensor, |offload| offload.tensor)
+                && let Some(arrival) = self.problem.copies.find(tensor, offload[found].host)
+            {
+                self.arrive(arrival);
+            }
+        }
+    }
 }

@@ -4,11 +4,14 @@
 //! On entry nothing is trusted; after [`Problem::new`] every device, kind and channel that is
 //! looked up exists.
 
-use super::copies::{Copies, CopyIx, Source};
+use std::collections::BTreeMap;
+
+use super::copies::{Arrangement, ArrivalIx, Copies, CopyIx, Source};
 use super::csr::Csr;
 use super::machine::Machine;
 use super::simulate::Work;
-use crate::costgraph::{CostGraph, NodeIx, Role};
+use super::{Action, BufferKind, Offload, Part, Schedule};
+use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
 use crate::error::{Error, Result};
 use crate::place::Placement;
 use crate::topology::{DeviceId, Topology};
@@ -38,6 +41,7 @@ impl<'a> Problem<'a> {
         graph: &'a CostGraph,
         topology: &'a Topology,
         placement: &'a Placement,
+        offload: &[Offload],
     ) -> Result<Self> {
         let machine = Machine::new(topology)?;
         let placement = placement.device.as_slice();
@@ -48,7 +52,7 @@ impl<'a> Problem<'a> {
             ));
         }
         let durations = durations(graph, topology, placement)?;
-        let copies = Copies::new(graph, topology, placement);
+        let copies = Copies::new(graph, topology, placement, offload)?;
         if graph.node_count() + copies.len() + topology.len() >= u32::MAX as usize {
             return Err(Error::model("graph", "more than 2^32 nodes and copies"));
         }
@@ -80,9 +84,9 @@ impl<'a> Problem<'a> {
         self.durations[node.index()]
     }
 
-    /// Where a copy comes from.
-    pub(super) fn sender(&self, copy: CopyIx) -> DeviceId {
-        self.device(self.graph.producer(self.copies.tensor(copy)))
+    /// The device that makes a tensor, or is handed it.
+    pub(super) fn home(&self, tensor: TensorIx) -> DeviceId {
+        self.device(self.graph.producer(tensor))
     }
 
     /// Numbers of launches end here, those of copies begin.
@@ -116,10 +120,18 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// The launch that a copy waits for; none where it copies an input.
+    /// The launch that a copy waits for; none where it copies an input, or relays.
     pub(super) fn copied_from(&self, copy: CopyIx) -> Option<NodeIx> {
-        let producer = self.graph.producer(self.copies.tensor(copy));
-        (self.graph.role(producer) == Role::Compute).then_some(producer)
+        let target = self.copies.target(copy);
+        let producer = self.graph.producer(target.tensor);
+        (target.origin.is_none() && self.graph.role(producer) == Role::Compute).then_some(producer)
+    }
+
+    /// The tasks whose data a copy waits for.
+    pub(super) fn feeding(&self, copy: CopyIx) -> impl Iterator<Item = u32> {
+        let launch = self.copied_from(copy).map(|producer| producer.0);
+        let relayed = self.copies.feeding(copy).map(|other| self.copy_task(other));
+        launch.into_iter().chain(relayed)
     }
 
     /// What a task does, for the simulator.
@@ -127,9 +139,9 @@ impl<'a> Problem<'a> {
         match self.task(number) {
             Task::Launch(node) => Work::Run { device: self.device(node), time: self.duration(node) },
             Task::Copy(copy) => Work::Move {
-                from: self.sender(copy),
-                to: self.copies.receiver(copy),
-                bytes: self.graph.tensor_bytes(self.copies.tensor(copy)),
+                from: self.copies.target(copy).from,
+                to: self.copies.target(copy).to,
+                bytes: self.copies.bytes(copy),
                 upload: self.copies.upload(copy),
             },
         }
@@ -142,15 +154,15 @@ impl<'a> Problem<'a> {
                 for source in self.copies.sources(node) {
                     match *source {
                         Source::Local(producer) => visit(producer.0, node.0),
-                        Source::Copied(copy) => visit(self.copy_task(copy), node.0),
+                        Source::Copied(arrival) => {
+                            self.copies.filling(arrival).for_each(|copy| visit(self.copy_task(copy), node.0))
+                        }
                         Source::Resident => {}
                     }
                 }
             }
             for copy in self.copies.iter() {
-                if let Some(producer) = self.copied_from(copy) {
-                    visit(producer.0, self.copy_task(copy));
-                }
+                self.feeding(copy).for_each(|task| visit(task, self.copy_task(copy)));
             }
         };
         Csr::new(self.task_count(), pairs)
@@ -188,4 +200,83 @@ fn durations(graph: &CostGraph, topology: &Topology, placement: &[DeviceId]) -> 
                 .ok_or_else(|| fault(node, format!("{} (kind {}) cannot run it", device.name, device.kind)))
         })
         .collect()
+}
+
+impl<'a> Problem<'a> {
+    /// The problem that a schedule solves, with its copies as the schedule has them, and the
+    /// schedule's steps as tasks. O((nodes + edges + steps) log devices).
+    ///
+    /// Errors: the schedule is not one of this placement.
+    pub(super) fn of_schedule(
+        graph: &'a CostGraph,
+        topology: &'a Topology,
+        placement: &'a Placement,
+        schedule: &Schedule,
+    ) -> Result<(Self, Vec<u32>)> {
+        let foreign = || Error::Internal("the schedule is of another placement".into());
+        let mut problem = Self::new(graph, topology, placement, &schedule.offload)?;
+        let arrangement = problem.arrangement(schedule).ok_or_else(foreign)?;
+        if arrangement != Arrangement::default() {
+            problem.arrange(&arrangement);
+        }
+        let mut next: Vec<u32> = problem
+            .copies
+            .arrivals()
+            .filter_map(|arrival| Some(problem.copies.filling(arrival).next()?.0))
+            .collect();
+        let mut tasks: Vec<u32> = Vec::with_capacity(schedule.steps.len());
+        let mut done = vec![false; problem.task_count()];
+        for step in &schedule.steps {
+            let task = match step.action {
+                Action::Launch(NodeIx(node)) if (node as usize) < graph.node_count() => node,
+                Action::Launch(_) => return Err(foreign()),
+                Action::Copy { tensor, .. } => {
+                    let arrival = problem.copies.find(tensor, step.device).ok_or_else(foreign)?;
+                    let copy = CopyIx(next[arrival.index()]);
+                    next[arrival.index()] += 1;
+                    problem.copy_task(copy)
+                }
+            };
+            if done.get(task as usize) != Some(&false) || !problem.runs(task) {
+                return Err(foreign());
+            }
+            done[task as usize] = true;
+            tasks.push(task);
+        }
+        match (0..problem.task_count() as u32).find(|&task| problem.runs(task) && !done[task as usize]) {
+            Some(_) => Err(foreign()),
+            None => Ok((problem, tasks)),
+        }
+    }
+
+    /// How a schedule fills its arrivals; none where it has others than this placement asks for.
+    fn arrangement(&self, schedule: &Schedule) -> Option<Arrangement> {
+        let mut parts: BTreeMap<ArrivalIx, Vec<Part>> = BTreeMap::new();
+        let mut arrangement = Arrangement::default();
+        for step in &schedule.steps {
+            let Action::Copy { tensor, from, part, .. } = step.action else { continue };
+            if tensor.index() >= self.graph.tensor_count() {
+                return None;
+            }
+            let arrival = self.copies.find(tensor, step.device)?;
+            let source = schedule.buffers.get(from.index())?;
+            let origin = match source.kind {
+                BufferKind::Copy => Some(self.copies.find(tensor, source.device)?),
+                _ => None,
+            };
+            if origin != self.copies.arrival(arrival).origin {
+                arrangement.origins.push((arrival, origin));
+            }
+            if let Some(part) = part {
+                parts.entry(arrival).or_default().push(part);
+            }
+        }
+        arrangement.parts = parts.into_iter().collect();
+        Some(arrangement)
+    }
+
+    /// Fills arrivals in another way.
+    pub(super) fn arrange(&mut self, arrangement: &Arrangement) {
+        self.copies.arrange(self.graph, self.topology, self.placement, arrangement);
+    }
 }

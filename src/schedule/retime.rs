@@ -1,11 +1,11 @@
 //! A schedule timed again on a machine that is faster somewhere: the same placement in the same
 //! order, so what is gained is the least that the faster machine gives.
 
-use super::problem::{Problem, Task};
+use super::problem::Problem;
 use super::simulate::{Work, run_listed};
-use super::{Action, Cost, Schedule, StepIx, cost};
-use crate::costgraph::{CostGraph, NodeIx};
-use crate::error::{Error, Result};
+use super::{Cost, Schedule, StepIx, cost};
+use crate::costgraph::CostGraph;
+use crate::error::Result;
 use crate::place::Placement;
 use crate::topology::{DeviceId, Topology};
 use crate::units::Nanos;
@@ -34,7 +34,7 @@ impl Load {
 ///
 /// Errors: as [`super::schedule()`], but never for lack of memory.
 pub fn loads(graph: &CostGraph, topology: &Topology, placement: &Placement) -> Result<Vec<Load>> {
-    let problem = Problem::new(graph, topology, placement)?;
+    let problem = Problem::new(graph, topology, placement, &[])?;
     let (engines, channels) = cost::loads(&problem);
     let mut names = vec![String::new(); engines.len()];
     for id in topology.ids() {
@@ -77,26 +77,9 @@ pub fn retimed(
     faster: Option<DeviceId>,
     share: (u64, u64),
 ) -> Result<Cost> {
-    let mut problem = Problem::new(graph, topology, placement)?;
+    let (mut problem, tasks) = Problem::of_schedule(graph, topology, placement, schedule)?;
     if let Some(device) = faster {
         problem.scale(problem.machine.engine(device), share);
-    }
-    let foreign = || Error::Internal("the schedule is of another placement".into());
-    let mut tasks: Vec<u32> = Vec::with_capacity(schedule.steps.len());
-    for step in &schedule.steps {
-        tasks.push(match step.action {
-            Action::Launch(NodeIx(node)) if (node as usize) < graph.node_count() => node,
-            Action::Launch(_) => return Err(foreign()),
-            Action::Copy { tensor, .. } => {
-                let copy = problem.copies.find(tensor, step.device).ok_or_else(foreign)?;
-                problem.copy_task(copy)
-            }
-        });
-    }
-    let launched = tasks.iter().filter(|&&task| matches!(problem.task(task), Task::Launch(_))).count();
-    let runs = (0..problem.first_copy()).filter(|&task| problem.runs(task)).count();
-    if launched != runs || tasks.len() - launched != problem.copies.len() {
-        return Err(foreign());
     }
     let work: Vec<Work> = tasks.iter().map(|&task| problem.work(task)).collect();
     let after = |step: usize| -> &[StepIx] { &schedule.steps[step].after };

@@ -36,7 +36,7 @@ pub fn solve(
     control: &Control<'_>,
 ) -> Result<(Placement, Schedule)> {
     let caps = caps(topology, options)?;
-    let scheduling = schedule::Options { caps: caps.clone() };
+    let scheduling = schedule::Options { caps: caps.clone(), ..schedule::Options::default() };
     // What the placement is told it may use, the reserve included.
     let mut told: Vec<Bytes> = caps.iter().map(|&cap| cap + options.reserve).collect();
     let mut refused: Option<Error> = None;
@@ -86,7 +86,7 @@ pub fn timed(
     options: &Options,
     placement: &Placement,
 ) -> Result<Schedule> {
-    let scheduling = schedule::Options { caps: caps(topology, options)? };
+    let scheduling = schedule::Options { caps: caps(topology, options)?, ..schedule::Options::default() };
     scheduled(graph, topology, options, &scheduling, placement)
 }
 
@@ -214,7 +214,8 @@ fn tighten(
     reserve: Bytes,
     told: &mut [Bytes],
 ) -> Result<bool> {
-    let unlimited = schedule::Options { caps: vec![Bytes::MAX; topology.len()] };
+    let unlimited =
+        schedule::Options { caps: vec![Bytes::MAX; topology.len()], ..schedule::Options::default() };
     let free = schedule(graph, topology, placement, &unlimited)?;
     let estimate = place::evaluate(graph, topology, placement)?;
     let mut lowered = false;

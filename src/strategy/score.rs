@@ -31,7 +31,7 @@ pub fn score(
     placement: &Placement,
 ) -> Result<Scored> {
     let caps = caps(topology, options)?;
-    let scheduling = schedule::Options { caps: caps.clone() };
+    let scheduling = schedule::Options { caps: caps.clone(), ..schedule::Options::default() };
     let over = |schedule: &Schedule| -> Vec<(DeviceId, Bytes)> {
         let excess = |id: DeviceId| schedule.devices[id.index()].arena.saturating_sub(caps[id.index()]);
         topology.ids().map(|id| (id, excess(id))).filter(|&(_, excess)| excess > Bytes::ZERO).collect()

@@ -140,7 +140,7 @@ impl Planner<'_> {
             device: device as u32,
             lane: Lane::Copy,
             after: filled.into_iter().collect(),
-            action: ExecAction::Copy { from, to },
+            action: ExecAction::Copy { from, to, part: None },
         };
         self.plan.steps.push(step);
         let held = (to, Some(self.plan.steps.len() as u32 - 1));

@@ -87,7 +87,7 @@ fn each_other_device_costs_what_the_simulator_says_of_the_moved_plan() {
         let objective = Objective::ALL[seed as usize % 3];
         let Some((graph, topology, plan)) = planned(seed, objective) else { continue };
         let (device, launches) = read(&plan, &graph, &topology);
-        let free = schedule::Options { caps: vec![Bytes::MAX; topology.len()] };
+        let free = schedule::Options { caps: vec![Bytes::MAX; topology.len()], ..Default::default() };
         for node in compute_nodes(&graph).into_iter().take(6) {
             let name = graph.node_name(node);
             let report = explain_node(&plan, model(&graph), name, &Control::new()).unwrap();

@@ -209,7 +209,7 @@ fn what_is_proven_not_to_fit_fits_nowhere() {
             continue;
         }
         let together = !options.colocate.is_empty();
-        let caps = schedule::Options { caps: options.caps.clone().expect("given") };
+        let caps = schedule::Options { caps: options.caps.clone().expect("given"), ..Default::default() };
         let fits = any_placement(&nodes, topology.len() as u32, |chosen| {
             (!together || chosen.windows(2).all(|pair| pair[0] == pair[1]))
                 && schedule(&graph, &topology, &spread(&graph, &nodes, chosen), &caps).is_ok()

@@ -330,7 +330,7 @@ impl Scheduler<'_> {
         let mut memory = BTreeSet::new();
         let buffer = self.make(to, Content::Tensor(tensor), BufferKind::Copy, bytes, &mut memory);
         let step = StepIx(self.out.steps.len() as u32);
-        let action = Action::Copy { tensor, from, to: buffer };
+        let action = Action::Copy { tensor, from, to: buffer, part: None };
         self.push(to, Lane::Copy, written.into_iter().collect(), &memory, action);
         self.out.cost.step_bytes += bytes;
         self.held.insert((tensor, to), (buffer, Some(step)));

@@ -388,7 +388,8 @@ fn alone(
 ) -> Option<(schedule::Cost, Bytes)> {
     let placement = Placement { device: vec![id; graph.node_count()], ..Placement::default() };
     let caps = vec![cap; topology.len()];
-    let found = schedule(graph, topology, &placement, &schedule::Options { caps }).ok()?;
+    let found =
+        schedule(graph, topology, &placement, &schedule::Options { caps, ..Default::default() }).ok()?;
     Some((found.cost, found.devices[id.index()].arena))
 }
 

@@ -1,13 +1,13 @@
 //! The scheduler: small cases to read, and what must hold on any graph and placement.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
 use partition::place::Placement;
 use partition::schedule::{
-    ALIGNMENT, Accesses, Action, BufferKind, Content, Lane, Options, Schedule, SimulatedStep, StepIx, Work,
-    predict, schedule, schedule_in_order, simulate,
+    ALIGNMENT, Accesses, Action, BufferKind, Content, Lane, Offload, Options, Part, Schedule, SimulatedStep,
+    Step, StepIx, Work, predict, retimed, schedule, schedule_in_order, simulate,
 };
 use partition::topology::{Communication, Contention, DeviceId, Topology};
 use partition::units::{Bytes, Nanos};
@@ -22,6 +22,7 @@ fn text(graph: &CostGraph, topology: &Topology, schedule: &Schedule) -> String {
     let device = |id: DeviceId| topology.device(id).name.as_str();
     let content = |content: Content| match content {
         Content::Tensor(tensor) => graph.node_name(graph.producer(tensor)).to_owned(),
+        Content::Returned(tensor) => format!("{} again", graph.node_name(graph.producer(tensor))),
         Content::Param(param) => format!("param {}", graph.param_name(param)),
         Content::Owned(node) => format!("state of {}", graph.node_name(node)),
         Content::Workspace(node) => format!("workspace of {}", graph.node_name(node)),
@@ -29,9 +30,12 @@ fn text(graph: &CostGraph, topology: &Topology, schedule: &Schedule) -> String {
     for (number, step) in schedule.steps.iter().enumerate() {
         let what = match step.action {
             Action::Launch(node) => format!("run {}", graph.node_name(node)),
-            Action::Copy { tensor, from, to } => {
+            Action::Copy { tensor, from, to, part } => {
                 let name = graph.node_name(graph.producer(tensor));
-                format!("copy {name} b{} -> b{}", from.0, to.0)
+                let part = part.map_or(String::new(), |part| {
+                    format!(" {}..{}", part.offset.0, part.offset.0 + part.bytes.0)
+                });
+                format!("copy {name} b{} -> b{}{part}", from.0, to.0)
             }
         };
         let after: Vec<u32> = step.after.iter().map(|step| step.0).collect();
@@ -117,6 +121,14 @@ fn resident(kind: BufferKind) -> bool {
     }
 }
 
+/// The part that a copy moves.
+fn part_of(step: &Step) -> Option<Part> {
+    match step.action {
+        Action::Copy { part, .. } => part,
+        Action::Launch(_) => None,
+    }
+}
+
 /// Everything that must hold of a schedule. Panics with what does not.
 fn assert_sound(
     graph: &CostGraph,
@@ -156,22 +168,39 @@ fn assert_sound(
             });
         }
     }
-    let mut made = BTreeSet::new();
-    let mut moved = Bytes::ZERO;
-    for step in &schedule.steps {
-        if let Action::Copy { tensor, from, to } = step.action {
-            assert_eq!(step.lane, Lane::Copy);
-            assert!(made.insert((tensor, step.device)), "a second copy of one tensor to one device");
-            let (from, to) = (&schedule.buffers[from.index()], &schedule.buffers[to.index()]);
-            assert_eq!(
-                (to.device, from.device),
-                (step.device, placement.device[graph.producer(tensor).index()])
-            );
-            assert_eq!((from.content, to.content), (Content::Tensor(tensor), Content::Tensor(tensor)));
-            moved += to.bytes;
+    for offload in &schedule.offload {
+        let home = placement.device[graph.producer(offload.tensor).index()];
+        asked.insert((offload.tensor, offload.host));
+        if offload.readers.iter().any(|reader| placement.device[reader.index()] == home) {
+            asked.insert((offload.tensor, home));
         }
     }
-    assert_eq!(asked, made);
+    let mut made: BTreeMap<_, Bytes> = BTreeMap::new();
+    let mut moved = Bytes::ZERO;
+    for step in &schedule.steps {
+        if let Action::Copy { tensor, from, to, part } = step.action {
+            assert_eq!(step.lane, Lane::Copy);
+            let (from, to) = (&schedule.buffers[from.index()], &schedule.buffers[to.index()]);
+            let home = placement.device[graph.producer(tensor).index()];
+            assert_eq!((to.device, from.bytes), (step.device, to.bytes));
+            assert_eq!(
+                to.content,
+                match step.device == home {
+                    true => Content::Returned(tensor),
+                    false => Content::Tensor(tensor),
+                }
+            );
+            assert_eq!(from.content, Content::Tensor(tensor));
+            let brought = made.insert((tensor, step.device), part.map_or(to.bytes, |p| p.offset + p.bytes));
+            let expected = part.filter(|part| part.offset > Bytes::ZERO).map(|part| part.offset);
+            assert_eq!(brought, expected, "one copy of a tensor to a device, or its parts in order");
+            moved += part.map_or(to.bytes, |part| part.bytes);
+        }
+    }
+    for (&(tensor, _), &brought) in &made {
+        assert_eq!(brought, graph.tensor_bytes(tensor));
+    }
+    assert_eq!(asked, made.into_keys().collect());
     assert_eq!(schedule.cost.step_bytes, moved);
 
     let before = happens_before(schedule);
@@ -195,9 +224,17 @@ fn assert_sound(
             assert!(used.writers.is_empty());
             continue;
         }
-        assert_eq!(used.writers.len(), 1, "{buffer:?}");
+        let parts = used.writers.iter().filter(|&&writer| part_of(&schedule.steps[writer]).is_some()).count();
+        assert!(used.writers.len() == 1 || parts == used.writers.len() && parts > 0, "{buffer:?}");
         for &reader in &used.readers {
-            assert!(before[reader].contains(&used.writers[0]), "{buffer:?} is read before it is written");
+            for &writer in &used.writers {
+                let (read, written) = (part_of(&schedule.steps[reader]), part_of(&schedule.steps[writer]));
+                let apart = read.zip(written).is_some_and(|(read, written)| {
+                    read.offset + read.bytes <= written.offset
+                        || written.offset + written.bytes <= read.offset
+                });
+                assert!(apart || before[reader].contains(&writer), "{buffer:?} is read before it is written");
+            }
         }
     }
     let bytes = |b: usize| &schedule.buffers[b];
@@ -292,7 +329,12 @@ fn schedules_of_random_graphs_are_sound() {
             for (cap, usage) in caps.iter_mut().zip(&free.devices) {
                 *cap = Bytes((cap.0 - usage.resident.0) * 7 / 8 + usage.resident.0);
             }
-            match schedule(&graph, &topology, &placement, &Options { caps: caps.clone() }) {
+            match schedule(
+                &graph,
+                &topology,
+                &placement,
+                &Options { caps: caps.clone(), ..Options::default() },
+            ) {
                 Ok(tight) => {
                     assert_sound(&graph, &topology, &placement, &caps, &tight);
                     waits += tight.steps.iter().map(|step| step.control.len()).sum::<usize>();
@@ -303,6 +345,61 @@ fn schedules_of_random_graphs_are_sound() {
         }
     }
     assert!(waits > 100 && reused > 100, "{waits} {reused}: the caps force nothing");
+}
+
+/// Offloads of some tensors that are made in the step and read by several, their last readers late.
+fn offloads(rng: &mut Rng, graph: &CostGraph, topology: &Topology, placement: &Placement) -> Vec<Offload> {
+    let mut offload = Vec::new();
+    for tensor in graph.tensors() {
+        let producer = graph.producer(tensor);
+        let home = placement.device[producer.index()];
+        let host = DeviceId(rng.below(topology.len() as u64) as u32);
+        let readers = graph.consumers(tensor);
+        let possible = graph.role(producer) == Role::Compute && !graph.is_result(tensor) && host != home;
+        if possible && !readers.is_empty() && rng.below(2) == 0 {
+            let late = rng.below(readers.len() as u64) as usize;
+            offload.push(Offload { tensor, host, readers: readers[late..].to_vec() });
+        }
+    }
+    offload
+}
+
+#[test]
+fn schedules_with_offloads_are_sound() {
+    let (mut back, mut smaller) = (0, 0);
+    for seed in 0..300 {
+        let mut rng = Rng::new(7_000 + seed);
+        let nodes = 2 + rng.below(50) as usize;
+        let graph = cost_graph(&mut rng, nodes);
+        let topology = random_topology(&mut rng);
+        let placement = placement(&mut rng, &graph, &topology);
+        let offload = offloads(&mut rng, &graph, &topology, &placement);
+        let plain = schedule(&graph, &topology, &placement, &Options::default()).unwrap();
+        let options = Options { offload, ..Options::default() };
+        let made = schedule(&graph, &topology, &placement, &options).unwrap();
+        let caps = vec![NO_CAP; topology.len()];
+        assert_sound(&graph, &topology, &placement, &caps, &made);
+        assert!(made.cost.step_bytes >= plain.cost.step_bytes);
+        back += made.buffers.iter().filter(|b| matches!(b.content, Content::Returned(_))).count();
+        // Tighter and tighter.
+        let mut caps: Vec<Bytes> = made.devices.iter().map(|usage| usage.arena).collect();
+        for _ in 0..5 {
+            for (cap, usage) in caps.iter_mut().zip(&made.devices) {
+                *cap = Bytes((cap.0 - usage.resident.0) * 7 / 8 + usage.resident.0);
+            }
+            match schedule(&graph, &topology, &placement, &Options { caps: caps.clone(), ..options.clone() })
+            {
+                Ok(tight) => {
+                    assert_sound(&graph, &topology, &placement, &caps, &tight);
+                    smaller += 1;
+                }
+                Err(error) => assert_eq!(error.exit_code(), 3, "{error}"),
+            }
+        }
+        let cost = retimed(&graph, &topology, &placement, &made, None, (1, 1)).unwrap();
+        assert_eq!(cost, made.cost, "seed {seed}: timed again on the same machine");
+    }
+    assert!(back > 100 && smaller > 20, "{back} {smaller}");
 }
 
 /// A small graph of the kind `cpu`: (name, time, output bytes, inputs by name).
@@ -345,9 +442,20 @@ const SHARED: Links = Links::Direct(Contention::Link);
 
 /// Schedules, proves the result sound, and compares it with the stored one.
 fn case(name: &str, graph: &CostGraph, topology: &Topology, placement: &Placement, caps: &[u64]) -> Schedule {
-    let options = Options { caps: caps.iter().map(|&cap| Bytes(cap)).collect() };
+    let options = Options { caps: caps.iter().map(|&cap| Bytes(cap)).collect(), ..Options::default() };
+    case_with(name, graph, topology, placement, options)
+}
+
+/// As [`case`], with more to be asked.
+fn case_with(
+    name: &str,
+    graph: &CostGraph,
+    topology: &Topology,
+    placement: &Placement,
+    options: Options,
+) -> Schedule {
     let made = schedule(graph, topology, placement, &options).unwrap();
-    let caps = if caps.is_empty() { vec![NO_CAP; topology.len()] } else { options.caps };
+    let caps = if options.caps.is_empty() { vec![NO_CAP; topology.len()] } else { options.caps };
     assert_sound(graph, topology, placement, &caps, &made);
     let snapshots = concat!(env!("CARGO_MANIFEST_DIR"), "/snapshots");
     insta::with_settings!({snapshot_path => snapshots, prepend_module_to_snapshot => false}, {
@@ -461,10 +569,56 @@ fn a_cap_makes_a_copy_wait_for_memory() {
     let tight = case("memory_wait", &graph, &topology, &placed, &[640, 800]);
     assert!(tight.steps.iter().any(|step| step.lane == Lane::Copy && !step.control.is_empty()));
     assert!(tight.cost.latency > free.cost.latency);
-    let options = Options { caps: vec![Bytes(640), Bytes(703)] };
+    let options = Options { caps: vec![Bytes(640), Bytes(703)], ..Options::default() };
     let error = schedule(&graph, &topology, &placed, &options).unwrap_err();
     assert_eq!(error.exit_code(), 3);
     assert!(error.to_string().contains("cpu1 needs 768 B"), "{error}");
+}
+
+/// What a device makes first and reads last leaves for the host, and its bytes are used in between.
+#[test]
+fn an_offload_makes_room_between_early_and_late_readers() {
+    let nodes: [(&str, u64, u64, &[&str]); 5] = [
+        ("keep", 100, 640, &[]),
+        ("early", 100, 64, &["keep"]),
+        ("big", 5000, 640, &["early"]),
+        ("small", 100, 64, &["big"]),
+        ("late", 100, 64, &["small", "keep"]),
+    ];
+    let (graph, topology, placed) = (graph(&nodes), cpus(2, 1, SHARED), on(&[0; 5]));
+    let tensor = graph.outputs(NodeIx(0)).next().unwrap();
+    let offload = vec![Offload { tensor, host: DeviceId(1), readers: vec![NodeIx(4)] }];
+    let free = schedule(&graph, &topology, &placed, &Options::default()).unwrap();
+    let caps = vec![Bytes(768), Bytes(640)];
+    let tight = Options { caps: caps.clone(), ..Options::default() };
+    assert!(
+        schedule(&graph, &topology, &placed, &tight).is_err(),
+        "{} bytes are needed",
+        free.devices[0].arena
+    );
+    let made = case_with("offload", &graph, &topology, &placed, Options { caps, offload });
+    assert_eq!(made.cost.step_bytes, Bytes(2 * 640));
+    // It leaves beside the second launch; its way back waits for the bytes of `big`.
+    assert_eq!(made.cost.latency, Nanos(100 + 690 + 5000 + 100 + 690 + 100));
+}
+
+#[test]
+fn an_offload_that_makes_no_sense_is_an_error() {
+    let nodes: [(&str, u64, u64, &[&str]); 4] =
+        [("input", 0, 64, &[]), ("a", 1, 64, &["input"]), ("b", 1, 64, &["a"]), ("c", 1, 64, &["b"])];
+    let (graph, topology, placed) = (graph(&nodes), cpus(2, 1, SHARED), on(&[0; 4]));
+    let tensor = |node: u32| graph.outputs(NodeIx(node)).next().unwrap();
+    let error = |offload: Offload| {
+        let options = Options { offload: vec![offload.clone(), offload], ..Options::default() };
+        schedule(&graph, &topology, &placed, &options).unwrap_err().to_string()
+    };
+    let sound = Offload { tensor: tensor(1), host: DeviceId(1), readers: vec![NodeIx(2)] };
+    assert!(error(sound.clone()).contains("offloaded twice"));
+    assert!(error(Offload { host: DeviceId(0), ..sound.clone() }).contains("its host is the device"));
+    assert!(error(Offload { host: DeviceId(9), ..sound.clone() }).contains("does not exist"));
+    assert!(error(Offload { readers: vec![NodeIx(3)], ..sound.clone() }).contains("does not read it"));
+    assert!(error(Offload { tensor: tensor(0), ..sound.clone() }).contains("never free"));
+    assert!(error(Offload { tensor: tensor(3), ..sound }).contains("never free"));
 }
 
 #[test]
@@ -477,7 +631,10 @@ fn a_wrong_placement_or_order_is_an_error() {
     let none = Options::default();
     assert!(error(&on(&[0]), &none).contains("holds 1 devices for 2 nodes"));
     assert!(error(&on(&[0, 7]), &none).contains("node b: device 7 does not exist"));
-    assert!(error(&on(&[0, 1]), &Options { caps: vec![Bytes(9)] }).contains("1 caps for 2 devices"));
+    assert!(
+        error(&on(&[0, 1]), &Options { caps: vec![Bytes(9)], ..none.clone() })
+            .contains("1 caps for 2 devices")
+    );
     let mut foreign = topology.clone();
     foreign.devices[1].kind = "cuda".into();
     let text = schedule(&graph, &foreign, &on(&[0, 1]), &none).unwrap_err().to_string();

@@ -1,11 +1,12 @@
 //! Whether a plan without buffers is sound for the cost graph that it was made from.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::super::{Action, Copy, Launch, Plan, Step};
 use super::certificate::{Patterns, prove};
 use super::order::{Event, Past, sweep};
+use super::parts::Covered;
 use super::resolve::{Resolved, resolve};
 use super::{Checked, Faults, check};
 use crate::costgraph::derive::{Derived, Instance};
@@ -54,6 +55,7 @@ pub fn check_costgraph(plan: &Plan, graph: &CostGraph) -> Result<Checked> {
             launched: vec![None; run.node_count()],
             again: HashMap::new(),
             copied: HashMap::new(),
+            late: HashSet::new(),
             working: vec![Bytes::ZERO; plan.devices.len()],
         };
         sweep(&resolved.steps, resolved.lanes, |i, event, past| proof.step(i, event, past));
@@ -106,8 +108,10 @@ struct Proof<'a> {
     launched: Vec<Option<Event>>,
     /// By node, where it was computed again.
     again: HashMap<NodeIx, Vec<Event>>,
-    /// By tensor and receiving device.
-    copied: HashMap<(TensorIx, DeviceId), Event>,
+    /// By tensor and receiving device, and whether it was computed again, what copies brought.
+    copied: HashMap<(TensorIx, DeviceId, bool), Covered>,
+    /// By node and tensor: the reader waits for what comes back to its device.
+    late: HashSet<(NodeIx, TensorIx)>,
     /// By device, the most that one launch there needs beside what is never freed.
     working: Vec<Bytes>,
 }
@@ -139,7 +143,11 @@ impl<'a> Proof<'a> {
                 self.faults.add(|| format!("{} cannot run {name}", step.device));
             }
             for &tensor in self.graph.inputs(node) {
-                if !self.is_there(tensor, device, event, past) {
+                let there = match self.late.contains(&(node, tensor)) {
+                    true => self.was_brought(tensor, device, self.whole(tensor), past),
+                    false => self.is_there(tensor, device, self.whole(tensor), event, past),
+                };
+                if !there {
                     let producer = self.graph.node_name(self.graph.producer(tensor));
                     let output = self.graph.output_index(tensor);
                     self.faults.add(|| {
@@ -165,9 +173,27 @@ impl<'a> Proof<'a> {
         }
     }
 
-    /// True where a tensor lies on a device before the step begins. Nodes that one launch computes
-    /// follow one another within it.
-    fn is_there(&self, tensor: TensorIx, device: DeviceId, event: Event, past: &Past<'_>) -> bool {
+    /// All bytes of a tensor. One without bytes counts as having one.
+    fn whole(&self, tensor: TensorIx) -> (u64, u64) {
+        (0, self.graph.tensor_bytes(tensor).0.max(1))
+    }
+
+    /// True where copies brought these bytes of a tensor to a device before the step begins.
+    fn was_brought(&self, tensor: TensorIx, device: DeviceId, range: (u64, u64), past: &Past<'_>) -> bool {
+        let brought = |again| self.copied.get(&(tensor, device, again));
+        [false, true].into_iter().filter_map(brought).any(|copied| copied.hold(range, past))
+    }
+
+    /// True where these bytes of a tensor lie on a device before the step begins. Nodes that one
+    /// launch computes follow one another within it.
+    fn is_there(
+        &self,
+        tensor: TensorIx,
+        device: DeviceId,
+        range: (u64, u64),
+        event: Event,
+        past: &Past<'_>,
+    ) -> bool {
         let over = |other: Event| past.contains(other) || other == event;
         let producer = self.graph.producer(tensor);
         let at_home = self.placement[producer.index()] == device;
@@ -178,7 +204,7 @@ impl<'a> Proof<'a> {
                 let again = self.again.get(&producer).into_iter().flatten();
                 self.launched[producer.index()].iter().chain(again).any(|&event| over(event))
             }
-            Role::Input | Role::Compute => self.copied.get(&(tensor, device)).copied().is_some_and(over),
+            Role::Input | Role::Compute => self.was_brought(tensor, device, range, past),
         }
     }
 
@@ -208,12 +234,15 @@ impl<'a> Proof<'a> {
         if self.graph.role(self.graph.producer(tensor)) == Role::Param {
             self.faults.add(|| format!("step {} copies parameter {name}", step.id));
         }
-        if !self.is_there(tensor, from, event, past) {
+        let whole = self.whole(tensor);
+        let range = copy.part.map_or(whole, |(offset, bytes)| (offset.0, offset.0.saturating_add(bytes.0)));
+        if !self.is_there(tensor, from, range, event, past) {
             self.faults
                 .add(|| format!("step {} copies {name}:{output} before it is on {}", step.id, copy.from));
         }
         let bytes = self.graph.tensor_bytes(tensor);
-        if bytes != copy.bytes {
+        let fits = if copy.part.is_some() { range.1 <= bytes.0 } else { bytes == copy.bytes };
+        if !fits {
             self.faults.add(|| {
                 format!(
                     "step {} copies {} bytes of {name}:{output}, which has {}",
@@ -221,13 +250,68 @@ impl<'a> Proof<'a> {
                 )
             });
         }
-        if self.placement[self.graph.producer(tensor).index()] == to {
-            self.faults.add(|| format!("step {} copies {name}:{output} back to {}", step.id, copy.to));
+        if self.placement[self.graph.producer(tensor).index()] == to && copy.readers.is_empty() {
+            self.faults.add(|| {
+                format!(
+                    "step {} copies {name}:{output} back to {}, and no reader waits for it",
+                    step.id, copy.to
+                )
+            });
         }
-        self.copied.insert((tensor, to), event);
+        for reader in &copy.readers {
+            let node = self.find(reader, copy.microbatch).or_else(|| self.find(reader, None));
+            self.await_return(step, (reader, node), tensor, to);
+        }
+        if self.copied.entry((tensor, to, copy.again)).or_default().add(range, event) {
+            self.faults
+                .add(|| format!("step {} brings {name}:{output} to {} a second time", step.id, copy.to));
+        }
     }
 
-    fn finish(self) {
+    /// Notes that a launch reads what comes back; it is yet to come.
+    fn await_return(
+        &mut self,
+        step: &Step,
+        (reader, node): (&str, Option<NodeIx>),
+        tensor: TensorIx,
+        to: DeviceId,
+    ) {
+        let reads =
+            |node: &NodeIx| self.placement[node.index()] == to && self.graph.inputs(*node).contains(&tensor);
+        match node.filter(reads) {
+            Some(node) if self.launched[node.index()].is_none() => {
+                self.late.insert((node, tensor));
+            }
+            Some(_) => {
+                self.faults
+                    .add(|| format!("step {} comes too late for {reader}, launched before it", step.id));
+            }
+            None => {
+                let device = &step.device;
+                self.faults.add(|| format!("step {}: {reader} does not read its value on {device}", step.id));
+            }
+        }
+    }
+
+    /// What comes in parts has come whole.
+    fn parts(&mut self) {
+        let mut short: Vec<(TensorIx, DeviceId)> = Vec::new();
+        for (&(tensor, device, _), copied) in &self.copied {
+            if copied.first_gap(self.whole(tensor).1).is_some() {
+                short.push((tensor, device));
+            }
+        }
+        short.sort_unstable();
+        for (tensor, device) in short {
+            let name = self.graph.node_name(self.graph.producer(tensor));
+            let output = self.graph.output_index(tensor);
+            let device = &self.plan.devices[device.index()].name;
+            self.faults.add(|| format!("{device} does not receive all of {name}:{output}"));
+        }
+    }
+
+    fn finish(mut self) {
+        self.parts();
         for node in self.graph.nodes() {
             if self.graph.role(node) == Role::Compute && self.launched[node.index()].is_none() {
                 self.faults.add(|| format!("node {} is never launched", self.graph.node_name(node)));

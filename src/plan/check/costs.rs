@@ -1,9 +1,9 @@
-//! Copies join two devices and carry whole values, each value to each device once; the figures
-//! under `cost` follow.
+//! Copies join two devices and carry values, whole or in parts, each to each device once, and back
+//! to the device that made it only for a reader there; the figures under `cost` follow.
 
 use std::collections::{HashMap, HashSet};
 
-use super::super::{Action, BufferKind, Copy, Plan, Step};
+use super::super::{Action, Buffer, BufferKind, Copy, Plan, Step};
 use super::Faults;
 use super::resolve::{Resolved, Touch};
 use crate::units::Bytes;
@@ -12,18 +12,18 @@ use crate::units::Bytes;
 pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) -> (usize, Bytes) {
     let (mut copies, mut moved) = (0, Bytes::ZERO);
     let mut buffers = BufferCopies::new(resolved);
-    let mut nodes = HashSet::new();
+    let mut nodes = NodeCopies::default();
     for (step, at) in plan.steps.iter().zip(&resolved.steps) {
         let Action::Copy(copy) = &step.action else { continue };
         copies += 1;
         moved += copy.bytes;
         match at.touch {
-            Touch::Copy { from, to } => buffers.check(plan, resolved, step, copy, (from, to), faults),
-            Touch::Launch { .. } | Touch::Nothing => {
-                node_copy(plan, resolved, step, copy, &mut nodes, faults)
-            }
+            Touch::Copy { from, to, .. } => buffers.check(plan, resolved, step, copy, (from, to), faults),
+            Touch::Launch { .. } | Touch::Nothing => nodes.check(resolved, step, copy, faults),
         }
     }
+    nodes.finish(faults);
+    buffers.finish(plan, resolved, faults);
     let cost = &plan.cost;
     if cost.step_bytes != moved {
         faults.add(|| format!("cost.step_bytes is {}, the copies move {}", cost.step_bytes.0, moved.0));
@@ -47,13 +47,13 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) -
 struct BufferCopies {
     /// By buffer: where the value that it holds was made, following copies back.
     origin: Vec<u32>,
-    /// (origin, receiving device) of each copy.
-    seen: HashSet<(u32, u32)>,
+    /// By origin and receiving device, the buffer that receives.
+    seen: HashMap<(u32, u32), u32>,
 }
 
 impl BufferCopies {
     fn new(resolved: &Resolved<'_>) -> Self {
-        Self { origin: (0..resolved.buffers.len() as u32).collect(), seen: HashSet::new() }
+        Self { origin: (0..resolved.buffers.len() as u32).collect(), seen: HashMap::new() }
     }
 
     fn check(
@@ -79,7 +79,9 @@ impl BufferCopies {
             });
         }
         for buffer in [source_buffer, target_buffer] {
-            if buffer.bytes != copy.bytes {
+            let (offset, moved) = copy.part.unwrap_or((Bytes::ZERO, buffer.bytes));
+            let end = offset.0.checked_add(moved.0);
+            if moved != copy.bytes || end.is_none_or(|end| end > buffer.bytes.0) {
                 faults.add(|| {
                     format!(
                         "step {} copies {} bytes, buffer {} has {}",
@@ -87,6 +89,14 @@ impl BufferCopies {
                     )
                 });
             }
+        }
+        if source_buffer.bytes != target_buffer.bytes {
+            faults.add(|| {
+                format!(
+                    "step {} copies from {} of {} bytes to {} of {} bytes",
+                    step.id, source_buffer.id, source_buffer.bytes.0, target_buffer.id, target_buffer.bytes.0
+                )
+            });
         }
         if source_buffer.value != target_buffer.value || source_buffer.ty != target_buffer.ty {
             faults.add(|| {
@@ -111,7 +121,8 @@ impl BufferCopies {
         }
         let origin = self.origin[from as usize];
         self.origin[to as usize] = origin;
-        if !self.seen.insert((origin, target.device)) {
+        let first = *self.seen.entry((origin, target.device)).or_insert(to);
+        if first != to {
             faults.add(|| {
                 format!(
                     "step {} brings {} to {} a second time",
@@ -119,10 +130,30 @@ impl BufferCopies {
                 )
             });
         }
-        if resolved.buffers[origin as usize].device == target.device && source.device != target.device {
-            faults.add(|| {
-                format!("step {} brings {} back to {}", step.id, source_buffer.value, target_buffer.device)
-            });
+    }
+
+    /// What comes back to the device that made it is read there: else it need not have come.
+    fn finish(&self, plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
+        let home = |origin: u32| resolved.buffers[origin as usize].device;
+        let mut back: Vec<u32> = self
+            .seen
+            .iter()
+            .filter(|((origin, device), _)| home(*origin) == *device)
+            .map(|(_, &buffer)| buffer)
+            .collect();
+        if back.is_empty() {
+            return;
+        }
+        back.sort_unstable();
+        let mut read = vec![false; plan.buffers.len()];
+        for step in &resolved.steps {
+            if let Touch::Launch { reads, .. } = &step.touch {
+                reads.iter().for_each(|&buffer| read[buffer as usize] = true);
+            }
+        }
+        for buffer in back.into_iter().filter(|&buffer| !read[buffer as usize]) {
+            let Buffer { id, value, device, .. } = &plan.buffers[buffer as usize];
+            faults.add(|| format!("{value} comes back to {device} as {id}, and no launch reads it"));
         }
     }
 }
@@ -130,35 +161,57 @@ impl BufferCopies {
 /// Node, output, microbatch and receiver of a copy, and whether it is of what was computed again.
 type Brought<'a> = (&'a str, u32, Option<u32>, &'a str, bool);
 
-/// A copy in a plan from a cost graph: between devices, of a node's output.
-fn node_copy<'a>(
-    plan: &'a Plan,
-    resolved: &Resolved<'_>,
-    step: &'a Step,
-    copy: &'a Copy,
-    seen: &mut HashSet<Brought<'a>>,
-    faults: &mut Faults,
-) {
-    let node = copy.node.as_deref().unwrap_or_default();
-    for device in [&copy.from, &copy.to] {
-        if !resolved.devices.contains_key(device.as_str()) {
-            faults.add(|| format!("step {} copies between devices, and {device} is none", step.id));
+/// Copies in a plan from a cost graph: between devices, of a node's output.
+#[derive(Default)]
+struct NodeCopies<'a> {
+    /// What is brought, in parts where it comes in parts.
+    seen: HashMap<Brought<'a>, Vec<(u64, u64)>>,
+}
+
+impl<'a> NodeCopies<'a> {
+    fn check(&mut self, resolved: &Resolved<'_>, step: &'a Step, copy: &'a Copy, faults: &mut Faults) {
+        let node = copy.node.as_deref().unwrap_or_default();
+        for device in [&copy.from, &copy.to] {
+            if !resolved.devices.contains_key(device.as_str()) {
+                faults.add(|| format!("step {} copies between devices, and {device} is none", step.id));
+            }
+        }
+        if copy.from == copy.to {
+            faults.add(|| format!("step {} copies within {}", step.id, copy.from));
+        }
+        if copy.to != step.device {
+            faults.add(|| format!("step {} runs on {}, and copies to {}", step.id, step.device, copy.to));
+        }
+        let output = copy.output.unwrap_or_else(|| {
+            faults.add(|| format!("step {} does not say which output of {node} it copies", step.id));
+            0
+        });
+        if copy.part.is_some_and(|(_, bytes)| bytes != copy.bytes) {
+            faults.add(|| format!("step {} copies {} bytes, its part has others", step.id, copy.bytes.0));
+        }
+        let (offset, bytes) = copy.part.map_or((0, u64::MAX), |(offset, bytes)| (offset.0, bytes.0));
+        let (start, end) = (offset, offset.saturating_add(bytes));
+        let parts = self.seen.entry((node, output, copy.microbatch, &copy.to, copy.again)).or_default();
+        // Parts come in ascending order.
+        if parts.last().is_some_and(|&(_, before)| before > start) || (copy.part.is_some() && bytes == 0) {
+            faults.add(|| format!("step {} brings {node}:{output} to {} a second time", step.id, copy.to));
+        }
+        parts.push((start, end));
+    }
+
+    /// Parts leave no gap.
+    fn finish(self, faults: &mut Faults) {
+        let mut gaps: Vec<_> = self
+            .seen
+            .into_iter()
+            .filter(|(_, parts)| parts[0].0 != 0 || parts.windows(2).any(|pair| pair[0].1 != pair[1].0))
+            .map(|(key, _)| key)
+            .collect();
+        gaps.sort_unstable();
+        for (node, output, _, to, _) in gaps {
+            faults.add(|| format!("the parts of {node}:{output} that {to} receives leave a gap"));
         }
     }
-    if copy.from == copy.to {
-        faults.add(|| format!("step {} copies within {}", step.id, copy.from));
-    }
-    if copy.to != step.device {
-        faults.add(|| format!("step {} runs on {}, and copies to {}", step.id, step.device, copy.to));
-    }
-    let output = copy.output.unwrap_or_else(|| {
-        faults.add(|| format!("step {} does not say which output of {node} it copies", step.id));
-        0
-    });
-    if !seen.insert((node, output, copy.microbatch, &copy.to, copy.again)) {
-        faults.add(|| format!("step {} brings {node}:{output} to {} a second time", step.id, copy.to));
-    }
-    debug_assert!(plan.buffers.is_empty());
 }
 
 /// A parameter costs its bytes on each device beyond the first that holds it.

@@ -30,7 +30,7 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
             }
             (Action::Copy(copy), touch) => {
                 known(plan, copy.microbatch, faults, || format!("step {}", step.id));
-                if let &Touch::Copy { from, to } = touch {
+                if let &Touch::Copy { from, to, .. } = touch {
                     same(plan, step, copy, (from, to), faults);
                 }
             }

@@ -9,9 +9,10 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{BufferKind, Plan};
+use super::super::{Action, BufferKind, Plan};
 use super::Faults;
 use super::order::{Event, Past, sweep};
+use super::parts::Covered;
 use super::resolve::{Resolved, Touch};
 
 pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
@@ -23,7 +24,7 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
     memory.hold_residents();
     sweep(&resolved.steps, resolved.lanes, |i, event, past| match &resolved.steps[i].touch {
         Touch::Launch { reads, writes } => memory.launch(i, event, past, reads, writes),
-        Touch::Copy { from, to } => memory.copy(i, event, past, *from, *to),
+        Touch::Copy { from, to, range } => memory.copy(i, event, past, (*from, *to), *range),
         Touch::Nothing => {}
     });
     memory.finish();
@@ -53,8 +54,10 @@ struct Memory<'a, 'b> {
     plan: &'a Plan,
     resolved: &'a Resolved<'a>,
     faults: &'b mut Faults,
-    /// By buffer: the step that wrote it.
+    /// By buffer: the step that wrote it first.
     writers: Vec<Option<(u32, Event)>>,
+    /// By buffer that copies fill in parts: what each of them wrote.
+    parts: BTreeMap<u32, Covered>,
     /// By storage.
     uses: Vec<Uses>,
     /// By device: start of a range, its end, and whose it is.
@@ -68,6 +71,7 @@ impl<'a, 'b> Memory<'a, 'b> {
             resolved,
             faults,
             writers: vec![None; plan.buffers.len()],
+            parts: BTreeMap::new(),
             uses: vec![Uses::default(); plan.buffers.len()],
             owners: vec![BTreeMap::new(); plan.devices.len()],
         }
@@ -130,12 +134,39 @@ impl<'a, 'b> Memory<'a, 'b> {
         }
     }
 
-    fn copy(&mut self, i: usize, event: Event, past: &Past<'_>, from: u32, to: u32) {
-        self.read(i, event, past, from);
-        self.write(i, event, past, to);
+    fn copy(&mut self, i: usize, event: Event, past: &Past<'_>, (from, to): (u32, u32), range: (u64, u64)) {
+        self.read_range(i, event, past, from, range);
+        let Action::Copy(copy) = &self.plan.steps[i].action else { return };
+        if copy.part.is_none() {
+            self.write(i, event, past, to);
+        } else {
+            self.write_part(i, event, past, to, range);
+        }
+    }
+
+    /// Writes some bytes of a buffer; the first of its parts takes its bytes over, and the others,
+    /// which follow on the same lane, have in their past what that one had.
+    fn write_part(&mut self, i: usize, event: Event, past: &Past<'_>, to: u32, range: (u64, u64)) {
+        let (step, id) = (self.plan.steps[i].id, self.id(to));
+        let whole = self.writers[to as usize].is_some() && !self.parts.contains_key(&to);
+        let parts = self.parts.entry(to).or_default();
+        let clash = parts.add(range, event);
+        if whole || clash {
+            let (start, end) = range;
+            self.faults.add(|| format!("step {step} writes bytes {start}..{end} of {id} a second time"));
+        } else if self.writers[to as usize].is_none() {
+            self.writers[to as usize] = Some((i as u32, event));
+            self.take_over(i, event, past, to);
+        }
+        self.use_storage(i, event, self.storage(to));
     }
 
     fn read(&mut self, i: usize, event: Event, past: &Past<'_>, buffer: u32) {
+        let at = &self.resolved.buffers[buffer as usize];
+        self.read_range(i, event, past, buffer, (0, at.end - at.start));
+    }
+
+    fn read_range(&mut self, i: usize, event: Event, past: &Past<'_>, buffer: u32, range: (u64, u64)) {
         let step = self.plan.steps[i].id;
         let id = self.id(buffer);
         let kind = self.kind(buffer);
@@ -148,7 +179,10 @@ impl<'a, 'b> Memory<'a, 'b> {
             BufferKind::State => written.is_none_or(|write| past.contains(write)),
             BufferKind::Input | BufferKind::Param | BufferKind::Const => true,
             BufferKind::Temp | BufferKind::Output | BufferKind::Copy | BufferKind::Workspace => {
-                written.is_some_and(|write| past.contains(write))
+                match self.parts.get(&buffer) {
+                    Some(parts) => parts.hold(range, past),
+                    None => written.is_some_and(|write| past.contains(write)),
+                }
             }
         };
         if !sound {
@@ -263,6 +297,11 @@ impl<'a, 'b> Memory<'a, 'b> {
             let id = &self.plan.buffers[i].id;
             if !buffer.kind.is_resident() && self.writers[i].is_none() {
                 self.faults.add(|| format!("buffer {id} is never written"));
+            }
+            if let Some(parts) = self.parts.get(&(i as u32))
+                && let Some(missing) = parts.first_gap(buffer.end - buffer.start)
+            {
+                self.faults.add(|| format!("byte {missing} of buffer {id} is never written"));
             }
             let taken = self.uses[buffer.storage as usize].taken_by;
             if let (BufferKind::Output, Some(taker)) = (buffer.kind, taken) {

@@ -21,6 +21,7 @@ mod instances;
 mod memory;
 mod model;
 mod order;
+mod parts;
 mod placement;
 mod resolve;
 

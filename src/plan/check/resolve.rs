@@ -3,15 +3,15 @@
 
 use std::collections::HashMap;
 
-use super::super::{Action, Buffer, BufferKind, Lane, Plan, Step};
+use super::super::{Action, Buffer, BufferKind, Copy, Lane, Plan, Step};
 use super::Faults;
 
 /// What a step touches, by number.
 pub(super) enum Touch {
     /// Operands and results of a launch.
     Launch { reads: Vec<u32>, writes: Vec<u32> },
-    /// Source and target of a copy.
-    Copy { from: u32, to: u32 },
+    /// Source and target of a copy, and the bytes of both that it moves, as a start and an end.
+    Copy { from: u32, to: u32, range: (u64, u64) },
     /// Nothing: the plan has no buffers.
     Nothing,
 }
@@ -234,6 +234,20 @@ fn touch(plan: &Plan, step: &Step, buffers: &HashMap<&str, u32>, faults: &mut Fa
             Some(Touch::Launch { reads, writes })
         }
         Action::Copy(copy) if plan.buffers.is_empty() && copy.node.is_some() => Some(Touch::Nothing),
-        Action::Copy(copy) => Some(Touch::Copy { from: find(&copy.from)?, to: find(&copy.to)? }),
+        Action::Copy(copy) => Some(Touch::Copy {
+            from: find(&copy.from)?,
+            to: find(&copy.to)?,
+            range: range(step, copy, faults)?,
+        }),
     }
+}
+
+/// The bytes that a copy moves.
+fn range(step: &Step, copy: &Copy, faults: &mut Faults) -> Option<(u64, u64)> {
+    let (offset, bytes) = copy.part.map_or((0, copy.bytes.0), |(offset, bytes)| (offset.0, bytes.0));
+    let end = offset.checked_add(bytes);
+    if end.is_none() {
+        faults.add(|| format!("step {} copies bytes beyond 2^64", step.id));
+    }
+    Some((offset, end?))
 }

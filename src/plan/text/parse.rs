@@ -218,6 +218,11 @@ fn copy(words: &mut Words<'_>) -> Result<Copy, Fault> {
         output: words.option_number("output")?,
         microbatch: words.option_number("microbatch")?,
         again: words.skip("again"),
+        part: match words.skip("part") {
+            true => Some((Bytes(words.number("an offset")?), Bytes(words.number("a size")?))),
+            false => None,
+        },
+        readers: if words.skip("readers") { words.list()? } else { Vec::new() },
     })
 }
 

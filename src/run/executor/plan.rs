@@ -45,12 +45,14 @@ pub enum ExecAction {
         /// The workspace, where the group needs one.
         workspace: Option<u32>,
     },
-    /// Copies a whole buffer to the step's device.
+    /// Copies a buffer, or a part of it, to the step's device.
     Copy {
         /// What is read.
         from: u32,
         /// What is written.
         to: u32,
+        /// Offset and length in both; none for all.
+        part: Option<(Bytes, Bytes)>,
     },
 }
 
@@ -170,7 +172,9 @@ impl Checker<'_> {
                 ExecAction::Launch { group, reads, writes, workspace } => {
                     self.launch(buffers, step.device, &place, *group, (reads, writes, *workspace))
                 }
-                ExecAction::Copy { from, to } => self.copy(buffers, step.device, &place, (*from, *to)),
+                ExecAction::Copy { from, to, part } => {
+                    self.copy(buffers, step.device, &place, (*from, *to), *part)
+                }
             }
         };
         self.plan.steps.iter().enumerate().map(task).collect()
@@ -216,10 +220,24 @@ impl Checker<'_> {
         Ok(Task::Launch { group, reads, writes, workspace })
     }
 
-    fn copy(&self, buffers: &[Located], device: u32, place: &str, (from, to): (u32, u32)) -> Result<Task> {
+    fn copy(
+        &self,
+        buffers: &[Located],
+        device: u32,
+        place: &str,
+        (from, to): (u32, u32),
+        part: Option<(Bytes, Bytes)>,
+    ) -> Result<Task> {
         let bytes = buffers.get(from as usize).map_or(0, |buffer| buffer.range.length as u64);
-        let from = self.find(buffers, from, bytes, place)?;
-        let to = self.local(buffers, (to, bytes), device, place)?;
+        let mut from = self.find(buffers, from, bytes, place)?;
+        let mut to = self.local(buffers, (to, bytes), device, place)?;
+        if let Some((offset, length)) = part {
+            let of = |range: Range| {
+                let part = range.part(offset.get(), length.get());
+                part.ok_or_else(|| wrong(place, format!("its part leaves its buffers of {bytes} bytes")))
+            };
+            (from.range, to) = (of(from.range)?, of(to)?);
+        }
         if from.device == device as usize && from.range.overlaps(to) {
             return Err(wrong(place, "it copies a buffer onto itself"));
         }

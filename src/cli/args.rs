@@ -113,12 +113,31 @@ pub(super) enum Emit {
     Trace,
 }
 
+/// How many samples a step takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Batch {
+    Samples(i64),
+    /// As many as fit.
+    Max,
+}
+
+impl std::str::FromStr for Batch {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "max" => Ok(Self::Max),
+            _ => text.parse().map(Self::Samples).map_err(|_| "expected a number, or max".to_owned()),
+        }
+    }
+}
+
 /// What shapes a network before it is planned.
 #[derive(Args, Debug, Clone, Default)]
 pub(super) struct ModelArgs {
-    /// Size of the batch dimension
-    #[arg(long, value_name = "N")]
-    pub(super) batch: Option<i64>,
+    /// Size of the batch dimension; max: the largest that fits
+    #[arg(long, value_name = "N|max")]
+    pub(super) batch: Option<Batch>,
     /// Size of a named dimension (repeatable)
     #[arg(long = "dim", value_name = "NAME=N")]
     pub(super) dims: Vec<String>,

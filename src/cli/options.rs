@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::args::{EffortArg, ModelArgs, ObjectiveArg, PlacementArgs};
+use super::args::{Batch, EffortArg, ModelArgs, ObjectiveArg, PlacementArgs};
 use crate::compile;
 use crate::cost::Profile;
 use crate::error::{Error, Result};
@@ -30,12 +30,16 @@ pub(super) fn dims(pairs: &[String]) -> Result<BTreeMap<String, i64>> {
 
 /// The options of planning a model.
 pub(super) fn compile_options(shape: &ModelArgs, placement: &PlacementArgs) -> Result<compile::Options> {
-    if shape.batch.is_some_and(|batch| batch < 1) {
-        return Err(Error::usage("--batch", "a batch is at least 1"));
-    }
+    let batch = match shape.batch {
+        Some(Batch::Samples(batch)) if batch < 1 => {
+            return Err(Error::usage("--batch", "a batch is at least 1"));
+        }
+        Some(Batch::Samples(batch)) => Some(batch),
+        Some(Batch::Max) | None => None,
+    };
     Ok(compile::Options {
         dims: dims(&shape.dims)?,
-        batch: shape.batch,
+        batch,
         place: place_options(placement)?,
         profile: placement.profile.as_ref().map(Profile::load).transpose()?.map(Arc::new),
         ..compile::Options::default()

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::args::{Emit, PlanArgs};
+use super::args::{Batch, Emit, PlanArgs};
 use super::infeasible;
 use super::model::ModelFile;
 use super::options::{compile_options, with_profile};
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::load::Model;
 use crate::place::Previous;
 use crate::plan::{write_atomically, write_atomically_with};
-use crate::report::{self, AlternativeLine, Summary};
+use crate::report::{self, AlternativeLine, BatchLine, Summary};
 use crate::topology::Topology;
 use crate::units::Nanos;
 
@@ -42,8 +42,18 @@ pub(super) fn plan(args: &PlanArgs, console: &Console) -> Result<()> {
         return score(args, (model, &file.name()), &topology, &options, placement, console);
     }
     let summarised = is_summarised(args, console);
+    let mut largest = None;
     let planned = planning(&args.placement, console, |control| {
-        let compiled = compile::compile_with(model, &topology, &options, control).map_err(|error| {
+        let compiled = match args.shape.batch {
+            Some(Batch::Max) => compile::largest_batch(&model, &topology, &options, control).map(|found| {
+                let refused = found.refused.as_ref().map(ToString::to_string);
+                let (batch, tried) = (found.batch, found.tried.len());
+                largest = Some(BatchLine { batch, tried, refused, memory: found.memory });
+                found.compiled
+            }),
+            Some(Batch::Samples(_)) | None => compile::compile_with(model, &topology, &options, control),
+        };
+        let compiled = compiled.map_err(|error| {
             infeasible::with_repairs(error, &file, &topology, &options, control).within(&file.name())
         })?;
         let alternatives =
@@ -56,7 +66,7 @@ pub(super) fn plan(args: &PlanArgs, console: &Console) -> Result<()> {
     }
     let (compiled, alternatives, fewer) = planned?;
     tell_assumptions(&compiled, console);
-    let summary = Summary { fewer, ..summary(&compiled, &options, alternatives) };
+    let summary = Summary { fewer, largest, ..summary(&compiled, &options, alternatives) };
     let outcome = deliver(args, &compiled, &summary, console);
     // The process ends: there is no need to free millions of names one by one.
     std::mem::forget(compiled);

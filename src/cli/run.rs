@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::args::{Backend, RunArgs};
+use super::args::{Backend, Batch, RunArgs};
 use super::model::{ModelFile, model_path};
 use super::options::{compile_options, duration, with_profile};
 use super::terminal::{Console, write_stdout};
@@ -167,6 +167,10 @@ pub(super) struct Request {
 impl Request {
     /// The model for the devices given, the CPU where none are; dimensions as the inputs have them.
     pub(super) fn new(file: &ModelFile, args: &RunArgs, given: &Given, made_up: bool) -> Result<Self> {
+        if args.shape.batch == Some(Batch::Max) {
+            return Err(Error::usage("--batch max", "a run takes inputs of one size")
+                .with_help("partition MODEL --batch max -o plan.json, then partition run plan.json"));
+        }
         let mut options = compile_options(&args.shape, &args.placement)?;
         let mut graph = network_of(file, &options.dims)?;
         take_weights(&mut graph, args.shape.weights.as_deref(), made_up)?;

@@ -2,6 +2,7 @@
 //!
 //! Nothing else knows the order of the passes.
 
+mod batch;
 mod explain;
 mod labels;
 mod repair;
@@ -28,6 +29,7 @@ use crate::schedule::{Cost, Schedule};
 use crate::strategy;
 use crate::topology::{DeviceId, Topology};
 
+pub use batch::{LargestBatch, largest_batch};
 pub use explain::{explain_node, explain_plan};
 pub use repair::repair;
 pub use replan::state_between;

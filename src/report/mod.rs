@@ -1,10 +1,12 @@
 //! Summaries and drawings for people.
 
+mod batch;
 mod dot;
 mod explain;
 mod summary;
 mod trace;
 
+pub use batch::{BatchLine, MemoryLine};
 pub use dot::dot;
 pub use explain::{fewer_text, node_text, overview_text, plan_text};
 pub use summary::{AlternativeLine, BoundLine, DeviceLine, Summary};

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::BatchLine;
 use crate::costgraph::{CostGraph, Role};
 use crate::error::escaped;
 use crate::explain::Fewer;
@@ -105,6 +106,9 @@ pub struct Summary {
     pub replan: Option<Replan>,
     /// What a placement that was made elsewhere breaks.
     pub violations: Vec<String>,
+    /// The largest batch that fits, where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub largest: Option<BatchLine>,
 }
 
 impl Summary {
@@ -166,6 +170,7 @@ impl Summary {
             notes: placement.notes.clone(),
             replan: None,
             violations: Vec::new(),
+            largest: None,
         }
     }
 
@@ -230,6 +235,7 @@ impl Summary {
             );
         }
         text += &self.replan.as_ref().map_or_else(String::new, replanned);
+        text += &self.largest.as_ref().map_or_else(String::new, BatchLine::text);
         for violation in &self.violations {
             text += &format!("broken     {}\n", escaped(violation));
         }

@@ -142,7 +142,8 @@ impl Search<'_, '_> {
         let (batch, compiled) = self.best.ok_or_else(|| Error::Internal("no batch was tried".into()))?;
         let options = Options { batch: Some(batch.saturating_add(1)), ..self.options.clone() };
         let network = prepare(self.graph.clone(), &options)?;
-        let next = cost::lower(&network.graph, &network.grouping, self.topology)?.graph;
+        let profile = options.profile.as_deref();
+        let next = cost::lower(&network.graph, &network.grouping, self.topology, profile)?.graph;
         let memory = equations(&compiled, batch, &next);
         let refused = self.refused.filter(|(size, _)| *size > batch).map(|(_, error)| error);
         Ok(LargestBatch { batch, compiled, memory, tried: self.tried, refused })

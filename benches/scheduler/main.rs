@@ -2,8 +2,12 @@
 //!
 //! `cargo bench --bench scheduler` prints all tables; `-- TABLE [ARGUMENT...]` one of them:
 //! `arena [NAME...]` peaks, lower bounds and arenas of the corpus (those models whose names hold one
-//! of the words).
+//! of the words); `predict [NAME...]` predicted and measured steps; `steps [NAME...]` allocations
+//! and memory of steps; `simulator` how fast it is; `plan-size` how long plans take to write and load.
 
+#[allow(missing_docs, unreachable_pub, reason = "shared with the tests")]
+#[path = "../../tests/suite/allocations.rs"]
+mod allocations;
 #[allow(missing_docs, unreachable_pub, dead_code, reason = "shared with the tests")]
 #[path = "../../tests/suite/networks.rs"]
 mod networks;
@@ -13,11 +17,22 @@ mod rule;
 
 mod arena;
 mod corpus;
+mod plan_size;
+mod predict;
+mod random;
+mod simulator;
+mod steps;
 
 /// A table's name, and what prints it.
 type Table = (&'static str, fn(&[String]));
 
-const TABLES: [Table; 1] = [("arena", arena::print)];
+const TABLES: [Table; 5] = [
+    ("arena", arena::print),
+    ("predict", predict::print),
+    ("steps", steps::print),
+    ("simulator", simulator::print),
+    ("plan-size", plan_size::print),
+];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();

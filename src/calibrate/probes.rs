@@ -21,14 +21,25 @@ use crate::units::{Flops, Nanos, Rate};
 /// Rates of every class, ascending, and what passes between launches.
 pub(super) fn classes() -> Result<(Vec<ClassRate>, Nanos)> {
     let mut rates = Vec::with_capacity(Class::ALL.len());
-    let mut launch = Nanos::ZERO;
     for class in Class::ALL {
-        let (flops, _, gap) = rate(class, Size::Computing)?;
-        let (_, bandwidth, _) = rate(class, Size::Moving)?;
-        launch = launch.max(gap);
+        let (flops, _) = rate(class, Size::Computing)?;
+        let (_, bandwidth) = rate(class, Size::Moving)?;
         rates.push(ClassRate { class, flops, bandwidth });
     }
-    Ok((rates, launch))
+    Ok((rates, launch()?))
+}
+
+/// What passes between the launches of a chain of small kernels.
+fn launch() -> Result<Nanos> {
+    let mut drawing = Drawing::new();
+    let mut value = drawing.input(&[4, 16]);
+    for _ in 0..32 {
+        value = drawing.apply(Op::Softmax { axis: 1, log: false }, &[value])?;
+    }
+    let (plan, network) = planned(drawing.finish(value), &Topology::parse("cpu:cores=1")?)?;
+    let mut profile = Profile::default();
+    observe(&plan, &run(&plan, &network)?, &mut profile)?;
+    Ok(profile.kinds.first().map_or(Nanos::ZERO, |kind| kind.launch_ns))
 }
 
 /// Times of copies between two devices, by size.
@@ -59,16 +70,12 @@ enum Size {
     Moving,
 }
 
-/// Operations and bytes in a second that a class's probe reaches, and what passes between its
-/// launches.
-fn rate(class: Class, size: Size) -> Result<(Flops, Rate, Nanos)> {
+/// Operations and bytes in a second that a class's probe reaches.
+fn rate(class: Class, size: Size) -> Result<(Flops, Rate)> {
     let mut drawing = Drawing::new();
     let result = draw(&mut drawing, class, size)?;
     let (plan, network) = planned(drawing.finish(result), &Topology::parse("cpu:cores=1")?)?;
     let reports = run(&plan, &network)?;
-    let mut profile = Profile::default();
-    observe(&plan, &reports, &mut profile)?;
-    let gap = profile.kinds.first().map_or(Nanos::ZERO, |kind| kind.launch_ns);
     let busy = median(reports.iter().map(|report| {
         let spans = report.steps.iter().map(|(start, end)| end.saturating_sub(*start));
         u64::try_from(spans.sum::<std::time::Duration>().as_nanos()).unwrap_or(u64::MAX)
@@ -83,7 +90,7 @@ fn rate(class: Class, size: Size) -> Result<(Flops, Rate, Nanos)> {
     let bandwidth = per_second(bytes, busy);
     // A class that only moves elements computes as fast as it moves them.
     let flops = if flops == 0 { bandwidth } else { per_second(flops, busy) };
-    Ok((Flops(flops), Rate(bandwidth), gap))
+    Ok((Flops(flops), Rate(bandwidth)))
 }
 
 /// At least 1.

@@ -211,7 +211,7 @@ pub(super) struct PlanArgs {
     /// What to print
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(super) emit: Option<Emit>,
-    /// Write to a file; a plan where its name ends in .json
+    /// Write to a file; a plan where its name ends in .json, compressed in .json.gz
     #[arg(short, long, value_name = "PATH")]
     pub(super) output: Option<PathBuf>,
     #[command(flatten)]

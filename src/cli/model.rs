@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::compile;
 use crate::error::{Error, Result};
 use crate::load::{LoadOptions, Model, load};
-use crate::plan::Plan;
+use crate::plan::{Plan, decompressed};
 
 /// The bytes of a model file, and where they come from.
 pub(super) struct ModelFile {
@@ -26,9 +26,10 @@ impl ModelFile {
                 .lock()
                 .read_to_end(&mut bytes)
                 .map_err(|error| Error::io("standard input", error))?;
-            return Ok(Self { bytes, path: None });
+            return Ok(Self { bytes: decompressed(bytes, "standard input")?, path: None });
         }
         let bytes = fs::read(path).map_err(|error| Error::io(path.display().to_string(), error))?;
+        let bytes = decompressed(bytes, &path.display().to_string())?;
         Ok(Self { bytes, path: Some(path.to_owned()) })
     }
 

@@ -14,7 +14,7 @@ use crate::compile::{self, Alternative, Compiled};
 use crate::error::{Error, Result};
 use crate::load::Model;
 use crate::place::Previous;
-use crate::plan::{write_atomically, write_atomically_with};
+use crate::plan::{is_compressed, write_atomically, write_atomically_with};
 use crate::report::{self, AlternativeLine, BatchLine, Summary};
 use crate::topology::Topology;
 use crate::units::Nanos;
@@ -112,7 +112,10 @@ fn check_weights(model: &mut Model, path: &Path) -> Result<()> {
 
 /// What is asked for: by name, or by the ending of the file.
 pub(super) fn emitted(args: &PlanArgs) -> Emit {
-    let writes_plan = |path: &Path| path.extension().is_some_and(|extension| extension == "json");
+    let is_json = |path: &Path| path.extension().is_some_and(|extension| extension == "json");
+    let writes_plan = |path: &Path| {
+        is_json(path) || is_compressed(path) && path.file_stem().map(Path::new).is_some_and(is_json)
+    };
     match (args.emit, &args.output) {
         (Some(emit), _) => emit,
         (None, Some(path)) if writes_plan(path) => Emit::Plan,

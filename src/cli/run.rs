@@ -17,7 +17,7 @@ use crate::load::{Model, fill};
 use crate::plan::{self, Plan};
 use crate::report::{Clock, Trace, lives_of_plan};
 use crate::run::feed::{self, Comparison, Role};
-use crate::run::{ExecOptions, Program, RunReport, exec_plan};
+use crate::run::{ExecOptions, Program, RunReport, exec_plan, probe};
 use crate::topology::Topology;
 use crate::units::Nanos;
 
@@ -34,7 +34,7 @@ pub(super) fn run(args: &RunArgs, console: &Console) -> Result<()> {
         return Err(Error::usage("MODEL", "no model is given").with_help("partition run --help"));
     };
     let file = ModelFile::read(path)?;
-    let (plan, network) = {
+    let (plan, mut network) = {
         let _working = console.working("planning");
         if Plan::is_json(&file.bytes) {
             from_plan(&file, args, &given, seed.is_some())?
@@ -42,11 +42,14 @@ pub(super) fn run(args: &RunArgs, console: &Console) -> Result<()> {
             from_model(&file, args, &given, seed.is_some(), console)?
         }
     };
+    drop(file);
     check_targets(&plan, &args.map)?;
     let mut program = {
         let _working = console.working("loading weights");
         program(&plan, &network, args, seed)?
     };
+    // The arenas have what the model's file holds of weights.
+    network.graph.forget_data();
     let inputs = given.inputs(&network.graph, seed)?;
     let (outputs, reports) = {
         let _working = console.working("running");
@@ -381,6 +384,12 @@ struct Ran {
     step_ns: u128,
     predicted_ns: u64,
     step_bytes: u64,
+    /// Of all devices.
+    arena_bytes: u64,
+    /// Of this process after the last step, and what of that is code; none where the system does
+    /// not tell.
+    resident_bytes: Option<u64>,
+    code_bytes: Option<u64>,
     devices: Vec<RanDevice>,
     outputs: Vec<RanOutput>,
 }
@@ -410,6 +419,7 @@ fn report(
     console: &Console,
 ) -> Result<()> {
     let median = median(reports);
+    let memory = probe::resident();
     let device = |(index, device): (usize, &crate::run::DeviceReport)| RanDevice {
         device: device.name.clone(),
         steps: device.steps,
@@ -422,6 +432,9 @@ fn report(
         step_ns: median.wall.as_nanos(),
         predicted_ns: plan.cost.latency_ns.get(),
         step_bytes: plan.cost.step_bytes.get(),
+        arena_bytes: plan.devices.iter().map(|device| device.arena.get()).sum(),
+        resident_bytes: memory.map(|memory| memory.resident.get()),
+        code_bytes: memory.map(|memory| memory.code.get()),
         devices: median.devices.iter().enumerate().map(device).collect(),
         outputs: comparisons
             .iter()

@@ -9,14 +9,14 @@ use super::terminal::Console;
 use crate::compile;
 use crate::error::{Error, Result};
 use crate::load::Model;
-use crate::plan::Foreign;
+use crate::plan::{Foreign, decompressed};
 use crate::topology::Topology;
 
 /// A placement in any form that is known.
 pub(super) fn read_placement(path: &Path) -> Result<Foreign> {
     let name = path.display().to_string();
     let bytes = std::fs::read(path).map_err(|error| Error::io(name.clone(), error))?;
-    Foreign::read(&bytes, &name)
+    Foreign::read(&decompressed(bytes, &name)?, &name)
 }
 
 /// A placement that breaks something is shown all the same, but no plan is made of it.

@@ -312,3 +312,113 @@ mod hexadecimal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile() -> Profile {
+        let kernel =
+            |hash: u64, time_ns: u64| KernelTime { hash, hero: "conv".into(), time_ns: Nanos(time_ns) };
+        let copy = |bytes: u64, time_ns: u64| CopyTime { bytes: Bytes(bytes), time_ns: Nanos(time_ns) };
+        let rate =
+            |class, flops, bandwidth| ClassRate { class, flops: Flops(flops), bandwidth: Rate(bandwidth) };
+        let kind = KindProfile {
+            kind: "cpu".into(),
+            launch_ns: Nanos(100),
+            classes: vec![
+                rate(Class::Map, 1_000_000_000, 2_000_000_000),
+                rate(Class::Matmul, 50_000_000_000, 1_000_000_000),
+            ],
+            kernels: vec![kernel(7, 1000), kernel(9, 2000)],
+            copies: vec![copy(1000, 1500), copy(2000, 2000), copy(10_000, 6000)],
+        };
+        Profile { machine: "a \"machine\"".into(), kinds: vec![kind], ..Profile::default() }
+    }
+
+    #[test]
+    fn a_profile_reads_back_and_is_the_same_bytes() {
+        let text = profile().to_json();
+        let read = Profile::from_json(text.as_bytes(), "p.json").unwrap();
+        assert_eq!(read, profile());
+        assert_eq!(read.to_json(), text);
+        assert_eq!(
+            Profile::from_json(Profile::default().to_json().as_bytes(), "p").unwrap(),
+            Profile::default()
+        );
+    }
+
+    #[test]
+    fn times_are_measured_ones_then_those_of_classes() {
+        let profile = profile();
+        let kind = profile.kind("cpu@cpu1/2").unwrap();
+        assert_eq!(kind.kernel(9), Some(Nanos(2100)));
+        assert_eq!(kind.kernel(8), None);
+        let part = |class, flops, bytes| ClassWork { class, flops: Flops(flops), bytes: Bytes(bytes) };
+        // The larger of both for each class, and a launch: 1000 + 2000 + 100.
+        let work = [part(Class::Map, 1000, 20), part(Class::Matmul, 50_000, 2000)];
+        assert_eq!(kind.classes(&work), Some(Nanos(3100)));
+        assert_eq!(kind.classes(&[part(Class::Sort, 1, 1)]), None);
+    }
+
+    #[test]
+    fn copies_give_a_latency_and_a_bandwidth() {
+        // A line: 1 us and half a nanosecond for each byte.
+        assert_eq!(profile().kinds[0].link(), Some((Nanos(1000), Rate(2_000_000_000))));
+        let mut one = profile().kinds.remove(0);
+        one.copies.truncate(1);
+        assert_eq!(one.link(), Some((Nanos(0), Rate(666_666_666))));
+        one.copies.clear();
+        assert_eq!(one.link(), None);
+    }
+
+    #[test]
+    fn links_of_devices_and_slices_take_the_measured_times() {
+        for spec in ["2xcpu:cores=1", "cpu[2x4GB]:cores=1", "2xcpu:link=9GB/s"] {
+            let topology = profile().applied(&Topology::parse(spec).unwrap()).unwrap();
+            let ids: Vec<_> = topology.ids().collect();
+            let time = topology.copy_time(ids[0], ids[1], Bytes(10_000));
+            assert_eq!(time, Nanos(6000), "{spec}");
+            assert_eq!(profile().applied(&topology).unwrap(), topology, "{spec}");
+        }
+        let other = Topology::parse("2xa100-80g").unwrap();
+        assert_eq!(profile().applied(&other).unwrap(), other);
+    }
+
+    #[test]
+    fn a_bad_profile_is_one_error_with_its_place() {
+        let fault = |text: &str| Profile::from_json(text.as_bytes(), "p.json").unwrap_err().to_string();
+        for text in ["", "{", "[]", "{\"profile\":1}", "null", "{\"profile\":1,\"kinds\":[],\"more\":2}"] {
+            let error = fault(text);
+            assert!(
+                error.starts_with("p.json: no valid profile: ") && error.contains("--calibrate"),
+                "{error}"
+            );
+        }
+        let error = fault("{\"profile\":2,\"kinds\":[]}");
+        assert!(error.contains("is a profile of version 2, and only version 1 is known"), "{error}");
+        let good = profile().to_json();
+        for (from, to, message) in [
+            ("\"flops\":1000000000,", "\"flops\":0,", "the rates of Map are not above zero"),
+            ("\"class\":\"matmul\"", "\"class\":\"map\"", "classes are not in ascending order"),
+            ("0000000000000009", "0000000000000007", "kernels are not in ascending order"),
+            ("0000000000000009", "9", "expected 16 hexadecimal digits"),
+            ("\"bytes\":2000", "\"bytes\":1000", "copies are not in ascending order"),
+            ("\"time_ns\":1000", "\"time_ns\":-1", "no valid profile"),
+        ] {
+            assert!(good.contains(from), "{from}");
+            let error = fault(&good.replace(from, to));
+            assert!(error.starts_with("p.json: ") && error.contains(message), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_plan_carries_what_is_about_it() {
+        let mut profile = profile();
+        profile.kind_mut("cuda").launch_ns = Nanos(5);
+        let part = profile.about(&["cpu@cpu1".into()], &[9, 12].into());
+        assert_eq!(part.kinds.len(), 1);
+        assert_eq!(part.kinds[0].kernels.len(), 1);
+        assert_eq!(part.kinds[0].classes, profile.kinds[0].classes);
+    }
+}

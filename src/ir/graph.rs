@@ -446,6 +446,11 @@ impl Graph {
         &self.params[id.index()]
     }
 
+    /// Drops what the parameters hold of data themselves. O(parameters).
+    pub fn forget_data(&mut self) {
+        self.params.iter_mut().for_each(|param| param.data = None);
+    }
+
     /// A parameter, to set its data.
     pub fn param_mut(&mut self, id: ParamId) -> &mut Param {
         &mut self.params[id.index()]

@@ -1,7 +1,7 @@
 //! Bytes that a kernel needs beside its operands and results.
 //!
 //! Exact: planning reserves them, the CPU kernels cut them up in the same order, and nothing else
-//! is allocated (the packing buffers of the matrix product are its own). Each part is rounded up
+//! is allocated (what packs operands of the matrix product is each thread's own). Each part is rounded up
 //! to [`ALIGNMENT`].
 
 use crate::ir::{Cell, Conv, ConvTranspose, DType, Layout, Op, Recurrent, TopK, Type};
@@ -82,12 +82,12 @@ pub(crate) fn widens(op: &Op) -> bool {
 fn own(op: &Op, operands: &[&Type], results: &[&Type], width: Option<u64>) -> Bytes {
     let size = |ty: &Type| width.unwrap_or(ty.dtype.size());
     match (op, operands, results) {
-        (Op::Conv(conv), [x, weights, ..], [out]) => match conv_unfolded(conv, x, weights, out, size(x)) {
+        (Op::Conv(conv), [x, weights, ..], [out]) => match conv_unfolded(conv, *weights, *out, size(x)) {
             Some(unfolded) => part(unfolded.depth.saturating_mul(unfolded.positions), size(x)),
             None => Bytes::ZERO,
         },
         (Op::ConvTranspose(conv), [x, weights, ..], [_]) => {
-            let unfolded = conv_transpose_unfolded(conv, x, weights, size(x));
+            let unfolded = conv_transpose_unfolded(conv, *x, *weights, size(x));
             part(unfolded.depth.saturating_mul(unfolded.positions), size(x))
         }
         (Op::Recurrent(layer), [x, ..], _) => recurrent(layer, x, size(x)),
@@ -124,45 +124,76 @@ fn unfolded(depth: u64, positions: u64, size: u64) -> Unfolded {
 }
 
 /// None where the input itself, or a direct loop, takes the matrix's place.
-pub(crate) fn conv_unfolded(
+pub(crate) fn conv_unfolded<S: Sizes + ?Sized>(
     conv: &Conv,
-    x: &Type,
-    weights: &Type,
-    out: &Type,
+    weights: &S,
+    out: &S,
     size: u64,
 ) -> Option<Unfolded> {
-    let spatial = weights.shape.rank().saturating_sub(2);
+    let spatial = weights.rank().saturating_sub(2);
     let (inner, kernel, first) = match conv.layout {
-        Layout::ChannelsFirst => (dim(weights, 1), 2, 2),
-        Layout::ChannelsLast => (dim(weights, spatial), 0, 1),
+        Layout::ChannelsFirst => (weights.size(1), 2, 2),
+        Layout::ChannelsLast => (weights.size(spatial), 0, 1),
     };
-    let window: u64 = product((kernel..kernel + spatial).map(|axis| dim(weights, axis)));
+    let window: u64 = product((kernel..kernel + spatial).map(|axis| weights.size(axis)));
     let depthwise = inner == 1 && conv.groups > 1;
     let plain = window == 1
         && conv.window.strides.iter().all(|&stride| stride == 1)
         && conv.window.pads_before.iter().chain(&conv.window.pads_after).all(|&pad| pad == 0);
-    let _ = x;
     if depthwise || plain {
         return None;
     }
-    let positions = product((first..first + spatial).map(|axis| dim(out, axis)));
+    let positions = product((first..first + spatial).map(|axis| out.size(axis)));
     Some(unfolded(inner.saturating_mul(window), positions, size))
 }
 
 /// As [`conv_unfolded`]; positions are those of the input.
-pub(crate) fn conv_transpose_unfolded(conv: &ConvTranspose, x: &Type, weights: &Type, size: u64) -> Unfolded {
-    let spatial = weights.shape.rank().saturating_sub(2);
+pub(crate) fn conv_transpose_unfolded<S: Sizes + ?Sized>(
+    conv: &ConvTranspose,
+    x: &S,
+    weights: &S,
+    size: u64,
+) -> Unfolded {
+    let spatial = weights.rank().saturating_sub(2);
     let (outer, kernel, first) = match conv.layout {
-        Layout::ChannelsFirst => (dim(weights, 1), 2, 2),
-        Layout::ChannelsLast => (dim(weights, spatial), 0, 1),
+        Layout::ChannelsFirst => (weights.size(1), 2, 2),
+        Layout::ChannelsLast => (weights.size(spatial), 0, 1),
     };
-    let window: u64 = product((kernel..kernel + spatial).map(|axis| dim(weights, axis)));
-    let positions = product((first..first + spatial).map(|axis| dim(x, axis)));
+    let window: u64 = product((kernel..kernel + spatial).map(|axis| weights.size(axis)));
+    let positions = product((first..first + spatial).map(|axis| x.size(axis)));
     unfolded(outer.saturating_mul(window), positions, size)
 }
 
 fn product(sizes: impl Iterator<Item = u64>) -> u64 {
     sizes.fold(1, u64::saturating_mul)
+}
+
+/// The sizes of a tensor, whoever knows them.
+pub(crate) trait Sizes {
+    /// Number of axes.
+    fn rank(&self) -> usize;
+    /// The size of an axis; the largest number where it is not known.
+    fn size(&self, axis: usize) -> u64;
+}
+
+impl Sizes for Type {
+    fn rank(&self) -> usize {
+        self.shape.rank()
+    }
+
+    fn size(&self, axis: usize) -> u64 {
+        dim(self, axis)
+    }
+}
+
+impl Sizes for [i64] {
+    fn rank(&self) -> usize {
+        self.len()
+    }
+
+    fn size(&self, axis: usize) -> u64 {
+        self.get(axis).map_or(u64::MAX, |&size| size.max(0).unsigned_abs())
+    }
 }
 
 fn dim(ty: &Type, axis: usize) -> u64 {

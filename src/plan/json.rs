@@ -6,7 +6,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Plan, VERSION, write_atomically_with};
+use super::gzip::compress;
+use super::{Plan, VERSION, decompressed, is_compressed, write_atomically_with};
 use crate::error::{Error, Result};
 
 impl Plan {
@@ -46,9 +47,13 @@ impl Plan {
         String::from_utf8(bytes).unwrap_or_default()
     }
 
-    /// Writes the JSON form to a file, whole or not at all.
+    /// Writes the JSON form to a file, whole or not at all; compressed where its name ends in `.gz`.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        write_atomically_with(path, |out| self.write_json(out))
+        let path = path.as_ref();
+        match is_compressed(path) {
+            true => write_atomically_with(path, |out| compress(out, |out| self.write_json(out))),
+            false => write_atomically_with(path, |out| self.write_json(out)),
+        }
     }
 
     /// Reads the JSON form; `place` (a file's name) begins error messages. Fields that are not
@@ -67,11 +72,11 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Reads the JSON form from a file. Errors: [`Error::Io`], and those of [`Plan::from_json`].
+    /// Reads the JSON form from a file, compressed or not. Errors: [`Error::Io`], and those of [`Plan::from_json`].
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let name = path.as_ref().display().to_string();
         let bytes = std::fs::read(path).map_err(|source| Error::io(name.clone(), source))?;
-        Self::from_json(&bytes, &name)
+        Self::from_json(&decompressed(bytes, &name)?, &name)
     }
 
     /// True where `bytes` begin as a plan's JSON form does: an object whose first field is

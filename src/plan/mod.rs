@@ -11,6 +11,7 @@ mod diff;
 mod export;
 mod file;
 mod foreign;
+mod gzip;
 mod json;
 mod pairs;
 mod replan;
@@ -30,6 +31,7 @@ pub use export::{FORMATS, export};
 pub use file::{write_atomically, write_atomically_with};
 pub(crate) use foreign::listed;
 pub use foreign::{Foreign, Lookup};
+pub use gzip::{decompressed, is_compressed};
 pub use replan::{MovedState, Replan, circumstances};
 
 /// The version of the form that is written and read.

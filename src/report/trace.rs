@@ -52,6 +52,11 @@ pub struct Trace<'a> {
     pub crossings: &'a [Crossing],
 }
 
+/// What of a buffer's life falls on a moment, in this order.
+const OVER: u8 = 0;
+const BEGINS: u8 = 1;
+const PASSES: u8 = 2;
+
 /// The compute lane's track; copies have this one and those that follow.
 const COMPUTE: usize = 1;
 const COPIES: usize = 2;
@@ -165,22 +170,26 @@ impl Trace<'_> {
     /// A counter of live bytes for each device. Bytes that one step reads and writes in place count
     /// once.
     fn memory(&self, events: &mut Events<'_>) -> io::Result<()> {
-        // (device, time, end before start, life)
-        let mut changes: Vec<(u32, Nanos, bool, u32)> = Vec::with_capacity(2 * self.lives.len());
+        // At one moment first ends what began earlier, then each begins, and ends where it takes no
+        // time.
+        let mut changes: Vec<(u32, Nanos, u8, u32)> = Vec::with_capacity(2 * self.lives.len());
         for (number, life) in (0..).zip(self.lives) {
             if life.bytes > Bytes::ZERO {
-                changes.push((life.device, life.start, true, number));
-                changes.push((life.device, life.end.max(life.start), false, number));
+                let end = if life.end > life.start { OVER } else { PASSES };
+                changes.push((life.device, life.start, BEGINS, number));
+                changes.push((life.device, life.end.max(life.start), end, number));
             }
         }
-        // What begins at a moment counts before what ends then: a buffer of no length shows.
-        changes.sort_unstable_by_key(|&(device, time, begins, life)| (device, time, !begins, life));
+        changes.sort_unstable();
         let mut live = Live::default();
-        for (position, &(device, time, begins, number)) in changes.iter().enumerate() {
-            live.change(&self.lives[number as usize], begins);
-            let next = changes.get(position + 1);
-            let last_of_device = next.is_none_or(|next| next.0 != device);
-            if last_of_device || next.is_none_or(|next| (next.1, next.2) != (time, begins)) {
+        for (position, &(device, time, phase, number)) in changes.iter().enumerate() {
+            live.change(&self.lives[number as usize], phase == BEGINS);
+            let next = changes.get(position + 1).filter(|next| next.0 == device);
+            let ends = match next {
+                Some(&(_, other, next, _)) => other != time || next == PASSES && phase != PASSES,
+                None => true,
+            };
+            if ends {
                 events.begin()?;
                 write!(
                     events.out,
@@ -189,7 +198,7 @@ impl Trace<'_> {
                     live.bytes
                 )?;
             }
-            if last_of_device {
+            if next.is_none() {
                 live = Live::default();
             }
         }

@@ -17,7 +17,6 @@ pub(super) struct Compiled {
     pub(super) reads: Vec<u64>,
     pub(super) writes: Vec<u64>,
     pub(super) workspace: u64,
-    pub(super) registers: usize,
     /// The source node that people know it by.
     pub(super) name: String,
 }
@@ -34,6 +33,44 @@ struct Tensor {
     place: Place,
     dtype: DType,
     dims: Vec<i64>,
+}
+
+/// What a worker uses again for every kernel, made before it runs.
+#[derive(Default)]
+pub(super) struct Scratch {
+    registers: Registers,
+    views: Vec<View<'static>>,
+    targets: Vec<ViewMut<'static>>,
+    sources: Vec<Source<'static>>,
+    stores: Vec<Target<'static>>,
+}
+
+impl Scratch {
+    /// Enough for any of these groups.
+    pub(super) fn of(groups: &[Compiled]) -> Self {
+        let mut scratch = Self::default();
+        for step in groups.iter().flat_map(|group| &group.segments) {
+            match step {
+                Step::Kernel { inputs, outputs, .. } => {
+                    scratch.views.reserve(inputs.len());
+                    scratch.targets.reserve(outputs.len());
+                }
+                Step::Chain { program, sources, targets } => {
+                    scratch.registers.reserve(program.registers());
+                    scratch.sources.reserve(sources.len());
+                    scratch.stores.reserve(targets.len());
+                }
+            }
+        }
+        scratch
+    }
+}
+
+/// An empty list in the memory of another one, whose elements differ in their lifetimes alone:
+/// collecting from a vector's own iterator takes its memory over.
+fn emptied<A, B>(mut list: Vec<A>) -> Vec<B> {
+    list.clear();
+    list.into_iter().map_while(|_| None).collect()
 }
 
 /// What a group's places are on the device that runs it.
@@ -57,17 +94,11 @@ impl Compiled {
                 Segment::Chain(nodes) => compiler.chain(nodes),
             })
             .collect::<Result<Vec<_>>>()?;
-        let registers = segments.iter().map(|step| match step {
-            Step::Kernel { .. } => 0,
-            Step::Chain { program, .. } => program.registers(),
-        });
-        let registers = registers.max().unwrap_or(0);
         let sizes = |values: &[ValueId]| -> Result<Vec<u64>> {
             values.iter().map(|&value| bytes(graph.ty(value))).collect()
         };
         let name = fused.nodes.last().map_or("", |&node| &graph.source(graph.node(node).source).name);
         Ok(Self {
-            registers,
             reads: sizes(fused.reads)?,
             writes: sizes(fused.writes)?,
             workspace: layout.workspace.get(),
@@ -95,17 +126,17 @@ impl Compiled {
     /// it returns, nobody else writes the first or touches the others. Those that are written
     /// overlap neither one another nor those that are read, except one that [`Compiled::in_place`]
     /// allows, which is the same range.
-    pub(super) unsafe fn run(&self, bound: &Bound<'_>, registers: &mut Registers) -> Result<()> {
+    pub(super) unsafe fn run(&self, bound: &Bound<'_>, scratch: &mut Scratch) -> Result<()> {
         for step in &self.segments {
             match step {
                 Step::Kernel { op, inputs, outputs, name } => {
                     // SAFETY: as the caller promises.
-                    let done = unsafe { bound.kernel(op, inputs, outputs) };
+                    let done = unsafe { bound.kernel(op, inputs, outputs, scratch) };
                     done.map_err(|error| error.within(&format!("node {name}")))?;
                 }
                 Step::Chain { program, sources, targets } => {
                     // SAFETY: as the caller promises.
-                    unsafe { bound.chain(program, sources, targets, registers)? };
+                    unsafe { bound.chain(program, sources, targets, scratch)? };
                 }
             }
         }
@@ -221,8 +252,14 @@ impl Bound<'_> {
     /// # Safety
     ///
     /// As [`Compiled::run`].
-    unsafe fn kernel(&self, op: &Op, inputs: &[Tensor], outputs: &[Tensor]) -> Result<()> {
-        let mut views = Vec::with_capacity(inputs.len());
+    unsafe fn kernel(
+        &self,
+        op: &Op,
+        inputs: &[Tensor],
+        outputs: &[Tensor],
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        let mut views = emptied(std::mem::take(&mut scratch.views));
         for tensor in inputs {
             let range = self.range(tensor.place)?;
             // SAFETY: nobody writes it meanwhile: others do not, as the caller promises, and a
@@ -230,7 +267,7 @@ impl Bound<'_> {
             let bytes = unsafe { self.arena.bytes(range) };
             views.push(View::new(tensor.dtype, &tensor.dims, bytes)?);
         }
-        let mut targets = Vec::with_capacity(outputs.len());
+        let mut targets = emptied(std::mem::take(&mut scratch.targets));
         let mut kernel_end = self.workspace.length;
         for tensor in outputs {
             let range = self.range(tensor.place)?;
@@ -248,7 +285,9 @@ impl Bound<'_> {
         let own = Range { offset: self.workspace.offset, length: kernel_end };
         // SAFETY: this group's alone, and apart from what lies in the workspace.
         let workspace = unsafe { self.arena.bytes_mut(own) };
-        cpu::execute(op, &views, &mut targets, workspace)
+        let done = cpu::execute(op, &views, &mut targets, workspace);
+        (scratch.views, scratch.targets) = (emptied(views), emptied(targets));
+        done
     }
 
     /// # Safety
@@ -259,20 +298,22 @@ impl Bound<'_> {
         program: &Program,
         places: &[(Place, usize)],
         results: &[Place],
-        registers: &mut Registers,
+        scratch: &mut Scratch,
     ) -> Result<()> {
-        let mut sources = Vec::with_capacity(places.len());
+        let mut sources = emptied(std::mem::take(&mut scratch.sources));
         for &(place, _) in places {
             let range = self.range(place)?;
             // SAFETY: initialised, and not written by other threads, as the caller promises.
             sources.push(unsafe { Source::from_raw(self.arena.pointer(range), range.length) });
         }
-        let mut targets = Vec::with_capacity(results.len());
+        let mut targets = emptied(std::mem::take(&mut scratch.stores));
         for &place in results {
             let range = self.range(place)?;
             // SAFETY: this group's alone, as the caller promises; nothing borrows it.
             targets.push(unsafe { Target::from_raw(self.arena.pointer(range), range.length) });
         }
-        program.run(&sources, &targets, registers)
+        let done = program.run(&sources, &targets, &mut scratch.registers);
+        (scratch.sources, scratch.stores) = (emptied(sources), emptied(targets));
+        done
     }
 }

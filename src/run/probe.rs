@@ -168,11 +168,31 @@ pub(super) fn memory() -> Option<Bytes> {
     Some(limits.filter_map(|text| limit(&text)).fold(total, Ord::min))
 }
 
+/// What this process holds of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resident {
+    /// All of it.
+    pub resident: Bytes,
+    /// What of it is code and other parts of files.
+    pub code: Bytes,
+}
+
+/// The resident memory of this process; none where the system does not tell.
+pub fn resident() -> Option<Resident> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    Some(Resident { resident: kibibytes(&status, "VmRSS:")?, code: kibibytes(&status, "RssFile:")? })
+}
+
+/// A line of `/proc` that gives a number of kB.
+fn kibibytes(text: &str, key: &str) -> Option<Bytes> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024).map(Bytes)
+}
+
 /// `MemTotal` of `/proc/meminfo`.
 fn total_memory(meminfo: &str) -> Option<Bytes> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kibibytes.checked_mul(1024).map(Bytes).filter(|&memory| memory > Bytes::ZERO)
+    kibibytes(meminfo, "MemTotal:").filter(|&memory| memory > Bytes::ZERO)
 }
 
 /// A control group's limit in bytes; none where it says `max`.

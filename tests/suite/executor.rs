@@ -34,7 +34,7 @@ impl Groups {
         all
     }
 
-    fn new(graph: &Graph, random: &mut Random, fuse: bool) -> Self {
+    pub(crate) fn new(graph: &Graph, random: &mut Random, fuse: bool) -> Self {
         let mut base: Vec<ValueId> = (0..graph.value_count() as u32).map(ValueId).collect();
         let mut nodes: Vec<Vec<NodeId>> = Vec::new();
         for id in graph.node_ids() {
@@ -82,6 +82,11 @@ impl Groups {
             })
             .collect();
         groups
+    }
+
+    /// The value whose bytes one shares.
+    pub(crate) fn base(&self, value: ValueId) -> ValueId {
+        self.base[value.index()]
     }
 
     pub(crate) fn fused(&self) -> Vec<Fused<'_>> {
@@ -189,7 +194,7 @@ pub(crate) fn random_plan(graph: &Graph, groups: &Groups, devices: usize, random
     planner.plan
 }
 
-fn tensor(ty: &Type, random: &mut Random) -> Tensor {
+pub(crate) fn tensor(ty: &Type, random: &mut Random) -> Tensor {
     let dims: Vec<u64> = ty.shape.dims().unwrap().iter().map(|&dim| dim as u64).collect();
     let count = dims.iter().product::<u64>();
     match ty.dtype {

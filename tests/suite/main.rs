@@ -2,10 +2,12 @@
 
 #![allow(missing_docs, unreachable_pub)]
 
+mod allocations;
 mod architecture;
 mod bad;
 mod bad_input;
 mod bounds;
+mod calibrate;
 mod cli;
 mod corpus_plans;
 mod costgraph;
@@ -40,9 +42,12 @@ mod run_ops;
 mod schedule;
 mod score;
 mod shared;
+mod sound_plans;
+mod steps;
 mod strategy;
 mod throughput;
 mod topology;
+mod trace;
 mod transfer_bounds;
 mod weights;
 mod workload;

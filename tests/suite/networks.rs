@@ -219,17 +219,27 @@ impl Network {
 
     /// Runs a plan once.
     pub(crate) fn run(&self, compiled: &Compiled) -> Result<Outputs> {
+        let mut program = self.ready(compiled, ExecOptions::default())?;
+        program.run(&self.inputs).map(|(outputs, _)| outputs)
+    }
+
+    /// A plan ready to run.
+    pub(crate) fn ready(&self, compiled: &Compiled, options: ExecOptions) -> Result<Program> {
         let lowered =
             compiled.network.as_ref().ok_or_else(|| Error::Internal("a plan without network".into()))?;
         let exec = exec_plan(&compiled.plan, &lowered.graph, &lowered.grouping)?;
         let groups = lowered.grouping.all_fused();
         let weights = |id: ParamId| self.weight(self.same(&lowered.graph, id));
-        let mut program = Program::new(&lowered.graph, &groups, &exec, &weights, ExecOptions::default())?;
-        program.run(&self.inputs).map(|(outputs, _)| outputs)
+        Program::new(&lowered.graph, &groups, &exec, &weights, options)
+    }
+
+    /// Planned for a spec of devices and ready to run.
+    pub(crate) fn program(&self, spec: &str, devices: DeviceUse, options: ExecOptions) -> Result<Program> {
+        self.ready(&self.plan(spec, devices)?, options)
     }
 
     /// The parameter of this graph that one of the lowered graph is.
-    fn same(&self, lowered: &Graph, id: ParamId) -> ParamId {
+    pub(crate) fn same(&self, lowered: &Graph, id: ParamId) -> ParamId {
         let name = &lowered.param(id).name;
         if self.graph.params().get(id.index()).is_some_and(|param| param.name == *name) {
             return id;

@@ -10,7 +10,6 @@ use super::element::Float;
 use super::grid::{Grid, channels, spatial};
 use super::index::sizes;
 use super::product::{Extent, Into, Product, Strides, product};
-use super::types::of;
 use super::view::{View, ViewMut, take, with_float};
 
 /// Sizes of a convolution, plain or transposed.
@@ -65,13 +64,7 @@ fn conv_as<T: Product + Float>(
     };
     let grid = Grid::new(&conv.window, spatial(conv.layout, &od), spatial(conv.layout, &xd), kernel)?;
     let groups = Groups::new(xd[0], conv.groups, channels(conv.layout, &xd), channels(conv.layout, &od))?;
-    let unfolded = conv_unfolded(
-        conv,
-        &of(x),
-        &of(weights),
-        &crate::ir::Type::new(out.dtype, super::types::shape(out.dims)),
-        x.dtype.size(),
-    );
+    let unfolded = conv_unfolded(conv, weights.dims, out.dims, x.dtype.size());
     let bias = inputs.get(2).map(|bias| bias.slice::<T>()).transpose()?;
     let target = out.slice::<T>()?;
     if target.is_empty() {

@@ -10,7 +10,6 @@ use super::element::Float;
 use super::grid::{Grid, channels, spatial};
 use super::index::sizes;
 use super::product::{Extent, Into, Product, Strides, product};
-use super::types::of;
 use super::view::{View, ViewMut, take, with_float};
 
 /// `Op::ConvTranspose`.
@@ -38,7 +37,7 @@ fn transpose_as<T: Product + Float>(
     };
     let grid = Grid::new(&conv.window, spatial(conv.layout, &xd), spatial(conv.layout, &od), kernel)?;
     let groups = Groups::new(xd[0], conv.groups, channels(conv.layout, &xd), channels(conv.layout, &od))?;
-    let unfolded = conv_transpose_unfolded(conv, &of(x), &of(weights), x.dtype.size());
+    let unfolded = conv_transpose_unfolded(conv, x.dims, weights.dims, x.dtype.size());
     let tile = unfolded.positions as usize;
     let columns = take::<T>(&mut workspace, unfolded.depth as usize * tile)?;
     let bias = inputs.get(2).map(|bias| bias.slice::<T>()).transpose()?;

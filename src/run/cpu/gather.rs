@@ -106,7 +106,7 @@ pub(super) fn gather_elements(
 fn elements(axis: u32, data: &[i64], indices: &View<'_>, mut f: impl FnMut(usize, usize)) -> Result<()> {
     let (dims, own) = (sizes(data)?, sizes(indices.dims)?);
     let axis = axis as usize;
-    let mut walk = strides(&dims);
+    let mut walk = strides(&dims)?;
     let (size, step) = (dims[axis], walk[axis] as usize);
     walk[axis] = 0;
     let indices = Indices::new(indices)?;
@@ -145,7 +145,7 @@ fn slices(
     let Some((&depth, rows)) = own.split_last() else {
         return Err(Error::Internal("indices without axes".to_owned()));
     };
-    let walk = strides(&dims);
+    let walk = strides(&dims)?;
     let named = &dims[batch_dims..batch_dims + depth];
     let length: usize = dims[batch_dims + depth..].iter().product();
     let block: usize = dims[batch_dims..].iter().product();

@@ -43,16 +43,19 @@ impl Grid {
             result[AXES - list.len()..].copy_from_slice(list);
             result
         };
-        let positive = |list: &[i64]| -> Vec<usize> {
-            list.iter().map(|&value| usize::try_from(value).unwrap_or(0)).collect()
+        let positive = |list: &[i64], fill: usize| -> [usize; AXES] {
+            let mut result = [fill; AXES];
+            let own = &mut result[AXES - small.len()..];
+            own.iter_mut().zip(list).for_each(|(own, &value)| *own = usize::try_from(value).unwrap_or(0));
+            result
         };
         Ok(Self {
             small: spread(small, 1),
             large: spread(large, 1),
             kernel: spread(kernel, 1),
-            stride: spread(&positive(&window.strides), 1),
-            dilation: spread(&positive(&window.dilations), 1),
-            pad: spread(&positive(&window.pads_before), 0),
+            stride: positive(&window.strides, 1),
+            dilation: positive(&window.dilations, 1),
+            pad: positive(&window.pads_before, 0),
         })
     }
 

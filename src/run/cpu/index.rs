@@ -5,32 +5,92 @@ use crate::error::{Error, Result};
 /// Most axes of a tensor that kernels walk.
 pub(super) const MAX_RANK: usize = 16;
 
-/// Sizes as indices. Error: one is negative.
-pub(super) fn sizes(dims: &[i64]) -> Result<Vec<usize>> {
-    dims.iter()
-        .map(|&dim| usize::try_from(dim).map_err(|_| Error::Internal(format!("a size of {dim}"))))
-        .collect()
+/// Most axes of a tensor, those that walks merge or leave out included.
+const MAX_AXES: usize = 32;
+
+/// One entry for each axis of a tensor, without memory from the heap: kernels allocate nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PerAxis<T> {
+    length: usize,
+    entries: [T; MAX_AXES],
 }
 
-/// Row-major strides, in elements.
-pub(super) fn strides(dims: &[usize]) -> Vec<isize> {
-    let mut strides = vec![0; dims.len()];
+impl<T: Copy + Default> PerAxis<T> {
+    /// No entries.
+    pub(super) fn new() -> Self {
+        Self { length: 0, entries: [T::default(); MAX_AXES] }
+    }
+
+    /// The default for each of `count` axes. Error: more axes than there may be.
+    pub(super) fn filled(count: usize) -> Result<Self> {
+        if count > MAX_AXES {
+            return Err(too_many(MAX_AXES));
+        }
+        Ok(Self { length: count, ..Self::new() })
+    }
+
+    /// Error: more axes than there may be.
+    pub(super) fn push(&mut self, entry: T) -> Result<()> {
+        let slot = self.entries.get_mut(self.length).ok_or_else(|| too_many(MAX_AXES))?;
+        *slot = entry;
+        self.length += 1;
+        Ok(())
+    }
+
+    /// Error: more axes than there may be, or what an entry's is.
+    pub(super) fn collect(entries: impl IntoIterator<Item = Result<T>>) -> Result<Self> {
+        let mut list = Self::new();
+        for entry in entries {
+            list.push(entry?)?;
+        }
+        Ok(list)
+    }
+}
+
+impl<T> std::ops::Deref for PerAxis<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        &self.entries[..self.length]
+    }
+}
+
+impl<T> std::ops::DerefMut for PerAxis<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.entries[..self.length]
+    }
+}
+
+#[cold]
+fn too_many(most: usize) -> Error {
+    Error::Unsupported(crate::error::Report::new("", format!("a tensor of more than {most} axes")))
+}
+
+/// Sizes as indices. Errors: one is negative; more axes than there may be.
+pub(super) fn sizes(dims: &[i64]) -> Result<PerAxis<usize>> {
+    PerAxis::collect(
+        dims.iter().map(|&dim| usize::try_from(dim).map_err(|_| Error::Internal(format!("a size of {dim}")))),
+    )
+}
+
+/// Row-major strides, in elements. Error: more axes than there may be.
+pub(super) fn strides(dims: &[usize]) -> Result<PerAxis<isize>> {
+    let mut strides = PerAxis::filled(dims.len())?;
     let mut step = 1isize;
     for (stride, &dim) in strides.iter_mut().zip(dims).rev() {
         *stride = step;
         step = step.wrapping_mul(dim as isize);
     }
-    strides
+    Ok(strides)
 }
 
 /// Strides with which a tensor of `dims` is read as one of `to`, axes aligned from the last:
 /// 0 where it repeats. Error: it does not broadcast to that.
-pub(super) fn broadcast_strides(dims: &[usize], to: &[usize]) -> Result<Vec<isize>> {
+pub(super) fn broadcast_strides(dims: &[usize], to: &[usize]) -> Result<PerAxis<isize>> {
     let misfit = || Error::Internal(format!("{dims:?} does not broadcast to {to:?}"));
     let added = to.len().checked_sub(dims.len()).ok_or_else(misfit)?;
-    let own = strides(dims);
-    let mut result = vec![0; to.len()];
-    for (axis, (&dim, &stride)) in dims.iter().zip(&own).enumerate() {
+    let own = strides(dims)?;
+    let mut result = PerAxis::filled(to.len())?;
+    for (axis, (&dim, &stride)) in dims.iter().zip(&*own).enumerate() {
         if dim == to[added + axis] {
             result[added + axis] = if dim == 1 { 0 } else { stride };
         } else if dim != 1 {
@@ -67,10 +127,7 @@ impl<const N: usize> Space<N> {
                 }
             }
             if space.rank == MAX_RANK {
-                return Err(Error::Unsupported(crate::error::Report::new(
-                    "",
-                    format!("a tensor of more than {MAX_RANK} axes"),
-                )));
+                return Err(too_many(MAX_RANK));
             }
             space.dims[space.rank] = dim;
             (0..N).for_each(|walk| space.strides[walk][space.rank] = strides[walk][axis]);

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::ir::{Pad, PadMode, Size, Slice};
 
-use super::index::{self, sizes, strides};
+use super::index::{self, PerAxis, sizes, strides};
 use super::view::{Plain, Typed, View, ViewMut, with_bits, with_element};
 
 /// `Op::Reshape`: the same bytes.
@@ -18,10 +18,10 @@ pub(super) fn reshape(x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
 /// `Op::Transpose`.
 pub(super) fn transpose(perm: &[u32], x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     let (from, to) = (sizes(x.dims)?, sizes(out.dims)?);
-    let own = strides(&from);
-    let read: Vec<isize> = perm.iter().map(|&axis| own[axis as usize]).collect();
+    let own = strides(&from)?;
+    let read = PerAxis::collect(perm.iter().map(|&axis| Ok(own[axis as usize])))?;
     with_bits!(x.dtype, T => {
-        index::copy(x.slice::<T>()?, 0, out.slice::<T>()?, 0, &to, [&read, &strides(&to)])
+        index::copy(x.slice::<T>()?, 0, out.slice::<T>()?, 0, &to, [&read, &strides(&to)?])
     })
 }
 
@@ -30,7 +30,7 @@ pub(super) fn broadcast(x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     let (from, to) = (sizes(x.dims)?, sizes(out.dims)?);
     let read = index::broadcast_strides(&from, &to)?;
     with_bits!(x.dtype, T => {
-        index::copy(x.slice::<T>()?, 0, out.slice::<T>()?, 0, &to, [&read, &strides(&to)])
+        index::copy(x.slice::<T>()?, 0, out.slice::<T>()?, 0, &to, [&read, &strides(&to)?])
     })
 }
 
@@ -40,9 +40,9 @@ pub(super) fn slice(slice: &Slice, x: &View<'_>, out: &mut ViewMut<'_>) -> Resul
     if to.contains(&0) {
         return Ok(());
     }
-    let own = strides(&from);
+    let own = strides(&from)?;
     let mut start = 0isize;
-    let mut read = Vec::with_capacity(to.len());
+    let mut read = PerAxis::new();
     for (axis, &stride) in own.iter().enumerate() {
         let first = known(&slice.starts[axis])?;
         let last = (to[axis] as i64 - 1).checked_mul(slice.steps[axis]).and_then(|r| r.checked_add(first));
@@ -51,10 +51,10 @@ pub(super) fn slice(slice: &Slice, x: &View<'_>, out: &mut ViewMut<'_>) -> Resul
             return Err(Error::Internal("a slice leaves its operand".to_owned()));
         }
         start += first as isize * stride;
-        read.push(slice.steps[axis] as isize * stride);
+        read.push(slice.steps[axis] as isize * stride)?;
     }
     with_bits!(x.dtype, T => {
-        index::copy(x.slice::<T>()?, start, out.slice::<T>()?, 0, &to, [&read, &strides(&to)])
+        index::copy(x.slice::<T>()?, start, out.slice::<T>()?, 0, &to, [&read, &strides(&to)?])
     })
 }
 
@@ -147,9 +147,9 @@ fn constant<T: Plain>(pad: &Pad, x: &View<'_>, out: &mut ViewMut<'_>, value: T) 
     let (from, to) = (sizes(x.dims)?, sizes(out.dims)?);
     let target = out.slice::<T>()?;
     target.fill(value);
-    let (read, write) = (strides(&from), strides(&to));
+    let (read, write) = (strides(&from)?, strides(&to)?);
     let (mut start, mut end) = (0isize, 0isize);
-    let mut common = Vec::with_capacity(to.len());
+    let mut common = PerAxis::new();
     for axis in 0..to.len() {
         let (before, after) = (pad.before[axis], pad.after[axis]);
         let kept = from[axis] as i64 + before.min(0) + after.min(0);
@@ -158,7 +158,7 @@ fn constant<T: Plain>(pad: &Pad, x: &View<'_>, out: &mut ViewMut<'_>, value: T) 
         }
         start += (-before.min(0)) as isize * read[axis];
         end += before.max(0) as isize * write[axis];
-        common.push(kept as usize);
+        common.push(kept as usize)?;
     }
     index::copy(x.slice::<T>()?, start, target, end, &common, [&read, &write])
 }
@@ -174,8 +174,8 @@ fn mirror<T: Plain>(pad: &Pad, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()
     }
     let source = x.slice::<T>()?;
     let target = out.slice::<T>()?;
-    let read = strides(&from);
-    let mut position = vec![0usize; to.len()];
+    let read = strides(&from)?;
+    let mut position = PerAxis::<usize>::filled(to.len())?;
     for out in target.iter_mut() {
         let mut offset = 0;
         for (axis, &at) in position.iter().enumerate() {

@@ -1,10 +1,13 @@
 //! Kernels of the CPU: every operation on borrowed bytes, on one thread, in one fixed order, so
-//! that results are the same bits however work is spread over devices and threads.
+//! that results are the same bits however work is spread over devices and threads. Nothing is
+//! allocated, but for each thread's scratch area of the matrix product (see `blocks`), once, and what
+//! its library takes in each call.
 //!
 //! [`execute`] runs one operation. What it needs beside operands and results is
 //! [`crate::kernel::workspace`]'s to say and the caller's to give. Operations that compute in f32
 //! on halves widen them as a whole; elementwise ones run as tile programs (see `tile`).
 
+mod blocks;
 mod conv;
 mod conv_transpose;
 mod element;
@@ -21,7 +24,6 @@ mod reduce;
 mod resize;
 pub(crate) mod tile;
 mod topk;
-mod types;
 mod view;
 
 use crate::error::{Error, Result};
@@ -146,10 +148,12 @@ fn dispatch(op: &Op, inputs: &[View<'_>], outputs: &mut [ViewMut<'_>], workspace
 
 /// One operation as a tile program of its own.
 fn elementwise(op: &Op, inputs: &[View<'_>], out: &mut ViewMut<'_>) -> Result<()> {
-    let outside: Vec<(DType, Vec<usize>)> =
-        inputs.iter().map(|view| Ok((view.dtype, index::sizes(view.dims)?))).collect::<Result<_>>()?;
+    let outside: Vec<(DType, Vec<usize>)> = inputs
+        .iter()
+        .map(|view| Ok((view.dtype, index::sizes(view.dims)?.to_vec())))
+        .collect::<Result<_>>()?;
     let operands = (0..inputs.len()).map(tile::Operand::Outside).collect();
-    let dims = index::sizes(out.dims)?;
+    let dims = index::sizes(out.dims)?.to_vec();
     let elements = dims.iter().product();
     let part = tile::Part { op, operands, dtype: out.dtype, dims };
     let program = tile::Program::new(elements, &outside, &[part], &[(0, 0)])?;
@@ -159,6 +163,9 @@ fn elementwise(op: &Op, inputs: &[View<'_>], out: &mut ViewMut<'_>) -> Result<()
     program.run(&sources, &[tile::Target::from(&mut *out.bytes)], &mut registers)
 }
 
+/// Most operands, or results, of an operation whose halves are widened: a recurrent layer's.
+const WIDENED: usize = 6;
+
 /// Widens halves into the workspace, runs `op` in f32, and rounds its half results.
 fn widened(
     op: &Op,
@@ -166,31 +173,35 @@ fn widened(
     outputs: &mut [ViewMut<'_>],
     mut workspace: &mut [u8],
 ) -> Result<()> {
-    let mut wide_inputs = Vec::with_capacity(inputs.len());
-    for view in inputs {
+    let results = outputs.len();
+    if inputs.len() > WIDENED || results > WIDENED {
+        return Err(Error::Internal(format!("operands of {}", op.name())));
+    }
+    let mut wide_inputs = [View { dtype: DType::F32, dims: &[], bytes: &[] }; WIDENED];
+    for (view, slot) in inputs.iter().zip(&mut wide_inputs) {
         if !is_half(view.dtype) {
-            wide_inputs.push(*view);
+            *slot = *view;
             continue;
         }
         let wide = view::take::<f32>(&mut workspace, view.len())?;
         let to_f32 = if view.dtype == DType::F16 { half::f16_to_f32 } else { half::bf16_to_f32 };
         element::map(view.slice::<u16>()?, wide, to_f32);
-        wide_inputs.push(View { dtype: DType::F32, dims: view.dims, bytes: view::bytes_of(wide) });
+        *slot = View { dtype: DType::F32, dims: view.dims, bytes: view::bytes_of(wide) };
     }
-    let mut wides: Vec<Option<&mut [f32]>> = Vec::with_capacity(outputs.len());
-    for view in &*outputs {
+    let mut wides: [Option<&mut [f32]>; WIDENED] = Default::default();
+    for (view, slot) in outputs.iter().zip(&mut wides) {
         let wide = is_half(view.dtype).then(|| view::take::<f32>(&mut workspace, view.bytes.len() / 2));
-        wides.push(wide.transpose()?);
+        *slot = wide.transpose()?;
     }
-    let mut wide_outputs: Vec<ViewMut<'_>> = outputs
-        .iter_mut()
-        .zip(&mut wides)
-        .map(|(view, wide)| match wide {
+    let mut wide_outputs: [ViewMut<'_>; WIDENED] =
+        std::array::from_fn(|_| ViewMut { dtype: DType::F32, dims: &[], bytes: &mut [] });
+    for ((view, wide), slot) in outputs.iter_mut().zip(&mut wides).zip(&mut wide_outputs) {
+        *slot = match wide {
             Some(wide) => ViewMut { dtype: DType::F32, dims: view.dims, bytes: view::bytes_of_mut(wide) },
             None => ViewMut { dtype: view.dtype, dims: view.dims, bytes: &mut *view.bytes },
-        })
-        .collect();
-    dispatch(op, &wide_inputs, &mut wide_outputs, workspace)?;
+        };
+    }
+    dispatch(op, &wide_inputs[..inputs.len()], &mut wide_outputs[..results], workspace)?;
     for (view, wide) in outputs.iter_mut().zip(wides) {
         let Some(wide) = wide else { continue };
         let to_half = if view.dtype == DType::F16 { half::f32_to_f16 } else { half::f32_to_bf16 };

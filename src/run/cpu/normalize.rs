@@ -140,7 +140,7 @@ pub(super) fn local_response_norm(response: &Response, x: &View<'_>, out: &mut V
 
 fn response_as<T: Typed + Float>(response: &Response, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     let dims = sizes(x.dims)?;
-    let (channels, walk) = (dims[1], strides(&dims));
+    let (channels, walk) = (dims[1], strides(&dims)?);
     let inner: usize = dims[2..].iter().product();
     let (source, target) = (x.slice::<T>()?, out.slice::<T>()?);
     if source.is_empty() {

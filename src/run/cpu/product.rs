@@ -1,9 +1,13 @@
-//! Matrix products: of floats by the `gemm` crate on one thread, of integers by loops.
+//! Matrix products: of floats by the `gemm` crate on one thread, block by block (see `blocks`), of
+//! integers by loops.
+
+use std::cell::RefCell;
 
 use crate::error::{Error, Result};
 
+use super::blocks::{self, Scratch};
 use super::element::Element;
-use super::index::{self, Space};
+use super::index::{self, PerAxis, Space};
 use super::view::{Typed, View, ViewMut, with_element};
 
 /// Where the elements of a matrix lie in a slice: from its first element, by strides.
@@ -86,20 +90,51 @@ pub(super) fn product<T: Product>(
     }
 }
 
+/// A type that the library multiplies matrices of.
+trait Direct: Sized {
+    /// As [`Product::multiply`], in one call. Panics where a matrix does not lie within its slice.
+    fn direct(
+        extent: Extent,
+        a: (&[Self], Strides),
+        b: (&[Self], Strides),
+        c: (&mut [Self], Strides),
+        into: Into,
+    );
+}
+
 macro_rules! float {
     ($type:ident) => {
         impl Product for $type {
             fn multiply(
+                extent: Extent,
+                a: (&[Self], Strides),
+                b: (&[Self], Strides),
+                c: (&mut [Self], Strides),
+                into: Into,
+            ) {
+                thread_local! {
+                    static SCRATCH: RefCell<Scratch<$type>> = RefCell::new(Scratch::new());
+                }
+                SCRATCH.with_borrow_mut(|scratch| {
+                    blocks::multiply(scratch, Self::direct, extent, a, b, c, into);
+                });
+            }
+        }
+
+        impl Direct for $type {
+            fn direct(
                 Extent { m, n, k }: Extent,
                 a: (&[Self], Strides),
                 b: (&[Self], Strides),
                 c: (&mut [Self], Strides),
                 into: Into,
             ) {
+                let left = a.1.within(m, k, a.0.len());
+                assert!(left && b.1.within(k, n, b.0.len()) && c.1.within(m, n, c.0.len()));
                 let (zero, one) = (0.0, 1.0);
                 let alpha = if into == Into::Add { one } else { zero };
-                // SAFETY: `product` checked that every element of the three matrices lies within
-                // its slice; the result's slice is borrowed exclusively.
+                // SAFETY: every element of the three matrices lies within its slice, as was just
+                // checked; the result's slice is borrowed exclusively.
                 unsafe {
                     gemm::gemm(
                         m,
@@ -203,8 +238,10 @@ fn batched<T: Product>(
         product(extent, (xs, a), (ys, b), (os, Strides::rows(n)), Into::Replace);
         return Ok(());
     }
-    let scaled = |dims: &[usize], size: usize| -> Result<Vec<isize>> {
-        Ok(index::broadcast_strides(dims, ob)?.iter().map(|stride| stride * size as isize).collect())
+    let scaled = |dims: &[usize], size: usize| -> Result<PerAxis<isize>> {
+        let mut strides = index::broadcast_strides(dims, ob)?;
+        strides.iter_mut().for_each(|stride| *stride *= size as isize);
+        Ok(strides)
     };
     let (xw, yw) = (scaled(xb, xm[0] * xm[1])?, scaled(yb, ym[0] * ym[1])?);
     let ow = scaled(ob, m * n)?;

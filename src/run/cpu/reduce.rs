@@ -5,7 +5,7 @@
 use crate::error::{Error, Result};
 use crate::ir::{ArgReduce, ReduceKind};
 
-use super::index::{Space, sizes, strides};
+use super::index::{PerAxis, Space, sizes, strides};
 use super::view::{Typed, View, ViewMut, with_element};
 
 /// Neighbouring results that are accumulated together.
@@ -21,14 +21,19 @@ pub(super) struct Parts {
 
 impl Parts {
     pub(super) fn new(dims: &[usize], axes: &[u32]) -> Result<Self> {
-        let own = strides(dims);
+        let own = strides(dims)?;
         let goes = |axis: usize| axes.contains(&(axis as u32));
-        let pick = |gone: bool| -> (Vec<usize>, Vec<isize>) {
-            (0..dims.len()).filter(|&axis| goes(axis) == gone).map(|axis| (dims[axis], own[axis])).unzip()
+        let pick = |gone: bool| -> Result<(PerAxis<usize>, PerAxis<isize>)> {
+            let (mut sizes, mut walk) = (PerAxis::new(), PerAxis::new());
+            for axis in (0..dims.len()).filter(|&axis| goes(axis) == gone) {
+                sizes.push(dims[axis])?;
+                walk.push(own[axis])?;
+            }
+            Ok((sizes, walk))
         };
-        let (kept, read) = pick(false);
-        let (reduced, through) = pick(true);
-        let write = strides(&kept);
+        let (kept, read) = pick(false)?;
+        let (reduced, through) = pick(true)?;
+        let write = strides(&kept)?;
         Ok(Self { kept: Space::new(&kept, [&read, &write])?, reduced: Space::new(&reduced, [&through])? })
     }
 }
@@ -169,7 +174,7 @@ fn arg_reduce_as<T: Typed>(
 ) -> Result<()> {
     let dims = sizes(x.dims)?;
     let parts = Parts::new(&dims, &[axis])?;
-    let (size, step) = (dims[axis as usize], strides(&dims)[axis as usize]);
+    let (size, step) = (dims[axis as usize], strides(&dims)?[axis as usize]);
     let (source, target) = (x.slice::<T>()?, out.slice::<i64>()?);
     let beats = |new: T, best: T| {
         if best.is_nan() {

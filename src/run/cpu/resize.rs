@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::ir::{Interpolation, Resize, ResizeCoordinates};
 
 use super::element::Float;
-use super::index::{MAX_RANK, sizes, strides};
+use super::index::{MAX_RANK, PerAxis, sizes, strides};
 use super::view::{Plain, Typed, View, ViewMut, with_bits, with_float};
 
 /// `Op::Resize`.
@@ -19,9 +19,9 @@ pub(super) fn resize(resize: &Resize, x: &View<'_>, out: &mut ViewMut<'_>) -> Re
 
 /// Positions of an odometer over the result's axes, with what each axis contributes.
 struct Axes {
-    from: Vec<usize>,
-    to: Vec<usize>,
-    walk: Vec<isize>,
+    from: PerAxis<usize>,
+    to: PerAxis<usize>,
+    walk: PerAxis<isize>,
 }
 
 impl Axes {
@@ -30,7 +30,7 @@ impl Axes {
         if from.len() > MAX_RANK || from.len() != to.len() {
             return Err(Error::Internal("axes of a resize".to_owned()));
         }
-        let walk = strides(&from);
+        let walk = strides(&from)?;
         Ok(Self { from, to, walk })
     }
 

@@ -9,6 +9,7 @@
 //! the same bytes, one of them writing, is ordered by `after` and the lanes. All else (bounds,
 //! sizes, indices, what one step may overlap) it checks itself.
 
+mod lanes;
 mod plan;
 mod worker;
 
@@ -155,7 +156,8 @@ impl Program {
 
     /// Works through the plan once, on the inputs handed over last; how long it took. Where the
     /// plan gives an input's bytes to something else, they are to be handed over anew each time.
-    /// After the first step it allocates nothing.
+    /// After the first step it allocates nothing itself; the library that multiplies matrices takes a
+    /// list of flags for each call.
     ///
     /// Errors: a step that fails, with its place; a run that takes too long, naming what ran
     /// where. After the last one, or a panic in a kernel, every further run is an error.

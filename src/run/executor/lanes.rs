@@ -1,0 +1,298 @@
+//! The executor's core: which step runs next on which device, and who wakes whom.
+//!
+//! Each device has one worker, who runs the steps of two lanes, each in its order. Counters count
+//! down what a step still waits for on other lanes; of the two steps at the heads of its lanes a
+//! worker runs the earlier one that is ready, and where none is, sleeps at the device's door until
+//! the worker that counts a step down to zero rings.
+//!
+//! A step sees all that the steps before it wrote: counting down releases, reading a counter
+//! acquires. Built with `--cfg loom` the primitives are those of the `loom` model checker, which
+//! walks through every interleaving of small plans (see the tests below).
+
+#[cfg(all(loom, test))]
+use loom::sync::{
+    Condvar, Mutex,
+    atomic::{AtomicBool, AtomicU32, Ordering},
+};
+use std::sync::PoisonError;
+#[cfg(not(all(loom, test)))]
+use std::sync::{
+    Condvar, Mutex,
+    atomic::{AtomicBool, AtomicU32, Ordering},
+};
+
+/// What the core knows of a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot<'a> {
+    /// Position of its device.
+    pub(super) device: usize,
+    /// Which of the device's two lanes runs it.
+    pub(super) lane: usize,
+    /// Steps that must be done before; each stands before it.
+    pub(super) after: &'a [u32],
+}
+
+/// See the module's documentation.
+pub(super) struct Lanes {
+    /// By device and lane: its steps in order.
+    lanes: Vec<[Vec<u32>; 2]>,
+    device_of: Vec<u32>,
+    /// The steps that wait for step `i`: `successors[first_successor[i]..first_successor[i + 1]]`.
+    first_successor: Vec<usize>,
+    successors: Vec<u32>,
+    waits_for: Vec<u32>,
+    pending: Vec<AtomicU32>,
+    doors: Vec<Door>,
+    stop: AtomicBool,
+}
+
+/// Where a worker sleeps.
+struct Door {
+    lock: Mutex<()>,
+    bell: Condvar,
+}
+
+impl Lanes {
+    /// The lanes of these steps. Every device is below `devices`, every lane below two.
+    pub(super) fn new<'a>(devices: usize, steps: impl ExactSizeIterator<Item = Slot<'a>> + Clone) -> Self {
+        let count = steps.len();
+        let mut lanes: Vec<[Vec<u32>; 2]> = vec![Default::default(); devices];
+        let mut first_successor = vec![0; count + 1];
+        for (index, step) in steps.clone().enumerate() {
+            lanes[step.device][step.lane].push(index as u32);
+            step.after.iter().for_each(|&before| first_successor[before as usize + 1] += 1);
+        }
+        for index in 0..count {
+            first_successor[index + 1] += first_successor[index];
+        }
+        let mut next = first_successor.clone();
+        let mut successors = vec![0; first_successor[count]];
+        for (index, step) in steps.clone().enumerate() {
+            for &before in step.after {
+                successors[next[before as usize]] = index as u32;
+                next[before as usize] += 1;
+            }
+        }
+        let waits_for: Vec<u32> = steps.clone().map(|step| step.after.len() as u32).collect();
+        Self {
+            lanes,
+            device_of: steps.map(|step| step.device as u32).collect(),
+            first_successor,
+            successors,
+            pending: waits_for.iter().map(|&count| AtomicU32::new(count)).collect(),
+            waits_for,
+            doors: (0..devices).map(|_| Door { lock: Mutex::new(()), bell: Condvar::new() }).collect(),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    /// By lane: a device's steps in order.
+    pub(super) fn of(&self, device: usize) -> &[Vec<u32>; 2] {
+        &self.lanes[device]
+    }
+
+    /// The device of a step.
+    pub(super) fn device_of(&self, step: usize) -> usize {
+        self.device_of[step] as usize
+    }
+
+    /// Makes ready for the next run. No worker runs.
+    pub(super) fn reset(&self) {
+        for (pending, &count) in self.pending.iter().zip(&self.waits_for) {
+            pending.store(count, Ordering::Relaxed);
+        }
+        self.stop.store(false, Ordering::Release);
+    }
+
+    /// Lets every worker see that the run has ended.
+    pub(super) fn halt(&self) {
+        self.stop.store(true, Ordering::Release);
+        for door in &self.doors {
+            drop(door.lock.lock().unwrap_or_else(PoisonError::into_inner));
+            door.bell.notify_all();
+        }
+    }
+
+    /// One run of one device: calls `run` with each of its steps, as they become ready. Returns
+    /// where all are done, or the run has ended.
+    ///
+    /// Error: that of `run`, at once.
+    pub(super) fn work<E>(
+        &self,
+        device: usize,
+        mut run: impl FnMut(usize) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut done = [0usize; 2];
+        while let Some(lane) = self.next(device, &done) {
+            let step = self.lanes[device][lane][done[lane]] as usize;
+            run(step)?;
+            done[lane] += 1;
+            self.complete(device, step);
+        }
+        Ok(())
+    }
+
+    fn ready(&self, step: u32) -> bool {
+        self.pending[step as usize].load(Ordering::Acquire) == 0
+    }
+
+    /// The lane whose head runs next; sleeps until there is one. None when both lanes are done, or
+    /// the run has ended.
+    fn next(&self, device: usize, done: &[usize; 2]) -> Option<usize> {
+        let head = |lane: usize| self.lanes[device][lane].get(done[lane]).copied();
+        let choose = || {
+            let ready = |lane: usize| head(lane).filter(|&step| self.ready(step)).map(|step| (step, lane));
+            ready(0).into_iter().chain(ready(1)).min().map(|(_, lane)| lane)
+        };
+        if head(0).is_none() && head(1).is_none() || self.stop.load(Ordering::Acquire) {
+            return None;
+        }
+        if let Some(lane) = choose() {
+            return Some(lane);
+        }
+        let door = &self.doors[device];
+        let mut guard = door.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if self.stop.load(Ordering::Acquire) {
+                return None;
+            }
+            if let Some(lane) = choose() {
+                return Some(lane);
+            }
+            guard = door.bell.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Counts down what waits for a step, and wakes the workers that may go on.
+    fn complete(&self, device: usize, step: usize) {
+        for &next in &self.successors[self.first_successor[step]..self.first_successor[step + 1]] {
+            let last = self.pending[next as usize].fetch_sub(1, Ordering::AcqRel) == 1;
+            let other = self.device_of[next as usize] as usize;
+            if last && other != device {
+                let door = &self.doors[other];
+                // Taking the lock orders this after the sleeper's last look.
+                drop(door.lock.lock().unwrap_or_else(PoisonError::into_inner));
+                door.bell.notify_one();
+            }
+        }
+    }
+}
+
+/// `RUSTFLAGS="--cfg loom" cargo test --release --no-default-features --features run --lib lanes`
+/// walks through every interleaving of these plans.
+#[cfg(all(test, loom))]
+mod model {
+    use std::sync::Arc;
+
+    use loom::cell::UnsafeCell;
+
+    use super::{Lanes, Slot};
+
+    /// (device, lane, after, bytes that it reads, byte that it writes)
+    type Step = (usize, usize, &'static [u32], &'static [usize], usize);
+
+    /// Runs a plan under every interleaving: loom fails on a deadlock, and on a byte that is
+    /// written while another worker uses it. Every byte ends with the one value that the list
+    /// order gives.
+    fn explore(devices: usize, bytes: usize, steps: &'static [Step], runs: usize) {
+        let mut expected = vec![1u64; bytes];
+        for _ in 0..runs {
+            steps.iter().for_each(|&(_, _, _, reads, write)| {
+                expected[write] = value(reads.iter().map(|&byte| expected[byte]))
+            });
+        }
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(move || {
+            let slots = steps.iter().map(|&(device, lane, after, _, _)| Slot { device, lane, after });
+            let lanes = Arc::new(Lanes::new(devices, slots));
+            let arena: Arc<Vec<UnsafeCell<u64>>> = Arc::new((0..bytes).map(|_| UnsafeCell::new(1)).collect());
+            for _ in 0..runs {
+                lanes.reset();
+                let worker = |device: usize| {
+                    let (lanes, arena) = (Arc::clone(&lanes), Arc::clone(&arena));
+                    move || {
+                        let run = |step: usize| {
+                            let (_, _, _, reads, write) = steps[step];
+                            // SAFETY: loom tells where two workers use a byte and one writes it.
+                            let read = |&byte: &usize| arena[byte].with(|byte| unsafe { *byte });
+                            let new = value(reads.iter().map(read));
+                            // SAFETY: as above.
+                            arena[write].with_mut(|byte| unsafe { *byte = new });
+                            Ok::<(), ()>(())
+                        };
+                        lanes.work(device, run).unwrap();
+                    }
+                };
+                let others: Vec<_> = (1..devices).map(|device| loom::thread::spawn(worker(device))).collect();
+                worker(0)();
+                others.into_iter().for_each(|other| other.join().unwrap());
+            }
+            for (byte, &expected) in arena.iter().zip(&expected) {
+                // SAFETY: as above.
+                assert_eq!(byte.with(|byte| unsafe { *byte }), expected);
+            }
+        });
+    }
+
+    fn value(read: impl Iterator<Item = u64>) -> u64 {
+        read.fold(7, |sum, value| sum.wrapping_mul(31).wrapping_add(value))
+    }
+
+    /// There, across and back, with a copy on each way.
+    #[test]
+    fn there_and_back() {
+        explore(
+            2,
+            4,
+            &[
+                (0, 0, &[], &[0], 0),
+                (1, 1, &[0], &[0], 1),
+                (1, 0, &[1], &[1], 2),
+                (0, 1, &[2], &[2], 3),
+                (0, 0, &[3], &[3], 0),
+            ],
+            1,
+        );
+    }
+
+    /// Both devices wait for one another's copies; bytes are used again.
+    #[test]
+    fn both_ways_at_once() {
+        explore(
+            2,
+            4,
+            &[
+                (0, 0, &[], &[0], 0),
+                (1, 0, &[], &[1], 1),
+                (1, 1, &[0], &[0], 2),
+                (0, 1, &[1], &[1], 3),
+                (0, 0, &[2, 3], &[3], 0),
+                (1, 0, &[2, 3], &[2], 1),
+            ],
+            1,
+        );
+    }
+
+    /// A diamond over three devices: two workers count one step down.
+    #[test]
+    fn a_diamond_over_three() {
+        explore(
+            3,
+            5,
+            &[
+                (0, 0, &[], &[0], 0),
+                (1, 1, &[0], &[0], 1),
+                (2, 1, &[0], &[0], 2),
+                (0, 0, &[1, 2], &[1, 2], 3),
+            ],
+            1,
+        );
+    }
+
+    /// The next run begins with what the last one left.
+    #[test]
+    fn two_runs() {
+        explore(2, 3, &[(0, 0, &[], &[2], 0), (1, 1, &[0], &[0], 1), (1, 0, &[1], &[1, 2], 2)], 2);
+    }
+}

@@ -92,6 +92,21 @@ pub(super) enum EffortArg {
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ScheduleArg {
+    /// All forward passes, then all backward passes
+    Gpipe,
+    /// Forward and backward passes in turns: the fewest microbatches in flight
+    #[value(name = "1f1b")]
+    OneForwardOneBackward,
+    /// The same with several stages on each device: smaller gaps, more copies
+    Interleaved,
+    /// Gradients of parameters fill the gaps
+    ZeroBubble,
+    /// Whichever is fastest and fits
+    Auto,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Emit {
     /// A table of the devices and what the plan costs
     Summary,
@@ -111,6 +126,8 @@ pub(super) enum Emit {
     Dot,
     /// The simulated step as Chrome trace events: lanes, links, memory (for Perfetto)
     Trace,
+    /// What each device does when, as text
+    Timeline,
 }
 
 /// How many samples a step takes.
@@ -138,6 +155,12 @@ pub(super) struct ModelArgs {
     /// Size of the batch dimension; max: the largest that fits
     #[arg(long, value_name = "N|max")]
     pub(super) batch: Option<Batch>,
+    /// Divide the step into this many microbatches: stages work on different ones at once
+    #[arg(long, value_name = "M")]
+    pub(super) microbatches: Option<u32>,
+    /// How a pipeline orders its microbatches [default: auto]
+    #[arg(long, value_enum, requires = "microbatches")]
+    pub(super) schedule: Option<ScheduleArg>,
     /// Size of a named dimension (repeatable)
     #[arg(long = "dim", value_name = "NAME=N")]
     pub(super) dims: Vec<String>,

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::args::{Batch, EffortArg, ModelArgs, ObjectiveArg, PlacementArgs};
+use super::args::{Batch, EffortArg, ModelArgs, ObjectiveArg, PlacementArgs, ScheduleArg};
 use crate::compile;
 use crate::cost::Profile;
 use crate::error::{Error, Result};
 use crate::place::{DeviceUse, Effort, Objective, Options};
+use crate::strategy::pipeline::{self, Order};
 use crate::topology::Topology;
 use crate::units::Bytes;
 
@@ -37,9 +38,19 @@ pub(super) fn compile_options(shape: &ModelArgs, placement: &PlacementArgs) -> R
         Some(Batch::Samples(batch)) => Some(batch),
         Some(Batch::Max) | None => None,
     };
+    if shape.microbatches == Some(0) {
+        return Err(Error::usage("--microbatches 0", "expected at least 1"));
+    }
+    if shape.microbatches.is_some() && shape.batch == Some(Batch::Max) {
+        return Err(Error::usage("--batch max", "the largest batch is found for steps without microbatches")
+            .with_help("give --batch a number, or leave out --microbatches"));
+    }
     Ok(compile::Options {
         dims: dims(&shape.dims)?,
         batch,
+        pipeline: shape
+            .microbatches
+            .map(|count| pipeline::Options { microbatches: count, order: order(shape.schedule) }),
         place: place_options(placement)?,
         profile: placement.profile.as_ref().map(Profile::load).transpose()?.map(Arc::new),
         ..compile::Options::default()
@@ -51,6 +62,16 @@ pub(super) fn with_profile(topology: Topology, options: &compile::Options) -> Re
     match &options.profile {
         Some(profile) => profile.applied(&topology),
         None => Ok(topology),
+    }
+}
+
+fn order(asked: Option<ScheduleArg>) -> Order {
+    match asked {
+        Some(ScheduleArg::Gpipe) => Order::Gpipe,
+        Some(ScheduleArg::OneForwardOneBackward) => Order::OneForwardOneBackward,
+        Some(ScheduleArg::Interleaved) => Order::Interleaved,
+        Some(ScheduleArg::ZeroBubble) => Order::ZeroBubble,
+        Some(ScheduleArg::Auto) | None => Order::Auto,
     }
 }
 

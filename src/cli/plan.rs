@@ -13,7 +13,7 @@ use super::terminal::Console;
 use crate::compile::{self, Alternative, Compiled};
 use crate::error::{Error, Result};
 use crate::load::Model;
-use crate::place::Previous;
+use crate::place::{Objective, Previous};
 use crate::plan::{is_compressed, write_atomically, write_atomically_with};
 use crate::report::{self, AlternativeLine, BatchLine, Summary};
 use crate::topology::Topology;
@@ -128,7 +128,9 @@ fn is_summarised(args: &PlanArgs, console: &Console) -> bool {
     match emitted(args) {
         Emit::Summary | Emit::SummaryJson => true,
         Emit::Plan => args.output.is_some() && !console.is_quiet(),
-        Emit::Text | Emit::Ir | Emit::Groups | Emit::Costgraph | Emit::Dot | Emit::Trace => false,
+        Emit::Text | Emit::Ir | Emit::Groups | Emit::Costgraph | Emit::Dot | Emit::Trace | Emit::Timeline => {
+            false
+        }
     }
 }
 
@@ -189,16 +191,19 @@ pub(super) fn summary(
     options: &compile::Options,
     alternatives: Vec<Alternative>,
 ) -> Summary {
+    let asked = |one: &Objective| one.name() == compiled.plan.options.objective;
+    let objective = Objective::ALL.into_iter().find(asked).unwrap_or(options.place.objective);
     let mut summary = Summary::new(
         &compiled.cost_graph,
         &compiled.topology,
         &compiled.placement,
         &compiled.schedule,
-        options.place.objective,
+        objective,
         compiled.plan.placement.len(),
     )
     .with_bound(compiled.plan.bound.as_ref());
     summary.replan.clone_from(&compiled.plan.replan);
+    summary.pipeline.clone_from(&compiled.pipeline);
     summary.alternatives = alternatives
         .into_iter()
         .map(|alternative| AlternativeLine {
@@ -236,6 +241,11 @@ fn rendered(emit: Emit, compiled: &Compiled, summary: &Summary) -> Result<String
         }
         Emit::Costgraph => crate::load::write_costgraph(&compiled.cost_graph),
         Emit::Trace => return Err(Error::Internal("a trace is streamed".into())),
+        Emit::Timeline => {
+            let weights = compiled.pipeline.as_ref().map_or(&[][..], |figures| &figures.weights);
+            let Compiled { cost_graph, topology, plan, schedule, .. } = compiled;
+            report::timeline(cost_graph, topology, plan, schedule, weights)
+        }
         Emit::Dot => report::dot(&compiled.cost_graph, &compiled.topology, &compiled.placement),
     })
 }

@@ -37,6 +37,11 @@ pub fn explain_node(plan: &Plan, model: Model, name: &str, control: &Control<'_>
 
 /// Puts the plan's placement on its model.
 fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>) -> Result<T>) -> Result<T> {
+    if let Some(count) = plan.options.microbatches {
+        let message = format!("the step has {count} microbatches; only plans without are explained");
+        return Err(Error::usage(format!("plan of {}", plan.model.name), message)
+            .with_help("explain the plan of the same model without --microbatches"));
+    }
     let mut options = place_options(plan)?;
     match model {
         Model::CostGraph { graph, .. } => {

@@ -5,6 +5,7 @@
 mod batch;
 mod explain;
 mod labels;
+mod pipeline;
 mod repair;
 mod replan;
 mod score;
@@ -26,7 +27,7 @@ use crate::pass;
 use crate::place::{self, Objective, Placement};
 use crate::plan::{self, Bound, Foreign, Plan};
 use crate::schedule::{Cost, Schedule};
-use crate::strategy;
+use crate::strategy::{self, pipeline::Figures};
 use crate::topology::{DeviceId, Topology};
 
 pub use batch::{LargestBatch, largest_batch};
@@ -53,6 +54,8 @@ pub struct Options {
     pub model_path: Option<String>,
     /// Hash of the model's bytes, for the plan to tell.
     pub model_hash: String,
+    /// A step in several microbatches, where that is asked for.
+    pub pipeline: Option<strategy::pipeline::Options>,
     /// By source, the device of a placement that was made elsewhere: nodes that it holds apart
     /// share no kernel.
     pub given: Option<BTreeMap<String, String>>,
@@ -89,6 +92,9 @@ pub struct Compiled {
     pub placement: Placement,
     /// In which order, and where in memory.
     pub schedule: Schedule,
+    /// What the pipeline comes to, where the step is one; placement, schedule and cost graph are
+    /// then those of the instances of all microbatches.
+    pub pipeline: Option<Figures>,
 }
 
 /// Plans a cost graph that another engine has built.
@@ -136,6 +142,9 @@ pub fn compile_with(
     options: &Options,
     control: &Control<'_>,
 ) -> Result<Compiled> {
+    if let Some(asked) = options.pipeline {
+        return pipeline::compile(model, topology, options, asked, control);
+    }
     match model {
         Model::CostGraph { graph, .. } => {
             let from = replan::of_cost_graph(&graph, topology, options);
@@ -147,7 +156,15 @@ pub fn compile_with(
             let mut plan = cost_graph_plan(&graph, topology, &placement, &schedule, bound, options)?;
             plan.options.truncated = control.was_truncated();
             let topology = topology.clone();
-            Ok(Compiled { plan, network: None, cost_graph: graph, topology, placement, schedule })
+            Ok(Compiled {
+                plan,
+                network: None,
+                cost_graph: graph,
+                topology,
+                placement,
+                schedule,
+                pipeline: None,
+            })
         }
         Model::Graph(graph) => {
             let network = prepare(graph, options)?;
@@ -165,7 +182,8 @@ pub fn compile_with(
             plan.options.truncated = control.was_truncated();
             plan::check(&plan)?;
             let (cost_graph, topology) = (lowered.graph, topology.clone());
-            Ok(Compiled { plan, network: Some(network), cost_graph, topology, placement, schedule })
+            let network = Some(network);
+            Ok(Compiled { plan, network, cost_graph, topology, placement, schedule, pipeline: None })
         }
     }
 }
@@ -200,7 +218,8 @@ pub fn alternatives(
 ) -> Result<Vec<Alternative>> {
     let spread = compiled.schedule.devices.iter().filter(|usage| usage.busy.get() > 0).count() > 1;
     let most = if spread { ALTERNATIVES_SPREAD } else { ALTERNATIVES };
-    if compiled.cost_graph.node_count() > most || compiled.plan.options.truncated {
+    let large = compiled.cost_graph.node_count() > most;
+    if large || compiled.pipeline.is_some() || compiled.plan.options.truncated {
         return Ok(Vec::new());
     }
     let others: Vec<Objective> =
@@ -213,6 +232,9 @@ pub fn alternatives(
 /// None for graphs so large that planning again takes as long as planning did.
 pub fn fewer(compiled: &Compiled, options: &place::Options, control: &Control<'_>) -> Option<Fewer> {
     let used = compiled.schedule.devices.iter().filter(|usage| usage.busy.get() > 0).count();
+    if compiled.pipeline.is_some() {
+        return None;
+    }
     if compiled.cost_graph.node_count() > ALTERNATIVES || compiled.plan.options.truncated {
         return None;
     }
@@ -468,6 +490,10 @@ impl Options {
     fn meta(&self, name: &str, nodes: usize, dims: &BTreeMap<String, i64>) -> plan::Meta {
         let mut options = plan::Options::from(&self.place);
         options.dims = dims.iter().map(|(name, value)| (name.clone(), *value)).collect();
+        if let Some(asked) = self.pipeline {
+            options.microbatches = Some(asked.microbatches);
+            options.schedule = Some(asked.order.name().to_owned());
+        }
         options.batch = self.batch.and_then(|batch| u64::try_from(batch).ok());
         let model = plan::Model {
             name: name.to_owned(),

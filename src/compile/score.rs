@@ -49,6 +49,10 @@ impl ScoredPlan {
 /// Errors: names that the model does not have, devices that are not there or cannot run what is
 /// placed on them, nodes without a device (all of them at once); those of lowering the model.
 pub fn score(model: Model, topology: &Topology, options: &Options, foreign: &Foreign) -> Result<ScoredPlan> {
+    if options.pipeline.is_some() {
+        return Err(Error::usage("--score", "a placement is scored without microbatches")
+            .with_help("leave out --score or --microbatches"));
+    }
     match model {
         Model::CostGraph { graph, .. } => score_cost_graph(graph, topology, options, foreign),
         Model::Graph(graph) => score_network(graph, topology, options, foreign),
@@ -265,6 +269,7 @@ fn finish(
     }
     let topology = topology.clone();
     let compiled = Compiled {
+        pipeline: None,
         plan,
         network,
         cost_graph,

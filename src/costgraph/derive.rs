@@ -70,6 +70,13 @@ impl Derived {
     pub fn spread<T: Copy>(&self, of_base: &[T]) -> Vec<T> {
         self.instances.iter().map(|instance| of_base[instance.node.index()]).collect()
     }
+
+    /// For each node of the base what `of_node` holds for its first instance. O(nodes).
+    pub fn gather<T: Copy>(&self, of_node: &[T]) -> Vec<T> {
+        let instance = |node: &NodeIx| self.instances[node.index()].node;
+        let firsts = self.sorted.chunk_by(|one, other| instance(one) == instance(other));
+        firsts.filter_map(|instances| of_node.get(instances.first()?.index()).copied()).collect()
+    }
 }
 
 /// Makes a [`Derived`] graph instance by instance, edge by edge.

@@ -101,15 +101,39 @@ fn accumulated(graph: &CostGraph, runs: &[Runs]) -> Vec<bool> {
     graph.tensors().map(sums).collect()
 }
 
+/// The graph of one microbatch of `count`, sized as [`microbatches`] sizes it; its nodes have the
+/// numbers and names that they have in `base`. O(nodes log nodes + edges).
+///
+/// Errors: `count` is zero.
+pub fn one_of(base: &CostGraph, count: u32) -> Result<CostGraph> {
+    let runs = runs(base);
+    let accumulated = accumulated(base, &runs);
+    let mut derivation = Derivation::new(base);
+    let mut first = Vec::with_capacity(base.node_count());
+    for node in base.nodes() {
+        first.push(derivation.add(Instance::once(node))?);
+    }
+    let (runs, accumulated) = (runs.as_slice(), accumulated.as_slice());
+    let mut replica = Replica { base, count: 1, runs, accumulated, derivation, first, stride: 0 };
+    replica.divide(parts(count)?);
+    replica.connect();
+    Ok(replica.derivation.finish()?.graph)
+}
+
+fn parts(count: u32) -> Result<u32> {
+    match count {
+        0 => Err(Error::usage("--microbatches 0", "expected at least 1")),
+        count => Ok(count),
+    }
+}
+
 /// The graph of a step with `count` microbatches; with `sizes` [`Sizes::Batch`], `base` is the
 /// step of the whole batch. Nodes stand in order of their microbatch, updates last.
 /// O(count x (nodes + edges)), times the logarithm of the nodes.
 ///
 /// Errors: no microbatch; more than 2^32 instances.
 pub fn microbatches(base: &CostGraph, count: u32, sizes: Sizes) -> Result<Derived> {
-    if count == 0 {
-        return Err(Error::usage("microbatches", "expected at least 1, found 0"));
-    }
+    parts(count)?;
     let runs = runs(base);
     let accumulated = accumulated(base, &runs);
     let mut replica = Replica {
@@ -127,7 +151,7 @@ pub fn microbatches(base: &CostGraph, count: u32, sizes: Sizes) -> Result<Derive
     }
     replica.add_all(Runs::Last, None)?;
     if sizes == Sizes::Batch {
-        replica.divide();
+        replica.divide(count);
     }
     replica.connect();
     replica.derivation.finish()
@@ -165,7 +189,7 @@ impl Replica<'_> {
     }
 
     /// Sizes of one microbatch from those of the batch.
-    fn divide(&mut self) {
+    fn divide(&mut self, parts: u32) {
         let base = self.base;
         let accumulated = self.accumulated;
         let whole = |tensor: TensorIx| {
@@ -177,7 +201,7 @@ impl Replica<'_> {
             if self.runs[node.index()] == Runs::Each && !of_param(base, node) {
                 for microbatch in 0..self.count {
                     let instance = self.instance(node, microbatch);
-                    self.derivation.divide(instance, self.count, whole);
+                    self.derivation.divide(instance, parts, whole);
                 }
             }
         }
@@ -372,6 +396,15 @@ mod tests {
         assert_eq!(read(&derived.graph, find(&derived, &base, "y", Some(1))), ["turned:0", "x@1:0"]);
         let results = derived.graph.tensors().filter(|&t| derived.graph.is_result(t)).count();
         assert_eq!(results, 2);
+    }
+
+    #[test]
+    fn one_microbatch_of_several_is_sized_as_each_of_them() {
+        let base = training();
+        let (one, all) = (one_of(&base, 3).unwrap(), microbatches(&base, 3, Sizes::Batch).unwrap());
+        let again = microbatches(&one, 3, Sizes::Microbatch).unwrap();
+        assert!(one.nodes().all(|node| one.node_name(node) == base.node_name(node)));
+        assert_eq!(again, all);
     }
 
     #[test]

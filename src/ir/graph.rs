@@ -375,6 +375,17 @@ impl Graph {
         &self.dims[dim.0 as usize].name
     }
 
+    /// The axis of a value that is as long as a dimension; none where no axis is, or another one
+    /// depends on it too.
+    pub fn axis_of(&self, value: ValueId, dim: &str) -> Option<usize> {
+        let sizes = self.ty(value).shape.sizes();
+        let depends = |size: &Size| size.terms().iter().any(|&(one, _)| self.dim_name(one) == dim);
+        let axis = sizes.iter().position(depends)?;
+        let alone = sizes[axis].terms().len() == 1 && sizes[axis].terms()[0].1 == 1;
+        let only = sizes.iter().filter(|size| depends(size)).count() == 1;
+        (alone && only && sizes[axis].constant() == 0).then_some(axis)
+    }
+
     /// The nodes of the source model.
     pub fn sources(&self) -> &[Source] {
         &self.sources

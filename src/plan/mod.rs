@@ -131,6 +131,9 @@ pub struct Options {
     /// Whether planning was stopped (by the caller or a time limit) before its work was done.
     #[serde(default, skip_serializing_if = "is_false")]
     pub truncated: bool,
+    /// The dimension that microbatches divide; `dims` holds its size in one of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_dim: Option<String>,
     /// Into how many microbatches the step is divided, where that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub microbatches: Option<u32>,

@@ -4,10 +4,12 @@ mod batch;
 mod dot;
 mod explain;
 mod summary;
+mod timeline;
 mod trace;
 
 pub use batch::{BatchLine, MemoryLine};
 pub use dot::dot;
 pub use explain::{fewer_text, node_text, overview_text, plan_text};
 pub use summary::{AlternativeLine, BoundLine, DeviceLine, Summary};
+pub use timeline::timeline;
 pub use trace::{Clock, Life, Trace, lives_of_plan, lives_of_schedule};

@@ -10,6 +10,7 @@ use crate::place::{Objective, Placement};
 use crate::plan::Bound;
 use crate::plan::Replan;
 use crate::schedule::{Action, Schedule};
+use crate::strategy::pipeline::Figures;
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Nanos};
 
@@ -104,6 +105,9 @@ pub struct Summary {
     /// The state that must be loaded because the plan replaces another.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replan: Option<Replan>,
+    /// What a pipeline comes to, where the step is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pipeline: Option<Figures>,
     /// What a placement that was made elsewhere breaks.
     pub violations: Vec<String>,
     /// The largest batch that fits, where it was asked for.
@@ -169,6 +173,7 @@ impl Summary {
             fewer: None,
             notes: placement.notes.clone(),
             replan: None,
+            pipeline: None,
             violations: Vec::new(),
             largest: None,
         }
@@ -223,6 +228,7 @@ impl Summary {
             "transfer   {copies}{loaded}\nlatency    {} for one step (simulated)\nload       {} on the busiest device or link\nobjective  {}: {quality}\n",
             self.latency, self.max_load, self.objective
         );
+        text += &self.pipeline.as_ref().map_or_else(String::new, pipelined);
         for line in &self.alternatives {
             let AlternativeLine { objective, latency, max_load, transfer_bytes, devices } = line;
             let gain = match *objective {
@@ -247,6 +253,45 @@ impl Summary {
         }
         text
     }
+}
+
+/// Stages that are listed one by one.
+const STAGES: usize = 32;
+
+/// What a pipeline comes to.
+fn pipelined(figures: &Figures) -> String {
+    let Figures { schedule, microbatches, devices, .. } = figures;
+    let mut text = format!(
+        "pipeline   {schedule}: {microbatches} microbatches, {} stages on {devices} devices\n",
+        figures.stages.len()
+    );
+    text += &format!(
+        "bubble     {:.1}% of the devices' time, {:.1}% in theory (equal stages, free copies)\n",
+        figures.bubble * 100.0,
+        figures.theoretical_bubble * 100.0
+    );
+    text += &format!(
+        "steady     {} for each step, {} for each microbatch\n",
+        figures.steady_step, figures.steady_microbatch
+    );
+    for stage in figures.stages.iter().take(STAGES) {
+        let device = escaped(&stage.device);
+        text +=
+            &format!("stage {:<4} {device}: {} nodes, forward {}", stage.stage, stage.nodes, stage.forward);
+        if stage.backward > Nanos::ZERO {
+            text += &format!(", backward {}", stage.backward);
+        }
+        text.push('\n');
+    }
+    if figures.stages.len() > STAGES {
+        text += &format!("           and {} more\n", figures.stages.len() - STAGES);
+    }
+    for memory in &figures.memory {
+        let (device, resident) = (escaped(&memory.device), memory.resident);
+        text +=
+            &format!("memory     {device}: {resident} resident, {} in flight at most\n", memory.in_flight);
+    }
+    text
 }
 
 /// Items of state that are named one by one.

@@ -4,6 +4,7 @@
 //! On exit the placement and the schedule belong together, and every arena is at most its cap
 //! less the reserve.
 
+pub mod pipeline;
 mod score;
 
 use crate::control::Control;

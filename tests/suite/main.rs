@@ -28,6 +28,7 @@ mod onnx;
 mod onnx_nodes;
 mod passes;
 mod pipeline;
+mod pipelines;
 mod place;
 mod plan;
 mod random_costgraph;

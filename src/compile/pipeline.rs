@@ -1,0 +1,143 @@
+//! Plans of steps that are divided into microbatches.
+//!
+//! A cost graph is the step of the whole batch, of which each microbatch takes a part; a network is
+//! lowered at the size of one microbatch.
+
+use std::collections::BTreeMap;
+
+use super::labels::labels;
+use super::{Compiled, Network, Options, batch_dim, prepare};
+use crate::control::Control;
+use crate::cost;
+use crate::costgraph::CostGraph;
+use crate::costgraph::microbatch::one_of;
+use crate::error::{Error, Result};
+use crate::ir::{Graph, SourceRole};
+use crate::load::Model;
+use crate::place::{self, Objective};
+use crate::plan;
+use crate::strategy::pipeline::{self, pipeline};
+use crate::topology::Topology;
+
+/// Plans a pipeline. Errors: those of [`pipeline()`]; a batch that the microbatches do not divide; a
+/// network whose results cannot be put together from those of microbatches.
+pub(super) fn compile(
+    model: Model,
+    topology: &Topology,
+    options: &Options,
+    asked: pipeline::Options,
+    control: &Control<'_>,
+) -> Result<Compiled> {
+    if options.from.is_some() || options.place.from.is_some() {
+        return Err(Error::usage("--from", "a plan with microbatches does not keep to an earlier one")
+            .with_help("leave out --from or --microbatches"));
+    }
+    let mut options = options.clone();
+    if options.place.objective == Objective::Transfer {
+        // Fewest bytes would be moved by one device.
+        options.place.objective = Objective::Latency;
+    }
+    match model {
+        Model::CostGraph { graph, .. } => of_cost_graph(&graph, topology, &options, asked, control),
+        Model::Graph(graph) => of_network(graph, topology, &options, asked, control),
+    }
+}
+
+fn of_cost_graph(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    asked: pipeline::Options,
+    control: &Control<'_>,
+) -> Result<Compiled> {
+    let one = one_of(graph, asked.microbatches)?;
+    let found = pipeline(&one, topology, &options.place, asked, control)?;
+    let mut meta = options.meta(&graph.name, graph.node_count(), &BTreeMap::new());
+    meta.options.schedule = Some(found.figures.schedule.to_owned());
+    meta.options.truncated = control.was_truncated();
+    let pipeline::Pipeline { derived, placement, schedule, figures } = found;
+    let plan = plan::build_derived(graph, &derived, topology, &placement, &schedule, None, meta)?;
+    plan::check(&plan)?;
+    Ok(Compiled {
+        plan,
+        network: None,
+        cost_graph: derived.graph,
+        topology: topology.clone(),
+        placement,
+        schedule,
+        pipeline: Some(figures),
+    })
+}
+
+fn of_network(
+    graph: Graph,
+    topology: &Topology,
+    options: &Options,
+    asked: pipeline::Options,
+    control: &Control<'_>,
+) -> Result<Compiled> {
+    let dim = divided(&graph, options, asked.microbatches)?;
+    let part = options.batch.unwrap_or(1) / i64::from(asked.microbatches);
+    let network = prepare(graph, &Options { batch: Some(part), ..options.clone() })?;
+    let lowered = cost::lower(&network.graph, &network.grouping, topology, options.profile.as_deref())?;
+    let place = place::Options { pins: Vec::new(), colocate: Vec::new(), ..options.place.clone() };
+    let found = pipeline(&lowered.graph, topology, &place, asked, control)?;
+    let Network { graph, dims, .. } = &network;
+    let nodes = graph.sources().iter().filter(|source| source.role == SourceRole::Node).count();
+    let mut meta = options.meta(&graph.name, nodes, dims);
+    meta.options.schedule = Some(found.figures.schedule.to_owned());
+    meta.options.batch_dim = Some(dim);
+    meta.options.truncated = control.was_truncated();
+    let pipeline::Pipeline { derived, placement, schedule, figures } = found;
+    let base = place::Placement { device: derived.gather(&placement.device), ..placement.clone() };
+    let labels = labels(&network, &lowered, topology, &base);
+    let plan =
+        plan::build_derived(&lowered.graph, &derived, topology, &placement, &schedule, Some(&labels), meta)?;
+    plan::check(&plan)?;
+    Ok(Compiled {
+        plan,
+        network: Some(network),
+        cost_graph: derived.graph,
+        topology: topology.clone(),
+        placement,
+        schedule,
+        pipeline: Some(figures),
+    })
+}
+
+/// The batch dimension, where the batch is given and divides into the microbatches.
+///
+/// Errors: it is not, does not, or a result has not one axis that is as long as the batch.
+fn divided(graph: &Graph, options: &Options, microbatches: u32) -> Result<String> {
+    let place = format!("--microbatches {microbatches}");
+    let dim = batch_dim(graph).ok_or_else(|| {
+        Error::usage(&place, "the model has no batch dimension that is open")
+            .with_help("only a model whose batch is open can be run in microbatches")
+    })?;
+    let count = i64::from(microbatches);
+    let Some(batch) = options.batch else {
+        return Err(Error::usage(&place, "the size of the batch is not given")
+            .with_help(format!("--batch {} gives each microbatch one sample", count.max(1))));
+    };
+    if count < 1 || batch % count != 0 {
+        let divisors: Vec<String> =
+            (1..=batch.min(64)).filter(|one| batch % one == 0).map(|one| one.to_string()).collect();
+        let below = batch / count.max(1) * count.max(1);
+        let batches = match below {
+            0 => format!("--batch {count}"),
+            below => format!("--batch {below} or {}", below.saturating_add(count)),
+        };
+        return Err(Error::usage(
+            &place,
+            format!("a batch of {batch} does not divide into {microbatches} parts"),
+        )
+        .with_help(format!("--microbatches {}, or {batches}", divisors.join(", "))));
+    }
+    for (name, value) in graph.outputs() {
+        if graph.axis_of(*value, &dim).is_none() {
+            return Err(Error::usage(&place, format!("output {name} has not one axis of the batch's size"))
+                .with_help("the results of microbatches could not be put together"));
+        }
+    }
+    Ok(dim)
+}

@@ -1,0 +1,350 @@
+//! Pipelines: a step in microbatches, whose stages work on different ones at the same time.
+//!
+//! Stages come from the planner's placements for throughput and from contiguous `cuts` with one or
+//! several stages on each device. For each placement the `jobs` of the devices are played in the
+//! `order` of each schedule asked for; what is fastest in play is scheduled on the instances of all
+//! microbatches, simulated, and laid out under the caps, and the fastest that fits is taken.
+//!
+//! Deterministic. O(microbatches x (nodes + edges)) for each of a few schedules that are made whole.
+
+mod cuts;
+mod jobs;
+mod order;
+mod theory;
+
+use std::collections::BTreeSet;
+
+use crate::control::Control;
+use crate::costgraph::derive::{Derived, Instance};
+use crate::costgraph::microbatch::{Sizes, microbatches};
+use crate::costgraph::{CostGraph, NodeIx};
+use crate::error::{Error, Result};
+use crate::place::{self, DeviceUse, Objective, Placement};
+use crate::schedule::{self, Schedule, schedule_in_order};
+use crate::topology::{DeviceId, Role, Topology};
+
+use self::cuts::Line;
+use self::jobs::{Jobs, Pass};
+use self::order::{Played, Rule, play};
+
+pub use self::theory::{Figures, Stage, theoretical_bubble};
+
+/// How a pipeline orders its microbatches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// All forward passes, then all backward passes.
+    Gpipe,
+    /// Forward and backward passes in turns, as few in flight as stages follow.
+    OneForwardOneBackward,
+    /// The same with several stages on each device.
+    Interleaved,
+    /// Gradients of parameters fill the gaps.
+    ZeroBubble,
+    /// Whichever is fastest and fits.
+    #[default]
+    Auto,
+}
+
+impl Order {
+    /// Every order.
+    pub const ALL: [Self; 5] =
+        [Self::Gpipe, Self::OneForwardOneBackward, Self::Interleaved, Self::ZeroBubble, Self::Auto];
+
+    /// The name on the command line and in plans.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gpipe => "gpipe",
+            Self::OneForwardOneBackward => "1f1b",
+            Self::Interleaved => "interleaved",
+            Self::ZeroBubble => "zero-bubble",
+            Self::Auto => "auto",
+        }
+    }
+
+    /// What `auto` chooses from.
+    fn choices(self) -> &'static [Self] {
+        match self {
+            Self::Gpipe => &[Self::Gpipe],
+            Self::OneForwardOneBackward => &[Self::OneForwardOneBackward],
+            Self::Interleaved => &[Self::Interleaved],
+            Self::ZeroBubble => &[Self::ZeroBubble],
+            Self::Auto => &[Self::OneForwardOneBackward, Self::Gpipe, Self::ZeroBubble, Self::Interleaved],
+        }
+    }
+
+    /// The rules that are tried for it, with `stages` stages on each of `devices` devices.
+    fn rules(self, devices: u32, several: bool) -> Vec<Rule> {
+        let filling = |ahead, depth| Rule::Filling { ahead, depth };
+        match (self, several) {
+            (Self::Gpipe, _) => vec![Rule::Gpipe],
+            (Self::OneForwardOneBackward, _) => vec![Rule::OneForwardOneBackward],
+            (Self::Interleaved, _) => vec![Rule::Interleaved, Rule::OneForwardOneBackward],
+            (Self::ZeroBubble, false) => vec![
+                Rule::Lagging,
+                filling(Some(0), devices),
+                filling(Some(1), devices + 1),
+                filling(Some(devices), 2 * devices - 1),
+            ],
+            (Self::ZeroBubble, true) => vec![filling(None, devices), filling(None, 2 * devices - 1)],
+            (Self::Auto, _) => Vec::new(),
+        }
+    }
+}
+
+/// What is asked of a pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Into how many microbatches a step is divided.
+    pub microbatches: u32,
+    /// In which order they run.
+    pub order: Order,
+}
+
+/// A pipeline.
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    /// The instances of the graph's nodes.
+    pub derived: Derived,
+    /// By instance.
+    pub placement: Placement,
+    /// Of the instances.
+    pub schedule: Schedule,
+    /// What it comes to.
+    pub figures: Figures,
+}
+
+/// Instances up to which several orders are scheduled whole, so that the simulator chooses.
+const COMPARED: usize = 40_000;
+/// How many, and how many beyond that size.
+const TRIED: [usize; 2] = [8, 2];
+/// Orders that are scheduled where those before did not fit.
+const MOST_TRIED: usize = 24;
+/// Stages on each device that are tried.
+const MOST_STAGES: usize = 4;
+/// Jobs of a microbatch beyond which a placement counts as no pipeline.
+const MOST_JOBS: usize = 4_096;
+
+/// Plans a pipeline for the graph of one microbatch.
+///
+/// Errors: those of [`place::candidates`] where no stages can be found, [`Error::Infeasible`] where
+/// no order fits under the caps; no microbatches, or more instances than can be counted.
+pub fn pipeline(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &place::Options,
+    asked: Options,
+    control: &Control<'_>,
+) -> Result<Pipeline> {
+    let derived = microbatches(graph, asked.microbatches, Sizes::Microbatch)?;
+    let placements = placements(graph, topology, options, asked, control)?;
+    let all: Vec<Jobs> =
+        placements.iter().map(|placement| Jobs::new(graph, topology, &placement.device)).collect();
+    let mut candidates = candidates(&all, asked);
+    candidates.sort_by_key(|candidate| (candidate.irregular, candidate.played.end));
+    let scheduling =
+        schedule::Options { caps: super::caps(topology, options)?, ..schedule::Options::default() };
+    let mut found: Option<(Candidate, Placement, Schedule)> = None;
+    let mut refused: Option<Error> = None;
+    let enough = TRIED[usize::from(derived.graph.node_count() > COMPARED)];
+    let mut scheduled = 0;
+    for candidate in candidates.into_iter().take(MOST_TRIED) {
+        if scheduled >= enough || found.is_some() && (candidate.irregular || control.stopped()) {
+            break;
+        }
+        control.report("scheduling", scheduled, enough);
+        let jobs = &all[candidate.placement];
+        let device = derived.spread(&placements[candidate.placement].device);
+        let launches = launches(&derived, jobs, &candidate.played)?;
+        let notes = placements[candidate.placement].notes.clone();
+        let placement = Placement { device, launches: Some(launches.clone()), notes };
+        match schedule_in_order(&derived.graph, topology, &placement, &launches, &scheduling) {
+            Ok(schedule) => {
+                scheduled += 1;
+                let better = |(_, _, best): &(Candidate, Placement, Schedule)| {
+                    rank(options.objective, &schedule) < rank(options.objective, best)
+                };
+                if found.as_ref().is_none_or(better) {
+                    found = Some((candidate, placement, schedule));
+                }
+            }
+            Err(error @ Error::Infeasible(_)) => {
+                refused.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let Some((candidate, placement, schedule)) = found else {
+        return Err(refused.unwrap_or_else(|| {
+            let order = asked.order.name();
+            Error::usage(format!("--schedule {order}"), "no stages of this graph can be ordered so")
+                .with_help("--schedule auto takes what can")
+        }));
+    };
+    let jobs = &all[candidate.placement];
+    let figures = Figures::new(topology, jobs, candidate.order, asked.microbatches, &schedule);
+    let is_weights = |node: &NodeIx| figures.weights.binary_search(&derived.instance(*node).node).is_ok();
+    let weights = derived.graph.nodes().filter(is_weights).collect();
+    let figures = Figures { weights, ..figures };
+    Ok(Pipeline { derived, placement, schedule, figures })
+}
+
+/// The simulated time of a step, or for throughput the highest load; then the other, then bytes
+/// allocated.
+fn rank(objective: Objective, schedule: &Schedule) -> [u64; 3] {
+    let arenas = schedule.devices.iter().fold(0u64, |sum, usage| sum.saturating_add(usage.arena.get()));
+    let (latency, load) = (schedule.cost.latency.get(), schedule.cost.max_load.get());
+    match objective {
+        Objective::Throughput => [load, latency, arenas],
+        Objective::Latency | Objective::Transfer => [latency, load, arenas],
+    }
+}
+
+/// An order of a placement's jobs.
+struct Candidate {
+    placement: usize,
+    /// True where it is not as the order that was asked for is meant to be: more stages than
+    /// devices, or no turns.
+    irregular: bool,
+    order: Order,
+    played: Played,
+}
+
+/// Plays every order asked for on every placement's jobs; equal ones once.
+fn candidates(all: &[Jobs], asked: Options) -> Vec<Candidate> {
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for (placement, jobs) in all.iter().enumerate().filter(|(_, jobs)| jobs.jobs.len() <= MOST_JOBS) {
+        let devices = jobs.devices().len() as u32;
+        let several = jobs.levels > devices;
+        let first = candidates.len();
+        for &order in asked.order.choices() {
+            // Without a backward pass all orders are one.
+            let rules = if jobs.trains() { order.rules(devices, several) } else { vec![Rule::Gpipe] };
+            for rule in rules {
+                let irregular = match asked.order {
+                    Order::Auto | Order::ZeroBubble => false,
+                    Order::Interleaved => jobs.trains() && rule != Rule::Interleaved,
+                    Order::Gpipe | Order::OneForwardOneBackward => !jobs.is_plain(),
+                };
+                let Some(played) = play(jobs, rule, asked.microbatches) else { continue };
+                if candidates[first..].iter().all(|other| other.played != played) {
+                    candidates.push(Candidate { placement, irregular, order, played });
+                }
+            }
+        }
+    }
+    candidates
+}
+
+/// The launches of all instances: what runs once before, the jobs in the order in which they
+/// start, what runs once after.
+fn launches(derived: &Derived, jobs: &Jobs, played: &Played) -> Result<Vec<NodeIx>> {
+    let find = |node: NodeIx, microbatch: Option<u32>| {
+        let found = derived.find(Instance { node, microbatch, again: false });
+        found.ok_or_else(|| Error::Internal(format!("node {} has no instance {microbatch:?}", node.0)))
+    };
+    let mut launches = Vec::with_capacity(derived.graph.node_count());
+    for &node in &jobs.first {
+        launches.push(find(node, None)?);
+    }
+    for &(job, microbatch) in &played.order {
+        for &node in &jobs.jobs[job as usize].nodes {
+            launches.push(find(node, Some(microbatch))?);
+        }
+    }
+    for &node in &jobs.last {
+        launches.push(find(node, None)?);
+    }
+    Ok(launches)
+}
+
+/// Placements to make pipelines of, all distinct: contiguous cuts, then what the planner finds for
+/// throughput. Errors: none of either, for the planner's reason.
+fn placements(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &place::Options,
+    asked: Options,
+    control: &Control<'_>,
+) -> Result<Vec<Placement>> {
+    let mut found: Vec<Placement> = Vec::new();
+    let mut seen: BTreeSet<Vec<DeviceId>> = BTreeSet::new();
+    for placement in contiguous(graph, topology, options, asked)? {
+        if seen.insert(placement.device.clone()) {
+            found.push(placement);
+        }
+    }
+    let throughput = place::Options { objective: Objective::Throughput, ..options.clone() };
+    match place::candidates(graph, topology, &throughput, control) {
+        Ok(candidates) => {
+            for placement in candidates {
+                if seen.insert(placement.device.clone()) {
+                    found.push(placement);
+                }
+            }
+        }
+        Err(error) if found.is_empty() => return Err(error),
+        Err(_) => {}
+    }
+    Ok(found)
+}
+
+/// Contiguous cuts on as many devices as asked for, that keep to pins and colocation.
+fn contiguous(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &place::Options,
+    asked: Options,
+) -> Result<Vec<Placement>> {
+    let mut devices: Vec<DeviceId> =
+        topology.ids().filter(|&id| topology.device(id).role == Role::Compute).collect();
+    if devices.is_empty() {
+        devices = topology.ids().collect();
+    }
+    let counts: Vec<usize> = match options.devices {
+        DeviceUse::All => vec![devices.len()],
+        DeviceUse::Count(count) => vec![(count as usize).min(devices.len())],
+        DeviceUse::Auto => {
+            std::iter::successors(Some(devices.len()), |&count| (count > 1).then_some(count / 2)).collect()
+        }
+    };
+    let line = Line::new(graph, asked.microbatches);
+    let kinds = topology.kinds_in(&graph.kinds);
+    let caps: Vec<u64> = super::caps(topology, options)?.iter().map(|cap| cap.get()).collect();
+    let mut placements = Vec::new();
+    for count in counts {
+        for sequence in sequences(&devices[..count], asked.order) {
+            let Some(cut) = line.cut(topology, &kinds, &sequence, &caps, asked.microbatches) else {
+                continue;
+            };
+            let given = place::complete(graph, topology, options, &cut)?;
+            if given.missing.is_empty() && given.unable.is_empty() && given.broken.is_empty() {
+                placements.push(given.placement);
+            }
+        }
+    }
+    Ok(placements)
+}
+
+/// The devices of successive stages: each once; for orders that use several stages on a device,
+/// in turns, or there and back.
+fn sequences(devices: &[DeviceId], order: Order) -> Vec<Vec<DeviceId>> {
+    let turns = |count: usize| devices.repeat(count);
+    let back = || devices.iter().chain(devices.iter().rev()).copied().collect();
+    let mut sequences = Vec::new();
+    if order != Order::Interleaved || devices.len() == 1 {
+        sequences.push(devices.to_vec());
+    }
+    if devices.len() > 1 && matches!(order, Order::Interleaved | Order::Auto) {
+        sequences.extend((2..=MOST_STAGES).map(turns));
+    }
+    if devices.len() > 1 && matches!(order, Order::ZeroBubble | Order::Auto) {
+        sequences.push(back());
+    }
+    sequences
+}
+
+/// Time of a pass in one microbatch, all devices together.
+fn pass_time(jobs: &Jobs, pass: Pass) -> u64 {
+    let times = jobs.jobs.iter().filter(|job| job.pass == pass).map(|job| job.time.get());
+    times.fold(0, u64::saturating_add)
+}

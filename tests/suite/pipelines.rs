@@ -1,0 +1,454 @@
+//! Pipelines: bubbles against closed forms, memory in flight, odd shapes, plans and their check.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use partition::compile::{self, Compiled};
+use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
+use partition::load::Model;
+use partition::place;
+use partition::plan::{Action, Copy, Launch, Plan, check, check_costgraph};
+use partition::strategy::pipeline::{Options, Order};
+use partition::topology::Topology;
+use partition::units::{Bytes, Nanos};
+use partition::{Control, Error};
+
+/// What a chain of layers is made of; times and activations are those of one microbatch.
+#[derive(Clone, Copy)]
+struct Layer {
+    forward: u64,
+    backward: u64,
+    weights: u64,
+    activation: u64,
+    param: u64,
+}
+
+/// Time 1 us for each pass, no bytes: what theory speaks of.
+const EQUAL: Layer = Layer { forward: 1000, backward: 1000, weights: 1000, activation: 0, param: 0 };
+
+/// A chain of layers with their backward nodes, given at the size of `batch` microbatches. Extra
+/// forward edges (from, to) skip layers, with their gradients; a tied parameter is read by the
+/// first and the last layer.
+fn training(layers: &[Layer], batch: u64, skips: &[(usize, usize)], tied: bool) -> CostGraph {
+    let mut b = Builder::new("chain", vec!["cpu".into()]);
+    let mut forward: BTreeMap<NodeIx, NodeIx> = BTreeMap::new();
+    let mut add = |name: String, op: &str, time: u64, bytes: u64, owned: u64, of: Option<NodeIx>| {
+        let (times, outputs) = ([Some(Nanos(time))], [Bytes(bytes)]);
+        let spec = NodeSpec {
+            name: &name,
+            op,
+            times: &times,
+            outputs: &outputs,
+            param_bytes: Bytes(owned),
+            params: (tied && op == "param" && (name == "w0" || name == format!("w{}", layers.len() - 1)))
+                .then_some("tied"),
+            backward: of.is_some(),
+            ..NodeSpec::default()
+        };
+        let node = b.add(&spec).unwrap();
+        forward.extend(of.map(|of| (node, of)));
+        node
+    };
+    let mut edges: Vec<(NodeIx, NodeIx)> = Vec::new();
+    let x = add("x".into(), "input", 0, layers[0].activation * batch, 0, None);
+    let (mut params, mut made) = (Vec::new(), Vec::new());
+    for (number, layer) in layers.iter().enumerate() {
+        let param = add(format!("w{number}"), "param", 0, layer.param, layer.param, None);
+        let bytes = layer.activation * batch;
+        let node = add(format!("f{number}"), "matmul", layer.forward * batch, bytes, 0, None);
+        edges.extend([(made.last().copied().unwrap_or(x), node), (param, node)]);
+        edges.extend(skips.iter().filter(|skip| skip.1 == number).map(|skip| (made[skip.0], node)));
+        params.push(param);
+        made.push(node);
+    }
+    let mut gradient = vec![None; layers.len()];
+    for (number, layer) in layers.iter().enumerate().rev() {
+        let (own, bytes) = (made[number], layer.activation * batch);
+        let back = add(format!("b{number}"), "bwd", layer.backward * batch, bytes, 0, Some(own));
+        let weights = add(format!("g{number}"), "wgrad", layer.weights * batch, layer.param, 0, Some(own));
+        let update = add(format!("u{number}"), "update", 0, layer.param, layer.param, Some(params[number]));
+        let before = if number == 0 { x } else { made[number - 1] };
+        let after = gradient.get(number + 1).copied().flatten().unwrap_or(own);
+        edges.extend([(after, back), (own, back), (params[number], back)]);
+        edges.extend([(after, weights), (before, weights), (weights, update), (params[number], update)]);
+        for skip in skips.iter().filter(|skip| skip.0 == number) {
+            edges.extend(gradient[skip.1].map(|later| (later, back)));
+        }
+        gradient[number] = Some(back);
+    }
+    for (producer, reader) in edges {
+        b.connect(producer, 0, reader);
+    }
+    for (node, of) in forward {
+        b.set_forward(node, of);
+    }
+    b.finish().unwrap()
+}
+
+/// CPUs with links that take no time but what the bytes need.
+fn devices(spec: &str) -> Topology {
+    Topology::parse(spec).unwrap()
+}
+
+fn free(count: u64) -> Topology {
+    devices(&format!("{count}xcpu:cores=1,use=compute,memory=1GB,link=1000GB/s,latency=0ns,contention=none"))
+}
+
+fn plan(graph: &CostGraph, topology: &Topology, order: Order, microbatches: u32) -> Compiled {
+    try_plan(graph, topology, order, microbatches).unwrap_or_else(|error| panic!("{}: {error}", order.name()))
+}
+
+fn try_plan(
+    graph: &CostGraph,
+    topology: &Topology,
+    order: Order,
+    microbatches: u32,
+) -> Result<Compiled, Error> {
+    let options = compile::Options {
+        pipeline: Some(Options { microbatches, order }),
+        place: place::Options {
+            devices: place::DeviceUse::All,
+            effort: place::Effort::Fast,
+            ..place::Options::default()
+        },
+        ..compile::Options::default()
+    };
+    let model = Model::CostGraph { graph: graph.clone(), topology: None };
+    let compiled = compile::compile_with(model, topology, &options, &Control::new())?;
+    check_costgraph(&compiled.plan, graph).unwrap_or_else(|error| panic!("{error}: {:#?}", error.details()));
+    Ok(compiled)
+}
+
+fn latency(compiled: &Compiled) -> u64 {
+    compiled.schedule.cost.latency.get()
+}
+
+/// (s-1)(f+b+w)/v beside m(f+b+w): the sources give the idle time of a device.
+#[test]
+fn bubbles_of_equal_stages_are_those_of_theory() {
+    for (stages, turns) in [(2, 1), (4, 1), (8, 1), (2, 2), (4, 2), (4, 3)] {
+        for microbatches in [stages, 2 * stages, 4 * stages] {
+            let graph = training(&vec![EQUAL; (stages * turns) as usize], microbatches, &[], false);
+            let orders = if turns == 1 {
+                vec![Order::Gpipe, Order::OneForwardOneBackward]
+            } else {
+                vec![Order::Interleaved]
+            };
+            for order in orders {
+                let compiled = plan(&graph, &free(stages), order, microbatches as u32);
+                let expected = 3000 * (microbatches * turns + stages - 1);
+                let name = format!("{} s={stages} m={microbatches} v={turns}", order.name());
+                assert_eq!(latency(&compiled), expected, "{name}");
+                let figures = compiled.pipeline.as_ref().unwrap();
+                let theory = (stages - 1) as f64 / (microbatches * turns + stages - 1) as f64;
+                assert!((figures.bubble - theory).abs() < 1e-9, "{name}: {}", figures.bubble);
+                assert!((figures.theoretical_bubble - theory).abs() < 1e-9, "{name}");
+                assert_eq!(figures.stages.len() as u64, stages * turns, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn zero_bubble_leaves_a_third_of_the_bubble_of_1f1b() {
+    for stages in [2, 4, 8] {
+        for microbatches in [stages, 2 * stages, 4 * stages] {
+            let graph = training(&vec![EQUAL; stages as usize], microbatches, &[], false);
+            let compiled = plan(&graph, &free(stages), Order::ZeroBubble, microbatches as u32);
+            let bubble = latency(&compiled) - 3000 * microbatches;
+            assert!(bubble <= (stages - 1) * 1000, "s={stages} m={microbatches}: {bubble} ns");
+        }
+    }
+}
+
+#[test]
+fn auto_is_as_fast_as_any_order() {
+    let layer = |n: u64| Layer { forward: 500 + 170 * (n % 4), activation: 1 << 12, param: 1 << 10, ..EQUAL };
+    let layers: Vec<Layer> = (0..10).map(layer).collect();
+    let graph = training(&layers, 8, &[], false);
+    let auto = latency(&plan(&graph, &free(4), Order::Auto, 8));
+    for order in [Order::Gpipe, Order::OneForwardOneBackward, Order::Interleaved, Order::ZeroBubble] {
+        let one = latency(&plan(&graph, &free(4), order, 8));
+        assert!(auto <= one, "auto {auto}, {} {one}", order.name());
+    }
+}
+
+/// The first device holds the activations of at most as many microbatches as there are stages,
+/// under GPipe those of all.
+#[test]
+fn one_forward_one_backward_holds_few_microbatches() {
+    let (stages, microbatches, bytes) = (4, 16, 1 << 16);
+    let layer = Layer { activation: bytes, ..EQUAL };
+    let graph = training(&vec![layer; stages as usize], microbatches, &[], false);
+    // Inputs of all microbatches are there before the step, whatever the order.
+    let held = |order: Order| {
+        let compiled = plan(&graph, &free(stages), order, microbatches as u32);
+        let usage = compiled.schedule.devices[0];
+        (usage.peak.get() - usage.resident.get()) / bytes
+    };
+    let (few, all) = (held(Order::OneForwardOneBackward), held(Order::Gpipe));
+    // One more: the gradient that the backward pass makes while it holds its activation, and one
+    // that has arrived.
+    assert!(few <= stages + 3, "{few} activations in flight");
+    assert!(all >= microbatches, "{all} activations in flight");
+}
+
+#[test]
+fn a_cap_that_gpipe_does_not_meet_leaves_1f1b() {
+    let layer = Layer { activation: 1 << 16, ..EQUAL };
+    let graph = training(&[layer; 4], 16, &[], false);
+    // Sixteen inputs and a dozen activations.
+    let small = devices("4xcpu:cores=1,use=compute,memory=1900KB,link=1000GB/s,latency=0ns,contention=none");
+    let auto = plan(&graph, &small, Order::Auto, 16);
+    assert!(auto.schedule.devices.iter().all(|usage| usage.arena <= Bytes(1_900_000)));
+    let error = try_plan(&graph, &small, Order::Gpipe, 16).err().expect("gpipe does not fit");
+    assert!(matches!(error, Error::Infeasible(_)), "{error}");
+}
+
+#[test]
+fn skips_unequal_stages_and_tied_weights_are_pipelines_too() {
+    let layer = |n: u64| Layer {
+        forward: 300 + 400 * (n % 3),
+        activation: 1000 + 64 * n,
+        param: if n == 0 || n == 11 { 4096 } else { 64 * n },
+        ..EQUAL
+    };
+    let layers: Vec<Layer> = (0..12).map(layer).collect();
+    let graph = training(&layers, 6, &[(0, 7), (1, 10), (4, 5), (4, 6)], true);
+    let slow = "3xcpu:cores=1,use=compute,memory=1GB,link=1GB/s,latency=200ns";
+    for order in Order::ALL {
+        let compiled = plan(&graph, &devices(slow), order, 6);
+        assert!(compiled.schedule.devices.iter().all(|usage| usage.busy > Nanos::ZERO), "{}", order.name());
+        // The tied parameter is held by the first and by the last device.
+        assert!(compiled.schedule.cost.load_bytes >= Bytes(4096), "{}", order.name());
+    }
+}
+
+#[test]
+fn a_pipeline_without_a_backward_pass_is_one_of_forward_passes() {
+    let mut b = Builder::new("forward", vec!["cpu".into()]);
+    let times = [Some(Nanos(4000))];
+    let x = b.add(&NodeSpec { name: "x", op: "input", outputs: &[Bytes(0)], ..NodeSpec::default() }).unwrap();
+    let mut last = x;
+    for name in ["a", "b", "c", "d"] {
+        let spec = NodeSpec { name, op: "f", times: &times, outputs: &[Bytes(0)], ..NodeSpec::default() };
+        let node = b.add(&spec).unwrap();
+        b.connect(last, 0, node);
+        last = node;
+    }
+    let graph = b.finish().unwrap();
+    let compiled = plan(&graph, &free(4), Order::Auto, 4);
+    // Four nodes of 1 us for each microbatch: 4 + 3 of them one after the other.
+    assert_eq!(latency(&compiled), 7000);
+    assert_eq!(compiled.plan.options.schedule.as_deref(), Some("forward"));
+}
+
+#[test]
+fn instances_survive_both_forms_of_a_plan() {
+    let graph = training(&[EQUAL; 4], 3, &[], false);
+    let whole = plan(&graph, &free(2), Order::OneForwardOneBackward, 3).plan;
+    let json = Plan::from_json(whole.to_json().as_bytes(), "plan").unwrap();
+    let text = Plan::from_text(&whole.to_text(), "plan").unwrap();
+    assert_eq!((&json, &text), (&whole, &whole));
+    assert!(whole.to_json().contains("\"microbatch\":2"));
+}
+
+/// Where each node of a plan is launched for each microbatch.
+fn launches(plan: &Plan) -> Vec<usize> {
+    let launch = |i: &usize| matches!(plan.steps[*i].action, Action::Launch(_));
+    (0..plan.steps.len()).filter(launch).collect()
+}
+
+fn launch(plan: &mut Plan, i: usize) -> &mut Launch {
+    match &mut plan.steps[i].action {
+        Action::Launch(launch) => launch,
+        Action::Copy(_) => panic!("step {i} is a copy"),
+    }
+}
+
+fn copy(plan: &mut Plan, i: usize) -> &mut Copy {
+    match &mut plan.steps[i].action {
+        Action::Copy(copy) => copy,
+        Action::Launch(_) => panic!("step {i} is a launch"),
+    }
+}
+
+/// Damage to the `n`-th step that it can be done to; what the check says then.
+type Damage = (&'static str, &'static [&'static str], fn(&mut Plan, usize) -> bool);
+
+const DAMAGES: &[Damage] = &[
+    ("a microbatch is left out", &["never launched for microbatch"], |plan, i| {
+        if !matches!(&plan.steps[i].action, Action::Launch(launch) if launch.microbatch.is_some()) {
+            return false;
+        }
+        let id = plan.steps.remove(i).id;
+        plan.steps.iter_mut().for_each(|step| step.after.retain(|&other| other != id));
+        true
+    }),
+    ("a microbatch twice", &["a second time"], |plan, i| {
+        let Action::Launch(launch) = &mut plan.steps[i].action else { return false };
+        let Some(number @ 1..) = launch.microbatch else { return false };
+        launch.microbatch = Some(number - 1);
+        true
+    }),
+    ("two microbatches in the wrong order", &["after that of microbatch"], |plan, i| {
+        let Action::Launch(one) = &plan.steps[i].action else { return false };
+        let (nodes, Some(number)) = (one.nodes.clone(), one.microbatch) else { return false };
+        let next = plan.steps.iter().position(|step| {
+            matches!(&step.action, Action::Launch(other) if other.nodes == nodes && other.microbatch == Some(number + 1))
+        });
+        let Some(next) = next else { return false };
+        launch(plan, i).microbatch = Some(number + 1);
+        launch(plan, next).microbatch = Some(number);
+        true
+    }),
+    ("a microbatch that is not there", &["there are"], |plan, i| {
+        let count = plan.options.microbatches;
+        let Action::Launch(launch) = &mut plan.steps[i].action else { return false };
+        launch.microbatch.is_some() && std::mem::replace(&mut launch.microbatch, count).is_some()
+    }),
+    ("one for all microbatches", &["for microbatches and for all"], |plan, i| {
+        let Action::Launch(launch) = &mut plan.steps[i].action else { return false };
+        launch.microbatch.take().is_some()
+    }),
+    ("a copy of another microbatch", &["before", "a second time"], |plan, i| {
+        let Action::Copy(copy) = &mut plan.steps[i].action else { return false };
+        let Some(number @ 1..) = copy.microbatch else { return false };
+        copy.microbatch = Some(number - 1);
+        true
+    }),
+    ("a copy of no microbatch", &["which is not there"], |plan, i| {
+        let Action::Copy(copy) = &mut plan.steps[i].action else { return false };
+        copy.microbatch.take().is_some()
+    }),
+    ("an update before the last microbatch", &["before", "does not stand before"], |plan, i| {
+        if !matches!(&plan.steps[i].action, Action::Launch(launch) if launch.nodes[0].starts_with('u')) {
+            return false;
+        }
+        let step = plan.steps.remove(i);
+        plan.steps.insert(0, step);
+        true
+    }),
+    ("again, and nothing before", &["nothing has computed it before", "never launched"], |plan, i| {
+        let Action::Launch(launch) = &mut plan.steps[i].action else { return false };
+        !std::mem::replace(&mut launch.again, true)
+    }),
+    ("no microbatches", &["there are 0"], |plan, i| i == 0 && plan.options.microbatches.take().is_some()),
+];
+
+#[test]
+fn damaged_pipelines_are_found() {
+    let layer = Layer { activation: 256, param: 64, ..EQUAL };
+    let graph = training(&[layer; 5], 4, &[(0, 3)], false);
+    let wholes: Vec<Plan> =
+        Order::ALL.into_iter().map(|order| plan(&graph, &free(2), order, 4).plan).collect();
+    for (name, words, damage) in DAMAGES {
+        let mut found = 0;
+        for whole in &wholes {
+            for i in 0..whole.steps.len() {
+                let mut plan = whole.clone();
+                if !damage(&mut plan, i) {
+                    continue;
+                }
+                match check_costgraph(&plan, &graph) {
+                    Err(Error::Check(report)) => {
+                        let told =
+                            report.details.iter().any(|line| words.iter().any(|word| line.contains(word)));
+                        assert!(told, "{name}: expected {words:?}, found {:#?}", report.details);
+                        found += 1;
+                    }
+                    other => panic!("{name}, step {i}: {other:?}"),
+                }
+            }
+        }
+        assert!(found >= 5, "{name}: found {found} times");
+    }
+}
+
+/// A launch that is computed again is none too many; one that reads what is not there is found.
+#[test]
+fn what_is_computed_again_may_stand_beside_the_first() {
+    let graph = training(&[EQUAL; 3], 2, &[], false);
+    let whole = plan(&graph, &free(1), Order::Gpipe, 2).plan;
+    let i = *launches(&whole).last().unwrap();
+    let mut again = whole.clone();
+    let first = launches(&whole)[0];
+    let mut step = whole.steps[first].clone();
+    step.id = 1_000_000;
+    again.steps.insert(i, step);
+    launch(&mut again, i).again = true;
+    check(&again).unwrap();
+    check_costgraph(&again, &graph).unwrap();
+    launch(&mut again, i).again = false;
+    assert!(check_costgraph(&again, &graph).is_err());
+}
+
+#[test]
+fn a_copy_says_of_which_microbatch() {
+    let layer = Layer { activation: 64, ..EQUAL };
+    let graph = training(&[layer; 2], 2, &[], false);
+    let mut whole = plan(&graph, &free(2), Order::Gpipe, 2).plan;
+    let i = (0..whole.steps.len()).find(|&i| matches!(whole.steps[i].action, Action::Copy(_))).unwrap();
+    assert!(copy(&mut whole, i).microbatch.is_some());
+}
+
+/// Four stages and four microbatches under each order, to be read.
+#[test]
+fn four_stages_under_each_order() {
+    let layer = Layer { activation: 64, param: 64, ..EQUAL };
+    let mut text = String::new();
+    for order in Order::ALL {
+        let layers = if order == Order::Interleaved { 8 } else { 4 };
+        let graph = training(&vec![layer; layers], 4, &[], false);
+        let compiled = plan(&graph, &free(4), order, 4);
+        let figures = compiled.pipeline.as_ref().unwrap();
+        writeln!(
+            text,
+            "{}: {} stages, bubble {:.1}%, in theory {:.1}%",
+            order.name(),
+            figures.stages.len(),
+            figures.bubble * 100.0,
+            figures.theoretical_bubble * 100.0
+        )
+        .unwrap();
+        let Compiled { cost_graph, topology, plan, schedule, .. } = &compiled;
+        text += &partition::report::timeline(cost_graph, topology, plan, schedule, &figures.weights);
+        let memory =
+            |usage: &partition::schedule::DeviceUsage| (usage.peak.get() - usage.resident.get()) / 64;
+        let held: Vec<u64> = schedule.devices.iter().map(memory).collect();
+        writeln!(text, "tensors live at most {held:?}\n").unwrap();
+    }
+    insta::with_settings!({ snapshot_path => "../../snapshots", prepend_module_to_snapshot => false }, {
+        insta::assert_snapshot!("pipeline_orders", text);
+    });
+}
+
+#[test]
+fn a_small_pipeline_as_text() {
+    let layer = Layer { activation: 64, param: 64, ..EQUAL };
+    let graph = training(&[layer; 2], 2, &[], false);
+    let compiled = plan(&graph, &free(2), Order::OneForwardOneBackward, 2);
+    let lines = compiled.plan.to_text();
+    let steps: Vec<&str> = lines.lines().filter(|line| line.starts_with("step")).collect();
+    insta::with_settings!({ snapshot_path => "../../snapshots", prepend_module_to_snapshot => false }, {
+        insta::assert_snapshot!("pipeline_text", steps.join("\n"));
+    });
+}
+
+#[test]
+fn plans_are_the_same_whatever_the_threads() {
+    let layer = Layer { activation: 256, param: 64, ..EQUAL };
+    let graph = training(&[layer; 6], 4, &[(1, 4)], false);
+    let planned = |threads| {
+        let options = compile::Options {
+            pipeline: Some(Options { microbatches: 4, order: Order::Auto }),
+            ..compile::Options::default()
+        };
+        let model = Model::CostGraph { graph: graph.clone(), topology: None };
+        compile::compile_with(model, &free(3), &options, &Control::new().threads(threads))
+            .unwrap()
+            .plan
+            .to_json()
+    };
+    assert_eq!(planned(1), planned(4));
+}

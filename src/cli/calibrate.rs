@@ -7,7 +7,7 @@ use super::terminal::{Console, write_stdout};
 use crate::calibrate::{self, Source};
 use crate::compile::Network;
 use crate::cost::Profile;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::{ParamId, Tensor};
 use crate::load::weights::ParamReader;
 use crate::plan::{Plan, write_atomically};
@@ -34,6 +34,10 @@ fn of_model(file: &ModelFile, args: &RunArgs) -> Result<Profile> {
     if Plan::is_json(&file.bytes) {
         let (plan, network) = from_plan(file, args, &given, true)?;
         check_targets(&plan, &args.map)?;
+        if plan.options.microbatches.is_some() {
+            return Err(Error::usage("--calibrate", "a plan with microbatches is not measured")
+                .with_help("calibrate with a plan of the same model without --microbatches"));
+        }
         return calibrate::plan(&plan, &network, &source);
     }
     let Request { graph, topology, options } = Request::new(file, args, &given, true)?;
@@ -48,7 +52,9 @@ struct Files<'a> {
 
 impl Source for Files<'_> {
     fn inputs(&self, network: &Network) -> Result<Vec<(String, Tensor)>> {
-        self.given.inputs(&network.graph, Some(self.seed))
+        let graph = &network.graph;
+        let types: Vec<_> = graph.inputs().iter().map(|(_, value)| graph.ty(*value).clone()).collect();
+        self.given.inputs(graph, &types, Some(self.seed))
     }
 
     fn weight(&self, network: &Network, param: ParamId, reader: &mut ParamReader) -> Result<Tensor> {

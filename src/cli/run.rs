@@ -11,13 +11,13 @@ use super::options::{compile_options, duration, with_profile};
 use super::terminal::{Console, write_stdout};
 use crate::compile::{self, Network};
 use crate::error::{Error, Report, Result, escaped};
-use crate::ir::{Data, Graph, ParamId, Tensor};
+use crate::ir::{Data, Graph, ParamId, Tensor, Type};
 use crate::load::weights::{Arrays, ParamReader, match_params, write_npz};
 use crate::load::{Model, fill};
 use crate::plan::{self, Plan};
 use crate::report::{Clock, Trace, lives_of_plan};
 use crate::run::feed::{self, Comparison, Role};
-use crate::run::{ExecOptions, Program, RunReport, exec_plan, probe};
+use crate::run::{ExecOptions, Program, RunReport, exec_plan, input_type, probe};
 use crate::topology::Topology;
 use crate::units::Nanos;
 
@@ -50,7 +50,8 @@ pub(super) fn run(args: &RunArgs, console: &Console) -> Result<()> {
     };
     // The arenas have what the model's file holds of weights.
     network.graph.forget_data();
-    let inputs = given.inputs(&network.graph, seed)?;
+    let types = (0..network.graph.inputs().len()).map(|number| input_type(&plan, &network.graph, number));
+    let inputs = given.inputs(&network.graph, &types.collect::<Vec<_>>(), seed)?;
     let (outputs, reports) = {
         let _working = console.working("running");
         steps(&mut program, &inputs, args.steps)?
@@ -105,17 +106,20 @@ impl Given {
         feed::infer_dims(graph, &borrowed)
     }
 
-    /// Every input of the graph, by name. Error: one is missing and there is no seed to make it up.
-    pub(super) fn inputs(&self, graph: &Graph, seed: Option<u64>) -> Result<Vec<(String, Tensor)>> {
+    /// Every input of the graph, by name; `types` are theirs. Error: one is missing and there is no seed to make it up.
+    pub(super) fn inputs(
+        &self,
+        graph: &Graph,
+        types: &[Type],
+        seed: Option<u64>,
+    ) -> Result<Vec<(String, Tensor)>> {
         let mut arrays: BTreeMap<usize, Tensor> = self.input_arrays(graph)?.into_iter().collect();
         let mut inputs = Vec::new();
         let mut missing = Vec::new();
-        for (number, (name, value)) in graph.inputs().iter().enumerate() {
+        for (number, ((name, _), ty)) in graph.inputs().iter().zip(types).enumerate() {
             match (arrays.remove(&number), seed) {
                 (Some(tensor), _) => inputs.push((name.clone(), tensor)),
-                (None, Some(seed)) => {
-                    inputs.push((name.clone(), feed::made_up(graph.ty(*value), seed, name)?))
-                }
+                (None, Some(seed)) => inputs.push((name.clone(), feed::made_up(ty, seed, name)?)),
                 (None, None) => missing.push(name.clone()),
             }
         }

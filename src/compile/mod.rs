@@ -420,11 +420,15 @@ fn network_plan(
     let labels = labels::labels(network, lowered, topology, placement);
     let meta = options.meta(&network.graph.name, nodes, &network.dims);
     let mut plan = plan::build(&lowered.graph, topology, placement, schedule, Some(&labels), meta)?;
-    plan.profile = options.profile.as_ref().map(|profile| {
-        let kernels = labels.nodes.iter().map(|label| label.hash).collect();
-        profile.about(&topology.kind_keys(), &kernels)
-    });
+    plan.profile = profile(options, topology, &labels);
     Ok(plan)
+}
+
+/// What a plan needs of the profile that it is made with.
+fn profile(options: &Options, topology: &Topology, labels: &plan::Labels) -> Option<Profile> {
+    let profile = options.profile.as_ref()?;
+    let kernels = labels.nodes.iter().map(|label| label.hash).collect();
+    Some(profile.about(&topology.kind_keys(), &kernels))
 }
 
 /// The hash that plans carry of a model's bytes: XXH3, 128 bits, in hexadecimal.

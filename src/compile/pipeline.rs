@@ -6,16 +6,17 @@
 use std::collections::BTreeMap;
 
 use super::labels::labels;
-use super::{Compiled, Network, Options, batch_dim, prepare};
+use super::{Compiled, Network, Options, batch_dim, prepare, profile};
 use crate::control::Control;
 use crate::cost;
 use crate::costgraph::CostGraph;
 use crate::costgraph::microbatch::one_of;
 use crate::error::{Error, Result};
-use crate::ir::{Graph, SourceRole};
+use crate::ir::{Graph, Size, SourceRole, ValueId};
 use crate::load::Model;
 use crate::place::{self, Objective};
 use crate::plan;
+use crate::schedule::Content;
 use crate::strategy::pipeline::{self, pipeline};
 use crate::topology::Topology;
 
@@ -76,8 +77,7 @@ fn of_network(
     asked: pipeline::Options,
     control: &Control<'_>,
 ) -> Result<Compiled> {
-    let dim = divided(&graph, options, asked.microbatches)?;
-    let part = options.batch.unwrap_or(1) / i64::from(asked.microbatches);
+    let (part, axes) = divided(&graph, options, asked.microbatches)?;
     let network = prepare(graph, &Options { batch: Some(part), ..options.clone() })?;
     let lowered = cost::lower(&network.graph, &network.grouping, topology, options.profile.as_deref())?;
     let place = place::Options { pins: Vec::new(), colocate: Vec::new(), ..options.place.clone() };
@@ -86,13 +86,21 @@ fn of_network(
     let nodes = graph.sources().iter().filter(|source| source.role == SourceRole::Node).count();
     let mut meta = options.meta(&graph.name, nodes, dims);
     meta.options.schedule = Some(found.figures.schedule.to_owned());
-    meta.options.batch_dim = Some(dim);
+    meta.options.batch = u64::try_from(part.saturating_mul(asked.microbatches.into())).ok();
     meta.options.truncated = control.was_truncated();
     let pipeline::Pipeline { derived, placement, schedule, figures } = found;
     let base = place::Placement { device: derived.gather(&placement.device), ..placement.clone() };
     let labels = labels(&network, &lowered, topology, &base);
-    let plan =
+    let mut plan =
         plan::build_derived(&lowered.graph, &derived, topology, &placement, &schedule, Some(&labels), meta)?;
+    plan.profile = profile(options, topology, &labels);
+    let axes = axes.of_values(&network)?;
+    for (buffer, scheduled) in plan.buffers.iter_mut().zip(&schedule.buffers) {
+        if let Content::Tensor(tensor) = scheduled.content {
+            let value = lowered.values[derived.base_tensor(tensor).index()];
+            buffer.axis = axes.get(&value).filter(|_| buffer.microbatch.is_some()).copied();
+        }
+    }
     plan::check(&plan)?;
     Ok(Compiled {
         plan,
@@ -105,39 +113,76 @@ fn of_network(
     })
 }
 
-/// The batch dimension, where the batch is given and divides into the microbatches.
+/// By name of an input or output, the axis that is as long as the batch.
+struct Axes(BTreeMap<String, u32>);
+
+impl Axes {
+    /// By value that holds an input or output. Error: one value holds two of different axes.
+    fn of_values(&self, network: &Network) -> Result<BTreeMap<ValueId, u32>> {
+        let Network { graph, grouping, .. } = network;
+        let mut axes = BTreeMap::new();
+        for (name, value) in graph.inputs().iter().chain(graph.outputs()) {
+            let Some(&axis) = self.0.get(name) else { continue };
+            if axes.insert(grouping.base[value.index()], axis).is_some_and(|other| other != axis) {
+                let message = "it shares its bytes with another one, whose batch is on another axis";
+                return Err(
+                    Error::usage(format!("output {name}"), message).with_help("plan without --microbatches")
+                );
+            }
+        }
+        Ok(axes)
+    }
+}
+
+/// The size of a microbatch, where the batch is given and divides into them, and the axes along
+/// which it is divided.
 ///
-/// Errors: it is not, does not, or a result has not one axis that is as long as the batch.
-fn divided(graph: &Graph, options: &Options, microbatches: u32) -> Result<String> {
+/// Errors: it is not given, or does not divide; an input or output has not one axis that is as long
+/// as the batch.
+fn divided(graph: &Graph, options: &Options, microbatches: u32) -> Result<(i64, Axes)> {
     let place = format!("--microbatches {microbatches}");
     let dim = batch_dim(graph).ok_or_else(|| {
         Error::usage(&place, "the model has no batch dimension that is open")
             .with_help("only a model whose batch is open can be run in microbatches")
     })?;
     let count = i64::from(microbatches);
-    let Some(batch) = options.batch else {
+    let Some(batch) = options.batch.or_else(|| options.bind.get(&dim).copied()) else {
         return Err(Error::usage(&place, "the size of the batch is not given")
-            .with_help(format!("--batch {} gives each microbatch one sample", count.max(1))));
+            .with_help(format!("--batch {count} gives each microbatch one sample")));
     };
     if count < 1 || batch % count != 0 {
-        let divisors: Vec<String> =
-            (1..=batch.min(64)).filter(|one| batch % one == 0).map(|one| one.to_string()).collect();
-        let below = batch / count.max(1) * count.max(1);
-        let batches = match below {
-            0 => format!("--batch {count}"),
-            below => format!("--batch {below} or {}", below.saturating_add(count)),
-        };
-        return Err(Error::usage(
-            &place,
-            format!("a batch of {batch} does not divide into {microbatches} parts"),
-        )
-        .with_help(format!("--microbatches {}, or {batches}", divisors.join(", "))));
+        return Err(indivisible(&place, batch, count));
     }
-    for (name, value) in graph.outputs() {
-        if graph.axis_of(*value, &dim).is_none() {
-            return Err(Error::usage(&place, format!("output {name} has not one axis of the batch's size"))
-                .with_help("the results of microbatches could not be put together"));
+    let mut axes = BTreeMap::new();
+    for (name, value) in graph.inputs().iter().chain(graph.outputs()) {
+        let depends = graph.ty(*value).shape.sizes().iter().flat_map(Size::terms);
+        let depends = depends.clone().any(|&(one, _)| graph.dim_name(one) == dim);
+        let is_output = graph.outputs().iter().any(|(other, _)| other == name);
+        match graph.axis_of(*value, &dim) {
+            Some(axis) => {
+                axes.insert(name.clone(), axis as u32);
+            }
+            // An input that is the same for all samples goes to each microbatch.
+            None if !depends && !is_output => {}
+            None => {
+                let message = format!("{name} has not one axis that is as long as {dim}");
+                return Err(Error::usage(&place, message)
+                    .with_help("it cannot be divided into microbatches and put together again"));
+            }
         }
     }
-    Ok(dim)
+    Ok((batch / count, Axes(axes)))
+}
+
+/// What would do in place of a batch that does not divide.
+fn indivisible(place: &str, batch: i64, count: i64) -> Error {
+    let divisors: Vec<String> =
+        (1..=batch.min(64)).filter(|one| batch % one == 0).map(|one| one.to_string()).collect();
+    let below = batch / count.max(1) * count.max(1);
+    let batches = match below {
+        0 => format!("--batch {count}"),
+        below => format!("--batch {below} or {}", below.saturating_add(count)),
+    };
+    Error::usage(place, format!("a batch of {batch} does not divide into {count} parts"))
+        .with_help(format!("--microbatches {}, or {batches}", divisors.join(", ")))
 }

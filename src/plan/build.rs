@@ -336,6 +336,7 @@ impl Builder<'_> {
                     alias: None,
                     value,
                     microbatch: self.microbatch(buffer.content),
+                    axis: None,
                 }
             })
             .collect()

@@ -131,9 +131,6 @@ pub struct Options {
     /// Whether planning was stopped (by the caller or a time limit) before its work was done.
     #[serde(default, skip_serializing_if = "is_false")]
     pub truncated: bool,
-    /// The dimension that microbatches divide; `dims` holds its size in one of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub batch_dim: Option<String>,
     /// Into how many microbatches the step is divided, where that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub microbatches: Option<u32>,
@@ -284,6 +281,10 @@ pub struct Buffer {
     /// The microbatch whose value it holds; none where all share it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub microbatch: Option<u32>,
+    /// The axis along which the values of all microbatches make up that of the batch, for inputs
+    /// and outputs of the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub axis: Option<u32>,
 }
 
 /// One kernel, launched once or often.

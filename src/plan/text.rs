@@ -74,6 +74,7 @@ impl Plan {
             option(out, "alias", buffer.alias.as_deref())?;
             option(out, "value", Some(buffer.value.as_str()).filter(|value| !value.is_empty()))?;
             microbatch(out, buffer.microbatch, false)?;
+            buffer.axis.map_or(Ok(()), |axis| write!(out, " axis {axis}"))?;
             writeln!(out)?;
         }
         for kernel in &self.kernels {

@@ -15,8 +15,8 @@ pub mod probe;
 mod session;
 
 pub use executor::{
-    DeviceReport, ExecAction, ExecBuffer, ExecDevice, ExecOptions, ExecPlan, ExecStep, Hook, Program,
+    Batch, DeviceReport, ExecAction, ExecBuffer, ExecDevice, ExecOptions, ExecPlan, ExecStep, Hook, Program,
     RunReport,
 };
 pub use interpret::{Weights, interpret};
-pub use session::exec_plan;
+pub use session::{exec_plan, input_type};

@@ -5,11 +5,11 @@
 
 use std::collections::HashMap;
 
-use super::{ExecAction, ExecBuffer, ExecDevice, ExecPlan, ExecStep};
+use super::{Batch, ExecAction, ExecBuffer, ExecDevice, ExecPlan, ExecStep};
 use crate::error::{Error, Report, Result};
-use crate::ir::{Graph, Op, ValueId};
+use crate::ir::{Graph, Op, Type, ValueId};
 use crate::kernel::Grouping;
-use crate::plan::{Action, BufferKind, Lane, Launch, Plan, Step};
+use crate::plan::{Action, Buffer, BufferKind, Lane, Launch, Plan, Step};
 use crate::schedule;
 
 /// What the executor needs of a plan for this network. O(steps + buffers).
@@ -31,19 +31,51 @@ pub fn exec_plan(plan: &Plan, graph: &Graph, grouping: &Grouping) -> Result<Exec
         exec.steps.push(converter.step(step)?);
     }
     let residents = converter.residents()?;
-    exec.inputs = graph
-        .inputs()
-        .iter()
-        .map(|(name, value)| (name.clone(), residents.get(value).cloned().unwrap_or_default()))
-        .collect();
+    exec.batch = batch(plan, graph, &converter, &residents)?;
+    exec.inputs = converter.inputs(&residents, exec.batch.as_ref());
     let data = graph.node_ids().filter(|&node| matches!(graph.node(node).op, Op::Param(_) | Op::Constant(_)));
     exec.data = data
         .map(|node| graph.node(node).first_result)
         .filter_map(|value| residents.get(&value).map(|buffers| (value, buffers.clone())))
         .collect();
-    exec.outputs = converter.outputs(&residents)?;
+    exec.outputs = converter.outputs(&residents, exec.batch.as_ref())?;
     Ok(exec)
 }
+
+/// The type that an input of a plan's network has for the whole batch; `number` counts the inputs.
+pub fn input_type(plan: &Plan, graph: &Graph, number: usize) -> Type {
+    let (_, value) = &graph.inputs()[number];
+    let part = graph.ty(*value);
+    let name = value.to_string();
+    let held = |buffer: &&Buffer| {
+        buffer.kind == BufferKind::Input && buffer.value.split(' ').next() == Some(name.as_str())
+    };
+    let axis = plan.buffers.iter().find(held).and_then(|buffer| buffer.axis);
+    match plan.options.microbatches {
+        Some(count) => Batch { count, ..Batch::default() }.whole(part, axis.map(|axis| axis as usize)),
+        None => part.clone(),
+    }
+}
+
+/// Along which axes inputs and outputs are divided, where the plan has microbatches.
+fn batch(
+    plan: &Plan,
+    graph: &Graph,
+    converter: &Converter<'_>,
+    residents: &Residents,
+) -> Result<Option<Batch>> {
+    let Some(count) = plan.options.microbatches else { return Ok(None) };
+    let axis = |buffer: u32| plan.buffers[buffer as usize].axis.map(|axis| axis as usize);
+    let held = |value: &ValueId| residents.get(value).and_then(|buffers| buffers.first().copied());
+    let inputs = graph.inputs().iter().map(|(_, value)| held(value).and_then(axis)).collect();
+    let written = converter.outputs(residents, Some(&Batch { count, ..Batch::default() }))?;
+    let outputs = written.chunks(count.max(1) as usize);
+    let outputs = outputs.map(|parts| parts.first().and_then(|&(_, buffer)| axis(buffer))).collect();
+    Ok(Some(Batch { count, inputs, outputs }))
+}
+
+/// By value of an input, parameter or constant: the buffers that hold it when a step begins.
+type Residents = HashMap<ValueId, Vec<u32>>;
 
 fn wrong(place: impl Into<String>, message: impl Into<String>) -> Error {
     Error::Check(Report::new(place, message).help("plan the model anew"))
@@ -143,8 +175,8 @@ impl<'a> Converter<'a> {
     }
 
     /// By value of an input, parameter or constant: the buffers that hold it when a step begins.
-    fn residents(&self) -> Result<HashMap<ValueId, Vec<u32>>> {
-        let mut residents: HashMap<ValueId, Vec<u32>> = HashMap::new();
+    fn residents(&self) -> Result<Residents> {
+        let mut residents = Residents::new();
         for (number, buffer) in self.plan.buffers.iter().enumerate() {
             match buffer.kind {
                 BufferKind::Input | BufferKind::Param | BufferKind::State | BufferKind::Const => {}
@@ -167,24 +199,57 @@ impl<'a> Converter<'a> {
         (value.index() < self.graph.value_count() && self.graph.maker(value).op.is_leaf()).then_some(value)
     }
 
-    /// The buffer in which each output of the graph lies: a leaf's, or the one that its group writes.
-    fn outputs(&self, residents: &HashMap<ValueId, Vec<u32>>) -> Result<Vec<(String, u32)>> {
-        let mut written: HashMap<ValueId, u32> = HashMap::new();
+    /// True where a buffer is of a microbatch, or of all.
+    fn is_of(&self, buffer: u32, microbatch: Option<u32>) -> bool {
+        let own = self.plan.buffers[buffer as usize].microbatch;
+        own.is_none() || own == microbatch
+    }
+
+    /// The microbatches and what an input or output is called in each.
+    fn instances(name: &str, batch: Option<&Batch>) -> Vec<(Option<u32>, String)> {
+        match batch {
+            Some(batch) => (0..batch.count).map(|m| (Some(m), Batch::name(name, m))).collect(),
+            None => vec![(None, name.to_owned())],
+        }
+    }
+
+    /// The buffers that take each input, in each microbatch.
+    fn inputs(&self, residents: &Residents, batch: Option<&Batch>) -> Vec<(String, Vec<u32>)> {
+        let mut inputs = Vec::new();
+        for (name, value) in self.graph.inputs() {
+            let buffers = residents.get(value).map_or(&[][..], Vec::as_slice);
+            for (microbatch, name) in Self::instances(name, batch) {
+                let own = buffers.iter().copied().filter(|&buffer| self.is_of(buffer, microbatch));
+                inputs.push((name, own.collect()));
+            }
+        }
+        inputs
+    }
+
+    /// The buffer in which each output of the graph lies, in each microbatch: a leaf's, or the one
+    /// that its group writes.
+    fn outputs(&self, residents: &Residents, batch: Option<&Batch>) -> Result<Vec<(String, u32)>> {
+        let mut written: HashMap<(ValueId, Option<u32>), u32> = HashMap::new();
         for step in &self.plan.steps {
             let Action::Launch(launch) = &step.action else { continue };
             let group = &self.grouping.groups[self.group(launch)? as usize];
-            for (value, id) in group.writes.iter().zip(&launch.writes) {
-                written.insert(*value, self.buffer(id)?);
+            for (value, id) in group.writes.iter().zip(&launch.writes).filter(|_| !launch.again) {
+                written.insert((*value, launch.microbatch), self.buffer(id)?);
             }
         }
-        let outputs = self.graph.outputs().iter().map(|(name, value)| {
+        let mut outputs = Vec::new();
+        for (name, value) in self.graph.outputs() {
             let base = self.grouping.base[value.index()];
-            let resident = residents.get(&base).and_then(|buffers| buffers.first().copied());
-            let buffer = written.get(&base).copied().or(resident);
-            let buffer =
-                buffer.ok_or_else(|| wrong(format!("output {name}"), "the plan does not make it"))?;
-            Ok((name.clone(), buffer))
-        });
-        outputs.collect()
+            for (microbatch, name) in Self::instances(name, batch) {
+                let resident = residents.get(&base).into_iter().flatten().copied();
+                let resident = || resident.clone().find(|&buffer| self.is_of(buffer, microbatch));
+                let made = written.get(&(base, microbatch)).or_else(|| written.get(&(base, None)));
+                let buffer = made.copied().or_else(resident);
+                let buffer =
+                    buffer.ok_or_else(|| wrong(format!("output {name}"), "the plan does not make it"))?;
+                outputs.push((name, buffer));
+            }
+        }
+        Ok(outputs)
     }
 }

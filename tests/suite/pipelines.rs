@@ -452,3 +452,88 @@ fn plans_are_the_same_whatever_the_threads() {
     };
     assert_eq!(planned(1), planned(4));
 }
+
+/// A network of the corpus in microbatches gives what it gives at once, bit for bit.
+#[test]
+fn models_run_in_microbatches() {
+    use crate::networks::Network;
+    use partition::ir::Tensor;
+    for (file, microbatches) in [("keras/cnn_small.k3.json", 2), ("keras/mlp_small.k2.json", 3)] {
+        let Some(path) = crate::shared::file(&format!("corpus/{file}")) else { return };
+        let mut network = Network::open(&path).unwrap();
+        let batch = 6u64;
+        let [dim] = &network.graph.unbound_dims()[..] else { panic!("{file}: one open dimension") };
+        network.dims.insert(dim.clone(), batch as i64);
+        for (_, input) in &mut network.inputs {
+            let dims = [&[batch][..], &input.dims()[1..]].concat();
+            let size = input.bytes().len() / input.dims()[0] as usize;
+            let bytes: Vec<u8> = input.bytes().iter().copied().cycle().take(size * batch as usize).collect();
+            // Samples differ, whatever the file holds.
+            let mut values =
+                Tensor::new(input.dtype(), dims.clone(), bytes).unwrap().to_f32().expect("floats");
+            values.iter_mut().enumerate().for_each(|(at, value)| *value += (at % 17) as f32 / 64.0);
+            *input = Tensor::from_f32(dims, &values).unwrap();
+        }
+        let plain = network.plan("2xcpu:cores=1", place::DeviceUse::All).unwrap();
+        let expected = network.run(&plain).unwrap();
+        let options = compile::Options {
+            bind: network.dims.clone(),
+            pipeline: Some(Options { microbatches, order: Order::Auto }),
+            place: place::Options { devices: place::DeviceUse::All, ..place::Options::default() },
+            ..compile::Options::default()
+        };
+        let topology = devices("2xcpu:cores=1");
+        let model = || Model::Graph(network.graph.clone());
+        let compiled = compile::compile_with(model(), &topology, &options, &Control::new()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let plan_path = folder.path().join("plan.json");
+        std::fs::write(&plan_path, compiled.plan.to_json()).unwrap();
+        crate::shared::verify_plan(&plan_path);
+        let text = Plan::from_text(&compiled.plan.to_text(), "plan").unwrap();
+        assert_eq!(text, compiled.plan, "{file}");
+        let found = network.run(&compiled).unwrap();
+        for ((name, one), (_, other)) in found.iter().zip(&expected) {
+            assert_eq!((one.dims(), one.bytes()), (other.dims(), other.bytes()), "{file}: {name}");
+        }
+        // What the plan says of its model holds, and a launch for all microbatches is found.
+        let again = compile::Options { model_hash: compiled.plan.model.hash.clone(), ..options.clone() };
+        let size = network.dims[dim] / i64::from(microbatches);
+        let again = compile::Options { bind: BTreeMap::from([(dim.clone(), size)]), pipeline: None, ..again };
+        compile::check_model(&compiled.plan, model(), &again).unwrap();
+        damaged_buffers(&compiled.plan);
+        let indivisible =
+            compile::Options { pipeline: Some(Options { microbatches: 4, order: Order::Auto }), ..options };
+        let error = compile::compile_with(model(), &topology, &indivisible, &Control::new()).unwrap_err();
+        let help = error.to_string();
+        assert!(help.contains("does not divide into 4 parts") && help.contains("1, 2, 3, 6"), "{help}");
+    }
+}
+
+/// Launches that read or write what is of another microbatch.
+fn damaged_buffers(whole: &Plan) {
+    let mut found = 0;
+    for i in launches(whole) {
+        let Action::Launch(own) = &whole.steps[i].action else { continue };
+        let Some(microbatch) = own.microbatch else { continue };
+        for (at, id) in own.reads.iter().enumerate() {
+            let buffer = whole.buffers.iter().find(|buffer| buffer.id == *id).unwrap();
+            let other = whole.buffers.iter().find(|other| {
+                other.value == buffer.value
+                    && other.device == buffer.device
+                    && other.microbatch != buffer.microbatch
+            });
+            let Some(other) = other else { continue };
+            let mut plan = whole.clone();
+            launch(&mut plan, i).reads[at] = other.id.clone();
+            let error = check(&plan).unwrap_err();
+            let of = format!("of microbatch {}", other.microbatch.unwrap());
+            assert!(
+                error.details().iter().any(|line| line.contains(&of)),
+                "{microbatch}: {:#?}",
+                error.details()
+            );
+            found += 1;
+        }
+    }
+    assert!(found > 0, "nothing is read of several microbatches");
+}

@@ -153,6 +153,7 @@ fn buffer(words: &mut Words<'_>) -> Result<Buffer, Fault> {
         alias: words.option("alias")?,
         value: words.option("value")?.unwrap_or_default(),
         microbatch: words.option_number("microbatch")?,
+        axis: words.option_number("axis")?,
     })
 }
 

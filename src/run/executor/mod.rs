@@ -9,6 +9,7 @@
 //! the same bytes, one of them writing, is ordered by `after` and the lanes. All else (bounds,
 //! sizes, indices, what one step may overlap) it checks itself.
 
+mod batch;
 mod lanes;
 mod plan;
 mod worker;
@@ -26,8 +27,8 @@ use super::group::Compiled;
 use super::interpret::{Weights, check_type, input, known_inputs, tensor};
 use super::probe;
 
+pub use plan::{Batch, ExecAction, ExecBuffer, ExecDevice, ExecPlan, ExecStep};
 use plan::{Checker, Located};
-pub use plan::{ExecAction, ExecBuffer, ExecDevice, ExecPlan, ExecStep};
 use worker::{Shared, Workers};
 
 /// Called by a device's worker before each step with the step's position. For tests and tracing.
@@ -82,7 +83,10 @@ pub struct Program {
     workers: Workers,
     graph_inputs: Vec<(String, Type)>,
     graph_outputs: Vec<(String, Type)>,
+    batch: Batch,
+    /// By input, and then by microbatch.
     inputs: Vec<Vec<Located>>,
+    /// By output, and then by microbatch.
     outputs: Vec<Located>,
     names: Vec<String>,
     timeout: Option<Duration>,
@@ -113,16 +117,21 @@ impl Program {
         let tasks = checker.tasks(&buffers)?;
         let (inputs, outputs) = (checker.inputs(&buffers)?, checker.outputs(&buffers)?);
         load(graph, &checker.data(&buffers)?, &arenas, weights)?;
-        let named = |list: &[(String, ValueId)]| -> Vec<(String, Type)> {
-            list.iter().map(|(name, value)| (name.clone(), graph.ty(*value).clone())).collect()
+        let batch = plan.batch.clone().unwrap_or_else(|| Batch::whole_of(graph));
+        let named = |list: &[(String, ValueId)], axes: &[Option<usize>]| -> Vec<(String, Type)> {
+            let whole = |(name, value): &(String, ValueId), axis: &Option<usize>| {
+                (name.clone(), batch.whole(graph.ty(*value), *axis))
+            };
+            list.iter().zip(axes).map(|(one, axis)| whole(one, axis)).collect()
         };
         let shared = Arc::new(Shared::new(plan, arenas, compiled, tasks, options.before_step));
         let workers = Workers::start(&shared)?;
         Ok(Self {
             shared,
             workers,
-            graph_inputs: named(graph.inputs()),
-            graph_outputs: named(graph.outputs()),
+            graph_inputs: named(graph.inputs(), &batch.inputs),
+            graph_outputs: named(graph.outputs(), &batch.outputs),
+            batch,
             inputs,
             outputs,
             names: plan.devices.iter().map(|device| device.name.clone()).collect(),
@@ -146,10 +155,14 @@ impl Program {
     pub fn feed(&mut self, inputs: &[(String, Tensor)]) -> Result<()> {
         self.workers.usable()?;
         known_inputs(self.graph_inputs.iter().map(|(name, _)| name.as_str()), inputs)?;
-        for ((name, ty), places) in self.graph_inputs.iter().zip(&self.inputs) {
+        let parts = self.inputs.chunks(self.batch.count.max(1) as usize);
+        for (((name, ty), parts), axis) in self.graph_inputs.iter().zip(parts).zip(&self.batch.inputs) {
             let given = input(inputs, name)?;
             check_type(given, ty).map_err(|error| error.within(&format!("input {name}")))?;
-            places.iter().for_each(|&place| write(&self.shared.arenas, place, given.bytes()));
+            for (number, places) in parts.iter().enumerate() {
+                let bytes = self.batch.part(given, *axis, number);
+                places.iter().for_each(|&place| write(&self.shared.arenas, place, &bytes));
+            }
         }
         Ok(())
     }
@@ -172,12 +185,17 @@ impl Program {
     ///
     /// Errors: none but internal ones.
     pub fn outputs(&self) -> Result<Vec<(String, Tensor)>> {
-        let take = |((name, ty), place): (&(String, Type), &Located)| {
+        let bytes = |place: &Located| {
             // SAFETY: no worker runs, so nobody writes.
-            let bytes = unsafe { self.shared.arenas[place.device].bytes(place.range) };
-            Ok((name.clone(), tensor(ty, bytes)?))
+            unsafe { self.shared.arenas[place.device].bytes(place.range) }
         };
-        self.graph_outputs.iter().zip(&self.outputs).map(take).collect()
+        let parts = self.outputs.chunks(self.batch.count.max(1) as usize);
+        let take = |(((name, ty), parts), axis): (((&String, &Type), &[Located]), &Option<usize>)| {
+            let parts: Vec<&[u8]> = parts.iter().map(bytes).collect();
+            Ok((name.clone(), tensor(ty, &self.batch.join(ty, *axis, &parts))?))
+        };
+        let named = self.graph_outputs.iter().map(|(name, ty)| (name, ty));
+        named.zip(parts).zip(&self.batch.outputs).map(take).collect()
     }
 
     /// What the last step did; `wall` is how long it took.

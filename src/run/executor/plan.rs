@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
-use crate::ir::{Graph, Op, ValueId};
+use crate::ir::{Graph, Op, Shape, Size, Type, ValueId};
 use crate::schedule::{ALIGNMENT, Lane};
 use crate::units::Bytes;
 
@@ -69,6 +69,35 @@ pub struct ExecStep {
     pub action: ExecAction,
 }
 
+/// A batch in microbatches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// How many.
+    pub count: u32,
+    /// By input of the graph: the axis along which it is divided; none where each microbatch takes
+    /// all of it.
+    pub inputs: Vec<Option<usize>>,
+    /// By output of the graph: the axis along which it is put together.
+    pub outputs: Vec<Option<usize>>,
+}
+
+impl Batch {
+    /// What an input or output is called in a microbatch.
+    pub fn name(name: &str, microbatch: u32) -> String {
+        format!("{name}@{microbatch}")
+    }
+
+    /// The type of a whole input or output, from that of a microbatch.
+    pub fn whole(&self, part: &Type, axis: Option<usize>) -> Type {
+        let sizes = part.shape.sizes().iter().enumerate();
+        let sizes = sizes.map(|(at, size)| match size {
+            Size::Known(known) if Some(at) == axis => Size::Known(known.saturating_mul(self.count.into())),
+            size => size.clone(),
+        });
+        Type::new(part.dtype, Shape::new(sizes))
+    }
+}
+
 /// A plan as the executor sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecPlan {
@@ -78,6 +107,9 @@ pub struct ExecPlan {
     pub buffers: Vec<ExecBuffer>,
     /// The steps in a topological order; on each lane this is the order of execution.
     pub steps: Vec<ExecStep>,
+    /// How the batch is divided into microbatches, where it is. Names of inputs and outputs are
+    /// then those of [`Batch::name`].
+    pub batch: Option<Batch>,
     /// Names of the graph's inputs and the buffers that take them.
     pub inputs: Vec<(String, Vec<u32>)>,
     /// Parameters and constants, by the value of their node, and the buffers that hold them.
@@ -248,28 +280,30 @@ impl Checker<'_> {
     pub(super) fn inputs(&self, buffers: &[Located]) -> Result<Vec<Vec<Located>>> {
         let given: BTreeMap<&str, &Vec<u32>> =
             self.plan.inputs.iter().map(|(name, list)| (name.as_str(), list)).collect();
-        self.known(&given, self.graph.inputs(), "input")?;
+        let inputs = instances(self.graph.inputs(), self.plan.batch.as_ref());
+        self.known(&given, &inputs, "input")?;
         let find = |(name, value): &(String, ValueId)| {
             let bytes = bytes(self.graph.ty(*value))?;
             // An input that nothing reads needs no buffer.
             let list = given.get(name.as_str()).map_or(&[][..], |list| list);
             list.iter().map(|&buffer| self.find(buffers, buffer, bytes, &format!("input {name}"))).collect()
         };
-        self.graph.inputs().iter().map(find).collect()
+        inputs.iter().map(find).collect()
     }
 
     /// By output of the graph: the buffer in which it lies.
     pub(super) fn outputs(&self, buffers: &[Located]) -> Result<Vec<Located>> {
         let given: BTreeMap<&str, &u32> =
             self.plan.outputs.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect();
-        self.known(&given, self.graph.outputs(), "output")?;
+        let outputs = instances(self.graph.outputs(), self.plan.batch.as_ref());
+        self.known(&given, &outputs, "output")?;
         let find = |(name, value): &(String, ValueId)| {
             let place = format!("output {name}");
             let buffer =
                 given.get(name.as_str()).ok_or_else(|| wrong(&*place, "the plan does not make it"))?;
             self.find(buffers, **buffer, bytes(self.graph.ty(*value))?, &place)
         };
-        self.graph.outputs().iter().map(find).collect()
+        outputs.iter().map(find).collect()
     }
 
     fn known<T>(&self, given: &BTreeMap<&str, T>, names: &[(String, ValueId)], what: &str) -> Result<()> {
@@ -297,6 +331,15 @@ impl Checker<'_> {
         };
         self.plan.data.iter().map(find).collect()
     }
+}
+
+/// Inputs or outputs, each for every microbatch.
+fn instances(list: &[(String, ValueId)], batch: Option<&Batch>) -> Vec<(String, ValueId)> {
+    let Some(batch) = batch else { return list.to_vec() };
+    let all = list.iter().flat_map(|(name, value)| {
+        (0..batch.count).map(move |microbatch| (Batch::name(name, microbatch), *value))
+    });
+    all.collect()
 }
 
 /// What a group writes overlaps nothing else that it uses, except in place.

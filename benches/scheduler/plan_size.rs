@@ -104,6 +104,7 @@ fn labelled(mut plan: Plan) -> Plan {
             kind,
             alias: None,
             microbatch: None,
+            axis: None,
             value: format!("%{number}"),
         });
     }

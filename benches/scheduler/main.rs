@@ -2,7 +2,8 @@
 //!
 //! `cargo bench --bench scheduler` prints all tables; `-- TABLE [ARGUMENT...]` one of them:
 //! `arena [NAME...]` peaks, lower bounds and arenas of the corpus (those models whose names hold one
-//! of the words); `predict [NAME...]` predicted and measured steps; `steps [NAME...]` allocations
+//! of the words); `hidden [NAME...]` how much of the copying hides behind compute, beside the order of
+//! earliest starts; `predict [NAME...]` predicted and measured steps; `steps [NAME...]` allocations
 //! and memory of steps; `simulator` how fast it is; `plan-size` how long plans take to write and load.
 
 #[allow(missing_docs, unreachable_pub, reason = "shared with the tests")]
@@ -17,6 +18,7 @@ mod rule;
 
 mod arena;
 mod corpus;
+mod hidden;
 mod plan_size;
 mod predict;
 mod random;
@@ -26,8 +28,9 @@ mod steps;
 /// A table's name, and what prints it.
 type Table = (&'static str, fn(&[String]));
 
-const TABLES: [Table; 5] = [
+const TABLES: [Table; 6] = [
     ("arena", arena::print),
+    ("hidden", hidden::print),
     ("predict", predict::print),
     ("steps", steps::print),
     ("simulator", simulator::print),

@@ -9,7 +9,7 @@ use super::moved::outcome;
 use super::{Case, Outcome, WORK};
 use crate::control::Control;
 use crate::costgraph::{NodeIx, TensorIx};
-use crate::schedule::{Action, Lane, Step};
+use crate::schedule::{Action, PathStep, Step, critical_path};
 use crate::topology::DeviceId;
 use crate::units::{Bytes, Nanos};
 
@@ -76,29 +76,23 @@ pub struct Crossing {
     pub maker_moved: Option<Outcome>,
 }
 
-/// Walks back from the step that ends last: to the one for which it waited longest, and so on.
+/// The critical path, summed up by what its steps do and where.
 pub(super) fn path(case: &Case<'_, '_>) -> Vec<PathPart> {
     let steps = &case.schedule.steps;
-    let before = previous_on_engine(case);
     let mut parts: BTreeMap<(u8, String), (usize, Nanos)> = BTreeMap::new();
-    let mut add = |sort: u8, on: String, steps: usize, time: Nanos| {
+    let mut add = |sort: u8, on: String, time: Nanos| {
         let part = parts.entry((sort, on)).or_default();
-        part.0 += steps;
+        part.0 += 1;
         part.1 += time;
     };
-    let mut at = (0..steps.len()).max_by_key(|&step| (steps[step].end, std::cmp::Reverse(step)));
-    while let Some(step) = at.map(|at| &steps[at]) {
-        let (sort, on) = place(case, step);
-        add(sort, on, 1, step.end.saturating_sub(step.start));
-        let waited = step.after.iter().map(|other| other.index());
-        let own = before[at.unwrap_or(0)].map(|other| other as usize);
-        let earlier = |other: &usize| steps[*other].end <= step.start && Some(*other) < at;
-        at = waited.chain(own).filter(earlier).max_by_key(|&other| (steps[other].end, other));
-        let end = at.map_or(Nanos::ZERO, |other| steps[other].end);
-        let idle = step.start.saturating_sub(end);
-        if idle > Nanos::ZERO {
-            add(2, String::new(), 1, idle);
-        }
+    let path = critical_path(case.subject.topology, &case.schedule);
+    let begins = path.first().map_or(Nanos::ZERO, |first| steps[first.step.index()].start);
+    for PathStep { step, time, .. } in &path {
+        let (sort, on) = place(case, &steps[step.index()]);
+        add(sort, on, *time);
+    }
+    for idle in path.iter().map(|part| part.idle).chain([begins]).filter(|&idle| idle > Nanos::ZERO) {
+        add(2, String::new(), idle);
     }
     let mut parts: Vec<PathPart> = parts
         .into_iter()
@@ -122,24 +116,6 @@ fn place(case: &Case<'_, '_>, step: &Step) -> (u8, String) {
             (1, format!("{} -> {}", case.name(from), case.name(step.device)))
         }
     }
-}
-
-/// For each launch the one that its engine ran before it.
-fn previous_on_engine(case: &Case<'_, '_>) -> Vec<Option<u32>> {
-    let steps = &case.schedule.steps;
-    let topology = case.subject.topology;
-    let mut launches: Vec<u32> =
-        (0..steps.len() as u32).filter(|&step| steps[step as usize].lane == Lane::Compute).collect();
-    launches.sort_by_key(|&step| (steps[step as usize].start, step));
-    let mut last: BTreeMap<(bool, u32), u32> = BTreeMap::new();
-    let mut before = vec![None; steps.len()];
-    for step in launches {
-        let id = steps[step as usize].device;
-        let own = topology.device(id).cores.is_some();
-        let engine = if own { (true, id.0) } else { (false, topology.device(id).physical) };
-        before[step as usize] = last.insert(engine, step);
-    }
-    before
 }
 
 /// Pairs of devices by the bytes copied between them.

@@ -70,6 +70,10 @@ impl<'s, 'a> Case<'s, 'a> {
             Err(Error::Infeasible(_)) => unlimited(subject, &placement),
             other => other,
         }?;
+        let schedule = match schedule.cost.latency > subject.promised.latency {
+            true => strategy::improved(graph, topology, options, &placement, schedule)?,
+            false => schedule,
+        };
         let value = strategy::value(options.objective, &schedule.cost);
         Ok(Self { subject, moves, placement, schedule, value })
     }

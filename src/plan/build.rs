@@ -525,11 +525,16 @@ impl Builder<'_> {
     /// What is offloaded, and the dependencies that the data does not ask for, in words.
     fn why(&self, step: &schedule::Step) -> Option<String> {
         let mut reasons: Vec<String> = self.offloaded(step).into_iter().collect();
-        let mut memory = Vec::new();
+        let (mut memory, mut starve) = (Vec::new(), Vec::new());
         for (other, why) in &step.control {
             match why {
                 schedule::Why::Memory => memory.push(other.0.to_string()),
+                schedule::Why::Starve => starve.push(other.0.to_string()),
             }
+        }
+        if !starve.is_empty() {
+            let steps = starve.join(", ");
+            reasons.push(format!("waits for steps {steps}, so that a more urgent copy goes first"));
         }
         if !memory.is_empty() {
             reasons.push(format!("waits for the memory that steps {} use", memory.join(", ")));

@@ -9,7 +9,7 @@ use crate::explain::Fewer;
 use crate::place::{Objective, Placement};
 use crate::plan::Bound;
 use crate::plan::Replan;
-use crate::schedule::{Action, Schedule};
+use crate::schedule::{Action, Overlap, Schedule};
 use crate::strategy::pipeline::Figures;
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Nanos};
@@ -81,6 +81,10 @@ pub struct Summary {
     pub devices: Vec<DeviceLine>,
     /// Copies in a step.
     pub copies: usize,
+    /// The part of the copies' time that is not on the critical path, from 0 to 1; none where
+    /// nothing is copied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<f64>,
     /// Bytes moved in a step.
     pub step_bytes: Bytes,
     /// Bytes of parameters held beyond one copy of each.
@@ -162,6 +166,7 @@ impl Summary {
             objective: objective.name(),
             devices: topology.ids().map(line).collect(),
             copies,
+            hidden: Overlap::new(topology, schedule).hidden(),
             step_bytes: cost.step_bytes,
             load_bytes: cost.load_bytes,
             transfer_bytes,
@@ -218,6 +223,9 @@ impl Summary {
             1 => format!("{} in one copy each step", self.step_bytes),
             n => format!("{} in {n} copies each step", self.step_bytes),
         };
+        let hidden = self.hidden.map_or_else(String::new, |hidden| {
+            format!(", {:.0}% of their time hidden behind the rest of the step", 100.0 * hidden)
+        });
         let loaded = if self.load_bytes == Bytes::ZERO {
             String::new()
         } else {
@@ -225,7 +233,7 @@ impl Summary {
         };
         let quality = self.quality();
         let mut text = format!(
-            "transfer   {copies}{loaded}\nlatency    {} for one step (simulated)\nload       {} on the busiest device or link\nobjective  {}: {quality}\n",
+            "transfer   {copies}{hidden}{loaded}\nlatency    {} for one step (simulated)\nload       {} on the busiest device or link\nobjective  {}: {quality}\n",
             self.latency, self.max_load, self.objective
         );
         text += &self.pipeline.as_ref().map_or_else(String::new, pipelined);

@@ -36,7 +36,7 @@ impl Draft {
 pub(super) fn draft(problem: &Problem<'_>, residents: &Residents, order: &[u32], layout: &Layout) -> Draft {
     let mut names = Buffers::new(problem, residents.buffers.clone());
     let mut steps: Vec<Step> = order.iter().map(|&task| names.step(problem, task, layout)).collect();
-    depend(&mut steps, layout);
+    depend(problem, order, &mut steps, layout);
     let touched = |step: &Step, visit: &mut dyn FnMut(u32, bool)| names.touched(problem, step, visit);
     let lives = lives(&steps, &names.buffers, problem.topology.len(), touched);
     let in_place = names.in_place(problem, &steps);
@@ -73,14 +73,16 @@ pub(super) fn assemble(
     schedule
 }
 
-fn depend(steps: &mut [Step], layout: &Layout) {
+fn depend(problem: &Problem<'_>, order: &[u32], steps: &mut [Step], layout: &Layout) {
     for (step, data) in steps.iter_mut().zip(&layout.data) {
         step.after.extend(data.map(StepIx));
     }
-    for &(step, other) in &layout.waits {
-        let step = &mut steps[step as usize];
+    for &(number, other) in &layout.waits {
+        let hold = (order[number as usize], order[other as usize]);
+        let why = if problem.holds.binary_search(&hold).is_ok() { Why::Starve } else { Why::Memory };
+        let step = &mut steps[number as usize];
         step.after.push(StepIx(other));
-        step.control.push((StepIx(other), Why::Memory));
+        step.control.push((StepIx(other), why));
     }
     for step in steps {
         step.after.sort_unstable();

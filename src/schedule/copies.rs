@@ -197,8 +197,12 @@ impl Copies {
         for &(arrival, origin) in &arrangement.origins {
             self.arrivals[arrival.index()].origin = origin;
         }
+        let mut done = None;
         for &(arrival, _) in &arrangement.origins {
             let tensor = self.arrival(arrival).tensor;
+            if done.replace(tensor) == Some(tensor) {
+                continue;
+            }
             let home = placement[graph.producer(tensor).index()];
             for other in self.of(tensor) {
                 let from = self.arrival(other).origin.map_or(home, |origin| self.arrival(origin).to);
@@ -300,6 +304,11 @@ impl Copies {
             Ok(found) => self.offload[found].readers.binary_search(&reader).is_ok(),
             Err(_) => false,
         }
+    }
+
+    /// True where a host keeps a tensor for a while.
+    pub(super) fn is_offloaded(&self, tensor: TensorIx) -> bool {
+        self.offload.binary_search_by_key(&tensor, |offload| offload.tensor).is_ok()
     }
 
     /// What is offloaded, by tensor.

@@ -10,7 +10,7 @@ use crate::topology::{ChannelId, Communication, Contention, DeviceId, Topology};
 use crate::units::{Bytes, Nanos, Rate};
 
 /// Engines and channels. On exit from [`Machine::new`] every index in the topology is in range.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Machine {
     /// By device.
     engine: Vec<u32>,

@@ -39,7 +39,8 @@ pub(super) struct Layout {
     /// By step: the step of another lane that its data makes it wait for. One is enough: of the
     /// copies that a launch reads, all on one lane, the last is done last.
     pub(super) data: Vec<Option<u32>>,
-    /// (step, step that it must wait for so that bytes can be used again), ascending.
+    /// (step, step that it must wait for so that bytes can be used again, or because it is held
+    /// back), ascending.
     pub(super) waits: Vec<(u32, u32)>,
 }
 
@@ -155,6 +156,11 @@ impl<'p, 'a> Planner<'p, 'a> {
         let (graph, copies) = (problem.graph, &problem.copies);
         let mut waiters = vec![0u32; order.len()];
         data.iter().flatten().for_each(|&other| waiters[other as usize] += 1);
+        if !problem.holds.is_empty() {
+            let mut position = vec![NONE; problem.task_count()];
+            order.iter().zip(0..).for_each(|(&task, at)| position[task as usize] = at);
+            problem.holds.iter().for_each(|&(_, until)| waiters[position[until as usize] as usize] += 1);
+        }
         let mut readers = vec![0u32; graph.tensor_count()];
         let mut arrival_readers = vec![0u32; copies.arrival_count()];
         for copy in copies.iter() {
@@ -203,6 +209,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         self.position[node.index()] = position;
         self.clocks.begin_launch(lane, position);
         self.wait(data);
+        self.hold(position);
         for tensor in graph.outputs(node) {
             self.layout.tensors[tensor.index()] =
                 self.allocate(device, graph.tensor_bytes(tensor), position)?;
@@ -236,6 +243,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         self.position[problem.copy_task(copy) as usize] = position;
         self.clocks.begin_copy();
         self.wait(data);
+        self.hold(position);
         if first {
             let bytes = problem.graph.tensor_bytes(target.tensor);
             let offset = self.allocate(target.to, bytes, position)?;
@@ -269,6 +277,15 @@ impl<'p, 'a> Planner<'p, 'a> {
     fn wait(&mut self, data: Option<u32>) {
         if let Some(other) = data {
             self.clocks.wait(lane_of(self.problem, self.order[other as usize]), other);
+        }
+    }
+
+    /// Lets the step at `position` wait for what it is held back for.
+    fn hold(&mut self, position: u32) {
+        for &(_, until) in self.problem.held(self.order[position as usize]) {
+            let other = self.position[until as usize];
+            self.wait(Some(other));
+            self.layout.waits.push((position, other));
         }
     }
 

@@ -16,18 +16,24 @@ mod copies;
 mod cost;
 mod csr;
 mod fit;
+mod improve;
 mod lifetimes;
 mod machine;
 mod memory;
 mod offsets;
 mod order;
 mod pack;
+mod parts;
+mod path;
 mod problem;
 mod residents;
 mod retime;
 mod simulate;
+mod trees;
 
 pub use accesses::Accesses;
+pub use improve::{MOST_STEPS, Search, improve};
+pub use path::{Overlap, PathStep, critical_path};
 pub use retime::{Load, loads, retimed};
 pub use simulate::{Crossing, SimulatedStep, Timeline, Work, simulate};
 
@@ -106,6 +112,8 @@ pub struct Part {
 pub enum Why {
     /// Waits so that bytes can be used again.
     Memory,
+    /// Waits so that a more urgent copy has the channel first.
+    Starve,
 }
 
 /// One step.

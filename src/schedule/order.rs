@@ -44,18 +44,13 @@ pub(super) fn urgent(problem: &Problem<'_>) -> Run {
     let priority: Vec<u64> = ranks(problem).into_iter().map(|rank| u64::MAX - rank.0).collect();
     let work: Vec<Work> = (0..problem.task_count() as u32).map(|task| problem.work(task)).collect();
     let dependents = problem.dependents();
-    let mut waits = dependents.occurrences(problem.task_count());
-    for (task, waits) in waits.iter_mut().enumerate() {
-        if !problem.runs(task as u32) {
-            *waits = u32::MAX;
-        }
-    }
-    let tasks = Tasks { work: &work, priority: &priority, dependents: &dependents, waits };
+    let waits = problem.waits(&dependents);
+    let tasks = Tasks { work: &work, priority: &priority, dependents: &dependents, waits, record: false };
     run_greedy(problem.topology, &problem.machine, tasks)
 }
 
 /// By task: the longest way from its start to the end of the step, undisturbed.
-fn ranks(problem: &Problem<'_>) -> Vec<Nanos> {
+pub(super) fn ranks(problem: &Problem<'_>) -> Vec<Nanos> {
     let graph = problem.graph;
     let copies = &problem.copies;
     let mut rank = vec![Nanos::ZERO; problem.task_count()];

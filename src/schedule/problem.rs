@@ -10,7 +10,7 @@ use super::copies::{Arrangement, ArrivalIx, Copies, CopyIx, Source};
 use super::csr::Csr;
 use super::machine::Machine;
 use super::simulate::Work;
-use super::{Action, BufferKind, Offload, Part, Schedule};
+use super::{Action, BufferKind, Offload, Part, Schedule, Why};
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
 use crate::error::{Error, Result};
 use crate::place::Placement;
@@ -25,6 +25,7 @@ pub(super) enum Task {
 }
 
 /// A validated problem.
+#[derive(Clone)]
 pub(super) struct Problem<'a> {
     pub(super) graph: &'a CostGraph,
     pub(super) topology: &'a Topology,
@@ -32,6 +33,8 @@ pub(super) struct Problem<'a> {
     pub(super) copies: Copies,
     placement: &'a [DeviceId],
     durations: Vec<Nanos>,
+    /// (task, task that it is held back for), beyond what the data asks for; ascending.
+    pub(super) holds: Vec<(u32, u32)>,
 }
 
 impl<'a> Problem<'a> {
@@ -56,7 +59,7 @@ impl<'a> Problem<'a> {
         if graph.node_count() + copies.len() + topology.len() >= u32::MAX as usize {
             return Err(Error::model("graph", "more than 2^32 nodes and copies"));
         }
-        Ok(Self { graph, topology, machine, copies, placement, durations })
+        Ok(Self { graph, topology, machine, copies, placement, durations, holds: Vec::new() })
     }
 
     /// Lets the launches on an engine take `part` of `whole` of their time.
@@ -147,7 +150,26 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// For each task the tasks that its result lets go on; what the data asks for, no more.
+    /// What a task is held back for.
+    pub(super) fn held(&self, task: u32) -> &[(u32, u32)] {
+        let first = self.holds.partition_point(|&(held, _)| held < task);
+        let count = self.holds[first..].partition_point(|&(held, _)| held == task);
+        &self.holds[first..first + count]
+    }
+
+    /// By task: how many it waits for; `u32::MAX` for what does not run.
+    pub(super) fn waits(&self, dependents: &Csr) -> Vec<u32> {
+        let mut waits = dependents.occurrences(self.task_count());
+        for (task, waits) in waits.iter_mut().enumerate() {
+            if !self.runs(task as u32) {
+                *waits = u32::MAX;
+            }
+        }
+        waits
+    }
+
+    /// For each task the tasks that its result lets go on, for their data or because they are held
+    /// back.
     pub(super) fn dependents(&self) -> Csr {
         let pairs = |visit: &mut dyn FnMut(u32, u32)| {
             for node in self.graph.nodes() {
@@ -164,6 +186,7 @@ impl<'a> Problem<'a> {
             for copy in self.copies.iter() {
                 self.feeding(copy).for_each(|task| visit(task, self.copy_task(copy)));
             }
+            self.holds.iter().for_each(|&(held, until)| visit(until, held));
         };
         Csr::new(self.task_count(), pairs)
     }
@@ -243,14 +266,19 @@ impl<'a> Problem<'a> {
             done[task as usize] = true;
             tasks.push(task);
         }
-        match (0..problem.task_count() as u32).find(|&task| problem.runs(task) && !done[task as usize]) {
-            Some(_) => Err(foreign()),
-            None => Ok((problem, tasks)),
+        if (0..problem.task_count() as u32).any(|task| problem.runs(task) && !done[task as usize]) {
+            return Err(foreign());
         }
+        for (step, &task) in schedule.steps.iter().zip(&tasks) {
+            let held = step.control.iter().filter(|(_, why)| *why == Why::Starve);
+            problem.holds.extend(held.filter_map(|(other, _)| Some((task, *tasks.get(other.index())?))));
+        }
+        problem.holds.sort_unstable();
+        Ok((problem, tasks))
     }
 
     /// How a schedule fills its arrivals; none where it has others than this placement asks for.
-    fn arrangement(&self, schedule: &Schedule) -> Option<Arrangement> {
+    pub(super) fn arrangement(&self, schedule: &Schedule) -> Option<Arrangement> {
         let mut parts: BTreeMap<ArrivalIx, Vec<Part>> = BTreeMap::new();
         let mut arrangement = Arrangement::default();
         for step in &schedule.steps {
@@ -275,8 +303,16 @@ impl<'a> Problem<'a> {
         Some(arrangement)
     }
 
-    /// Fills arrivals in another way.
-    pub(super) fn arrange(&mut self, arrangement: &Arrangement) {
+    /// The problem with its arrivals filled in another way.
+    pub(super) fn arranged(&self, arrangement: &Arrangement) -> Self {
+        let mut arranged = self.clone();
+        if *arrangement != Arrangement::default() {
+            arranged.arrange(arrangement);
+        }
+        arranged
+    }
+
+    fn arrange(&mut self, arrangement: &Arrangement) {
         self.copies.arrange(self.graph, self.topology, self.placement, arrangement);
     }
 }

@@ -169,7 +169,7 @@ pub(super) fn run_listed<'a>(
     let arrivals = Arrivals { order: Csr::new(topology.len(), moves), next: vec![0; topology.len()] };
     let priority: Vec<u64> = (0..work.len() as u64).collect();
     let waits = dependents.occurrences(work.len());
-    let tasks = Tasks { work, priority: &priority, dependents: &dependents, waits };
+    let tasks = Tasks { work, priority: &priority, dependents: &dependents, waits, record: true };
     let run = Simulation::new(topology, machine, tasks, Some(arrivals)).run();
     run.timeline
 }
@@ -182,6 +182,8 @@ pub(super) struct Tasks<'a> {
     pub(super) dependents: &'a Csr,
     /// By task: how often it stands among the dependents. `u32::MAX`: never runs.
     pub(super) waits: Vec<u32>,
+    /// Whether to note what crosses the channels.
+    pub(super) record: bool,
 }
 
 /// A run of the simulator.
@@ -432,7 +434,7 @@ impl<'a> Simulation<'a> {
             if let Some(held) = held {
                 self.channels[channel.index()] = start + held;
             }
-            if self.arrivals.is_some() {
+            if self.tasks.record {
                 let end = start + held.unwrap_or(time);
                 self.run.timeline.crossings.push(Crossing { step: StepIx(task), channel, start, end });
             }

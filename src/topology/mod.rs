@@ -192,6 +192,43 @@ impl Route {
     pub fn time(&self, bytes: Bytes) -> Nanos {
         self.hops.iter().map(|hop| hop.latency + hop.bandwidth.time(bytes)).sum()
     }
+
+    /// Time of the longest hop: what a copy of `bytes` takes at least, in whatever parts it comes.
+    pub fn longest_hop(&self, bytes: Bytes) -> Nanos {
+        let hops = self.hops.iter().map(|hop| hop.latency + hop.bandwidth.time(bytes));
+        hops.max().unwrap_or_default()
+    }
+}
+
+/// Latency and bandwidth of a route's hops.
+type Profile = Vec<(Nanos, Rate)>;
+
+/// How routes begin and end, for bounds on copies that may be relayed and split.
+#[derive(Clone, Debug)]
+pub struct Legs {
+    /// By physical device, the distinct routes that leave it.
+    leaving: Vec<Vec<Profile>>,
+    /// By physical device, the distinct routes that reach it.
+    reaching: Vec<Vec<Profile>>,
+}
+
+impl Legs {
+    /// The least time in which `bytes` get from one of some physical devices to one of some others,
+    /// whoever relays them and in whatever parts: they leave over some route and arrive over some
+    /// route, and each takes as long as its longest hop. O(devices x distinct routes).
+    pub fn least(
+        &self,
+        from: impl Iterator<Item = u32>,
+        to: impl Iterator<Item = u32>,
+        bytes: Bytes,
+    ) -> Nanos {
+        let hop = |&(latency, rate): &(Nanos, Rate)| latency + rate.time(bytes);
+        let longest = |profile: &Profile| profile.iter().map(hop).max().unwrap_or_default();
+        let best = |legs: &[Profile]| legs.iter().map(longest).min().unwrap_or_default();
+        let first = from.map(|physical| best(&self.leaving[physical as usize])).min().unwrap_or_default();
+        let last = to.map(|physical| best(&self.reaching[physical as usize])).min().unwrap_or_default();
+        first.max(last)
+    }
 }
 
 /// Devices, hosts, channels, and the routes between devices.
@@ -299,6 +336,27 @@ impl Topology {
     pub fn route(&self, from: DeviceId, to: DeviceId) -> &Route {
         let (p, q) = (self.device(from).physical as usize, self.device(to).physical as usize);
         &self.routes[p * self.physicals.len() + q]
+    }
+
+    /// How routes begin and end. O(physical devices^2).
+    pub fn legs(&self) -> Legs {
+        let count = self.physicals.len();
+        let mut legs = Legs { leaving: vec![Vec::new(); count], reaching: vec![Vec::new(); count] };
+        let mut slices = vec![0u32; count];
+        self.devices.iter().for_each(|device| slices[device.physical as usize] += 1);
+        for (number, route) in self.routes.iter().enumerate() {
+            let (from, to) = (number / count.max(1), number % count.max(1));
+            if from == to && slices[from] < 2 {
+                continue;
+            }
+            let profile: Profile = route.hops.iter().map(|hop| (hop.latency, hop.bandwidth)).collect();
+            for list in [&mut legs.leaving[from], &mut legs.reaching[to]] {
+                if !list.contains(&profile) {
+                    list.push(profile.clone());
+                }
+            }
+        }
+        legs
     }
 
     /// Time that a copy takes when nothing else is moving; zero from a device to itself.

@@ -9,6 +9,7 @@ mod bad_input;
 mod bounds;
 mod calibrate;
 mod cli;
+mod copies;
 mod corpus_plans;
 mod costgraph;
 mod embed;

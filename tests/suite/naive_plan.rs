@@ -76,9 +76,25 @@ impl<'a> Naive<'a> {
 
     fn reads_follow_writes(&self) -> bool {
         self.plan.buffers.iter().enumerate().filter(|(_, buffer)| !buffer.kind.is_resident()).all(|(b, _)| {
-            let written = |&read: &usize| self.writes[b].iter().any(|&write| self.happens(write, read));
+            let written = |&read: &usize| {
+                let needed = |&&write: &&usize| self.meet(write, read);
+                let mut writes = self.writes[b].iter().filter(needed).peekable();
+                writes.peek().is_some() && writes.all(|&write| self.happens(write, read))
+            };
             self.reads[b].iter().all(written)
         })
+    }
+
+    /// True where two steps touch some byte of one buffer both: copies may move parts.
+    fn meet(&self, one: usize, two: usize) -> bool {
+        let part = |step: usize| match &self.plan.steps[step].action {
+            Action::Copy(copy) => copy.part.map(|(offset, bytes)| (offset.0, offset.0 + bytes.0)),
+            Action::Launch(_) => None,
+        };
+        match (part(one), part(two)) {
+            (Some(one), Some(two)) => one.0 < two.1 && two.0 < one.1,
+            _ => true,
+        }
     }
 
     fn nothing_overlaps(&self) -> bool {

@@ -7,7 +7,7 @@ use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
 use partition::place::Placement;
 use partition::schedule::{
     ALIGNMENT, Accesses, Action, BufferKind, Content, Lane, Offload, Options, Part, Schedule, SimulatedStep,
-    Step, StepIx, Work, predict, retimed, schedule, schedule_in_order, simulate,
+    Step, StepIx, Why, Work, predict, retimed, schedule, schedule_in_order, simulate,
 };
 use partition::topology::{Communication, Contention, DeviceId, Topology};
 use partition::units::{Bytes, Nanos};
@@ -17,7 +17,7 @@ use crate::random_costgraph::{Links, Rng, compute_nodes, cost_graph, placement, 
 const NO_CAP: Bytes = Bytes(1 << 60);
 
 /// Everything in a schedule, one line each.
-fn text(graph: &CostGraph, topology: &Topology, schedule: &Schedule) -> String {
+pub(crate) fn text(graph: &CostGraph, topology: &Topology, schedule: &Schedule) -> String {
     let mut out = String::new();
     let device = |id: DeviceId| topology.device(id).name.as_str();
     let content = |content: Content| match content {
@@ -39,13 +39,16 @@ fn text(graph: &CostGraph, topology: &Topology, schedule: &Schedule) -> String {
             }
         };
         let after: Vec<u32> = step.after.iter().map(|step| step.0).collect();
-        let control: Vec<u32> = step.control.iter().map(|(step, _)| step.0).collect();
+        let reason = |wanted: Why, words: &str| {
+            let control = step.control.iter().filter(|(_, why)| *why == wanted);
+            let control: Vec<u32> = control.map(|(step, _)| step.0).collect();
+            if control.is_empty() { String::new() } else { format!(" {words} {control:?}") }
+        };
         let times = format!("{}..{}", step.start.0, step.end.0);
         write!(out, "{number}: {times:>11} {} {what}", device(step.device)).unwrap();
         write!(out, "{}", if after.is_empty() { String::new() } else { format!(" after {after:?}") })
             .unwrap();
-        let reason = if control.is_empty() { String::new() } else { format!(" for memory {control:?}") };
-        writeln!(out, "{reason}").unwrap();
+        writeln!(out, "{}{}", reason(Why::Memory, "for memory"), reason(Why::Starve, "held for")).unwrap();
     }
     for (number, b) in schedule.buffers.iter().enumerate() {
         let (kind, end) = (format!("{:?}", b.kind).to_lowercase(), b.offset.0 + b.bytes.0);
@@ -130,7 +133,7 @@ fn part_of(step: &Step) -> Option<Part> {
 }
 
 /// Everything that must hold of a schedule. Panics with what does not.
-fn assert_sound(
+pub(crate) fn assert_sound(
     graph: &CostGraph,
     topology: &Topology,
     placement: &Placement,
@@ -278,7 +281,7 @@ fn assert_sound(
     assert_eq!(schedule.cost.latency, schedule.steps.iter().map(|step| step.end).max().unwrap_or_default());
 }
 
-/// The longest way through the graph, copies undisturbed.
+/// The longest way through the graph, copies undisturbed and in as many parts as one likes.
 fn critical_path(graph: &CostGraph, topology: &Topology, placement: &Placement) -> Nanos {
     let mut end = vec![Nanos::ZERO; graph.node_count()];
     for node in graph.topological_order().unwrap() {
@@ -289,7 +292,10 @@ fn critical_path(graph: &CostGraph, topology: &Topology, placement: &Placement) 
                 return Nanos::ZERO;
             }
             let from = placement.device[producer.index()];
-            end[producer.index()] + topology.copy_time(from, device, graph.tensor_bytes(tensor))
+            let bytes = graph.tensor_bytes(tensor);
+            let copy =
+                if from == device { Nanos::ZERO } else { topology.route(from, device).longest_hop(bytes) };
+            end[producer.index()] + copy
         };
         let start = graph.inputs(node).iter().map(arrival).max().unwrap_or_default();
         end[node.index()] = start + graph.time(node, 0).unwrap();
@@ -348,7 +354,12 @@ fn schedules_of_random_graphs_are_sound() {
 }
 
 /// Offloads of some tensors that are made in the step and read by several, their last readers late.
-fn offloads(rng: &mut Rng, graph: &CostGraph, topology: &Topology, placement: &Placement) -> Vec<Offload> {
+pub(crate) fn offloads(
+    rng: &mut Rng,
+    graph: &CostGraph,
+    topology: &Topology,
+    placement: &Placement,
+) -> Vec<Offload> {
     let mut offload = Vec::new();
     for tensor in graph.tensors() {
         let producer = graph.producer(tensor);
@@ -403,7 +414,7 @@ fn schedules_with_offloads_are_sound() {
 }
 
 /// A small graph of the kind `cpu`: (name, time, output bytes, inputs by name).
-fn graph(nodes: &[(&str, u64, u64, &[&str])]) -> CostGraph {
+pub(crate) fn graph(nodes: &[(&str, u64, u64, &[&str])]) -> CostGraph {
     let mut b = Builder::new("case", vec!["cpu".into()]);
     for &(name, time, bytes, _) in nodes {
         let op = match name {
@@ -430,11 +441,11 @@ fn graph(nodes: &[(&str, u64, u64, &[&str])]) -> CostGraph {
     b.finish().unwrap()
 }
 
-fn on(devices: &[u32]) -> Placement {
+pub(crate) fn on(devices: &[u32]) -> Placement {
     Placement { device: devices.iter().map(|&device| DeviceId(device)).collect(), ..Placement::default() }
 }
 
-fn cpus(physicals: u32, slices: u32, links: Links) -> Topology {
+pub(crate) fn cpus(physicals: u32, slices: u32, links: Links) -> Topology {
     topology(physicals, slices, NO_CAP, links, Nanos(50), Communication::Overlapped)
 }
 
@@ -447,7 +458,7 @@ fn case(name: &str, graph: &CostGraph, topology: &Topology, placement: &Placemen
 }
 
 /// As [`case`], with more to be asked.
-fn case_with(
+pub(crate) fn case_with(
     name: &str,
     graph: &CostGraph,
     topology: &Topology,

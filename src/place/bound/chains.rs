@@ -116,7 +116,10 @@ impl Copies {
 
     /// The least time of any copy of so many bytes; endless where there is but one device.
     fn least(&self, bytes: Bytes) -> u64 {
-        let time = |route: &Vec<(Nanos, Rate)>| route.iter().map(|hop| hop.0 + hop.1.time(bytes)).sum();
+        // In parts, a copy over several hops takes as long as its longest one at least.
+        let time = |route: &Vec<(Nanos, Rate)>| {
+            route.iter().map(|hop| hop.0 + hop.1.time(bytes)).max().unwrap_or_default()
+        };
         self.routes.iter().map(time).min().unwrap_or(Nanos::MAX).get()
     }
 }

@@ -13,6 +13,7 @@ use super::work::Shares;
 use super::{Certificate, Effort};
 use crate::control::Control;
 use crate::costgraph::{NodeIx, TensorIx};
+use crate::topology::{DeviceId, Legs};
 use crate::units::Nanos;
 
 /// Pairs of devices between which the least time of a copy is sought.
@@ -75,7 +76,7 @@ fn forced_copies(chains: &Chains, spans: &Spans) -> Option<Certificate> {
 /// The longest chain of nodes, each at its best on any device that it may be on, with the copies
 /// that the chain cannot do without. O(nodes + edges).
 fn critical_path(problem: &Problem<'_>, fastest: &[u64]) -> Certificate {
-    let graph = problem.graph;
+    let (graph, legs) = (problem.graph, problem.topology.legs());
     let mut end = vec![0u64; graph.node_count()];
     let mut before = vec![NONE; graph.node_count()];
     let mut last = None;
@@ -84,7 +85,7 @@ fn critical_path(problem: &Problem<'_>, fastest: &[u64]) -> Certificate {
         for &tensor in graph.inputs(node) {
             let producer = graph.producer(tensor);
             if problem.unit_of[producer.index()] != NONE {
-                let there = end[producer.index()].saturating_add(forced_copy(problem, tensor, node));
+                let there = end[producer.index()].saturating_add(forced_copy(problem, &legs, tensor, node));
                 if before[node.index()] == NONE || there > start {
                     (start, before[node.index()]) = (there, producer.0);
                 }
@@ -129,7 +130,7 @@ fn fastest(problem: &Problem<'_>) -> Vec<u64> {
 
 /// The least time of the copy of a tensor to a reader that cannot be where it is made; zero
 /// where it can.
-fn forced_copy(problem: &Problem<'_>, tensor: TensorIx, reader: NodeIx) -> u64 {
+fn forced_copy(problem: &Problem<'_>, legs: &Legs, tensor: TensorIx, reader: NodeIx) -> u64 {
     let unit = |node: NodeIx| problem.unit_of[node.index()] as usize;
     let (from, to) = (unit(problem.graph.producer(tensor)), unit(reader));
     let (from, to) = (problem.set_of(from), problem.set_of(to));
@@ -141,6 +142,6 @@ fn forced_copy(problem: &Problem<'_>, tensor: TensorIx, reader: NodeIx) -> u64 {
         return 0;
     }
     let bytes = problem.graph.tensor_bytes(tensor);
-    let pairs = from.iter().flat_map(|a| to.iter().map(move |b| (a, b)));
-    pairs.map(|(a, b)| problem.topology.copy_time(a, b, bytes).get()).min().unwrap_or(0)
+    let physical = |id: DeviceId| problem.topology.device(id).physical;
+    legs.least(from.iter().map(physical), to.iter().map(physical), bytes).get()
 }

@@ -8,6 +8,10 @@
 //! placement is complete; what runs for several microbatches, or again, does so as it should; the figures under `cost` follow from the steps and buffers; a certificate
 //! is well-formed, and with the model it is proven anew.
 //!
+//! No interleaving gets stuck: all that a step waits for (the steps under `after` and the one before
+//! it on its lane) stands before it in the list. Whatever has been done so far, of the steps that are
+//! left the first in the list waits for none of the others, so some lane can always go on.
+//!
 //! What happens before a step is known through vector clocks, one entry for each lane (Mattern,
 //! "Virtual time and global states of distributed systems", 1989), kept only while a later step
 //! may ask; the last users of each byte are kept in an ordered map of ranges. O(steps x lanes +

@@ -92,7 +92,7 @@ fn copies(facts: &Facts<'_>) -> Vec<u64> {
         .collect();
     let least = |tensor: TensorIx| {
         let bytes = facts.graph.tensor_bytes(tensor);
-        let times = alike.values().map(|&(a, b)| facts.topology.copy_time(a, b, bytes).get());
+        let times = alike.values().map(|&(a, b)| facts.topology.route(a, b).longest_hop(bytes).get());
         times.min().unwrap_or(u64::MAX)
     };
     facts.graph.tensors().map(least).collect()

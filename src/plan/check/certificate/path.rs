@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::Proof;
 use super::facts::Facts;
 use crate::costgraph::{NodeIx, TensorIx};
-use crate::units::Nanos;
+use crate::topology::{DeviceId, Legs};
 
 /// `{"nodes":[0,4,7]}`
 #[derive(Deserialize)]
@@ -21,10 +21,11 @@ impl Proof for CriticalPath {
         let nodes = self.nodes.iter().map(|&number| facts.running(number));
         let nodes = nodes.collect::<Result<Vec<NodeIx>, String>>()?;
         let mut time = nodes.iter().map(|&node| facts.fastest(node)).fold(0, u64::saturating_add);
+        let legs = facts.topology.legs();
         for pair in nodes.windows(2) {
             let read = |tensor: &TensorIx| facts.graph.consumers(*tensor).binary_search(&pair[1]).is_ok();
             let between = facts.graph.outputs(pair[0]).filter(read);
-            let Some(copy) = between.map(|tensor| forced_copy(facts, tensor, pair[1])).max() else {
+            let Some(copy) = between.map(|tensor| forced_copy(facts, &legs, tensor, pair[1])).max() else {
                 return Err(format!("node {} reads nothing of node {}", pair[1].0, pair[0].0));
             };
             time = time.saturating_add(copy);
@@ -34,12 +35,12 @@ impl Proof for CriticalPath {
 }
 
 /// The least time in which a tensor gets from where it may be made to where a reader may be.
-fn forced_copy(facts: &Facts<'_>, tensor: TensorIx, reader: NodeIx) -> u64 {
+fn forced_copy(facts: &Facts<'_>, legs: &Legs, tensor: TensorIx, reader: NodeIx) -> u64 {
     let (from, to) = (facts.devices(facts.graph.producer(tensor)), facts.devices(reader));
     if from.iter().any(|id| to.contains(id)) {
         return 0;
     }
     let bytes = facts.graph.tensor_bytes(tensor);
-    let pairs = from.iter().flat_map(|&a| to.iter().map(move |&b| (a, b)));
-    pairs.map(|(a, b)| facts.topology.copy_time(a, b, bytes)).min().map_or(0, Nanos::get)
+    let physical = |&id: &DeviceId| facts.topology.device(id).physical;
+    legs.least(from.iter().map(physical), to.iter().map(physical), bytes).get()
 }

@@ -1,0 +1,575 @@
+//! Makes a schedule faster by local search on the simulator.
+//!
+//! A candidate says how urgent each launch and each arrival is, where arrivals come from and in
+//! which parts ([`Arrangement`]), and what is held back until something else is done. Greedy list
+//! scheduling on the simulator makes an order of it, so every candidate is sound; one that would
+//! wait for itself does not end and is dropped.
+//!
+//! Broadcast trees (`trees`) and parts (`parts`) are tried first, all together and then tensor by
+//! tensor; what is not needed goes again. Then the critical path is walked, and wherever something
+//! on it waited for an engine or a channel that something else had taken, the two change places: the
+//! later one becomes more urgent, or the earlier one is held back. Where nothing on the path helps,
+//! all urgencies are shaken a little. Ordering transfers by what waits for them is the idea of
+//! TicTac (Hashemi, Jyothi and Campbell, MLSys 2019); holding back what would take a busy resource
+//! too early is what XLA's latency-hiding scheduler does with its async copies.
+//!
+//! Work is counted, in simulated tasks, so that the result is the same on every machine.
+
+use std::collections::BTreeMap;
+
+use super::assemble::assemble;
+use super::copies::{Arrangement, ArrivalIx};
+use super::fit::fit;
+use super::problem::{Problem, Task};
+use super::residents::Residents;
+use super::simulate::{Run, Tasks, Work, run_greedy};
+use super::{Options, Schedule, Why, order, parts, trees};
+use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
+use crate::error::Result;
+use crate::place::Placement;
+use crate::topology::{ChannelId, Topology};
+use crate::units::Nanos;
+
+/// Steps up to which a schedule is improved.
+pub const MOST_STEPS: usize = 20_000;
+
+/// How much a schedule is improved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Search {
+    /// Tasks that may be simulated.
+    pub work: u64,
+    /// Candidates that may be simulated.
+    pub candidates: u32,
+    /// Whether copies may be relayed and split. That changes the loads of channels.
+    pub copies: bool,
+}
+
+/// A schedule of the same placement that is at least as fast, under the same caps. It moves the same
+/// bytes. The schedule itself where it has more than [`MOST_STEPS`] steps.
+///
+/// Errors: the schedule is not one of this placement.
+pub fn improve(
+    graph: &CostGraph,
+    topology: &Topology,
+    placement: &Placement,
+    schedule: Schedule,
+    options: &Options,
+    search: Search,
+) -> Result<Schedule> {
+    if schedule.steps.len() > MOST_STEPS || search.candidates == 0 {
+        return Ok(schedule);
+    }
+    let (given, tasks) = Problem::of_schedule(graph, topology, placement, &schedule)?;
+    let base = Problem::new(graph, topology, placement, &schedule.offload)?;
+    let arrangement = base.arrangement(&schedule).unwrap_or_default();
+    let Some(mut improver) = Improver::new(base, &given, arrangement, &tasks, search) else {
+        return Ok(schedule);
+    };
+    if search.copies {
+        improver.rearrange();
+    }
+    improver.reorder();
+    improver.simplify();
+    improver.finish(schedule, options)
+}
+
+/// What can be urgent, or be waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Item {
+    Launch(NodeIx),
+    Arrival(ArrivalIx),
+}
+
+/// What an order is made of.
+#[derive(Clone, Debug)]
+struct Candidate {
+    arrangement: Arrangement,
+    /// By node; the least is the most urgent.
+    launches: Vec<u64>,
+    /// By arrival.
+    arrivals: Vec<u64>,
+    /// What is held back, and until when.
+    holds: Vec<(Item, Item)>,
+}
+
+/// A candidate with its order and times.
+struct Scored<'a> {
+    candidate: Candidate,
+    problem: Problem<'a>,
+    run: Run,
+}
+
+struct Improver<'a> {
+    base: Problem<'a>,
+    best: Scored<'a>,
+    search: Search,
+    seed: u64,
+}
+
+/// Distance of urgencies that follow one another, so that others fit between.
+const GAP: u64 = 1 << 20;
+
+/// Tensors whose copies are tried one by one.
+const MOST_TENSORS: usize = 64;
+
+/// Holds that are looked at once more when the schedule is put together.
+const MOST_HOLDS: usize = 32;
+
+/// Into how many parts a tensor is tried to be split.
+const PARTS: [u64; 3] = [4, 2, 8];
+
+impl<'a> Improver<'a> {
+    /// None where the schedule cannot be simulated as it is.
+    fn new(
+        base: Problem<'a>,
+        given: &Problem<'a>,
+        arrangement: Arrangement,
+        tasks: &[u32],
+        search: Search,
+    ) -> Option<Self> {
+        let count = base.copies.arrival_count();
+        let mut candidate = Candidate {
+            arrangement,
+            launches: vec![0; base.graph.node_count()],
+            arrivals: vec![u64::MAX; count],
+            holds: Vec::new(),
+        };
+        for (position, &task) in tasks.iter().enumerate() {
+            let urgency = (position as u64 + 1) * GAP;
+            match given.task(task) {
+                Task::Launch(node) => candidate.launches[node.index()] = urgency,
+                Task::Copy(copy) => {
+                    let arrival = &mut candidate.arrivals[given.copies.fills(copy).index()];
+                    *arrival = urgency.min(*arrival);
+                }
+            }
+        }
+        let mut spare = search;
+        let best = score(&base, candidate, &mut spare)?;
+        Some(Self { base, best, search: spare, seed: 0x9e37_79b9_7f4a_7c15 })
+    }
+
+    fn is_over(&self) -> bool {
+        self.search.candidates == 0 || self.search.work == 0
+    }
+
+    /// Takes a candidate that is faster, or where `equal` no slower.
+    fn attempt(&mut self, candidate: Candidate, equal: bool) -> bool {
+        if self.is_over() {
+            return false;
+        }
+        let Some(scored) = score(&self.base, candidate, &mut self.search) else { return false };
+        let (new, old) = (scored.run.timeline.latency, self.best.run.timeline.latency);
+        let taken = new < old || (equal && new == old);
+        if taken {
+            self.best = scored;
+        }
+        taken
+    }
+
+    /// By arrival: the longest way from its arriving to the end of the step, as things are.
+    fn urgency(&self) -> Vec<Nanos> {
+        let (problem, ranks) = (&self.best.problem, order::ranks(&self.best.problem));
+        let rank = |arrival| {
+            let ranks = problem.copies.filling(arrival).map(|copy| ranks[problem.copy_task(copy) as usize]);
+            ranks.max().unwrap_or_default()
+        };
+        problem.copies.arrivals().map(rank).collect()
+    }
+
+    /// No order is faster with the copies as they are.
+    fn least(&self) -> Nanos {
+        order::ranks(&self.best.problem).into_iter().max().unwrap_or_default()
+    }
+
+    /// A candidate with other urgencies: by the ranks of its own arrangement, each changed by up to
+    /// `noise` thousandths.
+    fn ranked(&mut self, mut candidate: Candidate, noise: u64) -> Candidate {
+        let problem = self.base.arranged(&candidate.arrangement);
+        let ranks = order::ranks(&problem);
+        let mut shaken = |rank: Nanos| {
+            let part = 1000 + if noise == 0 { 0 } else { self.random() % (noise + 1) };
+            let shaken = u128::from(rank.0) * u128::from(part) / 1000;
+            u64::MAX - u64::try_from(shaken).unwrap_or(u64::MAX)
+        };
+        for node in problem.graph.nodes() {
+            candidate.launches[node.index()] = shaken(ranks[node.index()]);
+        }
+        for arrival in problem.copies.arrivals() {
+            let first = problem.copies.filling(arrival).next();
+            let rank = first.map_or(Nanos::ZERO, |copy| ranks[problem.copy_task(copy) as usize]);
+            candidate.arrivals[arrival.index()] = shaken(rank);
+        }
+        candidate
+    }
+
+    /// Splitmix64 (Steele, Lea and Flood, OOPSLA 2014).
+    fn random(&mut self) -> u64 {
+        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.seed;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Trees and parts: all that promise something, then the largest one by one.
+    fn rearrange(&mut self) {
+        let trees = trees::propose(&self.base, &self.urgency());
+        if !trees.is_empty() {
+            let mut all = self.best.candidate.clone();
+            trees.iter().for_each(|(tensor, tree)| all.relay(&self.base, *tensor, Some(tree)));
+            let ranked = self.ranked(all.clone(), 0);
+            if !self.attempt(all, false) && !self.attempt(ranked, false) {
+                for (tensor, tree) in self.largest(&trees) {
+                    let mut one = self.best.candidate.clone();
+                    one.relay(&self.base, tensor, Some(&tree));
+                    self.attempt(one, false);
+                }
+            }
+        }
+        let mut moved: Vec<TensorIx> = self.base.graph.tensors().collect();
+        moved.retain(|&tensor| self.base.copies.of(tensor).len() > 0);
+        for count in PARTS {
+            let mut all = self.best.candidate.clone();
+            moved.iter().for_each(|&tensor| all.split(&self.base, &self.best.problem, tensor, count));
+            if all.arrangement != self.best.candidate.arrangement {
+                self.attempt(all, false);
+            }
+        }
+    }
+
+    /// The trees of the tensors that move most bytes.
+    fn largest(&self, trees: &[(TensorIx, trees::Tree)]) -> Vec<(TensorIx, trees::Tree)> {
+        let bytes = |tensor: TensorIx| self.base.graph.tensor_bytes(tensor).0;
+        let mut trees = trees.to_vec();
+        trees.sort_by_key(|(tensor, tree)| {
+            (std::cmp::Reverse(u128::from(bytes(*tensor)) * tree.len() as u128), *tensor)
+        });
+        trees.truncate(MOST_TENSORS);
+        trees
+    }
+
+    /// Follows the critical path as long as that helps, and shakes the urgencies where it does not.
+    fn reorder(&mut self) {
+        let ranked = self.ranked(self.best.candidate.clone(), 0);
+        self.attempt(ranked, false);
+        while !self.is_over() && self.best.run.timeline.latency > self.least() {
+            if self.follow() {
+                continue;
+            }
+            let noise = [50, 200, 500][(self.random() % 3) as usize];
+            let shaken = self.ranked(self.best.candidate.clone(), noise);
+            self.attempt(shaken, false);
+        }
+    }
+
+    /// Tries what could shorten the critical path, from its end on; true with the first that does.
+    fn follow(&mut self) -> bool {
+        let conflicts = conflicts(&self.best);
+        for conflict in conflicts {
+            for candidate in self.answers(conflict) {
+                if self.attempt(candidate, false) {
+                    return true;
+                }
+                if self.is_over() {
+                    return false;
+                }
+            }
+        }
+        false
+    }
+
+    /// Candidates in which a conflict is resolved otherwise.
+    fn answers(&mut self, conflict: Conflict) -> Vec<Candidate> {
+        let now = self.best.candidate.clone();
+        let mut answers = Vec::new();
+        match conflict {
+            Conflict::Blocked { late, early } => {
+                let mut sooner = now.clone();
+                *sooner.urgency(late) = now.urgency_of(early).saturating_sub(1);
+                answers.push(sooner.clone());
+                if self.may_hold(early, late) {
+                    for until in [self.source(late), Some(late)].into_iter().flatten() {
+                        if until != early {
+                            let mut held = sooner.clone();
+                            held.holds.push((early, until));
+                            answers.push(held);
+                        }
+                    }
+                }
+            }
+            Conflict::Copied(arrival) if self.search.copies => {
+                let tensor = self.base.copies.arrival(arrival).tensor;
+                for count in PARTS {
+                    let mut split = now.clone();
+                    split.split(&self.base, &self.best.problem, tensor, count);
+                    if split.arrangement != now.arrangement {
+                        answers.push(split);
+                    }
+                }
+                if self.base.copies.of(tensor).len() > 1 {
+                    let trees = trees::propose_for(&self.best.problem, tensor, &self.urgency());
+                    for tree in [trees.as_ref(), None] {
+                        let mut other = now.clone();
+                        other.relay(&self.base, tensor, tree);
+                        if other.arrangement != now.arrangement {
+                            answers.push(other);
+                        }
+                    }
+                }
+            }
+            Conflict::Copied(_) => {}
+        }
+        answers
+    }
+
+    /// Launches are held back by the order of their own lane; copies by a dependency.
+    fn may_hold(&self, early: Item, late: Item) -> bool {
+        match (early, late) {
+            (Item::Launch(a), Item::Launch(b)) => self.base.device(a) == self.base.device(b),
+            (Item::Arrival(_), _) => true,
+            (Item::Launch(_), Item::Arrival(_)) => false,
+        }
+    }
+
+    /// What makes the data that an arrival brings.
+    fn source(&self, item: Item) -> Option<Item> {
+        let Item::Arrival(arrival) = item else { return None };
+        let arrival = self.best.problem.copies.arrival(arrival);
+        let producer = self.base.graph.producer(arrival.tensor);
+        match arrival.origin {
+            Some(origin) => Some(Item::Arrival(origin)),
+            None => (self.base.graph.role(producer) == Role::Compute).then_some(Item::Launch(producer)),
+        }
+    }
+
+    /// Takes back whatever the result does not need: holds, parts, relays.
+    fn simplify(&mut self) {
+        self.search.candidates = self.search.candidates.max(MOST_TENSORS as u32);
+        self.search.work = u64::MAX;
+        for number in (0..self.best.candidate.holds.len()).rev() {
+            let mut without = self.best.candidate.clone();
+            without.holds.remove(number);
+            self.attempt(without, true);
+        }
+        let split: Vec<ArrivalIx> = self.best.candidate.arrangement.parts.iter().map(|part| part.0).collect();
+        let relayed: Vec<ArrivalIx> =
+            self.best.candidate.arrangement.origins.iter().map(|part| part.0).collect();
+        let mut tensors: Vec<TensorIx> =
+            split.iter().chain(&relayed).map(|&arrival| self.base.copies.arrival(arrival).tensor).collect();
+        tensors.dedup();
+        for &tensor in &tensors {
+            let mut whole = self.best.candidate.clone();
+            whole.join(&self.base, tensor);
+            if whole.arrangement != self.best.candidate.arrangement {
+                self.attempt(whole, true);
+            }
+            let mut direct = self.best.candidate.clone();
+            direct.join(&self.base, tensor);
+            direct.relay(&self.base, tensor, None);
+            if direct.arrangement != self.best.candidate.arrangement {
+                self.attempt(direct, true);
+            }
+        }
+    }
+
+    /// The schedule of the best candidate where it fits and is faster than the one that was given.
+    fn finish(self, given: Schedule, options: &Options) -> Result<Schedule> {
+        let Scored { mut problem, run, .. } = self.best;
+        let caps = options.caps(problem.topology)?;
+        let residents = Residents::new(&problem)?;
+        let made = |problem: &Problem<'_>| -> Result<Option<Schedule>> {
+            let draft = fit(problem, &residents, &run.order, &caps)?.ok();
+            Ok(draft.map(|draft| assemble(problem, &residents, &run.order, draft)))
+        };
+        let Some(mut best) = made(&problem)?.filter(|made| made.cost.latency < given.cost.latency) else {
+            return Ok(given);
+        };
+        // What is held back without need, now that memory has its say, is let go.
+        for number in (0..problem.holds.len()).rev().take(MOST_HOLDS) {
+            let starves = |schedule: &Schedule| {
+                schedule.steps.iter().flat_map(|step| &step.control).any(|(_, why)| *why == Why::Starve)
+            };
+            if !starves(&best) {
+                break;
+            }
+            let hold = problem.holds.remove(number);
+            match made(&problem)?.filter(|made| made.cost.latency <= best.cost.latency) {
+                Some(without) => best = without,
+                None => problem.holds.insert(number, hold),
+            }
+        }
+        Ok(best)
+    }
+}
+
+impl Candidate {
+    fn urgency(&mut self, item: Item) -> &mut u64 {
+        match item {
+            Item::Launch(node) => &mut self.launches[node.index()],
+            Item::Arrival(arrival) => &mut self.arrivals[arrival.index()],
+        }
+    }
+
+    fn urgency_of(&self, item: Item) -> u64 {
+        match item {
+            Item::Launch(node) => self.launches[node.index()],
+            Item::Arrival(arrival) => self.arrivals[arrival.index()],
+        }
+    }
+
+    /// Lets a tensor's arrivals come as a tree says; straight from home without one. Parts, which
+    /// belong to the way, are joined.
+    fn relay(&mut self, base: &Problem<'_>, tensor: TensorIx, tree: Option<&trees::Tree>) {
+        if base.copies.is_offloaded(tensor) {
+            return;
+        }
+        self.join(base, tensor);
+        let of = |arrival: ArrivalIx| base.copies.arrival(arrival).tensor == tensor;
+        self.arrangement.origins.retain(|&(arrival, _)| !of(arrival));
+        let relayed = tree.into_iter().flatten().filter(|(_, origin)| origin.is_some());
+        self.arrangement.origins.extend(relayed.copied());
+        self.arrangement.origins.sort_unstable();
+    }
+
+    /// Lets a tensor's arrivals come whole.
+    fn join(&mut self, base: &Problem<'_>, tensor: TensorIx) {
+        self.arrangement.parts.retain(|(arrival, _)| base.copies.arrival(*arrival).tensor != tensor);
+    }
+
+    /// Lets a tensor's arrivals come in so many parts, where that may help. `problem` has them as
+    /// they come now.
+    fn split(&mut self, base: &Problem<'_>, problem: &Problem<'_>, tensor: TensorIx, count: u64) {
+        let split = parts::propose(problem, tensor, count);
+        if !split.is_empty() {
+            self.join(base, tensor);
+            self.arrangement.parts.extend(split);
+            self.arrangement.parts.sort_by_key(|(arrival, _)| *arrival);
+        }
+    }
+}
+
+/// The order and the times of a candidate; none where it waits for itself.
+fn score<'a>(base: &Problem<'a>, candidate: Candidate, search: &mut Search) -> Option<Scored<'a>> {
+    let mut problem = base.arranged(&candidate.arrangement);
+    for &(held, until) in &candidate.holds {
+        let done: Vec<u32> = tasks(&problem, until);
+        for task in tasks(&problem, held) {
+            problem.holds.extend(done.last().map(|&other| (task, other)));
+        }
+    }
+    problem.holds.sort_unstable();
+    problem.holds.dedup();
+    search.candidates = search.candidates.saturating_sub(1);
+    search.work = search.work.saturating_sub(problem.task_count() as u64);
+    let work: Vec<Work> = (0..problem.task_count() as u32).map(|task| problem.work(task)).collect();
+    let urgency = |task: u32| match problem.task(task) {
+        Task::Launch(node) => candidate.launches[node.index()],
+        Task::Copy(copy) => candidate.arrivals[problem.copies.fills(copy).index()],
+    };
+    let priority: Vec<u64> = (0..problem.task_count() as u32).map(urgency).collect();
+    let dependents = problem.dependents();
+    let waits = problem.waits(&dependents);
+    let tasks = Tasks { work: &work, priority: &priority, dependents: &dependents, waits, record: true };
+    let run = run_greedy(problem.topology, &problem.machine, tasks);
+    let whole = (0..problem.task_count() as u32).filter(|&task| problem.runs(task)).count();
+    (run.order.len() == whole).then_some(Scored { candidate, problem, run })
+}
+
+/// The tasks of an item, in order.
+fn tasks(problem: &Problem<'_>, item: Item) -> Vec<u32> {
+    match item {
+        Item::Launch(node) => vec![node.0],
+        Item::Arrival(arrival) => {
+            problem.copies.filling(arrival).map(|copy| problem.copy_task(copy)).collect()
+        }
+    }
+}
+
+/// What keeps a critical path from being shorter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Conflict {
+    /// One was ready, or could have been, while another had taken the engine or the channel.
+    Blocked { late: Item, early: Item },
+    /// A copy takes its time.
+    Copied(ArrivalIx),
+}
+
+/// Walks the critical path back from its end.
+fn conflicts(scored: &Scored<'_>) -> Vec<Conflict> {
+    let Scored { problem, run, .. } = scored;
+    let (start, end) = (&run.timeline.start, &run.timeline.end);
+    let before = sources(problem);
+    let engine = on_engines(problem, run);
+    let channel = on_channels(run);
+    let item = |task: u32| match problem.task(task) {
+        Task::Launch(node) => Item::Launch(node),
+        Task::Copy(copy) => Item::Arrival(problem.copies.fills(copy)),
+    };
+    let mut conflicts = Vec::new();
+    let last = run.order.iter().copied().max_by_key(|&task| (end[task as usize], std::cmp::Reverse(task)));
+    let mut at = last;
+    while let Some(task) = at {
+        let begins = start[task as usize];
+        let ready = before.row(task).iter().copied().max_by_key(|&other| (end[other as usize], other));
+        if let Item::Arrival(arrival) = item(task) {
+            conflicts.push(Conflict::Copied(arrival));
+        }
+        let blockers = channel.get(&task).into_iter().flatten().chain(engine.get(&task));
+        let mut blocker = None;
+        for &early in blockers {
+            if item(early) != item(task) {
+                conflicts.push(Conflict::Blocked { late: item(task), early: item(early) });
+            }
+            blocker = blocker.or(Some(early));
+        }
+        let waited = ready.is_some_and(|other| end[other as usize] < begins);
+        let earlier = |other: &u32| (start[*other as usize], *other) < (begins, task);
+        at = blocker.filter(|_| waited || ready.is_none()).or(ready).filter(earlier);
+    }
+    conflicts.dedup();
+    conflicts
+}
+
+/// By task: what it waits for.
+fn sources(problem: &Problem<'_>) -> super::csr::Csr {
+    let dependents = problem.dependents();
+    super::csr::Csr::new(problem.task_count(), |visit| {
+        for task in 0..problem.task_count() as u32 {
+            dependents.row(task).iter().for_each(|&other| visit(other, task));
+        }
+    })
+}
+
+/// By launch that starts when another leaves its engine: the other.
+fn on_engines(problem: &Problem<'_>, run: &Run) -> BTreeMap<u32, u32> {
+    let (start, end) = (&run.timeline.start, &run.timeline.end);
+    let mut last: BTreeMap<usize, u32> = BTreeMap::new();
+    let mut blocked = BTreeMap::new();
+    for &task in &run.order {
+        let Task::Launch(node) = problem.task(task) else { continue };
+        let engine = problem.machine.engine(problem.device(node));
+        if let Some(before) = last.insert(engine, task)
+            && end[before as usize] == start[task as usize]
+        {
+            blocked.insert(task, before);
+        }
+    }
+    blocked
+}
+
+/// By copy that enters a channel when another leaves it: the others.
+fn on_channels(run: &Run) -> BTreeMap<u32, Vec<u32>> {
+    let mut last: BTreeMap<ChannelId, (Nanos, u32)> = BTreeMap::new();
+    let mut blocked: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for crossing in &run.timeline.crossings {
+        let task = crossing.step.0;
+        if let Some((end, other)) = last.insert(crossing.channel, (crossing.end, task))
+            && end == crossing.start
+            && other != task
+        {
+            blocked.entry(task).or_default().push(other);
+        }
+    }
+    blocked
+}

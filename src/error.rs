@@ -141,7 +141,8 @@ pub struct Infeasible {
     /// The smallest change known to help: a cap, a pin to drop.
     pub repair: String,
     /// What cannot all hold at once. Where the conflict is proven, it is no longer so without any
-    /// one of them.
+    /// one of them; else what binds in the placement that came closest: the cap of the device that
+    /// lacks most, and the largest things on it.
     pub members: Vec<Member>,
     /// Changes that were planned with and do help, the cheapest of each sort first.
     pub repairs: Vec<Repair>,

@@ -357,7 +357,7 @@ fn lacking(found: &Infeasible) -> u64 {
         });
         members.fold(0u64, |sum, member| sum.saturating_add(member.amount.unwrap_or(0)))
     };
-    short.max(sum(false).saturating_sub(sum(true)))
+    if found.proven { short.max(sum(false).saturating_sub(sum(true))) } else { short }
 }
 
 /// The cost graph of a network under these options.

@@ -1,6 +1,7 @@
 //! What every method of the portfolio sees: the problem with what is derived from it once, and a
 //! scout that evaluates and keeps what a method finds.
 
+use super::Objective;
 use super::evaluate::Evaluator;
 use super::nets::{NetKind, Nets};
 use super::orders::OrderKind;
@@ -162,13 +163,24 @@ impl<'c, 'a> Scout<'c, 'a> {
     }
 
     /// As [`Scout::consider`], for a placement whose compute nodes are meant to be launched in `order`.
+    /// Where that order takes too much memory and the latency is what counts, the placement is to be
+    /// timed nevertheless if it fits depth first.
     pub(super) fn consider_launched(&mut self, units: Vec<DeviceId>, order: Vec<NodeIx>) -> Candidate {
         let mut candidate = self.evaluate(units, &order);
         let graph = self.context.problem.graph;
         let launches = order.into_iter().filter(|&node| graph.role(node) == Role::Compute);
         candidate.launches = Some(launches.collect());
         self.pool.add(&candidate);
+        let latency = self.context.problem.options.objective == Objective::Latency;
+        if latency && candidate.excess.bytes > 0 && self.fits_depth_first(&candidate) {
+            self.pool.set_aside(&candidate);
+        }
         candidate
+    }
+
+    fn fits_depth_first(&mut self, candidate: &Candidate) -> bool {
+        let evaluation = self.evaluator.evaluate(&candidate.nodes, &self.context.order);
+        self.context.excess(&candidate.units, &evaluation) == Excess::default()
     }
 
     fn evaluate(&mut self, units: Vec<DeviceId>, order: &[NodeIx]) -> Candidate {

@@ -42,6 +42,9 @@ impl Candidate {
 /// Number of feasible placements that are kept.
 pub(super) const KEPT: usize = 6;
 
+/// Number of placements that one method sets aside.
+const ASIDE: usize = 4;
+
 /// What was found so far.
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -50,7 +53,8 @@ pub(super) struct Pool {
     pub(super) found: Vec<Candidate>,
     /// The placement that comes closest, where none is feasible.
     pub(super) closest: Option<Candidate>,
-    /// Feasible placements that are to be timed whatever their estimate says.
+    /// Placements that are to be timed whatever their estimates say: distinct, and such as hold every
+    /// constraint along some order.
     pub(super) aside: Vec<Candidate>,
 }
 
@@ -85,6 +89,16 @@ impl Pool {
     pub(super) fn merge(&mut self, other: Self) {
         other.found.iter().chain(&other.closest).for_each(|candidate| self.add(candidate));
         self.aside.extend(other.aside);
+    }
+
+    /// Keeps a placement to be timed, where it is among the few with the least latency.
+    pub(super) fn set_aside(&mut self, candidate: &Candidate) {
+        let latency = |candidate: &Candidate| candidate.evaluation.latency;
+        let at = self.aside.partition_point(|other| latency(other) <= latency(candidate));
+        if at < ASIDE && !self.aside.iter().any(|other| other.nodes == candidate.nodes) {
+            self.aside.insert(at, candidate.clone());
+            self.aside.truncate(ASIDE);
+        }
     }
 
     /// The best feasible placement.

@@ -10,7 +10,7 @@ use super::orders::OrderKind;
 use super::pool::{Candidate, Pool};
 use super::problem::{Backward, Problem};
 use super::{Effort, Objective};
-use super::{cuts, fill, load, makespan, multilevel, packing, plain, refine, segments};
+use super::{cuts, fill, ideals, load, makespan, multilevel, packing, plain, refine, segments};
 use crate::topology::DeviceId;
 
 /// Rounds of methods, for the caller to hear of.
@@ -22,7 +22,8 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
     if is_settled(context, &pool) {
         return pool;
     }
-    let mut methods: Vec<fn(&Context<'_, '_>) -> Pool> = vec![segments::find, cuts::find, plain::find];
+    let mut methods: Vec<fn(&Context<'_, '_>) -> Pool> =
+        vec![segments::find, cuts::find, plain::find, ideals::find];
     if pool.best().is_none() && context.problem.options.balance.is_none() {
         methods.push(fill::find);
     }

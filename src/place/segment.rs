@@ -55,7 +55,7 @@ pub(super) struct Request<'r> {
 
 /// Nanoseconds for a byte, in fixed point: divisions are too slow for the inner loop.
 #[derive(Clone, Copy, Debug, Default)]
-struct Pace {
+pub(super) struct Pace {
     per_byte: u64,
 }
 
@@ -74,10 +74,20 @@ impl Pace {
         Self { per_byte: u64::try_from(scaled).unwrap_or(u64::MAX) }
     }
 
-    fn time(self, bytes: u64) -> u64 {
+    pub(super) fn time(self, bytes: u64) -> u64 {
         let time = (u128::from(bytes) * u128::from(self.per_byte)) >> 32;
         u64::try_from(time).unwrap_or(u64::MAX)
     }
+}
+
+/// How fast the device at a position of a sequence receives from and sends to its neighbours there.
+pub(super) fn paces(topology: &Topology, sequence: &[DeviceId], at: usize) -> (Pace, Pace) {
+    let id = sequence[at];
+    let before = sequence[at.saturating_sub(1)];
+    let after = sequence[(at + 1).min(sequence.len() - 1)];
+    let peer = |near: DeviceId, far: DeviceId| if near == id { far } else { near };
+    let (source, target) = (peer(before, after), peer(after, before));
+    (Pace::of_end(topology, source, id, End::Last), Pace::of_end(topology, id, target, End::First))
 }
 
 /// What one device of the sequence costs for each window.
@@ -100,16 +110,13 @@ struct Slot<'t> {
 /// Lower is better, lexicographically.
 pub(super) type Value = (u64, u64);
 
-const IMPOSSIBLE: Value = (u64::MAX, u64::MAX);
+pub(super) const IMPOSSIBLE: Value = (u64::MAX, u64::MAX);
 
 impl Slot<'_> {
     fn new<'t>(problem: &Problem<'_>, tables: &'t Tables, request: &Request<'_>, at: usize) -> Slot<'t> {
         let topology = problem.topology;
         let id = request.sequence[at];
-        let before = request.sequence[at.saturating_sub(1)];
-        let after = request.sequence[(at + 1).min(request.sequence.len() - 1)];
-        let peer = |near: DeviceId, far: DeviceId| if near == id { far } else { near };
-        let (source, target) = (peer(before, after), peer(after, before));
+        let (receive, send) = paces(topology, request.sequence, at);
         let (all, own) = tables.fixed(id);
         Slot {
             tables,
@@ -122,8 +129,8 @@ impl Slot<'_> {
             banned: request.banned,
             all,
             own,
-            receive: Pace::of_end(topology, source, id, End::Last),
-            send: Pace::of_end(topology, id, target, End::First),
+            receive,
+            send,
             added: topology.device(id).communication == Communication::Added,
         }
     }
@@ -169,7 +176,7 @@ impl Slot<'_> {
     }
 }
 
-fn joined(goal: Goal, a: Value, b: Value) -> Value {
+pub(super) fn joined(goal: Goal, a: Value, b: Value) -> Value {
     match goal {
         Goal::Bytes => (a.0.saturating_add(b.0), a.1.max(b.1)),
         Goal::Load => (a.0.max(b.0), a.1.saturating_add(b.1)),

@@ -64,7 +64,7 @@ impl Search<'_, '_> {
     fn segmentations(&mut self) {
         let effort = self.context.problem.options.effort;
         let most = blocks(effort, self.context.problem.devices.len());
-        let sequences = self.sequences();
+        let sequences = sequences(self.context);
         let goals: &[Goal] = match self.context.problem.options.objective {
             Objective::Transfer => &[Goal::Bytes],
             Objective::Throughput => &[Goal::Load],
@@ -245,32 +245,32 @@ impl Search<'_, '_> {
             position => at[position as usize],
         })
     }
+}
 
-    /// Sequences of devices to give segments to: in order, by memory, by speed.
-    fn sequences(&self) -> Vec<Vec<DeviceId>> {
-        let problem = self.context.problem;
-        let natural = problem.devices.clone();
-        let mut by_memory = natural.clone();
-        by_memory.sort_by_key(|id| std::cmp::Reverse(problem.caps[id.index()]));
-        let mut by_speed = natural.clone();
-        by_speed.sort_by_key(|&id| problem.total_time(id));
-        let mut sequences: Vec<Vec<DeviceId>> = Vec::new();
-        for mut sequence in [natural, by_memory, by_speed] {
-            if let Some(count) = problem.count {
-                let fixed = |id: &DeviceId| self.context.base.computes[id.index()];
-                let mut free = count.saturating_sub(sequence.iter().filter(|id| fixed(id)).count());
-                sequence.retain(|id| {
-                    let taken = fixed(id) || free > 0;
-                    free -= usize::from(taken && !fixed(id));
-                    taken
-                });
-            }
-            if !sequence.is_empty() && !sequences.contains(&sequence) {
-                sequences.push(sequence);
-            }
+/// Sequences of devices to give segments to: in order, by memory, by speed.
+pub(super) fn sequences(context: &Context<'_, '_>) -> Vec<Vec<DeviceId>> {
+    let problem = context.problem;
+    let natural = problem.devices.clone();
+    let mut by_memory = natural.clone();
+    by_memory.sort_by_key(|id| std::cmp::Reverse(problem.caps[id.index()]));
+    let mut by_speed = natural.clone();
+    by_speed.sort_by_key(|&id| problem.total_time(id));
+    let mut sequences: Vec<Vec<DeviceId>> = Vec::new();
+    for mut sequence in [natural, by_memory, by_speed] {
+        if let Some(count) = problem.count {
+            let fixed = |id: &DeviceId| context.base.computes[id.index()];
+            let mut free = count.saturating_sub(sequence.iter().filter(|id| fixed(id)).count());
+            sequence.retain(|id| {
+                let taken = fixed(id) || free > 0;
+                free -= usize::from(taken && !fixed(id));
+                taken
+            });
         }
-        sequences
+        if !sequence.is_empty() && !sequences.contains(&sequence) {
+            sequences.push(sequence);
+        }
     }
+    sequences
 }
 
 /// The most units between neighbouring cuts.

@@ -1,19 +1,22 @@
 //! Why nothing fits: proofs where there are any, else the placement that came closest.
 //!
 //! `conflict` looks for pins, caps and tensors that cannot all hold, in the relaxation of
-//! `relaxed` or at one `moment`, and drops what the proof does not need; `words` tells it.
+//! `relaxed` or at one `moment`, and drops what the proof does not need; `words` tells it. `closest`
+//! tells of what was found where nothing is proven.
 
+mod closest;
 mod conflict;
 mod moment;
 mod relaxed;
 mod words;
 
-use super::pool::Candidate;
+pub(super) use closest::not_found;
+
 use super::problem::Problem;
-use crate::costgraph::{NodeIx, Role};
+use crate::costgraph::NodeIx;
 use crate::error::{Error, Infeasible, Member, MemberKind, Result};
 use crate::topology::DeviceId;
-use crate::units::{Bytes, Nanos};
+use crate::units::Nanos;
 
 /// Compute time that each device may take under `--balance` and `--use`; [`u64::MAX`] where there
 /// is no limit. Fair shares are weighted by speed: all devices that take part would end together.
@@ -111,58 +114,4 @@ fn balance(problem: &Problem<'_>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Says what is wrong with the placement that came closest.
-pub(super) fn not_found(problem: &Problem<'_>, closest: Option<&Candidate>) -> Error {
-    let mut report = Infeasible::default();
-    let Some(closest) = closest else {
-        report.conflict = "no candidate could be made".into();
-        return Error::Infeasible(Box::new(report));
-    };
-    let name = |id: DeviceId| &problem.topology.device(id).name;
-    let over = |id: &DeviceId| closest.evaluation.memory[id.index()].get() > problem.caps[id.index()];
-    for id in problem.topology.ids().filter(over) {
-        let (held, cap) = (closest.evaluation.memory[id.index()], Bytes(problem.caps[id.index()]));
-        report.details.push(format!("device {}: needs {held} in the closest placement, has {cap}", name(id)));
-        report.short.push((name(id).clone(), held.saturating_sub(cap)));
-        if report.conflict.is_empty() {
-            let largest = largest(problem, closest, id);
-            report.conflict = format!("device {} needs {held} and has {cap}; {largest}", name(id));
-            report.repair = format!(
-                "memory={} bytes on {} would do, reserve included",
-                held.get().saturating_add(problem.options.reserve.get()),
-                name(id)
-            );
-        }
-    }
-    if report.conflict.is_empty() && closest.excess.time > 0 {
-        let busiest = problem.devices.iter().max_by_key(|id| closest.evaluation.compute[id.index()]);
-        let busiest = busiest.map_or(Nanos::ZERO, |id| closest.evaluation.compute[id.index()]);
-        report.conflict = format!("the busiest device computes for {busiest} in the closest placement");
-        report.repair = "a larger --balance".into();
-    }
-    if report.conflict.is_empty() {
-        report.conflict = "no placement found uses the number of devices asked for".into();
-        report.repair = "another --use".into();
-    }
-    Error::Infeasible(Box::new(report))
-}
-
-/// The largest thing that a device holds, in words.
-fn largest(problem: &Problem<'_>, closest: &Candidate, id: DeviceId) -> String {
-    let graph = problem.graph;
-    let here = graph.nodes().filter(|&node| closest.nodes[node.index()] == id);
-    let size = |node: NodeIx| {
-        let outputs: Bytes = match graph.role(node) {
-            Role::Param => Bytes::ZERO,
-            Role::Compute | Role::Input => graph.outputs(node).map(|tensor| graph.tensor_bytes(tensor)).sum(),
-        };
-        let param = graph.param(node).map_or(Bytes::ZERO, |param| graph.param_bytes(param));
-        outputs + param + graph.owned_bytes(node) + graph.workspace_bytes(node)
-    };
-    let top = here.max_by_key(|&node| (size(node), std::cmp::Reverse(node)));
-    top.map_or(String::new(), |node| {
-        format!("its largest node is {} with {}", graph.node_name(node), size(node))
-    })
 }

@@ -33,7 +33,7 @@ pub(super) fn error(problem: &Problem<'_>, conflict: &Conflict) -> Error {
 }
 
 /// A constraint as the caller knows it.
-fn member(problem: &Problem<'_>, constraint: Constraint) -> Member {
+pub(super) fn member(problem: &Problem<'_>, constraint: Constraint) -> Member {
     let graph = problem.graph;
     let name = |node| graph.node_name(node).to_owned();
     let (kind, name, amount) = match constraint {
@@ -177,7 +177,7 @@ fn repair(problem: &Problem<'_>, conflict: &Conflict) -> String {
 }
 
 /// The members, one line each; equal caps share one.
-fn lines(members: &[Member]) -> Vec<String> {
+pub(super) fn lines(members: &[Member]) -> Vec<String> {
     let is_cap = |member: &&Member| member.kind == MemberKind::Cap;
     let mut lines: Vec<String> = Vec::new();
     let mut told: Vec<Option<u64>> = Vec::new();

@@ -62,6 +62,11 @@ impl Held {
         self.bring[job as usize]
     }
 
+    /// What a job takes away.
+    pub(super) fn take(&self, job: u32) -> u64 {
+        self.take[job as usize]
+    }
+
     /// Notes that a job has moved.
     pub(super) fn shift(&self, free: &mut [u64], job: u32, from: u32, to: u32) {
         let left = &mut free[from as usize];

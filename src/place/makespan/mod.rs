@@ -65,11 +65,9 @@ pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'
     schedules.dedup_by_key(|schedule| schedule.makespan());
     let scarce = list::Room::new(context, &context.problem.caps).is_scarce();
     let evaluated = if scarce { kept.max(VISITED / jobs.len().max(1)) } else { kept };
-    let mut fits = Vec::new();
-    for (number, schedule) in schedules.iter().take(evaluated).enumerate() {
-        if list::consider(&mut scout, &jobs, schedule).is_feasible() {
-            fits.push(number);
-        }
+    let mut fits = vec![false; schedules.len()];
+    for (fits, schedule) in fits.iter_mut().zip(&schedules).take(evaluated) {
+        *fits = list::consider(&mut scout, &jobs, schedule).is_feasible();
     }
     if let Some(best) = optimal(context, &jobs, &schedules) {
         for schedule in &best {
@@ -78,8 +76,11 @@ pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'
         return scout.pool;
     }
     if scarce {
-        let fitting: Vec<Timetable> = fits.into_iter().map(|number| schedules[number].clone()).collect();
-        improve_within(&mut scout, &jobs, &fitting);
+        let (fitting, others): (Vec<_>, Vec<_>) =
+            schedules.into_iter().zip(fits).partition(|(_, fits)| *fits);
+        let schedules: Vec<Timetable> =
+            fitting.into_iter().chain(others).map(|(schedule, _)| schedule).collect();
+        improve_within(&mut scout, &jobs, &schedules);
     } else {
         for schedule in &improved(context, &jobs, &schedules, None) {
             list::consider(&mut scout, &jobs, schedule);
@@ -88,8 +89,8 @@ pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'
     scout.pool
 }
 
-/// Improves schedules that fit, without going beyond the room that the best of them leaves; with less
-/// room again where what is found does not fit.
+/// Improves schedules without going beyond the room that the best of them leaves; with less room again
+/// where what is found does not fit.
 fn improve_within(scout: &mut Scout<'_, '_>, jobs: &Jobs, schedules: &[Timetable]) {
     let context = scout.context;
     let Some(mut room) = scout.pool.best().map(|best| context.room(best)) else { return };
@@ -129,7 +130,7 @@ fn improved(
     schedules: &[Timetable],
     held: Option<&Held>,
 ) -> Vec<Timetable> {
-    let Some((runs, extent)) = extent(context, jobs) else { return Vec::new() };
+    let Some((runs, extent)) = extent(context, jobs, held.is_some()) else { return Vec::new() };
     let enough = exact::least_makespan(jobs);
     if schedules.first().is_none_or(|best| best.makespan() <= enough) {
         return Vec::new();
@@ -137,18 +138,19 @@ fn improved(
     let chains = Groups::new(context.problem, jobs, Grouping::Chains);
     let mut found: Vec<Timetable> = context.control.map(runs, |run| {
         let mut course = Course::new(jobs, &schedules[run / THRESHOLDS.len() % schedules.len()]);
-        let extent = Extent { share: THRESHOLDS[run % THRESHOLDS.len()], enough, ..extent };
+        let share = THRESHOLDS[run % THRESHOLDS.len()];
+        let extent = Extent { share, enough, exchanges: run % 2 == 1, ..extent };
         let mut rng = Rng::new(context.problem.options.seed.wrapping_mul(1000).wrapping_add(run as u64));
         sweep::improve(context, jobs, &chains.of, held, &mut course, extent, &mut rng);
         course.into_timetable()
     });
     found.sort_by_key(Timetable::makespan);
-    found.truncate(2);
+    found.truncate(if held.is_some() { runs } else { 2 });
     found
 }
 
 /// How many schedules are improved, and how much; none where nothing is.
-fn extent(context: &Context<'_, '_>, jobs: &Jobs) -> Option<(usize, Extent)> {
+fn extent(context: &Context<'_, '_>, jobs: &Jobs, scarce: bool) -> Option<(usize, Extent)> {
     let more = match context.problem.options.effort {
         Effort::Fast => return None,
         Effort::Default => 1,
@@ -160,13 +162,15 @@ fn extent(context: &Context<'_, '_>, jobs: &Jobs) -> Option<(usize, Extent)> {
     if jobs.len() <= SMALL {
         let (factor, runs) = if jobs.len() <= SMALL / 3 { (20, 3) } else { (40, 16) };
         let moves = (jobs.len() * jobs.len() * factor).min(250_000) * more;
-        return Some((runs, Extent { width: jobs.len(), moves, sweeps: 1, share: 1, enough: 0 }));
+        return Some((runs, Extent { width: jobs.len(), moves, sweeps: 1, ..Extent::default() }));
     }
     let windows = (jobs.len() * 2).div_ceil(WIDTH);
     let sweeps = if jobs.len() <= 40_000 { 4 } else { 1 };
     let moves = (1_200_000 / windows).clamp(100, 12_000) * more;
-    Some((
-        if jobs.len() <= 4_000 { 2 } else { 1 },
-        Extent { width: WIDTH, moves, sweeps, share: 1, enough: 0 },
-    ))
+    let runs = match jobs.len() {
+        0..=1_000 if scarce => THRESHOLDS.len(),
+        0..=4_000 => 2,
+        _ => 1,
+    };
+    Some((runs, Extent { width: WIDTH, moves, sweeps, ..Extent::default() }))
 }

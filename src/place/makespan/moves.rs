@@ -22,10 +22,15 @@ pub(super) struct Bounds<'b> {
     pub(super) moves: usize,
     /// The threshold at the beginning, in units of score; it falls to nothing.
     pub(super) threshold: Score,
+    /// Jobs may change places with others where a device has no room.
+    pub(super) exchanges: bool,
 }
 
 /// Jobs that move together at most, beside those that must.
 const TOGETHER: usize = 10;
+
+/// Jobs that are looked at for an exchange where a device has no room.
+const EXCHANGED: usize = 24;
 
 /// Accepted moves after which the critical path is found anew.
 const STALE: usize = 8;
@@ -48,6 +53,7 @@ pub(super) fn search(
         window,
         chain,
         devices: bounds.devices,
+        exchanges: bounds.exchanges,
         memory: bounds.memory.map(|(held, free)| (held, free.to_vec())),
         best: (state.clone(), score),
         best_value: (window.longest(&state), score),
@@ -82,6 +88,7 @@ struct Search<'s> {
     /// By job of the problem: the chain it belongs to.
     chain: &'s [u32],
     devices: &'s [u32],
+    exchanges: bool,
     memory: Option<(&'s Held, Vec<u64>)>,
     best: (State, Score),
     /// Longest way and score of the best.
@@ -134,12 +141,35 @@ impl Search<'_> {
         }
     }
 
-    /// True where a device has room for the jobs in `moved`.
-    fn has_room(&self, to: u32) -> bool {
-        self.memory.as_ref().is_none_or(|(held, free)| {
-            let brought = self.moved.iter().map(|&job| held.bring(self.window.jobs[job as usize]));
-            brought.fold(0, u64::saturating_add) <= free[to as usize]
-        })
+    /// True where both devices have room once the jobs in `moved` have changed places.
+    fn has_room(&self, from: u32, to: u32) -> bool {
+        let Some((held, free)) = &self.memory else { return true };
+        let (mut here, mut there) = (i128::from(free[from as usize]), i128::from(free[to as usize]));
+        let goes = self.moved.iter().any(|&job| self.next.device[job as usize] == to);
+        for &job in &self.moved {
+            let outer = self.window.jobs[job as usize];
+            let (brings, takes) = (i128::from(held.bring(outer)), i128::from(held.take(outer)));
+            let leaves = self.next.device[job as usize] == from;
+            here += if leaves { takes } else { -brings };
+            there += if leaves { -brings } else { takes };
+        }
+        there >= 0 && (here >= 0 || !goes)
+    }
+
+    /// Adds to `moved` jobs that make room on `to` by going to `from`; true where that can be.
+    fn exchange(&mut self, from: u32, to: u32, rng: &mut Rng) -> bool {
+        for _ in 0..EXCHANGED {
+            let job = rng.below(self.window.jobs.len()) as u32;
+            let gives =
+                self.memory.as_ref().is_some_and(|(held, _)| held.take(self.window.jobs[job as usize]) > 0);
+            if gives && self.next.device[job as usize] == to && !self.in_set[job as usize] {
+                self.include(job);
+                if self.has_room(from, to) {
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     /// A job, half the time one of the critical path.
@@ -151,7 +181,8 @@ impl Search<'_> {
         }
     }
 
-    /// Sends a job, and perhaps some that are near it, to another device; the first position that changed.
+    /// Sends a job, and perhaps some that are near it, to another device, for others where that has no
+    /// room; the first position that changed.
     fn reassign(&mut self, job: u32, rng: &mut Rng) -> Option<usize> {
         let from = self.next.device[job as usize];
         let to = self.target(job, rng);
@@ -159,14 +190,17 @@ impl Search<'_> {
             return None;
         }
         self.gather(job, from, rng);
+        let room = self.has_room(from, to) || (self.exchanges && self.exchange(from, to, rng));
+        let goal = |device: u32| if device == from { to } else { from };
         let may = |&job: &u32| {
-            !self.window.fixed[job as usize] && self.window.time(job as usize, to as usize) != NEVER
+            let job = job as usize;
+            !self.window.fixed[job] && self.window.time(job, goal(self.next.device[job]) as usize) != NEVER
         };
-        let all = self.moved.iter().all(may);
+        let all = room && self.moved.iter().all(may);
         for &job in &self.moved {
             self.in_set[job as usize] = false;
         }
-        if !all || !self.has_room(to) {
+        if !all {
             return None;
         }
         self.moved.sort_unstable_by_key(|&job| self.now.position[job as usize]);
@@ -174,6 +208,7 @@ impl Search<'_> {
         let settle = rng.below(2) == 0;
         for at in 0..self.moved.len() {
             let job = self.moved[at] as usize;
+            let to = goal(self.next.device[job]);
             self.next.device[job] = to;
             if settle {
                 first = first.min(self.settle(job, to as usize));

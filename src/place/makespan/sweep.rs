@@ -11,7 +11,7 @@ use crate::place::problem::NONE;
 use crate::place::random::Rng;
 
 /// How much is searched.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Extent {
     /// Jobs of a window.
     pub(super) width: usize,
@@ -23,6 +23,8 @@ pub(super) struct Extent {
     pub(super) share: u64,
     /// A makespan that need not be improved upon.
     pub(super) enough: u64,
+    /// Jobs may change places where memory is scarce.
+    pub(super) exchanges: bool,
 }
 
 /// Improves a schedule; it never becomes longer. Each sweep begins half a window after the one
@@ -63,6 +65,7 @@ pub(super) fn improve(
                 moves: extent.moves,
                 enough: extent.enough,
                 threshold: span / extent.share,
+                exchanges: extent.exchanges,
             };
             let (state, _) = moves::search(jobs, &window, chain, (state, score), &bounds, rng);
             if let Some((held, free)) = &mut free {

@@ -62,7 +62,8 @@ pub(super) fn find(context: &Context<'_, '_>) -> Pool {
     }
     if problem.options.objective == Objective::Latency && problem.options.effort != Effort::Fast {
         // The latency of a placement is only estimated here.
-        scout.pool.aside = scout.pool.found.clone();
+        let found = scout.pool.found.clone();
+        found.iter().for_each(|candidate| scout.pool.set_aside(candidate));
     }
     scout.pool
 }

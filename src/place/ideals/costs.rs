@@ -1,0 +1,190 @@
+//! What lies between two ideals, for the device that takes it: sums are differences, and only what
+//! is still open at the smaller ideal is looked at one by one.
+
+use super::lattice::Lattice;
+use crate::place::context::Context;
+use crate::place::nets::NetKind;
+use crate::place::problem::Rows;
+use crate::topology::DeviceId;
+
+/// A net that some units of an ideal touch and others outside it.
+struct Net {
+    weight: u64,
+    kind: NetKind,
+    /// The block that makes it, where one does.
+    maker: Option<u32>,
+    /// The blocks that touch it, as bits.
+    blocks: Vec<u64>,
+}
+
+/// What a device takes between two ideals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Share {
+    /// Bytes that stay on the device, parameters included.
+    pub(super) held: u64,
+    /// Bytes of tensors that came from before.
+    pub(super) incoming: u64,
+    /// Bytes of parameters that are held before, too.
+    pub(super) loading: u64,
+    /// Bytes of tensors made there that are read after.
+    pub(super) outgoing: u64,
+}
+
+/// Sums by ideal.
+pub(super) struct Costs {
+    kinds: usize,
+    /// By ideal and kind.
+    time: Vec<u64>,
+    /// By ideal: bytes of units' own, and of parameters that are touched.
+    held: Vec<u64>,
+    /// By ideal and device: units that may not be on the device.
+    banned: Vec<u32>,
+    devices: usize,
+    nets: Vec<Net>,
+    /// By ideal: the nets that are open there.
+    open: Rows,
+}
+
+impl Costs {
+    /// O(ideals x (units + nets)).
+    pub(super) fn new(context: &Context<'_, '_>, lattice: &Lattice) -> Self {
+        let problem = context.problem;
+        let mut kinds = problem.kinds.clone();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let mut costs = Self {
+            kinds: kinds.last().map_or(0, |&kind| kind + 1),
+            time: Vec::new(),
+            held: Vec::new(),
+            banned: Vec::new(),
+            devices: problem.topology.len(),
+            nets: nets(context, lattice),
+            open: Rows::new(),
+        };
+        let of_block: Vec<Block> =
+            lattice.blocks.iter().map(|units| Block::new(context, units, &kinds, costs.kinds)).collect();
+        for ideal in 0..lattice.len() {
+            costs.add(lattice.ideal(ideal), &of_block);
+        }
+        costs
+    }
+
+    fn add(&mut self, ideal: &[u64], of_block: &[Block]) {
+        let mut sum = Block { time: vec![0; self.kinds], held: 0, banned: vec![0; self.devices] };
+        for (number, block) in of_block.iter().enumerate() {
+            if ideal[number / 64] & (1 << (number % 64)) != 0 {
+                sum.add(block);
+            }
+        }
+        for (number, net) in self.nets.iter().enumerate() {
+            let touched = net.blocks.iter().zip(ideal).any(|(net, ideal)| net & ideal != 0);
+            let complete = net.blocks.iter().zip(ideal).all(|(net, ideal)| net & !ideal == 0);
+            if touched && net.kind == NetKind::Param {
+                sum.held = sum.held.saturating_add(net.weight);
+            }
+            if touched && !complete {
+                self.open.push(number as u32);
+            }
+        }
+        self.open.end_row();
+        self.time.extend(sum.time);
+        self.held.push(sum.held);
+        self.banned.extend(sum.banned);
+    }
+
+    /// Time between two ideals on a kind of device.
+    pub(super) fn time(&self, kind: usize, inner: usize, outer: usize) -> u64 {
+        self.time[outer * self.kinds + kind].saturating_sub(self.time[inner * self.kinds + kind])
+    }
+
+    /// True where all between two ideals may be on a device.
+    pub(super) fn may_be_on(&self, id: DeviceId, inner: usize, outer: usize) -> bool {
+        let at = |ideal: usize| self.banned[ideal * self.devices + id.index()];
+        at(inner) == at(outer)
+    }
+
+    /// The least that a device holds between two ideals.
+    pub(super) fn least_held(&self, inner: usize, outer: usize) -> u64 {
+        self.held[outer].saturating_sub(self.held[inner])
+    }
+
+    /// What a device takes between two ideals. O(open nets).
+    pub(super) fn share(&self, lattice: &Lattice, inner: usize, outer: usize) -> Share {
+        let mut share = Share { held: self.least_held(inner, outer), ..Share::default() };
+        let (small, large) = (lattice.ideal(inner), lattice.ideal(outer));
+        for &number in self.open.row(inner) {
+            let net = &self.nets[number as usize];
+            let between = net.blocks.iter().zip(small.iter().zip(large));
+            if between.into_iter().any(|(net, (small, large))| net & large & !small != 0) {
+                if net.kind == NetKind::Param {
+                    share.held = share.held.saturating_add(net.weight);
+                    share.loading = share.loading.saturating_add(net.weight);
+                } else {
+                    share.incoming = share.incoming.saturating_add(net.weight);
+                }
+            }
+        }
+        for &number in self.open.row(outer) {
+            let net = &self.nets[number as usize];
+            let made = net.maker.is_some_and(|block| {
+                let (word, bit) = (block as usize / 64, 1 << (block % 64));
+                large[word] & !small[word] & bit != 0
+            });
+            if made {
+                share.outgoing = share.outgoing.saturating_add(net.weight);
+            }
+        }
+        share
+    }
+}
+
+/// What one block takes.
+struct Block {
+    time: Vec<u64>,
+    held: u64,
+    banned: Vec<u32>,
+}
+
+impl Block {
+    fn new(context: &Context<'_, '_>, units: &[u32], kinds: &[usize], width: usize) -> Self {
+        let problem = context.problem;
+        let mut block = Self { time: vec![0; width], held: 0, banned: vec![0; problem.topology.len()] };
+        let of_kind = |kind: usize| problem.topology.ids().find(|id| problem.kinds[id.index()] == kind);
+        for &unit in units {
+            let unit = unit as usize;
+            for &kind in kinds {
+                let time = of_kind(kind).and_then(|id| problem.unit_time(unit, id));
+                block.time[kind] = block.time[kind].saturating_add(time.unwrap_or(0));
+            }
+            block.held = block.held.saturating_add(context.nets.resident[unit]);
+            if problem.fixed(unit).is_none() {
+                for id in problem.topology.ids().filter(|&id| !problem.allowed(unit).contains(id)) {
+                    block.banned[id.index()] += 1;
+                }
+            }
+        }
+        block
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.time.iter_mut().zip(&other.time).for_each(|(sum, &time)| *sum = sum.saturating_add(time));
+        self.banned.iter_mut().zip(&other.banned).for_each(|(sum, &banned)| *sum += banned);
+        self.held = self.held.saturating_add(other.held);
+    }
+}
+
+/// The nets that several blocks touch.
+fn nets(context: &Context<'_, '_>, lattice: &Lattice) -> Vec<Net> {
+    let nets = context.nets;
+    let net = |number: usize| {
+        let units = nets.units.row(number);
+        let mut blocks = vec![0u64; lattice.words()];
+        for &unit in units {
+            let block = lattice.block_of[unit as usize] as usize;
+            blocks[block / 64] |= 1 << (block % 64);
+        }
+        let maker = units.first().filter(|_| nets.made[number]).map(|&unit| lattice.block_of[unit as usize]);
+        Net { weight: nets.weight[number], kind: nets.kind[number], maker, blocks }
+    };
+    (0..nets.len()).map(net).collect()
+}

@@ -1,0 +1,133 @@
+//! The ideals of a problem's units, counted up to a limit.
+
+use std::collections::BTreeSet;
+
+use petgraph::algo::kosaraju_scc;
+use petgraph::graph::DiGraph;
+
+use crate::costgraph::{CostGraph, NodeIx, Role};
+use crate::place::problem::{NONE, Problem};
+
+/// All ideals, smaller ones first, as sets of blocks: units between which there is a way in both
+/// directions are one block.
+pub(super) struct Lattice {
+    /// Units of each block; blocks are numbered along a topological order.
+    pub(super) blocks: Vec<Vec<u32>>,
+    /// Block of each unit.
+    pub(super) block_of: Vec<u32>,
+    words: usize,
+    bits: Vec<u64>,
+}
+
+impl Lattice {
+    /// None where there are more than `most`. O(most x blocks).
+    pub(super) fn new(problem: &Problem<'_>, most: usize) -> Option<Self> {
+        let arcs = arcs(problem, most)?;
+        let mut graph: DiGraph<(), (), u32> = DiGraph::default();
+        (0..problem.unit_count()).for_each(|_| _ = graph.add_node(()));
+        arcs.iter().for_each(|&(from, to)| _ = graph.add_edge(from.into(), to.into(), ()));
+        let mut blocks: Vec<Vec<u32>> = kosaraju_scc(&graph)
+            .into_iter()
+            .map(|block| block.into_iter().map(|unit| unit.index() as u32).collect())
+            .collect();
+        blocks.reverse();
+        let mut block_of = vec![0; problem.unit_count()];
+        for (number, block) in blocks.iter().enumerate() {
+            block.iter().for_each(|&unit| block_of[unit as usize] = number as u32);
+        }
+        if blocks.len() >= most {
+            return None;
+        }
+        let mut before = vec![Vec::new(); blocks.len()];
+        for (from, to) in arcs {
+            let (from, to) = (block_of[from as usize], block_of[to as usize]);
+            if from != to {
+                before[to as usize].push(from);
+            }
+        }
+        before.iter_mut().for_each(|before| {
+            before.sort_unstable();
+            before.dedup();
+        });
+        let words = blocks.len().div_ceil(64);
+        let bits = enumerated(&before, words, most)?;
+        Some(Self { blocks, block_of, words, bits })
+    }
+
+    /// Number of ideals, the empty one and the whole included.
+    pub(super) fn len(&self) -> usize {
+        if self.words == 0 { 1 } else { self.bits.len() / self.words }
+    }
+
+    /// Number of words of a set of blocks.
+    pub(super) fn words(&self) -> usize {
+        self.words
+    }
+
+    /// An ideal's blocks, as bits.
+    pub(super) fn ideal(&self, number: usize) -> &[u64] {
+        &self.bits[number * self.words..(number + 1) * self.words]
+    }
+
+    /// True where an ideal lies within another.
+    pub(super) fn is_within(&self, inner: usize, outer: usize) -> bool {
+        self.ideal(inner).iter().zip(self.ideal(outer)).all(|(inner, outer)| inner & !outer == 0)
+    }
+}
+
+/// Which unit depends on which, along the forward pass. None for more units than may be.
+fn arcs(problem: &Problem<'_>, most: usize) -> Option<Vec<(u32, u32)>> {
+    if problem.unit_count() >= most.saturating_mul(64) {
+        return None;
+    }
+    let graph = problem.graph;
+    let leads = |node: NodeIx| graph.role(node) == Role::Compute && !follows(graph, node);
+    let mut arcs = Vec::new();
+    for tensor in graph.tensors().filter(|&tensor| leads(graph.producer(tensor))) {
+        let from = problem.unit_of[graph.producer(tensor).index()];
+        for &reader in graph.consumers(tensor).iter().filter(|&&reader| leads(reader)) {
+            let to = problem.unit_of[reader.index()];
+            if from != to && from != NONE && to != NONE {
+                arcs.push((from, to));
+            }
+        }
+    }
+    arcs.sort_unstable();
+    arcs.dedup();
+    Some(arcs)
+}
+
+fn follows(graph: &CostGraph, node: NodeIx) -> bool {
+    graph.is_backward(node) || graph.forward(node).is_some()
+}
+
+/// The ideals as rows of `words`, by size; none where there are more than `most`.
+fn enumerated(before: &[Vec<u32>], words: usize, most: usize) -> Option<Vec<u64>> {
+    let has = |ideal: &[u64], block: usize| ideal[block / 64] & (1 << (block % 64)) != 0;
+    let mut bits = Vec::new();
+    let mut layer: BTreeSet<Vec<u64>> = BTreeSet::from([vec![0; words]]);
+    let mut count = 0;
+    while !layer.is_empty() {
+        count += layer.len();
+        if count > most {
+            return None;
+        }
+        let mut next = BTreeSet::new();
+        for ideal in layer {
+            for (block, before) in before.iter().enumerate() {
+                let may = !has(&ideal, block) && before.iter().all(|&other| has(&ideal, other as usize));
+                if may {
+                    let mut larger = ideal.clone();
+                    larger[block / 64] |= 1 << (block % 64);
+                    next.insert(larger);
+                }
+            }
+            if count + next.len() > most {
+                return None;
+            }
+            bits.extend(ideal);
+        }
+        layer = next;
+    }
+    Some(bits)
+}

@@ -1,0 +1,167 @@
+//! Ideals counted by definition, and splits against all contiguous placements of small problems.
+
+use super::lattice::Lattice;
+use super::split::{self, Request};
+use super::{Costs, Goal};
+use crate::control::Control;
+use crate::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
+use crate::place::context::Context;
+use crate::place::evaluate::Evaluator;
+use crate::place::infeasible;
+use crate::place::nets::Nets;
+use crate::place::problem::{Backward, Problem};
+use crate::place::random::Rng;
+use crate::place::{Objective, Options};
+use crate::topology::{DeviceId, Topology};
+use crate::units::{Bytes, Nanos};
+
+const SPEC: &str = "2xa100-80g:link=100GB/s,latency=1us+1xl4-24g";
+
+/// Nodes with parameters of their own and outputs of up to `largest` bytes; two of them tied.
+fn random_graph(seed: u64, nodes: usize, largest: usize) -> CostGraph {
+    let mut rng = Rng::new(seed);
+    let mut builder = Builder::new("random", vec!["a100-80g".into(), "l4-24g".into()]);
+    let mut made = Vec::new();
+    for number in 0..nodes {
+        let param = builder
+            .add(&NodeSpec {
+                name: &format!("w{number}"),
+                op: "param",
+                param_bytes: Bytes(64 * (1 + rng.below(10)) as u64),
+                outputs: &[Bytes(0)],
+                ..NodeSpec::default()
+            })
+            .unwrap();
+        let time = 1_000 * (1 + rng.below(40)) as u64;
+        let node = builder
+            .add(&NodeSpec {
+                name: &format!("n{number}"),
+                op: "f",
+                times: &[Some(Nanos(time)), (rng.below(6) > 0).then_some(Nanos(3 * time))],
+                outputs: &[Bytes(rng.below(largest + 1) as u64)],
+                ..NodeSpec::default()
+            })
+            .unwrap();
+        builder.connect(param, 0, node);
+        for _ in 0..rng.below(3).min(number) {
+            builder.connect(made[rng.below(number)], 0, node);
+        }
+        if number > 2 && rng.below(3) == 0 {
+            builder.connect(NodeIx(0), 0, node);
+        }
+        made.push(node);
+    }
+    builder.finish().unwrap()
+}
+
+fn with_context(graph: &CostGraph, objective: Objective, work: impl FnOnce(&Context<'_, '_>)) {
+    let topology = Topology::parse(SPEC).unwrap();
+    let options = Options { objective, ..Options::default() };
+    let problem = Problem::new(graph, &topology, &options, Backward::Free).unwrap();
+    let limits = infeasible::limits(&problem).unwrap();
+    let nets = Nets::new(&problem);
+    let control = Control::new().threads(1);
+    work(&Context::new(&problem, &nets, &limits, &control));
+}
+
+/// Bytes that stay on each device, parameters and results, by the graph alone.
+fn lasting(graph: &CostGraph, device: &[DeviceId], devices: usize) -> Vec<u64> {
+    let mut held = vec![0; devices];
+    for (node, param) in graph.nodes().filter_map(|node| Some((node, graph.param(node)?))) {
+        let readers = graph.outputs(node).flat_map(|tensor| graph.consumers(tensor));
+        let mut on: Vec<usize> = readers.map(|reader| device[reader.index()].index()).collect();
+        on.sort_unstable();
+        on.dedup();
+        on.into_iter().for_each(|id| held[id] += graph.param_bytes(param).get());
+    }
+    for tensor in graph.tensors().filter(|&tensor| graph.is_result(tensor)) {
+        held[device[graph.producer(tensor).index()].index()] += graph.tensor_bytes(tensor).get();
+    }
+    held
+}
+
+/// The least of all placements in which no node stands before what it reads in the order of devices;
+/// `value` of a placement.
+fn brute_force(context: &Context<'_, '_>, caps: &[u64], value: impl Fn(&[DeviceId]) -> u64) -> Option<u64> {
+    let problem = context.problem;
+    let (units, devices) = (problem.unit_count(), problem.topology.len());
+    let mut evaluator = Evaluator::new(problem);
+    let mut best = None;
+    for code in 0..devices.pow(units as u32) {
+        let unit = |unit: usize| DeviceId((code / devices.pow(unit as u32) % devices) as u32);
+        let of_unit: Vec<DeviceId> = (0..units).map(unit).collect();
+        let device = evaluator.spread(&of_unit);
+        let may = (0..units).all(|unit| problem.allowed(unit).contains(of_unit[unit]));
+        let ordered = problem.graph.tensors().all(|tensor| {
+            let maker = problem.graph.producer(tensor);
+            let before = |reader: &NodeIx| device[maker.index()] <= device[reader.index()];
+            problem.graph.param(maker).is_some() || problem.graph.consumers(tensor).iter().all(before)
+        });
+        let fits = lasting(problem.graph, &device, devices).iter().zip(caps).all(|(held, cap)| held <= cap);
+        if may && ordered && fits {
+            let value = value(&device);
+            best = Some(best.map_or(value, |best: u64| best.min(value)));
+        }
+    }
+    best
+}
+
+/// Splits a random problem under random caps, and holds it against all contiguous placements.
+fn compared(seed: u64, objective: Objective, largest: usize) {
+    let graph = random_graph(seed, 4 + seed as usize % 4, largest);
+    let goal = if objective == Objective::Transfer { Goal::Bytes } else { Goal::Load };
+    with_context(&graph, objective, |context| {
+        let total = lasting(&graph, &vec![DeviceId(0); graph.node_count()], 3)[0];
+        let cap = total * (4 + Rng::new(seed).below(7) as u64) / 10;
+        let caps = [cap, cap, cap / 2];
+        let problem = context.problem;
+        let lattice = Lattice::new(problem, 10_000).unwrap();
+        let costs = Costs::new(context, &lattice);
+        let request = Request { sequence: &problem.devices, caps: &caps, goal };
+        let value = |device: &[DeviceId]| {
+            let found = Evaluator::new(problem).evaluate(device, &problem.order);
+            if goal == Goal::Bytes { found.transfer_bytes().get() } else { found.max_load.get() }
+        };
+        let expected = brute_force(context, &caps, value);
+        let found = split::best(context, &lattice, &costs, &request);
+        let found = found.map(|units| Evaluator::new(problem).spread(&units));
+        for device in &found {
+            let held = lasting(&graph, device, 3);
+            assert!(held.iter().zip(&caps).all(|(held, cap)| held <= cap), "seed {seed}: over its cap");
+        }
+        assert_eq!(found.map(|device| value(&device)), expected, "seed {seed}");
+    });
+}
+
+#[test]
+fn splits_move_as_few_bytes_as_any_contiguous_placement() {
+    (0..150).for_each(|seed| compared(seed, Objective::Transfer, 5_000));
+}
+
+#[test]
+fn splits_load_devices_as_little_as_any_contiguous_placement() {
+    (0..150).for_each(|seed| compared(seed, Objective::Throughput, 0));
+}
+
+/// Every set of units is looked at: the ideals are those that hold what their members read.
+#[test]
+fn ideals_are_the_sets_that_hold_what_they_depend_on() {
+    for seed in 0..40 {
+        let graph = random_graph(seed, 8, 100);
+        with_context(&graph, Objective::Transfer, |context| {
+            let problem = context.problem;
+            let holds = |set: usize, node: NodeIx| set & (1 << problem.unit_of[node.index()]) != 0;
+            let closed = |set: &usize| {
+                graph.tensors().all(|tensor| {
+                    let maker = graph.producer(tensor);
+                    graph.param(maker).is_some()
+                        || holds(*set, maker)
+                        || graph.consumers(tensor).iter().all(|&reader| !holds(*set, reader))
+                })
+            };
+            let expected = (0..1usize << problem.unit_count()).filter(closed).count();
+            assert_eq!(Lattice::new(problem, 10_000).unwrap().len(), expected, "seed {seed}");
+            assert!(Lattice::new(problem, expected - 1).is_none());
+        });
+    }
+}

@@ -1,0 +1,97 @@
+//! What is wrong with the placement that came closest, where it is not proven that there is none:
+//! the devices that hold too much, and what takes most on the tightest.
+
+use super::super::pool::Candidate;
+use super::super::problem::Problem;
+use super::conflict::largest;
+use super::relaxed::{Constraint, Thing, things};
+use super::words;
+use crate::costgraph::{NodeIx, Role};
+use crate::error::{Error, Infeasible};
+use crate::topology::DeviceId;
+use crate::units::{Bytes, Nanos};
+
+/// Things that are named of the tightest device.
+const NAMED: usize = 8;
+
+/// Says what is wrong with the placement that came closest.
+pub(in crate::place) fn not_found(problem: &Problem<'_>, closest: Option<&Candidate>) -> Error {
+    let mut report = Infeasible::default();
+    let Some(closest) = closest else {
+        report.conflict = "no candidate could be made".into();
+        return Error::Infeasible(Box::new(report));
+    };
+    short(problem, closest, &mut report);
+    if report.conflict.is_empty() && closest.excess.time > 0 {
+        let busiest = problem.devices.iter().max_by_key(|id| closest.evaluation.compute[id.index()]);
+        let busiest = busiest.map_or(Nanos::ZERO, |id| closest.evaluation.compute[id.index()]);
+        report.conflict = format!("the busiest device computes for {busiest} in the closest placement");
+        report.repair = "a larger --balance".into();
+    }
+    if report.conflict.is_empty() {
+        report.conflict = "no placement found uses the number of devices asked for".into();
+        report.repair = "another --use".into();
+    }
+    Error::Infeasible(Box::new(report))
+}
+
+/// Devices over their caps, the first in words, and what binds on the one that lacks most.
+fn short(problem: &Problem<'_>, closest: &Candidate, report: &mut Infeasible) {
+    let name = |id: DeviceId| &problem.topology.device(id).name;
+    let held = |id: DeviceId| closest.evaluation.memory[id.index()];
+    let cap = |id: DeviceId| Bytes(problem.caps[id.index()]);
+    for id in problem.topology.ids().filter(|&id| held(id) > cap(id)) {
+        let (held, cap) = (held(id), cap(id));
+        report.details.push(format!("device {}: needs {held} in the closest placement, has {cap}", name(id)));
+        report.short.push((name(id).clone(), held.saturating_sub(cap)));
+        if report.conflict.is_empty() {
+            let largest = largest_node(problem, closest, id);
+            report.conflict = format!("device {} needs {held} and has {cap}; {largest}", name(id));
+            report.repair = format!(
+                "memory={} bytes on {} would do, reserve included",
+                held.get().saturating_add(problem.options.reserve.get()),
+                name(id)
+            );
+        }
+    }
+    let lacking = |id: &DeviceId| (held(*id).saturating_sub(cap(*id)), std::cmp::Reverse(*id));
+    let tightest = problem.topology.ids().max_by_key(lacking).filter(|&id| held(id) > cap(id));
+    if let Some(id) = tightest {
+        let binding = std::iter::once(Constraint::Cap(id)).chain(held_most(problem, closest, id));
+        report.members = binding.map(|constraint| words::member(problem, constraint)).collect();
+        report.details.extend(words::lines(&report.members));
+    }
+}
+
+/// What takes most on a device, the largest first.
+fn held_most(problem: &Problem<'_>, closest: &Candidate, id: DeviceId) -> Vec<Constraint> {
+    let graph = problem.graph;
+    let here = |node: &NodeIx| graph.role(*node) == Role::Compute && closest.nodes[node.index()] == id;
+    let held: Vec<Thing> = graph.nodes().filter(here).flat_map(|node| things(graph, node)).collect();
+    let mut most = largest(problem, held, problem.caps[id.index()]);
+    let bytes = |constraint: &Constraint| match constraint {
+        Constraint::Takes(thing) => thing.bytes(graph),
+        _ => 0,
+    };
+    most.sort_by_key(|constraint| std::cmp::Reverse(bytes(constraint)));
+    most.truncate(NAMED);
+    most
+}
+
+/// The largest node of a device, in words.
+fn largest_node(problem: &Problem<'_>, closest: &Candidate, id: DeviceId) -> String {
+    let graph = problem.graph;
+    let here = graph.nodes().filter(|&node| closest.nodes[node.index()] == id);
+    let size = |node: NodeIx| {
+        let outputs: Bytes = match graph.role(node) {
+            Role::Param => Bytes::ZERO,
+            Role::Compute | Role::Input => graph.outputs(node).map(|tensor| graph.tensor_bytes(tensor)).sum(),
+        };
+        let param = graph.param(node).map_or(Bytes::ZERO, |param| graph.param_bytes(param));
+        outputs + param + graph.owned_bytes(node) + graph.workspace_bytes(node)
+    };
+    let top = here.max_by_key(|&node| (size(node), std::cmp::Reverse(node)));
+    top.map_or(String::new(), |node| {
+        format!("its largest node is {} with {}", graph.node_name(node), size(node))
+    })
+}

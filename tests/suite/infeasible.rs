@@ -190,6 +190,32 @@ fn no_member_of_a_conflict_can_be_left_out() {
 }
 
 /// Devices of parameters and inputs for chosen ones of the nodes that compute.
+#[test]
+fn what_binds_is_named_where_nothing_is_proven() {
+    let mut seen = 0;
+    for seed in 0..600 {
+        let (graph, topology, options, _) = tight(seed);
+        let Err(Error::Infeasible(found)) = solve(&graph, &topology, &options, &Control::new()) else {
+            continue;
+        };
+        if found.proven {
+            continue;
+        }
+        let Some(most) = found.short.iter().map(|(_, lacking)| *lacking).max() else { continue };
+        let (cap, things) = found.members.split_first().expect("the tightest device is named");
+        assert_eq!(cap.kind, MemberKind::Cap, "seed {seed}");
+        assert!(
+            found.short.iter().any(|(name, lacking)| *name == cap.name && *lacking == most),
+            "seed {seed}"
+        );
+        let amounts: Vec<u64> = things.iter().filter_map(|thing| thing.amount).collect();
+        assert_eq!(amounts.len(), things.len(), "seed {seed}");
+        assert!(!amounts.is_empty() && amounts.is_sorted_by(|a, b| a >= b), "seed {seed}: {amounts:?}");
+        seen += 1;
+    }
+    assert!(seen > 0, "each was proven");
+}
+
 fn spread(graph: &CostGraph, nodes: &[NodeIx], chosen: &[DeviceId]) -> Placement {
     let mut device = vec![DeviceId(0); graph.node_count()];
     for (node, &id) in nodes.iter().zip(chosen) {

@@ -13,6 +13,8 @@ mod fixed;
 mod groups;
 mod ranks;
 mod room;
+#[cfg(test)]
+mod tests;
 mod timeline;
 
 pub(in crate::place) use board::Timetable;

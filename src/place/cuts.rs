@@ -6,8 +6,10 @@ use super::pool::Pool;
 use super::{Effort, Objective};
 use crate::error::Result;
 
-/// Units up to which cuts are sought.
+/// Units up to which cuts are sought ...
 const UNITS: usize = 3000;
+/// ... and under `--balance`, where multilevel partitioning finds all placements but odd ones.
+const UNITS_BALANCED: usize = 500;
 
 /// How full devices may be, in percent, where nothing that is fuller proves to fit: what is held
 /// only for a while is not known before a placement is.
@@ -28,7 +30,8 @@ fn filled(context: &Context<'_, '_>, scout: &mut Scout<'_, '_>) -> Result<()> {
         Effort::Default => 1_000_000,
         Effort::Best => 20_000_000,
     };
-    if options.objective != Objective::Transfer || context.problem.unit_count() > UNITS {
+    let most = if options.balance.is_some() { UNITS_BALANCED } else { UNITS };
+    if options.objective != Objective::Transfer || context.problem.unit_count() > most {
         return Ok(());
     }
     for fill in FILLS {

@@ -5,7 +5,7 @@
 //!
 //! In order: `problem` resolves pins, colocation and caps into units with allowed devices; `nets`
 //! makes the hypergraph whose connectivity is the bytes moved; `portfolio` runs the methods
-//! (`segments`: `orders` cut by `tables` and `segment`; `ideals`; `plain`; `fill`; `packing`; `refine`; for the makespan
+//! (`segments`: `orders` cut by `tables` and `segment`; `ideals`; `plain`; `fill`; `packing`; for the makespan
 //! `list` schedulers of `jobs` and the search of `makespan`; for bytes `multilevel` partitioning and
 //! minimum `cuts`), each of which sees the `context`, evaluates what it finds with `evaluate` and keeps the best in a
 //! `pool`;
@@ -36,7 +36,6 @@ mod pool;
 mod portfolio;
 mod problem;
 mod random;
-mod refine;
 mod replan;
 mod segment;
 mod segments;

@@ -1,8 +1,8 @@
 //! Placements for tight constraints: largest units first, and moves away from what is overloaded.
 
 use super::context::{Context, Scout};
+use super::multilevel;
 use super::pool::{Candidate, Pool};
-use super::refine;
 use crate::topology::DeviceId;
 
 /// Packs, then moves what is over its limit of time, in what comes closest of `pool` and the
@@ -53,14 +53,9 @@ fn packed(scout: &mut Scout<'_, '_>) {
 /// Moves single units away from devices that compute for too long.
 fn rebalanced(scout: &mut Scout<'_, '_>, closest: &Candidate) {
     let context = scout.context;
-    if closest.excess.time == 0 {
-        return;
-    }
-    let room = context.room(closest);
-    let keep_used = context.problem.count.is_some();
-    let bounds = refine::Bounds { room: &room, limits: context.limits, keep_used, passes: 0 };
-    let mut units = closest.units.clone();
-    if refine::balance(context.problem, context.nets, &mut units, &bounds) {
+    if closest.excess.time > 0
+        && let Some(units) = multilevel::mended(context, closest)
+    {
         scout.consider(units, &context.order);
     }
 }

@@ -4,13 +4,13 @@
 //! was found better. Methods of one round run on all threads; their finds are merged in a fixed
 //! order and the first of equals stays, so that the result is deterministic.
 
+use super::Objective;
 use super::context::{Context, Scout};
 use super::evaluate::resident_bytes;
 use super::orders::OrderKind;
 use super::pool::{Candidate, Pool};
 use super::problem::{Backward, Problem};
-use super::{Effort, Objective};
-use super::{cuts, fill, ideals, load, makespan, multilevel, packing, plain, refine, segments};
+use super::{cuts, fill, ideals, load, makespan, multilevel, packing, plain, segments};
 use crate::topology::DeviceId;
 
 /// Rounds of methods, for the caller to hear of.
@@ -39,11 +39,6 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
     if pool.best().is_none() {
         let packed = packing::find(context, pool.closest.as_ref());
         pool.merge(packed);
-    }
-    if let Some(best) = pool.best().cloned()
-        && !context.control.stopped()
-    {
-        pool.merge(refined(context, &best));
     }
     if context.problem.options.objective == Objective::Transfer && !parts_later(context.problem) {
         let seeds: Vec<Vec<DeviceId>> = pool.found.iter().map(|found| found.nodes.clone()).collect();
@@ -92,27 +87,6 @@ fn one_device(context: &Context<'_, '_>) -> Pool {
                 scout.consider(units.clone(), &kind.nodes(context.problem));
             }
         }
-    }
-    scout.pool
-}
-
-/// Moves single units of the best placement.
-fn refined(context: &Context<'_, '_>, best: &Candidate) -> Pool {
-    let mut scout = Scout::new(context);
-    let passes = match context.problem.options.effort {
-        Effort::Fast => 1,
-        Effort::Default => 4,
-        Effort::Best => 16,
-    };
-    if context.problem.options.objective != Objective::Transfer {
-        return scout.pool;
-    }
-    let room = context.room(best);
-    let keep_used = context.problem.count.is_some();
-    let bounds = refine::Bounds { room: &room, limits: context.limits, keep_used, passes };
-    let mut units = best.units.clone();
-    if refine::bytes(context.problem, context.nets, &mut units, &bounds) {
-        scout.consider(units, &context.order);
     }
     scout.pool
 }

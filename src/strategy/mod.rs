@@ -23,6 +23,20 @@ const ROUNDS: usize = 8;
 /// Nodes up to which each of several placements is scheduled, so that the simulator chooses.
 const COMPARED: usize = 20_000;
 
+/// As [`COMPARED`], nodes in all placements that are compared at the least effort.
+const COMPARED_FAST: usize = 6_000;
+
+/// How many of the best placements are scheduled to be compared: the first is best in bytes for
+/// sure.
+fn compared(graph: &CostGraph, options: &Options) -> usize {
+    match (options.objective, options.effort) {
+        (Objective::Transfer, _) => 1,
+        (_, Effort::Fast) => (COMPARED_FAST / graph.node_count().max(1)).max(1),
+        (_, Effort::Default | Effort::Best) if graph.node_count() <= COMPARED => usize::MAX,
+        (_, Effort::Default | Effort::Best) => 1,
+    }
+}
+
 /// Places and schedules a cost graph.
 ///
 /// Candidates that the placement cannot tell apart for sure are compared by the simulated
@@ -50,9 +64,8 @@ pub fn solve(
             Ok(candidates) => candidates,
             Err(error) => return Err(explain(error, refused)),
         };
-        // The first is best in bytes for sure; the others are for where it cannot be scheduled.
-        let compared = options.objective != Objective::Transfer && graph.node_count() <= COMPARED;
-        let rest = if compared { Vec::new() } else { candidates.split_off(1) };
+        // The others are for where none of these can be scheduled.
+        let rest = candidates.split_off(compared(graph, options).min(candidates.len()));
         let mut outcome = best(graph, topology, options, &scheduling, candidates, control);
         for other in rest {
             if outcome.is_ok() || graph.node_count() > COMPARED {

@@ -40,6 +40,8 @@ const COLDEST: f64 = 1e-5;
 pub(super) struct Budget {
     /// Cycles, each from the best so far.
     pub(super) cycles: usize,
+    /// Cycles in a row that find nothing better, after which no other follows.
+    pub(super) idle: usize,
     /// Units moved in each, about.
     pub(super) moves: usize,
 }
@@ -64,11 +66,13 @@ impl Climb<'_, '_> {
     /// The best placement that cycles from `start` find. O(cycles x (moves + pins log pins)).
     pub(super) fn run(&self, start: Best, budget: Budget, rng: &mut Rng) -> Best {
         let mut best = start;
+        let mut idle = 0;
         for _ in 0..budget.cycles {
-            if best.load <= self.enough || self.control.stopped() {
+            if best.load <= self.enough || idle >= budget.idle || self.control.stopped() {
                 break;
             }
             let found = self.cycle(&best, budget.moves, rng);
+            idle = if found.load < best.load { 0 } else { idle + 1 };
             if found.load <= best.load {
                 best = found;
             }

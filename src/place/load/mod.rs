@@ -34,6 +34,9 @@ const ROUNDS: usize = 3;
 /// Units from which a cycle costs more than its moves.
 const LARGE: usize = 2_000;
 
+/// Cycles that find nothing better after which one search ends.
+const IDLE: usize = 12;
+
 /// How much is tried.
 struct Effort {
     /// Searches from different seeds.
@@ -46,16 +49,24 @@ struct Effort {
 
 impl Effort {
     fn new(effort: place::Effort, units: usize) -> Self {
-        let new =
-            |seeds, cycles, moves, precision| Self { seeds, budget: Budget { cycles, moves }, precision };
+        let new = |seeds, cycles, moves, precision| {
+            let budget = Budget { cycles, idle: cycles.min(IDLE), moves };
+            Self { seeds, budget, precision }
+        };
         match (effort, units > LARGE) {
             (place::Effort::Fast, false) => new(1, 1, 20_000, 128),
             (place::Effort::Fast, true) => new(1, 1, 50_000, 32),
             (place::Effort::Default, false) => new(4, 40, 25_000, 1 << 12),
             (place::Effort::Default, true) => new(2, 2, 300_000, 1 << 11),
-            (place::Effort::Best, false) => new(16, 100, 50_000, u64::MAX),
+            (place::Effort::Best, false) => new(16, 100, 50_000, u64::MAX).untiring(),
             (place::Effort::Best, true) => new(4, 8, 1_000_000, 1 << 14),
         }
+    }
+
+    /// The same, but no search ends before its last cycle.
+    fn untiring(mut self) -> Self {
+        self.budget.idle = self.budget.cycles;
+        self
     }
 }
 

@@ -4,15 +4,17 @@ use super::fm::Search;
 use crate::place::Effort;
 use crate::place::context::Context;
 
-/// Pins up to which even little effort affords a partition from nothing.
+/// Pins up to which even little effort affords more than label propagation on a partition from nothing.
 const SMALL: usize = 100_000;
 
 /// How much to search.
 pub(super) struct Work {
     /// Partitions from nothing.
     pub(super) starts: usize,
-    /// Given placements to begin with.
+    /// Given placements that are looked at.
     pub(super) seeds: usize,
+    /// Given placements that are refined.
+    pub(super) again: usize,
     /// Further cycles.
     pub(super) cycles: usize,
     /// Partitions that go through each of them.
@@ -28,16 +30,18 @@ impl Work {
         let search = Search { passes: 4, seeds: 25, fruitless: 200 };
         match context.problem.options.effort {
             Effort::Fast => Self {
-                starts: usize::from(pins < SMALL),
+                starts: 1,
                 seeds: 1,
+                again: usize::from(pins < SMALL),
                 cycles: 0,
                 kept: 1,
-                search: Search { passes: 1, fruitless: 50, ..search },
+                search: Search { passes: usize::from(pins < SMALL), fruitless: 50, ..search },
             },
-            Effort::Default => Self { starts: starts(pins), seeds: 1, cycles: 2, kept: 2, search },
+            Effort::Default => Self { starts: starts(pins), seeds: 1, again: 1, cycles: 2, kept: 2, search },
             Effort::Best => Self {
                 starts: (2_000_000 / pins).clamp(2, 32),
                 seeds: 4,
+                again: 4,
                 cycles: 8,
                 kept: 4,
                 search: Search { passes: 10, ..search },

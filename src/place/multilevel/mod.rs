@@ -31,6 +31,8 @@ use cycle::{Scheme, Start};
 use effort::Work;
 use hypergraph::Blocks;
 use instance::Instance;
+use rebalance::rebalance;
+use state::State;
 
 /// Cells of the tables by vertex or net and block at most.
 const MOST_CELLS: usize = 1 << 26;
@@ -59,8 +61,7 @@ type Found = (usize, Vec<u32>);
 pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'s [DeviceId]>) -> Pool {
     let mut scout = Scout::new(context);
     let work = Work::new(context);
-    let cells = (context.nets.len() + context.problem.unit_count()) * context.problem.topology.len();
-    if cells > MOST_CELLS || context.control.stopped() {
+    if cells(context) > MOST_CELLS || context.control.stopped() {
         return scout.pool;
     }
     for seed in seeds.take(work.seeds) {
@@ -79,6 +80,31 @@ pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'
     search.scout.pool
 }
 
+/// A placement that is over its limits, with single units moved to where they fit at the least loss
+/// of bytes; none where nothing moved.
+///
+/// Where a number of devices is asked for, no other is begun with. O(pins x (devices + log units)).
+pub(super) fn mended(context: &Context<'_, '_>, broken: &Candidate) -> Option<Vec<DeviceId>> {
+    let problem = context.problem;
+    if cells(context) > MOST_CELLS {
+        return None;
+    }
+    let instance = Instance::new(context);
+    let taken = |id: &DeviceId| broken.units.contains(id) || context.nets.home.contains(&id.0);
+    let open = |id: &DeviceId| problem.count.is_none() && problem.devices.contains(id);
+    let devices: Vec<DeviceId> = problem.topology.ids().filter(|id| taken(id) || open(id)).collect();
+    let blocks = instance.blocks(&devices, &context.room(broken));
+    let before = instance.to_blocks(&broken.units, &devices)?;
+    let mut state = State::new(&instance.graph, &blocks, before.clone());
+    rebalance(&mut state);
+    (state.block != before).then(|| instance.to_devices(&state.block, &devices))
+}
+
+/// Cells of the tables by vertex or net and block.
+fn cells(context: &Context<'_, '_>) -> usize {
+    (context.nets.len() + context.problem.unit_count()).saturating_mul(context.problem.topology.len())
+}
+
 struct Search<'s, 'c, 'a> {
     context: &'c Context<'c, 'a>,
     instance: &'s Instance<'c, 'a>,
@@ -95,7 +121,7 @@ impl Search<'_, '_, '_> {
     fn run(&mut self) {
         let seeds: Vec<Candidate> = self.scout.pool.found.clone();
         let mut jobs: Vec<Job> = (0..self.work.starts).map(|number| self.afresh(number)).collect();
-        jobs.extend(seeds.iter().filter_map(|seed| self.again(seed, None, 0)));
+        jobs.extend(seeds.iter().take(self.work.again).filter_map(|seed| self.again(seed, None, 0)));
         self.do_all(jobs);
         for cycle in 1..=self.work.cycles {
             let before = self.best_bytes();

@@ -41,6 +41,11 @@ impl Hypergraph {
         self.unit_start.len() - 1
     }
 
+    /// Number of pairs of a net and one of its units.
+    pub(super) fn pin_count(&self) -> usize {
+        self.pins.len()
+    }
+
     /// Number of nets.
     pub(super) fn nets(&self) -> usize {
         self.cost.len()

@@ -23,7 +23,7 @@ use crate::error::Result;
 use flow::Pay;
 use hypergraph::Hypergraph;
 use room::{Resource, Room};
-use rooted::{Case, Effort, Rooted, Search};
+use rooted::{Case, Effort, PRICES, Rooted, Search};
 pub(in crate::place) use split::split;
 
 /// What may be spent: arcs looked at, and cases for each cut.
@@ -31,6 +31,21 @@ struct Budget {
     work: u64,
     cases: usize,
 }
+
+/// Work of the first round at default effort, beside that for each pin.
+const FIRST: u64 = 500_000;
+
+/// Work of the first round for each pair of a net and one of its units.
+const EACH_PIN: u64 = 40;
+
+/// How much more work each round may do than the one before.
+const MORE: u64 = 4;
+
+/// A round that closes less than one part in this many of the gap is the last.
+const WORTHWHILE: u64 = 8;
+
+/// Prices tried for a part at first: the best one for the part before is near.
+const FEW_PRICES: usize = 3;
 
 /// Units for which no whole part is sought.
 const ROOTS: usize = 4;
@@ -50,25 +65,20 @@ pub(super) fn bounds(
         let (value, costs) = forest::bound(&graph, &room, forests(problem, &graph));
         let data = json!({ "of": resource.name(), "costs": costs });
         found.push(certificate(value, "forest", data));
-        if !is_split(problem, &room) {
+        let bounded = room.resource == Resource::Units && found.iter().any(|one: &Certificate| one.value > 0);
+        if bounded || !is_split(problem, &room) {
             continue;
         }
         let target = Target { problem, control, graph: &graph, room: &room, incumbent };
-        let Some(budget) = target.budget() else { continue };
-        found.extend(target.cut(&budget));
-        if found.iter().all(|one| one.value < incumbent) {
-            found.extend(target.cuts(&budget));
-        }
+        found.extend(target.rounds(value));
     }
     Ok(found)
 }
 
-/// True where one device may not do: for what units weigh and need, where they may be, or how
-/// many devices are asked for.
+/// True where one device may not do: for what units weigh and need, or where they may be.
 fn is_split(problem: &Problem<'_>, room: &Room) -> bool {
     let need = room.weights.need.iter().max().copied().unwrap_or(0);
-    let large = room.parts(room.weights.total.saturating_add(need)) > 1;
-    large || problem.sets().len() > 1 || problem.count.is_some_and(|count| count > 1)
+    room.parts(room.weights.total.saturating_add(need)) > 1 || problem.sets().len() > 1
 }
 
 /// How many forests are packed.
@@ -104,15 +114,38 @@ struct Target<'t, 'a> {
 }
 
 impl Target<'_, '_> {
-    /// None where the effort allows only what is near-linear.
-    fn budget(&self) -> Option<Budget> {
+    /// What the first round may spend, and the last; none where the effort allows only what is
+    /// near-linear.
+    fn budgets(&self) -> Option<[Budget; 2]> {
         use super::super::Effort;
-        let most = match self.problem.options.effort {
+        let first = FIRST + EACH_PIN * self.graph.pin_count() as u64;
+        let budgets = match self.problem.options.effort {
             Effort::Fast => return None,
-            Effort::Default => Budget { work: 20_000_000, cases: 64 },
-            Effort::Best => Budget { work: 400_000_000, cases: 512 },
+            Effort::Default => [first, 20_000_000].map(|work| Budget { work, cases: 64 }),
+            Effort::Best => [first * 16, 400_000_000].map(|work| Budget { work, cases: 512 }),
         };
-        (self.graph.units() <= 20_000).then_some(most)
+        (self.graph.units() <= 20_000).then_some(budgets)
+    }
+
+    /// Bounds by cuts in rounds of ever more work, as long as each closes a part of the gap between
+    /// `best` and what is reached.
+    fn rounds(&self, mut best: u64) -> Vec<Certificate> {
+        let mut found = Vec::new();
+        let Some([mut budget, last]) = self.budgets() else { return found };
+        loop {
+            found.extend(self.cut(&budget));
+            if found.iter().all(|one| one.value < self.incumbent) {
+                found.extend(self.cuts(&budget));
+            }
+            let value = found.iter().map(|one| one.value).max().unwrap_or(0);
+            let left = self.incumbent.saturating_sub(value);
+            let enough = value <= best || value - best < left / WORTHWHILE;
+            if left == 0 || enough || budget.work >= last.work || self.control.stopped() {
+                return found;
+            }
+            best = value;
+            budget.work = budget.work.saturating_mul(MORE).min(last.work);
+        }
     }
 
     /// Units that weigh something, the heaviest first; those without a choice before.
@@ -147,7 +180,8 @@ impl Target<'_, '_> {
         for (i, &root) in self.leaders().iter().enumerate() {
             let Some(part) = self.room.part(self.problem, root as usize) else { continue };
             let work = budget.work / 2 * (i as u64 + 1) / ROOTS as u64;
-            let effort = Effort { cases: budget.cases, work, target: self.incumbent };
+            let effort =
+                Effort { cases: budget.cases, work, target: self.incumbent, prices: PRICES, hint: 0 };
             let found = search.bound(&part, effort);
             if best.as_ref().is_none_or(|best| found.value > best.value) {
                 let part = json!({ "node": self.node(root), "cases": self.cases(&found.cases) });
@@ -166,10 +200,15 @@ impl Target<'_, '_> {
     fn cuts(&self, budget: &Budget) -> Option<Certificate> {
         let mut search = Search::new(self.graph, &self.room.weights, Pay::Shares);
         let mut found: Vec<Share> = Vec::new();
+        let mut hint = 0;
         for root in self.roots() {
             let Some(part) = self.room.part(self.problem, root as usize) else { continue };
-            let effort = Effort { cases: 1, work: budget.work, target: self.incumbent };
+            let effort =
+                Effort { cases: 1, work: budget.work, target: self.incumbent, prices: FEW_PRICES, hint };
             let Rooted { value, cases, .. } = search.bound(&part, effort);
+            if let Some(&Case::Price(price)) = cases.last() {
+                hint = price;
+            }
             let all = 0..part.inside.len() as u32;
             let members = all.filter(|&unit| part.inside[unit as usize]).collect();
             found.push(Share { value, root, members, cases });
@@ -181,12 +220,13 @@ impl Target<'_, '_> {
         for share in &mut found {
             let Some(part) = self.room.part(self.problem, share.root as usize) else { continue };
             let work = search.network.work + each;
-            let effort = Effort { cases: budget.cases, work, target: self.incumbent };
+            let effort =
+                Effort { cases: budget.cases, work, target: self.incumbent, prices: PRICES, hint: 0 };
             let Rooted { value, cases, .. } = search.bound(&part, effort);
             if value > share.value {
                 (share.value, share.cases) = (value, cases);
             }
-            if self.control.stopped() {
+            if search.network.work > budget.work || self.control.stopped() {
                 break;
             }
         }

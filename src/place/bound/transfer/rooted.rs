@@ -73,10 +73,14 @@ pub(super) struct Rooted {
 pub(super) struct Effort {
     /// Cases for each place.
     pub(super) cases: usize,
-    /// No further case once the network has done this much work.
+    /// No further case or price once the network has done this much work.
     pub(super) work: u64,
     /// A bound that is as good as any.
     pub(super) target: u64,
+    /// Prices tried for each case.
+    pub(super) prices: usize,
+    /// The price to begin with, where one like it is right.
+    pub(super) hint: i64,
 }
 
 /// A set of units with what it pays and weighs.
@@ -125,8 +129,8 @@ pub(super) struct Search<'h> {
 /// The highest price, so that sums over all units stay far below 2^64.
 const LIMIT: i128 = 1 << 60;
 
-/// Prices tried at one leaf.
-const PRICES: usize = 12;
+/// Prices that find the best one for nearly every case.
+pub(super) const PRICES: usize = 12;
 
 impl<'h> Search<'h> {
     /// Prepares the network. O(pins).
@@ -167,7 +171,7 @@ impl<'h> Search<'h> {
         (self.upper, self.part) = (u64::MAX, None);
         let mut nodes = vec![Node { above: None, split: None, price: 0 }];
         self.enter(part, &nodes, 0);
-        let mut leaves = vec![self.leaf(0, 0, effort.target)];
+        let mut leaves = vec![self.leaf(0, effort.hint, effort)];
         while leaves.len() < effort.cases && self.network.work < effort.work {
             let Some(at) = (0..leaves.len()).min_by_key(|&i| (leaves[i].value, i)) else { break };
             if leaves[at].value >= effort.target.min(self.upper) {
@@ -184,7 +188,7 @@ impl<'h> Search<'h> {
             }
             for child in [nodes.len() - 2, nodes.len() - 1] {
                 self.enter(part, &nodes, child);
-                leaves.push(self.leaf(child, price, effort.target));
+                leaves.push(self.leaf(child, price, effort));
             }
         }
         for leaf in &leaves {
@@ -236,7 +240,7 @@ impl<'h> Search<'h> {
     }
 
     /// Bounds the case that was entered.
-    fn leaf(&mut self, node: usize, hint: i64, target: u64) -> Leaf {
+    fn leaf(&mut self, node: usize, hint: i64, effort: Effort) -> Leaf {
         let impossible = Leaf { node, value: u64::MAX, price: 0, between: None };
         let Some(window) = self.limits() else { return impossible };
         let Window { least, most } = window;
@@ -253,20 +257,20 @@ impl<'h> Search<'h> {
         }
         let heavy = free.weighs > most;
         let (light, heavy) = if heavy { (inner, free) } else { (free, outer) };
-        self.search(&mut leaf, (light, heavy), hint, window, target);
+        self.search(&mut leaf, (light, heavy), hint, window, effort);
         leaf
     }
 
     /// Seeks the best price between a set that is too light, or as light as can be, and one that
     /// is too heavy.
-    fn search(&mut self, leaf: &mut Leaf, between: (Side, Side), hint: i64, window: Window, target: u64) {
+    fn search(&mut self, leaf: &mut Leaf, between: (Side, Side), hint: i64, window: Window, effort: Effort) {
         let (mut light, mut heavy) = between;
         let Window { least, most } = window;
         let mut price = self.balanced(&light, &heavy);
         if hint.signum() == price.signum() {
             price = hint;
         }
-        for _ in 0..PRICES {
+        for _ in 0..effort.prices {
             let (value, side) = self.cut(price, window);
             if value > leaf.value {
                 (leaf.value, leaf.price) = (value, price);
@@ -274,7 +278,7 @@ impl<'h> Search<'h> {
             if side.weighs >= least && side.weighs <= most {
                 self.note(&side);
             }
-            if leaf.value >= target.min(self.upper)
+            if leaf.value >= effort.target.min(self.upper)
                 || side.weighs == light.weighs
                 || side.weighs == heavy.weighs
             {
@@ -287,7 +291,7 @@ impl<'h> Search<'h> {
                 heavy = side;
             }
             let next = self.balanced(&light, &heavy);
-            if next == price {
+            if next == price || self.network.work >= effort.work {
                 break;
             }
             price = next;
@@ -331,14 +335,21 @@ impl<'h> Search<'h> {
                 *demand = UNLIMITED;
             }
         }
+        let demands = |network: &Network, side: bool| -> u64 {
+            let units = (0..of.len()).filter(|&unit| network.is_reached(unit) == side);
+            units.map(|unit| if price < 0 { up(of[unit]) } else { down(of[unit]) }).sum()
+        };
         let flow = network.run();
+        // The cut is what the set pays, and the price of what it takes or leaves.
+        let pays = flow.saturating_sub(demands(network, price >= 0));
         let value = if price < 0 {
             (flow + up(least)).saturating_sub(given)
         } else {
             flow.saturating_sub(down(most))
         };
-        let units = (0..of.len()).map(|unit| network.is_reached(unit)).collect();
-        (value, self.side(units))
+        let units: Vec<bool> = (0..of.len()).map(|unit| network.is_reached(unit)).collect();
+        let weighs = (0..of.len()).filter(|&unit| units[unit]).map(|unit| of[unit]).sum();
+        (value, Side { pays, weighs, units })
     }
 
     /// The unit in the heavy set and not in the light one whose two cases promise most.

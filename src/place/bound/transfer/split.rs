@@ -5,7 +5,7 @@ use super::super::super::problem::{Problem, Rows};
 use super::flow::Pay;
 use super::hypergraph::Hypergraph;
 use super::room::{self, Resource, Room};
-use super::rooted::{Effort, Part, Place, Search, Weights};
+use super::rooted::{Effort, PRICES, Part, Place, Search, Weights};
 use crate::error::Result;
 use crate::topology::DeviceId;
 
@@ -82,7 +82,8 @@ fn halved(
     for root in [neediest, heaviest] {
         let inside = (0..units.len()).map(|unit| unit == root).collect();
         let part = Part { places: places.to_vec(), inside, outside: vec![false; units.len()] };
-        let effort = Effort { cases: CASES, work: search.network.work + work, target: u64::MAX };
+        let work = search.network.work + work;
+        let effort = Effort { cases: CASES, work, target: u64::MAX, prices: PRICES, hint: 0 };
         if let Some((place, held)) = search.bound(&part, effort).part {
             let first = place.cap == caps[0];
             return Some(held.into_iter().map(|held| held == first).collect());

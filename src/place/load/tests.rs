@@ -209,7 +209,7 @@ fn small_problems_are_solved_to_their_optimum() {
             let control = context.control;
             let climb = Climb { model: &model, bounds: &bounds, devices, floor: 0, enough: 0, control };
             let start = Best { device: drawn(&model, rng), load: u64::MAX };
-            let found = climb.run(start, Budget { cycles: 4, moves: 2_000 }, rng);
+            let found = climb.run(start, Budget { cycles: 4, idle: 4, moves: 2_000 }, rng);
             assert_eq!(found.load, evaluated(context, &found.device), "seed {seed}");
             let least = optimum(context, &model);
             assert!(found.load >= least, "seed {seed}");

@@ -24,7 +24,11 @@ const ROUNDS: usize = 8;
 const COMPARED: usize = 20_000;
 
 /// As [`COMPARED`], nodes in all placements that are compared at the least effort.
-const COMPARED_FAST: usize = 6_000;
+const COMPARED_FAST: usize = 2_000;
+
+/// Nodes up to which the least effort schedules in the scheduler's own order where the placement
+/// has one in mind.
+const BOTH_ORDERS_FAST: usize = 500;
 
 /// How many of the best placements are scheduled to be compared: the first is best in bytes for
 /// sure.
@@ -198,7 +202,8 @@ fn best(
     }
 }
 
-/// The better of the scheduler's own order and the one that the placement has in mind.
+/// The better of the scheduler's own order and the one that the placement has in mind; on large
+/// graphs at the least effort the latter.
 fn scheduled(
     graph: &CostGraph,
     topology: &Topology,
@@ -206,10 +211,13 @@ fn scheduled(
     scheduling: &schedule::Options,
     placement: &Placement,
 ) -> Result<Schedule> {
-    let own = schedule(graph, topology, placement, scheduling);
-    let Some(launches) = &placement.launches else { return own };
+    let own = || schedule(graph, topology, placement, scheduling);
+    let Some(launches) = &placement.launches else { return own() };
     let meant = schedule_in_order(graph, topology, placement, launches, scheduling);
-    match (own, meant) {
+    if options.effort == Effort::Fast && graph.node_count() > BOTH_ORDERS_FAST && meant.is_ok() {
+        return meant;
+    }
+    match (own(), meant) {
         (Ok(own), Ok(meant)) if key(options.objective, &own) <= key(options.objective, &meant) => Ok(own),
         (_, Ok(meant)) => Ok(meant),
         (own, Err(_)) => own,

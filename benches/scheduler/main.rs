@@ -2,7 +2,8 @@
 //!
 //! `cargo bench --bench scheduler` prints all tables; `-- TABLE [ARGUMENT...]` one of them:
 //! `arena [NAME...]` peaks, lower bounds and arenas of the corpus (those models whose names hold one
-//! of the words); `hidden [NAME...]` how much of the copying hides behind compute, beside the order of
+//! of the words); `batch [NAME...]` the largest batches of ten models beside brute force;
+//! `hidden [NAME...]` how much of the copying hides behind compute, beside the order of
 //! earliest starts; `predict [NAME...]` predicted and measured steps; `steps [NAME...]` allocations
 //! and memory of steps; `simulator` how fast it is; `plan-size` how long plans take to write and load.
 
@@ -17,6 +18,7 @@ mod networks;
 mod rule;
 
 mod arena;
+mod batch;
 mod corpus;
 mod hidden;
 mod plan_size;
@@ -28,8 +30,9 @@ mod steps;
 /// A table's name, and what prints it.
 type Table = (&'static str, fn(&[String]));
 
-const TABLES: [Table; 6] = [
+const TABLES: [Table; 7] = [
     ("arena", arena::print),
+    ("batch", batch::print),
     ("hidden", hidden::print),
     ("predict", predict::print),
     ("steps", steps::print),

@@ -59,30 +59,22 @@ pub fn largest_batch(
     let mut search =
         Search { graph, topology, options, control, tried: Vec::new(), best: None, refused: None };
     let (mut fits, mut fails) = (0, 1);
-    while search.fits(fails)? {
-        fits = fails;
-        fails = fails.saturating_mul(2);
-        if fails > LARGEST || control.stopped() {
-            break;
-        }
-    }
     loop {
-        while fails - fits > 1 && !control.stopped() {
+        while fails <= LARGEST && (fits == 0 || !control.stopped()) && search.fits(fails)? {
+            (fits, fails) = (fails, fails.saturating_mul(2));
+        }
+        while fails - fits > 1 && fails <= LARGEST && !control.stopped() {
             let middle = fits + (fails - fits) / 2;
             *(if search.fits(middle)? { &mut fits } else { &mut fails }) = middle;
         }
-        let mut beyond = BEYOND.iter().map(|more| fits + more).filter(|&size| size <= LARGEST);
-        let above = beyond.try_fold(None, |found: Option<i64>, size| {
-            let fits = found.is_none() && !control.stopped() && search.fits(size)?;
-            Ok::<_, Error>(found.or(fits.then_some(size)))
-        })?;
-        match above {
-            Some(size) => (fits, fails) = (size, size + 1),
-            None => break,
+        let mut above = None;
+        for size in BEYOND.map(|more| fits + more) {
+            if above.is_none() && size <= LARGEST && !control.stopped() && search.fits(size)? {
+                above = Some(size);
+            }
         }
-        if search.fits(fails)? {
-            (fits, fails) = (fails, fails.saturating_mul(2));
-        }
+        let Some(size) = above else { break };
+        (fits, fails) = (size, size + 1);
     }
     search.found()
 }

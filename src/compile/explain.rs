@@ -99,6 +99,9 @@ fn placed(
     let mut launches = Vec::new();
     for step in &plan.steps {
         let Action::Launch(launch) = &step.action else { continue };
+        if launch.again {
+            continue;
+        }
         let id = devices.get(step.device.as_str()).copied().ok_or_else(|| foreign(&step.device))?;
         for node in launched(launch) {
             let node =

@@ -8,6 +8,7 @@ mod labels;
 mod pipeline;
 mod repair;
 mod replan;
+mod rewrite;
 mod score;
 
 use std::collections::BTreeMap;
@@ -97,6 +98,14 @@ pub struct Compiled {
     pub pipeline: Option<Figures>,
 }
 
+impl Compiled {
+    /// True where something is computed again or offloaded, so that the cost graph is not the model's.
+    pub fn is_rewritten(&self) -> bool {
+        let again = |step: &plan::Step| matches!(&step.action, plan::Action::Launch(launch) if launch.again);
+        !self.schedule.offload.is_empty() || self.plan.steps.iter().any(again)
+    }
+}
+
 /// Plans a cost graph that another engine has built.
 ///
 /// The plan is checked before it is returned. Near-linear in nodes and edges.
@@ -151,7 +160,11 @@ pub fn compile_with(
             let options =
                 &Options { place: place::Options { from, ..options.place.clone() }, ..options.clone() };
             let meta = options.meta(&graph.name, graph.node_count(), &BTreeMap::new());
-            let (placement, schedule) = replan::solve(&graph, topology, &options.place, &meta, control)?;
+            let (placement, schedule) = match replan::solve(&graph, topology, &options.place, &meta, control)
+            {
+                Ok(found) => found,
+                Err(error) => return rewrite::of_cost_graph(&graph, topology, options, error, control),
+            };
             let bound = certified(&graph, topology, &schedule, &options.place, control)?;
             let mut plan = cost_graph_plan(&graph, topology, &placement, &schedule, bound, options)?;
             plan.options.truncated = control.was_truncated();
@@ -174,7 +187,14 @@ pub fn compile_with(
             let place =
                 place::Options { pins: Vec::new(), colocate: Vec::new(), from, ..options.place.clone() };
             let meta = options.meta(&network.graph.name, 0, &network.dims);
-            let (placement, schedule) = replan::solve(&lowered.graph, topology, &place, &meta, control)?;
+            let (placement, schedule) = match replan::solve(&lowered.graph, topology, &place, &meta, control)
+            {
+                Ok(found) => found,
+                Err(error) => {
+                    let asked = (options, &place);
+                    return rewrite::of_network(network, &lowered, topology, asked, error, control);
+                }
+            };
             let bound = certified(&lowered.graph, topology, &schedule, &place, control)?;
             let mut plan = network_plan(&network, &lowered, topology, &placement, &schedule, options)?;
             plan.bound = bound;
@@ -219,7 +239,8 @@ pub fn alternatives(
     let spread = compiled.schedule.devices.iter().filter(|usage| usage.busy.get() > 0).count() > 1;
     let most = if spread { ALTERNATIVES_SPREAD } else { ALTERNATIVES };
     let large = compiled.cost_graph.node_count() > most;
-    if large || compiled.pipeline.is_some() || compiled.plan.options.truncated {
+    let other = compiled.pipeline.is_some() || compiled.is_rewritten();
+    if large || other || compiled.plan.options.truncated {
         return Ok(Vec::new());
     }
     let others: Vec<Objective> =
@@ -232,7 +253,7 @@ pub fn alternatives(
 /// None for graphs so large that planning again takes as long as planning did.
 pub fn fewer(compiled: &Compiled, options: &place::Options, control: &Control<'_>) -> Option<Fewer> {
     let used = compiled.schedule.devices.iter().filter(|usage| usage.busy.get() > 0).count();
-    if compiled.pipeline.is_some() {
+    if compiled.pipeline.is_some() || compiled.is_rewritten() {
         return None;
     }
     if compiled.cost_graph.node_count() > ALTERNATIVES || compiled.plan.options.truncated {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::error::escaped;
 use crate::explain::{Crossing, Fewer, NodeReport, Outcome, Overview};
-use crate::plan::Plan;
+use crate::plan::{Action, Plan};
 use crate::units::{Bytes, Nanos};
 
 /// Names on one line.
@@ -83,6 +83,7 @@ pub fn overview_text(overview: &Overview, plan: &Plan) -> String {
     for note in &overview.notes {
         let _ = writeln!(text, "note: {note}");
     }
+    text += &room_text(plan);
     text
 }
 
@@ -278,5 +279,35 @@ pub fn plan_text(plan: &Plan) -> String {
             device.memory
         );
     }
+    text += &room_text(plan);
     text
+}
+
+/// Steps that are told one by one.
+const ROOM: usize = 20;
+
+/// What is done to make room: computed again or offloaded, with what it frees and costs.
+fn room_text(plan: &Plan) -> String {
+    let told = plan.steps.iter().filter_map(|step| {
+        let why = step.why.as_deref()?;
+        let name = match &step.action {
+            Action::Launch(launch) if launch.again => launch.nodes.first().map_or("", String::as_str),
+            Action::Copy(copy) if why.contains("offloaded to make room") => &copy.from,
+            Action::Launch(_) | Action::Copy(_) => return None,
+        };
+        Some(format!(
+            "  step {} on {}: {}: {}\n",
+            step.id,
+            escaped(&step.device),
+            escaped(name),
+            escaped(why)
+        ))
+    });
+    let lines: Vec<String> = told.collect();
+    if lines.is_empty() {
+        return String::new();
+    }
+    let more = lines.len().saturating_sub(ROOM);
+    let more = if more > 0 { format!("  and {more} more\n") } else { String::new() };
+    format!("\nto make room\n{}{more}", lines[..lines.len().min(ROOM)].concat())
 }

@@ -184,3 +184,75 @@ impl Placed<'_> {
         order.extend(keyed.into_iter().map(|(_, at)| at));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(first: u32, last: u32, length: u64) -> Item {
+        Item { life: Life { first, written: first, used: last, last }, length }
+    }
+
+    fn assert_apart(items: &[Item], offsets: &[u64]) {
+        for (i, one) in items.iter().enumerate() {
+            for (j, other) in items.iter().enumerate().skip(i + 1) {
+                let meet = one.life.first <= other.life.last && other.life.first <= one.life.last;
+                let apart = offsets[i] + one.length <= offsets[j] || offsets[j] + other.length <= offsets[i];
+                assert!(apart || !meet, "items {i} and {j}");
+            }
+        }
+    }
+
+    /// The least end over all orders of placing.
+    fn least(items: &[Item]) -> u64 {
+        let meets = Meets::new(items).unwrap();
+        let mut placed =
+            Placed { items, meets: &meets, offsets: vec![NOWHERE; items.len()], gaps: Vec::new() };
+        let mut order: Vec<u32> = (0..items.len() as u32).collect();
+        let mut least = u64::MAX;
+        permute(&mut order, 0, &mut |order| least = least.min(placed.place(order).unwrap()));
+        least
+    }
+
+    fn permute(order: &mut Vec<u32>, fixed: usize, visit: &mut impl FnMut(&[u32])) {
+        if fixed == order.len() {
+            return visit(order);
+        }
+        for next in fixed..order.len() {
+            order.swap(fixed, next);
+            permute(order, fixed + 1, visit);
+            order.swap(fixed, next);
+        }
+    }
+
+    #[test]
+    fn squeaking_finds_what_the_best_order_gives() {
+        let mut state = 1u64;
+        let mut draw = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let mut best = 0;
+        for _ in 0..60 {
+            let items: Vec<Item> = (0..7)
+                .map(|_| {
+                    let first = draw(9) as u32;
+                    item(first, first + draw(5) as u32, 64 * (1 + draw(6)))
+                })
+                .collect();
+            let least = least(&items);
+            let (offsets, end) = pack(&items, least, u64::MAX).unwrap();
+            assert_apart(&items, &offsets);
+            assert!(end >= least);
+            best += usize::from(end == least);
+        }
+        assert_eq!(best, 60, "of 60 at the best order's end");
+    }
+
+    #[test]
+    fn sizes_that_overflow_are_not_packed() {
+        let items = [item(0, 3, u64::MAX), item(1, 2, u64::MAX)];
+        assert_eq!(pack(&items, 0, u64::MAX), None);
+        assert_eq!(pack(&[], 0, 0), Some((Vec::new(), 0)));
+    }
+}

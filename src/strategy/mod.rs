@@ -5,6 +5,7 @@
 //! less the reserve.
 
 pub mod pipeline;
+mod rewrite;
 mod score;
 
 use crate::control::Control;
@@ -15,6 +16,7 @@ use crate::schedule::{self, Schedule, Search, improve, schedule, schedule_in_ord
 use crate::topology::Topology;
 use crate::units::Bytes;
 
+pub use rewrite::{Choice, Rewritten, What, rewrite};
 pub use score::{Scored, score};
 
 /// Rounds of placing under tighter caps.

@@ -21,6 +21,7 @@ mod infeasible;
 mod ir_text;
 mod keras;
 mod makespan;
+mod memory;
 mod mutate;
 mod naive_plan;
 mod native;

@@ -739,6 +739,28 @@ const DAMAGES: &[(&str, By, &[&str], Damage)] = &[
         launch.reads.push(launch.reads[0].clone());
         true
     }),
+    ("written in place where it may not be", By::Model, &["which its kernel does not allow"], |plan, rng| {
+        // Sound for all that the plan alone says.
+        let reads = |launch: &Launch| !launch.reads.is_empty() && !launch.writes.is_empty();
+        let i = some!(launch_where(plan, rng, reads));
+        let read = some!(pick(launch(plan, i).reads.clone().into_iter(), rng));
+        let write = some!(pick(launch(plan, i).writes.clone().into_iter(), rng));
+        let (read, write) = (buffer_of(plan, &read), buffer_of(plan, &write));
+        let kinds = (plan.buffers[read].kind, plan.buffers[write].kind);
+        let made = matches!(kinds.0, BufferKind::Temp | BufferKind::Copy);
+        let held = plan.buffers[read].bytes.0 > 0 && plan.buffers[write].bytes.0 > 0;
+        if !made || !held || kinds.1 == BufferKind::Workspace {
+            return false;
+        }
+        plan.buffers[write].offset = plan.buffers[read].offset;
+        plan.devices.iter_mut().for_each(|device| device.arena_bound = None);
+        check(plan).is_ok()
+    }),
+    ("arena bound above the arena", By::Plan, &["shorter than its own lower bound"], |plan, rng| {
+        let i = some!(pick(0..plan.devices.len(), rng));
+        plan.devices[i].arena_bound = Some(Bytes(plan.devices[i].arena.0 + 1));
+        true
+    }),
     ("dropped workspace", By::Model, &["of workspace"], |plan, rng| {
         let b = some!(a_buffer(plan, rng, |b| b.kind == BufferKind::Workspace));
         let id = plan.buffers.remove(b).id;

@@ -80,7 +80,7 @@ pub(crate) fn text(graph: &CostGraph, topology: &Topology, schedule: &Schedule) 
 
 /// Positions of the steps that happen before each step, by `after` and by lane order; quadratic,
 /// sharing nothing with the scheduler's clocks.
-fn happens_before(schedule: &Schedule) -> Vec<BTreeSet<usize>> {
+pub(crate) fn happens_before(schedule: &Schedule) -> Vec<BTreeSet<usize>> {
     let mut before: Vec<BTreeSet<usize>> = Vec::new();
     for (position, step) in schedule.steps.iter().enumerate() {
         let lane = |other: &usize| {
@@ -98,12 +98,12 @@ fn happens_before(schedule: &Schedule) -> Vec<BTreeSet<usize>> {
 }
 
 #[derive(Clone, Default)]
-struct Users {
-    writers: Vec<usize>,
-    readers: Vec<usize>,
+pub(crate) struct Users {
+    pub(crate) writers: Vec<usize>,
+    pub(crate) readers: Vec<usize>,
 }
 
-fn users(graph: &CostGraph, schedule: &Schedule) -> Vec<Users> {
+pub(crate) fn users(graph: &CostGraph, schedule: &Schedule) -> Vec<Users> {
     let accesses = Accesses::new(graph, schedule);
     let mut users = vec![Users::default(); schedule.buffers.len()];
     for (position, step) in schedule.steps.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::super::{Action, BufferKind, Labels, Launch, Plan, Read};
+use super::super::{Action, Buffer, BufferKind, Labels, Launch, Plan, Read};
 use super::{Checked, Faults, check};
 use crate::costgraph::microbatch::{self, Runs};
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
@@ -35,6 +35,8 @@ pub struct ExpectedLaunch {
     pub writes: Vec<(String, Bytes)>,
     /// Bytes of the workspace; zero where there is none.
     pub workspace: Bytes,
+    /// (operand, result), by their names, of which the result may lie where the operand does.
+    pub in_place: Vec<(String, String)>,
     /// True where it runs for each microbatch of a step that is divided.
     pub each: bool,
 }
@@ -62,6 +64,7 @@ impl ExpectedModel {
                         })
                         .collect(),
                     workspace: graph.workspace_bytes(node),
+                    in_place: in_place(graph, labels, node),
                     each: runs[node.index()] == Runs::Each,
                 })
                 .collect(),
@@ -92,6 +95,16 @@ fn reads(graph: &CostGraph, labels: &Labels, node: NodeIx, named: Option<&[Read]
         reads.push((graph.node_name(node).to_owned(), graph.owned_bytes(node)));
     }
     reads
+}
+
+fn in_place(graph: &CostGraph, labels: &Labels, node: NodeIx) -> Vec<(String, String)> {
+    let name = |tensor: TensorIx| labels.tensors.get(tensor.index()).map(|label| label.name.clone());
+    let pairs = graph.in_place(node).filter_map(|(input, output)| {
+        let read = graph.inputs(node).get(input as usize).copied()?;
+        let written = graph.outputs(node).nth(output as usize)?;
+        Some((name(read)?, name(written)?))
+    });
+    pairs.collect()
 }
 
 /// Proves a plan sound, and a plan of this model: its digest, its nodes, and for each launch
@@ -161,6 +174,22 @@ fn launches(plan: &Plan, model: &ExpectedModel, faults: &mut Faults) {
         let (results, workspace) = results(plan, &buffers, launch);
         let writes: Vec<_> = results.iter().map(|id| held(id)).collect();
         compare(step.id, "writes", &writes, &expected.writes, faults);
+        for (read, write) in
+            launch.reads.iter().flat_map(|read| results.iter().map(move |write| (read, *write)))
+        {
+            let (read, write) =
+                (&plan.buffers[buffers[read.as_str()]], &plan.buffers[buffers[write.as_str()]]);
+            let pair = (read.value.clone(), write.value.clone());
+            if share(read, write) && !expected.in_place.contains(&pair) {
+                faults.add(|| {
+                    let (old, new) = pair;
+                    format!(
+                        "step {} writes {new} in place of {old}, which its kernel does not allow",
+                        step.id
+                    )
+                });
+            }
+        }
         if workspace != expected.workspace {
             faults.add(|| {
                 let (found, needed) = (workspace.0, expected.workspace.0);
@@ -173,6 +202,13 @@ fn launches(plan: &Plan, model: &ExpectedModel, faults: &mut Faults) {
             faults.add(|| format!("group {} is never launched", expected.group));
         }
     }
+}
+
+/// True where two buffers of one device have a byte in common.
+fn share(one: &Buffer, other: &Buffer) -> bool {
+    let ends_after = |a: &Buffer, b: &Buffer| a.offset.0.saturating_add(a.bytes.0) > b.offset.0;
+    let both = one.bytes > Bytes::ZERO && other.bytes > Bytes::ZERO;
+    both && ends_after(one, other) && ends_after(other, one)
 }
 
 /// A launch's results, and the bytes of its workspaces.

@@ -1,0 +1,193 @@
+//! A step that holds less at once, for where no order of the step as it is fits: what idles while
+//! most is alive is computed again for its late readers, or kept by a host meanwhile.
+//!
+//! Greedy: at the moment of the peak of the device that lacks most, what frees the most bytes for
+//! its time goes first (Kirisame et al., "Dynamic tensor rematerialization", 2021, less the
+//! staleness, which the schedule tells); computing again before offloading. The scheduler and its
+//! simulator judge every round; at the end choices that turn out not to be needed are taken back.
+//! Rounds are counted.
+
+mod candidates;
+mod step;
+
+use self::candidates::Round;
+use self::step::StepOrder;
+use super::caps;
+use crate::control::Control;
+use crate::costgraph::derive::Derived;
+use crate::costgraph::{CostGraph, NodeIx, TensorIx};
+use crate::error::{Error, Result};
+use crate::place::{self, Effort, Options, Placement};
+use crate::schedule::{self, Schedule, schedule_closest};
+use crate::topology::{DeviceId, Topology};
+use crate::units::{Bytes, Nanos};
+
+/// By how much, in quarters, the caps that a placement is told are larger than they are.
+const RELAXED: [u64; 5] = [5, 6, 8, 16, 1 << 22];
+
+/// Placements that are tried for each of them.
+const PLACEMENTS: usize = 2;
+
+/// Schedules that are made in all; fewer for large graphs.
+const SCHEDULES: usize = 160;
+/// Nodes of all these schedules together.
+const WORK: usize = 4_000_000;
+
+/// Choices that are tried to be taken back.
+const TAKEN_BACK: usize = 16;
+
+/// A step that was rewritten.
+#[derive(Clone, Debug)]
+pub struct Rewritten {
+    /// The step's nodes, with those that run again.
+    pub derived: Derived,
+    /// Where they run.
+    pub placement: Placement,
+    /// Fits under the caps.
+    pub schedule: Schedule,
+    /// What was done, in no order that matters.
+    pub choices: Vec<Choice>,
+}
+
+/// One thing that was done to free bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// What.
+    pub what: What,
+    /// Whose bytes are freed.
+    pub device: DeviceId,
+    /// How many, at the peak that it was chosen for.
+    pub frees: Bytes,
+    /// Time of the device, or of the copies there and back, undisturbed.
+    pub costs: Nanos,
+}
+
+/// What is done to free bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A node runs a second time: this node of the derived graph.
+    Recompute(NodeIx),
+    /// A tensor of the derived graph goes to a host and comes back.
+    Offload(TensorIx, DeviceId),
+}
+
+/// Finds a placement under larger caps and rewrites the step until it fits under the real ones;
+/// none where that does not succeed. O((nodes + edges) log nodes) for each schedule.
+///
+/// Errors: those of [`place::place`] but for lack of memory.
+pub fn rewrite(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    control: &Control<'_>,
+) -> Result<Option<Rewritten>> {
+    let caps = caps(topology, options)?;
+    let mut left = (WORK / (graph.node_count() + 1)).clamp(4, SCHEDULES);
+    let mut tried: Vec<Vec<DeviceId>> = Vec::new();
+    for quarters in RELAXED {
+        let told = |&cap: &Bytes| Bytes((cap.0 / 4).saturating_mul(quarters)) + options.reserve;
+        let told = Options {
+            caps: Some(caps.iter().map(told).collect()),
+            effort: Effort::Fast,
+            from: None,
+            ..options.clone()
+        };
+        let found = match place::candidates(graph, topology, &told, control) {
+            Ok(found) => found,
+            Err(Error::Infeasible(_)) => continue,
+            Err(error) => return Err(error),
+        };
+        for placement in found.into_iter().take(PLACEMENTS) {
+            if tried.contains(&placement.device) || control.stopped() {
+                continue;
+            }
+            tried.push(placement.device.clone());
+            let mut rewriting = Rewriting { graph, topology, caps: &caps, placement, left: &mut left };
+            if let Some(found) = rewriting.run()? {
+                return Ok(Some(found));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// One placement's step being rewritten.
+struct Rewriting<'a> {
+    graph: &'a CostGraph,
+    topology: &'a Topology,
+    caps: &'a [Bytes],
+    placement: Placement,
+    left: &'a mut usize,
+}
+
+impl Rewriting<'_> {
+    fn run(&mut self) -> Result<Option<Rewritten>> {
+        let options = schedule::Options { caps: self.caps.to_vec(), offload: Vec::new() };
+        let whole = schedule_closest(self.graph, self.topology, &self.placement, None, &options)?;
+        let mut step = StepOrder::new(self.graph, &whole);
+        if whole.devices.iter().zip(self.caps).any(|(usage, &cap)| usage.resident > cap) {
+            return Ok(None);
+        }
+        loop {
+            let Some((derived, placement, schedule)) = self.schedule(&step)? else { return Ok(None) };
+            let over = self.over(&schedule);
+            if over.is_empty() {
+                return self.taken_back(step, (derived, placement, schedule)).map(Some);
+            }
+            let round = Round::new(self.topology, self.caps, &derived, &placement, &schedule);
+            let mut chosen = false;
+            for &(excess, device) in &over {
+                chosen = round.choose(&mut step, device, excess);
+                if chosen {
+                    break;
+                }
+            }
+            if !chosen {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// What is over its cap, and by how much; the most first.
+    fn over(&self, schedule: &Schedule) -> Vec<(Bytes, DeviceId)> {
+        let excess = schedule.devices.iter().zip(self.caps).zip(self.topology.ids());
+        let mut over: Vec<(Bytes, DeviceId)> =
+            excess.map(|((usage, &cap), id)| (usage.arena.saturating_sub(cap), id)).collect();
+        over.retain(|&(excess, _)| excess > Bytes::ZERO);
+        over.sort_by_key(|&(excess, _)| std::cmp::Reverse(excess));
+        over
+    }
+
+    /// None where no more schedules are to be made.
+    fn schedule(&mut self, step: &StepOrder) -> Result<Option<(Derived, Placement, Schedule)>> {
+        let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
+        *self.left = left;
+        let derived = step.derive(self.graph, &self.placement.device)?;
+        let placement = Placement {
+            device: derived.spread(&self.placement.device),
+            launches: None,
+            notes: self.placement.notes.clone(),
+        };
+        let launches = step.launches();
+        let options = schedule::Options { caps: self.caps.to_vec(), offload: step.offload() };
+        let found = schedule_closest(&derived.graph, self.topology, &placement, Some(&launches), &options)?;
+        Ok(Some((derived, placement, found)))
+    }
+
+    /// Takes back what need not be done, the most costly first.
+    fn taken_back(
+        &mut self,
+        mut step: StepOrder,
+        mut found: (Derived, Placement, Schedule),
+    ) -> Result<Rewritten> {
+        for choice in step.by_cost().into_iter().take(TAKEN_BACK) {
+            let without = step.without(choice);
+            let Some(other) = self.schedule(&without)? else { break };
+            if self.over(&other.2).is_empty() {
+                (step, found) = (without, other);
+            }
+        }
+        let (derived, placement, schedule) = found;
+        Ok(Rewritten { choices: step.choices(), derived, placement, schedule })
+    }
+}

@@ -1,0 +1,280 @@
+//! Arenas against their lower bounds and against brute force; results in place of operands; steps
+//! that fit only where something is computed again or offloaded; the largest batch.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use partition::compile::{self, compile, largest_batch};
+use partition::control::Control;
+use partition::costgraph::{Builder, CostGraph, NodeSpec};
+use partition::load::Model;
+use partition::place::{self, DeviceUse, Placement};
+use partition::schedule::{Action, BufferKind, Options, Schedule, schedule};
+use partition::strategy::{self, What};
+use partition::topology::{DeviceId, Topology};
+use partition::units::{Bytes, Nanos};
+
+use crate::networks::Network;
+use crate::random_costgraph::Rng;
+use crate::schedule::{happens_before, text, users};
+use crate::shared;
+
+/// Nodes of which each reads up to two earlier ones; some may write in place.
+fn graph(rng: &mut Rng, nodes: usize) -> CostGraph {
+    let mut builder = Builder::new("random", vec!["cpu".into()]);
+    let mut sizes = Vec::new();
+    let mut ids = Vec::new();
+    for number in 0..nodes {
+        let first = number.checked_sub(1 + rng.below(number.clamp(1, 4) as u64) as usize);
+        let second = number.checked_sub(1 + rng.below(number.clamp(1, 6) as u64) as usize);
+        let inputs: BTreeSet<usize> = first.into_iter().chain(second).collect();
+        let bytes = match (inputs.first(), rng.below(2)) {
+            (Some(&input), 0) => sizes[input],
+            _ => Bytes(64 * (1 + rng.below(8)) - rng.below(2) * 20),
+        };
+        let pairs: Vec<(u32, u32)> = (inputs.iter().enumerate())
+            .filter(|(_, input)| sizes[**input] == bytes && rng.below(3) > 0)
+            .map(|(position, _)| (position as u32, 0))
+            .collect();
+        let node = builder
+            .add(&NodeSpec {
+                name: &format!("n{number}"),
+                op: "f",
+                times: &[Some(Nanos(100 + rng.below(400)))],
+                workspace: Bytes(rng.below(3) * 96),
+                outputs: &[bytes],
+                in_place: &pairs,
+                ..NodeSpec::default()
+            })
+            .unwrap();
+        inputs.iter().for_each(|&input| builder.connect(ids[input], 0, node));
+        ids.push(node);
+        sizes.push(bytes);
+    }
+    builder.finish().unwrap()
+}
+
+/// Pairs of buffers that one launch reads and writes, of which the second lies where the first did.
+fn in_place(graph: &CostGraph, schedule: &Schedule) -> BTreeSet<(usize, usize)> {
+    let accesses = partition::schedule::Accesses::new(graph, schedule);
+    let mut pairs = BTreeSet::new();
+    for step in &schedule.steps {
+        let Action::Launch(node) = step.action else { continue };
+        let (reads, writes) = (accesses.reads(node, step.device), accesses.writes(node, step.device));
+        for (input, output) in graph.in_place(node) {
+            let (read, write) = (reads[input as usize].index(), writes[output as usize].index());
+            if schedule.buffers[read].offset == schedule.buffers[write].offset {
+                pairs.insert((read, write));
+            }
+        }
+    }
+    pairs
+}
+
+fn heaviest(weights: &[u64], meets: &[u32]) -> u64 {
+    let sets = 0u32..1 << weights.len();
+    let together = |set: u32| (0..weights.len()).all(|i| set >> i & 1 == 0 || set & !meets[i] == 0);
+    let weight = |set: u32| (0..weights.len()).filter(|i| set >> i & 1 == 1).map(|i| weights[i]).sum();
+    sets.filter(|&set| together(set)).map(weight).max().unwrap_or(0)
+}
+
+/// By brute force over all sets of buffers of a device: none of which two are ordered is heavier than
+/// the arena, and the bound is never above the heaviest.
+#[test]
+fn bounds_are_what_must_be_alive_at_once() {
+    let (mut exact, mut all, mut taken) = (0, 0, 0);
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let graph = graph(&mut rng, 12);
+        let devices = 1 + rng.below(2) as usize;
+        let topology = Topology::parse(&format!("cpu[{devices}x1MB]")).unwrap();
+        let device = graph.nodes().map(|_| DeviceId(rng.below(devices as u64) as u32)).collect();
+        let placement = Placement { device, ..Placement::default() };
+        let schedule = schedule(&graph, &topology, &placement, &Options::default()).unwrap();
+        let (before, users) = (happens_before(&schedule), users(&graph, &schedule));
+        let pairs = in_place(&graph, &schedule);
+        taken += pairs.len();
+        // a is over before b is written.
+        let over = |a: usize, b: usize| {
+            let uses = users[a].writers.iter().chain(&users[a].readers);
+            uses.clone().all(|&at| {
+                users[b]
+                    .writers
+                    .iter()
+                    .all(|&write| before[write].contains(&at) || at == write && pairs.contains(&(a, b)))
+            }) && schedule.buffers[a].kind != BufferKind::Output
+        };
+        for id in topology.ids() {
+            let made: Vec<usize> = (0..schedule.buffers.len())
+                .filter(|&b| schedule.buffers[b].device == id && !schedule.buffers[b].kind.is_resident())
+                .filter(|&b| schedule.buffers[b].bytes.0 > 0)
+                .collect();
+            if made.is_empty() || made.len() > 18 {
+                continue;
+            }
+            let meets: Vec<u32> = made
+                .iter()
+                .map(|&a| {
+                    let with =
+                        made.iter().enumerate().filter(|&(_, &b)| a == b || !over(a, b) && !over(b, a));
+                    with.fold(0, |set, (at, _)| set | 1 << at)
+                })
+                .collect();
+            for (i, &a) in made.iter().enumerate() {
+                for (j, &b) in made.iter().enumerate().filter(|&(j, _)| j != i && meets[i] >> j & 1 == 1) {
+                    let (one, other) = (&schedule.buffers[a], &schedule.buffers[b]);
+                    let apart =
+                        one.offset + one.bytes <= other.offset || other.offset + other.bytes <= one.offset;
+                    assert!(apart, "seed {seed}: buffers {a} and {b} ({i}, {j}) share bytes");
+                }
+            }
+            let rounded: Vec<u64> =
+                made.iter().map(|&b| schedule.buffers[b].bytes.0.div_ceil(64) * 64).collect();
+            let usage = &schedule.devices[id.index()];
+            let (bound, heaviest) = (usage.bound.unwrap().0, heaviest(&rounded, &meets));
+            assert!(bound <= usage.arena.0 && usage.peak <= usage.arena, "seed {seed}");
+            assert!(bound <= heaviest, "seed {seed}: bound {bound}, heaviest set {heaviest}");
+            (all, exact) = (all + 1, exact + usize::from(usage.arena.0 <= bound + 63));
+        }
+    }
+    assert!(all > 150 && taken > 100, "{all} arenas, {taken} in place");
+    assert!(exact * 10 >= all * 9, "{exact} of {all} arenas at their bound");
+}
+
+/// A chain of 100-byte tensors whose last node also reads the first, on a device that holds `cap`.
+fn chain(first_time: u64, input: u64) -> CostGraph {
+    let mut builder = Builder::new("chain", vec!["cpu".into()]);
+    let mut add = |name: &str, op: &str, time: u64, bytes: u64| {
+        let (times, outputs) = ([Some(Nanos(time))], [Bytes(bytes)]);
+        builder.add(&NodeSpec { name, op, times: &times, outputs: &outputs, ..NodeSpec::default() }).unwrap()
+    };
+    let given = add("given", "input", 0, 64);
+    let source = add("source", "f", 50, input);
+    let ids =
+        [("a", first_time), ("b", 100), ("c", 100), ("d", 100)].map(|(name, time)| add(name, "f", time, 640));
+    let last = add("last", "f", 100, 64);
+    for (from, to) in
+        [(given, source), (source, ids[0]), (ids[0], ids[1]), (ids[1], ids[2]), (ids[2], ids[3])]
+    {
+        builder.connect(from, 0, to);
+    }
+    builder.connect(ids[3], 0, last);
+    builder.connect(ids[0], 0, last);
+    builder.finish().unwrap()
+}
+
+fn rewritten(name: &str, graph: &CostGraph, spec: &str) {
+    let topology = Topology::parse(spec).unwrap();
+    let pins = vec![("*".to_owned(), topology.devices[0].name.clone())];
+    let options = place::Options { pins, ..place::Options::default() };
+    let control = Control::new();
+    assert!(strategy::solve(graph, &topology, &options, &control).is_err(), "{name} fits as it is");
+    let found = strategy::rewrite(graph, &topology, &options, &control).unwrap().expect("a way to make room");
+    let mut out = text(&found.derived.graph, &topology, &found.schedule);
+    for choice in &found.choices {
+        let node = match choice.what {
+            What::Recompute(node) => format!("recompute {}", found.derived.graph.node_name(node)),
+            What::Offload(tensor, host) => {
+                let name = found.derived.graph.node_name(found.derived.graph.producer(tensor));
+                format!("offload {name} to {}", topology.device(host).name)
+            }
+        };
+        writeln!(out, "{node}: frees {}, costs {}", choice.frees, choice.costs).unwrap();
+    }
+    insta::with_settings!({ prepend_module_to_snapshot => false, snapshot_path => "../../snapshots", omit_expression => true }, {
+        insta::assert_snapshot!(name, out);
+    });
+    let model = Model::CostGraph { graph: graph.clone(), topology: None };
+    let asked = compile::Options { place: options, ..compile::Options::default() };
+    let compiled = compile(model, &topology, &asked).unwrap();
+    assert!(compiled.is_rewritten());
+    partition::plan::check_costgraph(&compiled.plan, graph).unwrap();
+    let whys = compiled.plan.steps.iter().filter_map(|step| step.why.as_deref());
+    assert!(
+        whys.clone().any(|why| why.contains("frees") && why.contains("costs")),
+        "{:?}",
+        whys.collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn a_chain_that_must_compute_again() {
+    rewritten("rewrite_recompute", &chain(100, 64), "cpu:memory=1600B");
+}
+
+/// What the first node reads is larger than what it makes: computing it again frees nothing.
+#[test]
+fn a_chain_that_must_offload() {
+    rewritten("rewrite_offload", &chain(100, 704), "cpu[1600B,4000B]");
+}
+
+/// Networks under caps below their peaks give the same bits as without caps.
+#[test]
+fn rewritten_networks_give_the_same_bits() {
+    let (mut again, mut offloaded) = (0, 0);
+    for name in ["s_sd_unet.onnx", "s_mobilenet_v2.onnx", "s_resnet_hf.onnx", "s_autoencoder_convt.onnx"] {
+        let Some(path) = shared::file(&format!("corpus/onnx/{name}")) else { return };
+        let network = Network::open(&path).unwrap();
+        let whole = network.plan("cpu[64GB,64GB]", DeviceUse::Auto).unwrap();
+        let expected = network.run(&whole).unwrap();
+        let usage = whole.schedule.devices.iter().max_by_key(|usage| usage.arena).unwrap();
+        for (eighths, host) in [(7, 1), (6, 1), (7, 1 << 30), (6, 1 << 30)] {
+            let made = usage.arena.0 - usage.resident.0;
+            let cap = usage.resident.0 + made / 8 * eighths;
+            let place =
+                place::Options { pins: vec![("*".into(), "cpu0.0".into())], ..place::Options::default() };
+            let Ok(tight) = network.plan_with(&format!("cpu[{cap}B,{host}B]"), place) else { continue };
+            assert!(tight.schedule.devices[0].arena.0 <= cap);
+            again +=
+                usize::from(tight.plan.steps.iter().any(
+                    |step| matches!(&step.action, partition::plan::Action::Launch(launch) if launch.again),
+                ));
+            offloaded += usize::from(!tight.schedule.offload.is_empty());
+            assert_eq!(network.run(&tight).unwrap(), expected, "{name} under {cap} bytes");
+        }
+    }
+    assert!(again > 0 && offloaded > 0, "{again} computed again, {offloaded} offloaded");
+}
+
+/// The largest batch by trying every one.
+#[test]
+fn the_largest_batch_is_that_of_brute_force() {
+    for name in ["mlp_small.k3.json", "cnn_small.k3.json", "transformer_small.k3.json"] {
+        let Some(path) = shared::file(&format!("corpus/keras/{name}")) else { return };
+        let network = Network::open(&path).unwrap();
+        let one = network.plan("cpu:memory=64GB", DeviceUse::Auto).unwrap();
+        let usage = &one.schedule.devices[0];
+        let cap = usage.resident.0 + (usage.arena.0 - usage.resident.0) * 9 + 77;
+        let topology = Topology::parse(&format!("cpu:memory={cap}B")).unwrap();
+        let options = compile::Options::default();
+        let model = Model::Graph(network.graph.clone());
+        let found = largest_batch(&model, &topology, &options, &Control::new()).unwrap();
+        let fits = |batch: i64| {
+            let options = compile::Options { batch: Some(batch), ..compile::Options::default() };
+            compile(Model::Graph(network.graph.clone()), &topology, &options).is_ok()
+        };
+        let most = (1..found.batch * 2 + 4).filter(|&batch| fits(batch)).max();
+        assert_eq!(Some(found.batch), most, "{name}");
+        assert!(found.batch > 1 && found.refused.is_some(), "{name}: {}", found.batch);
+        for line in &found.memory {
+            assert!(line.total <= line.cap);
+            let samples = line.per_sample.0 as i64 * line.batch + line.fixed;
+            let rest = line.parameters + line.state + line.workspace + line.unused + line.reserve;
+            assert_eq!(samples as u64 + rest.0, line.total.0, "{name}: {line:?}");
+        }
+    }
+}
+
+#[test]
+fn in_place_pairs_are_written_and_read() {
+    let graph = graph(&mut Rng::new(3), 12);
+
+    let text = partition::load::write_costgraph(&graph);
+    let Model::CostGraph { graph: again, .. } =
+        partition::load::load(text.as_bytes(), None, &partition::load::LoadOptions::default()).unwrap()
+    else {
+        panic!("a cost graph")
+    };
+    assert_eq!(graph, again, "in-place pairs are written and read");
+    assert!(graph.nodes().any(|node| graph.in_place(node).next().is_some()));
+}

@@ -82,6 +82,10 @@ pub fn rewrite(
     control: &Control<'_>,
 ) -> Result<Option<Rewritten>> {
     let caps = caps(topology, options)?;
+    // What is there before the step can be neither.
+    if place::resident_bytes(graph) > caps.iter().copied().sum::<Bytes>() {
+        return Ok(None);
+    }
     let mut left = (WORK / (graph.node_count() + 1)).clamp(4, SCHEDULES);
     let mut tried: Vec<Vec<DeviceId>> = Vec::new();
     for quarters in RELAXED {

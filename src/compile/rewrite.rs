@@ -6,8 +6,8 @@ use super::labels::labels;
 use super::{Compiled, Network, Options};
 use crate::control::Control;
 use crate::cost::Lowered;
-use crate::costgraph::CostGraph;
-use crate::error::{Error, Result};
+use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
+use crate::error::{Error, Infeasible, MemberKind, Result};
 use crate::ir::SourceRole;
 use crate::place::{self, Placement};
 use crate::plan::{self, Plan};
@@ -83,12 +83,28 @@ fn rewritten(
         return Err(Error::Infeasible(why));
     }
     let Some(mut found) = strategy::rewrite(graph, topology, place, control)? else {
+        why.proven &= is_of_one_launch(graph, &why);
         why.details.push("computing again and offloading were tried, and do not make enough room".into());
         return Err(Error::Infeasible(why));
     };
     let notes = notes(&found, topology);
     found.placement.notes.extend(notes);
     Ok(found)
+}
+
+/// True where the tensors of a conflict are all read or made by one node, or inputs: they must be
+/// there together, whatever is computed again.
+fn is_of_one_launch(graph: &CostGraph, why: &Infeasible) -> bool {
+    let given = |name: &str| {
+        graph.nodes().any(|node| graph.role(node) == Role::Input && graph.node_name(node) == name)
+    };
+    let tensors = why.members.iter().filter(|member| member.kind == MemberKind::Tensor);
+    let names: Vec<&str> = tensors.map(|member| member.name.as_str()).filter(|name| !given(name)).collect();
+    let touches = |node: NodeIx, name: &str| {
+        let read = |&tensor: &TensorIx| graph.node_name(graph.producer(tensor)) == name;
+        graph.node_name(node) == name || graph.inputs(node).iter().any(read)
+    };
+    names.is_empty() || graph.nodes().any(|node| names.iter().all(|name| touches(node, name)))
 }
 
 /// What was done, in words: a line for the sum of each sort, and one for each of the first few.

@@ -213,6 +213,14 @@ impl CostGraph {
         own.map(|&(_, input, output)| (input, output))
     }
 
+    /// The node's outputs that cannot lie where one of its inputs does. O(outputs x pairs).
+    pub fn outputs_apart(&self, node: NodeIx) -> impl Iterator<Item = TensorIx> + '_ {
+        let outputs = self.outputs(node).enumerate();
+        let apart =
+            outputs.filter(move |&(at, _)| self.in_place(node).all(|(_, output)| output as usize != at));
+        apart.map(|(_, tensor)| tensor)
+    }
+
     /// The node's outputs.
     pub fn outputs(&self, node: NodeIx) -> impl ExactSizeIterator<Item = TensorIx> + use<> {
         let range = self.output_start[node.index()]..self.output_start[node.index() + 1];

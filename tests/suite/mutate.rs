@@ -749,7 +749,8 @@ const DAMAGES: &[(&str, By, &[&str], Damage)] = &[
         let kinds = (plan.buffers[read].kind, plan.buffers[write].kind);
         let made = matches!(kinds.0, BufferKind::Temp | BufferKind::Copy);
         let held = plan.buffers[read].bytes.0 > 0 && plan.buffers[write].bytes.0 > 0;
-        if !made || !held || kinds.1 == BufferKind::Workspace {
+        let already = plan.buffers[read].offset == plan.buffers[write].offset;
+        if !made || !held || already || kinds.1 == BufferKind::Workspace {
             return false;
         }
         plan.buffers[write].offset = plan.buffers[read].offset;

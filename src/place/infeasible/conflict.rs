@@ -69,7 +69,7 @@ pub(super) fn unit_need(problem: &Problem<'_>, unit: usize, seen: &mut [u32]) ->
                 None => moving = moving.saturating_add(aligned(graph.tensor_bytes(tensor))),
             }
         }
-        for tensor in graph.outputs(node) {
+        for tensor in graph.outputs_apart(node) {
             moving = moving.saturating_add(aligned(graph.tensor_bytes(tensor)));
         }
         if moving > worst.0 {

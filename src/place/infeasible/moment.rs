@@ -73,7 +73,8 @@ fn live(graph: &CostGraph, node: NodeIx) -> Vec<Thing> {
         match graph.role(producer) {
             Role::Param => false,
             Role::Input => true,
-            Role::Compute => producer == node || (before[producer.index()] && waits(tensor)),
+            Role::Compute if producer == node => graph.outputs_apart(node).any(|apart| apart == tensor),
+            Role::Compute => before[producer.index()] && waits(tensor),
         }
     });
     let params = (0..graph.param_count() as u32).map(|param| Thing::Param(ParamIx(param)));

@@ -236,12 +236,12 @@ impl Relaxed {
                     (_, bytes) => working = working.saturating_add(bytes),
                 }
             }
-            for tensor in graph.outputs(node) {
+            for tensor in graph.outputs_apart(node) {
+                working = working.saturating_add(active.bytes(Thing::Tensor(tensor), graph));
+            }
+            for tensor in graph.outputs(node).filter(|&tensor| graph.is_result(tensor)) {
                 let bytes = active.bytes(Thing::Tensor(tensor), graph);
-                working = working.saturating_add(bytes);
-                if graph.is_result(tensor) {
-                    group.results = group.results.saturating_add(bytes);
-                }
+                group.results = group.results.saturating_add(bytes);
             }
             group.working = group.working.max(working);
         }

@@ -37,7 +37,15 @@ pub(super) fn of_cost_graph(
     tell(&mut plan, &schedule, &choices);
     plan::check(&plan)?;
     let topology = topology.clone();
-    Ok(Compiled { plan, network: None, cost_graph: derived.graph, topology, placement, schedule, pipeline: None })
+    Ok(Compiled {
+        plan,
+        network: None,
+        cost_graph: derived.graph,
+        topology,
+        placement,
+        schedule,
+        pipeline: None,
+    })
 }
 
 /// As [`of_cost_graph`], of a network that was lowered.

@@ -247,7 +247,8 @@ impl KindProfile {
         let slope = (w * xy - x * y) / spread;
         let through_origin = xy / xx;
         let intercept = (y - slope * x) / w;
-        let (slope, intercept) = match slope > 0.0 && intercept >= 0.0 && spread > 0.0 {
+        let two = self.copies.len() > 1;
+        let (slope, intercept) = match two && slope > 0.0 && intercept >= 0.0 && spread > 0.0 {
             true => (slope, intercept),
             false if through_origin > 0.0 => (through_origin, 0.0),
             false => return Some((first.time_ns, Rate::INFINITE)),

@@ -35,6 +35,8 @@ pub struct Life {
     pub start: Nanos,
     /// Until when.
     pub end: Nanos,
+    /// True where the step that uses them last takes no time: they outlast what begins then.
+    pub outlasts: bool,
 }
 
 /// What a trace is written of.
@@ -175,7 +177,7 @@ impl Trace<'_> {
         let mut changes: Vec<(u32, Nanos, u8, u32)> = Vec::with_capacity(2 * self.lives.len());
         for (number, life) in (0..).zip(self.lives) {
             if life.bytes > Bytes::ZERO {
-                let end = if life.end > life.start { OVER } else { PASSES };
+                let end = if life.end > life.start && !life.outlasts { OVER } else { PASSES };
                 changes.push((life.device, life.start, BEGINS, number));
                 changes.push((life.device, life.end.max(life.start), end, number));
             }
@@ -366,14 +368,21 @@ pub fn lives_of_schedule(graph: &CostGraph, schedule: &Schedule) -> Vec<Life> {
     let buffers = schedule.buffers.iter().zip(&spans.list);
     buffers
         .filter_map(|(buffer, &span)| {
-            let (start, end) = match buffer.kind {
-                schedule::BufferKind::Input | schedule::BufferKind::Param => (Nanos::ZERO, end),
-                schedule::BufferKind::Output => (span?.0, end),
+            let (start, end, outlasts) = match buffer.kind {
+                schedule::BufferKind::Input | schedule::BufferKind::Param => (Nanos::ZERO, end, true),
+                schedule::BufferKind::Output => (span?.0, end, true),
                 schedule::BufferKind::Temp | schedule::BufferKind::Copy | schedule::BufferKind::Workspace => {
                     span?
                 }
             };
-            Some(Life { device: buffer.device.0, offset: buffer.offset, bytes: buffer.bytes, start, end })
+            Some(Life {
+                device: buffer.device.0,
+                offset: buffer.offset,
+                bytes: buffer.bytes,
+                start,
+                end,
+                outlasts,
+            })
         })
         .collect()
 }
@@ -402,22 +411,23 @@ pub fn lives_of_plan(plan: &Plan, times: &[(Nanos, Nanos)]) -> Vec<Life> {
     let buffers = plan.buffers.iter().zip(&spans.list).filter(|(buffer, _)| buffer.alias.is_none());
     buffers
         .filter_map(|(buffer, &span)| {
-            let (start, end) = match buffer.kind {
+            let (start, end, outlasts) = match buffer.kind {
                 BufferKind::Input | BufferKind::Param | BufferKind::State | BufferKind::Const => {
-                    (Nanos::ZERO, end)
+                    (Nanos::ZERO, end, true)
                 }
-                BufferKind::Output => (span?.0, end),
+                BufferKind::Output => (span?.0, end, true),
                 BufferKind::Temp | BufferKind::Copy | BufferKind::Workspace => span?,
             };
             let device = *devices.get(buffer.device.as_str())?;
-            Some(Life { device, offset: buffer.offset, bytes: buffer.bytes, start, end })
+            Some(Life { device, offset: buffer.offset, bytes: buffer.bytes, start, end, outlasts })
         })
         .collect()
 }
 
 /// First and last use of buffers.
 struct Spans {
-    list: Vec<Option<(Nanos, Nanos)>>,
+    /// Its start and end, and whether the step that uses it last takes no time.
+    list: Vec<Option<(Nanos, Nanos, bool)>>,
 }
 
 impl Spans {
@@ -426,7 +436,10 @@ impl Spans {
     }
 
     fn used(&mut self, buffer: usize, start: Nanos, end: Nanos) {
-        let (first, last) = self.list[buffer].get_or_insert((start, end));
+        let passes = start == end;
+        let (first, last, outlasts) = self.list[buffer].get_or_insert((start, end, passes));
+        *outlasts =
+            end > *last && passes || end == *last && (*outlasts || passes) || end < *last && *outlasts;
         (*first, *last) = ((*first).min(start), (*last).max(end));
     }
 }

@@ -221,11 +221,11 @@ impl Planner<'_> {
             bytes: u64,
             users: Vec<u32>,
             kept: bool,
+            last: usize,
         }
         let before = happens_before(&self.plan);
         let over = |used: u32, step: u32| before[step as usize][used as usize / 64] >> (used % 64) & 1 == 1;
         let mut places: Vec<Place> = Vec::new();
-        let mut place_of = vec![usize::MAX; self.plan.buffers.len()];
         let mut order: Vec<usize> = (0..self.plan.buffers.len()).collect();
         let first = |buffer: usize| self.uses[buffer].first().copied();
         // What is there before the step has no writer, and comes first.
@@ -238,7 +238,7 @@ impl Planner<'_> {
                     self.in_place.iter().any(|&(step, read, write)| {
                         step == writer
                             && write == buffer as u32
-                            && place_of[read as usize] == number
+                            && places[number].last == read as usize
                             && self.plan.buffers[read as usize].bytes == bytes
                     })
                 };
@@ -259,10 +259,17 @@ impl Planner<'_> {
                 let arena = &mut self.plan.devices[device as usize].arena;
                 let offset = arena.get();
                 *arena = Bytes(offset + bytes.get().next_multiple_of(64));
-                places.push(Place { device, offset, bytes: bytes.get(), users: Vec::new(), kept: false });
+                places.push(Place {
+                    device,
+                    offset,
+                    bytes: bytes.get(),
+                    users: Vec::new(),
+                    kept: false,
+                    last: buffer,
+                });
                 places.len() - 1
             });
-            place_of[buffer] = number;
+            places[number].last = buffer;
             places[number].users.extend(&self.uses[buffer]);
             places[number].kept |= self.keeps[buffer];
             self.plan.buffers[buffer].offset = Bytes(places[number].offset);
@@ -362,7 +369,7 @@ fn five_hundred_sound_plans_give_the_same_bits() {
 }
 
 #[test]
-#[ignore = "takes minutes; benches/results/scheduler.md has its result"]
+#[ignore = "takes a minute; benches/results/scheduler.md has its result"]
 fn five_thousand_sound_plans_give_the_same_bits() {
     run_all(0..5000);
 }

@@ -3,16 +3,16 @@
 
 use std::collections::HashMap;
 
-use super::{Options, prepare};
+use super::{Options, labels, prepare};
 use crate::control::Control;
 use crate::cost::{self, Origin};
-use crate::costgraph::{CostGraph, NodeIx, Role};
+use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
 use crate::error::{Error, Result};
 use crate::explain::{self, NodeReport, Overview, Subject};
 use crate::load::Model;
-use crate::place::{self, DeviceUse, Effort, Objective};
-use crate::plan::{Action, Launch, Plan};
-use crate::schedule::Cost;
+use crate::place::{self, DeviceUse, Effort, Objective, Placement};
+use crate::plan::{Action, Buffer, Copy, HELD, Launch, Plan};
+use crate::schedule::{Cost, GivenAction, GivenStep, Part, StepIx};
 use crate::topology::DeviceId;
 
 /// What bounds a plan: see [`explain::overview`]. `model` is the plan's own.
@@ -53,7 +53,13 @@ fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>)
             let launched =
                 |launch: &Launch| launch.nodes.iter().map(|name| known.get(name.as_str()).copied()).collect();
             let (device, launches) = placed(plan, &graph, launched)?;
-            explain(&subject(plan, &graph, &options, device, launches, names))
+            let copied = |copy: &Copy| {
+                let node = known.get(copy.node.as_deref()?).copied()?;
+                let tensor = graph.outputs(node).nth(copy.output? as usize)?;
+                Some((tensor, copy.from.clone()))
+            };
+            let steps = steps(plan, |launch| known.get(launch.nodes.first()?.as_str()).copied(), copied);
+            explain(&subject(plan, &graph, &options, (device, launches, steps), names))
         }
         Model::Graph(network) => {
             let network = prepare(network, &Options::of_plan(plan)?)?;
@@ -79,7 +85,23 @@ fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>)
                 vec![launch.group.and_then(|group| lowered.group_nodes.get(group as usize).copied())]
             };
             let (device, launches) = placed(plan, &lowered.graph, launched)?;
-            explain(&subject(plan, &lowered.graph, &options, device, launches, names))
+            let anywhere = Placement { device: device.clone(), ..Placement::default() };
+            let labels = labels::labels(&network, &lowered, &plan.topology, &anywhere);
+            // Looked up, never iterated.
+            let tensors: HashMap<&str, TensorIx> = lowered
+                .graph
+                .tensors()
+                .map(|tensor| (labels.tensors[tensor.index()].name.as_str(), tensor))
+                .collect();
+            let buffers: HashMap<&str, &Buffer> =
+                plan.buffers.iter().map(|buffer| (buffer.id.as_str(), buffer)).collect();
+            let copied = |copy: &Copy| {
+                let from = buffers.get(copy.from.as_str())?;
+                Some((tensors.get(from.value.as_str()).copied()?, from.device.clone()))
+            };
+            let group = |launch: &Launch| lowered.group_nodes.get(launch.group? as usize).copied();
+            let steps = steps(plan, group, copied);
+            explain(&subject(plan, &lowered.graph, &options, (device, launches, steps), names))
         }
     }
 }
@@ -117,12 +139,40 @@ fn placed(
     Ok((device, launches))
 }
 
+/// The plan's steps as the scheduler takes them; none where they are not of this model.
+fn steps(
+    plan: &Plan,
+    launched: impl Fn(&Launch) -> Option<NodeIx>,
+    copied: impl Fn(&Copy) -> Option<(TensorIx, String)>,
+) -> Option<Vec<GivenStep>> {
+    let devices: HashMap<&str, DeviceId> =
+        plan.topology.ids().map(|id| (plan.topology.device(id).name.as_str(), id)).collect();
+    let positions: HashMap<u64, u32> = plan.steps.iter().zip(0..).map(|(step, at)| (step.id, at)).collect();
+    let mut steps = Vec::with_capacity(plan.steps.len());
+    for step in &plan.steps {
+        let action = match &step.action {
+            Action::Launch(launch) => GivenAction::Launch(launched(launch)?),
+            Action::Copy(copy) => {
+                let (tensor, from) = copied(copy)?;
+                let part = copy.part.map(|(offset, bytes)| Part { offset, bytes });
+                let (from, to) = (*devices.get(from.as_str())?, *devices.get(step.device.as_str())?);
+                GivenAction::Copy { tensor, from, to, part }
+            }
+        };
+        // What is held back says so; that its data is among what it waits for does no harm.
+        let is_held = step.why.as_ref().is_some_and(|why| why.contains(HELD));
+        let after = step.after.iter().filter(|_| is_held);
+        let held = after.map(|other| positions.get(other).map(|&at| StepIx(at))).collect::<Option<_>>()?;
+        steps.push(GivenStep { action, held });
+    }
+    Some(steps)
+}
+
 fn subject<'a>(
     plan: &'a Plan,
     graph: &'a CostGraph,
     options: &'a place::Options,
-    device: Vec<DeviceId>,
-    launches: Vec<NodeIx>,
+    (device, launches, steps): (Vec<DeviceId>, Vec<NodeIx>, Option<Vec<GivenStep>>),
     names: Vec<(String, NodeIx)>,
 ) -> Subject<'a> {
     let cost = &plan.cost;
@@ -132,7 +182,7 @@ fn subject<'a>(
         latency: cost.latency_ns,
         max_load: cost.max_load_ns,
     };
-    Subject { graph, topology: &plan.topology, options, device, launches, names, promised }
+    Subject { graph, topology: &plan.topology, options, device, launches, steps, names, promised }
 }
 
 /// What was asked for when a plan was made.

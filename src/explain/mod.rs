@@ -16,7 +16,7 @@ use crate::control::Control;
 use crate::costgraph::{CostGraph, NodeIx};
 use crate::error::{Error, Result};
 use crate::place::{Effort, Moves, Options, Placement};
-use crate::schedule::{self, Cost, Schedule};
+use crate::schedule::{self, Cost, GivenStep, Schedule};
 use crate::strategy;
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Nanos};
@@ -44,6 +44,8 @@ pub struct Subject<'a> {
     pub device: Vec<DeviceId>,
     /// The order of the launches.
     pub launches: Vec<NodeIx>,
+    /// The plan's steps, where they are those of the graph.
+    pub steps: Option<Vec<GivenStep>>,
     /// Names by which nodes are known: those of the source, each with what computes it.
     pub names: Vec<(String, NodeIx)>,
     /// What the plan says that it costs.
@@ -66,14 +68,16 @@ impl<'s, 'a> Case<'s, 'a> {
         let moves = Moves::new(graph, topology, options, &subject.device)?;
         let mut placement = moves.placement();
         placement.launches = Some(subject.launches.clone());
-        let schedule = match strategy::timed(graph, topology, options, &placement) {
+        let again =
+            subject.steps.as_ref().map(|steps| strategy::again(graph, topology, options, &placement, steps));
+        let timed = match again {
+            Some(Ok(schedule)) if schedule.cost == subject.promised => Ok(schedule),
+            _ => strategy::timed(graph, topology, options, &placement),
+        };
+        let schedule = match timed {
             Err(Error::Infeasible(_)) => unlimited(subject, &placement),
             other => other,
         }?;
-        let schedule = match schedule.cost.latency > subject.promised.latency {
-            true => strategy::improved(graph, topology, options, &placement, schedule)?,
-            false => schedule,
-        };
         let value = strategy::value(options.objective, &schedule.cost);
         Ok(Self { subject, moves, placement, schedule, value })
     }
@@ -169,7 +173,7 @@ pub fn overview(subject: &Subject<'_>, control: &Control<'_>) -> Result<Overview
     if cost != subject.promised {
         notes.push("the plan's own figures differ: the order or the copies are not the scheduler's".into());
     }
-    let loads = schedule::loads(graph, topology, &case.placement)?;
+    let loads = schedule::loads_of(graph, topology, &case.placement, &case.schedule)?;
     let used = case.schedule.devices.iter().filter(|usage| usage.busy > Nanos::ZERO).count();
     let again = Options { effort: effort(subject), ..options.clone() };
     let fewer = fewer(graph, topology, &again, case.value, used, control);

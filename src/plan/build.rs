@@ -14,6 +14,9 @@ use crate::schedule::{self, BufferIx, Content, Schedule};
 use crate::topology::{DeviceId, Topology};
 use crate::units::Bytes;
 
+/// The reason of what is held back.
+pub(crate) const HELD: &str = "so that a more urgent copy goes first";
+
 /// What a plan says beside what placement and schedule say.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Meta {
@@ -534,7 +537,7 @@ impl Builder<'_> {
         }
         if !starve.is_empty() {
             let steps = starve.join(", ");
-            reasons.push(format!("waits for steps {steps}, so that a more urgent copy goes first"));
+            reasons.push(format!("waits for steps {steps}, {HELD}"));
         }
         if !memory.is_empty() {
             reasons.push(format!("waits for the memory that steps {} use", memory.join(", ")));

@@ -24,6 +24,7 @@ use crate::place;
 use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
 
+pub(crate) use build::HELD;
 pub use build::{Labels, Meta, NodeLabel, ParamLabel, Read, ValueLabel, build, build_derived};
 pub use check::{Checked, ExpectedLaunch, ExpectedModel, check, check_bound, check_costgraph, check_model};
 pub use diff::{Bounds, Change, Diff, Flow, Move, Quality, StateDiff, diff, diff_with_state};

@@ -61,7 +61,7 @@ pub fn improve(
     }
     let (given, tasks) = Problem::of_schedule(graph, topology, placement, &schedule)?;
     let base = Problem::new(graph, topology, placement, &schedule.offload)?;
-    let arrangement = base.arrangement(&schedule).unwrap_or_default();
+    let arrangement = base.arrangement(&schedule.given()).unwrap_or_default();
     let Some(mut improver) = Improver::new(base, &given, arrangement, &tasks, search) else {
         return Ok(schedule);
     };

@@ -16,6 +16,7 @@ mod copies;
 mod cost;
 mod csr;
 mod fit;
+mod given;
 mod improve;
 mod lifetimes;
 mod machine;
@@ -32,9 +33,10 @@ mod simulate;
 mod trees;
 
 pub use accesses::Accesses;
+pub use given::{GivenAction, GivenStep, schedule_given};
 pub use improve::{MOST_STEPS, Search, improve};
 pub use path::{Overlap, PathStep, critical_path};
-pub use retime::{Load, loads, retimed};
+pub use retime::{Load, loads, loads_of, retimed};
 pub use simulate::{Crossing, SimulatedStep, Timeline, Work, simulate};
 
 use self::fit::Shortage;

@@ -10,12 +10,12 @@ use super::copies::{Arrangement, ArrivalIx, Copies, CopyIx, Source};
 use super::csr::Csr;
 use super::machine::Machine;
 use super::simulate::Work;
-use super::{Action, BufferKind, Offload, Part, Schedule, Why};
+use super::{GivenAction, GivenStep, Offload, Part, Schedule};
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
 use crate::error::{Error, Result};
 use crate::place::Placement;
 use crate::topology::{DeviceId, Topology};
-use crate::units::Nanos;
+use crate::units::{Bytes, Nanos};
 
 /// A launch (numbered as its node) or a copy (numbered after all nodes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,35 +226,31 @@ fn durations(graph: &CostGraph, topology: &Topology, placement: &[DeviceId]) -> 
 }
 
 impl<'a> Problem<'a> {
-    /// The problem that a schedule solves, with its copies as the schedule has them, and the
-    /// schedule's steps as tasks. O((nodes + edges + steps) log devices).
+    /// The problem that given steps solve, with the copies as they have them, and the steps as tasks.
+    /// O((nodes + edges + steps) log devices).
     ///
-    /// Errors: the schedule is not one of this placement.
-    pub(super) fn of_schedule(
+    /// Errors: the steps are not those of this placement.
+    pub(super) fn of_steps(
         graph: &'a CostGraph,
         topology: &'a Topology,
         placement: &'a Placement,
-        schedule: &Schedule,
+        offload: &[Offload],
+        steps: &[GivenStep],
     ) -> Result<(Self, Vec<u32>)> {
-        let foreign = || Error::Internal("the schedule is of another placement".into());
-        let mut problem = Self::new(graph, topology, placement, &schedule.offload)?;
-        let arrangement = problem.arrangement(schedule).ok_or_else(foreign)?;
-        if arrangement != Arrangement::default() {
-            problem.arrange(&arrangement);
-        }
-        let mut next: Vec<u32> = problem
-            .copies
-            .arrivals()
-            .filter_map(|arrival| Some(problem.copies.filling(arrival).next()?.0))
-            .collect();
-        let mut tasks: Vec<u32> = Vec::with_capacity(schedule.steps.len());
+        let foreign = || Error::Internal("the steps are of another placement".into());
+        let base = Self::new(graph, topology, placement, offload)?;
+        let mut problem = base.arranged(&base.arrangement(steps).ok_or_else(foreign)?);
+        let arrivals = problem.copies.arrivals();
+        let mut next: Vec<u32> =
+            arrivals.filter_map(|arrival| Some(problem.copies.filling(arrival).next()?.0)).collect();
+        let mut tasks: Vec<u32> = Vec::with_capacity(steps.len());
         let mut done = vec![false; problem.task_count()];
-        for step in &schedule.steps {
+        for step in steps {
             let task = match step.action {
-                Action::Launch(NodeIx(node)) if (node as usize) < graph.node_count() => node,
-                Action::Launch(_) => return Err(foreign()),
-                Action::Copy { tensor, .. } => {
-                    let arrival = problem.copies.find(tensor, step.device).ok_or_else(foreign)?;
+                GivenAction::Launch(NodeIx(node)) if (node as usize) < graph.node_count() => node,
+                GivenAction::Launch(_) => return Err(foreign()),
+                GivenAction::Copy { tensor, to, .. } => {
+                    let arrival = problem.copies.find(tensor, to).ok_or_else(foreign)?;
                     let copy = CopyIx(next[arrival.index()]);
                     next[arrival.index()] += 1;
                     problem.copy_task(copy)
@@ -269,34 +265,56 @@ impl<'a> Problem<'a> {
         if (0..problem.task_count() as u32).any(|task| problem.runs(task) && !done[task as usize]) {
             return Err(foreign());
         }
-        for (step, &task) in schedule.steps.iter().zip(&tasks) {
-            let held = step.control.iter().filter(|(_, why)| *why == Why::Starve);
-            problem.holds.extend(held.filter_map(|(other, _)| Some((task, *tasks.get(other.index())?))));
+        for (step, &task) in steps.iter().zip(&tasks) {
+            let held = step.held.iter().filter_map(|other| Some((task, *tasks.get(other.index())?)));
+            problem.holds.extend(held);
         }
         problem.holds.sort_unstable();
+        problem.holds.dedup();
         Ok((problem, tasks))
     }
 
-    /// How a schedule fills its arrivals; none where it has others than this placement asks for.
-    pub(super) fn arrangement(&self, schedule: &Schedule) -> Option<Arrangement> {
+    /// As [`Problem::of_steps`], of a schedule's steps.
+    pub(super) fn of_schedule(
+        graph: &'a CostGraph,
+        topology: &'a Topology,
+        placement: &'a Placement,
+        schedule: &Schedule,
+    ) -> Result<(Self, Vec<u32>)> {
+        Self::of_steps(graph, topology, placement, &schedule.offload, &schedule.given())
+    }
+
+    /// How given steps fill the arrivals; none where there are others than this placement asks for,
+    /// or parts that do not cover theirs.
+    pub(super) fn arrangement(&self, steps: &[GivenStep]) -> Option<Arrangement> {
         let mut parts: BTreeMap<ArrivalIx, Vec<Part>> = BTreeMap::new();
         let mut arrangement = Arrangement::default();
-        for step in &schedule.steps {
-            let Action::Copy { tensor, from, part, .. } = step.action else { continue };
+        for step in steps {
+            let GivenAction::Copy { tensor, from, to, part } = step.action else { continue };
             if tensor.index() >= self.graph.tensor_count() {
                 return None;
             }
-            let arrival = self.copies.find(tensor, step.device)?;
-            let source = schedule.buffers.get(from.index())?;
-            let origin = match source.kind {
-                BufferKind::Copy => Some(self.copies.find(tensor, source.device)?),
-                _ => None,
+            let arrival = self.copies.find(tensor, to)?;
+            let origin = match from == self.home(tensor) {
+                true => None,
+                false => Some(self.copies.find(tensor, from)?),
             };
             if origin != self.copies.arrival(arrival).origin {
                 arrangement.origins.push((arrival, origin));
             }
             if let Some(part) = part {
                 parts.entry(arrival).or_default().push(part);
+            }
+        }
+        arrangement.origins.sort_unstable();
+        arrangement.origins.dedup();
+        for (arrival, parts) in &parts {
+            let whole = self.graph.tensor_bytes(self.copies.arrival(*arrival).tensor);
+            let follows = |reached: Bytes, part: &Part| {
+                (part.offset == reached && part.bytes > Bytes::ZERO).then(|| part.offset + part.bytes)
+            };
+            if parts.iter().try_fold(Bytes::ZERO, follows) != Some(whole) {
+                return None;
             }
         }
         arrangement.parts = parts.into_iter().collect();

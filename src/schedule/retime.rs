@@ -34,8 +34,23 @@ impl Load {
 ///
 /// Errors: as [`super::schedule()`], but never for lack of memory.
 pub fn loads(graph: &CostGraph, topology: &Topology, placement: &Placement) -> Result<Vec<Load>> {
-    let problem = Problem::new(graph, topology, placement, &[])?;
-    let (engines, channels) = cost::loads(&problem);
+    Ok(named(topology, &Problem::new(graph, topology, placement, &[])?))
+}
+
+/// As [`loads`], with the copies as a schedule has them.
+///
+/// Errors: the schedule is not one of this placement.
+pub fn loads_of(
+    graph: &CostGraph,
+    topology: &Topology,
+    placement: &Placement,
+    schedule: &Schedule,
+) -> Result<Vec<Load>> {
+    Ok(named(topology, &Problem::of_schedule(graph, topology, placement, schedule)?.0))
+}
+
+fn named(topology: &Topology, problem: &Problem<'_>) -> Vec<Load> {
+    let (engines, channels) = cost::loads(problem);
     let mut names = vec![String::new(); engines.len()];
     for id in topology.ids() {
         let device = topology.device(id);
@@ -60,7 +75,7 @@ pub fn loads(graph: &CostGraph, topology: &Topology, placement: &Placement) -> R
     });
     let mut loads: Vec<Load> = engines.chain(links).filter(|load| load.total() > Nanos::ZERO).collect();
     loads.sort_by_key(|load| std::cmp::Reverse(load.total()));
-    Ok(loads)
+    loads
 }
 
 /// What a schedule of `placement` costs on `topology`, which may have other rates than the one it

@@ -113,6 +113,20 @@ pub fn timed(
     scheduled(graph, topology, options, &scheduling, placement)
 }
 
+/// The schedule of steps that are known, under the caps of `options`.
+///
+/// Errors: those of [`schedule::schedule_given`].
+pub fn again(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    placement: &Placement,
+    steps: &[schedule::GivenStep],
+) -> Result<Schedule> {
+    let scheduling = schedule::Options { caps: caps(topology, options)?, ..schedule::Options::default() };
+    schedule::schedule_given(graph, topology, placement, steps, &scheduling)
+}
+
 /// The schedule of a placement, made faster as far as the effort goes, under the caps of `options`.
 ///
 /// Errors: the schedule is not one of this placement.

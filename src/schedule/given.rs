@@ -1,0 +1,80 @@
+//! A schedule made again from steps that are known: those of a plan that was read.
+
+use super::problem::Problem;
+use super::{Action, Options, Part, Schedule, StepIx, Why, first_that_fits};
+use crate::costgraph::{CostGraph, NodeIx, TensorIx};
+use crate::error::{Error, Result};
+use crate::place::Placement;
+use crate::topology::{DeviceId, Topology};
+
+/// What a given step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GivenAction {
+    /// Runs a node.
+    Launch(NodeIx),
+    /// Brings a tensor, or a part of it.
+    Copy {
+        /// What is moved.
+        tensor: TensorIx,
+        /// The device that it is read on: the one that makes it, or one that received it.
+        from: DeviceId,
+        /// The device that receives it.
+        to: DeviceId,
+        /// Which bytes; none for all.
+        part: Option<Part>,
+    },
+}
+
+/// A step that is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenStep {
+    /// What it does.
+    pub action: GivenAction,
+    /// The steps that it waits for so that a more urgent copy goes first.
+    pub held: Vec<StepIx>,
+}
+
+impl Schedule {
+    /// The schedule's steps, as [`schedule_given`] takes them.
+    pub fn given(&self) -> Vec<GivenStep> {
+        let device = |buffer: super::BufferIx| {
+            let found = self.buffers.get(buffer.index());
+            found.map_or(DeviceId(u32::MAX), |buffer| buffer.device)
+        };
+        let given = |step: &super::Step| {
+            let action = match step.action {
+                Action::Launch(node) => GivenAction::Launch(node),
+                Action::Copy { tensor, from, part, .. } => {
+                    GivenAction::Copy { tensor, from: device(from), to: step.device, part }
+                }
+            };
+            let starved = step.control.iter().filter(|(_, why)| *why == Why::Starve);
+            GivenStep { action, held: starved.map(|(other, _)| *other).collect() }
+        };
+        self.steps.iter().map(given).collect()
+    }
+}
+
+/// The schedule of given steps: same order, same copies, with memory laid out anew.
+///
+/// Errors: as [`super::schedule()`], and where the steps are not those of this placement, or one stands
+/// before what it reads from.
+pub fn schedule_given(
+    graph: &CostGraph,
+    topology: &Topology,
+    placement: &Placement,
+    steps: &[GivenStep],
+    options: &Options,
+) -> Result<Schedule> {
+    let (problem, tasks) = Problem::of_steps(graph, topology, placement, &options.offload, steps)?;
+    let mut position = vec![u32::MAX; problem.task_count()];
+    tasks.iter().zip(0..).for_each(|(&task, at)| position[task as usize] = at);
+    let dependents = problem.dependents();
+    let backwards = |&task: &u32| {
+        dependents.row(task).iter().any(|&other| position[other as usize] <= position[task as usize])
+    };
+    if tasks.iter().any(backwards) {
+        return Err(Error::model("steps", "one stands before what it waits for"));
+    }
+    first_that_fits(&problem, [tasks].into_iter(), &options.caps(topology)?)
+}

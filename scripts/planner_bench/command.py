@@ -36,6 +36,8 @@ def arguments(argv, doc):
     parser.add_argument("--models", nargs="+", help="of models")
     parser.add_argument("--devices", nargs="+", type=int, default=[2, 4, 8], help="numbers of devices of models")
     parser.add_argument("--platforms", nargs="+", help="of models: equal mixed paired; of makespan-small: hom2 hom4")
+    parser.add_argument("--modes", nargs="+", default=["mtk", "mtkhg"], choices=["mtk", "mtkhg"],
+                        help="of the peer in million: graph, hypergraph")
     parser.add_argument("--binary", help="the program to measure")
     parser.add_argument("--in-process", help="the program of `cargo bench --bench planner`, for fast and robust")
     parser.add_argument("--cache", default=os.path.join(common.ROOT, "target", "planner-bench"))

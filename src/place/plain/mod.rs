@@ -22,6 +22,9 @@ const LARGE: usize = 20_000;
 /// Nodes that all evaluations together may visit.
 const VISITED: usize = 400_000;
 
+/// As [`VISITED`], at the least effort.
+const VISITED_FAST: usize = 4_000;
+
 /// Budgets of the grid, at most.
 const BUDGETS: usize = 24;
 
@@ -33,7 +36,8 @@ pub(super) fn find(context: &Context<'_, '_>) -> Pool {
     if nodes > LARGE || problem.devices.len() < 2 || problem.options.balance.is_some() {
         return scout.pool;
     }
-    let budgets = budgets(context, VISITED / nodes);
+    let visited = if problem.options.effort == Effort::Fast { VISITED_FAST } else { VISITED };
+    let budgets = budgets(context, visited / nodes);
     for kind in [OrderKind::Queue, OrderKind::Source] {
         let order = kind.nodes(problem);
         let units = orders::units(problem, &order);

@@ -92,7 +92,9 @@ fn rewritten(
     }
     let Some(mut found) = strategy::rewrite(graph, topology, place, control)? else {
         why.proven &= is_of_one_launch(graph, &why);
-        why.details.push("computing again and offloading were tried, and do not make enough room".into());
+        if strategy::is_rewritable(graph, topology, place)? {
+            why.details.push("computing again and offloading were tried, and do not make enough room".into());
+        }
         return Err(Error::Infeasible(why));
     };
     let notes = notes(&found, topology);

@@ -16,7 +16,7 @@ use crate::schedule::{self, Schedule, Search, improve, schedule, schedule_in_ord
 use crate::topology::Topology;
 use crate::units::Bytes;
 
-pub use rewrite::{Choice, Rewritten, What, rewrite};
+pub use rewrite::{Choice, Rewritten, What, is_rewritable, rewrite};
 pub use score::{Scored, score};
 
 /// Rounds of placing under tighter caps.

@@ -82,8 +82,7 @@ pub fn rewrite(
     control: &Control<'_>,
 ) -> Result<Option<Rewritten>> {
     let caps = caps(topology, options)?;
-    // What is there before the step can be neither.
-    if place::resident_bytes(graph) > caps.iter().copied().sum::<Bytes>() {
+    if !is_rewritable(graph, topology, options)? {
         return Ok(None);
     }
     let mut left = (WORK / (graph.node_count() + 1)).clamp(4, SCHEDULES);
@@ -113,6 +112,15 @@ pub fn rewrite(
         }
     }
     Ok(None)
+}
+
+/// True where all devices together hold what is there before the step, which rewriting does not
+/// change. O(nodes).
+///
+/// Error: a list of caps of another length than that of devices.
+pub fn is_rewritable(graph: &CostGraph, topology: &Topology, options: &Options) -> Result<bool> {
+    let room: Bytes = caps(topology, options)?.into_iter().sum();
+    Ok(place::resident_bytes(graph) <= room)
 }
 
 /// One placement's step being rewritten.

@@ -1,7 +1,7 @@
 //! What was measured of a machine, and the times that follow from it.
 //!
 //! A [`Profile`] holds, for each kind of device, the times of kernels that were measured
-//! themselves (found by [`digest`](crate::kernel::digest)), the rates that whole classes of
+//! themselves (found by [`digest`](fn@crate::kernel::digest)), the rates that whole classes of
 //! operations reach, the time that a launch costs, and the times of copies by their size. Where a
 //! kernel was measured its time is taken; else the rates of its classes; else the roofline's.
 //!
@@ -75,7 +75,7 @@ pub struct ClassRate {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelTime {
-    /// Its [`digest`](crate::kernel::digest).
+    /// Its [`digest`](fn@crate::kernel::digest).
     #[serde(with = "hexadecimal")]
     pub hash: u64,
     /// What shapes it, for people: `matmul`.

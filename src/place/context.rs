@@ -11,6 +11,9 @@ use crate::control::Control;
 use crate::costgraph::{NodeIx, Role};
 use crate::topology::DeviceId;
 
+/// A placement whose estimate is over the caps by at most the least of them over this may fit.
+const DOUBT: u64 = 32;
+
 /// What units without a choice take of each device.
 pub(super) struct FixedShare {
     /// Bytes left for the others.
@@ -164,7 +167,7 @@ impl<'c, 'a> Scout<'c, 'a> {
 
     /// As [`Scout::consider`], for a placement whose compute nodes are meant to be launched in `order`.
     /// Where that order takes too much memory and the latency is what counts, the placement is to be
-    /// timed nevertheless if it fits depth first.
+    /// timed nevertheless if it might fit in another order.
     pub(super) fn consider_launched(&mut self, units: Vec<DeviceId>, order: Vec<NodeIx>) -> Candidate {
         let mut candidate = self.evaluate(units, &order);
         let graph = self.context.problem.graph;
@@ -172,15 +175,20 @@ impl<'c, 'a> Scout<'c, 'a> {
         candidate.launches = Some(launches.collect());
         self.pool.add(&candidate);
         let latency = self.context.problem.options.objective == Objective::Latency;
-        if latency && candidate.excess.bytes > 0 && self.fits_depth_first(&candidate) {
+        if latency && candidate.excess.bytes > 0 && self.might_fit(&candidate) {
             self.pool.set_aside(&candidate);
         }
         candidate
     }
 
-    fn fits_depth_first(&mut self, candidate: &Candidate) -> bool {
+    /// True where a placement holds every constraint depth first, memory but for what an estimate may
+    /// be wrong by.
+    fn might_fit(&mut self, candidate: &Candidate) -> bool {
+        let problem = self.context.problem;
         let evaluation = self.evaluator.evaluate(&candidate.nodes, &self.context.order);
-        self.context.excess(&candidate.units, &evaluation) == Excess::default()
+        let least = problem.devices.iter().map(|id| problem.caps[id.index()]).min().unwrap_or(0);
+        let excess = self.context.excess(&candidate.units, &evaluation);
+        Excess { bytes: 0, ..excess } == Excess::default() && excess.bytes <= least / DOUBT
     }
 
     fn evaluate(&mut self, units: Vec<DeviceId>, order: &[NodeIx]) -> Candidate {

@@ -43,7 +43,7 @@ impl Candidate {
 pub(super) const KEPT: usize = 6;
 
 /// Number of placements that one method sets aside.
-const ASIDE: usize = 4;
+const ASIDE: usize = 8;
 
 /// What was found so far.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub(super) struct Pool {
     pub(super) found: Vec<Candidate>,
     /// The placement that comes closest, where none is feasible.
     pub(super) closest: Option<Candidate>,
-    /// Placements that are to be timed whatever their estimates say: distinct, and such as hold every
+    /// Placements that are to be timed whatever their estimates say: distinct, and such as may hold every
     /// constraint along some order.
     pub(super) aside: Vec<Candidate>,
 }

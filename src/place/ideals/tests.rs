@@ -125,7 +125,7 @@ fn compared(seed: u64, objective: Objective, largest: usize) {
         let expected = brute_force(context, &caps, value);
         let found = split::best(context, &lattice, &costs, &request);
         let found = found.map(|units| Evaluator::new(problem).spread(&units));
-        for device in &found {
+        if let Some(device) = &found {
             let held = lasting(&graph, device, 3);
             assert!(held.iter().zip(&caps).all(|(held, cap)| held <= cap), "seed {seed}: over its cap");
         }

@@ -63,7 +63,8 @@ fn training(layers: &[Layer], batch: u64, skips: &[(usize, usize)], tied: bool) 
     }
     let mut gradient = vec![None; layers.len()];
     for (number, layer) in layers.iter().enumerate().rev() {
-        let (own, bytes) = (made[number], layer.activation * batch);
+        // Nobody asks for the gradient of the inputs; what nobody reads is a result, and stays.
+        let (own, bytes) = (made[number], if number == 0 { 0 } else { layer.activation * batch });
         let back = add(format!("b{number}"), "bwd", layer.backward * batch, bytes, 0, Some(own));
         let weights = add(format!("g{number}"), "wgrad", layer.weights * batch, layer.param, 0, Some(own));
         let update = add(format!("u{number}"), "update", 0, layer.param, layer.param, Some(params[number]));

@@ -317,8 +317,11 @@ impl<'a> Player<'a> {
             Rule::Gpipe => {
                 let all = own.jobs.iter().filter(|&&one| job(one).pass == Pass::Forward);
                 let rest = all.map(|&one| self.count - self.started[one as usize]).max();
-                let late = || if rest.unwrap_or(0) == 0 { backward() } else { None };
-                weights().or_else(forward).or_else(late)
+                let late = free(Pass::Weights).chain(free(Pass::Backward)).filter(|_| rest.unwrap_or(0) == 0);
+                let order = |&one: &u32| {
+                    (self.started[one as usize], Reverse(job(one).level), job(one).pass == Pass::Backward)
+                };
+                forward().or_else(|| late.min_by_key(order))
             }
             Rule::OneForwardOneBackward => weights().or_else(backward).or_else(forward),
             Rule::Filling { .. } => backward().or_else(forward).or_else(weights),

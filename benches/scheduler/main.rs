@@ -5,7 +5,8 @@
 //! of the words); `batch [NAME...]` the largest batches of ten models beside brute force;
 //! `hidden [NAME...]` how much of the copying hides behind compute, beside the order of
 //! earliest starts; `predict [NAME...]` predicted and measured steps; `steps [NAME...]` allocations
-//! and memory of steps; `simulator` how fast it is; `plan-size` how long plans take to write and load.
+//! and memory of steps; `simulator` how fast it is; `plan-size` how long plans take to write and load;
+//! `pipelines [COSTGRAPH.json...]` bubbles beside those of theory, and orders on these graphs.
 
 #[allow(missing_docs, unreachable_pub, reason = "shared with the tests")]
 #[path = "../../tests/suite/allocations.rs"]
@@ -21,6 +22,7 @@ mod arena;
 mod batch;
 mod corpus;
 mod hidden;
+mod pipelines;
 mod plan_size;
 mod predict;
 mod random;
@@ -30,7 +32,7 @@ mod steps;
 /// A table's name, and what prints it.
 type Table = (&'static str, fn(&[String]));
 
-const TABLES: [Table; 7] = [
+const TABLES: [Table; 8] = [
     ("arena", arena::print),
     ("batch", batch::print),
     ("hidden", hidden::print),
@@ -38,6 +40,7 @@ const TABLES: [Table; 7] = [
     ("steps", steps::print),
     ("simulator", simulator::print),
     ("plan-size", plan_size::print),
+    ("pipelines", pipelines::print),
 ];
 
 fn main() {

@@ -106,7 +106,7 @@ fn planned(
 fn chain(layers: u64, batch: u64) -> Result<CostGraph, Error> {
     let mut b = Builder::new("chain", vec!["cpu".into()]);
     let time = [Some(Nanos(1000 * batch))];
-    let mut add = |b: &mut Builder, name: String, op: &str, of: Option<NodeIx>| {
+    let add = |b: &mut Builder, name: String, op: &str, of: Option<NodeIx>| {
         let outputs = [Bytes(0)];
         let spec = NodeSpec {
             name: &name,

@@ -84,7 +84,7 @@ impl Shortage {
     /// The device's cap, and the largest things on it.
     fn binding(self, problem: &Problem<'_>, cap: Bytes) -> Vec<Member> {
         let graph = problem.graph;
-        let here = |&node: &NodeIx| graph.role(node) == Role::Compute && problem.device(node) == self.device;
+        let here = |&node: &NodeIx| graph.role(node) != Role::Param && problem.device(node) == self.device;
         let mut held: Vec<(Reverse<Bytes>, MemberKind, String)> = Vec::new();
         let mut add = |kind, bytes, name: &str| held.push((Reverse(bytes), kind, name.to_owned()));
         for node in graph.nodes().filter(here) {

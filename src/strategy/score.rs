@@ -1,7 +1,7 @@
 //! What a placement comes to that was made elsewhere: the schedule and the clock are the same as
 //! for placements of our own.
 
-use super::{caps, key};
+use super::{caps, improved, key};
 use crate::costgraph::CostGraph;
 use crate::error::Result;
 use crate::place::{Options, Placement};
@@ -19,8 +19,8 @@ pub struct Scored {
 }
 
 /// Schedules a placement as it is. Its launches, where it has an order in mind, are taken where
-/// that is better by the objective than the scheduler's own order. Nothing is moved. Near-linear
-/// in nodes and edges.
+/// that is better by the objective than the scheduler's own order, and where the arenas fit the
+/// schedule is improved as one of our own would be. Nothing is moved. Near-linear in nodes and edges.
 ///
 /// Errors: those of [`schedule()`](schedule::schedule), but never for lack of memory: what does
 /// not fit is in [`Scored::over`].
@@ -47,5 +47,9 @@ pub fn score(
             best = meant;
         }
     }
-    Ok(Scored { over: over(&best), schedule: best })
+    let over = over(&best);
+    if over.is_empty() {
+        best = improved(graph, topology, options, placement, best)?;
+    }
+    Ok(Scored { over, schedule: best })
 }

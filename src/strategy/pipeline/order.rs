@@ -311,8 +311,22 @@ impl<'a> Player<'a> {
             allowed.max_by_key(|&one| (job(one).level, Reverse(self.started[one as usize])))
         };
         let next = || own.pattern.get(own.at).copied().filter(|&one| self.is_ready(one));
+        // Gradients of parameters go with the backward job of their stage: just before it, or at
+        // once where they are late.
+        let paired = || {
+            let upcoming = own.pattern.get(own.at).copied();
+            let due = |&one: &u32| {
+                let is_own =
+                    |&&other: &&u32| job(other).pass == Pass::Backward && job(other).level == job(one).level;
+                own.jobs.iter().find(is_own).is_none_or(|&back| {
+                    self.started[one as usize]
+                        < self.started[back as usize] + u32::from(upcoming == Some(back))
+                })
+            };
+            free(Pass::Weights).filter(due).min_by_key(|&one| (self.started[one as usize], job(one).level))
+        };
         match self.rule {
-            Rule::Interleaved => weights().or_else(backward).or_else(forward).or_else(next),
+            Rule::Interleaved => paired().or_else(backward).or_else(forward).or_else(next),
             Rule::Lagging => next().or_else(weights).or_else(backward).or_else(forward),
             Rule::Gpipe => {
                 let all = own.jobs.iter().filter(|&&one| job(one).pass == Pass::Forward);

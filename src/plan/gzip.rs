@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 
 /// What a file holds, decompressed where it is compressed; `place` (its name) begins messages.
 ///
-/// Errors: [`Error::Format`] where it is damaged, or holds more than `MOST` bytes;
+/// Errors: [`Error::Format`] where it is damaged, or holds more than 4 GiB;
 /// [`Error::Unsupported`] in a build without feature `gzip`.
 pub fn decompressed(bytes: Vec<u8>, place: &str) -> Result<Vec<u8>> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
@@ -23,7 +23,8 @@ pub fn is_compressed(path: &Path) -> bool {
 }
 
 /// The most that a file may hold: a small one can claim to hold anything.
-const MOST: u64 = 1 << 36;
+#[cfg(feature = "gzip")]
+const MOST: u64 = 1 << 32;
 
 #[cfg(feature = "gzip")]
 fn unpack(bytes: &[u8], place: &str) -> Result<Vec<u8>> {

@@ -48,8 +48,8 @@ fn planned(launches: usize) -> Plan {
     let graph = chain(launches).expect("a graph");
     let topology = Topology::parse("4xa100-80g").expect("a specification");
     let options = Options { effort: Effort::Fast, ..Options::default() };
-    let mut placement = partition::place::Placement::default();
-    placement.device = graph.nodes().map(|node| partition::topology::DeviceId(node.0 / 9 % 4)).collect();
+    let device = graph.nodes().map(|node| partition::topology::DeviceId(node.0 / 9 % 4)).collect();
+    let placement = partition::place::Placement { device, ..partition::place::Placement::default() };
     let schedule = partition::schedule::schedule(&graph, &topology, &placement, &Default::default())
         .expect("a schedule");
     let meta = partition::plan::Meta { options: (&options).into(), ..Default::default() };

@@ -202,7 +202,7 @@ fn a_cap_that_gpipe_does_not_meet_leaves_1f1b() {
     let small = devices("4xcpu:cores=1,use=compute,memory=1900KB,link=1000GB/s,latency=0ns,contention=none");
     let auto = plan(&graph, &small, Order::Auto, 16);
     assert!(auto.schedule.devices.iter().all(|usage| usage.arena <= Bytes(1_900_000)));
-    let error = try_plan(&graph, &small, Order::Gpipe, 16).err().expect("gpipe does not fit");
+    let error = try_plan(&graph, &small, Order::Gpipe, 16).expect_err("gpipe does not fit");
     assert!(matches!(error, Error::Infeasible(_)), "{error}");
 }
 

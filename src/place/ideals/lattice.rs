@@ -56,7 +56,7 @@ impl Lattice {
 
     /// Number of ideals, the empty one and the whole included.
     pub(super) fn len(&self) -> usize {
-        if self.words == 0 { 1 } else { self.bits.len() / self.words }
+        self.bits.len().checked_div(self.words).unwrap_or(1)
     }
 
     /// Number of words of a set of blocks.

@@ -56,7 +56,9 @@ fn a_random_placement_costs_what_its_schedule_costs() {
         let scored = score_graph(&graph, &topology, &names(&graph, &topology, &placed)).expect("a score");
         assert_eq!(scored.compiled.placement.device, placed.device, "case {case}");
         let expected = schedule(&graph, &topology, &placed, &schedule::Options::default()).expect("it fits");
-        assert_eq!(scored.compiled.schedule, expected, "case {case}");
+        let (cost, plain) = (&scored.compiled.schedule.cost, &expected.cost);
+        assert_eq!((cost.step_bytes, cost.load_bytes), (plain.step_bytes, plain.load_bytes), "case {case}");
+        assert!(cost.latency <= plain.latency, "case {case}");
         assert!(scored.violations.is_empty() && scored.over.is_empty());
         let plan = &scored.compiled.plan;
         plan::check_costgraph(plan, &graph).expect("sound, and of this graph");

@@ -23,7 +23,7 @@ pub(super) struct Item {
 const MOST_PAIRS: usize = 4_000_000;
 
 /// Visits of pairs that are spent on one device.
-const WORK: usize = 40_000_000;
+const WORK: usize = 1_000_000;
 
 /// Rounds without gain, after which the next first order is taken.
 const PATIENCE: usize = 40;

@@ -369,7 +369,7 @@ fn five_hundred_sound_plans_give_the_same_bits() {
 }
 
 #[test]
-#[ignore = "takes a minute; benches/results/scheduler.md has its result"]
+#[ignore = "takes a minute: cargo test --release --test suite -- --ignored five_thousand"]
 fn five_thousand_sound_plans_give_the_same_bits() {
     run_all(0..5000);
 }

@@ -39,7 +39,8 @@ impl Line {
             position[node.index()] = Some(length);
             length += 1;
         }
-        // What runs first stands with its first reader, and so does a parameter for now.
+        // What runs first stands with its first reader. Parameters stand there only until the line is
+        // weighed: in the end they have no position.
         for &node in order.iter().rev().filter(|node| runs[node.index()] == Runs::First) {
             let readers = graph.outputs(node).flat_map(|tensor| graph.consumers(tensor));
             position[node.index()] = readers.filter_map(|reader| position[reader.index()]).min();

@@ -78,6 +78,7 @@ impl<'s, 'a> Case<'s, 'a> {
             Err(Error::Infeasible(_)) => unlimited(subject, &placement),
             other => other,
         }?;
+        let schedule = strategy::packed(graph, options, schedule);
         let value = strategy::value(options.objective, &schedule.cost);
         Ok(Self { subject, moves, placement, schedule, value })
     }

@@ -46,15 +46,18 @@ impl<'a> Accesses<'a> {
     /// What a launch on a device reads: its inputs in order (parameters as such), then what the
     /// node owns.
     pub fn reads(&self, node: NodeIx, device: DeviceId) -> Vec<BufferIx> {
-        let inputs = self.graph.inputs(node).iter().map(|&tensor| {
-            let producer = self.graph.producer(tensor);
-            match (self.graph.role(producer), self.graph.param(producer)) {
-                (Role::Param, Some(param)) => Content::Param(param),
-                (Role::Param | Role::Input | Role::Compute, _) => self.content(node, tensor, device),
-            }
-        });
-        let contents = inputs.chain([Content::Owned(node)]);
-        contents.filter_map(|content| self.find(content, device)).collect()
+        let inputs = self.graph.inputs(node).iter().map(|&tensor| self.operand(node, tensor, device));
+        inputs.chain([self.find(Content::Owned(node), device)]).flatten().collect()
+    }
+
+    /// The buffer in which a launch on a device finds one of its inputs.
+    pub(super) fn operand(&self, node: NodeIx, tensor: TensorIx, device: DeviceId) -> Option<BufferIx> {
+        let producer = self.graph.producer(tensor);
+        let content = match (self.graph.role(producer), self.graph.param(producer)) {
+            (Role::Param, Some(param)) => Content::Param(param),
+            (Role::Param | Role::Input | Role::Compute, _) => self.content(node, tensor, device),
+        };
+        self.find(content, device)
     }
 
     /// What a launch on a device reads of a tensor: what was made or copied there, or what came

@@ -3,10 +3,9 @@
 //! A [`Draft`] has steps and buffers with their final offsets; only what fits is timed.
 
 use super::copies::Source;
-use super::cost::Moment;
 use super::lifetimes::lives;
 use super::memory::Layout;
-use super::offsets::{Settled, settle};
+use super::offsets::{Ground, arenas, merged, settle, taken};
 use super::problem::{Problem, Task};
 use super::residents::Residents;
 use super::simulate::{Work, run_listed};
@@ -21,27 +20,44 @@ use crate::units::{Bytes, Nanos};
 pub(super) struct Draft {
     steps: Vec<Step>,
     names: Buffers,
-    settled: Settled,
+    arena: Vec<Bytes>,
+    /// (operand, result) of what is written in place.
+    in_place: Vec<(u32, u32)>,
 }
+
+/// Visits of pairs that are spent on arenas that are over their caps.
+const PRESSING: usize = 4_000_000;
 
 impl Draft {
+    /// The steps of an order with its layout. O((steps + dependencies) log steps).
+    pub(super) fn new(problem: &Problem<'_>, residents: &Residents, order: &[u32], layout: &Layout) -> Self {
+        let mut names = Buffers::new(problem, residents.buffers.clone());
+        let mut steps: Vec<Step> = order.iter().map(|&task| names.step(problem, task, layout)).collect();
+        depend(problem, order, &mut steps, layout);
+        let arena = arenas(&names.buffers, problem.topology.len());
+        Self { steps, names, arena, in_place: Vec::new() }
+    }
+
     /// By device: end of the last buffer.
     pub(super) fn arena(&self) -> &[Bytes] {
-        &self.settled.arena
+        &self.arena
     }
-}
 
-/// The steps of an order with its layout, and the buffers with offsets at least as good as the
-/// layout's. O((steps + dependencies) x lanes + packing).
-pub(super) fn draft(problem: &Problem<'_>, residents: &Residents, order: &[u32], layout: &Layout) -> Draft {
-    let mut names = Buffers::new(problem, residents.buffers.clone());
-    let mut steps: Vec<Step> = order.iter().map(|&task| names.step(problem, task, layout)).collect();
-    depend(problem, order, &mut steps, layout);
-    let touched = |step: &Step, visit: &mut dyn FnMut(u32, bool)| names.touched(problem, step, visit);
-    let lives = lives(&steps, &names.buffers, problem.topology.len(), touched);
-    let in_place = names.in_place(problem, &steps);
-    let settled = settle(&mut names.buffers, residents, &lives, &in_place);
-    Draft { steps, names, settled }
+    /// Packs what is over its cap. O((steps + dependencies) x lanes + packing).
+    pub(super) fn press(&mut self, problem: &Problem<'_>, residents: &Residents, caps: &[Bytes]) {
+        let wanted: Vec<bool> = self.arena.iter().zip(caps).map(|(arena, cap)| arena > cap).collect();
+        if !wanted.contains(&true) {
+            return;
+        }
+        let touched =
+            |step: &Step, visit: &mut dyn FnMut(u32, bool)| self.names.touched(problem, step, visit);
+        let lives = lives(&self.steps, &self.names.buffers, wanted.len(), touched);
+        let taken = taken(&self.names.buffers, &lives, &self.names.in_place(problem, &self.steps));
+        let ground = Ground { base: &residents.base, end: &residents.end };
+        settle(&mut self.names.buffers, ground, &lives, &taken, &wanted, PRESSING);
+        self.arena = arenas(&self.names.buffers, wanted.len());
+        self.in_place = merged(&self.names.buffers, &taken).collect();
+    }
 }
 
 /// The schedule of an order. O((steps + edges) log (steps + edges)).
@@ -51,25 +67,25 @@ pub(super) fn assemble(
     order: &[u32],
     draft: Draft,
 ) -> Schedule {
-    let Draft { mut steps, names, settled } = draft;
+    let Draft { mut steps, names, arena, in_place } = draft;
     let mut cost = cost::of_placement(problem, residents.load_bytes);
-    let devices = residents.bytes.iter().zip(settled.arena).zip(settled.bound);
-    let devices = devices
-        .map(|((&resident, arena), bound)| DeviceUsage { arena, bound, resident, ..DeviceUsage::default() })
-        .collect();
+    let devices = residents.bytes.iter().zip(arena);
+    let devices =
+        devices.map(|(&resident, arena)| DeviceUsage { arena, resident, ..DeviceUsage::default() }).collect();
     let work: Vec<Work> = order.iter().map(|&task| problem.work(task)).collect();
     let timeline = run_listed(problem.topology, &problem.machine, &work, |step| &steps[step].after);
     for (step, (&start, &end)) in steps.iter_mut().zip(timeline.start.iter().zip(&timeline.end)) {
         (step.start, step.end) = (start, end);
     }
     cost.latency = timeline.latency;
-    let mut users = names.users(problem, &steps);
-    // What is taken over in place is over when its bytes have another meaning.
-    settled.in_place.iter().for_each(|&(old, new)| users[old as usize].1 = users[new as usize].0);
+    let users = cost::users(&steps, &names.buffers, &in_place, |step, visit| {
+        names.touched(problem, step, visit);
+    });
     let offload = problem.copies.offload().to_vec();
     let (buffers, at_peak, crossings) = (names.buffers, Vec::new(), timeline.crossings);
     let mut schedule = Schedule { steps, buffers, devices, at_peak, cost, crossings, offload };
-    cost::measure(&mut schedule, &users);
+    cost::measure_lanes(&mut schedule);
+    cost::measure_memory(&mut schedule, &users);
     schedule
 }
 
@@ -185,19 +201,6 @@ impl Buffers {
             start: Nanos::ZERO,
             end: Nanos::ZERO,
         }
-    }
-
-    /// By buffer: when it is first written and when its last use ends.
-    fn users(&self, problem: &Problem<'_>, steps: &[Step]) -> Vec<(Moment, Moment)> {
-        let mut users = vec![(Moment::LAST, Moment::FIRST); self.buffers.len()];
-        for (position, step) in steps.iter().enumerate() {
-            self.touched(problem, step, &mut |buffer, _| {
-                let (start, end) = &mut users[buffer as usize];
-                *start = (*start).min(Moment::start(step, position));
-                *end = (*end).max(Moment::end(step, position));
-            });
-        }
-        users
     }
 
     /// Visits the buffers that a step uses and that are not there before; true with those that it

@@ -84,9 +84,8 @@ impl Moment {
     }
 }
 
-/// Sets busy times, received bytes, peaks and what is alive then from a schedule's buffers and
-/// times. `users[b]` holds when buffer `b` is written first and read last.
-pub(super) fn measure(schedule: &mut Schedule, users: &[(Moment, Moment)]) {
+/// Adds busy times and received bytes from a schedule's times.
+pub(super) fn measure_lanes(schedule: &mut Schedule) {
     for step in &schedule.steps {
         let usage = &mut schedule.devices[step.device.index()];
         match step.action {
@@ -96,6 +95,31 @@ pub(super) fn measure(schedule: &mut Schedule, users: &[(Moment, Moment)]) {
             }
         }
     }
+}
+
+/// By buffer: when it is first written and when its last use ends. `in_place` holds pairs of which
+/// the second takes the first one's bytes; `touched` visits the buffers that a step uses.
+pub(super) fn users(
+    steps: &[Step],
+    buffers: &[Buffer],
+    in_place: &[(u32, u32)],
+    touched: impl Fn(&Step, &mut dyn FnMut(u32, bool)),
+) -> Vec<(Moment, Moment)> {
+    let mut users = vec![(Moment::LAST, Moment::FIRST); buffers.len()];
+    for (position, step) in steps.iter().enumerate() {
+        touched(step, &mut |buffer, _| {
+            let (start, end) = &mut users[buffer as usize];
+            *start = (*start).min(Moment::start(step, position));
+            *end = (*end).max(Moment::end(step, position));
+        });
+    }
+    // What is taken over in place is over when its bytes have another meaning.
+    in_place.iter().for_each(|&(old, new)| users[old as usize].1 = users[new as usize].0);
+    users
+}
+
+/// Sets the peaks and what is alive then, from a schedule's times and the [`users`] of its buffers.
+pub(super) fn measure_memory(schedule: &mut Schedule, users: &[(Moment, Moment)]) {
     let lives: Vec<Option<(Moment, Moment)>> =
         schedule.buffers.iter().zip(users).map(|(buffer, &users)| life(buffer, users)).collect();
     let at = peaks(schedule, &lives);

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::assemble::{Draft, draft};
+use super::assemble::Draft;
 use super::memory::{Reuse, lay_out};
 use super::problem::Problem;
 use super::residents::Residents;
@@ -12,7 +12,7 @@ use crate::topology::DeviceId;
 use crate::units::Bytes;
 
 /// Lays out an order so that every device stays under its cap: at first with no step waiting for
-/// memory, then, where that is too much, with waiting.
+/// memory, then, where that is too much even when packed anew, with waiting.
 ///
 /// Errors with the first device whose arena is still over its cap.
 pub(super) fn fit(
@@ -38,7 +38,8 @@ pub(super) fn closest(
     let mut reuse = vec![Reuse::Implied; caps.len()];
     loop {
         let layout = lay_out(problem, residents, order, &reuse)?;
-        let draft = draft(problem, residents, order, &layout);
+        let mut draft = Draft::new(problem, residents, order, &layout);
+        draft.press(problem, residents, caps);
         let mut changed = false;
         for device in (0..caps.len()).filter(|&device| draft.arena()[device] > caps[device]) {
             changed |= std::mem::replace(&mut reuse[device], Reuse::Waiting) == Reuse::Implied;

@@ -5,8 +5,9 @@
 //! in it, and each lane runs its steps in list order, so a schedule cannot deadlock.
 //!
 //! [`schedule`] finds the copies (`copies`), lists the tasks (`order`), lays out the arenas
-//! (`memory`, then `offsets` by the lives of `lifetimes`) and times the result (`simulate`). Where an order does not fit under the caps, one
-//! that holds less memory is tried.
+//! (`memory`) and times the result (`simulate`). Where an arena is over its cap it is packed anew
+//! (`offsets`, by the lives of `lifetimes`), and where an order does not fit even so, one that holds
+//! less memory is tried. [`Schedule::pack`] is for the schedule that is chosen.
 
 mod accesses;
 mod arena;
@@ -24,6 +25,7 @@ mod memory;
 mod offsets;
 mod order;
 mod pack;
+mod packed;
 mod parts;
 mod path;
 mod problem;

@@ -1,24 +1,79 @@
 //! The buffers' final offsets, and how few bytes the arenas could have.
 //!
 //! The layout that decided what waits for what is one sound choice of offsets. With the order
-//! fixed, each device's buffers are packed anew; what is better is kept. A result that may be
-//! written in place of an operand that dies there takes its bytes.
+//! fixed, a device's buffers are packed anew; what is better is kept. A result that may be written
+//! in place of an operand that dies there takes its bytes.
 
 use super::arena::aligned;
 use super::lifetimes::{FOREVER, Life, Lives};
 use super::pack::{Item, pack};
-use super::residents::Residents;
 use super::{Buffer, BufferKind};
 use crate::units::Bytes;
 
-/// What is known of the arenas beside the offsets.
-pub(super) struct Settled {
-    /// By device: end of the last buffer.
-    pub(super) arena: Vec<Bytes>,
-    /// By device: see [`super::DeviceUsage::bound`].
-    pub(super) bound: Vec<Option<Bytes>>,
-    /// (buffer, the one that takes its bytes in place).
-    pub(super) in_place: Vec<(u32, u32)>,
+/// What lies at the bottom of the arenas and is never written over.
+#[derive(Clone, Copy)]
+pub(super) struct Ground<'a> {
+    /// By device: the first aligned offset above it.
+    pub(super) base: &'a [u64],
+    /// By device: its end.
+    pub(super) end: &'a [u64],
+}
+
+/// By device: end of the last buffer.
+pub(super) fn arenas(buffers: &[Buffer], devices: usize) -> Vec<Bytes> {
+    let mut arenas = vec![Bytes::ZERO; devices];
+    for buffer in buffers {
+        let arena = &mut arenas[buffer.device.index()];
+        *arena = (*arena).max(buffer.offset + buffer.bytes);
+    }
+    arenas
+}
+
+/// Packs the buffers of the `wanted` devices anew, with at most `work` visits of pairs, and gives
+/// for each of them the fewest bytes that its arena could have, where that is known. No arena
+/// becomes longer. `taken` holds by buffer the one that takes its bytes in place.
+pub(super) fn settle(
+    buffers: &mut [Buffer],
+    ground: Ground<'_>,
+    lives: &Lives,
+    taken: &[u32],
+    wanted: &[bool],
+    mut work: usize,
+) -> Vec<Option<Bytes>> {
+    let arena = arenas(buffers, wanted.len());
+    let mut bounds = vec![None; wanted.len()];
+    let mut waiting = wanted.iter().filter(|&&wanted| wanted).count();
+    let storages = storages(buffers, wanted, lives, taken);
+    for (device, storages) in storages.into_iter().enumerate().filter(|&(device, _)| wanted[device]) {
+        let share = work / waiting;
+        waiting -= 1;
+        let (base, end) = (ground.base[device], ground.end[device]);
+        let (least, padding) = least(&storages, lives.launches[device]);
+        let bound = if least == 0 { end } else { base.saturating_add(least - padding) };
+        bounds[device] = lives.exact.then_some(Bytes(bound));
+        let merges = storages.iter().any(|storage| storage.buffers.len() > 1);
+        if arena[device].0 <= bound && !merges {
+            continue;
+        }
+        let items: Vec<Item> = storages.iter().map(|storage| storage.item).collect();
+        let now = aligned(arena[device].0).unwrap_or(u64::MAX).saturating_sub(base);
+        let mut left = share;
+        let packed = pack(&items, least, now, &mut left);
+        work -= share - left;
+        for (storage, offset) in storages.iter().zip(packed.unwrap_or_default()) {
+            let offset = Bytes(base.saturating_add(offset));
+            storage.buffers.iter().for_each(|&buffer| buffers[buffer as usize].offset = offset);
+        }
+    }
+    bounds
+}
+
+/// (operand, result) of what is written in place: those of `taken` that lie at the same place.
+pub(super) fn merged<'a>(buffers: &'a [Buffer], taken: &'a [u32]) -> impl Iterator<Item = (u32, u32)> + 'a {
+    let same = |&(old, new): &(u32, u32)| {
+        new != NONE && buffers[old as usize].offset == buffers[new as usize].offset
+    };
+    (0u32..).zip(taken.iter().copied()).filter(same)
 }
 
 /// One run of bytes, used by one buffer after another in place.
@@ -30,53 +85,12 @@ struct Storage {
     padding: u64,
 }
 
-/// Gives the buffers better offsets where there are any. `in_place` holds pairs (operand, result) of
-/// which the second may lie where the first does, as far as the operation goes.
-pub(super) fn settle(
-    buffers: &mut [Buffer],
-    residents: &Residents,
-    lives: &Lives,
-    in_place: &[(u32, u32)],
-) -> Settled {
-    let devices = residents.base.len();
-    let taken = taken(buffers, lives, in_place);
-    let mut arena: Vec<Bytes> = residents.end.iter().map(|&end| Bytes(end)).collect();
-    for buffer in buffers.iter() {
-        let arena = &mut arena[buffer.device.index()];
-        *arena = (*arena).max(buffer.offset + buffer.bytes);
-    }
-    let mut settled = Settled { arena, bound: vec![None; devices], in_place: Vec::new() };
-    for (device, storages) in storages(buffers, devices, lives, &taken).into_iter().enumerate() {
-        let (base, end) = (residents.base[device], residents.end[device]);
-        let (least, padding) = least(&storages, lives.launches[device]);
-        let bound = if least == 0 { end } else { base.saturating_add(least - padding) };
-        settled.bound[device] = lives.exact.then_some(Bytes(bound));
-        let merges = storages.iter().any(|storage| storage.buffers.len() > 1);
-        if settled.arena[device].0 <= bound && !merges {
-            continue;
-        }
-        let items: Vec<Item> = storages.iter().map(|storage| storage.item).collect();
-        let now = aligned(settled.arena[device].0).unwrap_or(u64::MAX).saturating_sub(base);
-        let Some((offsets, _)) = pack(&items, least, now) else { continue };
-        settled.arena[device] = Bytes(end);
-        for (storage, offset) in storages.iter().zip(offsets) {
-            let offset = Bytes(base.saturating_add(offset));
-            for &buffer in &storage.buffers {
-                let buffer = &mut buffers[buffer as usize];
-                buffer.offset = offset;
-                settled.arena[device] = settled.arena[device].max(offset + buffer.bytes);
-            }
-            settled.in_place.extend(storage.buffers.windows(2).map(|pair| (pair[0], pair[1])));
-        }
-    }
-    settled
-}
-
 const NONE: u32 = u32::MAX;
 
-/// By buffer: the one that takes its bytes in place. The first pair of each is taken in which the
-/// operand's last use, whatever the timing, is the launch that writes the result.
-fn taken(buffers: &[Buffer], lives: &Lives, in_place: &[(u32, u32)]) -> Vec<u32> {
+/// By buffer: the one that takes its bytes in place. `in_place` holds pairs (operand, result) of which
+/// the second may lie where the first does, as far as the operation goes; the first pair of each is
+/// taken in which the operand's last use, whatever the timing, is the launch that writes the result.
+pub(super) fn taken(buffers: &[Buffer], lives: &Lives, in_place: &[(u32, u32)]) -> Vec<u32> {
     let mut taken = vec![NONE; buffers.len()];
     let mut takes = vec![false; buffers.len()];
     for &(operand, result) in in_place {
@@ -94,12 +108,13 @@ fn taken(buffers: &[Buffer], lives: &Lives, in_place: &[(u32, u32)]) -> Vec<u32>
 }
 
 /// By device: what must be given bytes.
-fn storages(buffers: &[Buffer], devices: usize, lives: &Lives, taken: &[u32]) -> Vec<Vec<Storage>> {
+fn storages(buffers: &[Buffer], wanted: &[bool], lives: &Lives, taken: &[u32]) -> Vec<Vec<Storage>> {
     let mut follows = vec![false; buffers.len()];
     taken.iter().filter(|&&next| next != NONE).for_each(|&next| follows[next as usize] = true);
-    let mut storages: Vec<Vec<Storage>> = (0..devices).map(|_| Vec::new()).collect();
+    let mut storages: Vec<Vec<Storage>> = wanted.iter().map(|_| Vec::new()).collect();
     for (number, buffer) in buffers.iter().enumerate() {
-        if buffer.kind.is_resident() || follows[number] || buffer.bytes == Bytes::ZERO {
+        let nothing = buffer.bytes == Bytes::ZERO || !wanted[buffer.device.index()];
+        if nothing || buffer.kind.is_resident() || follows[number] {
             continue;
         }
         let mut chain = vec![number as u32];

@@ -127,7 +127,8 @@ pub fn again(
     schedule::schedule_given(graph, topology, placement, steps, &scheduling)
 }
 
-/// The schedule of a placement, made faster as far as the effort goes, under the caps of `options`.
+/// The schedule of a placement, made faster and its arenas shorter as far as the effort goes, under
+/// the caps of `options`.
 ///
 /// Errors: the schedule is not one of this placement.
 pub fn improved(
@@ -138,7 +139,18 @@ pub fn improved(
     schedule: Schedule,
 ) -> Result<Schedule> {
     let scheduling = schedule::Options { caps: caps(topology, options)?, ..schedule::Options::default() };
-    improve(graph, topology, placement, schedule, &scheduling, search(options))
+    let found = improve(graph, topology, placement, schedule, &scheduling, search(options))?;
+    Ok(packed(graph, options, found))
+}
+
+/// The schedule that is chosen, its arenas packed as tightly as the effort goes.
+pub fn packed(graph: &CostGraph, options: &Options, schedule: Schedule) -> Schedule {
+    let work = match options.effort {
+        Effort::Fast => 200_000,
+        Effort::Default => 20_000_000,
+        Effort::Best => 400_000_000,
+    };
+    schedule.pack(graph, work)
 }
 
 /// How much the schedule of the chosen placement is improved. Relays change the loads of channels,

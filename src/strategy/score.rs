@@ -1,7 +1,7 @@
 //! What a placement comes to that was made elsewhere: the schedule and the clock are the same as
 //! for placements of our own.
 
-use super::{caps, improved, key};
+use super::{caps, improved, key, packed};
 use crate::costgraph::CostGraph;
 use crate::error::Result;
 use crate::place::{Options, Placement};
@@ -47,9 +47,9 @@ pub fn score(
             best = meant;
         }
     }
-    let over = over(&best);
-    if over.is_empty() {
-        best = improved(graph, topology, options, placement, best)?;
-    }
-    Ok(Scored { over, schedule: best })
+    let schedule = match over(&best).is_empty() {
+        true => improved(graph, topology, options, placement, best)?,
+        false => packed(graph, options, best),
+    };
+    Ok(Scored { over: over(&schedule), schedule })
 }

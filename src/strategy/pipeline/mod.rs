@@ -180,6 +180,7 @@ pub fn pipeline(
                 .with_help("--schedule auto takes what can")
         }));
     };
+    let schedule = super::packed(&derived.graph, options, schedule);
     let jobs = &all[candidate.placement];
     let figures = Figures::new(topology, jobs, candidate.order, asked.microbatches, &schedule);
     let is_weights = |node: &NodeIx| figures.weights.binary_search(&derived.instance(*node).node).is_ok();

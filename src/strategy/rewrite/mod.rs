@@ -12,7 +12,7 @@ mod step;
 
 use self::candidates::Round;
 use self::step::StepOrder;
-use super::caps;
+use super::{caps, packed};
 use crate::control::Control;
 use crate::costgraph::derive::Derived;
 use crate::costgraph::{CostGraph, NodeIx, TensorIx};
@@ -107,7 +107,8 @@ pub fn rewrite(
             tried.push(placement.device.clone());
             let mut rewriting = Rewriting { graph, topology, caps: &caps, placement, left: &mut left };
             if let Some(found) = rewriting.run()? {
-                return Ok(Some(found));
+                let schedule = packed(&found.derived.graph, options, found.schedule);
+                return Ok(Some(Rewritten { schedule, ..found }));
             }
         }
     }

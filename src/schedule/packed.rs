@@ -1,0 +1,100 @@
+//! The arenas of a schedule that is chosen, packed as tightly as is worth the work.
+
+use super::lifetimes::lives;
+use super::offsets::{Ground, arenas, merged, settle, taken};
+use super::{Accesses, Action, BufferIx, Content, Schedule, Step, arena, cost};
+use crate::costgraph::CostGraph;
+
+impl Schedule {
+    /// Packs the arenas anew and sets [`super::DeviceUsage::bound`]: with the steps as they are, no arena
+    /// becomes longer, and what may be written in place is. `graph` is the one that was scheduled.
+    /// `work` counts visits of pairs of buffers that may be alive together.
+    ///
+    /// O((steps + dependencies) x lanes + buffers log buffers + work).
+    pub fn pack(mut self, graph: &CostGraph, work: usize) -> Self {
+        let uses = Uses::new(graph, &self);
+        let touched = |step: &Step, visit: &mut dyn FnMut(u32, bool)| uses.touched(step, visit);
+        let devices = self.devices.len();
+        let lives = lives(&self.steps, &self.buffers, devices, touched);
+        let taken = taken(&self.buffers, &lives, &uses.in_place);
+        let (base, end) = self.ground();
+        let ground = Ground { base: &base, end: &end };
+        let bounds = settle(&mut self.buffers, ground, &lives, &taken, &vec![true; devices], work);
+        let arenas = arenas(&self.buffers, devices);
+        for (usage, (arena, bound)) in self.devices.iter_mut().zip(arenas.into_iter().zip(bounds)) {
+            (usage.arena, usage.bound) = (arena, bound);
+        }
+        let in_place: Vec<(u32, u32)> = merged(&self.buffers, &taken).collect();
+        let users = cost::users(&self.steps, &self.buffers, &in_place, touched);
+        cost::measure_memory(&mut self, &users);
+        self
+    }
+
+    /// By device: the first aligned offset above what is there before the step, and its end.
+    fn ground(&self) -> (Vec<u64>, Vec<u64>) {
+        let mut end = vec![0u64; self.devices.len()];
+        for buffer in self.buffers.iter().filter(|buffer| buffer.kind.is_resident()) {
+            let end = &mut end[buffer.device.index()];
+            *end = (*end).max((buffer.offset + buffer.bytes).0);
+        }
+        let base = end.iter().map(|&end| arena::aligned(end).unwrap_or(u64::MAX)).collect();
+        (base, end)
+    }
+}
+
+/// What each launch uses of what is made in the step.
+struct Uses {
+    /// By node: where its buffers begin in `buffers`.
+    start: Vec<u32>,
+    /// Buffer, and true where it is written.
+    buffers: Vec<(u32, bool)>,
+    /// (operand, result) of each launch of which the second may lie where the first does, as far as
+    /// the operation goes; in the order of the steps.
+    in_place: Vec<(u32, u32)>,
+}
+
+impl Uses {
+    fn new(graph: &CostGraph, schedule: &Schedule) -> Self {
+        let accesses = Accesses::new(graph, schedule);
+        let mut uses = Self { start: Vec::new(), buffers: Vec::new(), in_place: Vec::new() };
+        let mut device = vec![None; graph.node_count()];
+        for step in &schedule.steps {
+            let Action::Launch(node) = step.action else { continue };
+            device[node.index()] = Some(step.device);
+            for (input, output) in graph.in_place(node) {
+                let operand = accesses.operand(node, graph.inputs(node)[input as usize], step.device);
+                let result = graph.outputs(node).nth(output as usize);
+                let result = result.and_then(|tensor| accesses.find(Content::Tensor(tensor), step.device));
+                uses.in_place.extend(operand.zip(result).map(|(operand, result)| (operand.0, result.0)));
+            }
+        }
+        for (node, device) in graph.nodes().zip(device) {
+            uses.start.push(uses.buffers.len() as u32);
+            let Some(device) = device else { continue };
+            let outputs = graph.outputs(node).map(Content::Tensor).chain([Content::Workspace(node)]);
+            let writes = outputs.filter_map(|content| accesses.find(content, device));
+            uses.buffers.extend(writes.map(|buffer| (buffer.0, true)));
+            let reads =
+                graph.inputs(node).iter().filter_map(|&tensor| accesses.operand(node, tensor, device));
+            let made = |buffer: &BufferIx| !schedule.buffers[buffer.index()].kind.is_resident();
+            uses.buffers.extend(reads.filter(made).map(|buffer| (buffer.0, false)));
+        }
+        uses.start.push(uses.buffers.len() as u32);
+        uses
+    }
+
+    /// Visits the buffers that a step uses and that are not there before; true with those that it
+    /// writes.
+    fn touched(&self, step: &Step, visit: &mut dyn FnMut(u32, bool)) {
+        match step.action {
+            Action::Copy { from, to, .. } => {
+                visit(from.0, false);
+                visit(to.0, true);
+            }
+            Action::Launch(node) => {
+                let range = self.start[node.index()] as usize..self.start[node.index() + 1] as usize;
+                self.buffers[range].iter().for_each(|&(buffer, writes)| visit(buffer, writes));
+            }
+        }
+    }
+}

@@ -1,7 +1,6 @@
 //! Kernels of the CPU: every operation on borrowed bytes, on one thread, in one fixed order, so
 //! that results are the same bits however work is spread over devices and threads. Nothing is
-//! allocated, but for each thread's scratch area of the matrix product (see `blocks`), once, and what
-//! its library takes in each call.
+//! allocated but each thread's area for the operands of matrix products, once (see [`prepare`]).
 //!
 //! [`execute`] runs one operation. What it needs beside operands and results is
 //! [`crate::kernel::workspace`]'s to say and the caller's to give. Operations that compute in f32
@@ -11,6 +10,7 @@ mod blocks;
 mod conv;
 mod conv_transpose;
 mod element;
+mod few;
 mod gather;
 mod grid;
 mod index;
@@ -24,6 +24,7 @@ mod reduce;
 mod resize;
 pub(crate) mod tile;
 mod topk;
+mod vectors;
 mod view;
 
 use crate::error::{Error, Result};
@@ -31,6 +32,7 @@ use crate::ir::half;
 use crate::ir::{DType, Op};
 use crate::kernel::workspace::{is_half, widens};
 
+pub(super) use product::prepare;
 pub use view::{View, ViewMut, elements};
 
 /// Runs `op`. Operands and results are of the types that inference accepts and gives, with every

@@ -1,14 +1,14 @@
-//! Matrix products: of floats by the `gemm` crate on one thread, block by block (see `blocks`), of
-//! integers by loops.
+//! Matrix products: of floats block by block (see `blocks`), of integers by loops.
 
 use std::cell::RefCell;
 
 use crate::error::{Error, Result};
 
-use super::blocks::{self, Scratch};
+use super::blocks::{self, Multiply};
 use super::element::Element;
 use super::index::{self, PerAxis, Space};
-use super::view::{Typed, View, ViewMut, with_element};
+use super::vectors::Vectorised;
+use super::view::{Typed, View, ViewMut, bytes_of_mut, with_element};
 
 /// Where the elements of a matrix lie in a slice: from its first element, by strides.
 #[derive(Clone, Copy, Debug)]
@@ -90,16 +90,25 @@ pub(super) fn product<T: Product>(
     }
 }
 
-/// A type that the library multiplies matrices of.
-trait Direct: Sized {
-    /// As [`Product::multiply`], in one call. Panics where a matrix does not lie within its slice.
-    fn direct(
-        extent: Extent,
-        a: (&[Self], Strides),
-        b: (&[Self], Strides),
-        c: (&mut [Self], Strides),
-        into: Into,
-    );
+thread_local! {
+    /// Where a thread's products of floats pack their operands.
+    static AREA: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Gives this thread what its products need, so that none of them allocates.
+pub(in crate::run) fn prepare() {
+    with_area(|_| ());
+}
+
+/// Calls `run` with the thread's area: [`blocks::AREA`] bytes, aligned to 64.
+fn with_area(run: impl FnOnce(&mut [u8])) {
+    const ALIGNMENT: usize = 64;
+    AREA.with_borrow_mut(|area| {
+        area.resize((blocks::AREA + ALIGNMENT).div_ceil(size_of::<u64>()), 0);
+        let bytes = bytes_of_mut(area);
+        let skipped = bytes.as_ptr().align_offset(ALIGNMENT);
+        run(&mut bytes[skipped..][..blocks::AREA]);
+    });
 }
 
 macro_rules! float {
@@ -112,52 +121,11 @@ macro_rules! float {
                 c: (&mut [Self], Strides),
                 into: Into,
             ) {
-                thread_local! {
-                    static SCRATCH: RefCell<Scratch<$type>> = RefCell::new(Scratch::new());
+                if c.1.column != 1 {
+                    return by_elements(extent, a, b, c, into);
                 }
-                SCRATCH.with_borrow_mut(|scratch| {
-                    blocks::multiply(scratch, Self::direct, extent, a, b, c, into);
-                });
-            }
-        }
-
-        impl Direct for $type {
-            fn direct(
-                Extent { m, n, k }: Extent,
-                a: (&[Self], Strides),
-                b: (&[Self], Strides),
-                c: (&mut [Self], Strides),
-                into: Into,
-            ) {
-                let left = a.1.within(m, k, a.0.len());
-                assert!(left && b.1.within(k, n, b.0.len()) && c.1.within(m, n, c.0.len()));
-                let (zero, one) = (0.0, 1.0);
-                let alpha = if into == Into::Add { one } else { zero };
-                // SAFETY: every element of the three matrices lies within its slice, as was just
-                // checked; the result's slice is borrowed exclusively.
-                unsafe {
-                    gemm::gemm(
-                        m,
-                        n,
-                        k,
-                        c.0.as_mut_ptr(),
-                        c.1.column as isize,
-                        c.1.row as isize,
-                        into == Into::Add,
-                        a.0.as_ptr(),
-                        a.1.column as isize,
-                        a.1.row as isize,
-                        b.0.as_ptr(),
-                        b.1.column as isize,
-                        b.1.row as isize,
-                        alpha,
-                        one,
-                        false,
-                        false,
-                        false,
-                        gemm::Parallelism::None,
-                    );
-                }
+                let c = (c.0, c.1.row);
+                with_area(|area| Self::dispatch(Multiply { extent, a, b, c, into, area }));
             }
         }
     };
@@ -166,29 +134,40 @@ macro_rules! float {
 float!(f32);
 float!(f64);
 
+/// One element of the result after the other.
+fn by_elements<T: Element>(
+    Extent { m, n, k }: Extent,
+    a: (&[T], Strides),
+    b: (&[T], Strides),
+    c: (&mut [T], Strides),
+    into: Into,
+) {
+    for row in 0..m {
+        for column in 0..n {
+            let out = &mut c.0[row * c.1.row + column * c.1.column];
+            let mut sum = if into == Into::Add { *out } else { T::ZERO };
+            for inner in 0..k {
+                let x = a.0[row * a.1.row + inner * a.1.column];
+                let y = b.0[inner * b.1.row + column * b.1.column];
+                sum = sum.add(x.mul(y));
+            }
+            *out = sum;
+        }
+    }
+}
+
 macro_rules! integer {
     ($($type:ident),*) => {
         $(
             impl Product for $type {
                 fn multiply(
-                    Extent { m, n, k }: Extent,
+                    extent: Extent,
                     a: (&[Self], Strides),
                     b: (&[Self], Strides),
                     c: (&mut [Self], Strides),
                     into: Into,
                 ) {
-                    for row in 0..m {
-                        for column in 0..n {
-                            let out = &mut c.0[row * c.1.row + column * c.1.column];
-                            let mut sum = if into == Into::Add { *out } else { 0 };
-                            for inner in 0..k {
-                                let x = a.0[row * a.1.row + inner * a.1.column];
-                                let y = b.0[inner * b.1.row + column * b.1.column];
-                                sum = Element::add(sum, Element::mul(x, y));
-                            }
-                            *out = sum;
-                        }
-                    }
+                    by_elements(extent, a, b, c, into);
                 }
             }
         )*

@@ -1,6 +1,6 @@
 //! Tensors as kernels see them: borrowed bytes with a type, and typed slices of them.
 //!
-//! The only file, beside the arenas, the tiles and the call of the matrix product, with `unsafe`.
+//! The only file of kernels, beside the tiles and the vectors, with `unsafe`.
 
 use crate::error::{Error, Result};
 use crate::ir::DType;

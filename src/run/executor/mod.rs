@@ -169,8 +169,7 @@ impl Program {
 
     /// Works through the plan once, on the inputs handed over last; how long it took. Where the
     /// plan gives an input's bytes to something else, they are to be handed over anew each time.
-    /// After the first step it allocates nothing itself; the library that multiplies matrices takes a
-    /// list of flags for each call.
+    /// After the first step it allocates nothing.
     ///
     /// Errors: a step that fails, with its place; a run that takes too long, naming what ran
     /// where. After the last one, or a panic in a kernel, every further run is an error.

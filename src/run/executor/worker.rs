@@ -11,6 +11,7 @@ use crate::error::{Error, Report, Result};
 use crate::schedule::Lane;
 
 use super::super::arena::Arena;
+use super::super::cpu;
 use super::super::group::{Bound, Compiled, Scratch};
 use super::lanes::{Lanes, Slot};
 use super::plan::{ExecPlan, ExecStep, Task};
@@ -120,6 +121,7 @@ impl Shared {
     }
 
     fn worker(&self, device: usize) {
+        cpu::prepare();
         let mut scratch = Scratch::of(&self.groups);
         let mut seen = 0;
         loop {

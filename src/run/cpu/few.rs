@@ -1,0 +1,154 @@
+//! Products of matrices of floats with few rows: reading the operands takes the time, so they are
+//! read once, where they lie.
+
+use super::element::Float;
+use super::product::{Extent, Into, Strides};
+use super::vectors::Lanes;
+use super::view::Plain;
+
+/// Chains of a sum along contiguous operands, whatever the vectors' width. They are added pairwise.
+const DOT: usize = 16;
+/// Rows of the right operand that are added up together.
+const TOGETHER: usize = 8;
+
+/// Few rows: adds up the rows of the right operand, which are contiguous.
+#[inline(always)]
+pub(super) fn add_rows<T: Plain + Float, L: Lanes<T>>(
+    lanes: L,
+    Extent { m, n, k }: Extent,
+    a: (&[T], Strides),
+    b: (&[T], usize),
+    c: (&mut [T], usize),
+    into: Into,
+) {
+    if into == Into::Replace {
+        (0..m).for_each(|row| c.0[row * c.1..][..n].fill(T::ZERO));
+    }
+    let whole = k - k % TOGETHER;
+    for inner in (0..whole).step_by(TOGETHER).chain(whole..k) {
+        for row in 0..m {
+            let a = (&a.0[row * a.1.row + inner * a.1.column..], a.1.column);
+            let (b, c) = ((&b.0[inner * b.1..], b.1), &mut c.0[row * c.1..][..n]);
+            match inner < whole {
+                true => add_some::<T, L, TOGETHER>(lanes, a, b, c),
+                false => add_some::<T, L, 1>(lanes, a, b, c),
+            }
+        }
+    }
+}
+
+/// Adds `COUNT` rows of the right operand.
+#[inline(always)]
+fn add_some<T: Plain + Float, L: Lanes<T>, const COUNT: usize>(
+    lanes: L,
+    a: (&[T], usize),
+    b: (&[T], usize),
+    c: &mut [T],
+) {
+    let factors: [T; COUNT] = std::array::from_fn(|i| a.0[i * a.1]);
+    let rows: [&[T]; COUNT] = std::array::from_fn(|i| &b.0[i * b.1..][..c.len()]);
+    let splats: [L::Vector; COUNT] = std::array::from_fn(|i| lanes.splat(factors[i]));
+    let whole = c.len() - c.len() % L::WIDTH;
+    for at in (0..whole).step_by(L::WIDTH) {
+        let mut sum = lanes.load(&c[at..]);
+        for (&factor, row) in splats.iter().zip(&rows) {
+            sum = lanes.fused(factor, lanes.load(&row[at..]), sum);
+        }
+        lanes.store(sum, &mut c[at..]);
+    }
+    for (at, out) in c.iter_mut().enumerate().skip(whole) {
+        for (&factor, row) in factors.iter().zip(&rows) {
+            *out = lanes.number(factor, row[at], *out);
+        }
+    }
+}
+
+/// Sums along rows of the left operand and columns of the right one, all of them contiguous.
+#[inline(always)]
+pub(super) fn dot_all<T: Plain + Float, L: Lanes<T>>(
+    lanes: L,
+    Extent { m, n, k }: Extent,
+    a: (&[T], usize),
+    b: (&[T], usize),
+    c: (&mut [T], usize),
+    into: Into,
+) {
+    let mut column = 0;
+    while column < n {
+        let wide = n - column >= 4;
+        let mut row = 0;
+        while row < m {
+            let height = if m - row >= 4 { 4 } else { (m - row).min(2) };
+            let dots = Dots { k, a: (&a.0[row * a.1..], a.1), b: (&b.0[column * b.1..], b.1), into };
+            let c = (&mut c.0[row * c.1 + column..], c.1);
+            match (height, wide) {
+                (4, true) => dots.dot::<L, 4, 4>(lanes, c),
+                (2, true) => dots.dot::<L, 2, 4>(lanes, c),
+                (_, true) => dots.dot::<L, 1, 4>(lanes, c),
+                (4, false) => dots.dot::<L, 4, 1>(lanes, c),
+                (2, false) => dots.dot::<L, 2, 1>(lanes, c),
+                (_, false) => dots.dot::<L, 1, 1>(lanes, c),
+            }
+            row += height;
+        }
+        column += if wide { 4 } else { 1 };
+    }
+}
+
+/// Some rows and columns.
+struct Dots<'a, T> {
+    k: usize,
+    a: (&'a [T], usize),
+    b: (&'a [T], usize),
+    into: Into,
+}
+
+impl<T: Plain + Float> Dots<'_, T> {
+    #[inline(always)]
+    fn dot<L: Lanes<T>, const M: usize, const N: usize>(&self, lanes: L, c: (&mut [T], usize)) {
+        let a: [&[T]; M] = std::array::from_fn(|row| &self.a.0[row * self.a.1..][..self.k]);
+        let b: [&[T]; N] = std::array::from_fn(|column| &self.b.0[column * self.b.1..][..self.k]);
+        let whole = self.k - self.k % DOT;
+        // As many vectors as hold the chains; the others stay unused.
+        let mut sums = [[[lanes.zero(); 4]; N]; M];
+        for at in (0..whole).step_by(DOT) {
+            for v in 0..DOT / L::WIDTH {
+                let at = at + v * L::WIDTH;
+                let b: [L::Vector; N] = std::array::from_fn(|column| lanes.load(&b[column][at..]));
+                for (a, sums) in a.iter().zip(&mut sums) {
+                    let a = lanes.load(&a[at..]);
+                    for (&b, sums) in b.iter().zip(sums) {
+                        sums[v] = lanes.fused(a, b, sums[v]);
+                    }
+                }
+            }
+        }
+        for row in 0..M {
+            for column in 0..N {
+                let mut sum = total(lanes, &sums[row][column]);
+                for at in whole..self.k {
+                    sum = lanes.number(a[row][at], b[column][at], sum);
+                }
+                let out = &mut c.0[row * c.1 + column];
+                *out = if self.into == Into::Add { out.add(sum) } else { sum };
+            }
+        }
+    }
+}
+
+/// The sum of all chains, pairwise.
+#[inline(always)]
+fn total<T: Plain + Float, L: Lanes<T>>(lanes: L, sums: &[L::Vector; 4]) -> T {
+    let mut chains = [T::ZERO; DOT];
+    for (chains, &sum) in chains.chunks_exact_mut(L::WIDTH).zip(sums) {
+        lanes.store(sum, chains);
+    }
+    let mut half = DOT / 2;
+    while half > 0 {
+        for i in 0..half {
+            chains[i] = chains[i].add(chains[i + half]);
+        }
+        half /= 2;
+    }
+    chains[0]
+}

@@ -1,0 +1,201 @@
+//! Vectors of the processor's instruction sets, for loops that are written once.
+//!
+//! A [`Task`] is written against [`Lanes`] and compiled for each instruction set;
+//! [`Vectorised::dispatch`] runs the one for the best set that this processor has. All of them
+//! round alike: a product and a sum are one operation with one rounding, on every processor that
+//! has it.
+//!
+//! A value of [`Avx512`] or [`Avx2`] is the proof that the processor has the set: there is none
+//! where it was not found.
+
+use super::view::Plain;
+
+/// Operations on vectors of one instruction set.
+pub(super) trait Lanes<T>: Copy {
+    /// `WIDTH` numbers.
+    type Vector: Copy;
+    const WIDTH: usize;
+    /// How many vectors of a result's row are held in registers at once: 2 or 4.
+    const VECTORS: usize;
+
+    fn zero(self) -> Self::Vector;
+    fn splat(self, number: T) -> Self::Vector;
+    /// The first `WIDTH` numbers. Panics where there are fewer.
+    fn load(self, from: &[T]) -> Self::Vector;
+    /// Into the first `WIDTH` numbers. Panics where there are fewer.
+    fn store(self, vector: Self::Vector, to: &mut [T]);
+    /// `a * b + c`.
+    fn fused(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
+    /// `a * b + c` of one number, rounded as [`Lanes::fused`] rounds.
+    fn number(self, a: T, b: T, c: T) -> T;
+}
+
+/// What is compiled for each instruction set. Implementations are marked `#[inline(always)]`, so
+/// that they become part of a function that may use the set.
+pub(super) trait Task<T> {
+    fn run<L: Lanes<T>>(self, lanes: L);
+}
+
+/// Numbers that there are vectors of.
+pub(super) trait Vectorised: Plain {
+    /// Runs a task with the widest vectors that this processor has.
+    fn dispatch<W: Task<Self>>(task: W);
+}
+
+/// Arrays, for processors without a set that is known here; the compiler makes of them what it can.
+#[derive(Clone, Copy)]
+pub(super) struct Portable;
+
+/// True where the compiler's target has one operation for a product and a sum.
+const FUSED: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
+
+/// Bytes of a [`Portable`] vector.
+const BYTES: usize = 32;
+
+macro_rules! portable {
+    ($type:ident) => {
+        impl Lanes<$type> for Portable {
+            type Vector = [$type; BYTES / size_of::<$type>()];
+            const WIDTH: usize = BYTES / size_of::<$type>();
+            const VECTORS: usize = 2;
+
+            #[inline(always)]
+            fn zero(self) -> Self::Vector {
+                [0.0; BYTES / size_of::<$type>()]
+            }
+            #[inline(always)]
+            fn splat(self, number: $type) -> Self::Vector {
+                [number; BYTES / size_of::<$type>()]
+            }
+            #[inline(always)]
+            fn load(self, from: &[$type]) -> Self::Vector {
+                std::array::from_fn(|lane| from[lane])
+            }
+            #[inline(always)]
+            fn store(self, vector: Self::Vector, to: &mut [$type]) {
+                to[..vector.len()].copy_from_slice(&vector);
+            }
+            #[inline(always)]
+            fn fused(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector {
+                std::array::from_fn(|lane| self.number(a[lane], b[lane], c[lane]))
+            }
+            #[inline(always)]
+            fn number(self, a: $type, b: $type, c: $type) -> $type {
+                if FUSED { a.mul_add(b, c) } else { a * b + c }
+            }
+        }
+    };
+}
+
+portable!(f32);
+portable!(f64);
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use x86::{Avx2, Avx512};
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64 as arch;
+
+    use super::Lanes;
+
+    /// AVX-512F.
+    #[derive(Clone, Copy)]
+    pub(in super::super) struct Avx512(());
+
+    /// AVX2 and FMA.
+    #[derive(Clone, Copy)]
+    pub(in super::super) struct Avx2(());
+
+    impl Avx512 {
+        pub(in super::super) fn find() -> Option<Self> {
+            is_x86_feature_detected!("avx512f").then_some(Self(()))
+        }
+    }
+
+    impl Avx2 {
+        pub(in super::super) fn find() -> Option<Self> {
+            (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")).then_some(Self(()))
+        }
+    }
+
+    macro_rules! lanes {
+        ($set:ident, $type:ident: $width:literal x $vectors:literal, $vector:ident,
+         $zero:ident, $splat:ident, $load:ident, $store:ident, $fused:ident) => {
+            impl Lanes<$type> for $set {
+                type Vector = arch::$vector;
+                const WIDTH: usize = $width;
+                const VECTORS: usize = $vectors;
+
+                #[inline(always)]
+                fn zero(self) -> Self::Vector {
+                    // SAFETY: `self` says that the processor has the set.
+                    unsafe { arch::$zero() }
+                }
+                #[inline(always)]
+                fn splat(self, number: $type) -> Self::Vector {
+                    // SAFETY: as above.
+                    unsafe { arch::$splat(number) }
+                }
+                #[inline(always)]
+                fn load(self, from: &[$type]) -> Self::Vector {
+                    let from = &from[..$width];
+                    // SAFETY: as above; all numbers of the vector lie within the slice.
+                    unsafe { arch::$load(from.as_ptr()) }
+                }
+                #[inline(always)]
+                fn store(self, vector: Self::Vector, to: &mut [$type]) {
+                    let to = &mut to[..$width];
+                    // SAFETY: as above; all numbers of the vector lie within the slice.
+                    unsafe { arch::$store(to.as_mut_ptr(), vector) }
+                }
+                #[inline(always)]
+                fn fused(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector {
+                    // SAFETY: as above.
+                    unsafe { arch::$fused(a, b, c) }
+                }
+                #[inline(always)]
+                fn number(self, a: $type, b: $type, c: $type) -> $type {
+                    a.mul_add(b, c)
+                }
+            }
+        };
+    }
+
+    lanes!(Avx512, f32: 16 x 4, __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps);
+    lanes!(Avx512, f64: 8 x 4, __m512d, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_fmadd_pd);
+    lanes!(Avx2, f32: 8 x 2, __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps);
+    lanes!(Avx2, f64: 4 x 2, __m256d, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_fmadd_pd);
+}
+
+macro_rules! vectorised {
+    ($type:ident) => {
+        impl Vectorised for $type {
+            fn dispatch<W: Task<Self>>(task: W) {
+                #[cfg(target_arch = "x86_64")]
+                {
+                    #[target_feature(enable = "avx512f,avx2,fma")]
+                    fn avx512<W: Task<$type>>(lanes: Avx512, task: W) {
+                        task.run(lanes);
+                    }
+                    #[target_feature(enable = "avx2,fma")]
+                    fn avx2<W: Task<$type>>(lanes: Avx2, task: W) {
+                        task.run(lanes);
+                    }
+                    if let Some(lanes) = Avx512::find() {
+                        // SAFETY: the processor has the set, which holds the others.
+                        return unsafe { avx512(lanes, task) };
+                    }
+                    if let Some(lanes) = Avx2::find() {
+                        // SAFETY: the processor has both sets.
+                        return unsafe { avx2(lanes, task) };
+                    }
+                }
+                task.run(Portable);
+            }
+        }
+    };
+}
+
+vectorised!(f32);
+vectorised!(f64);

@@ -1,0 +1,5 @@
+//! Says that `loom` is there.
+
+fn main() {
+    println!("cargo::rustc-cfg=loom");
+}

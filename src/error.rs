@@ -205,6 +205,12 @@ pub enum Repair {
         memory: Bytes,
         /// The most that was tried in vain.
         fails: Bytes,
+        /// Kernels that run again then.
+        #[serde(skip_serializing_if = "is_zero")]
+        again: usize,
+        /// Tensors that are offloaded then.
+        #[serde(skip_serializing_if = "is_zero")]
+        offloaded: usize,
     },
     /// A smaller `--reserve`.
     Reserve {
@@ -239,14 +245,47 @@ pub enum Repair {
         /// The least that was tried in vain.
         fails: i64,
     },
+    /// Another division of the step into microbatches: more of them, in another order, or none.
+    Microbatches {
+        /// How many; none: the step as a whole.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        microbatches: Option<u32>,
+        /// Their order, where it is another one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        schedule: Option<String>,
+        /// Kernels that run again then.
+        #[serde(skip_serializing_if = "is_zero")]
+        again: usize,
+        /// Tensors that are offloaded then.
+        #[serde(skip_serializing_if = "is_zero")]
+        offloaded: usize,
+    },
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+/// `, recompute 3 kernels and offload 1 tensor`; nothing where nothing is done.
+fn rewriting(again: usize, offloaded: usize) -> String {
+    let counted = |count: usize, verb: &str, what: &str| match count {
+        0 => None,
+        1 => Some(format!("{verb} 1 {what}")),
+        count => Some(format!("{verb} {count} {what}s")),
+    };
+    let done = [counted(again, "recompute", "kernel"), counted(offloaded, "offload", "tensor")];
+    let done: Vec<String> = done.into_iter().flatten().collect();
+    if done.is_empty() { String::new() } else { format!(", {}", done.join(" and ")) }
 }
 
 impl fmt::Display for Repair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Memory { device, more, memory, .. } => {
+            Self::Memory { device, more, memory, again, offloaded, .. } => {
                 let device = device.as_deref().map_or("each device".to_owned(), escaped);
-                write!(f, "+{more} on {device} (memory={}B)", memory.get())
+                let rewriting = rewriting(*again, *offloaded);
+                write!(f, "+{more} on {device} (memory={}B){rewriting}", memory.get())
             }
             Self::Reserve { reserve } => write!(f, "--reserve {}B", reserve.get()),
             Self::Unpin { pins } => write!(f, "unpin {}", escaped(&pins.join(" and "))),
@@ -255,6 +294,13 @@ impl fmt::Display for Repair {
             Self::Balance { balance: None } => f.write_str("no --balance"),
             Self::Use { devices } => write!(f, "--use {devices}"),
             Self::Batch { batch, .. } => write!(f, "a batch of {batch}"),
+            Self::Microbatches { microbatches, schedule, again, offloaded } => {
+                let count = microbatches.map(|count| format!("--microbatches {count}"));
+                let order = schedule.as_ref().map(|order| format!("--schedule {order}"));
+                let asked: Vec<String> = count.into_iter().chain(order).collect();
+                let asked = if asked.is_empty() { "no --microbatches".to_owned() } else { asked.join(" ") };
+                write!(f, "{asked}{}", rewriting(*again, *offloaded))
+            }
         }
     }
 }

@@ -40,6 +40,10 @@ fn of_model(file: &ModelFile, args: &RunArgs) -> Result<Profile> {
         }
         return calibrate::plan(&plan, &network, &source);
     }
+    if args.shape.microbatches.is_some() {
+        return Err(Error::usage("--calibrate", "kernels are measured without --microbatches")
+            .with_help("with --batch at the size of one microbatch they are the same"));
+    }
     let Request { graph, topology, options } = Request::new(file, args, &given, true)?;
     calibrate::network(graph, &topology, &options, &source).map_err(|error| error.within(&file.name()))
 }

@@ -41,10 +41,6 @@ pub(super) fn compile_options(shape: &ModelArgs, placement: &PlacementArgs) -> R
     if shape.microbatches == Some(0) {
         return Err(Error::usage("--microbatches 0", "expected at least 1"));
     }
-    if shape.microbatches.is_some() && shape.batch == Some(Batch::Max) {
-        return Err(Error::usage("--batch max", "the largest batch is found for steps without microbatches")
-            .with_help("give --batch a number, or leave out --microbatches"));
-    }
     Ok(compile::Options {
         dims: dims(&shape.dims)?,
         batch,

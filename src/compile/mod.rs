@@ -10,6 +10,7 @@ mod repair;
 mod replan;
 mod rewrite;
 mod score;
+mod step;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +18,9 @@ use std::sync::Arc;
 use wildmatch::WildMatch;
 
 use crate::control::Control;
-use crate::cost::{self, Lowered, Profile};
+use crate::cost::{self, Profile};
 use crate::costgraph::CostGraph;
+use crate::costgraph::microbatch::Sizes;
 use crate::error::{Error, Report, Result};
 use crate::explain::Fewer;
 use crate::ir::{Graph, SourceId, SourceRole};
@@ -26,10 +28,12 @@ use crate::kernel::Grouping;
 use crate::load::Model;
 use crate::pass;
 use crate::place::{self, Objective, Placement};
-use crate::plan::{self, Bound, Foreign, Plan};
+use crate::plan::{self, Foreign, Plan};
 use crate::schedule::{Cost, Schedule};
 use crate::strategy::{self, pipeline::Figures};
 use crate::topology::{DeviceId, Topology};
+
+use self::step::{Asked, Step};
 
 pub use batch::{LargestBatch, largest_batch};
 pub use explain::{explain_node, explain_plan};
@@ -106,13 +110,16 @@ impl Compiled {
     }
 }
 
-/// Plans a cost graph that another engine has built.
+/// Plans a cost graph that another engine has built, as the program does: what does not fit as it is
+/// is rewritten (launches then say that they run `again`, copies that something is offloaded), and
+/// with [`Options::pipeline`] the step is divided into microbatches.
 ///
-/// The plan is checked before it is returned. Near-linear in nodes and edges.
+/// `options` are those of [`place::Options`] or of [`Options`], by reference. The plan is checked
+/// before it is returned. Near-linear in nodes and edges.
 ///
 /// Errors: devices of a kind that the graph does not list, pins that contradict one another,
-/// [`Error::Infeasible`] where nothing fits.
-pub fn plan(graph: &CostGraph, topology: &Topology, options: &place::Options) -> Result<Plan> {
+/// [`Error::Infeasible`] where nothing fits; [`repair`] tells what would help then.
+pub fn plan(graph: &CostGraph, topology: &Topology, options: impl Into<Options>) -> Result<Plan> {
     plan_with(graph, topology, options, &Control::new())
 }
 
@@ -122,17 +129,14 @@ pub fn plan(graph: &CostGraph, topology: &Topology, options: &place::Options) ->
 pub fn plan_with(
     graph: &CostGraph,
     topology: &Topology,
-    options: &place::Options,
+    options: impl Into<Options>,
     control: &Control<'_>,
 ) -> Result<Plan> {
-    let asked = Options { place: options.clone(), model_hash: graph.digest(), ..Options::default() };
-    let meta = asked.meta(&graph.name, graph.node_count(), &BTreeMap::new());
-    let (placement, schedule) = replan::solve(graph, topology, options, &meta, control)?;
-    let bound = certified(graph, topology, &schedule, options, control)?;
-    let options = asked;
-    let mut plan = cost_graph_plan(graph, topology, &placement, &schedule, bound, &options)?;
-    plan.options.truncated = control.was_truncated();
-    Ok(plan)
+    let mut options = pipeline::settled(options.into())?;
+    if options.model_hash.is_empty() {
+        options.model_hash = graph.digest();
+    }
+    cost_graph_step(graph, topology, &options, control).map(|(_, plan)| plan)
 }
 
 /// Plans a model for these devices.
@@ -151,61 +155,55 @@ pub fn compile_with(
     options: &Options,
     control: &Control<'_>,
 ) -> Result<Compiled> {
-    if let Some(asked) = options.pipeline {
-        return pipeline::compile(model, topology, options, asked, control);
-    }
+    let options = &pipeline::settled(options.clone())?;
     match model {
         Model::CostGraph { graph, .. } => {
-            let from = replan::of_cost_graph(&graph, topology, options);
-            let options =
-                &Options { place: place::Options { from, ..options.place.clone() }, ..options.clone() };
-            let meta = options.meta(&graph.name, graph.node_count(), &BTreeMap::new());
-            let (placement, schedule) = match replan::solve(&graph, topology, &options.place, &meta, control)
-            {
-                Ok(found) => found,
-                Err(error) => return rewrite::of_cost_graph(&graph, topology, options, error, control),
-            };
-            let bound = certified(&graph, topology, &schedule, &options.place, control)?;
-            let mut plan = cost_graph_plan(&graph, topology, &placement, &schedule, bound, options)?;
-            plan.options.truncated = control.was_truncated();
-            let topology = topology.clone();
-            Ok(Compiled {
-                plan,
-                network: None,
-                cost_graph: graph,
-                topology,
-                placement,
-                schedule,
-                pipeline: None,
-            })
+            let (step, plan) = cost_graph_step(&graph, topology, options, control)?;
+            Ok(step.compiled(plan, None, graph, topology))
         }
         Model::Graph(graph) => {
-            let network = prepare(graph, options)?;
+            let divided = pipeline::divided(&graph, options)?;
+            let batch = divided.as_ref().map_or(options.batch, |divided| Some(divided.microbatch));
+            let network = prepare(graph, &Options { batch, ..options.clone() })?;
             let lowered =
                 cost::lower(&network.graph, &network.grouping, topology, options.profile.as_deref())?;
             let from = replan::of_network(&network, &lowered, topology, options);
             let place =
                 place::Options { pins: Vec::new(), colocate: Vec::new(), from, ..options.place.clone() };
-            let meta = options.meta(&network.graph.name, 0, &network.dims);
-            let (placement, schedule) = match replan::solve(&lowered.graph, topology, &place, &meta, control)
-            {
-                Ok(found) => found,
-                Err(error) => {
-                    let asked = (options, &place);
-                    return rewrite::of_network(network, &lowered, topology, asked, error, control);
-                }
-            };
-            let bound = certified(&lowered.graph, topology, &schedule, &place, control)?;
-            let mut plan = network_plan(&network, &lowered, topology, &placement, &schedule, options)?;
-            plan.bound = bound;
-            plan.replan = replan::told(&lowered.graph, topology, &place, &placement);
-            plan.options.truncated = control.was_truncated();
+            let (graph, sizes) = (&lowered.graph, Sizes::Microbatch);
+            let asked = Asked { graph, sizes, topology, place: &place, pipeline: options.pipeline };
+            let mut meta = options.network_meta(&network);
+            if let Some(divided) = &divided {
+                meta.options.batch = u64::try_from(divided.batch).ok();
+            }
+            let step = Step::find(&asked, &meta, control)?;
+            let labels = labels::labels(&network, &lowered, topology, &step.base());
+            let mut plan = step.plan(&asked, Some(&labels), meta, control)?;
+            plan.profile = profile(options, topology, &labels);
+            if let Some(divided) = &divided {
+                divided.tell(&mut plan, &network, &lowered, &step)?;
+            }
             plan::check(&plan)?;
-            let (cost_graph, topology) = (lowered.graph, topology.clone());
-            let network = Some(network);
-            Ok(Compiled { plan, network, cost_graph, topology, placement, schedule, pipeline: None })
+            Ok(step.compiled(plan, Some(network), lowered.graph, topology))
         }
     }
+}
+
+/// The step of a bare cost graph, and its plan, checked.
+fn cost_graph_step(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    control: &Control<'_>,
+) -> Result<(Step, Plan)> {
+    let from = replan::of_cost_graph(graph, topology, options);
+    let place = &place::Options { from, ..options.place.clone() };
+    let asked = Asked { graph, sizes: Sizes::Batch, topology, place, pipeline: options.pipeline };
+    let meta = options.meta(&graph.name, graph.node_count(), &BTreeMap::new());
+    let step = Step::find(&asked, &meta, control)?;
+    let plan = step.plan(&asked, None, meta, control)?;
+    plan::check(&plan)?;
+    Ok((step, plan))
 }
 
 /// What another objective comes to on the same problem.
@@ -291,35 +289,6 @@ fn alternative(
         Ok(_) | Err(Error::Infeasible(_)) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// The certificate of how good a schedule is, where there is one.
-fn certified(
-    graph: &CostGraph,
-    topology: &Topology,
-    schedule: &Schedule,
-    options: &place::Options,
-    control: &Control<'_>,
-) -> Result<Option<Bound>> {
-    let reached = strategy::value(options.objective, &schedule.cost);
-    let found = place::certificate(graph, topology, options, control, reached)?;
-    Ok(found.map(|certificate| Bound::new(certificate, reached)))
-}
-
-/// Builds and checks the plan of a bare cost graph.
-fn cost_graph_plan(
-    graph: &CostGraph,
-    topology: &Topology,
-    placement: &Placement,
-    schedule: &Schedule,
-    bound: Option<Bound>,
-    options: &Options,
-) -> Result<Plan> {
-    let meta = plan::Meta { bound, ..options.meta(&graph.name, graph.node_count(), &BTreeMap::new()) };
-    let mut plan = plan::build(graph, topology, placement, schedule, None, meta)?;
-    plan.replan = replan::told(graph, topology, &options.place, placement);
-    plan::check(&plan)?;
-    Ok(plan)
 }
 
 /// Binds, simplifies and groups a network.
@@ -428,23 +397,6 @@ fn batch_dim(graph: &Graph) -> Option<String> {
     })
 }
 
-/// Builds the plan of a lowered network.
-fn network_plan(
-    network: &Network,
-    lowered: &Lowered,
-    topology: &Topology,
-    placement: &Placement,
-    schedule: &Schedule,
-    options: &Options,
-) -> Result<Plan> {
-    let nodes = network.graph.sources().iter().filter(|source| source.role == SourceRole::Node).count();
-    let labels = labels::labels(network, lowered, topology, placement);
-    let meta = options.meta(&network.graph.name, nodes, &network.dims);
-    let mut plan = plan::build(&lowered.graph, topology, placement, schedule, Some(&labels), meta)?;
-    plan.profile = profile(options, topology, &labels);
-    Ok(plan)
-}
-
 /// What a plan needs of the profile that it is made with.
 fn profile(options: &Options, topology: &Topology, labels: &plan::Labels) -> Option<Profile> {
     let profile = options.profile.as_ref()?;
@@ -510,6 +462,12 @@ impl Options {
             profile: plan.profile.clone().map(Arc::new),
             ..Self::default()
         })
+    }
+
+    fn network_meta(&self, network: &Network) -> plan::Meta {
+        let sources = network.graph.sources().iter();
+        let nodes = sources.filter(|source| source.role == SourceRole::Node).count();
+        self.meta(&network.graph.name, nodes, &network.dims)
     }
 
     fn meta(&self, name: &str, nodes: usize, dims: &BTreeMap<String, i64>) -> plan::Meta {

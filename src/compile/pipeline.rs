@@ -5,112 +5,63 @@
 
 use std::collections::BTreeMap;
 
-use super::labels::labels;
-use super::{Compiled, Network, Options, batch_dim, prepare, profile};
-use crate::control::Control;
-use crate::cost;
-use crate::costgraph::CostGraph;
-use crate::costgraph::microbatch::one_of;
+use super::step::Step;
+use super::{Network, Options, batch_dim};
+use crate::cost::Lowered;
 use crate::error::{Error, Result};
-use crate::ir::{Graph, Size, SourceRole, ValueId};
-use crate::load::Model;
-use crate::place::{self, Objective};
-use crate::plan;
+use crate::ir::{Graph, Size, ValueId};
+use crate::place::Objective;
+use crate::plan::Plan;
 use crate::schedule::Content;
-use crate::strategy::pipeline::{self, pipeline};
-use crate::topology::Topology;
+use crate::strategy::pipeline;
 
-/// Plans a pipeline. Errors: those of [`pipeline()`]; a batch that the microbatches do not divide; a
-/// network whose results cannot be put together from those of microbatches.
-pub(super) fn compile(
-    model: Model,
-    topology: &Topology,
-    options: &Options,
-    asked: pipeline::Options,
-    control: &Control<'_>,
-) -> Result<Compiled> {
+/// Options as a pipeline takes them, where they ask for one. Error: with one, a plan that is to be
+/// kept to.
+pub(super) fn settled(mut options: Options) -> Result<Options> {
+    if options.pipeline.is_none() {
+        return Ok(options);
+    }
     if options.from.is_some() || options.place.from.is_some() {
         return Err(Error::usage("--from", "a plan with microbatches does not keep to an earlier one")
             .with_help("leave out --from or --microbatches"));
     }
-    let mut options = options.clone();
     if options.place.objective == Objective::Transfer {
         // Fewest bytes would be moved by one device.
         options.place.objective = Objective::Latency;
     }
-    match model {
-        Model::CostGraph { graph, .. } => of_cost_graph(&graph, topology, &options, asked, control),
-        Model::Graph(graph) => of_network(graph, topology, &options, asked, control),
-    }
+    Ok(options)
 }
 
-fn of_cost_graph(
-    graph: &CostGraph,
-    topology: &Topology,
-    options: &Options,
-    asked: pipeline::Options,
-    control: &Control<'_>,
-) -> Result<Compiled> {
-    let one = one_of(graph, asked.microbatches)?;
-    let found = pipeline(&one, topology, &options.place, asked, control)?;
-    let mut meta = options.meta(&graph.name, graph.node_count(), &BTreeMap::new());
-    meta.options.schedule = Some(found.figures.schedule.to_owned());
-    meta.options.truncated = control.was_truncated();
-    let pipeline::Pipeline { derived, placement, schedule, figures } = found;
-    let plan = plan::build_derived(graph, &derived, topology, &placement, &schedule, None, meta)?;
-    plan::check(&plan)?;
-    Ok(Compiled {
-        plan,
-        network: None,
-        cost_graph: derived.graph,
-        topology: topology.clone(),
-        placement,
-        schedule,
-        pipeline: Some(figures),
-    })
+/// How the batch of a network is divided.
+pub(super) struct Divided {
+    /// The whole of it.
+    pub(super) batch: i64,
+    /// One part.
+    pub(super) microbatch: i64,
+    axes: Axes,
 }
 
-fn of_network(
-    graph: Graph,
-    topology: &Topology,
-    options: &Options,
-    asked: pipeline::Options,
-    control: &Control<'_>,
-) -> Result<Compiled> {
-    let (part, axes) = divided(&graph, options, asked.microbatches)?;
-    let network = prepare(graph, &Options { batch: Some(part), ..options.clone() })?;
-    let lowered = cost::lower(&network.graph, &network.grouping, topology, options.profile.as_deref())?;
-    let place = place::Options { pins: Vec::new(), colocate: Vec::new(), ..options.place.clone() };
-    let found = pipeline(&lowered.graph, topology, &place, asked, control)?;
-    let Network { graph, dims, .. } = &network;
-    let nodes = graph.sources().iter().filter(|source| source.role == SourceRole::Node).count();
-    let mut meta = options.meta(&graph.name, nodes, dims);
-    meta.options.schedule = Some(found.figures.schedule.to_owned());
-    meta.options.batch = u64::try_from(part.saturating_mul(asked.microbatches.into())).ok();
-    meta.options.truncated = control.was_truncated();
-    let pipeline::Pipeline { derived, placement, schedule, figures } = found;
-    let base = place::Placement { device: derived.gather(&placement.device), ..placement.clone() };
-    let labels = labels(&network, &lowered, topology, &base);
-    let mut plan =
-        plan::build_derived(&lowered.graph, &derived, topology, &placement, &schedule, Some(&labels), meta)?;
-    plan.profile = profile(options, topology, &labels);
-    let axes = axes.of_values(&network)?;
-    for (buffer, scheduled) in plan.buffers.iter_mut().zip(&schedule.buffers) {
-        if let Content::Tensor(tensor) = scheduled.content {
-            let value = lowered.values[derived.base_tensor(tensor).index()];
-            buffer.axis = axes.get(&value).filter(|_| buffer.microbatch.is_some()).copied();
+impl Divided {
+    /// Says of each buffer of a microbatch along which axis it is divided.
+    ///
+    /// Error: one value holds inputs or outputs that are divided along different axes.
+    pub(super) fn tell(
+        &self,
+        plan: &mut Plan,
+        network: &Network,
+        lowered: &Lowered,
+        step: &Step,
+    ) -> Result<()> {
+        let Some(derived) = &step.derived else { return Ok(()) };
+        let axes = self.axes.of_values(network)?;
+        for (buffer, scheduled) in plan.buffers.iter_mut().zip(&step.schedule.buffers) {
+            if let Content::Tensor(tensor) = scheduled.content {
+                let value = lowered.values[derived.base_tensor(tensor).index()];
+                buffer.axis = axes.get(&value).filter(|_| buffer.microbatch.is_some()).copied();
+            }
         }
+        Ok(())
     }
-    plan::check(&plan)?;
-    Ok(Compiled {
-        plan,
-        network: Some(network),
-        cost_graph: derived.graph,
-        topology: topology.clone(),
-        placement,
-        schedule,
-        pipeline: Some(figures),
-    })
 }
 
 /// By name of an input or output, the axis that is as long as the batch.
@@ -134,12 +85,12 @@ impl Axes {
     }
 }
 
-/// The size of a microbatch, where the batch is given and divides into them, and the axes along
-/// which it is divided.
+/// How the batch is divided, where the step is to be.
 ///
 /// Errors: it is not given, or does not divide; an input or output has not one axis that is as long
 /// as the batch.
-fn divided(graph: &Graph, options: &Options, microbatches: u32) -> Result<(i64, Axes)> {
+pub(super) fn divided(graph: &Graph, options: &Options) -> Result<Option<Divided>> {
+    let Some(pipeline::Options { microbatches, .. }) = options.pipeline else { return Ok(None) };
     let place = format!("--microbatches {microbatches}");
     let dim = batch_dim(graph).ok_or_else(|| {
         Error::usage(&place, "the model has no batch dimension that is open")
@@ -171,7 +122,7 @@ fn divided(graph: &Graph, options: &Options, microbatches: u32) -> Result<(i64, 
             }
         }
     }
-    Ok((batch / count, Axes(axes)))
+    Ok(Some(Divided { batch, microbatch: batch / count, axes: Axes(axes) }))
 }
 
 /// What would do in place of a batch that does not divide.

@@ -2,17 +2,23 @@
 //!
 //! Attempts are counted, fewer for larger graphs, and made with the least effort; so what is said
 //! to do does, and a better search may do with less. Sizes are sought by doubling and bisection; what
-//! a successful attempt's arenas take is the next size to try.
+//! a successful attempt's arenas take is the next size to try. Attempts are rewritten where they do not
+//! fit as they are, as planning does, and divided into microbatches where that is asked for.
 
+use std::borrow::Cow;
+
+use super::pipeline::{divided, settled};
 use super::{Options, batch_dim, prepare};
 use crate::control::Control;
 use crate::cost;
 use crate::costgraph::CostGraph;
+use crate::costgraph::microbatch::one_of;
 use crate::error::{Error, Infeasible, MemberKind, Repair, Result};
 use crate::load::Model;
 use crate::place::{self, DeviceUse, Effort};
 use crate::schedule::Schedule;
-use crate::strategy;
+use crate::strategy::pipeline::{self, Order, pipeline};
+use crate::strategy::{self, rewrite};
 use crate::topology::{DeviceId, Role, Topology};
 use crate::units::Bytes;
 
@@ -21,6 +27,12 @@ const WORK: usize = 400_000;
 /// Graphs up to this size are planned once more with more than the least effort where a size was
 /// found.
 const VERIFIED: usize = 2_000;
+/// Graphs beyond this size are not rewritten for an attempt.
+const REWRITTEN: usize = 5_000;
+/// How many attempts one that is rewritten counts for.
+const REWRITING: usize = 4;
+/// By how much the count of microbatches is multiplied at most.
+const MORE_MICROBATCHES: u32 = 16;
 /// Pins, and patterns of colocation, that are tried to be left out.
 const DROPPED: usize = 8;
 /// Devices to which memory is added alone.
@@ -30,8 +42,9 @@ const BALANCES: [&str; 12] =
     ["0.01", "0.02", "0.03", "0.05", "0.1", "0.15", "0.2", "0.3", "0.5", "1", "2", "5"];
 
 /// Adds to what is known of why nothing fits the changes that help: memory, a smaller reserve,
-/// pins and colocation to drop, another balance, count of devices or batch. `found` is what
-/// planning `model` with these arguments ended with.
+/// pins and colocation to drop, another balance, count of devices, batch or count of microbatches.
+/// Where memory helps, and less of it helps with kernels run again or tensors offloaded, both are told.
+/// `found` is what planning `model` with these arguments ended with.
 ///
 /// At most some dozen times the work of planning; less for large graphs, where not everything is
 /// tried.
@@ -44,14 +57,12 @@ pub fn repair(
     found: &mut Infeasible,
     control: &Control<'_>,
 ) -> Result<()> {
-    let network;
-    let (graph, base) = match model {
-        Model::CostGraph { graph, .. } => (graph, options.place.clone()),
-        Model::Graph(_) => {
-            network = lowered(model, topology, options)?;
-            // The network's own marks say the same.
-            (&network, place::Options { pins: Vec::new(), colocate: Vec::new(), ..options.place.clone() })
-        }
+    let options = &settled(options.clone())?;
+    let graph = &*graph_of(model, topology, options)?;
+    let base = match model {
+        Model::CostGraph { .. } => options.place.clone(),
+        // The network's own marks say the same.
+        Model::Graph(_) => place::Options { pins: Vec::new(), colocate: Vec::new(), ..options.place.clone() },
     };
     let left = (WORK / (graph.node_count() + 1)).clamp(6, 100);
     let mut trial = Trial { model, graph, topology, options, control, base, left };
@@ -66,6 +77,7 @@ pub fn repair(
         repairs.push(Repair::Reserve { reserve: options.place.reserve.saturating_sub(*more) });
     }
     repairs.extend(trial.batch());
+    repairs.extend(trial.microbatches());
     found.repairs = memory.into_iter().chain(repairs).collect();
     if let Some(first) = found.repairs.first() {
         found.repair = format!("{first} would do");
@@ -96,46 +108,71 @@ struct Trial<'t, 'c> {
     left: usize,
 }
 
+/// Whether an attempt that does not fit as it is may be rewritten.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    AsIs,
+    Rewritten,
+}
+
+/// A plan that was found.
+struct Fit {
+    schedule: Schedule,
+    /// Kernels that run again.
+    again: usize,
+    /// Tensors that are offloaded.
+    offloaded: usize,
+}
+
 impl Trial<'_, '_> {
-    /// The schedule of what is asked for, where one is found.
-    fn plan(&mut self, graph: &CostGraph, options: &place::Options) -> Option<Schedule> {
+    /// What is found for what is asked for.
+    fn plan(
+        &mut self,
+        graph: &CostGraph,
+        options: &place::Options,
+        divided: Option<pipeline::Options>,
+        way: Way,
+    ) -> Option<Fit> {
         self.left = self.left.checked_sub(1)?;
-        if self.control.stopped() {
-            return None;
-        }
         let quick = place::Options { effort: Effort::Fast, ..options.clone() };
-        strategy::solve(graph, self.topology, &quick, self.control).ok().map(|(_, schedule)| schedule)
+        let found = fit(graph, self.topology, &quick, divided, way, self.control);
+        if found.as_ref().is_none_or(|fit| fit.again + fit.offloaded > 0) && way == Way::Rewritten {
+            self.left = self.left.saturating_sub(REWRITING - 1);
+        }
+        found
     }
 
     /// As [`Trial::plan`] on the graph at hand.
-    fn attempt(&mut self, options: &place::Options) -> Option<Schedule> {
+    fn attempt(&mut self, options: &place::Options, way: Way) -> Option<Fit> {
         let graph = self.graph;
-        self.plan(graph, options)
+        self.plan(graph, options, self.options.pipeline, way)
     }
 
     /// True where the usual effort gives a plan too, where that is what the caller asked for.
-    fn is_confirmed(&self, graph: &CostGraph, options: &place::Options) -> bool {
-        if graph.node_count() > VERIFIED || options.effort == Effort::Fast {
+    fn is_confirmed(&self, options: &place::Options, way: Way) -> bool {
+        if self.graph.node_count() > VERIFIED || options.effort == Effort::Fast {
             return true;
         }
         let usual = place::Options { effort: Effort::Default, ..options.clone() };
-        strategy::solve(graph, self.topology, &usual, self.control).is_ok()
+        fit(self.graph, self.topology, &usual, self.options.pipeline, way, self.control).is_some()
     }
 
     fn helps(&mut self, options: &place::Options) -> bool {
-        self.attempt(options).is_some()
+        self.attempt(options, Way::Rewritten).is_some()
     }
 
-    /// Plans with other marks on the source's nodes, or another batch.
+    /// Plans with other marks on the source's nodes, another batch or other microbatches.
+    fn otherwise(&mut self, options: &Options) -> Option<Fit> {
+        let graph = graph_of(self.model, self.topology, options).ok()?;
+        let place = match self.model {
+            Model::CostGraph { .. } => options.place.clone(),
+            Model::Graph(_) => place::Options { objective: options.place.objective, ..self.base.clone() },
+        };
+        self.plan(&graph, &place, options.pipeline, Way::Rewritten)
+    }
+
     fn helps_otherwise(&mut self, options: &Options) -> bool {
-        match self.model {
-            Model::CostGraph { .. } => self.helps(&options.place),
-            Model::Graph(_) => {
-                let Ok(graph) = lowered(self.model, self.topology, options) else { return false };
-                let place = self.base.clone();
-                self.plan(&graph, &place).is_some()
-            }
-        }
+        self.otherwise(options).is_some()
     }
 
     /// Pins without any one of which there is a plan; those of the conflict first.
@@ -235,13 +272,11 @@ impl Trial<'_, '_> {
             all.clone_from(&devices);
         }
         let start = (lacking / all.len().max(1) as u64).max(64);
-        let mut repairs: Vec<Repair> = self.growth(&all, None, start).into_iter().collect();
+        let mut repairs = self.growths(&all, None, start);
         if all.len() > 1 {
-            let mut singles: Vec<Repair> = self
-                .concerned(found)
-                .into_iter()
-                .filter_map(|id| self.growth(&[id], Some(id), lacking.max(64)))
-                .collect();
+            let concerned = self.concerned(found).into_iter();
+            let mut singles: Vec<Repair> =
+                concerned.flat_map(|id| self.growths(&[id], Some(id), lacking.max(64))).collect();
             singles.sort_by_key(|repair| match repair {
                 Repair::Memory { more, .. } => *more,
                 _ => Bytes::MAX,
@@ -249,6 +284,24 @@ impl Trial<'_, '_> {
             repairs.extend(singles);
         }
         repairs
+    }
+
+    /// The least memory added to each of `devices` that does: with something done to the step, where
+    /// that takes less, then for the step as it is.
+    fn growths(&mut self, devices: &[DeviceId], single: Option<DeviceId>, start: u64) -> Vec<Repair> {
+        let as_is = self.growth(devices, single, Way::AsIs, (start, None));
+        let known = match &as_is {
+            Some(Repair::Memory { more, .. }) => Some(more.get()),
+            _ => None,
+        };
+        let rewritten = match self.options.pipeline {
+            None => self.growth(devices, single, Way::Rewritten, (start, known)),
+            Some(_) => None,
+        };
+        // Where less of it does for the step as it is, too, the first size was just not the least.
+        let plain = |repair: &Repair| matches!(repair, Repair::Memory { again: 0, offloaded: 0, .. });
+        let as_is = as_is.filter(|_| !rewritten.as_ref().is_some_and(plain));
+        rewritten.into_iter().chain(as_is).collect()
     }
 
     /// Devices of the conflict, those that lack most first; without a conflict, the first ones.
@@ -273,8 +326,14 @@ impl Trial<'_, '_> {
     }
 
     /// The least memory added to each of `devices` that does, to about one part in sixty-four of
-    /// it; none where no amount does.
-    fn growth(&mut self, devices: &[DeviceId], single: Option<DeviceId>, start: u64) -> Option<Repair> {
+    /// it; none where no amount does, or none below the one that is `known` to do.
+    fn growth(
+        &mut self,
+        devices: &[DeviceId],
+        single: Option<DeviceId>,
+        way: Way,
+        (start, known): (u64, Option<u64>),
+    ) -> Option<Repair> {
         let caps: Vec<Bytes> = match &self.base.caps {
             Some(caps) => caps.clone(),
             None => self.topology.devices.iter().map(|device| device.memory).collect(),
@@ -293,30 +352,40 @@ impl Trial<'_, '_> {
             };
             devices.iter().map(over).max().unwrap_or(0)
         };
-        let (mut fails, mut more) = (0u64, start);
+        let (mut fails, mut more) = (0u64, start.min(known.unwrap_or(u64::MAX) / 2).max(64));
         let mut works = loop {
-            if let Some(schedule) = self.attempt(&grown(more)) {
-                break (more, excess(&schedule));
+            if known.is_some_and(|known| more >= known) {
+                return None;
+            }
+            if let Some(fit) = self.attempt(&grown(more), way) {
+                break (more, excess(&fit.schedule), fit);
             }
             fails = more;
-            more = more.checked_mul(2).filter(|&more| more < 1 << 60 && self.left > 0)?;
+            more = match known {
+                // Halfway to what does, until that is near.
+                Some(known) if known - fails <= (known / 64).max(64) || self.left == 0 => return None,
+                Some(known) => fails + (known - fails) / 2,
+                None => more.checked_mul(2).filter(|&more| more < 1 << 60 && self.left > 0)?,
+            };
         };
         while works.0 - fails > (works.0 / 64).max(64) {
             let middle = fails + (works.0 - fails) / 2;
             let next = if works.1 > fails && works.1 < works.0 { works.1 } else { middle };
             let before = self.left;
-            match self.attempt(&grown(next)) {
-                Some(schedule) => works = (next, excess(&schedule)),
+            match self.attempt(&grown(next), way) {
+                Some(fit) => works = (next, excess(&fit.schedule), fit),
                 None if before == 0 => break,
                 None => fails = next,
             }
         }
-        if !self.is_confirmed(self.graph, &grown(works.0)) {
+        if !self.is_confirmed(&grown(works.0), way) {
             return None;
         }
         let memory = devices.iter().map(|id| caps[id.index()]).max().unwrap_or_default() + Bytes(works.0);
         let device = single.map(|id| self.topology.device(id).name.clone());
-        Some(Repair::Memory { device, more: Bytes(works.0), memory, fails: Bytes(fails) })
+        let (more, fails) = (Bytes(works.0), Bytes(fails));
+        let Fit { again, offloaded, .. } = works.2;
+        Some(Repair::Memory { device, more, memory, fails, again, offloaded })
     }
 
     /// The largest batch that does, where the model has a batch dimension.
@@ -324,9 +393,11 @@ impl Trial<'_, '_> {
         let Model::Graph(graph) = self.model else { return None };
         let name = batch_dim(graph)?;
         let asked = self.options.batch.or_else(|| self.options.bind.get(&name).copied())?;
-        let of = |batch: i64| Options { batch: Some(batch), ..self.options.clone() };
-        let (mut works, mut fails) = (1, asked);
-        if asked < 2 || !self.helps_otherwise(&of(1)) {
+        // Microbatches divide it.
+        let unit = self.options.pipeline.map_or(1, |asked| i64::from(asked.microbatches.max(1)));
+        let of = |units: i64| Options { batch: Some(units * unit), ..self.options.clone() };
+        let (mut works, mut fails) = (1, asked / unit);
+        if fails < 2 || !self.helps_otherwise(&of(1)) {
             return None;
         }
         while fails - works > 1 && self.left > 0 {
@@ -337,7 +408,64 @@ impl Trial<'_, '_> {
                 fails = middle;
             }
         }
-        Some(Repair::Batch { batch: works, fails })
+        Some(Repair::Batch { batch: works * unit, fails: fails * unit })
+    }
+
+    /// The order that is found best, more microbatches, or none, which may be rewritten: each that
+    /// does.
+    fn microbatches(&mut self) -> Vec<Repair> {
+        let Some(asked) = self.options.pipeline else { return Vec::new() };
+        let with = |pipeline| Options { pipeline, ..self.options.clone() };
+        let mut repairs = Vec::new();
+        let other = (asked.order != Order::Auto).then_some(Order::Auto);
+        if let Some(order) = other
+            && self.helps_otherwise(&with(Some(pipeline::Options { order, ..asked })))
+        {
+            let schedule = Some(order.name().to_owned());
+            let microbatches = Some(asked.microbatches);
+            repairs.push(Repair::Microbatches { microbatches, schedule, again: 0, offloaded: 0 });
+        }
+        let mut factor = 2;
+        while factor <= MORE_MICROBATCHES {
+            let Some(microbatches) = asked.microbatches.checked_mul(factor) else { break };
+            if self.helps_otherwise(&with(Some(pipeline::Options { microbatches, ..asked }))) {
+                let microbatches = Some(microbatches);
+                repairs.push(Repair::Microbatches { microbatches, schedule: None, again: 0, offloaded: 0 });
+                break;
+            }
+            factor *= 2;
+        }
+        if let Some(Fit { again, offloaded, .. }) = self.otherwise(&with(None)) {
+            repairs.push(Repair::Microbatches { microbatches: None, schedule: None, again, offloaded });
+        }
+        repairs
+    }
+}
+
+/// What planning finds; none where nothing fits.
+fn fit(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &place::Options,
+    divided: Option<pipeline::Options>,
+    way: Way,
+    control: &Control<'_>,
+) -> Option<Fit> {
+    if control.stopped() {
+        return None;
+    }
+    if let Some(asked) = divided {
+        let found = pipeline(graph, topology, options, asked, control).ok()?;
+        return Some(Fit { schedule: found.schedule, again: 0, offloaded: 0 });
+    }
+    match strategy::solve(graph, topology, options, control) {
+        Ok((_, schedule)) => Some(Fit { schedule, again: 0, offloaded: 0 }),
+        Err(Error::Infeasible(_)) if way == Way::Rewritten && graph.node_count() <= REWRITTEN => {
+            let found = rewrite(graph, topology, options, control).ok()??;
+            let (again, offloaded) = found.counts();
+            Some(Fit { schedule: found.schedule, again, offloaded })
+        }
+        Err(_) => None,
     }
 }
 
@@ -360,11 +488,17 @@ fn lacking(found: &Infeasible) -> u64 {
     if found.proven { short.max(sum(false).saturating_sub(sum(true))) } else { short }
 }
 
-/// The cost graph of a network under these options.
-fn lowered(model: &Model, topology: &Topology, options: &Options) -> Result<CostGraph> {
-    let Model::Graph(graph) = model else {
-        return Err(Error::Internal("a cost graph is not lowered".into()));
-    };
-    let network = prepare(graph.clone(), options)?;
-    Ok(cost::lower(&network.graph, &network.grouping, topology, options.profile.as_deref())?.graph)
+/// The cost graph of a model under these options; of one microbatch, where the step is divided.
+fn graph_of<'m>(model: &'m Model, topology: &Topology, options: &Options) -> Result<Cow<'m, CostGraph>> {
+    match (model, options.pipeline) {
+        (Model::CostGraph { graph, .. }, None) => Ok(Cow::Borrowed(graph)),
+        (Model::CostGraph { graph, .. }, Some(asked)) => one_of(graph, asked.microbatches).map(Cow::Owned),
+        (Model::Graph(graph), _) => {
+            let divided = divided(graph, options)?;
+            let batch = divided.map_or(options.batch, |divided| Some(divided.microbatch));
+            let network = prepare(graph.clone(), &Options { batch, ..options.clone() })?;
+            let profile = options.profile.as_deref();
+            Ok(Cow::Owned(cost::lower(&network.graph, &network.grouping, topology, profile)?.graph))
+        }
+    }
 }

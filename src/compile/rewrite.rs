@@ -1,95 +1,29 @@
 //! Plans of steps that fit only where something is computed again or offloaded.
 
-use std::collections::BTreeMap;
-
-use super::labels::labels;
-use super::{Compiled, Network, Options};
 use crate::control::Control;
-use crate::cost::Lowered;
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
 use crate::error::{Error, Infeasible, MemberKind, Result};
-use crate::ir::SourceRole;
-use crate::place::{self, Placement};
-use crate::plan::{self, Plan};
+use crate::place;
+use crate::plan::Plan;
 use crate::schedule::{Action, Schedule};
 use crate::strategy::{self, Choice, Rewritten, What};
-use crate::topology::{DeviceId, Topology};
+use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
 
 /// Choices that a plan's notes name one by one.
 const NAMED: usize = 8;
 
-/// The plan of a cost graph that does not fit as it is, which `error` says.
+/// The rewritten step of a graph that does not fit as it is, which `why` says, with what was done
+/// to it in the notes of its placement.
 ///
-/// Errors: `error`, where rewriting the step does not make it fit either.
-pub(super) fn of_cost_graph(
-    graph: &CostGraph,
-    topology: &Topology,
-    options: &Options,
-    error: Error,
-    control: &Control<'_>,
-) -> Result<Compiled> {
-    let rewritten = rewritten(graph, topology, &options.place, error, control)?;
-    let meta = options.meta(&graph.name, graph.node_count(), &BTreeMap::new());
-    let Rewritten { derived, placement, schedule, choices } = rewritten;
-    let mut plan = plan::build_derived(graph, &derived, topology, &placement, &schedule, None, meta)?;
-    plan.options.truncated = control.was_truncated();
-    tell(&mut plan, &schedule, &choices);
-    plan::check(&plan)?;
-    let topology = topology.clone();
-    Ok(Compiled {
-        plan,
-        network: None,
-        cost_graph: derived.graph,
-        topology,
-        placement,
-        schedule,
-        pipeline: None,
-    })
-}
-
-/// As [`of_cost_graph`], of a network that was lowered.
-///
-/// Errors: as there.
-pub(super) fn of_network(
-    network: Network,
-    lowered: &Lowered,
-    topology: &Topology,
-    (options, place): (&Options, &place::Options),
-    error: Error,
-    control: &Control<'_>,
-) -> Result<Compiled> {
-    let rewritten = rewritten(&lowered.graph, topology, place, error, control)?;
-    let nodes = network.graph.sources().iter().filter(|source| source.role == SourceRole::Node).count();
-    let meta = options.meta(&network.graph.name, nodes, &network.dims);
-    let Rewritten { derived, placement, schedule, choices } = rewritten;
-    // The nodes as they are stand first.
-    let device: Vec<DeviceId> = placement.device[..lowered.graph.node_count()].to_vec();
-    let base = Placement { device, ..Placement::default() };
-    let labels = labels(&network, lowered, topology, &base);
-    let labels = Some(&labels);
-    let mut plan =
-        plan::build_derived(&lowered.graph, &derived, topology, &placement, &schedule, labels, meta)?;
-    plan.options.truncated = control.was_truncated();
-    tell(&mut plan, &schedule, &choices);
-    plan::check(&plan)?;
-    let topology = topology.clone();
-    let network = Some(network);
-    Ok(Compiled { plan, network, cost_graph: derived.graph, topology, placement, schedule, pipeline: None })
-}
-
-/// The rewritten step, with what was done to it in the notes of its placement.
-fn rewritten(
+/// Error: `why`, where rewriting the step does not make it fit either.
+pub(super) fn rewritten(
     graph: &CostGraph,
     topology: &Topology,
     place: &place::Options,
-    error: Error,
+    mut why: Box<Infeasible>,
     control: &Control<'_>,
 ) -> Result<Rewritten> {
-    let Error::Infeasible(mut why) = error else { return Err(error) };
-    if place.from.is_some() {
-        return Err(Error::Infeasible(why));
-    }
     let Some(mut found) = strategy::rewrite(graph, topology, place, control)? else {
         why.proven &= is_of_one_launch(graph, &why);
         if strategy::is_rewritable(graph, topology, place)? {
@@ -157,7 +91,7 @@ fn notes(found: &Rewritten, topology: &Topology) -> Vec<String> {
 }
 
 /// Puts what each choice frees and costs to its steps.
-fn tell(plan: &mut Plan, schedule: &Schedule, choices: &[Choice]) {
+pub(super) fn tell(plan: &mut Plan, schedule: &Schedule, choices: &[Choice]) {
     for (step, planned) in schedule.steps.iter().zip(&mut plan.steps) {
         let about = |choice: &&Choice| match (choice.what, step.action) {
             (What::Recompute(node), Action::Launch(launched)) => node == launched,

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Compiled, Network, Options, grouped, network_plan, simplified};
+use super::{Compiled, Network, Options, grouped, labels, profile, simplified};
 use crate::cost::{self, Lowered, Origin};
 use crate::costgraph::{CostGraph, NodeIx, Role};
 use crate::error::{Error, Report, Result};
@@ -106,7 +106,11 @@ fn score_network(
     readable(&lowered.graph, topology, &lookup, &given, name)?;
     given.placement.launches = launches(&lowered.graph, foreign, |node| sources(&network, &lowered, node));
     let scored = strategy::score(&lowered.graph, topology, &place, &given.placement)?;
-    let mut plan = network_plan(&network, &lowered, topology, &given.placement, &scored.schedule, options)?;
+    let labels = labels::labels(&network, &lowered, topology, &given.placement);
+    let meta = options.network_meta(&network);
+    let (placement, labels) = (&given.placement, Some(&labels));
+    let mut plan = plan::build(&lowered.graph, topology, placement, &scored.schedule, labels, meta)?;
+    plan.profile = labels.and_then(|labels| profile(options, topology, labels));
     plan.options.other.push(given_mark());
     finish(scored, given, topology, plan, lowered.graph, Some(network))
 }

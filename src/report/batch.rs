@@ -28,7 +28,7 @@ pub struct MemoryLine {
     pub parameters: Bytes,
     /// What nodes own.
     pub state: Bytes,
-    /// Samples.
+    /// Samples; those of one microbatch, where the step is divided.
     pub batch: i64,
     /// How much of the inputs and of the tensors that are alive when most is comes with one sample.
     pub per_sample: Bytes,

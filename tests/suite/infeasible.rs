@@ -281,9 +281,9 @@ fn more_large_nodes_than_devices_are_a_conflict_although_the_sum_fits() {
     assert_eq!(names(MemberKind::Cap), ["cpu0", "cpu1"]);
 }
 
-/// What would help, and the same options with one change.
+/// What would help where nothing fits.
 fn repaired(graph: &CostGraph, topology: &Topology, options: &Options) -> Option<Infeasible> {
-    let Err(Error::Infeasible(mut found)) = solve(graph, topology, options, &Control::new()) else {
+    let Err(Error::Infeasible(mut found)) = partition::plan(graph, topology, options) else {
         return None;
     };
     let model = Model::CostGraph { graph: graph.clone(), topology: None };
@@ -300,9 +300,18 @@ fn plans(graph: &CostGraph, topology: &Topology, options: &Options) -> bool {
     }
 }
 
+/// As [`plans`], but what does not fit as it is may be computed again or offloaded.
+fn rewrites(graph: &CostGraph, topology: &Topology, options: &Options) -> bool {
+    match partition::plan(graph, topology, options) {
+        Ok(_) => true,
+        Err(Error::Infeasible(_) | Error::Usage(_)) => false,
+        Err(other) => panic!("{other}"),
+    }
+}
+
 #[test]
 fn repairs_do_what_they_promise() {
-    let (mut memory, mut other) = (0, 0);
+    let (mut memory, mut other, mut rewritten) = (0, 0, 0);
     for seed in 0..120 {
         let (graph, topology, options, _) = tight(seed);
         let Some(found) = repaired(&graph, &topology, &options) else { continue };
@@ -311,7 +320,7 @@ fn repairs_do_what_they_promise() {
         for repair in &found.repairs {
             let mut changed = options.clone();
             match repair {
-                Repair::Memory { device, more, fails, .. } => {
+                Repair::Memory { device, more, fails, again, offloaded, .. } => {
                     let grown = |by: Bytes| {
                         let mut caps = options.caps.clone().expect("given");
                         for id in topology.ids() {
@@ -324,9 +333,12 @@ fn repairs_do_what_they_promise() {
                     };
                     assert!(fails < more && more.get() - fails.get() <= (more.get() / 64).max(64));
                     let quick = Options { effort: Effort::Fast, ..grown(*fails) };
-                    assert!(!plans(&graph, &topology, &quick), "seed {seed}: {repair}");
+                    let fits = if again + offloaded > 0 { rewrites } else { plans };
+                    assert!(!fits(&graph, &topology, &quick), "seed {seed}: {repair}");
                     changed = grown(*more);
+                    assert!(fits(&graph, &topology, &changed), "seed {seed}: {repair}");
                     memory += 1;
+                    rewritten += usize::from(again + offloaded > 0);
                 }
                 Repair::Unpin { pins } => {
                     for pin in pins {
@@ -342,10 +354,10 @@ fn repairs_do_what_they_promise() {
                 }
                 _ => panic!("seed {seed}: {repair} was not asked for"),
             }
-            assert!(plans(&graph, &topology, &changed), "seed {seed}: {repair}");
+            assert!(rewrites(&graph, &topology, &changed), "seed {seed}: {repair}");
         }
     }
-    assert!(memory >= 100 && other >= 3, "{memory}, {other}");
+    assert!(memory >= 100 && other >= 3 && rewritten >= 3, "{memory}, {other}, {rewritten}");
 }
 
 #[test]
@@ -394,6 +406,28 @@ fn balance_use_and_reserve_are_repaired_too() {
     let options = Options { balance: Some(0.1), ..Options::default() };
     let found = repaired(&uneven, &two, &options).expect("three equal nodes on two devices");
     assert!(found.repairs.iter().any(|repair| matches!(repair, Repair::Balance { .. })), "{found:?}");
+}
+
+/// A chain whose last node reads the first one's result, too: less memory does where that is made
+/// twice, and both sizes are told, with what is done.
+#[test]
+fn recomputing_is_part_of_a_repair() {
+    let graph = crate::memory::chain(100, 64);
+    let one = devices(1);
+    let options = Options { caps: Some(vec![Bytes(1000)]), ..Options::default() };
+    let found = repaired(&graph, &one, &options).expect("two tensors of 640 bytes do not fit");
+    let sizes: Vec<(u64, usize)> = found
+        .repairs
+        .iter()
+        .filter_map(|repair| match repair {
+            Repair::Memory { memory, again, .. } => Some((memory.get(), *again)),
+            _ => None,
+        })
+        .collect();
+    let [(again, 1), (whole, 0)] = sizes[..] else { panic!("{sizes:?}: {:?}", found.repairs) };
+    assert!((1408..1500).contains(&again) && (1984..2100).contains(&whole), "{sizes:?}");
+    assert!(found.repairs[0].to_string().ends_with(", recompute 1 kernel"), "{}", found.repairs[0]);
+    assert!(found.repair.contains(&format!("{again} bytes")), "{}", found.repair);
 }
 
 #[test]

@@ -145,7 +145,7 @@ fn bounds_are_what_must_be_alive_at_once() {
 }
 
 /// A chain of 100-byte tensors whose last node also reads the first, on a device that holds `cap`.
-fn chain(first_time: u64, input: u64) -> CostGraph {
+pub(crate) fn chain(first_time: u64, input: u64) -> CostGraph {
     let mut builder = Builder::new("chain", vec!["cpu".into()]);
     let mut add = |name: &str, op: &str, time: u64, bytes: u64| {
         let (times, outputs) = ([Some(Nanos(time))], [Bytes(bytes)]);
@@ -198,6 +198,28 @@ fn rewritten(name: &str, graph: &CostGraph, spec: &str) {
         "{:?}",
         whys.collect::<Vec<_>>()
     );
+}
+
+/// The library's plan is the program's: rewritten, with a certificate, and with less state moved
+/// where it replaces another.
+#[test]
+fn a_plan_for_another_engine_is_rewritten_too() {
+    let graph = chain(100, 64);
+    let topology = Topology::parse("cpu:memory=1600B").unwrap();
+    let plan = partition::plan(&graph, &topology, &place::Options::default()).unwrap();
+    let again =
+        |step: &&partition::plan::Step| step.why.as_ref().is_some_and(|why| why.contains("recompute"));
+    assert_eq!(plan.steps.iter().filter(again).count(), 1);
+    partition::plan::check_costgraph(&plan, &graph).unwrap();
+    let latency = place::Options { objective: place::Objective::Latency, ..place::Options::default() };
+    let plan = partition::plan(&graph, &topology, &latency).unwrap();
+    let bound = plan.bound.as_ref().expect("what the step takes as it is");
+    assert_eq!((bound.value, plan.cost.latency_ns), (550, Nanos(650)));
+    partition::plan::check_costgraph(&plan, &graph).unwrap();
+    let previous = place::Previous::from(&plan);
+    let options = place::Options { from: Some(std::sync::Arc::new(previous)), ..latency };
+    let kept = partition::plan(&graph, &topology, &options).unwrap();
+    assert!(kept.replan.is_some_and(|replan| replan.moved_bytes == Bytes::ZERO));
 }
 
 #[test]
@@ -323,6 +345,30 @@ fn the_largest_batch_is_that_of_brute_force() {
             let rest = line.parameters + line.state + line.workspace + line.unused + line.reserve;
             assert_eq!(samples as u64 + rest.0, line.total.0, "{name}: {line:?}");
         }
+    }
+}
+
+/// In microbatches the sizes are their multiples, and the equation speaks of one of them.
+#[test]
+fn the_largest_batch_of_a_pipeline_is_that_of_brute_force() {
+    let Some(path) = shared::file("corpus/keras/mlp_small.k3.json") else { return };
+    let network = Network::open(&path).unwrap();
+    let topology = Topology::parse("2xcpu:cores=1,use=compute,memory=60kB").unwrap();
+    let pipeline = Some(strategy::pipeline::Options { microbatches: 3, ..Default::default() });
+    let fast = place::Options { effort: place::Effort::Fast, ..place::Options::default() };
+    let options = compile::Options { pipeline, place: fast, ..compile::Options::default() };
+    let found =
+        largest_batch(&Model::Graph(network.graph.clone()), &topology, &options, &Control::new()).unwrap();
+    let fits = |units: i64| {
+        let options = compile::Options { batch: Some(3 * units), ..options.clone() };
+        compile(Model::Graph(network.graph.clone()), &topology, &options).is_ok()
+    };
+    let most = (1..found.batch).filter(|&units| fits(units)).max();
+    assert_eq!(Some(found.batch), most.map(|units| 3 * units));
+    assert!(found.batch > 6 && found.refused.is_some(), "{}", found.batch);
+    for line in &found.memory {
+        assert_eq!(line.batch, found.batch / 3);
+        assert!(line.per_sample > Bytes::ZERO && line.total <= line.cap, "{line:?}");
     }
 }
 

@@ -206,6 +206,135 @@ fn a_cap_that_gpipe_does_not_meet_leaves_1f1b() {
     assert!(matches!(error, Error::Infeasible(_)), "{error}");
 }
 
+/// No order of equal stages is faster than its work shared out, and the plan says so; a bound that
+/// claims more is found.
+#[test]
+fn pipelines_carry_certificates() {
+    let layer = Layer { activation: 256, param: 64, ..EQUAL };
+    let graph = training(&[layer; 6], 8, &[(1, 4)], false);
+    for objective in [place::Objective::Latency, place::Objective::Throughput] {
+        let asked = compile::Options {
+            pipeline: Some(Options { microbatches: 8, order: Order::Auto }),
+            place: place::Options { objective, ..place::Options::default() },
+            ..compile::Options::default()
+        };
+        let plan = partition::plan(&graph, &free(3), &asked).unwrap();
+        let bound = plan.bound.clone().expect("a certificate");
+        // Six layers, three passes of 1 us each, eight microbatches, three devices.
+        assert!(bound.value >= 6 * 3 * 8 * 1000 / 3, "{}: {}", bound.proof, bound.value);
+        assert!(bound.gap < 0.2, "{}: {}", bound.proof, bound.gap);
+        check_costgraph(&plan, &graph).unwrap();
+        let reached = plan.cost.of(objective.name()).unwrap();
+        let mut wrong = plan.clone();
+        let claimed = bound.value + (reached - bound.value) / 2 + 1;
+        if claimed <= reached {
+            let gap = 1.0 - claimed as f64 / reached as f64;
+            wrong.bound = Some(partition::plan::Bound { value: claimed, gap, ..bound });
+            check_costgraph(&wrong, &graph).unwrap_err();
+        }
+    }
+}
+
+/// Patterns of a plan's options speak of nodes, not of their instances.
+#[test]
+fn a_pinned_pipeline_carries_a_certificate() {
+    let graph = training(&[EQUAL; 4], 4, &[], false);
+    let pins = vec![("f0".to_owned(), "cpu2".to_owned())];
+    let asked = compile::Options {
+        pipeline: Some(Options { microbatches: 4, order: Order::Auto }),
+        place: place::Options { pins, ..place::Options::default() },
+        ..compile::Options::default()
+    };
+    let plan = partition::plan(&graph, &free(3), &asked).unwrap();
+    assert_eq!(plan.placement.iter().find(|(node, _)| node == "f0").unwrap().1, "cpu2");
+    assert!(plan.bound.is_some());
+    check_costgraph(&plan, &graph).unwrap();
+}
+
+/// The first stage holds the most microbatches: where that is too much, it takes fewer layers.
+#[test]
+fn stages_are_sought_anew_where_they_hold_too_much() {
+    let layer = Layer { activation: 1 << 16, param: 1 << 16, ..EQUAL };
+    let graph = training(&[layer; 12], 8, &[], false);
+    let spec = |memory: u64| {
+        devices(&format!(
+            "3xcpu:cores=1,use=compute,memory={memory}B,link=1000GB/s,latency=0ns,contention=none"
+        ))
+    };
+    let wide = plan(&graph, &spec(1 << 30), Order::Gpipe, 8);
+    let most = wide.schedule.devices.iter().map(|usage| usage.arena.0).max().unwrap();
+    let tight = plan(&graph, &spec(most - (1 << 17)), Order::Gpipe, 8);
+    assert!(tight.schedule.devices.iter().all(|usage| usage.arena.0 <= most - (1 << 17)));
+    assert_ne!(tight.plan.placement, wide.plan.placement);
+}
+
+/// What does not go with microbatches says so, and what to do.
+#[test]
+fn what_does_not_go_with_microbatches_says_so() {
+    let folder = crate::cli::Folder::new();
+    let graph = training(&[EQUAL; 4], 4, &[], false);
+    std::fs::write(folder.path("net.json"), partition::load::write_costgraph(&graph)).unwrap();
+    let planning = ["net.json", "--devices", "2xcpu:cores=1,use=compute"];
+    folder.ok(&[&planning[..], &["-o", "plain.json", "--quiet"]].concat());
+    let divided = [&planning[..], &["--microbatches", "4"]].concat();
+    folder.ok(&[&divided[..], &["-o", "plan.json", "--quiet"]].concat());
+    let fails = |more: &[&str], parts: &[&str]| {
+        let error = folder.fails(2, &[&divided[..], more].concat());
+        for part in parts {
+            assert!(error.contains(part), "{part} is missing in\n{error}");
+        }
+    };
+    fails(&["--from", "plain.json"], &["--from", "leave out --from or --microbatches"]);
+    fails(&["--score", "plain.json"], &["--score", "leave out --score or --microbatches"]);
+    fails(&["--batch", "max"], &["--batch max", "no batch dimension"]);
+    for node in [&[][..], &["f1"]] {
+        let error = folder.fails(2, &[&["explain", "plan.json"], node].concat());
+        assert!(error.contains("4 microbatches") && error.contains("without --microbatches"), "{error}");
+    }
+    let model = crate::cli::example("mlp.json");
+    let measured = ["run", &model, "--calibrate", "--microbatches", "2", "--batch", "4"];
+    let error = folder.fails(2, &measured);
+    assert!(error.contains("--calibrate") && error.contains("without --microbatches"), "{error}");
+    let indivisible = [model.as_str(), "--devices", "2xcpu", "--microbatches", "3", "--batch", "4"];
+    assert!(folder.fails(2, &indivisible).contains("does not divide into 3 parts"));
+    let max = [model.as_str(), "--devices", "2xcpu:cores=1,use=compute,memory=3MB", "--microbatches", "2"];
+    let text = folder.ok(&[&max[..], &["--batch", "max", "--effort", "fast"]].concat());
+    assert!(text.contains("is the largest that fits") && text.contains("pipeline "), "{text}");
+}
+
+/// What would help a pipeline that does not fit: memory, another order, more microbatches, none.
+#[test]
+fn repairs_of_a_pipeline_are_pipelines() {
+    use partition::error::Repair;
+    let layer = Layer { activation: 1 << 16, ..EQUAL };
+    let graph = training(&[layer; 4], 16, &[], false);
+    let small = devices("4xcpu:cores=1,use=compute,memory=1900KB,link=1000GB/s,latency=0ns,contention=none");
+    let with = |asked: Options| compile::Options {
+        pipeline: Some(asked),
+        place: place::Options { devices: place::DeviceUse::All, ..place::Options::default() },
+        ..compile::Options::default()
+    };
+    let asked = Options { microbatches: 16, order: Order::Gpipe };
+    let model = Model::CostGraph { graph: graph.clone(), topology: None };
+    let Err(Error::Infeasible(mut found)) = partition::plan(&graph, &small, with(asked)) else {
+        panic!("gpipe does not fit")
+    };
+    compile::repair(&model, &small, &with(asked), &mut found, &Control::new()).unwrap();
+    let auto = found.repairs.iter().any(|repair| match repair {
+        Repair::Microbatches { schedule, .. } => schedule.as_deref() == Some("auto"),
+        _ => false,
+    });
+    assert!(auto, "{:?}", found.repairs);
+    let each = found.repairs.iter().find_map(|repair| match repair {
+        Repair::Memory { device: None, memory, .. } => Some(*memory),
+        _ => None,
+    });
+    let memory = each.unwrap_or_else(|| panic!("{:?}", found.repairs)).get();
+    let spec =
+        format!("4xcpu:cores=1,use=compute,memory={memory}B,link=1000GB/s,latency=0ns,contention=none");
+    partition::plan(&graph, &devices(&spec), with(asked)).unwrap();
+}
+
 #[test]
 fn skips_unequal_stages_and_tied_weights_are_pipelines_too() {
     let layer = |n: u64| Layer {

@@ -60,7 +60,8 @@ pub fn check_costgraph(plan: &Plan, graph: &CostGraph) -> Result<Checked> {
         };
         sweep(&resolved.steps, resolved.lanes, |i, event, past| proof.step(i, event, past));
         proof.finish();
-        let patterns = Patterns { pins: &plan.options.pins, colocate: &plan.options.colocate };
+        let (pins, colocate) = (&plan.options.pins, &plan.options.colocate);
+        let patterns = Patterns { of: derived.as_ref().map(|derived| (graph, derived)), pins, colocate };
         prove(plan, run, &patterns, &mut faults);
     }
     faults.result(plan).map(|()| checked)

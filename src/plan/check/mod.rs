@@ -30,6 +30,7 @@ mod placement;
 mod resolve;
 
 use crate::costgraph::CostGraph;
+use crate::costgraph::microbatch::{Sizes, microbatches};
 use crate::error::{Error, Report, Result};
 use crate::units::Bytes;
 
@@ -78,14 +79,21 @@ pub fn check(plan: &Plan) -> Result<Checked> {
 }
 
 /// Proves the certificate of a plan, where it has one, from the cost graph that the plan's model
-/// was lowered to; pins and colocation are those marked in the graph. To be asked of plans that
+/// was lowered to (one microbatch of it, where the plan has several); pins and colocation are those marked in the graph. To be asked of plans that
 /// [`check`] has passed.
 ///
-/// Errors: [`Error::Check`] where the certificate proves less than it says.
+/// Errors: [`Error::Check`] where the certificate proves less than it says; more microbatches than
+/// can be counted.
 pub fn check_bound(plan: &Plan, graph: &CostGraph) -> Result<()> {
     let mut faults = Faults::default();
-    let marked = certificate::Patterns { pins: &[], colocate: &[] };
-    certificate::prove(plan, graph, &marked, &mut faults);
+    let marked = certificate::Patterns { of: None, pins: &[], colocate: &[] };
+    match plan.options.microbatches {
+        Some(count) if plan.bound.is_some() => {
+            let derived = microbatches(graph, count, Sizes::Microbatch)?;
+            certificate::prove(plan, &derived.graph, &marked, &mut faults);
+        }
+        _ => certificate::prove(plan, graph, &marked, &mut faults),
+    }
     faults.result(plan)
 }
 

@@ -3,7 +3,8 @@
 //! Stages come from the planner's placements for throughput and from contiguous `cuts` with one or
 //! several stages on each device. For each placement the `jobs` of the devices are played in the
 //! `order` of each schedule asked for; what is fastest in play is scheduled on the instances of all
-//! microbatches, simulated, and laid out under the caps, and the fastest that fits is taken.
+//! microbatches, simulated, and laid out under the caps, and the fastest that fits is taken. Where none
+//! fits, stages are sought anew under caps that are lower by what was too much.
 //!
 //! Deterministic. O(microbatches x (nodes + edges)) for each of a few schedules that are made whole.
 
@@ -20,8 +21,9 @@ use crate::costgraph::microbatch::{Sizes, microbatches};
 use crate::costgraph::{CostGraph, NodeIx};
 use crate::error::{Error, Result};
 use crate::place::{self, DeviceUse, Objective, Placement};
-use crate::schedule::{self, Schedule, schedule_in_order};
+use crate::schedule::{self, Schedule, schedule_closest, schedule_in_order};
 use crate::topology::{DeviceId, Role, Topology};
+use crate::units::Bytes;
 
 use self::cuts::Line;
 use self::jobs::{Jobs, Pass};
@@ -121,6 +123,8 @@ const TRIED: [usize; 2] = [8, 2];
 const MOST_TRIED: usize = 24;
 /// Stages on each device that are tried.
 const MOST_STAGES: usize = 4;
+/// Rounds of seeking stages under tighter caps.
+const ROUNDS: usize = 6;
 /// Jobs of a microbatch beyond which a placement counts as no pipeline.
 const MOST_JOBS: usize = 4_096;
 
@@ -136,57 +140,141 @@ pub fn pipeline(
     control: &Control<'_>,
 ) -> Result<Pipeline> {
     let derived = microbatches(graph, asked.microbatches, Sizes::Microbatch)?;
-    let placements = placements(graph, topology, options, asked, control)?;
-    let all: Vec<Jobs> =
-        placements.iter().map(|placement| Jobs::new(graph, topology, &placement.device)).collect();
-    let mut candidates = candidates(&all, asked);
-    candidates.sort_by_key(|candidate| (candidate.irregular, candidate.played.end));
-    let scheduling =
-        schedule::Options { caps: super::caps(topology, options)?, ..schedule::Options::default() };
-    let mut found: Option<(Candidate, Placement, Schedule)> = None;
+    let caps = super::caps(topology, options)?;
+    let scheduling = schedule::Options { caps: caps.clone(), ..schedule::Options::default() };
+    let mut told: Vec<Bytes> = caps.iter().map(|&cap| cap + options.reserve).collect();
     let mut refused: Option<Error> = None;
-    let enough = TRIED[usize::from(derived.graph.node_count() > COMPARED)];
-    let mut scheduled = 0;
-    for candidate in candidates.into_iter().take(MOST_TRIED) {
-        if scheduled >= enough || found.is_some() && (candidate.irregular || control.stopped()) {
+    for round in 1..=ROUNDS {
+        let tightened = place::Options { caps: Some(told.clone()), ..options.clone() };
+        let placements = match placements(graph, topology, &tightened, asked, control) {
+            Ok(placements) => placements,
+            Err(error) => return Err(refused.unwrap_or(error)),
+        };
+        let all: Vec<Jobs> =
+            placements.iter().map(|placement| Jobs::new(graph, topology, &placement.device)).collect();
+        let (placements, all) = (placements.as_slice(), all.as_slice());
+        let trial = Trial { derived: &derived, topology, options, scheduling: &scheduling, placements, all };
+        let over = match trial.fastest(asked, round == ROUNDS, control)? {
+            Ok(Made { placement, schedule, figures }) => {
+                return Ok(Pipeline { derived, placement, schedule, figures });
+            }
+            Err(over) => over,
+        };
+        let Some(Refused { error, placement, launches }) = over else {
+            return Err(refused.unwrap_or_else(|| {
+                let order = asked.order.name();
+                Error::usage(format!("--schedule {order}"), "no stages of this graph can be ordered so")
+                    .with_help("--schedule auto takes what can")
+            }));
+        };
+        refused.get_or_insert(error);
+        let launches = Some(launches.as_slice());
+        let closest = schedule_closest(&derived.graph, topology, &placement, launches, &scheduling)?;
+        for ((told, usage), &cap) in told.iter_mut().zip(&closest.devices).zip(&caps) {
+            *told = told.saturating_sub(usage.arena.saturating_sub(cap));
+        }
+        if control.stopped() {
             break;
         }
-        control.report("scheduling", scheduled, enough);
-        let jobs = &all[candidate.placement];
-        let device = derived.spread(&placements[candidate.placement].device);
-        let launches = launches(&derived, jobs, &candidate.played)?;
-        let notes = placements[candidate.placement].notes.clone();
-        let placement = Placement { device, launches: Some(launches.clone()), notes };
-        match schedule_in_order(&derived.graph, topology, &placement, &launches, &scheduling) {
-            Ok(schedule) => {
-                scheduled += 1;
-                let better = |(_, _, best): &(Candidate, Placement, Schedule)| {
-                    rank(options.objective, &schedule) < rank(options.objective, best)
-                };
-                if found.as_ref().is_none_or(better) {
-                    found = Some((candidate, placement, schedule));
-                }
-            }
-            Err(error @ Error::Infeasible(_)) => {
-                refused.get_or_insert(error);
-            }
-            Err(error) => return Err(error),
-        }
     }
-    let Some((candidate, placement, schedule)) = found else {
-        return Err(refused.unwrap_or_else(|| {
-            let order = asked.order.name();
-            Error::usage(format!("--schedule {order}"), "no stages of this graph can be ordered so")
-                .with_help("--schedule auto takes what can")
-        }));
-    };
-    let schedule = super::packed(&derived.graph, options, schedule);
-    let jobs = &all[candidate.placement];
-    let figures = Figures::new(topology, jobs, candidate.order, asked.microbatches, &schedule);
-    let is_weights = |node: &NodeIx| figures.weights.binary_search(&derived.instance(*node).node).is_ok();
-    let weights = derived.graph.nodes().filter(is_weights).collect();
-    let figures = Figures { weights, ..figures };
-    Ok(Pipeline { derived, placement, schedule, figures })
+    Err(refused.unwrap_or_else(|| Error::Internal("no round of stages".into())))
+}
+
+/// Placements of one round.
+struct Trial<'t> {
+    derived: &'t Derived,
+    topology: &'t Topology,
+    options: &'t place::Options,
+    scheduling: &'t schedule::Options,
+    placements: &'t [Placement],
+    all: &'t [Jobs],
+}
+
+/// The order that was found.
+struct Made {
+    placement: Placement,
+    schedule: Schedule,
+    figures: Figures,
+}
+
+/// The order that was over its caps by the fewest bytes.
+struct Refused {
+    error: Error,
+    placement: Placement,
+    launches: Vec<NodeIx>,
+}
+
+impl Trial<'_> {
+    /// The fastest order that fits; else the one that came closest. Orders that are not as they are
+    /// meant to be are tried in the `last` round, or where there are no others.
+    fn fastest(
+        &self,
+        asked: Options,
+        last: bool,
+        control: &Control<'_>,
+    ) -> Result<Result<Made, Option<Refused>>> {
+        let mut candidates = candidates(self.all, asked);
+        candidates.sort_by_key(|candidate| (candidate.irregular, candidate.played.end));
+        let strict = !last && candidates.first().is_some_and(|first| !first.irregular);
+        let mut found: Option<(Candidate, Placement, Schedule)> = None;
+        let mut refused: Option<(Bytes, Refused)> = None;
+        let enough = TRIED[usize::from(self.derived.graph.node_count() > COMPARED)];
+        let mut scheduled = 0;
+        for candidate in candidates.into_iter().take(MOST_TRIED) {
+            let skipped = candidate.irregular && (strict || found.is_some());
+            if scheduled >= enough || skipped || found.is_some() && control.stopped() {
+                break;
+            }
+            control.report("scheduling", scheduled, enough);
+            let given = &self.placements[candidate.placement];
+            let launches = launches(self.derived, &self.all[candidate.placement], &candidate.played)?;
+            let device = self.derived.spread(&given.device);
+            let placement =
+                Placement { device, launches: Some(launches.clone()), notes: given.notes.clone() };
+            let graph = &self.derived.graph;
+            match schedule_in_order(graph, self.topology, &placement, &launches, self.scheduling) {
+                Ok(schedule) => {
+                    scheduled += 1;
+                    let better = |(_, _, best): &(Candidate, Placement, Schedule)| {
+                        rank(self.options.objective, &schedule) < rank(self.options.objective, best)
+                    };
+                    if found.as_ref().is_none_or(better) {
+                        found = Some((candidate, placement, schedule));
+                    }
+                }
+                Err(Error::Infeasible(why)) => {
+                    let short: Bytes = why.short.iter().map(|(_, bytes)| *bytes).sum();
+                    if refused.as_ref().is_none_or(|(least, _)| short < *least) {
+                        let error = Error::Infeasible(why);
+                        refused = Some((short, Refused { error, placement, launches }));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(match found {
+            Some((candidate, placement, schedule)) => {
+                Ok(self.made(asked.microbatches, &candidate, placement, schedule))
+            }
+            None => Err(refused.map(|(_, refused)| refused)),
+        })
+    }
+
+    fn made(
+        &self,
+        microbatches: u32,
+        candidate: &Candidate,
+        placement: Placement,
+        schedule: Schedule,
+    ) -> Made {
+        let (derived, jobs) = (self.derived, &self.all[candidate.placement]);
+        let schedule = super::packed(&derived.graph, self.options, schedule);
+        let figures = Figures::new(self.topology, jobs, candidate.order, microbatches, &schedule);
+        let is_weights = |node: &NodeIx| figures.weights.binary_search(&derived.instance(*node).node).is_ok();
+        let weights = derived.graph.nodes().filter(is_weights).collect();
+        let figures = Figures { weights, ..figures };
+        Made { placement, schedule, figures }
+    }
 }
 
 /// The simulated time of a step, or for throughput the highest load; then the other, then bytes

@@ -28,8 +28,8 @@ const RELAXED: [u64; 5] = [5, 6, 8, 16, 1 << 22];
 /// Placements that are tried for each of them.
 const PLACEMENTS: usize = 2;
 
-/// Schedules that are made in all; fewer for large graphs.
-const SCHEDULES: usize = 160;
+/// Schedules that are made in all, at the least effort and else; fewer for large graphs.
+const SCHEDULES: [usize; 2] = [40, 160];
 /// Nodes of all these schedules together.
 const WORK: usize = 4_000_000;
 
@@ -47,6 +47,14 @@ pub struct Rewritten {
     pub schedule: Schedule,
     /// What was done, in no order that matters.
     pub choices: Vec<Choice>,
+}
+
+impl Rewritten {
+    /// How many nodes run again, and how many tensors are offloaded.
+    pub fn counts(&self) -> (usize, usize) {
+        let again = self.choices.iter().filter(|choice| matches!(choice.what, What::Recompute(_))).count();
+        (again, self.choices.len() - again)
+    }
 }
 
 /// One thing that was done to free bytes.
@@ -85,16 +93,13 @@ pub fn rewrite(
     if !is_rewritable(graph, topology, options)? {
         return Ok(None);
     }
-    let mut left = (WORK / (graph.node_count() + 1)).clamp(4, SCHEDULES);
+    let most = SCHEDULES[usize::from(options.effort != Effort::Fast)];
+    let mut left = (WORK / (graph.node_count() + 1)).clamp(4, most);
     let mut tried: Vec<Vec<DeviceId>> = Vec::new();
     for quarters in RELAXED {
         let told = |&cap: &Bytes| Bytes((cap.0 / 4).saturating_mul(quarters)) + options.reserve;
-        let told = Options {
-            caps: Some(caps.iter().map(told).collect()),
-            effort: Effort::Fast,
-            from: None,
-            ..options.clone()
-        };
+        let told =
+            Options { caps: Some(caps.iter().map(told).collect()), effort: Effort::Fast, ..options.clone() };
         let found = match place::candidates(graph, topology, &told, control) {
             Ok(found) => found,
             Err(Error::Infeasible(_)) => continue,

@@ -123,7 +123,7 @@ fn pins(graph: &CostGraph, topology: &Topology, patterns: &Patterns<'_>) -> BTre
         let Some(device) = topology.find(name) else { continue };
         let glob = WildMatch::new(pattern);
         pins.extend(
-            graph.nodes().filter(|&node| glob.matches(graph.node_name(node))).map(|node| (node, device)),
+            graph.nodes().filter(|&node| glob.matches(patterns.name(graph, node))).map(|node| (node, device)),
         );
     }
     pins
@@ -140,7 +140,7 @@ fn classes(graph: &CostGraph, patterns: &Patterns<'_>) -> Vec<u32> {
     }
     for pattern in patterns.colocate {
         let glob = WildMatch::new(pattern);
-        let mut nodes = graph.nodes().filter(|&node| glob.matches(graph.node_name(node)));
+        let mut nodes = graph.nodes().filter(|&node| glob.matches(patterns.name(graph, node)));
         if let Some(first) = nodes.next() {
             nodes.for_each(|node| join(&mut parent, first, node));
         }

@@ -22,7 +22,8 @@ use serde::Deserialize;
 
 use super::super::{Bound, Plan};
 use super::Faults;
-use crate::costgraph::CostGraph;
+use crate::costgraph::derive::Derived;
+use crate::costgraph::{CostGraph, NodeIx};
 use crate::error::Result;
 use facts::Facts;
 
@@ -83,10 +84,25 @@ pub(super) fn check(plan: &Plan, faults: &mut Faults) {
 /// The names by which a plan's options speak of nodes: patterns over the graph's own names, or
 /// none where pins and colocation are marked in the graph.
 pub(super) struct Patterns<'p> {
+    /// What the names are of, where the graph is one of instances.
+    pub(super) of: Option<(&'p CostGraph, &'p Derived)>,
     /// `PATTERN=DEVICE`.
     pub(super) pins: &'p [String],
     /// Nodes that match one go together.
     pub(super) colocate: &'p [String],
+}
+
+impl<'p> Patterns<'p> {
+    /// The name by which a node of `graph` is known.
+    fn name<'n>(&self, graph: &'n CostGraph, node: NodeIx) -> &'n str
+    where
+        'p: 'n,
+    {
+        self.of.map_or_else(
+            || graph.node_name(node),
+            |(base, derived)| base.node_name(derived.instance(node).node),
+        )
+    }
 }
 
 /// Goes through the proof of a certificate that [`check`] has passed.

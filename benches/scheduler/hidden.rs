@@ -1,14 +1,10 @@
 //! How much of the copying hides behind compute on four devices that all compute, for the models of
-//! the corpus that have copies then: our order beside that of earliest task first (ETF: Hwang, Chow,
-//! Anger and Lee, "Scheduling precedence graphs in systems with interprocessor communication times",
-//! 1989) for the same placement, both on the same simulator.
+//! the corpus that have copies then: our order beside that of earliest task first for the same
+//! placement ([`schedule::earliest_first`]), both on the same simulator.
 
 use partition::compile::Compiled;
-use partition::costgraph::{CostGraph, NodeIx, Role};
-use partition::place::{DeviceUse, Effort, Objective, Options, Placement};
+use partition::place::{DeviceUse, Effort, Objective, Options};
 use partition::schedule::{self, Overlap, schedule_in_order};
-use partition::topology::Topology;
-use partition::units::Nanos;
 
 use super::corpus::models;
 use super::networks::Network;
@@ -66,7 +62,7 @@ fn row(name: &str, machine: &str, compiled: &Compiled, totals: &mut Totals) {
     let (graph, topology) = (&compiled.cost_graph, &compiled.plan.topology);
     let ours = Overlap::new(topology, &compiled.schedule);
     let Some(hidden) = ours.hidden() else { return };
-    let order = earliest_first(graph, topology, &compiled.placement);
+    let order = schedule::earliest_first(graph, topology, &compiled.placement);
     let options = schedule::Options::default();
     let Ok(etf) = schedule_in_order(graph, topology, &compiled.placement, &order, &options) else { return };
     let theirs = Overlap::new(topology, &etf);
@@ -88,52 +84,4 @@ fn row(name: &str, machine: &str, compiled: &Compiled, totals: &mut Totals) {
         compiled.schedule.cost.latency,
         etf.cost.latency
     );
-}
-
-/// The launches by earliest start on the devices that they are placed on; of equals the one with the
-/// longest way to the end.
-fn earliest_first(graph: &CostGraph, topology: &Topology, placement: &Placement) -> Vec<NodeIx> {
-    let kinds = topology.kinds_in(&graph.kinds);
-    let device = |node: NodeIx| placement.device[node.index()];
-    let runs = |node: NodeIx| graph.role(node) == Role::Compute;
-    let time = |node: NodeIx| match kinds[device(node).index()] {
-        Some(kind) if runs(node) => graph.time(node, kind).unwrap_or_default(),
-        _ => Nanos::ZERO,
-    };
-    let mut tail = vec![Nanos::ZERO; graph.node_count()];
-    for &node in graph.topological_order().unwrap_or_default().iter().rev() {
-        let readers = graph.outputs(node).flat_map(|tensor| graph.consumers(tensor));
-        tail[node.index()] =
-            time(node) + readers.map(|reader| tail[reader.index()]).max().unwrap_or_default();
-    }
-    let made = |node: NodeIx| {
-        let producers = graph.inputs(node).iter().map(|&tensor| graph.producer(tensor));
-        producers.filter(|&producer| runs(producer)).count()
-    };
-    let mut waits: Vec<usize> = graph.nodes().map(made).collect();
-    let mut ready: Vec<NodeIx> =
-        graph.nodes().filter(|&node| runs(node) && waits[node.index()] == 0).collect();
-    let mut arrival = vec![Nanos::ZERO; graph.node_count()];
-    let mut free = vec![Nanos::ZERO; topology.len()];
-    let mut order = Vec::new();
-    while !ready.is_empty() {
-        let start = |node: NodeIx| arrival[node.index()].max(free[device(node).index()]);
-        let key = |&at: &usize| (start(ready[at]), std::cmp::Reverse(tail[ready[at].index()]), ready[at]);
-        let Some(next) = (0..ready.len()).min_by_key(key) else { break };
-        let node = ready.swap_remove(next);
-        let end = arrival[node.index()].max(free[device(node).index()]) + time(node);
-        free[device(node).index()] = end;
-        order.push(node);
-        for tensor in graph.outputs(node) {
-            for &reader in graph.consumers(tensor) {
-                let copy = topology.copy_time(device(node), device(reader), graph.tensor_bytes(tensor));
-                arrival[reader.index()] = arrival[reader.index()].max(end + copy);
-                waits[reader.index()] -= 1;
-                if waits[reader.index()] == 0 {
-                    ready.push(reader);
-                }
-            }
-        }
-    }
-    order
 }

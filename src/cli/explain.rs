@@ -8,9 +8,9 @@ use super::terminal::{Console, write_stdout};
 use crate::compile;
 use crate::control::Control;
 use crate::error::{Error, Result};
-use crate::explain::Overview;
+use crate::explain::{NodeReport, Overview};
 use crate::load::Model;
-use crate::plan::{self, Bound, Plan};
+use crate::plan::{self, Bound, Plan, Step, Wait};
 use crate::report;
 
 pub(super) fn explain(args: &ExplainArgs, console: &Console) -> Result<()> {
@@ -37,13 +37,15 @@ pub(super) fn explain(args: &ExplainArgs, console: &Console) -> Result<()> {
         Some(node) => {
             let report = compile::explain_node(&plan, loaded, node, &control)?;
             drop(working);
-            print(args, console, &report::node_text(&report), || serde_json::to_string_pretty(&report))
+            let waits = waits(&plan, |step| step.is_about(&report.node));
+            let json = || serde_json::to_string_pretty(&Node { report: &report, waits });
+            print(args, console, &report::node_text(&report, &plan), json)
         }
         None => {
             let overview = compile::explain_plan(&plan, loaded, &control)?;
             drop(working);
-            let json =
-                || serde_json::to_string_pretty(&Whole { bound: plan.bound.as_ref(), overview: &overview });
+            let (bound, waits) = (plan.bound.as_ref(), waits(&plan, |_| true));
+            let json = || serde_json::to_string_pretty(&Whole { bound, overview: &overview, waits });
             print(args, console, &report::overview_text(&overview, &plan), json)
         }
     }
@@ -55,6 +57,32 @@ struct Whole<'p> {
     bound: Option<&'p Bound>,
     #[serde(flatten)]
     overview: &'p Overview,
+    waits: Vec<WaitLine<'p>>,
+}
+
+/// A node with what its steps wait for.
+#[derive(Serialize)]
+struct Node<'p> {
+    #[serde(flatten)]
+    report: &'p NodeReport,
+    waits: Vec<WaitLine<'p>>,
+}
+
+/// A dependency that the data does not ask for.
+#[derive(Serialize)]
+struct WaitLine<'p> {
+    step: u64,
+    device: &'p str,
+    what: String,
+    #[serde(flatten)]
+    wait: Wait,
+}
+
+fn waits(plan: &Plan, which: impl Fn(&Step) -> bool) -> Vec<WaitLine<'_>> {
+    let found = plan.waits().into_iter().filter(|(step, _)| which(step));
+    found
+        .map(|(step, wait)| WaitLine { step: step.id, device: &step.device, what: step.subject(), wait })
+        .collect()
 }
 
 /// What a plan tells without its model.
@@ -64,6 +92,7 @@ struct Bare<'p> {
     objective: &'p str,
     cost: &'p plan::Cost,
     devices: &'p [plan::Device],
+    waits: Vec<WaitLine<'p>>,
 }
 
 impl<'p> Bare<'p> {
@@ -73,6 +102,7 @@ impl<'p> Bare<'p> {
             objective: &plan.options.objective,
             cost: &plan.cost,
             devices: &plan.devices,
+            waits: waits(plan, |_| true),
         }
     }
 }

@@ -3,16 +3,17 @@
 
 use std::collections::HashMap;
 
+use super::given::{Given, Names};
 use super::{Options, labels, prepare};
 use crate::control::Control;
 use crate::cost::{self, Origin};
-use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
+use crate::costgraph::{CostGraph, NodeIx, TensorIx};
 use crate::error::{Error, Result};
 use crate::explain::{self, NodeReport, Overview, Subject};
 use crate::load::Model;
 use crate::place::{self, DeviceUse, Effort, Objective, Placement};
-use crate::plan::{Action, Buffer, Copy, HELD, Launch, Plan};
-use crate::schedule::{Cost, GivenAction, GivenStep, Part, StepIx};
+use crate::plan::{Buffer, Copy, Launch, Plan};
+use crate::schedule::Cost;
 use crate::topology::DeviceId;
 
 /// What bounds a plan: see [`explain::overview`]. `model` is the plan's own.
@@ -52,14 +53,16 @@ fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>)
                 names.iter().map(|(name, node)| (name.as_str(), *node)).collect();
             let launched =
                 |launch: &Launch| launch.nodes.iter().map(|name| known.get(name.as_str()).copied()).collect();
-            let (device, launches) = placed(plan, &graph, launched)?;
             let copied = |copy: &Copy| {
                 let node = known.get(copy.node.as_deref()?).copied()?;
                 let tensor = graph.outputs(node).nth(copy.output? as usize)?;
                 Some((tensor, copy.from.clone()))
             };
-            let steps = steps(plan, |launch| known.get(launch.nodes.first()?.as_str()).copied(), copied);
-            explain(&subject(plan, &graph, &options, (device, launches, steps), names))
+            let late =
+                |copy: &Copy, launch: &Launch| launch.nodes.iter().any(|node| copy.readers.contains(node));
+            let meant = Names { launched: &launched, copied: &copied, late: &late };
+            let given = Given::new(plan, &graph, &meant)?;
+            explain(&subject(plan, &graph, &options, &given, names))
         }
         Model::Graph(network) => {
             let network = prepare(network, &Options::of_plan(plan)?)?;
@@ -84,8 +87,8 @@ fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>)
             let launched = |launch: &Launch| {
                 vec![launch.group.and_then(|group| lowered.group_nodes.get(group as usize).copied())]
             };
-            let (device, launches) = placed(plan, &lowered.graph, launched)?;
-            let anywhere = Placement { device: device.clone(), ..Placement::default() };
+            let device = vec![DeviceId(0); lowered.graph.node_count()];
+            let anywhere = Placement { device, ..Placement::default() };
             let labels = labels::labels(&network, &lowered, &plan.topology, &anywhere);
             // Looked up, never iterated.
             let tensors: HashMap<&str, TensorIx> = lowered
@@ -99,80 +102,19 @@ fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>)
                 let from = buffers.get(copy.from.as_str())?;
                 Some((tensors.get(from.value.as_str()).copied()?, from.device.clone()))
             };
-            let group = |launch: &Launch| lowered.group_nodes.get(launch.group? as usize).copied();
-            let steps = steps(plan, group, copied);
-            explain(&subject(plan, &lowered.graph, &options, (device, launches, steps), names))
+            let late = |copy: &Copy, launch: &Launch| launch.reads.contains(&copy.to);
+            let meant = Names { launched: &launched, copied: &copied, late: &late };
+            let given = Given::new(plan, &lowered.graph, &meant)?;
+            explain(&subject(plan, &lowered.graph, &options, &given, names))
         }
     }
-}
-
-/// Reads from the plan's steps where each node runs and in which order.
-fn placed(
-    plan: &Plan,
-    graph: &CostGraph,
-    launched: impl Fn(&Launch) -> Vec<Option<NodeIx>>,
-) -> Result<(Vec<DeviceId>, Vec<NodeIx>)> {
-    let foreign = |what: &str| {
-        Error::model(format!("plan of {}", plan.model.name), format!("{what} is not in this model"))
-    };
-    let devices: HashMap<&str, DeviceId> =
-        plan.topology.ids().map(|id| (plan.topology.device(id).name.as_str(), id)).collect();
-    let mut device = vec![DeviceId(0); graph.node_count()];
-    let mut launches = Vec::new();
-    for step in &plan.steps {
-        let Action::Launch(launch) = &step.action else { continue };
-        if launch.again {
-            continue;
-        }
-        let id = devices.get(step.device.as_str()).copied().ok_or_else(|| foreign(&step.device))?;
-        for node in launched(launch) {
-            let node =
-                node.ok_or_else(|| foreign(launch.nodes.first().map_or("a launch", String::as_str)))?;
-            device[node.index()] = id;
-            launches.push(node);
-        }
-    }
-    let runs = graph.nodes().filter(|&node| graph.role(node) == Role::Compute).count();
-    if launches.len() != runs {
-        return Err(foreign("one of its launches"));
-    }
-    Ok((device, launches))
-}
-
-/// The plan's steps as the scheduler takes them; none where they are not of this model.
-fn steps(
-    plan: &Plan,
-    launched: impl Fn(&Launch) -> Option<NodeIx>,
-    copied: impl Fn(&Copy) -> Option<(TensorIx, String)>,
-) -> Option<Vec<GivenStep>> {
-    let devices: HashMap<&str, DeviceId> =
-        plan.topology.ids().map(|id| (plan.topology.device(id).name.as_str(), id)).collect();
-    let positions: HashMap<u64, u32> = plan.steps.iter().zip(0..).map(|(step, at)| (step.id, at)).collect();
-    let mut steps = Vec::with_capacity(plan.steps.len());
-    for step in &plan.steps {
-        let action = match &step.action {
-            Action::Launch(launch) => GivenAction::Launch(launched(launch)?),
-            Action::Copy(copy) => {
-                let (tensor, from) = copied(copy)?;
-                let part = copy.part.map(|(offset, bytes)| Part { offset, bytes });
-                let (from, to) = (*devices.get(from.as_str())?, *devices.get(step.device.as_str())?);
-                GivenAction::Copy { tensor, from, to, part }
-            }
-        };
-        // What is held back says so; that its data is among what it waits for does no harm.
-        let is_held = step.why.as_ref().is_some_and(|why| why.contains(HELD));
-        let after = step.after.iter().filter(|_| is_held);
-        let held = after.map(|other| positions.get(other).map(|&at| StepIx(at))).collect::<Option<_>>()?;
-        steps.push(GivenStep { action, held });
-    }
-    Some(steps)
 }
 
 fn subject<'a>(
     plan: &'a Plan,
-    graph: &'a CostGraph,
+    base: &'a CostGraph,
     options: &'a place::Options,
-    (device, launches, steps): (Vec<DeviceId>, Vec<NodeIx>, Option<Vec<GivenStep>>),
+    given: &'a Given,
     names: Vec<(String, NodeIx)>,
 ) -> Subject<'a> {
     let cost = &plan.cost;
@@ -182,7 +124,18 @@ fn subject<'a>(
         latency: cost.latency_ns,
         max_load: cost.max_load_ns,
     };
-    Subject { graph, topology: &plan.topology, options, device, launches, steps, names, promised }
+    Subject {
+        graph: given.derived.as_ref().map_or(base, |derived| &derived.graph),
+        base,
+        offload: given.offload.clone(),
+        topology: &plan.topology,
+        options,
+        device: given.device.clone(),
+        launches: given.launches.clone(),
+        steps: given.steps.clone(),
+        names,
+        promised,
+    }
 }
 
 /// What was asked for when a plan was made.

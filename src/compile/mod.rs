@@ -4,6 +4,7 @@
 
 mod batch;
 mod explain;
+mod given;
 mod labels;
 mod pipeline;
 mod repair;

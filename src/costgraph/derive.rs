@@ -66,6 +66,28 @@ impl Derived {
         self.microbatches
     }
 
+    /// Says that all instances of a node of `base`, from which this was derived, go to one device.
+    /// O(nodes).
+    pub fn together(&mut self, base: &CostGraph) {
+        let mut count = base.colocation_classes();
+        for instances in self
+            .sorted
+            .chunk_by(|one, other| self.instances[one.index()].node == self.instances[other.index()].node)
+        {
+            let node = self.instances[instances[0].index()].node;
+            let class = match base.colocation(node) {
+                Some(class) => class,
+                None if instances.len() == 1 => continue,
+                None => {
+                    count += 1;
+                    count - 1
+                }
+            };
+            instances.iter().for_each(|node| self.graph.colocate[node.index()] = class);
+        }
+        self.graph.colocation_classes = count;
+    }
+
     /// For each node what `of_base` holds for its base node. O(nodes).
     pub fn spread<T: Copy>(&self, of_base: &[T]) -> Vec<T> {
         self.instances.iter().map(|instance| of_base[instance.node.index()]).collect()

@@ -155,26 +155,8 @@ pub fn microbatches(base: &CostGraph, count: u32, sizes: Sizes) -> Result<Derive
     }
     replica.connect();
     let mut derived = replica.derivation.finish()?;
-    together(base, &mut derived);
+    derived.together(base);
     Ok(derived)
-}
-
-/// Says that all instances of a node go to one device.
-fn together(base: &CostGraph, derived: &mut Derived) {
-    let mut count = base.colocation_classes();
-    let mut classes: Vec<Option<u32>> = base.nodes().map(|node| base.colocation(node)).collect();
-    for node in derived.graph.nodes() {
-        let instance = derived.instance(node);
-        if instance.microbatch.is_none() {
-            continue;
-        }
-        let class = classes[instance.node.index()].get_or_insert_with(|| {
-            count += 1;
-            count - 1
-        });
-        derived.graph.colocate[node.index()] = *class;
-    }
-    derived.graph.colocation_classes = count;
 }
 
 struct Replica<'a> {

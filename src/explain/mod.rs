@@ -16,7 +16,7 @@ use crate::control::Control;
 use crate::costgraph::{CostGraph, NodeIx};
 use crate::error::{Error, Result};
 use crate::place::{Effort, Moves, Options, Placement};
-use crate::schedule::{self, Cost, GivenStep, Schedule};
+use crate::schedule::{self, Cost, GivenStep, Offload, Schedule};
 use crate::strategy;
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Nanos};
@@ -34,8 +34,12 @@ const SMALL: usize = 60;
 /// A plan to be explained, with what it was made from.
 #[derive(Debug)]
 pub struct Subject<'a> {
-    /// What the planner saw.
+    /// What runs; where the plan was rewritten, what runs again stands beside the first runs.
     pub graph: &'a CostGraph,
+    /// What the planner saw.
+    pub base: &'a CostGraph,
+    /// What a host keeps for a while.
+    pub offload: Vec<Offload>,
     /// The devices.
     pub topology: &'a Topology,
     /// What was asked for.
@@ -68,11 +72,12 @@ impl<'s, 'a> Case<'s, 'a> {
         let moves = Moves::new(graph, topology, options, &subject.device)?;
         let mut placement = moves.placement();
         placement.launches = Some(subject.launches.clone());
-        let again =
-            subject.steps.as_ref().map(|steps| strategy::again(graph, topology, options, &placement, steps));
+        let again = subject.steps.as_ref().map(|steps| {
+            strategy::again(graph, topology, options, &placement, (steps, subject.offload.clone()))
+        });
         let timed = match again {
             Some(Ok(schedule)) if schedule.cost == subject.promised => Ok(schedule),
-            _ => strategy::timed(graph, topology, options, &placement),
+            _ => strategy::timed(graph, topology, options, &placement, subject.offload.clone()),
         };
         let schedule = match timed {
             Err(Error::Infeasible(_)) => unlimited(subject, &placement),
@@ -89,6 +94,12 @@ impl<'s, 'a> Case<'s, 'a> {
     }
 }
 
+/// What is offloaded still where nodes are elsewhere: not by a device to itself.
+fn kept(subject: &Subject<'_>, placement: &Placement) -> Vec<Offload> {
+    let home = |offload: &Offload| placement.device[subject.graph.producer(offload.tensor).index()];
+    subject.offload.iter().filter(|offload| offload.host != home(offload)).cloned().collect()
+}
+
 /// The schedule of a placement on devices with any memory.
 fn unlimited(subject: &Subject<'_>, placement: &Placement) -> Result<Schedule> {
     let free = Options {
@@ -96,7 +107,8 @@ fn unlimited(subject: &Subject<'_>, placement: &Placement) -> Result<Schedule> {
         reserve: Bytes::ZERO,
         ..subject.options.clone()
     };
-    strategy::timed(subject.graph, subject.topology, &free, placement)
+    let offload = kept(subject, placement);
+    strategy::timed(subject.graph, subject.topology, &free, placement, offload)
 }
 
 /// One device's part in a plan.
@@ -177,7 +189,7 @@ pub fn overview(subject: &Subject<'_>, control: &Control<'_>) -> Result<Overview
     let loads = schedule::loads_of(graph, topology, &case.placement, &case.schedule)?;
     let used = case.schedule.devices.iter().filter(|usage| usage.busy > Nanos::ZERO).count();
     let again = Options { effort: effort(subject), ..options.clone() };
-    let fewer = fewer(graph, topology, &again, case.value, used, control);
+    let fewer = fewer(subject.base, topology, &again, case.value, used, control);
     Ok(Overview {
         objective: options.objective.name(),
         value: case.value,

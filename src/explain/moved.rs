@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::bottleneck::{Crossing, crossings_of};
-use super::{Case, Subject, WORK, unlimited};
+use super::{Case, Subject, WORK, kept, unlimited};
 use crate::control::Control;
 use crate::costgraph::{NodeIx, Role};
 use crate::error::{Error, Result};
@@ -127,17 +127,18 @@ pub(super) fn outcome(case: &Case<'_, '_>, unit: usize, to: DeviceId) -> Result<
     }
     let mut placement = case.moves.moved(unit, to);
     placement.launches.clone_from(&case.placement.launches);
-    let (cost, short): (Cost, Option<String>) = match strategy::timed(graph, topology, options, &placement) {
-        Ok(schedule) => (schedule.cost, None),
-        Err(Error::Infeasible(found)) => {
-            let short = found.short.first().map_or_else(
-                || "memory".to_owned(),
-                |(device, bytes)| format!("memory of {device} by {} bytes ({bytes})", bytes.get()),
-            );
-            (unlimited(case.subject, &placement)?.cost, Some(short))
-        }
-        Err(error) => return Err(error),
-    };
+    let (cost, short): (Cost, Option<String>) =
+        match strategy::timed(graph, topology, options, &placement, kept(case.subject, &placement)) {
+            Ok(schedule) => (schedule.cost, None),
+            Err(Error::Infeasible(found)) => {
+                let short = found.short.first().map_or_else(
+                    || "memory".to_owned(),
+                    |(device, bytes)| format!("memory of {device} by {} bytes ({bytes})", bytes.get()),
+                );
+                (unlimited(case.subject, &placement)?.cost, Some(short))
+            }
+            Err(error) => return Err(error),
+        };
     let binds = bound(case, unit, to).or(short);
     let slow = || case.moves.over_time(unit, to).map(|over| format!("--balance: {device} by {over}"));
     let count = || case.moves.breaks_count(unit, to).map(|count| format!("--use: {count} devices compute"));

@@ -54,7 +54,7 @@ pub(super) fn prices(
 
 /// Plans again with a tenth more memory on each device that holds something.
 fn memory(case: &Case<'_, '_>, control: &Control<'_>, notes: &mut Vec<String>) -> Vec<Price> {
-    let Subject { graph, topology, options, .. } = *case.subject;
+    let Subject { graph, base, topology, options, .. } = *case.subject;
     let mut devices: Vec<DeviceId> =
         topology.ids().filter(|id| case.schedule.devices[id.index()].arena > Bytes::ZERO).collect();
     if devices.len() < 2 || case.value == 0 {
@@ -77,8 +77,12 @@ fn memory(case: &Case<'_, '_>, control: &Control<'_>, notes: &mut Vec<String>) -
         let tenth = Bytes(caps[id.index()].get() / 10);
         caps[id.index()] += tenth;
         let larger = Options { caps: Some(caps), effort, ..options.clone() };
-        let found = strategy::solve(graph, topology, &larger, control).ok();
-        let value = found.map(|(_, schedule)| strategy::value(options.objective, &schedule.cost));
+        let found = strategy::solve(base, topology, &larger, control);
+        let found = found
+            .map(|(_, schedule)| schedule)
+            .ok()
+            .or_else(|| Some(strategy::rewrite(base, topology, &larger, control).ok()??.schedule));
+        let value = found.map(|schedule| strategy::value(options.objective, &schedule.cost));
         let saves = value.map_or(0, |value| case.value.saturating_sub(value));
         Price { device: case.name(id), more: "memory", saves, by: "planned again" }
     })

@@ -54,6 +54,7 @@ use context::Context;
 pub use evaluate::Evaluation;
 use evaluate::Evaluator;
 pub use given::{Given, complete};
+pub(crate) use infeasible::binding;
 pub use moves::Moves;
 use nets::Nets;
 use pool::Pool;

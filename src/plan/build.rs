@@ -3,19 +3,16 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    Action, Bound, Buffer, BufferKind, Copy, Cost, Device, Kernel, Lane, Launch, Model, Options, Plan, Step,
-    VERSION,
+    Action, Bound, Buffer, BufferKind, Copy, Cost, Device, Kernel, Labels, Lane, Launch, Model, NodeLabel,
+    Options, Plan, Read, Reason, Step, VERSION, Wait,
 };
 use crate::costgraph::derive::{Derived, Instance};
-use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
+use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
 use crate::error::{Error, Result};
 use crate::place::Placement;
 use crate::schedule::{self, BufferIx, Content, Schedule};
 use crate::topology::{DeviceId, Topology};
 use crate::units::Bytes;
-
-/// The reason of what is held back.
-pub(crate) const HELD: &str = "so that a more urgent copy goes first";
 
 /// What a plan says beside what placement and schedule say.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,64 +27,6 @@ pub struct Meta {
     pub bound: Option<Bound>,
     /// Remarks for people; the placement's own follow them.
     pub notes: Vec<String>,
-}
-
-/// What the nodes, tensors and parameters of a cost graph stand for, where it was made from a
-/// model. Without it a plan has neither buffers nor kernels.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Labels {
-    /// By node.
-    pub nodes: Vec<NodeLabel>,
-    /// By tensor.
-    pub tensors: Vec<ValueLabel>,
-    /// By parameter.
-    pub params: Vec<ParamLabel>,
-    /// A device for every node of the source model, in the source's order; each node once.
-    pub placement: Vec<(String, DeviceId)>,
-}
-
-/// What a node of the cost graph computes. Nodes that are not launched need none: the default.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeLabel {
-    /// The source's nodes, in execution order.
-    pub nodes: Vec<String>,
-    /// What shapes its kernel.
-    pub hero: String,
-    /// Digest of its kernel. Nodes with equal digests share one kernel.
-    pub hash: u64,
-    /// The number of its group in the model's grouping.
-    pub group: u32,
-    /// The kernel's operands in order; none where they are the node's inputs in the cost graph.
-    pub reads: Option<Vec<Read>>,
-}
-
-/// One operand of a kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Read {
-    /// A tensor, or the parameter that it is a view of.
-    Tensor(TensorIx),
-    /// A parameter.
-    Param(ParamIx),
-}
-
-/// A tensor's type and name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ValueLabel {
-    /// `f32[64,1024]`.
-    pub ty: String,
-    /// The value's name; unique among tensors and parameters.
-    pub name: String,
-}
-
-/// A parameter's type and name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ParamLabel {
-    /// `f32[64,1024]`.
-    pub ty: String,
-    /// The parameter's name; unique among tensors and parameters.
-    pub name: String,
-    /// True for a constant of the model, false for a parameter.
-    pub constant: bool,
 }
 
 /// Makes the plan. Steps keep the schedule's order and numbers, buffers theirs: `b0` is the first.
@@ -528,19 +467,14 @@ impl Builder<'_> {
     /// What is offloaded, and the dependencies that the data does not ask for, in words.
     fn why(&self, step: &schedule::Step) -> Option<String> {
         let mut reasons: Vec<String> = self.offloaded(step).into_iter().collect();
-        let (mut memory, mut starve) = (Vec::new(), Vec::new());
-        for (other, why) in &step.control {
-            match why {
-                schedule::Why::Memory => memory.push(other.0.to_string()),
-                schedule::Why::Starve => starve.push(other.0.to_string()),
+        for (reason, why) in
+            [(Reason::Urgency, schedule::Why::Starve), (Reason::Memory, schedule::Why::Memory)]
+        {
+            let steps = step.control.iter().filter(|(_, found)| *found == why);
+            let steps: Vec<u64> = steps.map(|(other, _)| u64::from(other.0)).collect();
+            if !steps.is_empty() {
+                reasons.push(Wait { reason, steps }.to_string());
             }
-        }
-        if !starve.is_empty() {
-            let steps = starve.join(", ");
-            reasons.push(format!("waits for steps {steps}, {HELD}"));
-        }
-        if !memory.is_empty() {
-            reasons.push(format!("waits for the memory that steps {} use", memory.join(", ")));
         }
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }

@@ -13,9 +13,11 @@ mod file;
 mod foreign;
 mod gzip;
 mod json;
+mod labels;
 mod pairs;
 mod replan;
 mod text;
+mod waits;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -24,8 +26,7 @@ use crate::place;
 use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
 
-pub(crate) use build::HELD;
-pub use build::{Labels, Meta, NodeLabel, ParamLabel, Read, ValueLabel, build, build_derived};
+pub use build::{Meta, build, build_derived};
 pub use check::{Checked, ExpectedLaunch, ExpectedModel, check, check_bound, check_costgraph, check_model};
 pub use diff::{Bounds, Change, Diff, Flow, Move, Quality, StateDiff, diff, diff_with_state};
 pub use export::{FORMATS, export};
@@ -33,7 +34,9 @@ pub use file::{write_atomically, write_atomically_with};
 pub(crate) use foreign::listed;
 pub use foreign::{Foreign, Lookup};
 pub use gzip::{decompressed, is_compressed};
+pub use labels::{Labels, NodeLabel, ParamLabel, Read, ValueLabel};
 pub use replan::{MovedState, Replan, circumstances};
+pub use waits::{Reason, Wait};
 
 /// The version of the form that is written and read.
 pub const VERSION: u32 = 1;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::error::escaped;
 use crate::explain::{Crossing, Fewer, NodeReport, Outcome, Overview};
-use crate::plan::{Action, Plan};
+use crate::plan::{Action, Plan, Step};
 use crate::units::{Bytes, Nanos};
 
 /// Names on one line.
@@ -83,6 +83,7 @@ pub fn overview_text(overview: &Overview, plan: &Plan) -> String {
     for note in &overview.notes {
         let _ = writeln!(text, "note: {note}");
     }
+    text += &waits_text(plan, |_| true);
     text += &room_text(plan);
     text
 }
@@ -219,8 +220,8 @@ fn outcome_text(objective: &str, plan: u64, outcome: &Outcome) -> String {
     }
 }
 
-/// Why a node is where it is.
-pub fn node_text(report: &NodeReport) -> String {
+/// Why a node is where it is. `plan` says what its steps wait for.
+pub fn node_text(report: &NodeReport, plan: &Plan) -> String {
     let mut text = String::new();
     let NodeReport { objective, value, .. } = report;
     let _ = writeln!(
@@ -251,6 +252,7 @@ pub fn node_text(report: &NodeReport) -> String {
     for crossing in &report.crossing {
         crossing_line(&mut text, crossing);
     }
+    text += &waits_text(plan, |step| step.is_about(&report.node));
     for note in &report.notes {
         let _ = writeln!(text, "note: {note}");
     }
@@ -279,12 +281,29 @@ pub fn plan_text(plan: &Plan) -> String {
             device.memory
         );
     }
+    text += &waits_text(plan, |_| true);
     text += &room_text(plan);
     text
 }
 
 /// Steps that are told one by one.
 const ROOM: usize = 20;
+
+/// What waits although its data does not ask for it, with the reason, of the steps that `which`
+/// takes.
+fn waits_text(plan: &Plan, which: impl Fn(&Step) -> bool) -> String {
+    let mut lines = Vec::new();
+    for (step, wait) in plan.waits().into_iter().filter(|(step, _)| which(step)) {
+        let (id, what, on) = (step.id, escaped(&step.subject()), escaped(&step.device));
+        lines.push(format!("  step {id} ({what} on {on}) {wait}\n"));
+    }
+    if lines.is_empty() {
+        return String::new();
+    }
+    let more = lines.len().saturating_sub(ROOM);
+    let more = if more > 0 { format!("  and {more} more\n") } else { String::new() };
+    format!("\nwhat waits beside its data\n{}{more}", lines[..lines.len().min(ROOM)].concat())
+}
 
 /// What is done to make room: computed again or offloaded, with what it frees and costs.
 fn room_text(plan: &Plan) -> String {

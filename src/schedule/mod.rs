@@ -16,6 +16,7 @@ mod clocks;
 mod copies;
 mod cost;
 mod csr;
+mod earliest;
 mod fit;
 mod given;
 mod improve;
@@ -33,8 +34,10 @@ mod residents;
 mod retime;
 mod simulate;
 mod trees;
+mod waits;
 
 pub use accesses::Accesses;
+pub use earliest::earliest_first;
 pub use given::{GivenAction, GivenStep, schedule_given};
 pub use improve::{MOST_STEPS, Search, improve};
 pub use path::{Overlap, PathStep, critical_path};

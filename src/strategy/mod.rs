@@ -16,7 +16,7 @@ use crate::schedule::{self, Schedule, Search, improve, schedule, schedule_in_ord
 use crate::topology::Topology;
 use crate::units::Bytes;
 
-pub use rewrite::{Choice, Rewritten, What, is_rewritable, rewrite};
+pub use rewrite::{Choice, Rewritten, What, is_rewritable, rewrite, rewritten_graph};
 pub use score::{Scored, score};
 
 /// Rounds of placing under tighter caps.
@@ -100,7 +100,8 @@ pub fn solve(
 }
 
 /// The schedule of a placement that was not searched for, under the caps of `options`: the better
-/// of the scheduler's own order and the one that the placement has in mind.
+/// of the scheduler's own order and the one that the placement has in mind. `offload` is what a host
+/// keeps for a while.
 ///
 /// Errors: those of [`schedule()`].
 pub fn timed(
@@ -108,12 +109,13 @@ pub fn timed(
     topology: &Topology,
     options: &Options,
     placement: &Placement,
+    offload: Vec<schedule::Offload>,
 ) -> Result<Schedule> {
-    let scheduling = schedule::Options { caps: caps(topology, options)?, ..schedule::Options::default() };
+    let scheduling = schedule::Options { caps: caps(topology, options)?, offload };
     scheduled(graph, topology, options, &scheduling, placement)
 }
 
-/// The schedule of steps that are known, under the caps of `options`.
+/// The schedule of steps that are known, under the caps of `options`; `offload` as in [`timed`].
 ///
 /// Errors: those of [`schedule::schedule_given`].
 pub fn again(
@@ -121,9 +123,9 @@ pub fn again(
     topology: &Topology,
     options: &Options,
     placement: &Placement,
-    steps: &[schedule::GivenStep],
+    (steps, offload): (&[schedule::GivenStep], Vec<schedule::Offload>),
 ) -> Result<Schedule> {
-    let scheduling = schedule::Options { caps: caps(topology, options)?, ..schedule::Options::default() };
+    let scheduling = schedule::Options { caps: caps(topology, options)?, offload };
     schedule::schedule_given(graph, topology, placement, steps, &scheduling)
 }
 
@@ -140,7 +142,36 @@ pub fn improved(
 ) -> Result<Schedule> {
     let scheduling = schedule::Options { caps: caps(topology, options)?, ..schedule::Options::default() };
     let found = improve(graph, topology, placement, schedule, &scheduling, search(options))?;
+    let found = hiding(graph, topology, options, &scheduling, placement, found);
     Ok(packed(graph, options, found))
+}
+
+/// A schedule, or the one in the order of earliest starts where that is better, or as good and hides
+/// more of the copying. At the least effort it is not looked at.
+fn hiding(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    scheduling: &schedule::Options,
+    placement: &Placement,
+    found: Schedule,
+) -> Schedule {
+    let copies = found.steps.iter().any(|step| step.lane == schedule::Lane::Copy);
+    if options.effort == Effort::Fast || found.steps.len() > schedule::MOST_STEPS || !copies {
+        return found;
+    }
+    let order = schedule::earliest_first(graph, topology, placement);
+    let scheduling = schedule::Options { offload: found.offload.clone(), ..scheduling.clone() };
+    let Ok(other) = schedule_in_order(graph, topology, placement, &order, &scheduling) else { return found };
+    let hidden = |schedule: &Schedule| {
+        let overlap = schedule::Overlap::new(topology, schedule);
+        // Exposed in parts of all, the least first; exact.
+        (u128::from(overlap.exposed.get()), u128::from(overlap.copying.get()))
+    };
+    let (ours, theirs) = (key(options.objective, &found), key(options.objective, &other));
+    let ((exposed, copying), (other_exposed, other_copying)) = (hidden(&found), hidden(&other));
+    let hides = other_exposed * copying < exposed * other_copying;
+    if theirs < ours || theirs == ours && hides { other } else { found }
 }
 
 /// The schedule that is chosen, its arenas packed as tightly as the effort goes.
@@ -154,14 +185,18 @@ pub fn packed(graph: &CostGraph, options: &Options, schedule: Schedule) -> Sched
 }
 
 /// How much the schedule of the chosen placement is improved. Relays change the loads of channels,
-/// which are what throughput is about; its certificates count every copy straight from home.
+/// which are what throughput is about; its certificates count every copy straight from home. No order
+/// changes the loads: there the time of a step breaks ties alone, and little is spent on it.
 fn search(options: &Options) -> Search {
+    let loads = options.objective == Objective::Throughput;
     let (work, candidates) = match options.effort {
         Effort::Fast => (200_000, 30),
+        Effort::Default if loads => (200_000, 30),
         Effort::Default => (1_000_000, 300),
+        Effort::Best if loads => (1_000_000, 300),
         Effort::Best => (20_000_000, 3_000),
     };
-    Search { work, candidates, copies: options.objective != Objective::Throughput }
+    Search { work, candidates, copies: !loads }
 }
 
 /// What an objective makes small of a schedule's cost.

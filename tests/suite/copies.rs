@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 
 use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
+use partition::ir::SourceRole;
+use partition::load::Model;
 use partition::place::Placement;
 use partition::plan::{Action as PlanAction, Buffer, Copy, Plan, check, check_costgraph, check_model};
 use partition::schedule::{
@@ -152,6 +154,58 @@ fn a_tensor_crosses_a_slow_line_once() {
     assert_eq!(made.cost.latency, Nanos(100 + 10_050 + 1050 + 100));
     assert_eq!(made.cost.max_load, Nanos(10_000));
     assert_eq!(retimed(&graph, &topology, &placed, &made, None, (1, 1)).unwrap(), made.cost);
+}
+
+/// Five devices in a row, so that data passes three others from the first to the last: a network of
+/// the corpus on the ends and the middle gives the bits that one device gives.
+#[test]
+fn a_network_runs_over_routes_of_four_hops() {
+    use partition::place::{DeviceUse, Objective};
+    let Some(path) = crate::shared::file("corpus/keras/transformer_small.k3.json") else { return };
+    let network = crate::networks::Network::open(&path).unwrap();
+    let mut links = String::new();
+    for first in 0..4 {
+        links += &format!(
+            "[[link]]\nbetween = [\"cpu{first}\", \"cpu{}\"]\nbandwidth = \"1000GB/s\"\nlatency = \"10ns\"\n",
+            first + 1
+        );
+    }
+    let line = topology(&format!("[[device]]\nkind = \"cpu\"\ncount = 5\nmemory = \"1GB\"\n{links}"));
+    assert_eq!(line.route(DeviceId(0), DeviceId(4)).hops.len(), 4);
+    let nodes = network.graph.sources().iter().filter(|source| source.role == SourceRole::Node);
+    let names: Vec<&str> = nodes.map(|source| source.name.as_str()).collect();
+    let pin = |at: usize, device: &str| (names[at].to_owned(), device.to_owned());
+    let pins = vec![pin(0, "cpu0"), pin(names.len() / 2, "cpu4"), pin(names.len() - 1, "cpu2")];
+    for objective in [Objective::Transfer, Objective::Latency] {
+        let place = partition::place::Options {
+            objective,
+            devices: DeviceUse::Count(3),
+            pins: pins.clone(),
+            ..partition::place::Options::default()
+        };
+        let options = partition::compile::Options {
+            bind: network.dims.clone(),
+            place,
+            ..partition::compile::Options::default()
+        };
+        let compiled =
+            partition::compile::compile(Model::Graph(network.graph.clone()), &line, &options).unwrap();
+        let far = |step: &partition::schedule::Step| match step.action {
+            Action::Copy { from, .. } => {
+                let from = compiled.schedule.buffers[from.index()].device;
+                line.route(from, step.device).hops.len() > 1
+            }
+            Action::Launch(_) => false,
+        };
+        assert!(compiled.schedule.steps.iter().any(far), "{}", objective.name());
+        check(&compiled.plan).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plan.json");
+        compiled.plan.save(&path).unwrap();
+        crate::shared::verify_plan(&path);
+        let alone = network.plan("cpu:memory=1GB", DeviceUse::Auto).unwrap();
+        assert_eq!(network.run(&compiled).unwrap(), network.run(&alone).unwrap(), "{}", objective.name());
+    }
 }
 
 #[test]

@@ -40,7 +40,9 @@ fn planned(seed: u64, objective: Objective) -> Option<(CostGraph, Topology, Plan
     let cap = Bytes(whole.devices[0].arena.get() * 7 / 10);
     let tight = if rng.chance(50) { devices(3, Bytes(cap.get().max(64))) } else { roomy };
     let plan = partition::plan(&graph, &tight, &quick(objective)).ok()?;
-    Some((graph, tight, plan))
+    // What was rewritten is not the graph's own step.
+    let rewritten = plan.steps.iter().any(|step| step.why.as_ref().is_some_and(|why| why.contains("frees")));
+    (!rewritten).then_some((graph, tight, plan))
 }
 
 /// Where a plan has each node, and in which order it launches them.
@@ -125,6 +127,52 @@ fn each_other_device_costs_what_the_simulator_says_of_the_moved_plan() {
 
 fn overview(plan: &Plan, graph: &CostGraph) -> Overview {
     explain_plan(plan, model(graph), &Control::new()).unwrap()
+}
+
+/// Plans in which something is computed again or offloaded are explained by their own steps.
+#[test]
+fn rewritten_plans_are_explained_by_their_own_steps() {
+    let cases = [(64, "cpu:memory=1600B"), (704, "cpu[1600B,4000B]")];
+    for (input, spec) in cases {
+        let graph = crate::memory::chain(100, input);
+        let topology = Topology::parse(spec).unwrap();
+        let pins = vec![("*".to_owned(), topology.devices[0].name.clone())];
+        let options = Options { pins, ..quick(Objective::Latency) };
+        let plan = partition::plan(&graph, &topology, &options).unwrap();
+        assert!(plan.steps.iter().any(|step| step.why.is_some()), "{spec}");
+        let told = overview(&plan, &graph);
+        assert_eq!(told.latency_ns, plan.cost.latency_ns, "{spec}");
+        assert!(!told.notes.iter().any(|note| note.contains("figures differ")), "{spec}: {:?}", told.notes);
+        assert!(told.devices.iter().zip(&plan.devices).all(|(share, device)| share.arena == device.arena));
+        let report = explain_node(&plan, model(&graph), "a", &Control::new()).unwrap();
+        assert_eq!(report.value, plan.cost.latency_ns.get(), "{spec}");
+        for other in &report.others {
+            assert!(other.binds.is_some(), "{spec}: a is pinned: {other:?}");
+        }
+    }
+}
+
+/// Each dependency that the data does not ask for is told with its reason, and no other one.
+#[test]
+fn control_dependencies_are_told_with_their_reasons() {
+    use partition::plan::Reason;
+    let (mut memory, mut urgent) = (0, 0);
+    for seed in 0..200 {
+        let Some((graph, _, plan)) = planned(seed, Objective::Latency) else { continue };
+        let text = partition::report::overview_text(&overview(&plan, &graph), &plan);
+        let waits = plan.waits();
+        let listed = text.lines().filter(|line| line.starts_with("  step ") && line.contains(" waits for "));
+        assert_eq!(listed.count(), waits.len().min(20), "seed {seed}: {text}");
+        for (step, wait) in waits {
+            let ids = |id: &u64| step.after.contains(id);
+            assert!(!wait.steps.is_empty() && wait.steps.iter().all(ids), "seed {seed}: {wait}");
+            match wait.reason {
+                Reason::Memory => memory += 1,
+                Reason::Urgency => urgent += 1,
+            }
+        }
+    }
+    assert!(memory >= 10, "{memory} for memory, {urgent} for urgency");
 }
 
 #[test]

@@ -3,16 +3,11 @@
 
 use super::super::pool::Candidate;
 use super::super::problem::Problem;
-use super::conflict::largest;
-use super::relaxed::{Constraint, Thing, things};
-use super::words;
+use super::{binding, words};
 use crate::costgraph::{NodeIx, Role};
 use crate::error::{Error, Infeasible};
 use crate::topology::DeviceId;
 use crate::units::{Bytes, Nanos};
-
-/// Things that are named of the tightest device.
-const NAMED: usize = 8;
 
 /// Says what is wrong with the placement that came closest.
 pub(in crate::place) fn not_found(problem: &Problem<'_>, closest: Option<&Candidate>) -> Error {
@@ -57,25 +52,10 @@ fn short(problem: &Problem<'_>, closest: &Candidate, report: &mut Infeasible) {
     let lacking = |id: &DeviceId| (held(*id).saturating_sub(cap(*id)), std::cmp::Reverse(*id));
     let tightest = problem.topology.ids().max_by_key(lacking).filter(|&id| held(id) > cap(id));
     if let Some(id) = tightest {
-        let binding = std::iter::once(Constraint::Cap(id)).chain(held_most(problem, closest, id));
-        report.members = binding.map(|constraint| words::member(problem, constraint)).collect();
+        let here = |node: NodeIx| closest.nodes[node.index()] == id;
+        report.members = binding(problem.graph, problem.topology, here, (id, cap(id)));
         report.details.extend(words::lines(&report.members));
     }
-}
-
-/// What takes most on a device, the largest first.
-fn held_most(problem: &Problem<'_>, closest: &Candidate, id: DeviceId) -> Vec<Constraint> {
-    let graph = problem.graph;
-    let here = |node: &NodeIx| graph.role(*node) != Role::Param && closest.nodes[node.index()] == id;
-    let held: Vec<Thing> = graph.nodes().filter(here).flat_map(|node| things(graph, node)).collect();
-    let mut most = largest(problem, held, problem.caps[id.index()]);
-    let bytes = |constraint: &Constraint| match constraint {
-        Constraint::Takes(thing) => thing.bytes(graph),
-        _ => 0,
-    };
-    most.sort_by_key(|constraint| std::cmp::Reverse(bytes(constraint)));
-    most.truncate(NAMED);
-    most
 }
 
 /// The largest node of a device, in words.

@@ -2,14 +2,16 @@
 //!
 //! `conflict` looks for pins, caps and tensors that cannot all hold, in the relaxation of
 //! `relaxed` or at one `moment`, and drops what the proof does not need; `words` tells it. `closest`
-//! tells of what was found where nothing is proven.
+//! tells of what was found where nothing is proven, `binding` what is large on one of its devices.
 
+mod binding;
 mod closest;
 mod conflict;
 mod moment;
 mod relaxed;
 mod words;
 
+pub(crate) use binding::binding;
 pub(super) use closest::not_found;
 
 use super::problem::Problem;

@@ -120,6 +120,16 @@ pub fn rewrite(
     Ok(None)
 }
 
+/// The graph of a rewritten step whose launches are known: each node of `graph`, and whether that is
+/// its second run, in order. All runs of a node go together.
+///
+/// Errors: a run before what it reads.
+pub fn rewritten_graph(graph: &CostGraph, device: &[DeviceId], runs: Vec<(NodeIx, bool)>) -> Result<Derived> {
+    let mut derived = StepOrder::of_runs(graph, device, runs).derive(graph, device)?;
+    derived.together(graph);
+    Ok(derived)
+}
+
 /// True where all devices together hold what is there before the step, which rewriting does not
 /// change. O(nodes).
 ///

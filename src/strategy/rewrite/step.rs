@@ -64,6 +64,22 @@ impl StepOrder {
         Self { runs: runs.collect(), again: Vec::new(), numbers, offloads: Vec::new() }
     }
 
+    /// Launches that are known, in order; what runs again does so on its own device.
+    pub(super) fn of_runs(graph: &CostGraph, device: &[DeviceId], runs: Vec<Run>) -> Self {
+        let mut step =
+            Self { runs, again: Vec::new(), numbers: vec![NONE; graph.node_count()], offloads: Vec::new() };
+        for &(node, _) in step.runs.iter().filter(|run| run.1) {
+            let number = std::mem::replace(&mut step.numbers[node.index()], step.again.len() as u32);
+            if number == NONE {
+                let device = device[node.index()];
+                step.again.push(Again { node, device, frees: Bytes::ZERO, costs: Nanos::ZERO });
+            } else {
+                step.numbers[node.index()] = number;
+            }
+        }
+        step
+    }
+
     /// True where a node runs again already.
     pub(super) fn runs_again(&self, node: NodeIx) -> bool {
         self.numbers.get(node.index()).is_none_or(|&number| number != NONE)

@@ -15,19 +15,21 @@
 //!
 //! Work is counted, in simulated tasks, so that the result is the same on every machine.
 
-use std::collections::BTreeMap;
+mod candidate;
+mod conflicts;
 
+use self::candidate::{Candidate, Item, Scored, score};
+use self::conflicts::{Conflict, conflicts};
 use super::assemble::assemble;
 use super::copies::{Arrangement, ArrivalIx};
 use super::fit::fit;
 use super::problem::{Problem, Task};
 use super::residents::Residents;
-use super::simulate::{Run, Tasks, Work, run_greedy};
-use super::{Options, Schedule, Why, order, parts, trees};
-use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
+use super::{Options, Schedule, Why, order, trees};
+use crate::costgraph::{CostGraph, Role, TensorIx};
 use crate::error::Result;
 use crate::place::Placement;
-use crate::topology::{ChannelId, Topology};
+use crate::topology::Topology;
 use crate::units::Nanos;
 
 /// Steps up to which a schedule is improved.
@@ -65,38 +67,15 @@ pub fn improve(
     let Some(mut improver) = Improver::new(base, &given, arrangement, &tasks, search) else {
         return Ok(schedule);
     };
+    if improver.is_least(schedule.cost.latency) {
+        return Ok(schedule);
+    }
     if search.copies {
         improver.rearrange();
     }
     improver.reorder();
     improver.simplify();
     improver.finish(schedule, options)
-}
-
-/// What can be urgent, or be waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Item {
-    Launch(NodeIx),
-    Arrival(ArrivalIx),
-}
-
-/// What an order is made of.
-#[derive(Clone, Debug)]
-struct Candidate {
-    arrangement: Arrangement,
-    /// By node; the least is the most urgent.
-    launches: Vec<u64>,
-    /// By arrival.
-    arrivals: Vec<u64>,
-    /// What is held back, and until when.
-    holds: Vec<(Item, Item)>,
-}
-
-/// A candidate with its order and times.
-struct Scored<'a> {
-    candidate: Candidate,
-    problem: Problem<'a>,
-    run: Run,
 }
 
 struct Improver<'a> {
@@ -177,9 +156,21 @@ impl<'a> Improver<'a> {
         problem.copies.arrivals().map(rank).collect()
     }
 
-    /// No order is faster with the copies as they are.
+    /// No order is faster with the copies as they are: neither than the longest way through the step,
+    /// nor than the work of any engine.
     fn least(&self) -> Nanos {
-        order::ranks(&self.best.problem).into_iter().max().unwrap_or_default()
+        let problem = &self.best.problem;
+        let mut busy = vec![Nanos::ZERO; problem.machine.engine_count()];
+        for node in problem.graph.nodes().filter(|&node| problem.graph.role(node) == Role::Compute) {
+            busy[problem.machine.engine(problem.device(node))] += problem.duration(node);
+        }
+        order::ranks(problem).into_iter().chain(busy).max().unwrap_or_default()
+    }
+
+    /// True where no copies, however they come, and no order make a step of this latency faster.
+    fn is_least(&self, latency: Nanos) -> bool {
+        let copies = self.search.copies && self.base.copies.arrival_count() > 0;
+        !copies && latency <= self.least()
     }
 
     /// A candidate with other urgencies: by the ranks of its own arrangement, each changed by up to
@@ -401,175 +392,4 @@ impl<'a> Improver<'a> {
         }
         Ok(best)
     }
-}
-
-impl Candidate {
-    fn urgency(&mut self, item: Item) -> &mut u64 {
-        match item {
-            Item::Launch(node) => &mut self.launches[node.index()],
-            Item::Arrival(arrival) => &mut self.arrivals[arrival.index()],
-        }
-    }
-
-    fn urgency_of(&self, item: Item) -> u64 {
-        match item {
-            Item::Launch(node) => self.launches[node.index()],
-            Item::Arrival(arrival) => self.arrivals[arrival.index()],
-        }
-    }
-
-    /// Lets a tensor's arrivals come as a tree says; straight from home without one. Parts, which
-    /// belong to the way, are joined.
-    fn relay(&mut self, base: &Problem<'_>, tensor: TensorIx, tree: Option<&trees::Tree>) {
-        if base.copies.is_offloaded(tensor) {
-            return;
-        }
-        self.join(base, tensor);
-        let of = |arrival: ArrivalIx| base.copies.arrival(arrival).tensor == tensor;
-        self.arrangement.origins.retain(|&(arrival, _)| !of(arrival));
-        let relayed = tree.into_iter().flatten().filter(|(_, origin)| origin.is_some());
-        self.arrangement.origins.extend(relayed.copied());
-        self.arrangement.origins.sort_unstable();
-    }
-
-    /// Lets a tensor's arrivals come whole.
-    fn join(&mut self, base: &Problem<'_>, tensor: TensorIx) {
-        self.arrangement.parts.retain(|(arrival, _)| base.copies.arrival(*arrival).tensor != tensor);
-    }
-
-    /// Lets a tensor's arrivals come in so many parts, where that may help. `problem` has them as
-    /// they come now.
-    fn split(&mut self, base: &Problem<'_>, problem: &Problem<'_>, tensor: TensorIx, count: u64) {
-        let split = parts::propose(problem, tensor, count);
-        if !split.is_empty() {
-            self.join(base, tensor);
-            self.arrangement.parts.extend(split);
-            self.arrangement.parts.sort_by_key(|(arrival, _)| *arrival);
-        }
-    }
-}
-
-/// The order and the times of a candidate; none where it waits for itself.
-fn score<'a>(base: &Problem<'a>, candidate: Candidate, search: &mut Search) -> Option<Scored<'a>> {
-    let mut problem = base.arranged(&candidate.arrangement);
-    for &(held, until) in &candidate.holds {
-        let done: Vec<u32> = tasks(&problem, until);
-        for task in tasks(&problem, held) {
-            problem.holds.extend(done.last().map(|&other| (task, other)));
-        }
-    }
-    problem.holds.sort_unstable();
-    problem.holds.dedup();
-    search.candidates = search.candidates.saturating_sub(1);
-    search.work = search.work.saturating_sub(problem.task_count() as u64);
-    let work: Vec<Work> = (0..problem.task_count() as u32).map(|task| problem.work(task)).collect();
-    let urgency = |task: u32| match problem.task(task) {
-        Task::Launch(node) => candidate.launches[node.index()],
-        Task::Copy(copy) => candidate.arrivals[problem.copies.fills(copy).index()],
-    };
-    let priority: Vec<u64> = (0..problem.task_count() as u32).map(urgency).collect();
-    let dependents = problem.dependents();
-    let waits = problem.waits(&dependents);
-    let tasks = Tasks { work: &work, priority: &priority, dependents: &dependents, waits, record: true };
-    let run = run_greedy(problem.topology, &problem.machine, tasks);
-    let whole = (0..problem.task_count() as u32).filter(|&task| problem.runs(task)).count();
-    (run.order.len() == whole).then_some(Scored { candidate, problem, run })
-}
-
-/// The tasks of an item, in order.
-fn tasks(problem: &Problem<'_>, item: Item) -> Vec<u32> {
-    match item {
-        Item::Launch(node) => vec![node.0],
-        Item::Arrival(arrival) => {
-            problem.copies.filling(arrival).map(|copy| problem.copy_task(copy)).collect()
-        }
-    }
-}
-
-/// What keeps a critical path from being shorter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Conflict {
-    /// One was ready, or could have been, while another had taken the engine or the channel.
-    Blocked { late: Item, early: Item },
-    /// A copy takes its time.
-    Copied(ArrivalIx),
-}
-
-/// Walks the critical path back from its end.
-fn conflicts(scored: &Scored<'_>) -> Vec<Conflict> {
-    let Scored { problem, run, .. } = scored;
-    let (start, end) = (&run.timeline.start, &run.timeline.end);
-    let before = sources(problem);
-    let engine = on_engines(problem, run);
-    let channel = on_channels(run);
-    let item = |task: u32| match problem.task(task) {
-        Task::Launch(node) => Item::Launch(node),
-        Task::Copy(copy) => Item::Arrival(problem.copies.fills(copy)),
-    };
-    let mut conflicts = Vec::new();
-    let last = run.order.iter().copied().max_by_key(|&task| (end[task as usize], std::cmp::Reverse(task)));
-    let mut at = last;
-    while let Some(task) = at {
-        let begins = start[task as usize];
-        let ready = before.row(task).iter().copied().max_by_key(|&other| (end[other as usize], other));
-        if let Item::Arrival(arrival) = item(task) {
-            conflicts.push(Conflict::Copied(arrival));
-        }
-        let blockers = channel.get(&task).into_iter().flatten().chain(engine.get(&task));
-        let mut blocker = None;
-        for &early in blockers {
-            if item(early) != item(task) {
-                conflicts.push(Conflict::Blocked { late: item(task), early: item(early) });
-            }
-            blocker = blocker.or(Some(early));
-        }
-        let waited = ready.is_some_and(|other| end[other as usize] < begins);
-        let earlier = |other: &u32| (start[*other as usize], *other) < (begins, task);
-        at = blocker.filter(|_| waited || ready.is_none()).or(ready).filter(earlier);
-    }
-    conflicts.dedup();
-    conflicts
-}
-
-/// By task: what it waits for.
-fn sources(problem: &Problem<'_>) -> super::csr::Csr {
-    let dependents = problem.dependents();
-    super::csr::Csr::new(problem.task_count(), |visit| {
-        for task in 0..problem.task_count() as u32 {
-            dependents.row(task).iter().for_each(|&other| visit(other, task));
-        }
-    })
-}
-
-/// By launch that starts when another leaves its engine: the other.
-fn on_engines(problem: &Problem<'_>, run: &Run) -> BTreeMap<u32, u32> {
-    let (start, end) = (&run.timeline.start, &run.timeline.end);
-    let mut last: BTreeMap<usize, u32> = BTreeMap::new();
-    let mut blocked = BTreeMap::new();
-    for &task in &run.order {
-        let Task::Launch(node) = problem.task(task) else { continue };
-        let engine = problem.machine.engine(problem.device(node));
-        if let Some(before) = last.insert(engine, task)
-            && end[before as usize] == start[task as usize]
-        {
-            blocked.insert(task, before);
-        }
-    }
-    blocked
-}
-
-/// By copy that enters a channel when another leaves it: the others.
-fn on_channels(run: &Run) -> BTreeMap<u32, Vec<u32>> {
-    let mut last: BTreeMap<ChannelId, (Nanos, u32)> = BTreeMap::new();
-    let mut blocked: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for crossing in &run.timeline.crossings {
-        let task = crossing.step.0;
-        if let Some((end, other)) = last.insert(crossing.channel, (crossing.end, task))
-            && end == crossing.start
-            && other != task
-        {
-            blocked.entry(task).or_default().push(other);
-        }
-    }
-    blocked
 }

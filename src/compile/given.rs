@@ -1,0 +1,173 @@
+//! The steps of a plan that was read, as the scheduler knows them: where each node runs and in which
+//! order, what runs again, what is offloaded, which copies there are.
+
+use std::collections::HashMap;
+
+use crate::costgraph::derive::{Derived, Instance};
+use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
+use crate::error::{Error, Result};
+use crate::plan::{Action, Copy, Launch, Plan};
+use crate::schedule::{GivenAction, GivenStep, Offload, Part, StepIx};
+use crate::strategy::rewritten_graph;
+use crate::topology::DeviceId;
+
+/// Words of a copy to a host, and of one back.
+const OFFLOADED: &str = "offloaded to make room";
+const BACK: &str = "comes back from";
+
+/// What the names of a plan mean in its model's cost graph.
+pub(super) struct Names<'n> {
+    /// The nodes that a launch runs; none for what the graph does not have.
+    pub(super) launched: &'n dyn Fn(&Launch) -> Vec<Option<NodeIx>>,
+    /// The tensor that a copy moves, and the device that it is read on.
+    pub(super) copied: &'n dyn Fn(&Copy) -> Option<(TensorIx, String)>,
+    /// Whether a launch reads what a copy has brought back.
+    pub(super) late: &'n dyn Fn(&Copy, &Launch) -> bool,
+}
+
+/// A plan on its model.
+pub(super) struct Given {
+    /// What runs, where some nodes run again.
+    pub(super) derived: Option<Derived>,
+    /// By node that runs.
+    pub(super) device: Vec<DeviceId>,
+    pub(super) launches: Vec<NodeIx>,
+    pub(super) offload: Vec<Offload>,
+    /// None where they are not steps of this model.
+    pub(super) steps: Option<Vec<GivenStep>>,
+}
+
+impl Given {
+    /// Puts a plan without microbatches on the graph that it was made from. O(steps log steps + edges).
+    ///
+    /// Error: the plan is not of this graph.
+    pub(super) fn new(plan: &Plan, graph: &CostGraph, names: &Names<'_>) -> Result<Self> {
+        let foreign = |what: &str| {
+            Error::model(format!("plan of {}", plan.model.name), format!("{what} is not in this model"))
+        };
+        // Looked up, never iterated.
+        let devices: HashMap<&str, DeviceId> =
+            plan.topology.ids().map(|id| (plan.topology.device(id).name.as_str(), id)).collect();
+        let mut device = vec![DeviceId(0); graph.node_count()];
+        let mut runs = Vec::new();
+        for step in &plan.steps {
+            let Action::Launch(launch) = &step.action else { continue };
+            let id = devices.get(step.device.as_str()).copied().ok_or_else(|| foreign(&step.device))?;
+            for node in (names.launched)(launch) {
+                let node =
+                    node.ok_or_else(|| foreign(launch.nodes.first().map_or("a launch", String::as_str)))?;
+                device[node.index()] = id;
+                runs.push((node, launch.again));
+            }
+        }
+        let computes = graph.nodes().filter(|&node| graph.role(node) == Role::Compute).count();
+        if runs.iter().filter(|(_, again)| !again).count() != computes {
+            return Err(foreign("one of its launches"));
+        }
+        let again = runs.iter().any(|&(_, again)| again);
+        let derived = again.then(|| rewritten_graph(graph, &device, runs.clone())).transpose()?;
+        let numbers = Numbers { derived: derived.as_ref() };
+        let launches: Option<Vec<NodeIx>> = runs.iter().map(|&run| numbers.of(run)).collect();
+        let launches = launches.ok_or_else(|| foreign("one of its launches"))?;
+        let offload = offload(plan, graph, (&device, &devices), names, &numbers);
+        let steps = steps(plan, &devices, names, &numbers);
+        if let Some(derived) = &derived {
+            device = derived.spread(&device);
+        }
+        Ok(Self { derived, device, launches, offload, steps })
+    }
+}
+
+/// Which node of the graph that runs a launch is.
+struct Numbers<'d> {
+    derived: Option<&'d Derived>,
+}
+
+impl Numbers<'_> {
+    fn of(&self, (node, again): (NodeIx, bool)) -> Option<NodeIx> {
+        match self.derived {
+            Some(derived) => derived.find(Instance { again, ..Instance::once(node) }),
+            None => Some(node),
+        }
+    }
+
+    fn launch(&self, launch: &Launch, names: &Names<'_>) -> Option<NodeIx> {
+        let node = (names.launched)(launch).first().copied()??;
+        self.of((node, launch.again))
+    }
+}
+
+/// What a host keeps, with the launches that wait for it to come back: those that read the bytes
+/// that come back home, and those elsewhere that get them from the host.
+fn offload(
+    plan: &Plan,
+    graph: &CostGraph,
+    (device, devices): (&[DeviceId], &HashMap<&str, DeviceId>),
+    names: &Names<'_>,
+    numbers: &Numbers<'_>,
+) -> Vec<Offload> {
+    let mut found: Vec<Offload> = Vec::new();
+    let says = |why: &Option<String>, words: &str| why.as_ref().is_some_and(|why| why.contains(words));
+    for (at, step) in plan.steps.iter().enumerate() {
+        let Action::Copy(copy) = &step.action else { continue };
+        let (Some((tensor, from)), Some(&to)) = ((names.copied)(copy), devices.get(step.device.as_str()))
+        else {
+            continue;
+        };
+        let home = device[graph.producer(tensor).index()];
+        if says(&step.why, OFFLOADED) {
+            found.push(Offload { tensor, host: to, readers: Vec::new() });
+            continue;
+        }
+        let kept = |offload: &&mut Offload| {
+            offload.tensor == tensor && devices.get(from.as_str()) == Some(&offload.host)
+        };
+        let Some(offload) = found.iter_mut().find(kept) else { continue };
+        let returned = says(&step.why, BACK);
+        for later in &plan.steps[at..] {
+            let Action::Launch(launch) = &later.action else { continue };
+            let here = devices.get(later.device.as_str()) == Some(&to);
+            let Some(node) = numbers.launch(launch, names).filter(|_| here) else { continue };
+            let reads = || match numbers.derived {
+                Some(derived) => derived.graph.inputs(node).contains(&tensor),
+                None => graph.inputs(node).contains(&tensor),
+            };
+            if (returned && (names.late)(copy, launch)) || (!returned && to != home && reads()) {
+                offload.readers.push(node);
+            }
+        }
+    }
+    found.iter_mut().for_each(|offload| {
+        offload.readers.sort_unstable();
+        offload.readers.dedup();
+    });
+    found.sort_by_key(|offload| offload.tensor);
+    found
+}
+
+/// The steps as the scheduler takes them; none where they are not of this model.
+fn steps(
+    plan: &Plan,
+    devices: &HashMap<&str, DeviceId>,
+    names: &Names<'_>,
+    numbers: &Numbers<'_>,
+) -> Option<Vec<GivenStep>> {
+    let positions: HashMap<u64, u32> = plan.steps.iter().zip(0..).map(|(step, at)| (step.id, at)).collect();
+    let mut steps = Vec::with_capacity(plan.steps.len());
+    for step in &plan.steps {
+        let action = match &step.action {
+            Action::Launch(launch) => GivenAction::Launch(numbers.launch(launch, names)?),
+            Action::Copy(copy) => {
+                let (tensor, from) = (names.copied)(copy)?;
+                let part = copy.part.map(|(offset, bytes)| Part { offset, bytes });
+                let (from, to) = (*devices.get(from.as_str())?, *devices.get(step.device.as_str())?);
+                GivenAction::Copy { tensor, from, to, part }
+            }
+        };
+        // What is held back says so; that its data is among what it waits for does no harm.
+        let after = step.after.iter().filter(|_| step.is_held());
+        let held = after.map(|other| positions.get(other).map(|&at| StepIx(at))).collect::<Option<_>>()?;
+        steps.push(GivenStep { action, held });
+    }
+    Some(steps)
+}

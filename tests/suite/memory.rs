@@ -371,8 +371,12 @@ fn the_largest_batch_is_that_of_brute_force() {
 fn the_largest_batch_of_a_pipeline_is_that_of_brute_force() {
     let Some(path) = shared::file("corpus/keras/mlp_small.k3.json") else { return };
     let network = Network::open(&path).unwrap();
-    let topology = Topology::parse("2xcpu:cores=1,use=compute,memory=60kB").unwrap();
-    let pipeline = Some(strategy::pipeline::Options { microbatches: 3, ..Default::default() });
+    let one = network.plan("cpu:memory=64GB", DeviceUse::Auto).unwrap();
+    let usage = &one.schedule.devices[0];
+    let cap = usage.resident.0 + (usage.arena.0 - usage.resident.0) * 9 + 77;
+    let topology = Topology::parse(&format!("2xcpu:cores=1,use=compute,memory={cap}B")).unwrap();
+    let order = strategy::pipeline::Order::Auto;
+    let pipeline = Some(strategy::pipeline::Options { microbatches: 3, order });
     let fast = place::Options { effort: place::Effort::Fast, ..place::Options::default() };
     let options = compile::Options { pipeline, place: fast, ..compile::Options::default() };
     let found =

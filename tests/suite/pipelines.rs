@@ -254,8 +254,10 @@ fn a_pinned_pipeline_carries_a_certificate() {
 /// The first stage holds the most microbatches: where that is too much, it takes fewer layers.
 #[test]
 fn stages_are_sought_anew_where_they_hold_too_much() {
-    let layer = Layer { activation: 1 << 16, param: 1 << 16, ..EQUAL };
-    let graph = training(&[layer; 12], 8, &[], false);
+    // As much time in the first six layers as in the next three.
+    let light = Layer { forward: 500, backward: 500, weights: 500, activation: 1 << 16, param: 1 << 16 };
+    let heavy = Layer { forward: 1000, backward: 1000, weights: 1000, ..light };
+    let graph = training(&[[light; 6], [heavy; 6]].concat(), 8, &[], false);
     let spec = |memory: u64| {
         devices(&format!(
             "3xcpu:cores=1,use=compute,memory={memory}B,link=1000GB/s,latency=0ns,contention=none"

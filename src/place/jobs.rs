@@ -9,7 +9,7 @@ use super::evaluate::compute_resources;
 use super::nets::weight_limit;
 use super::problem::{NONE, Problem};
 use crate::costgraph::{NodeIx, Role};
-use crate::topology::DeviceId;
+use crate::topology::{DeviceId, Topology};
 use crate::units::Bytes;
 
 /// What one job makes and another reads.
@@ -65,10 +65,35 @@ impl Jobs {
     /// Reads a problem. O(nodes + edges + tensors x different routes); none where that is out of
     /// proportion.
     pub(super) fn new(problem: &Problem<'_>) -> Option<Self> {
+        let topology = problem.topology;
+        let time = |from, to, bytes| topology.copy_time(from, to, bytes).get();
+        // Routes are alike where these sizes take the same time on both.
+        let routes = different_routes(topology, |from, to| {
+            [1, 1 << 20, 1 << 40].map(|size| time(from, to, Bytes(size)))
+        });
+        Self::with_routes(problem, routes, time)
+    }
+
+    /// Reads a small problem, with delays that no copy goes below, whoever relays it and in whatever
+    /// parts it comes. O(nodes + edges + tensors x devices^2).
+    pub(super) fn undisturbed(problem: &Problem<'_>) -> Option<Self> {
+        let (graph, legs) = (problem.graph, problem.topology.legs());
+        let physical = |id: DeviceId| std::iter::once(problem.topology.device(id).physical);
+        let time = |from, to, bytes| legs.least(physical(from), physical(to), bytes).get();
+        let all = |from, to| -> Vec<u64> {
+            graph.tensors().map(|tensor| time(from, to, graph.tensor_bytes(tensor))).collect()
+        };
+        Self::with_routes(problem, different_routes(problem.topology, all), time)
+    }
+
+    fn with_routes(
+        problem: &Problem<'_>,
+        (route, first): (Vec<u32>, Vec<(DeviceId, DeviceId)>),
+        copy_time: impl Fn(DeviceId, DeviceId, Bytes) -> u64,
+    ) -> Option<Self> {
         let graph = problem.graph;
         let node: Vec<NodeIx> =
             problem.order.iter().copied().filter(|&node| graph.role(node) == Role::Compute).collect();
-        let (route, first) = different_routes(problem);
         let routes = first.len() + 1;
         if graph.tensor_count().checked_mul(routes)? > MOST_DELAYS {
             return None;
@@ -84,7 +109,7 @@ impl Jobs {
         for tensor in graph.tensors() {
             delay.push(0);
             for &(from, to) in &first {
-                delay.push(problem.topology.copy_time(from, to, graph.tensor_bytes(tensor)).get().min(limit));
+                delay.push(copy_time(from, to, graph.tensor_bytes(tensor)).min(limit));
             }
         }
         let resources = compute_resources(problem.topology);
@@ -191,26 +216,26 @@ impl Jobs {
 }
 
 /// For each pair of devices the number of its route among the different ones, counted from 1 (0
-/// within a device), and a pair for each.
-fn different_routes(problem: &Problem<'_>) -> (Vec<u32>, Vec<(DeviceId, DeviceId)>) {
-    let topology = problem.topology;
+/// within a device), and a pair for each. `times` tells routes apart.
+fn different_routes<T: PartialEq>(
+    topology: &Topology,
+    times: impl Fn(DeviceId, DeviceId) -> T,
+) -> (Vec<u32>, Vec<(DeviceId, DeviceId)>) {
     let mut number = Vec::with_capacity(topology.len() * topology.len());
-    let mut first: Vec<(DeviceId, DeviceId)> = Vec::new();
-    // Routes are alike where these sizes take the same time on both.
-    let probe = |from, to| [1, 1 << 20, 1 << 40].map(|size| topology.copy_time(from, to, Bytes(size)));
+    let mut first: Vec<(T, (DeviceId, DeviceId))> = Vec::new();
     for from in topology.ids() {
         for to in topology.ids() {
             if from == to {
                 number.push(0);
                 continue;
             }
-            let own = probe(from, to);
-            let known = first.iter().position(|&(a, b)| probe(a, b) == own);
+            let own = times(from, to);
+            let known = first.iter().position(|(other, _)| *other == own);
             number.push(known.unwrap_or(first.len()) as u32 + 1);
             if known.is_none() {
-                first.push((from, to));
+                first.push((own, (from, to)));
             }
         }
     }
-    (number, first)
+    (number, first.into_iter().map(|(_, pair)| pair).collect())
 }

@@ -271,7 +271,7 @@ fn no_bound_on_the_latency_is_above_the_best_of_all_schedules() {
 }
 
 /// Kinds of proof, counted for each objective.
-const KINDS: usize = 6;
+const KINDS: usize = 7;
 
 /// A first and a last node, and three between them that wait for the one and are waited for by
 /// the other, on two devices: between the two there is too little room.
@@ -293,7 +293,7 @@ fn three_between_two() -> Case {
         b.connect(NodeIx(0), 0, NodeIx(between));
         b.connect(NodeIx(between), 0, NodeIx(4));
     }
-    let options = Options { objective: Objective::Latency, ..Options::default() };
+    let options = Options { objective: Objective::Latency, effort: Effort::Fast, ..Options::default() };
     Case {
         graph: b.finish().expect("acyclic"),
         topology,
@@ -341,6 +341,19 @@ fn with_bound(plan: &Plan, change: impl FnOnce(&mut Bound)) -> Plan {
         bound.gap = 1.0 - bound.value as f64 / plan.cost.of(&bound.objective).unwrap_or(1) as f64;
     }
     plan
+}
+
+#[test]
+fn a_search_through_all_schedules_proves_what_windows_do_not() {
+    let mut narrow = three_between_two();
+    narrow.options.effort = Effort::Default;
+    let plan = narrow.plan();
+    let bound = plan.bound.as_ref().expect("a bound");
+    assert_eq!((bound.proof.as_str(), bound.value, bound.gap), ("search", 40, 0.0));
+    assert_eq!(narrow.best_latency(), 40);
+    check_costgraph(&plan, &narrow.graph).expect("proven");
+    let cut = with_bound(&plan, |bound| bound.data = json!({ "beginnings": 3 }));
+    assert!(is_refused(&narrow, &cut), "three beginnings are not all");
 }
 
 #[test]

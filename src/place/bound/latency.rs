@@ -10,7 +10,7 @@ use super::super::problem::{DeviceSet, NONE, Problem};
 use super::chains::Chains;
 use super::windows::{Spans, Windows};
 use super::work::Shares;
-use super::{Certificate, Effort};
+use super::{Certificate, Effort, search};
 use crate::control::Control;
 use crate::costgraph::{NodeIx, TensorIx};
 use crate::topology::{DeviceId, Legs};
@@ -43,6 +43,8 @@ pub(super) fn bounds(problem: &Problem<'_>, control: &Control<'_>, incumbent: u6
     if known < incumbent {
         found.extend(Windows::new(problem, &shares, &spans).certificate(known, incumbent, control));
     }
+    let known = found.iter().map(|one| one.value).max().unwrap_or(0);
+    found.extend(search::bound(problem, known, incumbent));
     found
 }
 

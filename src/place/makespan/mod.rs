@@ -1,7 +1,7 @@
 //! The search for the least makespan of one step: list schedules, made better window by window.
 
 mod course;
-mod exact;
+pub(super) mod exact;
 mod held;
 mod moves;
 mod sweep;

@@ -15,6 +15,7 @@ mod glue;
 mod packing;
 mod parts;
 mod path;
+mod search;
 mod windows;
 mod work;
 
@@ -40,6 +41,7 @@ fn read(bound: &Bound) -> Result<Box<dyn Proof>, String> {
         ("latency" | "throughput", "work") => read_as::<work::Work>(bound),
         ("latency", "critical-path") => read_as::<path::CriticalPath>(bound),
         ("latency", "forced-copies") => read_as::<chains::ForcedCopies>(bound),
+        ("latency", "search") => read_as::<search::Search>(bound),
         ("latency", "windows") => read_as::<windows::Windows>(bound),
         ("throughput", "packing") => read_as::<packing::Packing>(bound),
         ("transfer", "forest") => read_as::<forest::Forest>(bound),

@@ -3,6 +3,9 @@
 //! Source: SplitMix64 (Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators, 2014);
 //! ranges by the multiplication of Lemire, Fast Random Integer Generation in an Interval, 2019.
 
+/// Items that [`Rng::chunks`] keeps together: what they touch fits into a cache.
+const CHUNK: usize = 4096;
+
 /// A generator. Two of one seed give the same numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Rng {
@@ -36,6 +39,14 @@ impl Rng {
             items.swap(last, other);
         }
     }
+
+    /// Items in a random order that stays near: chunks in any order, and each in any order inside.
+    pub(super) fn chunks(&mut self, items: &[u32]) -> Vec<Vec<u32>> {
+        let mut chunks: Vec<Vec<u32>> = items.chunks(CHUNK).map(<[u32]>::to_vec).collect();
+        chunks.iter_mut().for_each(|chunk| self.shuffle(chunk));
+        self.shuffle(&mut chunks);
+        chunks
+    }
 }
 
 #[cfg(test)]
@@ -55,6 +66,20 @@ mod tests {
             16_408_922_859_458_223_821,
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn chunks_hold_all_items_and_what_was_near() {
+        let items: Vec<u32> = (0..10_000).collect();
+        let chunks = Rng::new(3).chunks(&items);
+        for chunk in &chunks {
+            let (least, most) = (chunk.iter().min().unwrap(), chunk.iter().max().unwrap());
+            assert_eq!((most - least + 1) as usize, chunk.len());
+        }
+        let mut all = chunks.concat();
+        assert_ne!(all, items);
+        all.sort_unstable();
+        assert_eq!(all, items);
     }
 
     #[test]

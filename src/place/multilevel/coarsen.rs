@@ -17,9 +17,6 @@ const RATED: usize = 32;
 /// One level may shrink by this much at most, in tenths: slower coarsening keeps more choice.
 const MOST_SHRINK: usize = 20;
 
-/// Vertices that are visited soon after one another: what they touch fits into a cache.
-const CHUNK: usize = 4096;
-
 /// How much heavier than the mean of the coarsest level a cluster may be.
 const HEAVY: u64 = 3;
 
@@ -103,7 +100,8 @@ fn cluster(
     let mut clusters = Clusters::new(graph);
     let mut ratings = Ratings { of: vec![0; graph.len()], rated: Vec::new() };
     let most = graph.len().saturating_sub(enough).min(graph.len() - graph.len() * 10 / MOST_SHRINK);
-    for chunk in chunks(graph.len(), rng) {
+    let all: Vec<u32> = (0..graph.len() as u32).collect();
+    for chunk in rng.chunks(&all) {
         let mut joined = 0;
         for vertex in chunk.iter().copied() {
             if joined * graph.len() >= most * chunk.len() {
@@ -122,15 +120,6 @@ fn cluster(
         }
     }
     clusters.numbered()
-}
-
-/// All vertices in a random order that stays near: neighbours are visited soon after one another.
-fn chunks(vertices: usize, rng: &mut Rng) -> Vec<Vec<u32>> {
-    let all: Vec<u32> = (0..vertices as u32).collect();
-    let mut chunks: Vec<Vec<u32>> = all.chunks(CHUNK).map(<[u32]>::to_vec).collect();
-    chunks.iter_mut().for_each(|chunk| rng.shuffle(chunk));
-    rng.shuffle(&mut chunks);
-    chunks
 }
 
 /// What the clusters around a vertex share with it.

@@ -37,7 +37,10 @@ impl Work {
                 kept: 1,
                 search: Search { passes: usize::from(pins < SMALL), fruitless: 50, ..search },
             },
-            Effort::Default => Self { starts: starts(pins), seeds: 1, again: 1, cycles: 2, kept: 2, search },
+            Effort::Default => {
+                let (starts, cycles) = affordable(pins);
+                Self { starts, seeds: 1, again: 1, cycles, kept: 2, search }
+            }
             Effort::Best => Self {
                 starts: (2_000_000 / pins).clamp(2, 32),
                 seeds: 4,
@@ -50,11 +53,12 @@ impl Work {
     }
 }
 
-/// Partitions from nothing at default effort: more where they are cheap.
-fn starts(pins: usize) -> usize {
+/// Partitions from nothing, and further cycles, at default effort: more where they are cheap.
+fn affordable(pins: usize) -> (usize, usize) {
     match pins {
-        0..6_000 => 8,
-        6_000..1_000_000 => 4,
-        _ => 3,
+        0..6_000 => (8, 2),
+        6_000..150_000 => (4, 2),
+        150_000..1_000_000 => (3, 2),
+        _ => (2, 1),
     }
 }

@@ -72,9 +72,9 @@ struct Walk {
 impl Walk {
     /// Searches from all of the boundary; the bytes saved.
     fn pass(&mut self, state: &mut State<'_>, search: Search, rng: &mut Rng, control: &Control<'_>) -> u64 {
-        let mut seeds: Vec<u32> =
+        let boundary: Vec<u32> =
             (0..state.graph.len() as u32).filter(|&vertex| state.is_boundary(vertex)).collect();
-        rng.shuffle(&mut seeds);
+        let seeds = rng.chunks(&boundary).concat();
         self.done.fill(false);
         let mut saved = 0;
         let mut next = 0;

@@ -15,7 +15,7 @@ const UNWATCHED: usize = 4096;
 pub(super) fn propagate(state: &mut State<'_>, rounds: usize, rng: &mut Rng, control: &Control<'_>) {
     let mut active: Vec<u32> = (0..state.graph.len() as u32).collect();
     for _ in 0..rounds {
-        rng.shuffle(&mut active);
+        active = rng.chunks(&active).concat();
         state.touched.clear();
         for (at, &vertex) in active.iter().enumerate() {
             if let Some((gain, to)) = state.best_move(vertex).filter(|&(gain, _)| gain > 0) {

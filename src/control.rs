@@ -1,4 +1,4 @@
-//! The caller's hand on a long computation: threads, cancellation, a time limit, progress.
+//! The caller's hand on a long computation: threads, memory, cancellation, a time limit, progress.
 //!
 //! None of it changes a result that was computed in full: jobs are numbered, and their results
 //! come back by number whatever the threads did. Only a computation that was stopped (by the
@@ -7,6 +7,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::units::Bytes;
 
 /// How far a computation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,7 @@ pub struct Control<'c> {
     threads: Option<usize>,
     cancel: Option<&'c AtomicBool>,
     deadline: Option<Instant>,
+    memory: Option<Bytes>,
     listener: Option<Listener<'c>>,
     truncated: AtomicBool,
 }
@@ -43,6 +46,7 @@ impl std::fmt::Debug for Control<'_> {
         f.debug_struct("Control")
             .field("threads", &self.threads)
             .field("deadline", &self.deadline)
+            .field("memory", &self.memory)
             .field("truncated", &self.truncated)
             .finish_non_exhaustive()
     }
@@ -75,6 +79,14 @@ impl<'c> Control<'c> {
         self
     }
 
+    /// Keeps the tables of the search, beside the graph and the plan, to about this many bytes:
+    /// fewer of its parts work at once, and what would take more by itself is left out.
+    #[must_use]
+    pub fn memory(mut self, limit: Bytes) -> Self {
+        self.memory = Some(limit);
+        self
+    }
+
     /// Tells `listener` how far the work is.
     #[must_use]
     pub fn progress(mut self, listener: Listener<'c>) -> Self {
@@ -93,7 +105,17 @@ impl<'c> Control<'c> {
         stopped
     }
 
-    /// True where something was left out because of the limit or the caller.
+    /// True where tables of so many bytes may be made. To be asked only where they would be: a no
+    /// marks the result as truncated.
+    pub fn affords(&self, tables: u64) -> bool {
+        let affords = self.memory.is_none_or(|limit| tables <= limit.get());
+        if !affords {
+            self.truncated.store(true, Ordering::Relaxed);
+        }
+        affords
+    }
+
+    /// True where something was left out because of a limit or the caller.
     pub fn was_truncated(&self) -> bool {
         self.truncated.load(Ordering::Relaxed)
     }
@@ -113,7 +135,15 @@ impl<'c> Control<'c> {
     /// Results of `jobs` independent jobs, by number, computed by at most
     /// [`Control::thread_count`] threads. A job that panics panics here.
     pub fn map<T: Send>(&self, jobs: usize, job: impl Fn(usize) -> T + Sync) -> Vec<T> {
-        let threads = self.thread_count().min(jobs);
+        self.map_each(0, jobs, job)
+    }
+
+    /// As [`Control::map`], where each job makes tables of so many bytes: no more of them at once than
+    /// the memory affords, but always one.
+    pub fn map_each<T: Send>(&self, tables: u64, jobs: usize, job: impl Fn(usize) -> T + Sync) -> Vec<T> {
+        let room = self.memory.map_or(u64::MAX, |limit| limit.get() / tables.max(1));
+        let at_once = usize::try_from(room).unwrap_or(usize::MAX).max(1);
+        let threads = self.thread_count().min(jobs).min(at_once);
         if threads <= 1 {
             return (0..jobs).map(job).collect();
         }
@@ -159,6 +189,25 @@ mod tests {
         assert!(control.stopped() && control.was_truncated());
         let limited = Control::new().time_limit(Duration::ZERO);
         assert!(limited.stopped() && limited.was_truncated());
+    }
+
+    #[test]
+    fn memory_bounds_how_much_is_done_at_once() {
+        let (working, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let job = |job: usize| {
+            most.fetch_max(working.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(1));
+            working.fetch_sub(1, Ordering::SeqCst);
+            job
+        };
+        for (limit, expected) in [(1_000, 1), (2_500, 2)] {
+            most.store(0, Ordering::SeqCst);
+            let control = Control::new().threads(8).memory(Bytes(limit));
+            assert_eq!(control.map_each(1_000, 20, job), (0..20).collect::<Vec<_>>());
+            assert!(most.load(Ordering::SeqCst) <= expected);
+            assert!(control.affords(limit) && !control.was_truncated());
+            assert!(!control.affords(limit + 1) && control.was_truncated());
+        }
     }
 
     #[test]

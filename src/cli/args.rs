@@ -199,6 +199,9 @@ pub(super) struct PlacementArgs {
     /// Stop improving after this time (10s, 500ms); a plan that was cut short says so
     #[arg(long, value_name = "TIME")]
     pub(super) time_limit: Option<String>,
+    /// Memory that the search may take beside the graph and the plan; a plan that was cut short says so
+    #[arg(long, value_name = "SIZE")]
+    pub(super) memory_limit: Option<String>,
     /// Times measured by `partition run --calibrate`, in place of estimates
     #[arg(long, value_name = "FILE")]
     pub(super) profile: Option<PathBuf>,

@@ -81,10 +81,7 @@ fn place_options(args: &PlacementArgs) -> Result<Options> {
     {
         return Err(Error::usage(format!("--balance {balance}"), "expected a number of at least 0"));
     }
-    let reserve = args
-        .reserve
-        .as_deref()
-        .map(|text| text.parse::<Bytes>().map_err(|why| Error::usage(format!("--reserve {text}"), why)));
+    let reserve = args.reserve.as_deref().map(|text| size("--reserve", text));
     Ok(Options {
         objective: match args.objective {
             ObjectiveArg::Transfer => Objective::Transfer,
@@ -127,6 +124,11 @@ fn split_pin(pin: &str) -> Result<(String, String)> {
         }
         _ => Err(Error::usage(format!("--pin {pin}"), "expected PATTERN=DEVICE")),
     }
+}
+
+/// A size such as `64MB`.
+pub(super) fn size(option: &str, text: &str) -> Result<Bytes> {
+    text.parse().map_err(|why| Error::usage(format!("{option} {text}"), why))
 }
 
 /// A duration such as `30s` or `500ms`.

@@ -7,7 +7,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::args::PlacementArgs;
-use super::options::duration;
+use super::options::{duration, size};
 use super::terminal::Console;
 use crate::control::{Control, Progress};
 use crate::error::Result;
@@ -21,15 +21,16 @@ static HANDLER: Once = Once::new();
 /// The exit code of a program that SIGINT ended.
 const EXIT_INTERRUPTED: i32 = 130;
 
-/// Plans with what the arguments say of threads and time.
+/// Plans with what the arguments say of threads, time and memory.
 ///
-/// Errors: a time limit that is no time; those of `plan`.
+/// Errors: a time limit that is no time, a memory limit that is no size; those of `plan`.
 pub(super) fn planning<T>(
     args: &PlacementArgs,
     console: &Console,
     plan: impl FnOnce(&Control<'_>) -> Result<T>,
 ) -> Result<T> {
     let limit = args.time_limit.as_deref().map(|text| duration("--time-limit", text)).transpose()?;
+    let memory = args.memory_limit.as_deref().map(|text| size("--memory-limit", text)).transpose()?;
     catch_interruptions();
     let working = console.working("planning");
     let (result, truncated) = {
@@ -43,6 +44,9 @@ pub(super) fn planning<T>(
         if let Some(limit) = limit {
             control = control.time_limit(limit);
         }
+        if let Some(memory) = memory {
+            control = control.memory(memory);
+        }
         PLANNING.store(true, Ordering::SeqCst);
         let result = plan(&control);
         PLANNING.store(false, Ordering::SeqCst);
@@ -51,7 +55,9 @@ pub(super) fn planning<T>(
     drop(working);
     match (truncated, &result) {
         (true, Ok(_)) => console.note("the search was cut short: the plan is sound, a better one may exist"),
-        (true, Err(_)) => console.note("the search was cut short: with more time it may find a plan"),
+        (true, Err(_)) => {
+            console.note("the search was cut short: with more time or memory it may find a plan")
+        }
         (false, _) => {}
     }
     result

@@ -171,6 +171,11 @@ impl Jobs {
         self.job_of[node as usize]
     }
 
+    /// Bytes that a method takes about that keeps something for every job and device.
+    pub(super) fn tables(&self) -> u64 {
+        (self.len() as u64).saturating_mul(16 * self.devices() as u64 + 64)
+    }
+
     /// Number of devices.
     pub(super) fn devices(&self) -> usize {
         self.kind.len()

@@ -28,7 +28,7 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
         methods.push(fill::find);
     }
     context.control.report("searching", 1, ROUNDS);
-    for found in context.control.map(methods.len(), |number| methods[number](context)) {
+    for found in context.control.map_each(tables(context), methods.len(), |number| methods[number](context)) {
         pool.merge(found);
     }
     context.control.report("improving", 2, ROUNDS);
@@ -49,6 +49,11 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
         pool.merge(found);
     }
     pool
+}
+
+/// Bytes that a method takes about that evaluates what it finds.
+fn tables(context: &Context<'_, '_>) -> u64 {
+    64 * (context.problem.graph.node_count() + context.problem.graph.tensor_count()) as u64
 }
 
 /// True where backward nodes will part from their forward nodes in what is found here.

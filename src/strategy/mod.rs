@@ -240,8 +240,11 @@ fn best(
     let mut best: Option<(place::Rank<3>, Placement, Schedule)> = None;
     let mut refused = None;
     control.report("scheduling", 0, candidates.len());
-    let scheduled = control
-        .map(candidates.len(), |number| scheduled(graph, topology, options, scheduling, &candidates[number]));
+    // Steps, buffers and times, about.
+    let tables = 512 * graph.node_count() as u64 + 128 * graph.edge_count() as u64;
+    let scheduled = control.map_each(tables, candidates.len(), |number| {
+        scheduled(graph, topology, options, scheduling, &candidates[number])
+    });
     for (placement, found) in candidates.into_iter().zip(scheduled) {
         match found {
             Ok(found) => {

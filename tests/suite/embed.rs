@@ -50,6 +50,29 @@ fn a_search_that_is_stopped_at_once_still_gives_a_sound_plan() {
 }
 
 #[test]
+fn a_limit_of_memory_that_suffices_changes_nothing_and_one_that_does_not_is_told() {
+    let mut rng = Rng::new(11);
+    let devices = topology(4, 1, Bytes(1 << 34), Links::Staged, Nanos(100), Communication::Overlapped);
+    let graph = cost_graph(&mut rng, 600);
+    let mut told = 0;
+    for objective in Objective::ALL {
+        let options = Options { objective, ..Options::default() };
+        let plan = |limit: Option<u64>| {
+            let control = Control::new().threads(4);
+            let control = limit.into_iter().fold(control, |control, limit| control.memory(Bytes(limit)));
+            let plan = partition::plan_with(&graph, &devices, &options, &control).expect("room enough");
+            assert_eq!(plan.options.truncated, control.was_truncated());
+            plan::check(&plan).expect("sound");
+            plan
+        };
+        let free = plan(None);
+        assert!(plan(Some(1 << 20)) == free, "one thing after another fits into a megabyte");
+        told += usize::from(plan(Some(1 << 10)).options.truncated);
+    }
+    assert_eq!(told, Objective::ALL.len());
+}
+
+#[test]
 fn a_time_limit_ends_the_search_and_the_plan_says_so() {
     let folder = Folder::new();
     let model = example("seed_stack.json");

@@ -96,7 +96,7 @@ pub(in crate::place) fn schedules(context: &Context<'_, '_>, jobs: &Jobs, caps: 
         .collect();
     let of = |grouping: Grouping| &groups[usize::from(grouping == Grouping::Chains && groups.len() > 1)];
     let room = Room::new(context, caps);
-    let mut found: Vec<Timetable> = context.control.map(runs.len(), |number| {
+    let mut found: Vec<Timetable> = context.control.map_each(jobs.tables(), runs.len(), |number| {
         let (scheduler, grouping) = runs[number];
         run(Board::new(context, jobs, of(grouping), room.clone()), context, scheduler)
     });

@@ -85,13 +85,17 @@ pub(super) fn find(context: &Context<'_, '_>, start: &Pool) -> Pool {
         return scout.pool;
     }
     let Some(charges) = Charges::new(problem.topology) else { return scout.pool };
+    let cells = context.nets.len().saturating_mul(problem.topology.len()) as u64;
+    if !context.control.affords(cells.saturating_mul(8)) {
+        return scout.pool;
+    }
     let choices = Choices::new(problem);
     let Some(model) = Model::new(context, &charges, &choices) else { return scout.pool };
     let mut bounds = bounds(context, best);
     let start = Best { device: best.units.iter().map(|id| id.0).collect(), load };
     let mut starts = vec![start; seeds];
     for _ in 0..ROUNDS {
-        let found = context.control.map(seeds, |number| {
+        let found = context.control.map_each(cells.saturating_mul(8), seeds, |number| {
             let seed = problem.options.seed.wrapping_mul(1 << 16).wrapping_add(number as u64);
             let (devices, control) = (problem.devices.len(), context.control);
             let climb = Climb { model: &model, bounds: &bounds, devices, floor, enough, control };

@@ -55,6 +55,9 @@ const MOST: usize = 200_000;
 pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'s [DeviceId]>) -> Pool {
     let mut scout = Scout::new(context);
     let Some(jobs) = Jobs::new(context.problem) else { return scout.pool };
+    if !context.control.affords(jobs.tables()) {
+        return scout.pool;
+    }
     let mut schedules = list::schedules(context, &jobs, &context.problem.caps);
     let kept = if jobs.len() <= LARGE { EVALUATED } else { 1 };
     for nodes in seeds.take(kept) {
@@ -136,7 +139,7 @@ fn improved(
         return Vec::new();
     }
     let chains = Groups::new(context.problem, jobs, Grouping::Chains);
-    let mut found: Vec<Timetable> = context.control.map(runs, |run| {
+    let mut found: Vec<Timetable> = context.control.map_each(jobs.tables(), runs, |run| {
         let mut course = Course::new(jobs, &schedules[run / THRESHOLDS.len() % schedules.len()]);
         let share = THRESHOLDS[run % THRESHOLDS.len()];
         let extent = Extent { share, enough, exchanges: run % 2 == 1, ..extent };

@@ -61,7 +61,7 @@ type Found = (usize, Vec<u32>);
 pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'s [DeviceId]>) -> Pool {
     let mut scout = Scout::new(context);
     let work = Work::new(context);
-    if cells(context) > MOST_CELLS || context.control.stopped() {
+    if cells(context) > MOST_CELLS || context.control.stopped() || !context.control.affords(tables(context)) {
         return scout.pool;
     }
     for seed in seeds.take(work.seeds) {
@@ -103,6 +103,14 @@ pub(super) fn mended(context: &Context<'_, '_>, broken: &Candidate) -> Option<Ve
 /// Cells of the tables by vertex or net and block.
 fn cells(context: &Context<'_, '_>) -> usize {
     (context.nets.len() + context.problem.unit_count()).saturating_mul(context.problem.topology.len())
+}
+
+/// Bytes that one search takes about: a state of the finest level, and all levels.
+fn tables(context: &Context<'_, '_>) -> u64 {
+    let nets = context.nets;
+    let pins: usize = (0..nets.len()).map(|net| nets.units.row(net).len()).sum();
+    let by_block = 8 * cells(context) as u64;
+    by_block.saturating_add(64 * (nets.len() + context.problem.unit_count()) as u64 + 16 * pins as u64)
 }
 
 struct Search<'s, 'c, 'a> {
@@ -164,7 +172,7 @@ impl Search<'_, '_, '_> {
 
     fn do_all(&mut self, jobs: Vec<Job>) {
         let context = self.context;
-        let found: Vec<Found> = context.control.map(jobs.len(), |number| {
+        let found: Vec<Found> = context.control.map_each(tables(context), jobs.len(), |number| {
             let Job { set, start, enough, seed } = &jobs[number];
             let scheme = Scheme { enough: *enough, search: self.work.search };
             let mut rng = Rng::new(*seed);

@@ -22,6 +22,8 @@ use crate::schedule::{assert_sound, cpus, graph, on, text};
 
 const NO_CAP: Bytes = Bytes(1 << 60);
 const SEARCH: Search = Search { work: 2_000_000, candidates: 300, copies: true };
+/// Visits of pairs of buffers.
+const PACKING: usize = 1_000_000;
 
 fn topology(toml: &str) -> Topology {
     let folder = tempfile::tempdir().unwrap();
@@ -63,12 +65,13 @@ fn times(schedule: &Schedule) -> Vec<(u64, u64)> {
 }
 
 fn plain(graph: &CostGraph, topology: &Topology, placement: &Placement) -> Schedule {
-    schedule(graph, topology, placement, &Options::default()).unwrap()
+    schedule(graph, topology, placement, &Options::default()).unwrap().pack(graph, PACKING)
 }
 
 fn improved(graph: &CostGraph, topology: &Topology, placement: &Placement) -> Schedule {
     let plain = plain(graph, topology, placement);
     let made = improve(graph, topology, placement, plain.clone(), &Options::default(), SEARCH).unwrap();
+    let made = made.pack(graph, PACKING);
     assert_sound(graph, topology, placement, &vec![NO_CAP; topology.len()], &made);
     assert!(made.cost.latency <= plain.cost.latency);
     assert_eq!((made.cost.step_bytes, made.cost.load_bytes), (plain.cost.step_bytes, plain.cost.load_bytes));

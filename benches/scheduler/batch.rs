@@ -19,8 +19,8 @@ const MODELS: [&str; 10] = [
     "siamese_multi_io.k3",
     "transformer_small.k2",
     "transformer_small.k3",
-    "s_vit",
-    "s_mobilenet_v2",
+    "gru_conv1d_small.k2",
+    "siamese_multi_io.k2",
 ];
 
 pub(crate) fn print(words: &[String]) {

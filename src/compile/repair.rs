@@ -29,8 +29,8 @@ const WORK: usize = 400_000;
 const VERIFIED: usize = 2_000;
 /// Graphs beyond this size are not rewritten for an attempt.
 const REWRITTEN: usize = 5_000;
-/// How many attempts one that is rewritten counts for.
-const REWRITING: usize = 4;
+/// Nodes times attempts that are rewritten.
+const REWRITING: usize = 100_000;
 /// By how much the count of microbatches is multiplied at most.
 const MORE_MICROBATCHES: u32 = 16;
 /// Pins, and patterns of colocation, that are tried to be left out.
@@ -57,7 +57,12 @@ pub fn repair(
     found: &mut Infeasible,
     control: &Control<'_>,
 ) -> Result<()> {
-    let options = &settled(options.clone())?;
+    let mut options = settled(options.clone())?;
+    if let Some(asked) = options.pipeline {
+        // The largest batch is sought from one sample for each microbatch on.
+        options.batch.get_or_insert(asked.microbatches.into());
+    }
+    let options = &options;
     let graph = &*graph_of(model, topology, options)?;
     let base = match model {
         Model::CostGraph { .. } => options.place.clone(),
@@ -65,7 +70,8 @@ pub fn repair(
         Model::Graph(_) => place::Options { pins: Vec::new(), colocate: Vec::new(), ..options.place.clone() },
     };
     let left = (WORK / (graph.node_count() + 1)).clamp(6, 100);
-    let mut trial = Trial { model, graph, topology, options, control, base, left };
+    let rewrites = (REWRITING / (graph.node_count() + 1)).clamp(2, 100);
+    let mut trial = Trial { model, graph, topology, options, control, base, left, rewrites };
     let mut repairs = trial.without_pins(found);
     repairs.extend(trial.without_colocation());
     repairs.extend(trial.balance());
@@ -106,6 +112,8 @@ struct Trial<'t, 'c> {
     /// What the caller asked for, as the planner proper sees it.
     base: place::Options,
     left: usize,
+    /// Of those, the ones that may be rewritten.
+    rewrites: usize,
 }
 
 /// Whether an attempt that does not fit as it is may be rewritten.
@@ -135,11 +143,17 @@ impl Trial<'_, '_> {
     ) -> Option<Fit> {
         self.left = self.left.checked_sub(1)?;
         let quick = place::Options { effort: Effort::Fast, ..options.clone() };
-        let found = fit(graph, self.topology, &quick, divided, way, self.control);
-        if found.as_ref().is_none_or(|fit| fit.again + fit.offloaded > 0) && way == Way::Rewritten {
-            self.left = self.left.saturating_sub(REWRITING - 1);
+        let as_is = fit(graph, self.topology, &quick, divided, Way::AsIs, self.control);
+        if as_is.is_some() || way == Way::AsIs || divided.is_some() {
+            return as_is;
         }
-        found
+        self.rewrites = self.rewrites.checked_sub(1)?;
+        rewritten(graph, self.topology, &quick, self.control)
+    }
+
+    /// True where no further attempt is made.
+    fn is_over(&self, way: Way) -> bool {
+        self.left == 0 || way == Way::Rewritten && self.rewrites == 0
     }
 
     /// As [`Trial::plan`] on the graph at hand.
@@ -148,13 +162,14 @@ impl Trial<'_, '_> {
         self.plan(graph, options, self.options.pipeline, way)
     }
 
-    /// True where the usual effort gives a plan too, where that is what the caller asked for.
-    fn is_confirmed(&self, options: &place::Options, way: Way) -> bool {
+    /// What the usual effort gives, where that is what the caller asked for: none where that finds
+    /// nothing.
+    fn confirmed(&self, options: &place::Options, way: Way, found: Fit) -> Option<Fit> {
         if self.graph.node_count() > VERIFIED || options.effort == Effort::Fast {
-            return true;
+            return Some(found);
         }
         let usual = place::Options { effort: Effort::Default, ..options.clone() };
-        fit(self.graph, self.topology, &usual, self.options.pipeline, way, self.control).is_some()
+        fit(self.graph, self.topology, &usual, self.options.pipeline, way, self.control)
     }
 
     fn helps(&mut self, options: &place::Options) -> bool {
@@ -363,28 +378,26 @@ impl Trial<'_, '_> {
             fails = more;
             more = match known {
                 // Halfway to what does, until that is near.
-                Some(known) if known - fails <= (known / 64).max(64) || self.left == 0 => return None,
+                Some(known) if known - fails <= (known / 64).max(64) || self.is_over(way) => return None,
                 Some(known) => fails + (known - fails) / 2,
-                None => more.checked_mul(2).filter(|&more| more < 1 << 60 && self.left > 0)?,
+                None => more.checked_mul(2).filter(|&more| more < 1 << 60 && !self.is_over(way))?,
             };
         };
         while works.0 - fails > (works.0 / 64).max(64) {
             let middle = fails + (works.0 - fails) / 2;
             let next = if works.1 > fails && works.1 < works.0 { works.1 } else { middle };
-            let before = self.left;
+            let over = self.is_over(way);
             match self.attempt(&grown(next), way) {
                 Some(fit) => works = (next, excess(&fit.schedule), fit),
-                None if before == 0 => break,
+                None if over => break,
                 None => fails = next,
             }
         }
-        if !self.is_confirmed(&grown(works.0), way) {
-            return None;
-        }
+        let fit = self.confirmed(&grown(works.0), way, works.2)?;
         let memory = devices.iter().map(|id| caps[id.index()]).max().unwrap_or_default() + Bytes(works.0);
         let device = single.map(|id| self.topology.device(id).name.clone());
         let (more, fails) = (Bytes(works.0), Bytes(fails));
-        let Fit { again, offloaded, .. } = works.2;
+        let Fit { again, offloaded, .. } = fit;
         Some(Repair::Memory { device, more, memory, fails, again, offloaded })
     }
 
@@ -460,13 +473,24 @@ fn fit(
     }
     match strategy::solve(graph, topology, options, control) {
         Ok((_, schedule)) => Some(Fit { schedule, again: 0, offloaded: 0 }),
-        Err(Error::Infeasible(_)) if way == Way::Rewritten && graph.node_count() <= REWRITTEN => {
-            let found = rewrite(graph, topology, options, control).ok()??;
-            let (again, offloaded) = found.counts();
-            Some(Fit { schedule: found.schedule, again, offloaded })
-        }
+        Err(Error::Infeasible(_)) if way == Way::Rewritten => rewritten(graph, topology, options, control),
         Err(_) => None,
     }
+}
+
+/// The step rewritten until it fits; none for large graphs.
+fn rewritten(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &place::Options,
+    control: &Control<'_>,
+) -> Option<Fit> {
+    if graph.node_count() > REWRITTEN {
+        return None;
+    }
+    let found = rewrite(graph, topology, options, control).ok()??;
+    let (again, offloaded) = found.counts();
+    Some(Fit { schedule: found.schedule, again, offloaded })
 }
 
 /// Bytes that are known to be missing: what came closest is over its caps, or a proven conflict

@@ -173,7 +173,9 @@ fn a_network_runs_over_routes_of_four_hops() {
             first + 1
         );
     }
-    let line = topology(&format!("[[device]]\nkind = \"cpu\"\ncount = 5\nmemory = \"1GB\"\n{links}"));
+    let line = topology(&format!(
+        "[[device]]\nkind = \"cpu\"\ncount = 5\nmemory = \"1GB\"\nhost_link = \"none\"\n{links}"
+    ));
     assert_eq!(line.route(DeviceId(0), DeviceId(4)).hops.len(), 4);
     let nodes = network.graph.sources().iter().filter(|source| source.role == SourceRole::Node);
     let names: Vec<&str> = nodes.map(|source| source.name.as_str()).collect();

@@ -320,24 +320,6 @@ fn a_corpus_network_that_runs_kernels_again_gives_the_same_bits() {
     assert!(runs_again(&found));
 }
 
-/// A network of the corpus of which a host keeps tensors for a while.
-#[test]
-fn a_corpus_network_that_is_offloaded_gives_the_same_bits() {
-    let mut tried = false;
-    for name in ["s_sd_unet", "s_bert", "s_t5_encoder", "s_vit"] {
-        let Some(path) = shared::file(&format!("corpus/onnx/{name}.onnx")) else { return };
-        let network = Network::open(&path).unwrap();
-        tried = true;
-        for eighths in [7, 6, 5, 4] {
-            let found = squeezed(&network, eighths, 1 << 30);
-            if found.is_some_and(|found| !found.schedule.offload.is_empty()) {
-                return;
-            }
-        }
-    }
-    assert!(!tried, "nothing was offloaded");
-}
-
 /// The largest batch by trying every one.
 #[test]
 fn the_largest_batch_is_that_of_brute_force() {

@@ -192,7 +192,7 @@ pub fn packed(graph: &CostGraph, options: &Options, schedule: Schedule) -> Sched
 fn search(options: &Options) -> Search {
     let loads = options.objective == Objective::Throughput;
     let (work, candidates) = match options.effort {
-        Effort::Fast => (200_000, 30),
+        Effort::Fast => (60_000, 12),
         Effort::Default if loads => (200_000, 30),
         Effort::Default => (1_000_000, 300),
         Effort::Best if loads => (1_000_000, 300),

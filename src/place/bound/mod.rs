@@ -10,6 +10,7 @@ mod flow;
 mod glue;
 mod latency;
 mod packing;
+mod runs;
 mod search;
 mod throughput;
 pub(super) mod transfer;

@@ -77,7 +77,7 @@ impl<'w> Windows<'w> {
             }
         }
         let looks: u64 = match problem.options.effort {
-            Effort::Fast => 1 << 19,
+            Effort::Fast => 1 << 17,
             Effort::Default => 1 << 26,
             Effort::Best => 1 << 29,
         };

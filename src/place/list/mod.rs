@@ -31,7 +31,7 @@ use crate::topology::DeviceId;
 use board::Board;
 use dynamic::Measure;
 
-/// Jobs up to which every list scheduler is tried.
+/// Jobs up to which every list scheduler is tried, and at the least effort more than one.
 const SMALL: usize = 50_000;
 
 /// Jobs times devices up to which schedulers that look at all pairs are tried.
@@ -62,11 +62,14 @@ pub(in crate::place) enum Scarce {
     EarliestTask,
     /// m-SCT.
     SmallCommunication,
+    /// HEFT within budgets, as m-ETF is ETF within them: by upward rank, each job where it ends first.
+    EarliestEnd,
 }
 
 impl Scarce {
-    /// Both.
-    pub(in crate::place) const ALL: [Self; 2] = [Self::EarliestTask, Self::SmallCommunication];
+    /// All of them.
+    pub(in crate::place) const ALL: [Self; 3] =
+        [Self::EarliestTask, Self::SmallCommunication, Self::EarliestEnd];
 }
 
 /// Schedules where no device holds more bytes of parameters and state than `budgets` says, if that
@@ -83,6 +86,10 @@ pub(in crate::place) fn within(
     match scheduler {
         Scarce::EarliestTask => dynamic::schedule(board, &rank, Measure::Start),
         Scarce::SmallCommunication => favourite::schedule(board, &rank, &ranks::favourites(jobs)),
+        Scarce::EarliestEnd => {
+            let devices: Vec<usize> = context.problem.devices.iter().map(|id| id.index()).collect();
+            fixed::schedule(board, &ranks::upward(jobs, &devices, 16), &fixed::Choice::Earliest)
+        }
     }
 }
 
@@ -107,11 +114,15 @@ pub(in crate::place) fn schedules(context: &Context<'_, '_>, jobs: &Jobs, caps: 
 /// Which schedulers run on which groups.
 fn runs(context: &Context<'_, '_>, jobs: &Jobs) -> Vec<(Scheduler, Grouping)> {
     let pairs = jobs.len().saturating_mul(jobs.devices());
+    let fast = context.problem.options.effort == Effort::Fast;
+    if fast && jobs.len() > SMALL && pairs <= PAIRS {
+        return vec![(Scheduler::Etf, Grouping::Units)];
+    }
     let mut runs = vec![(Scheduler::Heft(16), Grouping::Units)];
     if pairs <= PAIRS {
         runs.push((Scheduler::Etf, Grouping::Units));
     }
-    if context.problem.options.effort == Effort::Fast || jobs.len() > SMALL || pairs > PAIRS {
+    if fast || jobs.len() > SMALL || pairs > PAIRS {
         return runs;
     }
     runs.extend([(Scheduler::Dls, Grouping::Units), (Scheduler::Peft, Grouping::Units)]);

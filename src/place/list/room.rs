@@ -14,6 +14,8 @@ pub(in crate::place) struct Room {
     held: Vec<u64>,
     /// True where what a unit takes only while it runs counts too.
     transient: bool,
+    /// By unit: of what it holds through the step, what is not counted; empty where all is.
+    results: Vec<u64>,
 }
 
 impl Room {
@@ -25,14 +27,24 @@ impl Room {
         let all = tensors.chain(work).fold(resident_bytes(graph), u64::saturating_add);
         let least = context.problem.devices.iter().map(|id| caps[id.index()]).min().unwrap_or(0);
         if all.saturating_mul(2) <= least {
-            return Self { free: Vec::new(), held: Vec::new(), transient: true };
+            return Self { free: Vec::new(), held: Vec::new(), transient: true, results: Vec::new() };
         }
-        Self { free: caps.to_vec(), held: vec![0; context.nets.len()], transient: true }
+        Self { free: caps.to_vec(), held: vec![0; context.nets.len()], transient: true, results: Vec::new() }
     }
 
-    /// As much as `budgets` says for parameters and state alone.
+    /// As much as `budgets` says for parameters and state alone; what a step gives its caller is not
+    /// counted, as in m-ETF: it is made late, and would keep the last jobs from their parameters.
     pub(in crate::place) fn lasting(context: &Context<'_, '_>, budgets: &[u64]) -> Self {
-        Self { free: budgets.to_vec(), held: vec![0; context.nets.len()], transient: false }
+        let problem = context.problem;
+        let mut results = vec![0u64; problem.unit_count()];
+        for tensor in problem.graph.tensors().filter(|&tensor| problem.graph.is_result(tensor)) {
+            if let Some(bytes) =
+                results.get_mut(problem.unit_of[problem.graph.producer(tensor).index()] as usize)
+            {
+                *bytes = bytes.saturating_add(problem.graph.tensor_bytes(tensor).get());
+            }
+        }
+        Self { free: budgets.to_vec(), held: vec![0; context.nets.len()], transient: false, results }
     }
 
     /// True where memory may run out.
@@ -58,7 +70,9 @@ impl Room {
         let own = |&unit: &u32| {
             let shared = nets.of_unit.row(unit as usize).iter().map(|&net| net as usize);
             let arriving = shared.filter(|&net| nets.kind[net] == NetKind::Param && !self.holds(net, device));
-            arriving.map(|net| nets.weight[net]).fold(nets.resident[unit as usize], u64::saturating_add)
+            let results = self.results.get(unit as usize).copied().unwrap_or(0);
+            let resident = nets.resident[unit as usize].saturating_sub(results);
+            arriving.map(|net| nets.weight[net]).fold(resident, u64::saturating_add)
         };
         units.iter().map(own).fold(0, u64::saturating_add)
     }

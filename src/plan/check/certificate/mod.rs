@@ -15,6 +15,7 @@ mod glue;
 mod packing;
 mod parts;
 mod path;
+mod runs;
 mod search;
 mod windows;
 mod work;
@@ -41,6 +42,7 @@ fn read(bound: &Bound) -> Result<Box<dyn Proof>, String> {
         ("latency" | "throughput", "work") => read_as::<work::Work>(bound),
         ("latency", "critical-path") => read_as::<path::CriticalPath>(bound),
         ("latency", "forced-copies") => read_as::<chains::ForcedCopies>(bound),
+        ("latency", "runs") => read_as::<runs::Runs>(bound),
         ("latency", "search") => read_as::<search::Search>(bound),
         ("latency", "windows") => read_as::<windows::Windows>(bound),
         ("throughput", "packing") => read_as::<packing::Packing>(bound),

@@ -29,8 +29,9 @@ const PACKED: usize = 252;
 const FEW: usize = 24;
 /// Up to so many rows, whole rows of the right operand are added up.
 const FEWEST: usize = 4;
-/// Up to so many rows, or columns up to [`FEWEST`], results are sums along contiguous operands.
-const DOTTED: usize = 16;
+/// Up to so many rows, or with [`FEWEST`] rows or columns, results are sums along contiguous
+/// operands, of at least so many terms: adding up the chains is not to take longer.
+const DOTTED: (usize, usize) = (16, 256);
 /// Most columns of a tile.
 const WIDEST: usize = 64;
 /// Side of the squares in which a matrix is transposed.
@@ -59,7 +60,8 @@ impl<T: Plain + Float> Task<T> for Multiply<'_, T> {
         if m <= FEWEST && b.1.column == 1 && n >= L::WIDTH {
             return add_rows(lanes, Extent { m, n, k }, a, (b.0, b.1.row), c, into);
         }
-        if (m <= DOTTED || n <= FEWEST) && a.1.column == 1 && b.1.row == 1 {
+        let dotted = m <= FEWEST || n <= FEWEST || m <= DOTTED.0 && k >= DOTTED.1;
+        if dotted && a.1.column == 1 && b.1.row == 1 {
             return dot_all(lanes, Extent { m, n, k }, (a.0, a.1.row), (b.0, b.1.column), c, into);
         }
         let left = take::<T>(&mut area, PACKED * DEPTH);

@@ -5,20 +5,18 @@
 //! a successful attempt's arenas take is the next size to try. Attempts are rewritten where they do not
 //! fit as they are, as planning does, and divided into microbatches where that is asked for.
 
-use std::borrow::Cow;
+mod attempt;
 
-use super::pipeline::{divided, settled};
-use super::{Options, batch_dim, prepare};
+use self::attempt::{Fit, Way, fit, graph_of, rewritten};
+use super::pipeline::settled;
+use super::{Options, batch_dim};
 use crate::control::Control;
-use crate::cost;
 use crate::costgraph::CostGraph;
-use crate::costgraph::microbatch::one_of;
-use crate::error::{Error, Infeasible, MemberKind, Repair, Result};
+use crate::error::{Infeasible, MemberKind, Repair, Result};
 use crate::load::Model;
 use crate::place::{self, DeviceUse, Effort};
 use crate::schedule::Schedule;
-use crate::strategy::pipeline::{self, Order, pipeline};
-use crate::strategy::{self, rewrite};
+use crate::strategy::pipeline::{self, Order};
 use crate::topology::{DeviceId, Role, Topology};
 use crate::units::Bytes;
 
@@ -27,8 +25,6 @@ const WORK: usize = 400_000;
 /// Graphs up to this size are planned once more with more than the least effort where a size was
 /// found.
 const VERIFIED: usize = 2_000;
-/// Graphs beyond this size are not rewritten for an attempt.
-const REWRITTEN: usize = 5_000;
 /// Nodes times attempts that are rewritten.
 const REWRITING: usize = 100_000;
 /// By how much the count of microbatches is multiplied at most.
@@ -114,22 +110,6 @@ struct Trial<'t, 'c> {
     left: usize,
     /// Of those, the ones that may be rewritten.
     rewrites: usize,
-}
-
-/// Whether an attempt that does not fit as it is may be rewritten.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    AsIs,
-    Rewritten,
-}
-
-/// A plan that was found.
-struct Fit {
-    schedule: Schedule,
-    /// Kernels that run again.
-    again: usize,
-    /// Tensors that are offloaded.
-    offloaded: usize,
 }
 
 impl Trial<'_, '_> {
@@ -455,44 +435,6 @@ impl Trial<'_, '_> {
     }
 }
 
-/// What planning finds; none where nothing fits.
-fn fit(
-    graph: &CostGraph,
-    topology: &Topology,
-    options: &place::Options,
-    divided: Option<pipeline::Options>,
-    way: Way,
-    control: &Control<'_>,
-) -> Option<Fit> {
-    if control.stopped() {
-        return None;
-    }
-    if let Some(asked) = divided {
-        let found = pipeline(graph, topology, options, asked, control).ok()?;
-        return Some(Fit { schedule: found.schedule, again: 0, offloaded: 0 });
-    }
-    match strategy::solve(graph, topology, options, control) {
-        Ok((_, schedule)) => Some(Fit { schedule, again: 0, offloaded: 0 }),
-        Err(Error::Infeasible(_)) if way == Way::Rewritten => rewritten(graph, topology, options, control),
-        Err(_) => None,
-    }
-}
-
-/// The step rewritten until it fits; none for large graphs.
-fn rewritten(
-    graph: &CostGraph,
-    topology: &Topology,
-    options: &place::Options,
-    control: &Control<'_>,
-) -> Option<Fit> {
-    if graph.node_count() > REWRITTEN {
-        return None;
-    }
-    let found = rewrite(graph, topology, options, control).ok()??;
-    let (again, offloaded) = found.counts();
-    Some(Fit { schedule: found.schedule, again, offloaded })
-}
-
 /// Bytes that are known to be missing: what came closest is over its caps, or a proven conflict
 /// takes more than the caps in it.
 fn lacking(found: &Infeasible) -> u64 {
@@ -510,19 +452,4 @@ fn lacking(found: &Infeasible) -> u64 {
         members.fold(0u64, |sum, member| sum.saturating_add(member.amount.unwrap_or(0)))
     };
     if found.proven { short.max(sum(false).saturating_sub(sum(true))) } else { short }
-}
-
-/// The cost graph of a model under these options; of one microbatch, where the step is divided.
-fn graph_of<'m>(model: &'m Model, topology: &Topology, options: &Options) -> Result<Cow<'m, CostGraph>> {
-    match (model, options.pipeline) {
-        (Model::CostGraph { graph, .. }, None) => Ok(Cow::Borrowed(graph)),
-        (Model::CostGraph { graph, .. }, Some(asked)) => one_of(graph, asked.microbatches).map(Cow::Owned),
-        (Model::Graph(graph), _) => {
-            let divided = divided(graph, options)?;
-            let batch = divided.map_or(options.batch, |divided| Some(divided.microbatch));
-            let network = prepare(graph.clone(), &Options { batch, ..options.clone() })?;
-            let profile = options.profile.as_deref();
-            Ok(Cow::Owned(cost::lower(&network.graph, &network.grouping, topology, profile)?.graph))
-        }
-    }
 }

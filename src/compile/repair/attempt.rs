@@ -1,0 +1,93 @@
+//! One attempt at a plan: as it is, rewritten, or in microbatches.
+
+use std::borrow::Cow;
+
+use super::super::pipeline::divided;
+use super::super::{Options, prepare};
+use crate::control::Control;
+use crate::cost;
+use crate::costgraph::CostGraph;
+use crate::costgraph::microbatch::one_of;
+use crate::error::{Error, Result};
+use crate::load::Model;
+use crate::place;
+use crate::schedule::Schedule;
+use crate::strategy::pipeline::{self, pipeline};
+use crate::strategy::{self, rewrite};
+use crate::topology::Topology;
+
+/// Graphs beyond this size are not rewritten for an attempt.
+const REWRITTEN: usize = 5_000;
+
+/// Whether an attempt that does not fit as it is may be rewritten.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    AsIs,
+    Rewritten,
+}
+
+/// A plan that was found.
+pub(super) struct Fit {
+    pub(super) schedule: Schedule,
+    /// Kernels that run again.
+    pub(super) again: usize,
+    /// Tensors that are offloaded.
+    pub(super) offloaded: usize,
+}
+
+/// What planning finds; none where nothing fits.
+pub(super) fn fit(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &place::Options,
+    divided: Option<pipeline::Options>,
+    way: Way,
+    control: &Control<'_>,
+) -> Option<Fit> {
+    if control.stopped() {
+        return None;
+    }
+    if let Some(asked) = divided {
+        let found = pipeline(graph, topology, options, asked, control).ok()?;
+        return Some(Fit { schedule: found.schedule, again: 0, offloaded: 0 });
+    }
+    match strategy::solve(graph, topology, options, control) {
+        Ok((_, schedule)) => Some(Fit { schedule, again: 0, offloaded: 0 }),
+        Err(Error::Infeasible(_)) if way == Way::Rewritten => rewritten(graph, topology, options, control),
+        Err(_) => None,
+    }
+}
+
+/// The step rewritten until it fits; none for large graphs.
+pub(super) fn rewritten(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &place::Options,
+    control: &Control<'_>,
+) -> Option<Fit> {
+    if graph.node_count() > REWRITTEN {
+        return None;
+    }
+    let found = rewrite(graph, topology, options, control).ok()??;
+    let (again, offloaded) = found.counts();
+    Some(Fit { schedule: found.schedule, again, offloaded })
+}
+
+/// The cost graph of a model under these options; of one microbatch, where the step is divided.
+pub(super) fn graph_of<'m>(
+    model: &'m Model,
+    topology: &Topology,
+    options: &Options,
+) -> Result<Cow<'m, CostGraph>> {
+    match (model, options.pipeline) {
+        (Model::CostGraph { graph, .. }, None) => Ok(Cow::Borrowed(graph)),
+        (Model::CostGraph { graph, .. }, Some(asked)) => one_of(graph, asked.microbatches).map(Cow::Owned),
+        (Model::Graph(graph), _) => {
+            let divided = divided(graph, options)?;
+            let batch = divided.map_or(options.batch, |divided| Some(divided.microbatch));
+            let network = prepare(graph.clone(), &Options { batch, ..options.clone() })?;
+            let profile = options.profile.as_deref();
+            Ok(Cow::Owned(cost::lower(&network.graph, &network.grouping, topology, profile)?.graph))
+        }
+    }
+}

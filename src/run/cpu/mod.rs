@@ -1,6 +1,6 @@
 //! Kernels of the CPU: every operation on borrowed bytes, on one thread, in one fixed order, so
 //! that results are the same bits however work is spread over devices and threads. Nothing is
-//! allocated but each thread's area for the operands of matrix products, once (see [`prepare`]).
+//! allocated but each thread's area for the operands of matrix products, once.
 //!
 //! [`execute`] runs one operation. What it needs beside operands and results is
 //! [`crate::kernel::workspace`]'s to say and the caller's to give. Operations that compute in f32

@@ -262,8 +262,9 @@ fn a_diamond_over_a_slow_link_hides_one_branch() {
 }
 
 /// Two copies over one link; the one that nobody waits for is ready first.
-#[test]
-fn a_copy_that_starves_another_is_held_back() {
+/// Two devices; with `first` and `second` on one of them and the others on the other, the long copy of
+/// `first` is in the way of the short one of `second`.
+pub(crate) fn starving() -> (CostGraph, Topology) {
     let nodes: [(&str, u64, u64, &[&str]); 5] = [
         ("first", 100, 10_000, &[]),
         ("second", 100, 1000, &["first"]),
@@ -271,7 +272,12 @@ fn a_copy_that_starves_another_is_held_back() {
         ("idle", 10, 10, &["first"]),
         ("end", 10, 10, &["last"]),
     ];
-    let (graph, topology, placed) = (graph(&nodes), machine(2, ""), on(&[0, 0, 1, 1, 1]));
+    (graph(&nodes), machine(2, ""))
+}
+
+#[test]
+fn a_copy_that_starves_another_is_held_back() {
+    let ((graph, topology), placed) = (starving(), on(&[0, 0, 1, 1, 1]));
     // The long one goes first: 100..10150, then the short one.
     let before = plain(&graph, &topology, &placed);
     assert_eq!(before.cost.latency, Nanos(100 + 10_000 + 1000 + 50 + 5000 + 10));

@@ -156,15 +156,22 @@ fn rewritten_plans_are_explained_by_their_own_steps() {
 fn control_dependencies_are_told_with_their_reasons() {
     use partition::plan::Reason;
     let (mut memory, mut urgent) = (0, 0);
-    for seed in 0..200 {
-        let Some((graph, _, plan)) = planned(seed, Objective::Latency) else { continue };
+    let (graph, topology) = crate::copies::starving();
+    let device = |id: usize| topology.devices[id].name.clone();
+    let pins = [("first", 0), ("second", 0), ("last", 1), ("idle", 1), ("end", 1)];
+    let pins = pins.into_iter().map(|(node, id)| (node.to_owned(), device(id))).collect();
+    let options = Options { pins, objective: Objective::Latency, ..Options::default() };
+    let starving = partition::plan(&graph, &topology, &options).unwrap();
+    let random = (0..200).filter_map(|seed| planned(seed, Objective::Latency));
+    let random = random.map(|(graph, _, plan)| (graph, plan));
+    for (case, (graph, plan)) in std::iter::once((graph, starving)).chain(random).enumerate() {
         let text = partition::report::overview_text(&overview(&plan, &graph), &plan);
         let waits = plan.waits();
         let listed = text.lines().filter(|line| line.starts_with("  step ") && line.contains(" waits for "));
-        assert_eq!(listed.count(), waits.len().min(20), "seed {seed}: {text}");
+        assert_eq!(listed.count(), waits.len().min(20), "case {case}: {text}");
         for (step, wait) in waits {
             let ids = |id: &u64| step.after.contains(id);
-            assert!(!wait.steps.is_empty() && wait.steps.iter().all(ids), "seed {seed}: {wait}");
+            assert!(!wait.steps.is_empty() && wait.steps.iter().all(ids), "case {case}: {wait}");
             match wait.reason {
                 Reason::Memory => memory += 1,
                 Reason::Urgency => urgent += 1,

@@ -38,8 +38,8 @@ impl Work {
                 search: Search { passes: usize::from(pins < SMALL), fruitless: 50, ..search },
             },
             Effort::Default => {
-                let (starts, cycles) = affordable(pins);
-                Self { starts, seeds: 1, again: 1, cycles, kept: 2, search }
+                let (starts, cycles, kept) = affordable(pins);
+                Self { starts, seeds: 1, again: 1, cycles, kept, search }
             }
             Effort::Best => Self {
                 starts: (2_000_000 / pins).clamp(2, 32),
@@ -53,12 +53,13 @@ impl Work {
     }
 }
 
-/// Partitions from nothing, and further cycles, at default effort: more where they are cheap.
-fn affordable(pins: usize) -> (usize, usize) {
+/// Partitions from nothing, further cycles, and partitions that go through each of them, at default
+/// effort: more where they are cheap.
+fn affordable(pins: usize) -> (usize, usize, usize) {
     match pins {
-        0..6_000 => (8, 2),
-        6_000..150_000 => (4, 2),
-        150_000..1_000_000 => (3, 2),
-        _ => (2, 1),
+        0..6_000 => (8, 2, 2),
+        6_000..150_000 => (4, 2, 2),
+        150_000..1_000_000 => (3, 2, 2),
+        _ => (2, 1, 1),
     }
 }

@@ -58,9 +58,15 @@ pub(super) fn settle(
         let items: Vec<Item> = storages.iter().map(|storage| storage.item).collect();
         let now = aligned(arena[device].0).unwrap_or(u64::MAX).saturating_sub(base);
         let mut left = share;
-        let packed = pack(&items, least, now, &mut left);
+        let packed = pack(&items, least, now, &mut left).unwrap_or_default();
         work -= share - left;
-        for (storage, offset) in storages.iter().zip(packed.unwrap_or_default()) {
+        // Of what ends highest the padding does not count, and another may end highest now.
+        let end = |(storage, offset): (&Storage, &u64)| offset + (storage.item.length - storage.padding);
+        let highest = storages.iter().zip(&packed).map(end).max().unwrap_or(0);
+        if base.saturating_add(highest) > arena[device].0 {
+            continue;
+        }
+        for (storage, offset) in storages.iter().zip(packed) {
             let offset = Bytes(base.saturating_add(offset));
             storage.buffers.iter().for_each(|&buffer| buffers[buffer as usize].offset = offset);
         }

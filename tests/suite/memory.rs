@@ -91,7 +91,13 @@ fn bounds_are_what_must_be_alive_at_once() {
         let device = graph.nodes().map(|_| DeviceId(rng.below(devices as u64) as u32)).collect();
         let placement = Placement { device, ..Placement::default() };
         let schedule = schedule(&graph, &topology, &placement, &Options::default()).unwrap();
+        let arenas = |schedule: &Schedule| -> Vec<Bytes> {
+            schedule.devices.iter().map(|usage| usage.arena).collect()
+        };
+        let before = arenas(&schedule);
         let schedule = schedule.pack(&graph, 1_000_000);
+        let longer = arenas(&schedule).iter().zip(&before).any(|(after, before)| after > before);
+        assert!(!longer, "seed {seed}: {before:?} became {:?}", arenas(&schedule));
         let (before, users) = (happens_before(&schedule), users(&graph, &schedule));
         let pairs = in_place(&graph, &schedule);
         taken += pairs.len();

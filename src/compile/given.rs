@@ -6,14 +6,10 @@ use std::collections::HashMap;
 use crate::costgraph::derive::{Derived, Instance};
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
 use crate::error::{Error, Result};
-use crate::plan::{Action, Copy, Launch, Plan};
+use crate::plan::{Action, BACK, Copy, Launch, OFFLOADED, Plan};
 use crate::schedule::{GivenAction, GivenStep, Offload, Part, StepIx};
 use crate::strategy::rewritten_graph;
 use crate::topology::DeviceId;
-
-/// Words of a copy to a host, and of one back.
-const OFFLOADED: &str = "offloaded to make room";
-const BACK: &str = "comes back from";
 
 /// What the names of a plan mean in its model's cost graph.
 pub(super) struct Names<'n> {

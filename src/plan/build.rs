@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::waits::{BACK, OFFLOADED};
 use super::{
     Action, Bound, Buffer, BufferKind, Copy, Cost, Device, Kernel, Labels, Lane, Launch, Model, NodeLabel,
     Options, Plan, Read, Reason, Step, VERSION, Wait,
@@ -487,9 +488,9 @@ impl Builder<'_> {
         let (from, to) = (self.schedule.buffers.get(from.index())?, self.schedule.buffers.get(to.index())?);
         let host = offloads[found].host;
         if to.content == Content::Returned(tensor) {
-            Some(format!("comes back from {}, where it was offloaded", self.device_name(from.device)))
+            Some(format!("{BACK} {}, where it was offloaded", self.device_name(from.device)))
         } else if to.device == host {
-            Some(format!("offloaded to make room on {}", self.device_name(from.device)))
+            Some(format!("{OFFLOADED} on {}", self.device_name(from.device)))
         } else {
             None
         }

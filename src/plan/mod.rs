@@ -36,6 +36,7 @@ pub use foreign::{Foreign, Lookup};
 pub use gzip::{decompressed, is_compressed};
 pub use labels::{Labels, NodeLabel, ParamLabel, Read, ValueLabel};
 pub use replan::{MovedState, Replan, circumstances};
+pub(crate) use waits::{BACK, OFFLOADED};
 pub use waits::{Reason, Wait};
 
 /// The version of the form that is written and read.

@@ -6,6 +6,10 @@ use serde::Serialize;
 
 use super::{Action, Plan, Step};
 
+/// How the reason of a copy to a host begins, and that of one back.
+pub(crate) const OFFLOADED: &str = "offloaded to make room";
+pub(crate) const BACK: &str = "comes back from";
+
 /// Why a step waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]

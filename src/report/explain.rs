@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::error::escaped;
 use crate::explain::{Crossing, Fewer, NodeReport, Outcome, Overview};
-use crate::plan::{Action, Plan, Step};
+use crate::plan::{Action, OFFLOADED, Plan, Step};
 use crate::units::{Bytes, Nanos};
 
 /// Names on one line.
@@ -311,7 +311,7 @@ fn room_text(plan: &Plan) -> String {
         let why = step.why.as_deref()?;
         let name = match &step.action {
             Action::Launch(launch) if launch.again => launch.nodes.first().map_or("", String::as_str),
-            Action::Copy(copy) if why.contains("offloaded to make room") => &copy.from,
+            Action::Copy(copy) if why.contains(OFFLOADED) => &copy.from,
             Action::Launch(_) | Action::Copy(_) => return None,
         };
         Some(format!(

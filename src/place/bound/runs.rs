@@ -35,14 +35,18 @@ const PROBE: Bytes = Bytes(1 << 20);
 /// Classes of islands up to which prices are sought.
 const CLASSES: usize = 6;
 
+/// Devices up to which islands are made: each is compared with every other.
+const DEVICES: usize = 256;
+
 /// Chains that are tried.
 const CHAINS: usize = 3;
 
 /// Prices that are tried in one search for the best.
 const TRIES: usize = 12;
 
-/// The best certificate of this kind above `known`; `fastest` is each node's least time; none where memory is not scarce, or the chain too long
-/// for the effort. O(nodes + edges) and, counted, O(chain^2 x classes) for each try of prices.
+/// The best certificate of this kind above `known`; none where memory is not scarce, there are more than
+/// 256 devices, or the chain is too long for the effort. `fastest` is each node's least time.
+/// O(nodes + edges + devices^3) and, counted, O(chain^2 x classes) for each try of prices.
 pub(super) fn bound(
     problem: &Problem<'_>,
     fastest: &[u64],
@@ -50,6 +54,9 @@ pub(super) fn bound(
     incumbent: u64,
     control: &Control<'_>,
 ) -> Option<Certificate> {
+    if problem.topology.len() > DEVICES {
+        return None;
+    }
     let classes = Class::all(problem)?;
     let running = runs(problem);
     let bytes = held(problem, fastest, &running);

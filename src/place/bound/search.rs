@@ -12,6 +12,9 @@ use super::Certificate;
 /// Jobs up to which there is a search; and devices.
 const MOST: usize = 40;
 
+/// Edges and tensors, likewise: each is looked at for every pair of devices.
+const MOST_EDGES: usize = 4096;
+
 /// The least time of any schedule whose copies are as fast as any relaying and splitting makes them,
 /// where a search comes to an end soon enough to tell.
 pub(super) fn bound(problem: &Problem<'_>, known: u64, incumbent: u64) -> Option<Certificate> {
@@ -21,7 +24,8 @@ pub(super) fn bound(problem: &Problem<'_>, known: u64, incumbent: u64) -> Option
         Effort::Best => 2_000_000,
     };
     let jobs: usize = (0..problem.unit_count()).map(|unit| problem.unit(unit).count()).sum();
-    if jobs > MOST || problem.topology.len() > MOST || known >= incumbent {
+    let edges = problem.graph.edge_count().max(problem.graph.tensor_count());
+    if jobs > MOST || problem.topology.len() > MOST || edges > MOST_EDGES || known >= incumbent {
         return None;
     }
     let jobs = Jobs::undisturbed(problem)?;

@@ -16,7 +16,8 @@ use crate::costgraph::{NodeIx, ParamIx, Role, TensorIx};
 use crate::topology::DeviceId;
 use crate::units::Bytes;
 
-/// Nodes of a chain, and a price, that a proof may ask for.
+/// Devices, nodes of a chain, and a price, that a proof may ask for.
+const MOST_DEVICES: usize = 256;
 const MOST_NODES: usize = 1 << 15;
 const MOST_PRICE: u64 = 1 << 40;
 
@@ -37,6 +38,9 @@ pub(super) struct Runs {
 
 impl Proof for Runs {
     fn proven(&self, facts: &Facts<'_>, _claimed: u64) -> Result<u64, String> {
+        if facts.topology.len() > MOST_DEVICES {
+            return Err(format!("there are more than {MOST_DEVICES} devices"));
+        }
         let islands = self.islands(facts)?;
         let chain = self.chain(facts)?;
         let room: i128 = islands.iter().map(|island| island.price * island.room as i128).sum();

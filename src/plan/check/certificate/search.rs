@@ -20,7 +20,7 @@ const MOST: usize = 64;
 const MOST_EDGES: usize = 4096;
 
 /// Beginnings of schedules that a proof may ask for.
-const MOST_BEGINNINGS: usize = 10_000_000;
+const MOST_BEGINNINGS: usize = 2_000_000;
 
 /// `{"beginnings":100000}`
 #[derive(Deserialize)]
@@ -70,7 +70,8 @@ struct Small<'f> {
     class: Vec<usize>,
     /// By device: the first one that differs in nothing.
     twin: Vec<usize>,
-    engines: usize,
+    /// The engines, each once.
+    engines: Vec<usize>,
     facts: &'f Facts<'f>,
 }
 
@@ -124,7 +125,7 @@ impl<'f> Small<'f> {
             fastest: nodes.iter().map(|&node| facts.fastest(node)).collect(),
             class: nodes.iter().map(|&node| facts.class[node.index()] as usize).collect(),
             twin: Vec::new(),
-            engines: engines.len().max(1),
+            engines,
             nodes,
             operands,
             readers,
@@ -179,12 +180,12 @@ struct Tree<'t, 'f> {
     /// By device: its nodes.
     used: Vec<usize>,
     /// Least work of what is left.
-    work: u64,
+    work: u128,
 }
 
 impl<'t, 'f> Tree<'t, 'f> {
     fn new(small: &'t Small<'f>, claimed: u64, left: usize) -> Self {
-        let engines = small.facts.engines.iter().max().map_or(0, |&last| last + 1);
+        let engines = small.engines.last().map_or(0, |&last| last + 1);
         Self {
             small,
             claimed,
@@ -192,7 +193,7 @@ impl<'t, 'f> Tree<'t, 'f> {
             run: vec![None; small.nodes.len()],
             free: vec![0; engines],
             used: vec![0; small.facts.topology.len()],
-            work: small.fastest.iter().fold(0, |sum, &time| sum.saturating_add(time)),
+            work: small.fastest.iter().map(|&time| u128::from(time)).sum(),
         }
     }
 
@@ -212,9 +213,9 @@ impl<'t, 'f> Tree<'t, 'f> {
             let free = std::mem::replace(&mut self.free[engine], end);
             self.run[node] = Some((device, end));
             self.used[device] += 1;
-            self.work -= self.small.fastest[node];
+            self.work -= u128::from(self.small.fastest[node]);
             let found = self.is_shorter_found(key)?;
-            self.work += self.small.fastest[node];
+            self.work += u128::from(self.small.fastest[node]);
             self.used[device] -= 1;
             self.run[node] = None;
             self.free[engine] = free;
@@ -228,11 +229,8 @@ impl<'t, 'f> Tree<'t, 'f> {
     /// True where nothing that starts from `now` on ends before what is claimed.
     fn takes_too_long(&self, now: u64) -> bool {
         let small = self.small;
-        let mut engines = small.facts.engines.clone();
-        engines.sort_unstable();
-        engines.dedup();
-        let taken = engines.iter().map(|&engine| self.free[engine].max(now)).fold(0, u64::saturating_add);
-        if taken.saturating_add(self.work).div_ceil(small.engines as u64) >= self.claimed {
+        let taken: u128 = small.engines.iter().map(|&engine| u128::from(self.free[engine].max(now))).sum();
+        if (taken + self.work).div_ceil(small.engines.len().max(1) as u128) >= self.claimed.into() {
             return true;
         }
         self.ready().any(|node| {

@@ -75,12 +75,22 @@ pub struct Source {
     /// A source that reads a result of this one (the first); where this one leaves no node
     /// behind, it is reported as being where that one is.
     pub consumer: Option<SourceId>,
+    /// The source whose backward pass or update this one is: it prefers that one's device.
+    pub forward: Option<SourceId>,
 }
 
 impl Source {
     /// A source with neither pin nor mark.
     pub fn new(name: impl Into<String>, op: impl Into<String>, role: SourceRole) -> Self {
-        Self { name: name.into(), op: op.into(), role, pin: None, colocate: None, consumer: None }
+        Self {
+            name: name.into(),
+            op: op.into(),
+            role,
+            pin: None,
+            colocate: None,
+            consumer: None,
+            forward: None,
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 mod cse;
 mod dce;
 mod fold;
+pub mod gradient;
 mod group;
 mod rewrite;
 mod simplify;

@@ -46,6 +46,11 @@ impl<'g> Rewriter<'g> {
         &self.new
     }
 
+    /// The graph so far, to append what stands in for a node: see [`Rewriter::replace_each`].
+    pub(super) fn graph_mut(&mut self) -> &mut Graph {
+        &mut self.new
+    }
+
     /// Whether a control dependency begins or ends at a node of the old graph. Such a node may
     /// move neither forward nor back, so nothing stands in for it and nothing reads past it.
     pub(super) fn is_ordered(&self, old: NodeId) -> bool {
@@ -124,6 +129,14 @@ impl<'g> Rewriter<'g> {
     pub(super) fn replace(&mut self, old: NodeId, first: ValueId) {
         for (position, result) in self.old.results(old).enumerate() {
             self.values[result.index()] = Some(ValueId(first.0 + position as u32));
+        }
+    }
+
+    /// Lets values of the new graph stand for a node's results, one for each.
+    pub(super) fn replace_each(&mut self, old: NodeId, values: &[ValueId]) {
+        self.ordered.resize(self.new.node_count(), false);
+        for (result, &value) in self.old.results(old).zip(values) {
+            self.values[result.index()] = Some(value);
         }
     }
 

@@ -16,6 +16,7 @@ mod embed;
 mod executor;
 mod explain;
 mod flip;
+mod gradients;
 mod group;
 mod infeasible;
 mod ir_text;

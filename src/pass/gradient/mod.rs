@@ -1,0 +1,146 @@
+//! Reverse-mode differentiation: from a scalar result the gradients of what it depends on, as nodes of
+//! the same graph (Griewank and Walther, Evaluating Derivatives, section 3.2).
+//!
+//! Each node of the forward pass that lies between a parameter and the loss gets the nodes of its rule
+//! once, in the reverse order of the arena, so the work is linear in the nodes and nothing recurses.
+//! Backward nodes have sources of their own, which name the forward source that they belong to
+//! ([`Source::forward`](crate::ir::Source::forward)): they prefer its device.
+
+pub(crate) mod build;
+mod elementwise;
+mod index;
+mod layout;
+mod product;
+mod reduce;
+mod rules;
+mod unroll;
+mod window;
+
+use std::collections::HashMap;
+
+use self::build::Build;
+use self::rules::{Site, gradients};
+use crate::error::{Error, Result};
+use crate::ir::{Graph, NodeId, Op, Source, SourceId, SourceRole, ValueId};
+
+pub use rules::no_gradient;
+pub use unroll::unroll;
+
+/// The gradients of `loss`, which has one element, by each of `of`; none for what it does not depend
+/// on. The graph's dimensions are bound. O(nodes + operands).
+///
+/// Errors: a loss of several elements; a dimension that is not bound; an operation between the loss
+/// and `of` whose gradient is not kept (recurrent layers are to be [unrolled](unroll()) before).
+pub fn gradient(graph: &mut Graph, loss: ValueId, of: &[ValueId]) -> Result<Vec<Option<ValueId>>> {
+    let count = graph.value(loss).node.index() + 1;
+    let active = active(graph, of, count);
+    let mut tape = Tape { graph, gradients: HashMap::new(), sources: HashMap::new() };
+    tape.seed(loss)?;
+    for node in (0..count as u32).rev().map(NodeId) {
+        tape.visit(node, &active)?;
+    }
+    Ok(of.iter().map(|value| tape.gradients.get(value).copied()).collect())
+}
+
+/// By value of the first `nodes` nodes: whether it is a float that depends on one of `of`.
+fn active(graph: &Graph, of: &[ValueId], nodes: usize) -> Vec<bool> {
+    let mut active = vec![false; graph.value_count()];
+    of.iter().for_each(|value| active[value.index()] = true);
+    for node in (0..nodes as u32).map(NodeId) {
+        let data = graph.node(node);
+        if data.operands.iter().any(|operand| active[operand.index()]) {
+            for result in graph.results(node) {
+                active[result.index()] = graph.ty(result).dtype.is_float();
+            }
+        }
+    }
+    active
+}
+
+struct Tape<'g> {
+    graph: &'g mut Graph,
+    /// By value: what has been found of its gradient; looked up, never iterated.
+    gradients: HashMap<ValueId, ValueId>,
+    /// By forward source: that of its backward nodes; likewise.
+    sources: HashMap<SourceId, SourceId>,
+}
+
+impl Tape<'_> {
+    fn seed(&mut self, loss: ValueId) -> Result<()> {
+        let ty = self.graph.ty(loss).clone();
+        if ty.elements() != Some(1) || !ty.dtype.is_float() {
+            let place = format!("node {}", self.graph.source(self.graph.maker(loss).source).name);
+            return Err(Error::usage(place, "a loss is one number").with_help("reduce it to a scalar"));
+        }
+        let source = self.backward_of(self.graph.maker(loss).source);
+        let mut b = Build { graph: self.graph, source };
+        let dims = b.dims(loss)?;
+        let one = b.constant(ty.dtype, &dims, &[1.0])?;
+        self.gradients.insert(loss, one);
+        Ok(())
+    }
+
+    fn visit(&mut self, node: NodeId, active: &[bool]) -> Result<()> {
+        let results: Vec<ValueId> = self.graph.results(node).collect();
+        let given: Vec<Option<ValueId>> =
+            results.iter().map(|result| self.gradients.get(result).copied()).collect();
+        if given.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let (op, operands) = (self.graph.node(node).op.clone(), self.graph.node(node).operands.clone());
+        let want: Vec<bool> = operands.iter().map(|operand| active[operand.index()]).collect();
+        if !want.contains(&true) {
+            return Ok(());
+        }
+        let forward = self.graph.node(node).source;
+        let name = self.graph.source(forward).name.clone();
+        self.refuse(&op, &name)?;
+        let source = self.backward_of(forward);
+        let site = Site { op: &op, operands: &operands, results: &results, given: &given, want: &want };
+        let found = gradients(&mut Build { graph: self.graph, source }, &site)
+            .map_err(|error| error.within(&format!("gradient of node {name}")))?;
+        for ((operand, want), gradient) in operands.iter().zip(want).zip(found) {
+            let Some(gradient) = gradient.filter(|_| want) else { continue };
+            let sum = match self.gradients.get(operand) {
+                Some(&before) => Build { graph: self.graph, source }.add(before, gradient)?,
+                None => gradient,
+            };
+            self.gradients.insert(*operand, sum);
+        }
+        Ok(())
+    }
+
+    /// Error: an operation that a gradient reaches but does not pass.
+    fn refuse(&self, op: &Op, name: &str) -> Result<()> {
+        let reason = match op {
+            Op::Recurrent(_) | Op::ScatterElements { .. } | Op::ScatterNd { .. } => no_gradient(op),
+            _ => None,
+        };
+        match reason {
+            Some(reason) => {
+                let message = format!("{} passes no gradient on: {reason}", op.name());
+                Err(Error::usage(format!("node {name}"), message))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The source of the backward nodes of a forward source.
+    fn backward_of(&mut self, forward: SourceId) -> SourceId {
+        if let Some(&source) = self.sources.get(&forward) {
+            return source;
+        }
+        let own = self.graph.source(forward);
+        if own.forward.is_some() {
+            return forward;
+        }
+        let source = Source {
+            pin: own.pin.clone(),
+            forward: Some(forward),
+            ..Source::new(format!("{}/gradient", own.name), "gradient", SourceRole::Node)
+        };
+        let source = self.graph.add_source(source);
+        self.sources.insert(forward, source);
+        source
+    }
+}

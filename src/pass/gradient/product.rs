@@ -1,0 +1,44 @@
+//! Gradients of matrix products.
+
+use super::build::Build;
+use crate::error::Result;
+use crate::ir::ValueId;
+
+/// Of the operands of `op(left) op(right)`; those not wanted are not made.
+pub(super) fn matmul(
+    b: &mut Build<'_>,
+    (transpose_left, transpose_right): (bool, bool),
+    (left, right): (ValueId, ValueId),
+    dy: ValueId,
+    want: [bool; 2],
+) -> Result<[Option<ValueId>; 2]> {
+    let (left_dims, right_dims) = (b.dims(left)?, b.dims(right)?);
+    let mut gradients = [None, None];
+    if want[0] {
+        let product = match transpose_left {
+            false => b.matmul((dy, false), (right, !transpose_right))?,
+            true => b.matmul((right, transpose_right), (dy, true))?,
+        };
+        gradients[0] = Some(b.sum_to(product, &left_dims)?);
+    }
+    if want[1] {
+        let rows = |dims: &[i64]| dims[..dims.len() - 1].iter().product::<i64>();
+        // A matrix that every one of a batch is multiplied with: one long product.
+        let flat = right_dims.len() == 2 && left_dims.len() > 2 && !transpose_left;
+        let (left, dy) = match flat {
+            true => {
+                let dy_dims = b.dims(dy)?;
+                let left_flat = [rows(&left_dims), left_dims[left_dims.len() - 1]];
+                let dy_flat = [rows(&dy_dims), dy_dims[dy_dims.len() - 1]];
+                (b.reshape(left, &left_flat)?, b.reshape(dy, &dy_flat)?)
+            }
+            false => (left, dy),
+        };
+        let product = match transpose_right {
+            false => b.matmul((left, !transpose_left), (dy, false))?,
+            true => b.matmul((dy, true), (left, transpose_left))?,
+        };
+        gradients[1] = Some(b.sum_to(product, &right_dims)?);
+    }
+    Ok(gradients)
+}

@@ -1,0 +1,167 @@
+//! Recurrent layers as their steps, so that what differentiates a graph need not know them.
+
+use super::build::Build;
+use crate::error::Result;
+use crate::ir::{Cell, Direction, Graph, NodeId, Op, Recurrent, Unary, ValueId};
+use crate::pass::rewrite::Rewriter;
+
+/// Replaces every recurrent layer by the products and functions of its steps: one product for the
+/// inputs of all of them, then one for each. About 20 nodes a step. O(nodes made).
+///
+/// Errors: a dimension that is not bound.
+pub fn unroll(graph: &mut Graph) -> Result<()> {
+    let recurrent = |node: NodeId| matches!(graph.node(node).op, Op::Recurrent(_));
+    if !graph.node_ids().any(recurrent) {
+        return Ok(());
+    }
+    let mut rewriter = Rewriter::new(graph);
+    for node in graph.node_ids() {
+        let data = graph.node(node);
+        let Op::Recurrent(layer) = &data.op else {
+            rewriter.keep(node)?;
+            continue;
+        };
+        let operands = rewriter.operands(node)?;
+        let mut b = Build { graph: rewriter.graph_mut(), source: data.source };
+        let results = steps(&mut b, layer, &operands)?;
+        rewriter.replace_each(node, &results);
+    }
+    *graph = rewriter.finish()?;
+    Ok(())
+}
+
+/// One direction's weights.
+struct Weights {
+    recurrent: ValueId,
+    recurrent_bias: ValueId,
+}
+
+/// What a step hands to the next.
+struct State {
+    hidden: ValueId,
+    cell: Option<ValueId>,
+}
+
+fn steps(b: &mut Build<'_>, layer: &Recurrent, x: &[ValueId]) -> Result<Vec<ValueId>> {
+    let dims = b.dims(x[0])?;
+    let (time, batch, hidden) = (dims[0], dims[1], layer.hidden);
+    let directions = if layer.direction == Direction::Bidirectional { 2 } else { 1 };
+    let (mut all, mut last, mut cells) = (Vec::new(), Vec::new(), Vec::new());
+    for direction in 0..directions {
+        let reverse = layer.direction == Direction::Reverse || direction == 1;
+        let of = |b: &mut Build<'_>, value: ValueId| {
+            let part = b.part(value, 0, direction, 1)?;
+            let dims = b.dims(part)?;
+            b.reshape(part, &dims[1..])
+        };
+        let (input, recurrent) = (of(b, x[1])?, of(b, x[2])?);
+        let bias = of(b, x[3])?;
+        let rows = b.dims(bias)?[0] / 2;
+        let (input_bias, recurrent_bias) = (b.part(bias, 0, 0, rows)?, b.part(bias, 0, rows, rows)?);
+        let projected = b.matmul((x[0], false), (input, true))?;
+        let projected = b.add(projected, input_bias)?;
+        let cell = match x.get(5) {
+            Some(&cell) => Some(of(b, cell)?),
+            None => None,
+        };
+        let mut state = State { hidden: of(b, x[4])?, cell };
+        let weights = Weights { recurrent, recurrent_bias };
+        let mut outputs = Vec::with_capacity(time as usize);
+        for step in 0..time {
+            let at = if reverse { time - 1 - step } else { step };
+            let gates = b.part(projected, 0, at, 1)?;
+            let gates = b.reshape(gates, &[batch, rows])?;
+            state = advance(b, layer.cell, hidden, &weights, gates, &state)?;
+            outputs.push(b.reshape(state.hidden, &[1, 1, batch, hidden])?);
+        }
+        if reverse {
+            outputs.reverse();
+        }
+        if time > 0 {
+            all.push(b.concat(&outputs, 0)?);
+        }
+        last.push(b.reshape(state.hidden, &[1, batch, hidden])?);
+        if let Some(cell) = state.cell {
+            cells.push(b.reshape(cell, &[1, batch, hidden])?);
+        }
+    }
+    let all = match all.is_empty() {
+        true => b.full(b.dtype(x[0]), &[0, directions, batch, hidden], 0.0)?,
+        false => b.concat(&all, 1)?,
+    };
+    let mut results = vec![all, b.concat(&last, 0)?];
+    if !cells.is_empty() {
+        results.push(b.concat(&cells, 0)?);
+    }
+    Ok(results)
+}
+
+/// One step: its gates hold the products of the input, with its bias.
+fn advance(
+    b: &mut Build<'_>,
+    cell: Cell,
+    hidden: i64,
+    weights: &Weights,
+    gates: ValueId,
+    state: &State,
+) -> Result<State> {
+    let product = |b: &mut Build<'_>, from: ValueId, first: i64, count: i64| {
+        let rows = b.part(weights.recurrent, 0, first * hidden, count * hidden)?;
+        let bias = b.part(weights.recurrent_bias, 0, first * hidden, count * hidden)?;
+        let product = b.matmul((from, false), (rows, true))?;
+        b.add(product, bias)
+    };
+    let gate = |b: &mut Build<'_>, gates: ValueId, number: i64| b.part(gates, 1, number * hidden, hidden);
+    match cell {
+        Cell::Rnn => {
+            let recurrent = product(b, state.hidden, 0, 1)?;
+            let sum = b.add(gates, recurrent)?;
+            Ok(State { hidden: b.unary(Unary::Tanh, sum)?, cell: None })
+        }
+        Cell::Lstm => {
+            let recurrent = product(b, state.hidden, 0, 4)?;
+            let gates = b.add(gates, recurrent)?;
+            let sigmoid = |b: &mut Build<'_>, number| {
+                let own = gate(b, gates, number)?;
+                b.unary(Unary::Sigmoid, own)
+            };
+            let (input, output, forget) = (sigmoid(b, 0)?, sigmoid(b, 1)?, sigmoid(b, 2)?);
+            let new = gate(b, gates, 3)?;
+            let new = b.unary(Unary::Tanh, new)?;
+            let taken = b.mul(input, new)?;
+            let carried = match state.cell {
+                Some(cell) => {
+                    let kept = b.mul(forget, cell)?;
+                    b.add(kept, taken)?
+                }
+                None => taken,
+            };
+            let shown = b.unary(Unary::Tanh, carried)?;
+            Ok(State { hidden: b.mul(output, shown)?, cell: Some(carried) })
+        }
+        Cell::Gru | Cell::GruResetAfter => {
+            let recurrent = product(b, state.hidden, 0, 2)?;
+            let both = b.part(gates, 1, 0, 2 * hidden)?;
+            let both = b.add(both, recurrent)?;
+            let both = b.unary(Unary::Sigmoid, both)?;
+            let (update, reset) = (gate(b, both, 0)?, gate(b, both, 1)?);
+            let recurrent = match cell {
+                Cell::GruResetAfter => {
+                    let product = product(b, state.hidden, 2, 1)?;
+                    b.mul(reset, product)?
+                }
+                Cell::Gru | Cell::Rnn | Cell::Lstm => {
+                    let kept = b.mul(reset, state.hidden)?;
+                    product(b, kept, 2, 1)?
+                }
+            };
+            let new = gate(b, gates, 2)?;
+            let new = b.add(new, recurrent)?;
+            let new = b.unary(Unary::Tanh, new)?;
+            // (1 - update) new + update h
+            let apart = b.sub(state.hidden, new)?;
+            let moved = b.mul(update, apart)?;
+            Ok(State { hidden: b.add(new, moved)?, cell: None })
+        }
+    }
+}

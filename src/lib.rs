@@ -9,6 +9,8 @@ pub mod compile;
 pub mod control;
 pub mod cost;
 pub mod costgraph;
+#[cfg(feature = "run")]
+pub mod data;
 pub mod error;
 pub mod explain;
 pub mod ir;
@@ -21,6 +23,8 @@ pub mod report;
 #[cfg(feature = "run")]
 pub mod run;
 pub mod schedule;
+#[cfg(feature = "run")]
+pub mod state;
 pub mod strategy;
 pub mod topology;
 pub mod units;

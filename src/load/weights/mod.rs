@@ -15,9 +15,11 @@ mod npy;
 mod npz;
 mod params;
 mod safetensors;
+mod stream;
 
 pub use npz::write_npz;
 pub use params::{Loaded, ParamReader, load_params, match_params};
+pub use stream::Rows;
 
 /// An open file of named arrays.
 #[derive(Debug)]
@@ -96,6 +98,16 @@ impl Arrays {
         match &self.source {
             Source::Npz(npz) => npz.get(name),
             Source::Safetensors(safetensors) => safetensors.get(name),
+        }
+        .map_err(|error| self.at(error, name))
+    }
+
+    /// An array read row by row, without holding it; none where there is none of this name. Errors:
+    /// as [`Arrays::get`]; an array without axes, or in column-major order.
+    pub fn rows(&self, name: &str) -> Result<Option<Rows>> {
+        match &self.source {
+            Source::Npz(npz) => npz.rows(&self.path, name),
+            Source::Safetensors(safetensors) => safetensors.rows(&self.path, name),
         }
         .map_err(|error| self.at(error, name))
     }

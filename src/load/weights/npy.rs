@@ -21,6 +21,18 @@ pub(super) struct Header {
     fortran: bool,
 }
 
+impl Header {
+    /// Whether elements do not stand in the order of rows.
+    pub(super) fn is_column_major(&self) -> bool {
+        self.fortran && self.dims.len() > 1
+    }
+
+    /// Whether bytes of an element stand most significant first.
+    pub(super) fn is_big_endian(&self) -> bool {
+        self.big_endian
+    }
+}
+
 /// Reads the header and leaves `reader` at the data.
 pub(super) fn header(reader: &mut impl Read) -> Result<Header> {
     let mut fixed = [0u8; 8];

@@ -9,8 +9,9 @@ use std::sync::Mutex;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
+use super::stream::{Rows, section};
 use super::{damaged, npy};
-use crate::error::{Error, Result};
+use crate::error::{Error, Report, Result};
 use crate::ir::{DType, Tensor};
 
 /// Deflate cannot shrink data by more than about this factor, so no entry holds more.
@@ -63,6 +64,29 @@ impl Npz {
         })
     }
 
+    /// The rows of an array, which is read from the file anew.
+    pub(super) fn rows(&self, path: &Path, name: &str) -> Result<Option<Rows>> {
+        let Some(&index) = self.entries.get(name) else { return Ok(None) };
+        let mut archive = self.archive.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let entry = archive.by_index_raw(index).map_err(damaged)?;
+        let start = entry.data_start().ok_or_else(|| damaged("its place in the archive is not known"))?;
+        let data = section(path, start, entry.compressed_size())?;
+        let mut data: Box<dyn Read + Send> = match entry.compression() {
+            CompressionMethod::Stored => data,
+            CompressionMethod::Deflated => Box::new(flate2::read::DeflateDecoder::new(data)),
+            other => return Err(damaged(format!("compression {other} is not supported"))),
+        };
+        let mut noted = Noted { reader: &mut data, sum: flate2::Crc::new() };
+        let header = npy::header(&mut noted)?;
+        let sum = (noted.sum, entry.crc32());
+        if header.is_column_major() {
+            let message = "its first axis varies fastest, so it has no rows in order";
+            return Err(Error::Unsupported(Report::new("", message).help("numpy.ascontiguousarray")));
+        }
+        let big_endian = header.is_big_endian();
+        Rows::new((header.dtype, header.dims), big_endian, data, Some(sum)).map(Some)
+    }
+
     fn read<T>(&self, name: &str, read: impl FnOnce(&mut dyn Read, u64) -> Result<T>) -> Result<Option<T>> {
         let Some(&index) = self.entries.get(name) else { return Ok(None) };
         let mut archive = self.archive.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -70,6 +94,20 @@ impl Npz {
         let most = entry.compressed_size().saturating_mul(GREATEST_RATIO);
         let available = entry.size().min(most);
         read(&mut entry, available).map(Some)
+    }
+}
+
+/// Sums up what is read.
+struct Noted<'r> {
+    reader: &'r mut dyn Read,
+    sum: flate2::Crc,
+}
+
+impl Read for Noted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        self.sum.update(&buffer[..read]);
+        Ok(read)
     }
 }
 

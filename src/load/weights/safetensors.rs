@@ -66,6 +66,16 @@ impl Safetensors {
         normalise(dtype, &mut bytes);
         Tensor::new(dtype, dims, bytes).map(Some)
     }
+
+    /// The rows of a tensor.
+    pub(super) fn rows(&self, path: &std::path::Path, name: &str) -> Result<Option<super::Rows>> {
+        let (Some(info), Some(header)) = (self.metadata.info(name), self.header(name)?) else {
+            return Ok(None);
+        };
+        let (begin, end) = info.data_offsets;
+        let data = super::stream::section(path, self.start + begin as u64, (end - begin) as u64)?;
+        super::Rows::new(header, false, data, None).map(Some)
+    }
 }
 
 fn element(dtype: Dtype) -> Result<DType> {

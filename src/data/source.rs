@@ -1,0 +1,130 @@
+//! A specification opened: its files, the reader of their format, the arrays of each record.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::arrays::ArrayReader;
+use super::chunk::{Chunk, Raw};
+use super::csv::CsvReader;
+use super::fields::{Bound, wishes};
+use super::made::MadeReader;
+use super::pipeline::{self, Batches};
+use super::raw::RawReader;
+use super::spec::{Format, From, Spec};
+use super::tfrecord::TfRecordReader;
+use super::{Field, Options, Role, files};
+use crate::error::{Error, Result};
+
+/// What reads one format.
+pub(super) trait Reader: std::fmt::Debug + Send + Sync {
+    /// Hands on the records of a file, in order, until `hand` returns false.
+    ///
+    /// Errors: the file cannot be read, or is damaged so that what follows cannot be found.
+    fn split(&self, path: &Path, hand: &mut dyn FnMut(Raw) -> bool) -> Result<()>;
+
+    /// Appends a record's elements to the chunk's columns. Error, in words: the record is malformed.
+    fn parse(&self, raw: &Raw, row: usize, fields: &[Bound], chunk: &mut Chunk) -> Result<(), String>;
+
+    /// Where in its file a record stands, in words.
+    fn place(&self, raw: &Raw, row: usize) -> String;
+
+    /// Number of a file's records, where it is known without reading them all.
+    fn count(&self, path: &Path) -> Result<Option<u64>>;
+}
+
+/// Records that can be read, any number of times.
+#[derive(Clone, Debug)]
+pub struct Source {
+    pub(super) files: Arc<[PathBuf]>,
+    pub(super) reader: Arc<dyn Reader>,
+    pub(super) bound: Arc<[Bound]>,
+    fields: Vec<Field>,
+}
+
+impl Source {
+    /// Opens a specification (see [`Spec`] for its grammar): finds its files, and in the first of
+    /// them the arrays that are `wanted`. What the files hold is converted to the types wanted;
+    /// without wishes, the files' own types are taken.
+    ///
+    /// Errors: [`Error::Usage`] where the specification is wrong or names what is not there,
+    /// [`Error::Format`] and [`Error::Io`] where a file is damaged or cannot be read.
+    pub fn open(spec: &str, wanted: &[Field]) -> Result<Self> {
+        Self::of(&spec.parse()?, wanted)
+    }
+
+    /// As [`Source::open`], of a specification that was read.
+    pub fn of(spec: &Spec, wanted: &[Field]) -> Result<Self> {
+        let wishes = wishes(spec, wanted)?;
+        let (files, (reader, bound)) = match &spec.from {
+            From::Made(fill) => {
+                let (reader, bound) = MadeReader::open(spec, *fill, wishes)?;
+                (vec![PathBuf::new()], shared(reader, bound))
+            }
+            From::Files(patterns) => {
+                let files = files::expand(patterns)?;
+                let Some(first) = files.first() else {
+                    return Err(Error::usage("--data", "no file is given"));
+                };
+                let format = spec.format.map_or_else(|| files::format_of(first), Ok)?;
+                let opened = match format {
+                    Format::Csv => CsvReader::open(first, spec, wishes).map(|(r, b)| shared(r, b)),
+                    Format::Npz | Format::Safetensors => {
+                        ArrayReader::open(first, wishes).map(|(r, b)| shared(r, b))
+                    }
+                    Format::TfRecord => TfRecordReader::open(first, wishes).map(|(r, b)| shared(r, b)),
+                    Format::Raw => RawReader::open(spec, wishes).map(|(r, b)| shared(r, b)),
+                }?;
+                (files, opened)
+            }
+        };
+        if bound.is_empty() {
+            return Err(Error::usage("--data", "a record gives nothing"));
+        }
+        let fields = bound.iter().map(|bound| bound.field.clone()).collect();
+        Ok(Self { files: files.into(), reader, bound: bound.into(), fields })
+    }
+
+    /// The arrays of a batch, inputs before targets.
+    pub fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    /// The inputs among them.
+    pub fn inputs(&self) -> impl Iterator<Item = &Field> {
+        self.fields.iter().filter(|field| field.role == Role::Input)
+    }
+
+    /// The targets among them.
+    pub fn targets(&self) -> impl Iterator<Item = &Field> {
+        self.fields.iter().filter(|field| field.role == Role::Target)
+    }
+
+    /// The files.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// Number of records in one epoch, where the files tell it without being read whole: not for CSV
+    /// and TFRecord files. Malformed records are counted too.
+    ///
+    /// Error: a file cannot be read.
+    pub fn records(&self) -> Result<Option<u64>> {
+        let mut all = 0u64;
+        for file in self.files.iter() {
+            let Some(records) = self.reader.count(file)? else { return Ok(None) };
+            all = all.saturating_add(records);
+        }
+        Ok(Some(all))
+    }
+
+    /// Starts to read. Threads run until the batches end or are dropped.
+    ///
+    /// Error: [`Error::Usage`] for impossible options.
+    pub fn batches(&self, options: &Options) -> Result<Batches> {
+        pipeline::start(self, options)
+    }
+}
+
+fn shared(reader: impl Reader + 'static, bound: Vec<Bound>) -> (Arc<dyn Reader>, Vec<Bound>) {
+    (Arc::new(reader), bound)
+}

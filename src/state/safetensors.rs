@@ -1,0 +1,85 @@
+//! Writes safetensors: a JSON header, then raw little-endian tensors.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::error::{Error, Result};
+use crate::ir::{DType, Tensor};
+use crate::plan::write_atomically_with;
+
+/// Length and XXH3 (64 bits) of what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub(super) bytes: u64,
+    pub(super) xxh3: u64,
+}
+
+/// Writes arrays as a safetensors file: aside, then renamed. The same arrays give the same bytes.
+/// Errors: the file cannot be written, a name is there twice.
+pub fn write_safetensors(path: &Path, arrays: &[(String, Tensor)]) -> Result<()> {
+    let header = header(arrays, &path.display().to_string())?;
+    write_atomically_with(path, |out| write(out, &header, arrays).map(|_| ()))
+}
+
+/// Streams arrays under their header, which [`header`] makes.
+pub(super) fn write(out: &mut dyn Write, header: &[u8], arrays: &[(String, Tensor)]) -> io::Result<Sum> {
+    let (mut sum, mut bytes) = (Xxh3::new(), 0u64);
+    let mut put = |part: &[u8]| {
+        sum.update(part);
+        bytes += part.len() as u64;
+        out.write_all(part)
+    };
+    put(&(header.len() as u64).to_le_bytes())?;
+    put(header)?;
+    for &index in &order(arrays) {
+        put(arrays[index].1.bytes())?;
+    }
+    Ok(Sum { bytes, xxh3: sum.digest() })
+}
+
+/// Arrays by the size of their elements, the largest first, so that each is aligned; then by name.
+fn order(arrays: &[(String, Tensor)]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..arrays.len()).collect();
+    order.sort_by_key(|&index| (std::cmp::Reverse(arrays[index].1.dtype().size()), &arrays[index].0));
+    order
+}
+
+/// The header: names, types, sizes and places, padded so that the data begins at a multiple of 8.
+/// Error (with `place`): a name is there twice.
+pub(super) fn header(arrays: &[(String, Tensor)], place: &str) -> Result<Vec<u8>> {
+    let mut entries = BTreeMap::new();
+    let mut start = 0u64;
+    for &index in &order(arrays) {
+        let (name, tensor) = &arrays[index];
+        let end = start + tensor.bytes().len() as u64;
+        let entry = serde_json::json!({
+            "dtype": element(tensor.dtype()), "shape": tensor.dims(), "data_offsets": [start, end],
+        });
+        if name == "__metadata__" || entries.insert(name.as_str(), entry).is_some() {
+            return Err(Error::usage(place, format!("the name {name} cannot be written, or is there twice")));
+        }
+        start = end;
+    }
+    let mut text =
+        serde_json::to_vec(&entries).map_err(|error| Error::Internal(format!("a header: {error}")))?;
+    text.resize(text.len().next_multiple_of(8), b' ');
+    Ok(text)
+}
+
+fn element(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "F32",
+        DType::F64 => "F64",
+        DType::F16 => "F16",
+        DType::Bf16 => "BF16",
+        DType::I8 => "I8",
+        DType::I16 => "I16",
+        DType::I32 => "I32",
+        DType::I64 => "I64",
+        DType::U8 => "U8",
+        DType::Bool => "BOOL",
+    }
+}

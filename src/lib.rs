@@ -16,6 +16,8 @@ pub mod explain;
 pub mod ir;
 pub mod kernel;
 pub mod load;
+#[cfg(feature = "run")]
+pub mod metrics;
 pub mod pass;
 pub mod place;
 pub mod plan;

@@ -13,6 +13,7 @@ const MODULES: &[&str] = &[
     "topology",
     "load",
     "data",
+    "metrics",
     "kernel",
     "cost",
     "pass",

@@ -5,6 +5,7 @@ mod digest;
 mod fused;
 mod group;
 mod positions;
+pub mod program;
 pub mod workspace;
 
 pub use digest::digest;

@@ -1,0 +1,301 @@
+//! Heroes whose threads work together: reductions of rows, transpositions, matrix products and
+//! convolutions as such, each with what follows from it.
+
+use super::windows::{laid, spatial, weight_sizes};
+use super::{Builder, ExprId, Given, Halt, Lowered};
+use crate::ir::{
+    ArgReduce, Binary, Conv, DType, Layout, NodeId, Op, ReduceKind, ScatterKind, Unary, ValueId,
+};
+use crate::kernel::program::{Along, Body, Fold, Reduction, Store, Var};
+
+/// Multiplications in one output of a convolution, or outputs of one input element, below which each
+/// output is folded by a thread of its own.
+const DIRECT: i64 = 4;
+
+/// How a reduction folds.
+pub(super) fn fold_of(kind: ReduceKind) -> Fold {
+    match kind {
+        ReduceKind::Sum | ReduceKind::Mean => Fold::Sum,
+        ReduceKind::Prod => Fold::Prod,
+        ReduceKind::Max => Fold::Max,
+        ReduceKind::Min => Fold::Min,
+    }
+}
+
+/// How positions of extremes are found.
+pub(super) fn arg_fold(kind: ArgReduce, last: bool) -> Fold {
+    match kind {
+        ArgReduce::Max => Fold::ArgMax { last },
+        ArgReduce::Min => Fold::ArgMin { last },
+    }
+}
+
+impl Builder<'_> {
+    /// What a reduction folds: integers are averaged in 64 bits.
+    pub(super) fn summand(&mut self, kind: ReduceKind, x: ExprId) -> ExprId {
+        let widens = kind == ReduceKind::Mean && !self.exprs.dtype(x).is_float();
+        if widens { self.exprs.convert(DType::I64, x) } else { x }
+    }
+
+    /// A reduction's result from what was folded.
+    pub(super) fn finished(&mut self, kind: ReduceKind, folded: ExprId, count: i64, dtype: DType) -> ExprId {
+        if kind != ReduceKind::Mean {
+            return folded;
+        }
+        let wide = self.exprs.dtype(folded);
+        let count = self.exprs.constant(count as f64, wide);
+        let mean = self.exprs.binary(Binary::Div, folded, count);
+        self.exprs.convert(dtype, mean)
+    }
+
+    /// A softmax's element from the row's largest and the sum of exponentials.
+    pub(super) fn softmax_of(&mut self, x: ExprId, most: ExprId, total: ExprId, log: bool) -> ExprId {
+        let rest = self.exprs.binary(Binary::Sub, x, most);
+        if log {
+            let total = self.exprs.unary(Unary::Log, total);
+            return self.exprs.binary(Binary::Sub, rest, total);
+        }
+        let e = self.exprs.unary(Unary::Exp, rest);
+        let inverse = self.exprs.unary(Unary::Reciprocal, total);
+        self.exprs.binary(Binary::Mul, e, inverse)
+    }
+
+    /// The square of a deviation.
+    pub(super) fn squared(&mut self, x: ExprId, mean: Option<ExprId>) -> ExprId {
+        let rest = mean.map_or(x, |mean| self.exprs.binary(Binary::Sub, x, mean));
+        self.exprs.binary(Binary::Mul, rest, rest)
+    }
+
+    /// A normalised element from the mean and the sum of squared deviations.
+    pub(super) fn normalized_of(
+        &mut self,
+        x: ExprId,
+        mean: Option<ExprId>,
+        squares: ExprId,
+        count: ExprId,
+        epsilon: f64,
+    ) -> ExprId {
+        let dtype = self.exprs.dtype(x);
+        let rest = mean.map_or(x, |mean| self.exprs.binary(Binary::Sub, x, mean));
+        let variance = self.exprs.binary(Binary::Div, squares, count);
+        let epsilon = self.exprs.constant(epsilon, dtype);
+        let above = self.exprs.binary(Binary::Add, variance, epsilon);
+        let deviation = self.exprs.unary(Unary::Sqrt, above);
+        let inverse = self.exprs.unary(Unary::Reciprocal, deviation);
+        self.exprs.binary(Binary::Mul, rest, inverse)
+    }
+
+    /// Reductions, softmax and normalisation.
+    pub(super) fn rows(&mut self, id: NodeId) -> Lowered<Body> {
+        let node = self.graph.node(id);
+        let (x, result) = (node.operands[0], node.first_result);
+        let (dims, dtype) = (self.dims(x)?, self.dtype(x));
+        let axes: Vec<u32> = match &node.op {
+            Op::Reduce { axes, .. } | Op::Normalize { axes, .. } => axes.clone(),
+            Op::ArgReduce { axis, .. } | Op::Softmax { axis, .. } => vec![*axis],
+            _ => return Err(Halt::Apart),
+        };
+        let goes = |axis: usize| axes.contains(&(axis as u32));
+        let kept: Vec<i64> = (0..dims.len()).filter(|&axis| !goes(axis)).map(|axis| dims[axis]).collect();
+        let inner: Vec<i64> = (0..dims.len()).filter(|&axis| goes(axis)).map(|axis| dims[axis]).collect();
+        let ((row, outer), (column, within)) = (self.over(&kept), self.over(&inner));
+        let (mut outer, mut within) = (outer.into_iter(), within.into_iter());
+        let zero = self.exprs.index(0);
+        let index: Vec<ExprId> = (0..dims.len())
+            .map(|axis| if goes(axis) { within.next() } else { outer.next() }.unwrap_or(zero))
+            .collect();
+        let fastest = (0..dims.len()).rev().find(|&axis| dims[axis] != 1);
+        let along = if fastest.is_none_or(goes) { Along::Columns } else { Along::Rows };
+        let element = self.at(x, &index, None)?;
+        let count: i64 = inner.iter().product();
+        let position = self.linear(&dims, &index);
+        let mut reductions = Vec::new();
+        let mut reduce = |this: &mut Self, kind: Fold, value: ExprId| {
+            let made = if kind.is_position() { DType::I64 } else { this.exprs.dtype(value) };
+            reductions.push(Reduction { kind, value });
+            this.exprs.reduced(reductions.len() as u32 - 1, made)
+        };
+        let (expr, whole_row) = match &node.op {
+            Op::Reduce { kind, .. } => {
+                let value = self.summand(*kind, element);
+                let folded = reduce(self, fold_of(*kind), value);
+                (self.finished(*kind, folded, count, dtype), true)
+            }
+            Op::ArgReduce { kind, last, .. } => (reduce(self, arg_fold(*kind, *last), element), true),
+            Op::Softmax { log, .. } => {
+                let most = reduce(self, Fold::Max, element);
+                let rest = self.exprs.binary(Binary::Sub, element, most);
+                let term = self.exprs.unary(Unary::Exp, rest);
+                let total = reduce(self, Fold::Sum, term);
+                (self.softmax_of(element, most, total, *log), false)
+            }
+            Op::Normalize { epsilon, center, .. } => {
+                let count = self.exprs.constant(count as f64, dtype);
+                let mean = center.then(|| reduce(self, Fold::Sum, element));
+                let mean = mean.map(|sum| self.exprs.binary(Binary::Div, sum, count));
+                let square = self.squared(element, mean);
+                let squares = reduce(self, Fold::Sum, square);
+                (self.normalized_of(element, mean, squares, count, epsilon.0), false)
+            }
+            _ => return Err(Halt::Apart),
+        };
+        let cached = if whole_row { vec![] } else { vec![element] };
+        let position = if whole_row { self.exprs.at(row) } else { position };
+        self.given = Some(Given { value: result, position, expr });
+        self.same_elements(result)?;
+        let all = self.stores_at(position)?;
+        let (stores, row_stores) = if whole_row { (vec![], all) } else { (all, vec![]) };
+        Ok(Body::Rows { row, column, along, cached, reductions, stores, row_stores })
+    }
+
+    /// `Halt::Apart` where a result of the program has not as many elements as the hero's.
+    fn same_elements(&self, hero: ValueId) -> Lowered<()> {
+        let elements = self.dims(hero)?.iter().product::<i64>();
+        if self.elements()? == elements { Ok(()) } else { Err(Halt::Apart) }
+    }
+
+    /// A transposition, through a tile where neighbours of what is read are not neighbours of what is
+    /// written.
+    pub(super) fn transpose(&mut self, id: NodeId) -> Lowered<Body> {
+        let node = self.graph.node(id);
+        let Op::Transpose { perm } = &node.op else { return Err(Halt::Apart) };
+        let dims = self.dims(node.first_result)?;
+        let last = (0..dims.len()).rev().find(|&axis| dims[axis] > 1);
+        let fastest = |axis: usize| perm[axis] as usize;
+        // The axis of the result whose neighbours are neighbours in the operand.
+        let first = (0..dims.len()).filter(|&axis| dims[axis] > 1).max_by_key(|&axis| fastest(axis));
+        let (Some(last), Some(first)) = (last, first) else { return self.map() };
+        if last == first || dims[last] < 8 || dims[first] < 8 {
+            return self.map();
+        }
+        self.same_elements(node.first_result)?;
+        let others: Vec<i64> =
+            (0..dims.len()).filter(|&axis| axis != last && axis != first).map(|axis| dims[axis]).collect();
+        let (batch, outer) = self.over(&others);
+        let (row, column) = (self.exprs.var(dims[first]), self.exprs.var(dims[last]));
+        let (r, c, zero) = (self.exprs.at(row), self.exprs.at(column), self.exprs.index(0));
+        let mut outer = outer.into_iter();
+        let index: Vec<ExprId> = (0..dims.len())
+            .map(|axis| match axis {
+                axis if axis == last => c,
+                axis if axis == first => r,
+                _ => outer.next().unwrap_or(zero),
+            })
+            .collect();
+        let value = self.at(node.first_result, &index, None)?;
+        let position = self.linear(&dims, &index);
+        self.memo.clear();
+        let expr = self.exprs.hero(self.dtype(node.first_result));
+        self.given = Some(Given { value: node.first_result, position, expr });
+        let stores = self.stores_at(position)?;
+        Ok(Body::Tile { batch, row, column, value, stores })
+    }
+
+    pub(super) fn product(&mut self, id: NodeId) -> Lowered<Body> {
+        let node = self.graph.node(id);
+        let Op::MatMul { transpose_left, transpose_right } = node.op else { return Err(Halt::Apart) };
+        let [x, y] = [node.operands[0], node.operands[1]];
+        let (x_dims, dims) = (self.dims(x)?, self.dims(node.first_result)?);
+        let depth = x_dims[x_dims.len() - if transpose_left { 2 } else { 1 }];
+        let (outer, ends) = dims.split_at(dims.len() - 2);
+        let y_outer: i64 = {
+            let y_dims = self.dims(y)?;
+            y_dims[..y_dims.len() - 2].iter().product()
+        };
+        // One right operand for all: their rows are rows of one product.
+        let merged = y_outer == 1 && !transpose_left && outer.iter().product::<i64>() > 1;
+        let (outer_dims, row_dims): (&[i64], &[i64]) =
+            if merged { (&[], &dims[..dims.len() - 1]) } else { (outer, &ends[..1]) };
+        let (batch, batch_index) = self.over(outer_dims);
+        let (row, rows) = self.over(row_dims);
+        let (column, inner) = (self.exprs.var(ends[1]), self.exprs.var(depth));
+        let (n, k) = (self.exprs.at(column), self.exprs.at(inner));
+        let zero = self.exprs.index(0);
+        let m = rows.last().copied().unwrap_or(zero);
+        let outer_index: Vec<ExprId> = if merged { rows[..rows.len() - 1].to_vec() } else { batch_index };
+        let left = if transpose_left { [k, m] } else { [m, k] };
+        let right = if transpose_right { [n, k] } else { [k, n] };
+        let left = self.matrix_at(x, &outer_index, left, None)?;
+        let nowhere = vec![zero; outer_index.len()];
+        let right = self.matrix_at(y, if merged { &nowhere } else { &outer_index }, right, None)?;
+        let (b, r) = (self.exprs.at(batch), self.exprs.at(row));
+        let columns = ends[1];
+        let position =
+            self.exprs.sum(0, &[(b, self.exprs.extent(row).saturating_mul(columns)), (r, columns), (n, 1)]);
+        let expr = self.exprs.hero(self.dtype(node.first_result));
+        self.products(
+            (batch, row, column, inner),
+            (left, right),
+            Given { value: node.first_result, position, expr },
+        )
+    }
+
+    fn products(
+        &mut self,
+        (batch, row, column, inner): (Var, Var, Var, Var),
+        (left, right): (ExprId, ExprId),
+        given: Given,
+    ) -> Lowered<Body> {
+        self.same_elements(given.value)?;
+        self.given = Some(given);
+        let stores = self.stores_at(given.position)?;
+        Ok(Body::Product { batch, row, column, inner, left, right, stores })
+    }
+
+    /// A convolution: as a product whose operand is unfolded where it is read, or, where little is
+    /// summed or shared, one element a thread.
+    pub(super) fn conv(&mut self, id: NodeId, conv: &Conv) -> Lowered<Body> {
+        let node = self.graph.node(id);
+        let (x, weights) = (node.operands[0], node.operands[1]);
+        let (kernel, inner, outer) = weight_sizes(conv.layout, &self.dims(weights)?);
+        let window: i64 = kernel.iter().product();
+        let per_group = outer / conv.groups.max(1);
+        let depth = window.saturating_mul(inner);
+        if per_group < DIRECT || depth < DIRECT {
+            return self.map();
+        }
+        let (x_dims, dims) = (self.dims(x)?, self.dims(node.first_result)?);
+        let places = spatial(conv.layout, &dims);
+        let pixels: i64 = places.iter().product();
+        let group = self.exprs.var(conv.groups);
+        let channels = self.exprs.var(per_group);
+        let points = self.exprs.var(dims[0].saturating_mul(pixels));
+        let sum_over = self.exprs.var(depth);
+        let (g, o, p, k) =
+            (self.exprs.at(group), self.exprs.at(channels), self.exprs.at(points), self.exprs.at(sum_over));
+        let (image, pixel) = (self.exprs.div(p, pixels.max(1)), self.exprs.modulo(p, pixels.max(1)));
+        let at = self.exprs.apart(&places, pixel);
+        let (c, offset) = match conv.layout {
+            Layout::ChannelsFirst => (self.exprs.div(k, window), self.exprs.modulo(k, window)),
+            Layout::ChannelsLast => (self.exprs.modulo(k, inner), self.exprs.div(k, inner)),
+        };
+        let offset = self.exprs.apart(&kernel, offset);
+        let (position, inside) = self.touched(&conv.window, &spatial(conv.layout, &x_dims), &at, &offset);
+        let from = self.exprs.sum(0, &[(g, inner), (c, 1)]);
+        let x = self.guarded(x, &laid(conv.layout, image, from, &position), inside, 0.0)?;
+        let channel = self.exprs.sum(0, &[(g, per_group), (o, 1)]);
+        let weight = match conv.layout {
+            Layout::ChannelsFirst => [&[channel, c], &offset[..]].concat(),
+            Layout::ChannelsLast => [&offset[..], &[c, channel]].concat(),
+        };
+        let w = self.at(weights, &weight, None)?;
+        let position = match conv.layout {
+            Layout::ChannelsFirst => {
+                self.exprs.sum(0, &[(image, outer.saturating_mul(pixels)), (channel, pixels), (pixel, 1)])
+            }
+            Layout::ChannelsLast => self.exprs.sum(0, &[(p, outer), (channel, 1)]),
+        };
+        let hero = self.exprs.hero(self.dtype(node.first_result));
+        let expr = self.with_bias(node.operands.get(2).copied(), hero, channel, None)?;
+        let given = Given { value: node.first_result, position, expr };
+        match conv.layout {
+            Layout::ChannelsFirst => self.products((group, channels, points, sum_over), (w, x), given),
+            Layout::ChannelsLast => self.products((group, points, channels, sum_over), (x, w), given),
+        }
+    }
+
+    /// A store that replaces what stands there.
+    pub(super) fn replacing(&self, arg: u32, index: ExprId, value: ExprId) -> Store {
+        Store { arg, index, value, guard: None, kind: ScatterKind::Replace }
+    }
+}

@@ -1,0 +1,313 @@
+//! From a group to kernel programs.
+//!
+//! The group's layout says what runs one after the other and where values between lie. A node with
+//! a kernel of its own takes the chain of elementwise nodes behind it as its epilogue where that reads
+//! each element where it is made; otherwise each is a program. Values are computed where they are
+//! read: a program is built from what it writes back to what it loads, and views, transpositions,
+//! slices, padding and gathers are nothing but index arithmetic on the way.
+
+mod at;
+mod heroes;
+mod index_maps;
+mod ordered;
+mod windows;
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Arg, Body, Expr, ExprId, Exprs, Place, Program, Store, Var, verify};
+use crate::error::{Error, Report, Result};
+use crate::ir::{DType, Graph, NodeId, Op, ScatterKind, ValueId};
+use crate::kernel::Fused;
+use crate::kernel::fused::{self, Layout, Segment, layout};
+
+/// Why nodes do not become one program.
+#[derive(Debug)]
+enum Halt {
+    /// They can be programs apart.
+    Apart,
+    /// They cannot be lowered at all.
+    Failed(Error),
+}
+
+impl From<Error> for Halt {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+type Lowered<T> = std::result::Result<T, Halt>;
+
+/// The programs that compute a group, to be run in order. None where it has only views.
+///
+/// Errors: a dimension that is not bound, a tensor of 2^63 elements or more, an operation that is
+/// not lowered.
+pub fn lower(graph: &Graph, fused: &Fused<'_>) -> Result<Vec<Program>> {
+    let layout = layout(graph, fused);
+    let mut programs = Vec::new();
+    let mut position = 0;
+    while position < layout.segments.len() {
+        let (segment, next) = (&layout.segments[position], layout.segments.get(position + 1));
+        let both = match (segment, next) {
+            (Segment::Primitive(node), Some(Segment::Chain(chain))) => {
+                let nodes: Vec<NodeId> = [*node].into_iter().chain(chain.iter().copied()).collect();
+                match Builder::new(graph, fused, &layout, &nodes).programs(&nodes) {
+                    Ok(programs) => Some(programs),
+                    Err(Halt::Apart) => None,
+                    Err(Halt::Failed(error)) => return Err(error),
+                }
+            }
+            _ => None,
+        };
+        position += if both.is_some() { 2 } else { 1 };
+        programs.extend(match both {
+            Some(programs) => programs,
+            None => apart(graph, fused, &layout, segment.nodes())?,
+        });
+    }
+    for program in &programs {
+        verify(program)?;
+    }
+    Ok(programs)
+}
+
+fn apart(graph: &Graph, fused: &Fused<'_>, layout: &Layout, nodes: &[NodeId]) -> Result<Vec<Program>> {
+    match Builder::new(graph, fused, layout, nodes).programs(nodes) {
+        Ok(programs) => Ok(programs),
+        Err(Halt::Failed(error)) => Err(error),
+        Err(Halt::Apart) => Err(Error::Internal("a segment falls apart".to_owned())),
+    }
+}
+
+/// What a hero has made, at which linear position of which value.
+#[derive(Clone, Copy, Debug)]
+struct Given {
+    value: ValueId,
+    position: ExprId,
+    expr: ExprId,
+}
+
+/// Makes one program.
+struct Builder<'a> {
+    graph: &'a Graph,
+    fused: &'a Fused<'a>,
+    layout: &'a Layout,
+    /// Nodes that the program computes, ascending.
+    nodes: &'a [NodeId],
+    exprs: Exprs,
+    args: Vec<Arg>,
+    arg_of: BTreeMap<(Place, DType), u32>,
+    memo: HashMap<(ValueId, Vec<ExprId>, Option<ExprId>), ExprId>,
+    /// Positions that were taken apart, by sizes and index.
+    positions: HashMap<(Vec<i64>, Vec<ExprId>), ExprId>,
+    given: Option<Given>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(graph: &'a Graph, fused: &'a Fused<'a>, layout: &'a Layout, nodes: &'a [NodeId]) -> Self {
+        Self {
+            graph,
+            fused,
+            layout,
+            nodes,
+            exprs: Exprs::default(),
+            args: Vec::new(),
+            arg_of: BTreeMap::new(),
+            memo: HashMap::new(),
+            positions: HashMap::new(),
+            given: None,
+        }
+    }
+
+    fn programs(mut self, nodes: &[NodeId]) -> Lowered<Vec<Program>> {
+        let Some(&first) = nodes.first() else { return Ok(vec![]) };
+        let fused = nodes.len() > 1;
+        let body = match &self.graph.node(first).op {
+            Op::Reduce { .. } | Op::ArgReduce { .. } | Op::Softmax { .. } | Op::Normalize { .. } => {
+                self.rows(first)?
+            }
+            Op::MatMul { .. } => self.product(first)?,
+            Op::Conv(conv) => self.conv(first, conv)?,
+            Op::Transpose { .. } => self.transpose(first)?,
+            Op::CumSum { .. }
+            | Op::TopK(_)
+            | Op::ScatterElements { .. }
+            | Op::ScatterNd { .. }
+            | Op::Recurrent(_)
+                if fused =>
+            {
+                return Err(Halt::Apart);
+            }
+            Op::CumSum { .. } => self.running_sum(first)?,
+            Op::TopK(_) => self.topk(first)?,
+            Op::ScatterElements { .. } | Op::ScatterNd { .. } => return self.scatter(first),
+            Op::Recurrent(_) => self.recurrent(first)?,
+            Op::Input
+            | Op::Param(_)
+            | Op::Constant(_)
+            | Op::Sizes(_)
+            | Op::Iota { .. }
+            | Op::Unary(_)
+            | Op::Binary(_)
+            | Op::Compare(_)
+            | Op::Select
+            | Op::Convert { .. }
+            | Op::LocalResponseNorm { .. }
+            | Op::ConvTranspose(_)
+            | Op::Pool(_)
+            | Op::Resize(_)
+            | Op::Reshape { .. }
+            | Op::Broadcast { .. }
+            | Op::Slice(_)
+            | Op::Pad(_)
+            | Op::Concat { .. }
+            | Op::Gather { .. }
+            | Op::GatherElements { .. }
+            | Op::GatherNd { .. } => self.map()?,
+        };
+        Ok(vec![self.finish(body)])
+    }
+
+    fn finish(self, body: Body) -> Program {
+        let name = name(self.graph, self.nodes);
+        Program { name, args: self.args, exprs: self.exprs, body }
+    }
+
+    fn dims(&self, value: ValueId) -> Result<Vec<i64>> {
+        let ty = self.graph.ty(value);
+        let dims = ty.shape.dims().ok_or_else(|| unsupported("a dimension has no value"))?;
+        match ty.elements() {
+            Some(elements) if elements <= i64::MAX as u64 / 16 => Ok(dims),
+            _ => Err(unsupported("a tensor has too many elements")),
+        }
+    }
+
+    fn dtype(&self, value: ValueId) -> DType {
+        self.graph.ty(value).dtype
+    }
+
+    /// The argument that a value lies in.
+    fn arg(&mut self, value: ValueId, written: bool) -> Result<u32> {
+        let place = match self.layout.place(self.fused, value) {
+            Some(fused::Place::Read(position)) => Place::Read(position as u32),
+            Some(fused::Place::Write(position)) => Place::Write(position as u32),
+            Some(fused::Place::Workspace { offset, .. }) => Place::Workspace(offset),
+            Some(fused::Place::Register) | None => {
+                return Err(Error::Internal(format!("{value} has no place in its group")));
+            }
+        };
+        let (dtype, elements) = (self.dtype(value), self.graph.ty(value).elements().unwrap_or(u64::MAX));
+        let next = self.args.len() as u32;
+        let position = *self.arg_of.entry((place, dtype)).or_insert(next);
+        if position == next {
+            self.args.push(Arg { place, dtype, elements, written });
+        }
+        self.args[position as usize].written |= written;
+        Ok(position)
+    }
+
+    /// The values that the program writes: those that others read, or that leave the group.
+    fn results(&self) -> Vec<ValueId> {
+        let inside = |node: NodeId| self.nodes.binary_search(&node).is_ok();
+        let read_outside = |value: ValueId| {
+            self.fused.nodes.iter().filter(|&&node| !inside(node)).any(|&node| {
+                self.graph.node(node).operands.iter().any(|operand| self.fused.base[operand.index()] == value)
+            })
+        };
+        let made = self.nodes.iter().flat_map(|&node| self.graph.results(node));
+        made.filter(|&value| self.fused.writes.contains(&value) || read_outside(value)).collect()
+    }
+
+    /// Stores of the program's results at a position that runs over all their elements.
+    fn stores_at(&mut self, position: ExprId) -> Lowered<Vec<Store>> {
+        let mut stores = Vec::new();
+        for value in self.results() {
+            let dims = self.dims(value)?;
+            let index = self.apart(&dims, position);
+            let stored = self.at(value, &index, None)?;
+            let arg = self.arg(value, true)?;
+            stores.push(Store {
+                arg,
+                index: position,
+                value: stored,
+                guard: None,
+                kind: ScatterKind::Replace,
+            });
+        }
+        Ok(stores)
+    }
+
+    /// As many elements as each of the program's results has. `Halt::Apart` where they differ.
+    fn elements(&self) -> Lowered<i64> {
+        let mut count = None;
+        for value in self.results() {
+            let elements = self.dims(value)?.iter().product::<i64>();
+            if *count.get_or_insert(elements) != elements {
+                return Err(Halt::Apart);
+            }
+        }
+        Ok(count.unwrap_or(0))
+    }
+
+    /// One thread for each element of the results.
+    fn map(&mut self) -> Lowered<Body> {
+        let elements = self.elements()?;
+        let point = self.exprs.var(elements);
+        let position = self.exprs.at(point);
+        let stores = self.stores_at(position)?;
+        Ok(Body::Map { point, stores })
+    }
+
+    /// As [`Exprs::apart`], remembered, so that it joins again whatever it looks like.
+    fn apart(&mut self, dims: &[i64], position: ExprId) -> Vec<ExprId> {
+        let index = self.exprs.apart(dims, position);
+        self.positions.insert((dims.to_vec(), index.clone()), position);
+        index
+    }
+
+    fn linear(&mut self, dims: &[i64], index: &[ExprId]) -> ExprId {
+        match self.positions.get(&(dims.to_vec(), index.to_vec())) {
+            Some(&position) => position,
+            None => self.exprs.linear(dims, index),
+        }
+    }
+
+    /// The variable as an index, and the index of each axis that it runs over.
+    fn over(&mut self, dims: &[i64]) -> (Var, Vec<ExprId>) {
+        let var = self.exprs.var(dims.iter().product());
+        let position = self.exprs.at(var);
+        (var, self.apart(dims, position))
+    }
+
+    /// The value at an index where the guard holds, else a constant.
+    fn guarded(
+        &mut self,
+        value: ValueId,
+        index: &[ExprId],
+        guard: Option<ExprId>,
+        other: f64,
+    ) -> Lowered<ExprId> {
+        let found = self.at(value, index, guard)?;
+        let Some(guard) = guard else { return Ok(found) };
+        let dtype = self.exprs.dtype(found);
+        if let Expr::Load { arg, index, guard: Some(own), .. } = *self.exprs.get(found)
+            && own == guard
+        {
+            return Ok(self.exprs.load(arg, dtype, index, Some(guard), other));
+        }
+        let other = self.exprs.constant(other, dtype);
+        Ok(self.exprs.select(guard, found, other))
+    }
+}
+
+/// The operations of nodes, the first ones by name.
+fn name(graph: &Graph, nodes: &[NodeId]) -> String {
+    let names: Vec<&str> = nodes.iter().map(|&node| graph.node(node).op.name()).collect();
+    match names.len() {
+        0..=4 => names.join("_"),
+        more => format!("{}_and_{}_more", names[..3].join("_"), more - 3),
+    }
+}
+
+fn unsupported(message: &str) -> Error {
+    Error::Unsupported(Report::new("", message))
+}

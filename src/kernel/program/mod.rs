@@ -1,0 +1,288 @@
+//! Kernel IR: what a group computes, as loops over explicit indices, before it is printed for a
+//! device.
+//!
+//! A [`Program`] is one kernel: its arguments, the expressions that it computes, and a [`Body`], the
+//! hero, that says over what they are computed and who works together. What is read before the hero
+//! and what follows from it stands in the same expressions and so costs nothing beyond them.
+
+mod evaluate;
+mod expr;
+mod lower;
+mod text;
+mod verify;
+
+pub use evaluate::{Array, evaluate};
+pub use expr::{Expr, ExprId, Exprs, Fold, MAX_VARS, Ty, Var};
+pub use lower::lower;
+pub use verify::verify;
+
+use crate::ir::{DType, Recurrent, ScatterKind};
+
+/// Whose bytes an argument is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// What the group reads, by position.
+    Read(u32),
+    /// What the group writes, by position.
+    Write(u32),
+    /// The group's workspace, from this byte.
+    Workspace(u64),
+}
+
+/// An argument: elements one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arg {
+    /// Whose bytes it is.
+    pub place: Place,
+    /// Type of the elements.
+    pub dtype: DType,
+    /// How many there are.
+    pub elements: u64,
+    /// Whether the program writes it.
+    pub written: bool,
+}
+
+/// An element that is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// Which argument.
+    pub arg: u32,
+    /// Which element.
+    pub index: ExprId,
+    /// What is written; of the argument's type.
+    pub value: ExprId,
+    /// Nothing is written where this is false.
+    pub guard: Option<ExprId>,
+    /// How the value is combined with what stands there.
+    pub kind: ScatterKind,
+}
+
+/// A reduction of each row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reduction {
+    /// What is computed.
+    pub kind: Fold,
+    /// Of what, for each row and column; may use the reductions before it.
+    pub value: ExprId,
+}
+
+/// Which of a row's elements lie beside one another, and so who works together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Along {
+    /// Those of one row: a warp or a block takes a row, which stays in registers where it fits.
+    Columns,
+    /// Those of one column: each thread of a warp takes a row of its own.
+    Rows,
+}
+
+/// The hero of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// One thread a point, or for some neighbouring points.
+    Map {
+        /// The points.
+        point: Var,
+        /// What is written at each.
+        stores: Vec<Store>,
+    },
+    /// One thread a line, whose steps run in order.
+    Lines {
+        /// The lines.
+        line: Var,
+        /// The steps.
+        step: Var,
+        /// What is summed up along the line, if anything: [`Expr::Hero`] is the sum.
+        running: Option<Running>,
+        /// What is written at each step.
+        stores: Vec<Store>,
+    },
+    /// Reductions of rows, and what follows from them.
+    Rows {
+        /// The rows.
+        row: Var,
+        /// The columns.
+        column: Var,
+        /// Who works together.
+        along: Along,
+        /// What is read several times and stays in registers where it fits.
+        cached: Vec<ExprId>,
+        /// In order.
+        reductions: Vec<Reduction>,
+        /// What is written for each element, after the reductions.
+        stores: Vec<Store>,
+        /// What is written for each row.
+        row_stores: Vec<Store>,
+    },
+    /// A transposition through shared memory: [`Expr::Hero`] is the value.
+    Tile {
+        /// Tiles of different batches share nothing.
+        batch: Var,
+        /// Neighbours of what is read.
+        row: Var,
+        /// Neighbours of what is written.
+        column: Var,
+        /// What is transposed.
+        value: ExprId,
+        /// What is written.
+        stores: Vec<Store>,
+    },
+    /// A matrix product of what the operands' expressions give: [`Expr::Hero`] is the sum over
+    /// `inner` of `left * right`.
+    Product {
+        /// Products apart.
+        batch: Var,
+        /// Rows of the left operand.
+        row: Var,
+        /// Columns of the right operand.
+        column: Var,
+        /// What is summed over.
+        inner: Var,
+        /// Of batch, row and inner.
+        left: ExprId,
+        /// Of batch, inner and column.
+        right: ExprId,
+        /// Of batch, row and column.
+        stores: Vec<Store>,
+    },
+    /// A recurrent layer; operands and results in the order of [`Recurrent`].
+    Recurrent(Box<Layer>),
+}
+
+/// What runs along a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// What is added at each step.
+    pub value: ExprId,
+    /// The sum leaves out the step's own value.
+    pub exclusive: bool,
+}
+
+/// A recurrent layer's sizes and arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layer {
+    /// The cell and the direction.
+    pub cell: Recurrent,
+    /// Steps.
+    pub time: i64,
+    /// Sequences.
+    pub batch: i64,
+    /// Features of the input.
+    pub features: i64,
+    /// Arguments that are read, in the order of the operation's operands.
+    pub reads: Vec<u32>,
+    /// Arguments that are written, in the order of its results; none where a result is not used.
+    pub writes: Vec<u32>,
+}
+
+/// One kernel.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// What people know it by: the operations that it computes.
+    pub name: String,
+    /// What it reads and writes.
+    pub args: Vec<Arg>,
+    /// What it computes.
+    pub exprs: Exprs,
+    /// How.
+    pub body: Body,
+}
+
+impl Program {
+    /// The name of the hero.
+    pub fn hero(&self) -> &'static str {
+        match self.body {
+            Body::Map { .. } => "map",
+            Body::Lines { .. } => "lines",
+            Body::Rows { along: Along::Columns, .. } => "row",
+            Body::Rows { along: Along::Rows, .. } => "column",
+            Body::Tile { .. } => "transpose",
+            Body::Product { .. } => "product",
+            Body::Recurrent(_) => "recurrent",
+        }
+    }
+
+    /// The variables over whose values the body runs, outermost first.
+    pub fn domain(&self) -> Vec<Var> {
+        match self.body {
+            Body::Map { point, .. } => vec![point],
+            Body::Lines { line, step, .. } => vec![line, step],
+            Body::Rows { row, column, .. } => vec![row, column],
+            Body::Tile { batch, row, column, .. } => vec![batch, row, column],
+            Body::Product { batch, row, column, inner, .. } => vec![batch, row, column, inner],
+            Body::Recurrent(_) => vec![],
+        }
+    }
+
+    /// What is written, but by a recurrent layer.
+    pub fn stores(&self) -> impl Iterator<Item = &Store> {
+        let (first, second): (&[Store], &[Store]) = match &self.body {
+            Body::Map { stores, .. }
+            | Body::Lines { stores, .. }
+            | Body::Tile { stores, .. }
+            | Body::Product { stores, .. } => (stores, &[]),
+            Body::Rows { stores, row_stores, .. } => (stores, row_stores),
+            Body::Recurrent(_) => (&[], &[]),
+        };
+        first.iter().chain(second)
+    }
+
+    /// The expressions from which all that the program does follows, but for its domain.
+    pub fn roots(&self) -> Vec<ExprId> {
+        let mut roots: Vec<ExprId> = self
+            .stores()
+            .flat_map(|store| store.guard.into_iter().chain([store.index, store.value]))
+            .collect();
+        match &self.body {
+            Body::Rows { cached, reductions, .. } => {
+                roots.extend(cached);
+                roots.extend(reductions.iter().map(|reduction| reduction.value));
+            }
+            Body::Lines { running, .. } => roots.extend(running.iter().map(|running| running.value)),
+            Body::Tile { value, .. } => roots.push(*value),
+            Body::Product { left, right, .. } => roots.extend([*left, *right]),
+            Body::Map { .. } | Body::Recurrent(_) => {}
+        }
+        roots
+    }
+
+    /// By expression: whether anything follows from it.
+    pub fn used(&self) -> Vec<bool> {
+        let mut used = vec![false; self.exprs.len()];
+        for root in self.roots() {
+            used[root.0 as usize] = true;
+        }
+        for id in (0..self.exprs.len()).rev().filter(|&id| used[id]).collect::<Vec<_>>() {
+            mark(&self.exprs, id, &mut used);
+        }
+        used
+    }
+
+    /// True where nothing is to be done: no point in the domain.
+    pub fn is_empty(&self) -> bool {
+        match &self.body {
+            Body::Product { batch, row, column, .. } => {
+                [batch, row, column].iter().any(|&&var| self.exprs.extent(var) == 0)
+            }
+            Body::Rows { row, column, row_stores, .. } => {
+                let extent = |var: Var| self.exprs.extent(var);
+                extent(*row) == 0 || extent(*column) == 0 && row_stores.is_empty()
+            }
+            Body::Recurrent(layer) => layer.batch == 0 || layer.cell.hidden == 0,
+            _ => self.domain().iter().any(|&var| self.exprs.extent(var) == 0),
+        }
+    }
+}
+
+/// Marks what an expression follows from; operands stand before users, so a walk from the last to the
+/// first reaches everything, however deep.
+fn mark(exprs: &Exprs, from: usize, used: &mut [bool]) {
+    let mut pending = vec![from];
+    while let Some(id) = pending.pop() {
+        for operand in exprs.operands(ExprId(id as u32)) {
+            let operand = operand.0 as usize;
+            if !std::mem::replace(&mut used[operand], true) {
+                pending.push(operand);
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The text form of a kernel program: arguments, domain, expressions in order, what is written.
+
+use std::fmt::{self, Write};
+
+use super::{Body, Expr, ExprId, Place, Program, Store, Ty};
+use crate::ir::ScatterKind;
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(position) => write!(f, "read {position}"),
+            Self::Write(position) => write!(f, "write {position}"),
+            Self::Workspace(offset) => write!(f, "workspace {offset}"),
+        }
+    }
+}
+
+/// Prints every expression that is used on a line of its own, but for sums, which stand where they
+/// are used.
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} {} {{", self.hero(), self.name)?;
+        for (position, arg) in self.args.iter().enumerate() {
+            let access = if arg.written { "out" } else { "in" };
+            writeln!(f, "  {access} a{position}: {}[{}] = {}", arg.dtype, arg.elements, arg.place)?;
+        }
+        for var in self.domain() {
+            writeln!(f, "  for {var} < {}", self.exprs.extent(var))?;
+        }
+        for (id, used) in self.used().into_iter().enumerate() {
+            let id = ExprId(id as u32);
+            if used && !is_inline(self, id) {
+                writeln!(f, "  {id} = {}", expression(self, id))?;
+            }
+        }
+        self.write_body(f)?;
+        writeln!(f, "}}")
+    }
+}
+
+impl Program {
+    fn write_body(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.body {
+            Body::Rows { cached, reductions, .. } => {
+                for value in cached {
+                    writeln!(f, "  keep {}", name(self, *value))?;
+                }
+                for (position, reduction) in reductions.iter().enumerate() {
+                    writeln!(f, "  r{position} = {} {}", reduction.kind.name(), name(self, reduction.value))?;
+                }
+            }
+            Body::Lines { running: Some(running), .. } => {
+                let kind = if running.exclusive { "running_before" } else { "running" };
+                writeln!(f, "  hero = {kind} {}", name(self, running.value))?;
+            }
+            Body::Tile { value, .. } => writeln!(f, "  hero = {}", name(self, *value))?,
+            Body::Product { left, right, .. } => {
+                writeln!(f, "  hero = sum {} * {}", name(self, *left), name(self, *right))?;
+            }
+            Body::Recurrent(layer) => {
+                let list =
+                    |args: &[u32]| args.iter().map(|arg| format!("a{arg}")).collect::<Vec<_>>().join(", ");
+                writeln!(
+                    f,
+                    "  {} = {} {} time {} batch {} features {} hidden {} of {}",
+                    list(&layer.writes),
+                    layer.cell.cell,
+                    layer.cell.direction,
+                    layer.time,
+                    layer.batch,
+                    layer.features,
+                    layer.cell.hidden,
+                    list(&layer.reads)
+                )?;
+            }
+            Body::Map { .. } | Body::Lines { .. } => {}
+        }
+        for store in self.stores() {
+            self.write_store(f, store)?;
+        }
+        Ok(())
+    }
+
+    fn write_store(&self, f: &mut fmt::Formatter<'_>, store: &Store) -> fmt::Result {
+        let kind = match store.kind {
+            ScatterKind::Replace => String::new(),
+            kind => format!(" {kind}"),
+        };
+        write!(f, "  a{}[{}] ={kind} {}", store.arg, name(self, store.index), name(self, store.value))?;
+        match store.guard {
+            Some(guard) => writeln!(f, " if {}", name(self, guard)),
+            None => writeln!(f),
+        }
+    }
+}
+
+fn is_inline(program: &Program, id: ExprId) -> bool {
+    matches!(
+        program.exprs.get(id),
+        Expr::Sum { .. }
+            | Expr::Var(_)
+            | Expr::Constant(..)
+            | Expr::Whole(..)
+            | Expr::Reduced(..)
+            | Expr::Hero(_)
+    )
+}
+
+/// How an operand is written.
+fn name(program: &Program, id: ExprId) -> String {
+    if is_inline(program, id) { expression(program, id) } else { id.to_string() }
+}
+
+fn expression(program: &Program, id: ExprId) -> String {
+    let name = |id: &ExprId| name(program, *id);
+    let dtype = match program.exprs.ty(id) {
+        Ty::Index => String::new(),
+        Ty::Value(dtype) => format!(": {dtype}"),
+    };
+    match program.exprs.get(id) {
+        Expr::Sum { constant, terms } => {
+            let mut text = String::new();
+            for (x, factor) in terms {
+                let sign = if text.is_empty() { "" } else { " + " };
+                // Writing to a String cannot fail.
+                let _ = match factor {
+                    1 => write!(text, "{sign}{}", name(x)),
+                    factor => write!(text, "{sign}{factor} {}", name(x)),
+                };
+            }
+            match constant {
+                0 if !text.is_empty() => text,
+                constant if text.is_empty() => constant.to_string(),
+                constant => format!("{text} + {constant}"),
+            }
+        }
+        Expr::Var(var) => var.to_string(),
+        Expr::Div(x, d) => format!("({}) / {d}", name(x)),
+        Expr::Mod(x, d) => format!("({}) % {d}", name(x)),
+        Expr::Min(x, y) => format!("min({}, {})", name(x), name(y)),
+        Expr::Wrapped(x, size) => format!("wrapped({}, {size})", name(x)),
+        Expr::Position(x) => format!("position({})", name(x)),
+        Expr::Constant(value, dtype) => format!("{value}:{dtype}"),
+        Expr::Whole(value, dtype) => format!("{value}:{dtype}"),
+        Expr::Load { arg, index, guard: None, .. } => format!("a{arg}[{}]{dtype}", name(index)),
+        Expr::Load { arg, index, guard: Some(guard), other } => {
+            format!("{} ? a{arg}[{}] : {other}{dtype}", name(guard), name(index))
+        }
+        Expr::Unary(f, x) => format!("{f} {}", name(x)),
+        Expr::Binary(f, x, y) => format!("{f} {}, {}", name(x), name(y)),
+        Expr::Compare(f, x, y) => format!("{f} {}, {}", name(x), name(y)),
+        Expr::Select(c, x, y) => format!("select {}, {}, {}", name(c), name(x), name(y)),
+        Expr::Convert(to, x) => format!("convert {} to {to}", name(x)),
+        Expr::Fold { kind, var, body } => {
+            format!("{} over {var} < {} of {}", kind.name(), program.exprs.extent(*var), name(body))
+        }
+        Expr::Reduced(position, _) => format!("r{position}"),
+        Expr::Hero(_) => "hero".to_owned(),
+    }
+}

@@ -1,0 +1,155 @@
+//! Proves that a kernel program is sound: what it names is there, types fit, every index stays within
+//! its argument, and every variable that is used is bound where it is used.
+
+use super::{Arg, Body, Expr, ExprId, MAX_VARS, Program, Store, Ty};
+use crate::error::{Error, Result};
+use crate::ir::{DType, ScatterKind};
+
+/// Error: what does not hold, with the program's name. O(expressions).
+pub fn verify(program: &Program) -> Result<()> {
+    let verifier = Verifier { program };
+    verifier.all().map_err(|message| Error::Internal(format!("kernel {}: {message}", program.name)))
+}
+
+struct Verifier<'a> {
+    program: &'a Program,
+}
+
+type Check = std::result::Result<(), String>;
+
+impl Verifier<'_> {
+    fn all(&self) -> Check {
+        let exprs = &self.program.exprs;
+        if exprs.vars() > MAX_VARS {
+            return Err(format!("{} variables", exprs.vars()));
+        }
+        if self.program.is_empty() {
+            return Ok(());
+        }
+        for (id, used) in self.program.used().into_iter().enumerate() {
+            if used {
+                self.expression(ExprId(id as u32))?;
+            }
+        }
+        self.bound()?;
+        for store in self.program.stores() {
+            self.store(store)?;
+        }
+        if let Body::Recurrent(layer) = &self.program.body {
+            for &arg in layer.reads.iter().chain(&layer.writes) {
+                self.arg(arg)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn arg(&self, arg: u32) -> std::result::Result<&Arg, String> {
+        self.program.args.get(arg as usize).ok_or_else(|| format!("there is no a{arg}"))
+    }
+
+    /// Operands stand before users, and have the types that the operation asks for.
+    fn expression(&self, id: ExprId) -> Check {
+        let exprs = &self.program.exprs;
+        for operand in exprs.operands(id) {
+            if operand >= id {
+                return Err(format!("{id} uses {operand}, which stands after it"));
+            }
+        }
+        let (index, value) = (|x: ExprId| exprs.ty(x) == Ty::Index, |x: ExprId| exprs.ty(x) != Ty::Index);
+        let bool = |x: ExprId| exprs.ty(x) == Ty::Value(DType::Bool);
+        let fits = match *exprs.get(id) {
+            Expr::Sum { ref terms, .. } => terms.iter().all(|&(x, _)| index(x)),
+            Expr::Div(x, d) | Expr::Mod(x, d) => index(x) && d > 0 && exprs.range(x).0 >= 0,
+            Expr::Min(x, y) => index(x) && index(y),
+            Expr::Wrapped(x, size) => value(x) && exprs.dtype(x).is_integer() && size > 0,
+            Expr::Position(x) => index(x),
+            Expr::Load { arg, index: at, guard, .. } => {
+                let known = self.arg(arg)?;
+                guard.is_none_or(bool)
+                    && index(at)
+                    && exprs.dtype(id) == known.dtype
+                    && self.reaches(arg, at, guard)?
+            }
+            Expr::Unary(_, x) | Expr::Convert(_, x) => value(x),
+            Expr::Binary(_, x, y) => exprs.ty(x) == exprs.ty(y) && value(x),
+            Expr::Compare(_, x, y) => exprs.ty(x) == exprs.ty(y),
+            Expr::Select(c, x, y) => bool(c) && exprs.ty(x) == exprs.ty(y) && value(x),
+            Expr::Fold { var, body, .. } => {
+                value(body) && var.0 < exprs.vars() as u32 && !self.program.domain().contains(&var)
+            }
+            Expr::Reduced(position, dtype) => match &self.program.body {
+                Body::Rows { reductions, .. } => reductions.get(position as usize).is_some_and(|reduction| {
+                    let made = exprs.dtype(reduction.value);
+                    dtype == if reduction.kind.is_position() { DType::I64 } else { made }
+                }),
+                _ => false,
+            },
+            Expr::Var(_) | Expr::Constant(..) | Expr::Whole(..) | Expr::Hero(_) => true,
+        };
+        if fits { Ok(()) } else { Err(format!("{id} = {:?} does not fit its operands", exprs.get(id))) }
+    }
+
+    /// True where an index is within its argument by its range; a guarded one by its guard.
+    fn reaches(&self, arg: u32, index: ExprId, guard: Option<ExprId>) -> std::result::Result<bool, String> {
+        let (low, high) = self.program.exprs.range(index);
+        let elements = i64::try_from(self.arg(arg)?.elements).unwrap_or(i64::MAX);
+        if guard.is_some() || (low >= 0 && high < elements) {
+            return Ok(true);
+        }
+        Err(format!("a{arg} has {elements} elements, and {index} runs from {low} to {high}"))
+    }
+
+    /// No root depends on a variable that nothing runs over there.
+    fn bound(&self) -> Check {
+        let exprs = &self.program.exprs;
+        let mask = |vars: &[super::Var]| vars.iter().fold(0u64, |mask, var| mask | 1 << var.0.min(63));
+        let within = |id: ExprId, vars: &[super::Var]| match exprs.free(id) & !mask(vars) {
+            0 => Ok(()),
+            _ => Err(format!("{id} uses a variable that is not bound")),
+        };
+        let stores = |stores: &[Store], vars: &[super::Var]| -> Check {
+            stores.iter().try_for_each(|store| {
+                within(store.index, vars)?;
+                within(store.value, vars)?;
+                store.guard.map_or(Ok(()), |guard| within(guard, vars))
+            })
+        };
+        match &self.program.body {
+            Body::Map { point, stores: list } => stores(list, &[*point]),
+            Body::Lines { line, step, running, stores: list } => {
+                running.iter().try_for_each(|running| within(running.value, &[*line, *step]))?;
+                stores(list, &[*line, *step])
+            }
+            Body::Rows { row, column, cached, reductions, stores: list, row_stores, .. } => {
+                cached.iter().try_for_each(|&id| within(id, &[*row, *column]))?;
+                reductions.iter().try_for_each(|reduction| within(reduction.value, &[*row, *column]))?;
+                stores(list, &[*row, *column])?;
+                stores(row_stores, &[*row])
+            }
+            Body::Tile { batch, row, column, value, stores: list } => {
+                within(*value, &[*batch, *row, *column])?;
+                stores(list, &[*batch, *row, *column])
+            }
+            Body::Product { batch, row, column, inner, left, right, stores: list } => {
+                within(*left, &[*batch, *row, *inner])?;
+                within(*right, &[*batch, *inner, *column])?;
+                stores(list, &[*batch, *row, *column])
+            }
+            Body::Recurrent(_) => Ok(()),
+        }
+    }
+
+    fn store(&self, store: &Store) -> Check {
+        let (exprs, arg) = (&self.program.exprs, self.arg(store.arg)?);
+        if !arg.written {
+            return Err(format!("a{} is written and not marked as such", store.arg));
+        }
+        if exprs.ty(store.value) != Ty::Value(arg.dtype) {
+            return Err(format!("a{} is of {} and gets {:?}", store.arg, arg.dtype, exprs.ty(store.value)));
+        }
+        if store.kind != ScatterKind::Replace && !matches!(self.program.body, Body::Lines { .. }) {
+            return Err(format!("a{} is combined with what stands there, but not in order", store.arg));
+        }
+        self.reaches(store.arg, store.index, store.guard).map(drop)
+    }
+}

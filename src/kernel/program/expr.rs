@@ -358,7 +358,8 @@ impl Exprs {
     }
 
     /// Two terms `(x / (c d)) * (d e)` and `((x / c) % d) * e`, which are `(x / c) * e`: their
-    /// positions, `x / c` and `e`.
+    /// positions, `x / c` and `e`; likewise where the first is `((x / (c d)) % f) * (d e)`, and both are
+    /// `((x / c) % (d f)) * e`.
     fn rejoined(&mut self, terms: &[(ExprId, i64)]) -> Option<(usize, usize, ExprId, i64)> {
         for (i, &(low, e)) in terms.iter().enumerate() {
             let Expr::Mod(inner, d) = *self.get(low) else { continue };
@@ -367,14 +368,19 @@ impl Exprs {
                 if i == j || Some(f) != d.checked_mul(e) {
                     continue;
                 }
-                let high_parts = match *self.get(high) {
-                    Expr::Div(x, a) => (x, a),
-                    _ => continue,
-                };
                 // `(x / c) / d` of a sum may have been taken apart: compare by making it again.
-                let same = high_parts == (whole, c.saturating_mul(d)) || self.div(inner, d) == high;
-                if same {
-                    return Some((i, j, inner, e));
+                let above = |this: &mut Self, part: ExprId| {
+                    this.quotient(part) == (whole, c.saturating_mul(d)) || this.div(inner, d) == part
+                };
+                match self.get(high).clone() {
+                    Expr::Mod(part, more) if above(self, part) => {
+                        let joined = self.modulo(inner, d.saturating_mul(more));
+                        if matches!(self.get(joined), Expr::Mod(..)) {
+                            return Some((i, j, joined, e));
+                        }
+                    }
+                    Expr::Div(..) if above(self, high) => return Some((i, j, inner, e)),
+                    _ => {}
                 }
             }
         }

@@ -93,7 +93,10 @@ impl Verifier<'_> {
     fn reaches(&self, arg: u32, index: ExprId, guard: Option<ExprId>) -> std::result::Result<bool, String> {
         let (low, high) = self.program.exprs.range(index);
         let elements = i64::try_from(self.arg(arg)?.elements).unwrap_or(i64::MAX);
-        if guard.is_some() || (low >= 0 && high < elements) {
+        let free = self.program.exprs.free(index);
+        let never = |var: u32| free >> var & 1 == 1 && self.program.exprs.extent(super::Var(var)) == 0;
+        let vars = self.program.exprs.vars() as u32;
+        if guard.is_some() || (low >= 0 && high < elements) || (0..vars).any(never) {
             return Ok(true);
         }
         Err(format!("a{arg} has {elements} elements, and {index} runs from {low} to {high}"))

@@ -1,6 +1,6 @@
 //! The value that a node makes, at an index: back to what is loaded, whatever stands between.
 
-use super::{Builder, Expr, ExprId, Halt, Lowered, unsupported};
+use super::{Builder, ExprId, Halt, Lowered, unsupported};
 use crate::ir::{Binary, Compare, DType, NodeId, Op, ReduceKind, Unary, ValueId};
 use crate::kernel::program::Fold;
 
@@ -307,10 +307,5 @@ impl Builder<'_> {
         });
         index.extend(at);
         self.at(x, &index, guard)
-    }
-
-    /// True where an expression is a load, so that computing it twice costs little.
-    pub(super) fn is_load(&self, id: ExprId) -> bool {
-        matches!(self.exprs.get(id), Expr::Load { .. })
     }
 }

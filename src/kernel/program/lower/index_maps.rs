@@ -55,7 +55,8 @@ impl Builder<'_> {
                     let moved = self.exprs.sum(up, &[(shifted, 1)]);
                     let phase = self.exprs.modulo(moved, period);
                     let back = self.exprs.sum(period, &[(phase, -1)]);
-                    self.exprs.min(phase, back)
+                    let (nearer, last) = (self.exprs.min(phase, back), self.exprs.index(size - 1));
+                    self.exprs.min(nearer, last)
                 }
             };
             from.push(self.exprs.sum(-before.min(0), &[(place, 1)]));

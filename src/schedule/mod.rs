@@ -19,6 +19,7 @@ mod csr;
 mod earliest;
 mod fit;
 mod given;
+mod hold;
 mod improve;
 mod lifetimes;
 mod machine;

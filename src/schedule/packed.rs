@@ -1,32 +1,46 @@
 //! The arenas of a schedule that is chosen, packed as tightly as is worth the work.
 
+use super::hold::hold_back;
 use super::lifetimes::lives;
 use super::offsets::{Ground, arenas, merged, settle, taken};
 use super::{Accesses, Action, BufferIx, Content, Schedule, Step, arena, cost};
 use crate::costgraph::CostGraph;
 
+/// How often what was held back is looked at again, at most.
+const ROUNDS: usize = 4;
+
 impl Schedule {
-    /// Packs the arenas anew and sets [`super::DeviceUsage::bound`]: with the steps as they are, no arena
-    /// becomes longer, and what may be written in place is. `graph` is the one that was scheduled.
+    /// Packs the arenas anew and sets [`super::DeviceUsage::bound`]: no arena becomes longer, and what may be
+    /// written in place is. Copies wait longer where that saves bytes and no time. `graph` is the one that
+    /// was scheduled.
     /// `work` counts visits of pairs of buffers that may be alive together.
     ///
     /// O((steps + dependencies) x lanes + buffers log buffers + work).
     pub fn pack(mut self, graph: &CostGraph, work: usize) -> Self {
         let uses = Uses::new(graph, &self);
-        let touched = |step: &Step, visit: &mut dyn FnMut(u32, bool)| uses.touched(step, visit);
-        let devices = self.devices.len();
-        let lives = lives(&self.steps, &self.buffers, devices, touched);
-        let taken = taken(&self.buffers, &lives, &uses.in_place);
-        let (base, end) = self.ground();
-        let ground = Ground { base: &base, end: &end };
-        let bounds = settle(&mut self.buffers, ground, &lives, &taken, &vec![true; devices], work);
-        let arenas = arenas(&self.buffers, devices);
-        for (usage, (arena, bound)) in self.devices.iter_mut().zip(arenas.into_iter().zip(bounds)) {
-            (usage.arena, usage.bound) = (arena, bound);
+        for _ in 0..ROUNDS {
+            let touched = |step: &Step, visit: &mut dyn FnMut(u32, bool)| uses.touched(step, visit);
+            let devices = self.devices.len();
+            let lives = lives(&self.steps, &self.buffers, devices, touched);
+            let taken = taken(&self.buffers, &lives, &uses.in_place);
+            let (base, end) = self.ground();
+            let ground = Ground { base: &base, end: &end };
+            let bounds = settle(&mut self.buffers, ground, &lives, &taken, &vec![true; devices], work);
+            let arenas = arenas(&self.buffers, devices);
+            for (usage, (arena, bound)) in self.devices.iter_mut().zip(arenas.into_iter().zip(bounds)) {
+                (usage.arena, usage.bound) = (arena, bound);
+            }
+            let in_place: Vec<(u32, u32)> = merged(&self.buffers, &taken).collect();
+            let users = cost::users(&self.steps, &self.buffers, &in_place, touched);
+            cost::measure_memory(&mut self, &users);
+            if !hold_back(&mut self, &lives, &taken) {
+                break;
+            }
         }
-        let in_place: Vec<(u32, u32)> = merged(&self.buffers, &taken).collect();
-        let users = cost::users(&self.steps, &self.buffers, &in_place, touched);
-        cost::measure_memory(&mut self, &users);
+        // The simulated timeline is one of those that the steps allow.
+        for usage in &mut self.devices {
+            usage.bound = usage.bound.map(|bound| bound.max(usage.peak));
+        }
         self
     }
 

@@ -396,3 +396,67 @@ fn in_place_pairs_are_written_and_read() {
     assert_eq!(graph, again, "in-place pairs are written and read");
     assert!(graph.nodes().any(|node| graph.in_place(node).next().is_some()));
 }
+
+/// Bytes of a device's arena that some buffer covers.
+fn covered(schedule: &Schedule, device: DeviceId) -> u64 {
+    let own = schedule.buffers.iter().filter(|buffer| buffer.device == device);
+    let mut ranges: Vec<(u64, u64)> = own.map(|b| (b.offset.0, (b.offset + b.bytes).0)).collect();
+    ranges.sort_unstable();
+    ranges
+        .iter()
+        .fold((0, 0), |(sum, end), &(from, to)| (sum + to.saturating_sub(from.max(end)), end.max(to)))
+        .0
+}
+
+/// `wide` needs all of its workspace while `late` is still being made on the other device: what is
+/// copied from there comes after `wide` on the timeline, and waits for it, so that it lies where the
+/// workspace was.
+#[test]
+fn a_copy_that_comes_late_anyway_waits_for_what_is_over_by_then() {
+    let mut builder = Builder::new("late", vec!["cpu".into()]);
+    let mut add = |name: &str, time: u64, workspace: u64, bytes: u64, reads: &[_]| {
+        let (times, outputs) = ([Some(Nanos(time))], [Bytes(bytes)]);
+        let workspace = Bytes(workspace);
+        let node =
+            NodeSpec { name, op: "f", times: &times, workspace, outputs: &outputs, ..NodeSpec::default() };
+        let node = builder.add(&node).unwrap();
+        reads.iter().for_each(|&read| builder.connect(read, 0, node));
+        node
+    };
+    let wide = add("wide", 1_000, 64_000, 64, &[]);
+    let late = add("late", 9_000, 0, 640, &[]);
+    add("join", 1_000, 0, 64, &[wide, late]);
+    let graph = builder.finish().unwrap();
+    let topology = Topology::parse("2xcpu:cores=1,memory=1MB").unwrap();
+    let device = vec![DeviceId(0), DeviceId(1), DeviceId(0)];
+    let placement = Placement { device, ..Placement::default() };
+    let loose = schedule(&graph, &topology, &placement, &Options::default()).unwrap();
+    let packed = loose.clone().pack(&graph, 1_000_000);
+    let copy = packed.steps.iter().position(|step| matches!(step.action, Action::Copy { .. })).unwrap();
+    assert_eq!(packed.steps[copy].control.len(), 1, "{:?}", packed.steps[copy]);
+    assert_eq!(packed.cost, loose.cost);
+    assert_eq!(packed.devices[0].peak, Bytes(64_000 + 64));
+    assert_eq!(covered(&packed, DeviceId(0)), packed.devices[0].peak.0);
+    let ends = |schedule: &Schedule| schedule.steps.iter().map(|step| step.end).collect::<Vec<_>>();
+    assert_eq!(ends(&packed), ends(&loose));
+}
+
+/// Of the corpus the plans whose arenas used more bytes than their peaks before late copies waited, up to what
+/// buffers of different lengths cover that take turns at an aligned place.
+#[test]
+fn no_more_bytes_are_used_than_at_the_peak() {
+    for name in ["keras/siamese_multi_io.k2.json", "onnx/s_vit.onnx"] {
+        let Some(path) = shared::file(&format!("corpus/{name}")) else { return };
+        let network = Network::open(&path).unwrap();
+        let compiled = network.plan("2xcpu:cores=1", DeviceUse::All).unwrap();
+        for (device, usage) in compiled.schedule.devices.iter().enumerate() {
+            let covered = covered(&compiled.schedule, DeviceId(device as u32));
+            assert!(
+                covered <= usage.peak.0,
+                "{name}: {covered} bytes of {}, peak {}",
+                usage.arena,
+                usage.peak
+            );
+        }
+    }
+}

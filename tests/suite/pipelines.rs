@@ -124,6 +124,27 @@ fn latency(compiled: &Compiled) -> u64 {
     compiled.schedule.cost.latency.get()
 }
 
+/// With fewer microbatches than stages the idle time of a device is more than (s-1)(f+b+w)/v: by hand, for
+/// eight devices and four microbatches. Interleaved, two turns: one microbatch crosses 16 stages, the
+/// last stage then does the other three, 19 passes of 1.5 us each way and back. Zero bubble: seven stages
+/// forward, four times forward and backward on the last, seven back, and one weight pass.
+#[test]
+fn bubbles_of_few_microbatches_are_the_least_there_are() {
+    let passes = |turns: usize| training(&vec![EQUAL; 8 * turns], 4, &[], false);
+    let bubble = |compiled: &Compiled| {
+        let figures = compiled.pipeline.as_ref().unwrap();
+        (figures.bubble, figures.theoretical_bubble)
+    };
+    let compiled = plan(&passes(2), &free(8), Order::Interleaved, 4);
+    let theory = 1.0 - 8.0 / 19.0;
+    assert_eq!(latency(&compiled), 19 * 3000);
+    assert!([bubble(&compiled).0, bubble(&compiled).1].iter().all(|found| (found - theory).abs() < 1e-9));
+    let compiled = plan(&passes(1), &free(8), Order::ZeroBubble, 4);
+    let theory = 1.0 - 12.0 / 23.0;
+    assert_eq!(latency(&compiled), 23 * 1000);
+    assert!([bubble(&compiled).0, bubble(&compiled).1].iter().all(|found| (found - theory).abs() < 1e-9));
+}
+
 /// (s-1)(f+b+w)/v beside m(f+b+w): the sources give the idle time of a device.
 #[test]
 fn bubbles_of_equal_stages_are_those_of_theory() {

@@ -62,20 +62,34 @@ pub struct Figures {
 }
 
 /// The bubble of a pipeline whose stages take equal time and whose copies take none, as a fraction of
-/// the step: (s-1)/(vm+s-1) for `stages` s on as many devices, `microbatches` m and `turns` v
-/// stages on each device. For zero bubble, whose bubble is (s-1)(f+b-w) (Qi et al. 2023, table 2,
-/// ZB-H1), `times` are those of a stage's forward, backward and weight passes.
+/// the step, for `stages` s on as many devices, `microbatches` m and `turns` v stages on each device;
+/// `times` are those f, b, w of a device's forward, backward and weight passes in one microbatch.
+///
+/// A step takes (m + (s-1)/v)(f+b+w); zero bubble fills the gaps with weight passes, and takes
+/// m(f+b+w) + (s-1)(f+b-w) (Qi et al. 2023, table 2, ZB-H1). With fewer microbatches than stages neither can
+/// be reached where v > 1 or w > 0: no step ends before the last stage has done its share of all
+/// microbatches after the first one came through, and the last one has gone back: (m-1+vs)(f+b+w)/v,
+/// and for zero bubble (m+s-1)(f+b) + w.
 pub fn theoretical_bubble(order: Order, stages: u64, microbatches: u64, turns: u64, times: [u64; 3]) -> f64 {
     let [forward, backward, weights] = times.map(|time| time as f64);
-    let (gap, work) = ((stages.max(1) - 1) as f64, microbatches as f64);
-    let (gap, work) = match order {
+    let (stages, microbatches) = (stages.max(1) as f64, microbatches as f64);
+    let pass = if forward + backward + weights > 0.0 { forward + backward + weights } else { 1.0 };
+    let work = microbatches * pass;
+    let step = match order {
         Order::ZeroBubble if weights > 0.0 => {
-            (gap * (forward + backward - weights).max(0.0), work * (forward + backward + weights))
+            let filled = work + (stages - 1.0) * (forward + backward - weights).max(0.0);
+            filled.max((microbatches + stages - 1.0) * (forward + backward) + weights)
         }
-        Order::Interleaved => (gap, work * turns.max(1) as f64),
-        Order::Gpipe | Order::OneForwardOneBackward | Order::ZeroBubble | Order::Auto => (gap, work),
+        Order::Interleaved => {
+            let turns = turns.max(1) as f64;
+            let chunks = (microbatches * turns + stages - 1.0).max(microbatches - 1.0 + turns * stages);
+            chunks * pass / turns
+        }
+        Order::Gpipe | Order::OneForwardOneBackward | Order::ZeroBubble | Order::Auto => {
+            work + (stages - 1.0) * pass
+        }
     };
-    if gap + work > 0.0 { gap / (gap + work) } else { 0.0 }
+    if step > 0.0 { 1.0 - work / step } else { 0.0 }
 }
 
 impl Figures {

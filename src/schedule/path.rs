@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Action, Lane, Schedule, StepIx};
+use super::{Action, Lane, Schedule, Step, StepIx};
 use crate::topology::{ChannelId, Topology};
 use crate::units::Nanos;
 
@@ -81,7 +81,7 @@ fn previous_on_channel(schedule: &Schedule) -> Vec<Option<(Nanos, usize)>> {
 /// How much of the copying a step waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overlap {
-    /// Time that all copies take together.
+    /// Time that all copies take together, each as if it were alone: waiting for a channel is no copying.
     pub copying: Nanos,
     /// Time of copies on the critical path.
     pub exposed: Nanos,
@@ -94,7 +94,15 @@ impl Overlap {
         let copies = schedule.steps.iter().filter(|step| step.lane == Lane::Copy);
         let path = critical_path(topology, schedule);
         let exposed: Nanos = path.iter().filter(|part| is_copy(part.step)).map(|part| part.time).sum();
-        let copying: Nanos = copies.map(|step| step.end.saturating_sub(step.start)).sum();
+        let alone = |step: &Step| match step.action {
+            Action::Launch(_) => Nanos::ZERO,
+            Action::Copy { from, to, part, .. } => {
+                let whole = &schedule.buffers[to.index()];
+                let bytes = part.map_or(whole.bytes, |part| part.bytes);
+                topology.copy_time(schedule.buffers[from.index()].device, whole.device, bytes)
+            }
+        };
+        let copying: Nanos = copies.map(alone).sum();
         Self { copying, exposed: exposed.min(copying) }
     }
 

@@ -29,6 +29,8 @@ pub mod schedule;
 pub mod state;
 pub mod strategy;
 pub mod topology;
+#[cfg(feature = "run")]
+pub mod train;
 pub mod units;
 
 pub use compile::{plan, plan_with};

@@ -38,7 +38,11 @@ pub(super) fn labels(
         tensors: lowered
             .values
             .iter()
-            .map(|&value| ValueLabel { ty: type_text(graph.ty(value)), name: names.of(graph, value) })
+            .map(|&value| ValueLabel {
+                ty: type_text(graph.ty(value)),
+                name: names.of(graph, value),
+                state: matches!(graph.maker(value).op, Op::Param(_)),
+            })
             .collect(),
         params,
         placement: source_devices(network, lowered, topology, placement),

@@ -24,7 +24,7 @@ use crate::costgraph::CostGraph;
 use crate::costgraph::microbatch::Sizes;
 use crate::error::{Error, Report, Result};
 use crate::explain::Fewer;
-use crate::ir::{Graph, SourceId, SourceRole};
+use crate::ir::{Graph, Phase, SourceId, SourceRole};
 use crate::kernel::Grouping;
 use crate::load::Model;
 use crate::pass;
@@ -296,7 +296,7 @@ fn alternative(
 pub fn prepare(graph: Graph, options: &Options) -> Result<Network> {
     let (graph, assumed, dims) = simplified(graph, options)?;
     let places = options.given.as_ref().map(|given| score::numbered_places(&graph, given));
-    let grouping = grouped(&graph, places.as_deref().unwrap_or(&[]))?;
+    let grouping = grouped(&graph, &phases(&graph, places.unwrap_or_default()))?;
     Ok(Network { graph, grouping, assumed, dims })
 }
 
@@ -327,6 +327,16 @@ fn grouped(graph: &Graph, places: &[u32]) -> Result<Grouping> {
     Ok(grouping)
 }
 
+/// Numbers of places, or of none, told apart by the pass of a training step.
+fn phases(graph: &Graph, places: Vec<u32>) -> Vec<u32> {
+    let sources = graph.sources();
+    if sources.iter().all(|source| source.phase == Phase::Forward) {
+        return places;
+    }
+    let place = |at: usize| places.get(at).copied().unwrap_or(0);
+    sources.iter().enumerate().map(|(at, source)| place(at).saturating_mul(3) + source.phase as u32).collect()
+}
+
 /// The verifier, in debug builds and tests.
 fn verified(graph: &Graph) -> Result<()> {
     if cfg!(debug_assertions) { crate::ir::verify(graph) } else { Ok(()) }
@@ -345,6 +355,13 @@ fn mark(graph: &mut Graph, options: &place::Options) -> Result<()> {
         for id in matching(graph, pattern, &what)? {
             // A source that two patterns match joins the first one's; its own mark, too, is kept.
             graph.source_mut(id).colocate.get_or_insert_with(|| format!("pattern {pattern}"));
+        }
+    }
+    // Gradients and updates go where their forward source is pinned, unless a pattern says otherwise.
+    for id in (0..graph.sources().len() as u32).map(SourceId) {
+        let forward = graph.source(id).forward;
+        if let Some(pin) = forward.and_then(|forward| graph.source(forward).pin.clone()) {
+            graph.source_mut(id).pin.get_or_insert(pin);
         }
     }
     Ok(())

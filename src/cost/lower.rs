@@ -7,7 +7,7 @@ use super::roofline::group_work;
 use super::{KindProfile, Profile, Rates};
 use crate::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
 use crate::error::{Error, Result};
-use crate::ir::{Graph, NodeId, Op, SourceId, ValueId};
+use crate::ir::{Graph, NodeId, Op, Phase, SourceId, ValueId};
 use crate::kernel::{Group, GroupId, Grouping, digest, group_workspace, in_place};
 use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
@@ -63,8 +63,11 @@ pub fn lower(
         tensor_of: vec![None; graph.value_count()],
     };
     lowering.add_inputs()?;
-    lowering.add_data()?;
-    let group_nodes = lowering.add_groups()?;
+    let classes = colocation_classes(graph, grouping);
+    lowering.add_data(&classes)?;
+    let group_nodes = lowering.add_groups(&classes)?;
+    lowering.set_updates();
+    lowering.set_forward(&group_nodes);
     for (_, value) in graph.outputs() {
         let base = grouping.base[value.index()];
         if let Some((node, output)) = lowering.tensor_of[base.index()] {
@@ -122,7 +125,7 @@ impl Lowering<'_> {
     }
 
     /// Parameters and constants that some group reads, or that are outputs themselves.
-    fn add_data(&mut self) -> Result<()> {
+    fn add_data(&mut self, classes: &[Option<u32>]) -> Result<()> {
         let mut used = vec![false; self.graph.value_count()];
         let reads = self.grouping.groups.iter().flat_map(|group| &group.reads);
         let outputs = self.graph.outputs().iter().map(|(_, value)| &self.grouping.base[value.index()]);
@@ -131,6 +134,10 @@ impl Lowering<'_> {
         }
         for node in self.graph.node_ids() {
             let data = self.graph.node(node);
+            if self.is_state(&data.op) {
+                self.add_state(data.first_result, classes)?;
+                continue;
+            }
             if !matches!(data.op, Op::Param(_) | Op::Constant(_)) || !used[data.first_result.index()] {
                 continue;
             }
@@ -152,8 +159,72 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn add_groups(&mut self) -> Result<Vec<NodeIx>> {
-        let classes = colocation_classes(self.graph, self.grouping);
+    fn is_state(&self, op: &Op) -> bool {
+        matches!(op, Op::Param(param) if self.graph.param(*param).update.is_some())
+    }
+
+    /// A parameter that an output takes the place of: it goes with the group that makes that one.
+    fn add_state(&mut self, value: ValueId, classes: &[Option<u32>]) -> Result<()> {
+        let Op::Param(id) = self.graph.maker(value).op else { return Ok(()) };
+        let param = self.graph.param(id);
+        let bytes = self.bytes(value)?;
+        let new = param.update.map(|output| self.graph.outputs()[output as usize].1);
+        let base = new.map(|new| self.grouping.base[new.index()]);
+        let group = base.and_then(|base| self.grouping.group_of[self.graph.value(base).node.index()]);
+        let class = group.and_then(|group| classes[group.index()]).map(|class| class.to_string());
+        let name = self.unique(&param.name);
+        let spec = NodeSpec {
+            name: &name,
+            op: "input",
+            outputs: &[bytes],
+            colocate: class.as_deref(),
+            ..NodeSpec::default()
+        };
+        self.add(&spec, Origin::Input(value), &[value])?;
+        Ok(())
+    }
+
+    /// Which tensor takes the place of which state.
+    fn set_updates(&mut self) {
+        for param in self.graph.params() {
+            let Some(output) = param.update else { continue };
+            let new = self.grouping.base[self.graph.outputs()[output as usize].1.index()];
+            let state = self.graph.node(param.node).first_result;
+            if let (Some((node, output)), Some((input, _))) =
+                (self.tensor_of[new.index()], self.tensor_of[state.index()])
+                && self.grouping.group_of[self.graph.value(new).node.index()].is_some()
+            {
+                self.builder.set_update(input, node, output);
+            }
+        }
+    }
+
+    /// Names, for each group of the backward pass and the updates, the first group of its forward
+    /// source.
+    fn set_forward(&mut self, group_nodes: &[NodeIx]) {
+        let mut first: Vec<Option<u32>> = vec![None; self.graph.sources().len()];
+        for (index, group) in self.grouping.groups.iter().enumerate() {
+            for &node in &group.nodes {
+                first[self.graph.node(node).source.index()].get_or_insert(index as u32);
+            }
+        }
+        for (index, group) in self.grouping.groups.iter().enumerate() {
+            let forward = group.nodes.iter().rev().find_map(|&node| {
+                let source = self.graph.source(self.graph.node(node).source);
+                source.forward.and_then(|forward| first[forward.index()])
+            });
+            if let Some(forward) = forward.filter(|&forward| forward != index as u32) {
+                self.builder.set_forward(group_nodes[index], group_nodes[forward as usize]);
+            }
+        }
+    }
+
+    fn is_backward(&self, group: &Group) -> bool {
+        let phase = |node: &NodeId| self.graph.source(self.graph.node(*node).source).phase;
+        group.nodes.iter().all(|node| phase(node) != Phase::Forward)
+    }
+
+    fn add_groups(&mut self, classes: &[Option<u32>]) -> Result<Vec<NodeIx>> {
         let mut nodes = Vec::with_capacity(self.grouping.groups.len());
         for (index, group) in self.grouping.groups.iter().enumerate() {
             let last =
@@ -173,6 +244,7 @@ impl Lowering<'_> {
                 in_place: &in_place(self.graph, &fused),
                 outputs: &outputs,
                 colocate: class.as_deref(),
+                backward: self.is_backward(group),
                 pin: pin.as_deref(),
                 ..NodeSpec::default()
             };
@@ -292,6 +364,13 @@ fn colocation_classes(graph: &Graph, grouping: &Grouping) -> Vec<Option<u32>> {
     let mut members = vec![0u32; groups];
     for &label in &labels {
         members[label as usize] += 1;
+    }
+    // What replaces a parameter goes with it: it needs a class also where it is alone.
+    for (output, param) in graph.outputs().iter().zip(graph.updates()) {
+        let base = grouping.base[output.1.index()];
+        if let (Some(_), Some(group)) = (param, grouping.group_of[graph.value(base).node.index()]) {
+            members[labels[group.index()] as usize] += 1;
+        }
     }
     labels.into_iter().map(|label| (members[label as usize] > 1).then_some(label)).collect()
 }

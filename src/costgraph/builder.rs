@@ -208,6 +208,15 @@ impl Builder {
         self.graph.tensor_is_result[tensor as usize] = true;
     }
 
+    /// Says that output `output` of `node` takes the place of what `input`, an `input` node with one
+    /// output, holds: it is a result, and may be written there once nothing reads the old value.
+    pub fn set_update(&mut self, input: NodeIx, node: NodeIx, output: u32) {
+        self.set_result(node, output);
+        let start = &self.graph.output_start;
+        let pair = (TensorIx(start[node.index()] + output), TensorIx(start[input.index()]));
+        self.graph.updates.push(pair);
+    }
+
     /// Makes the graph. An output that nothing reads is a result. O(nodes + edges log degree).
     ///
     /// Errors: a dangling edge, a `param` or `input` node that reads something, an in-place pair
@@ -220,7 +229,9 @@ impl Builder {
         graph.colocation_classes = self.classes.len() as u32;
         graph.link(&edges)?;
         graph.mark_unread();
+        graph.updates.sort_unstable();
         check_in_place(&graph)?;
+        check_updates(&graph)?;
         graph.acyclic()
     }
 }
@@ -240,6 +251,25 @@ fn check_in_place(graph: &CostGraph) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Every state is that of an input, as large as what takes its place; none is taken twice.
+fn check_updates(graph: &CostGraph) -> Result<()> {
+    let mut states: Vec<TensorIx> = graph.updates.iter().map(|&(_, state)| state).collect();
+    states.sort_unstable();
+    let twice = states.windows(2).any(|pair| pair[0] == pair[1]);
+    let unfit = |&(new, state): &(TensorIx, TensorIx)| {
+        graph.role(graph.producer(state)) != Role::Input
+            || graph.role(graph.producer(new)) != Role::Compute
+            || graph.tensor_bytes(new) != graph.tensor_bytes(state)
+    };
+    match graph.updates.iter().find(|pair| unfit(pair)).or(graph.updates.first().filter(|_| twice)) {
+        Some(&(new, _)) => {
+            let place = format!("node {}", graph.node_name(graph.producer(new)));
+            Err(Error::model(place, "an update is of an input as large, and each input has one"))
+        }
+        None => Ok(()),
+    }
 }
 
 impl CostGraph {
@@ -265,6 +295,7 @@ impl CostGraph {
             backward: Vec::new(),
             pins: Vec::new(),
             in_place: Vec::new(),
+            updates: Vec::new(),
             output_start: vec![0],
             tensor_bytes: Vec::new(),
             tensor_node: Vec::new(),

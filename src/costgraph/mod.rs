@@ -80,6 +80,8 @@ pub struct CostGraph {
     pins: Vec<(NodeIx, String)>,
     /// (node, input, output), ascending by node.
     in_place: Vec<(NodeIx, u32, u32)>,
+    /// (tensor made in the step, input tensor whose place it takes after it), ascending.
+    updates: Vec<(TensorIx, TensorIx)>,
     output_start: Vec<u32>,
     tensor_bytes: Vec<u64>,
     tensor_node: Vec<u32>,
@@ -213,6 +215,18 @@ impl CostGraph {
         own.map(|&(_, input, output)| (input, output))
     }
 
+    /// The state that a tensor takes the place of after the step: an input's tensor, as large, which
+    /// goes with the node that makes the tensor. O(log updates).
+    pub fn updated(&self, tensor: TensorIx) -> Option<TensorIx> {
+        let found = self.updates.binary_search_by_key(&tensor, |&(new, _)| new).ok()?;
+        Some(self.updates[found].1)
+    }
+
+    /// All (tensor, state) pairs of [`CostGraph::updated`], ascending.
+    pub fn updates(&self) -> &[(TensorIx, TensorIx)] {
+        &self.updates
+    }
+
     /// The node's outputs that cannot lie where one of its inputs does. O(outputs x pairs).
     pub fn outputs_apart(&self, node: NodeIx) -> impl Iterator<Item = TensorIx> + '_ {
         let outputs = self.outputs(node).enumerate();
@@ -298,6 +312,7 @@ impl CostGraph {
                 .iter()
                 .flat_map(|&(node, input, output)| [node.0, input, output].map(u64::from)),
         );
+        words(&mut self.updates.iter().flat_map(|&(new, state)| [new.0, state.0].map(u64::from)));
         format!("{:032x}", hash.digest128())
     }
 }

@@ -58,6 +58,19 @@ pub enum SourceRole {
     Data,
 }
 
+/// Which pass of a training step a source's nodes belong to. What is of different passes shares no
+/// kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// The network itself.
+    #[default]
+    Forward,
+    /// Its gradients.
+    Backward,
+    /// The optimizer.
+    Update,
+}
+
 /// A node of the source model: what people know it by. One source node may become several
 /// nodes of the graph, or none; all of them go together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +90,8 @@ pub struct Source {
     pub consumer: Option<SourceId>,
     /// The source whose backward pass or update this one is: it prefers that one's device.
     pub forward: Option<SourceId>,
+    /// The pass that it belongs to.
+    pub phase: Phase,
 }
 
 impl Source {
@@ -90,6 +105,7 @@ impl Source {
             colocate: None,
             consumer: None,
             forward: None,
+            phase: Phase::Forward,
         }
     }
 }
@@ -241,6 +257,8 @@ pub struct Param {
     pub init: Init,
     /// Its data, where the source has any.
     pub data: Option<Data>,
+    /// The number of the output that takes its place after each step; none where it stays.
+    pub update: Option<u32>,
 }
 
 /// A network. See the module's documentation for what holds.
@@ -317,7 +335,7 @@ impl Graph {
     ) -> ValueId {
         let id = ParamId(self.params.len() as u32);
         let node = self.append(Op::Param(id), &[], vec![ty], source);
-        self.params.push(Param { name: name.into(), node, init, data });
+        self.params.push(Param { name: name.into(), node, init, data, update: None });
         self.nodes[node.index()].first_result
     }
 
@@ -358,6 +376,11 @@ impl Graph {
         self.values.extend(results.into_iter().map(|ty| Value { ty, node: id }));
         self.nodes.push(Node { op, operands: operands.into(), first_result, source });
         id
+    }
+
+    /// Puts these outputs in place of all others. Only where no parameter is updated yet.
+    pub(crate) fn set_outputs(&mut self, outputs: Vec<(String, ValueId)>) {
+        self.outputs = outputs;
     }
 
     /// Names a value as an output of the graph.
@@ -475,6 +498,34 @@ impl Graph {
     /// A parameter, to set its data.
     pub fn param_mut(&mut self, id: ParamId) -> &mut Param {
         &mut self.params[id.index()]
+    }
+
+    /// Adds an output, named as the parameter with a mark behind, that takes the parameter's place
+    /// after each step.
+    ///
+    /// Error: it is not of the parameter's type, or another output takes its place already.
+    pub fn update_param(&mut self, id: ParamId, value: ValueId) -> Result<()> {
+        let param = &self.params[id.index()];
+        let own = self.nodes[param.node.index()].first_result;
+        if param.update.is_some() || self.ty(own) != self.ty(value) {
+            let message = "what takes its place is of another type, or there are two";
+            return Err(Error::model(format!("parameter {}", param.name), message));
+        }
+        let name = format!("{}'", param.name);
+        self.params[id.index()].update = Some(self.outputs.len() as u32);
+        self.add_output(name, value);
+        Ok(())
+    }
+
+    /// By output: the parameter whose place it takes.
+    pub fn updates(&self) -> Vec<Option<ParamId>> {
+        let mut of = vec![None; self.outputs.len()];
+        for (id, param) in self.params.iter().enumerate() {
+            if let Some(slot) = param.update.and_then(|output| of.get_mut(output as usize)) {
+                *slot = Some(ParamId(id as u32));
+            }
+        }
+        of
     }
 
     /// The constants.

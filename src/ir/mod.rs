@@ -22,8 +22,8 @@ mod visit;
 
 pub use dtype::DType;
 pub use graph::{
-    ConstId, Data, Dim, Distribution, Fan, Graph, Init, Node, NodeId, Param, ParamId, Source, SourceId,
-    SourceRole, Value, ValueId,
+    ConstId, Data, Dim, Distribution, Fan, Graph, Init, Node, NodeId, Param, ParamId, Phase, Source,
+    SourceId, SourceRole, Value, ValueId,
 };
 pub use infer::infer;
 pub use op::{

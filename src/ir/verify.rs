@@ -206,6 +206,14 @@ fn verify_sources(graph: &Graph) -> Result<()> {
                 format!("there is no source {consumer} to consume it"),
             ));
         }
+        if let Some(forward) = source.forward
+            && forward.index() >= graph.sources.len()
+        {
+            return Err(Error::model(
+                format!("source {}", source.name),
+                format!("there is no source {forward} that it could belong to"),
+            ));
+        }
     }
     Ok(())
 }
@@ -214,6 +222,17 @@ fn verify_ports(graph: &Graph) -> Result<()> {
     for (name, value) in &graph.outputs {
         if value.index() >= graph.value_count() {
             return Err(Error::model(format!("output {name}"), format!("there is no value {value}")));
+        }
+    }
+    let mut taken = vec![false; graph.outputs.len()];
+    for param in &graph.params {
+        let Some(output) = param.update else { continue };
+        let value = graph.outputs.get(output as usize).map(|(_, value)| *value);
+        let own = graph.nodes.get(param.node.index()).map(|node| node.first_result);
+        let fits = value.zip(own).is_some_and(|(value, own)| graph.ty(value) == graph.ty(own));
+        if !fits || std::mem::replace(&mut taken[output as usize], true) {
+            let message = format!("output {output} cannot take its place");
+            return Err(Error::model(format!("parameter {}", param.name), message));
         }
     }
     unique("dimension", graph.dims.iter().map(|dim| dim.name.as_str()))?;

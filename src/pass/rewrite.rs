@@ -91,6 +91,9 @@ impl<'g> Rewriter<'g> {
                 let ty = self.old.ty(node.first_result).clone();
                 let (name, init, data) = (param.name.clone(), param.init.clone(), param.data.clone());
                 let value = self.new.add_param(name, ty, init, data, node.source);
+                if let Op::Param(new) = self.new.maker(value).op {
+                    self.new.param_mut(new).update = param.update;
+                }
                 self.kept(old, value)
             }
             Op::Constant(id) => {

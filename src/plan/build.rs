@@ -167,7 +167,11 @@ fn unlaunched(plan: &Plan) -> Vec<String> {
 /// Where to find what is read: looked up by content, never iterated.
 fn index_buffers(schedule: &Schedule) -> HashMap<Key, BufferIx> {
     let numbered = schedule.buffers.iter().enumerate();
-    numbered.map(|(i, buffer)| (key(buffer.device, buffer.content), BufferIx(i as u32))).collect()
+    let own = numbered.map(|(i, buffer)| (key(buffer.device, buffer.content), BufferIx(i as u32)));
+    let updated = schedule.updates.iter().map(|&(tensor, buffer)| {
+        (key(schedule.buffers[buffer.index()].device, Content::Tensor(tensor)), buffer)
+    });
+    own.chain(updated).collect()
 }
 
 /// Device, sort of content, and its number.
@@ -310,6 +314,7 @@ impl Builder<'_> {
         match buffer.content {
             Content::Tensor(tensor) | Content::Returned(tensor) => {
                 let label = &labels.tensors[self.source.tensor(tensor).index()];
+                let kind = if label.state && kind == BufferKind::Input { BufferKind::State } else { kind };
                 (label.ty.clone(), label.name.clone(), kind)
             }
             Content::Param(param) => {

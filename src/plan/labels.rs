@@ -48,6 +48,8 @@ pub struct ValueLabel {
     pub ty: String,
     /// The value's name; unique among tensors and parameters.
     pub name: String,
+    /// True for a parameter that is updated in the step.
+    pub state: bool,
 }
 
 /// A parameter's type and name.

@@ -39,7 +39,23 @@ pub fn exec_plan(plan: &Plan, graph: &Graph, grouping: &Grouping) -> Result<Exec
         .filter_map(|value| residents.get(&value).map(|buffers| (value, buffers.clone())))
         .collect();
     exec.outputs = converter.outputs(&residents, exec.batch.as_ref())?;
+    exec.updates = updates(graph, &residents, &exec.outputs);
     Ok(exec)
+}
+
+/// Where an output takes a parameter's place and lies elsewhere: its buffer, and each that holds the
+/// parameter.
+fn updates(graph: &Graph, residents: &Residents, outputs: &[(String, u32)]) -> Vec<(u32, u32)> {
+    let written: HashMap<&str, u32> = outputs.iter().map(|(name, buffer)| (name.as_str(), *buffer)).collect();
+    let mut updates = Vec::new();
+    for param in graph.params() {
+        let output = param.update.and_then(|output| graph.outputs().get(output as usize));
+        let Some(&from) = output.and_then(|(name, _)| written.get(name.as_str())) else { continue };
+        let held = residents.get(&graph.node(param.node).first_result);
+        let apart = held.into_iter().flatten().filter(|&&to| to != from);
+        updates.extend(apart.map(|&to| (from, to)));
+    }
+    updates
 }
 
 /// The type that an input of a plan's network has for the whole batch; `number` counts the inputs.

@@ -32,6 +32,9 @@ impl<'a> Accesses<'a> {
         let mut index: Vec<(Key, BufferIx)> = buffers
             .map(|(number, buffer)| (key(buffer.content, buffer.device), BufferIx(number as u32)))
             .collect();
+        index.extend(schedule.updates.iter().map(|&(tensor, buffer)| {
+            (key(Content::Tensor(tensor), schedule.buffers[buffer.index()].device), buffer)
+        }));
         index.sort_unstable();
         Self { graph, schedule, index }
     }

@@ -12,7 +12,7 @@ use super::simulate::{Work, run_listed};
 use super::{
     Action, Buffer, BufferIx, BufferKind, Content, DeviceUsage, Part, Schedule, Step, StepIx, Why, cost,
 };
-use crate::costgraph::NodeIx;
+use crate::costgraph::{NodeIx, TensorIx};
 use crate::topology::DeviceId;
 use crate::units::{Bytes, Nanos};
 
@@ -82,8 +82,10 @@ pub(super) fn assemble(
         names.touched(problem, step, visit);
     });
     let offload = problem.copies.offload().to_vec();
-    let (buffers, at_peak, crossings) = (names.buffers, Vec::new(), timeline.crossings);
-    let mut schedule = Schedule { steps, buffers, devices, at_peak, cost, crossings, offload };
+    let (buffers, mut updates, at_peak, crossings) =
+        (names.buffers, names.updates, Vec::new(), timeline.crossings);
+    updates.sort_unstable();
+    let mut schedule = Schedule { steps, buffers, devices, at_peak, cost, crossings, offload, updates };
     cost::measure_lanes(&mut schedule);
     cost::measure_memory(&mut schedule, &users);
     schedule
@@ -117,6 +119,8 @@ struct Buffers {
     arrival: Vec<u32>,
     /// By node.
     workspace: Vec<u32>,
+    /// Tensors that are written where a state lies, and its buffer.
+    updates: Vec<(TensorIx, BufferIx)>,
 }
 
 impl Buffers {
@@ -129,7 +133,13 @@ impl Buffers {
             }
         }
         let arrival = vec![NONE; problem.copies.arrival_count()];
-        Self { buffers, home, arrival, workspace: vec![NONE; problem.graph.node_count()] }
+        Self {
+            buffers,
+            home,
+            arrival,
+            workspace: vec![NONE; problem.graph.node_count()],
+            updates: Vec::new(),
+        }
     }
 
     fn add(
@@ -151,6 +161,13 @@ impl Buffers {
             Task::Launch(node) => {
                 let device = problem.device(node);
                 for tensor in problem.graph.outputs(node) {
+                    if let Some(state) = problem.graph.updated(tensor)
+                        && layout.updates.binary_search(&tensor).is_ok()
+                    {
+                        self.home[tensor.index()] = self.home[state.index()];
+                        self.updates.push((tensor, BufferIx(self.home[state.index()])));
+                        continue;
+                    }
                     let kind =
                         if problem.graph.is_result(tensor) { BufferKind::Output } else { BufferKind::Temp };
                     let bytes = problem.graph.tensor_bytes(tensor);
@@ -207,7 +224,7 @@ impl Buffers {
     /// writes.
     fn touched(&self, problem: &Problem<'_>, step: &Step, visit: &mut dyn FnMut(u32, bool)) {
         let mut known = |buffer: u32, writes: bool| {
-            if buffer != NONE {
+            if buffer != NONE && !(writes && self.is_resident(buffer)) {
                 visit(buffer, writes);
             }
         };
@@ -224,6 +241,10 @@ impl Buffers {
                 }
             }
         }
+    }
+
+    fn is_resident(&self, buffer: u32) -> bool {
+        self.buffers[buffer as usize].kind.is_resident()
     }
 
     /// The buffer in which a node finds an input, unless it is there before the step.
@@ -244,8 +265,9 @@ impl Buffers {
             for (input, output) in problem.graph.in_place(node) {
                 let operand = self.operand(problem, node, input as usize);
                 let result = problem.graph.outputs(node).nth(output as usize);
-                if let Some(result) = result.filter(|_| operand != NONE) {
-                    pairs.push((operand, self.home[result.index()]));
+                let result = result.map(|result| self.home[result.index()]);
+                if let Some(result) = result.filter(|&result| operand != NONE && !self.is_resident(result)) {
+                    pairs.push((operand, result));
                 }
             }
         }

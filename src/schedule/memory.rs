@@ -33,6 +33,8 @@ pub(super) enum Reuse {
 pub(super) struct Layout {
     /// By tensor made in the step: its offset at home.
     pub(super) tensors: Vec<u64>,
+    /// Tensors that are written where the state lies whose place they take, ascending.
+    pub(super) updates: Vec<TensorIx>,
     /// By arrival.
     pub(super) arrivals: Vec<u64>,
     /// By node.
@@ -76,6 +78,7 @@ pub(super) fn lay_out(
         }
     }
     let mut layout = planner.layout;
+    layout.updates.sort_unstable();
     layout.waits = needed(problem, order, &data, layout.waits);
     layout.data = data;
     Ok(layout)
@@ -97,6 +100,8 @@ struct Planner<'p, 'a> {
     arrival_readers: Vec<u32>,
     /// By arrival: the last step on the receiver that wrote or read it.
     arrival_last: Vec<u32>,
+    /// By state: launches at home and copies that are yet to read it.
+    state_readers: BTreeMap<TensorIx, u32>,
     /// By arrival that is under way in parts: who had its bytes before, the last step on each lane.
     before: BTreeMap<ArrivalIx, Vec<u32>>,
     layout: Layout,
@@ -136,8 +141,11 @@ impl<'p, 'a> Planner<'p, 'a> {
                 }
             }
         }
+        let states = graph.updates().iter().map(|&(_, state)| (state, state_readers(problem, state)));
+        let state_readers = states.collect();
         let layout = Layout {
             tensors: vec![0; graph.tensor_count()],
+            updates: Vec::new(),
             arrivals: vec![0; copies.arrival_count()],
             workspaces: vec![0; graph.node_count()],
             data: Vec::new(),
@@ -154,6 +162,7 @@ impl<'p, 'a> Planner<'p, 'a> {
             last: vec![NONE; graph.tensor_count()],
             arrival_readers,
             arrival_last: vec![NONE; copies.arrival_count()],
+            state_readers,
             before: BTreeMap::new(),
             layout,
         }
@@ -168,9 +177,12 @@ impl<'p, 'a> Planner<'p, 'a> {
         self.wait(data);
         self.hold(position);
         for tensor in graph.outputs(node) {
+            self.last[tensor.index()] = position;
+            if self.updates_in_place(node, tensor, position) {
+                continue;
+            }
             self.layout.tensors[tensor.index()] =
                 self.allocate(device, graph.tensor_bytes(tensor), position)?;
-            self.last[tensor.index()] = position;
         }
         let workspace = graph.workspace_bytes(node);
         self.layout.workspaces[node.index()] = self.allocate(device, workspace, position)?;
@@ -184,7 +196,7 @@ impl<'p, 'a> Planner<'p, 'a> {
                     self.arrival_last[arrival.index()] = position;
                     self.read_arrival(arrival);
                 }
-                Source::Resident => {}
+                Source::Resident => self.read_state(tensor),
             }
         }
         self.release(device, self.layout.workspaces[node.index()], workspace, Occupant::Launch(node.0));
@@ -214,10 +226,46 @@ impl<'p, 'a> Planner<'p, 'a> {
             None if problem.graph.role(problem.graph.producer(target.tensor)) == Role::Compute => {
                 self.read(target.tensor);
             }
-            None => {}
+            None => self.read_state(target.tensor),
         }
         self.clocks.end(copy_lane(target.to), position);
         Ok(())
+    }
+
+    /// Lets a tensor be written where the state lies that it takes the place of, where all others
+    /// that read the state stand before it: launches do so on its own lane, copies are waited for.
+    fn updates_in_place(&mut self, node: NodeIx, tensor: TensorIx, position: u32) -> bool {
+        let graph = self.problem.graph;
+        let Some(state) = graph.updated(tensor) else { return false };
+        let home = self.problem.device(graph.producer(state));
+        let input = graph.inputs(node).iter().position(|&input| input == state);
+        let own = graph.in_place(node).any(|(read, write)| {
+            Some(read as usize) == input && graph.outputs(node).nth(write as usize) == Some(tensor)
+        });
+        let left = self.state_readers.get(&state).copied().unwrap_or(0);
+        if home != self.problem.device(node) || (input.is_some() && !own) || left != u32::from(own) {
+            return false;
+        }
+        let mut copies: Vec<u32> = Vec::new();
+        let _ = self.readers_of(state, None, |at| {
+            copies.push(at);
+            ControlFlow::Continue(())
+        });
+        for other in copies {
+            if !self.is_done(other) {
+                self.layout.waits.push((position, other));
+                self.clocks.learn(lane_of(self.problem, self.order[other as usize]), other + 1);
+            }
+        }
+        self.layout.updates.push(tensor);
+        true
+    }
+
+    /// Counts a reader off what may be updated in place.
+    fn read_state(&mut self, tensor: TensorIx) {
+        if let Some(left) = self.state_readers.get_mut(&tensor) {
+            *left = left.saturating_sub(1);
+        }
     }
 
     /// A further part of an arrival is written where the first one was: after the same users.
@@ -423,6 +471,18 @@ impl<'p, 'a> Planner<'p, 'a> {
             filling.try_for_each(|copy| visit(self.position[self.problem.copy_task(copy) as usize]))
         })
     }
+}
+
+/// Launches and copies that read a state where it is.
+fn state_readers(problem: &Problem<'_>, state: TensorIx) -> u32 {
+    let copies = &problem.copies;
+    let arrivals = copies.of(state).filter(|&arrival| copies.arrival(arrival).origin.is_none());
+    let copied: usize = arrivals.map(|arrival| copies.filling(arrival).count()).sum();
+    let here = problem.graph.consumers(state).iter().filter(|&&node| {
+        let at = problem.graph.inputs(node).iter().position(|&input| input == state);
+        at.is_some_and(|at| matches!(copies.sources(node)[at], Source::Resident))
+    });
+    (copied + here.count()) as u32
 }
 
 /// Adds a step, or puts it in place of an earlier one of the same lane.

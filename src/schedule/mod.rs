@@ -416,6 +416,9 @@ pub struct Schedule {
     pub crossings: Vec<Crossing>,
     /// What is offloaded, by tensor; readers ascending.
     pub offload: Vec<Offload>,
+    /// Tensors that are written where the state lies whose place they take, with its buffer;
+    /// ascending. What takes a state's place and is not listed has a buffer of its own.
+    pub updates: Vec<(TensorIx, BufferIx)>,
 }
 
 impl Schedule {

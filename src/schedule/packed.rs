@@ -79,6 +79,7 @@ impl Uses {
                 let operand = accesses.operand(node, graph.inputs(node)[input as usize], step.device);
                 let result = graph.outputs(node).nth(output as usize);
                 let result = result.and_then(|tensor| accesses.find(Content::Tensor(tensor), step.device));
+                let result = result.filter(|result| !schedule.buffers[result.index()].kind.is_resident());
                 uses.in_place.extend(operand.zip(result).map(|(operand, result)| (operand.0, result.0)));
             }
         }
@@ -87,10 +88,10 @@ impl Uses {
             let Some(device) = device else { continue };
             let outputs = graph.outputs(node).map(Content::Tensor).chain([Content::Workspace(node)]);
             let writes = outputs.filter_map(|content| accesses.find(content, device));
-            uses.buffers.extend(writes.map(|buffer| (buffer.0, true)));
+            let made = |buffer: &BufferIx| !schedule.buffers[buffer.index()].kind.is_resident();
+            uses.buffers.extend(writes.filter(made).map(|buffer| (buffer.0, true)));
             let reads =
                 graph.inputs(node).iter().filter_map(|&tensor| accesses.operand(node, tensor, device));
-            let made = |buffer: &BufferIx| !schedule.buffers[buffer.index()].kind.is_resident();
             uses.buffers.extend(reads.filter(made).map(|buffer| (buffer.0, false)));
         }
         uses.start.push(uses.buffers.len() as u32);

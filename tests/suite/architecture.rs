@@ -28,6 +28,7 @@ const MODULES: &[&str] = &[
     "report",
     "compile",
     "calibrate",
+    "train",
     "cli",
 ];
 

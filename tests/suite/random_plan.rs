@@ -121,7 +121,7 @@ pub(crate) fn labels(graph: &CostGraph, placement: &Placement, rng: &mut Rng) ->
     let raw = |bytes: Bytes| format!("u8[{}]", bytes.0);
     for tensor in graph.tensors() {
         let name = format!("{}:{}", graph.node_name(graph.producer(tensor)), graph.output_index(tensor));
-        labels.tensors.push(ValueLabel { ty: raw(graph.tensor_bytes(tensor)), name });
+        labels.tensors.push(ValueLabel { ty: raw(graph.tensor_bytes(tensor)), name, state: false });
     }
     for i in 0..graph.param_count() as u32 {
         let (bytes, name) = (graph.param_bytes(ParamIx(i)), graph.param_name(ParamIx(i)));

@@ -5,8 +5,8 @@
 
 use super::super::verify::{verify, verify_node};
 use super::super::{
-    ConstId, DType, Data, Dim, DimId, Distribution, Fan, Graph, Init, NodeId, Op, Param, ParamId, Shape,
-    Size, Source, SourceId, SourceRole, Tensor, Type, ValueId,
+    ConstId, DType, Data, Dim, DimId, Distribution, Fan, Graph, Init, NodeId, Op, Param, ParamId, Phase,
+    Shape, Size, Source, SourceId, SourceRole, Tensor, Type, ValueId,
 };
 use super::cursor::{Cursor, Dims};
 use super::parse_op::op;
@@ -110,6 +110,16 @@ impl Parser {
         if cursor.eat("consumer=") {
             source.consumer = Some(SourceId(cursor.id("s")?));
         }
+        if cursor.eat("forward=") {
+            source.forward = Some(SourceId(cursor.id("s")?));
+        }
+        if cursor.eat("phase=") {
+            source.phase = cursor.one_of("backward or update", |word| match word {
+                "backward" => Some(Phase::Backward),
+                "update" => Some(Phase::Update),
+                _ => None,
+            })?;
+        }
         self.graph.add_source(source);
         Ok(())
     }
@@ -210,8 +220,9 @@ impl Parser {
         let name = cursor.string()?;
         cursor.attribute("init")?;
         let init = init(cursor)?;
+        let update = if cursor.eat("update=") { Some(cursor.id("")?) } else { None };
         let data = if cursor.eat("data=") { Some(data(cursor, ty)?) } else { None };
-        Ok(Param { name, node: NodeId(self.graph.node_count() as u32), init, data })
+        Ok(Param { name, node: NodeId(self.graph.node_count() as u32), init, data, update })
     }
 }
 

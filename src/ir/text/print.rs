@@ -3,8 +3,8 @@
 use std::fmt::{self, Display, Formatter, Write};
 
 use super::super::{
-    DType, Data, DimId, Distribution, Fan, Graph, Init, Node, Op, Param, Real, Size, Source, SourceRole,
-    Tensor, Type,
+    DType, Data, DimId, Distribution, Fan, Graph, Init, Node, Op, Param, Phase, Real, Size, Source,
+    SourceRole, Tensor, Type,
 };
 use super::print_op::{attributes, real};
 use super::{SHORT, is_identifier};
@@ -61,9 +61,16 @@ impl<'g> Printer<'g> {
         if let Some(mark) = &source.colocate {
             write!(f, " colocate={}", Quoted(mark))?;
         }
-        match source.consumer {
-            Some(consumer) => write!(f, " consumer={consumer}"),
-            None => Ok(()),
+        if let Some(consumer) = source.consumer {
+            write!(f, " consumer={consumer}")?;
+        }
+        if let Some(forward) = source.forward {
+            write!(f, " forward={forward}")?;
+        }
+        match source.phase {
+            Phase::Forward => Ok(()),
+            Phase::Backward => f.write_str(" phase=backward"),
+            Phase::Update => f.write_str(" phase=update"),
         }
     }
 
@@ -99,6 +106,9 @@ impl<'g> Printer<'g> {
     fn param(&self, f: &mut Formatter<'_>, param: &Param) -> fmt::Result {
         write!(f, " {} init=", Quoted(&param.name))?;
         init(f, &param.init)?;
+        if let Some(output) = param.update {
+            write!(f, " update={output}")?;
+        }
         let Some(data) = &param.data else { return Ok(()) };
         f.write_str(" data=")?;
         match data {

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use self::build::Build;
 use self::rules::{Site, gradients};
 use crate::error::{Error, Result};
-use crate::ir::{Graph, NodeId, Op, Source, SourceId, SourceRole, ValueId};
+use crate::ir::{Graph, NodeId, Op, Phase, Source, SourceId, SourceRole, ValueId};
 
 pub use rules::no_gradient;
 pub use unroll::unroll;
@@ -137,6 +137,7 @@ impl Tape<'_> {
         let source = Source {
             pin: own.pin.clone(),
             forward: Some(forward),
+            phase: Phase::Backward,
             ..Source::new(format!("{}/gradient", own.name), "gradient", SourceRole::Node)
         };
         let source = self.graph.add_source(source);

@@ -88,6 +88,12 @@ pub struct Program {
     inputs: Vec<Vec<Located>>,
     /// By output, and then by microbatch.
     outputs: Vec<Located>,
+    /// By output: whether it takes a parameter's place.
+    replaces: Vec<bool>,
+    /// What is copied after each step.
+    updates: Vec<(Located, Located)>,
+    /// Name, type and places of each parameter.
+    params: Vec<(String, Type, Vec<Located>)>,
     names: Vec<String>,
     timeout: Option<Duration>,
 }
@@ -116,7 +122,10 @@ impl Program {
         let buffers = checker.buffers()?;
         let tasks = checker.tasks(&buffers)?;
         let (inputs, outputs) = (checker.inputs(&buffers)?, checker.outputs(&buffers)?);
-        load(graph, &checker.data(&buffers)?, &arenas, weights)?;
+        let data = checker.data(&buffers)?;
+        load(graph, &data, &arenas, weights)?;
+        let updates = checker.updates(&buffers)?;
+        let replaces = graph.updates().iter().map(Option::is_some).collect();
         let batch = plan.batch.clone().unwrap_or_else(|| Batch::whole_of(graph));
         let named = |list: &[(String, ValueId)], axes: &[Option<usize>]| -> Vec<(String, Type)> {
             let whole = |(name, value): &(String, ValueId), axis: &Option<usize>| {
@@ -134,6 +143,9 @@ impl Program {
             batch,
             inputs,
             outputs,
+            replaces,
+            updates,
+            params: parameters(graph, data),
             names: plan.devices.iter().map(|device| device.name.clone()).collect(),
             timeout: options.timeout,
         })
@@ -177,10 +189,47 @@ impl Program {
         self.workers.usable()?;
         let start = Instant::now();
         self.workers.run(&self.shared, start, self.timeout, &self.names)?;
+        for &(from, to) in &self.updates {
+            // SAFETY: no worker runs, so nobody else uses the arenas; the two are buffers apart.
+            let bytes = unsafe { self.shared.arenas[from.device].bytes(from.range) };
+            write(&self.shared.arenas, to, bytes);
+        }
         Ok(start.elapsed())
     }
 
-    /// The outputs of the last step.
+    /// A parameter as it is now, by its name; none where the plan holds none of that name.
+    ///
+    /// Errors: none but internal ones.
+    pub fn param(&self, name: &str) -> Result<Option<Tensor>> {
+        let found = self.params.iter().find(|(own, ..)| own == name);
+        let Some((_, ty, places)) = found else { return Ok(None) };
+        let Some(&place) = places.first() else { return Ok(None) };
+        // SAFETY: no worker runs, so nobody writes.
+        let bytes = unsafe { self.shared.arenas[place.device].bytes(place.range) };
+        tensor(ty, bytes).map(Some)
+    }
+
+    /// Names of the parameters that the plan holds, in the order of the graph.
+    pub fn params(&self) -> impl Iterator<Item = &str> {
+        self.params.iter().map(|(name, ..)| name.as_str())
+    }
+
+    /// Puts a parameter's value wherever the plan holds it, for the steps that follow.
+    ///
+    /// Errors: no such parameter; a value of another type; an earlier run that did not end.
+    pub fn set_param(&mut self, name: &str, value: &Tensor) -> Result<()> {
+        self.workers.usable()?;
+        let place = || format!("parameter {name}");
+        let found = self.params.iter().find(|(own, ..)| own == name);
+        let (_, ty, places) =
+            found.ok_or_else(|| Error::usage(place(), "the plan holds no such parameter"))?;
+        check_type(value, ty).map_err(|error| error.within(&place()))?;
+        places.iter().for_each(|&at| write(&self.shared.arenas, at, value.bytes()));
+        Ok(())
+    }
+
+    /// The outputs of the last step, but for those that take a parameter's place: see
+    /// [`Program::param`].
     ///
     /// Errors: none but internal ones.
     pub fn outputs(&self) -> Result<Vec<(String, Tensor)>> {
@@ -194,13 +243,23 @@ impl Program {
             Ok((name.clone(), tensor(ty, &self.batch.join(ty, *axis, &parts))?))
         };
         let named = self.graph_outputs.iter().map(|(name, ty)| (name, ty));
-        named.zip(parts).zip(&self.batch.outputs).map(take).collect()
+        let all = named.zip(parts).zip(&self.batch.outputs).zip(&self.replaces);
+        all.filter(|(_, replaces)| !**replaces).map(|(one, _)| take(one)).collect()
     }
 
     /// What the last step did; `wall` is how long it took.
     pub fn report(&self, wall: Duration) -> RunReport {
         self.shared.report(wall, &self.names)
     }
+}
+
+/// The parameters among the data, with their names and types.
+fn parameters(graph: &Graph, data: Vec<(ValueId, Vec<Located>)>) -> Vec<(String, Type, Vec<Located>)> {
+    let named = data.into_iter().filter_map(|(value, places)| match graph.maker(value).op {
+        Op::Param(param) => Some((graph.param(param).name.clone(), graph.ty(value).clone(), places)),
+        _ => None,
+    });
+    named.collect()
 }
 
 /// Error: the arenas together are more than this machine's memory. The system may grant each of

@@ -116,6 +116,9 @@ pub struct ExecPlan {
     pub data: Vec<(ValueId, Vec<u32>)>,
     /// Names of the graph's outputs and the buffers in which they lie when the step ends.
     pub outputs: Vec<(String, u32)>,
+    /// What is copied when a step has ended, for the next one to read: (from, to), where an output
+    /// takes a parameter's place and does not lie there already.
+    pub updates: Vec<(u32, u32)>,
 }
 
 /// A device and a range of its arena.
@@ -312,6 +315,16 @@ impl Checker<'_> {
             Some(name) => Err(wrong(format!("{what} {name}"), format!("the model has no such {what}"))),
             None => Ok(()),
         }
+    }
+
+    /// What is copied after each step.
+    pub(super) fn updates(&self, buffers: &[Located]) -> Result<Vec<(Located, Located)>> {
+        let find = |&(from, to): &(u32, u32)| {
+            let bytes = self.plan.buffers.get(to as usize).map_or(0, |buffer| buffer.bytes.get());
+            let place = "update of a parameter";
+            Ok((self.find(buffers, from, bytes, place)?, self.find(buffers, to, bytes, place)?))
+        };
+        self.plan.updates.iter().map(find).collect()
     }
 
     /// The parameters and constants, each with the buffers that hold it.

@@ -1,0 +1,241 @@
+//! Losses as nodes of the graph.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+use crate::ir::{Binary, Compare, DType, Op, Unary, ValueId};
+use crate::pass::gradient::build::Build;
+
+/// Probabilities are kept this far from 0 and 1 before their logarithm is taken.
+const CLIP: f64 = 1e-7;
+
+/// What a network's output is compared with its target by. Each gives one number for each sample, the
+/// mean over what a sample's output holds; the loss of a batch is the mean over its samples.
+///
+/// A cross-entropy of a softmax (a sigmoid, for the binary one) is computed from what the softmax
+/// reads, which is exact where a probability is near 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Loss {
+    /// `(y - t)^2`
+    MeanSquared,
+    /// `|y - t|`
+    MeanAbsolute,
+    /// Quadratic up to `delta`, linear beyond (Huber 1964).
+    Huber {
+        /// Where it becomes linear.
+        delta: f64,
+    },
+    /// `max(0, 1 - t y)` with targets -1 and 1.
+    Hinge,
+    /// `1 - cos(y, t)` along the last axis.
+    Cosine,
+    /// `sum t ln(t / y)` along the last axis, of probabilities.
+    KullbackLeibler,
+    /// `-ln y` of the class that the target names; targets are integers.
+    SparseCrossEntropy {
+        /// Whether outputs are logits.
+        logits: bool,
+    },
+    /// `-sum t ln y` along the last axis; targets are probabilities.
+    CrossEntropy {
+        /// Whether outputs are logits.
+        logits: bool,
+    },
+    /// `-t ln y - (1 - t) ln(1 - y)`; targets are probabilities.
+    BinaryCrossEntropy {
+        /// Whether outputs are logits.
+        logits: bool,
+    },
+}
+
+/// Short name, the framework's name, and the loss.
+const NAMES: &[(&str, &str, Loss)] = &[
+    ("mse", "mean_squared_error", Loss::MeanSquared),
+    ("mae", "mean_absolute_error", Loss::MeanAbsolute),
+    ("huber", "huber_loss", Loss::Huber { delta: 1.0 }),
+    ("hinge", "hinge_loss", Loss::Hinge),
+    ("cosine", "cosine_similarity", Loss::Cosine),
+    ("kl", "kl_divergence", Loss::KullbackLeibler),
+    ("sparse", "sparse_categorical_crossentropy", Loss::SparseCrossEntropy { logits: false }),
+    ("sparse:logits", "sparse_categorical_crossentropy:logits", Loss::SparseCrossEntropy { logits: true }),
+    ("categorical", "categorical_crossentropy", Loss::CrossEntropy { logits: false }),
+    ("categorical:logits", "categorical_crossentropy:logits", Loss::CrossEntropy { logits: true }),
+    ("binary", "binary_crossentropy", Loss::BinaryCrossEntropy { logits: false }),
+    ("binary:logits", "binary_crossentropy:logits", Loss::BinaryCrossEntropy { logits: true }),
+];
+
+impl FromStr for Loss {
+    type Err = Error;
+
+    /// `mae`, `sparse:logits`, `huber:delta=0.5`, or the name that Keras gives it.
+    fn from_str(text: &str) -> Result<Self> {
+        if let Some(delta) = text.strip_prefix("huber:delta=") {
+            let delta = delta.parse().ok().filter(|delta: &f64| delta.is_finite() && *delta > 0.0);
+            return delta.map(|delta| Self::Huber { delta }).ok_or_else(|| {
+                Error::usage(format!("--loss {text}"), "delta is not a positive number")
+            });
+        }
+        let found = NAMES.iter().find(|(short, long, _)| text == *short || text == *long);
+        found.map(|&(.., loss)| loss).ok_or_else(|| {
+            let names: Vec<&str> = NAMES.iter().map(|&(short, ..)| short).collect();
+            Error::usage(format!("--loss {text}"), "no such loss").with_help(names.join(", "))
+        })
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Huber { delta } = self {
+            return write!(f, "huber:delta={delta}");
+        }
+        f.write_str(NAMES.iter().find(|(.., loss)| loss == self).map_or("?", |&(short, ..)| short))
+    }
+}
+
+impl Loss {
+    /// Element type and sizes of the target of an output of these sizes.
+    pub fn target(&self, dtype: DType, dims: &[i64]) -> (DType, Vec<i64>) {
+        match self {
+            Self::SparseCrossEntropy { .. } => {
+                (DType::I64, dims[..dims.len().saturating_sub(1)].to_vec())
+            }
+            Self::MeanSquared
+            | Self::MeanAbsolute
+            | Self::Huber { .. }
+            | Self::Hinge
+            | Self::Cosine
+            | Self::KullbackLeibler
+            | Self::CrossEntropy { .. }
+            | Self::BinaryCrossEntropy { .. } => (dtype, dims.to_vec()),
+        }
+    }
+
+    /// One number for each sample: `[batch]`.
+    pub(super) fn per_sample(&self, b: &mut Build<'_>, y: ValueId, target: ValueId) -> Result<ValueId> {
+        let each = self.each(b, y, target)?;
+        let axes: Vec<u32> = (1..b.rank(each) as u32).collect();
+        b.mean(each, &axes, false)
+    }
+
+    fn each(&self, b: &mut Build<'_>, y: ValueId, t: ValueId) -> Result<ValueId> {
+        let last = b.rank(y).saturating_sub(1) as u32;
+        match *self {
+            Self::MeanSquared => {
+                let error = b.sub(y, t)?;
+                b.mul(error, error)
+            }
+            Self::MeanAbsolute => {
+                let error = b.sub(y, t)?;
+                b.unary(Unary::Abs, error)
+            }
+            Self::Huber { delta } => huber(b, y, t, delta),
+            Self::Hinge => {
+                let product = b.mul(y, t)?;
+                let minus = b.unary(Unary::Neg, product)?;
+                let margin = b.with(Binary::Add, minus, 1.0)?;
+                b.unary(Unary::Relu, margin)
+            }
+            Self::Cosine => cosine(b, y, t, last),
+            Self::KullbackLeibler => {
+                let (safe_y, safe_t) = (clipped(b, y)?, clipped(b, t)?);
+                let (log_y, log_t) = (b.unary(Unary::Log, safe_y)?, b.unary(Unary::Log, safe_t)?);
+                let ratio = b.sub(log_t, log_y)?;
+                let weighted = b.mul(safe_t, ratio)?;
+                b.sum(weighted, &[last], false)
+            }
+            Self::SparseCrossEntropy { logits } => {
+                let log = log_probabilities(b, y, logits, last)?;
+                let mut column = b.dims(t)?;
+                column.push(1);
+                let indices = b.reshape(t, &column)?;
+                let chosen = b.apply(Op::GatherElements { axis: last }, &[log, indices])?;
+                let chosen = b.reshape(chosen, &column[..column.len() - 1])?;
+                b.unary(Unary::Neg, chosen)
+            }
+            Self::CrossEntropy { logits } => {
+                let log = log_probabilities(b, y, logits, last)?;
+                let weighted = b.mul(t, log)?;
+                let sum = b.sum(weighted, &[last], false)?;
+                b.unary(Unary::Neg, sum)
+            }
+            Self::BinaryCrossEntropy { logits } => binary(b, y, t, logits),
+        }
+    }
+}
+
+/// `e^2 / 2` up to `delta`, then `delta (|e| - delta / 2)`.
+fn huber(b: &mut Build<'_>, y: ValueId, t: ValueId, delta: f64) -> Result<ValueId> {
+    let error = b.sub(y, t)?;
+    let size = b.unary(Unary::Abs, error)?;
+    let limit = b.number(b.dtype(y), delta)?;
+    let near = b.compare(Compare::Le, size, limit)?;
+    let square = b.mul(error, error)?;
+    let quadratic = b.scale(square, 0.5)?;
+    let beyond = b.with(Binary::Sub, size, delta / 2.0)?;
+    let linear = b.scale(beyond, delta)?;
+    b.select(near, quadratic, linear)
+}
+
+fn cosine(b: &mut Build<'_>, y: ValueId, t: ValueId, last: u32) -> Result<ValueId> {
+    let mut inner = |x: ValueId, z: ValueId| {
+        let product = b.mul(x, z)?;
+        b.sum(product, &[last], false)
+    };
+    let (both, own, other) = (inner(y, t)?, inner(y, y)?, inner(t, t)?);
+    let product = b.mul(own, other)?;
+    let root = b.unary(Unary::Sqrt, product)?;
+    let length = b.with(Binary::Max, root, CLIP)?;
+    let cosine = b.div(both, length)?;
+    let minus = b.unary(Unary::Neg, cosine)?;
+    b.with(Binary::Add, minus, 1.0)
+}
+
+/// Between `CLIP` and `1 - CLIP`.
+fn clipped(b: &mut Build<'_>, x: ValueId) -> Result<ValueId> {
+    let above = b.with(Binary::Max, x, CLIP)?;
+    b.with(Binary::Min, above, 1.0 - CLIP)
+}
+
+/// Logarithms of probabilities along the last axis.
+fn log_probabilities(b: &mut Build<'_>, y: ValueId, logits: bool, last: u32) -> Result<ValueId> {
+    let maker = b.graph.maker(y);
+    let read = maker.operands.first().copied();
+    let from = match (&maker.op, read) {
+        _ if logits => Some(y),
+        (Op::Softmax { axis, log: false }, Some(read)) if *axis == last => Some(read),
+        _ => None,
+    };
+    if let Some(from) = from {
+        return b.apply(Op::Softmax { axis: last, log: true }, &[from]);
+    }
+    let sum = b.sum(y, &[last], true)?;
+    let share = b.div(y, sum)?;
+    let safe = clipped(b, share)?;
+    b.unary(Unary::Log, safe)
+}
+
+/// Of logits `x`: `ln(1 + e^x) - t x`.
+fn binary(b: &mut Build<'_>, y: ValueId, t: ValueId, logits: bool) -> Result<ValueId> {
+    let maker = b.graph.maker(y);
+    let read = maker.operands.first().copied();
+    let from = match (&maker.op, read) {
+        _ if logits => Some(y),
+        (Op::Unary(Unary::Sigmoid), Some(read)) => Some(read),
+        _ => None,
+    };
+    if let Some(x) = from {
+        let soft = b.unary(Unary::Softplus, x)?;
+        let product = b.mul(x, t)?;
+        return b.sub(soft, product);
+    }
+    let safe = clipped(b, y)?;
+    let log = b.unary(Unary::Log, safe)?;
+    let minus = b.unary(Unary::Neg, safe)?;
+    let rest = b.with(Binary::Add, minus, 1.0)?;
+    let rest = b.unary(Unary::Log, rest)?;
+    let apart = b.sub(log, rest)?;
+    let weighted = b.mul(t, apart)?;
+    let sum = b.add(weighted, rest)?;
+    b.unary(Unary::Neg, sum)
+}

@@ -1,0 +1,377 @@
+//! Optimizers as nodes of the graph: each parameter's new value, and its slots'.
+//!
+//! What changes from step to step (the learning rate, the corrections of Adam) are parameters of one
+//! element each, which the caller sets: [`Scalars`]. Everything else is a constant.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::spec::Spec;
+use crate::error::{Error, Result};
+use crate::ir::{Binary, Init, Op, ParamId, Real, Shape, SourceId, Type, Unary, ValueId};
+use crate::pass::gradient::build::Build;
+
+/// How parameters follow their gradients. Names and constants are those of the papers; where
+/// frameworks differ, PyTorch's form is taken.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Optimizer {
+    /// `v = momentum v + g; w -= rate v`; with Nesterov `w -= rate (g + momentum v)`
+    /// (Sutskever et al. 2013).
+    Sgd {
+        /// 0 for none.
+        momentum: f64,
+        /// Looks ahead.
+        nesterov: bool,
+    },
+    /// `a += g^2; w -= rate g / (sqrt a + epsilon)` (Duchi, Hazan, Singer 2011).
+    Adagrad {
+        /// Keeps the quotient finite.
+        epsilon: f64,
+    },
+    /// `a = rho a + (1 - rho) g^2; w -= rate g / (sqrt a + epsilon)` (Tieleman and Hinton 2012).
+    RmsProp {
+        /// How long squares are remembered.
+        rho: f64,
+        /// Keeps the quotient finite.
+        epsilon: f64,
+    },
+    /// Moments `m`, `v`, corrected for their start at zero (Kingma and Ba 2015). Weight decay is added
+    /// to the gradient, or with `decoupled` taken off the parameter (Loshchilov and Hutter 2019).
+    Adam {
+        /// How long gradients are remembered.
+        beta1: f64,
+        /// How long squares are.
+        beta2: f64,
+        /// Keeps the quotient finite.
+        epsilon: f64,
+        /// AdamW.
+        decoupled: bool,
+    },
+    /// The sign of a mean of gradients (Chen et al. 2023); weight decay is decoupled.
+    Lion {
+        /// How much the past counts in the step.
+        beta1: f64,
+        /// How much it counts in what is remembered.
+        beta2: f64,
+    },
+}
+
+/// An optimizer with what is common to all.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Updates {
+    /// The optimizer.
+    pub optimizer: Optimizer,
+    /// Factor of the parameter that is added to its gradient, or taken off it where the optimizer
+    /// decouples the two.
+    pub weight_decay: f64,
+    /// Every element of a gradient is brought within this distance of zero.
+    pub clip_value: Option<f64>,
+    /// All gradients together are brought to this length where they are longer (Pascanu, Mikolov,
+    /// Bengio 2013).
+    pub clip_norm: Option<f64>,
+}
+
+impl Default for Updates {
+    fn default() -> Self {
+        let optimizer = Optimizer::Sgd { momentum: 0.0, nesterov: false };
+        Self { optimizer, weight_decay: 0.0, clip_value: None, clip_norm: None }
+    }
+}
+
+impl FromStr for Updates {
+    type Err = Error;
+
+    /// `sgd`, `sgd:momentum=0.9,nesterov`, `adamw:weight_decay=0.01,clip_norm=1`, ...
+    fn from_str(text: &str) -> Result<Self> {
+        let mut spec = Spec::parse("--optimizer", text)?;
+        let optimizer = match spec.name() {
+            "sgd" => Optimizer::Sgd {
+                momentum: spec.share("momentum", 0.0)?,
+                nesterov: spec.flag("nesterov")?,
+            },
+            "adagrad" => Optimizer::Adagrad { epsilon: spec.positive("epsilon", 1e-10)? },
+            "rmsprop" => {
+                Optimizer::RmsProp { rho: spec.share("rho", 0.99)?, epsilon: spec.positive("epsilon", 1e-8)? }
+            }
+            "adam" | "adamw" => Optimizer::Adam {
+                beta1: spec.share("beta1", 0.9)?,
+                beta2: spec.share("beta2", 0.999)?,
+                epsilon: spec.positive("epsilon", 1e-8)?,
+                decoupled: spec.name() == "adamw",
+            },
+            "lion" => {
+                Optimizer::Lion { beta1: spec.share("beta1", 0.9)?, beta2: spec.share("beta2", 0.99)? }
+            }
+            _ => return Err(spec.unknown("optimizer", "sgd, adagrad, rmsprop, adam, adamw, lion")),
+        };
+        let decay = if spec.name() == "adamw" { 0.01 } else { 0.0 };
+        let updates = Self {
+            optimizer,
+            weight_decay: spec.real("weight_decay", decay)?,
+            clip_value: spec.optional("clip_value")?,
+            clip_norm: spec.optional("clip_norm")?,
+        };
+        spec.finish()?;
+        Ok(updates)
+    }
+}
+
+impl fmt::Display for Updates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.optimizer {
+            Optimizer::Sgd { momentum: 0.0, .. } => write!(f, "sgd")?,
+            Optimizer::Sgd { momentum, nesterov } => {
+                write!(f, "sgd:momentum={momentum}{}", if nesterov { ",nesterov" } else { "" })?;
+            }
+            Optimizer::Adagrad { epsilon } => write!(f, "adagrad:epsilon={epsilon}")?,
+            Optimizer::RmsProp { rho, epsilon } => write!(f, "rmsprop:rho={rho},epsilon={epsilon}")?,
+            Optimizer::Adam { beta1, beta2, epsilon, decoupled } => {
+                let name = if decoupled { "adamw" } else { "adam" };
+                write!(f, "{name}:beta1={beta1},beta2={beta2},epsilon={epsilon}")?;
+            }
+            Optimizer::Lion { beta1, beta2 } => write!(f, "lion:beta1={beta1},beta2={beta2}")?,
+        }
+        let mut separator = if matches!(self.optimizer, Optimizer::Sgd { momentum: 0.0, .. }) { ':' } else { ',' };
+        let decay = (self.weight_decay != 0.0).then_some(self.weight_decay);
+        for (name, value) in
+            [("weight_decay", decay), ("clip_value", self.clip_value), ("clip_norm", self.clip_norm)]
+        {
+            if let Some(value) = value {
+                write!(f, "{separator}{name}={value}")?;
+                separator = ',';
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Numbers that change from step to step, as parameters of one element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scalar {
+    /// The learning rate.
+    Rate,
+    /// `1 / (1 - beta1^t)` of Adam.
+    First,
+    /// `1 / sqrt(1 - beta2^t)` of Adam.
+    Second,
+}
+
+impl Scalar {
+    pub(super) const ALL: [Self; 3] = [Self::Rate, Self::First, Self::Second];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Rate => "optimizer/rate",
+            Self::First => "optimizer/first_correction",
+            Self::Second => "optimizer/second_correction",
+        }
+    }
+}
+
+impl Optimizer {
+    /// The value of a scalar in step `step`, counted from 1.
+    pub(super) fn scalar(&self, scalar: Scalar, rate: f64, step: u64) -> f64 {
+        let (beta1, beta2) = match *self {
+            Self::Adam { beta1, beta2, .. } => (beta1, beta2),
+            Self::Sgd { .. } | Self::Adagrad { .. } | Self::RmsProp { .. } | Self::Lion { .. } => (0.0, 0.0),
+        };
+        match scalar {
+            Scalar::Rate => rate,
+            Scalar::First => 1.0 / (1.0 - power(beta1, step)),
+            Scalar::Second => 1.0 / (1.0 - power(beta2, step)).sqrt(),
+        }
+    }
+
+    fn reads(&self, scalar: Scalar) -> bool {
+        scalar == Scalar::Rate || matches!(self, Self::Adam { .. })
+    }
+}
+
+/// By squaring: the same bits on every machine.
+fn power(base: f64, mut exponent: u64) -> f64 {
+    let (mut result, mut square) = (1.0, base);
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            result *= square;
+        }
+        square *= square;
+        exponent >>= 1;
+    }
+    result
+}
+
+/// The scalars as values of a graph.
+pub(super) struct Scalars {
+    values: [Option<ValueId>; 3],
+}
+
+impl Scalars {
+    /// Adds those that the optimizer reads.
+    pub(super) fn add(b: &mut Build<'_>, optimizer: &Optimizer, dtype: crate::ir::DType) -> Self {
+        let add = |b: &mut Build<'_>, scalar: Scalar| {
+            let ty = Type::new(dtype, Shape::scalar());
+            optimizer
+                .reads(scalar)
+                .then(|| b.graph.add_param(scalar.name(), ty, Init::zeros(), None, b.source))
+        };
+        Self { values: Scalar::ALL.map(|scalar| add(b, scalar)) }
+    }
+
+    fn get(&self, scalar: Scalar) -> Result<ValueId> {
+        let position = Scalar::ALL.iter().position(|&one| one == scalar).unwrap_or(0);
+        self.values[position].ok_or_else(|| Error::Internal(format!("{} is not there", scalar.name())))
+    }
+}
+
+impl Updates {
+    /// Clips gradients in place.
+    pub(super) fn clip(&self, b: &mut Build<'_>, gradients: &mut [(ParamId, SourceId, ValueId)]) -> Result<()> {
+        if let Some(most) = self.clip_value {
+            for (_, source, gradient) in &mut *gradients {
+                b.source = *source;
+                let below = b.with(Binary::Min, *gradient, most)?;
+                *gradient = b.with(Binary::Max, below, -most)?;
+            }
+        }
+        let (Some(most), Some(&(_, first, _))) = (self.clip_norm, gradients.first()) else { return Ok(()) };
+        let mut total: Option<ValueId> = None;
+        for (_, source, gradient) in &*gradients {
+            b.source = *source;
+            let square = b.mul(*gradient, *gradient)?;
+            let axes: Vec<u32> = (0..b.rank(square) as u32).collect();
+            let sum = b.sum(square, &axes, false)?;
+            b.source = first;
+            total = Some(match total {
+                Some(total) => b.add(total, sum)?,
+                None => sum,
+            });
+        }
+        let Some(total) = total else { return Ok(()) };
+        b.source = first;
+        let norm = b.unary(Unary::Sqrt, total)?;
+        let safe = b.with(Binary::Add, norm, 1e-6)?;
+        let most = b.number(b.dtype(safe), most)?;
+        let factor = b.div(most, safe)?;
+        let factor = b.with(Binary::Min, factor, 1.0)?;
+        for (_, source, gradient) in gradients {
+            b.source = *source;
+            *gradient = b.mul(*gradient, factor)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the update of one parameter, with the slots that it needs.
+    pub(super) fn apply(&self, b: &mut Build<'_>, scalars: &Scalars, id: ParamId, gradient: ValueId) -> Result<()> {
+        let w = b.graph.node(b.graph.param(id).node).first_result;
+        let rate = scalars.get(Scalar::Rate)?;
+        let mut g = gradient;
+        let decoupled = match self.optimizer {
+            Optimizer::Adam { decoupled, .. } => decoupled,
+            Optimizer::Lion { .. } => true,
+            Optimizer::Sgd { .. } | Optimizer::Adagrad { .. } | Optimizer::RmsProp { .. } => false,
+        };
+        if self.weight_decay != 0.0 && !decoupled {
+            let decay = b.scale(w, self.weight_decay)?;
+            g = b.add(g, decay)?;
+        }
+        let direction = self.direction(b, scalars, id, g)?;
+        let mut step = b.mul(direction, rate)?;
+        if self.weight_decay != 0.0 && decoupled {
+            let decay = b.scale(w, self.weight_decay)?;
+            let decay = b.mul(decay, rate)?;
+            step = b.add(step, decay)?;
+        }
+        let new = b.sub(w, step)?;
+        b.graph.update_param(id, new)
+    }
+
+    /// What is multiplied with the rate and taken off the parameter.
+    fn direction(&self, b: &mut Build<'_>, scalars: &Scalars, id: ParamId, g: ValueId) -> Result<ValueId> {
+        match self.optimizer {
+            Optimizer::Sgd { momentum: 0.0, .. } => Ok(g),
+            Optimizer::Sgd { momentum, nesterov } => {
+                let slot = Slot::add(b, id, "momentum");
+                let kept = b.scale(slot.value, momentum)?;
+                let new = b.add(kept, g)?;
+                slot.update(b, new)?;
+                if !nesterov {
+                    return Ok(new);
+                }
+                let ahead = b.scale(new, momentum)?;
+                b.add(g, ahead)
+            }
+            Optimizer::Adagrad { epsilon } => {
+                let slot = Slot::add(b, id, "accumulator");
+                let square = b.mul(g, g)?;
+                let new = b.add(slot.value, square)?;
+                slot.update(b, new)?;
+                over_root(b, g, new, epsilon)
+            }
+            Optimizer::RmsProp { rho, epsilon } => {
+                let slot = Slot::add(b, id, "mean_square");
+                let square = b.mul(g, g)?;
+                let new = blend(b, slot.value, square, rho)?;
+                slot.update(b, new)?;
+                over_root(b, g, new, epsilon)
+            }
+            Optimizer::Adam { beta1, beta2, epsilon, .. } => {
+                let (first, second) = (Slot::add(b, id, "first_moment"), Slot::add(b, id, "second_moment"));
+                let mean = blend(b, first.value, g, beta1)?;
+                first.update(b, mean)?;
+                let square = b.mul(g, g)?;
+                let variance = blend(b, second.value, square, beta2)?;
+                second.update(b, variance)?;
+                let mean = b.mul(mean, scalars.get(Scalar::First)?)?;
+                let root = b.unary(Unary::Sqrt, variance)?;
+                let root = b.mul(root, scalars.get(Scalar::Second)?)?;
+                let safe = b.with(Binary::Add, root, epsilon)?;
+                b.div(mean, safe)
+            }
+            Optimizer::Lion { beta1, beta2 } => {
+                let slot = Slot::add(b, id, "momentum");
+                let mixed = blend(b, slot.value, g, beta1)?;
+                let new = blend(b, slot.value, g, beta2)?;
+                slot.update(b, new)?;
+                b.unary(Unary::Sign, mixed)
+            }
+        }
+    }
+}
+
+/// `beta old + (1 - beta) new`.
+fn blend(b: &mut Build<'_>, old: ValueId, new: ValueId, beta: f64) -> Result<ValueId> {
+    let old = b.scale(old, beta)?;
+    let new = b.scale(new, 1.0 - beta)?;
+    b.add(old, new)
+}
+
+/// `g / (sqrt a + epsilon)`.
+fn over_root(b: &mut Build<'_>, g: ValueId, a: ValueId, epsilon: f64) -> Result<ValueId> {
+    let root = b.unary(Unary::Sqrt, a)?;
+    let safe = b.with(Binary::Add, root, epsilon)?;
+    b.div(g, safe)
+}
+
+/// An array that the optimizer keeps for a parameter; it begins as zeros.
+struct Slot {
+    id: ParamId,
+    value: ValueId,
+}
+
+impl Slot {
+    fn add(b: &mut Build<'_>, of: ParamId, name: &str) -> Self {
+        let param = b.graph.param(of);
+        let ty = b.graph.ty(b.graph.node(param.node).first_result).clone();
+        let name = format!("{}/{name}", param.name);
+        let value = b.graph.add_param(name, ty, Init::Constant(Real(0.0)), None, b.source);
+        let id = match b.graph.maker(value).op {
+            Op::Param(id) => id,
+            _ => of,
+        };
+        Self { id, value }
+    }
+
+    fn update(&self, b: &mut Build<'_>, new: ValueId) -> Result<()> {
+        b.graph.update_param(self.id, new)
+    }
+}

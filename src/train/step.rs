@@ -1,0 +1,198 @@
+//! A network as its training step: loss, gradients, updates, all in one graph.
+
+use wildmatch::WildMatch;
+
+use super::loss::Loss;
+use super::optimizer::{Scalars, Updates};
+use crate::error::{Error, Result};
+use crate::ir::{DType, Graph, Op, ParamId, Phase, Shape, Source, SourceId, SourceRole, Type, ValueId};
+use crate::pass::gradient::build::Build;
+use crate::pass::gradient::{gradient, unroll};
+
+/// Name of the output that holds the loss.
+pub const LOSS: &str = "loss";
+
+/// How a network is trained.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recipe {
+    /// What is made small.
+    pub loss: Loss,
+    /// By what.
+    pub updates: Updates,
+    /// Patterns of parameters that stay as they are.
+    pub freeze: Vec<String>,
+    /// Whether the network's own outputs stay outputs of the step, for metrics.
+    pub outputs: bool,
+}
+
+/// A target: what one output of the network is compared with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its name among the step's inputs.
+    pub name: String,
+    /// The output's name.
+    pub output: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes, the batch first.
+    pub dims: Vec<i64>,
+}
+
+/// A training step.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The graph: inputs of the network, then targets; the loss first among the outputs.
+    pub graph: Graph,
+    /// What is to be fed beside the network's inputs.
+    pub targets: Vec<Target>,
+    /// Trained parameters.
+    pub trained: usize,
+}
+
+/// The targets of a network's outputs: `target` where there is one output, else `target_NAME`.
+///
+/// Errors: an output without a batch, or of no float; a dimension that is not bound.
+pub fn targets(graph: &Graph, loss: &Loss) -> Result<Vec<Target>> {
+    let single = graph.outputs().len() == 1;
+    let of = |(output, value): &(String, ValueId)| {
+        let ty = graph.ty(*value);
+        let place = || format!("output {output}");
+        let dims = ty.shape.dims().ok_or_else(|| {
+            Error::usage(place(), "a dimension has no value").with_help("--batch N or --dim NAME=N")
+        })?;
+        if dims.is_empty() || !ty.dtype.is_float() {
+            return Err(Error::usage(place(), "a loss needs an output of floats with a batch axis first"));
+        }
+        let (dtype, dims) = loss.target(ty.dtype, &dims);
+        let name = if single { "target".to_owned() } else { format!("target_{output}") };
+        Ok(Target { name, output: output.clone(), dtype, dims })
+    };
+    graph.outputs().iter().map(of).collect()
+}
+
+/// Makes the training step of a network whose dimensions are bound. The loss is the sum over the
+/// outputs of the mean over each output's samples. O(nodes).
+///
+/// Errors: those of [`targets`] and of [`gradient`]; nothing to train; a pattern that matches nothing.
+pub fn training_step(mut graph: Graph, recipe: &Recipe) -> Result<Step> {
+    unroll(&mut graph)?;
+    let targets = targets(&graph, &recipe.loss)?;
+    let outputs = graph.outputs().to_vec();
+    let source = loss_source(&mut graph, &outputs);
+    let mut total: Option<ValueId> = None;
+    for (target, (_, output)) in targets.iter().zip(&outputs) {
+        let loss = batch_loss(&mut graph, source, recipe, target, *output)?;
+        let mut b = Build { graph: &mut graph, source };
+        total = Some(match total {
+            Some(total) => b.add(total, loss)?,
+            None => loss,
+        });
+    }
+    let loss = total.ok_or_else(|| Error::usage("model", "it has no output to train"))?;
+    graph.set_outputs(vec![(LOSS.to_owned(), loss)]);
+    if recipe.outputs {
+        outputs.iter().for_each(|(name, value)| graph.add_output(name.clone(), *value));
+    }
+    let trained = update(&mut graph, loss, recipe)?;
+    Ok(Step { graph, targets, trained })
+}
+
+/// The loss belongs to what makes the first output.
+fn loss_source(graph: &mut Graph, outputs: &[(String, ValueId)]) -> SourceId {
+    let last = outputs.first().map(|(_, value)| graph.maker(*value).source);
+    let colocate = last.and_then(|last| graph.source(last).colocate.clone());
+    graph.add_source(Source { colocate, ..Source::new("loss", "loss", SourceRole::Node) })
+}
+
+fn batch_loss(
+    graph: &mut Graph,
+    source: SourceId,
+    recipe: &Recipe,
+    target: &Target,
+    output: ValueId,
+) -> Result<ValueId> {
+    let data = graph.add_source(Source::new(target.name.clone(), "target", SourceRole::Data));
+    let ty = Type::new(target.dtype, Shape::known(&target.dims));
+    let value = graph.add_input(target.name.clone(), ty, data);
+    let mut b = Build { graph, source };
+    let each = recipe.loss.per_sample(&mut b, output, value)?;
+    b.mean(each, &[0], false)
+}
+
+/// Adds gradients and updates; how many parameters are trained.
+fn update(graph: &mut Graph, loss: ValueId, recipe: &Recipe) -> Result<usize> {
+    let wanted = trainable(graph, &recipe.freeze)?;
+    let readers = first_readers(graph);
+    let values: Vec<ValueId> =
+        wanted.iter().map(|&id| graph.node(graph.param(id).node).first_result).collect();
+    let found = gradient(graph, loss, &values)?;
+    let mut gradients = Vec::new();
+    for (id, gradient) in wanted.into_iter().zip(found) {
+        let Some(gradient) = gradient else { continue };
+        let source = update_source(graph, id, readers[id.index()]);
+        gradients.push((id, source, gradient));
+    }
+    let Some(&(first, source, _)) = gradients.first() else {
+        return Err(Error::usage("model", "the loss depends on no parameter that is trained"));
+    };
+    let dtype = graph.ty(graph.node(graph.param(first).node).first_result).dtype;
+    let hyper = graph.add_source(Source::new("optimizer", "optimizer", SourceRole::Data));
+    let mut b = Build { graph, source: hyper };
+    let scalars = Scalars::add(&mut b, &recipe.updates.optimizer, dtype);
+    b.source = source;
+    recipe.updates.clip(&mut b, &mut gradients)?;
+    for &(id, source, gradient) in &gradients {
+        b.source = source;
+        recipe.updates.apply(&mut b, &scalars, id, gradient)?;
+    }
+    Ok(gradients.len())
+}
+
+/// Parameters of floats that no pattern freezes.
+fn trainable(graph: &Graph, freeze: &[String]) -> Result<Vec<ParamId>> {
+    let mut frozen = vec![false; graph.params().len()];
+    for pattern in freeze {
+        let glob = WildMatch::new(pattern);
+        let mut any = false;
+        for (param, frozen) in graph.params().iter().zip(&mut frozen) {
+            let own = glob.matches(&param.name);
+            *frozen |= own;
+            any |= own;
+        }
+        if !any {
+            return Err(Error::usage(format!("--freeze {pattern}"), "no parameter matches this pattern"));
+        }
+    }
+    let float = |id: &ParamId| {
+        let param = graph.param(*id);
+        graph.ty(graph.node(param.node).first_result).dtype.is_float()
+    };
+    let ids = (0..graph.params().len() as u32).map(ParamId);
+    Ok(ids.filter(|id| !frozen[id.index()]).filter(float).collect())
+}
+
+/// By parameter: the source of the first node that reads it, or its own. O(nodes + operands).
+fn first_readers(graph: &Graph) -> Vec<SourceId> {
+    let mut readers: Vec<Option<SourceId>> = vec![None; graph.params().len()];
+    for node in graph.node_ids() {
+        let data = graph.node(node);
+        for &operand in &data.operands {
+            if let Op::Param(id) = graph.maker(operand).op {
+                readers[id.index()].get_or_insert(data.source);
+            }
+        }
+    }
+    let own = graph.params().iter().map(|param| graph.node(param.node).source);
+    readers.into_iter().zip(own).map(|(reader, own)| reader.unwrap_or(own)).collect()
+}
+
+/// The source of a parameter's update: it goes with the first node that reads the parameter.
+fn update_source(graph: &mut Graph, id: ParamId, forward: SourceId) -> SourceId {
+    let source = Source {
+        pin: graph.source(forward).pin.clone(),
+        forward: Some(forward),
+        phase: Phase::Update,
+        ..Source::new(format!("{}/update", graph.param(id).name), "update", SourceRole::Node)
+    };
+    graph.add_source(source)
+}

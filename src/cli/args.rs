@@ -40,6 +40,9 @@ pub(super) struct Cli {
 pub(super) enum Command {
     /// Run a model, or a plan made before, and write or compare its outputs
     Run(Box<RunArgs>),
+    /// Train a model on data, laid over devices
+    #[cfg(feature = "run")]
+    Train(Box<super::train_args::TrainArgs>),
     /// Prove a plan sound, or list everything in a model that is not supported
     Check(CheckArgs),
     /// Write a plan's placement in another tool's form

@@ -17,6 +17,10 @@ mod plans;
 mod run;
 mod score;
 mod terminal;
+#[cfg(feature = "run")]
+mod train;
+#[cfg(feature = "run")]
+mod train_args;
 
 use std::process::ExitCode;
 
@@ -64,6 +68,8 @@ fn dispatch(cli: &Cli) -> Result<()> {
         }
         #[cfg(feature = "run")]
         Some(Command::Run(args)) => run::run(args, &Console::new(&args.terminal)),
+        #[cfg(feature = "run")]
+        Some(Command::Train(args)) => train::train(args, &Console::new(&args.terminal)),
         #[cfg(not(feature = "run"))]
         Some(Command::Run(_)) => {
             Err(crate::Error::usage("run", "this build only plans").with_help("build with feature `run`"))

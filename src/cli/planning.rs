@@ -63,6 +63,17 @@ pub(super) fn planning<T>(
     result
 }
 
+/// Does something that an interruption ends in an orderly way: the first Ctrl-C sets the flag that
+/// `work` is given, the next one ends the program.
+pub(super) fn interruptible<T>(work: impl FnOnce(&AtomicBool) -> T) -> T {
+    catch_interruptions();
+    INTERRUPTED.store(false, Ordering::SeqCst);
+    PLANNING.store(true, Ordering::SeqCst);
+    let result = work(&INTERRUPTED);
+    PLANNING.store(false, Ordering::SeqCst);
+    result
+}
+
 fn catch_interruptions() {
     HANDLER.call_once(|| {
         let handler = || {

@@ -401,6 +401,21 @@ fn bind(graph: &mut Graph, options: &Options) -> Result<(Vec<String>, BTreeMap<S
     Ok((assumed, bound))
 }
 
+/// A network whose dimensions all have values: those of the options, 1 for the rest; with them.
+///
+/// Errors: a batch or a dimension that the network does not have, or that does not fit.
+#[cfg_attr(not(feature = "run"), allow(dead_code))]
+pub(crate) fn bound(mut graph: Graph, options: &Options) -> Result<(Graph, BTreeMap<String, i64>)> {
+    let (_, dims) = bind(&mut graph, options)?;
+    Ok((graph, dims))
+}
+
+/// Whether a network has a batch dimension that is open.
+#[cfg_attr(not(feature = "cli"), allow(dead_code))]
+pub(crate) fn has_open_batch(graph: &Graph) -> bool {
+    batch_dim(graph).is_some()
+}
+
 /// The dimension that is the first axis of the inputs, or that is called `batch`.
 fn batch_dim(graph: &Graph) -> Option<String> {
     if graph.dims().iter().any(|dim| dim.name == "batch") {

@@ -72,9 +72,9 @@ impl FromStr for Loss {
     fn from_str(text: &str) -> Result<Self> {
         if let Some(delta) = text.strip_prefix("huber:delta=") {
             let delta = delta.parse().ok().filter(|delta: &f64| delta.is_finite() && *delta > 0.0);
-            return delta.map(|delta| Self::Huber { delta }).ok_or_else(|| {
-                Error::usage(format!("--loss {text}"), "delta is not a positive number")
-            });
+            return delta
+                .map(|delta| Self::Huber { delta })
+                .ok_or_else(|| Error::usage(format!("--loss {text}"), "delta is not a positive number"));
         }
         let found = NAMES.iter().find(|(short, long, _)| text == *short || text == *long);
         found.map(|&(.., loss)| loss).ok_or_else(|| {
@@ -97,9 +97,7 @@ impl Loss {
     /// Element type and sizes of the target of an output of these sizes.
     pub fn target(&self, dtype: DType, dims: &[i64]) -> (DType, Vec<i64>) {
         match self {
-            Self::SparseCrossEntropy { .. } => {
-                (DType::I64, dims[..dims.len().saturating_sub(1)].to_vec())
-            }
+            Self::SparseCrossEntropy { .. } => (DType::I64, dims[..dims.len().saturating_sub(1)].to_vec()),
             Self::MeanSquared
             | Self::MeanAbsolute
             | Self::Huber { .. }

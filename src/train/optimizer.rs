@@ -85,10 +85,9 @@ impl FromStr for Updates {
     fn from_str(text: &str) -> Result<Self> {
         let mut spec = Spec::parse("--optimizer", text)?;
         let optimizer = match spec.name() {
-            "sgd" => Optimizer::Sgd {
-                momentum: spec.share("momentum", 0.0)?,
-                nesterov: spec.flag("nesterov")?,
-            },
+            "sgd" => {
+                Optimizer::Sgd { momentum: spec.share("momentum", 0.0)?, nesterov: spec.flag("nesterov")? }
+            }
             "adagrad" => Optimizer::Adagrad { epsilon: spec.positive("epsilon", 1e-10)? },
             "rmsprop" => {
                 Optimizer::RmsProp { rho: spec.share("rho", 0.99)?, epsilon: spec.positive("epsilon", 1e-8)? }
@@ -99,9 +98,7 @@ impl FromStr for Updates {
                 epsilon: spec.positive("epsilon", 1e-8)?,
                 decoupled: spec.name() == "adamw",
             },
-            "lion" => {
-                Optimizer::Lion { beta1: spec.share("beta1", 0.9)?, beta2: spec.share("beta2", 0.99)? }
-            }
+            "lion" => Optimizer::Lion { beta1: spec.share("beta1", 0.9)?, beta2: spec.share("beta2", 0.99)? },
             _ => return Err(spec.unknown("optimizer", "sgd, adagrad, rmsprop, adam, adamw, lion")),
         };
         let decay = if spec.name() == "adamw" { 0.01 } else { 0.0 };
@@ -131,7 +128,8 @@ impl fmt::Display for Updates {
             }
             Optimizer::Lion { beta1, beta2 } => write!(f, "lion:beta1={beta1},beta2={beta2}")?,
         }
-        let mut separator = if matches!(self.optimizer, Optimizer::Sgd { momentum: 0.0, .. }) { ':' } else { ',' };
+        let mut separator =
+            if matches!(self.optimizer, Optimizer::Sgd { momentum: 0.0, .. }) { ':' } else { ',' };
         let decay = (self.weight_decay != 0.0).then_some(self.weight_decay);
         for (name, value) in
             [("weight_decay", decay), ("clip_value", self.clip_value), ("clip_norm", self.clip_norm)]
@@ -225,7 +223,11 @@ impl Scalars {
 
 impl Updates {
     /// Clips gradients in place.
-    pub(super) fn clip(&self, b: &mut Build<'_>, gradients: &mut [(ParamId, SourceId, ValueId)]) -> Result<()> {
+    pub(super) fn clip(
+        &self,
+        b: &mut Build<'_>,
+        gradients: &mut [(ParamId, SourceId, ValueId)],
+    ) -> Result<()> {
         if let Some(most) = self.clip_value {
             for (_, source, gradient) in &mut *gradients {
                 b.source = *source;
@@ -261,7 +263,13 @@ impl Updates {
     }
 
     /// Adds the update of one parameter, with the slots that it needs.
-    pub(super) fn apply(&self, b: &mut Build<'_>, scalars: &Scalars, id: ParamId, gradient: ValueId) -> Result<()> {
+    pub(super) fn apply(
+        &self,
+        b: &mut Build<'_>,
+        scalars: &Scalars,
+        id: ParamId,
+        gradient: ValueId,
+    ) -> Result<()> {
         let w = b.graph.node(b.graph.param(id).node).first_result;
         let rate = scalars.get(Scalar::Rate)?;
         let mut g = gradient;

@@ -87,9 +87,9 @@ impl Rate {
         let shape = match spec.name() {
             "constant" => Shape::Constant,
             "step" => {
-                let every = spec.count("every")?.ok_or_else(|| {
-                    Error::usage(format!("--lr-schedule {text}"), "it needs every=STEPS")
-                })?;
+                let every = spec
+                    .count("every")?
+                    .ok_or_else(|| Error::usage(format!("--lr-schedule {text}"), "it needs every=STEPS"))?;
                 Shape::Step { every, factor: spec.real("factor", 0.1)? }
             }
             "cosine" => Shape::Cosine { steps: spec.count("steps")?, floor: spec.real("floor", 0.0)? },
@@ -187,7 +187,9 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told() {
-        for text in ["stairs", "step", "step:every=0", "cosine:speed=3", "constant:warmup=-1", "step:every=1,every=2"] {
+        for text in
+            ["stairs", "step", "step:every=0", "cosine:speed=3", "constant:warmup=-1", "step:every=1,every=2"]
+        {
             assert!(Rate::parse(0.1, text).is_err(), "{text}");
         }
     }

@@ -81,8 +81,9 @@ pub fn training_step(mut graph: Graph, recipe: &Recipe) -> Result<Step> {
     let source = loss_source(&mut graph, &outputs);
     let mut total: Option<ValueId> = None;
     for (target, (_, output)) in targets.iter().zip(&outputs) {
-        let loss = batch_loss(&mut graph, source, recipe, target, *output)?;
+        let each = sample_losses(&mut graph, source, &recipe.loss, target, *output)?;
         let mut b = Build { graph: &mut graph, source };
+        let loss = b.mean(each, &[0], false)?;
         total = Some(match total {
             Some(total) => b.add(total, loss)?,
             None => loss,
@@ -104,19 +105,18 @@ fn loss_source(graph: &mut Graph, outputs: &[(String, ValueId)]) -> SourceId {
     graph.add_source(Source { colocate, ..Source::new("loss", "loss", SourceRole::Node) })
 }
 
-fn batch_loss(
+/// The loss of each sample of one output, against an input for its target.
+fn sample_losses(
     graph: &mut Graph,
     source: SourceId,
-    recipe: &Recipe,
+    loss: &Loss,
     target: &Target,
     output: ValueId,
 ) -> Result<ValueId> {
     let data = graph.add_source(Source::new(target.name.clone(), "target", SourceRole::Data));
     let ty = Type::new(target.dtype, Shape::known(&target.dims));
     let value = graph.add_input(target.name.clone(), ty, data);
-    let mut b = Build { graph, source };
-    let each = recipe.loss.per_sample(&mut b, output, value)?;
-    b.mean(each, &[0], false)
+    loss.per_sample(&mut Build { graph, source }, output, value)
 }
 
 /// Adds gradients and updates; how many parameters are trained.
@@ -195,4 +195,25 @@ fn update_source(graph: &mut Graph, id: ParamId, forward: SourceId) -> SourceId 
         ..Source::new(format!("{}/update", graph.param(id).name), "update", SourceRole::Node)
     };
     graph.add_source(source)
+}
+
+/// A network with the loss of each sample as an output beside its own, for validation.
+///
+/// Errors: those of [`targets`].
+pub(super) fn evaluation(mut graph: Graph, loss: &Loss) -> Result<Graph> {
+    let targets = targets(&graph, loss)?;
+    let outputs = graph.outputs().to_vec();
+    let source = loss_source(&mut graph, &outputs);
+    let mut total: Option<ValueId> = None;
+    for (target, (_, output)) in targets.iter().zip(&outputs) {
+        let each = sample_losses(&mut graph, source, loss, target, *output)?;
+        let mut b = Build { graph: &mut graph, source };
+        total = Some(match total {
+            Some(total) => b.add(total, each)?,
+            None => each,
+        });
+    }
+    let total = total.ok_or_else(|| Error::usage("model", "it has no output"))?;
+    graph.set_outputs([(LOSS.to_owned(), total)].into_iter().chain(outputs).collect());
+    Ok(graph)
 }

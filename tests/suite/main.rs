@@ -55,6 +55,7 @@ mod strategy;
 mod throughput;
 mod topology;
 mod trace;
+mod train;
 mod transfer_bounds;
 mod weights;
 mod workload;

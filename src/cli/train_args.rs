@@ -1,0 +1,113 @@
+//! The arguments of `partition train`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::args::{ModelArgs, PlacementArgs, Terminal};
+
+#[derive(Args, Debug, Clone)]
+#[command(after_help = "\
+Examples:
+  partition train model.json -d 'cpu[12x1000MB]' --use all --data ones:records=100 --loss mae --batch 10 --epochs 10
+  partition train net.onnx -d 4xcpu --data train.csv --loss sparse --optimizer adam --lr 0.001 --metric accuracy
+  partition train net.json -d cpu --data 'x.npz' --loss mse --validation-split 0.1 --patience 5 --checkpoints ckpt
+  partition train net.json -d cpu --data 'x.npz' --loss mse --checkpoints ckpt --resume
+
+Losses: mse, mae, huber[:delta=D], hinge, cosine, kl, sparse, categorical, binary; the last three with :logits.
+Optimizers: sgd[:momentum=M,nesterov], adagrad, rmsprop, adam, adamw, lion; each with weight_decay=, clip_value=,
+  clip_norm=.
+Schedules: constant, step:every=N,factor=F, cosine, one-cycle; each with warmup=N.")]
+pub(super) struct TrainArgs {
+    /// Model file (ONNX, Keras JSON, model.json)
+    #[arg(value_name = "MODEL")]
+    pub(super) model: PathBuf,
+    /// Devices to train on [default: cpu]
+    #[arg(long, short, value_name = "SPEC")]
+    pub(super) devices: Option<String>,
+    #[command(flatten)]
+    pub(super) shape: ModelArgs,
+    #[command(flatten)]
+    pub(super) placement: PlacementArgs,
+    #[command(flatten)]
+    pub(super) data: DataArgs,
+    /// What is made small
+    #[arg(long, value_name = "LOSS")]
+    pub(super) loss: String,
+    /// How parameters follow their gradients
+    #[arg(long, value_name = "OPTIMIZER", default_value = "sgd")]
+    pub(super) optimizer: String,
+    /// Learning rate
+    #[arg(long, value_name = "RATE", default_value_t = 0.01)]
+    pub(super) lr: f64,
+    /// How the learning rate goes over the steps
+    #[arg(long, value_name = "SCHEDULE", default_value = "constant")]
+    pub(super) lr_schedule: String,
+    /// How often all records are used
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(super) epochs: u64,
+    /// End after so many steps
+    #[arg(long, value_name = "N")]
+    pub(super) steps: Option<u64>,
+    /// Seed of weights that the model has no data for: seed=N [default: that of --seed]
+    #[arg(long, value_name = "seed=N")]
+    pub(super) init: Option<String>,
+    /// Parameters that match the pattern stay as they are (repeatable)
+    #[arg(long, value_name = "PATTERN")]
+    pub(super) freeze: Vec<String>,
+    /// Measure this too: accuracy, top5, mae, mse, auc (repeatable)
+    #[arg(long = "metric", value_name = "METRIC")]
+    pub(super) metrics: Vec<String>,
+    /// End where the loss (of validation, where there is one) has not fallen for so many epochs
+    #[arg(long, value_name = "EPOCHS")]
+    pub(super) patience: Option<u64>,
+    /// Folder for checkpoints; the newest three and the best are kept
+    #[arg(long, value_name = "DIR")]
+    pub(super) checkpoints: Option<PathBuf>,
+    /// How often to write one, beside the end of each epoch: 500, 10min, or both
+    #[arg(long, value_name = "WHEN", requires = "checkpoints")]
+    pub(super) checkpoint_every: Option<String>,
+    /// Go on from the newest checkpoint
+    #[arg(long, requires = "checkpoints")]
+    pub(super) resume: bool,
+    /// Where to write the trained weights (safetensors or npz)
+    #[arg(long, short, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
+    /// Where to write the plan of a step (JSON)
+    #[arg(long, value_name = "FILE")]
+    pub(super) plan: Option<PathBuf>,
+    /// Give up on a step that takes longer (30s, 500ms)
+    #[arg(long, value_name = "TIME")]
+    pub(super) timeout: Option<String>,
+    /// End the run after this time, with a checkpoint
+    #[arg(long, value_name = "TIME")]
+    pub(super) run_limit: Option<String>,
+    #[command(flatten)]
+    pub(super) terminal: Terminal,
+}
+
+/// Where records come from.
+#[derive(Args, Debug, Clone)]
+pub(super) struct DataArgs {
+    /// Records: files (CSV, npz, safetensors, TFRecord, raw) or made up (ones, zeros, random)
+    #[arg(long, value_name = "DATA")]
+    pub(super) data: String,
+    /// Records for validation
+    #[arg(long, value_name = "DATA", conflicts_with = "validation_split")]
+    pub(super) validation_data: Option<String>,
+    /// Keep this share of the records for validation
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub(super) validation_split: f64,
+    /// Records in the files' order, instead of drawn at random with --seed
+    #[arg(long)]
+    pub(super) in_order: bool,
+    /// Records that are drawn from at once [default: as many as 256 MiB hold]
+    #[arg(long, value_name = "N", conflicts_with = "in_order")]
+    pub(super) shuffle_window: Option<usize>,
+    /// What to do about a malformed record
+    #[arg(long, value_name = "WHAT", value_parser = ["fail", "skip"], default_value = "fail")]
+    pub(super) on_bad_record: String,
+    /// Threads that read records [default: 2]; never changes a result
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub(super) readers: usize,
+}

@@ -1,0 +1,378 @@
+//! The loop over epochs and batches.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::trainer::{Evaluator, Trainer};
+use crate::data::{self, Last, Order, Part, Position, Source};
+use crate::error::{Error, Result};
+use crate::ir::Tensor;
+use crate::metrics::{Meter, Metric};
+use crate::state::{Due, Policy, Store};
+
+/// How long a network is trained, and what is kept on the way.
+#[derive(Debug)]
+pub struct Fit<'a> {
+    /// How often all records are used.
+    pub epochs: u64,
+    /// Ends the run after so many steps, whatever the epoch.
+    pub steps: Option<u64>,
+    /// How records become batches; batch and epochs are set by the run.
+    pub data: data::Options,
+    /// The share of the records that is kept for validation.
+    pub validation_split: f64,
+    /// Records for validation of their own.
+    pub validation: Option<&'a Source>,
+    /// What is measured beside the loss, of the first output.
+    pub metrics: Vec<Metric>,
+    /// Ends the run where the watched loss has not become smaller for so many epochs.
+    pub patience: Option<u64>,
+    /// Where checkpoints go.
+    pub store: Option<&'a Store>,
+    /// How often they are written, beside the end of each epoch.
+    pub policy: Policy,
+    /// Where the run goes on.
+    pub start: Position,
+    /// Ends the run after this time.
+    pub limit: Option<Duration>,
+    /// Set by the caller to end the run after the step under way.
+    pub stop: Option<&'a AtomicBool>,
+}
+
+impl Default for Fit<'_> {
+    fn default() -> Self {
+        Self {
+            epochs: 1,
+            steps: None,
+            data: data::Options { order: Order::Fifo, ..data::Options::default() },
+            validation_split: 0.0,
+            validation: None,
+            metrics: Vec::new(),
+            patience: None,
+            store: None,
+            policy: Policy::default(),
+            start: Position::default(),
+            limit: None,
+            stop: None,
+        }
+    }
+}
+
+/// What an epoch gave.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Epoch {
+    /// Counted from 1.
+    pub epoch: u64,
+    /// Steps done since the start of the run, those of a run that it goes on from included.
+    pub step: u64,
+    /// Mean loss of its steps.
+    pub loss: f64,
+    /// The learning rate of its last step.
+    pub rate: f64,
+    /// What was measured, by name: metrics, and with validation `val_loss` and the like.
+    pub metrics: Vec<(String, f64)>,
+    /// How long it took, validation left out.
+    pub wall: Duration,
+    /// Records that it used.
+    pub samples: u64,
+}
+
+/// Told to the caller as it happens.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A step is done.
+    Step {
+        /// Counted from 1.
+        epoch: u64,
+        /// Steps done.
+        step: u64,
+        /// Its loss.
+        loss: f64,
+        /// Its rate.
+        rate: f64,
+        /// How long it took, without waiting for its input.
+        wall: Duration,
+    },
+    /// An epoch is done.
+    Epoch(&'a Epoch),
+    /// A checkpoint was written.
+    Saved(&'a std::path::Path),
+    /// The run ends before its last epoch.
+    Stopped(Stop),
+    /// How the input kept up, when the run ends.
+    Input(&'a data::Stats),
+}
+
+/// Why a run ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The loss has not become smaller.
+    Patience,
+    /// So many steps were asked for.
+    Steps,
+    /// The time is over.
+    Time,
+    /// The caller said so.
+    Asked,
+}
+
+/// Trains for several epochs; what each gave. A batch that is not full is left out.
+///
+/// Errors: those of reading records and of [`Trainer::step`]; fewer records than a batch.
+pub fn fit(
+    trainer: &mut Trainer,
+    source: &Source,
+    options: &Fit<'_>,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<Vec<Epoch>> {
+    set_total_steps(trainer, source, options)?;
+    let mut run = Run {
+        evaluator: validated(options).then(|| trainer.evaluator()).transpose()?,
+        meters: options.metrics.iter().map(|&metric| Meter::new(metric)).collect(),
+        due: Due::new(options.policy),
+        begun: Instant::now(),
+        best: None,
+        history: Vec::new(),
+        trainer,
+        source,
+        options,
+    };
+    run.all(tell)?;
+    Ok(run.history)
+}
+
+fn validated(options: &Fit<'_>) -> bool {
+    options.validation.is_some() || options.validation_split > 0.0
+}
+
+/// Tells a trainer whose rate depends on it how many steps there will be.
+fn set_total_steps(trainer: &mut Trainer, source: &Source, options: &Fit<'_>) -> Result<()> {
+    if !trainer.needs_total_steps() {
+        return Ok(());
+    }
+    let records = source.records()?;
+    let each = records.map(|records| {
+        let kept = (records as f64 * options.validation_split) as u64;
+        (records - kept.min(records)) / trainer.batch().max(1) as u64
+    });
+    let all = each.map(|each| each.saturating_mul(options.epochs));
+    match options.steps.into_iter().chain(all).min() {
+        Some(steps) => trainer.set_total_steps(steps),
+        None => {
+            let message = "it needs to know how many steps there are, and the data does not tell";
+            return Err(Error::usage("--lr-schedule", message).with_help("steps=N in the schedule"));
+        }
+    }
+    Ok(())
+}
+
+struct Run<'r, 'o> {
+    trainer: &'r mut Trainer,
+    source: &'r Source,
+    options: &'r Fit<'o>,
+    evaluator: Option<Evaluator>,
+    meters: Vec<Meter>,
+    due: Due,
+    begun: Instant,
+    /// The smallest watched loss, and how many epochs ago it was.
+    best: Option<(f64, u64)>,
+    history: Vec<Epoch>,
+}
+
+/// Sums over an epoch.
+struct Sums {
+    /// Counted from 0.
+    epoch: u64,
+    begun: Instant,
+    loss: f64,
+    steps: u64,
+    rate: f64,
+    samples: u64,
+}
+
+impl Sums {
+    fn new(epoch: u64) -> Self {
+        Self { epoch, begun: Instant::now(), loss: 0.0, steps: 0, rate: 0.0, samples: 0 }
+    }
+}
+
+impl Run<'_, '_> {
+    fn all(&mut self, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
+        let part = if self.options.validation_split > 0.0 { Part::Train } else { Part::All };
+        let options = data::Options {
+            batch: self.trainer.batch(),
+            last: Last::Drop,
+            epochs: Some(self.options.epochs),
+            start: self.options.start,
+            part,
+            validation: self.options.validation_split,
+            ..self.options.data.clone()
+        };
+        let mut batches = self.source.batches(&options)?;
+        let mut sums = Sums::new(self.options.start.epoch);
+        let mut stop = None;
+        for batch in &mut batches {
+            let batch = batch?;
+            // A batch that is left out ends an epoch too, so its end shows in what comes next.
+            if batch.at.epoch != sums.epoch {
+                stop = self.end_epoch(&sums, Position { epoch: batch.at.epoch, batch: 0 }, tell)?;
+                if stop.is_some() {
+                    break;
+                }
+                sums = Sums::new(batch.at.epoch);
+            }
+            self.step(&batch, &mut sums, tell)?;
+            stop = self.stops(false);
+            if stop.is_some() || self.due.is_due(self.trainer.steps()) {
+                self.save(batch.next, &sums, &[], tell)?;
+            }
+            if stop.is_some() {
+                break;
+            }
+        }
+        if stop.is_none() && sums.steps > 0 {
+            let next = Position { epoch: sums.epoch + 1, batch: 0 };
+            self.end_epoch(&sums, next, tell)?;
+        }
+        if let Some(reason) = stop {
+            tell(Event::Stopped(reason));
+        }
+        tell(Event::Input(&batches.stats()));
+        if self.trainer.steps() == 0 {
+            let message = format!("the data holds fewer records than one batch of {}", self.trainer.batch());
+            return Err(Error::usage("--data", message).with_help("a smaller --batch"));
+        }
+        if stop.is_some_and(|reason| reason != Stop::Patience) {
+            let line = self.line(&sums);
+            self.history.push(line);
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, batch: &data::Batch, sums: &mut Sums, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
+        let rate = self.trainer.rate();
+        let arrays: Vec<(String, Tensor)> = batch.inputs.iter().chain(&batch.targets).cloned().collect();
+        let outcome = self.trainer.step(&arrays)?;
+        sums.loss += outcome.loss;
+        sums.steps += 1;
+        sums.rate = rate;
+        sums.samples += batch.samples as u64;
+        measure(&mut self.meters, &outcome.outputs, batch)?;
+        let step = self.trainer.steps();
+        let (epoch, loss, wall) = (batch.at.epoch + 1, outcome.loss, outcome.wall);
+        tell(Event::Step { epoch, step, loss, rate, wall });
+        Ok(())
+    }
+
+    fn line(&self, sums: &Sums) -> Epoch {
+        let metrics = self.meters.iter();
+        let metrics = metrics.filter_map(|meter| Some((meter.metric().to_string(), meter.value()?)));
+        Epoch {
+            epoch: sums.epoch + 1,
+            step: self.trainer.steps(),
+            loss: sums.loss / sums.steps.max(1) as f64,
+            rate: sums.rate,
+            metrics: metrics.collect(),
+            wall: sums.begun.elapsed(),
+            samples: sums.samples,
+        }
+    }
+
+    /// Validates, tells, saves; whether the run ends here.
+    fn end_epoch(
+        &mut self,
+        sums: &Sums,
+        next: Position,
+        tell: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Option<Stop>> {
+        let mut line = self.line(sums);
+        self.meters.iter_mut().for_each(Meter::reset);
+        line.metrics.extend(self.validate()?);
+        let watched = line.metrics.iter().find(|(name, _)| name == "val_loss");
+        let watched = watched.map_or(line.loss, |(_, loss)| *loss);
+        self.best = Some(match self.best {
+            Some((best, since)) if watched >= best => (best, since + 1),
+            _ => (watched, 0),
+        });
+        tell(Event::Epoch(&line));
+        self.save(next, sums, &line.metrics, tell)?;
+        self.history.push(line);
+        Ok(self.stops(true))
+    }
+
+    /// Loss and metrics of the records for validation.
+    fn validate(&mut self) -> Result<Vec<(String, f64)>> {
+        let Some(evaluator) = &mut self.evaluator else { return Ok(Vec::new()) };
+        evaluator.follow(self.trainer)?;
+        let own = self.options.validation;
+        let options = data::Options {
+            batch: self.trainer.batch(),
+            last: Last::Fill,
+            order: Order::Fifo,
+            epochs: Some(1),
+            part: if own.is_some() { Part::All } else { Part::Validation },
+            validation: if own.is_some() { 0.0 } else { self.options.validation_split },
+            start: Position::default(),
+            ..self.options.data.clone()
+        };
+        let mut meters: Vec<Meter> = self.options.metrics.iter().map(|&metric| Meter::new(metric)).collect();
+        let (mut sum, mut count) = (0.0, 0u64);
+        for batch in own.unwrap_or(self.source).batches(&options)? {
+            let batch = batch?;
+            let arrays: Vec<(String, Tensor)> = batch.inputs.iter().chain(&batch.targets).cloned().collect();
+            let (losses, outputs) = evaluator.run(&arrays)?;
+            sum += losses.iter().take(batch.samples).sum::<f64>();
+            count += batch.samples as u64;
+            measure(&mut meters, &outputs, &batch)?;
+        }
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let mut all = vec![("val_loss".to_owned(), sum / count as f64)];
+        let named =
+            meters.iter().filter_map(|meter| Some((format!("val_{}", meter.metric()), meter.value()?)));
+        all.extend(named);
+        Ok(all)
+    }
+
+    fn stops(&self, ends_epoch: bool) -> Option<Stop> {
+        let options = self.options;
+        let patience = options.patience.filter(|_| ends_epoch);
+        if options.stop.is_some_and(|stop| stop.load(Ordering::SeqCst)) {
+            Some(Stop::Asked)
+        } else if options.limit.is_some_and(|limit| self.begun.elapsed() >= limit) {
+            Some(Stop::Time)
+        } else if options.steps.is_some_and(|steps| self.trainer.steps() >= steps) {
+            Some(Stop::Steps)
+        } else if patience.is_some_and(|most| self.best.is_some_and(|(_, since)| since >= most)) {
+            Some(Stop::Patience)
+        } else {
+            None
+        }
+    }
+
+    fn save(
+        &mut self,
+        next: Position,
+        sums: &Sums,
+        metrics: &[(String, f64)],
+        tell: &mut dyn FnMut(Event<'_>),
+    ) -> Result<()> {
+        let Some(store) = self.options.store else { return Ok(()) };
+        let mut checkpoint = self.trainer.checkpoint(next)?;
+        checkpoint.metrics.insert("loss".to_owned(), sums.loss / sums.steps.max(1) as f64);
+        checkpoint.metrics.extend(metrics.iter().cloned());
+        let path = store.save(&checkpoint)?;
+        self.due.written();
+        tell(Event::Saved(&path));
+        Ok(())
+    }
+}
+
+/// Measures the first output against the first target.
+fn measure(meters: &mut [Meter], outputs: &[(String, Tensor)], batch: &data::Batch) -> Result<()> {
+    let (Some((_, output)), Some((_, target))) = (outputs.first(), batch.targets.first()) else {
+        return Ok(());
+    };
+    meters.iter_mut().try_for_each(|meter| meter.update(output, target, batch.samples))
+}

@@ -1,0 +1,38 @@
+//! Training: a network as a step that also updates its parameters, planned and run as any other.
+//!
+//! [`training_step`] adds loss, gradients and updates to a network's graph; a [`Trainer`] plans that
+//! step for devices and runs it, batch by batch; [`fit`] goes over a source of records for several
+//! epochs, with validation, checkpoints and early stopping.
+//!
+//! ```
+//! use partition::data::Source;
+//! use partition::load::{LoadOptions, Model, load};
+//! use partition::topology::Topology;
+//! use partition::train::{Fit, Trainer, fit};
+//! let model = std::fs::read("examples/mlp.json").unwrap();
+//! let Model::Graph(graph) = load(&model, None, &LoadOptions::default()).unwrap() else { panic!() };
+//! let mut options = partition::train::Options::new("mse".parse().unwrap());
+//! options.compile.batch = Some(2);
+//! let topology = Topology::parse("2xcpu").unwrap();
+//! let mut trainer = Trainer::new(graph, &topology, &options).unwrap();
+//! let source = Source::open("ones:records=4", &trainer.fields()).unwrap();
+//! let history = fit(&mut trainer, &source, &Fit { epochs: 2, ..Fit::default() }, &mut |_| {}).unwrap();
+//! assert!(history[1].loss < history[0].loss);
+//! ```
+
+mod fit;
+mod layers;
+mod loss;
+mod optimizer;
+mod rate;
+mod spec;
+mod step;
+mod trainer;
+
+pub use fit::{Epoch, Event, Fit, Stop, fit};
+pub use layers::{Layer, layers};
+pub use loss::Loss;
+pub use optimizer::{Optimizer, Updates};
+pub use rate::{Rate, Shape};
+pub use step::{LOSS, Recipe, Step, Target, targets, training_step};
+pub use trainer::{Options, Outcome, Trainer};

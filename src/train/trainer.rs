@@ -1,0 +1,376 @@
+//! A training step that is planned and ready to run.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::layers::{Layer, layers};
+use super::loss::Loss;
+use super::optimizer::{Optimizer, Scalar, Updates};
+use super::rate::Rate;
+use super::step::{LOSS, Recipe, Step, Target, training_step};
+use crate::compile::{self, Compiled};
+use crate::control::Control;
+use crate::data::{Field, Position, Role};
+use crate::error::{Error, Report, Result};
+use crate::ir::{Graph, ParamId, SourceId, Tensor};
+use crate::load::weights::ParamReader;
+use crate::load::{Model, fill};
+use crate::plan::Plan;
+use crate::run::{ExecOptions, Program, RunReport, exec_plan};
+use crate::state::Checkpoint;
+use crate::topology::Topology;
+
+/// How a network is trained, and laid over devices.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Loss and updates.
+    pub recipe: Recipe,
+    /// The learning rate.
+    pub rate: Rate,
+    /// Steps of the whole run, for rates that depend on it.
+    pub total_steps: u64,
+    /// Of initial weights, where the model has no data for them.
+    pub seed: u64,
+    /// How the step is planned; the batch is the one of a step.
+    pub compile: compile::Options,
+    /// Ends a step that takes longer.
+    pub timeout: Option<Duration>,
+}
+
+impl Options {
+    /// Plain gradient descent on a loss.
+    pub fn new(loss: Loss) -> Self {
+        let recipe = Recipe { loss, updates: Updates::default(), freeze: Vec::new(), outputs: false };
+        Self {
+            recipe,
+            rate: Rate::default(),
+            total_steps: 0,
+            seed: 0,
+            compile: compile::Options::default(),
+            timeout: None,
+        }
+    }
+}
+
+/// What a step gave.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The loss of the batch, before the update.
+    pub loss: f64,
+    /// How long the step took.
+    pub wall: Duration,
+    /// The network's outputs, where the recipe keeps them.
+    pub outputs: Vec<(String, Tensor)>,
+}
+
+/// A network that is being trained: its parameters live in the arenas of the devices.
+pub struct Trainer {
+    program: Program,
+    plan: Plan,
+    layers: Vec<Layer>,
+    fields: Vec<Field>,
+    optimizer: Optimizer,
+    rate: Rate,
+    total_steps: u64,
+    seed: u64,
+    model: String,
+    batch: usize,
+    step: u64,
+    /// Names of the network's own parameters; all others are the optimizer's.
+    own: BTreeSet<String>,
+    /// The network without its training, for validation.
+    forward: Graph,
+    loss: Loss,
+    compile: compile::Options,
+    topology: Topology,
+}
+
+impl Trainer {
+    /// Plans the training step of a network and loads its parameters: the model's own data, else what
+    /// their initialisers make of the seed.
+    ///
+    /// Errors: those of [`training_step`], of planning, and of allocating the arenas.
+    pub fn new(graph: Graph, topology: &Topology, options: &Options) -> Result<Self> {
+        Self::with(graph, topology, options, &Control::new())
+    }
+
+    /// As [`Trainer::new`], with threads, cancellation and progress of the planning in the caller's hand.
+    ///
+    /// Errors: those of [`Trainer::new`].
+    pub fn with(graph: Graph, topology: &Topology, options: &Options, control: &Control<'_>) -> Result<Self> {
+        let (forward, dims) = compile::bound(graph, &options.compile)?;
+        let Step { graph, targets, .. } = training_step(forward.clone(), &options.recipe)?;
+        let mut together = graph.clone();
+        layers_together(&mut together);
+        let own = forward.params().iter().map(|param| param.name.clone()).collect();
+        let asked =
+            compile::Options { dims, bind: Default::default(), batch: None, ..options.compile.clone() };
+        let compiled = match compile::compile_with(Model::Graph(together), topology, &asked, control) {
+            // A layer with all that its training needs may be too large for one device.
+            Err(Error::Infeasible(_)) => {
+                compile::compile_with(Model::Graph(graph), topology, &asked, control)
+            }
+            compiled => compiled,
+        };
+        let Compiled { plan, network, .. } = compiled?;
+        let mut network = network.ok_or_else(|| Error::Internal("a graph compiles to a network".into()))?;
+        let exec = exec_plan(&plan, &network.graph, &network.grouping)?;
+        let reader = RefCell::new(ParamReader::new());
+        let weights = |id: ParamId| initial(&network.graph, id, &mut reader.borrow_mut(), options.seed);
+        let exec_options = ExecOptions { timeout: options.timeout, ..ExecOptions::default() };
+        let program =
+            Program::new(&network.graph, &network.grouping.all_fused(), &exec, &weights, exec_options)?;
+        network.graph.forget_data();
+        let mut forward = forward;
+        let layers = layers(&forward, &plan);
+        forward.forget_data();
+        let (fields, batch) = fields(&forward, &targets)?;
+        Ok(Self {
+            program,
+            plan,
+            layers,
+            fields,
+            optimizer: options.recipe.updates.optimizer,
+            rate: options.rate,
+            total_steps: options.total_steps,
+            seed: options.seed,
+            model: options.compile.model_hash.clone(),
+            batch,
+            step: 0,
+            own,
+            forward,
+            loss: options.recipe.loss,
+            compile: asked,
+            topology: topology.clone(),
+        })
+    }
+
+    /// What each record is to give: the network's inputs, and a target for each output.
+    pub fn fields(&self) -> Vec<Field> {
+        self.fields.clone()
+    }
+
+    /// The plan of a step.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The network's layers, with their devices.
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// Samples in a step.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// Steps done.
+    pub fn steps(&self) -> u64 {
+        self.step
+    }
+
+    /// Steps of the whole run, for rates that depend on it.
+    pub fn set_total_steps(&mut self, steps: u64) {
+        self.total_steps = steps;
+    }
+
+    /// True where the rate needs [`Trainer::set_total_steps`].
+    pub fn needs_total_steps(&self) -> bool {
+        self.rate.needs_steps() && self.total_steps == 0
+    }
+
+    /// Runs one step: `arrays` holds the inputs and the targets by name.
+    ///
+    /// Errors: an array that is missing, unknown or of another type; a step that fails or takes too
+    /// long; a loss that is no finite number.
+    pub fn step(&mut self, arrays: &[(String, Tensor)]) -> Result<Outcome> {
+        self.set_scalars()?;
+        self.program.feed(arrays)?;
+        let wall = self.program.step()?;
+        let mut outputs = self.program.outputs()?;
+        let loss = match outputs.iter().position(|(name, _)| name == LOSS) {
+            Some(at) => outputs.remove(at).1.to_f64().first().copied().unwrap_or(f64::NAN),
+            None => return Err(Error::Internal("a step without a loss".into())),
+        };
+        self.step += 1;
+        if !loss.is_finite() {
+            let report = Report::new(format!("step {}", self.step), format!("the loss is {loss}"));
+            return Err(Error::Run(report.help(
+                "a smaller --lr, clip_norm=1 in --optimizer, or fewer bits less often; --check-numbers names the operation",
+            )));
+        }
+        Ok(Outcome { loss, wall, outputs })
+    }
+
+    /// What the last step did; `wall` is how long it took.
+    pub fn report(&self, wall: Duration) -> RunReport {
+        self.program.report(wall)
+    }
+
+    /// The learning rate of the next step.
+    pub fn rate(&self) -> f64 {
+        self.rate.at(self.step, self.total_steps)
+    }
+
+    fn set_scalars(&mut self) -> Result<()> {
+        let rate = self.rate();
+        for scalar in Scalar::ALL {
+            if let Some(held) = self.program.param(scalar.name())? {
+                let value = self.optimizer.scalar(scalar, rate, self.step + 1);
+                let value = crate::pass::gradient::build::constant(held.dtype(), &[], &[value])?;
+                self.program.set_param(scalar.name(), &value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The network's parameters as they are now, by name.
+    ///
+    /// Errors: none but internal ones.
+    pub fn weights(&self) -> Result<Vec<(String, Tensor)>> {
+        self.arrays(|name| self.own.contains(name))
+    }
+
+    fn arrays(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<(String, Tensor)>> {
+        let mut arrays = Vec::new();
+        for name in self.program.params().filter(|name| wanted(name)) {
+            if let Some(tensor) = self.program.param(name)? {
+                arrays.push((name.to_owned(), tensor));
+            }
+        }
+        Ok(arrays)
+    }
+
+    /// Everything that a run needs to go on; `position` is where its data stands.
+    ///
+    /// Errors: none but internal ones.
+    pub fn checkpoint(&self, position: Position) -> Result<Checkpoint> {
+        let scalar = |name: &str| Scalar::ALL.iter().any(|scalar| scalar.name() == name);
+        Ok(Checkpoint {
+            step: self.step,
+            position,
+            seed: self.seed,
+            model: self.model.clone(),
+            weights: self.weights()?,
+            optimizer: self.arrays(|name| !self.own.contains(name) && !scalar(name))?,
+            ..Checkpoint::default()
+        })
+    }
+
+    /// Goes on from a checkpoint, whatever devices the run that wrote it was laid over.
+    ///
+    /// Errors: it is of another model, or its arrays are not those of this step.
+    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        if checkpoint.model != self.model {
+            return Err(Error::usage("--resume", "the checkpoint is of another model"));
+        }
+        let scalar = |name: &str| Scalar::ALL.iter().any(|scalar| scalar.name() == name);
+        let held: Vec<String> =
+            self.program.params().filter(|name| !scalar(name)).map(str::to_owned).collect();
+        for name in held {
+            let arrays = checkpoint.weights.iter().chain(&checkpoint.optimizer);
+            let Some((_, tensor)) = arrays.clone().find(|(other, _)| *other == name) else {
+                let message = format!("it has no array {name}: another optimizer?");
+                return Err(Error::usage("--resume", message));
+            };
+            self.program.set_param(&name, tensor)?;
+        }
+        self.step = checkpoint.step;
+        self.seed = checkpoint.seed;
+        Ok(())
+    }
+
+    /// The network alone with the loss of each sample, planned for the same devices.
+    ///
+    /// Errors: those of planning and of allocating arenas.
+    pub(super) fn evaluator(&self) -> Result<Evaluator> {
+        Evaluator::new(self)
+    }
+}
+
+/// Marks gradients and updates to go with the layer that they belong to.
+fn layers_together(graph: &mut Graph) {
+    for id in (0..graph.sources().len() as u32).map(SourceId) {
+        let Some(forward) = graph.source(id).forward else { continue };
+        let layer = graph.source_mut(forward);
+        let mark = layer.colocate.get_or_insert_with(|| format!("layer {}", layer.name)).clone();
+        graph.source_mut(id).colocate = Some(mark);
+    }
+}
+
+/// A parameter's first value.
+fn initial(graph: &Graph, id: ParamId, reader: &mut ParamReader, seed: u64) -> Result<Tensor> {
+    if let Some(tensor) = reader.read(graph, id)? {
+        return Ok(tensor);
+    }
+    let param = graph.param(id);
+    let ty = graph.ty(graph.node(param.node).first_result);
+    let dims: Vec<u64> = ty.shape.sizes().iter().map(|size| size.constant().unsigned_abs()).collect();
+    fill(&param.init, &dims, ty.dtype, seed, &param.name)
+}
+
+/// What each record gives, and the batch.
+///
+/// Errors: an input without a batch axis, or two sizes of it.
+fn fields(forward: &Graph, targets: &[Target]) -> Result<(Vec<Field>, usize)> {
+    let mut fields = Vec::new();
+    let mut batch: Option<i64> = None;
+    let inputs = forward.inputs().iter().map(|(name, value)| {
+        let ty = forward.ty(*value);
+        (name, Role::Input, ty.dtype, ty.shape.dims().unwrap_or_default())
+    });
+    let targets = targets.iter().map(|one| (&one.name, Role::Target, one.dtype, one.dims.clone()));
+    for (name, role, dtype, dims) in inputs.chain(targets) {
+        let Some((&first, rest)) = dims.split_first() else {
+            return Err(Error::usage(format!("input {name}"), "it has no batch axis"));
+        };
+        if *batch.get_or_insert(first) != first {
+            let message = format!("its first axis has {first} elements, others {}", batch.unwrap_or(0));
+            return Err(Error::usage(format!("input {name}"), message)
+                .with_help("the first axis of inputs and outputs is the batch"));
+        }
+        let rest: Vec<u64> = rest.iter().map(|dim| dim.unsigned_abs()).collect();
+        fields.push(Field::new(name.clone(), role, dtype, &rest));
+    }
+    Ok((fields, batch.unwrap_or(1).unsigned_abs() as usize))
+}
+
+/// The network alone, with the loss of each sample.
+pub(super) struct Evaluator {
+    program: Program,
+}
+
+impl Evaluator {
+    fn new(trainer: &Trainer) -> Result<Self> {
+        let graph = super::step::evaluation(trainer.forward.clone(), &trainer.loss)?;
+        let compiled = compile::compile(Model::Graph(graph), &trainer.topology, &trainer.compile)?;
+        let network =
+            compiled.network.ok_or_else(|| Error::Internal("a graph compiles to a network".into()))?;
+        let exec = exec_plan(&compiled.plan, &network.graph, &network.grouping)?;
+        let weights = |id: ParamId| initial(&network.graph, id, &mut ParamReader::new(), 0);
+        let groups = network.grouping.all_fused();
+        let program = Program::new(&network.graph, &groups, &exec, &weights, ExecOptions::default())?;
+        Ok(Self { program })
+    }
+
+    /// Takes the parameters as the trainer has them now.
+    pub(super) fn follow(&mut self, trainer: &Trainer) -> Result<()> {
+        let names: Vec<String> = self.program.params().map(str::to_owned).collect();
+        for name in names {
+            if let Some(tensor) = trainer.program.param(&name)? {
+                self.program.set_param(&name, &tensor)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The loss of each sample, and the network's outputs.
+    pub(super) fn run(&mut self, arrays: &[(String, Tensor)]) -> Result<(Vec<f64>, Vec<(String, Tensor)>)> {
+        let (mut outputs, _) = self.program.run(arrays)?;
+        let at = outputs.iter().position(|(name, _)| name == LOSS);
+        let at = at.ok_or_else(|| Error::Internal("an evaluation without a loss".into()))?;
+        Ok((outputs.remove(at).1.to_f64(), outputs))
+    }
+}

@@ -167,7 +167,7 @@ pub(super) struct ModelArgs {
     /// Size of a named dimension (repeatable)
     #[arg(long = "dim", value_name = "NAME=N")]
     pub(super) dims: Vec<String>,
-    /// File with the weights: npz or safetensors
+    /// File with the weights: npz, safetensors, Keras .h5 or .keras
     #[arg(long, value_name = "FILE")]
     pub(super) weights: Option<PathBuf>,
 }

@@ -22,6 +22,7 @@ mod group;
 mod infeasible;
 mod ir_text;
 mod keras;
+mod keras_weights;
 mod kernels;
 mod makespan;
 mod memory;

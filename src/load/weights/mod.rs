@@ -1,4 +1,4 @@
-//! Arrays in npz and safetensors files: weights, inputs, expected results.
+//! Arrays in npz, safetensors and Keras (HDF5) files: weights, inputs, expected results.
 //!
 //! A file is opened by content, its arrays are read one at a time by name. Nothing is allocated on
 //! a header's word alone: sizes are checked against the file first, and [`load_params`] compares
@@ -7,10 +7,13 @@
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use crate::error::{Error, Report, Result};
-use crate::ir::{DType, Tensor};
+use crate::ir::{DType, Graph, Tensor};
 
+mod hdf5;
+mod keras;
 mod npy;
 mod npz;
 mod params;
@@ -33,11 +36,12 @@ pub struct Arrays {
 enum Source {
     Npz(npz::Npz),
     Safetensors(safetensors::Safetensors),
+    Hdf5(hdf5::Hdf5),
 }
 
 impl Arrays {
-    /// Opens an npz or safetensors file, told apart by their first bytes. Errors: it cannot be
-    /// read, is neither, or its directory is damaged. O(arrays).
+    /// Opens an npz, safetensors, HDF5 or `.keras` file, told apart by content. Errors: it cannot be
+    /// read, is none of them, or its directory is damaged. O(arrays).
     pub fn open(path: &Path) -> Result<Self> {
         let place = path.display().to_string();
         let file = File::open(path).map_err(|error| Error::io(place.as_str(), error))?;
@@ -48,25 +52,27 @@ impl Arrays {
         Self::open_as(file, &magic, path).map_err(|error| error.within(&place))
     }
 
-    fn open_as(file: BufReader<File>, magic: &[u8], path: &Path) -> Result<Self> {
+    fn open_as(mut file: BufReader<File>, magic: &[u8], path: &Path) -> Result<Self> {
         let (names, source) = match magic {
-            [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => {
-                let (names, npz) = npz::Npz::open(file)?;
-                (names, Source::Npz(npz))
-            }
+            [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => match npz::keras_weights(&mut file, path)? {
+                Some(section) => hdf5_source(section)?,
+                None => {
+                    let (names, npz) = npz::Npz::open(file)?;
+                    (names, Source::Npz(npz))
+                }
+            },
             [_, _, _, _, _, _, _, _, b'{', ..] => {
                 let (names, safetensors) = safetensors::Safetensors::open(file)?;
                 (names, Source::Safetensors(safetensors))
             }
             [0x89, b'H', b'D', b'F', ..] => {
-                return Err(Error::Unsupported(
-                    Report::new("", "HDF5 files are not read yet")
-                        .help("save the weights as npz or safetensors"),
-                ));
+                let file = file.into_inner();
+                let length = file.metadata().map_err(damaged)?.len();
+                hdf5_source(hdf5::Section::File { file: Mutex::new(file), start: 0, length })?
             }
             _ => {
-                return Err(Error::format("", "neither an npz nor a safetensors file")
-                    .with_help("numpy.savez and safetensors.save_file write them"));
+                return Err(Error::format("", "no npz, safetensors, HDF5 or Keras file")
+                    .with_help("numpy.savez, safetensors.save_file and model.save write them"));
             }
         };
         Ok(Self { path: path.to_owned(), names, source })
@@ -88,6 +94,7 @@ impl Arrays {
         match &self.source {
             Source::Npz(npz) => npz.header(name),
             Source::Safetensors(safetensors) => safetensors.header(name),
+            Source::Hdf5(hdf5) => hdf5.header(name),
         }
         .map_err(|error| self.at(error, name))
     }
@@ -98,6 +105,7 @@ impl Arrays {
         match &self.source {
             Source::Npz(npz) => npz.get(name),
             Source::Safetensors(safetensors) => safetensors.get(name),
+            Source::Hdf5(hdf5) => hdf5.get(name),
         }
         .map_err(|error| self.at(error, name))
     }
@@ -108,13 +116,33 @@ impl Arrays {
         match &self.source {
             Source::Npz(npz) => npz.rows(&self.path, name),
             Source::Safetensors(safetensors) => safetensors.rows(&self.path, name),
+            Source::Hdf5(_) => Err(Error::Unsupported(
+                Report::new("", "arrays of HDF5 files are not read in parts").help("numpy.savez"),
+            )),
         }
         .map_err(|error| self.at(error, name))
+    }
+
+    /// The array of each parameter of the graph, where this is a file of Keras; none where it is not.
+    fn of_keras(&self, graph: &Graph) -> Result<Option<Vec<Option<String>>>> {
+        let Source::Hdf5(hdf5) = &self.source else { return Ok(None) };
+        let place = |error: Error| error.within(&self.path.display().to_string());
+        let Some(layers) = keras::layers(hdf5).map_err(place)? else { return Ok(None) };
+        let dims = |path: &str| {
+            let header = hdf5.header(path)?;
+            header.map(|(_, dims)| dims).ok_or_else(|| Error::Internal("a dataset that was found".into()))
+        };
+        keras::assign(graph, &layers, &dims).map(Some).map_err(place)
     }
 
     fn at(&self, error: Error, name: &str) -> Error {
         error.within(&format!("{}: array {name}", self.path.display()))
     }
+}
+
+fn hdf5_source(section: hdf5::Section) -> Result<(Vec<String>, Source)> {
+    let hdf5 = hdf5::Hdf5::open(section)?;
+    Ok((hdf5.names(), Source::Hdf5(hdf5)))
 }
 
 /// A failed read of an open file, as an error without a place: the caller adds it.

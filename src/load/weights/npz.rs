@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
+use super::hdf5::Section;
 use super::stream::{Rows, section};
 use super::{damaged, npy};
 use crate::error::{Error, Report, Result};
@@ -95,6 +96,25 @@ impl Npz {
         let available = entry.size().min(most);
         read(&mut entry, available).map(Some)
     }
+}
+
+/// The weights in a `.keras` archive; none where the archive is another one.
+pub(super) fn keras_weights(file: &mut BufReader<File>, path: &Path) -> Result<Option<Section>> {
+    file.seek(SeekFrom::Start(0)).map_err(damaged)?;
+    let mut archive = ZipArchive::new(&mut *file).map_err(damaged)?;
+    let Some(index) = archive.index_for_name("model.weights.h5") else { return Ok(None) };
+    let mut entry = archive.by_index(index).map_err(damaged)?;
+    if entry.compression() == CompressionMethod::Stored
+        && let Some(start) = entry.data_start()
+    {
+        let length = entry.size().min(entry.compressed_size());
+        let file = Mutex::new(File::open(path).map_err(damaged)?);
+        return Ok(Some(Section::File { file, start, length }));
+    }
+    let most = entry.compressed_size().saturating_mul(GREATEST_RATIO).min(entry.size());
+    let mut bytes = Vec::new();
+    (&mut entry).take(most).read_to_end(&mut bytes).map_err(damaged)?;
+    Ok(Some(Section::Memory(bytes)))
 }
 
 /// Sums up what is read.

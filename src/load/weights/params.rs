@@ -22,7 +22,7 @@ pub struct Loaded {
 
 /// Gives each parameter of the graph its array of a file: by the parameter's name, or in order
 /// where the arrays are called `w000:...`, `w001:...` (Keras' order of weights, which is that of
-/// [`Graph::params`] there). Headers are compared, data is read later, by [`ParamReader`].
+/// [`Graph::params`] there), or by layer in files of Keras itself. Headers are compared, data is read later, by [`ParamReader`].
 ///
 /// Parameters without an array keep the data they have. Errors, each naming all parameters
 /// concerned: a parameter has neither array nor data; an array has another type or other sizes.
@@ -42,10 +42,12 @@ pub fn load_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
 /// As [`load_params`], but parameters with neither array nor data are told, not an error.
 pub fn match_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
     let ordered = ordered(arrays);
-    let chosen: Vec<Option<String>> = match ordered.is_empty() {
-        true => by_name(graph, arrays),
-        false if ordered.len() == graph.params().len() => ordered.into_iter().map(Some).collect(),
-        false => {
+    let of_keras = if ordered.is_empty() { arrays.of_keras(graph)? } else { None };
+    let chosen: Vec<Option<String>> = match of_keras {
+        Some(chosen) => chosen,
+        None if ordered.is_empty() => by_name(graph, arrays),
+        None if ordered.len() == graph.params().len() => ordered.into_iter().map(Some).collect(),
+        None => {
             let message =
                 format!("{} arrays in order for {} parameters", ordered.len(), graph.params().len());
             return Err(Error::model(arrays.path().display().to_string(), message));

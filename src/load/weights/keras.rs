@@ -1,0 +1,217 @@
+//! Which dataset of a Keras file is which parameter's: `.h5` of Keras 2 (whole models and weights
+//! alone), `.weights.h5` and `.keras` of Keras 3.
+//!
+//! Keras 2 writes a group for each layer, with the names of its weights in order. Keras 3 writes a
+//! group for each object, called after its class and counted, whose `vars` are numbered; newer
+//! releases note the layer's name beside them. Names decide where all of them are those of the model;
+//! else the order of layers does, as in Keras itself, and sizes must agree.
+
+use std::collections::BTreeMap;
+
+use super::hdf5::Hdf5;
+use crate::error::{Error, Report, Result};
+use crate::ir::Graph;
+
+/// Datasets that one layer owns, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Layer {
+    /// The layer's name, with those of the layers around it, divided by `/`; empty where the file
+    /// does not tell.
+    name: String,
+    /// Where its kind is counted: `layers/dense` for `layers/dense_1`, and its number.
+    class: (String, u64),
+    /// Paths of the datasets, each with the weight's name where the file tells it.
+    arrays: Vec<(String, Option<String>)>,
+}
+
+/// The layers of a Keras file that have weights; none where the file is of another kind.
+pub(super) fn layers(file: &Hdf5) -> Result<Option<Vec<Layer>>> {
+    for root in ["model_weights", ""] {
+        if let Some(names) = file.texts(root, "layer_names")? {
+            return second(file, root, names).map(Some);
+        }
+    }
+    third(file)
+}
+
+/// Layers as Keras 2 writes them.
+fn second(file: &Hdf5, root: &str, names: Vec<String>) -> Result<Vec<Layer>> {
+    let mut layers = Vec::new();
+    for (number, name) in names.into_iter().enumerate() {
+        let group = if root.is_empty() { name.clone() } else { format!("{root}/{name}") };
+        let weights = file.texts(&group, "weight_names").ok().flatten().unwrap_or_default();
+        let mut arrays = Vec::new();
+        for weight in weights {
+            let path = format!("{group}/{weight}");
+            if !file.has(&path) {
+                return Err(Error::format("", format!("layer {name}: there is no dataset {weight}")));
+            }
+            let own = weight.rsplit_once(':').map_or(weight.as_str(), |(own, _)| own);
+            arrays.push((path, Some(own.to_owned())));
+        }
+        if !arrays.is_empty() {
+            layers.push(Layer { name, class: (String::new(), number as u64), arrays });
+        }
+    }
+    Ok(layers)
+}
+
+/// Layers as Keras 3 writes them.
+fn third(file: &Hdf5) -> Result<Option<Vec<Layer>>> {
+    let mut layers = Vec::new();
+    for vars in file.groups().filter(|group| group.ends_with("/vars")) {
+        let arrays: Vec<(String, Option<String>)> = (0..)
+            .map(|at| format!("{vars}/{at}"))
+            .take_while(|path| file.has(path))
+            .map(|path| (path, None))
+            .collect();
+        if arrays.is_empty() || vars.starts_with("optimizer/") {
+            continue;
+        }
+        let object = vars.trim_end_matches("/vars");
+        let mut names = Vec::new();
+        for (end, _) in object.match_indices('/').chain([(object.len(), "")]) {
+            let name = file.texts(&format!("{}/vars", &object[..end]), "name").ok().flatten();
+            names.extend(name.and_then(|name| name.into_iter().next()));
+        }
+        let own = file.texts(vars, "name").ok().flatten().is_some();
+        let name = if own { names.join("/") } else { String::new() };
+        layers.push(Layer { name, class: counted(object), arrays });
+    }
+    Ok((!layers.is_empty()).then_some(layers))
+}
+
+/// `layers/dense_1` as `layers/dense` and 1; `layers/dense` itself is number 0.
+fn counted(object: &str) -> (String, u64) {
+    let digits = object.rsplit_once('_').and_then(|(class, digits)| Some((class, digits.parse().ok()?)));
+    digits.map_or_else(|| (object.to_owned(), 0), |(class, number)| (class.to_owned(), number))
+}
+
+/// The dataset of each parameter, in the order of the graph's parameters; none for those that have
+/// none. `dims` gives a dataset's sizes.
+///
+/// Error: neither names nor order tell.
+pub(super) fn assign(
+    graph: &Graph,
+    layers: &[Layer],
+    dims: &dyn Fn(&str) -> Result<Vec<u64>>,
+) -> Result<Vec<Option<String>>> {
+    let by_name = by_name(graph, layers);
+    let arrays: usize = layers.iter().map(|layer| layer.arrays.len()).sum();
+    let named = by_name.iter().flatten().count();
+    if named == by_name.len() || arrays != by_name.len() {
+        return Ok(by_name);
+    }
+    by_order(graph, layers, dims)
+}
+
+fn by_name(graph: &Graph, layers: &[Layer]) -> Vec<Option<String>> {
+    let names: Vec<&str> = graph.params().iter().map(|param| param.name.as_str()).collect();
+    let mut chosen: Vec<Option<String>> = vec![None; names.len()];
+    // Positions of the parameters of each layer and of each layer inside of one.
+    let mut owned: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (position, name) in names.iter().enumerate() {
+        for (end, _) in name.match_indices('/') {
+            owned.entry(&name[..end]).or_default().push(position);
+        }
+    }
+    for layer in layers {
+        let Some(positions) = owned.get(layer.name.as_str()) else { continue };
+        let direct: Vec<usize> = positions
+            .iter()
+            .copied()
+            .filter(|&at| !names[at][layer.name.len() + 1..].contains('/'))
+            .collect();
+        for (number, (path, weight)) in layer.arrays.iter().enumerate() {
+            let position = match weight {
+                None => direct.get(number).copied().filter(|_| direct.len() == layer.arrays.len()),
+                Some(weight) => of_weight(&names, positions, &chosen, weight),
+            };
+            if let Some(position) = position {
+                chosen[position] = Some(path.clone());
+            }
+        }
+    }
+    chosen
+}
+
+/// The parameter of a layer that a weight's name means: the same path, or its end, or at least the
+/// same last part; one that has no dataset yet.
+fn of_weight(names: &[&str], positions: &[usize], chosen: &[Option<String>], weight: &str) -> Option<usize> {
+    let free = || positions.iter().copied().filter(|&at| chosen[at].is_none());
+    let last = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
+    free()
+        .find(|&at| {
+            names[at] == weight || names[at].strip_suffix(weight).is_some_and(|rest| rest.ends_with('/'))
+        })
+        .or_else(|| free().find(|&at| last(names[at]) == last(weight)))
+}
+
+/// Layers one after another, in the order of the model: each takes the next of a kind whose sizes
+/// are its own.
+fn by_order(
+    graph: &Graph,
+    layers: &[Layer],
+    dims: &dyn Fn(&str) -> Result<Vec<u64>>,
+) -> Result<Vec<Option<String>>> {
+    let mut queues: BTreeMap<&str, Vec<(&Layer, Vec<Vec<u64>>)>> = BTreeMap::new();
+    for layer in layers {
+        let sizes: Vec<Vec<u64>> = layer.arrays.iter().map(|(path, _)| dims(path)).collect::<Result<_>>()?;
+        queues.entry(&layer.class.0).or_default().push((layer, sizes));
+    }
+    for queue in queues.values_mut() {
+        queue.sort_by_key(|(layer, _)| std::cmp::Reverse(layer.class.1));
+    }
+    let names_layers = queues.len() == 1 && queues.contains_key("");
+    let mut chosen = vec![None; graph.params().len()];
+    for (name, positions) in owners(graph, names_layers) {
+        let wanted: Vec<Option<Vec<u64>>> = positions.iter().map(|&at| sizes_of(graph, at)).collect();
+        let fits = |sizes: &[Vec<u64>]| {
+            sizes.len() == wanted.len()
+                && sizes.iter().zip(&wanted).all(|(one, other)| Some(one) == other.as_ref())
+        };
+        let heads = |queue: &[(&Layer, Vec<Vec<u64>>)]| queue.last().is_some_and(|(_, sizes)| fits(sizes));
+        let fitting: Vec<&str> =
+            queues.iter().filter(|(_, queue)| heads(queue)).map(|(class, _)| *class).collect();
+        let last = name.rsplit('/').next().unwrap_or_default();
+        let alike =
+            fitting.iter().find(|class| last.starts_with(class.rsplit('/').next().unwrap_or_default()));
+        let class = match &fitting[..] {
+            [one] => Some(*one),
+            _ => alike.copied(),
+        };
+        let layer = class.and_then(|class| queues.get_mut(class)?.pop());
+        let Some((layer, _)) = layer else {
+            let message = format!("no layer of the file has the sizes of layer {name}");
+            return Err(Error::Model(
+                Report::new("", message).help("save the weights of the same model, or by name as npz"),
+            ));
+        };
+        for (&position, (path, _)) in positions.iter().zip(&layer.arrays) {
+            chosen[position] = Some(path.clone());
+        }
+    }
+    Ok(chosen)
+}
+
+/// Positions of the parameters of each layer, in order: of outermost ones, or of those that own
+/// parameters themselves.
+fn owners(graph: &Graph, outermost: bool) -> Vec<(String, Vec<usize>)> {
+    let mut owners: Vec<(String, Vec<usize>)> = Vec::new();
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    for (position, param) in graph.params().iter().enumerate() {
+        let divided = if outermost { param.name.split_once('/') } else { param.name.rsplit_once('/') };
+        let owner = divided.map_or(param.name.as_str(), |(owner, _)| owner);
+        let at = *known.entry(owner.to_owned()).or_insert(owners.len());
+        if at == owners.len() {
+            owners.push((owner.to_owned(), Vec::new()));
+        }
+        owners[at].1.push(position);
+    }
+    owners
+}
+
+fn sizes_of(graph: &Graph, position: usize) -> Option<Vec<u64>> {
+    let ty = graph.ty(graph.node(graph.params()[position].node).first_result);
+    ty.shape.dims()?.into_iter().map(|dim| u64::try_from(dim).ok()).collect()
+}

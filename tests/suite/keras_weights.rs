@@ -1,0 +1,131 @@
+//! Weights in files of Keras and h5py: what `scripts/keras_weights.py` makes is read to the bit, and
+//! no damage makes the reader panic.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use partition::ir::{DType, Tensor};
+use partition::load::weights::Arrays;
+use proptest::prelude::*;
+
+use crate::shared;
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/weights").join(name)
+}
+
+/// Runs a model with weights and compares its outputs with stored ones.
+fn run(model: &Path, weights: &Path, arrays: &Path) {
+    let out = Command::new(env!("CARGO_BIN_EXE_partition"))
+        .arg("run")
+        .arg(model)
+        .arg("--weights")
+        .arg(weights)
+        .arg("--inputs")
+        .arg(arrays)
+        .arg("--expect")
+        .arg(arrays)
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success(), "{} with {}: {told}", model.display(), weights.display());
+}
+
+#[test]
+fn weights_of_keras_are_found_by_name_and_by_order() {
+    for weights in ["net.keras", "net.h5", "net.weights.h5"] {
+        for model in ["net.json", "renamed.json"] {
+            run(&file(model), &file(weights), &file("net.io.npz"));
+        }
+    }
+}
+
+#[test]
+fn saved_models_of_both_versions_give_their_outputs() {
+    let Some(folder) = shared::file("corpus/keras") else { return };
+    for name in ["cnn_small", "gru_conv1d_small", "mlp_small", "siamese_multi_io", "transformer_small"] {
+        for (version, ending) in [("k2", "h5"), ("k3", "keras")] {
+            let part = |rest: &str| folder.join(format!("{name}.{version}.{rest}"));
+            run(&part("json"), &part(ending), &part("io.npz"));
+        }
+    }
+}
+
+#[test]
+fn datasets_of_every_kind_are_read() {
+    let values: Vec<f64> = (0..35).map(|at| f64::from(at) / 4.0).collect();
+    let plain = Arrays::open(&file("plain.h5")).unwrap();
+    let get = |arrays: &Arrays, name: &str| arrays.get(&format!("deep/er/{name}")).unwrap().unwrap();
+    for arrays in [&plain, &Arrays::open(&file("latest.h5")).unwrap()] {
+        let whole: Vec<f64> = values.iter().map(|value| value.trunc()).collect();
+        let yes: Vec<f64> = values.iter().map(|&value| f64::from(u8::from(value > 4.0))).collect();
+        for (name, dtype, expected) in [
+            ("f32", DType::F32, &values),
+            ("big", DType::F32, &values),
+            ("f16", DType::F16, &values),
+            ("i64", DType::I64, &whole),
+            ("bool", DType::Bool, &yes),
+        ] {
+            let tensor = get(arrays, name);
+            assert_eq!(
+                (tensor.dtype(), tensor.dims(), &tensor.to_f64()),
+                (dtype, &[5, 7][..], expected),
+                "{name}"
+            );
+        }
+        assert_eq!(get(arrays, "scalar"), Tensor::from_f32(vec![], &[1.5]).unwrap());
+        assert_eq!(get(arrays, "empty").dims(), [0, 3]);
+        assert!(!arrays.names().contains(&"deep/er/text".to_owned()));
+    }
+    for name in ["chunked", "packed"] {
+        assert_eq!(get(&plain, name).to_f64(), values, "{name}");
+    }
+    assert_eq!((get(&plain, "f64").dtype(), get(&plain, "f64").to_f64()), (DType::F64, values));
+    assert_eq!(get(&plain, "u8").bytes()[..5], [0, 0, 0, 0, 1]);
+    assert_eq!(get(&plain, "unwritten").to_f64(), [0.0; 6]);
+    assert_eq!(get(&plain, "many/39").to_f64(), [39.0]);
+    assert_eq!(plain.names().iter().filter(|name| name.contains("many")).count(), 40);
+}
+
+#[test]
+fn weights_of_another_model_are_told() {
+    let out = Command::new(env!("CARGO_BIN_EXE_partition"))
+        .args(["run", "--weights"])
+        .args([file("plain.h5"), file("net.json")])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(told.contains("no array carries the name of a parameter"), "{told}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #[test]
+    fn damaged_files_never_panic(
+        which in 0usize..4,
+        changes in prop::collection::vec((0.0..1.0f64, prop::sample::select(&[0u8, 1, 2, 8, 0x7f, 0x80, 0xff][..])), 1..6),
+        cut in prop::option::of(0.0..1.0f64),
+    ) {
+        let name = ["plain.h5", "latest.h5", "net.weights.h5", "net.keras"][which];
+        let mut bytes = fs::read(file(name)).unwrap();
+        for (at, byte) in changes {
+            // Structures stand in front.
+            let at = (at * at * bytes.len() as f64) as usize;
+            bytes[at] = byte;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate((cut * bytes.len() as f64) as usize);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(name);
+        fs::write(&path, &bytes).unwrap();
+        if let Ok(arrays) = Arrays::open(&path) {
+            for name in arrays.names() {
+                if let Ok(Some(tensor)) = arrays.get(name) {
+                    prop_assert!(tensor.bytes().len() <= bytes.len() * 1040);
+                }
+            }
+        }
+    }
+}

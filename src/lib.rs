@@ -11,6 +11,7 @@ pub mod cost;
 pub mod costgraph;
 #[cfg(feature = "run")]
 pub mod data;
+pub mod emit;
 pub mod error;
 pub mod explain;
 pub mod ir;

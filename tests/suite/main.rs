@@ -12,6 +12,7 @@ mod cli;
 mod copies;
 mod corpus_plans;
 mod costgraph;
+mod cuda;
 mod data;
 mod embed;
 mod executor;

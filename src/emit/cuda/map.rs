@@ -1,0 +1,241 @@
+//! Maps: one thread for some neighbouring points, which are read and written at once where they lie
+//! beside one another on a boundary of 16 bytes.
+
+use std::collections::HashMap;
+
+use super::writer::{Writer, lane_of, vector};
+use super::{Launch, Printed, blocks, ceil, head, index_type, title};
+use crate::error::Result;
+use crate::ir::ScatterKind;
+use crate::kernel::program::{Expr, ExprId, Program, Store, Var};
+
+/// Threads of a block.
+const THREADS: i64 = 256;
+
+/// Bytes that one access moves at most.
+const ACCESS: i64 = 16;
+
+pub(super) fn map(program: &Program, point: Var, stores: &[Store]) -> Result<Printed> {
+    let points = program.exprs.extent(point);
+    let index = index_type(program);
+    let lanes = lanes(program, point, stores);
+    let groups = points / lanes;
+    let rest = points % lanes;
+    let threads = groups + i64::from(rest > 0);
+    let grid = blocks(ceil(threads, THREADS))?;
+    let mut text = title(program, &format!("{lanes} points a thread"));
+    text.push_str(&head(program, THREADS as u32));
+    let wide = format!("  const {index} thread = ({index})blockIdx.x * {THREADS} + threadIdx.x;\n");
+    text.push_str(&wide);
+    if lanes > 1 {
+        let vectors = Vectors::new(program, point, stores, lanes);
+        let mut writer = Writer::new(&vectors.program, index);
+        writer.open(&format!("if (thread < {groups})"));
+        vectors.write(&mut writer);
+        writer.close();
+        text.push_str(&writer.out);
+    }
+    if lanes == 1 || rest > 0 {
+        let mut writer = Writer::new(program, index);
+        if lanes == 1 {
+            writer.open(&format!("if (thread < {points})"));
+            writer.bind(point, "thread");
+        } else {
+            writer.open(&format!("if (thread == {groups})"));
+            writer.open(&format!("for ({index} p = {}; p < {points}; ++p)", groups * lanes));
+            writer.bind(point, "p");
+        }
+        writer.stores(stores);
+        if lanes > 1 {
+            writer.close();
+        }
+        writer.close();
+        text.push_str(&writer.out);
+    }
+    text.push_str("}\n");
+    Ok(Printed { text, template: None, launch: Launch { grid, block: [THREADS as u32, 1], shared: 0 } })
+}
+
+/// How many points one thread takes: as many as the widest of what lies beside one another fills an
+/// access with.
+fn lanes(program: &Program, point: Var, stores: &[Store]) -> i64 {
+    let mut best = 1;
+    for lanes in [2, 4, 8, 16] {
+        if program.exprs.extent(point) < lanes * 32 {
+            break;
+        }
+        let vectors = Vectors::new(program, point, stores, lanes);
+        let size = |arg: u32| program.args[arg as usize].dtype.size() as i64;
+        let fits =
+            vectors.loads.iter().map(|load| load.arg).chain(vectors.stores.iter().map(|store| store.arg));
+        let sizes: Vec<i64> = fits.map(|arg| size(arg) * lanes).collect();
+        if !sizes.is_empty() && sizes.iter().all(|&bytes| bytes <= ACCESS) {
+            best = lanes;
+        }
+    }
+    best
+}
+
+/// A load of neighbours.
+struct VectorLoad {
+    id: ExprId,
+    arg: u32,
+    base: ExprId,
+    guard: Option<ExprId>,
+}
+
+/// A store of neighbours.
+struct VectorStore {
+    arg: u32,
+    base: ExprId,
+    position: usize,
+}
+
+/// A map whose point is `lanes * thread + lane`.
+struct Vectors {
+    program: Program,
+    thread: Var,
+    lane: Var,
+    lanes: i64,
+    all: Vec<Store>,
+    loads: Vec<VectorLoad>,
+    stores: Vec<VectorStore>,
+}
+
+impl Vectors {
+    fn new(program: &Program, point: Var, stores: &[Store], lanes: i64) -> Self {
+        let mut program = program.clone();
+        let exprs = &mut program.exprs;
+        let thread = exprs.var((exprs.extent(point) / lanes).max(1));
+        let lane = exprs.var(lanes);
+        let (t, v) = (exprs.at(thread), exprs.at(lane));
+        let at = exprs.sum(0, &[(t, lanes), (v, 1)]);
+        let mut done = HashMap::new();
+        let mut sub = |exprs: &mut _, id: ExprId| {
+            crate::kernel::program::Exprs::substitute(exprs, id, point, at, &mut done)
+        };
+        let all: Vec<Store> = stores
+            .iter()
+            .map(|store| Store {
+                index: sub(exprs, store.index),
+                value: sub(exprs, store.value),
+                guard: store.guard.map(|guard| sub(exprs, guard)),
+                ..store.clone()
+            })
+            .collect();
+        let zero = exprs.index(0);
+        let mut first = HashMap::new();
+        let mut vector_stores = Vec::new();
+        for (position, store) in all.iter().enumerate() {
+            let plain = store.guard.is_none() && store.kind == ScatterKind::Replace;
+            if plain && is_vector(exprs, store.index, v, lanes) {
+                let base = exprs.substitute(store.index, lane, zero, &mut first);
+                vector_stores.push(VectorStore { arg: store.arg, base, position });
+            }
+        }
+        let mut loads = Vec::new();
+        let roots: Vec<ExprId> = all.iter().flat_map(|store| [store.value, store.index]).collect();
+        for id in reached(exprs, &roots) {
+            let Expr::Load { arg, index, guard, .. } = *exprs.get(id) else { continue };
+            let fixed = guard.is_none_or(|guard| !exprs.depends(guard, lane));
+            let ours = (1 << thread.0.min(63)) | (1 << lane.0.min(63));
+            let inner = exprs.free(id) & !ours != 0;
+            if fixed && !inner && is_vector(exprs, index, v, lanes) {
+                let base = exprs.substitute(index, lane, zero, &mut first);
+                loads.push(VectorLoad { id, arg, base, guard });
+            }
+        }
+        program.body = crate::kernel::program::Body::Map { point: thread, stores: all.clone() };
+        Self { program, thread, lane, lanes, all, loads, stores: vector_stores }
+    }
+
+    fn write(&self, writer: &mut Writer<'_>) {
+        writer.bind(self.thread, "thread");
+        let dtype = |arg: u32| self.program.args[arg as usize].dtype;
+        let mut named = Vec::new();
+        for load in &self.loads {
+            let (base, guard) = (writer.value(load.base), load.guard.map(|guard| writer.value(guard)));
+            let (ty, name) = (vector(self.lanes, dtype(load.arg)), format!("v{}", load.id.0));
+            match guard {
+                None => writer.line(&format!("const {ty} {name} = *(const {ty}*)(a{} + {base});", load.arg)),
+                Some(guard) => {
+                    writer.line(&format!("{ty} {name};"));
+                    writer.line(&format!("if ({guard}) {name} = *(const {ty}*)(a{} + {base});", load.arg));
+                }
+            }
+            named.push((load.id, name, guard_text(writer, load)));
+        }
+        for store in &self.stores {
+            writer.line(&format!("{} s{};", vector(self.lanes, dtype(store.arg)), store.position));
+        }
+        for store in &self.all {
+            writer.hoist(store.value, self.lane);
+            writer.hoist(store.index, self.lane);
+        }
+        writer.line("#pragma unroll");
+        writer.open(&format!("for ({} lane = 0; lane < {}; ++lane)", writer.index, self.lanes));
+        writer.bind(self.lane, "lane");
+        for (id, name, guard) in named {
+            let read = lane_of(&name, "lane");
+            writer.name(
+                id,
+                guard.map_or(read.clone(), |(guard, other)| format!("({guard} ? {read} : {other})")),
+            );
+        }
+        let mut scalar = Vec::new();
+        for (position, store) in self.all.iter().enumerate() {
+            if self.stores.iter().any(|vector| vector.position == position) {
+                let value = writer.value(store.value);
+                writer.line(&format!("put(s{position}.v[lane], {value});"));
+            } else {
+                scalar.push(store.clone());
+            }
+        }
+        writer.stores(&scalar);
+        writer.close();
+        for store in &self.stores {
+            let (base, ty) = (writer.value(store.base), vector(self.lanes, dtype(store.arg)));
+            writer.line(&format!("*({ty}*)(a{} + {base}) = s{};", store.arg, store.position));
+        }
+    }
+}
+
+fn guard_text(writer: &mut Writer<'_>, load: &VectorLoad) -> Option<(String, String)> {
+    let guard = writer.value(load.guard?);
+    let Expr::Load { other, .. } = writer.program.exprs.get(load.id) else { return None };
+    let dtype = writer.program.exprs.dtype(load.id);
+    let other = match dtype.is_float() {
+        true => super::writer::real(other.0, dtype),
+        false => super::writer::whole(other.0 as i64, dtype),
+    };
+    Some((guard, other))
+}
+
+/// True where an index is a multiple of `lanes`, and the lane.
+pub(super) fn is_vector(
+    exprs: &crate::kernel::program::Exprs,
+    index: ExprId,
+    lane: ExprId,
+    lanes: i64,
+) -> bool {
+    let (constant, terms) = exprs.terms(index);
+    let (own, rest): (Vec<_>, Vec<_>) = terms.into_iter().partition(|term| term.0 == lane);
+    let lane_bits = exprs.free(lane);
+    matches!(own[..], [(_, 1)])
+        && constant % lanes == 0
+        && rest.iter().all(|&(x, factor)| {
+            exprs.free(x) & lane_bits == 0 && (factor % lanes == 0 || exprs.is_multiple(x, lanes))
+        })
+}
+
+/// What roots follow from, ascending.
+pub(super) fn reached(exprs: &crate::kernel::program::Exprs, roots: &[ExprId]) -> Vec<ExprId> {
+    let mut seen = vec![false; exprs.len()];
+    let mut pending = roots.to_vec();
+    while let Some(id) = pending.pop() {
+        if !std::mem::replace(&mut seen[id.0 as usize], true) {
+            pending.extend(exprs.operands(id));
+        }
+    }
+    (0..exprs.len() as u32).map(ExprId).filter(|id| seen[id.0 as usize]).collect()
+}

@@ -1,0 +1,209 @@
+//! Prints a kernel program as CUDA C.
+//!
+//! The generated text names what the hand-written parts of `kernels/` define; [`Kernel::source`] puts
+//! them before it, so that NVRTC compiles it without any header.
+
+mod heroes;
+mod map;
+mod products;
+mod rows;
+mod writer;
+
+use std::fmt::Write;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::error::{Error, Report, Result};
+use crate::ir::DType;
+use crate::kernel::program::{Arg, Body, Expr, ExprId, Place, Program};
+
+const PRELUDE: &str = include_str!("../../../kernels/prelude.cuh");
+const PRODUCT: &str = include_str!("../../../kernels/product.cuh");
+const RECURRENT: &str = include_str!("../../../kernels/recurrent.cuh");
+
+/// Most blocks along x.
+const MAX_BLOCKS: i64 = 0x7fff_ffff;
+
+/// How a kernel is launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Blocks; at least one.
+    pub grid: u32,
+    /// Threads of a block along x and y.
+    pub block: [u32; 2],
+    /// Dynamic shared memory of a block, in bytes.
+    pub shared: u32,
+}
+
+/// A hand-written part that a kernel includes beside the prelude.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Template {
+    /// Matrix products.
+    Product,
+    /// Recurrent layers.
+    Recurrent,
+}
+
+impl Template {
+    /// The text.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Product => PRODUCT,
+            Self::Recurrent => RECURRENT,
+        }
+    }
+}
+
+/// A kernel in CUDA C.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// The name of the entry: what it computes, and a hash of its text.
+    pub name: String,
+    /// The generated text, without the parts that it includes.
+    pub text: String,
+    /// What it includes beside the prelude.
+    pub template: Option<Template>,
+    /// How it is launched.
+    pub launch: Launch,
+    /// Its arguments, in order: pointers to their first elements.
+    pub args: Vec<Arg>,
+}
+
+impl Kernel {
+    /// All that a compiler needs.
+    pub fn source(&self) -> String {
+        let template = self.template.map_or("", Template::text);
+        format!("{PRELUDE}\n{template}\n{}", self.text)
+    }
+
+    /// What stands before every kernel.
+    pub const fn prelude() -> &'static str {
+        PRELUDE
+    }
+}
+
+/// A program as CUDA C. None where there is nothing to do: a result without elements.
+///
+/// Error: more blocks than a launch may have.
+pub fn kernel(program: &Program) -> Result<Option<Kernel>> {
+    if program.is_empty() {
+        return Ok(None);
+    }
+    let printed = match &program.body {
+        Body::Map { point, stores } => map::map(program, *point, stores)?,
+        Body::Lines { line, step, running, stores } => {
+            heroes::lines(program, (*line, *step), running.as_ref(), stores)?
+        }
+        Body::Rows { .. } => rows::rows(program)?,
+        Body::Tile { .. } => heroes::tile(program)?,
+        Body::Product { .. } => products::product(program)?,
+        Body::Recurrent(layer) => heroes::recurrent(program, layer)?,
+    };
+    let label: String =
+        program.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(48).collect();
+    let name = format!("{label}_{:08x}", xxh3_64(printed.text.as_bytes()) as u32);
+    let text = printed.text.replace("KERNEL", &name);
+    Ok(Some(Kernel {
+        name,
+        text,
+        template: printed.template,
+        launch: printed.launch,
+        args: program.args.clone(),
+    }))
+}
+
+/// A kernel whose name, `KERNEL`, is still to be given.
+struct Printed {
+    text: String,
+    template: Option<Template>,
+    launch: Launch,
+}
+
+/// The type in memory.
+fn storage(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "float",
+        DType::F64 => "double",
+        other => other.name(),
+    }
+}
+
+/// The type that is computed with.
+fn compute(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F16 | DType::Bf16 => "float",
+        other => storage(other),
+    }
+}
+
+/// Whether indices need 64 bits: one of them, or a part of one, may not fit 32.
+fn index_type(program: &Program) -> &'static str {
+    let fits = |range: (i64, i64)| range.0 > -MAX_BLOCKS / 2 && range.1 < MAX_BLOCKS / 2;
+    let exprs = &program.exprs;
+    let used = program.used();
+    let wide = (0..exprs.len()).filter(|&id| used[id]).any(|id| match exprs.get(ExprId(id as u32)) {
+        Expr::Sum { constant, terms } => {
+            let parts = terms.iter().map(|&(x, factor)| {
+                let (low, high) = exprs.range(x);
+                low.saturating_abs().max(high.saturating_abs()).saturating_mul(factor.saturating_abs())
+            });
+            parts.fold(constant.saturating_abs(), i64::saturating_add) >= MAX_BLOCKS / 2
+        }
+        Expr::Var(_) | Expr::Div(..) | Expr::Mod(..) | Expr::Min(..) => !fits(exprs.range(ExprId(id as u32))),
+        _ => false,
+    });
+    let domain = program.domain().iter().any(|&var| exprs.extent(var) >= MAX_BLOCKS / 2);
+    let elements = program.args.iter().any(|arg| arg.elements >= MAX_BLOCKS as u64);
+    if wide || domain || elements { "i64" } else { "i32" }
+}
+
+/// How many of `size` cover `count`.
+fn ceil(count: i64, size: i64) -> i64 {
+    count / size + i64::from(count % size != 0)
+}
+
+/// As many blocks. Error: a launch may not have so many.
+fn blocks(count: i64) -> Result<u32> {
+    u32::try_from(count).ok().filter(|&count| i64::from(count) <= MAX_BLOCKS).ok_or_else(|| {
+        Error::Unsupported(Report::new(
+            "",
+            format!("a kernel of {count} blocks; CUDA launches 2^31 - 1 at most"),
+        ))
+    })
+}
+
+/// True where bytes of an argument may be those of another one that is read.
+fn may_alias(program: &Program, arg: &Arg) -> bool {
+    let in_place = matches!(program.body, Body::Map { .. } | Body::Lines { .. });
+    in_place || program.args.iter().filter(|other| other.place == arg.place).count() > 1
+}
+
+/// The entry's head, up to its opening brace.
+fn head(program: &Program, threads: u32) -> String {
+    let mut text = format!("extern \"C\" __global__ void __launch_bounds__({threads}) KERNEL(");
+    for (position, arg) in program.args.iter().enumerate() {
+        let comma = if position == 0 { "" } else { ", " };
+        let constant = if arg.written { "" } else { "const " };
+        let restrict = if may_alias(program, arg) { "" } else { " __restrict__" };
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{comma}{constant}{}*{restrict} a{position}", storage(arg.dtype));
+    }
+    text.push_str(") {\n");
+    text
+}
+
+/// A line that says what the kernel is.
+fn title(program: &Program, how: &str) -> String {
+    let places = |written: bool| {
+        let list = program.args.iter().filter(|arg| arg.written == written);
+        list.map(|arg| match arg.place {
+            Place::Workspace(offset) => {
+                format!("{}[{}] at {offset} of the workspace", arg.dtype, arg.elements)
+            }
+            Place::Read(_) | Place::Write(_) => format!("{}[{}]", arg.dtype, arg.elements),
+        })
+        .collect::<Vec<_>>()
+        .join(", ")
+    };
+    format!("// {} {}: {} -> {}; {how}\n", program.hero(), program.name, places(false), places(true))
+}

@@ -1,0 +1,415 @@
+//! Rows: a warp or a block reduces a row, which stays in its registers where it fits; or, where
+//! neighbours in memory belong to different rows, each thread of a warp takes a row of its own and the
+//! warps of a block share its columns.
+
+use std::collections::HashMap;
+
+use super::heroes::no_hero;
+use super::map::{is_vector, reached};
+use super::writer::{Writer, fold_name, lane_of, vector};
+use super::{Launch, Printed, blocks, ceil, head, index_type, title};
+use crate::error::Result;
+use crate::ir::ScatterKind;
+use crate::kernel::program::{Along, Body, Expr, ExprId, Exprs, Program, Reduction, Store, Var};
+
+/// Most elements of a row that one thread keeps in registers.
+const KEPT: i64 = 32;
+
+/// Longest row, in accesses, that a warp takes.
+const WARP: i64 = 256;
+
+pub(super) fn rows(program: &Program) -> Result<Printed> {
+    match &program.body {
+        Body::Rows { along: Along::Columns, .. } => together(program),
+        Body::Rows { along: Along::Rows, .. } => apart(program),
+        _ => Err(no_hero()),
+    }
+}
+
+/// The body in terms of accesses and lanes: column = lanes * access + lane.
+struct Accesses {
+    program: Program,
+    access: Var,
+    lane: Var,
+    lanes: i64,
+    /// Loads of neighbours: expression, argument, first element.
+    loads: Vec<(ExprId, u32, ExprId)>,
+    /// By position in the stores of elements: first element, where neighbours are written.
+    vectors: Vec<Option<ExprId>>,
+}
+
+impl Accesses {
+    fn new(program: &Program, column: Var, lanes: i64) -> Self {
+        let mut program = program.clone();
+        let Body::Rows { row, along, cached, reductions, stores, row_stores, .. } = program.body.clone()
+        else {
+            unreachable!("only rows are printed as rows")
+        };
+        let exprs = &mut program.exprs;
+        let access = exprs.var(exprs.extent(column) / lanes);
+        let lane = exprs.var(lanes);
+        let (t, v) = (exprs.at(access), exprs.at(lane));
+        let at = exprs.sum(0, &[(t, lanes), (v, 1)]);
+        let mut done = HashMap::new();
+        let mut sub = |exprs: &mut Exprs, id: ExprId| exprs.substitute(id, column, at, &mut done);
+        let cached: Vec<ExprId> = cached.iter().map(|&id| sub(exprs, id)).collect();
+        let reductions: Vec<Reduction> =
+            reductions.iter().map(|r| Reduction { kind: r.kind, value: sub(exprs, r.value) }).collect();
+        let stores: Vec<Store> = stores
+            .iter()
+            .map(|store| Store {
+                index: sub(exprs, store.index),
+                value: sub(exprs, store.value),
+                ..store.clone()
+            })
+            .collect();
+        let zero = exprs.index(0);
+        let mut first = HashMap::new();
+        let (mut loads, mut vectors) = (Vec::new(), Vec::new());
+        for store in &stores {
+            let plain = lanes > 1 && store.guard.is_none() && store.kind == ScatterKind::Replace;
+            let vector = plain && is_vector(exprs, store.index, v, lanes);
+            vectors.push(vector.then(|| exprs.substitute(store.index, lane, zero, &mut first)));
+        }
+        let roots: Vec<ExprId> = cached
+            .iter()
+            .copied()
+            .chain(reductions.iter().map(|reduction| reduction.value))
+            .chain(stores.iter().map(|store| store.value))
+            .collect();
+        for id in reached(exprs, &roots) {
+            let Expr::Load { arg, index, guard: None, .. } = *exprs.get(id) else { continue };
+            let ours = [row, access, lane].iter().fold(0u64, |mask, var| mask | 1 << var.0.min(63));
+            if lanes > 1 && exprs.free(id) & !ours == 0 && is_vector(exprs, index, v, lanes) {
+                loads.push((id, arg, exprs.substitute(index, lane, zero, &mut first)));
+            }
+        }
+        program.body = Body::Rows { row, column: access, along, cached, reductions, stores, row_stores };
+        Self { program, access, lane, lanes, loads, vectors }
+    }
+
+    /// Bytes of the widest access.
+    fn widest(&self) -> i64 {
+        let Body::Rows { stores, .. } = &self.program.body else { return 0 };
+        let written = stores.iter().zip(&self.vectors).filter(|(_, vector)| vector.is_some());
+        let args = self.loads.iter().map(|load| load.1).chain(written.map(|(store, _)| store.arg));
+        args.map(|arg| self.program.args[arg as usize].dtype.size() as i64 * self.lanes).max().unwrap_or(0)
+    }
+}
+
+fn chosen(program: &Program, column: Var) -> Accesses {
+    let columns = program.exprs.extent(column);
+    let mut best = Accesses::new(program, column, 1);
+    for lanes in [2, 4, 8] {
+        if columns % lanes != 0 || columns < 32 * lanes {
+            break;
+        }
+        let wider = Accesses::new(program, column, lanes);
+        if (1..=16).contains(&wider.widest()) {
+            best = wider;
+        }
+    }
+    best
+}
+
+/// How a row's accesses are shared out.
+struct Share {
+    /// Threads of a row.
+    threads: i64,
+    /// Rows of a block.
+    rows: i64,
+    /// Accesses of one thread, the last ones perhaps outside.
+    each: i64,
+    /// Whether a thread keeps its elements in registers.
+    kept: bool,
+}
+
+fn share(accesses: i64, lanes: i64) -> Share {
+    let threads = match accesses {
+        ..=WARP => 32,
+        257..=2048 => 256,
+        2049..=8192 => 512,
+        _ => 1024,
+    };
+    let each = ceil(accesses, threads);
+    Share { threads, rows: if threads == 32 { 4 } else { 1 }, each, kept: each * lanes <= KEPT }
+}
+
+fn together(program: &Program) -> Result<Printed> {
+    let Body::Rows { row, column, .. } = program.body else { return Err(no_hero()) };
+    let rows = program.exprs.extent(row);
+    let view = chosen(program, column);
+    let Body::Rows { cached, reductions, stores, row_stores, .. } = &view.program.body else {
+        return Err(no_hero());
+    };
+    let accesses = view.program.exprs.extent(view.access);
+    let share = share(accesses, view.lanes);
+    let threads = share.threads * share.rows;
+    let index = index_type(&view.program);
+    let who = if share.threads == 32 { "a warp" } else { "a block" };
+    let kept = if share.kept && !cached.is_empty() { ", kept in registers" } else { "" };
+    let how = format!("{who} a row of {accesses} accesses of {}{kept}", view.lanes);
+    let mut text = title(program, &how);
+    text.push_str(&head(program, threads as u32));
+    let mut writer = Writer::new(&view.program, index);
+    if share.rows > 1 {
+        writer.line(&format!("const {index} row = ({index})blockIdx.x * {} + threadIdx.y;", share.rows));
+        writer.line(&format!("if (row >= {rows}) return;"));
+    } else {
+        writer.line(&format!("const {index} row = ({index})blockIdx.x;"));
+    }
+    writer.bind(row, "row");
+    let phases = Phases { view: &view, share: &share };
+    let keeps = share.kept && (reductions.len() + usize::from(!stores.is_empty())) > 1;
+    let kept: &[ExprId] = if keeps { cached } else { &[] };
+    for (position, &id) in kept.iter().enumerate() {
+        writer.line(&format!("{} kept{position}[{}];", writer.type_of(id), share.each * view.lanes));
+    }
+    for (position, reduction) in reductions.iter().enumerate() {
+        phases.reduce(&mut writer, position, reduction, kept);
+    }
+    if !stores.is_empty() {
+        phases.store(&mut writer, stores, kept, reductions.is_empty());
+    }
+    if !row_stores.is_empty() {
+        writer.open("if (threadIdx.x == 0)");
+        writer.stores(row_stores);
+        writer.close();
+    }
+    text.push_str(&writer.out);
+    text.push_str("}\n");
+    let grid = blocks(ceil(rows, share.rows))?;
+    let block = [share.threads as u32, share.rows as u32];
+    Ok(Printed { text, template: None, launch: Launch { grid, block, shared: 0 } })
+}
+
+struct Phases<'a> {
+    view: &'a Accesses,
+    share: &'a Share,
+}
+
+impl Phases<'_> {
+    /// Opens the loop over a thread's accesses, the loads of neighbours, and the loop over lanes.
+    fn open(&self, writer: &mut Writer<'_>, roots: &[ExprId], kept: &[ExprId], first: bool) {
+        let (view, index) = (self.view, writer.index);
+        let exprs = &view.program.exprs;
+        let accesses = exprs.extent(view.access);
+        if accesses > 0 {
+            roots.iter().for_each(|&id| hoist_both(writer, id, view.access, view.lane));
+        }
+        if self.share.kept {
+            writer.line("#pragma unroll");
+        }
+        writer.open(&format!("for (int j = 0; j < {}; ++j)", self.share.each));
+        writer.line(&format!("const {index} access = ({index})j * {} + threadIdx.x;", self.share.threads));
+        if accesses % self.share.threads != 0 {
+            writer.open(&format!("if (access < {accesses})"));
+        } else {
+            writer.open("");
+        }
+        writer.bind(view.access, "access");
+        let known = |id: ExprId| kept.contains(&id) && !first;
+        let needed = needed(exprs, roots, &known);
+        for &(id, arg, base) in view.loads.iter().filter(|load| needed.contains(&load.0)) {
+            let base = writer.value(base);
+            let ty = vector(view.lanes, view.program.args[arg as usize].dtype);
+            writer.line(&format!("const {ty} v{} = *(const {ty}*)(a{arg} + {base});", id.0));
+        }
+    }
+
+    fn open_lanes(&self, writer: &mut Writer<'_>, roots: &[ExprId], kept: &[ExprId], first: bool) {
+        let view = self.view;
+        if view.lanes > 1 {
+            writer.line("#pragma unroll");
+            writer.open(&format!("for ({} lane = 0; lane < {}; ++lane)", writer.index, view.lanes));
+            writer.bind(view.lane, "lane");
+        } else {
+            writer.open("");
+            writer.bind(view.lane, "0");
+        }
+        let place = if view.lanes > 1 { format!("j * {} + lane", view.lanes) } else { "j".to_owned() };
+        let needed = needed(&view.program.exprs, roots, &|id| kept.contains(&id) && !first);
+        for &(id, ..) in view.loads.iter().filter(|load| needed.contains(&load.0)) {
+            writer.name(id, lane_of(&format!("v{}", id.0), "lane"));
+        }
+        for (position, &id) in kept.iter().enumerate() {
+            if first {
+                let value = writer.value(id);
+                writer.line(&format!("kept{position}[{place}] = {value};"));
+            } else {
+                writer.name(id, format!("kept{position}[{place}]"));
+            }
+        }
+    }
+
+    fn close(&self, writer: &mut Writer<'_>) {
+        writer.close();
+        writer.close();
+    }
+
+    fn reduce(&self, writer: &mut Writer<'_>, position: usize, reduction: &Reduction, kept: &[ExprId]) {
+        let (ty, join) = (writer.type_of(reduction.value), fold_name(reduction.kind));
+        let spots = reduction.kind.is_position();
+        let made = if spots { format!("spot<{ty}>") } else { ty.to_owned() };
+        let roots = [reduction.value];
+        let first = position == 0;
+        let all: Vec<ExprId> =
+            if first { roots.iter().chain(kept).copied().collect() } else { roots.to_vec() };
+        writer.line(&format!("{made} part{position} = {join}::start<{made}>();"));
+        self.open(writer, &all, kept, first);
+        self.open_lanes(writer, &all, kept, first);
+        let value = writer.value(reduction.value);
+        if spots {
+            let place = if self.view.lanes > 1 {
+                format!("access * {} + lane", self.view.lanes)
+            } else {
+                "access".to_owned()
+            };
+            writer.line(&format!("spot<{ty}> here; here.value = {value}; here.place = (i64)({place});"));
+            writer.line(&format!("part{position} = {join}::join(part{position}, here);"));
+        } else {
+            writer.line(&format!("part{position} = {join}::join(part{position}, {value});"));
+        }
+        writer.close();
+        self.close(writer);
+        let fold = if self.share.threads == 32 { "warp_fold" } else { "block_fold" };
+        if spots {
+            writer.line(&format!("part{position} = {fold}<{join} >(part{position});"));
+            writer.line(&format!(
+                "const i64 r{position} = part{position}.place < 0 ? 0 : part{position}.place;"
+            ));
+        } else {
+            writer.line(&format!("const {ty} r{position} = {fold}<{join}>(part{position});"));
+        }
+    }
+
+    fn store(&self, writer: &mut Writer<'_>, stores: &[Store], kept: &[ExprId], first: bool) {
+        let view = self.view;
+        let roots: Vec<ExprId> = stores.iter().flat_map(|store| [store.value, store.index]).collect();
+        self.open(writer, &roots, kept, first);
+        for (position, vector_base) in view.vectors.iter().enumerate() {
+            if vector_base.is_some() {
+                let dtype = view.program.args[stores[position].arg as usize].dtype;
+                writer.line(&format!("{} s{position};", vector(view.lanes, dtype)));
+            }
+        }
+        self.open_lanes(writer, &roots, kept, first);
+        let mut scalar = Vec::new();
+        for (position, store) in stores.iter().enumerate() {
+            if view.vectors[position].is_some() {
+                let value = writer.value(store.value);
+                writer.line(&format!("put(s{position}.v[lane], {value});"));
+            } else {
+                scalar.push(store.clone());
+            }
+        }
+        writer.stores(&scalar);
+        writer.close();
+        for (position, base) in view.vectors.iter().enumerate() {
+            let Some(base) = *base else { continue };
+            let arg = stores[position].arg;
+            let (base, ty) = (writer.value(base), vector(view.lanes, view.program.args[arg as usize].dtype));
+            writer.line(&format!("*({ty}*)(a{arg} + {base}) = s{position};"));
+        }
+        self.close(writer);
+    }
+}
+
+/// What roots follow from, but not beyond what is known.
+fn needed(exprs: &Exprs, roots: &[ExprId], known: &dyn Fn(ExprId) -> bool) -> Vec<ExprId> {
+    let mut found = Vec::new();
+    let mut pending: Vec<ExprId> = roots.to_vec();
+    let mut seen = vec![false; exprs.len()];
+    while let Some(id) = pending.pop() {
+        if known(id) || std::mem::replace(&mut seen[id.0 as usize], true) {
+            continue;
+        }
+        found.push(id);
+        pending.extend(exprs.operands(id));
+    }
+    found
+}
+
+/// Computes what depends on neither variable.
+fn hoist_both(writer: &mut Writer<'_>, id: ExprId, access: Var, lane: Var) {
+    let exprs = &writer.program.exprs;
+    let mut pending = vec![id];
+    let mut ready = Vec::new();
+    let mut seen = vec![false; exprs.len()];
+    while let Some(id) = pending.pop() {
+        if std::mem::replace(&mut seen[id.0 as usize], true) {
+            continue;
+        }
+        if exprs.depends(id, access) || exprs.depends(id, lane) {
+            pending.extend(exprs.operands(id));
+        } else {
+            ready.push(id);
+        }
+    }
+    for id in ready {
+        writer.hoist(id, lane);
+    }
+}
+
+fn apart(program: &Program) -> Result<Printed> {
+    let Body::Rows { row, column, reductions, stores, row_stores, .. } = &program.body else {
+        return Err(no_hero());
+    };
+    let (rows, columns) = (program.exprs.extent(*row), program.exprs.extent(*column));
+    let parts = match columns {
+        ..=3 => 1,
+        4..=15 => 4,
+        16..=255 => 8,
+        _ => 16,
+    };
+    let index = index_type(program);
+    let mut text = title(program, &format!("32 rows a block, {parts} threads a row"));
+    text.push_str(&head(program, 32 * parts as u32));
+    let mut writer = Writer::new(program, index);
+    writer.line(&format!("const {index} row = ({index})blockIdx.x * 32 + threadIdx.x;"));
+    writer.line(&format!("const bool inside = row < {rows};"));
+    writer.bind(*row, "row");
+    for (position, reduction) in reductions.iter().enumerate() {
+        let (ty, join) = (writer.type_of(reduction.value), fold_name(reduction.kind));
+        let spots = reduction.kind.is_position();
+        let made = if spots { format!("spot<{ty}>") } else { ty.to_owned() };
+        writer.line(&format!("{made} part{position} = {join}::start<{made}>();"));
+        writer.open("if (inside)");
+        writer.open(&format!("for ({index} column = threadIdx.y; column < {columns}; column += {parts})"));
+        writer.bind(*column, "column");
+        let value = writer.value(reduction.value);
+        if spots {
+            writer.line(&format!("spot<{ty}> here; here.value = {value}; here.place = (i64)column;"));
+            writer.line(&format!("part{position} = {join}::join(part{position}, here);"));
+        } else {
+            writer.line(&format!("part{position} = {join}::join(part{position}, {value});"));
+        }
+        writer.close();
+        writer.close();
+        let fold = if parts == 1 { String::new() } else { format!("column_fold<{join} >") };
+        if spots {
+            writer.line(&format!("part{position} = {fold}(part{position});"));
+            writer.line(&format!(
+                "const i64 r{position} = part{position}.place < 0 ? 0 : part{position}.place;"
+            ));
+        } else {
+            writer.line(&format!("const {ty} r{position} = {fold}(part{position});"));
+        }
+    }
+    writer.line("if (!inside) return;");
+    if !stores.is_empty() {
+        writer.open(&format!("for ({index} column = threadIdx.y; column < {columns}; column += {parts})"));
+        writer.bind(*column, "column");
+        writer.stores(stores);
+        writer.close();
+    }
+    if !row_stores.is_empty() {
+        writer.open("if (threadIdx.y == 0)");
+        writer.stores(row_stores);
+        writer.close();
+    }
+    text.push_str(&writer.out);
+    text.push_str("}\n");
+    let grid = blocks(ceil(rows, 32))?;
+    Ok(Printed { text, template: None, launch: Launch { grid, block: [32, parts as u32], shared: 0 } })
+}

@@ -1,0 +1,9 @@
+//! From kernel programs to code: CUDA C, its compilation by NVRTC, and the cache of what was compiled.
+//!
+//! The text follows from the program alone, so that equal programs are one kernel.
+
+mod cuda;
+mod listing;
+
+pub use cuda::{Kernel, Launch, Template, kernel};
+pub use listing::listing;

@@ -1,0 +1,300 @@
+//! Generated CUDA C without a GPU: a C++ compiler takes it behind `tests/cuda/shim.h`, and what it
+//! computes on the CPU, in both orders of threads, is compared with the programs' evaluation in f64.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use partition::emit::{self, Kernel};
+use partition::ir::DType;
+use partition::kernel::program::{self, Place, Program};
+use partition::pass::{GroupOptions, group};
+
+use crate::kernels::{Case, Memory, cases, lowered};
+use crate::reference::Array;
+use crate::run_ops::{GENERATORS, decode, encode, tolerance};
+
+const SHIM: &str = include_str!("../cuda/shim.h");
+
+/// The C++ compiler; none, with a line on standard output, where there is none.
+fn compiler() -> Option<&'static str> {
+    let found =
+        |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|out| out.status.success());
+    let compiler = ["g++", "clang++", "c++"].into_iter().find(found);
+    let required = std::env::var_os("PARTITION_REQUIRE_SHARED").is_some_and(|value| value == "1");
+    assert!(compiler.is_some() || !required, "there is no C++ compiler");
+    if compiler.is_none() {
+        println!("skipped: no C++ compiler");
+    }
+    compiler
+}
+
+/// Kernels compiled for the CPU.
+struct Library {
+    folder: tempfile::TempDir,
+    programs: Vec<PathBuf>,
+    /// By name: which program, and where in it.
+    known: BTreeMap<String, (usize, u32)>,
+}
+
+/// One launch: kernel, arguments' bytes.
+struct Call<'a> {
+    kernel: &'a Kernel,
+    args: Vec<Vec<u8>>,
+}
+
+/// Kernels in one file of C++.
+const TOGETHER: usize = 60;
+
+impl Library {
+    fn compile(kernels: &BTreeMap<String, Kernel>) -> Option<Self> {
+        let compiler = compiler()?;
+        let folder = tempfile::tempdir().unwrap();
+        let all: Vec<&Kernel> = kernels.values().collect();
+        let mut library = Self { folder, programs: Vec::new(), known: BTreeMap::new() };
+        let files: Vec<PathBuf> = all
+            .chunks(TOGETHER)
+            .enumerate()
+            .map(|(part, kernels)| {
+                let path = library.folder.path().join(format!("part{part}.cpp"));
+                std::fs::write(&path, text(kernels)).unwrap();
+                for (position, kernel) in kernels.iter().enumerate() {
+                    library.known.insert(kernel.name.clone(), (part, position as u32));
+                }
+                path
+            })
+            .collect();
+        std::thread::scope(|scope| {
+            for files in files.chunks(files.len().div_ceil(2).max(1)) {
+                scope.spawn(move || files.iter().for_each(|file| compile(compiler, file)));
+            }
+        });
+        library.programs = files.iter().map(|file| file.with_extension("")).collect();
+        Some(library)
+    }
+
+    /// What the arguments are after each launch. A launch sees nothing of those before it.
+    fn run(&self, calls: &[Call<'_>], reversed: bool) -> Vec<Vec<Vec<u8>>> {
+        let mut results: Vec<Vec<Vec<u8>>> = calls.iter().map(|_| Vec::new()).collect();
+        for (part, program) in self.programs.iter().enumerate() {
+            let own: Vec<usize> =
+                (0..calls.len()).filter(|&call| self.known[&calls[call].kernel.name].0 == part).collect();
+            let [request, response] = ["request", "response"].map(|name| self.folder.path().join(name));
+            let mut file = std::io::BufWriter::new(std::fs::File::create(&request).unwrap());
+            file.write_all(&(own.len() as u32).to_le_bytes()).unwrap();
+            for &call in &own {
+                let Call { kernel, args } = &calls[call];
+                let launch = kernel.launch;
+                let flags = u32::from(reversed) | if waits(kernel) { 0 } else { 2 };
+                let [x, y] = launch.block;
+                let position = self.known[&kernel.name].1;
+                for word in [position, launch.grid, x, y, launch.shared, flags, args.len() as u32] {
+                    file.write_all(&word.to_le_bytes()).unwrap();
+                }
+                for arg in args {
+                    file.write_all(&(arg.len() as u64).to_le_bytes()).unwrap();
+                    file.write_all(arg).unwrap();
+                }
+            }
+            file.into_inner().unwrap();
+            let out = Command::new(program).arg(&request).arg(&response).output().unwrap();
+            assert!(out.status.success(), "{}: {}", out.status, String::from_utf8_lossy(&out.stderr));
+            let bytes = std::fs::read(&response).unwrap();
+            let mut rest = &bytes[..];
+            for &call in &own {
+                for arg in &calls[call].args {
+                    let (head, tail) = rest.split_at(arg.len());
+                    results[call].push(head.to_vec());
+                    rest = tail;
+                }
+            }
+        }
+        results
+    }
+}
+
+/// Whether threads of a kernel wait for one another.
+fn waits(kernel: &Kernel) -> bool {
+    kernel.template.is_some()
+        || ["_fold<", "__syncthreads", "SHARED("].iter().any(|word| kernel.text.contains(word))
+}
+
+fn text(kernels: &[&Kernel]) -> String {
+    let mut text = format!("{SHIM}\n{}\n", Kernel::prelude());
+    let mut templates: Vec<_> = kernels.iter().filter_map(|kernel| kernel.template).collect();
+    templates.sort_unstable();
+    templates.dedup();
+    templates.iter().for_each(|template| text.push_str(template.text()));
+    for kernel in kernels {
+        text.push_str(&kernel.text);
+    }
+    text.push_str("static const shim::Entry entries[] = {\n");
+    for kernel in kernels {
+        let name = &kernel.name;
+        writeln!(text, "  {{\"{name}\", [](void** args) {{ shim::call(&{name}, args); }}}},").unwrap();
+    }
+    text.push_str("};\nint main(int, char** argv) { return shim::serve(entries, argv[1], argv[2]); }\n");
+    text
+}
+
+fn compile(compiler: &str, file: &Path) {
+    let out = Command::new(compiler)
+        .args(["-O1", "-std=c++17", "-w", "-fno-strict-aliasing", "-ffp-contract=off", "-U_FORTIFY_SOURCE"])
+        .arg(file)
+        .arg("-o")
+        .arg(file.with_extension(""))
+        .output()
+        .unwrap();
+    if !out.status.success() {
+        let kept = std::env::temp_dir().join("partition_failed.cpp");
+        std::fs::copy(file, &kept).unwrap();
+        let errors = String::from_utf8_lossy(&out.stderr);
+        panic!("{compiler} refuses {}:\n{}", kept.display(), &errors[..errors.len().min(4000)]);
+    }
+}
+
+fn bytes(dtype: DType, array: &program::Array) -> Vec<u8> {
+    match array {
+        program::Array::Real(list) => encode(&Array::new(dtype, &[list.len()], list.clone())),
+        program::Array::Whole(list) if dtype == DType::I64 => {
+            list.iter().flat_map(|x| x.to_ne_bytes()).collect()
+        }
+        program::Array::Whole(list) => {
+            encode(&Array::new(dtype, &[list.len()], list.iter().map(|&x| x as f64).collect()))
+        }
+    }
+}
+
+fn values(dtype: DType, bytes: &[u8]) -> program::Array {
+    let data = decode(dtype, bytes);
+    match dtype.is_float() {
+        true => program::Array::Real(data),
+        false => program::Array::Whole(data.iter().map(|&x| x as i64).collect()),
+    }
+}
+
+/// A program with what it is to be run on.
+struct Trial {
+    what: String,
+    program: Program,
+    kernel: Kernel,
+    before: Vec<program::Array>,
+    after: Vec<program::Array>,
+}
+
+/// Trials of the programs of a case, one after the other, each on what the evaluation of those before
+/// it gives, rounded to the arguments' types.
+fn trials(case: &Case) -> Vec<Trial> {
+    let graph = case.graph();
+    let grouping = group(&graph, &GroupOptions::default());
+    let Some(one) = grouping.groups.first() else { return vec![] };
+    let mut memory = Memory::default();
+    for (position, &read) in one.reads.iter().enumerate() {
+        let operand = graph.inputs().iter().position(|(_, value)| *value == read).unwrap();
+        let operand = &case.operands[operand];
+        memory.set(Place::Read(position as u32), values(operand.dtype, &encode(operand)));
+    }
+    let mut trials = Vec::new();
+    for program in lowered(&graph, &grouping) {
+        trials.extend(trial(&mut memory, program, &format!("{:?}", case.op)));
+    }
+    trials
+}
+
+fn trial(memory: &mut Memory, program: Program, what: &str) -> Option<Trial> {
+    let fetch = |memory: &Memory| -> Vec<program::Array> {
+        let args = program.args.iter();
+        args.map(|arg| match memory.get(arg.place, arg.dtype) {
+            Some(array) => values(arg.dtype, &bytes(arg.dtype, array)),
+            None => program::Array::zeros(arg.dtype, arg.elements as usize),
+        })
+        .collect()
+    };
+    let before = fetch(memory);
+    memory.run(&program);
+    let after = fetch(memory);
+    let kernel = emit::kernel(&program).unwrap()?;
+    Some(Trial { what: what.to_owned(), program, kernel, before, after })
+}
+
+/// Compiles the trials' kernels, runs them in both orders, and compares with what is expected.
+fn compare(trials: &[Trial]) {
+    let kernels: BTreeMap<String, Kernel> =
+        trials.iter().map(|trial| (trial.kernel.name.clone(), trial.kernel.clone())).collect();
+    let Some(library) = Library::compile(&kernels) else { return };
+    let calls: Vec<Call<'_>> = trials
+        .iter()
+        .map(|trial| {
+            let args = trial.program.args.iter().zip(&trial.before);
+            Call { kernel: &trial.kernel, args: args.map(|(arg, array)| bytes(arg.dtype, array)).collect() }
+        })
+        .collect();
+    let forward = library.run(&calls, false);
+    let reversed = library.run(&calls, true);
+    for (index, trial) in trials.iter().enumerate() {
+        assert!(
+            forward[index] == reversed[index],
+            "{} depends on the order of threads:\n{}",
+            trial.what,
+            trial.kernel.text
+        );
+        for (position, arg) in trial.program.args.iter().enumerate() {
+            let found = decode(arg.dtype, &forward[index][position]);
+            let expected = match &trial.after[position] {
+                program::Array::Real(list) => list.clone(),
+                program::Array::Whole(list) => list.iter().map(|&x| x as f64).collect(),
+            };
+            let (relative, absolute) = tolerance(arg.dtype);
+            for (i, (&a, &b)) in found.iter().zip(&expected).enumerate() {
+                let same =
+                    a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= absolute + relative * b.abs();
+                assert!(
+                    same,
+                    "{}: argument {position}, element {i} is {a}, expected {b}\n{}\n{}",
+                    trial.what, trial.program, trial.kernel.text
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn kernels_of_every_operation_run_on_the_cpu() {
+    let mut all = Vec::new();
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for &generator in GENERATORS {
+        for case in cases(generator).iter().filter(|case| case.work() <= 1500) {
+            let dtype = case.operands.first().map(|array| array.dtype);
+            let count = seen.entry(format!("{} {dtype:?}", case.op.name())).or_default();
+            *count += 1;
+            if *count <= 2 {
+                all.extend(trials(case));
+            }
+        }
+    }
+    println!("{} kernels", all.len());
+    assert!(all.len() > 300, "{}", all.len());
+    compare(&all);
+}
+
+#[test]
+fn a_barrier_that_is_missing_shows() {
+    let data = (0..40 * 50).map(f64::from).collect();
+    let case = Case {
+        op: partition::ir::Op::Transpose { perm: vec![1, 0] },
+        operands: vec![Array::new(DType::F32, &[40, 50], data)],
+        results: vec![],
+    };
+    let mut trials = trials(&case);
+    let kernel = &mut trials[0].kernel;
+    assert!(kernel.text.contains("__syncthreads();"), "{}", kernel.text);
+    kernel.text = kernel.text.replace("__syncthreads();", "");
+    let kernels = BTreeMap::from([(kernel.name.clone(), kernel.clone())]);
+    let Some(library) = Library::compile(&kernels) else { return };
+    let args = trials[0].program.args.iter().zip(&trials[0].before);
+    let args: Vec<Vec<u8>> = args.map(|(arg, array)| bytes(arg.dtype, array)).collect();
+    let call = [Call { kernel: &trials[0].kernel, args }];
+    assert!(library.run(&call, false) != library.run(&call, true));
+}

@@ -131,6 +131,8 @@ pub(super) enum Emit {
     Trace,
     /// What each device does when, as text
     Timeline,
+    /// Devices, timeline, memory and placement as one HTML page
+    Html,
 }
 
 /// How many samples a step takes.

@@ -128,9 +128,14 @@ fn is_summarised(args: &PlanArgs, console: &Console) -> bool {
     match emitted(args) {
         Emit::Summary | Emit::SummaryJson => true,
         Emit::Plan => args.output.is_some() && !console.is_quiet(),
-        Emit::Text | Emit::Ir | Emit::Groups | Emit::Costgraph | Emit::Dot | Emit::Trace | Emit::Timeline => {
-            false
-        }
+        Emit::Text
+        | Emit::Ir
+        | Emit::Groups
+        | Emit::Costgraph
+        | Emit::Dot
+        | Emit::Trace
+        | Emit::Html
+        | Emit::Timeline => false,
     }
 }
 
@@ -156,6 +161,15 @@ pub(super) fn deliver(
         return match &args.output {
             Some(path) => write_atomically_with(path, |out| trace.write(out)),
             None => super::terminal::stream_stdout(|out| trace.write(out)),
+        };
+    }
+    if emit == Emit::Html {
+        let (lives, times) = simulated(compiled);
+        let clock = report::Clock::Simulated;
+        let page = report::Html { plan: &compiled.plan, clock, times: &times, lives: &lives, history: &[] };
+        return match &args.output {
+            Some(path) => write_atomically_with(path, |out| page.write(out)),
+            None => super::terminal::stream_stdout(|out| page.write(out)),
         };
     }
     let text = rendered(emit, compiled, summary)?;
@@ -240,7 +254,7 @@ fn rendered(emit: Emit, compiled: &Compiled, summary: &Summary) -> Result<String
             network.grouping.dump(&network.graph)
         }
         Emit::Costgraph => crate::load::write_costgraph(&compiled.cost_graph),
-        Emit::Trace => return Err(Error::Internal("a trace is streamed".into())),
+        Emit::Trace | Emit::Html => return Err(Error::Internal("this is streamed".into())),
         Emit::Timeline => {
             let weights = compiled.pipeline.as_ref().map_or(&[][..], |figures| &figures.weights);
             let Compiled { cost_graph, topology, plan, schedule, .. } = compiled;

@@ -2,14 +2,22 @@
 
 mod batch;
 mod dot;
+#[cfg(feature = "run")]
+mod events;
 mod explain;
+mod history;
+mod html;
 mod summary;
 mod timeline;
 mod trace;
 
 pub use batch::{BatchLine, MemoryLine};
 pub use dot::dot;
+#[cfg(feature = "run")]
+pub use events::Events;
 pub use explain::{fewer_text, node_text, overview_text, plan_text};
+pub use history::write_history;
+pub use html::Html;
 pub use summary::{AlternativeLine, BoundLine, DeviceLine, Summary};
 pub use timeline::timeline;
 pub use trace::{Clock, Life, Trace, lives_of_plan, lives_of_schedule};

@@ -15,6 +15,7 @@ mod costgraph;
 mod cuda;
 mod data;
 mod embed;
+mod events;
 mod executor;
 mod explain;
 mod flip;

@@ -21,6 +21,8 @@ mod terminal;
 mod train;
 #[cfg(feature = "run")]
 mod train_args;
+#[cfg(feature = "run")]
+mod train_logs;
 
 use std::process::ExitCode;
 

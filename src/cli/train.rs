@@ -10,6 +10,7 @@ use super::planning::{interruptible, planning};
 use super::run::{check_targets, init_seed};
 use super::terminal::Console;
 use super::train_args::TrainArgs;
+use super::train_logs::Logs;
 use crate::compile;
 use crate::data::{self, OnBad, Order, Position, Source};
 use crate::error::{Error, Result};
@@ -50,15 +51,19 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
     let source = Source::open(&args.data.data, &trainer.fields())?;
     let validation = args.data.validation_data.as_deref();
     let validation = validation.map(|spec| Source::open(spec, &trainer.fields())).transpose()?;
-    interruptible(|stop| {
+    let mut logs = Logs::open(&args.logs, &trainer)?;
+    let history = interruptible(|stop| {
         let fitting = Fit { start, stop: Some(stop), ..fitting(args, validation.as_ref(), store.as_ref())? };
-        let mut show = |event: Event<'_>| show(console, &event, args.epochs);
-        fit(&mut trainer, &source, &fitting, &mut show)
+        let mut told = |event: Event<'_>| {
+            logs.hear(&event);
+            show(console, &event, args.epochs);
+        };
+        fit(&mut trainer, &source, &fitting, &mut told)
     })?;
     if let Some(path) = &args.output {
         write_weights(path, &trainer.weights()?)?;
     }
-    Ok(())
+    logs.close(&history, &trainer)
 }
 
 fn options(args: &TrainArgs, file: &ModelFile) -> Result<train::Options> {

@@ -13,6 +13,7 @@ Examples:
   partition train net.onnx -d 4xcpu --data train.csv --loss sparse --optimizer adam --lr 0.001 --metric accuracy
   partition train net.json -d cpu --data 'x.npz' --loss mse --validation-split 0.1 --patience 5 --checkpoints ckpt
   partition train net.json -d cpu --data 'x.npz' --loss mse --checkpoints ckpt --resume
+  partition train net.json -d 2xcpu --data 'x.npz' --loss mse --history h.csv --tensorboard logs --report run.html
 
 Losses: mse, mae, huber[:delta=D], hinge, cosine, kl, sparse, categorical, binary; the last three with :logits.
 Optimizers: sgd[:momentum=M,nesterov], adagrad, rmsprop, adam, adamw, lion; each with weight_decay=, clip_value=,
@@ -76,6 +77,8 @@ pub(super) struct TrainArgs {
     /// Where to write the plan of a step (JSON)
     #[arg(long, value_name = "FILE")]
     pub(super) plan: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) logs: LogArgs,
     /// Give up on a step that takes longer (30s, 500ms)
     #[arg(long, value_name = "TIME")]
     pub(super) timeout: Option<String>,
@@ -110,4 +113,18 @@ pub(super) struct DataArgs {
     /// Threads that read records [default: 2]; never changes a result
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(super) readers: usize,
+}
+
+/// What is written beside the result.
+#[derive(Args, Debug, Clone)]
+pub(super) struct LogArgs {
+    /// Where to write what each epoch gave (.csv or .json)
+    #[arg(long, value_name = "FILE")]
+    pub(super) history: Option<PathBuf>,
+    /// Folder for event files of TensorBoard: losses, metrics, and the plan as a graph coloured by device
+    #[arg(long, value_name = "DIR")]
+    pub(super) tensorboard: Option<PathBuf>,
+    /// Where to write a report of plan and training as one HTML page
+    #[arg(long, value_name = "FILE")]
+    pub(super) report: Option<PathBuf>,
 }

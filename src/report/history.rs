@@ -13,15 +13,18 @@ use crate::plan::write_atomically;
 ///
 /// Errors: another ending; the file cannot be written.
 pub fn write_history(path: &Path, rows: &[Vec<(String, f64)>]) -> Result<()> {
-    let text = match path.extension().and_then(|ending| ending.to_str()) {
-        Some("csv") => csv(rows),
-        Some("json") => json(rows)?,
-        _ => {
-            let message = "its name tells no format of a history";
-            return Err(Error::usage(path.display().to_string(), message).with_help(".csv or .json"));
-        }
-    };
+    let text = if is_csv(path)? { csv(rows) } else { json(rows)? };
     write_atomically(path, text.as_bytes())
+}
+
+/// Whether a history of this name is CSV; else it is JSON. Error: its name tells neither.
+pub(crate) fn is_csv(path: &Path) -> Result<bool> {
+    match path.extension().and_then(|ending| ending.to_str()) {
+        Some("csv") => Ok(true),
+        Some("json") => Ok(false),
+        _ => Err(Error::usage(path.display().to_string(), "its name tells no format of a history")
+            .with_help(".csv or .json")),
+    }
 }
 
 fn csv(rows: &[Vec<(String, f64)>]) -> String {

@@ -16,6 +16,8 @@ pub use dot::dot;
 #[cfg(feature = "run")]
 pub use events::Events;
 pub use explain::{fewer_text, node_text, overview_text, plan_text};
+#[cfg(feature = "run")]
+pub(crate) use history::is_csv;
 pub use history::write_history;
 pub use html::Html;
 pub use summary::{AlternativeLine, BoundLine, DeviceLine, Summary};

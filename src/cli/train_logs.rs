@@ -1,0 +1,113 @@
+//! What a training run writes beside its result: a history, event files of TensorBoard, a report.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::train_args::LogArgs;
+use crate::error::{Error, Result};
+use crate::plan::write_atomically_with;
+use crate::report::{Clock, Events, Html, is_csv, lives_of_plan, write_history};
+use crate::train::{Epoch, Event, Trainer};
+use crate::units::Nanos;
+
+/// Open logs of a run.
+pub(super) struct Logs<'a> {
+    args: &'a LogArgs,
+    events: Option<Events>,
+    /// The epochs so far.
+    rows: Vec<Vec<(String, f64)>>,
+    /// How long the last step took.
+    last: Duration,
+    /// What could not be written: told when the run has ended, which it does not stop for.
+    failed: Option<Error>,
+}
+
+impl<'a> Logs<'a> {
+    /// Makes the event file, with the plan as its graph. Errors: it cannot be made; the history's name
+    /// tells no format.
+    pub(super) fn open(args: &'a LogArgs, trainer: &Trainer) -> Result<Self> {
+        if let Some(path) = &args.history {
+            is_csv(path)?;
+        }
+        let mut events = args.tensorboard.as_deref().map(Events::create).transpose()?;
+        if let Some(events) = &mut events {
+            events.graph(trainer.plan())?;
+        }
+        Ok(Self { args, events, rows: Vec::new(), last: Duration::ZERO, failed: None })
+    }
+
+    /// Takes in what happens. The history is written anew after each epoch.
+    pub(super) fn hear(&mut self, event: &Event<'_>) {
+        let written = match event {
+            Event::Step { step, loss, rate, wall, .. } => {
+                self.last = *wall;
+                self.scalars(*step, "step", &[("loss".into(), *loss), ("learning_rate".into(), *rate)])
+            }
+            Event::Epoch(epoch) => {
+                let row = row(epoch);
+                let shown = self.scalars(epoch.step, "epoch", &row[2..]);
+                self.rows.push(row);
+                let history = self.args.history.as_deref();
+                shown.and_then(|()| history.map_or(Ok(()), |path| write_history(path, &self.rows)))
+            }
+            _ => Ok(()),
+        };
+        if let Err(error) = written {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    /// Writes values under a group, unless that has failed before.
+    fn scalars(&mut self, step: u64, group: &str, values: &[(String, f64)]) -> Result<()> {
+        let Some(events) = self.events.as_mut().filter(|_| self.failed.is_none()) else { return Ok(()) };
+        let named: Vec<(String, f64)> =
+            values.iter().map(|(name, value)| (format!("{group}/{name}"), *value)).collect();
+        let named: Vec<(&str, f64)> = named.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        events.scalars(step, &named)
+    }
+
+    /// Writes what is known only at the end: `history` holds an epoch that was cut short too. Error: a
+    /// file cannot be written, or could not before.
+    pub(super) fn close(self, history: &[Epoch], trainer: &Trainer) -> Result<()> {
+        let rows: Vec<Vec<(String, f64)>> = history.iter().map(row).collect();
+        if let Some(path) = &self.args.history {
+            write_history(path, &rows)?;
+        }
+        if let Some(path) = &self.args.report {
+            self.report(path, &rows, trainer)?;
+        }
+        self.failed.map_or(Ok(()), Err)
+    }
+
+    fn report(&self, path: &Path, rows: &[Vec<(String, f64)>], trainer: &Trainer) -> Result<()> {
+        let nanos = |time: &Duration| Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let report = trainer.report(self.last);
+        let times: Vec<(Nanos, Nanos)> =
+            report.steps.iter().map(|(start, end)| (nanos(start), nanos(end))).collect();
+        let lives = lives_of_plan(trainer.plan(), &times);
+        let page = Html {
+            plan: trainer.plan(),
+            clock: Clock::Measured,
+            times: &times,
+            lives: &lives,
+            history: rows,
+        };
+        write_atomically_with(path, |out| page.write(out))
+    }
+}
+
+/// An epoch as named numbers.
+fn row(epoch: &Epoch) -> Vec<(String, f64)> {
+    let seconds = epoch.wall.as_secs_f64();
+    let speed = if seconds > 0.0 { epoch.samples as f64 / seconds } else { 0.0 };
+    let named = |name: &str, value: f64| (name.to_owned(), value);
+    let mut row =
+        vec![named("epoch", epoch.epoch as f64), named("step", epoch.step as f64), named("loss", epoch.loss)];
+    row.extend(epoch.metrics.iter().cloned());
+    row.extend([
+        named("learning_rate", epoch.rate),
+        named("seconds", seconds),
+        named("samples_per_second", speed),
+    ]);
+    row
+}

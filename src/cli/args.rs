@@ -123,6 +123,8 @@ pub(super) enum Emit {
     Ir,
     /// What becomes one kernel
     Groups,
+    /// The kernels: CUDA C and launch sizes for CUDA devices, programs for others
+    Kernels,
     /// The cost graph as JSON
     Costgraph,
     /// The placed network for GraphViz

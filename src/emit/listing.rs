@@ -6,52 +6,65 @@ use std::fmt::Write;
 use super::{Kernel, Template, kernel};
 use crate::error::Result;
 use crate::ir::Graph;
-use crate::kernel::Grouping;
 use crate::kernel::program::lower;
+use crate::kernel::{GroupId, Grouping};
 
-/// Every kernel of a network once: for a CUDA device its source with how it is launched, else the
-/// programs. The hand-written parts that sources include stand first.
+/// The kernels of a network, each once: of groups on a CUDA device the source with how it is launched,
+/// after the hand-written parts that sources include; of other groups the programs.
 ///
 /// Errors: those of lowering and of printing, within the group's first node.
-pub fn listing(graph: &Graph, grouping: &Grouping, cuda: bool) -> Result<String> {
-    let mut kernels: BTreeMap<String, (String, Vec<usize>)> = BTreeMap::new();
-    let mut order = Vec::new();
+pub fn listing(graph: &Graph, grouping: &Grouping, on_cuda: &dyn Fn(GroupId) -> bool) -> Result<String> {
+    let (mut sources, mut programs) = (Entries::default(), Entries::default());
     let mut templates: Vec<Template> = Vec::new();
     for (position, fused) in grouping.all_fused().iter().enumerate() {
         let place = || {
-            let source = fused.nodes.first().map(|&node| graph.source(graph.node(node).source).name.clone());
-            format!("node {}", source.unwrap_or_default())
+            let source = fused.nodes.first().map(|&node| &graph.source(graph.node(node).source).name);
+            format!("node {}", source.map_or("", String::as_str))
         };
         for program in lower(graph, fused).map_err(|error| error.within(&place()))? {
-            let text = if cuda {
-                let Some(kernel) = kernel(&program).map_err(|error| error.within(&place()))? else {
-                    continue;
-                };
+            if !on_cuda(GroupId(position as u32)) {
+                programs.add(program.to_string(), position);
+            } else if let Some(kernel) = kernel(&program).map_err(|error| error.within(&place()))? {
                 templates.extend(kernel.template);
-                cuda_entry(&kernel)
-            } else {
-                program.to_string()
-            };
-            let known = kernels.entry(text.clone()).or_insert_with(|| {
-                order.push(text);
-                (String::new(), Vec::new())
-            });
-            known.1.push(position);
+                sources.add(cuda_entry(&kernel), position);
+            }
         }
     }
     templates.sort_unstable();
     templates.dedup();
     let mut out = String::new();
-    if cuda {
+    if !sources.order.is_empty() {
         out.push_str(Kernel::prelude());
         templates.iter().for_each(|template| out.push_str(template.text()));
     }
-    for text in order {
-        let groups: Vec<String> = kernels[&text].1.iter().map(|group| format!("g{group}")).collect();
-        // Writing to a String cannot fail.
-        let _ = write!(out, "\n// groups {}\n{text}", groups.join(" "));
-    }
+    sources.write(&mut out);
+    programs.write(&mut out);
     Ok(out)
+}
+
+/// Texts in the order in which they first come, each with the groups that it is of.
+#[derive(Default)]
+struct Entries {
+    groups: BTreeMap<String, Vec<usize>>,
+    order: Vec<String>,
+}
+
+impl Entries {
+    fn add(&mut self, text: String, group: usize) {
+        let groups = self.groups.entry(text.clone()).or_default();
+        if groups.is_empty() {
+            self.order.push(text);
+        }
+        groups.push(group);
+    }
+
+    fn write(&self, out: &mut String) {
+        for text in &self.order {
+            let groups: Vec<String> = self.groups[text].iter().map(|group| format!("g{group}")).collect();
+            // Writing to a String cannot fail.
+            let _ = write!(out, "\n// {}\n{text}", groups.join(" "));
+        }
+    }
 }
 
 fn cuda_entry(kernel: &Kernel) -> String {

@@ -2,8 +2,12 @@
 //!
 //! The text follows from the program alone, so that equal programs are one kernel.
 
+#[cfg(feature = "cuda")]
+pub mod cache;
 mod cuda;
 mod listing;
+#[cfg(feature = "cuda")]
+pub mod nvrtc;
 
 pub use cuda::{Kernel, Launch, Template, kernel};
 pub use listing::listing;

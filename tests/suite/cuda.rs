@@ -12,7 +12,7 @@ use partition::ir::DType;
 use partition::kernel::program::{self, Place, Program};
 use partition::pass::{GroupOptions, group};
 
-use crate::kernels::{Case, Memory, cases, lowered};
+use crate::kernels::{Case, Memory, SMALL_MODELS, cases, lowered, model_programs};
 use crate::reference::Array;
 use crate::run_ops::{GENERATORS, decode, encode, tolerance};
 
@@ -260,8 +260,8 @@ fn compare(trials: &[Trial]) {
     }
 }
 
-#[test]
-fn kernels_of_every_operation_run_on_the_cpu() {
+/// Trials of operations: the first few of each kind and type.
+fn operation_trials(each: usize) -> Vec<Trial> {
     let mut all = Vec::new();
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for &generator in GENERATORS {
@@ -269,13 +269,69 @@ fn kernels_of_every_operation_run_on_the_cpu() {
             let dtype = case.operands.first().map(|array| array.dtype);
             let count = seen.entry(format!("{} {dtype:?}", case.op.name())).or_default();
             *count += 1;
-            if *count <= 2 {
+            if *count <= each {
                 all.extend(trials(case));
             }
         }
     }
-    println!("{} kernels", all.len());
+    all
+}
+
+/// The kernels of operations, by name.
+pub(crate) fn operation_kernels(each: usize) -> BTreeMap<String, Kernel> {
+    operation_trials(each).into_iter().map(|trial| (trial.kernel.name.clone(), trial.kernel)).collect()
+}
+
+#[test]
+fn kernels_of_every_operation_run_on_the_cpu() {
+    let all = operation_trials(2);
     assert!(all.len() > 300, "{}", all.len());
+    compare(&all);
+}
+
+/// Evaluations of an expression or a product that a trial may take.
+const WORK: i64 = 60_000;
+
+/// About how many points a program computes.
+fn work(program: &Program) -> i64 {
+    let exprs = &program.exprs;
+    let vars = (0..exprs.vars() as u32).map(|var| exprs.extent(program::Var(var)).max(1));
+    vars.fold(1, i64::saturating_mul)
+}
+
+/// Elements that are neither negative nor far apart, so that little cancels.
+fn made_up(dtype: DType, elements: u64, seed: u64) -> program::Array {
+    let unit = |i: u64| {
+        ((i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed) >> 40) as f64 / (1u64 << 24) as f64
+    };
+    let data: Vec<f64> = (0..elements)
+        .map(|i| match dtype {
+            dtype if dtype.is_float() => 0.25 + unit(i),
+            DType::Bool => (unit(i) * 2.0).floor(),
+            _ => (unit(i) * 5.0).floor(),
+        })
+        .collect();
+    values(dtype, &encode(&Array::new(dtype, &[data.len()], data)))
+}
+
+#[test]
+fn kernels_of_the_small_models_run_on_the_cpu() {
+    let mut all: BTreeMap<String, Trial> = BTreeMap::new();
+    for name in SMALL_MODELS {
+        for program in model_programs(&format!("corpus/onnx/{name}.onnx")) {
+            let Some(kernel) = emit::kernel(&program).unwrap() else { continue };
+            if work(&program) > WORK || all.contains_key(&kernel.name) {
+                continue;
+            }
+            let mut memory = Memory::default();
+            for (position, arg) in program.args.iter().enumerate() {
+                memory.set(arg.place, made_up(arg.dtype, arg.elements, position as u64 * 77));
+            }
+            all.extend(trial(&mut memory, program, name).map(|trial| (kernel.name, trial)));
+        }
+    }
+    let all: Vec<Trial> = all.into_values().collect();
+    println!("{} kernels of small models", all.len());
     compare(&all);
 }
 

@@ -4,13 +4,19 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+use partition::compile::{Options, compile};
+use partition::emit;
+use partition::ir::text::parse;
 use partition::ir::{DType, Graph, Op, Source, SourceRole, Type, ValueId};
 use partition::kernel::Grouping;
 use partition::kernel::program::{self, Place, Program};
+use partition::load::{LoadOptions, Model, load};
 use partition::pass::{GroupOptions, group};
+use partition::topology::Topology;
 
 use crate::reference::{self, Array};
 use crate::run_ops::{GENERATORS, tolerance, ty};
+use crate::shared;
 
 /// An operation on operands, as the tests of the CPU's kernels make them up.
 #[derive(Clone, Debug)]
@@ -130,6 +136,33 @@ pub(crate) fn lowered(graph: &Graph, grouping: &Grouping) -> Vec<Program> {
     grouping.all_fused().iter().flat_map(|fused| program::lower(graph, fused).unwrap()).collect()
 }
 
+/// The models of the corpus whose kernels are all looked at.
+pub(crate) const SMALL_MODELS: [&str; 12] = [
+    "s_autoencoder_convt",
+    "s_bert",
+    "s_gpt2",
+    "s_llama",
+    "s_lstm",
+    "s_mixtral",
+    "s_mobilenet_v2",
+    "s_resnet_hf",
+    "s_sd_unet",
+    "s_t5_encoder",
+    "s_vit",
+    "tract_deconv_group",
+];
+
+/// The programs of a model of the corpus; none where it is not there.
+pub(crate) fn model_programs(relative: &str) -> Vec<Program> {
+    let Some(path) = shared::file(relative) else { return vec![] };
+    let bytes = std::fs::read(&path).unwrap();
+    let model = load(&bytes, Some(&path), &LoadOptions::default()).unwrap();
+    assert!(matches!(model, Model::Graph(_)));
+    let topology = Topology::load("h100-80g").unwrap();
+    let network = compile(model, &topology, &Options::default()).unwrap().network.unwrap();
+    lowered(&network.graph, &network.grouping)
+}
+
 fn evaluated(case: &Case) -> Option<Vec<Vec<f64>>> {
     let graph = case.graph();
     let grouping = group(&graph, &GroupOptions::default());
@@ -187,4 +220,83 @@ fn programs_of_every_operation_give_what_the_reference_gives() {
         }
     }
     assert!(seen.len() > 65, "{seen:?}");
+}
+
+/// A graph's groups as programs and as CUDA C.
+fn case(name: &str, text: &str) {
+    let text = format!("graph \"case\"\n\nsource s0 node \"a\" \"A\"\n\n{text}");
+    let graph = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let grouping = group(&graph, &GroupOptions::default());
+    let printed: String = lowered(&graph, &grouping)
+        .iter()
+        .map(|program| {
+            let kernel = emit::kernel(program).unwrap().unwrap();
+            format!("{program}\n{:?}\n{}\n", kernel.launch, kernel.text)
+        })
+        .collect();
+    let snapshots = concat!(env!("CARGO_MANIFEST_DIR"), "/snapshots");
+    insta::with_settings!({snapshot_path => snapshots, prepend_module_to_snapshot => false, omit_expression => true}, {
+        insta::assert_snapshot!(format!("kernel_{name}"), printed);
+    });
+}
+
+#[test]
+fn a_chain_reads_and_writes_neighbours_at_once() {
+    case(
+        "map",
+        "%0: f32[6, 64] = input \"x\" @s0
+%1: f32[64] = param \"b\" init=constant(0.0) @s0
+%2: f32[6, 64] = add %0, %1 @s0
+%3: f32[6, 64] = gelu %2 @s0
+output \"y\" %3
+",
+    );
+}
+
+#[test]
+fn a_softmax_keeps_its_row_in_registers() {
+    case(
+        "row",
+        "%0: f16[5, 96] = input \"x\" @s0
+%1: f16[5, 96] = softmax %0 axis=1 log=false @s0
+output \"y\" %1
+",
+    );
+}
+
+#[test]
+fn a_column_is_summed_by_neighbouring_threads() {
+    case(
+        "column",
+        "%0: f32[300, 40] = input \"x\" @s0
+%1: f32[40] = reduce %0 kind=sum axes=[0] keep=false @s0
+output \"y\" %1
+",
+    );
+}
+
+#[test]
+fn a_transposition_goes_through_shared_memory() {
+    case(
+        "transpose",
+        "%0: f32[2, 50, 70] = input \"x\" @s0
+%1: f32[2, 70, 50] = transpose %0 perm=[0, 2, 1] @s0
+output \"y\" %1
+",
+    );
+}
+
+#[test]
+fn a_product_takes_what_follows_along() {
+    case(
+        "product",
+        "%0: f32[33, 20] = input \"x\" @s0
+%1: f32[20, 50] = param \"w\" init=constant(0.0) @s0
+%2: f32[50] = param \"b\" init=constant(0.0) @s0
+%3: f32[33, 50] = matmul %0, %1 transpose_left=false transpose_right=false @s0
+%4: f32[33, 50] = add %3, %2 @s0
+%5: f32[33, 50] = relu %4 @s0
+output \"y\" %5
+",
+    );
 }

@@ -32,6 +32,7 @@ mod mutate;
 mod naive_plan;
 mod native;
 mod networks;
+mod nvrtc;
 mod onnx;
 mod onnx_nodes;
 mod passes;

@@ -1,0 +1,95 @@
+//! Generated kernels compiled by NVRTC to machine code, without a GPU. Skipped where its library is not
+//! found, unless `PARTITION_REQUIRE_NVRTC=1`.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use partition::emit::cache::{Cache, compile_all};
+use partition::emit::nvrtc::{Nvrtc, nvrtc};
+use partition::emit::{self, Kernel};
+
+use crate::cuda::operation_kernels;
+use crate::kernels::{SMALL_MODELS, model_programs};
+
+fn compiler() -> Option<&'static Nvrtc> {
+    match nvrtc() {
+        Ok(compiler) => Some(compiler),
+        Err(error) => {
+            let required = std::env::var_os("PARTITION_REQUIRE_NVRTC").is_some_and(|value| value == "1");
+            assert!(!required, "{error}");
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| count.get())
+}
+
+fn is_code(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"\x7fELF")
+}
+
+fn compile_for(kernels: &BTreeMap<String, Kernel>, architecture: &str) {
+    let Some(compiler) = compiler() else { return };
+    let list: Vec<&Kernel> = kernels.values().collect();
+    let codes = compile_all(compiler, None, &list, architecture, threads(), &|_, _| {}).unwrap();
+    assert_eq!(codes.len(), list.len());
+    assert!(codes.iter().all(|code| is_code(code)));
+    println!("{} kernels for {architecture}", codes.len());
+}
+
+/// The kernels of a model of the corpus, by name.
+fn model_kernels(relative: &str) -> BTreeMap<String, Kernel> {
+    let kernels = model_programs(relative).into_iter().filter_map(|program| emit::kernel(&program).unwrap());
+    kernels.map(|kernel| (kernel.name.clone(), kernel)).collect()
+}
+
+#[test]
+fn kernels_of_every_operation_compile() {
+    let kernels = operation_kernels(1);
+    assert!(kernels.len() > 150, "{}", kernels.len());
+    compile_for(&kernels, "sm_80");
+}
+
+#[test]
+fn kernels_of_the_small_models_compile() {
+    let mut kernels = BTreeMap::new();
+    for name in SMALL_MODELS {
+        kernels.extend(model_kernels(&format!("corpus/onnx/{name}.onnx")));
+    }
+    compile_for(&kernels, "sm_90");
+}
+
+#[test]
+fn the_compiler_says_what_is_wrong() {
+    let Some(compiler) = compiler() else { return };
+    let error = compiler.cubin("__global__ void k() { x = 1; }", "k", "sm_80").unwrap_err().to_string();
+    assert!(error.contains("identifier \"x\" is undefined"), "{error}");
+}
+
+#[test]
+fn compiled_kernels_are_kept() {
+    let Some(compiler) = compiler() else { return };
+    let kernels = operation_kernels(1);
+    let few: Vec<&Kernel> = kernels.values().take(6).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(folder.path()).unwrap();
+    let told = AtomicUsize::new(0);
+    let all = |architecture: &str| {
+        let progress = |_: usize, total: usize| {
+            assert_eq!(total, few.len());
+            told.fetch_add(1, Ordering::Relaxed);
+        };
+        compile_all(compiler, Some(&cache), &few, architecture, 4, &progress).unwrap()
+    };
+    let first = all("sm_80");
+    assert_eq!(told.load(Ordering::Relaxed), few.len());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), few.len());
+    let began = std::time::Instant::now();
+    assert_eq!(all("sm_80"), first);
+    println!("from the cache in {:?}", began.elapsed());
+    assert!(all("sm_90") != first);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2 * few.len());
+}

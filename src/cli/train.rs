@@ -20,7 +20,7 @@ use crate::load::weights::{Arrays, match_params};
 use crate::plan::write_atomically;
 use crate::state::{Goal, Keep, Store, write_weights};
 use crate::topology::Topology;
-use crate::train::{self, Epoch, Event, Fit, Layer, Rate, Stop, Trainer, fit};
+use crate::train::{self, Epoch, Event, Fit, Layer, Rate, Replicas, Stop, Trainer, fit};
 
 /// Samples of a step, where neither the caller nor the model says.
 const BATCH: i64 = 32;
@@ -80,6 +80,13 @@ fn options(args: &TrainArgs, file: &ModelFile) -> Result<train::Options> {
     options.recipe.outputs = !args.metrics.is_empty();
     options.rate = Rate::parse(args.lr, &args.lr_schedule)?;
     options.seed = args.init.as_deref().map_or(Ok(args.placement.seed), init_seed)?;
+    options.replicas = match args.replicas {
+        Some(count) => {
+            let shards = args.shards.unwrap_or(count);
+            Some(Replicas { count, shards, sync: args.sync.parse()? })
+        }
+        None => None,
+    };
     options.timeout = args.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?;
     options.compile = compile_options(&args.shape, &args.placement)?;
     options.compile.model_hash = file.hash();

@@ -71,6 +71,16 @@ pub(super) struct TrainArgs {
     /// Go on from the newest checkpoint
     #[arg(long, requires = "checkpoints")]
     pub(super) resume: bool,
+    /// The network so many times, each on a device with its part of the batch; one gradient
+    #[arg(long, value_name = "N")]
+    pub(super) replicas: Option<usize>,
+    /// Parts of the batch [default: one for each replica]; the same parts give the same bits on any
+    /// number of replicas
+    #[arg(long, value_name = "N", requires = "replicas")]
+    pub(super) shards: Option<usize>,
+    /// How replicas come to one gradient: allreduce, ps, ps:round-robin
+    #[arg(long, value_name = "WAY", requires = "replicas", default_value = "allreduce")]
+    pub(super) sync: String,
     /// Where to write the trained weights (safetensors or npz)
     #[arg(long, short, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,

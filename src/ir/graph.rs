@@ -246,6 +246,25 @@ pub enum Data {
     },
 }
 
+/// What a stored statistic of a normalisation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatisticKind {
+    /// Of each channel.
+    Mean,
+    /// Of each channel.
+    Variance,
+}
+
+/// A parameter that follows the batches and not a gradient: in training the layer uses the batch's own,
+/// and `stored = momentum stored + (1 - momentum) batch` afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statistic {
+    /// Which one.
+    pub kind: StatisticKind,
+    /// How long it remembers.
+    pub momentum: Real,
+}
+
 /// A trained tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Param {
@@ -259,6 +278,8 @@ pub struct Param {
     pub data: Option<Data>,
     /// The number of the output that takes its place after each step; none where it stays.
     pub update: Option<u32>,
+    /// What it is a statistic of, where it is none that a gradient moves.
+    pub statistic: Option<Statistic>,
 }
 
 /// A network. See the module's documentation for what holds.
@@ -335,7 +356,7 @@ impl Graph {
     ) -> ValueId {
         let id = ParamId(self.params.len() as u32);
         let node = self.append(Op::Param(id), &[], vec![ty], source);
-        self.params.push(Param { name: name.into(), node, init, data, update: None });
+        self.params.push(Param { name: name.into(), node, init, data, update: None, statistic: None });
         self.nodes[node.index()].first_result
     }
 
@@ -515,6 +536,19 @@ impl Graph {
         self.params[id.index()].update = Some(self.outputs.len() as u32);
         self.add_output(name, value);
         Ok(())
+    }
+
+    /// Says that a parameter, or the one that `value` is another type of, is a statistic; nothing
+    /// where it is no parameter.
+    pub(crate) fn set_statistic(&mut self, value: ValueId, statistic: Statistic) {
+        let maker = self.maker(value);
+        let maker = match (&maker.op, maker.operands.first()) {
+            (Op::Convert { .. }, Some(&from)) => self.maker(from),
+            _ => maker,
+        };
+        if let Op::Param(id) = maker.op {
+            self.params[id.index()].statistic = Some(statistic);
+        }
     }
 
     /// By output: the parameter whose place it takes.

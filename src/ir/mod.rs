@@ -23,7 +23,7 @@ mod visit;
 pub use dtype::DType;
 pub use graph::{
     ConstId, Data, Dim, Distribution, Fan, Graph, Init, Node, NodeId, Param, ParamId, Phase, Source,
-    SourceId, SourceRole, Value, ValueId,
+    SourceId, SourceRole, Statistic, StatisticKind, Value, ValueId,
 };
 pub use infer::infer;
 pub use op::{

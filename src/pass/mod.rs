@@ -11,7 +11,7 @@ mod dce;
 mod fold;
 pub mod gradient;
 mod group;
-mod rewrite;
+pub(crate) mod rewrite;
 mod simplify;
 
 pub use cse::cse;

@@ -11,7 +11,7 @@ use crate::ir::{Graph, NodeId, Op, Tensor, Type, ValueId};
 
 /// A graph being rebuilt. A node of the old graph is kept, replaced by values that are already
 /// there, or, where nothing is said of it, dropped.
-pub(super) struct Rewriter<'g> {
+pub(crate) struct Rewriter<'g> {
     old: &'g Graph,
     new: Graph,
     /// By old value: the value that stands for it.
@@ -25,7 +25,7 @@ pub(super) struct Rewriter<'g> {
 }
 
 impl<'g> Rewriter<'g> {
-    pub(super) fn new(old: &'g Graph) -> Self {
+    pub(crate) fn new(old: &'g Graph) -> Self {
         let mut old_ordered = vec![false; old.node_count()];
         for &(before, after) in old.controls() {
             old_ordered[before.index()] = true;
@@ -42,42 +42,42 @@ impl<'g> Rewriter<'g> {
     }
 
     /// The graph so far.
-    pub(super) fn graph(&self) -> &Graph {
+    pub(crate) fn graph(&self) -> &Graph {
         &self.new
     }
 
     /// The graph so far, to append what stands in for a node: see [`Rewriter::replace_each`].
-    pub(super) fn graph_mut(&mut self) -> &mut Graph {
+    pub(crate) fn graph_mut(&mut self) -> &mut Graph {
         &mut self.new
     }
 
     /// Whether a control dependency begins or ends at a node of the old graph. Such a node may
     /// move neither forward nor back, so nothing stands in for it and nothing reads past it.
-    pub(super) fn is_ordered(&self, old: NodeId) -> bool {
+    pub(crate) fn is_ordered(&self, old: NodeId) -> bool {
         self.old_ordered[old.index()]
     }
 
     /// The operation and operands that make a value of the new graph, where a rule may read past
     /// it: not where a control dependency holds its node.
-    pub(super) fn maker(&self, value: ValueId) -> Option<(&Op, &[ValueId])> {
+    pub(crate) fn maker(&self, value: ValueId) -> Option<(&Op, &[ValueId])> {
         let id = self.new.value(value).node;
         let node = self.new.node(id);
         (!self.ordered[id.index()]).then_some((&node.op, &*node.operands))
     }
 
     /// What a node's operands have become.
-    pub(super) fn operands(&self, old: NodeId) -> Result<Vec<ValueId>> {
+    pub(crate) fn operands(&self, old: NodeId) -> Result<Vec<ValueId>> {
         self.old.node(old).operands.iter().map(|&value| self.value(value)).collect()
     }
 
     /// What a value has become. Error: it was dropped, though something still reads it.
-    pub(super) fn value(&self, old: ValueId) -> Result<ValueId> {
+    pub(crate) fn value(&self, old: ValueId) -> Result<ValueId> {
         self.values[old.index()]
             .ok_or_else(|| Error::Internal(format!("a pass dropped {old}, which is still read")))
     }
 
     /// Keeps a node; what it reads is what its operands have become.
-    pub(super) fn keep(&mut self, old: NodeId) -> Result<()> {
+    pub(crate) fn keep(&mut self, old: NodeId) -> Result<()> {
         let node = self.old.node(old);
         match &node.op {
             Op::Input => {
@@ -92,7 +92,8 @@ impl<'g> Rewriter<'g> {
                 let (name, init, data) = (param.name.clone(), param.init.clone(), param.data.clone());
                 let value = self.new.add_param(name, ty, init, data, node.source);
                 if let Op::Param(new) = self.new.maker(value).op {
-                    self.new.param_mut(new).update = param.update;
+                    let new = self.new.param_mut(new);
+                    (new.update, new.statistic) = (param.update, param.statistic);
                 }
                 self.kept(old, value)
             }
@@ -108,7 +109,7 @@ impl<'g> Rewriter<'g> {
     }
 
     /// Keeps a node as another operation, no leaf, with results of the same types.
-    pub(super) fn keep_as(&mut self, old: NodeId, op: Op, operands: &[ValueId]) -> Result<()> {
+    pub(crate) fn keep_as(&mut self, old: NodeId, op: Op, operands: &[ValueId]) -> Result<()> {
         let types: Vec<Type> = self.old.results(old).map(|value| self.old.ty(value).clone()).collect();
         let node = self.new.append(op, operands, types, self.old.node(old).source);
         let first = self.new.node(node).first_result;
@@ -116,7 +117,7 @@ impl<'g> Rewriter<'g> {
     }
 
     /// Keeps a node with one result as a constant of the same type.
-    pub(super) fn keep_constant(&mut self, old: NodeId, tensor: Tensor) -> Result<()> {
+    pub(crate) fn keep_constant(&mut self, old: NodeId, tensor: Tensor) -> Result<()> {
         let value = self.new.add_constant(tensor, self.old.node(old).source);
         self.kept(old, value)
     }
@@ -129,14 +130,14 @@ impl<'g> Rewriter<'g> {
     }
 
     /// Lets values of the new graph, from `first` on, stand for a node's results.
-    pub(super) fn replace(&mut self, old: NodeId, first: ValueId) {
+    pub(crate) fn replace(&mut self, old: NodeId, first: ValueId) {
         for (position, result) in self.old.results(old).enumerate() {
             self.values[result.index()] = Some(ValueId(first.0 + position as u32));
         }
     }
 
     /// Lets values of the new graph stand for a node's results, one for each.
-    pub(super) fn replace_each(&mut self, old: NodeId, values: &[ValueId]) {
+    pub(crate) fn replace_each(&mut self, old: NodeId, values: &[ValueId]) {
         self.ordered.resize(self.new.node_count(), false);
         for (result, &value) in self.old.results(old).zip(values) {
             self.values[result.index()] = Some(value);
@@ -144,7 +145,7 @@ impl<'g> Rewriter<'g> {
     }
 
     /// The rebuilt graph, with outputs and control dependencies. Error: an output was dropped.
-    pub(super) fn finish(mut self) -> Result<Graph> {
+    pub(crate) fn finish(mut self) -> Result<Graph> {
         for (name, value) in self.old.outputs() {
             let value = self.value(*value)?;
             self.new.add_output(name.clone(), value);

@@ -25,7 +25,9 @@ mod layers;
 mod loss;
 mod optimizer;
 mod rate;
+mod replicas;
 mod spec;
+mod statistics;
 mod step;
 mod trainer;
 
@@ -34,5 +36,6 @@ pub use layers::{Layer, layers};
 pub use loss::Loss;
 pub use optimizer::{Optimizer, Updates};
 pub use rate::{Rate, Shape};
+pub use replicas::{Replicas, Sync};
 pub use step::{LOSS, Recipe, Step, Target, targets, training_step};
 pub use trainer::{Options, Outcome, Trainer};

@@ -4,6 +4,7 @@ use wildmatch::WildMatch;
 
 use super::loss::Loss;
 use super::optimizer::{Scalars, Updates};
+use super::statistics::{Moved, batch_statistics};
 use crate::error::{Error, Result};
 use crate::ir::{DType, Graph, Op, ParamId, Phase, Shape, Source, SourceId, SourceRole, Type, ValueId};
 use crate::pass::gradient::build::Build;
@@ -76,6 +77,7 @@ pub fn targets(graph: &Graph, loss: &Loss) -> Result<Vec<Target>> {
 /// Errors: those of [`targets`] and of [`gradient`]; nothing to train; a pattern that matches nothing.
 pub fn training_step(mut graph: Graph, recipe: &Recipe) -> Result<Step> {
     unroll(&mut graph)?;
+    let statistics = batch_statistics(&mut graph)?;
     let targets = targets(&graph, &recipe.loss)?;
     let outputs = graph.outputs().to_vec();
     let source = loss_source(&mut graph, &outputs);
@@ -95,6 +97,9 @@ pub fn training_step(mut graph: Graph, recipe: &Recipe) -> Result<Step> {
         outputs.iter().for_each(|(name, value)| graph.add_output(name.clone(), *value));
     }
     let trained = update(&mut graph, loss, recipe)?;
+    for Moved { param, value } in statistics {
+        graph.update_param(param, value)?;
+    }
     Ok(Step { graph, targets, trained })
 }
 
@@ -149,7 +154,7 @@ fn update(graph: &mut Graph, loss: ValueId, recipe: &Recipe) -> Result<usize> {
 }
 
 /// Parameters of floats that no pattern freezes.
-fn trainable(graph: &Graph, freeze: &[String]) -> Result<Vec<ParamId>> {
+pub(super) fn trainable(graph: &Graph, freeze: &[String]) -> Result<Vec<ParamId>> {
     let mut frozen = vec![false; graph.params().len()];
     for pattern in freeze {
         let glob = WildMatch::new(pattern);
@@ -165,7 +170,7 @@ fn trainable(graph: &Graph, freeze: &[String]) -> Result<Vec<ParamId>> {
     }
     let float = |id: &ParamId| {
         let param = graph.param(*id);
-        graph.ty(graph.node(param.node).first_result).dtype.is_float()
+        graph.ty(graph.node(param.node).first_result).dtype.is_float() && param.statistic.is_none()
     };
     let ids = (0..graph.params().len() as u32).map(ParamId);
     Ok(ids.filter(|id| !frozen[id.index()]).filter(float).collect())
@@ -187,7 +192,7 @@ fn first_readers(graph: &Graph) -> Vec<SourceId> {
 }
 
 /// The source of a parameter's update: it goes with the first node that reads the parameter.
-fn update_source(graph: &mut Graph, id: ParamId, forward: SourceId) -> SourceId {
+pub(super) fn update_source(graph: &mut Graph, id: ParamId, forward: SourceId) -> SourceId {
     let source = Source {
         pin: graph.source(forward).pin.clone(),
         forward: Some(forward),

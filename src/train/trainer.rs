@@ -8,6 +8,7 @@ use super::layers::{Layer, layers};
 use super::loss::Loss;
 use super::optimizer::{Optimizer, Scalar, Updates};
 use super::rate::Rate;
+use super::replicas::{Replicas, base_name, replicated_step};
 use super::step::{LOSS, Recipe, Step, Target, training_step};
 use crate::compile::{self, Compiled};
 use crate::control::Control;
@@ -32,6 +33,8 @@ pub struct Options {
     pub total_steps: u64,
     /// Of initial weights, where the model has no data for them.
     pub seed: u64,
+    /// Replicas of the network side by side, where there are several.
+    pub replicas: Option<Replicas>,
     /// How the step is planned; the batch is the one of a step.
     pub compile: compile::Options,
     /// Ends a step that takes longer.
@@ -47,6 +50,7 @@ impl Options {
             rate: Rate::default(),
             total_steps: 0,
             seed: 0,
+            replicas: None,
             compile: compile::Options::default(),
             timeout: None,
         }
@@ -99,8 +103,15 @@ impl Trainer {
     ///
     /// Errors: those of [`Trainer::new`].
     pub fn with(graph: Graph, topology: &Topology, options: &Options, control: &Control<'_>) -> Result<Self> {
+        let unbound = options.replicas.map(|_| graph.clone());
         let (forward, dims) = compile::bound(graph, &options.compile)?;
-        let Step { graph, targets, .. } = training_step(forward.clone(), &options.recipe)?;
+        let step = match (options.replicas, unbound) {
+            (Some(replicas), Some(unbound)) => {
+                over_replicas(&forward, &unbound, topology, options, &replicas)
+            }
+            _ => training_step(forward.clone(), &options.recipe),
+        };
+        let Step { graph, targets, .. } = step?;
         let mut together = graph.clone();
         layers_together(&mut together);
         let own = forward.params().iter().map(|param| param.name.clone()).collect();
@@ -254,7 +265,8 @@ impl Trainer {
             seed: self.seed,
             model: self.model.clone(),
             weights: self.weights()?,
-            optimizer: self.arrays(|name| !self.own.contains(name) && !scalar(name))?,
+            optimizer: self
+                .arrays(|name| !self.own.contains(name) && !scalar(name) && base_name(name) == name)?,
             ..Checkpoint::default()
         })
     }
@@ -271,7 +283,7 @@ impl Trainer {
             self.program.params().filter(|name| !scalar(name)).map(str::to_owned).collect();
         for name in held {
             let arrays = checkpoint.weights.iter().chain(&checkpoint.optimizer);
-            let Some((_, tensor)) = arrays.clone().find(|(other, _)| *other == name) else {
+            let Some((_, tensor)) = arrays.clone().find(|(other, _)| *other == base_name(&name)) else {
                 let message = format!("it has no array {name}: another optimizer?");
                 return Err(Error::usage("--resume", message));
             };
@@ -290,10 +302,12 @@ impl Trainer {
     }
 }
 
-/// Marks gradients and updates to go with the layer that they belong to.
+/// Marks gradients and updates to go with the layer that they belong to, but for those that are pinned.
 fn layers_together(graph: &mut Graph) {
     for id in (0..graph.sources().len() as u32).map(SourceId) {
-        let Some(forward) = graph.source(id).forward else { continue };
+        let Some(forward) = graph.source(id).forward.filter(|_| graph.source(id).pin.is_none()) else {
+            continue;
+        };
         let layer = graph.source_mut(forward);
         let mark = layer.colocate.get_or_insert_with(|| format!("layer {}", layer.name)).clone();
         graph.source_mut(id).colocate = Some(mark);
@@ -308,7 +322,25 @@ fn initial(graph: &Graph, id: ParamId, reader: &mut ParamReader, seed: u64) -> R
     let param = graph.param(id);
     let ty = graph.ty(graph.node(param.node).first_result);
     let dims: Vec<u64> = ty.shape.sizes().iter().map(|size| size.constant().unsigned_abs()).collect();
-    fill(&param.init, &dims, ty.dtype, seed, &param.name)
+    fill(&param.init, &dims, ty.dtype, seed, base_name(&param.name))
+}
+
+/// The step of a batch over replicas, each of which takes a part of it.
+fn over_replicas(
+    forward: &Graph,
+    unbound: &Graph,
+    topology: &Topology,
+    options: &Options,
+    replicas: &Replicas,
+) -> Result<Step> {
+    let first = forward.inputs().first().map(|(_, value)| forward.ty(*value).shape.dims());
+    let batch = first.flatten().and_then(|dims| dims.first().copied()).unwrap_or(1);
+    let devices = replicas.devices(topology, batch)?;
+    let bound = |samples: i64| {
+        let asked = compile::Options { batch: Some(samples), ..options.compile.clone() };
+        compile::bound(unbound.clone(), &asked).map(|(graph, _)| graph)
+    };
+    replicated_step(batch, &bound, &options.recipe, replicas, &devices)
 }
 
 /// What each record gives, and the batch.

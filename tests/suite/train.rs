@@ -390,3 +390,106 @@ fn fitting_validates_stops_early_and_reports_each_epoch() {
     assert_eq!(history[0].samples, 28, "30 records for training, of which 7 batches of 4 are full");
     assert!(events > history.len() * 7);
 }
+
+#[test]
+fn batch_normalisation_trains_by_the_batch_and_its_statistics_follow() {
+    let model = br#"{"class_name": "Sequential", "config": {"name": "bn", "layers": [
+        {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [null, 2], "dtype": "float32"}},
+        {"class_name": "BatchNormalization", "config": {"name": "bn", "momentum": 0.9, "epsilon": 0.5}}]},
+        "keras_version": "2.15.0", "backend": "tensorflow"}"#;
+    let loading = partition::load::LoadOptions::default();
+    let partition::load::Model::Graph(graph) = partition::load::load(model, None, &loading).unwrap() else {
+        panic!("a network");
+    };
+    let mut options = Options::new(Loss::MeanSquared);
+    options.compile.batch = Some(4);
+    options.rate.base = 0.0;
+    options.recipe.outputs = true;
+    let mut trainer = Trainer::new(graph, &Topology::parse("cpu").unwrap(), &options).unwrap();
+    let x = [1.0f32, 10.0, 2.0, 20.0, 3.0, 30.0, 6.0, 40.0];
+    let arrays = vec![
+        (trainer.fields()[0].name.clone(), Tensor::from_f32(vec![4, 2], &x).unwrap()),
+        ("target".to_owned(), Tensor::from_f32(vec![4, 2], &[0.0; 8]).unwrap()),
+    ];
+    let outcome = trainer.step(&arrays).unwrap();
+    let (mean, variance) = ([3.0f32, 25.0], [3.5f32, 125.0]);
+    let y = outcome.outputs[0].1.to_f32().unwrap();
+    for (at, (x, y)) in x.iter().zip(&y).enumerate() {
+        let expected = (x - mean[at % 2]) / (variance[at % 2] + 0.5).sqrt();
+        assert!((y - expected).abs() < 1e-5, "{y} {expected}");
+    }
+    let weights = weights(&trainer);
+    for channel in 0..2 {
+        assert!((weights["bn/moving_mean"][channel] - 0.1 * mean[channel]).abs() < 1e-5);
+        assert!((weights["bn/moving_variance"][channel] - (0.9 + 0.1 * variance[channel])).abs() < 1e-4);
+    }
+}
+
+/// [`network`] with its batch open.
+fn open_network() -> Graph {
+    let mut graph = Graph::new("net");
+    let batch = Size::dim(graph.dim("batch"));
+    let data = graph.add_source(Source_::new("x", "Input", SourceRole::Data));
+    let sizes = [batch, Size::Known(3)];
+    let x = graph.add_input("x", Type::new(DType::F32, sizes.into_iter().collect()), data);
+    let layer = graph.add_source(Source_::new("layer", "Dense", SourceRole::Node));
+    let ty = |dims: &[i64]| Type::new(DType::F32, Shape::known(dims));
+    let a = graph.add_param("layer/kernel", ty(&[3, 24_000]), Init::glorot_uniform(), None, layer);
+    let b = graph.add_param("layer/back", ty(&[24_000, 2]), Init::glorot_uniform(), None, layer);
+    let matmul = || Op::MatMul { transpose_left: false, transpose_right: false };
+    let h = graph.apply(matmul(), &[x, a], layer).unwrap();
+    let h = graph.apply(Op::Unary(Unary::Tanh), &[h], layer).unwrap();
+    let y = graph.apply(matmul(), &[h, b], layer).unwrap();
+    graph.add_output("y", y);
+    graph.record_consumers();
+    graph
+}
+
+#[test]
+fn replicas_give_the_bits_of_their_shards_and_the_losses_of_the_whole_batch() {
+    use partition::train::{Replicas, Sync};
+    let run = |devices: &str, samples: i64, replicas: Option<Replicas>| {
+        let mut options = Options::new(Loss::MeanSquared);
+        options.recipe.updates = "adam".parse().unwrap();
+        options.rate.base = 1e-3;
+        options.compile.batch = Some(samples);
+        options.replicas = replicas;
+        let topology = Topology::parse(devices).unwrap();
+        let mut trainer = Trainer::new(open_network(), &topology, &options).unwrap();
+        plan::check(trainer.plan()).unwrap();
+        let mut losses = Vec::new();
+        for step in 0..3 {
+            let mut random = Random::new(step);
+            let mut draw = |count: i64| -> Vec<f32> { (0..count).map(|_| random.float()).collect() };
+            let (x, t) = (draw(samples * 3), draw(samples * 2));
+            let arrays = vec![
+                ("x".to_owned(), Tensor::from_f32(vec![samples as u64, 3], &x).unwrap()),
+                ("target".to_owned(), Tensor::from_f32(vec![samples as u64, 2], &t).unwrap()),
+            ];
+            losses.push(trainer.step(&arrays).unwrap().loss);
+        }
+        (losses, weights(&trainer))
+    };
+    {
+        // Ten samples in four shards: two of them are larger.
+        let samples = 10;
+        let (losses, _) = run("cpu", samples, None);
+        let shards = |count, sync| Some(Replicas { count, shards: 4, sync });
+        let (_, one) = run("cpu", samples, shards(1, Sync::AllReduce));
+        for (count, sync) in
+            [(2, Sync::AllReduce), (4, Sync::AllReduce), (4, Sync::Server), (2, Sync::ServerRoundRobin)]
+        {
+            let (found, bits) = run("4xcpu", samples, shards(count, sync));
+            for (found, expected) in found.iter().zip(&losses) {
+                assert!((found - expected).abs() < 1e-5, "{count} {sync}: {found} {expected}");
+            }
+            assert!(bits == one, "{count} replicas by {sync}: other bits than one with as many shards");
+        }
+    }
+    let topology = Topology::parse("2xcpu").unwrap();
+    let mut options = Options::new(Loss::MeanSquared);
+    options.compile.batch = Some(4);
+    options.replicas = Some(Replicas::new(3));
+    let error = Trainer::new(open_network(), &topology, &options).err().unwrap();
+    assert!(error.to_string().contains("--replicas 3"), "{error}");
+}

@@ -6,7 +6,7 @@
 use super::super::verify::{verify, verify_node};
 use super::super::{
     ConstId, DType, Data, Dim, DimId, Distribution, Fan, Graph, Init, NodeId, Op, Param, ParamId, Phase,
-    Shape, Size, Source, SourceId, SourceRole, Tensor, Type, ValueId,
+    Shape, Size, Source, SourceId, SourceRole, Statistic, StatisticKind, Tensor, Type, ValueId,
 };
 use super::cursor::{Cursor, Dims};
 use super::parse_op::op;
@@ -221,9 +221,22 @@ impl Parser {
         cursor.attribute("init")?;
         let init = init(cursor)?;
         let update = if cursor.eat("update=") { Some(cursor.id("")?) } else { None };
+        let statistic = if cursor.eat("statistic=") { Some(statistic(cursor)?) } else { None };
         let data = if cursor.eat("data=") { Some(data(cursor, ty)?) } else { None };
-        Ok(Param { name, node: NodeId(self.graph.node_count() as u32), init, data, update })
+        Ok(Param { name, node: NodeId(self.graph.node_count() as u32), init, data, update, statistic })
     }
+}
+
+fn statistic(cursor: &mut Cursor<'_>) -> Result<Statistic> {
+    let kind = cursor.one_of("mean or variance", |word| match word {
+        "mean" => Some(StatisticKind::Mean),
+        "variance" => Some(StatisticKind::Variance),
+        _ => None,
+    })?;
+    cursor.expect("(")?;
+    let momentum = cursor.real()?;
+    cursor.expect(")")?;
+    Ok(Statistic { kind, momentum })
 }
 
 fn data(cursor: &mut Cursor<'_>, ty: &Type) -> Result<Data> {

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use super::super::{
     DType, Data, DimId, Distribution, Fan, Graph, Init, Node, Op, Param, Phase, Real, Size, Source,
-    SourceRole, Tensor, Type,
+    SourceRole, StatisticKind, Tensor, Type,
 };
 use super::print_op::{attributes, real};
 use super::{SHORT, is_identifier};
@@ -108,6 +108,13 @@ impl<'g> Printer<'g> {
         init(f, &param.init)?;
         if let Some(output) = param.update {
             write!(f, " update={output}")?;
+        }
+        if let Some(statistic) = param.statistic {
+            let kind = match statistic.kind {
+                StatisticKind::Mean => "mean",
+                StatisticKind::Variance => "variance",
+            };
+            write!(f, " statistic={kind}({})", statistic.momentum)?;
         }
         let Some(data) = &param.data else { return Ok(()) };
         f.write_str(" data=")?;

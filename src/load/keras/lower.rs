@@ -7,8 +7,8 @@ use super::layer::{Input, Kind, Layer};
 use super::network::{Argument, CallOptions, Network, TensorRef};
 use crate::error::{Error, Report, Result};
 use crate::ir::{
-    Binary, DType, Graph, Init, Op, Shape, Size, Slice, Source, SourceId, SourceRole, Tensor, Type, Unary,
-    ValueId,
+    Binary, DType, Graph, Init, Op, Shape, Size, Slice, Source, SourceId, SourceRole, Statistic, Tensor,
+    Type, Unary, ValueId,
 };
 use crate::load::LoadOptions;
 
@@ -389,6 +389,11 @@ impl Site<'_> {
             self.error("the product of the input's sizes overflows or has two open factors")
                 .with_help("fix the model's open dimensions: --dim NAME=N")
         })
+    }
+
+    /// Says that a weight follows the batches and not a gradient.
+    pub(super) fn statistic(&mut self, weight: ValueId, statistic: Statistic) {
+        self.lowering.graph.set_statistic(weight, statistic);
     }
 
     /// A weight of the layer, in the type that the layer computes in. Made at the first call.

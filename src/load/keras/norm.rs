@@ -6,7 +6,7 @@ use super::config::{Config, Unsupported};
 use super::init::initialiser;
 use super::lower::Site;
 use crate::error::Result;
-use crate::ir::{Binary, Init, Op, Real, Size, Unary, ValueId};
+use crate::ir::{Binary, Init, Op, Real, Size, Statistic, StatisticKind, Unary, ValueId};
 
 /// Normalisation by stored means and variances of each channel.
 #[derive(Debug)]
@@ -17,6 +17,7 @@ pub(super) struct BatchNorm {
     beta: Option<Init>,
     mean: Init,
     variance: Init,
+    momentum: f64,
 }
 
 impl BatchNorm {
@@ -37,6 +38,7 @@ impl BatchNorm {
         Ok(Self {
             axis,
             epsilon: config.real_or("epsilon", 1e-3)?,
+            momentum: config.real_or("momentum", 0.99)?,
             gamma: config.flag("scale", true)?.then_some(gamma),
             beta: config.flag("center", true)?.then_some(beta),
             mean: initialiser(config, "moving_mean_initializer", Init::zeros(), unsupported)?,
@@ -56,6 +58,9 @@ impl BatchNorm {
         let beta = weight(site, "beta", &self.beta)?;
         let mean = site.weight("moving_mean", &[channels], &self.mean)?;
         let variance = site.weight("moving_variance", &[channels], &self.variance)?;
+        let momentum = Real(self.momentum);
+        site.statistic(mean, Statistic { kind: StatisticKind::Mean, momentum });
+        site.statistic(variance, Statistic { kind: StatisticKind::Variance, momentum });
         let variance = site.binary_scalar(Binary::Add, variance, self.epsilon)?;
         let deviation = site.unary(Unary::Sqrt, variance)?;
         let scale = match gamma {

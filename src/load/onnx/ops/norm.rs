@@ -2,7 +2,9 @@
 
 use super::super::node::At;
 use crate::error::Result;
-use crate::ir::{Binary, Compare, DType, Op, Real, ReduceKind, Shape, Size, Unary, ValueId};
+use crate::ir::{
+    Binary, Compare, DType, Op, Real, ReduceKind, Shape, Size, Statistic, StatisticKind, Unary, ValueId,
+};
 
 /// Over one axis from opset 13. Before, over all axes from `axis` on, taken together.
 pub(super) fn softmax(at: &mut At<'_>, log: bool) -> Result<()> {
@@ -39,7 +41,7 @@ fn per_channel(at: &mut At<'_>, vector: ValueId, rank: usize) -> Result<ValueId>
 
 /// With the stored mean and variance: `x * a + b`, where `a` and `b` are vectors.
 pub(super) fn batch_normalization(at: &mut At<'_>) -> Result<()> {
-    at.ignore(&["momentum"]);
+    let momentum = Real(at.float_or("momentum", 0.9)?);
     if at.flag("training_mode", false)? || (1..at.output_count()).any(|i| at.wants(i)) {
         return Err(at.unsupported("in training mode"));
     }
@@ -55,6 +57,8 @@ pub(super) fn batch_normalization(at: &mut At<'_>) -> Result<()> {
     let dtype = at.type_of(x).dtype;
     let (scale, bias) = (at.value(1)?, at.value(2)?);
     let (mean, variance) = (at.value(3)?, at.value(4)?);
+    at.statistic(mean, Statistic { kind: StatisticKind::Mean, momentum });
+    at.statistic(variance, Statistic { kind: StatisticKind::Variance, momentum });
     let spread = at.binary_scalar(Binary::Add, variance, epsilon)?;
     let spread = at.unary(Unary::Sqrt, spread)?;
     let common = at.type_of(spread).dtype;

@@ -222,7 +222,8 @@ pub(super) struct PlacementArgs {
 
 #[derive(Args, Debug, Clone)]
 pub(super) struct PlanArgs {
-    /// Model file (ONNX, Keras JSON, model.json, cost graph, placement workload), or - for stdin
+    /// Model file (ONNX, Keras JSON, model.json, transformers config.json, cost graph, placement workload), or -
+    /// for stdin
     #[arg(value_name = "MODEL", required = true)]
     pub(super) model: Option<PathBuf>,
     /// Devices to plan for, or a TOML or JSON file

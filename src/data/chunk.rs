@@ -87,7 +87,7 @@ impl Chunk {
                     return Err(message);
                 }
                 Some(_) => {}
-                None if bound.rest != 0 && found % bound.rest != 0 => {
+                None if bound.rest != 0 && !found.is_multiple_of(bound.rest) => {
                     let message = format!(
                         "{}: {found} elements do not fill sizes that are multiples of {}",
                         bound.field.name, bound.rest

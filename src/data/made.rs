@@ -91,7 +91,7 @@ fn random(bound: &Bound, below: Option<u64>, bits: u64) -> Number {
         None if bound.encoding.dtype.is_float() => Number::Real((bits >> 11) as f64 / (1u64 << 53) as f64),
         classes => {
             let classes = classes.unwrap_or(2).max(1);
-            Number::Int((u128::from(bits) * u128::from(classes) >> 64) as i64)
+            Number::Int(((u128::from(bits) * u128::from(classes)) >> 64) as i64)
         }
     }
 }

@@ -164,7 +164,7 @@ fn elements(bound: &Bound, feature: &Feature, out: &mut Vec<u8>) -> Result<(), S
         Some(Kind::Bytes(list)) => {
             let from = bound.options.bytes.unwrap_or(DType::U8);
             list.value.iter().try_for_each(|value| {
-                if value.len() as u64 % from.size() != 0 {
+                if !(value.len() as u64).is_multiple_of(from.size()) {
                     return Err(format!("{} bytes are no whole number of {from}", value.len()));
                 }
                 encode::convert(encoding, from, value, out)

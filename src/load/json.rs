@@ -125,6 +125,7 @@ impl<'de> Visitor<'de> for Fields<'_> {
                 "costgraph" => Format::CostGraph,
                 "partition_model" => Format::Native,
                 "class_name" => Format::Keras,
+                "model_type" | "transformers_version" => Format::Transformers,
                 "maxFPGAs" | "maxSizePerFPGA" | "maxCPUs" => Format::Workload,
                 _ => {
                     map.next_value::<IgnoredAny>()?;

@@ -19,6 +19,7 @@ pub mod keras;
 pub mod native;
 #[cfg(feature = "onnx")]
 pub mod onnx;
+mod transformers;
 #[cfg(feature = "weights")]
 pub mod weights;
 mod workload;
@@ -64,6 +65,8 @@ pub enum Format {
     Workload,
     /// A Keras 2 or Keras 3 model in the JSON of `to_json`.
     Keras,
+    /// A transformers `config.json`.
+    Transformers,
 }
 
 /// The format of `bytes`. Error: they are none of the known ones.
@@ -79,7 +82,7 @@ pub fn recognise(bytes: &[u8]) -> Result<Format> {
         return Ok(format);
     }
     Err(Error::format("", "the file is no model of a known format")
-        .with_help("known: native model.json, ONNX, Keras JSON, cost graph JSON, placement workload"))
+        .with_help("known: native model.json, ONNX, Keras JSON, transformers config.json, cost graph JSON, placement workload"))
 }
 
 /// Reads the model in `bytes`. `path` is where they come from: errors name it, and files that the
@@ -92,6 +95,7 @@ pub fn load(bytes: &[u8], path: Option<&Path>, options: &LoadOptions) -> Result<
     let format = recognise(bytes).map_err(|error| error.within(&place))?;
     let model = match format {
         Format::Native => native::load(bytes, path, options).map(Model::Graph),
+        Format::Transformers => transformers::load(bytes, path, options).map(Model::Graph),
         Format::CostGraph => no_dims(options)
             .and_then(|()| read_costgraph(bytes))
             .map(|graph| Model::CostGraph { graph, topology: None }),

@@ -61,5 +61,6 @@ mod topology;
 mod trace;
 mod train;
 mod transfer_bounds;
+mod transformers;
 mod weights;
 mod workload;

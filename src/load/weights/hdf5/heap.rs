@@ -1,6 +1,7 @@
 //! Texts of attributes: in place, or in the global heap.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use super::bytes::{Fields, File};
 use super::damaged;
@@ -32,10 +33,11 @@ pub(super) fn texts(file: &File, element: Element, dims: &[u64], data: &[u8]) ->
                     texts.push(String::new());
                     continue;
                 }
-                if !collections.contains_key(&at) {
-                    collections.insert(at, collection(file, at)?);
-                }
-                let object = collections.get(&at).and_then(|objects| objects.get(&index));
+                let objects = match collections.entry(at) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(new) => new.insert(collection(file, at)?),
+                };
+                let object = objects.get(&index);
                 texts.push(text(object.ok_or_else(|| damaged("a text is not in its heap"))?));
             }
         }

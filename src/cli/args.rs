@@ -293,9 +293,12 @@ pub(super) struct RunArgs {
     /// What to run on
     #[arg(long, value_enum, default_value = "auto")]
     pub(super) backend: Backend,
-    /// How often to run the step
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// How often to run the step; the median time is told
+    #[arg(long, visible_alias = "repeat", value_name = "N", default_value_t = 1)]
     pub(super) steps: u32,
+    /// Print for each step what was predicted and measured, its rates and the fraction of the device's peak
+    #[arg(long, conflicts_with = "json")]
+    pub(super) stats: bool,
     /// Give up on a step that takes longer (30s, 500ms)
     #[arg(long, value_name = "TIME")]
     pub(super) timeout: Option<String>,

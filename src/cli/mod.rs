@@ -16,6 +16,7 @@ mod plans;
 #[cfg(feature = "run")]
 mod run;
 mod score;
+mod stats;
 mod terminal;
 #[cfg(feature = "run")]
 mod train;

@@ -64,6 +64,9 @@ pub(super) fn run(args: &RunArgs, console: &Console) -> Result<()> {
     }
     let comparisons = given.compare(&network.graph, &outputs, (args.rtol, args.atol))?;
     report(&plan, &reports, &comparisons, args, console)?;
+    if args.stats {
+        console.print(&super::stats::stats(&plan, &network, &reports)?)?;
+    }
     verdict(&comparisons, args)
 }
 

@@ -15,8 +15,8 @@ const UNFOLDED: u64 = 1 << 20;
 
 /// Bytes of workspace of `op` on operands and with results of these types, every dimension bound.
 ///
-/// - Convolutions: windows unfolded into a matrix, about 1 MiB at a time; none where the kernel
-///   is one element or a group one input channel.
+/// - Convolutions, channels last, and transposed ones: windows unfolded into a matrix, about 1 MiB
+///   at a time; none where the kernel is one element or a group one input channel.
 /// - Recurrent layers: the gates of every time step, and for a GRU one hidden state.
 /// - `topk`: one position for each element along the axis.
 /// - Operations that compute in f32 on halves (all but elementwise ones and those that only move
@@ -132,7 +132,7 @@ pub(crate) fn conv_unfolded<S: Sizes + ?Sized>(
 ) -> Option<Unfolded> {
     let spatial = weights.rank().saturating_sub(2);
     let (inner, kernel, first) = match conv.layout {
-        Layout::ChannelsFirst => (weights.size(1), 2, 2),
+        Layout::ChannelsFirst => return None,
         Layout::ChannelsLast => (weights.size(spatial), 0, 1),
     };
     let window: u64 = product((kernel..kernel + spatial).map(|axis| weights.size(axis)));

@@ -5,9 +5,10 @@ use crate::ir::{DType, Graph, NodeId, Op, ValueId};
 use crate::kernel::{Fused, Layout, Place, Segment, layout};
 
 use super::arena::{Arena, Range};
-use super::cpu::tile::{Operand, Part, Program, Registers, Source, Target};
-use super::cpu::{self, View, ViewMut};
+use super::cpu::tile::{Epilogue, Operand, Part, Program, Source, Target};
+use super::cpu::{self, Team, View, ViewMut};
 use super::interpret::{bytes, dims};
+use super::packing::{Form, Packing};
 
 /// A group that can be run on any device's buffers.
 #[derive(Debug)]
@@ -23,8 +24,17 @@ pub(super) struct Compiled {
 
 #[derive(Debug)]
 enum Step {
-    Kernel { op: Op, inputs: Vec<Tensor>, outputs: Vec<Tensor>, name: String },
+    Kernel { op: Op, inputs: Vec<Tensor>, outputs: Vec<Tensor>, after: Option<After>, name: String },
     Chain { program: Program, sources: Vec<(Place, usize)>, targets: Vec<Place> },
+}
+
+/// A chain on the elements of a kernel's one result, where they lie.
+#[derive(Debug)]
+struct After {
+    program: Program,
+    sources: Vec<(Place, usize)>,
+    /// Which of them the result is.
+    source: usize,
 }
 
 /// A tensor of a kernel: where it lies and what it is.
@@ -33,12 +43,13 @@ struct Tensor {
     place: Place,
     dtype: DType,
     dims: Vec<i64>,
+    /// See [`View::packed`].
+    packed: bool,
 }
 
 /// What a worker uses again for every kernel, made before it runs.
 #[derive(Default)]
 pub(super) struct Scratch {
-    registers: Registers,
     views: Vec<View<'static>>,
     targets: Vec<ViewMut<'static>>,
     sources: Vec<Source<'static>>,
@@ -51,12 +62,12 @@ impl Scratch {
         let mut scratch = Self::default();
         for step in groups.iter().flat_map(|group| &group.segments) {
             match step {
-                Step::Kernel { inputs, outputs, .. } => {
+                Step::Kernel { inputs, outputs, after, .. } => {
                     scratch.views.reserve(inputs.len());
                     scratch.targets.reserve(outputs.len());
+                    scratch.sources.reserve(after.as_ref().map_or(0, |after| after.sources.len()));
                 }
-                Step::Chain { program, sources, targets } => {
-                    scratch.registers.reserve(program.registers());
+                Step::Chain { sources, targets, .. } => {
                     scratch.sources.reserve(sources.len());
                     scratch.stores.reserve(targets.len());
                 }
@@ -64,6 +75,16 @@ impl Scratch {
         }
         scratch
     }
+}
+
+/// Registers that any of these groups needs.
+pub(super) fn registers(groups: &[Compiled]) -> usize {
+    let of = |step: &Step| match step {
+        Step::Chain { program, .. } => program.registers(),
+        // An operation of elements on its own.
+        Step::Kernel { after, .. } => after.as_ref().map_or(4, |after| after.program.registers().max(4)),
+    };
+    groups.iter().flat_map(|group| &group.segments).map(of).max().unwrap_or(0)
 }
 
 /// An empty list in the memory of another one, whose elements differ in their lifetimes alone:
@@ -75,6 +96,7 @@ fn emptied<A, B>(mut list: Vec<A>) -> Vec<B> {
 
 /// What a group's places are on the device that runs it.
 pub(super) struct Bound<'a> {
+    pub(super) team: &'a Team<'a>,
     pub(super) arena: &'a Arena,
     pub(super) reads: &'a [Range],
     pub(super) writes: &'a [Range],
@@ -83,9 +105,9 @@ pub(super) struct Bound<'a> {
 
 impl Compiled {
     /// Errors: an unbound size, a value that the group neither reads nor makes.
-    pub(super) fn new(graph: &Graph, fused: &Fused<'_>) -> Result<Self> {
+    pub(super) fn new(graph: &Graph, fused: &Fused<'_>, packing: &Packing) -> Result<Self> {
         let layout = layout(graph, fused);
-        let compiler = Compiler { graph, fused, layout: &layout };
+        let compiler = Compiler { graph, fused, layout: &layout, packing };
         let segments = layout
             .segments
             .iter()
@@ -94,6 +116,7 @@ impl Compiled {
                 Segment::Chain(nodes) => compiler.chain(nodes),
             })
             .collect::<Result<Vec<_>>>()?;
+        let segments = joined(segments);
         let sizes = |values: &[ValueId]| -> Result<Vec<u64>> {
             values.iter().map(|&value| bytes(graph.ty(value))).collect()
         };
@@ -129,9 +152,9 @@ impl Compiled {
     pub(super) unsafe fn run(&self, bound: &Bound<'_>, scratch: &mut Scratch) -> Result<()> {
         for step in &self.segments {
             match step {
-                Step::Kernel { op, inputs, outputs, name } => {
+                Step::Kernel { op, inputs, outputs, after, name } => {
                     // SAFETY: as the caller promises.
-                    let done = unsafe { bound.kernel(op, inputs, outputs, scratch) };
+                    let done = unsafe { bound.kernel(op, inputs, outputs, after.as_ref(), scratch) };
                     done.map_err(|error| error.within(&format!("node {name}")))?;
                 }
                 Step::Chain { program, sources, targets } => {
@@ -144,10 +167,49 @@ impl Compiled {
     }
 }
 
+/// Chains joined to the kernels before them, where they only write over what those made.
+fn joined(segments: Vec<Step>) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::with_capacity(segments.len());
+    for step in segments {
+        match (steps.last_mut(), step) {
+            (
+                Some(Step::Kernel { outputs, after: after @ None, .. }),
+                Step::Chain { program, sources, targets },
+            ) if follows(outputs, &program, &sources, &targets).is_some() => {
+                let source = follows(outputs, &program, &sources, &targets).unwrap_or_default();
+                *after = Some(After { program, sources, source });
+            }
+            (_, step) => steps.push(step),
+        }
+    }
+    steps
+}
+
+/// The source of a chain that stands for a kernel's one result, where the chain writes over it and
+/// nothing else.
+fn follows(
+    outputs: &[Tensor],
+    program: &Program,
+    sources: &[(Place, usize)],
+    targets: &[Place],
+) -> Option<usize> {
+    let [made] = outputs else { return None };
+    let mut own = sources.iter().enumerate().filter(|(_, (place, _))| *place == made.place);
+    let (source, &(_, size)) = own.next()?;
+    let elements = cpu::elements(&made.dims)?;
+    let alone = own.next().is_none() && targets == [made.place] && matches!(made.place, Place::Write(_));
+    let alike = size as u64 == made.dtype.size()
+        && program.elements() == elements
+        && program.target_size() == Some(size)
+        && program.reads_in_place(source);
+    (alone && alike).then_some(source)
+}
+
 struct Compiler<'a> {
     graph: &'a Graph,
     fused: &'a Fused<'a>,
     layout: &'a Layout,
+    packing: &'a Packing,
 }
 
 impl Compiler<'_> {
@@ -162,7 +224,8 @@ impl Compiler<'_> {
         if place == Place::Register {
             return Err(Error::Internal(format!("a kernel uses {value}, which lies in a register")));
         }
-        Ok(Tensor { place, dtype: ty.dtype, dims: dims(ty)? })
+        let packed = self.packing.form(value) != Form::Plain;
+        Ok(Tensor { place, dtype: ty.dtype, dims: dims(ty)?, packed })
     }
 
     fn kernel(&self, id: NodeId) -> Result<Step> {
@@ -171,6 +234,7 @@ impl Compiler<'_> {
             op: node.op.clone(),
             inputs: node.operands.iter().map(|&value| self.tensor(value)).collect::<Result<_>>()?,
             outputs: self.graph.results(id).map(|value| self.tensor(value)).collect::<Result<_>>()?,
+            after: None,
             name: self.graph.source(node.source).name.clone(),
         })
     }
@@ -257,15 +321,30 @@ impl Bound<'_> {
         op: &Op,
         inputs: &[Tensor],
         outputs: &[Tensor],
+        after: Option<&After>,
         scratch: &mut Scratch,
     ) -> Result<()> {
+        let mut sources = emptied(std::mem::take(&mut scratch.sources));
+        for (number, &(place, _)) in after.iter().flat_map(|after| after.sources.iter().enumerate()) {
+            let range = self.range(place)?;
+            let own = after.is_some_and(|after| after.source == number);
+            // SAFETY: initialised, and not written by other threads, as the caller promises. What
+            // the kernel makes is read through its own bytes, so that none of these are looked at.
+            sources.push(unsafe {
+                Source::from_raw(self.arena.pointer(range), if own { 0 } else { range.length })
+            });
+        }
+        let epilogue = after.zip(outputs.first()).map(|(after, made)| {
+            Epilogue::new(&after.program, after.source, &sources, made.dtype.size() as usize)
+        });
         let mut views = emptied(std::mem::take(&mut scratch.views));
         for tensor in inputs {
             let range = self.range(tensor.place)?;
             // SAFETY: nobody writes it meanwhile: others do not, as the caller promises, and a
             // kernel's results lie apart from its operands.
             let bytes = unsafe { self.arena.bytes(range) };
-            views.push(View::new(tensor.dtype, &tensor.dims, bytes)?);
+            let view = View::new(tensor.dtype, &tensor.dims, bytes)?;
+            views.push(View { packed: tensor.packed, ..view });
         }
         let mut targets = emptied(std::mem::take(&mut scratch.targets));
         let mut kernel_end = self.workspace.length;
@@ -274,7 +353,8 @@ impl Bound<'_> {
             // SAFETY: this group's alone, as the caller promises, and apart from the other
             // results: places of a layout are disjoint.
             let bytes = unsafe { self.arena.bytes_mut(range) };
-            targets.push(ViewMut::new(tensor.dtype, &tensor.dims, bytes)?);
+            let view = ViewMut::new(tensor.dtype, &tensor.dims, bytes)?;
+            targets.push(ViewMut { after: epilogue.as_ref(), ..view });
         }
         // Values in the workspace lie behind what the kernel itself needs.
         for tensor in inputs.iter().chain(outputs) {
@@ -285,8 +365,13 @@ impl Bound<'_> {
         let own = Range { offset: self.workspace.offset, length: kernel_end };
         // SAFETY: this group's alone, and apart from what lies in the workspace.
         let workspace = unsafe { self.arena.bytes_mut(own) };
-        let done = cpu::execute(op, &views, &mut targets, workspace);
+        let done = cpu::execute(self.team, op, &views, &mut targets, workspace);
+        if let (Ok(()), Some(epilogue), Some(target)) = (&done, &epilogue, targets.first_mut()) {
+            epilogue.finish(self.team, target.bytes);
+        }
         (scratch.views, scratch.targets) = (emptied(views), emptied(targets));
+        drop(epilogue);
+        scratch.sources = emptied(sources);
         done
     }
 
@@ -312,8 +397,8 @@ impl Bound<'_> {
             // SAFETY: this group's alone, as the caller promises; nothing borrows it.
             targets.push(unsafe { Target::from_raw(self.arena.pointer(range), range.length) });
         }
-        let done = program.run(&sources, &targets, &mut scratch.registers);
+        program.run(self.team, &sources, &targets);
         (scratch.sources, scratch.stores) = (emptied(sources), emptied(targets));
-        done
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use crate::ir::{Graph, NodeId, Op, ParamId, Tensor, Type, ValueId};
 use crate::kernel::workspace::workspace;
 
 use super::arena::Buffer;
-use super::cpu::{self, View, ViewMut};
+use super::cpu::{self, Team, View, ViewMut};
 
 /// Gives a parameter's data. An error ends the run.
 pub type Weights<'a> = &'a dyn Fn(ParamId) -> Result<Tensor>;
@@ -164,7 +164,7 @@ impl<'a> Interpreter<'a> {
                 ViewMut::new(self.graph.ty(value).dtype, &self.dims[value.index()], buffer.bytes_mut())
             })
             .collect::<Result<_>>()?;
-        cpu::execute(op, &views, &mut outputs, scratch.bytes_mut())?;
+        cpu::execute(&Team::alone(), op, &views, &mut outputs, scratch.bytes_mut())?;
         for (value, buffer) in results.into_iter().zip(buffers) {
             self.values[value.index()] = Some(buffer);
         }

@@ -11,6 +11,7 @@ mod executor;
 pub mod feed;
 mod group;
 mod interpret;
+mod packing;
 pub mod probe;
 mod session;
 

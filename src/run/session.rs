@@ -18,11 +18,7 @@ use crate::schedule;
 pub fn exec_plan(plan: &Plan, graph: &Graph, grouping: &Grouping) -> Result<ExecPlan> {
     let converter = Converter::new(plan, graph, grouping)?;
     let mut exec = ExecPlan {
-        devices: plan
-            .devices
-            .iter()
-            .map(|device| ExecDevice { name: device.name.clone(), arena: device.arena })
-            .collect(),
+        devices: devices(plan),
         buffers: converter.buffers()?,
         steps: Vec::with_capacity(plan.steps.len()),
         ..ExecPlan::default()
@@ -57,6 +53,26 @@ fn updates(graph: &Graph, residents: &Residents, outputs: &[(String, u32)]) -> V
     }
     updates
 }
+
+/// The devices of a plan. Those without cores of their own share all that this machine has.
+fn devices(plan: &Plan) -> Vec<ExecDevice> {
+    let machine = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    let device = |(number, device): (usize, &crate::plan::Device)| {
+        let id = plan.topology.find(&device.name);
+        let own = id.and_then(|id| plan.topology.device(id).cores);
+        let shared = id.map_or(number as u32, |id| plan.topology.device(id).physical);
+        ExecDevice {
+            name: device.name.clone(),
+            arena: device.arena,
+            engine: if own.is_some() { SHARED + number as u32 } else { shared },
+            cores: own.map_or(machine, |cores| cores.min(machine)),
+        }
+    };
+    plan.devices.iter().enumerate().map(device).collect()
+}
+
+/// Engines below are physical devices.
+const SHARED: u32 = 1 << 31;
 
 /// The type that an input of a plan's network has for the whole batch; `number` counts the inputs.
 pub fn input_type(plan: &Plan, graph: &Graph, number: usize) -> Type {

@@ -156,7 +156,8 @@ impl Planner<'_> {
 
 /// A plan that puts each group on a random device and shares no memory.
 pub(crate) fn random_plan(graph: &Graph, groups: &Groups, devices: usize, random: &mut Random) -> ExecPlan {
-    let device = |d: usize| ExecDevice { name: format!("cpu0.{d}"), arena: Bytes(0) };
+    let device =
+        |d: usize| ExecDevice { name: format!("cpu0.{d}"), arena: Bytes(0), engine: d as u32 % 2, cores: 2 };
     let plan = ExecPlan { devices: (0..devices).map(device).collect(), ..ExecPlan::default() };
     let mut planner = Planner { graph, plan, held: vec![vec![None; devices]; graph.value_count()] };
     for (name, value) in graph.inputs() {

@@ -19,6 +19,7 @@ mod events;
 mod executor;
 mod explain;
 mod flip;
+mod fuse;
 mod gradients;
 mod group;
 mod infeasible;

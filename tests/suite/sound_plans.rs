@@ -44,7 +44,8 @@ struct Planner<'a> {
 
 /// A sound plan, drawn at random.
 fn draw(graph: &Graph, groups: &Groups, devices: usize, random: &mut Random) -> ExecPlan {
-    let device = |d: usize| ExecDevice { name: format!("cpu{d}"), arena: Bytes(0) };
+    let device =
+        |d: usize| ExecDevice { name: format!("cpu{d}"), arena: Bytes(0), engine: d as u32 % 2, cores: 2 };
     let plan = ExecPlan { devices: (0..devices).map(device).collect(), ..ExecPlan::default() };
     let held = vec![Vec::new(); graph.value_count()];
     let (uses, keeps, in_place) = Default::default();

@@ -4,7 +4,8 @@
 //! multiplication", ACM TOMS 34(3), 2008) and of BLIS (Van Zee and van de Geijn, ACM TOMS 41(3),
 //! 2015): blocks of the right operand are packed into panels as wide as a tile of the result,
 //! which lies in registers; the left operand is read where it lies, or made contiguous. Nothing
-//! is allocated: what is packed goes into an [`area`](AREA) that the caller gives.
+//! is allocated: what is packed goes into an [`area`](AREA) that the caller gives. A right operand
+//! that is used again and again lies packed as a whole (see [`pack`]).
 //!
 //! Every element of the result is one chain of fused multiply-adds in ascending order of the
 //! terms, whatever the blocks and the vectors' width. Where few rows meet a transposed operand it
@@ -14,17 +15,24 @@
 use super::element::Float;
 use super::few::{add_rows, dot_all};
 use super::product::{Extent, Into, Strides};
+use super::team::MatrixMut;
 use super::vectors::{Lanes, Task};
 use super::view::{Plain, take};
 
-/// Rows of a tile: with [`Lanes::VECTORS`] vectors in each, as many as registers hold.
-const ROWS: usize = 6;
+/// Columns of a panel: four vectors of the widest set. Narrower sets walk through it in tiles.
+pub(super) const PANEL: usize = 64;
 /// Most terms of a block: a panel of the right operand stays in the first cache.
-const DEPTH: usize = 384;
+const DEPTH: usize = 168;
 /// Columns of a block: the block of the right operand stays in the second cache.
-const COLUMNS: usize = 512;
-/// Rows that are made contiguous together.
+pub(super) const COLUMNS: usize = 512;
+/// Rows that are made contiguous together: they stay in the second cache.
 const PACKED: usize = 252;
+/// Elements between rows that are made contiguous, so that they share no sets of the cache.
+const APART: usize = 16;
+/// Rows at such a distance, in bytes, share sets of the first cache: they are made contiguous ...
+const ALIASED: usize = 2048;
+/// ... where they meet as many columns.
+const WORTH: usize = 128;
 /// Up to so many rows, panels that are whole are read where they lie: packing would not pay.
 const FEW: usize = 24;
 /// Up to so many rows, whole rows of the right operand are added up.
@@ -32,124 +40,257 @@ const FEWEST: usize = 4;
 /// Up to so many rows, or with [`FEWEST`] rows or columns, results are sums along contiguous
 /// operands, of at least so many terms: adding up the chains is not to take longer.
 const DOTTED: (usize, usize) = (16, 256);
-/// Most columns of a tile.
-const WIDEST: usize = 64;
 /// Side of the squares in which a matrix is transposed.
 const SQUARE: usize = 16;
 
 /// Bytes of the area that operands are packed in.
-pub(super) const AREA: usize = (PACKED + COLUMNS) * DEPTH * size_of::<f64>();
+pub(super) const AREA: usize = (PACKED * (DEPTH + APART) + COLUMNS * DEPTH) * size_of::<f64>();
 
-/// `c = a b` or `c += a b`; every matrix lies within its slice, no size is zero, and the rows of
-/// the result are contiguous.
-pub(super) struct Multiply<'a, T> {
-    pub(super) extent: Extent,
+/// A right operand.
+#[derive(Clone, Copy)]
+pub(super) enum Right<'a, T> {
+    /// Where it lies.
+    Lying(&'a [T], Strides),
+    /// Made when it is packed.
+    Made(&'a (dyn Fn(&Part, &mut [T]) + Sync)),
+    /// All of a matrix of `k` rows, packed; the product takes its columns from one on, which is a
+    /// multiple of [`PANEL`].
+    Packed { elements: &'a [T], columns: usize, from: usize },
+}
+
+impl<T> Right<'_, T> {
+    /// Its columns from one on, a multiple of [`PANEL`].
+    pub(super) fn from(self, column: usize) -> Self {
+        match self {
+            Self::Lying(elements, strides) => Self::Lying(&elements[column * strides.column..], strides),
+            Self::Made(make) => Self::Made(make),
+            Self::Packed { elements, columns, from } => {
+                Self::Packed { elements, columns, from: from + column }
+            }
+        }
+    }
+}
+
+/// Which rows and columns of a right operand are packed.
+pub(super) struct Part {
+    /// The first row, and how many.
+    pub(super) inner: usize,
+    pub(super) depth: usize,
+    /// The first column, and how many.
+    pub(super) column: usize,
+    pub(super) columns: usize,
+}
+
+impl Part {
+    /// Calls `run` with each piece of a row that lies in one panel: its columns, counted from the
+    /// first of the part, and where it lies among the packed elements. `row` counts from the first.
+    #[inline(always)]
+    pub(super) fn pieces(&self, row: usize, mut run: impl FnMut(std::ops::Range<usize>, usize)) {
+        for at in (0..self.columns).step_by(PANEL) {
+            run(at..(at + PANEL).min(self.columns), at * self.depth + row * PANEL);
+        }
+    }
+}
+
+/// `c = a b` or `c += a b`; every matrix lies within its slice, and no size is zero.
+pub(super) struct Multiply<'a, 'c, T> {
+    pub(super) k: usize,
+    /// Results are sums along both operands, where those are contiguous: [`is_dotted`].
+    pub(super) dotted: bool,
     pub(super) a: (&'a [T], Strides),
-    pub(super) b: (&'a [T], Strides),
-    /// And the elements from row to row.
-    pub(super) c: (&'a mut [T], usize),
-    pub(super) into: Into,
+    pub(super) b: Right<'a, T>,
+    /// The first column of what is made.
+    pub(super) first: usize,
+    pub(super) c: &'a mut MatrixMut<'c, T>,
+    pub(super) into: Into<'a, T>,
     /// Of [`AREA`] bytes, aligned to 64.
     pub(super) area: &'a mut [u8],
 }
 
-impl<T: Plain + Float> Task<T> for Multiply<'_, T> {
+impl<T: Plain + Float> Task<T> for Multiply<'_, '_, T> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, lanes: L) {
-        let Self { extent: Extent { m, n, k }, a, b, c, into, mut area } = self;
-        if m <= FEWEST && b.1.column == 1 && n >= L::WIDTH {
-            return add_rows(lanes, Extent { m, n, k }, a, (b.0, b.1.row), c, into);
+        let Self { k, dotted, a, b, first, c, into, mut area } = self;
+        let extent = Extent { m: c.rows, n: c.columns, k };
+        if let Right::Lying(b, strides) = b {
+            if extent.m <= FEWEST && strides.column == 1 && extent.n >= L::WIDTH {
+                return add_rows(lanes, extent, a, (b, strides.row), c, into);
+            }
+            if dotted && a.1.column == 1 && strides.row == 1 {
+                return dot_all(lanes, extent, (a.0, a.1.row), (b, strides.column), c, into);
+            }
         }
-        let dotted = m <= FEWEST || n <= FEWEST || m <= DOTTED.0 && k >= DOTTED.1;
-        if dotted && a.1.column == 1 && b.1.row == 1 {
-            return dot_all(lanes, Extent { m, n, k }, (a.0, a.1.row), (b.0, b.1.column), c, into);
-        }
-        let left = take::<T>(&mut area, PACKED * DEPTH);
+        let left = take::<T>(&mut area, PACKED * (DEPTH + APART));
         let right = take::<T>(&mut area, COLUMNS * DEPTH);
         if let (Ok(left), Ok(right)) = (left, right) {
-            multiply_blocks(lanes, Extent { m, n, k }, a, b, c, into, (left, right));
+            multiply_blocks(lanes, k, a, (b, first), c, into, (left, right));
         }
     }
+}
+
+/// True where results are sums along both operands, if those are contiguous.
+pub(super) fn is_dotted(Extent { m, n, k }: Extent) -> bool {
+    m <= FEWEST || n <= FEWEST || m <= DOTTED.0 && k >= DOTTED.1
+}
+
+/// Packs a matrix of `k` rows and `n` columns into `to`, of as many elements: panel by panel,
+/// each row by row.
+pub(super) fn pack<T: Plain>(from: &[T], strides: Strides, (k, n): (usize, usize), to: &mut [T]) {
+    for column in (0..n).step_by(PANEL) {
+        let width = PANEL.min(n - column);
+        let (from, to) = (&from[column * strides.column..], &mut to[column * k..][..width * k]);
+        if strides.column == 1 {
+            for (row, to) in to.chunks_exact_mut(width).enumerate() {
+                to.copy_from_slice(&from[row * strides.row..][..width]);
+            }
+        } else {
+            transpose(from, strides, (k, width), to, width);
+        }
+    }
+}
+
+/// Undoes [`pack`].
+pub(super) fn unpack<T: Plain>(from: &[T], strides: Strides, (k, n): (usize, usize), to: &mut [T]) {
+    for column in 0..n {
+        let (first, step) = packed_column(column, n, k);
+        for row in 0..k {
+            to[row * strides.row + column * strides.column] = from[first + row * step];
+        }
+    }
+}
+
+/// Where a column of a packed matrix of `columns` columns and `k` rows begins, and the elements from
+/// one of its elements to the next.
+pub(super) fn packed_column(column: usize, columns: usize, k: usize) -> (usize, usize) {
+    let panel = column - column % PANEL;
+    (panel * k + column % PANEL, PANEL.min(columns - panel))
 }
 
 /// Block by block.
 #[inline(always)]
 fn multiply_blocks<T: Plain + Float, L: Lanes<T>>(
     lanes: L,
-    Extent { m, n, k }: Extent,
+    k: usize,
     a: (&[T], Strides),
-    b: (&[T], Strides),
-    c: (&mut [T], usize),
-    into: Into,
+    (b, first): (Right<'_, T>, usize),
+    c: &mut MatrixMut<'_, T>,
+    into: Into<'_, T>,
     (left, right): (&mut [T], &mut [T]),
 ) {
+    let (m, n) = (c.rows, c.columns);
     // Blocks of about the same depth.
     let deepest = k.div_ceil(k.div_ceil(DEPTH));
-    let in_place = m <= FEW && b.1.column == 1;
+    let apart = a.1.column != 1 || n >= WORTH && (a.1.row * size_of::<T>()).is_multiple_of(ALIASED);
     for column in (0..n).step_by(COLUMNS) {
         let columns = COLUMNS.min(n - column);
         for inner in (0..k).step_by(deepest) {
             let depth = deepest.min(k - inner);
             let into = if inner == 0 { into } else { Into::Add };
-            let from = &b.0[inner * b.1.row + column * b.1.column..];
-            let block = Panels { depth, columns, from, strides: b.1, in_place };
-            block.pack(lanes, right);
+            let part = Part { inner, depth, column, columns };
+            let block = Panels { k, part, first, from: b, in_place: m <= FEW };
+            block.pack(&mut *right);
             for row in (0..m).step_by(PACKED) {
                 let rows = PACKED.min(m - row);
                 let from = &a.0[row * a.1.row + inner * a.1.column..];
-                let a = match a.1.column {
-                    1 => (from, a.1.row),
-                    _ => {
-                        transpose(from, a.1, (rows, depth), &mut *left, depth);
-                        (&*left, depth)
+                let a = match apart {
+                    false => (from, a.1.row),
+                    true => {
+                        copy_rows(from, a.1, (rows, depth), &mut *left);
+                        (&*left, depth + APART)
                     }
                 };
-                let c = (&mut c.0[row * c.1 + column..], c.1);
-                block.multiply(lanes, right, (rows, a), c, into);
+                let mut c = c.block((row, column), (rows, columns));
+                block.multiply(lanes, right, a, &mut c, into.from_row(row));
             }
         }
     }
 }
 
-/// A block of the right operand, in panels that are as wide as a tile, but for the last one.
+/// Writes rows one after the other, [`APART`].
+#[inline(always)]
+fn copy_rows<T: Plain>(from: &[T], strides: Strides, (rows, depth): (usize, usize), to: &mut [T]) {
+    if strides.column != 1 {
+        return transpose(from, strides, (rows, depth), to, depth + APART);
+    }
+    for (row, to) in to.chunks_exact_mut(depth + APART).take(rows).enumerate() {
+        to[..depth].copy_from_slice(&from[row * strides.row..][..depth]);
+    }
+}
+
+/// A block of the right operand, in panels of [`PANEL`] columns, but for the last one.
 struct Panels<'a, T> {
-    depth: usize,
-    columns: usize,
-    from: &'a [T],
-    strides: Strides,
+    /// Rows of the whole operand.
+    k: usize,
+    part: Part,
+    /// What the part's first column is counted from, where it is made.
+    first: usize,
+    from: Right<'a, T>,
     /// Panels that are whole are read where they lie.
     in_place: bool,
 }
 
-impl<T: Plain + Float> Panels<'_, T> {
+impl<'a, T: Plain + Float> Panels<'a, T> {
     /// Where each panel begins, and its columns.
     #[inline(always)]
-    fn each<L: Lanes<T>>(&self, _: L) -> impl Iterator<Item = (usize, usize)> + use<L, T> {
-        let (columns, wide) = (self.columns, L::WIDTH * L::VECTORS);
-        (0..columns).step_by(wide).map(move |at| (at, wide.min(columns - at)))
+    fn each(&self) -> impl Iterator<Item = (usize, usize)> + use<T> {
+        let columns = self.part.columns;
+        (0..columns).step_by(PANEL).map(move |at| (at, PANEL.min(columns - at)))
     }
 
-    /// Writes panels row by row, filled up with zeros to whole vectors.
+    /// A whole panel, where it need not be packed, and the elements from row to row.
     #[inline(always)]
-    fn pack<L: Lanes<T>>(&self, lanes: L, to: &mut [T]) {
-        let strides = self.strides;
-        for (at, width) in self.each(lanes) {
-            let padded = width.next_multiple_of(L::WIDTH);
-            if self.in_place && padded == width {
-                continue;
+    fn lying(&self, at: usize, width: usize) -> Option<(&'a [T], usize)> {
+        let Part { inner, depth, column, .. } = self.part;
+        match self.from {
+            _ if width < PANEL => None,
+            Right::Made(_) => None,
+            Right::Lying(from, strides) => (self.in_place && strides.column == 1)
+                .then(|| (&from[inner * strides.row + column + at..], strides.row)),
+            Right::Packed { elements, from, .. } => {
+                let first = (from + column + at) * self.k + inner * PANEL;
+                Some((&elements[first..][..depth * PANEL], PANEL))
             }
-            let from = &self.from[at * strides.column..];
-            let to = &mut to[at * self.depth..][..padded * self.depth];
-            if strides.column == 1 {
-                for (row, to) in to.chunks_exact_mut(padded).enumerate() {
-                    to[..width].copy_from_slice(&from[row * strides.row..][..width]);
-                    to[width..].fill(T::ZERO);
+        }
+    }
+
+    /// Writes the panels that need it row by row, filled up with zeros.
+    #[inline(always)]
+    fn pack(&self, to: &mut [T]) {
+        let Part { inner, depth, column, columns } = self.part;
+        let last = columns - columns % PANEL;
+        if last < columns {
+            to[last * depth..][..PANEL * depth].fill(T::ZERO);
+        }
+        match self.from {
+            Right::Made(make) => {
+                make(&Part { inner, depth, column: self.first + column, columns }, to);
+            }
+            Right::Packed { elements, columns: all, from } => {
+                let first = from + column + last;
+                let width = all - first;
+                if last < columns {
+                    let from = &elements[first * self.k + inner * width..];
+                    for (row, to) in to[last * depth..].chunks_exact_mut(PANEL).take(depth).enumerate() {
+                        to[..width].copy_from_slice(&from[row * width..][..width]);
+                    }
                 }
-            } else {
-                if width < padded {
-                    to.fill(T::ZERO);
+            }
+            Right::Lying(from, strides) if strides.column == 1 => {
+                let least = if self.in_place { last } else { 0 };
+                for row in 0..depth {
+                    let from = &from[(inner + row) * strides.row + column..][..columns];
+                    self.part.pieces(row, |piece, at| {
+                        if piece.start >= least {
+                            to[at..][..piece.len()].copy_from_slice(&from[piece]);
+                        }
+                    });
                 }
-                transpose(from, strides, (self.depth, width), to, padded);
+            }
+            Right::Lying(from, strides) => {
+                for (at, width) in self.each() {
+                    let from = &from[inner * strides.row + (column + at) * strides.column..];
+                    transpose(from, strides, (depth, width), &mut to[at * depth..], PANEL);
+                }
             }
         }
     }
@@ -160,90 +301,123 @@ impl<T: Plain + Float> Panels<'_, T> {
         &self,
         lanes: L,
         packed: &[T],
-        (rows, a): (usize, (&[T], usize)),
-        c: (&mut [T], usize),
-        into: Into,
+        a: (&[T], usize),
+        c: &mut MatrixMut<'_, T>,
+        into: Into<'_, T>,
     ) {
-        for (at, width) in self.each(lanes) {
-            let padded = width.next_multiple_of(L::WIDTH);
-            let b = match self.in_place && padded == width {
-                true => (&self.from[at..], self.strides.row),
-                false => (&packed[at * self.depth..], padded),
-            };
-            let strip = Strip { depth: self.depth, rows, width, a, b };
-            let c = (&mut c.0[at..], c.1);
-            match padded / L::WIDTH {
-                4 if L::VECTORS >= 4 => strip.multiply::<L, 4>(lanes, c, into),
-                3 if L::VECTORS >= 3 => strip.multiply::<L, 3>(lanes, c, into),
-                2 => strip.multiply::<L, 2>(lanes, c, into),
-                _ => strip.multiply::<L, 1>(lanes, c, into),
-            }
+        let rows = c.rows;
+        for (at, width) in self.each() {
+            let b = self.lying(at, width).unwrap_or((&packed[at * self.part.depth..], PANEL));
+            let next = at + PANEL;
+            let ahead = (next < self.part.columns)
+                .then(|| self.lying(next, PANEL.min(self.part.columns - next)))
+                .flatten()
+                .map_or(&[] as &[T], |(next, stride)| if stride == PANEL { next } else { &[] });
+            let mut c = c.block((0, at), (rows, width));
+            let strip = Strip { depth: self.part.depth, a, b, ahead };
+            strip.multiply(lanes, &mut c, into);
         }
     }
 }
 
 /// Rows of the left operand and a panel of the right one, each with the elements from row to row.
-struct Strip<'a, T> {
-    depth: usize,
-    rows: usize,
-    width: usize,
-    a: (&'a [T], usize),
-    b: (&'a [T], usize),
+pub(super) struct Strip<'a, T> {
+    pub(super) depth: usize,
+    pub(super) a: (&'a [T], usize),
+    pub(super) b: (&'a [T], usize),
+    /// What is read after this panel, where it is contiguous: fetched meanwhile.
+    pub(super) ahead: &'a [T],
 }
 
 impl<T: Plain + Float> Strip<'_, T> {
     #[inline(always)]
-    fn multiply<L: Lanes<T>, const VECTORS: usize>(&self, lanes: L, c: (&mut [T], usize), into: Into) {
-        for row in (0..self.rows).step_by(ROWS) {
-            let c = (&mut c.0[row * c.1..], c.1);
-            self.tile::<L, VECTORS>(lanes, row, c, into);
+    pub(super) fn multiply<L: Lanes<T>>(&self, lanes: L, c: &mut MatrixMut<'_, T>, into: Into<'_, T>) {
+        let mut row = 0;
+        while row < c.rows {
+            row += match c.rows - row {
+                6.. => self.across::<L, 6>(lanes, row, c, into),
+                4.. => self.across::<L, 4>(lanes, row, c, into),
+                2.. => self.across::<L, 2>(lanes, row, c, into),
+                _ => self.across::<L, 1>(lanes, row, c, into),
+            };
         }
     }
 
-    /// The tile of the result from `row` on; rows that are not there are computed as the last one
-    /// and not kept.
+    /// Rows of tiles; how many rows that are.
     #[inline(always)]
-    fn tile<L: Lanes<T>, const VECTORS: usize>(
+    fn across<L: Lanes<T>, const R: usize>(
         &self,
         lanes: L,
         row: usize,
-        c: (&mut [T], usize),
-        into: Into,
+        c: &mut MatrixMut<'_, T>,
+        into: Into<'_, T>,
+    ) -> usize {
+        let mut column = 0;
+        while column < c.columns {
+            let vectors = (c.columns - column).div_ceil(L::WIDTH).min(L::VECTORS);
+            let width = (vectors * L::WIDTH).min(c.columns - column);
+            let mut c = c.block((row, column), (R, width));
+            match vectors {
+                4 if L::VECTORS >= 4 => self.tile::<L, R, 4>(lanes, (row, column), &mut c, into),
+                3 if L::VECTORS >= 4 => self.tile::<L, R, 3>(lanes, (row, column), &mut c, into),
+                2 => self.tile::<L, R, 2>(lanes, (row, column), &mut c, into),
+                _ => self.tile::<L, R, 1>(lanes, (row, column), &mut c, into),
+            }
+            column += width;
+        }
+        R
+    }
+
+    /// One tile of the result.
+    #[inline(always)]
+    fn tile<L: Lanes<T>, const R: usize, const V: usize>(
+        &self,
+        lanes: L,
+        (row, column): (usize, usize),
+        c: &mut MatrixMut<'_, T>,
+        into: Into<'_, T>,
     ) {
-        let (depth, width) = (self.depth, self.width);
-        let rows = ROWS.min(self.rows - row);
-        let whole = width == VECTORS * L::WIDTH;
-        let a: [&[T]; ROWS] =
-            std::array::from_fn(|i| &self.a.0[(row + i.min(rows - 1)) * self.a.1..][..depth]);
-        let mut sums = [[lanes.zero(); VECTORS]; ROWS];
-        if into == Into::Add {
-            for (i, sums) in sums.iter_mut().enumerate().take(rows) {
-                let from = &c.0[i * c.1..][..width];
+        let (depth, width) = (self.depth, c.columns);
+        let whole = width == V * L::WIDTH;
+        let a: [&[T]; R] = std::array::from_fn(|i| &self.a.0[(row + i) * self.a.1..][..depth]);
+        let b = &self.b.0[column..];
+        let ahead = self.ahead.get(row / R * depth * LINE..).unwrap_or(&[]);
+        let mut sums = [[lanes.zero(); V]; R];
+        if let Into::Rows(begin) = into {
+            for (sums, &begin) in sums.iter_mut().zip(&begin[row..]) {
+                *sums = [lanes.splat(begin); V];
+            }
+        }
+        if let Into::Add = into {
+            for (i, sums) in sums.iter_mut().enumerate() {
                 match whole {
-                    true => *sums = read(lanes, from),
+                    true => *sums = read(lanes, c.row(i)),
                     false => {
-                        let mut spare = [T::ZERO; WIDEST];
-                        spare[..width].copy_from_slice(from);
+                        let mut spare = [T::ZERO; PANEL];
+                        spare[..width].copy_from_slice(c.row(i));
                         *sums = read(lanes, &spare);
                     }
                 }
             }
         }
         for p in 0..depth {
-            let b: [L::Vector; VECTORS] = read(lanes, &self.b.0[p * self.b.1..][..VECTORS * L::WIDTH]);
-            for (a, sums) in a.iter().zip(&mut sums) {
-                let a = lanes.splat(a[p]);
-                for (&b, sum) in b.iter().zip(sums) {
-                    *sum = lanes.fused(a, b, *sum);
+            let b: [L::Vector; V] = read(lanes, &b[p * self.b.1..][..V * L::WIDTH]);
+            if let Some(ahead) = ahead.get(p * LINE) {
+                lanes.fetch(ahead);
+            }
+            for i in 0..R {
+                let a = lanes.splat(a[i][p]);
+                for v in 0..V {
+                    sums[i][v] = lanes.fused(a, b[v], sums[i][v]);
                 }
             }
         }
-        for (i, sums) in sums.iter().enumerate().take(rows) {
-            let to = &mut c.0[i * c.1..][..width];
+        for (i, sums) in sums.iter().enumerate() {
+            let to = c.row(i);
             match whole {
                 true => write(lanes, sums, to),
                 false => {
-                    let mut spare = [T::ZERO; WIDEST];
+                    let mut spare = [T::ZERO; PANEL];
                     write(lanes, sums, &mut spare);
                     to.copy_from_slice(&spare[..width]);
                 }
@@ -251,6 +425,9 @@ impl<T: Plain + Float> Strip<'_, T> {
         }
     }
 }
+
+/// Elements of a line of the cache, of the larger type.
+const LINE: usize = 16;
 
 /// A row of a tile.
 #[inline(always)]
@@ -268,7 +445,7 @@ fn write<T, L: Lanes<T>, const VECTORS: usize>(lanes: L, row: &[L::Vector; VECTO
 
 /// Writes a matrix of `(rows, columns)` row by row, `stride` elements from row to row.
 #[inline(always)]
-fn transpose<T: Plain>(
+pub(super) fn transpose<T: Plain>(
     from: &[T],
     strides: Strides,
     (rows, columns): (usize, usize),
@@ -322,25 +499,43 @@ mod tests {
     struct Case {
         extent: Extent,
         transposed: (bool, bool),
-        into: Into,
+        into: Into<'static, f32>,
+        packed: bool,
         a: Vec<f32>,
         b: Vec<f32>,
     }
 
     impl Case {
-        fn new((m, n, k): (usize, usize, usize), transposed: (bool, bool), into: Into) -> Self {
-            Self { extent: Extent { m, n, k }, transposed, into, a: numbers(m * k, 1), b: numbers(k * n, 2) }
+        fn new(
+            (m, n, k): (usize, usize, usize),
+            transposed: (bool, bool),
+            into: Into<'static, f32>,
+            packed: bool,
+        ) -> Self {
+            let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
+            Self { extent: Extent { m, n, k }, transposed, into, packed, a, b }
         }
 
         fn with<L: Lanes<f32>>(&self, lanes: L) -> Vec<f32> {
             let Extent { m, n, k } = self.extent;
             let mut area = vec![0u64; AREA / 8];
             let mut c = numbers(m * (n + 3), 3);
+            let (a, b) = (strides(m, k, self.transposed.0), strides(k, n, self.transposed.1));
+            let mut packed = vec![0.0; k * n];
+            let b = match self.packed {
+                false => Right::Lying(&self.b, b),
+                true => {
+                    pack(&self.b, b, (k, n), &mut packed);
+                    Right::Packed { elements: &packed, columns: n, from: 0 }
+                }
+            };
             let task = Multiply {
-                extent: self.extent,
-                a: (&self.a, strides(m, k, self.transposed.0)),
-                b: (&self.b, strides(k, n, self.transposed.1)),
-                c: (&mut c, n + 3),
+                k,
+                dotted: is_dotted(self.extent),
+                a: (&self.a, a),
+                b,
+                first: 0,
+                c: &mut MatrixMut::new(&mut c, (m, n), n + 3),
                 into: self.into,
                 area: crate::run::cpu::view::bytes_of_mut(&mut area),
             };
@@ -356,8 +551,11 @@ mod tests {
             for row in 0..m {
                 for column in 0..n + 3 {
                     let at = row * (n + 3) + column;
-                    let begin =
-                        if self.into == Into::Add || column >= n { f64::from(before[at]) } else { 0.0 };
+                    let begin = if matches!(self.into, Into::Add) || column >= n {
+                        f64::from(before[at])
+                    } else {
+                        0.0
+                    };
                     let terms = (0..if column < n { k } else { 0 }).map(|p| {
                         let (x, y) = (row * a.row + p * a.column, p * b.row + column * b.column);
                         f64::from(self.a[x]) * f64::from(self.b[y])
@@ -390,7 +588,8 @@ mod tests {
         let flips = [(false, false), (true, false), (false, true), (true, true)];
         sizes.into_iter().flat_map(move |size| {
             flips.into_iter().flat_map(move |flip| {
-                [Into::Replace, Into::Add].into_iter().map(move |into| Case::new(size, flip, into))
+                let forms = [(Into::Replace, false), (Into::Add, false), (Into::Replace, true)];
+                forms.into_iter().map(move |(into, packed)| Case::new(size, flip, into, packed))
             })
         })
     }

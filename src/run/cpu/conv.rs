@@ -1,15 +1,20 @@
-//! Convolutions: windows unfolded into a matrix, part by part, and one product for each group.
-//! Kernels of one element multiply the input itself; groups of one input channel are a direct
-//! loop.
+//! Convolutions: one product for each group. Channels first, the windows are unfolded where the
+//! product packs its right operand; channels last, into the workspace, part by part. Kernels of one
+//! element multiply the input itself; groups of one input channel are a direct loop.
 
 use crate::error::{Error, Result};
 use crate::ir::{Conv, Layout};
 use crate::kernel::workspace::conv_unfolded;
 
+use super::blocks::{COLUMNS, Part, Right};
+use super::depthwise::first_depthwise;
 use super::element::Float;
 use super::grid::{Grid, channels, spatial};
 use super::index::sizes;
-use super::product::{Extent, Into, Product, Strides, product};
+use super::product::{Extent, Into, Product, Strides, product, product_then};
+use super::team::Team;
+use super::tile::Epilogue;
+use super::vectors::Vectorised;
 use super::view::{View, ViewMut, take, with_float};
 
 /// Sizes of a convolution, plain or transposed.
@@ -41,16 +46,18 @@ impl Groups {
 
 /// `Op::Conv`.
 pub(super) fn conv(
+    team: &Team<'_>,
     conv: &Conv,
     inputs: &[View<'_>],
     out: &mut ViewMut<'_>,
     workspace: &mut [u8],
 ) -> Result<()> {
     let [x, ..] = inputs else { return Err(Error::Internal("operands of a convolution".to_owned())) };
-    with_float!(x.dtype, "conv", T => conv_as::<T>(conv, inputs, out, workspace))
+    with_float!(x.dtype, "conv", T => conv_as::<T>(team, conv, inputs, out, workspace))
 }
 
-fn conv_as<T: Product + Float>(
+fn conv_as<T: Product + Float + Vectorised>(
+    team: &Team<'_>,
     conv: &Conv,
     inputs: &[View<'_>],
     out: &mut ViewMut<'_>,
@@ -66,30 +73,30 @@ fn conv_as<T: Product + Float>(
     let groups = Groups::new(xd[0], conv.groups, channels(conv.layout, &xd), channels(conv.layout, &od))?;
     let unfolded = conv_unfolded(conv, weights.dims, out.dims, x.dtype.size());
     let bias = inputs.get(2).map(|bias| bias.slice::<T>()).transpose()?;
+    let pieces = conv.layout == Layout::ChannelsFirst && grid.positions() >= PIECE;
+    let after = if pieces { out.take_after() } else { None };
     let target = out.slice::<T>()?;
     if target.is_empty() {
         return Ok(());
     }
-    begin(conv.layout, target, &groups, grid.positions(), bias);
     let (source, weights) = (x.slice::<T>()?, weights.slice::<T>()?);
+    let depthwise = groups.inner == 1 && groups.count > 1;
+    if conv.layout == Layout::ChannelsFirst {
+        match depthwise {
+            true => first_depthwise(team, &grid, &groups, source, weights, bias, target, after),
+            false => first(team, &grid, &groups, source, weights, bias, target, after),
+        }
+        return Ok(());
+    }
+    begin(conv.layout, target, &groups, grid.positions(), bias);
     match unfolded {
         Some(unfolded) => {
             let positions = unfolded.positions as usize;
             let columns = take::<T>(&mut workspace, unfolded.depth as usize * positions)?;
-            match conv.layout {
-                Layout::ChannelsFirst => {
-                    first_unfolded(&grid, &groups, source, weights, target, (columns, positions));
-                }
-                Layout::ChannelsLast => {
-                    last_unfolded(&grid, &groups, source, weights, target, (columns, positions));
-                }
-            }
+            last_unfolded(team, &grid, &groups, source, weights, target, (columns, positions));
         }
-        None if groups.inner == 1 && groups.count > 1 => match conv.layout {
-            Layout::ChannelsFirst => first_depthwise(&grid, &groups, source, weights, target),
-            Layout::ChannelsLast => last_depthwise(&grid, &groups, source, weights, target),
-        },
-        None => plain(conv.layout, &groups, grid.positions(), source, weights, target),
+        None if depthwise => last_depthwise(team, &grid, &groups, source, weights, target),
+        None => last_plain(team, &groups, grid.positions(), source, weights, target),
     }
     Ok(())
 }
@@ -115,62 +122,78 @@ pub(super) fn begin<T: Float>(
     }
 }
 
-fn first_unfolded<T: Product>(
+/// What follows on the elements is done where a product makes them, where it makes so many of a
+/// row.
+const PIECE: usize = 96;
+
+/// Channels first: the weights times the windows.
+#[allow(clippy::too_many_arguments)]
+fn first<T: Product>(
+    team: &Team<'_>,
     grid: &Grid,
     groups: &Groups,
     x: &[T],
     weights: &[T],
+    bias: Option<&[T]>,
     out: &mut [T],
-    (columns, tile): (&mut [T], usize),
+    after: Option<&Epilogue<'_>>,
 ) {
     let (positions, area) = (grid.positions(), grid.area());
     let depth = groups.inner * grid.kernel.iter().product::<usize>();
-    for image in 0..groups.batch {
-        for group in 0..groups.count {
-            let source = &x[(image * groups.count + group) * groups.inner * area..][..groups.inner * area];
-            let weights = &weights[group * groups.outer * depth..][..groups.outer * depth];
-            let target = &mut out[(image * groups.count + group) * groups.outer * positions..]
-                [..groups.outer * positions];
-            for start in (0..positions).step_by(tile) {
-                let width = tile.min(positions - start);
-                unfold_rows(grid, source, start..start + width, columns);
-                let extent = Extent { m: groups.outer, n: width, k: depth };
-                let out = &mut target[start..];
-                product(
-                    extent,
-                    (weights, Strides::rows(depth)),
-                    (columns, Strides::rows(width)),
-                    (out, Strides::rows(positions)),
-                    Into::Add,
-                );
-            }
-        }
+    let extent = Extent { m: groups.outer, n: positions, k: depth };
+    let one = |team: &Team<'_>, block: usize, out: &mut [T]| {
+        let group = block % groups.count;
+        let source = &x[block * groups.inner * area..][..groups.inner * area];
+        let weights = &weights[group * groups.outer * depth..][..groups.outer * depth];
+        let unfold = |part: &Part, to: &mut [T]| unfold_rows(grid, source, part, to);
+        let windows = match grid.is_plain() {
+            true => Right::Lying(source, Strides::rows(positions)),
+            false => Right::Made(&unfold),
+        };
+        let begin = bias.map_or(Into::Replace, |bias| Into::Rows(&bias[group * groups.outer..]));
+        let out = (out, Strides::rows(positions));
+        let after = after.map(|after| (after, block * groups.outer * positions));
+        product_then(team, extent, (weights, Strides::rows(depth)), windows, out, begin, after);
+    };
+    let size = groups.outer * positions;
+    if groups.batch * groups.count < BLOCKS {
+        out.chunks_mut(size).enumerate().for_each(|(block, out)| one(team, block, out));
+    } else {
+        team.each_chunk(out, size, |block, out| one(&Team::alone(), block, out));
     }
 }
 
+/// Images and groups are divided among threads where there are so many; else each of them is.
+const BLOCKS: usize = 8;
+
 /// Rows (channel, window element), columns positions.
-fn unfold_rows<T: Product>(grid: &Grid, source: &[T], part: std::ops::Range<usize>, columns: &mut [T]) {
-    let (width, area, step) = (part.len(), grid.area(), grid.stride[2]);
-    let mut rows = columns.chunks_mut(width);
-    for plane in source.chunks(area) {
-        for offset in grid.offsets() {
-            let Some(row) = rows.next() else { return };
-            grid.runs(offset, part.clone(), |run| match run.large {
-                None => row[run.at].fill(T::ZERO),
-                Some(from) if step == 1 => {
-                    let count = run.at.len();
-                    row[run.at].copy_from_slice(&plane[from..from + count]);
-                }
-                Some(from) => {
-                    let values = plane[from..].iter().step_by(step);
-                    row[run.at].iter_mut().zip(values).for_each(|(out, &x)| *out = x);
-                }
-            });
-        }
+fn unfold_rows<T: Product>(grid: &Grid, source: &[T], part: &Part, to: &mut [T]) {
+    let (area, step) = (grid.area(), grid.stride[2]);
+    let [_, height, width] = grid.kernel;
+    let window: usize = grid.kernel.iter().product();
+    let positions = part.column..part.column + part.columns;
+    let mut line = [T::ZERO; COLUMNS];
+    for row in 0..part.depth {
+        let (channel, element) = ((part.inner + row) / window, (part.inner + row) % window);
+        let offset = [element / (height * width), element / width % height, element % width];
+        let plane = &source[channel * area..][..area];
+        grid.runs(offset, positions.clone(), |run| match run.large {
+            None => line[run.at].fill(T::ZERO),
+            Some(from) if step == 1 => {
+                let count = run.at.len();
+                line[run.at].copy_from_slice(&plane[from..from + count]);
+            }
+            Some(from) => {
+                let values = plane[from..].iter().step_by(step);
+                line[run.at].iter_mut().zip(values).for_each(|(out, &x)| *out = x);
+            }
+        });
+        part.pieces(row, |piece, at| to[at..][..piece.len()].copy_from_slice(&line[piece]));
     }
 }
 
 fn last_unfolded<T: Product>(
+    team: &Team<'_>,
     grid: &Grid,
     groups: &Groups,
     x: &[T],
@@ -205,9 +228,10 @@ fn last_unfolded<T: Product>(
                 }
                 let extent = Extent { m: width, n: groups.outer, k: depth };
                 product(
+                    team,
                     extent,
                     (columns, Strides::rows(depth)),
-                    (&weights[group * groups.outer..], Strides::rows(outputs)),
+                    Right::Lying(&weights[group * groups.outer..], Strides::rows(outputs)),
                     (&mut target[start * outputs + group * groups.outer..], Strides::rows(outputs)),
                     Into::Add,
                 );
@@ -216,9 +240,9 @@ fn last_unfolded<T: Product>(
     }
 }
 
-/// Kernels of one element that touch each position once.
-fn plain<T: Product>(
-    layout: Layout,
+/// Channels last: kernels of one element that touch each position once.
+fn last_plain<T: Product>(
+    team: &Team<'_>,
     groups: &Groups,
     positions: usize,
     x: &[T],
@@ -227,61 +251,33 @@ fn plain<T: Product>(
 ) {
     let (inner, outer) = (groups.inner, groups.outer);
     for group in 0..groups.count {
-        match layout {
-            Layout::ChannelsFirst => {
-                for image in 0..groups.batch {
-                    let block = image * groups.count + group;
-                    product(
-                        Extent { m: outer, n: positions, k: inner },
-                        (&weights[group * outer * inner..], Strides::rows(inner)),
-                        (&x[block * inner * positions..], Strides::rows(positions)),
-                        (&mut out[block * outer * positions..], Strides::rows(positions)),
-                        Into::Add,
-                    );
-                }
-            }
-            Layout::ChannelsLast => product(
-                Extent { m: groups.batch * positions, n: outer, k: inner },
-                (&x[(group * inner).min(x.len())..], Strides::rows(groups.inputs())),
-                (&weights[group * outer..], Strides::rows(groups.outputs())),
-                (&mut out[group * outer..], Strides::rows(groups.outputs())),
-                Into::Add,
-            ),
-        }
+        product(
+            team,
+            Extent { m: groups.batch * positions, n: outer, k: inner },
+            (&x[(group * inner).min(x.len())..], Strides::rows(groups.inputs())),
+            Right::Lying(&weights[group * outer..], Strides::rows(groups.outputs())),
+            (&mut out[group * outer..], Strides::rows(groups.outputs())),
+            Into::Add,
+        );
     }
 }
 
-fn first_depthwise<T: Product>(grid: &Grid, groups: &Groups, x: &[T], weights: &[T], out: &mut [T]) {
-    let (positions, area, step) = (grid.positions(), grid.area(), grid.stride[2]);
-    let window: usize = grid.kernel.iter().product();
-    for (plane, out) in out.chunks_mut(positions).enumerate() {
-        let (image, channel) = (plane / groups.outputs(), plane % groups.outputs());
-        let source = &x[(image * groups.count + channel / groups.outer) * area..][..area];
-        for (offset, &weight) in grid.offsets().zip(&weights[channel * window..]) {
-            grid.runs(offset, 0..positions, |run| {
-                let Some(from) = run.large else { return };
-                let out = &mut out[run.at];
-                if step == 1 {
-                    for (out, &x) in out.iter_mut().zip(&source[from..]) {
-                        *out = out.add(weight.mul(x));
-                    }
-                } else {
-                    for (out, &x) in out.iter_mut().zip(source[from..].iter().step_by(step)) {
-                        *out = out.add(weight.mul(x));
-                    }
-                }
-            });
-        }
-    }
-}
-
-fn last_depthwise<T: Product>(grid: &Grid, groups: &Groups, x: &[T], weights: &[T], out: &mut [T]) {
+fn last_depthwise<T: Product>(
+    team: &Team<'_>,
+    grid: &Grid,
+    groups: &Groups,
+    x: &[T],
+    weights: &[T],
+    out: &mut [T],
+) {
     let (positions, area) = (grid.positions(), grid.area());
     let (inputs, outputs) = (groups.inputs(), groups.outputs());
-    for (image, out) in out.chunks_mut(positions * outputs).enumerate() {
+    let row = grid.small[2];
+    team.each_chunk(out, row * outputs, |number, out| {
+        let (image, first) = (number * row / positions, number * row % positions);
         let source = &x[image * area * inputs..][..area * inputs];
         for (offset, weights) in grid.offsets().zip(weights.chunks(outputs)) {
-            grid.runs(offset, 0..positions, |run| {
+            grid.runs(offset, first..first + row, |run| {
                 let Some(from) = run.large else { return };
                 for (i, at) in run.at.enumerate() {
                     let x = &source[(from + i * grid.stride[2]) * inputs..][..inputs];
@@ -298,5 +294,5 @@ fn last_depthwise<T: Product>(grid: &Grid, groups: &Groups, x: &[T], weights: &[
                 }
             });
         }
-    }
+    });
 }

@@ -5,25 +5,29 @@ use crate::error::{Error, Result};
 use crate::ir::{ConvTranspose, Layout};
 use crate::kernel::workspace::conv_transpose_unfolded;
 
+use super::blocks::Right;
 use super::conv::{Groups, begin};
 use super::element::Float;
 use super::grid::{Grid, channels, spatial};
 use super::index::sizes;
 use super::product::{Extent, Into, Product, Strides, product};
+use super::team::Team;
 use super::view::{View, ViewMut, take, with_float};
 
 /// `Op::ConvTranspose`.
 pub(super) fn conv_transpose(
+    team: &Team<'_>,
     conv: &ConvTranspose,
     inputs: &[View<'_>],
     out: &mut ViewMut<'_>,
     workspace: &mut [u8],
 ) -> Result<()> {
     let [x, ..] = inputs else { return Err(Error::Internal("operands of a convolution".to_owned())) };
-    with_float!(x.dtype, "conv_transpose", T => transpose_as::<T>(conv, inputs, out, workspace))
+    with_float!(x.dtype, "conv_transpose", T => transpose_as::<T>(team, conv, inputs, out, workspace))
 }
 
 fn transpose_as<T: Product + Float>(
+    team: &Team<'_>,
     conv: &ConvTranspose,
     inputs: &[View<'_>],
     out: &mut ViewMut<'_>,
@@ -51,14 +55,15 @@ fn transpose_as<T: Product + Float>(
         return Ok(());
     }
     match conv.layout {
-        Layout::ChannelsFirst => first(&grid, &groups, source, weights, target, (columns, tile)),
-        Layout::ChannelsLast => last(&grid, &groups, source, weights, target, (columns, tile)),
+        Layout::ChannelsFirst => first(team, &grid, &groups, source, weights, target, (columns, tile)),
+        Layout::ChannelsLast => last(team, &grid, &groups, source, weights, target, (columns, tile)),
     }
     Ok(())
 }
 
 /// Weights `[in, out/groups, window]`.
 fn first<T: Product>(
+    team: &Team<'_>,
     grid: &Grid,
     groups: &Groups,
     x: &[T],
@@ -77,9 +82,10 @@ fn first<T: Product>(
         for start in (0..positions).step_by(tile) {
             let width = tile.min(positions - start);
             product(
+                team,
                 Extent { m: depth, n: width, k: groups.inner },
                 (weights, Strides::rows(depth).transposed()),
-                (&source[start..], Strides::rows(positions)),
+                Right::Lying(&source[start..], Strides::rows(positions)),
                 (columns, Strides::rows(width)),
                 Into::Replace,
             );
@@ -102,6 +108,7 @@ fn first<T: Product>(
 
 /// Weights `[window, out/groups, in]`.
 fn last<T: Product>(
+    team: &Team<'_>,
     grid: &Grid,
     groups: &Groups,
     x: &[T],
@@ -119,12 +126,13 @@ fn last<T: Product>(
             for start in (0..positions).step_by(tile) {
                 let width = tile.min(positions - start);
                 product(
+                    team,
                     Extent { m: width, n: depth, k: groups.inner },
                     (
                         &x[(image * positions + start) * inputs + group * groups.inner..],
                         Strides::rows(inputs),
                     ),
-                    (&weights[group * groups.inner..], Strides::rows(inputs).transposed()),
+                    Right::Lying(&weights[group * groups.inner..], Strides::rows(inputs).transposed()),
                     (columns, Strides::rows(depth)),
                     Into::Replace,
                 );

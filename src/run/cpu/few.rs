@@ -3,6 +3,7 @@
 
 use super::element::Float;
 use super::product::{Extent, Into, Strides};
+use super::team::MatrixMut;
 use super::vectors::Lanes;
 use super::view::Plain;
 
@@ -18,17 +19,19 @@ pub(super) fn add_rows<T: Plain + Float, L: Lanes<T>>(
     Extent { m, n, k }: Extent,
     a: (&[T], Strides),
     b: (&[T], usize),
-    c: (&mut [T], usize),
-    into: Into,
+    c: &mut MatrixMut<'_, T>,
+    into: Into<'_, T>,
 ) {
-    if into == Into::Replace {
-        (0..m).for_each(|row| c.0[row * c.1..][..n].fill(T::ZERO));
+    match into {
+        Into::Add => {}
+        Into::Replace => (0..m).for_each(|row| c.row(row)[..n].fill(T::ZERO)),
+        Into::Rows(begin) => (0..m).for_each(|row| c.row(row)[..n].fill(begin[row])),
     }
     let whole = k - k % TOGETHER;
     for inner in (0..whole).step_by(TOGETHER).chain(whole..k) {
         for row in 0..m {
             let a = (&a.0[row * a.1.row + inner * a.1.column..], a.1.column);
-            let (b, c) = ((&b.0[inner * b.1..], b.1), &mut c.0[row * c.1..][..n]);
+            let (b, c) = ((&b.0[inner * b.1..], b.1), &mut c.row(row)[..n]);
             match inner < whole {
                 true => add_some::<T, L, TOGETHER>(lanes, a, b, c),
                 false => add_some::<T, L, 1>(lanes, a, b, c),
@@ -70,8 +73,8 @@ pub(super) fn dot_all<T: Plain + Float, L: Lanes<T>>(
     Extent { m, n, k }: Extent,
     a: (&[T], usize),
     b: (&[T], usize),
-    c: (&mut [T], usize),
-    into: Into,
+    c: &mut MatrixMut<'_, T>,
+    into: Into<'_, T>,
 ) {
     let mut column = 0;
     while column < n {
@@ -79,8 +82,13 @@ pub(super) fn dot_all<T: Plain + Float, L: Lanes<T>>(
         let mut row = 0;
         while row < m {
             let height = if m - row >= 4 { 4 } else { (m - row).min(2) };
-            let dots = Dots { k, a: (&a.0[row * a.1..], a.1), b: (&b.0[column * b.1..], b.1), into };
-            let c = (&mut c.0[row * c.1 + column..], c.1);
+            let dots = Dots {
+                k,
+                a: (&a.0[row * a.1..], a.1),
+                b: (&b.0[column * b.1..], b.1),
+                into: into.from_row(row),
+            };
+            let c = &mut c.block((row, column), (height, if wide { 4 } else { 1 }));
             match (height, wide) {
                 (4, true) => dots.dot::<L, 4, 4>(lanes, c),
                 (2, true) => dots.dot::<L, 2, 4>(lanes, c),
@@ -100,12 +108,12 @@ struct Dots<'a, T> {
     k: usize,
     a: (&'a [T], usize),
     b: (&'a [T], usize),
-    into: Into,
+    into: Into<'a, T>,
 }
 
 impl<T: Plain + Float> Dots<'_, T> {
     #[inline(always)]
-    fn dot<L: Lanes<T>, const M: usize, const N: usize>(&self, lanes: L, c: (&mut [T], usize)) {
+    fn dot<L: Lanes<T>, const M: usize, const N: usize>(&self, lanes: L, c: &mut MatrixMut<'_, T>) {
         let a: [&[T]; M] = std::array::from_fn(|row| &self.a.0[row * self.a.1..][..self.k]);
         let b: [&[T]; N] = std::array::from_fn(|column| &self.b.0[column * self.b.1..][..self.k]);
         let whole = self.k - self.k % DOT;
@@ -129,8 +137,12 @@ impl<T: Plain + Float> Dots<'_, T> {
                 for at in whole..self.k {
                     sum = lanes.number(a[row][at], b[column][at], sum);
                 }
-                let out = &mut c.0[row * c.1 + column];
-                *out = if self.into == Into::Add { out.add(sum) } else { sum };
+                let out = &mut c.row(row)[column];
+                *out = match self.into {
+                    Into::Add => out.add(sum),
+                    Into::Replace => sum,
+                    Into::Rows(begin) => begin[row].add(sum),
+                };
             }
         }
     }

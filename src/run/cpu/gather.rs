@@ -4,6 +4,7 @@
 use crate::error::{Error, Result};
 use crate::ir::{DType, ScatterKind};
 
+use super::blocks::packed_column;
 use super::index::{Space, sizes, strides};
 use super::view::{Plain, Typed, View, ViewMut, with_bits, with_element};
 
@@ -79,12 +80,30 @@ pub(super) fn gather(axis: u32, data: &View<'_>, indices: &View<'_>, out: &mut V
     if inner == 0 {
         return Ok(());
     }
+    if data.packed {
+        return with_bits!(data.dtype, T => packed_rows::<T>(data, indices, out));
+    }
     let mut rows = out.bytes.chunks_exact_mut(inner);
     for block in 0..outer {
         for (position, row) in (0..count).zip(rows.by_ref()) {
             let from = (block * size + indices.at(position, size)?) * inner;
             row.copy_from_slice(&data.bytes[from..from + inner]);
         }
+    }
+    Ok(())
+}
+
+/// Rows of a matrix that lies packed, transposed.
+fn packed_rows<T: Plain>(data: &View<'_>, indices: Indices<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+    let dims = sizes(data.dims)?;
+    let [size, length] = *dims else {
+        return Err(Error::Internal("a packed tensor is no matrix".to_owned()));
+    };
+    let (source, target) = (data.slice::<T>()?, out.slice::<T>()?);
+    for (position, row) in target.chunks_exact_mut(length).enumerate() {
+        let (from, width) = packed_column(indices.at(position, size)?, size, length);
+        let column = source[from..].iter().step_by(width);
+        row.iter_mut().zip(column).for_each(|(out, &x)| *out = x);
     }
     Ok(())
 }

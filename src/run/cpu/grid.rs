@@ -19,7 +19,7 @@ pub(super) struct Grid {
     pub(super) large: [usize; AXES],
     pub(super) kernel: [usize; AXES],
     pub(super) stride: [usize; AXES],
-    dilation: [usize; AXES],
+    pub(super) dilation: [usize; AXES],
     pub(super) pad: [usize; AXES],
 }
 
@@ -67,6 +67,11 @@ impl Grid {
     /// Number of elements of the large grid.
     pub(super) fn area(&self) -> usize {
         self.large.iter().product()
+    }
+
+    /// True where windows are one element each, and touch each position once.
+    pub(super) fn is_plain(&self) -> bool {
+        self.kernel == [1; AXES] && self.stride == [1; AXES] && self.small == self.large
     }
 
     /// Every element of the window, in row-major order.

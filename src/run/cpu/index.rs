@@ -150,6 +150,17 @@ impl<const N: usize> Space<N> {
         self.dims[..self.rank].iter().product()
     }
 
+    /// The offsets of each walk at a position, counted in row-major order.
+    pub(super) fn at(&self, mut position: usize) -> [isize; N] {
+        let mut offsets = [0; N];
+        for axis in (0..self.rank).rev() {
+            let along = (position % self.dims[axis]) as isize;
+            position /= self.dims[axis];
+            (0..N).for_each(|walk| offsets[walk] += along * self.strides[walk][axis]);
+        }
+        offsets
+    }
+
     /// Calls `f` with the offsets of each walk at each position, in row-major order.
     #[inline(always)]
     pub(super) fn each(&self, start: [isize; N], mut f: impl FnMut([isize; N])) {

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::ir::{Pad, PadMode, Size, Slice};
 
 use super::index::{self, PerAxis, sizes, strides};
+use super::team::Team;
 use super::view::{Plain, Typed, View, ViewMut, with_bits, with_element};
 
 /// `Op::Reshape`: the same bytes.
@@ -16,14 +17,36 @@ pub(super) fn reshape(x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
 }
 
 /// `Op::Transpose`.
-pub(super) fn transpose(perm: &[u32], x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+pub(super) fn transpose(team: &Team<'_>, perm: &[u32], x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     let (from, to) = (sizes(x.dims)?, sizes(out.dims)?);
     let own = strides(&from)?;
     let read = PerAxis::collect(perm.iter().map(|&axis| Ok(own[axis as usize])))?;
+    // Slices along the first axes, until there are enough of them.
+    let elements: usize = to.iter().product();
+    let mut split = 0;
+    let mut slices = 1;
+    while split + 2 < to.len() && slices < SLICES && elements / slices > SLICE {
+        slices *= to[split];
+        split += 1;
+    }
+    let write = strides(&to[split..])?;
+    let outer = index::Space::new(&to[..split], [&read[..split]])?;
     with_bits!(x.dtype, T => {
-        index::copy(x.slice::<T>()?, 0, out.slice::<T>()?, 0, &to, [&read, &strides(&to)?])
+        let source = x.slice::<T>()?;
+        let target = out.slice::<T>()?;
+        index::Space::new(&to[split..], [&read[split..], &write])?;
+        team.each_chunk(target, elements.checked_div(slices).unwrap_or(0), |number, out| {
+            let [from] = outer.at(number);
+            // What could fail was tried before.
+            let _ = index::copy(source, from, out, 0, &to[split..], [&read[split..], &write]);
+        });
+        Ok(())
     })
 }
+
+/// Slices that a transposition is divided in, at least, where they have so many elements.
+const SLICES: usize = 16;
+const SLICE: usize = 1 << 13;
 
 /// `Op::Broadcast`.
 pub(super) fn broadcast(x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {

@@ -1,6 +1,7 @@
-//! Kernels of the CPU: every operation on borrowed bytes, on one thread, in one fixed order, so
-//! that results are the same bits however work is spread over devices and threads. Nothing is
-//! allocated but each thread's area for the operands of matrix products, once.
+//! Kernels of the CPU: every operation on borrowed bytes, in parts that follow from its sizes alone,
+//! so that results are the same bits however work is spread over devices and threads. Nothing is
+//! allocated but what each thread is given once ([`prepare`]): an area for the operands of matrix
+//! products, and registers of tile programs.
 //!
 //! [`execute`] runs one operation. What it needs beside operands and results is
 //! [`crate::kernel::workspace`]'s to say and the caller's to give. Operations that compute in f32
@@ -9,6 +10,7 @@
 mod blocks;
 mod conv;
 mod conv_transpose;
+mod depthwise;
 mod element;
 mod few;
 mod gather;
@@ -22,6 +24,7 @@ mod product;
 mod recurrent;
 mod reduce;
 mod resize;
+mod team;
 pub(crate) mod tile;
 mod topk;
 mod vectors;
@@ -32,8 +35,17 @@ use crate::ir::half;
 use crate::ir::{DType, Op};
 use crate::kernel::workspace::{is_half, widens};
 
-pub(super) use product::prepare;
+pub(super) use product::{pack, unpack};
+pub(super) use team::Pool;
+pub use team::Team;
 pub use view::{View, ViewMut, elements};
+
+/// Gives this thread what its kernels need, so that none of them allocates; `registers` as
+/// [`tile::Program::registers`].
+pub(super) fn prepare(registers: usize) {
+    product::prepare();
+    tile::reserve(registers);
+}
 
 /// Runs `op`. Operands and results are of the types that inference accepts and gives, with every
 /// dimension bound; `workspace` has the bytes that [`crate::kernel::workspace::workspace`] says
@@ -43,6 +55,7 @@ pub use view::{View, ViewMut, elements};
 /// nothing ([`Op::is_leaf`]). Operands that inference would refuse are an internal error or a
 /// panic, never undefined behaviour.
 pub fn execute(
+    team: &Team<'_>,
     op: &Op,
     inputs: &[View<'_>],
     outputs: &mut [ViewMut<'_>],
@@ -51,12 +64,18 @@ pub fn execute(
     let half =
         inputs.iter().any(|view| is_half(view.dtype)) || outputs.iter().any(|view| is_half(view.dtype));
     if half && widens(op) {
-        return widened(op, inputs, outputs, workspace);
+        return widened(team, op, inputs, outputs, workspace);
     }
-    dispatch(op, inputs, outputs, workspace)
+    dispatch(team, op, inputs, outputs, workspace)
 }
 
-fn dispatch(op: &Op, inputs: &[View<'_>], outputs: &mut [ViewMut<'_>], workspace: &mut [u8]) -> Result<()> {
+fn dispatch(
+    team: &Team<'_>,
+    op: &Op,
+    inputs: &[View<'_>],
+    outputs: &mut [ViewMut<'_>],
+    workspace: &mut [u8],
+) -> Result<()> {
     let misfit = || Error::Internal(format!("operands of {}", op.name()));
     match (op, inputs, &mut *outputs) {
         (Op::Input | Op::Param(_) | Op::Constant(_), ..) => {
@@ -65,7 +84,7 @@ fn dispatch(op: &Op, inputs: &[View<'_>], outputs: &mut [ViewMut<'_>], workspace
         (Op::Sizes(list), [], [out]) => layout::known_sizes(list, out),
         (Op::Iota { axis }, [], [out]) => layout::iota(*axis, out),
         (Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Convert { .. }, inputs, [out]) => {
-            elementwise(op, inputs, out)
+            elementwise(team, op, inputs, out)
         }
         (Op::Reduce { kind, axes, .. }, [x], [out]) => reduce::reduce(*kind, axes, x, out),
         (Op::ArgReduce { kind, axis, last, .. }, [x], [out]) => {
@@ -74,26 +93,26 @@ fn dispatch(op: &Op, inputs: &[View<'_>], outputs: &mut [ViewMut<'_>], workspace
         (Op::CumSum { axis, exclusive, reverse }, [x], [out]) => {
             reduce::cum_sum(*axis, (*exclusive, *reverse), x, out)
         }
-        (Op::Softmax { axis, log }, [x], [out]) => normalize::softmax(*axis, *log, x, out),
+        (Op::Softmax { axis, log }, [x], [out]) => normalize::softmax(team, *axis, *log, x, out),
         (Op::Normalize { axes, epsilon, center }, [x], [out]) => {
-            normalize::normalize(axes, epsilon.0, *center, x, out)
+            normalize::normalize(team, axes, epsilon.0, *center, x, out)
         }
         (Op::LocalResponseNorm { size, alpha, beta, bias }, [x], [out]) => {
             let response = normalize::Response { size: *size, alpha: alpha.0, beta: beta.0, bias: bias.0 };
             normalize::local_response_norm(&response, x, out)
         }
         (Op::MatMul { transpose_left, transpose_right }, [_, _], [_]) => {
-            product::matmul((*transpose_left, *transpose_right), inputs, outputs)
+            product::matmul(team, (*transpose_left, *transpose_right), inputs, outputs)
         }
-        (Op::Conv(op), [_, _] | [_, _, _], [out]) => conv::conv(op, inputs, out, workspace),
+        (Op::Conv(op), [_, _] | [_, _, _], [out]) => conv::conv(team, op, inputs, out, workspace),
         (Op::ConvTranspose(op), [_, _] | [_, _, _], [out]) => {
-            conv_transpose::conv_transpose(op, inputs, out, workspace)
+            conv_transpose::conv_transpose(team, op, inputs, out, workspace)
         }
-        (Op::Pool(op), [x], [out]) => pool::pool(op, x, out),
+        (Op::Pool(op), [x], [out]) => pool::pool(team, op, x, out),
         (Op::Resize(op), [x], [out]) => resize::resize(op, x, out),
         (Op::Recurrent(layer), ..) => recurrent::recurrent(layer, inputs, outputs, workspace),
         (Op::Reshape { .. }, [x], [out]) => layout::reshape(x, out),
-        (Op::Transpose { perm }, [x], [out]) => layout::transpose(perm, x, out),
+        (Op::Transpose { perm }, [x], [out]) => layout::transpose(team, perm, x, out),
         (Op::Broadcast { .. }, [x], [out]) => layout::broadcast(x, out),
         (Op::Slice(op), [x], [out]) => layout::slice(op, x, out),
         (Op::Pad(op), [x], [out]) => layout::pad(op, x, out),
@@ -149,7 +168,7 @@ fn dispatch(op: &Op, inputs: &[View<'_>], outputs: &mut [ViewMut<'_>], workspace
 }
 
 /// One operation as a tile program of its own.
-fn elementwise(op: &Op, inputs: &[View<'_>], out: &mut ViewMut<'_>) -> Result<()> {
+fn elementwise(team: &Team<'_>, op: &Op, inputs: &[View<'_>], out: &mut ViewMut<'_>) -> Result<()> {
     let outside: Vec<(DType, Vec<usize>)> = inputs
         .iter()
         .map(|view| Ok((view.dtype, index::sizes(view.dims)?.to_vec())))
@@ -159,10 +178,9 @@ fn elementwise(op: &Op, inputs: &[View<'_>], out: &mut ViewMut<'_>) -> Result<()
     let elements = dims.iter().product();
     let part = tile::Part { op, operands, dtype: out.dtype, dims };
     let program = tile::Program::new(elements, &outside, &[part], &[(0, 0)])?;
-    let mut registers = tile::Registers::default();
-    registers.reserve(program.registers());
     let sources: Vec<tile::Source<'_>> = inputs.iter().map(|view| view.bytes.into()).collect();
-    program.run(&sources, &[tile::Target::from(&mut *out.bytes)], &mut registers)
+    program.run(team, &sources, &[tile::Target::from(&mut *out.bytes)]);
+    Ok(())
 }
 
 /// Most operands, or results, of an operation whose halves are widened: a recurrent layer's.
@@ -170,6 +188,7 @@ const WIDENED: usize = 6;
 
 /// Widens halves into the workspace, runs `op` in f32, and rounds its half results.
 fn widened(
+    team: &Team<'_>,
     op: &Op,
     inputs: &[View<'_>],
     outputs: &mut [ViewMut<'_>],
@@ -179,7 +198,7 @@ fn widened(
     if inputs.len() > WIDENED || results > WIDENED {
         return Err(Error::Internal(format!("operands of {}", op.name())));
     }
-    let mut wide_inputs = [View { dtype: DType::F32, dims: &[], bytes: &[] }; WIDENED];
+    let mut wide_inputs = [View { dtype: DType::F32, dims: &[], bytes: &[], packed: false }; WIDENED];
     for (view, slot) in inputs.iter().zip(&mut wide_inputs) {
         if !is_half(view.dtype) {
             *slot = *view;
@@ -188,7 +207,7 @@ fn widened(
         let wide = view::take::<f32>(&mut workspace, view.len())?;
         let to_f32 = if view.dtype == DType::F16 { half::f16_to_f32 } else { half::bf16_to_f32 };
         element::map(view.slice::<u16>()?, wide, to_f32);
-        *slot = View { dtype: DType::F32, dims: view.dims, bytes: view::bytes_of(wide) };
+        *slot = View { dtype: DType::F32, dims: view.dims, bytes: view::bytes_of(wide), packed: false };
     }
     let mut wides: [Option<&mut [f32]>; WIDENED] = Default::default();
     for (view, slot) in outputs.iter().zip(&mut wides) {
@@ -196,14 +215,16 @@ fn widened(
         *slot = wide.transpose()?;
     }
     let mut wide_outputs: [ViewMut<'_>; WIDENED] =
-        std::array::from_fn(|_| ViewMut { dtype: DType::F32, dims: &[], bytes: &mut [] });
+        std::array::from_fn(|_| ViewMut { dtype: DType::F32, dims: &[], bytes: &mut [], after: None });
     for ((view, wide), slot) in outputs.iter_mut().zip(&mut wides).zip(&mut wide_outputs) {
         *slot = match wide {
-            Some(wide) => ViewMut { dtype: DType::F32, dims: view.dims, bytes: view::bytes_of_mut(wide) },
-            None => ViewMut { dtype: view.dtype, dims: view.dims, bytes: &mut *view.bytes },
+            Some(wide) => {
+                ViewMut { dtype: DType::F32, dims: view.dims, bytes: view::bytes_of_mut(wide), after: None }
+            }
+            None => ViewMut { dtype: view.dtype, dims: view.dims, bytes: &mut *view.bytes, after: None },
         };
     }
-    dispatch(op, &wide_inputs[..inputs.len()], &mut wide_outputs[..results], workspace)?;
+    dispatch(team, op, &wide_inputs[..inputs.len()], &mut wide_outputs[..results], workspace)?;
     for (view, wide) in outputs.iter_mut().zip(wides) {
         let Some(wide) = wide else { continue };
         let to_half = if view.dtype == DType::F16 { half::f32_to_f16 } else { half::f32_to_bf16 };

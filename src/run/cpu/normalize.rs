@@ -4,41 +4,103 @@ use crate::error::Result;
 
 use super::element::Float;
 use super::index::{Space, sizes, strides};
-use super::reduce::{Parts, sum_space};
-use super::view::{Typed, View, ViewMut, with_float};
+use super::reduce::{Parts, sum_run, sum_space};
+use super::team::Team;
+use super::vectors::{Lanes, Task, Vectorised};
+use super::view::{Typed, View, ViewMut, bytes_of_mut, with_float};
 
 /// `Op::Softmax`.
-pub(super) fn softmax(axis: u32, log: bool, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
-    with_float!(x.dtype, "softmax", T => softmax_as::<T>(axis, log, x, out))
+pub(super) fn softmax(
+    team: &Team<'_>,
+    axis: u32,
+    log: bool,
+    x: &View<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    with_float!(x.dtype, "softmax", T => softmax_as::<T>(team, axis, log, x, out))
 }
 
-fn softmax_as<T: Typed + Float>(axis: u32, log: bool, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+/// Elements of what one thread takes at a time, about.
+const PART: usize = 1 << 14;
+
+/// Elements of the whole rows that one thread takes at a time.
+fn part_of(row: usize) -> usize {
+    (PART / row.max(1)).max(1) * row
+}
+
+fn softmax_as<T: Typed + Float + Vectorised>(
+    team: &Team<'_>,
+    axis: u32,
+    log: bool,
+    x: &View<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
     let dims = sizes(x.dims)?;
     let size = dims[axis as usize];
     let inner: usize = dims[axis as usize + 1..].iter().product();
+    let after = out.take_after();
     let (source, target) = (x.slice::<T>()?, out.slice::<T>()?);
     if source.is_empty() {
         return Ok(());
     }
-    for start in (0..source.len()).step_by(size * inner) {
-        if inner == 1 {
-            row(&source[start..][..size], &mut target[start..][..size], log);
-        } else {
-            for column in start..start + inner {
-                strided(source, target, column, size, inner, log);
-            }
+    let length = part_of(size * inner);
+    team.each_chunk(target, length, |part, out| {
+        let x = &source[part * length..][..out.len()];
+        match inner {
+            1 => T::dispatch(SoftmaxRows { x, out: &mut *out, size, log }),
+            _ => (0..out.len())
+                .step_by(size * inner)
+                .flat_map(|start| start..start + inner)
+                .for_each(|column| strided(x, out, column, size, inner, log)),
         }
-    }
+        if let Some(after) = after {
+            after.apply(part * length, bytes_of_mut(out));
+        }
+    });
     Ok(())
 }
 
+/// Whole rows.
+struct SoftmaxRows<'a, T> {
+    x: &'a [T],
+    out: &'a mut [T],
+    size: usize,
+    log: bool,
+}
+
+impl<T: Typed + Float> Task<T> for SoftmaxRows<'_, T> {
+    #[inline(always)]
+    fn run<L: Lanes<T>>(self, _: L) {
+        for (x, out) in self.x.chunks(self.size).zip(self.out.chunks_mut(self.size)) {
+            row(x, out, self.log);
+        }
+    }
+}
+
+/// Elements whose largest is found side by side.
+const ABREAST: usize = 32;
+
+/// The largest element; not a number where one is not.
+#[inline(always)]
+fn largest<T: Typed>(x: &[T]) -> T {
+    let mut best = [T::LOWEST; ABREAST];
+    let chunks = x.chunks_exact(ABREAST);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for (best, &x) in best.iter_mut().zip(chunk) {
+            *best = best.larger(x);
+        }
+    }
+    best.iter().chain(rest).fold(T::LOWEST, |a, &b| a.larger(b))
+}
+
+#[inline(always)]
 fn row<T: Typed + Float>(x: &[T], out: &mut [T], log: bool) {
-    let largest = x.iter().fold(T::LOWEST, |a, &b| a.larger(b));
-    let shift = largest;
+    let shift = largest(x);
     for (out, &x) in out.iter_mut().zip(x) {
         *out = Float::exp(x.sub(shift));
     }
-    let sum = super::reduce::sum_run(out, T::accumulate);
+    let sum = sum_run(out, T::accumulate);
     if log {
         let total = T::narrow(sum.ln());
         for (out, &x) in out.iter_mut().zip(x) {
@@ -69,16 +131,18 @@ fn strided<T: Typed + Float>(x: &[T], out: &mut [T], start: usize, size: usize, 
 
 /// `Op::Normalize`.
 pub(super) fn normalize(
+    team: &Team<'_>,
     axes: &[u32],
     epsilon: f64,
     center: bool,
     x: &View<'_>,
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
-    with_float!(x.dtype, "normalize", T => normalize_as::<T>(axes, epsilon, center, x, out))
+    with_float!(x.dtype, "normalize", T => normalize_as::<T>(team, axes, epsilon, center, x, out))
 }
 
-fn normalize_as<T: Typed + Float>(
+fn normalize_as<T: Typed + Float + Vectorised>(
+    team: &Team<'_>,
     axes: &[u32],
     epsilon: f64,
     center: bool,
@@ -87,8 +151,20 @@ fn normalize_as<T: Typed + Float>(
 ) -> Result<()> {
     let parts = Parts::new(&sizes(x.dims)?, axes)?;
     let count = parts.reduced.len();
+    let after = if parts.are_rows() { out.take_after() } else { None };
     let (source, target) = (x.slice::<T>()?, out.slice::<T>()?);
     if source.is_empty() {
+        return Ok(());
+    }
+    if parts.are_rows() {
+        let length = part_of(count);
+        team.each_chunk(target, length, |part, out| {
+            let x = &source[part * length..][..out.len()];
+            T::dispatch(NormalizeRows { x, out: &mut *out, size: count, epsilon, center });
+            if let Some(after) = after {
+                after.apply(part * length, bytes_of_mut(out));
+            }
+        });
         return Ok(());
     }
     parts.kept.each([0, 0], |[from, _]| {
@@ -104,6 +180,33 @@ fn normalize_as<T: Typed + Float>(
         apply(source, target, from, &parts.reduced, |x| T::narrow((x.to_f64() - mean) * scale));
     });
     Ok(())
+}
+
+/// Whole rows.
+struct NormalizeRows<'a, T> {
+    x: &'a [T],
+    out: &'a mut [T],
+    size: usize,
+    epsilon: f64,
+    center: bool,
+}
+
+impl<T: Typed + Float> Task<T> for NormalizeRows<'_, T> {
+    #[inline(always)]
+    fn run<L: Lanes<T>>(self, _: L) {
+        let count = self.size as f64;
+        for (x, out) in self.x.chunks(self.size).zip(self.out.chunks_mut(self.size)) {
+            let mean = if self.center { sum_run(x, T::accumulate) / count } else { 0.0 };
+            let squares = sum_run(x, |sum, x| {
+                let distance = x.to_f64() - mean;
+                sum + distance * distance
+            });
+            let scale = 1.0 / (squares / count + self.epsilon).sqrt();
+            for (out, &x) in out.iter_mut().zip(x) {
+                *out = T::narrow((x.to_f64() - mean) * scale);
+            }
+        }
+    }
 }
 
 #[inline(always)]

@@ -5,15 +5,16 @@ use crate::ir::{Layout, Pool, PoolKind};
 
 use super::grid::{Grid, channels, spatial};
 use super::index::sizes;
+use super::team::Team;
 use super::view::{Typed, View, ViewMut, with_element};
 
 /// `Op::Pool`.
-pub(super) fn pool(pool: &Pool, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
-    with_element!(x.dtype, T => pool_as::<T>(pool, x, out),
+pub(super) fn pool(team: &Team<'_>, pool: &Pool, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+    with_element!(x.dtype, T => pool_as::<T>(team, pool, x, out),
         half => Err(crate::error::Error::Internal("halves are widened before".to_owned())))
 }
 
-fn pool_as<T: Typed>(pool: &Pool, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+fn pool_as<T: Typed>(team: &Team<'_>, pool: &Pool, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     let (xd, od) = (sizes(x.dims)?, sizes(out.dims)?);
     let kernel = sizes(&pool.kernel)?;
     let grid = Grid::new(&pool.window, spatial(pool.layout, &od), spatial(pool.layout, &xd), &kernel)?;
@@ -27,8 +28,8 @@ fn pool_as<T: Typed>(pool: &Pool, x: &View<'_>, out: &mut ViewMut<'_>) -> Result
         target.fill(T::ZERO);
         return Ok(());
     }
-    let planes = target.chunks_mut(grid.positions() * lanes).zip(source.chunks(grid.area() * lanes));
-    for (out, x) in planes {
+    team.each_chunk(target, grid.positions() * lanes, |plane, out| {
+        let x = &source[plane * grid.area() * lanes..][..grid.area() * lanes];
         match pool.kind {
             PoolKind::Max => gather(&grid, lanes, x, out, T::LOWEST, T::larger),
             PoolKind::Average | PoolKind::AverageWithPadding => {
@@ -36,7 +37,7 @@ fn pool_as<T: Typed>(pool: &Pool, x: &View<'_>, out: &mut ViewMut<'_>) -> Result
                 divide(pool, &grid, lanes, out);
             }
         }
-    }
+    });
     Ok(())
 }
 

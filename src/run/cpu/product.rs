@@ -4,11 +4,13 @@ use std::cell::RefCell;
 
 use crate::error::{Error, Result};
 
-use super::blocks::{self, Multiply};
+use super::blocks::{self, Multiply, PANEL, Right};
 use super::element::Element;
 use super::index::{self, PerAxis, Space};
+use super::team::{MatrixMut, Team};
+use super::tile::Epilogue;
 use super::vectors::Vectorised;
-use super::view::{Typed, View, ViewMut, bytes_of_mut, with_element};
+use super::view::{Typed, View, ViewMut, bytes_of_mut, from_bytes_mut, with_element, with_float};
 
 /// Where the elements of a matrix lie in a slice: from its first element, by strides.
 #[derive(Clone, Copy, Debug)]
@@ -47,48 +49,124 @@ pub(super) struct Extent {
     pub(super) k: usize,
 }
 
-/// Whether a product replaces what is there or is added to it.
+/// What a product is added to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Into {
+pub(super) enum Into<'a, T> {
+    /// Nothing: it replaces what is there.
     Replace,
+    /// What is there.
     Add,
+    /// A number for each row.
+    Rows(&'a [T]),
 }
+
+impl<T> Into<'_, T> {
+    /// That of the rows from one on.
+    pub(super) fn from_row(self, row: usize) -> Self {
+        match self {
+            Self::Rows(begin) => Self::Rows(&begin[row..]),
+            other => other,
+        }
+    }
+}
+
+/// What follows on each element of a product, where its first element stands in the tensor that
+/// it is part of.
+pub(super) type After<'a> = Option<(&'a Epilogue<'a>, usize)>;
 
 /// A type of which matrices are multiplied.
 pub(super) trait Product: Typed {
     /// `c = a b` or `c += a b`, for matrices that were checked to lie within their slices, with
-    /// `k` at least 1.
+    /// no size zero.
     #[doc(hidden)]
     fn multiply(
+        team: &Team<'_>,
         extent: Extent,
         a: (&[Self], Strides),
-        b: (&[Self], Strides),
+        b: Right<'_, Self>,
         c: (&mut [Self], Strides),
-        into: Into,
+        into: Into<'_, Self>,
+        after: After<'_>,
     );
 }
 
 /// `c = a b` or `c += a b`. Panics where a matrix does not lie within its slice.
 pub(super) fn product<T: Product>(
+    team: &Team<'_>,
     extent: Extent,
     a: (&[T], Strides),
-    b: (&[T], Strides),
+    b: Right<'_, T>,
     c: (&mut [T], Strides),
-    into: Into,
+    into: Into<'_, T>,
+) {
+    product_then(team, extent, a, b, c, into, None);
+}
+
+/// As [`product`], and what follows on each element.
+pub(super) fn product_then<T: Product>(
+    team: &Team<'_>,
+    extent: Extent,
+    a: (&[T], Strides),
+    b: Right<'_, T>,
+    c: (&mut [T], Strides),
+    into: Into<'_, T>,
+    after: After<'_>,
 ) {
     let Extent { m, n, k } = extent;
-    assert!(a.1.within(m, k, a.0.len()) && b.1.within(k, n, b.0.len()) && c.1.within(m, n, c.0.len()));
+    assert!(a.1.within(m, k, a.0.len()) && c.1.within(m, n, c.0.len()));
+    match b {
+        Right::Lying(b, strides) => assert!(strides.within(k, n, b.len())),
+        Right::Packed { elements, columns, from } => {
+            assert!(from.is_multiple_of(PANEL) && from + n <= columns && columns * k <= elements.len());
+        }
+        Right::Made(_) => {}
+    }
+    if let Into::Rows(begin) = into {
+        assert!(m <= begin.len());
+    }
     if m == 0 || n == 0 {
         return;
     }
     if k > 0 {
-        T::multiply(extent, a, b, c, into);
-    } else if into == Into::Replace {
-        for row in 0..m {
-            (0..n).for_each(|column| c.0[row * c.1.row + column * c.1.column] = T::ZERO);
-        }
+        return T::multiply(team, extent, a, b, c, into, after);
+    }
+    for row in 0..m {
+        let begin = match into {
+            Into::Add => return,
+            Into::Replace => T::ZERO,
+            Into::Rows(begin) => begin[row],
+        };
+        (0..n).for_each(|column| c.0[row * c.1.row + column * c.1.column] = begin);
     }
 }
+
+/// Multiplications of a part of a product, at least, where there are as many.
+const WORK: usize = 1 << 19;
+/// So many parts are enough for the threads of a team.
+const PARTS: usize = 8;
+/// Most rows of a part, and fewest columns where there are many rows: the rows are read again for
+/// each part.
+const TALLEST: usize = 1008;
+const NARROWEST: usize = 128;
+
+/// Rows and columns of the parts that a product is divided in. They follow from its sizes alone.
+fn parts(Extent { m, n, k }: Extent) -> (usize, usize) {
+    let (mut rows, mut columns) = (m.min(TALLEST), n.next_multiple_of(PANEL).min(4 * NARROWEST));
+    let narrowest = if m <= 4 * ROWS { PANEL } else { NARROWEST };
+    while m.div_ceil(rows) * n.div_ceil(columns) < PARTS && rows * columns * k > 2 * WORK {
+        if columns > narrowest {
+            columns = (columns / 2).next_multiple_of(PANEL);
+        } else if rows > 4 * ROWS {
+            rows = rows.div_ceil(2).next_multiple_of(ROWS);
+        } else {
+            break;
+        }
+    }
+    (rows, columns)
+}
+
+/// Rows of the tallest tile.
+const ROWS: usize = 6;
 
 thread_local! {
     /// Where a thread's products of floats pack their operands.
@@ -96,12 +174,12 @@ thread_local! {
 }
 
 /// Gives this thread what its products need, so that none of them allocates.
-pub(in crate::run) fn prepare() {
+pub(super) fn prepare() {
     with_area(|_| ());
 }
 
 /// Calls `run` with the thread's area: [`blocks::AREA`] bytes, aligned to 64.
-fn with_area(run: impl FnOnce(&mut [u8])) {
+pub(super) fn with_area(run: impl FnOnce(&mut [u8])) {
     const ALIGNMENT: usize = 64;
     AREA.with_borrow_mut(|area| {
         area.resize((blocks::AREA + ALIGNMENT).div_ceil(size_of::<u64>()), 0);
@@ -115,17 +193,35 @@ macro_rules! float {
     ($type:ident) => {
         impl Product for $type {
             fn multiply(
+                team: &Team<'_>,
                 extent: Extent,
                 a: (&[Self], Strides),
-                b: (&[Self], Strides),
+                b: Right<'_, Self>,
                 c: (&mut [Self], Strides),
-                into: Into,
+                into: Into<'_, Self>,
+                after: After<'_>,
             ) {
-                if c.1.column != 1 {
-                    return by_elements(extent, a, b, c, into);
+                if let (Right::Lying(b, strides), true) = (b, c.1.column != 1) {
+                    return by_elements(extent, a, (b, strides), c, into);
                 }
-                let c = (c.0, c.1.row);
-                with_area(|area| Self::dispatch(Multiply { extent, a, b, c, into, area }));
+                let Extent { m, n, k } = extent;
+                let dotted = blocks::is_dotted(extent);
+                let width = c.1.row;
+                let mut c = MatrixMut::new(c.0, (m, n), width);
+                team.each_block(&mut c, parts(extent), |row, column, c| {
+                    let a = (&a.0[row * a.1.row..], a.1);
+                    let b = b.from(column);
+                    let (first, into) = (column, into.from_row(row));
+                    with_area(|area| {
+                        let c = &mut *c;
+                        Self::dispatch(Multiply { k, dotted, a, b, first, c, into, area });
+                    });
+                    if let Some((after, start)) = after {
+                        for r in 0..c.rows {
+                            after.apply(start + (row + r) * width + column, bytes_of_mut(c.row(r)));
+                        }
+                    }
+                });
             }
         }
     };
@@ -140,12 +236,16 @@ fn by_elements<T: Element>(
     a: (&[T], Strides),
     b: (&[T], Strides),
     c: (&mut [T], Strides),
-    into: Into,
+    into: Into<'_, T>,
 ) {
     for row in 0..m {
         for column in 0..n {
             let out = &mut c.0[row * c.1.row + column * c.1.column];
-            let mut sum = if into == Into::Add { *out } else { T::ZERO };
+            let mut sum = match into {
+                Into::Add => *out,
+                Into::Replace => T::ZERO,
+                Into::Rows(begin) => begin[row],
+            };
             for inner in 0..k {
                 let x = a.0[row * a.1.row + inner * a.1.column];
                 let y = b.0[inner * b.1.row + column * b.1.column];
@@ -161,13 +261,18 @@ macro_rules! integer {
         $(
             impl Product for $type {
                 fn multiply(
+                    _: &Team<'_>,
                     extent: Extent,
                     a: (&[Self], Strides),
-                    b: (&[Self], Strides),
+                    b: Right<'_, Self>,
                     c: (&mut [Self], Strides),
-                    into: Into,
+                    into: Into<'_, Self>,
+                    _: After<'_>,
                 ) {
-                    by_elements(extent, a, b, c, into);
+                    // Only floats are packed.
+                    if let Right::Lying(b, strides) = b {
+                        by_elements(extent, a, (b, strides), c, into);
+                    }
                 }
             }
         )*
@@ -176,8 +281,44 @@ macro_rules! integer {
 
 integer!(i8, i16, i32, i64, u8);
 
+/// Packs a matrix as [`View::packed`] has it: the right operand of `Op::MatMul`, transposed there or
+/// not.
+///
+/// Errors: it is no matrix of floats; the bytes are not those of its sizes.
+pub(in crate::run) fn pack(view: &View<'_>, transposed: bool, to: &mut [u8]) -> Result<()> {
+    reorder(view, transposed, to, false)
+}
+
+/// Undoes [`pack`]. Errors: those of it.
+pub(in crate::run) fn unpack(view: &View<'_>, transposed: bool, to: &mut [u8]) -> Result<()> {
+    reorder(view, transposed, to, true)
+}
+
+fn reorder(view: &View<'_>, transposed: bool, to: &mut [u8], back: bool) -> Result<()> {
+    let dims = index::sizes(view.dims)?;
+    let [rows, columns] = *dims else {
+        return Err(Error::Internal("what is packed is no matrix".to_owned()));
+    };
+    let (extent, strides) = match transposed {
+        false => ((rows, columns), Strides::rows(columns)),
+        true => ((columns, rows), Strides::rows(columns).transposed()),
+    };
+    with_float!(view.dtype, "packing", T => {
+        let to = from_bytes_mut::<T>(to)?;
+        if to.len() != rows * columns {
+            return Err(Error::Internal("what is packed has another size".to_owned()));
+        }
+        match back {
+            false => blocks::pack(view.slice::<T>()?, strides, extent, to),
+            true => blocks::unpack(view.slice::<T>()?, strides, extent, to),
+        }
+        Ok(())
+    })
+}
+
 /// `Op::MatMul`.
 pub(super) fn matmul(
+    team: &Team<'_>,
     transposed: (bool, bool),
     inputs: &[View<'_>],
     outputs: &mut [ViewMut<'_>],
@@ -185,11 +326,12 @@ pub(super) fn matmul(
     let ([x, y], [out]) = (inputs, outputs) else {
         return Err(Error::Internal("operands of a matrix product".to_owned()));
     };
-    with_element!(x.dtype, T => batched::<T>(transposed, x, y, out),
+    with_element!(x.dtype, T => batched::<T>(team, transposed, x, y, out),
         half => Err(Error::Internal("halves are widened before".to_owned())))
 }
 
 fn batched<T: Product>(
+    team: &Team<'_>,
     (left, right): (bool, bool),
     x: &View<'_>,
     y: &View<'_>,
@@ -211,10 +353,14 @@ fn batched<T: Product>(
     if outer == 0 || m == 0 || n == 0 {
         return Ok(());
     }
+    let operand = |elements| match y.packed {
+        true => Right::Packed { elements, columns: n, from: 0 },
+        false => Right::Lying(elements, b),
+    };
     let shared = yb.iter().product::<usize>() == 1;
     if shared && !left && xb.iter().product::<usize>() == outer {
         let extent = Extent { m: outer * m, n, k };
-        product(extent, (xs, a), (ys, b), (os, Strides::rows(n)), Into::Replace);
+        product(team, extent, (xs, a), operand(ys), (os, Strides::rows(n)), Into::Replace);
         return Ok(());
     }
     let scaled = |dims: &[usize], size: usize| -> Result<PerAxis<isize>> {
@@ -223,11 +369,16 @@ fn batched<T: Product>(
         Ok(strides)
     };
     let (xw, yw) = (scaled(xb, xm[0] * xm[1])?, scaled(yb, ym[0] * ym[1])?);
-    let ow = scaled(ob, m * n)?;
-    let space = Space::new(ob, [&xw, &yw, &ow])?;
-    space.each([0; 3], |[x, y, o]| {
-        let (x, y, o) = (&xs[x as usize..], &ys[y as usize..], &mut os[o as usize..]);
-        product(Extent { m, n, k }, (x, a), (y, b), (o, Strides::rows(n)), Into::Replace);
-    });
+    let space = Space::new(ob, [&xw, &yw])?;
+    let one = |team: &Team<'_>, number: usize, os: &mut [T]| {
+        let [x, y] = space.at(number);
+        let (x, y) = (&xs[x as usize..], &ys[y as usize..]);
+        product(team, Extent { m, n, k }, (x, a), operand(y), (os, Strides::rows(n)), Into::Replace);
+    };
+    if outer < PARTS && m * n * k > WORK {
+        os.chunks_mut(m * n).enumerate().for_each(|(number, os)| one(team, number, os));
+    } else {
+        team.each_chunk(os, m * n, |number, os| one(&Team::alone(), number, os));
+    }
     Ok(())
 }

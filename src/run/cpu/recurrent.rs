@@ -3,9 +3,11 @@
 use crate::error::{Error, Result};
 use crate::ir::{Cell, Direction, Recurrent};
 
+use super::blocks::Right;
 use super::element::Float;
 use super::index::sizes;
 use super::product::{Extent, Into, Product, Strides, product};
+use super::team::Team;
 use super::view::{View, ViewMut, take, with_float};
 
 /// `Op::Recurrent`.
@@ -142,9 +144,10 @@ fn project<T: Product + Float>(s: Sizes, cell: Cell, x: &[T], weights: &Weights<
         }
     }
     product(
+        &Team::alone(),
         Extent { m: s.time * s.batch, n: rows, k: s.features },
         (x, Strides::rows(s.features)),
-        (weights.input, Strides::rows(s.features).transposed()),
+        Right::Lying(weights.input, Strides::rows(s.features).transposed()),
         (gates, Strides::rows(rows)),
         Into::Add,
     );
@@ -159,9 +162,10 @@ fn recur<T: Product>(
     out: (&mut [T], Strides),
 ) {
     product(
+        &Team::alone(),
         Extent { m: s.batch, n: count * s.hidden, k: s.hidden },
         (state, Strides::rows(s.hidden)),
-        (&recurrent[from * s.hidden * s.hidden..], Strides::rows(s.hidden).transposed()),
+        Right::Lying(&recurrent[from * s.hidden * s.hidden..], Strides::rows(s.hidden).transposed()),
         out,
         Into::Add,
     );

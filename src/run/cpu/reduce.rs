@@ -38,6 +38,15 @@ impl Parts {
     }
 }
 
+impl Parts {
+    /// True where what goes are the last axes: rows, one after the other.
+    pub(super) fn are_rows(&self) -> bool {
+        let step = if self.kept.rank > 0 { self.kept.strides[0][self.kept.rank - 1] } else { 0 };
+        let rows = self.reduced.rank == 0 || self.reduced.rank == 1 && self.reduced.strides[0][0] == 1;
+        rows && self.kept.rank <= 1 && (self.kept.rank == 0 || step == self.reduced.len() as isize)
+    }
+}
+
 fn widened<T>() -> Result<T> {
     Err(Error::Internal("halves are widened before".to_owned()))
 }

@@ -6,7 +6,9 @@
 //! where both are read and written at the same position. Halves are computed in f32 and rounded
 //! after each operation, so fusing changes no bit.
 
+use std::cell::RefCell;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
 use crate::ir::{Binary, Compare, DType, Op, Unary};
@@ -14,10 +16,25 @@ use crate::ir::{Binary, Compare, DType, Op, Unary};
 use super::element::{Element, map, zip};
 use super::half;
 use super::index::{self, Space};
+use super::team::Team;
+use super::vectors::{Lanes, Task, Vectorised};
 use super::view::{Plain, with_element};
 
 /// Elements of a tile.
 pub(crate) const TILE: usize = 1024;
+
+/// Elements of what one thread takes at a time: whole tiles.
+const PART: usize = 16 * TILE;
+
+thread_local! {
+    /// A thread's registers.
+    static REGISTERS: RefCell<Registers> = RefCell::default();
+}
+
+/// Gives this thread as many registers, so that no program that needs no more allocates.
+pub(crate) fn reserve(count: usize) {
+    REGISTERS.with_borrow_mut(|registers| registers.reserve(count));
+}
 
 #[repr(C, align(64))]
 struct Tile([u8; TILE * 8]);
@@ -49,14 +66,14 @@ impl Registers {
         }
     }
 
-    fn get(&self, register: u32) -> Result<&Tile> {
-        let tile = self.0.get(register as usize).and_then(Option::as_deref);
-        tile.ok_or_else(|| Error::Internal("a register is missing".to_owned()))
+    /// Panics where there is no such register, as none that a compiled program names.
+    fn get(&self, register: u32) -> &Tile {
+        self.0[register as usize].as_deref().expect("the register is not taken")
     }
 
-    fn take(&mut self, register: u32) -> Result<Box<Tile>> {
-        let tile = self.0.get_mut(register as usize).and_then(Option::take);
-        tile.ok_or_else(|| Error::Internal("a register is missing".to_owned()))
+    /// As [`Registers::get`].
+    fn take(&mut self, register: u32) -> Box<Tile> {
+        self.0[register as usize].take().expect("the register is not taken")
     }
 
     fn put(&mut self, register: u32, tile: Box<Tile>) {
@@ -69,6 +86,8 @@ impl Registers {
 pub(crate) struct Source<'a> {
     pointer: *const u8,
     length: usize,
+    /// Number of the first element.
+    first: usize,
     life: PhantomData<&'a [u8]>,
 }
 
@@ -77,18 +96,20 @@ pub(crate) struct Source<'a> {
 pub(crate) struct Target<'a> {
     pointer: *mut u8,
     length: usize,
+    /// Number of the first element.
+    first: usize,
     life: PhantomData<&'a mut [u8]>,
 }
 
 impl<'a> From<&'a [u8]> for Source<'a> {
     fn from(bytes: &'a [u8]) -> Self {
-        Self { pointer: bytes.as_ptr(), length: bytes.len(), life: PhantomData }
+        Self { pointer: bytes.as_ptr(), length: bytes.len(), first: 0, life: PhantomData }
     }
 }
 
 impl<'a> From<&'a mut [u8]> for Target<'a> {
     fn from(bytes: &'a mut [u8]) -> Self {
-        Self { pointer: bytes.as_mut_ptr(), length: bytes.len(), life: PhantomData }
+        Self { pointer: bytes.as_mut_ptr(), length: bytes.len(), first: 0, life: PhantomData }
     }
 }
 
@@ -97,11 +118,12 @@ impl Source<'_> {
     ///
     /// For the lifetime, the bytes are initialised, and no other thread writes them.
     pub(crate) unsafe fn from_raw(pointer: *const u8, length: usize) -> Self {
-        Self { pointer, length, life: PhantomData }
+        Self { pointer, length, first: 0, life: PhantomData }
     }
 
     /// The first of `count` elements from `start`. Panics where they are not within the bytes.
     fn at<T: Plain>(&self, start: usize, count: usize) -> *const T {
+        let start = start - self.first;
         assert!(start + count <= self.length / size_of::<T>());
         assert!(self.pointer.align_offset(align_of::<T>()) == 0);
         // SAFETY: in bounds, as was just checked.
@@ -109,15 +131,30 @@ impl Source<'_> {
     }
 }
 
-impl Target<'_> {
+// SAFETY: what is read is written by no other thread, as its makers see to.
+unsafe impl Sync for Source<'_> {}
+// SAFETY: parts of a program write disjoint elements.
+unsafe impl Sync for Target<'_> {}
+
+impl<'a> Target<'a> {
+    /// Elements from one on, and the same to read.
+    fn piece(first: usize, bytes: &'a mut [u8]) -> (Self, Source<'a>) {
+        let (pointer, length) = (bytes.as_mut_ptr(), bytes.len());
+        (
+            Self { pointer, length, first, life: PhantomData },
+            Source { pointer, length, first, life: PhantomData },
+        )
+    }
+
     /// # Safety
     ///
     /// For the lifetime, no other thread reads or writes the bytes, and nothing borrows them.
     pub(crate) unsafe fn from_raw(pointer: *mut u8, length: usize) -> Self {
-        Self { pointer, length, life: PhantomData }
+        Self { pointer, length, first: 0, life: PhantomData }
     }
 
     fn store<T: Plain>(&self, start: usize, values: &[T]) {
+        let start = start - self.first;
         assert!(start + values.len() <= self.length / size_of::<T>());
         assert!(self.pointer.align_offset(align_of::<T>()) == 0);
         // SAFETY: in bounds, as was just checked, and a register is never part of a target.
@@ -181,6 +218,8 @@ pub(crate) struct Part<'a> {
 pub(crate) struct Program {
     elements: usize,
     registers: usize,
+    /// Loads of what is the same for all elements, done once for a part.
+    first: Vec<Step>,
     steps: Vec<Step>,
 }
 
@@ -226,7 +265,12 @@ impl Program {
             let from = compiler.inside(part)?;
             compiler.steps.push(Step::Store { from, target, dtype: parts[part].dtype });
         }
-        Ok(Self { elements, registers: compiler.count as usize, steps: compiler.steps })
+        Ok(Self {
+            elements,
+            registers: compiler.count as usize,
+            first: compiler.first,
+            steps: compiler.steps,
+        })
     }
 
     /// Registers that a run needs.
@@ -242,7 +286,7 @@ impl Program {
     /// True where `source` is read only at the position that is written, so that it may share its
     /// bytes with a result whose elements are as large.
     pub(crate) fn reads_in_place(&self, source: usize) -> bool {
-        self.steps.iter().all(|step| match step {
+        self.first.iter().chain(&self.steps).all(|step| match step {
             Step::Load { source: other, access, .. } if *other == source => {
                 matches!(access, Access::Linear) || self.elements == 1
             }
@@ -250,36 +294,102 @@ impl Program {
         })
     }
 
-    /// Runs it. The registers must be reserved. Errors: none that a compiled program, and sources
-    /// and targets of its types, can cause.
-    pub(crate) fn run(
+    /// Bytes of an element of its first result.
+    pub(crate) fn target_size(&self) -> Option<usize> {
+        self.steps.iter().find_map(|step| match step {
+            Step::Store { dtype, .. } => Some(dtype.size() as usize),
+            _ => None,
+        })
+    }
+
+    /// Elements that it walks.
+    pub(crate) fn elements(&self) -> usize {
+        self.elements
+    }
+
+    /// Runs it. The sources and targets are of its types.
+    pub(crate) fn run(&self, team: &Team<'_>, sources: &[Source<'_>], targets: &[Target<'_>]) {
+        team.each(self.elements.div_ceil(PART), &|part| {
+            let start = part * PART;
+            self.run_part(start, PART.min(self.elements - start), |i| &sources[i], |i| &targets[i]);
+        });
+    }
+
+    fn run_part<'s>(
         &self,
-        sources: &[Source<'_>],
-        targets: &[Target<'_>],
-        registers: &mut Registers,
-    ) -> Result<()> {
-        for start in (0..self.elements).step_by(TILE) {
-            let count = TILE.min(self.elements - start);
-            for step in &self.steps {
-                match step {
-                    Step::Load { to, source, dtype, access } => {
-                        let mut tile = registers.take(*to)?;
-                        load(&sources[*source], *dtype, access, start, &mut tile, count);
-                        registers.put(*to, tile);
-                    }
-                    Step::Compute { to, from, action } => {
-                        let mut tile = registers.take(*to)?;
-                        let done = compute(*action, *from, registers, &mut tile, count);
-                        registers.put(*to, tile);
-                        done?;
-                    }
-                    Step::Store { from, target, dtype } => {
-                        store(registers.get(*from)?, *dtype, &targets[*target], start, count);
+        start: usize,
+        count: usize,
+        source: impl Fn(usize) -> &'s Source<'s>,
+        target: impl Fn(usize) -> &'s Target<'s>,
+    ) {
+        REGISTERS.with_borrow_mut(|registers| {
+            registers.reserve(self.registers);
+            for step in &self.first {
+                if let Step::Load { to, source: from, dtype, access } = step {
+                    let mut tile = registers.take(*to);
+                    load(source(*from), *dtype, access, start, &mut tile, TILE.min(count));
+                    registers.put(*to, tile);
+                }
+            }
+            for at in (0..count).step_by(TILE) {
+                let (start, count) = (start + at, TILE.min(count - at));
+                for step in &self.steps {
+                    match step {
+                        Step::Load { to, source: from, dtype, access } => {
+                            let mut tile = registers.take(*to);
+                            load(source(*from), *dtype, access, start, &mut tile, count);
+                            registers.put(*to, tile);
+                        }
+                        Step::Compute { to, from, action } => {
+                            let mut tile = registers.take(*to);
+                            compute(*action, *from, registers, &mut tile, count);
+                            registers.put(*to, tile);
+                        }
+                        Step::Store { from, target: to, dtype } => {
+                            store(registers.get(*from), *dtype, target(*to), start, count);
+                        }
                     }
                 }
             }
+        });
+    }
+}
+
+/// A program with one result that runs on what a kernel made, piece by piece, where it lies.
+pub(crate) struct Epilogue<'a> {
+    program: &'a Program,
+    /// The source that stands for what the kernel made.
+    source: usize,
+    sources: &'a [Source<'a>],
+    /// Bytes of an element.
+    size: usize,
+    taken: AtomicBool,
+}
+
+impl<'a> Epilogue<'a> {
+    pub(crate) fn new(program: &'a Program, source: usize, sources: &'a [Source<'a>], size: usize) -> Self {
+        Self { program, source, sources, size, taken: AtomicBool::new(false) }
+    }
+
+    /// A kernel that takes it applies it to all that it makes.
+    pub(super) fn take(&self) -> &Self {
+        self.taken.store(true, Ordering::Relaxed);
+        self
+    }
+
+    /// Runs on the elements from `start`, which are `piece`.
+    pub(super) fn apply(&self, start: usize, piece: &mut [u8]) {
+        let count = piece.len() / self.size;
+        let (target, own) = Target::piece(start, piece);
+        let source = |i| if i == self.source { &own } else { &self.sources[i] };
+        self.program.run_part(start, count, source, |_| &target);
+    }
+
+    /// Runs on all elements, where no kernel took it.
+    pub(crate) fn finish(&self, team: &Team<'_>, whole: &mut [u8]) {
+        if !self.taken.load(Ordering::Relaxed) {
+            team.each_chunk(whole, PART * self.size, |part, piece| self.apply(part * PART, piece));
         }
-        Ok(())
     }
 }
 
@@ -314,6 +424,7 @@ fn access(sizes: &[usize], dims: &[usize]) -> Result<Access> {
 
 /// Gives out registers; each is used again after the last reader of what it holds.
 struct Compiler {
+    first: Vec<Step>,
     steps: Vec<Step>,
     free: Vec<u32>,
     count: u32,
@@ -337,6 +448,7 @@ impl Compiler {
         }
         stores.iter().for_each(|&(part, _)| last_of_inside[part] = usize::MAX);
         Self {
+            first: Vec::new(),
             steps: Vec::new(),
             free: Vec::new(),
             count: 0,
@@ -355,10 +467,20 @@ impl Compiler {
     }
 
     fn load(&mut self, source: usize, dtype: DType, access: Access) -> u32 {
+        if access == Access::Scalar && self.loaded[source].is_none() {
+            // A register of its own: it is never released.
+            let to = self.count;
+            self.count += 1;
+            self.first.push(Step::Load { to, source, dtype, access: access.clone() });
+            self.loaded[source] = Some((to, access));
+            self.last_of_outside[source] = usize::MAX;
+            return to;
+        }
         let to = match &self.loaded[source] {
             Some((register, other)) if *other == access => return *register,
             // The same tensor seen with other sizes.
-            Some((register, _)) => *register,
+            Some((register, Access::Linear | Access::Strided(_))) => *register,
+            Some((_, Access::Scalar)) => self.allocate(),
             None => self.allocate(),
         };
         self.steps.push(Step::Load { to, source, dtype, access: access.clone() });
@@ -495,53 +617,94 @@ fn round(dtype: DType, tile: &mut Tile, count: usize) {
     }
 }
 
-fn compute(
-    action: Action,
-    from: [u32; 3],
-    registers: &Registers,
-    out: &mut Tile,
-    count: usize,
-) -> Result<()> {
-    let x = registers.get(from[0])?;
+fn compute(action: Action, from: [u32; 3], registers: &Registers, out: &mut Tile, count: usize) {
+    let x = registers.get(from[0]);
+    let others = from.map(|register| registers.0.get(register as usize).and_then(Option::as_deref));
+    let [y, z] = [others[1].unwrap_or(x), others[2].unwrap_or(x)];
+    let task = Compute { action, x, y, z, out, count };
     match action {
-        Action::Unary(unary, dtype) => {
-            self::unary(unary, dtype, x, out, count);
-            if out_is_float(unary) {
-                round(dtype, out, count);
+        Action::Unary(_, DType::F32)
+        | Action::Binary(_, DType::F32)
+        | Action::Compare(_, DType::F32)
+        | Action::Select(DType::F32) => f32::dispatch(task),
+        _ => task.any(),
+    }
+}
+
+/// One operation on a tile.
+struct Compute<'a> {
+    action: Action,
+    x: &'a Tile,
+    y: &'a Tile,
+    z: &'a Tile,
+    out: &'a mut Tile,
+    count: usize,
+}
+
+/// Operations on f32, compiled for each instruction set: loops that the compiler vectorises.
+impl Task<f32> for Compute<'_> {
+    #[inline(always)]
+    fn run<L: Lanes<f32>>(self, _: L) {
+        let Self { action, x, y, z, out, count } = self;
+        match action {
+            Action::Unary(test @ (Unary::IsNan | Unary::IsInf), dtype) => {
+                unary_any(test, dtype, x, out, count)
             }
-        }
-        Action::Binary(binary, dtype) => {
-            let y = registers.get(from[1])?;
-            with_element!(held(dtype), T => {
-                T::binary(binary, x.slice(count), y.slice(count), out.slice_mut(count));
-            }, half => {});
-            round(dtype, out, count);
-        }
-        Action::Compare(compare, dtype) => {
-            let y = registers.get(from[1])?;
-            with_element!(held(dtype), T => {
-                self::compare::<T>(compare, x.slice(count), y.slice(count), out.slice_mut(count));
-            }, half => {});
-        }
-        Action::Select(dtype) => {
-            let (yes, no) = (registers.get(from[1])?, registers.get(from[2])?);
-            with_element!(held(dtype), T => {
-                select::<T>(x.slice(count), yes.slice(count), no.slice(count), out.slice_mut(count));
-            }, half => {});
-        }
-        Action::Convert(dtype, to) => {
-            convert(dtype, to, x, out, count);
-            round(to, out, count);
+            Action::Unary(unary, _) => f32::unary(unary, x.slice(count), out.slice_mut(count)),
+            Action::Binary(binary, _) => {
+                f32::binary(binary, x.slice(count), y.slice(count), out.slice_mut(count));
+            }
+            Action::Compare(kind, _) => {
+                compare::<f32>(kind, x.slice(count), y.slice(count), out.slice_mut(count));
+            }
+            Action::Select(_) => {
+                select::<f32>(x.slice(count), y.slice(count), z.slice(count), out.slice_mut(count));
+            }
+            Action::Convert(..) => {}
         }
     }
-    Ok(())
+}
+
+impl Compute<'_> {
+    /// Any operation on any type.
+    fn any(self) {
+        let Self { action, x, y, z, out, count } = self;
+        match action {
+            Action::Unary(unary, dtype) => {
+                unary_any(unary, dtype, x, out, count);
+                if out_is_float(unary) {
+                    round(dtype, out, count);
+                }
+            }
+            Action::Binary(binary, dtype) => {
+                with_element!(held(dtype), T => {
+                    T::binary(binary, x.slice(count), y.slice(count), out.slice_mut(count));
+                }, half => {});
+                round(dtype, out, count);
+            }
+            Action::Compare(kind, dtype) => {
+                with_element!(held(dtype), T => {
+                    compare::<T>(kind, x.slice(count), y.slice(count), out.slice_mut(count));
+                }, half => {});
+            }
+            Action::Select(dtype) => {
+                with_element!(held(dtype), T => {
+                    select::<T>(x.slice(count), y.slice(count), z.slice(count), out.slice_mut(count));
+                }, half => {});
+            }
+            Action::Convert(dtype, to) => {
+                convert(dtype, to, x, out, count);
+                round(to, out, count);
+            }
+        }
+    }
 }
 
 fn out_is_float(unary: Unary) -> bool {
     !matches!(unary, Unary::Not | Unary::IsNan | Unary::IsInf)
 }
 
-fn unary(unary: Unary, dtype: DType, x: &Tile, out: &mut Tile, count: usize) {
+fn unary_any(unary: Unary, dtype: DType, x: &Tile, out: &mut Tile, count: usize) {
     match (unary, held(dtype)) {
         (Unary::IsNan, DType::F32) => {
             map(x.slice(count), out.slice_mut(count), |x: f32| u8::from(x.is_nan()))

@@ -15,7 +15,7 @@ pub(super) trait Lanes<T>: Copy {
     /// `WIDTH` numbers.
     type Vector: Copy;
     const WIDTH: usize;
-    /// How many vectors of a result's row are held in registers at once: 2 or 4.
+    /// How many vectors of a result's row are held in registers at once, of six rows: 2 or 4.
     const VECTORS: usize;
 
     fn zero(self) -> Self::Vector;
@@ -28,6 +28,9 @@ pub(super) trait Lanes<T>: Copy {
     fn fused(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
     /// `a * b + c` of one number, rounded as [`Lanes::fused`] rounds.
     fn number(self, a: T, b: T, c: T) -> T;
+    /// Brings what a number's line of the cache holds near. A hint.
+    #[inline(always)]
+    fn fetch(self, _: &T) {}
 }
 
 /// What is compiled for each instruction set. Implementations are marked `#[inline(always)]`, so
@@ -157,6 +160,11 @@ mod x86 {
                 #[inline(always)]
                 fn number(self, a: $type, b: $type, c: $type) -> $type {
                     a.mul_add(b, c)
+                }
+                #[inline(always)]
+                fn fetch(self, number: &$type) {
+                    // SAFETY: as above; the address is one of a number that is there.
+                    unsafe { arch::_mm_prefetch::<{ arch::_MM_HINT_T1 }>(std::ptr::from_ref(number).cast()) }
                 }
             }
         };

@@ -1,11 +1,12 @@
 //! Tensors as kernels see them: borrowed bytes with a type, and typed slices of them.
 //!
-//! The only file of kernels, beside the tiles and the vectors, with `unsafe`.
+//! One of the few files of kernels with `unsafe`, beside the teams, the tiles and the vectors.
 
 use crate::error::{Error, Result};
 use crate::ir::DType;
 
 use super::element::Element;
+use super::tile::Epilogue;
 
 /// A tensor that is read.
 #[derive(Clone, Copy, Debug)]
@@ -14,12 +15,13 @@ pub struct View<'a> {
     pub dtype: DType,
     /// Sizes of the axes.
     pub dims: &'a [i64],
-    /// Row-major elements in the machine's byte order.
+    /// Row-major elements in the machine's byte order, but where they are packed.
     pub bytes: &'a [u8],
+    /// A matrix that lies as the right operands of products are read best (see `blocks`).
+    pub packed: bool,
 }
 
 /// A tensor that is written.
-#[derive(Debug)]
 pub struct ViewMut<'a> {
     /// Type of the elements.
     pub dtype: DType,
@@ -27,6 +29,8 @@ pub struct ViewMut<'a> {
     pub dims: &'a [i64],
     /// Row-major elements in the machine's byte order.
     pub bytes: &'a mut [u8],
+    /// What follows on each element. Kernels that do it say so.
+    pub(in crate::run) after: Option<&'a Epilogue<'a>>,
 }
 
 /// Number of elements of these sizes; none where one is negative or their product overflows.
@@ -52,7 +56,7 @@ impl<'a> View<'a> {
     /// A view of these parts. Error: the bytes are not those of the type, or not aligned to it.
     pub fn new(dtype: DType, dims: &'a [i64], bytes: &'a [u8]) -> Result<Self> {
         fits(dtype, dims, bytes)?;
-        Ok(Self { dtype, dims, bytes })
+        Ok(Self { dtype, dims, bytes, packed: false })
     }
 
     /// The elements; halves as `u16`, bools as `u8`.
@@ -70,7 +74,12 @@ impl<'a> ViewMut<'a> {
     /// A view of these parts. Error: the bytes are not those of the type, or not aligned to it.
     pub fn new(dtype: DType, dims: &'a [i64], bytes: &'a mut [u8]) -> Result<Self> {
         fits(dtype, dims, bytes)?;
-        Ok(Self { dtype, dims, bytes })
+        Ok(Self { dtype, dims, bytes, after: None })
+    }
+
+    /// What follows on each element, which the caller does from now on.
+    pub(super) fn take_after(&mut self) -> Option<&'a Epilogue<'a>> {
+        self.after.take().map(Epilogue::take)
     }
 
     /// The elements; halves as `u16`, bools as `u8`.

@@ -14,6 +14,7 @@ mod lanes;
 mod plan;
 mod worker;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,8 +24,10 @@ use crate::kernel::Fused;
 use crate::units::Bytes;
 
 use super::arena::Arena;
-use super::group::Compiled;
+use super::cpu::{self, Pool};
+use super::group::{Compiled, registers};
 use super::interpret::{Weights, check_type, input, known_inputs, tensor};
+use super::packing::{Form, Packing};
 use super::probe;
 
 pub use plan::{Batch, ExecAction, ExecBuffer, ExecDevice, ExecPlan, ExecStep};
@@ -92,8 +95,8 @@ pub struct Program {
     replaces: Vec<bool>,
     /// What is copied after each step.
     updates: Vec<(Located, Located)>,
-    /// Name, type and places of each parameter.
-    params: Vec<(String, Type, Vec<Located>)>,
+    /// Name, type, places and form of each parameter.
+    params: Vec<(String, Type, Vec<Located>, Form)>,
     names: Vec<String>,
     timeout: Option<Duration>,
 }
@@ -111,8 +114,9 @@ impl Program {
         weights: Weights<'_>,
         options: ExecOptions,
     ) -> Result<Self> {
+        let packing = Packing::of(graph);
         let compiled: Vec<Compiled> =
-            groups.iter().map(|group| Compiled::new(graph, group)).collect::<Result<_>>()?;
+            groups.iter().map(|group| Compiled::new(graph, group, &packing)).collect::<Result<_>>()?;
         within_memory(plan)?;
         let allocate = |device: &ExecDevice| {
             Arena::new(device.arena.get()).map_err(|error| error.within(&format!("device {}", device.name)))
@@ -123,7 +127,7 @@ impl Program {
         let tasks = checker.tasks(&buffers)?;
         let (inputs, outputs) = (checker.inputs(&buffers)?, checker.outputs(&buffers)?);
         let data = checker.data(&buffers)?;
-        load(graph, &data, &arenas, weights)?;
+        load(graph, &packing, &data, &arenas, weights)?;
         let updates = checker.updates(&buffers)?;
         let replaces = graph.updates().iter().map(Option::is_some).collect();
         let batch = plan.batch.clone().unwrap_or_else(|| Batch::whole_of(graph));
@@ -133,7 +137,8 @@ impl Program {
             };
             list.iter().zip(axes).map(|(one, axis)| whole(one, axis)).collect()
         };
-        let shared = Arc::new(Shared::new(plan, arenas, compiled, tasks, options.before_step));
+        let pools = pools(plan, &compiled)?;
+        let shared = Arc::new(Shared::new(plan, arenas, compiled, tasks, pools, options.before_step));
         let workers = Workers::start(&shared)?;
         Ok(Self {
             shared,
@@ -145,7 +150,7 @@ impl Program {
             outputs,
             replaces,
             updates,
-            params: parameters(graph, data),
+            params: parameters(graph, &packing, data),
             names: plan.devices.iter().map(|device| device.name.clone()).collect(),
             timeout: options.timeout,
         })
@@ -202,11 +207,11 @@ impl Program {
     /// Errors: none but internal ones.
     pub fn param(&self, name: &str) -> Result<Option<Tensor>> {
         let found = self.params.iter().find(|(own, ..)| own == name);
-        let Some((_, ty, places)) = found else { return Ok(None) };
+        let Some((_, ty, places, form)) = found else { return Ok(None) };
         let Some(&place) = places.first() else { return Ok(None) };
         // SAFETY: no worker runs, so nobody writes.
         let bytes = unsafe { self.shared.arenas[place.device].bytes(place.range) };
-        tensor(ty, bytes).map(Some)
+        form.read(ty, bytes).map(Some)
     }
 
     /// Names of the parameters that the plan holds, in the order of the graph.
@@ -221,10 +226,13 @@ impl Program {
         self.workers.usable()?;
         let place = || format!("parameter {name}");
         let found = self.params.iter().find(|(own, ..)| own == name);
-        let (_, ty, places) =
+        let (_, ty, places, form) =
             found.ok_or_else(|| Error::usage(place(), "the plan holds no such parameter"))?;
         check_type(value, ty).map_err(|error| error.within(&place()))?;
-        places.iter().for_each(|&at| write(&self.shared.arenas, at, value.bytes()));
+        for &at in places {
+            // SAFETY: no worker runs, and the program is borrowed exclusively.
+            form.write(value, unsafe { self.shared.arenas[at.device].bytes_mut(at.range) })?;
+        }
         Ok(())
     }
 
@@ -253,13 +261,44 @@ impl Program {
     }
 }
 
-/// The parameters among the data, with their names and types.
-fn parameters(graph: &Graph, data: Vec<(ValueId, Vec<Located>)>) -> Vec<(String, Type, Vec<Located>)> {
+/// The parameters among the data, with their names, types and forms.
+fn parameters(
+    graph: &Graph,
+    packing: &Packing,
+    data: Vec<(ValueId, Vec<Located>)>,
+) -> Vec<(String, Type, Vec<Located>, Form)> {
     let named = data.into_iter().filter_map(|(value, places)| match graph.maker(value).op {
-        Op::Param(param) => Some((graph.param(param).name.clone(), graph.ty(value).clone(), places)),
+        Op::Param(param) => {
+            let (name, ty) = (graph.param(param).name.clone(), graph.ty(value).clone());
+            Some((name, ty, places, packing.form(value)))
+        }
         _ => None,
     });
     named.collect()
+}
+
+/// The threads of each engine. Error: the system gives none.
+fn pools(plan: &ExecPlan, groups: &[Compiled]) -> Result<Vec<(Arc<Pool>, usize)>> {
+    let registers = registers(groups);
+    let mut engines: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (number, device) in plan.devices.iter().enumerate() {
+        engines.entry(device.engine).or_default().push(number);
+    }
+    let mut pools = vec![None; plan.devices.len()];
+    for devices in engines.into_values() {
+        let cores = devices.iter().map(|&device| plan.devices[device].cores).max().unwrap_or(1);
+        let begin = move || cpu::prepare(registers);
+        let pool = Pool::new(devices.len(), cores as usize, begin).map_err(|error| {
+            let name = &plan.devices[devices[0]].name;
+            Error::run(format!("device {name}"), format!("no thread to help its worker: {error}"))
+        })?;
+        let pool = Arc::new(pool);
+        devices
+            .iter()
+            .enumerate()
+            .for_each(|(worker, &device)| pools[device] = Some((Arc::clone(&pool), worker)));
+    }
+    Ok(pools.into_iter().flatten().collect())
 }
 
 /// Error: the arenas together are more than this machine's memory. The system may grant each of
@@ -290,6 +329,7 @@ fn write(arenas: &[Arena], place: Located, bytes: &[u8]) {
 /// Puts parameters and constants into every buffer that holds them.
 fn load(
     graph: &Graph,
+    packing: &Packing,
     data: &[(ValueId, Vec<Located>)],
     arenas: &[Arena],
     weights: Weights<'_>,
@@ -309,7 +349,10 @@ fn load(
         };
         let source = &graph.source(graph.maker(*value).source).name;
         check_type(&tensor, graph.ty(*value)).map_err(|error| error.within(source))?;
-        places.iter().for_each(|&place| write(arenas, place, tensor.bytes()));
+        for &place in places {
+            // SAFETY: no worker runs yet, so nobody else uses the arena.
+            packing.form(*value).write(&tensor, unsafe { arenas[place.device].bytes_mut(place.range) })?;
+        }
     }
     match missing.len() {
         0 => Ok(()),

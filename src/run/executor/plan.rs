@@ -18,6 +18,11 @@ pub struct ExecDevice {
     pub name: String,
     /// Bytes to allocate.
     pub arena: Bytes,
+    /// What computes: devices of the same number share its cores.
+    pub engine: u32,
+    /// The engine's cores, which help its devices with their kernels; the most that one of them
+    /// says. Results are the same bits with any number.
+    pub cores: u32,
 }
 
 /// A range of a device's arena.

@@ -11,8 +11,8 @@ use crate::error::{Error, Report, Result};
 use crate::schedule::Lane;
 
 use super::super::arena::Arena;
-use super::super::cpu;
-use super::super::group::{Bound, Compiled, Scratch};
+use super::super::cpu::{self, Pool};
+use super::super::group::{Bound, Compiled, Scratch, registers};
 use super::lanes::{Lanes, Slot};
 use super::plan::{ExecPlan, ExecStep, Task};
 use super::{DeviceReport, Hook, RunReport};
@@ -24,6 +24,9 @@ pub(super) struct Shared {
     pub(super) arenas: Vec<Arena>,
     groups: Vec<Compiled>,
     tasks: Vec<Task>,
+    /// By device: the threads of its engine, and its worker's number among them.
+    pools: Vec<(Arc<Pool>, usize)>,
+    registers: usize,
     lanes: Lanes,
     control: Mutex<Control>,
     started: Condvar,
@@ -54,6 +57,7 @@ impl Shared {
         arenas: Vec<Arena>,
         groups: Vec<Compiled>,
         tasks: Vec<Task>,
+        pools: Vec<(Arc<Pool>, usize)>,
         hook: Option<Hook>,
     ) -> Self {
         Self {
@@ -61,9 +65,11 @@ impl Shared {
             current: arenas.iter().map(|_| AtomicU32::new(IDLE)).collect(),
             names: plan.devices.iter().map(|device| device.name.clone()).collect(),
             spans: plan.steps.iter().map(|_| Default::default()).collect(),
+            registers: registers(&groups),
             arenas,
             groups,
             tasks,
+            pools,
             control: Mutex::new(Control {
                 run: 0,
                 start: Instant::now(),
@@ -121,7 +127,7 @@ impl Shared {
     }
 
     fn worker(&self, device: usize) {
-        cpu::prepare();
+        cpu::prepare(self.registers);
         let mut scratch = Scratch::of(&self.groups);
         let mut seen = 0;
         loop {
@@ -173,7 +179,8 @@ impl Shared {
         let arena = &self.arenas[device];
         match &self.tasks[step] {
             Task::Launch { group, reads, writes, workspace } => {
-                let bound = Bound { arena, reads, writes, workspace: *workspace };
+                let (pool, worker) = &self.pools[device];
+                let bound = Bound { team: &pool.team(*worker), arena, reads, writes, workspace: *workspace };
                 // SAFETY: the ranges were made from this arena with the group's sizes and checked
                 // for overlap. This worker alone runs this device's steps, and a copy to another
                 // device that reads these bytes is ordered before or after this step, which the

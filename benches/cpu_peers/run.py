@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Compares `partition run` on CPU virtual devices with other runtimes, in one run.
+
+    python3 benches/cpu_peers/run.py --partition target/release/partition --models DIR [--io DIR] > table.md
+
+DIR holds NAME.onnx with its weights; IO holds NAME.io.npz with inputs (made up where absent).
+Runs take turns (ours, onnxruntime, torch eager, torch.compile; then again), each figure is the
+median over the rounds of the medians of each turn. Needs onnx, onnxruntime, torch, numpy; a
+runtime that is not installed is left out and named. Nothing else should run meanwhile.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+REAL = ["resnet50", "mobilenet_v3_large", "vit_b_16", "bert_base", "gpt2", "llama_small"]
+# Dimensions of the exported inputs that are open: (exported shape), (batch 8, sequence 128).
+SHAPES = {
+    "resnet50": [{}, {"batch": 8}],
+    "mobilenet_v3_large": [{}, {"batch": 8}],
+    "vit_b_16": [{}],
+    "bert_base": [{"batch": 2, "seq": 32}, {"batch": 8, "seq": 128}],
+    "gpt2": [{"batch": 1, "seq": 64}, {"batch": 8, "seq": 128}],
+    "llama_small": [{"batch": 2, "seq": 64}, {"batch": 8, "seq": 128}],
+}
+ELEMENTS = 1 << 24  # 64 MB of f32
+ROW = 1024
+PRODUCTS = [(64, 64, 64), (256, 256, 256), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096),
+            (127, 333, 511), (1000, 999, 1001)] + [(rows, 4096, 1024) for rows in (1, 2, 4, 8, 16)]
+
+
+def save(path, nodes, inputs, outputs, initializers=()):
+    """A model of opset 17 whose tensors are f32."""
+    info = lambda name, dims: helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+    graph = helper.make_graph(nodes, "bench", [info(*i) for i in inputs], [info(*o) for o in outputs],
+                              [onnx.numpy_helper.from_array(a, n) for n, a in initializers])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    onnx.save(model, path)
+
+
+def elementwise(path):
+    node = helper.make_node
+    scalars = [("a", np.float32(1.5)), ("b", np.float32(0.5)), ("c", np.float32(0.1))]
+    nodes = [node("Mul", ["x", "a"], ["t0"]), node("Add", ["t0", "b"], ["t1"]), node("Tanh", ["t1"], ["t2"]),
+             node("Mul", ["t2", "x"], ["t3"]), node("Sub", ["t3", "c"], ["t4"]), node("Relu", ["t4"], ["y"])]
+    save(path, nodes, [("x", [ELEMENTS])], [("y", [ELEMENTS])], [(n, np.array(v)) for n, v in scalars])
+
+
+def softmax(path):
+    shape = [ELEMENTS // ROW, ROW]
+    save(path, [helper.make_node("Softmax", ["x"], ["y"], axis=-1)], [("x", shape)], [("y", shape)])
+
+
+def layer_norm(path):
+    shape = [ELEMENTS // ROW, ROW]
+    nodes = [helper.make_node("LayerNormalization", ["x", "s", "b"], ["y"], axis=-1, epsilon=1e-5)]
+    ones = [("s", np.full(ROW, 1.1, np.float32)), ("b", np.full(ROW, 0.1, np.float32))]
+    save(path, nodes, [("x", shape)], [("y", shape)], ones)
+
+
+def product(path, m, n, k):
+    w = np.random.default_rng(0).standard_normal((k, n)).astype(np.float32)
+    save(path, [helper.make_node("MatMul", ["x", "w"], ["y"])], [("x", [m, k])], [("y", [m, n])], [("w", w)])
+
+
+def torch_function(kind, torch, sizes):
+    """The same computation and its argument."""
+    f = torch.nn.functional
+    if kind == "elementwise":
+        return lambda x: torch.relu(torch.tanh(x * 1.5 + 0.5) * x - 0.1), torch.rand(ELEMENTS)
+    if kind == "softmax":
+        return lambda x: torch.softmax(x, -1), torch.rand(ELEMENTS // ROW, ROW)
+    if kind == "layer_norm":
+        s, b = torch.full((ROW,), 1.1), torch.full((ROW,), 0.1)
+        return lambda x: f.layer_norm(x, (ROW,), s, b, 1e-5), torch.rand(ELEMENTS // ROW, ROW)
+    m, n, k = sizes
+    w = torch.rand(k, n)
+    return lambda x: x @ w, torch.rand(m, k)
+
+
+def median_of(call, seconds=0.6, least=3, most=200):
+    """Median milliseconds of a call, warm."""
+    call()
+    times, begin = [], time.perf_counter()
+    while len(times) < least or (time.perf_counter() - begin < seconds and len(times) < most):
+        start = time.perf_counter()
+        call()
+        times.append((time.perf_counter() - start) * 1e3)
+    return statistics.median(times)
+
+
+class Case:
+    def __init__(self, name, path, dims, io, kind=None, sizes=None):
+        self.name, self.path, self.dims, self.io = name, path, dims, io
+        self.kind, self.sizes = kind, sizes
+
+
+def ours(case, threads, args):
+    command = [args.partition, "run", case.path, "-d", f"{args.device}:cores={threads}", "--init", "seed=1",
+               "--steps", str(args.steps), "--json"]
+    for name, size in case.dims.items():
+        command += ["--dim", f"{name}={size}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        print(f"{case.name}: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+        return None
+    return json.loads(done.stdout)["step_ns"] / 1e6
+
+
+def feeds(session, case):
+    random, result = np.random.default_rng(0), {}
+    for entry in session.get_inputs():
+        shape = [d if isinstance(d, int) else case.dims.get(d, 1) for d in entry.shape]
+        if "int" in entry.type:
+            high = 2 if "mask" in entry.name else 100
+            result[entry.name] = random.integers(1, high, shape).astype(np.int64)
+        else:
+            result[entry.name] = random.random(shape, dtype=np.float32)
+    return result
+
+
+def onnxruntime_ms(case, threads, args):
+    import onnxruntime as ort
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    session = ort.InferenceSession(case.path, options, providers=["CPUExecutionProvider"])
+    given = feeds(session, case)
+    return median_of(lambda: session.run(None, given))
+
+
+def torch_ms(case, threads, args, compiled):
+    import torch
+    if case.kind is None:
+        return None
+    torch.set_num_threads(threads)
+    with torch.inference_mode():
+        function, x = torch_function(case.kind, torch, case.sizes)
+        if compiled:
+            function = torch.compile(function)
+        return median_of(lambda: function(x))
+
+
+def copy_bandwidth(threads):
+    """GB/s read and written by a copy of 64 MB."""
+    import torch
+    torch.set_num_threads(threads)
+    x, y = torch.rand(ELEMENTS), torch.empty(ELEMENTS)
+    return 2 * 4 * ELEMENTS / median_of(lambda: y.copy_(x)) / 1e6
+
+
+def cases(args, folder):
+    found = []
+    if "rows" in args.what:
+        for kind, make in (("elementwise", elementwise), ("softmax", softmax), ("layer_norm", layer_norm)):
+            path = os.path.join(folder, kind + ".onnx")
+            make(path)
+            found.append(Case(f"{kind} 64 MB", path, {}, None, kind))
+    if "products" in args.what:
+        for sizes in PRODUCTS:
+            path = os.path.join(folder, "product_%d_%d_%d.onnx" % sizes)
+            product(path, *sizes)
+            found.append(Case("product %d x %d, %d terms" % sizes, path, {}, None, "product", sizes))
+    if "models" in args.what:
+        for name in args.only or REAL:
+            path = os.path.join(args.models, name + ".onnx")
+            for dims in SHAPES.get(name, [{}])[: None if args.large else 1]:
+                label = name + "".join(f" {k}={v}" for k, v in dims.items())
+                found.append(Case(label, path, dims, None))
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--partition", default="target/release/partition")
+    parser.add_argument("--models", default=".")
+    parser.add_argument("--what", nargs="+", default=["rows", "products", "models"])
+    parser.add_argument("--only", nargs="*", help="names of models")
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=9)
+    parser.add_argument("--device", default="cpu", help="a kind, or e.g. cpu[2x4GB]")
+    parser.add_argument("--large", action="store_true", help="also batch 8 and sequence 128")
+    parser.add_argument("--compile", action="store_true", help="also torch.compile")
+    args = parser.parse_args()
+    peers = [("ours", ours)]
+    if importlib.util.find_spec("onnxruntime"):
+        peers.append(("onnxruntime", onnxruntime_ms))
+    if importlib.util.find_spec("torch"):
+        peers.append(("torch", lambda *a: torch_ms(*a, compiled=False)))
+        if args.compile:
+            peers.append(("torch.compile", lambda *a: torch_ms(*a, compiled=True)))
+    with tempfile.TemporaryDirectory() as folder:
+        every = cases(args, folder)
+        for threads in args.threads:
+            times = {(case.name, name): [] for case in every for name, _ in peers}
+            for _ in range(args.rounds):
+                for case in every:
+                    for name, measure in peers:
+                        found = measure(case, threads, args)
+                        if found is not None:
+                            times[case.name, name].append(found)
+            print(f"\n{threads} thread{'s' if threads > 1 else ''}, ms", end="")
+            print(f"; copy {copy_bandwidth(threads):.1f} GB/s\n" if "rows" in args.what else "\n")
+            print("| what | " + " | ".join(name for name, _ in peers) + " | ours to the best peer |")
+            print("| --- |" + " --- |" * (len(peers) + 1))
+            for case in every:
+                medians = [statistics.median(times[case.name, name] or [float("nan")]) for name, _ in peers]
+                best = min([m for m in medians[1:] if m == m], default=float("nan"))
+                row = " | ".join(f"{m:.3f}" if m == m else "-" for m in medians)
+                print(f"| {case.name} | {row} | {best / medians[0]:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

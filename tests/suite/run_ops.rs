@@ -6,7 +6,7 @@ use partition::ir::{
     Size, Slice, TopK, Type, Unary, Window, infer,
 };
 use partition::kernel::workspace::workspace;
-use partition::run::cpu::{View, ViewMut, execute};
+use partition::run::cpu::{Team, View, ViewMut, execute};
 
 use crate::reference::{Array, evaluate};
 
@@ -168,7 +168,7 @@ fn run(op: &Op, operands: &[Array], results: &[Type]) -> Result<Vec<Array>, part
         .zip(&result_dims)
         .map(|((buffer, ty), dims)| ViewMut::new(ty.dtype, dims, buffer.get_mut()).unwrap())
         .collect();
-    execute(op, &inputs, &mut outputs, scratch.get_mut())?;
+    execute(&Team::alone(), op, &inputs, &mut outputs, scratch.get_mut())?;
     drop(outputs);
     Ok(targets
         .iter()

@@ -313,8 +313,6 @@ fn simplified(mut graph: Graph, options: &Options) -> Result<Simplified> {
     verified(&graph)?;
     pass::cse(&mut graph)?;
     verified(&graph)?;
-    pass::fuse(&mut graph)?;
-    verified(&graph)?;
     pass::dce(&mut graph)?;
     verified(&graph)?;
     Ok((graph, assumed, dims))

@@ -3,13 +3,12 @@
 //! On entry a graph verifies ([`crate::ir::verify`]); on exit it verifies and computes the same
 //! outputs, bit for bit, from the same inputs and parameters (but for the bits of a
 //! not-a-number, which machines choose differently, and for products that read a transposed operand
-//! as it lies, whose kernel may add in another order), but for [`fuse()`], whose operations round as their own kernels do. Nodes keep their source; where a
+//! as it lies, whose kernel may add in another order). Nodes keep their source; where a
 //! node goes, its source loses it. Inputs stay; outputs keep their names, order and types.
 
 mod cse;
 mod dce;
 mod fold;
-mod fuse;
 pub mod gradient;
 mod group;
 pub(crate) mod rewrite;
@@ -18,6 +17,5 @@ mod simplify;
 pub use cse::cse;
 pub use dce::dce;
 pub use fold::fold;
-pub use fuse::fuse;
 pub use group::{GroupOptions, group, group_apart};
 pub use simplify::simplify;

@@ -19,7 +19,6 @@ mod events;
 mod executor;
 mod explain;
 mod flip;
-mod fuse;
 mod gradients;
 mod group;
 mod infeasible;

@@ -56,6 +56,19 @@ pub(super) fn zip<T: Copy, U>(x: &[T], y: &[T], out: &mut [U], f: impl Fn(T, T) 
     }
 }
 
+/// Powers. Squares and cubes, where a run has no other exponent, are products in f64, rounded once.
+#[inline(always)]
+fn float_power<T: Element>(x: &[T], y: &[T], out: &mut [T], power: impl Fn(T, T) -> T) {
+    let all = |exponent: f64| y.iter().all(|y| y.to_f64() == exponent);
+    if all(2.0) {
+        map(x, out, |x| T::from_f64(x.to_f64() * x.to_f64()));
+    } else if all(3.0) {
+        map(x, out, |x| T::from_f64(x.to_f64() * x.to_f64() * x.to_f64()));
+    } else {
+        zip(x, y, out, power);
+    }
+}
+
 /// A floating-point type.
 pub(super) trait Float: Element<Sum = f64> {
     fn exp(self) -> Self;
@@ -127,7 +140,7 @@ macro_rules! float {
                         if rest != 0.0 && (rest < 0.0) != (y < 0.0) { rest + y } else { rest }
                     }),
                     Binary::Rem => zip(x, y, out, |x, y| x % y),
-                    Binary::Pow => zip(x, y, out, |x, y| x.powf(y)),
+                    Binary::Pow => float_power(x, y, out, |x, y| x.powf(y)),
                     Binary::Max => zip(x, y, out, Self::larger),
                     Binary::Min => zip(x, y, out, Self::smaller),
                     // Inference accepts these of bools and integers alone.

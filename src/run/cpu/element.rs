@@ -56,10 +56,11 @@ pub(super) fn zip<T: Copy, U>(x: &[T], y: &[T], out: &mut [U], f: impl Fn(T, T) 
     }
 }
 
-/// Powers. Squares and cubes, where a run has no other exponent, are products in f64, rounded once.
+/// Powers. Squares and cubes of f32, where a run has no other exponent, are products in f64, rounded
+/// once.
 #[inline(always)]
 fn float_power<T: Element>(x: &[T], y: &[T], out: &mut [T], power: impl Fn(T, T) -> T) {
-    let all = |exponent: f64| y.iter().all(|y| y.to_f64() == exponent);
+    let all = |exponent: f64| size_of::<T>() == 4 && y.iter().all(|y| y.to_f64() == exponent);
     if all(2.0) {
         map(x, out, |x| T::from_f64(x.to_f64() * x.to_f64()));
     } else if all(3.0) {

@@ -325,3 +325,56 @@ proptest! {
         }
     }
 }
+
+/// Rates of reading alone: `cargo test --release --test suite data::rates -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn rates() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = "random:records=20000,shape.input=784,below.target=10,type.target=i64";
+    let options = Options { batch: 1000, ..Options::default() };
+    let (mut x, mut y) = (Vec::new(), Vec::new());
+    for batch in batches(made, &options).unwrap() {
+        x.extend(batch.inputs[0].1.to_f32().unwrap());
+        y.extend(batch.targets[0].1.to_i64().unwrap());
+    }
+    let records: Vec<(&[f32], i64)> = x.chunks(784).zip(y.iter().copied()).collect();
+    let csv: String = records
+        .iter()
+        .map(|(x, y)| x.iter().map(|value| format!("{value:.4},")).collect::<String>() + &format!("{y}\n"))
+        .collect();
+    let tfrecord: Vec<u8> = records.iter().flat_map(|(x, y)| frame(&example(x, *y as u8))).collect();
+    let raw: Vec<u8> = records
+        .iter()
+        .flat_map(|(x, y)| {
+            x.iter().flat_map(|value| value.to_le_bytes()).chain([*y as u8]).collect::<Vec<u8>>()
+        })
+        .collect();
+    let arrays = vec![
+        ("x".to_owned(), Tensor::from_f32(vec![20000, 784], &x).unwrap()),
+        ("y".to_owned(), Tensor::from_i64(vec![20000], &y).unwrap()),
+    ];
+    write_npz(&dir.path().join("r.npz"), &arrays).unwrap();
+    let specs = [
+        ("csv", file(dir.path(), "r.csv", csv)),
+        ("npz", dir.path().join("r.npz").display().to_string()),
+        ("tfrecord", file(dir.path(), "r.tfrecord", tfrecord)),
+        ("raw", file(dir.path(), "r.bin", raw) + ":record=x:f32[784]+label:u8"),
+        ("made up", made.to_owned()),
+    ];
+    for (name, spec) in &specs {
+        let path = Path::new(spec.split(':').next().unwrap_or_default());
+        let bytes = fs::metadata(path).map_or(20000 * 784 * 4, |there| there.len());
+        for (order, how) in
+            [(Order::Fifo, "in order"), (Order::Shuffle { seed: 1, window: None }, "shuffled")]
+        {
+            let source = Source::open(spec, &[]).unwrap();
+            let start = std::time::Instant::now();
+            let options = Options { batch: 128, order, ..Options::default() };
+            let count: usize = source.batches(&options).unwrap().map(|batch| batch.unwrap().samples).sum();
+            let seconds = start.elapsed().as_secs_f64();
+            let (rate, mega) = (count as f64 / seconds, bytes as f64 / seconds / 1e6);
+            println!("{name} {how}: {rate:.0} records/s, {mega:.0} MB/s");
+        }
+    }
+}

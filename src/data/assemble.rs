@@ -33,8 +33,8 @@ impl Assembly {
     pub(super) fn push_row(&mut self, row: &Row, bound: &[Bound]) {
         let mut start = 0;
         for (field, (bound, &end)) in bound.iter().zip(&row.ends).enumerate() {
-            self.append(field, &row.bytes[start..end as usize], bound);
-            start = end as usize;
+            self.append(field, &row.bytes[start..end], bound);
+            start = end;
         }
         self.rows += 1;
     }

@@ -13,12 +13,12 @@ pub(super) fn mix(z: u64) -> u64 {
 pub(super) struct Row {
     pub(super) bytes: Vec<u8>,
     /// The end of each field.
-    pub(super) ends: Vec<u32>,
+    pub(super) ends: Vec<usize>,
 }
 
 impl Row {
     fn cost(&self) -> u64 {
-        (self.bytes.len() + self.ends.len() * 4 + 64) as u64
+        (self.bytes.len() + self.ends.len() * 8 + 64) as u64
     }
 }
 

@@ -293,7 +293,7 @@ impl<'b> Batcher<'b> {
         let mut out = Row::default();
         for (field, bound) in self.source.bound.iter().enumerate() {
             out.bytes.extend_from_slice(chunk.row(field, row, bound));
-            out.ends.push(out.bytes.len() as u32);
+            out.ends.push(out.bytes.len());
         }
         out
     }

@@ -3,7 +3,7 @@
 //! alone, so plans know nothing of it. A parameter that a step updates in place lies as it is.
 
 use crate::error::{Error, Result};
-use crate::ir::{DType, Graph, Op, Tensor, Type, ValueId};
+use crate::ir::{DType, Graph, Node, Op, Tensor, Type, ValueId};
 
 use super::cpu::{self, View};
 use super::interpret::{dims, tensor};
@@ -44,6 +44,16 @@ impl Readers {
     }
 }
 
+/// Whether a product with a transposed right operand may have so few rows or columns that it adds up
+/// along both operands, which are contiguous as they are: packed, its sums would be in another order.
+fn adds_along(graph: &Graph, node: &Node) -> bool {
+    let sizes = |value: ValueId| graph.ty(value).shape.dims().unwrap_or_default();
+    let (x, out) = (sizes(node.operands[0]), sizes(node.first_result));
+    let ([.., rows, columns], Some(&terms)) = (&out[..], x.last()) else { return true };
+    let all: i64 = out[..out.len() - 1].iter().product();
+    [*rows, all].into_iter().any(|rows| cpu::adds_along(rows, *columns, terms))
+}
+
 impl Packing {
     /// O(nodes + operands).
     pub(super) fn of(graph: &Graph) -> Self {
@@ -51,6 +61,9 @@ impl Packing {
         for node in graph.node_ids().map(|id| graph.node(id)) {
             for (position, operand) in node.operands.iter().enumerate() {
                 let reader = match (&node.op, position) {
+                    (Op::MatMul { transpose_right: true, .. }, 1) if adds_along(graph, node) => {
+                        Readers::Others
+                    }
                     (Op::MatMul { transpose_right, .. }, 1) => Readers::Products(*transpose_right),
                     (Op::Gather { axis: 0 }, 0) => Readers::Lookups,
                     _ => Readers::Others,

@@ -35,7 +35,7 @@ use crate::ir::half;
 use crate::ir::{DType, Op};
 use crate::kernel::workspace::{is_half, widens};
 
-pub(super) use product::{pack, unpack};
+pub(super) use product::{adds_along, pack, unpack};
 pub(super) use team::Pool;
 pub use team::Team;
 pub use view::{View, ViewMut, elements};

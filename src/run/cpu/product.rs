@@ -281,6 +281,13 @@ macro_rules! integer {
 
 integer!(i8, i16, i32, i64, u8);
 
+/// Whether products of these sizes add up along their operands where those are contiguous, instead of
+/// packing the right one.
+pub(in crate::run) fn adds_along(rows: i64, columns: i64, terms: i64) -> bool {
+    let size = |size: i64| usize::try_from(size).unwrap_or(0);
+    blocks::is_dotted(Extent { m: size(rows), n: size(columns), k: size(terms) })
+}
+
 /// Packs a matrix as [`View::packed`] has it: the right operand of `Op::MatMul`, transposed there or
 /// not.
 ///

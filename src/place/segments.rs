@@ -14,6 +14,9 @@ use crate::topology::DeviceId;
 /// Units in all the segmentations that are followed up for one goal.
 const FOLLOWED: usize = 400_000;
 
+/// As [`FOLLOWED`], at the least effort: how many, whatever their size.
+const FOLLOWED_FAST: usize = 2;
+
 /// Units up to which the optimistic memory estimate is tried even where the cautious one fits.
 const THOROUGH: usize = 5_000;
 
@@ -83,6 +86,7 @@ impl Search<'_, '_> {
             prepared.push(Prepared { nodes, line, tables });
         }
         let followed = (FOLLOWED / self.context.problem.unit_count().max(1)).max(1);
+        let followed = if effort == Effort::Fast { followed.min(FOLLOWED_FAST) } else { followed };
         for &goal in goals {
             let mut promises = self.promises(&prepared, &sequences, goal);
             promises.truncate(followed);
@@ -205,7 +209,8 @@ impl Search<'_, '_> {
         sequence: &[DeviceId],
     ) -> Option<Vec<u32>> {
         let limits = self.context.base.limits.clone();
-        let thorough = self.context.problem.unit_count() <= THOROUGH;
+        let problem = self.context.problem;
+        let thorough = problem.unit_count() <= THOROUGH && problem.options.effort != Effort::Fast;
         let mut settled = None;
         for (alive, banned) in RELAXATIONS {
             let mut caps = self.context.base.caps.clone();
@@ -281,7 +286,7 @@ fn widest_gap(cuts: &[u32]) -> u32 {
 /// Blocks that an order is cut into.
 fn blocks(effort: Effort, devices: usize) -> usize {
     let least = match effort {
-        Effort::Fast => 128,
+        Effort::Fast => 64,
         Effort::Default => 256,
         Effort::Best => 1024,
     };

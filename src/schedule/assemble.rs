@@ -45,8 +45,9 @@ impl Draft {
 
     /// Packs what is over its cap. O((steps + dependencies) x lanes + packing).
     pub(super) fn press(&mut self, problem: &Problem<'_>, residents: &Residents, caps: &[Bytes]) {
-        let wanted: Vec<bool> = self.arena.iter().zip(caps).map(|(arena, cap)| arena > cap).collect();
-        if !wanted.contains(&true) {
+        let over = self.arena.iter().zip(caps).map(|(arena, &cap)| (*arena > cap).then_some(cap));
+        let wanted: Vec<Option<Bytes>> = over.collect();
+        if wanted.iter().all(Option::is_none) {
             return;
         }
         let touched =

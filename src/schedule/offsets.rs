@@ -29,22 +29,27 @@ pub(super) fn arenas(buffers: &[Buffer], devices: usize) -> Vec<Bytes> {
     arenas
 }
 
-/// Packs the buffers of the `wanted` devices anew, with at most `work` visits of pairs, and gives
-/// for each of them the fewest bytes that its arena could have, where that is known. No arena
-/// becomes longer. `taken` holds by buffer the one that takes its bytes in place.
+/// What part of the work is done where the arena cannot become as short as it should.
+const HOPELESS: usize = 16;
+
+/// Packs the buffers of the `wanted` devices anew, with at most `work` visits of pairs, until an arena has
+/// as many bytes as is wanted of it, and gives for each of them the fewest bytes that its arena could
+/// have, where that is known. No arena becomes longer; little is done where the wish is beyond what
+/// could be. `taken` holds by buffer the one that takes its bytes in place.
 pub(super) fn settle(
     buffers: &mut [Buffer],
     ground: Ground<'_>,
     lives: &Lives,
     taken: &[u32],
-    wanted: &[bool],
+    wanted: &[Option<Bytes>],
     mut work: usize,
 ) -> Vec<Option<Bytes>> {
     let arena = arenas(buffers, wanted.len());
     let mut bounds = vec![None; wanted.len()];
-    let mut waiting = wanted.iter().filter(|&&wanted| wanted).count();
+    let mut waiting = wanted.iter().flatten().count();
     let storages = storages(buffers, wanted, lives, taken);
-    for (device, storages) in storages.into_iter().enumerate().filter(|&(device, _)| wanted[device]) {
+    for (device, storages) in storages.into_iter().enumerate() {
+        let Some(goal) = wanted[device] else { continue };
         let share = work / waiting;
         waiting -= 1;
         let (base, end) = (ground.base[device], ground.end[device]);
@@ -57,8 +62,10 @@ pub(super) fn settle(
         }
         let items: Vec<Item> = storages.iter().map(|storage| storage.item).collect();
         let now = aligned(arena[device].0).unwrap_or(u64::MAX).saturating_sub(base);
+        let share = if goal > Bytes::ZERO && bound > goal.0 { share / HOPELESS } else { share };
         let mut left = share;
-        let packed = pack(&items, least, now, &mut left).unwrap_or_default();
+        let enough = least.max(goal.0.saturating_sub(base));
+        let packed = pack(&items, enough, now, &mut left).unwrap_or_default();
         work -= share - left;
         // Of what ends highest the padding does not count, and another may end highest now.
         let end = |(storage, offset): (&Storage, &u64)| offset + (storage.item.length - storage.padding);
@@ -114,12 +121,12 @@ pub(super) fn taken(buffers: &[Buffer], lives: &Lives, in_place: &[(u32, u32)]) 
 }
 
 /// By device: what must be given bytes.
-fn storages(buffers: &[Buffer], wanted: &[bool], lives: &Lives, taken: &[u32]) -> Vec<Vec<Storage>> {
+fn storages(buffers: &[Buffer], wanted: &[Option<Bytes>], lives: &Lives, taken: &[u32]) -> Vec<Vec<Storage>> {
     let mut follows = vec![false; buffers.len()];
     taken.iter().filter(|&&next| next != NONE).for_each(|&next| follows[next as usize] = true);
     let mut storages: Vec<Vec<Storage>> = wanted.iter().map(|_| Vec::new()).collect();
     for (number, buffer) in buffers.iter().enumerate() {
-        let nothing = buffer.bytes == Bytes::ZERO || !wanted[buffer.device.index()];
+        let nothing = buffer.bytes == Bytes::ZERO || wanted[buffer.device.index()].is_none();
         if nothing || buffer.kind.is_resident() || follows[number] {
             continue;
         }

@@ -25,8 +25,8 @@ const MOST_PAIRS: usize = 4_000_000;
 /// Rounds without gain, after which the next first order is taken.
 const PATIENCE: usize = 40;
 
-/// Offsets for all items, none of which ends above `limit`; none at all where that does not succeed, or too many pairs meet. Stops at `bound`, which no packing goes below, and where no
-/// visits of pairs are `left`. O(items log items + pairs x rounds).
+/// Offsets for all items, none of which ends above `limit`; none at all where that does not succeed, or too
+/// many pairs meet. Stops at `bound`, which is good enough, and where no visits of pairs are `left`. O(items log items + pairs x rounds).
 pub(super) fn pack(items: &[Item], bound: u64, limit: u64, left: &mut usize) -> Option<Vec<u64>> {
     let meets = Meets::new(items, (*left / 4).min(MOST_PAIRS))?;
     let mut best: Option<(Vec<u64>, u64)> = None;

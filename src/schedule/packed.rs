@@ -5,6 +5,7 @@ use super::lifetimes::lives;
 use super::offsets::{Ground, arenas, merged, settle, taken};
 use super::{Accesses, Action, BufferIx, Content, Schedule, Step, arena, cost};
 use crate::costgraph::CostGraph;
+use crate::units::Bytes;
 
 /// How often what was held back is looked at again, at most.
 const ROUNDS: usize = 4;
@@ -25,7 +26,8 @@ impl Schedule {
             let taken = taken(&self.buffers, &lives, &uses.in_place);
             let (base, end) = self.ground();
             let ground = Ground { base: &base, end: &end };
-            let bounds = settle(&mut self.buffers, ground, &lives, &taken, &vec![true; devices], work);
+            let shortest = vec![Some(Bytes::ZERO); devices];
+            let bounds = settle(&mut self.buffers, ground, &lives, &taken, &shortest, work);
             let arenas = arenas(&self.buffers, devices);
             for (usage, (arena, bound)) in self.devices.iter_mut().zip(arenas.into_iter().zip(bounds)) {
                 (usage.arena, usage.bound) = (arena, bound);

@@ -179,7 +179,7 @@ fn hiding(
 /// The schedule that is chosen, its arenas packed as tightly as the effort goes.
 pub fn packed(graph: &CostGraph, options: &Options, schedule: Schedule) -> Schedule {
     let work = match options.effort {
-        Effort::Fast => 200_000,
+        Effort::Fast => 50_000,
         Effort::Default => 20_000_000,
         Effort::Best => 400_000_000,
     };
@@ -192,7 +192,7 @@ pub fn packed(graph: &CostGraph, options: &Options, schedule: Schedule) -> Sched
 fn search(options: &Options) -> Search {
     let loads = options.objective == Objective::Throughput;
     let (work, candidates) = match options.effort {
-        Effort::Fast => (60_000, 12),
+        Effort::Fast => (20_000, 6),
         Effort::Default if loads => (200_000, 30),
         Effort::Default => (1_000_000, 300),
         Effort::Best if loads => (1_000_000, 300),

@@ -35,7 +35,7 @@ impl Work {
                 again: usize::from(pins < SMALL),
                 cycles: 0,
                 kept: 1,
-                search: Search { passes: usize::from(pins < SMALL), fruitless: 50, ..search },
+                search: Search { passes: usize::from(pins < SMALL), fruitless: 25, ..search },
             },
             Effort::Default => {
                 let (starts, cycles, kept) = affordable(pins);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{Kernel, Template, kernel};
+use super::{Kernel, kernel, module};
 use crate::error::Result;
 use crate::ir::Graph;
 use crate::kernel::program::lower;
@@ -15,7 +15,7 @@ use crate::kernel::{GroupId, Grouping};
 /// Errors: those of lowering and of printing, within the group's first node.
 pub fn listing(graph: &Graph, grouping: &Grouping, on_cuda: &dyn Fn(GroupId) -> bool) -> Result<String> {
     let (mut sources, mut programs) = (Entries::default(), Entries::default());
-    let mut templates: Vec<Template> = Vec::new();
+    let mut kernels: Vec<Kernel> = Vec::new();
     for (position, fused) in grouping.all_fused().iter().enumerate() {
         let place = || {
             let source = fused.nodes.first().map(|&node| &graph.source(graph.node(node).source).name);
@@ -25,17 +25,16 @@ pub fn listing(graph: &Graph, grouping: &Grouping, on_cuda: &dyn Fn(GroupId) -> 
             if !on_cuda(GroupId(position as u32)) {
                 programs.add(program.to_string(), position);
             } else if let Some(kernel) = kernel(&program).map_err(|error| error.within(&place()))? {
-                templates.extend(kernel.template);
                 sources.add(cuda_entry(&kernel), position);
+                kernels.push(Kernel { text: String::new(), ..kernel });
             }
         }
     }
-    templates.sort_unstable();
-    templates.dedup();
     let mut out = String::new();
-    if !sources.order.is_empty() {
-        out.push_str(Kernel::prelude());
-        templates.iter().for_each(|template| out.push_str(template.text()));
+    if !kernels.is_empty() {
+        let included = module(&kernels.iter().collect::<Vec<_>>());
+        out.push_str(included.trim_end());
+        out.push('\n');
     }
     sources.write(&mut out);
     programs.write(&mut out);

@@ -9,5 +9,5 @@ mod listing;
 #[cfg(feature = "cuda")]
 pub mod nvrtc;
 
-pub use cuda::{Kernel, Launch, Template, kernel};
+pub use cuda::{Kernel, Launch, Template, kernel, module};
 pub use listing::listing;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use partition::emit::{self, Kernel};
-use partition::ir::DType;
+use partition::ir::{ArgReduce, DType, Op, Real, ReduceKind};
 use partition::kernel::program::{self, Place, Program};
 use partition::pass::{GroupOptions, group};
 
@@ -122,14 +122,7 @@ fn waits(kernel: &Kernel) -> bool {
 }
 
 fn text(kernels: &[&Kernel]) -> String {
-    let mut text = format!("{SHIM}\n{}\n", Kernel::prelude());
-    let mut templates: Vec<_> = kernels.iter().filter_map(|kernel| kernel.template).collect();
-    templates.sort_unstable();
-    templates.dedup();
-    templates.iter().for_each(|template| text.push_str(template.text()));
-    for kernel in kernels {
-        text.push_str(&kernel.text);
-    }
+    let mut text = format!("{SHIM}\n{}", emit::module(kernels));
     text.push_str("static const shim::Entry entries[] = {\n");
     for kernel in kernels {
         let name = &kernel.name;
@@ -289,6 +282,72 @@ fn kernels_of_every_operation_run_on_the_cpu() {
     compare(&all);
 }
 
+/// An operation on made-up operands of these types and sizes.
+fn sized(op: Op, operands: &[(DType, &[usize])]) -> Case {
+    let array = |(position, (dtype, dims)): (usize, &(DType, &[usize]))| {
+        let elements = dims.iter().product::<usize>();
+        let data = match made_up(*dtype, elements as u64, position as u64 * 991) {
+            program::Array::Real(list) => list.iter().map(|x| x - 0.75).collect(),
+            program::Array::Whole(list) => list.iter().map(|&x| x as f64).collect(),
+        };
+        let rounded = decode(*dtype, &encode(&Array::new(*dtype, dims, data)));
+        Array::new(*dtype, dims, rounded)
+    };
+    Case { op, operands: operands.iter().enumerate().map(array).collect(), results: vec![] }
+}
+
+fn product(transpose_left: bool, transpose_right: bool) -> Op {
+    Op::MatMul { transpose_left, transpose_right }
+}
+
+#[test]
+fn every_form_of_a_hero_runs_on_the_cpu() {
+    let (f32, f16, bf16) = (DType::F32, DType::F16, DType::Bf16);
+    let softmax = |axis: u32| Op::Softmax { axis, log: false };
+    let normalize = |axes: &[u32]| Op::Normalize { axes: axes.to_vec(), epsilon: Real(1e-5), center: true };
+    let reduce = |kind: ReduceKind, axes: &[u32]| Op::Reduce { kind, axes: axes.to_vec(), keep: false };
+    let argmax = |axis: u32| Op::ArgReduce { kind: ArgReduce::Max, axis, keep: false, last: true };
+    let mut cases = vec![
+        // Rows: of a warp, of blocks of each size, in registers and read again.
+        sized(softmax(1), &[(f32, &[5, 33])]),
+        sized(softmax(1), &[(f32, &[3, 1500])]),
+        sized(softmax(1), &[(f16, &[2, 3001])]),
+        sized(normalize(&[1]), &[(f32, &[2, 9000])]),
+        sized(normalize(&[1]), &[(f32, &[1, 40_003])]),
+        sized(normalize(&[1, 2]), &[(bf16, &[3, 20, 36])]),
+        sized(argmax(1), &[(f32, &[2, 5000])]),
+        sized(argmax(0), &[(f32, &[300, 37])]),
+        // Columns.
+        sized(reduce(ReduceKind::Sum, &[0]), &[(f32, &[700, 70])]),
+        sized(reduce(ReduceKind::Mean, &[0, 2]), &[(f16, &[6, 7, 50])]),
+        sized(softmax(1), &[(f32, &[2, 40, 35])]),
+        sized(normalize(&[0]), &[(f32, &[90, 33])]),
+        // Transpositions of each type's size.
+        sized(Op::Transpose { perm: vec![1, 0] }, &[(DType::I8, &[70, 45])]),
+        sized(Op::Transpose { perm: vec![2, 0, 1] }, &[(DType::F64, &[3, 40, 33])]),
+        sized(Op::Transpose { perm: vec![0, 2, 1, 3] }, &[(f32, &[2, 10, 3, 16])]),
+    ];
+    for (left, right) in [(false, false), (false, true), (true, false), (true, true)] {
+        for (m, n, k) in [(1, 70, 130), (8, 33, 65), (9, 10, 3), (70, 130, 50), (64, 64, 64)] {
+            for dtype in [f32, f16, bf16, DType::I32] {
+                let x: &[usize] = if left { &[k, m] } else { &[m, k] };
+                let y: &[usize] = if right { &[n, k] } else { &[k, n] };
+                cases.push(sized(product(left, right), &[(dtype, x), (dtype, y)]));
+            }
+        }
+    }
+    cases.push(sized(product(false, false), &[(f32, &[2, 3, 20, 12]), (f32, &[2, 1, 12, 20])]));
+    cases.push(sized(product(false, true), &[(bf16, &[4, 20, 12]), (bf16, &[24, 12])]));
+    let trials: Vec<Trial> = cases.iter().flat_map(trials).collect();
+    assert!(trials.len() >= cases.len());
+    for form in
+        ["product_mma<", "product_dots<", "product_columns<", "product_tiled<", "block_fold<", "column_fold<"]
+    {
+        assert!(trials.iter().any(|trial| trial.kernel.text.contains(form)), "no {form}");
+    }
+    compare(&trials);
+}
+
 /// Evaluations of an expression or a product that a trial may take.
 const WORK: i64 = 60_000;
 
@@ -339,7 +398,7 @@ fn kernels_of_the_small_models_run_on_the_cpu() {
 fn a_barrier_that_is_missing_shows() {
     let data = (0..40 * 50).map(f64::from).collect();
     let case = Case {
-        op: partition::ir::Op::Transpose { perm: vec![1, 0] },
+        op: Op::Transpose { perm: vec![1, 0] },
         operands: vec![Array::new(DType::F32, &[40, 50], data)],
         results: vec![],
     };

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use partition::emit::cache::{Cache, compile_all};
 use partition::emit::nvrtc::{Nvrtc, nvrtc};
-use partition::emit::{self, Kernel};
+use partition::emit::{self, Kernel, module};
 
 use crate::cuda::operation_kernels;
 use crate::kernels::{SMALL_MODELS, model_programs};
@@ -31,13 +31,28 @@ fn is_code(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\x7fELF")
 }
 
-fn compile_for(kernels: &BTreeMap<String, Kernel>, architecture: &str) {
+/// Kernels in one source: the prelude is read once for all.
+const TOGETHER: usize = 12;
+
+/// Compiles kernels for the architectures, several in one source, on all cores.
+fn compile_for(kernels: &BTreeMap<String, Kernel>, architectures: &[&str]) {
     let Some(compiler) = compiler() else { return };
     let list: Vec<&Kernel> = kernels.values().collect();
-    let codes = compile_all(compiler, None, &list, architecture, threads(), &|_, _| {}).unwrap();
-    assert_eq!(codes.len(), list.len());
-    assert!(codes.iter().all(|code| is_code(code)));
-    println!("{} kernels for {architecture}", codes.len());
+    let sources: Vec<String> = list.chunks(TOGETHER).map(module).collect();
+    let jobs: Vec<(&String, &str)> =
+        sources.iter().flat_map(|source| architectures.iter().map(move |&one| (source, one))).collect();
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..threads() {
+            scope.spawn(|| {
+                while let Some((source, architecture)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let code = compiler.cubin(source, "module", architecture);
+                    assert!(is_code(&code.unwrap_or_else(|error| panic!("{error}"))));
+                }
+            });
+        }
+    });
+    println!("{} kernels for {}", list.len(), architectures.join(", "));
 }
 
 /// The kernels of a model of the corpus, by name.
@@ -50,7 +65,7 @@ fn model_kernels(relative: &str) -> BTreeMap<String, Kernel> {
 fn kernels_of_every_operation_compile() {
     let kernels = operation_kernels(1);
     assert!(kernels.len() > 150, "{}", kernels.len());
-    compile_for(&kernels, "sm_80");
+    compile_for(&kernels, &["sm_80", "sm_90"]);
 }
 
 #[test]
@@ -59,7 +74,19 @@ fn kernels_of_the_small_models_compile() {
     for name in SMALL_MODELS {
         kernels.extend(model_kernels(&format!("corpus/onnx/{name}.onnx")));
     }
-    compile_for(&kernels, "sm_90");
+    compile_for(&kernels, &["sm_80", "sm_90"]);
+}
+
+#[test]
+#[ignore = "minutes: PARTITION_NVRTC=... cargo test --test suite nvrtc::kernels_of_real_models -- --ignored"]
+fn kernels_of_real_models_compile() {
+    let mut kernels = BTreeMap::new();
+    for name in
+        ["bert_base", "gpt2", "llama_small", "resnet50", "mobilenet_v3_large", "vit_b_16", "sd_unet_small"]
+    {
+        kernels.extend(model_kernels(&format!("corpus/onnx/{name}.onnx")));
+    }
+    compile_for(&kernels, &["sm_80", "sm_90"]);
 }
 
 #[test]

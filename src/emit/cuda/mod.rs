@@ -72,14 +72,22 @@ pub struct Kernel {
 impl Kernel {
     /// All that a compiler needs.
     pub fn source(&self) -> String {
-        let template = self.template.map_or("", Template::text);
-        format!("{PRELUDE}\n{template}\n{}", self.text)
+        module(&[self])
     }
+}
 
-    /// What stands before every kernel.
-    pub const fn prelude() -> &'static str {
-        PRELUDE
+/// Several kernels as one source, with what they include.
+pub fn module(kernels: &[&Kernel]) -> String {
+    let mut templates: Vec<Template> = kernels.iter().filter_map(|kernel| kernel.template).collect();
+    templates.sort_unstable();
+    templates.dedup();
+    let mut text = PRELUDE.to_owned();
+    let parts = templates.iter().map(|template| template.text());
+    for part in parts.chain(kernels.iter().map(|kernel| kernel.text.as_str())) {
+        text.push('\n');
+        text.push_str(part);
     }
+    text
 }
 
 /// A program as CUDA C. None where there is nothing to do: a result without elements.

@@ -180,7 +180,7 @@ fn hiding(
 pub fn packed(graph: &CostGraph, options: &Options, schedule: Schedule) -> Schedule {
     let work = match options.effort {
         Effort::Fast => 50_000,
-        Effort::Default => 20_000_000,
+        Effort::Default => 6_000_000,
         Effort::Best => 400_000_000,
     };
     schedule.pack(graph, work)

@@ -6,7 +6,7 @@
 DIR holds NAME.onnx with its weights; IO holds NAME.io.npz with inputs (made up where absent).
 Runs take turns (ours, onnxruntime, torch eager, torch.compile; then again), each figure is the
 median over the rounds of the medians of each turn. Needs onnx, onnxruntime, torch, numpy; a
-runtime that is not installed is left out and named. Nothing else should run meanwhile.
+runtime that is not installed is left out and named. Nothing else should run meanwhile. tract is not among the peers: it has no Python package.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 //! Kernels of the CPU: every operation on borrowed bytes, in parts that follow from its sizes alone,
 //! so that results are the same bits however work is spread over devices and threads. Nothing is
-//! allocated but what each thread is given once ([`prepare`]): an area for the operands of matrix
+//! allocated but what each thread is given once (`prepare`): an area for the operands of matrix
 //! products, and registers of tile programs.
 //!
 //! [`execute`] runs one operation. What it needs beside operands and results is

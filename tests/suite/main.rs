@@ -13,6 +13,7 @@ mod copies;
 mod corpus_plans;
 mod costgraph;
 mod cuda;
+mod curves;
 mod data;
 mod embed;
 mod events;

@@ -81,7 +81,7 @@ pub(super) fn product(program: &Program) -> Result<Printed> {
     writer.stores(stores);
     text.push_str(&writer.out);
     text.push_str("  }\n};\n");
-    text.push_str(&super::head(program, (threads[0] * threads[1]) as u32));
+    text.push_str(&super::head(program, threads[0] * threads[1]));
     text.push_str("  KERNEL_operands p;\n");
     for position in 0..program.args.len() {
         text.push_str(&format!("  p.a{position} = a{position};\n"));

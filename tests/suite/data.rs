@@ -275,7 +275,7 @@ fn a_slow_consumer_is_never_kept_waiting_and_memory_stays_bounded() {
     let source = Source::open("random:records=2000,shape.input=50", &[]).unwrap();
     let options = Options { batch: 100, prefetch: 2, memory: Bytes(1 << 20), ..Options::default() };
     let mut reading = source.batches(&options).unwrap();
-    while let Some(batch) = reading.next() {
+    for batch in &mut reading {
         assert_eq!(batch.unwrap().samples, 100);
         // Far longer than making a batch takes.
         std::thread::sleep(std::time::Duration::from_millis(40));

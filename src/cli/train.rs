@@ -32,6 +32,12 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
     if options.compile.batch.is_none() && compile::has_open_batch(&graph) {
         options.compile.batch = Some(BATCH);
     }
+    let unnoisy = train::without_noise(&graph);
+    if let Some(first) = unnoisy.first() {
+        let others =
+            if unnoisy.len() > 1 { format!(" and {} more", unnoisy.len() - 1) } else { String::new() };
+        console.note(&format!("{first}{others}: dropout and noise do nothing in training yet"));
+    }
     if let Some(weights) = &args.shape.weights {
         match_params(&mut graph, &Arrays::open(weights)?)?;
     }
@@ -70,6 +76,10 @@ fn options(args: &TrainArgs, file: &ModelFile) -> Result<train::Options> {
     if args.shape.batch == Some(Batch::Max) {
         return Err(Error::usage("--batch max", "a training step takes batches of one size")
             .with_help("partition MODEL --batch max finds the largest for running"));
+    }
+    if args.shape.microbatches.is_some() {
+        return Err(Error::usage("--microbatches", "a training step is not divided into microbatches yet")
+            .with_help("leave it out, or give --replicas with --shards"));
     }
     if !args.lr.is_finite() || args.lr < 0.0 {
         return Err(Error::usage(format!("--lr {}", args.lr), "expected a number of 0 or more"));

@@ -540,6 +540,7 @@ impl Graph {
 
     /// Says that a parameter, or the one that `value` is another type of, is a statistic; nothing
     /// where it is no parameter.
+    #[cfg(any(feature = "onnx", feature = "keras"))]
     pub(crate) fn set_statistic(&mut self, value: ValueId, statistic: Statistic) {
         let maker = self.maker(value);
         let maker = match (&maker.op, maker.operands.first()) {

@@ -370,7 +370,6 @@ impl Bound<'_> {
             epilogue.finish(self.team, target.bytes);
         }
         (scratch.views, scratch.targets) = (emptied(views), emptied(targets));
-        drop(epilogue);
         scratch.sources = emptied(sources);
         done
     }

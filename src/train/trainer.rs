@@ -208,9 +208,9 @@ impl Trainer {
         self.step += 1;
         if !loss.is_finite() {
             let report = Report::new(format!("step {}", self.step), format!("the loss is {loss}"));
-            return Err(Error::Run(report.help(
-                "a smaller --lr, clip_norm=1 in --optimizer, or fewer bits less often; --check-numbers names the operation",
-            )));
+            return Err(Error::Run(
+                report.help("train with a smaller --lr, or with clip_norm=1 in --optimizer"),
+            ));
         }
         Ok(Outcome { loss, wall, outputs })
     }

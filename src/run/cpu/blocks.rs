@@ -200,7 +200,7 @@ fn multiply_blocks<T: Plain + Float, L: Lanes<T>>(
                     }
                 };
                 let mut c = c.block((row, column), (rows, columns));
-                block.multiply(lanes, right, a, &mut c, into.from_row(row));
+                block.multiply(lanes, right, a, &mut c, into.at_row(row));
             }
         }
     }

@@ -86,7 +86,7 @@ pub(super) fn dot_all<T: Plain + Float, L: Lanes<T>>(
                 k,
                 a: (&a.0[row * a.1..], a.1),
                 b: (&b.0[column * b.1..], b.1),
-                into: into.from_row(row),
+                into: into.at_row(row),
             };
             let c = &mut c.block((row, column), (height, if wide { 4 } else { 1 }));
             match (height, wide) {

@@ -62,7 +62,7 @@ pub(super) enum Into<'a, T> {
 
 impl<T> Into<'_, T> {
     /// That of the rows from one on.
-    pub(super) fn from_row(self, row: usize) -> Self {
+    pub(super) fn at_row(self, row: usize) -> Self {
         match self {
             Self::Rows(begin) => Self::Rows(&begin[row..]),
             other => other,
@@ -211,7 +211,7 @@ macro_rules! float {
                 team.each_block(&mut c, parts(extent), |row, column, c| {
                     let a = (&a.0[row * a.1.row..], a.1);
                     let b = b.from(column);
-                    let (first, into) = (column, into.from_row(row));
+                    let (first, into) = (column, into.at_row(row));
                     with_area(|area| {
                         let c = &mut *c;
                         Self::dispatch(Multiply { k, dotted, a, b, first, c, into, area });

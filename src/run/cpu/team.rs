@@ -131,7 +131,7 @@ impl Shared {
         let guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let open = self.jobs.iter().any(|job| job.open.load(Ordering::SeqCst));
-        if !(open && self.has_room()) && !self.shut_down.load(Ordering::Acquire) {
+        if !(open && self.has_room() || self.shut_down.load(Ordering::Acquire)) {
             drop(self.bell.wait(guard).unwrap_or_else(PoisonError::into_inner));
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);

@@ -400,6 +400,7 @@ impl Graph {
     }
 
     /// Puts these outputs in place of all others. Only where no parameter is updated yet.
+    #[cfg(feature = "run")]
     pub(crate) fn set_outputs(&mut self, outputs: Vec<(String, ValueId)>) {
         self.outputs = outputs;
     }

@@ -304,3 +304,44 @@ fn shells_get_completions() {
         assert!(folder.ok(&["completions", shell]).contains("partition"), "{shell}");
     }
 }
+
+/// A line for each step, and no step faster than what stands in its own columns.
+#[test]
+fn a_run_tells_what_each_step_took() {
+    let folder = Folder::new();
+    let mlp = example("mlp.json");
+    let out =
+        folder.ok(&["run", &mlp, "-d", "2xcpu:cores=1", "--init", "seed=1", "--repeat", "3", "--stats"]);
+    assert!(out.contains("ran 3 steps"), "{out}");
+    let mut lines = out.lines().skip_while(|line| !line.trim_start().starts_with("step "));
+    let head = lines.next().expect("a table");
+    for column in ["device", "predicted", "measured", "GB/s", "GFLOP/s", "peak", "what"] {
+        assert!(head.contains(column), "{head}");
+    }
+    let plan = folder.ok(&[&mlp, "-d", "2xcpu:cores=1", "--emit", "plan"]);
+    let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+    assert_eq!(lines.count(), plan["steps"].as_array().unwrap().len(), "{out}");
+}
+
+/// Sources for a GPU hold each kernel of the plan, with how it is launched.
+#[test]
+fn kernels_can_be_looked_at_without_a_gpu() {
+    let folder = Folder::new();
+    let mlp = example("mlp.json");
+    let out = folder.ok(&[&mlp, "-d", "a100-80g", "--emit", "kernels"]);
+    assert!(out.matches("__global__").count() >= 2, "{out}");
+    assert_eq!(out.matches("// launch ").count(), out.matches("__global__").count(), "{out}");
+    assert_eq!(out, folder.ok(&[&mlp, "-d", "a100-80g", "--emit", "kernels", "--threads", "1"]));
+    let on_cpu = folder.ok(&[&mlp, "-d", "cpu", "--emit", "kernels"]);
+    assert!(!on_cpu.contains("__global__") && !on_cpu.is_empty(), "{on_cpu}");
+}
+
+#[test]
+fn what_training_cannot_do_is_refused() {
+    let folder = Folder::new();
+    let mlp = example("mlp.json");
+    let ran =
+        folder.run(&["train", &mlp, "--data", "ones:records=4", "--loss", "mse", "--microbatches", "2"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("microbatches"), "{}", ran.stderr);
+}

@@ -157,7 +157,7 @@ mod tests {
         let path = cache.path("key");
         let whole = fs::read(&path).unwrap();
         for damage in
-            [&whole[..whole.len() - 1], &whole[..5], b"", &[&whole[..20], b"X", &whole[21..]].concat()]
+            [&whole[..whole.len() - 1], &whole[..5], b"", &[&whole[..whole.len() - 1], b"X"].concat()]
         {
             fs::write(&path, damage).unwrap();
             let before = made.load(Ordering::Relaxed);

@@ -44,14 +44,16 @@ impl Readers {
     }
 }
 
-/// Whether a product with a transposed right operand may have so few rows or columns that it adds up
-/// along both operands, which are contiguous as they are: packed, its sums would be in another order.
-fn adds_along(graph: &Graph, node: &Node) -> bool {
+/// Whether a product may have so few rows or columns that it adds up along both operands, where the right
+/// one is contiguous along the terms as it is (transposed, or a single column): packed, its sums would be
+/// in another order.
+fn adds_along(graph: &Graph, node: &Node, transposed: bool) -> bool {
     let sizes = |value: ValueId| graph.ty(value).shape.dims().unwrap_or_default();
     let (x, out) = (sizes(node.operands[0]), sizes(node.first_result));
     let ([.., rows, columns], Some(&terms)) = (&out[..], x.last()) else { return true };
     let all: i64 = out[..out.len() - 1].iter().product();
-    [*rows, all].into_iter().any(|rows| cpu::adds_along(rows, *columns, terms))
+    (transposed || *columns == 1)
+        && [*rows, all].into_iter().any(|rows| cpu::adds_along(rows, *columns, terms))
 }
 
 impl Packing {
@@ -61,7 +63,7 @@ impl Packing {
         for node in graph.node_ids().map(|id| graph.node(id)) {
             for (position, operand) in node.operands.iter().enumerate() {
                 let reader = match (&node.op, position) {
-                    (Op::MatMul { transpose_right: true, .. }, 1) if adds_along(graph, node) => {
+                    (Op::MatMul { transpose_right, .. }, 1) if adds_along(graph, node, *transpose_right) => {
                         Readers::Others
                     }
                     (Op::MatMul { transpose_right, .. }, 1) => Readers::Products(*transpose_right),

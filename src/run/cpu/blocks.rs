@@ -51,8 +51,8 @@ pub(super) const AREA: usize = (PACKED * (DEPTH + APART) + COLUMNS * DEPTH) * si
 pub(super) enum Right<'a, T> {
     /// Where it lies.
     Lying(&'a [T], Strides),
-    /// Made when it is packed.
-    Made(&'a (dyn Fn(&Part, &mut [T]) + Sync)),
+    /// Made when it is packed; what it is given last may be written over.
+    Made(&'a (dyn Fn(&Part, &mut [T], &mut [T]) + Sync)),
     /// All of a matrix of `k` rows, packed; the product takes its columns from one on, which is a
     /// multiple of [`PANEL`].
     Packed { elements: &'a [T], columns: usize, from: usize },
@@ -188,7 +188,7 @@ fn multiply_blocks<T: Plain + Float, L: Lanes<T>>(
             let into = if inner == 0 { into } else { Into::Add };
             let part = Part { inner, depth, column, columns };
             let block = Panels { k, part, first, from: b, in_place: m <= FEW };
-            block.pack(&mut *right);
+            block.pack(lanes, &mut *right, &mut *left);
             for row in (0..m).step_by(PACKED) {
                 let rows = PACKED.min(m - row);
                 let from = &a.0[row * a.1.row + inner * a.1.column..];
@@ -203,6 +203,18 @@ fn multiply_blocks<T: Plain + Float, L: Lanes<T>>(
                 block.multiply(lanes, right, a, &mut c, into.at_row(row));
             }
         }
+    }
+}
+
+/// Copies a row of a panel.
+#[inline(always)]
+fn copy_piece<T: Plain, L: Lanes<T>>(lanes: L, from: &[T], to: &mut [T]) {
+    let to = &mut to[..from.len()];
+    if from.len() < PANEL {
+        return to.copy_from_slice(from);
+    }
+    for at in (0..PANEL).step_by(L::WIDTH) {
+        lanes.store(lanes.load(&from[at..]), &mut to[at..]);
     }
 }
 
@@ -255,7 +267,7 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
 
     /// Writes the panels that need it row by row, filled up with zeros.
     #[inline(always)]
-    fn pack(&self, to: &mut [T]) {
+    fn pack<L: Lanes<T>>(&self, lanes: L, to: &mut [T], spare: &mut [T]) {
         let Part { inner, depth, column, columns } = self.part;
         let last = columns - columns % PANEL;
         if last < columns {
@@ -263,7 +275,7 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
         }
         match self.from {
             Right::Made(make) => {
-                make(&Part { inner, depth, column: self.first + column, columns }, to);
+                make(&Part { inner, depth, column: self.first + column, columns }, to, spare);
             }
             Right::Packed { elements, columns: all, from } => {
                 let first = from + column + last;
@@ -281,7 +293,7 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
                     let from = &from[(inner + row) * strides.row + column..][..columns];
                     self.part.pieces(row, |piece, at| {
                         if piece.start >= least {
-                            to[at..][..piece.len()].copy_from_slice(&from[piece]);
+                            copy_piece(lanes, &from[piece], &mut to[at..]);
                         }
                     });
                 }

@@ -14,6 +14,7 @@ use super::index::sizes;
 use super::product::{Extent, Into, Product, Strides, product, product_then};
 use super::team::Team;
 use super::tile::Epilogue;
+use super::unfold::Unfold;
 use super::vectors::Vectorised;
 use super::view::{View, ViewMut, take, with_float};
 
@@ -128,7 +129,7 @@ const PIECE: usize = 96;
 
 /// Channels first: the weights times the windows.
 #[allow(clippy::too_many_arguments)]
-fn first<T: Product>(
+fn first<T: Product + Float + Vectorised>(
     team: &Team<'_>,
     grid: &Grid,
     groups: &Groups,
@@ -145,7 +146,12 @@ fn first<T: Product>(
         let group = block % groups.count;
         let source = &x[block * groups.inner * area..][..groups.inner * area];
         let weights = &weights[group * groups.outer * depth..][..groups.outer * depth];
-        let unfold = |part: &Part, to: &mut [T]| unfold_rows(grid, source, part, to);
+        let unfold = |part: &Part, to: &mut [T], spare: &mut [T]| match Unfold::new(
+            grid, source, part, &mut *to, spare,
+        ) {
+            Some(unfold) => T::dispatch(unfold),
+            None => unfold_rows(grid, source, part, to),
+        };
         let windows = match grid.is_plain() {
             true => Right::Lying(source, Strides::rows(positions)),
             false => Right::Made(&unfold),

@@ -27,6 +27,7 @@ mod resize;
 mod team;
 pub(crate) mod tile;
 mod topk;
+mod unfold;
 mod vectors;
 mod view;
 

@@ -142,18 +142,21 @@ pub(super) fn product_then<T: Product>(
 
 /// Multiplications of a part of a product, at least, where there are as many.
 const WORK: usize = 1 << 19;
-/// So many parts are enough for the threads of a team.
-const PARTS: usize = 8;
+/// So many parts are enough for each thread of a team.
+const PARTS: usize = 4;
+/// Products that are this many are divided among threads, each of them whole.
+const MANY: usize = 8;
 /// Most rows of a part, and fewest columns where there are many rows: the rows are read again for
 /// each part.
 const TALLEST: usize = 1008;
 const NARROWEST: usize = 128;
 
-/// Rows and columns of the parts that a product is divided in. They follow from its sizes alone.
-fn parts(Extent { m, n, k }: Extent) -> (usize, usize) {
+/// Rows and columns of the parts that a product is divided in among threads. No bit depends on them.
+fn parts(Extent { m, n, k }: Extent, threads: usize) -> (usize, usize) {
     let (mut rows, mut columns) = (m.min(TALLEST), n.next_multiple_of(PANEL).min(4 * NARROWEST));
     let narrowest = if m <= 4 * ROWS { PANEL } else { NARROWEST };
-    while m.div_ceil(rows) * n.div_ceil(columns) < PARTS && rows * columns * k > 2 * WORK {
+    let count = |rows: usize, columns: usize| m.div_ceil(rows) * n.div_ceil(columns);
+    while threads > 1 && count(rows, columns) < PARTS * threads && rows * columns * k > 2 * WORK {
         if columns > narrowest {
             columns = (columns / 2).next_multiple_of(PANEL);
         } else if rows > 4 * ROWS {
@@ -208,7 +211,7 @@ macro_rules! float {
                 let dotted = blocks::is_dotted(extent);
                 let width = c.1.row;
                 let mut c = MatrixMut::new(c.0, (m, n), width);
-                team.each_block(&mut c, parts(extent), |row, column, c| {
+                team.each_block(&mut c, parts(extent, team.threads()), |row, column, c| {
                     let a = (&a.0[row * a.1.row..], a.1);
                     let b = b.from(column);
                     let (first, into) = (column, into.at_row(row));
@@ -382,7 +385,7 @@ fn batched<T: Product>(
         let (x, y) = (&xs[x as usize..], &ys[y as usize..]);
         product(team, Extent { m, n, k }, (x, a), operand(y), (os, Strides::rows(n)), Into::Replace);
     };
-    if outer < PARTS && m * n * k > WORK {
+    if outer < MANY && m * n * k > WORK {
         os.chunks_mut(m * n).enumerate().for_each(|(number, os)| one(team, number, os));
     } else {
         team.each_chunk(os, m * n, |number, os| one(&Team::alone(), number, os));

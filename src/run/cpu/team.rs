@@ -2,7 +2,7 @@
 //!
 //! A [`Pool`] holds the threads of one physical device: its workers (one for each virtual device
 //! on it) and helpers, as many as it has cores, less one. A kernel hands its work out in parts
-//! ([`Team::each`]), whose number follows from its sizes alone; the worker takes parts one after
+//! ([`Team::each`]), on whose number no bit of the results depends; the worker takes parts one after
 //! the other, and so do helpers while fewer threads work than there are cores: two virtual
 //! devices that are both busy on two cores get no help, one alone gets it. Who takes a part
 //! changes no bit of what it makes.
@@ -232,6 +232,11 @@ impl Drop for Opened<'_> {
 }
 
 impl Team<'_> {
+    /// Threads that may work on a kernel.
+    pub(super) fn threads(&self) -> usize {
+        self.pool.map_or(1, |(shared, _)| shared.cores)
+    }
+
     /// A worker without helpers.
     pub fn alone() -> Self {
         Self { pool: None, one_worker: PhantomData }

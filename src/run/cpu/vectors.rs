@@ -33,6 +33,55 @@ pub(super) trait Lanes<T>: Copy {
     fn fetch(self, _: &T) {}
 }
 
+/// Brings bytes near. A hint: nothing need be there.
+#[inline(always)]
+pub(super) fn fetch(from: *const u8, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for at in (0..bytes).step_by(64) {
+        use std::arch::x86_64 as arch;
+        // SAFETY: every x86-64 has the instruction, which reads no memory that the program sees.
+        unsafe { arch::_mm_prefetch::<{ arch::_MM_HINT_T0 }>(from.wrapping_add(at).cast()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (from, bytes);
+}
+
+/// Copies bytes around the caches, where the processor can. [`streamed`] is to follow, before
+/// others are told of them.
+///
+/// # Safety
+///
+/// The bytes can be read and written, and do not overlap.
+pub(super) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
+    let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64 as arch;
+        done += to.align_offset(64).min(bytes);
+        // SAFETY: the first bytes, as the caller promises.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, done) };
+        while done + 16 <= bytes {
+            // SAFETY: 16 bytes within what the caller promises, aligned where they are written.
+            unsafe {
+                arch::_mm_stream_si128(to.add(done).cast(), arch::_mm_loadu_si128(from.add(done).cast()))
+            };
+            done += 16;
+        }
+    }
+    // SAFETY: the remaining bytes, as the caller promises.
+    unsafe { std::ptr::copy_nonoverlapping(from.add(done), to.add(done), bytes - done) };
+}
+
+/// Orders what [`stream`] wrote before what this thread writes after.
+pub(super) fn streamed() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has the instruction.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
 /// What is compiled for each instruction set. Implementations are marked `#[inline(always)]`, so
 /// that they become part of a function that may use the set.
 pub(super) trait Task<T> {

@@ -1,0 +1,127 @@
+//! Gives the operations of a tile program registers, and their operands a way to be read.
+
+use crate::error::{Error, Result};
+use crate::ir::{DType, Op};
+
+use super::super::index::{self, Space};
+use super::compute::Action;
+use super::{Access, Operand, Part, Step};
+
+pub(super) fn not_elementwise(op: &Op) -> Error {
+    Error::Internal(format!("{} in a chain of elementwise operations", op.name()))
+}
+
+pub(super) fn action(part: &Part<'_>, types: [DType; 3]) -> Result<Action> {
+    let count = part.operands.len();
+    Ok(match part.op {
+        Op::Unary(unary) if count == 1 => Action::Unary(*unary, types[0]),
+        Op::Binary(binary) if count == 2 => Action::Binary(*binary, types[0]),
+        Op::Compare(compare) if count == 2 => Action::Compare(*compare, types[0]),
+        Op::Select if count == 3 => Action::Select(part.dtype),
+        Op::Convert { to } if count == 1 => Action::Convert(types[0], *to),
+        other => return Err(not_elementwise(other)),
+    })
+}
+
+pub(super) fn access(sizes: &[usize], dims: &[usize]) -> Result<Access> {
+    let elements: usize = dims.iter().product();
+    let own: usize = sizes.iter().product();
+    if own == elements {
+        return Ok(Access::Linear);
+    }
+    if own == 1 {
+        return Ok(Access::Scalar);
+    }
+    let strides = index::broadcast_strides(sizes, dims)?;
+    Ok(Access::Strided(Box::new(Space::new(dims, [&strides])?)))
+}
+
+/// Gives out registers; each is used again after the last reader of what it holds.
+pub(super) struct Compiler {
+    pub(super) first: Vec<Step>,
+    pub(super) steps: Vec<Step>,
+    free: Vec<u32>,
+    pub(super) count: u32,
+    loaded: Vec<Option<(u32, Access)>>,
+    pub(super) results: Vec<Option<u32>>,
+    last_of_outside: Vec<usize>,
+    last_of_inside: Vec<usize>,
+}
+
+impl Compiler {
+    pub(super) fn new(parts: &[Part<'_>], outside: usize, stores: &[(usize, usize)]) -> Self {
+        let mut last_of_outside = vec![0; outside];
+        let mut last_of_inside: Vec<usize> = (0..parts.len()).collect();
+        for (position, part) in parts.iter().enumerate() {
+            for operand in &part.operands {
+                match *operand {
+                    Operand::Outside(source) => last_of_outside[source] = position,
+                    Operand::Inside(other) => last_of_inside[other] = position,
+                }
+            }
+        }
+        stores.iter().for_each(|&(part, _)| last_of_inside[part] = usize::MAX);
+        Self {
+            first: Vec::new(),
+            steps: Vec::new(),
+            free: Vec::new(),
+            count: 0,
+            loaded: vec![None; outside],
+            results: vec![None; parts.len()],
+            last_of_outside,
+            last_of_inside,
+        }
+    }
+
+    pub(super) fn allocate(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.count += 1;
+            self.count - 1
+        })
+    }
+
+    pub(super) fn load(&mut self, source: usize, dtype: DType, access: Access) -> u32 {
+        if access == Access::Scalar && self.loaded[source].is_none() {
+            // A register of its own: it is never released.
+            let to = self.count;
+            self.count += 1;
+            self.first.push(Step::Load { to, source, dtype, access: access.clone() });
+            self.loaded[source] = Some((to, access));
+            self.last_of_outside[source] = usize::MAX;
+            return to;
+        }
+        let to = match &self.loaded[source] {
+            Some((register, other)) if *other == access => return *register,
+            // The same tensor seen with other sizes.
+            Some((register, Access::Linear | Access::Strided(_))) => *register,
+            Some((_, Access::Scalar)) => self.allocate(),
+            None => self.allocate(),
+        };
+        self.steps.push(Step::Load { to, source, dtype, access: access.clone() });
+        self.loaded[source] = Some((to, access));
+        to
+    }
+
+    pub(super) fn inside(&self, part: usize) -> Result<u32> {
+        let register = self.results.get(part).copied().flatten();
+        register.ok_or_else(|| Error::Internal("a chain reads what it has not made".to_owned()))
+    }
+
+    pub(super) fn release(&mut self, position: usize, operands: &[Operand]) {
+        for operand in operands {
+            let freed = match *operand {
+                Operand::Outside(source) if self.last_of_outside[source] == position => {
+                    self.loaded[source].take().map(|(register, _)| register)
+                }
+                Operand::Inside(other) if self.last_of_inside[other] == position => {
+                    self.results[other].take()
+                }
+                _ => None,
+            };
+            self.free.extend(freed);
+        }
+        if self.last_of_inside[position] == position {
+            self.free.extend(self.results[position].take());
+        }
+    }
+}

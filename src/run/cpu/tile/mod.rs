@@ -1,0 +1,320 @@
+//! Tile programs: chains of elementwise operations, 1024 elements at a time.
+//!
+//! A [`Program`] walks the row-major positions of one space. For each tile it runs one loop for each
+//! operation. What an operation reads lies in a register of 1024 elements, or where the operand
+//! lies, if that is apart from all results and need not be repeated or widened; the last operation
+//! writes its result where it belongs. An operand may share its bytes with a result where both are
+//! read and written at the same position: it is copied first. Halves are computed in f32 and rounded
+//! after each operation, so fusing changes no bit.
+
+mod compile;
+mod compute;
+mod memory;
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::Result;
+use crate::ir::{DType, Op};
+
+use super::index::Space;
+use super::team::Team;
+use compile::{Compiler, access, action, not_elementwise};
+use compute::{Action, compute};
+use memory::{Registers, load, store};
+pub(crate) use memory::{Source, Target};
+
+/// Elements of a tile.
+pub(crate) const TILE: usize = 1024;
+
+/// Elements of what one thread takes at a time: whole tiles.
+const PART: usize = 16 * TILE;
+
+/// Bytes of a result from which on it is written around the caches.
+pub(super) const AROUND: usize = 1 << 24;
+
+thread_local! {
+    /// A thread's registers.
+    static REGISTERS: RefCell<Registers> = RefCell::default();
+}
+
+/// Gives this thread as many registers, so that no program that needs no more allocates.
+pub(crate) fn reserve(count: usize) {
+    REGISTERS.with_borrow_mut(|registers| registers.reserve(count));
+}
+
+/// How an operand is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Access {
+    /// At the same position.
+    Linear,
+    /// One element for all.
+    Scalar,
+    /// By strides over the space.
+    Strided(Box<Space<1>>),
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Load {
+        to: u32,
+        source: usize,
+        dtype: DType,
+        access: Access,
+    },
+    Compute {
+        to: u32,
+        from: [u32; 3],
+        action: Action,
+    },
+    /// The last operation: where the elements have as many bytes as are written.
+    Finish {
+        target: usize,
+        dtype: DType,
+        from: [u32; 3],
+        action: Action,
+    },
+    Store {
+        from: u32,
+        target: usize,
+        dtype: DType,
+    },
+}
+
+/// What an operation of a program reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operand {
+    /// A tensor outside the program, by position.
+    Outside(usize),
+    /// The result of an earlier operation of the program, by position.
+    Inside(usize),
+}
+
+/// One operation of a program.
+#[derive(Clone, Debug)]
+pub(crate) struct Part<'a> {
+    /// An elementwise operation.
+    pub(crate) op: &'a Op,
+    /// What it reads.
+    pub(crate) operands: Vec<Operand>,
+    /// Type of its result.
+    pub(crate) dtype: DType,
+    /// Sizes of its result: as many elements as the program walks.
+    pub(crate) dims: Vec<usize>,
+}
+
+/// A compiled chain. See the module's documentation.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    elements: usize,
+    /// One more than its steps name: for a result that is written around the caches.
+    registers: usize,
+    targets: usize,
+    /// Loads of what is the same for all elements, done once for a part.
+    first: Vec<Step>,
+    steps: Vec<Step>,
+}
+
+impl Program {
+    /// Compiles `parts`, each of which makes `elements`. `outside` gives type and sizes of the
+    /// tensors that are read, which broadcast to the parts that read them; `stores` are
+    /// (part, target) pairs. O(parts + operands).
+    ///
+    /// Errors: an operation that is not elementwise, an operand that does not broadcast, a part
+    /// with another number of elements.
+    pub(crate) fn new(
+        elements: usize,
+        outside: &[(DType, Vec<usize>)],
+        parts: &[Part<'_>],
+        stores: &[(usize, usize)],
+    ) -> Result<Self> {
+        let mut compiler = Compiler::new(parts, outside.len(), stores);
+        for (position, part) in parts.iter().enumerate() {
+            let mut from = [u32::MAX; 3];
+            let mut types = [part.dtype; 3];
+            if part.operands.len() > 3 || part.dims.iter().product::<usize>() != elements {
+                return Err(not_elementwise(part.op));
+            }
+            for (slot, operand) in part.operands.iter().enumerate() {
+                let (register, dtype) = match *operand {
+                    Operand::Outside(source) => {
+                        let (dtype, sizes) = &outside[source];
+                        let access = access(sizes, &part.dims)?;
+                        (compiler.load(source, *dtype, access), *dtype)
+                    }
+                    Operand::Inside(other) => (compiler.inside(other)?, parts[other].dtype),
+                };
+                from[slot] = register;
+                types[slot] = dtype;
+            }
+            let action = action(part, types)?;
+            let to = compiler.allocate();
+            compiler.steps.push(Step::Compute { to, from, action });
+            compiler.results[position] = Some(to);
+            compiler.release(position, &part.operands);
+        }
+        for &(part, target) in stores {
+            let from = compiler.inside(part)?;
+            compiler.steps.push(Step::Store { from, target, dtype: parts[part].dtype });
+        }
+        let steps = finished(compiler.steps, parts.len(), stores);
+        let targets = stores.iter().map(|&(_, target)| target + 1).max().unwrap_or(0);
+        Ok(Self { elements, registers: compiler.count as usize + 1, targets, first: compiler.first, steps })
+    }
+
+    /// Registers that a run needs.
+    pub(crate) fn registers(&self) -> usize {
+        self.registers
+    }
+
+    /// Bytes of a result whose elements have `size`.
+    pub(crate) fn bytes(&self, size: usize) -> u64 {
+        (self.elements as u64).saturating_mul(size as u64)
+    }
+
+    /// True where `source` is read only at the position that is written, so that it may share its
+    /// bytes with a result whose elements are as large.
+    pub(crate) fn reads_in_place(&self, source: usize) -> bool {
+        self.first.iter().chain(&self.steps).all(|step| match step {
+            Step::Load { source: other, access, .. } if *other == source => {
+                matches!(access, Access::Linear) || self.elements == 1
+            }
+            _ => true,
+        })
+    }
+
+    /// Bytes of an element of its first result.
+    pub(crate) fn target_size(&self) -> Option<usize> {
+        self.steps.iter().find_map(|step| match step {
+            Step::Store { dtype, .. } | Step::Finish { dtype, .. } => Some(dtype.size() as usize),
+            _ => None,
+        })
+    }
+
+    /// Elements that it walks.
+    pub(crate) fn elements(&self) -> usize {
+        self.elements
+    }
+
+    /// Runs it. The sources and targets are of its types.
+    pub(crate) fn run(&self, team: &Team<'_>, sources: &[Source<'_>], targets: &[Target<'_>]) {
+        team.each(self.elements.div_ceil(PART), &|part| {
+            let start = part * PART;
+            let count = PART.min(self.elements - start);
+            self.run_part((start, count), |i| &sources[i], |i| &targets[i], true);
+        });
+    }
+
+    /// `whole`: what is written is not a piece of something that is read again at once.
+    fn run_part<'s>(
+        &self,
+        (start, count): (usize, usize),
+        source: impl Fn(usize) -> &'s Source<'s>,
+        target: impl Fn(usize) -> &'s Target<'s>,
+        whole: bool,
+    ) {
+        let around = |dtype: DType| whole && self.bytes(dtype.size() as usize) >= AROUND as u64;
+        let apart = |from: usize| (0..self.targets).all(|number| !target(number).overlaps(source(from)));
+        let spare = self.registers as u32 - 1;
+        REGISTERS.with_borrow_mut(|registers| {
+            registers.begin(self.registers);
+            for step in &self.first {
+                if let Step::Load { to, source: from, dtype, access } = step {
+                    load(registers, *to, source(*from), *dtype, access, (start, TILE.min(count)), false);
+                }
+            }
+            for at in (0..count).step_by(TILE) {
+                let (start, count) = (start + at, TILE.min(count - at));
+                for step in &self.steps {
+                    match step {
+                        Step::Load { to, source: from, dtype, access } => {
+                            let apart = apart(*from);
+                            load(registers, *to, source(*from), *dtype, access, (start, count), apart);
+                        }
+                        Step::Compute { to, from, action } => {
+                            let mut taken = registers.take(*to);
+                            compute(*action, registers.operands(*from), &mut taken.held(), count);
+                            registers.put(taken);
+                        }
+                        Step::Finish { target: to, dtype, from, action } if around(*dtype) => {
+                            let mut taken = registers.take(spare);
+                            compute(*action, registers.operands(*from), &mut taken.held(), count);
+                            registers.put(taken);
+                            store(registers.get(spare), *dtype, target(*to), (start, count), true);
+                        }
+                        Step::Finish { target: to, dtype, from, action } => {
+                            let size = dtype.size() as usize;
+                            let operands = registers.operands(*from);
+                            target(*to).with((start, count, size), operands, |operands, out| {
+                                compute(*action, operands, out, count);
+                            });
+                        }
+                        Step::Store { from, target: to, dtype } => {
+                            let held = registers.get(*from);
+                            store(held, *dtype, target(*to), (start, count), around(*dtype));
+                        }
+                    }
+                }
+            }
+        });
+        memory::written();
+    }
+}
+
+/// Lets the last operation write its result where it is stored, if that is once and as it is
+/// computed. Nothing is read after it.
+fn finished(mut steps: Vec<Step>, parts: usize, stores: &[(usize, usize)]) -> Vec<Step> {
+    let mut own = stores.iter().filter(|&&(part, _)| part + 1 == parts);
+    let (Some(&(_, target)), None) = (own.next(), own.next()) else { return steps };
+    let last = steps.iter().rposition(|step| matches!(step, Step::Compute { .. }));
+    let stored =
+        steps.iter().position(|step| matches!(step, Step::Store { target: to, .. } if *to == target));
+    let (Some(last), Some(stored)) = (last, stored) else { return steps };
+    let (&Step::Compute { from, action, .. }, &Step::Store { dtype, .. }) = (&steps[last], &steps[stored])
+    else {
+        return steps;
+    };
+    if !matches!(dtype, DType::F16 | DType::Bf16) {
+        steps[last] = Step::Finish { target, dtype, from, action };
+        steps.remove(stored);
+    }
+    steps
+}
+
+/// A program with one result that runs on what a kernel made, piece by piece, where it lies.
+pub(crate) struct Epilogue<'a> {
+    program: &'a Program,
+    /// The source that stands for what the kernel made.
+    source: usize,
+    sources: &'a [Source<'a>],
+    /// Bytes of an element.
+    size: usize,
+    taken: AtomicBool,
+}
+
+impl<'a> Epilogue<'a> {
+    pub(crate) fn new(program: &'a Program, source: usize, sources: &'a [Source<'a>], size: usize) -> Self {
+        Self { program, source, sources, size, taken: AtomicBool::new(false) }
+    }
+
+    /// A kernel that takes it applies it to all that it makes.
+    pub(super) fn take(&self) -> &Self {
+        self.taken.store(true, Ordering::Relaxed);
+        self
+    }
+
+    /// Runs on the elements from `start`, which are `piece`.
+    pub(super) fn apply(&self, start: usize, piece: &mut [u8]) {
+        let count = piece.len() / self.size;
+        let (target, own) = Target::piece(start, piece);
+        let source = |i| if i == self.source { &own } else { &self.sources[i] };
+        self.program.run_part((start, count), source, |_| &target, false);
+    }
+
+    /// Runs on all elements, where no kernel took it.
+    pub(crate) fn finish(&self, team: &Team<'_>, whole: &mut [u8]) {
+        if !self.taken.load(Ordering::Relaxed) {
+            team.each_chunk(whole, PART * self.size, |part, piece| self.apply(part * PART, piece));
+        }
+    }
+}

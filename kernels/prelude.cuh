@@ -168,6 +168,13 @@ template <class T> DEVICE T f_pow(T x, T y) {
 template <class T> DEVICE T f_and(T x, T y) { return (T)(x & y); }
 template <class T> DEVICE T f_or(T x, T y) { return (T)(x | y); }
 template <class T> DEVICE T f_xor(T x, T y) { return (T)(x ^ y); }
+// Position x of the stream y of splitmix64.
+template <class T> DEVICE T f_hash(T x, T y) {
+    unsigned long long z = (unsigned long long)y + ((unsigned long long)x + 1) * 0x9e3779b97f4a7c15ull;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return (T)(z ^ (z >> 31));
+}
 
 template <class T> DEVICE T f_neg(T x) { return (T)(0 - (u64)x); }
 DEVICE float f_neg(float x) { return -x; }

@@ -32,12 +32,6 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
     if options.compile.batch.is_none() && compile::has_open_batch(&graph) {
         options.compile.batch = Some(BATCH);
     }
-    let unnoisy = train::without_noise(&graph);
-    if let Some(first) = unnoisy.first() {
-        let others =
-            if unnoisy.len() > 1 { format!(" and {} more", unnoisy.len() - 1) } else { String::new() };
-        console.note(&format!("{first}{others}: dropout and noise do nothing in training yet"));
-    }
     if let Some(weights) = &args.shape.weights {
         match_params(&mut graph, &Arrays::open(weights)?)?;
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use super::{DType, DimId, Op, Real, Shape, Size, Tensor, Type, infer};
+use super::{DType, DimId, Noise, Op, Real, Shape, Size, Tensor, Type, infer};
 use crate::error::{Error, Result};
 
 macro_rules! id {
@@ -92,6 +92,8 @@ pub struct Source {
     pub forward: Option<SourceId>,
     /// The pass that it belongs to.
     pub phase: Phase,
+    /// How it disturbs its input while the network trains: its reshape stands for that.
+    pub noise: Option<Noise>,
 }
 
 impl Source {
@@ -106,6 +108,7 @@ impl Source {
             consumer: None,
             forward: None,
             phase: Phase::Forward,
+            noise: None,
         }
     }
 }

@@ -12,6 +12,7 @@ mod graph;
 #[cfg_attr(not(feature = "run"), allow(dead_code))]
 pub(crate) mod half;
 mod infer;
+mod noise;
 mod op;
 mod shape;
 mod tensor;
@@ -26,6 +27,7 @@ pub use graph::{
     SourceId, SourceRole, Statistic, StatisticKind, Value, ValueId,
 };
 pub use infer::infer;
+pub use noise::{Noise, NoiseKind, random_bits};
 pub use op::{
     ArgReduce, Binary, Cell, Compare, Conv, ConvTranspose, Direction, Interpolation, Layout, Op, Pad,
     PadMode, Pool, PoolKind, Real, Recurrent, ReduceKind, Resize, ResizeCoordinates, ScatterKind, Slice,

@@ -69,6 +69,8 @@ macro_rules! names {
     };
 }
 
+pub(super) use names;
+
 names! {
     /// Functions of one element. The type of the result is that of the operand, except for
     /// `not` (bool to bool) and `is_nan`, `is_inf` (float to bool).
@@ -124,7 +126,7 @@ names! {
 
 names! {
     /// Functions of two elements of one type, with that type as result. `and`, `or`, `xor` are
-    /// of bools, or bitwise of integers.
+    /// of bools, or bitwise of integers; `hash` is of i64.
     Binary {
         /// `x + y`
         Add = "add",
@@ -150,6 +152,15 @@ names! {
         Or = "or",
         /// one of the two
         Xor = "xor",
+        /// of i64: the bits at position `x` of the random stream `y`, see [`random_bits`](super::random_bits)
+        Hash = "hash",
+    }
+}
+
+impl Binary {
+    /// True for those of bools and integers alone, bit by bit.
+    pub const fn is_of_bits(self) -> bool {
+        matches!(self, Self::And | Self::Or | Self::Xor | Self::Hash)
     }
 }
 

@@ -81,8 +81,11 @@ impl<'g> Rewriter<'g> {
         let node = self.old.node(old);
         match &node.op {
             Op::Input => {
-                let position = self.new.inputs().len();
-                let (name, value) = self.old.inputs().get(position).ok_or_else(|| misplaced(old))?;
+                // Inputs stand in the order of their nodes.
+                let inputs = self.old.inputs();
+                let at = inputs.binary_search_by_key(&node.first_result, |input| input.1);
+                let (name, value) =
+                    inputs.get(at.map_err(|_| misplaced(old))?).ok_or_else(|| misplaced(old))?;
                 let value = self.new.add_input(name.clone(), self.old.ty(*value).clone(), node.source);
                 self.kept(old, value)
             }

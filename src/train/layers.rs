@@ -53,9 +53,3 @@ pub fn layers(graph: &Graph, plan: &Plan) -> Vec<Layer> {
     });
     layers.collect()
 }
-
-/// Names of a network's sources that are there to disturb training and are trained as if they were not.
-pub fn without_noise(graph: &Graph) -> Vec<String> {
-    let disturbs = |op: &str| op.contains("Dropout") || op == "GaussianNoise";
-    graph.sources().iter().filter(|source| disturbs(&source.op)).map(|source| source.name.clone()).collect()
-}

@@ -2,8 +2,8 @@
 //!
 //! [`training_step`] adds loss, gradients and updates to a network's graph; a [`Trainer`] plans that
 //! step for devices and runs it, batch by batch; [`fit`] goes over a source of records for several
-//! epochs, with validation, checkpoints and early stopping. Layers of dropout and noise do nothing yet
-//! ([`without_noise`] names them).
+//! epochs, with validation, checkpoints and early stopping. Layers of dropout and noise disturb the training
+//! step and nothing else, by bits that follow from the seed, the step and the sample.
 //!
 //! ```
 //! use partition::data::Source;
@@ -24,6 +24,7 @@
 mod fit;
 mod layers;
 mod loss;
+mod noise;
 mod optimizer;
 mod rate;
 mod replicas;
@@ -33,7 +34,7 @@ mod step;
 mod trainer;
 
 pub use fit::{Epoch, Event, Fit, Stop, fit};
-pub use layers::{Layer, layers, without_noise};
+pub use layers::{Layer, layers};
 pub use loss::Loss;
 pub use optimizer::{Optimizer, Updates};
 pub use rate::{Rate, Shape};

@@ -8,9 +8,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::noise::disturb;
 use super::optimizer::Scalars;
 use super::statistics::{Moved, batch_statistics};
-use super::step::{LOSS, Recipe, Step, Target, targets, trainable, update_source};
+use super::step::{LOSS, Recipe, Step, Target, batch_of, targets, trainable, update_source};
 use crate::error::{Error, Result};
 use crate::ir::{Graph, Op, ParamId, Phase, Shape, Source, SourceId, SourceRole, Type, ValueId};
 use crate::pass::gradient::build::Build;
@@ -134,7 +135,8 @@ pub(super) fn replicated_step(
         let found = networks.iter().find(|(known, _)| *known == size);
         found.map(|(_, network)| network).ok_or_else(|| Error::Internal("a shard without a network".into()))
     };
-    let whole = bound(batch)?;
+    let mut whole = bound(batch)?;
+    let disturbed = disturb(&mut whole, batch)?;
     let targets = targets(&whole, &recipe.loss)?;
     let first = network(sizes[0])?;
     let mut step = Replicated::new(&whole, first, &targets, replicas, devices);
@@ -143,7 +145,7 @@ pub(super) fn replicated_step(
         step.add_shard(network(size)?, shard, (start, size, batch), recipe, &targets)?;
     }
     let trained = step.finish(first, recipe, &whole, count)?;
-    Ok(Step { graph: step.graph, targets, trained })
+    Ok(Step { graph: step.graph, targets, trained, disturbed })
 }
 
 /// The network of a shard, as it trains.
@@ -155,6 +157,8 @@ struct Network {
 impl Network {
     fn new(mut graph: Graph) -> Result<Self> {
         unroll(&mut graph)?;
+        let batch = batch_of(&graph);
+        disturb(&mut graph, batch)?;
         let moved = batch_statistics(&mut graph)?;
         Ok(Self { graph, moved })
     }

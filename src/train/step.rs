@@ -3,6 +3,7 @@
 use wildmatch::WildMatch;
 
 use super::loss::Loss;
+use super::noise::disturb;
 use super::optimizer::{Scalars, Updates};
 use super::statistics::{Moved, batch_statistics};
 use crate::error::{Error, Result};
@@ -48,6 +49,8 @@ pub struct Step {
     pub targets: Vec<Target>,
     /// Trained parameters.
     pub trained: usize,
+    /// Whether layers draw random numbers: the step then has an input more, [`STREAMS`](super::noise::STREAMS).
+    pub(super) disturbed: bool,
 }
 
 /// The targets of a network's outputs: `target` where there is one output, else `target_NAME`.
@@ -77,6 +80,8 @@ pub fn targets(graph: &Graph, loss: &Loss) -> Result<Vec<Target>> {
 /// Errors: those of [`targets`] and of [`gradient`]; nothing to train; a pattern that matches nothing.
 pub fn training_step(mut graph: Graph, recipe: &Recipe) -> Result<Step> {
     unroll(&mut graph)?;
+    let batch = batch_of(&graph);
+    let disturbed = disturb(&mut graph, batch)?;
     let statistics = batch_statistics(&mut graph)?;
     let targets = targets(&graph, &recipe.loss)?;
     let outputs = graph.outputs().to_vec();
@@ -100,7 +105,13 @@ pub fn training_step(mut graph: Graph, recipe: &Recipe) -> Result<Step> {
     for Moved { param, value } in statistics {
         graph.update_param(param, value)?;
     }
-    Ok(Step { graph, targets, trained })
+    Ok(Step { graph, targets, trained, disturbed })
+}
+
+/// Samples in a batch: the first axis of the inputs.
+pub(super) fn batch_of(graph: &Graph) -> i64 {
+    let first = graph.inputs().first().and_then(|(_, value)| graph.ty(*value).shape.dims());
+    first.and_then(|dims| dims.first().copied()).unwrap_or(1)
 }
 
 /// The loss belongs to what makes the first output.

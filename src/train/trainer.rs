@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::layers::{Layer, layers};
 use super::loss::Loss;
+use super::noise::{STREAMS, streams};
 use super::optimizer::{Optimizer, Scalar, Updates};
 use super::rate::Rate;
 use super::replicas::{Replicas, base_name, replicated_step};
@@ -81,6 +82,8 @@ pub struct Trainer {
     model: String,
     batch: usize,
     step: u64,
+    /// Whether layers draw random numbers.
+    disturbed: bool,
     /// Names of the network's own parameters; all others are the optimizer's.
     own: BTreeSet<String>,
     /// The network without its training, for validation.
@@ -111,7 +114,7 @@ impl Trainer {
             }
             _ => training_step(forward.clone(), &options.recipe),
         };
-        let Step { graph, targets, .. } = step?;
+        let Step { graph, targets, disturbed, .. } = step?;
         let mut together = graph.clone();
         layers_together(&mut together);
         let own = forward.params().iter().map(|param| param.name.clone()).collect();
@@ -149,6 +152,7 @@ impl Trainer {
             model: options.compile.model_hash.clone(),
             batch,
             step: 0,
+            disturbed,
             own,
             forward,
             loss: options.recipe.loss,
@@ -198,7 +202,7 @@ impl Trainer {
     /// long; a loss that is no finite number.
     pub fn step(&mut self, arrays: &[(String, Tensor)]) -> Result<Outcome> {
         self.set_scalars()?;
-        self.program.feed(arrays)?;
+        self.feed(arrays)?;
         let wall = self.program.step()?;
         let mut outputs = self.program.outputs()?;
         let loss = match outputs.iter().position(|(name, _)| name == LOSS) {
@@ -213,6 +217,16 @@ impl Trainer {
             ));
         }
         Ok(Outcome { loss, wall, outputs })
+    }
+
+    fn feed(&mut self, arrays: &[(String, Tensor)]) -> Result<()> {
+        if !self.disturbed {
+            return self.program.feed(arrays);
+        }
+        let streams = streams(self.seed, self.step, self.batch)?;
+        let mut all = arrays.to_vec();
+        all.push((STREAMS.to_owned(), streams));
+        self.program.feed(&all)
     }
 
     /// What the last step did; `wall` is how long it took.

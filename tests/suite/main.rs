@@ -33,6 +33,7 @@ mod mutate;
 mod naive_plan;
 mod native;
 mod networks;
+mod noise;
 mod nvrtc;
 mod onnx;
 mod onnx_nodes;

@@ -375,6 +375,8 @@ fn binary(f: Binary, integer: bool, x: f64, y: f64) -> f64 {
         Binary::And => (x as i64 & y as i64) as f64,
         Binary::Or => (x as i64 | y as i64) as f64,
         Binary::Xor => (x as i64 ^ y as i64) as f64,
+        // Its 64 bits are no f64; `noise` has a reference of its own.
+        Binary::Hash => f64::NAN,
     }
 }
 

@@ -57,6 +57,7 @@ pub(super) fn binary(context: &Context<'_>, binary: Binary) -> Result<Type> {
         | Binary::Min => context.number("operands", x.dtype)?,
         Binary::And | Binary::Or | Binary::Xor if x.dtype == DType::Bool => {}
         Binary::And | Binary::Or | Binary::Xor => context.integer("operands", x.dtype)?,
+        Binary::Hash => context.same_dtype("operands", DType::I64, x.dtype)?,
     }
     Ok(Type::new(x.dtype, broadcast(context, &x.shape, &y.shape)?))
 }

@@ -5,8 +5,9 @@
 
 use super::super::verify::{verify, verify_node};
 use super::super::{
-    ConstId, DType, Data, Dim, DimId, Distribution, Fan, Graph, Init, NodeId, Op, Param, ParamId, Phase,
-    Shape, Size, Source, SourceId, SourceRole, Statistic, StatisticKind, Tensor, Type, ValueId,
+    ConstId, DType, Data, Dim, DimId, Distribution, Fan, Graph, Init, NodeId, Noise, NoiseKind, Op, Param,
+    ParamId, Phase, Shape, Size, Source, SourceId, SourceRole, Statistic, StatisticKind, Tensor, Type,
+    ValueId,
 };
 use super::cursor::{Cursor, Dims};
 use super::parse_op::op;
@@ -120,6 +121,9 @@ impl Parser {
                 _ => None,
             })?;
         }
+        if cursor.eat("noise=") {
+            source.noise = Some(noise(cursor)?);
+        }
         self.graph.add_source(source);
         Ok(())
     }
@@ -225,6 +229,18 @@ impl Parser {
         let data = if cursor.eat("data=") { Some(data(cursor, ty)?) } else { None };
         Ok(Param { name, node: NodeId(self.graph.node_count() as u32), init, data, update, statistic })
     }
+}
+
+fn noise(cursor: &mut Cursor<'_>) -> Result<Noise> {
+    let kind = cursor.one_of("a kind of noise", NoiseKind::from_name)?;
+    cursor.expect("(")?;
+    let rate = cursor.real()?;
+    let noise = Noise::new(kind, rate.0).ok_or_else(|| cursor.fail(format!("{kind} has no rate {rate}")))?;
+    cursor.expect(",")?;
+    cursor.attribute("shared")?;
+    let shared = cursor.list(Cursor::integer)?;
+    cursor.expect(")")?;
+    Ok(Noise { shared, ..noise })
 }
 
 fn statistic(cursor: &mut Cursor<'_>) -> Result<Statistic> {

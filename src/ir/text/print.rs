@@ -68,10 +68,16 @@ impl<'g> Printer<'g> {
             write!(f, " forward={forward}")?;
         }
         match source.phase {
-            Phase::Forward => Ok(()),
-            Phase::Backward => f.write_str(" phase=backward"),
-            Phase::Update => f.write_str(" phase=update"),
+            Phase::Forward => {}
+            Phase::Backward => f.write_str(" phase=backward")?,
+            Phase::Update => f.write_str(" phase=update")?,
         }
+        let Some(noise) = &source.noise else { return Ok(()) };
+        write!(f, " noise={}({}, shared=[", noise.kind, noise.rate)?;
+        for (at, axis) in noise.shared.iter().enumerate() {
+            write!(f, "{}{axis}", if at > 0 { ", " } else { "" })?;
+        }
+        f.write_str("])")
     }
 
     fn node(&self, f: &mut Formatter<'_>, node: &Node) -> fmt::Result {

@@ -3,7 +3,7 @@
 
 use super::{Body, Expr, ExprId, Fold, Layer, Program, Store, Var};
 use crate::error::{Error, Result};
-use crate::ir::{Binary, Cell, Compare, DType, Direction, ScatterKind, Unary};
+use crate::ir::{Binary, Cell, Compare, DType, Direction, ScatterKind, Unary, random_bits};
 
 /// The elements of an argument: floats as f64, integers and bools as i64.
 #[derive(Clone, Debug, PartialEq)]
@@ -445,6 +445,7 @@ fn integers(f: Binary, dtype: DType, x: i64, y: i64) -> i64 {
         Binary::And => x & y,
         Binary::Or => x | y,
         Binary::Xor => x ^ y,
+        Binary::Hash => random_bits(x, y),
     }
 }
 
@@ -464,7 +465,7 @@ fn reals(f: Binary, x: f64, y: f64) -> f64 {
         Binary::Max => x.max(y),
         Binary::Min if x.is_nan() || y.is_nan() => f64::NAN,
         Binary::Min => x.min(y),
-        Binary::And | Binary::Or | Binary::Xor => f64::NAN,
+        Binary::And | Binary::Or | Binary::Xor | Binary::Hash => f64::NAN,
     }
 }
 

@@ -9,6 +9,7 @@ use super::conv::Conv;
 use super::dense::{Dense, Embedding};
 use super::merge::Merge;
 use super::network::{Network, Parser};
+use super::noise::Disturb;
 use super::norm::{Affine, BatchNorm, LayerNorm};
 use super::pool::{GlobalPool, Pool};
 use super::recurrent::{Bidirectional, Rnn};
@@ -31,8 +32,10 @@ pub(super) struct Layer {
 #[derive(Debug)]
 pub(super) enum Kind {
     Input(Input),
-    /// Nothing at inference: dropout and noise.
+    /// Nothing.
     Identity,
+    /// Nothing at inference.
+    Noise(Disturb),
     Dense(Dense),
     Embedding(Embedding),
     Activation(Activation),
@@ -114,15 +117,9 @@ impl Parser<'_> {
         }
         Ok(match class {
             "InputLayer" => Kind::Input(self.input(config)?),
-            "Dropout"
-            | "SpatialDropout1D"
-            | "SpatialDropout2D"
-            | "SpatialDropout3D"
-            | "GaussianNoise"
-            | "GaussianDropout"
-            | "AlphaDropout"
-            | "ActivityRegularization"
-            | "Identity" => Kind::Identity,
+            "Dropout" | "SpatialDropout1D" | "SpatialDropout2D" | "SpatialDropout3D" | "GaussianNoise"
+            | "GaussianDropout" | "AlphaDropout" => Kind::Noise(Disturb::read(class, config)?),
+            "ActivityRegularization" | "Identity" => Kind::Identity,
             "Dense" => Kind::Dense(Dense::read(config, keras2, self.unsupported)?),
             "Embedding" => Kind::Embedding(Embedding::read(config, self.unsupported)?),
             "PReLU" => Kind::Prelu {

@@ -7,8 +7,8 @@ use super::layer::{Input, Kind, Layer};
 use super::network::{Argument, CallOptions, Network, TensorRef};
 use crate::error::{Error, Report, Result};
 use crate::ir::{
-    Binary, DType, Graph, Init, Op, Shape, Size, Slice, Source, SourceId, SourceRole, Statistic, Tensor,
-    Type, Unary, ValueId,
+    Binary, DType, Graph, Init, Noise, Op, Shape, Size, Slice, Source, SourceId, SourceRole, Statistic,
+    Tensor, Type, Unary, ValueId,
 };
 use crate::load::LoadOptions;
 
@@ -245,7 +245,7 @@ impl Site<'_> {
         let Some(&x) = given.first() else { return Err(self.error("is called without arguments")) };
         // Floating-point inputs are taken over to the type that the layer computes in.
         let cast: Vec<ValueId> = match &layer.kind {
-            Kind::Embedding(_) | Kind::Identity | Kind::Rearrange(_) => given.clone(),
+            Kind::Embedding(_) | Kind::Identity | Kind::Noise(_) | Kind::Rearrange(_) => given.clone(),
             Kind::Attention(_) => given.clone(),
             _ => given.iter().map(|&value| self.computed(value)).collect::<Result<_>>()?,
         };
@@ -253,6 +253,7 @@ impl Site<'_> {
         let one = |value: ValueId| vec![value];
         match &layer.kind {
             Kind::Identity => Ok(one(x)),
+            Kind::Noise(disturb) => disturb.lower(self, x).map(one),
             Kind::Dense(dense) => dense.lower(self, first).map(one),
             Kind::Embedding(embedding) => embedding.lower(self, x).map(one),
             Kind::Activation(activation) => activation.lower(self, first).map(one),
@@ -389,6 +390,11 @@ impl Site<'_> {
             self.error("the product of the input's sizes overflows or has two open factors")
                 .with_help("fix the model's open dimensions: --dim NAME=N")
         })
+    }
+
+    /// A value as a layer that disturbs it leaves it at inference.
+    pub(super) fn disturbed(&mut self, x: ValueId, noise: Noise) -> Result<ValueId> {
+        self.lowering.graph.disturbed(x, noise, self.source)
     }
 
     /// Says that a weight follows the batches and not a gradient.

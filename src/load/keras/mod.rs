@@ -18,6 +18,7 @@ mod layer;
 mod lower;
 mod merge;
 mod network;
+mod noise;
 mod norm;
 mod pool;
 mod recurrent;

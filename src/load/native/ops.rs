@@ -9,9 +9,9 @@ use super::attributes::Attributes;
 use crate::error::{Error, Result};
 use crate::ir::text::parse_size;
 use crate::ir::{
-    ArgReduce, Binary, Cell, Compare, Conv, ConvTranspose, DType, Direction, Interpolation, Layout, Op, Pad,
-    PadMode, Pool, PoolKind, Real, Recurrent, ReduceKind, Resize, ResizeCoordinates, ScatterKind, Shape,
-    Size, Slice, SourceId, TopK, Unary, ValueId, Window,
+    ArgReduce, Binary, Cell, Compare, Conv, ConvTranspose, DType, Direction, Interpolation, Layout, Noise,
+    NoiseKind, Op, Pad, PadMode, Pool, PoolKind, Real, Recurrent, ReduceKind, Resize, ResizeCoordinates,
+    ScatterKind, Shape, Size, Slice, SourceId, TopK, Unary, ValueId, Window,
 };
 
 /// Epsilon of normalisations that give none.
@@ -29,6 +29,9 @@ impl Builder {
             "dense" => self.dense(node, operands, source),
             "layer_norm" => self.norm(node, operands, source, true),
             "rms_norm" => self.norm(node, operands, source, false),
+            "dropout" | "gaussian_noise" | "gaussian_dropout" | "alpha_dropout" => {
+                self.noise(node, operands, source)
+            }
             "iota" => {
                 none(operands, node.op)?;
                 let text = node.text("type")?.ok_or_else(|| node.missing("type"))?;
@@ -75,6 +78,23 @@ impl Builder {
             value = self.graph.apply(Op::Unary(unary), &[value], source)?;
         }
         Ok(vec![value])
+    }
+
+    /// What disturbs its input in training; input x.
+    fn noise(
+        &mut self,
+        node: &Attributes<'_>,
+        operands: &[ValueId],
+        source: SourceId,
+    ) -> Result<Vec<ValueId>> {
+        let [x] = *operands else { return Err(wrong_count(node.op, "1", operands.len())) };
+        let kind = NoiseKind::from_name(node.op).ok_or_else(|| self.unknown(node, operands))?;
+        let key = if kind.is_probability() { "rate" } else { "deviation" };
+        let rate = node.real(key)?.ok_or_else(|| node.missing(key))?;
+        let noise = Noise::new(kind, rate.0)
+            .ok_or_else(|| Error::model(key, format!("{} has no {key} {rate}", node.op)))?;
+        let shared = self.axes(node, x, &[])?;
+        Ok(vec![self.graph.disturbed(x, Noise { shared, ..noise }, source)?])
     }
 
     /// Normalisation with scale and shift; inputs x and optionally a scale, then a shift.

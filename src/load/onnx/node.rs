@@ -8,7 +8,7 @@ use super::lower::{Binding, Lowering, make, show};
 use super::proto::{AttributeProto, NodeProto, TensorProto, attribute_type};
 use super::tensor;
 use crate::error::{Error, Report, Result};
-use crate::ir::{Binary, DType, Graph, Op, Shape, Size, SourceId, Statistic, Type, Unary, ValueId};
+use crate::ir::{Binary, DType, Graph, Noise, Op, Shape, Size, SourceId, Statistic, Type, Unary, ValueId};
 
 /// A node and the state of the lowering around it. Attributes that a lowering does not read are
 /// an error, so that none is passed over in silence.
@@ -116,6 +116,11 @@ impl<'a> At<'a> {
     /// Says that a parameter follows the batches and not a gradient.
     pub(super) fn statistic(&mut self, param: ValueId, statistic: Statistic) {
         self.lowering.graph.set_statistic(param, statistic);
+    }
+
+    /// A value as a node that disturbs it leaves it at inference.
+    pub(super) fn disturbed(&mut self, x: ValueId, noise: Noise) -> Result<ValueId> {
+        self.lowering.graph.disturbed(x, noise, self.source)
     }
 
     /// Input `i` as data, where it is there.

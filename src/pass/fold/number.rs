@@ -5,7 +5,7 @@ use std::ops::{Add, Div, Mul, Sub};
 use super::Outcome;
 use super::elements::{places, strides};
 use crate::ir::half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
-use crate::ir::{Binary, Compare, DType, ReduceKind, Tensor, Unary};
+use crate::ir::{Binary, Compare, DType, ReduceKind, Tensor, Unary, random_bits};
 
 /// The elements of a tensor. 16-bit floats are held as f32, bools as 0 and 1.
 pub(super) enum Numbers {
@@ -201,6 +201,7 @@ fn int_binary(op: Binary, x: i64, y: i64) -> Option<i64> {
         Binary::And => x & y,
         Binary::Or => x | y,
         Binary::Xor => x ^ y,
+        Binary::Hash => random_bits(x, y),
     })
 }
 
@@ -258,7 +259,8 @@ where
         | Binary::Pow
         | Binary::And
         | Binary::Or
-        | Binary::Xor => return None,
+        | Binary::Xor
+        | Binary::Hash => return None,
     };
     result.partial_cmp(&result).map(|_| result)
 }

@@ -184,7 +184,7 @@ pub(super) fn binary(
                 right = Some(b.select(second, dy, tie)?);
             }
         }
-        Binary::And | Binary::Or | Binary::Xor => {}
+        Binary::And | Binary::Or | Binary::Xor | Binary::Hash => {}
     }
     Ok([left, right])
 }

@@ -27,6 +27,7 @@ pub fn no_gradient(op: &Op) -> Option<&'static str> {
         Op::Unary(Unary::Sign | Unary::Floor | Unary::Ceil | Unary::Round) => {
             Some("it is flat almost everywhere")
         }
+        Op::Binary(f) if f.is_of_bits() => Some("it is of bits"),
         Op::Recurrent(_) => Some("it is unrolled into its steps before"),
         Op::ScatterElements { kind, .. } | Op::ScatterNd { kind } => match kind {
             ScatterKind::Replace | ScatterKind::Add => None,

@@ -212,7 +212,8 @@ impl<'a> Look<'a, '_> {
             | Binary::Min
             | Binary::And
             | Binary::Or
-            | Binary::Xor => false,
+            | Binary::Xor
+            | Binary::Hash => false,
         }
     }
 

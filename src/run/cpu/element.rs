@@ -1,6 +1,6 @@
 //! What kernels are generic over: the types that are computed in.
 
-use crate::ir::{Binary, Unary};
+use crate::ir::{Binary, Unary, random_bits};
 
 use super::math;
 
@@ -145,7 +145,7 @@ macro_rules! float {
                     Binary::Max => zip(x, y, out, Self::larger),
                     Binary::Min => zip(x, y, out, Self::smaller),
                     // Inference accepts these of bools and integers alone.
-                    Binary::And | Binary::Or | Binary::Xor => out.fill(0.0),
+                    Binary::And | Binary::Or | Binary::Xor | Binary::Hash => out.fill(0.0),
                 }
             }
 
@@ -293,6 +293,7 @@ macro_rules! integer {
                     Binary::And => zip(x, y, out, |x, y| x & y),
                     Binary::Or => zip(x, y, out, |x, y| x | y),
                     Binary::Xor => zip(x, y, out, |x, y| x ^ y),
+                    Binary::Hash => zip(x, y, out, |x, y| random_bits(x as i64, y as i64) as $type),
                 }
             }
 

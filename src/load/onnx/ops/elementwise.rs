@@ -3,7 +3,7 @@
 use super::super::node::At;
 use super::super::tensor;
 use crate::error::Result;
-use crate::ir::{Binary, Compare, DType, Op, Unary, ValueId};
+use crate::ir::{Binary, Compare, DType, Noise, NoiseKind, Op, Unary, ValueId};
 
 pub(super) fn unary(at: &mut At<'_>, unary: Unary) -> Result<()> {
     let x = at.value(0)?;
@@ -96,13 +96,27 @@ fn cast_to(at: &mut At<'_>, to: DType) -> Result<()> {
     Ok(())
 }
 
-/// What inference makes of a dropout: nothing.
+/// What inference makes of a dropout: nothing. In training it disturbs, whatever its training mode.
 pub(super) fn dropout(at: &mut At<'_>) -> Result<()> {
-    at.ignore(&["ratio", "seed"]);
+    at.ignore(&["seed"]);
+    let ratio = match at.opset < 12 {
+        true => at.float_or("ratio", 0.5)?,
+        false if at.has(1) => at.reals(1, "the ratio")?.first().copied().unwrap_or(0.5),
+        false => 0.5,
+    };
     if at.has(2) && at.integer(2, "training mode")? != 0 {
         return Err(at.unsupported("in training mode"));
     }
-    at.alias(0, 0)?;
+    let noise = Noise::new(NoiseKind::Dropout, ratio)
+        .ok_or_else(|| at.wrong(format!("its ratio is {ratio}, expected one from 0 to 1")))?;
+    match at.known(0) {
+        Some(_) => at.alias(0, 0)?,
+        None => {
+            let x = at.value(0)?;
+            let y = at.disturbed(x, noise)?;
+            at.set(0, y);
+        }
+    }
     if at.wants(1) {
         let ty = at.ty(0)?;
         // Before opset 10 the mask has the type of the data.

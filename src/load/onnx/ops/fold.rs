@@ -127,7 +127,7 @@ fn size(binary: Binary, dtype: DType, x: &Size, y: &Size) -> Option<Size> {
         Binary::And => bools(|x, y| x && y),
         Binary::Or => bools(|x, y| x || y),
         Binary::Xor => bools(|x, y| x != y),
-        Binary::Pow => None,
+        Binary::Pow | Binary::Hash => None,
     }
 }
 
@@ -146,7 +146,8 @@ fn real(binary: Binary, x: f64, y: f64) -> Option<f64> {
         | Binary::Pow
         | Binary::And
         | Binary::Or
-        | Binary::Xor => return None,
+        | Binary::Xor
+        | Binary::Hash => return None,
     })
 }
 

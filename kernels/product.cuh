@@ -122,49 +122,6 @@ DEVICE void product_columns(const P& p) {
   }
 }
 
-// -- tensor cores ----------------------------------------------------------------------------------
-
-DEVICE u16 narrow(float x, bf16) { return to_bf16(x).bits; }
-DEVICE u16 narrow(float x, f16) { return to_f16(x).bits; }
-
-// sum += left * right for one warp: left 16 x 16 by rows, right 16 x 8 by columns, both halves (PTX ISA,
-// mma.m16n8k16: the lane's group is lane / 4, its place in the group lane % 4).
-#ifdef CPU_SHIM
-template <class H> DEVICE void mma(float (&sum)[4], const u32 (&left)[4], const u32 (&right)[2], H) {
-  const int group = (threadIdx.x & 31) / 4, place = (threadIdx.x & 31) % 4;
-  // Every lane shows its registers to all others.
-  u32 lefts[32][4], rights[32][2];
-  for (int lane = 0; lane < 32; ++lane) {
-    for (int i = 0; i < 4; ++i) lefts[lane][i] = __shfl_sync(FULL_WARP, left[i], lane);
-    for (int i = 0; i < 2; ++i) rights[lane][i] = __shfl_sync(FULL_WARP, right[i], lane);
-  }
-  for (int i = 0; i < 4; ++i) {
-    const int row = group + (i / 2) * 8, column = place * 2 + i % 2;
-    for (int k = 0; k < 16; ++k) {
-      const u32 x = lefts[row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2] >> (k % 2 * 16);
-      const u32 y = rights[column * 4 + k % 8 / 2][k / 8] >> (k % 2 * 16);
-      H a, b;
-      a.bits = (u16)x;
-      b.bits = (u16)y;
-      sum[i] += widen(a) * widen(b);
-    }
-  }
-}
-#else
-DEVICE void mma(float (&sum)[4], const u32 (&left)[4], const u32 (&right)[2], bf16) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
-}
-DEVICE void mma(float (&sum)[4], const u32 (&left)[4], const u32 (&right)[2], f16) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
-}
-#endif
-
 // Halves H on tensor cores: 128 threads make a tile of 64 x 64, each warp 32 x 32 of it, 32 of k at a time.
 template <class P, class H, bool LEFT_ALONG_K, bool RIGHT_ALONG_K>
 DEVICE void product_mma(const P& p) {

@@ -294,16 +294,18 @@ fn alternative(
 
 /// Binds, simplifies and groups a network.
 pub fn prepare(graph: Graph, options: &Options) -> Result<Network> {
-    let (graph, assumed, dims) = simplified(graph, options)?;
     let places = options.given.as_ref().map(|given| score::numbered_places(&graph, given));
-    let grouping = grouped(&graph, &phases(&graph, places.unwrap_or_default()))?;
+    let places = phases(&graph, places.unwrap_or_default());
+    let (graph, assumed, dims) = simplified(graph, options, &places)?;
+    let grouping = grouped(&graph, &places)?;
     Ok(Network { graph, grouping, assumed, dims })
 }
 
 /// A network without what need not be computed; dimensions taken as 1; all dimensions.
 type Simplified = (Graph, Vec<String>, BTreeMap<String, i64>);
 
-fn simplified(mut graph: Graph, options: &Options) -> Result<Simplified> {
+/// Sources keep their numbers, so `places`, as in [`pass::group_apart`], hold before and after.
+fn simplified(mut graph: Graph, options: &Options, places: &[u32]) -> Result<Simplified> {
     mark(&mut graph, &options.place)?;
     let (assumed, dims) = bind(&mut graph, options)?;
     verified(&graph)?;
@@ -312,6 +314,8 @@ fn simplified(mut graph: Graph, options: &Options) -> Result<Simplified> {
     pass::simplify(&mut graph)?;
     verified(&graph)?;
     pass::cse(&mut graph)?;
+    verified(&graph)?;
+    pass::fuse(&mut graph, places)?;
     verified(&graph)?;
     pass::dce(&mut graph)?;
     verified(&graph)?;
@@ -402,12 +406,29 @@ fn bind(graph: &mut Graph, options: &Options) -> Result<(Vec<String>, BTreeMap<S
 }
 
 /// A network whose dimensions all have values: those of the options, 1 for the rest; with them.
+/// Patterns that are spelled out are one operation each, so that their gradients are, too.
 ///
 /// Errors: a batch or a dimension that the network does not have, or that does not fit.
 #[cfg_attr(not(feature = "run"), allow(dead_code))]
 pub(crate) fn bound(mut graph: Graph, options: &Options) -> Result<(Graph, BTreeMap<String, i64>)> {
     let (_, dims) = bind(&mut graph, options)?;
+    let apart = apart(&graph, &options.place);
+    pass::fuse(&mut graph, &apart)?;
     Ok((graph, dims))
+}
+
+/// By source: a number for the patterns of pins and colocation that match its name.
+#[cfg_attr(not(feature = "run"), allow(dead_code))]
+fn apart(graph: &Graph, options: &place::Options) -> Vec<u32> {
+    let patterns = options.pins.iter().map(|(pattern, _)| pattern).chain(&options.colocate);
+    let globs: Vec<WildMatch> = patterns.map(|pattern| WildMatch::new(pattern)).collect();
+    let matching = |name: &str| globs.iter().map(|glob| glob.matches(name)).collect::<Vec<bool>>();
+    let mut numbers = BTreeMap::new();
+    let number = |marks: Vec<bool>| {
+        let next = numbers.len() as u32;
+        *numbers.entry(marks).or_insert(next)
+    };
+    graph.sources().iter().map(|source| matching(&source.name)).map(number).collect()
 }
 
 /// Whether a network has a batch dimension that is open.

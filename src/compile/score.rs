@@ -84,14 +84,14 @@ fn score_network(
     options: &Options,
     foreign: &Foreign,
 ) -> Result<ScoredPlan> {
-    let (graph, assumed, dims) = simplified(graph, options)?;
     let mut lookup = Lookup::new(foreign, topology);
     let wanted: Vec<_> = graph.sources().iter().map(|source| lookup.find(&source.name)).collect();
+    let places: Vec<u32> = wanted.iter().map(|id| id.map_or(u32::MAX, |id| id.0)).collect();
+    let (graph, assumed, dims) = simplified(graph, options, &places)?;
     for param in graph.params() {
         // Parameters float: to be known is all that is asked of their names.
         lookup.find(&param.name);
     }
-    let places: Vec<u32> = wanted.iter().map(|id| id.map_or(u32::MAX, |id| id.0)).collect();
     let network = Network { grouping: grouped(&graph, &places)?, graph, assumed, dims };
     let lowered = cost::lower(&network.graph, &network.grouping, topology, options.profile.as_deref())?;
     let place = place::Options { pins: Vec::new(), colocate: Vec::new(), ..options.place.clone() };

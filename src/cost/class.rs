@@ -70,10 +70,11 @@ impl Class {
             | Op::Binary(_)
             | Op::Compare(_)
             | Op::Select
-            | Op::Convert { .. } => Self::Map,
+            | Op::Convert { .. }
+            | Op::Rotary => Self::Map,
             Op::Reduce { .. } | Op::ArgReduce { .. } | Op::CumSum { .. } => Self::Reduce,
             Op::Softmax { .. } | Op::Normalize { .. } | Op::LocalResponseNorm { .. } => Self::Normalize,
-            Op::MatMul { .. } => Self::Matmul,
+            Op::MatMul { .. } | Op::Attention(_) => Self::Matmul,
             Op::Conv(conv) if conv.groups > 1 && is_depthwise(graph, node, conv) => Self::Depthwise,
             Op::Conv(_) => Self::Conv,
             Op::ConvTranspose(_) => Self::ConvTranspose,

@@ -1,6 +1,6 @@
 //! Operations and bytes of one node.
 
-use crate::ir::{Cell, Graph, NodeId, Op, Type, Unary};
+use crate::ir::{Attention, Cell, Graph, NodeId, Op, Type, Unary};
 use crate::units::{Bytes, Flops};
 
 /// Floating-point operations of a node (integer ones count the same), with a multiplication and
@@ -58,6 +58,8 @@ fn flops(op: &Op, operands: &[&Type], results: &[&Type]) -> u64 {
             let depth = size(left, if *transpose_left { rank.wrapping_sub(2) } else { rank.wrapping_sub(1) });
             product([2, made, depth])
         }
+        Op::Attention(op) => attention(op, operands),
+        Op::Rotary => made.saturating_mul(3),
         Op::Conv(conv) => {
             // Each result element is a sum over one filter.
             let filters = match conv.layout {
@@ -98,6 +100,26 @@ fn flops(op: &Op, operands: &[&Type], results: &[&Type]) -> u64 {
             read.saturating_mul(comparisons.max(1))
         }
     }
+}
+
+/// Both products and the softmax of every score that counts.
+fn attention(op: &Attention, operands: &[&Type]) -> u64 {
+    let [q, k, v] = [operands[0], operands[1], operands[2]];
+    let (rows, keys) = (size(q, op.orders[0].axes().1), size(k, op.orders[1].axes().1));
+    let scores = match op.causal {
+        None => rows.saturating_mul(keys),
+        Some(offset) => {
+            // Of the rows with fewer keys, the first has `least` and each one more.
+            let most = i128::from(keys);
+            let (rows, offset) = (i128::from(rows), i128::from(offset));
+            let short = (most - offset - 1).clamp(0, rows);
+            let begin = (-offset).clamp(0, short);
+            let sum = (short - begin) * (begin + offset + 1 + short + offset) / 2 + (rows - short) * most;
+            u64::try_from(sum).unwrap_or(u64::MAX)
+        }
+    };
+    let each = (size(q, 3).saturating_add(size(v, 3))).saturating_mul(2).saturating_add(TRANSCENDENTAL + 4);
+    product([size(q, 0), op.heads.unsigned_abs(), scores, each])
 }
 
 fn unary_flops(unary: Unary) -> u64 {

@@ -29,9 +29,9 @@ pub use graph::{
 pub use infer::infer;
 pub use noise::{Noise, NoiseKind, random_bits};
 pub use op::{
-    ArgReduce, Binary, Cell, Compare, Conv, ConvTranspose, Direction, Interpolation, Layout, Op, Pad,
-    PadMode, Pool, PoolKind, Real, Recurrent, ReduceKind, Resize, ResizeCoordinates, ScatterKind, Slice,
-    TopK, Unary, Window,
+    ArgReduce, Attention, Binary, Cell, Compare, Conv, ConvTranspose, Direction, HeadOrder, Interpolation,
+    Layout, Op, Pad, PadMode, Pool, PoolKind, Real, Recurrent, ReduceKind, Resize, ResizeCoordinates,
+    ScatterKind, Slice, TopK, Unary, Window,
 };
 pub use shape::{Affine, DimId, Shape, Size, Type};
 pub use tensor::Tensor;

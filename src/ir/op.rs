@@ -219,6 +219,16 @@ names! {
 }
 
 names! {
+    /// Where the heads stand in a tensor of attention.
+    HeadOrder {
+        /// `[batch, heads, rows, size]`
+        HeadsFirst = "heads_first",
+        /// `[batch, rows, heads, size]`
+        RowsFirst = "rows_first",
+    }
+}
+
+names! {
     /// What a pooling computes over its window.
     PoolKind {
         /// the largest; padding never counts
@@ -434,6 +444,30 @@ pub struct Recurrent {
     pub hidden: i64,
 }
 
+/// Scaled dot product attention. Operands, each of rank 4: queries, keys, values, and optionally a
+/// mask, which broadcasts to `[batch, heads, rows, keys]`. With `s = scale * q k^T`, plus the mask
+/// where it is a float, or `fill` in its place where a bool mask is false, the result is
+/// `softmax(s) v` over the keys. Query head `h` meets key and value head `h * key_heads / heads`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Attention {
+    /// Heads of the queries and of the result.
+    pub heads: i64,
+    /// Heads of keys and values; divides `heads`.
+    pub key_heads: i64,
+    /// Of queries, keys and values: the first head that is used, where several lie in one tensor.
+    pub first: [i64; 3],
+    /// Of queries, keys, values and result.
+    pub orders: [HeadOrder; 4],
+    /// Factor of the scores.
+    pub scale: Real,
+    /// Row `i` meets keys `0..=i + offset` alone.
+    pub causal: Option<i64>,
+    /// Score where a bool mask is false.
+    pub fill: Real,
+    /// A row whose weights are not numbers, as where no key is left to it, gives zeros.
+    pub zeros: bool,
+}
+
 /// An operation with its attributes. Axes are never negative.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
@@ -530,6 +564,11 @@ pub enum Op {
         /// The right operand is `[..., n, k]`.
         transpose_right: bool,
     },
+    /// Scaled dot product attention.
+    Attention(Box<Attention>),
+    /// Rotary embedding of the last axis, whose halves are `x1` and `x2`: operands `x`, `cos` and
+    /// `sin`, which broadcast to `x`; the result is `x * cos + concat(-x2, x1) * sin`.
+    Rotary,
     /// A convolution.
     Conv(Box<Conv>),
     /// A transposed convolution.
@@ -617,6 +656,8 @@ impl Op {
             Self::Normalize { .. } => "normalize",
             Self::LocalResponseNorm { .. } => "local_response_norm",
             Self::MatMul { .. } => "matmul",
+            Self::Attention(_) => "attention",
+            Self::Rotary => "rotary",
             Self::Conv(_) => "conv",
             Self::ConvTranspose(_) => "conv_transpose",
             Self::Pool(_) => "pool",
@@ -684,6 +725,8 @@ impl Op {
             | Self::Normalize { .. }
             | Self::LocalResponseNorm { .. }
             | Self::MatMul { .. }
+            | Self::Attention(_)
+            | Self::Rotary
             | Self::Conv(_)
             | Self::ConvTranspose(_)
             | Self::Pool(_)

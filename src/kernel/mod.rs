@@ -1,6 +1,7 @@
 //! Kernels as the planner sees them: which nodes become one, and what it needs beside operands and
 //! results.
 
+pub(crate) mod attention;
 mod digest;
 mod fused;
 mod group;

@@ -4,6 +4,7 @@
 //! is allocated (what packs operands of the matrix product is each thread's own). Each part is rounded up
 //! to [`ALIGNMENT`].
 
+use super::attention::{Geometry, Tiling};
 use crate::ir::{Cell, Conv, ConvTranspose, DType, Layout, Op, Recurrent, TopK, Type};
 use crate::units::Bytes;
 
@@ -18,6 +19,7 @@ const UNFOLDED: u64 = 1 << 20;
 /// - Convolutions, channels last, and transposed ones: windows unfolded into a matrix, about 1 MiB
 ///   at a time; none where the kernel is one element or a group one input channel.
 /// - Recurrent layers: the gates of every time step, and for a GRU one hidden state.
+/// - Attention: the scores of a tile, and two numbers for each of its rows, for each of up to 16 parts.
 /// - `topk`: one position for each element along the axis.
 /// - Operations that compute in f32 on halves (all but elementwise ones and those that only move
 ///   elements): every half operand and result as f32, and what the operation needs in f32.
@@ -50,6 +52,8 @@ pub(crate) fn widens(op: &Op) -> bool {
         | Op::Normalize { .. }
         | Op::LocalResponseNorm { .. }
         | Op::MatMul { .. }
+        | Op::Attention(_)
+        | Op::Rotary
         | Op::Conv(_)
         | Op::ConvTranspose(_)
         | Op::Pool(_)
@@ -89,6 +93,10 @@ fn own(op: &Op, operands: &[&Type], results: &[&Type], width: Option<u64>) -> By
         (Op::ConvTranspose(conv), [x, weights, ..], [_]) => {
             let unfolded = conv_transpose_unfolded(conv, *x, *weights, size(x));
             part(unfolded.depth.saturating_mul(unfolded.positions), size(x))
+        }
+        (Op::Attention(op), [q, k, v, ..], [out]) => {
+            let tiling = Tiling::new(&Geometry::new(op, [*q, *k, *v, *out]));
+            part(tiling.parts.saturating_mul(tiling.slot), size(q))
         }
         (Op::Recurrent(layer), [x, ..], _) => recurrent(layer, x, size(x)),
         (Op::TopK(TopK { axis, .. }), [x], _) => part(dim(x, *axis as usize), 8),

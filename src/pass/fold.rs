@@ -137,6 +137,8 @@ impl Outcome {
                 | Op::Normalize { .. }
                 | Op::LocalResponseNorm { .. }
                 | Op::MatMul { .. }
+                | Op::Attention(_)
+                | Op::Rotary
                 | Op::Conv(_)
                 | Op::ConvTranspose(_)
                 | Op::Pool(_)

@@ -10,7 +10,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::ir::{Graph, Node, NodeId, Op, SourceId, ValueId};
+use super::same_marks;
+use crate::ir::{Graph, Node, NodeId, Op, ValueId};
 use crate::kernel::{Group, GroupId, Grouping, Hero};
 
 /// Limits of one group.
@@ -127,7 +128,7 @@ impl<'g> Fuser<'g> {
             return false;
         }
         let Some(&first) = group.nodes.first() else { return false };
-        if !self.same_marks(node.source, self.graph.node(first).source) {
+        if !same_marks(self.graph, self.place, node.source, self.graph.node(first).source) {
             return false;
         }
         let shape = &self.graph.ty(node.first_result).shape;
@@ -158,15 +159,6 @@ impl<'g> Fuser<'g> {
         lone && self.readers[operand.index()] == own_reads
             && !self.is_output[operand.index()]
             && size(operand) == size(node.first_result)
-    }
-
-    /// Whether two sources may share a kernel: neither pin nor mark nor place sets them apart.
-    fn same_marks(&self, one: SourceId, other: SourceId) -> bool {
-        if self.place.get(one.index()) != self.place.get(other.index()) {
-            return false;
-        }
-        let (one, other) = (self.graph.source(one), self.graph.source(other));
-        one.pin == other.pin && one.colocate == other.colocate
     }
 
     fn finish(mut self) -> Grouping {

@@ -2,13 +2,15 @@
 //!
 //! On entry a graph verifies ([`crate::ir::verify`]); on exit it verifies and computes the same
 //! outputs, bit for bit, from the same inputs and parameters (but for the bits of a
-//! not-a-number, which machines choose differently, and for products that read a transposed operand
-//! as it lies, whose kernel may add in another order). Nodes keep their source; where a
-//! node goes, its source loses it. Inputs stay; outputs keep their names, order and types.
+//! not-a-number, which machines choose differently, for products that read a transposed operand
+//! as it lies, whose kernel may add in another order, and for [`fuse()`], whose operations round
+//! in their own way). Nodes keep their source; where a node goes, its source loses it. Inputs stay;
+//! outputs keep their names, order and types.
 
 mod cse;
 mod dce;
 mod fold;
+mod fuse;
 pub mod gradient;
 mod group;
 pub(crate) mod rewrite;
@@ -17,5 +19,17 @@ mod simplify;
 pub use cse::cse;
 pub use dce::dce;
 pub use fold::fold;
+pub use fuse::fuse;
 pub use group::{GroupOptions, group, group_apart};
 pub use simplify::simplify;
+
+use crate::ir::{Graph, SourceId};
+
+/// Whether two sources may become one: neither pin nor mark nor place sets them apart.
+fn same_marks(graph: &Graph, place: &[u32], one: SourceId, other: SourceId) -> bool {
+    if place.get(one.index()) != place.get(other.index()) {
+        return false;
+    }
+    let (one, other) = (graph.source(one), graph.source(other));
+    one.pin == other.pin && one.colocate == other.colocate
+}

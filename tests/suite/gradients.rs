@@ -277,6 +277,41 @@ fn products(seen: &mut BTreeSet<&'static str>) {
     }
 }
 
+fn attention(seen: &mut BTreeSet<&'static str>) {
+    let (heads, rows) = (HeadOrder::HeadsFirst, HeadOrder::RowsFirst);
+    let plain = Attention {
+        heads: 2,
+        key_heads: 2,
+        first: [0; 3],
+        orders: [heads; 4],
+        scale: Real(0.7),
+        causal: None,
+        fill: Real(f64::NEG_INFINITY),
+        zeros: false,
+    };
+    let op = |op: Attention| Op::Attention(Box::new(op));
+    let (q, k, v): (&[i64], &[i64], &[i64]) = (&[2, 2, 3, 4], &[2, 2, 5, 4], &[2, 2, 5, 3]);
+    Case::new(&[q, k, v], (-1.0, 1.0)).run(&op(plain.clone()), &[], seen);
+    let causal = Attention { causal: Some(2), ..plain.clone() };
+    Case::new(&[q, k, v], (-1.0, 1.0)).run(&op(causal), &[], seen);
+    Case::new(&[q, k, v, &[1, 2, 1, 5]], (-1.0, 1.0)).run(&op(plain.clone()), &[], seen);
+    // Heads that share keys, other orders, operands that lie beside others; a mask of bools.
+    let shared = Attention {
+        heads: 4,
+        key_heads: 2,
+        first: [1, 0, 2],
+        orders: [rows, heads, rows, rows],
+        fill: Real(-1.0),
+        zeros: true,
+        ..plain
+    };
+    let mut case = Case::new(&[&[1, 3, 5, 4], &[1, 3, 5, 4], &[1, 5, 4, 3]], (-1.0, 1.0));
+    let shown = Tensor::new(DType::Bool, vec![1, 1, 3, 5], vec![1, 0, 1, 1, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 1]);
+    let mask = case.graph.add_constant(shown.unwrap(), case.source);
+    case.run(&op(shared), &[mask], seen);
+    Case::new(&[&[2, 3, 6], &[3, 6], &[1, 6]], (-1.0, 1.0)).run(&Op::Rotary, &[], seen);
+}
+
 fn layouts(seen: &mut BTreeSet<&'static str>) {
     let x: &[i64] = &[3, 4, 5];
     let shape = Shape::known(&[5, 12]);
@@ -344,6 +379,7 @@ fn all_operations() -> Vec<&'static str> {
             Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Convert { .. } => true,
             Op::Reduce { .. } | Op::ArgReduce { .. } | Op::CumSum { .. } | Op::Softmax { .. } => true,
             Op::Normalize { .. } | Op::LocalResponseNorm { .. } | Op::MatMul { .. } => true,
+            Op::Attention(_) | Op::Rotary => true,
             Op::Conv(_) | Op::ConvTranspose(_) | Op::Pool(_) | Op::Resize(_) | Op::Recurrent(_) => true,
             Op::Reshape { .. } | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Slice(_) => true,
             Op::Pad(_) | Op::Concat { .. } | Op::Gather { .. } | Op::GatherElements { .. } => true,
@@ -363,6 +399,8 @@ fn all_operations() -> Vec<&'static str> {
         "normalize",
         "local_response_norm",
         "matmul",
+        "attention",
+        "rotary",
         "conv",
         "conv_transpose",
         "pool",
@@ -389,6 +427,7 @@ fn every_operation_has_the_gradient_that_differences_give() {
     elementwise(&mut seen);
     reductions(&mut seen);
     products(&mut seen);
+    attention(&mut seen);
     layouts(&mut seen);
     indexed(&mut seen);
     for name in all_operations() {

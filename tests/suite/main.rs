@@ -4,6 +4,7 @@
 
 mod allocations;
 mod architecture;
+mod attention;
 mod bad;
 mod bad_input;
 mod bounds;
@@ -20,6 +21,7 @@ mod events;
 mod executor;
 mod explain;
 mod flip;
+mod fuse;
 mod gradients;
 mod group;
 mod infeasible;

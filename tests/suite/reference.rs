@@ -6,6 +6,8 @@ use partition::ir::{
     PadMode, Pool, PoolKind, Recurrent, ReduceKind, Resize, ResizeCoordinates, ScatterKind, Unary,
 };
 
+use crate::attention::{attended, turned};
+
 /// A tensor; integers and bools are held as whole numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
@@ -34,12 +36,12 @@ impl Array {
         })
     }
 
-    fn at(&self, index: &[usize]) -> f64 {
+    pub(crate) fn at(&self, index: &[usize]) -> f64 {
         self.data[self.offset(index)]
     }
 
     /// The element that NumPy's broadcasting puts at an index of a larger shape.
-    fn broadcast_at(&self, index: &[usize]) -> f64 {
+    pub(crate) fn broadcast_at(&self, index: &[usize]) -> f64 {
         let own = &index[index.len() - self.dims.len()..];
         let own: Vec<usize> =
             own.iter().zip(&self.dims).map(|(&i, &dim)| if dim == 1 { 0 } else { i }).collect();
@@ -118,6 +120,8 @@ pub fn evaluate(op: &Op, x: &[Array], results: &[(DType, Vec<usize>)]) -> Vec<Ar
                 .sum();
             x[0].at(i) / (bias.0 + alpha.0 / *size as f64 * squares).powf(beta.0)
         }),
+        Op::Attention(op) => out(&mut |i| attended(op, x, i)),
+        Op::Rotary => out(&mut |i| turned(x, i)),
         Op::MatMul { transpose_left, transpose_right } => out(&mut |i| {
             let (outer, [row, column]) = i.split_at(i.len() - 2) else { unreachable!() };
             let rank = x[0].dims.len();

@@ -11,10 +11,10 @@ use partition::run::cpu::{Team, View, ViewMut, execute};
 use crate::reference::{Array, evaluate};
 
 /// A linear congruential generator: tests need no more.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1))
     }
 
@@ -24,19 +24,19 @@ impl Random {
     }
 
     /// One of `low..=high`.
-    fn range(&mut self, low: i64, high: i64) -> i64 {
+    pub(crate) fn range(&mut self, low: i64, high: i64) -> i64 {
         low + (self.next() % (high - low + 1) as u64) as i64
     }
 
-    fn size(&mut self, low: usize, high: usize) -> usize {
+    pub(crate) fn size(&mut self, low: usize, high: usize) -> usize {
         self.range(low as i64, high as i64) as usize
     }
 
-    fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
         &list[self.size(0, list.len() - 1)]
     }
 
-    fn flag(&mut self) -> bool {
+    pub(crate) fn flag(&mut self) -> bool {
         self.next() & 1 == 1
     }
 
@@ -45,7 +45,7 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 40) as f64 - 2.0
     }
 
-    fn dims(&mut self, rank: usize, high: usize) -> Vec<usize> {
+    pub(crate) fn dims(&mut self, rank: usize, high: usize) -> Vec<usize> {
         (0..rank).map(|_| if self.range(0, 40) == 0 { 0 } else { self.size(1, high) }).collect()
     }
 }
@@ -191,7 +191,7 @@ pub(crate) fn tolerance(dtype: DType) -> (f64, f64) {
     }
 }
 
-fn check(op: &Op, operands: &[Array]) {
+pub(crate) fn check(op: &Op, operands: &[Array]) {
     let types: Vec<Type> = operands.iter().map(ty).collect();
     let results = infer(op, &types.iter().collect::<Vec<_>>(), &|_| "n".to_owned())
         .unwrap_or_else(|error| panic!("{op:?} {:?}: {error}", types));
@@ -230,6 +230,8 @@ pub(crate) const GENERATORS: &[fn()] = &[
     positions_of_extremes_and_running_sums,
     normalisations,
     matrix_products,
+    crate::attention::attentions,
+    crate::attention::rotary_embeddings,
     convolutions,
     a_convolution_of_several_parts,
     transposed_convolutions,
@@ -255,7 +257,7 @@ const NUMBERS: [DType; 9] = [
     DType::U8,
 ];
 
-fn array(random: &mut Random, dtype: DType, dims: &[usize]) -> Array {
+pub(crate) fn array(random: &mut Random, dtype: DType, dims: &[usize]) -> Array {
     let data = (0..dims.iter().product::<usize>())
         .map(|_| match dtype {
             DType::U8 => random.range(0, 5) as f64,

@@ -3,6 +3,7 @@
 //! The generated text names what the hand-written parts of `kernels/` define; [`Kernel::source`] puts
 //! them before it, so that NVRTC compiles it without any header.
 
+mod attention;
 mod heroes;
 mod map;
 mod products;
@@ -19,6 +20,7 @@ use crate::kernel::program::{Arg, Body, Expr, ExprId, Place, Program};
 
 const PRELUDE: &str = include_str!("../../../kernels/prelude.cuh");
 const PRODUCT: &str = include_str!("../../../kernels/product.cuh");
+const ATTENTION: &str = include_str!("../../../kernels/attention.cuh");
 const RECURRENT: &str = include_str!("../../../kernels/recurrent.cuh");
 
 /// Most blocks along x.
@@ -42,6 +44,8 @@ pub enum Template {
     Product,
     /// Recurrent layers.
     Recurrent,
+    /// Attention.
+    Attention,
 }
 
 impl Template {
@@ -50,6 +54,7 @@ impl Template {
         match self {
             Self::Product => PRODUCT,
             Self::Recurrent => RECURRENT,
+            Self::Attention => ATTENTION,
         }
     }
 }
@@ -106,6 +111,7 @@ pub fn kernel(program: &Program) -> Result<Option<Kernel>> {
         Body::Tile { .. } => heroes::tile(program)?,
         Body::Product { .. } => products::product(program)?,
         Body::Recurrent(layer) => heroes::recurrent(program, layer)?,
+        Body::Attention(heads) => attention::attention(program, heads)?,
     };
     let label: String =
         program.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(48).collect();

@@ -30,6 +30,8 @@ pub(in crate::ir) fn bind_op(op: &mut Op, value_of: &[Option<i64>]) -> Result<()
         | Op::Normalize { .. }
         | Op::LocalResponseNorm { .. }
         | Op::MatMul { .. }
+        | Op::Attention(_)
+        | Op::Rotary
         | Op::Conv(_)
         | Op::ConvTranspose(_)
         | Op::Pool(_)

@@ -4,6 +4,7 @@
 //! of the dimensions; a bound that depends on a dimension is accepted and checked again when
 //! [`super::Graph::bind`] fixes it. Each file holds the rules of one family of operations.
 
+mod attention;
 mod bind;
 mod context;
 mod elementwise;
@@ -55,6 +56,8 @@ fn results(op: &Op, context: &Context<'_>) -> Result<Vec<Type>> {
         Op::MatMul { transpose_left, transpose_right } => {
             one(product::matmul(context, *transpose_left, *transpose_right))
         }
+        Op::Attention(heads) => one(attention::attention(context, heads)),
+        Op::Rotary => one(attention::rotary(context)),
         Op::Conv(conv) => one(window::conv(context, conv)),
         Op::ConvTranspose(conv) => one(window::conv_transpose(context, conv)),
         Op::Pool(pool) => one(window::pool(context, pool)),

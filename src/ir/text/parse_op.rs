@@ -1,9 +1,9 @@
 //! Reading an operation's attributes, in the order in which `print_op` prints them.
 
 use super::super::{
-    ArgReduce, Binary, Cell, Compare, Conv, ConvTranspose, DType, Direction, Interpolation, Layout, Op, Pad,
-    PadMode, Pool, PoolKind, Recurrent, ReduceKind, Resize, ResizeCoordinates, ScatterKind, Shape, Size,
-    Slice, TopK, Unary, Window,
+    ArgReduce, Attention, Binary, Cell, Compare, Conv, ConvTranspose, DType, Direction, HeadOrder,
+    Interpolation, Layout, Op, Pad, PadMode, Pool, PoolKind, Recurrent, ReduceKind, Resize,
+    ResizeCoordinates, ScatterKind, Shape, Size, Slice, TopK, Unary, Window,
 };
 use super::cursor::{Cursor, Dims};
 use crate::error::Result;
@@ -86,6 +86,8 @@ fn plain(cursor: &mut Cursor<'_>, name: &str, dims: &Dims) -> Result<Op> {
             transpose_left: flag(cursor, "transpose_left")?,
             transpose_right: flag(cursor, "transpose_right")?,
         },
+        "attention" => Op::Attention(Box::new(attention(cursor)?)),
+        "rotary" => Op::Rotary,
         "resize" => Op::Resize(Box::new(resize(cursor, dims)?)),
         "recurrent" => Op::Recurrent(Box::new(Recurrent {
             cell: named(cursor, "cell", Cell::from_name)?,
@@ -121,6 +123,31 @@ fn plain(cursor: &mut Cursor<'_>, name: &str, dims: &Dims) -> Result<Op> {
         }),
         other => return Err(cursor.fail(format!("there is no operation {other}"))),
     })
+}
+
+fn attention(cursor: &mut Cursor<'_>) -> Result<Attention> {
+    Ok(Attention {
+        heads: integer(cursor, "heads")?,
+        key_heads: integer(cursor, "key_heads")?,
+        first: {
+            let list = integers(cursor, "first")?;
+            exactly(cursor, "first", list)?
+        },
+        orders: {
+            cursor.attribute("orders")?;
+            let list = cursor.list(|cursor| cursor.one_of("an order", HeadOrder::from_name))?;
+            exactly(cursor, "orders", list)?
+        },
+        scale: real(cursor, "scale")?,
+        causal: if cursor.eat("causal=") { Some(cursor.integer()?) } else { None },
+        fill: real(cursor, "fill")?,
+        zeros: flag(cursor, "zeros")?,
+    })
+}
+
+/// So many, no more and no fewer.
+fn exactly<T, const N: usize>(cursor: &Cursor<'_>, name: &str, list: Vec<T>) -> Result<[T; N]> {
+    list.try_into().map_err(|_| cursor.fail(format!("expected {N} values of {name}")))
 }
 
 fn resize(cursor: &mut Cursor<'_>, dims: &Dims) -> Result<Resize> {

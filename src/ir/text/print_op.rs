@@ -9,6 +9,7 @@ use super::print::{Printer, list};
 pub(super) fn attributes(printer: &Printer<'_>, f: &mut Formatter<'_>, op: &Op) -> fmt::Result {
     match op {
         Op::Input
+        | Op::Rotary
         | Op::Param(_)
         | Op::Constant(_)
         | Op::Unary(_)
@@ -49,6 +50,19 @@ pub(super) fn attributes(printer: &Printer<'_>, f: &mut Formatter<'_>, op: &Op) 
         }
         Op::MatMul { transpose_left, transpose_right } => {
             write!(f, " transpose_left={transpose_left} transpose_right={transpose_right}")
+        }
+        Op::Attention(op) => {
+            write!(f, " heads={} key_heads={}", op.heads, op.key_heads)?;
+            integers(f, "first", &op.first)?;
+            integers(f, "orders", &op.orders)?;
+            f.write_str(" scale=")?;
+            real(f, &op.scale)?;
+            if let Some(offset) = op.causal {
+                write!(f, " causal={offset}")?;
+            }
+            f.write_str(" fill=")?;
+            real(f, &op.fill)?;
+            write!(f, " zeros={}", op.zeros)
         }
         Op::Conv(conv) => {
             write!(f, " layout={}", conv.layout)?;

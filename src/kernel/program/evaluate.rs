@@ -1,6 +1,7 @@
 //! What a kernel program computes, in f64 and i64, one point after the other: the reference for
 //! printers, with which it shares no code.
 
+use super::attend::attention;
 use super::{Body, Expr, ExprId, Fold, Layer, Program, Store, Var};
 use crate::error::{Error, Result};
 use crate::ir::{Binary, Cell, Compare, DType, Direction, ScatterKind, Unary, random_bits};
@@ -158,6 +159,7 @@ impl Machine<'_> {
                 })
             }
             Body::Recurrent(layer) => recurrent(layer, args),
+            Body::Attention(heads) => attention(heads, args),
         }
     }
 

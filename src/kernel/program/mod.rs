@@ -5,6 +5,7 @@
 //! hero, that says over what they are computed and who works together. What is read before the hero
 //! and what follows from it stands in the same expressions and so costs nothing beyond them.
 
+mod attend;
 mod evaluate;
 mod expr;
 mod lower;
@@ -16,7 +17,8 @@ pub use expr::{Expr, ExprId, Exprs, Fold, MAX_VARS, Ty, Var};
 pub use lower::lower;
 pub use verify::verify;
 
-use crate::ir::{DType, Recurrent, ScatterKind};
+use super::attention::Geometry;
+use crate::ir::{Attention, DType, Recurrent, ScatterKind};
 
 /// Whose bytes an argument is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -146,6 +148,8 @@ pub enum Body {
     },
     /// A recurrent layer; operands and results in the order of [`Recurrent`].
     Recurrent(Box<Layer>),
+    /// Attention, row by row.
+    Attention(Box<Heads>),
 }
 
 /// What runs along a line.
@@ -174,6 +178,21 @@ pub struct Layer {
     pub writes: Vec<u32>,
 }
 
+/// An attention's sizes and arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// What becomes of the scores.
+    pub op: Attention,
+    /// Its sizes, and where the operands lie.
+    pub geometry: Geometry,
+    /// By axis of batch, head, row and key; 0 where the mask is repeated.
+    pub mask_strides: [u64; 4],
+    /// Arguments that are read, in the order of the operation's operands.
+    pub reads: Vec<u32>,
+    /// The argument that is written.
+    pub write: u32,
+}
+
 /// One kernel.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -198,6 +217,7 @@ impl Program {
             Body::Tile { .. } => "transpose",
             Body::Product { .. } => "product",
             Body::Recurrent(_) => "recurrent",
+            Body::Attention(_) => "attention",
         }
     }
 
@@ -209,11 +229,11 @@ impl Program {
             Body::Rows { row, column, .. } => vec![row, column],
             Body::Tile { batch, row, column, .. } => vec![batch, row, column],
             Body::Product { batch, row, column, inner, .. } => vec![batch, row, column, inner],
-            Body::Recurrent(_) => vec![],
+            Body::Recurrent(_) | Body::Attention(_) => vec![],
         }
     }
 
-    /// What is written, but by a recurrent layer.
+    /// What is written, but by a recurrent layer and by attention.
     pub fn stores(&self) -> impl Iterator<Item = &Store> {
         let (first, second): (&[Store], &[Store]) = match &self.body {
             Body::Map { stores, .. }
@@ -221,7 +241,7 @@ impl Program {
             | Body::Tile { stores, .. }
             | Body::Product { stores, .. } => (stores, &[]),
             Body::Rows { stores, row_stores, .. } => (stores, row_stores),
-            Body::Recurrent(_) => (&[], &[]),
+            Body::Recurrent(_) | Body::Attention(_) => (&[], &[]),
         };
         first.iter().chain(second)
     }
@@ -240,7 +260,7 @@ impl Program {
             Body::Lines { running, .. } => roots.extend(running.iter().map(|running| running.value)),
             Body::Tile { value, .. } => roots.push(*value),
             Body::Product { left, right, .. } => roots.extend([*left, *right]),
-            Body::Map { .. } | Body::Recurrent(_) => {}
+            Body::Map { .. } | Body::Recurrent(_) | Body::Attention(_) => {}
         }
         roots
     }
@@ -268,6 +288,10 @@ impl Program {
                 extent(*row) == 0 || extent(*column) == 0 && row_stores.is_empty()
             }
             Body::Recurrent(layer) => layer.batch == 0 || layer.cell.hidden == 0,
+            Body::Attention(heads) => {
+                let geometry = &heads.geometry;
+                [geometry.batch, geometry.heads, geometry.rows, geometry.value_size].contains(&0)
+            }
             _ => self.domain().iter().any(|&var| self.exprs.extent(var) == 0),
         }
     }

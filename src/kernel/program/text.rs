@@ -73,6 +73,23 @@ impl Program {
                     list(&layer.reads)
                 )?;
             }
+            Body::Attention(heads) => {
+                let list: Vec<String> = heads.reads.iter().map(|arg| format!("a{arg}")).collect();
+                let sizes = &heads.geometry;
+                writeln!(
+                    f,
+                    "  a{} = attention batch {} heads {} sharing {} rows {} keys {} of {}, values of {}, of {}",
+                    heads.write,
+                    sizes.batch,
+                    sizes.heads,
+                    sizes.group,
+                    sizes.rows,
+                    sizes.keys,
+                    sizes.size,
+                    sizes.value_size,
+                    list.join(", ")
+                )?;
+            }
             Body::Map { .. } | Body::Lines { .. } => {}
         }
         for store in self.stores() {

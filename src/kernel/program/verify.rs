@@ -1,7 +1,8 @@
 //! Proves that a kernel program is sound: what it names is there, types fit, every index stays within
 //! its argument, and every variable that is used is bound where it is used.
 
-use super::{Arg, Body, Expr, ExprId, MAX_VARS, Program, Store, Ty};
+use super::super::attention::Lie;
+use super::{Arg, Body, Expr, ExprId, Heads, MAX_VARS, Program, Store, Ty};
 use crate::error::{Error, Result};
 use crate::ir::{DType, ScatterKind};
 
@@ -40,7 +41,36 @@ impl Verifier<'_> {
                 self.arg(arg)?;
             }
         }
+        if let Body::Attention(heads) = &self.program.body {
+            self.heads(heads)?;
+        }
         Ok(())
+    }
+
+    /// Every row lies within its argument.
+    fn heads(&self, heads: &Heads) -> Check {
+        let geometry = &heads.geometry;
+        let key_heads = geometry.heads / geometry.group.max(1);
+        let within = |arg: u32, lie: Lie, (heads, rows, size): (u64, u64, u64)| -> Check {
+            let last = |count: u64, step: u64| count.saturating_sub(1).saturating_mul(step);
+            let end = [last(geometry.batch, lie.batch), last(heads, lie.head), last(rows, lie.row), size]
+                .into_iter()
+                .fold(lie.start, u64::saturating_add);
+            let elements = self.arg(arg)?.elements;
+            if end <= elements { Ok(()) } else { Err(format!("a{arg} has {elements} elements of {end}")) }
+        };
+        let [q, k, v, out] = geometry.lies;
+        let &[a, b, c, ref mask @ ..] = &heads.reads[..] else {
+            return Err("operands of attention".to_owned());
+        };
+        within(a, q, (geometry.heads, geometry.rows, geometry.size))?;
+        within(b, k, (key_heads, geometry.keys, geometry.size))?;
+        within(c, v, (key_heads, geometry.keys, geometry.value_size))?;
+        within(heads.write, out, (geometry.heads, geometry.rows, geometry.value_size))?;
+        let [batch, head, row, key] = heads.mask_strides;
+        let lie = Lie { start: 0, batch, head, row };
+        let size = geometry.keys.saturating_sub(1).saturating_mul(key).saturating_add(1);
+        mask.iter().try_for_each(|&mask| within(mask, lie, (geometry.heads, geometry.rows, size)))
     }
 
     fn arg(&self, arg: u32) -> std::result::Result<&Arg, String> {
@@ -138,7 +168,7 @@ impl Verifier<'_> {
                 within(*right, &[*batch, *inner, *column])?;
                 stores(list, &[*batch, *row, *column])
             }
-            Body::Recurrent(_) => Ok(()),
+            Body::Recurrent(_) | Body::Attention(_) => Ok(()),
         }
     }
 

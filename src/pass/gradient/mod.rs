@@ -6,6 +6,7 @@
 //! Backward nodes have sources of their own, which name the forward source that they belong to
 //! ([`Source::forward`](crate::ir::Source::forward)): they prefer its device.
 
+mod attention;
 pub(crate) mod build;
 mod elementwise;
 mod index;

@@ -1,7 +1,7 @@
 //! Which rule each operation has.
 
 use super::build::Build;
-use super::{elementwise, index, layout, product, reduce, window};
+use super::{attention, elementwise, index, layout, product, reduce, window};
 use crate::error::Result;
 use crate::ir::{Op, ScatterKind, Unary, ValueId};
 
@@ -45,6 +45,8 @@ pub fn no_gradient(op: &Op) -> Option<&'static str> {
         | Op::Normalize { .. }
         | Op::LocalResponseNorm { .. }
         | Op::MatMul { .. }
+        | Op::Attention(_)
+        | Op::Rotary
         | Op::Conv(_)
         | Op::ConvTranspose(_)
         | Op::Pool(_)
@@ -112,6 +114,8 @@ pub(super) fn gradients(b: &mut Build<'_>, site: &Site<'_>) -> Result<Vec<Option
             let turns = (*transpose_left, *transpose_right);
             product::matmul(b, turns, (x[0], x[1]), dy, [want[0], want[1]]).map(|both| both.to_vec())
         }
+        Op::Attention(op) => attention::attention(b, op, x, dy, want),
+        Op::Rotary => attention::rotary(b, x, dy, want),
         Op::Conv(conv) => window::conv(b, conv, x, dy, want),
         Op::ConvTranspose(conv) => window::conv_transpose(b, conv, x, dy, want),
         Op::Pool(pool) => one(window::pool(b, pool, x[0], y, dy)?),

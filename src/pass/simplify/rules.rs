@@ -62,6 +62,8 @@ pub(super) fn rewritten(look: &Look<'_, '_>) -> Vec<Rewrite> {
         | Op::CumSum { .. }
         | Op::Softmax { .. }
         | Op::Normalize { .. }
+        | Op::Attention(_)
+        | Op::Rotary
         | Op::LocalResponseNorm { .. }
         | Op::Conv(_)
         | Op::ConvTranspose(_)

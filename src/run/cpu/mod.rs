@@ -7,6 +7,7 @@
 //! [`crate::kernel::workspace`]'s to say and the caller's to give. Operations that compute in f32
 //! on halves widen them as a whole; elementwise ones run as tile programs (see `tile`).
 
+mod attention;
 mod blocks;
 mod conv;
 mod conv_transpose;
@@ -105,6 +106,10 @@ fn dispatch(
         (Op::MatMul { transpose_left, transpose_right }, [_, _], [_]) => {
             product::matmul(team, (*transpose_left, *transpose_right), inputs, outputs)
         }
+        (Op::Attention(op), [_, _, _] | [_, _, _, _], [out]) => {
+            attention::attention(team, op, inputs, out, workspace)
+        }
+        (Op::Rotary, [_, _, _], [out]) => attention::rotary(team, inputs, out),
         (Op::Conv(op), [_, _] | [_, _, _], [out]) => conv::conv(team, op, inputs, out, workspace),
         (Op::ConvTranspose(op), [_, _] | [_, _, _], [out]) => {
             conv_transpose::conv_transpose(team, op, inputs, out, workspace)
@@ -147,6 +152,8 @@ fn dispatch(
             | Op::Normalize { .. }
             | Op::LocalResponseNorm { .. }
             | Op::MatMul { .. }
+            | Op::Attention(_)
+            | Op::Rotary
             | Op::Conv(_)
             | Op::ConvTranspose(_)
             | Op::Pool(_)

@@ -82,7 +82,7 @@ const ABREAST: usize = 32;
 
 /// The largest element; not a number where one is not.
 #[inline(always)]
-fn largest<T: Typed>(x: &[T]) -> T {
+pub(super) fn largest<T: Typed>(x: &[T]) -> T {
     let mut best = [T::LOWEST; ABREAST];
     let chunks = x.chunks_exact(ABREAST);
     let rest = chunks.remainder();

@@ -322,6 +322,64 @@ impl Team<'_> {
             work(row, column, &mut block);
         });
     }
+
+    /// As [`Team::each`], with each tile of some planes, and scratch memory of `slot` elements that no
+    /// other thread has meanwhile. There are as many parts as slots, each of neighbouring tiles.
+    /// Panics where the planes are not as long as the slice.
+    pub(super) fn each_tile<T: Send>(
+        &self,
+        slice: &mut [T],
+        planes: Planes,
+        (slots, slot): (&mut [T], usize),
+        work: impl Fn(Corner, &mut MatrixMut<'_, T>, &mut [T]) + Sync,
+    ) {
+        let Planes { count, rows, columns, tall, wide } = planes;
+        let plane = rows.checked_mul(columns);
+        assert!(plane.and_then(|plane| plane.checked_mul(count)) == Some(slice.len()));
+        if slice.is_empty() {
+            return;
+        }
+        let (down, across) = (rows.div_ceil(tall), columns.div_ceil(wide));
+        let tiles = count * down * across;
+        let parts = slots.len() / slot;
+        assert!(parts > 0 || tiles == 0);
+        let whole = Whole { pointer: slice.as_mut_ptr(), life: PhantomData };
+        self.each_chunk(slots, slot, |part, slot| {
+            for tile in tiles * part / parts..tiles * (part + 1) / parts {
+                let (plane, tile) = (tile / (down * across), tile % (down * across));
+                let (row, column) = (tile % down * tall, tile / down * wide);
+                let mut matrix = MatrixMut {
+                    // SAFETY: the tile's first element lies within the slice.
+                    pointer: unsafe { whole.at((plane * rows + row) * columns + column) },
+                    rows: tall.min(rows - row),
+                    columns: wide.min(columns - column),
+                    stride: columns,
+                    life: PhantomData,
+                };
+                // Tiles are disjoint, each is in one part, and the slice is borrowed exclusively.
+                work(Corner { plane, row, column }, &mut matrix, slot);
+            }
+        });
+    }
+}
+
+/// Planes of `rows` by `columns` elements, one after the other, in tiles of `tall` by `wide` (those at
+/// the ends may be smaller).
+#[derive(Clone, Copy)]
+pub(super) struct Planes {
+    pub(super) count: usize,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) tall: usize,
+    pub(super) wide: usize,
+}
+
+/// The first element of a tile.
+#[derive(Clone, Copy)]
+pub(super) struct Corner {
+    pub(super) plane: usize,
+    pub(super) row: usize,
+    pub(super) column: usize,
 }
 
 /// The first element of what parts write.

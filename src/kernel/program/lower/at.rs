@@ -53,7 +53,12 @@ impl Builder<'_> {
         Ok(own.iter().zip(&dims).map(|(&at, &dim)| if dim == 1 { zero } else { at }).collect())
     }
 
-    fn broadcast_at(&mut self, operand: ValueId, index: &[ExprId], guard: Option<ExprId>) -> Lowered<ExprId> {
+    pub(super) fn broadcast_at(
+        &mut self,
+        operand: ValueId,
+        index: &[ExprId],
+        guard: Option<ExprId>,
+    ) -> Lowered<ExprId> {
         let index = self.broadcast(operand, index)?;
         self.at(operand, &index, guard)
     }
@@ -110,6 +115,7 @@ impl Builder<'_> {
             Op::MatMul { transpose_left, transpose_right } => {
                 self.dot_at(id, *transpose_left, *transpose_right, index, guard)?
             }
+            Op::Rotary => self.rotary_at(id, index, guard)?,
             Op::Conv(conv) => self.conv_at(id, conv, index, guard)?,
             Op::ConvTranspose(conv) => self.conv_transpose_at(id, conv, index, guard)?,
             Op::Pool(pool) => self.pool_at(x, pool, index, guard)?,
@@ -136,6 +142,7 @@ impl Builder<'_> {
             | Op::Param(_)
             | Op::Constant(_)
             | Op::Recurrent(_)
+            | Op::Attention(_)
             | Op::ScatterElements { .. }
             | Op::ScatterNd { .. }
             | Op::TopK(_) => return Err(Halt::Apart),

@@ -7,6 +7,7 @@
 //! slices, padding and gathers are nothing but index arithmetic on the way.
 
 mod at;
+mod attention;
 mod heroes;
 mod index_maps;
 mod ordered;
@@ -133,6 +134,7 @@ impl<'a> Builder<'a> {
             | Op::ScatterElements { .. }
             | Op::ScatterNd { .. }
             | Op::Recurrent(_)
+            | Op::Attention(_)
                 if fused =>
             {
                 return Err(Halt::Apart);
@@ -141,6 +143,7 @@ impl<'a> Builder<'a> {
             Op::TopK(_) => self.topk(first)?,
             Op::ScatterElements { .. } | Op::ScatterNd { .. } => return self.scatter(first),
             Op::Recurrent(_) => self.recurrent(first)?,
+            Op::Attention(op) => self.attention(first, op)?,
             Op::Input
             | Op::Param(_)
             | Op::Constant(_)
@@ -152,6 +155,7 @@ impl<'a> Builder<'a> {
             | Op::Select
             | Op::Convert { .. }
             | Op::LocalResponseNorm { .. }
+            | Op::Rotary
             | Op::ConvTranspose(_)
             | Op::Pool(_)
             | Op::Resize(_)

@@ -1,0 +1,234 @@
+// Attention. A generated structure P says where the operands lie and what becomes of the scores:
+//
+//   struct P {
+//     typedef ... S;                          elements in memory
+//     typedef ... T;                          what is computed with: float or double
+//     static const i64 BATCH, HEADS, GROUP, ROWS, KEYS, SIZE, VALUES;
+//     static const bool CAUSAL; static const i64 OFFSET;    row r meets keys 0..=r + OFFSET
+//     static const bool ZEROS;                rows whose weights are not numbers give zeros
+//     const S *query(i64 b, i64 h, i64 r) const, *key(i64 b, i64 h, i64 k) const, *value(...) const;
+//     S* result(i64 b, i64 h, i64 r) const;
+//     T score(i64 b, i64 h, i64 r, i64 k, T dot) const;     scaled and masked
+//   };
+//
+// Neither form holds the matrix of scores: a row meets the keys block by block, with the largest score and
+// the sum of its weights so far.
+
+// The keys that rows up to this one meet.
+template <class P> DEVICE i64 keys_seen(i64 row) {
+  if (!P::CAUSAL) return P::KEYS;
+  const i64 seen = row + P::OFFSET + 1;
+  return seen < 0 ? 0 : seen < P::KEYS ? seen : P::KEYS;
+}
+
+template <class P> DEVICE typename P::T row_scale(typename P::T sum, bool& broken) {
+  typedef typename P::T T;
+  broken = !(sum > (T)0);
+  return (T)1 / sum;
+}
+
+// A warp takes a row, its lanes the keys of a block of 32, and then the elements of the result.
+template <class P> DEVICE void attention_rows(const P& p) {
+  typedef typename P::T T;
+  const int EACH = (int)((P::VALUES + 31) / 32);
+  const i64 line = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
+  if (line >= P::BATCH * P::HEADS * P::ROWS) return;
+  const int lane = threadIdx.x & 31;
+  const i64 row = line % P::ROWS, h = line / P::ROWS % P::HEADS, b = line / P::ROWS / P::HEADS;
+  const typename P::S* q = p.query(b, h, row);
+  T out[EACH], most = limits<T>::low(), sum = (T)0;
+#pragma unroll
+  for (int i = 0; i < EACH; ++i) out[i] = (T)0;
+  const i64 end = keys_seen<P>(row);
+  for (i64 k0 = 0; k0 < end; k0 += 32) {
+    const int keys = end - k0 < 32 ? (int)(end - k0) : 32;
+    T score = limits<T>::low();
+    if (lane < keys) {
+      const typename P::S* k = p.key(b, h, k0 + lane);
+      T dot = (T)0;
+#pragma unroll 8
+      for (i64 i = 0; i < P::SIZE; ++i) dot = f_add(dot, f_mul(get(q[i]), get(k[i])));
+      score = p.score(b, h, row, k0 + lane, dot);
+    }
+    const T next = f_max(most, warp_fold<fold_max>(score));
+    if (next == limits<T>::low()) continue;
+    const T weight = lane < keys ? f_exp(f_sub(score, next)) : (T)0, scale = f_exp(f_sub(most, next));
+    sum = f_add(f_mul(sum, scale), warp_fold<fold_sum>(weight));
+    most = next;
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) out[i] = f_mul(out[i], scale);
+    for (int j = 0; j < keys; ++j) {
+      const T w = __shfl_sync(FULL_WARP, weight, j);
+      const typename P::S* v = p.value(b, h, k0 + j);
+#pragma unroll
+      for (int i = 0; i < EACH; ++i)
+        if (lane + 32 * i < P::VALUES) out[i] = f_add(out[i], f_mul(w, get(v[lane + 32 * i])));
+    }
+  }
+  bool broken;
+  const T scale = row_scale<P>(sum, broken);
+  typename P::S* to = p.result(b, h, row);
+#pragma unroll
+  for (int i = 0; i < EACH; ++i)
+    if (lane + 32 * i < P::VALUES)
+      put(to[lane + 32 * i], broken ? (P::ZEROS ? (T)0 : (T)not_a_number_f()) : f_mul(out[i], scale));
+}
+
+// -- tensor cores ----------------------------------------------------------------------------------
+
+// Elements of rows of halves into shared memory, 128 threads: `rows` of them, those from `known` on and
+// columns from SIZE to WIDTH as zeros. TURNED: to[column * PITCH + row]. WIDE: 16 bytes at a time.
+template <class P, class R, int WIDTH, int PITCH, bool TURNED, bool WIDE>
+DEVICE void stage(u16* to, int rows, i64 known, i64 size, const R& from) {
+  const int STEP = WIDE ? 8 : 1;
+  for (int i = threadIdx.x; i < rows * (WIDTH / STEP); i += 128) {
+    const int row = i / (WIDTH / STEP), column = i % (WIDTH / STEP) * STEP;
+    vec<STEP, u16> x;
+#pragma unroll
+    for (int j = 0; j < STEP; ++j) x.v[j] = 0;
+    if (row < known && column < size) x = *(const vec<STEP, u16>*)((const u16*)from(row) + column);
+#pragma unroll
+    for (int j = 0; j < STEP; ++j) to[TURNED ? (column + j) * PITCH + row : row * PITCH + column + j] = x.v[j];
+  }
+}
+
+DEVICE u32 both(u16 low, u16 high) { return (u32)low | (u32)high << 16; }
+
+template <class P> struct KeyRows {
+  const P& p;
+  i64 b, h, first;
+  DEVICE const typename P::S* operator()(int row) const { return p.key(b, h, first + row); }
+};
+template <class P> struct ValueRows {
+  const P& p;
+  i64 b, h, first;
+  DEVICE const typename P::S* operator()(int row) const { return p.value(b, h, first + row); }
+};
+
+// 128 threads make 64 rows of one head, each warp 16 of them; 32 keys at a time (Dao, "FlashAttention-2",
+// 2023). Queries, weights and sums lie in registers in the layout of mma.m16n8k16, so that weights are the
+// left operand of the second product as they come out of the first.
+template <class P, bool WIDE> DEVICE void attention_mma(const P& p) {
+  typedef typename P::S H;
+  const int KEYS = 32, DEPTH = (int)((P::SIZE + 15) / 16 * 16), VALUES = (int)((P::VALUES + 15) / 16 * 16);
+  const int KEY_PITCH = DEPTH + 8, VALUE_PITCH = KEYS + 8;
+  SHARED(u16, keys, 32 * ((P::SIZE + 15) / 16 * 16 + 8));
+  SHARED(u16, values, ((P::VALUES + 15) / 16 * 16) * 40);
+  const i64 tiles = (P::ROWS + 63) / 64;
+  i64 block = blockIdx.x;
+  // The last rows of a causal head meet the most keys: they begin first.
+  const i64 tile = tiles - 1 - block % tiles;
+  block /= tiles;
+  const i64 h = block % P::HEADS, b = block / P::HEADS;
+  const int lane = threadIdx.x & 31, group = lane >> 2, place = lane & 3;
+  const i64 row0 = tile * 64 + (threadIdx.x >> 5) * 16 + group;
+  u32 q[DEPTH / 16][4];
+#pragma unroll
+  for (int i = 0; i < DEPTH / 16; ++i)
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      const i64 row = row0 + r % 2 * 8, k = i * 16 + place * 2 + r / 2 * 8;
+      const bool inside = row < P::ROWS;
+      const H* from = p.query(b, h, inside ? row : 0);
+      q[i][r] = both(inside && k < P::SIZE ? from[k].bits : (u16)0,
+                     inside && k + 1 < P::SIZE ? from[k + 1].bits : (u16)0);
+    }
+  float out[VALUES / 8][4], most[2], sum[2];
+#pragma unroll
+  for (int i = 0; i < VALUES / 2; ++i) out[i / 4][i % 4] = 0.0f;
+  most[0] = most[1] = limits<float>::low();
+  sum[0] = sum[1] = 0.0f;
+  const i64 last = tile * 64 + 63 < P::ROWS ? tile * 64 + 63 : P::ROWS - 1;
+  const i64 end = keys_seen<P>(last);
+  for (i64 k0 = 0; k0 < end; k0 += KEYS) {
+    const i64 known = end - k0;
+    const KeyRows<P> key_rows = {p, b, h, k0};
+    const ValueRows<P> value_rows = {p, b, h, k0};
+    stage<P, KeyRows<P>, DEPTH, KEY_PITCH, false, WIDE>(keys, KEYS, known, P::SIZE, key_rows);
+    stage<P, ValueRows<P>, VALUES, VALUE_PITCH, true, WIDE>(values, KEYS, known, P::VALUES, value_rows);
+    __syncthreads();
+    float s[KEYS / 8][4];
+#pragma unroll
+    for (int j = 0; j < KEYS / 8; ++j) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) s[j][r] = 0.0f;
+#pragma unroll
+      for (int i = 0; i < DEPTH / 16; ++i) {
+        u32 k[2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          k[r] = *(const u32*)&keys[(j * 8 + group) * KEY_PITCH + i * 16 + place * 2 + r * 8];
+        mma(s[j], q[i], k, H());
+      }
+    }
+    float next[2] = {most[0], most[1]};
+#pragma unroll
+    for (int j = 0; j < KEYS / 8; ++j)
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const i64 row = row0 + r / 2 * 8, key = k0 + j * 8 + place * 2 + r % 2;
+        const bool inside = row < P::ROWS && key < keys_seen<P>(row);
+        s[j][r] = inside ? p.score(b, h, row, key, s[j][r]) : limits<float>::low();
+        next[r / 2] = f_max(next[r / 2], s[j][r]);
+      }
+    float scale[2], added[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      next[r] = f_max(next[r], swapped(next[r], 1));
+      next[r] = f_max(next[r], swapped(next[r], 2));
+      // No key so far: nothing is to be scaled.
+      scale[r] = next[r] == limits<float>::low() ? 1.0f : f_exp(most[r] - next[r]);
+      most[r] = next[r];
+    }
+#pragma unroll
+    for (int j = 0; j < KEYS / 8; ++j)
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const bool nothing = most[r / 2] == limits<float>::low();
+        s[j][r] = nothing ? 0.0f : f_exp(s[j][r] - most[r / 2]);
+        added[r / 2] += s[j][r];
+      }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      added[r] += swapped(added[r], 1);
+      added[r] += swapped(added[r], 2);
+      sum[r] = sum[r] * scale[r] + added[r];
+    }
+#pragma unroll
+    for (int j = 0; j < VALUES / 8; ++j)
+#pragma unroll
+      for (int r = 0; r < 4; ++r) out[j][r] *= scale[r / 2];
+#pragma unroll
+    for (int i = 0; i < KEYS / 16; ++i) {
+      u32 w[4];
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const float* from = s[2 * i + r / 2] + r % 2 * 2;
+        w[r] = both(narrow(from[0], H()), narrow(from[1], H()));
+      }
+#pragma unroll
+      for (int j = 0; j < VALUES / 8; ++j) {
+        u32 v[2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          v[r] = *(const u32*)&values[(j * 8 + group) * VALUE_PITCH + i * 16 + place * 2 + r * 8];
+        mma(out[j], w, v, H());
+      }
+    }
+    __syncthreads();
+  }
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    const i64 row = row0 + r / 2 * 8;
+    if (row >= P::ROWS) continue;
+    bool broken;
+    const float scale = row_scale<P>(sum[r / 2], broken);
+    H* to = p.result(b, h, row);
+#pragma unroll
+    for (int j = 0; j < VALUES / 8; ++j) {
+      const int column = j * 8 + place * 2 + r % 2;
+      const float x = broken ? (P::ZEROS ? 0.0f : not_a_number_f()) : out[j][r] * scale;
+      if (column < P::VALUES) put(to[column], x);
+    }
+  }
+}

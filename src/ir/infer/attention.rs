@@ -1,0 +1,94 @@
+//! Attention and the rotary embedding of positions.
+
+use super::super::{Attention, DType, HeadOrder, Shape, Size, Type};
+use super::context::Context;
+use crate::error::Result;
+
+pub(super) fn attention(context: &Context<'_>, op: &Attention) -> Result<Type> {
+    let operands = context.between(3, 4)?;
+    let [q, k, v] = [operands[0], operands[1], operands[2]];
+    context.float("queries", q.dtype)?;
+    if op.heads < 1 || op.key_heads < 1 || op.heads % op.key_heads != 0 {
+        let message = format!("{} heads do not share {} heads of keys evenly", op.heads, op.key_heads);
+        return Err(context.fail(message));
+    }
+    for (position, what) in ["queries", "keys", "values"].into_iter().enumerate() {
+        context.rank(what, operands[position], 4)?;
+        context.same_dtype(what, q.dtype, operands[position].dtype)?;
+        within(context, op, position, &operands[position].shape)?;
+    }
+    let axes = |position: usize| op.orders[position].axes();
+    let [(_, rows), (_, keys), (_, values)] = [axes(0), axes(1), axes(2)];
+    context.same("a batch of keys", &q.shape[0], &k.shape[0])?;
+    context.same("a batch of values", &q.shape[0], &v.shape[0])?;
+    context.same("a size of keys", &q.shape[3], &k.shape[3])?;
+    context.same("a number of values", &k.shape[keys], &v.shape[values])?;
+    if k.shape[keys] == Size::Known(0) {
+        return Err(context.fail("expected at least one key, found none"));
+    }
+    if op.scale.0.is_nan() || op.fill.0.is_nan() {
+        return Err(context.fail("expected numbers as scale and fill"));
+    }
+    if let Some(mask) = operands.get(3) {
+        context.rank("a mask", mask, 4)?;
+        if mask.dtype != DType::Bool {
+            context.same_dtype("a mask that is no bool", q.dtype, mask.dtype)?;
+        }
+        let heads = Size::Known(op.heads);
+        let full = [&q.shape[0], &heads, &q.shape[rows], &k.shape[keys]];
+        for (own, expected) in mask.shape.sizes().iter().zip(full) {
+            if *own != Size::Known(1) {
+                context.same("a size of the mask", expected, own)?;
+            }
+        }
+    }
+    let (head, row) = op.orders[3].axes();
+    let mut sizes = [q.shape[0].clone(), Size::Known(1), Size::Known(1), v.shape[3].clone()];
+    (sizes[head], sizes[row]) = (Size::Known(op.heads), q.shape[rows].clone());
+    Ok(Type::new(q.dtype, Shape::new(sizes)))
+}
+
+/// Error: an operand has fewer heads than are read of it.
+fn within(context: &Context<'_>, op: &Attention, position: usize, shape: &Shape) -> Result<()> {
+    let heads = if position == 0 { op.heads } else { op.key_heads };
+    let first = op.first[position];
+    let found = &shape[op.orders[position].axes().0];
+    let fits = found.known().is_some_and(|found| first >= 0 && first.saturating_add(heads) <= found);
+    if fits {
+        return Ok(());
+    }
+    let found = context.show_size(found);
+    Err(context.fail(format!("heads {first} to {} are not among {found}", first.saturating_add(heads))))
+}
+
+impl HeadOrder {
+    /// The axis of the heads, and that of the rows.
+    pub const fn axes(self) -> (usize, usize) {
+        match self {
+            Self::HeadsFirst => (1, 2),
+            Self::RowsFirst => (2, 1),
+        }
+    }
+}
+
+pub(super) fn rotary(context: &Context<'_>) -> Result<Type> {
+    let [x, cos, sin] = context.operands()?;
+    context.float("an operand", x.dtype)?;
+    context.least_rank("an operand", x, 1)?;
+    let rank = x.shape.rank();
+    if x.shape[rank - 1].known().is_none_or(|size| size % 2 != 0) {
+        return Err(context.fail("expected a last axis of an even size"));
+    }
+    for (what, other) in [("cosines", cos), ("sines", sin)] {
+        context.same_dtype(what, x.dtype, other.dtype)?;
+        let Some(outer) = rank.checked_sub(other.shape.rank()) else {
+            return Err(context.fail(format!("{what} have more axes than what they turn")));
+        };
+        for (own, expected) in other.shape.sizes().iter().zip(&x.shape.sizes()[outer..]) {
+            if *own != Size::Known(1) {
+                context.same(&format!("a size of {what}"), expected, own)?;
+            }
+        }
+    }
+    Ok(x.clone())
+}

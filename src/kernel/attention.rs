@@ -1,0 +1,113 @@
+//! The sizes of an attention, where its operands' heads lie, and the tiles that a CPU takes it in.
+
+use super::workspace::Sizes;
+use crate::ir::{Attention, HeadOrder};
+
+/// Rows of queries in a tile, at most.
+const TILE_ROWS: u64 = 128;
+/// Scores of a tile, at most, and keys of one, at least, where there are as many.
+const TILE_SCORES: u64 = 1 << 15;
+const TILE_KEYS: u64 = 256;
+/// Parts that the tiles are divided in, at most: enough for the threads of a team.
+const PARTS: u64 = 16;
+/// The scratch memory of a part is a multiple of so many elements, so that each begins aligned.
+const SLOT: u64 = 16;
+
+/// Where a head's rows lie among a tensor's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lie {
+    /// The first element that is used.
+    pub start: u64,
+    /// Elements from batch to batch.
+    pub batch: u64,
+    /// Elements from head to head.
+    pub head: u64,
+    /// Elements from row to row.
+    pub row: u64,
+}
+
+impl Lie {
+    fn new<S: Sizes + ?Sized>(order: HeadOrder, dims: &S, first: i64) -> Self {
+        let (heads, rows) = order.axes();
+        let size = dims.size(3);
+        let batch = dims.size(heads).saturating_mul(dims.size(rows)).saturating_mul(size);
+        let (head, row) = match order {
+            HeadOrder::HeadsFirst => (dims.size(rows).saturating_mul(size), size),
+            HeadOrder::RowsFirst => (size, dims.size(heads).saturating_mul(size)),
+        };
+        Self { start: first.max(0).unsigned_abs().saturating_mul(head), batch, head, row }
+    }
+}
+
+/// An attention's sizes, and where its operands lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Sequences.
+    pub batch: u64,
+    /// Heads of queries and result.
+    pub heads: u64,
+    /// Query heads that share a head of keys.
+    pub group: u64,
+    /// Rows of queries of one head.
+    pub rows: u64,
+    /// Keys of one head.
+    pub keys: u64,
+    /// Elements of a query and of a key.
+    pub size: u64,
+    /// Elements of a value.
+    pub value_size: u64,
+    /// Of queries, keys, values and result.
+    pub lies: [Lie; 4],
+}
+
+impl Geometry {
+    /// The geometry for operands and result of these sizes, of rank 4.
+    pub(crate) fn new<S: Sizes + ?Sized>(op: &Attention, [q, k, v, out]: [&S; 4]) -> Self {
+        let lie = |position: usize, dims: &S| Lie::new(op.orders[position], dims, op.first[position]);
+        Self {
+            batch: q.size(0),
+            heads: op.heads.unsigned_abs(),
+            group: (op.heads / op.key_heads.max(1)).unsigned_abs(),
+            rows: q.size(op.orders[0].axes().1),
+            keys: k.size(op.orders[1].axes().1),
+            size: q.size(3),
+            value_size: v.size(3),
+            lies: [lie(0, q), lie(1, k), lie(2, v), Lie::new(op.orders[3], out, 0)],
+        }
+    }
+
+    /// The keys that a row may meet, of those that there are.
+    pub fn seen(&self, causal: Option<i64>, row: u64) -> u64 {
+        match causal {
+            None => self.keys,
+            Some(offset) => {
+                let seen = i128::from(row) + i128::from(offset) + 1;
+                u64::try_from(seen.clamp(0, self.keys.into())).unwrap_or(0)
+            }
+        }
+    }
+}
+
+/// Tiles of rows of one head, in parts that each have scratch memory of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tiling {
+    /// Rows of a tile.
+    pub(crate) rows: u64,
+    /// Keys that a tile meets at a time.
+    pub(crate) keys: u64,
+    /// Parts of the work.
+    pub(crate) parts: u64,
+    /// Elements of scratch memory of a part: scores, and two numbers for each row.
+    pub(crate) slot: u64,
+}
+
+impl Tiling {
+    pub(crate) fn new(geometry: &Geometry) -> Self {
+        let rows = geometry.rows.clamp(1, TILE_ROWS);
+        let keys = geometry.keys.clamp(1, (TILE_SCORES / rows).max(TILE_KEYS));
+        let down = geometry.rows.div_ceil(rows);
+        let tiles = geometry.batch.saturating_mul(geometry.heads).saturating_mul(down);
+        let slot = (rows * keys + 2 * rows).next_multiple_of(SLOT);
+        Self { rows, keys, parts: tiles.clamp(1, PARTS), slot }
+    }
+}

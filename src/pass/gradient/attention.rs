@@ -1,0 +1,170 @@
+//! Gradients of attention and of rotary embeddings.
+//!
+//! The scores are computed again from queries and keys: what a forward pass keeps for its gradient
+//! are its operands alone.
+
+use super::build::Build;
+use crate::error::Result;
+use crate::ir::{Attention, Binary, Compare, DType, HeadOrder, Op, Unary, ValueId};
+
+/// Gradients of queries, keys, values and mask.
+pub(super) fn attention(
+    b: &mut Build<'_>,
+    op: &Attention,
+    x: &[ValueId],
+    dy: ValueId,
+    want: &[bool],
+) -> Result<Vec<Option<ValueId>>> {
+    let parts = [
+        taken(b, op.orders[0], x[0], op.first[0], op.heads)?,
+        taken(b, op.orders[1], x[1], op.first[1], op.key_heads)?,
+        taken(b, op.orders[2], x[2], op.first[2], op.key_heads)?,
+        taken(b, op.orders[3], dy, 0, op.heads)?,
+    ];
+    // Query heads that share a head of keys are rows of one matrix.
+    let [q, k, v, dy] = parts;
+    let (q, dy) = (gathered(b, q, op.key_heads)?, gathered(b, dy, op.key_heads)?);
+    let (rows, keys) = (b.dims(parts[0])?[2], b.dims(k)?[2]);
+    let full = [b.dims(k)?[0], op.heads, rows, keys];
+    let weights = weights(b, op, (q, k), x.get(3).copied(), &full)?;
+    let p = gathered(b, weights, op.key_heads)?;
+    let dv = b.matmul((p, true), (dy, false))?;
+    let dp = b.matmul((dy, false), (v, true))?;
+    let weighted = b.mul(dp, p)?;
+    let total = b.sum(weighted, &[3], true)?;
+    let rest = b.sub(dp, total)?;
+    let mut ds = b.mul(p, rest)?;
+    if let Some(&mask) = x.get(3).filter(|&&mask| b.dtype(mask) == DType::Bool) {
+        let spread = b.reshape(ds, &full)?;
+        let spread = b.masked(mask, spread)?;
+        ds = gathered(b, spread, op.key_heads)?;
+    }
+    let dq = b.matmul((ds, false), (k, false))?;
+    let dk = b.matmul((ds, true), (q, false))?;
+    let dims = b.dims(parts[0])?;
+    let dq = b.reshape(dq, &dims)?;
+    let mut all = Vec::with_capacity(x.len());
+    for (position, (part, scale)) in [(dq, op.scale.0), (dk, op.scale.0), (dv, 1.0)].into_iter().enumerate() {
+        all.push(match want[position] {
+            true => {
+                let scaled = b.scale(part, scale)?;
+                Some(put_back(b, op.orders[position], scaled, x[position], op.first[position])?)
+            }
+            false => None,
+        });
+    }
+    if let Some(&mask) = x.get(3) {
+        let wanted = want[3] && b.dtype(mask) != DType::Bool;
+        let dims = b.dims(mask)?;
+        let spread = b.reshape(ds, &full)?;
+        all.push(if wanted { Some(b.sum_to(spread, &dims)?) } else { None });
+    }
+    Ok(all)
+}
+
+/// The softmax of the scores, `[batch, heads, rows, keys]`.
+fn weights(
+    b: &mut Build<'_>,
+    op: &Attention,
+    (q, k): (ValueId, ValueId),
+    mask: Option<ValueId>,
+    full: &[i64],
+) -> Result<ValueId> {
+    let scores = b.matmul((q, false), (k, true))?;
+    let scores = b.scale(scores, op.scale.0)?;
+    let mut scores = b.reshape(scores, full)?;
+    if let Some(mask) = mask {
+        scores = if b.dtype(mask) == DType::Bool {
+            let fill = b.number(b.dtype(scores), op.fill.0)?;
+            b.select(mask, scores, fill)?
+        } else {
+            b.add(scores, mask)?
+        };
+    }
+    if let Some(offset) = op.causal {
+        let (row, key) = (b.iota(DType::I64, &full[2..], 0), b.iota(DType::I64, &full[2..], 1));
+        let last = b.with(Binary::Add, row, offset as f64)?;
+        let seen = b.compare(Compare::Le, key, last)?;
+        let nothing = b.number(b.dtype(scores), f64::NEG_INFINITY)?;
+        scores = b.select(seen, scores, nothing)?;
+    }
+    let weights = b.apply(Op::Softmax { axis: 3, log: false }, &[scores])?;
+    if !op.zeros {
+        return Ok(weights);
+    }
+    let broken = b.unary(Unary::IsNan, weights)?;
+    let zero = b.number(b.dtype(weights), 0.0)?;
+    b.select(broken, zero, weights)
+}
+
+/// Heads of an operand, as `[batch, heads, rows, size]`.
+fn taken(b: &mut Build<'_>, order: HeadOrder, x: ValueId, first: i64, heads: i64) -> Result<ValueId> {
+    let part = b.part(x, order.axes().0, first, heads)?;
+    turned(b, order, part)
+}
+
+fn turned(b: &mut Build<'_>, order: HeadOrder, x: ValueId) -> Result<ValueId> {
+    match order {
+        HeadOrder::HeadsFirst => Ok(x),
+        HeadOrder::RowsFirst => b.transpose(x, &[0, 2, 1, 3]),
+    }
+}
+
+/// `[batch, heads, rows, size]` as `[batch, key_heads, heads / key_heads * rows, size]`.
+fn gathered(b: &mut Build<'_>, x: ValueId, key_heads: i64) -> Result<ValueId> {
+    let dims = b.dims(x)?;
+    b.reshape(x, &[dims[0], key_heads, dims[1] / key_heads * dims[2], dims[3]])
+}
+
+/// A gradient of some heads as one of the whole operand.
+fn put_back(
+    b: &mut Build<'_>,
+    order: HeadOrder,
+    part: ValueId,
+    whole: ValueId,
+    first: i64,
+) -> Result<ValueId> {
+    let part = turned(b, order, part)?;
+    let (axis, dims) = (order.axes().0, b.dims(whole)?);
+    let own = b.dims(part)?[axis];
+    let (mut before, mut after) = (vec![0; 4], vec![0; 4]);
+    (before[axis], after[axis]) = (first, dims[axis] - first - own);
+    b.pad(part, &before, &after, 0.0)
+}
+
+/// Gradients of what is turned, and of cosines and sines.
+pub(super) fn rotary(
+    b: &mut Build<'_>,
+    x: &[ValueId],
+    dy: ValueId,
+    want: &[bool],
+) -> Result<Vec<Option<ValueId>>> {
+    let mut all = vec![None; 3];
+    if want[0] {
+        let straight = b.mul(dy, x[1])?;
+        let crossed = b.mul(dy, x[2])?;
+        let turned = quarter_turn(b, crossed)?;
+        all[0] = Some(b.sub(straight, turned)?);
+    }
+    if want[1] {
+        let dims = b.dims(x[1])?;
+        let each = b.mul(dy, x[0])?;
+        all[1] = Some(b.sum_to(each, &dims)?);
+    }
+    if want[2] {
+        let dims = b.dims(x[2])?;
+        let turned = quarter_turn(b, x[0])?;
+        let each = b.mul(dy, turned)?;
+        all[2] = Some(b.sum_to(each, &dims)?);
+    }
+    Ok(all)
+}
+
+/// `concat(-x2, x1)` of the halves of the last axis.
+fn quarter_turn(b: &mut Build<'_>, x: ValueId) -> Result<ValueId> {
+    let last = b.rank(x) - 1;
+    let half = b.dims(x)?[last] / 2;
+    let (low, high) = (b.part(x, last, 0, half)?, b.part(x, last, half, half)?);
+    let high = b.unary(Unary::Neg, high)?;
+    b.concat(&[high, low], last)
+}

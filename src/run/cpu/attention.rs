@@ -1,0 +1,312 @@
+//! Attention in tiles, without the matrix of all scores, and rotary embeddings.
+//!
+//! A tile is some rows of one head; it meets the keys block by block, with the largest score and the
+//! sum of its rows so far, by which what was summed before is scaled anew (Dao, "FlashAttention-2",
+//! 2023). Tiles are divided by the sizes alone, so the bits do not follow from the number of threads.
+
+use crate::error::{Error, Result};
+use crate::ir::{self, DType};
+use crate::kernel::attention::{Geometry, Tiling};
+
+use super::blocks::{self, Multiply, Right};
+use super::element::Float;
+use super::normalize::largest;
+use super::product::{Extent, Into, Product, Strides, with_area};
+use super::reduce::sum_run;
+use super::team::{MatrixMut, Planes, Team};
+use super::vectors::{Lanes, Task, Vectorised};
+use super::view::{Typed, View, ViewMut, take, with_float};
+
+/// `Op::Attention`.
+pub(super) fn attention(
+    team: &Team<'_>,
+    op: &ir::Attention,
+    inputs: &[View<'_>],
+    out: &mut ViewMut<'_>,
+    workspace: &mut [u8],
+) -> Result<()> {
+    with_float!(inputs[0].dtype, "attention", T => attention_as::<T>(team, op, inputs, out, workspace))
+}
+
+/// What is done to the scores before the softmax.
+enum Mask<'a, T> {
+    None,
+    Added(&'a [T]),
+    /// Scores where it is false are `fill`.
+    Shown(&'a [u8]),
+}
+
+struct Heads<'a, T> {
+    op: &'a ir::Attention,
+    geometry: Geometry,
+    tiling: Tiling,
+    q: &'a [T],
+    k: &'a [T],
+    v: &'a [T],
+    mask: Mask<'a, T>,
+    /// By axis of batch, head, row and key; 0 where the mask is repeated.
+    mask_strides: [usize; 4],
+}
+
+fn attention_as<T: Typed + Float + Vectorised + Product>(
+    team: &Team<'_>,
+    op: &ir::Attention,
+    inputs: &[View<'_>],
+    out: &mut ViewMut<'_>,
+    mut workspace: &mut [u8],
+) -> Result<()> {
+    let [q, k, v] = [&inputs[0], &inputs[1], &inputs[2]];
+    let geometry = Geometry::new(op, [q.dims, k.dims, v.dims, out.dims]);
+    let tiling = Tiling::new(&geometry);
+    let (mask, mask_strides) = match inputs.get(3) {
+        None => (Mask::None, [0; 4]),
+        Some(mask) if mask.dtype == DType::Bool => (Mask::Shown(mask.slice::<u8>()?), repeated(mask.dims)),
+        Some(mask) => (Mask::Added(mask.slice::<T>()?), repeated(mask.dims)),
+    };
+    let (q, k, v) = (q.slice()?, k.slice()?, v.slice()?);
+    let heads = Heads { op, geometry, tiling, q, k, v, mask, mask_strides };
+    let Geometry { batch, heads: count, rows, value_size, .. } = geometry;
+    let (planes, across) = match op.orders[3] {
+        ir::HeadOrder::HeadsFirst => (batch * count, 1),
+        ir::HeadOrder::RowsFirst => (batch, count),
+    };
+    let target = out.slice::<T>()?;
+    if target.is_empty() {
+        return Ok(());
+    }
+    let slots = take::<T>(&mut workspace, (tiling.parts * tiling.slot) as usize)?;
+    let planes = Planes {
+        count: planes as usize,
+        rows: rows as usize,
+        columns: (across * value_size) as usize,
+        tall: tiling.rows as usize,
+        wide: value_size as usize,
+    };
+    team.each_tile(target, planes, (slots, tiling.slot as usize), |place, out, slot| {
+        // Planes are heads, or a plane has all heads side by side.
+        let head = place.plane * across as usize + place.column / value_size as usize;
+        let (batch, head) = (head / count as usize, head % count as usize);
+        heads.tile((batch, head), place.row, out, slot);
+    });
+    Ok(())
+}
+
+/// Strides of a tensor of rank 4 that is repeated along axes of size 1.
+fn repeated(dims: &[i64]) -> [usize; 4] {
+    let mut strides = [0; 4];
+    let mut step = 1;
+    for (stride, &dim) in strides.iter_mut().zip(dims).rev() {
+        *stride = if dim == 1 { 0 } else { step };
+        step *= dim.max(1) as usize;
+    }
+    strides
+}
+
+impl<T: Typed + Float + Vectorised + Product> Heads<'_, T> {
+    /// The rows of one head from `first` on, as many as `out` has.
+    fn tile(&self, (batch, head): (usize, usize), first: usize, out: &mut MatrixMut<'_, T>, slot: &mut [T]) {
+        let Geometry { keys, size, group, lies, .. } = self.geometry;
+        let (rows, size) = (out.rows, size as usize);
+        let at = |position: usize, head: usize, row: usize| {
+            let lie = lies[position];
+            lie.start as usize
+                + batch * lie.batch as usize
+                + head * lie.head as usize
+                + row * lie.row as usize
+        };
+        let (scores, state) = slot.split_at_mut((self.tiling.rows * self.tiling.keys) as usize);
+        let (largest, sums) = state.split_at_mut(self.tiling.rows as usize);
+        largest.fill(T::LOWEST);
+        sums.fill(T::ZERO);
+        let end = (0..rows).map(|row| self.geometry.seen(self.op.causal, (first + row) as u64)).max();
+        let end = end.unwrap_or(keys) as usize;
+        let key_head = head / group as usize;
+        for begin in (0..end).step_by(self.tiling.keys as usize) {
+            let n = (self.tiling.keys as usize).min(end - begin);
+            let scores = &mut scores[..rows * n];
+            let q = (&self.q[at(0, head, first)..], Strides::rows(lies[0].row as usize));
+            let k = &self.k[at(1, key_head, begin)..];
+            let k = Right::Lying(k, Strides::rows(lies[1].row as usize).transposed());
+            match size {
+                0 => scores.fill(T::ZERO),
+                _ => multiply(q, k, size, &mut MatrixMut::new(scores, (rows, n), n), Into::Replace),
+            }
+            let block = Block { batch, head, row: first, key: begin, keys: n, is_first: begin == 0 };
+            T::dispatch(Soften { heads: self, block, scores, largest, sums, out });
+            let v = Right::Lying(&self.v[at(2, key_head, begin)..], Strides::rows(lies[2].row as usize));
+            let into = if begin == 0 { Into::Replace } else { Into::Add };
+            multiply((scores, Strides::rows(n)), v, n, out, into);
+        }
+        for row in 0..rows {
+            let sum = sums[row].to_f64();
+            if sum > 0.0 {
+                let scale = T::narrow(1.0 / sum);
+                out.row(row).iter_mut().for_each(|x| *x = x.mul(scale));
+            } else {
+                out.row(row).fill(if self.op.zeros { T::ZERO } else { T::from_f64(f64::NAN) });
+            }
+        }
+    }
+}
+
+fn multiply<T: Typed + Float + Vectorised>(
+    a: (&[T], Strides),
+    b: Right<'_, T>,
+    k: usize,
+    c: &mut MatrixMut<'_, T>,
+    into: Into<'_, T>,
+) {
+    let dotted = blocks::is_dotted(Extent { m: c.rows, n: c.columns, k });
+    with_area(|area| T::dispatch(Multiply { k, dotted, a, b, first: 0, c, into, area }));
+}
+
+/// Which scores a tile looks at.
+#[derive(Clone, Copy)]
+struct Block {
+    batch: usize,
+    head: usize,
+    row: usize,
+    key: usize,
+    keys: usize,
+    is_first: bool,
+}
+
+/// Makes weights of scores, and scales what was summed before.
+struct Soften<'a, 'c, T> {
+    heads: &'a Heads<'a, T>,
+    block: Block,
+    scores: &'a mut [T],
+    largest: &'a mut [T],
+    sums: &'a mut [T],
+    out: &'a mut MatrixMut<'c, T>,
+}
+
+impl<T: Typed + Float + Vectorised> Task<T> for Soften<'_, '_, T> {
+    #[inline(always)]
+    fn run<L: Lanes<T>>(self, _: L) {
+        let Self { heads, block, scores, largest: most, sums, out } = self;
+        for (r, scores) in scores.chunks_mut(block.keys).enumerate() {
+            heads.masked(block, block.row + r, scores);
+            let new = most[r].larger(largest(scores));
+            if new == T::LOWEST {
+                // No key so far: nothing is to be scaled, and nothing added.
+                scores.fill(T::ZERO);
+                continue;
+            }
+            for x in scores.iter_mut() {
+                *x = Float::exp(x.sub(new));
+            }
+            let scale = Float::exp(most[r].sub(new));
+            sums[r] = T::narrow(sums[r].to_f64() * scale.to_f64() + sum_run(scores, T::accumulate));
+            most[r] = new;
+            if !block.is_first && scale != T::ONE {
+                out.row(r).iter_mut().for_each(|x| *x = x.mul(scale));
+            }
+        }
+    }
+}
+
+impl<T: Typed + Float> Heads<'_, T> {
+    /// Scales the scores of a row, and applies the mask.
+    #[inline(always)]
+    fn masked(&self, block: Block, row: usize, scores: &mut [T]) {
+        let scale = T::narrow(self.op.scale.0);
+        if scale != T::ONE {
+            scores.iter_mut().for_each(|x| *x = x.mul(scale));
+        }
+        let [batch, head, down, along] = self.mask_strides;
+        let start = block.batch * batch + block.head * head + row * down + block.key * along;
+        match &self.mask {
+            Mask::None => {}
+            Mask::Added(mask) if along == 1 => {
+                scores.iter_mut().zip(&mask[start..]).for_each(|(x, &mask)| *x = x.add(mask));
+            }
+            Mask::Added(mask) => {
+                scores.iter_mut().for_each(|x| *x = x.add(mask[start]));
+            }
+            Mask::Shown(mask) => {
+                let fill = T::narrow(self.op.fill.0);
+                for (i, x) in scores.iter_mut().enumerate() {
+                    if mask[start + i * along] == 0 {
+                        *x = fill;
+                    }
+                }
+            }
+        }
+        let seen = self.geometry.seen(self.op.causal, row as u64) as usize;
+        let hidden = seen.saturating_sub(block.key).min(scores.len());
+        scores[hidden..].fill(T::LOWEST);
+    }
+}
+
+/// `Op::Rotary`.
+pub(super) fn rotary(team: &Team<'_>, inputs: &[View<'_>], out: &mut ViewMut<'_>) -> Result<()> {
+    with_float!(inputs[0].dtype, "rotary", T => rotary_as::<T>(team, inputs, out))
+}
+
+/// Elements of what one thread takes at a time, about.
+const PART: usize = 1 << 14;
+
+fn rotary_as<T: Typed + Float>(team: &Team<'_>, inputs: &[View<'_>], out: &mut ViewMut<'_>) -> Result<()> {
+    let [x, cos, sin] = inputs else { return Err(Error::Internal("operands of rotary".to_owned())) };
+    let size = x.dims.last().map_or(0, |&size| size.max(0) as usize);
+    let outer = &x.dims[..x.dims.len() - 1];
+    let (cos_at, sin_at) = (Repeated::new(outer, cos), Repeated::new(outer, sin));
+    let (x, cos, sin) = (x.slice::<T>()?, cos.slice::<T>()?, sin.slice::<T>()?);
+    let target = out.slice::<T>()?;
+    if target.is_empty() {
+        return Ok(());
+    }
+    let rows = (PART / size).max(1);
+    team.each_chunk(target, rows * size, |part, out| {
+        for (r, out) in out.chunks_mut(size).enumerate() {
+            let row = part * rows + r;
+            let x = &x[row * size..][..size];
+            let (cos, sin) =
+                ((&cos[cos_at.start(row)..], cos_at.along), (&sin[sin_at.start(row)..], sin_at.along));
+            turn(x, cos, sin, out);
+        }
+    });
+    Ok(())
+}
+
+/// One row.
+#[inline(always)]
+fn turn<T: Typed>(x: &[T], (cos, c): (&[T], usize), (sin, s): (&[T], usize), out: &mut [T]) {
+    let half = x.len() / 2;
+    for i in 0..half {
+        let (low, high) = (x[i], x[half + i]);
+        out[i] = low.mul(cos[i * c]).sub(high.mul(sin[i * s]));
+        out[half + i] = high.mul(cos[(half + i) * c]).add(low.mul(sin[(half + i) * s]));
+    }
+}
+
+/// Where rows of a tensor begin that is repeated along axes of another.
+struct Repeated<'a> {
+    outer: &'a [i64],
+    dims: &'a [i64],
+    /// Elements between neighbours of the last axis: 0 where it is repeated.
+    along: usize,
+}
+
+impl<'a> Repeated<'a> {
+    fn new(outer: &'a [i64], view: &View<'a>) -> Self {
+        let along = usize::from(view.dims.last().is_some_and(|&dim| dim != 1));
+        Self { outer, dims: view.dims, along }
+    }
+
+    fn start(&self, mut row: usize) -> usize {
+        let Some((&last, dims)) = self.dims.split_last() else { return 0 };
+        let (mut start, mut step) = (0, last.max(1) as usize);
+        for (axis, &size) in self.outer.iter().enumerate().rev() {
+            let at = row % size.max(1) as usize;
+            row /= size.max(1) as usize;
+            let own = (axis + dims.len()).checked_sub(self.outer.len()).map(|own| dims[own]);
+            if let Some(own) = own {
+                start += if own == 1 { 0 } else { at * step };
+                step *= own.max(1) as usize;
+            }
+        }
+        start
+    }
+}

@@ -71,9 +71,9 @@ fn options(args: &TrainArgs, file: &ModelFile) -> Result<train::Options> {
         return Err(Error::usage("--batch max", "a training step takes batches of one size")
             .with_help("partition MODEL --batch max finds the largest for running"));
     }
-    if args.shape.microbatches.is_some() {
-        return Err(Error::usage("--microbatches", "a training step is not divided into microbatches yet")
-            .with_help("leave it out, or give --replicas with --shards"));
+    if args.shape.schedule.is_some() {
+        let message = "microbatches of a training step run one after the other";
+        return Err(Error::usage("--schedule", message).with_help("leave it out"));
     }
     if !args.lr.is_finite() || args.lr < 0.0 {
         return Err(Error::usage(format!("--lr {}", args.lr), "expected a number of 0 or more"));
@@ -93,6 +93,8 @@ fn options(args: &TrainArgs, file: &ModelFile) -> Result<train::Options> {
     };
     options.timeout = args.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?;
     options.compile = compile_options(&args.shape, &args.placement)?;
+    options.compile.pipeline = None;
+    options.recipe.updates.microbatches = args.shape.microbatches.unwrap_or(1);
     options.compile.model_hash = file.hash();
     options.compile.model_path = file.path.as_ref().map(|path| path.display().to_string());
     Ok(options)
@@ -152,6 +154,7 @@ fn fitting<'a>(
         data,
         validation_split: split,
         validation,
+        drop_remainder: args.data.drop_remainder,
         metrics: args.metrics.iter().map(|metric| metric.parse()).collect::<Result<_>>()?,
         patience: args.patience,
         store,
@@ -224,6 +227,9 @@ fn show(console: &Console, event: &Event<'_>, epochs: u64) {
             Stop::Time => "ended: the time is over",
             Stop::Asked => "ended after the step under way",
         }),
+        Event::LeftOut(records) => {
+            console.note(&format!("the last {records} records of each epoch make no batch and are left out"));
+        }
         Event::Input(stats) => console.note(&stats.line()),
     }
 }

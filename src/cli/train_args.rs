@@ -111,6 +111,9 @@ pub(super) struct DataArgs {
     /// Keep this share of the records for validation
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     pub(super) validation_split: f64,
+    /// Leave out the last batch of an epoch where it is not full, instead of training on it as it is
+    #[arg(long)]
+    pub(super) drop_remainder: bool,
     /// Records in the files' order, instead of drawn at random with --seed
     #[arg(long)]
     pub(super) in_order: bool,

@@ -612,7 +612,8 @@ impl Graph {
     }
 
     /// Sets [`Source::consumer`] of every source from the graph's edges: the first other source
-    /// (in arena order) that reads one of its results. Loaders call it once, before any pass.
+    /// (in arena order) that reads one of its results. A layer that inference leaves out and nothing
+    /// reads is where what it reads is made. Loaders call it once, before any pass.
     pub fn record_consumers(&mut self) {
         for node in 0..self.nodes.len() {
             let reader = self.nodes[node].source;
@@ -622,6 +623,12 @@ impl Graph {
                 if source != reader && self.sources[source.index()].consumer.is_none() {
                     self.sources[source.index()].consumer = Some(reader);
                 }
+            }
+        }
+        for node in &self.nodes {
+            let source = &self.sources[node.source.index()];
+            if let (Some(_), None, Some(&x)) = (&source.noise, source.consumer, node.operands.first()) {
+                self.sources[node.source.index()].consumer = Some(self.maker(x).source);
             }
         }
     }

@@ -23,6 +23,9 @@ pub struct Fit<'a> {
     pub validation_split: f64,
     /// Records for validation of their own.
     pub validation: Option<&'a Source>,
+    /// Leaves out the last batch of an epoch where it is not full, as is done anyway where the network's
+    /// batch is not open; else it is trained on as it is.
+    pub drop_remainder: bool,
     /// What is measured beside the loss, of the first output.
     pub metrics: Vec<Metric>,
     /// Ends the run where the watched loss has not become smaller for so many epochs.
@@ -47,6 +50,7 @@ impl Default for Fit<'_> {
             data: data::Options { order: Order::Fifo, ..data::Options::default() },
             validation_split: 0.0,
             validation: None,
+            drop_remainder: false,
             metrics: Vec::new(),
             patience: None,
             store: None,
@@ -65,7 +69,7 @@ pub struct Epoch {
     pub epoch: u64,
     /// Steps done since the start of the run, those of a run that it goes on from included.
     pub step: u64,
-    /// Mean loss of its steps.
+    /// Mean loss of its samples.
     pub loss: f64,
     /// The learning rate of its last step.
     pub rate: f64,
@@ -99,6 +103,8 @@ pub enum Event<'a> {
     Saved(&'a std::path::Path),
     /// The run ends before its last epoch.
     Stopped(Stop),
+    /// So many records of each epoch make no full batch, and are left out.
+    LeftOut(u64),
     /// How the input kept up, when the run ends.
     Input(&'a data::Stats),
 }
@@ -116,7 +122,7 @@ pub enum Stop {
     Asked,
 }
 
-/// Trains for several epochs; what each gave. A batch that is not full is left out.
+/// Trains for several epochs; what each gave. The loss of an epoch is the mean over its samples.
 ///
 /// Errors: those of reading records and of [`Trainer::step`]; fewer records than a batch.
 pub fn fit(
@@ -125,6 +131,13 @@ pub fn fit(
     options: &Fit<'_>,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<Vec<Epoch>> {
+    let short = trainer.takes_short() && !options.drop_remainder;
+    let left = remainder(trainer, source, options)?;
+    match left {
+        Some(samples @ 1..) if short => trainer.prepare_short(samples as usize)?,
+        Some(samples @ 1..) => tell(Event::LeftOut(samples)),
+        _ => {}
+    }
     set_total_steps(trainer, source, options)?;
     let mut run = Run {
         evaluator: validated(options).then(|| trainer.evaluator()).transpose()?,
@@ -145,16 +158,29 @@ fn validated(options: &Fit<'_>) -> bool {
     options.validation.is_some() || options.validation_split > 0.0
 }
 
+/// Records of an epoch that are trained on, where the source can tell.
+fn trained_on(source: &Source, options: &Fit<'_>) -> Result<Option<u64>> {
+    Ok(source.records()?.map(|records| {
+        let kept = (records as f64 * options.validation_split) as u64;
+        records - kept.min(records)
+    }))
+}
+
+/// How many of them the last batch of an epoch has, where it is not full.
+fn remainder(trainer: &Trainer, source: &Source, options: &Fit<'_>) -> Result<Option<u64>> {
+    let batch = trainer.batch().max(1) as u64;
+    Ok(trained_on(source, options)?.map(|records| records % batch))
+}
+
 /// Tells a trainer whose rate depends on it how many steps there will be.
 fn set_total_steps(trainer: &mut Trainer, source: &Source, options: &Fit<'_>) -> Result<()> {
     if !trainer.needs_total_steps() {
         return Ok(());
     }
-    let records = source.records()?;
-    let each = records.map(|records| {
-        let kept = (records as f64 * options.validation_split) as u64;
-        (records - kept.min(records)) / trainer.batch().max(1) as u64
-    });
+    let batch = trainer.batch().max(1) as u64;
+    let short = trainer.takes_short() && !options.drop_remainder;
+    let each = trained_on(source, options)?;
+    let each = each.map(|records| if short { records.div_ceil(batch) } else { records / batch });
     let all = each.map(|each| each.saturating_mul(options.epochs));
     match options.steps.into_iter().chain(all).min() {
         Some(steps) => trainer.set_total_steps(steps),
@@ -201,7 +227,11 @@ impl Run<'_, '_> {
         let part = if self.options.validation_split > 0.0 { Part::Train } else { Part::All };
         let options = data::Options {
             batch: self.trainer.batch(),
-            last: Last::Drop,
+            last: if self.trainer.takes_short() && !self.options.drop_remainder {
+                Last::Keep
+            } else {
+                Last::Drop
+            },
             epochs: Some(self.options.epochs),
             start: self.options.start,
             part,
@@ -252,8 +282,11 @@ impl Run<'_, '_> {
     fn step(&mut self, batch: &data::Batch, sums: &mut Sums, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
         let rate = self.trainer.rate();
         let arrays: Vec<(String, Tensor)> = batch.inputs.iter().chain(&batch.targets).cloned().collect();
-        let outcome = self.trainer.step(&arrays)?;
-        sums.loss += outcome.loss;
+        let outcome = match batch.samples < self.trainer.batch() {
+            true => self.trainer.short_step(&arrays, batch.samples)?,
+            false => self.trainer.step(&arrays)?,
+        };
+        sums.loss += outcome.loss * batch.samples as f64;
         sums.steps += 1;
         sums.rate = rate;
         sums.samples += batch.samples as u64;
@@ -270,7 +303,7 @@ impl Run<'_, '_> {
         Epoch {
             epoch: sums.epoch + 1,
             step: self.trainer.steps(),
-            loss: sums.loss / sums.steps.max(1) as f64,
+            loss: sums.loss / sums.samples.max(1) as f64,
             rate: sums.rate,
             metrics: metrics.collect(),
             wall: sums.begun.elapsed(),
@@ -360,7 +393,7 @@ impl Run<'_, '_> {
     ) -> Result<()> {
         let Some(store) = self.options.store else { return Ok(()) };
         let mut checkpoint = self.trainer.checkpoint(next)?;
-        checkpoint.metrics.insert("loss".to_owned(), sums.loss / sums.steps.max(1) as f64);
+        checkpoint.metrics.insert("loss".to_owned(), sums.loss / sums.samples.max(1) as f64);
         checkpoint.metrics.extend(metrics.iter().cloned());
         let path = store.save(&checkpoint)?;
         self.due.written();

@@ -21,6 +21,7 @@
 //! assert!(history[1].loss < history[0].loss);
 //! ```
 
+mod accumulate;
 mod fit;
 mod layers;
 mod loss;

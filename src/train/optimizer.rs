@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use super::spec::Spec;
 use crate::error::{Error, Result};
-use crate::ir::{Binary, Init, Op, ParamId, Real, Shape, SourceId, Type, Unary, ValueId};
+use crate::ir::{Binary, Compare, Init, Op, ParamId, Real, Shape, SourceId, Type, Unary, ValueId};
 use crate::pass::gradient::build::Build;
 
 /// How parameters follow their gradients. Names and constants are those of the papers; where
@@ -69,12 +69,14 @@ pub struct Updates {
     /// All gradients together are brought to this length where they are longer (Pascanu, Mikolov,
     /// Bengio 2013).
     pub clip_norm: Option<f64>,
+    /// Parts of the batch that run one after the other, whose gradients are added up for one update.
+    pub microbatches: u32,
 }
 
 impl Default for Updates {
     fn default() -> Self {
         let optimizer = Optimizer::Sgd { momentum: 0.0, nesterov: false };
-        Self { optimizer, weight_decay: 0.0, clip_value: None, clip_norm: None }
+        Self { optimizer, weight_decay: 0.0, clip_value: None, clip_norm: None, microbatches: 1 }
     }
 }
 
@@ -107,6 +109,7 @@ impl FromStr for Updates {
             weight_decay: spec.real("weight_decay", decay)?,
             clip_value: spec.optional("clip_value")?,
             clip_norm: spec.optional("clip_norm")?,
+            microbatches: 1,
         };
         spec.finish()?;
         Ok(updates)
@@ -152,36 +155,51 @@ pub(super) enum Scalar {
     First,
     /// `1 / sqrt(1 - beta2^t)` of Adam.
     Second,
+    /// 1 in the first microbatch of a step, else 0.
+    Begins,
+    /// 1 in the last microbatch of a step, else 0.
+    Ends,
+}
+
+/// Where a run stands: what scalars follow from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    /// The learning rate.
+    pub(super) rate: f64,
+    /// The step, counted from 1.
+    pub(super) step: u64,
+    /// The microbatch, counted from 0, and how many there are.
+    pub(super) microbatch: (u32, u32),
 }
 
 impl Scalar {
-    pub(super) const ALL: [Self; 3] = [Self::Rate, Self::First, Self::Second];
+    pub(super) const ALL: [Self; 5] = [Self::Rate, Self::First, Self::Second, Self::Begins, Self::Ends];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Rate => "optimizer/rate",
             Self::First => "optimizer/first_correction",
             Self::Second => "optimizer/second_correction",
+            Self::Begins => "optimizer/begins",
+            Self::Ends => "optimizer/ends",
         }
     }
 }
 
 impl Optimizer {
-    /// The value of a scalar in step `step`, counted from 1.
-    pub(super) fn scalar(&self, scalar: Scalar, rate: f64, step: u64) -> f64 {
+    /// The value of a scalar.
+    pub(super) fn scalar(&self, scalar: Scalar, at: Moment) -> f64 {
         let (beta1, beta2) = match *self {
             Self::Adam { beta1, beta2, .. } => (beta1, beta2),
             Self::Sgd { .. } | Self::Adagrad { .. } | Self::RmsProp { .. } | Self::Lion { .. } => (0.0, 0.0),
         };
         match scalar {
-            Scalar::Rate => rate,
-            Scalar::First => 1.0 / (1.0 - power(beta1, step)),
-            Scalar::Second => 1.0 / (1.0 - power(beta2, step)).sqrt(),
+            Scalar::Rate => at.rate,
+            Scalar::First => 1.0 / (1.0 - power(beta1, at.step)),
+            Scalar::Second => 1.0 / (1.0 - power(beta2, at.step)).sqrt(),
+            Scalar::Begins => f64::from(u8::from(at.microbatch.0 == 0)),
+            Scalar::Ends => f64::from(u8::from(at.microbatch.0 + 1 == at.microbatch.1)),
         }
-    }
-
-    fn reads(&self, scalar: Scalar) -> bool {
-        scalar == Scalar::Rate || matches!(self, Self::Adam { .. })
     }
 }
 
@@ -200,17 +218,15 @@ fn power(base: f64, mut exponent: u64) -> f64 {
 
 /// The scalars as values of a graph.
 pub(super) struct Scalars {
-    values: [Option<ValueId>; 3],
+    values: [Option<ValueId>; 5],
 }
 
 impl Scalars {
-    /// Adds those that the optimizer reads.
-    pub(super) fn add(b: &mut Build<'_>, optimizer: &Optimizer, dtype: crate::ir::DType) -> Self {
+    /// Adds those that the updates read.
+    pub(super) fn add(b: &mut Build<'_>, updates: &Updates, dtype: crate::ir::DType) -> Self {
         let add = |b: &mut Build<'_>, scalar: Scalar| {
             let ty = Type::new(dtype, Shape::scalar());
-            optimizer
-                .reads(scalar)
-                .then(|| b.graph.add_param(scalar.name(), ty, Init::zeros(), None, b.source))
+            updates.reads(scalar).then(|| b.graph.add_param(scalar.name(), ty, Init::zeros(), None, b.source))
         };
         Self { values: Scalar::ALL.map(|scalar| add(b, scalar)) }
     }
@@ -219,9 +235,35 @@ impl Scalars {
         let position = Scalar::ALL.iter().position(|&one| one == scalar).unwrap_or(0);
         self.values[position].ok_or_else(|| Error::Internal(format!("{} is not there", scalar.name())))
     }
+
+    /// Whether a scalar is not 0.
+    pub(super) fn holds(&self, b: &mut Build<'_>, scalar: Scalar) -> Result<ValueId> {
+        let value = self.get(scalar)?;
+        let zero = b.number(b.dtype(value), 0.0)?;
+        b.compare(Compare::Ne, value, zero)
+    }
 }
 
 impl Updates {
+    fn reads(&self, scalar: Scalar) -> bool {
+        match scalar {
+            Scalar::Rate => true,
+            Scalar::First | Scalar::Second => matches!(self.optimizer, Optimizer::Adam { .. }),
+            Scalar::Begins | Scalar::Ends => self.microbatches > 1,
+        }
+    }
+
+    /// Says what a parameter is to become: at once, or after the last microbatch.
+    fn commit(&self, b: &mut Build<'_>, scalars: &Scalars, id: ParamId, new: ValueId) -> Result<()> {
+        if self.microbatches < 2 {
+            return b.graph.update_param(id, new);
+        }
+        let old = b.graph.node(b.graph.param(id).node).first_result;
+        let ends = scalars.holds(b, Scalar::Ends)?;
+        let value = b.select(ends, new, old)?;
+        b.graph.update_param(id, value)
+    }
+
     /// Clips gradients in place.
     pub(super) fn clip(
         &self,
@@ -290,7 +332,7 @@ impl Updates {
             step = b.add(step, decay)?;
         }
         let new = b.sub(w, step)?;
-        b.graph.update_param(id, new)
+        self.commit(b, scalars, id, new)
     }
 
     /// What is multiplied with the rate and taken off the parameter.
@@ -301,7 +343,7 @@ impl Updates {
                 let slot = Slot::add(b, id, "momentum");
                 let kept = b.scale(slot.value, momentum)?;
                 let new = b.add(kept, g)?;
-                slot.update(b, new)?;
+                self.commit(b, scalars, slot.id, new)?;
                 if !nesterov {
                     return Ok(new);
                 }
@@ -312,23 +354,23 @@ impl Updates {
                 let slot = Slot::add(b, id, "accumulator");
                 let square = b.mul(g, g)?;
                 let new = b.add(slot.value, square)?;
-                slot.update(b, new)?;
+                self.commit(b, scalars, slot.id, new)?;
                 over_root(b, g, new, epsilon)
             }
             Optimizer::RmsProp { rho, epsilon } => {
                 let slot = Slot::add(b, id, "mean_square");
                 let square = b.mul(g, g)?;
                 let new = blend(b, slot.value, square, rho)?;
-                slot.update(b, new)?;
+                self.commit(b, scalars, slot.id, new)?;
                 over_root(b, g, new, epsilon)
             }
             Optimizer::Adam { beta1, beta2, epsilon, .. } => {
                 let (first, second) = (Slot::add(b, id, "first_moment"), Slot::add(b, id, "second_moment"));
                 let mean = blend(b, first.value, g, beta1)?;
-                first.update(b, mean)?;
+                self.commit(b, scalars, first.id, mean)?;
                 let square = b.mul(g, g)?;
                 let variance = blend(b, second.value, square, beta2)?;
-                second.update(b, variance)?;
+                self.commit(b, scalars, second.id, variance)?;
                 let mean = b.mul(mean, scalars.get(Scalar::First)?)?;
                 let root = b.unary(Unary::Sqrt, variance)?;
                 let root = b.mul(root, scalars.get(Scalar::Second)?)?;
@@ -339,7 +381,7 @@ impl Updates {
                 let slot = Slot::add(b, id, "momentum");
                 let mixed = blend(b, slot.value, g, beta1)?;
                 let new = blend(b, slot.value, g, beta2)?;
-                slot.update(b, new)?;
+                self.commit(b, scalars, slot.id, new)?;
                 b.unary(Unary::Sign, mixed)
             }
         }
@@ -361,13 +403,13 @@ fn over_root(b: &mut Build<'_>, g: ValueId, a: ValueId, epsilon: f64) -> Result<
 }
 
 /// An array that the optimizer keeps for a parameter; it begins as zeros.
-struct Slot {
-    id: ParamId,
-    value: ValueId,
+pub(super) struct Slot {
+    pub(super) id: ParamId,
+    pub(super) value: ValueId,
 }
 
 impl Slot {
-    fn add(b: &mut Build<'_>, of: ParamId, name: &str) -> Self {
+    pub(super) fn add(b: &mut Build<'_>, of: ParamId, name: &str) -> Self {
         let param = b.graph.param(of);
         let ty = b.graph.ty(b.graph.node(param.node).first_result).clone();
         let name = format!("{}/{name}", param.name);
@@ -377,9 +419,5 @@ impl Slot {
             _ => of,
         };
         Self { id, value }
-    }
-
-    fn update(&self, b: &mut Build<'_>, new: ValueId) -> Result<()> {
-        b.graph.update_param(self.id, new)
     }
 }

@@ -403,8 +403,9 @@ impl<'a> Replicated<'a> {
         let hyper = self.graph.add_source(Source::new("optimizer", "optimizer", SourceRole::Data));
         let dtype = self.graph.ty(any).dtype;
         let mut b = Build { graph: &mut self.graph, source: hyper };
-        let scalars = Scalars::add(&mut b, &recipe.updates.optimizer, dtype);
+        let scalars = Scalars::add(&mut b, &recipe.updates, dtype);
         for mut list in gradients {
+            recipe.updates.accumulate(&mut b, &scalars, &mut list)?;
             recipe.updates.clip(&mut b, &mut list)?;
             for (id, source, gradient) in list {
                 b.source = source;

@@ -154,8 +154,9 @@ fn update(graph: &mut Graph, loss: ValueId, recipe: &Recipe) -> Result<usize> {
     let dtype = graph.ty(graph.node(graph.param(first).node).first_result).dtype;
     let hyper = graph.add_source(Source::new("optimizer", "optimizer", SourceRole::Data));
     let mut b = Build { graph, source: hyper };
-    let scalars = Scalars::add(&mut b, &recipe.updates.optimizer, dtype);
+    let scalars = Scalars::add(&mut b, &recipe.updates, dtype);
     b.source = source;
+    recipe.updates.accumulate(&mut b, &scalars, &mut gradients)?;
     recipe.updates.clip(&mut b, &mut gradients)?;
     for &(id, source, gradient) in &gradients {
         b.source = source;

@@ -4,10 +4,11 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::accumulate::{joined, part, part_of};
 use super::layers::{Layer, layers};
 use super::loss::Loss;
 use super::noise::{STREAMS, streams};
-use super::optimizer::{Optimizer, Scalar, Updates};
+use super::optimizer::{Moment, Optimizer, Scalar, Updates};
 use super::rate::Rate;
 use super::replicas::{Replicas, base_name, replicated_step};
 use super::step::{LOSS, Recipe, Step, Target, training_step};
@@ -69,6 +70,12 @@ pub struct Outcome {
     pub outputs: Vec<(String, Tensor)>,
 }
 
+/// A network and how it is trained, to plan a step of another batch.
+struct Spare {
+    graph: Graph,
+    options: Options,
+}
+
 /// A network that is being trained: its parameters live in the arenas of the devices.
 pub struct Trainer {
     program: Program,
@@ -81,6 +88,11 @@ pub struct Trainer {
     seed: u64,
     model: String,
     batch: usize,
+    microbatches: u32,
+    /// The step of a batch that is not full, once one came.
+    short: Option<Box<Self>>,
+    /// What such a step is made of, where the batch is open.
+    spare: Option<Spare>,
     step: u64,
     /// Whether layers draw random numbers.
     disturbed: bool,
@@ -106,6 +118,15 @@ impl Trainer {
     ///
     /// Errors: those of [`Trainer::new`].
     pub fn with(graph: Graph, topology: &Topology, options: &Options, control: &Control<'_>) -> Result<Self> {
+        let mut spare = graph.clone();
+        spare.forget_data();
+        let spare = compile::has_open_batch(&graph).then(|| Spare { graph: spare, options: options.clone() });
+        let microbatches = options.recipe.updates.microbatches;
+        let mut own = options.clone();
+        if let Some(batch) = own.compile.batch {
+            own.compile.batch = Some(part_of(batch, microbatches)?);
+        }
+        let options = &own;
         let unbound = options.replicas.map(|_| graph.clone());
         let (forward, dims) = compile::bound(graph, &options.compile)?;
         let step = match (options.replicas, unbound) {
@@ -150,7 +171,10 @@ impl Trainer {
             total_steps: options.total_steps,
             seed: options.seed,
             model: options.compile.model_hash.clone(),
-            batch,
+            batch: batch * microbatches.max(1) as usize,
+            microbatches: microbatches.max(1),
+            short: None,
+            spare,
             step: 0,
             disturbed,
             own,
@@ -201,14 +225,21 @@ impl Trainer {
     /// Errors: an array that is missing, unknown or of another type; a step that fails or takes too
     /// long; a loss that is no finite number.
     pub fn step(&mut self, arrays: &[(String, Tensor)]) -> Result<Outcome> {
-        self.set_scalars()?;
-        self.feed(arrays)?;
-        let wall = self.program.step()?;
-        let mut outputs = self.program.outputs()?;
-        let loss = match outputs.iter().position(|(name, _)| name == LOSS) {
-            Some(at) => outputs.remove(at).1.to_f64().first().copied().unwrap_or(f64::NAN),
-            None => return Err(Error::Internal("a step without a loss".into())),
-        };
+        let mut arrays = arrays.to_vec();
+        if self.disturbed {
+            arrays.push((STREAMS.to_owned(), streams(self.seed, self.step, self.batch)?));
+        }
+        let count = self.microbatches;
+        let (mut loss, mut wall, mut outputs) = (0.0, Duration::ZERO, Vec::new());
+        for number in 0..count {
+            let (own, took, made) = match count {
+                1 => self.microbatch(&arrays, (0, 1)),
+                _ => self.microbatch(&part(&arrays, (number, count))?, (number, count)),
+            }?;
+            loss += own / f64::from(count);
+            wall += took;
+            outputs.push(made);
+        }
         self.step += 1;
         if !loss.is_finite() {
             let report = Report::new(format!("step {}", self.step), format!("the loss is {loss}"));
@@ -216,17 +247,65 @@ impl Trainer {
                 report.help("train with a smaller --lr, or with clip_norm=1 in --optimizer"),
             ));
         }
+        let outputs = if count > 1 { joined(outputs)? } else { outputs.pop().unwrap_or_default() };
         Ok(Outcome { loss, wall, outputs })
     }
 
-    fn feed(&mut self, arrays: &[(String, Tensor)]) -> Result<()> {
-        if !self.disturbed {
-            return self.program.feed(arrays);
+    /// Loss, time and outputs of a part of the batch.
+    fn microbatch(&mut self, arrays: &[(String, Tensor)], at: (u32, u32)) -> Result<Part> {
+        self.set_scalars(at)?;
+        self.program.feed(arrays)?;
+        let wall = self.program.step()?;
+        let mut outputs = self.program.outputs()?;
+        match outputs.iter().position(|(name, _)| name == LOSS) {
+            Some(at) => {
+                let loss = outputs.remove(at).1.to_f64().first().copied().unwrap_or(f64::NAN);
+                Ok((loss, wall, outputs))
+            }
+            None => Err(Error::Internal("a step without a loss".into())),
         }
-        let streams = streams(self.seed, self.step, self.batch)?;
-        let mut all = arrays.to_vec();
-        all.push((STREAMS.to_owned(), streams));
-        self.program.feed(&all)
+    }
+
+    /// Whether a batch of fewer samples can be trained on: the network's batch is open.
+    pub(super) fn takes_short(&self) -> bool {
+        self.spare.is_some()
+    }
+
+    /// Plans the step of a batch of fewer samples, for the same devices and caps.
+    ///
+    /// Errors: those of [`Trainer::new`]; the network has a batch of its own.
+    pub(super) fn prepare_short(&mut self, samples: usize) -> Result<()> {
+        if self.short.as_ref().is_some_and(|short| short.batch == samples) {
+            return Ok(());
+        }
+        let spare = self.spare.as_ref().ok_or_else(|| Error::Internal("a batch that is not open".into()))?;
+        let mut options = spare.options.clone();
+        options.compile.batch = Some(samples as i64);
+        let most = self.batch / self.microbatches as usize;
+        let fits = |parts: &usize| samples.is_multiple_of(*parts) && samples / parts <= most;
+        let parts = (1..=samples).find(fits).unwrap_or(1);
+        options.recipe.updates.microbatches = parts as u32;
+        options.replicas = options.replicas.filter(|replicas| replicas.shards * parts <= samples);
+        let place = format!("a last batch of {samples} samples");
+        let short = Self::new(spare.graph.clone(), &self.topology, &options)
+            .map_err(|error| error.within(&place).with_help("--drop-remainder leaves it out"))?;
+        self.short = Some(Box::new(short));
+        Ok(())
+    }
+
+    /// As [`Trainer::step`], of a batch of fewer samples.
+    pub(super) fn short_step(&mut self, arrays: &[(String, Tensor)], samples: usize) -> Result<Outcome> {
+        self.prepare_short(samples)?;
+        let Some(mut short) = self.short.take() else {
+            return Err(Error::Internal("a step that was not planned".into()));
+        };
+        hand_over(&self.program, &mut short.program)?;
+        (short.step, short.seed, short.total_steps) = (self.step, self.seed, self.total_steps);
+        let outcome = short.step(arrays);
+        self.step = short.step;
+        hand_over(&short.program, &mut self.program)?;
+        self.short = Some(short);
+        outcome
     }
 
     /// What the last step did; `wall` is how long it took.
@@ -239,11 +318,11 @@ impl Trainer {
         self.rate.at(self.step, self.total_steps)
     }
 
-    fn set_scalars(&mut self) -> Result<()> {
-        let rate = self.rate();
+    fn set_scalars(&mut self, microbatch: (u32, u32)) -> Result<()> {
+        let at = Moment { rate: self.rate(), step: self.step + 1, microbatch };
         for scalar in Scalar::ALL {
             if let Some(held) = self.program.param(scalar.name())? {
-                let value = self.optimizer.scalar(scalar, rate, self.step + 1);
+                let value = self.optimizer.scalar(scalar, at);
                 let value = crate::pass::gradient::build::constant(held.dtype(), &[], &[value])?;
                 self.program.set_param(scalar.name(), &value)?;
             }
@@ -314,6 +393,20 @@ impl Trainer {
     pub(super) fn evaluator(&self) -> Result<Evaluator> {
         Evaluator::new(self)
     }
+}
+
+/// Loss, time and outputs.
+type Part = (f64, Duration, Vec<(String, Tensor)>);
+
+/// Gives one program the parameters that another has too.
+fn hand_over(from: &Program, to: &mut Program) -> Result<()> {
+    let names: Vec<String> = to.params().map(str::to_owned).collect();
+    for name in names {
+        if let Some(tensor) = from.param(base_name(&name))? {
+            to.set_param(&name, &tensor)?;
+        }
+    }
+    Ok(())
 }
 
 /// Marks gradients and updates to go with the layer that they belong to, but for those that are pinned.
@@ -403,13 +496,7 @@ impl Evaluator {
 
     /// Takes the parameters as the trainer has them now.
     pub(super) fn follow(&mut self, trainer: &Trainer) -> Result<()> {
-        let names: Vec<String> = self.program.params().map(str::to_owned).collect();
-        for name in names {
-            if let Some(tensor) = trainer.program.param(&name)? {
-                self.program.set_param(&name, &tensor)?;
-            }
-        }
-        Ok(())
+        hand_over(&trainer.program, &mut self.program)
     }
 
     /// The loss of each sample, and the network's outputs.

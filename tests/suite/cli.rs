@@ -340,8 +340,18 @@ fn kernels_can_be_looked_at_without_a_gpu() {
 fn what_training_cannot_do_is_refused() {
     let folder = Folder::new();
     let mlp = example("mlp.json");
-    let ran =
-        folder.run(&["train", &mlp, "--data", "ones:records=4", "--loss", "mse", "--microbatches", "2"]);
+    let ran = folder.run(&[
+        "train",
+        &mlp,
+        "--data",
+        "ones:records=4",
+        "--loss",
+        "mse",
+        "--batch",
+        "4",
+        "--microbatches",
+        "3",
+    ]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("microbatches"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("a batch of 4 does not divide into 3 parts"), "{}", ran.stderr);
 }

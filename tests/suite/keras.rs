@@ -371,9 +371,9 @@ fn layers_without_nodes_know_who_reads_them() {
     let text = sequential(
         json!([null, 4]),
         &[
-            layer("Dropout", json!({"name": "first"})),
+            layer("Dropout", json!({"name": "first", "rate": 0.5})),
             layer("Dense", json!({"name": "d", "units": 2})),
-            layer("Dropout", json!({"name": "last"})),
+            layer("Dropout", json!({"name": "last", "rate": 0.5})),
         ],
     );
     let graph = load(text.as_bytes()).unwrap();
@@ -463,7 +463,7 @@ fn wrong_models_are_named() {
             "does not fit the target shape [3]",
         ),
         (
-            sequential(json!([null, 4]), &[layer("Dropout", json!({"name": "s"})), layer("Dropout", json!({"name": "s"}))]),
+            sequential(json!([null, 4]), &[layer("Dropout", json!({"name": "s", "rate": 0.5})), layer("Dropout", json!({"name": "s", "rate": 0.5}))]),
             "two layers have the name s",
         ),
         (functional(vec![input("x"), d("d", json!([[["y", 0, 0, {}]]]))], x.clone(), json!([["d", 0, 0]])), "reads layer y, which does not exist"),
@@ -495,7 +495,7 @@ fn wrong_models_are_named() {
 #[test]
 fn models_that_call_models_again_and_again_are_refused() {
     // Each level calls the one below ten times; 10^7 calls of a dropout.
-    let mut inner = layer("Dropout", json!({"name": "l0"}));
+    let mut inner = layer("Dropout", json!({"name": "l0", "rate": 0.5}));
     for level in 0..7 {
         let name = format!("l{level}");
         let calls: Vec<Value> = (0..10)

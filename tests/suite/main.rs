@@ -31,6 +31,7 @@ mod keras_weights;
 mod kernels;
 mod makespan;
 mod memory;
+mod microbatches;
 mod mutate;
 mod naive_plan;
 mod native;

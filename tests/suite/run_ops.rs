@@ -322,7 +322,11 @@ fn binary_operations_broadcast() {
     let mut random = Random::new(2);
     for round in 0..600 {
         let f = Binary::ALL[round % Binary::ALL.len()];
-        let logic = matches!(f, Binary::And | Binary::Or | Binary::Xor);
+        if f == Binary::Hash {
+            // Its 64 bits are no f64: `noise` compares them with a generator of its own.
+            continue;
+        }
+        let logic = f.is_of_bits();
         let dtype = match logic {
             true => *random.pick(&[DType::Bool, DType::I32, DType::U8]),
             false => *random.pick(&NUMBERS),

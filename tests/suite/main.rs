@@ -28,6 +28,7 @@ mod infeasible;
 mod ir_text;
 mod keras;
 mod keras_weights;
+mod kernel_counts;
 mod kernels;
 mod makespan;
 mod memory;

@@ -2,11 +2,11 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI, SQRT_2};
 
-use super::Found;
+use super::Simple;
 use super::look::Look;
 use crate::ir::{Binary, Node, Op, Unary, ValueId};
 
-pub(super) fn pattern(look: &Look<'_>, node: &Node) -> Found {
+pub(super) fn pattern(look: &Look<'_>, node: &Node) -> Simple {
     let unary = |unary: Unary, x: ValueId| Some((Op::Unary(unary), vec![x]));
     match (&node.op, &node.operands[..]) {
         (Op::Binary(Binary::Pow), &[x, exponent]) => match look.constant(exponent)? {

@@ -67,6 +67,16 @@ impl<'g> Look<'g> {
         (alone && free).then(|| nodes.split_off(1))
     }
 
+    /// True where nothing reads a value but one operand.
+    pub(super) fn is_read_once(&self, value: ValueId) -> bool {
+        self.uses[value.index()] == 1
+    }
+
+    /// A value's sizes, where all are known.
+    pub(super) fn dims(&self, value: ValueId) -> Option<Vec<i64>> {
+        self.graph.ty(value).shape.dims()
+    }
+
     /// The number that all elements of a value are.
     pub(super) fn constant(&self, value: ValueId) -> Option<f64> {
         match self.maker(value).op {

@@ -1,25 +1,76 @@
 //! Patterns that frameworks spell out, each rewritten as the one operation that it means: GELU,
-//! SiLU, sigmoid, softmax, layer norm and RMS norm.
+//! SiLU, sigmoid, softmax, layer norm and RMS norm, rotary embedding, scaled dot product attention.
 //!
 //! On exit a graph computes what it did, up to the rounding of these operations' own kernels. A
 //! pattern is taken only whole: where something else reads a value in its middle, where a pin, a
 //! mark or a place sets its nodes apart, or a control dependency holds one of them, it stays as it
 //! is. A predicate is exact: operations, types, axes, and constants to the bit of their type.
 
+mod attention;
 mod elementwise;
 mod look;
+mod rotary;
 mod rows;
+mod view;
 
 use super::rewrite::Rewriter;
 use crate::error::Result;
-use crate::ir::{Graph, NodeId, Op, Type, ValueId, infer};
+use crate::ir::{Graph, NodeId, Op, Shape, SourceId, Type, ValueId, infer};
 use look::Look;
 
 /// Most sweeps over the graph: patterns consist of patterns, a norm of a square.
 const SWEEPS: usize = 4;
 
-/// An operation and what it reads.
-type Found = Option<(Op, Vec<ValueId>)>;
+/// An operation that computes what a node does.
+struct Found {
+    op: Op,
+    operands: Vec<Operand>,
+    /// What moves the result to its place.
+    then: Option<Op>,
+}
+
+/// What an operation reads.
+struct Operand {
+    value: ValueId,
+    /// The sizes it is reshaped to.
+    shape: Option<Shape>,
+}
+
+impl From<ValueId> for Operand {
+    fn from(value: ValueId) -> Self {
+        Self { value, shape: None }
+    }
+}
+
+impl Found {
+    fn new(op: Op, operands: Vec<ValueId>) -> Self {
+        Self { op, operands: operands.into_iter().map(Operand::from).collect(), then: None }
+    }
+
+    /// True where the result has this type.
+    fn is_of(&self, graph: &Graph, ty: &Type) -> bool {
+        let names = |dim| graph.dim_name(dim).to_owned();
+        let inferred = |op: &Op, types: &[&Type]| {
+            let mut results = infer(op, types, &names).ok()?;
+            results.truncate(if results.len() == 1 { 1 } else { 0 });
+            results.pop()
+        };
+        let reshaped = |operand: &Operand| {
+            let own = graph.ty(operand.value);
+            match &operand.shape {
+                Some(shape) => inferred(&Op::Reshape { shape: shape.clone() }, &[own]),
+                None => Some(own.clone()),
+            }
+        };
+        let types: Option<Vec<Type>> = self.operands.iter().map(reshaped).collect();
+        let made = types.and_then(|types| inferred(&self.op, &types.iter().collect::<Vec<_>>()));
+        let made = match &self.then {
+            Some(then) => made.and_then(|made| inferred(then, &[&made])),
+            None => made,
+        };
+        made.as_ref() == Some(ty)
+    }
+}
 
 /// Rewrites every pattern and drops what it consisted of, but for constants. `place` holds a number
 /// for each source, or nothing where all are at one place; no pattern spans two. A bounded number of
@@ -43,7 +94,7 @@ pub fn fuse(graph: &mut Graph, place: &[u32]) -> Result<()> {
         let mut rewriter = Rewriter::new(graph);
         for (id, pattern) in graph.node_ids().zip(patterns).filter(|(id, _)| !gone[id.index()]) {
             match pattern {
-                Some(pattern) => pattern.write(&mut rewriter, id)?,
+                Some(pattern) => pattern.write(&mut rewriter, graph.node(id).source, id)?,
                 None => rewriter.keep(id)?,
             }
         }
@@ -54,38 +105,50 @@ pub fn fuse(graph: &mut Graph, place: &[u32]) -> Result<()> {
 
 /// An operation that stands for a node and for those before it that lead to it alone.
 struct Pattern {
-    op: Op,
-    operands: Vec<ValueId>,
+    found: Found,
     inner: Vec<NodeId>,
 }
 
 impl Pattern {
     fn ending_at(look: &Look<'_>, id: NodeId) -> Option<Self> {
-        let (op, operands) = pattern(look, id)?;
+        let found = pattern(look, id)?;
         let ty = look.graph.ty(look.graph.node(id).first_result);
-        if !is_of(look.graph, &op, &operands, ty) {
+        if !found.is_of(look.graph, ty) {
             return None;
         }
+        let operands: Vec<ValueId> = found.operands.iter().map(|operand| operand.value).collect();
         let inner = look.inner(id, &operands)?;
-        Some(Self { op, operands, inner })
+        Some(Self { found, inner })
     }
 
-    fn write(self, rewriter: &mut Rewriter<'_>, id: NodeId) -> Result<()> {
-        let operands: Vec<ValueId> =
-            self.operands.iter().map(|&value| rewriter.value(value)).collect::<Result<_>>()?;
-        rewriter.keep_as(id, self.op, &operands)
+    fn write(self, rewriter: &mut Rewriter<'_>, source: SourceId, id: NodeId) -> Result<()> {
+        let mut operands = Vec::with_capacity(self.found.operands.len());
+        for Operand { value, shape } in self.found.operands {
+            let value = rewriter.value(value)?;
+            let graph = rewriter.graph_mut();
+            operands.push(match shape.filter(|shape| graph.ty(value).shape != *shape) {
+                Some(shape) => graph.apply(Op::Reshape { shape }, &[value], source)?,
+                None => value,
+            });
+        }
+        let Some(then) = self.found.then else { return rewriter.keep_as(id, self.found.op, &operands) };
+        let made = rewriter.graph_mut().apply(self.found.op, &operands, source)?;
+        let moved = rewriter.graph_mut().apply(then, &[made], source)?;
+        rewriter.replace_each(id, &[moved]);
+        Ok(())
     }
 }
 
 /// The operation that a node is the last node of.
-fn pattern(look: &Look<'_>, id: NodeId) -> Found {
+fn pattern(look: &Look<'_>, id: NodeId) -> Option<Found> {
     let node = look.graph.node(id);
-    elementwise::pattern(look, node).or_else(|| rows::pattern(look, node))
+    let simple = elementwise::pattern(look, node).or_else(|| rows::pattern(look, node));
+    simple
+        .map(|(op, operands)| Found::new(op, operands))
+        .or_else(|| rotary::pattern(look, node))
+        .or_else(|| rotary::transposed(look, node))
+        .or_else(|| attention::pattern(look, id))
 }
 
-/// True where an operation has one result, of this type.
-fn is_of(graph: &Graph, op: &Op, operands: &[ValueId], ty: &Type) -> bool {
-    let types: Vec<&Type> = operands.iter().map(|&value| graph.ty(value)).collect();
-    infer(op, &types, &|dim| graph.dim_name(dim).to_owned())
-        .is_ok_and(|results| results.len() == 1 && results[0] == *ty)
-}
+/// An operation of values as they are.
+type Simple = Option<(Op, Vec<ValueId>)>;

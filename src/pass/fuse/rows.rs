@@ -1,10 +1,10 @@
 //! What is computed of whole rows: layer norm, RMS norm, softmax and its logarithm.
 
-use super::Found;
+use super::Simple;
 use super::look::Look;
 use crate::ir::{Binary, Node, Op, Real, ReduceKind, Size, Unary, ValueId};
 
-pub(super) fn pattern(look: &Look<'_>, node: &Node) -> Found {
+pub(super) fn pattern(look: &Look<'_>, node: &Node) -> Simple {
     match (&node.op, &node.operands[..]) {
         (Op::Binary(Binary::Div), &[x, y]) => look.normalized(x, look.root(y)).or_else(|| look.softmax(x, y)),
         (Op::Binary(Binary::Mul), &[a, b]) => {
@@ -36,7 +36,7 @@ impl Look<'_> {
 
     /// `d / sqrt(mean of d^2 + epsilon)`: where `d` is `x - mean of x`, of `x` with its mean
     /// subtracted.
-    fn normalized(&self, numerator: ValueId, shifted: Option<ValueId>) -> Found {
+    fn normalized(&self, numerator: ValueId, shifted: Option<ValueId>) -> Simple {
         let [a, b] = self.binary(shifted?, Binary::Add)?;
         let (variance, epsilon) = match self.constant(b) {
             Some(epsilon) => (a, epsilon),
@@ -83,14 +83,14 @@ impl Look<'_> {
     }
 
     /// `e / sum of e` along an axis, where `e` is `exp(x - max of x)`.
-    fn softmax(&self, e: ValueId, sum: ValueId) -> Found {
+    fn softmax(&self, e: ValueId, sum: ValueId) -> Simple {
         let (summed, axis) = self.along(sum, ReduceKind::Sum)?;
         let (x, of) = self.below_largest(self.unary(e, Unary::Exp)?)?;
         (summed == e && of == axis).then(|| (Op::Softmax { axis, log: false }, vec![x]))
     }
 
     /// `d - log(sum of exp(d))` along an axis, where `d` is `x - max of x`.
-    fn log_softmax(&self, d: ValueId, log: ValueId) -> Found {
+    fn log_softmax(&self, d: ValueId, log: ValueId) -> Simple {
         let (summed, axis) = self.along(self.unary(log, Unary::Log)?, ReduceKind::Sum)?;
         let (x, of) = self.below_largest(d)?;
         (self.unary(summed, Unary::Exp)? == d && of == axis)

@@ -1,0 +1,362 @@
+//! Scaled dot product attention as exporters write it: two products, what scales and masks the scores
+//! between them, the softmax; and the transpositions, slices and repeated heads around them, which
+//! become part of how the operation reads and writes.
+
+use super::look::Look;
+use super::view::{Run, View, merged, split, strides};
+use super::{Found, Operand};
+use crate::ir::{Attention, Binary, DType, HeadOrder, Node, NodeId, Op, Real, Shape, Unary, ValueId};
+
+/// Scores that are lower are taken for keys that a row does not meet.
+const HIDDEN: f64 = -1e9;
+
+pub(super) fn pattern(look: &Look<'_>, id: NodeId) -> Option<Found> {
+    let node = look.graph.node(id);
+    match &node.op {
+        Op::MatMul { .. } => Core::new(look, node)?.found(look, None, node.first_result),
+        Op::Transpose { .. } => {
+            // What is written in another order than it is made in.
+            let chain = View::chain(look, node.first_result, false);
+            let view =
+                chain.into_iter().find(|view| matches!(look.maker(view.base).op, Op::MatMul { .. }))?;
+            let core = Core::new(look, look.maker(view.base))?;
+            core.found(look, Some(&view), node.first_result)
+        }
+        _ => None,
+    }
+}
+
+/// What is found between the products.
+struct Core {
+    query: ValueId,
+    key: ValueId,
+    value: ValueId,
+    /// The right operand of the first product is `[..., keys, size]`, that of the second
+    /// `[..., size, keys]`.
+    turned: [bool; 2],
+    /// Sizes of the scores where the mask meets them.
+    scores: Vec<i64>,
+    scale: f64,
+    mask: Option<Mask>,
+    zeros: bool,
+}
+
+struct Mask {
+    value: ValueId,
+    fill: f64,
+}
+
+impl Core {
+    /// Backwards from the second product.
+    fn new(look: &Look<'_>, node: &Node) -> Option<Self> {
+        let (Op::MatMul { transpose_left: false, transpose_right }, &[weights, value]) =
+            (&node.op, &node.operands[..])
+        else {
+            return None;
+        };
+        let (weights, zeros) = look.guarded(look.in_rows(weights));
+        let softmax = look.maker(look.in_rows(weights));
+        let Op::Softmax { axis, log: false } = softmax.op else { return None };
+        let mut at = softmax.operands[0];
+        let rank = look.dims(at)?.len();
+        if rank < 3 || axis as usize != rank - 1 {
+            return None;
+        }
+        let (mut scale, mut mask) = (1.0, None);
+        let mut scores = look.dims(at)?;
+        loop {
+            at = look.in_rows(at);
+            let maker = look.maker(at);
+            match (&maker.op, &maker.operands[..]) {
+                (Op::MatMul { transpose_left: false, transpose_right: turned }, &[query, key]) => {
+                    let turned = [*turned, *transpose_right];
+                    return Some(Self { query, key, value, turned, scores, scale, mask, zeros });
+                }
+                (Op::Binary(Binary::Mul), &[x, y]) => {
+                    let (x, number) =
+                        look.constant(y).map(|y| (x, y)).or(look.constant(x).map(|x| (y, x)))?;
+                    (at, scale) = (x, scale * number);
+                }
+                (Op::Binary(Binary::Div), &[x, y]) => (at, scale) = (x, scale / look.constant(y)?),
+                // A mask is met once, and scaled by nothing after it.
+                (Op::Binary(Binary::Add), &[x, y]) if mask.is_none() && scale == 1.0 => {
+                    scores = look.dims(at)?;
+                    let (x, value) = if look.leads_to_product(x) { (x, y) } else { (y, x) };
+                    mask = Some(Mask { value, fill: f64::NEG_INFINITY });
+                    at = x;
+                }
+                (Op::Select, &[shown, x, other]) if mask.is_none() && scale == 1.0 => {
+                    scores = look.dims(at)?;
+                    mask = Some(Mask { value: shown, fill: look.constant(other)? });
+                    at = x;
+                }
+                _ => return None,
+            }
+            if look.dims(at)?.len() < 3 {
+                return None;
+            }
+        }
+    }
+
+    /// The operation, which makes `result`: what the second product makes, or a view of that.
+    fn found(&self, look: &Look<'_>, written: Option<&View>, result: ValueId) -> Option<Found> {
+        let rank = self.scores.len();
+        let lead: i64 = self.scores[..rank - 2].iter().product();
+        let mut splits = Vec::new();
+        if rank == 4 {
+            splits.push([self.scores[0], self.scores[1]]);
+        }
+        // Heads beside batches in one axis: as the query lies, or all alike.
+        let query = View::chain(look, self.query, true);
+        let runs = query.last().map(|view| view.axes[..view.axes.len() - 2].concat());
+        let mut outer = 1;
+        for run in merged(&runs.unwrap_or_default()) {
+            outer *= run.count;
+            splits.push([outer, lead / outer.max(1)]);
+        }
+        splits.push([1, lead]);
+        splits.into_iter().find_map(|split| {
+            (split[0].checked_mul(split[1]) == Some(lead)).then_some(())?;
+            self.with_heads(look, split, written, result, &query)
+        })
+    }
+
+    fn with_heads(
+        &self,
+        look: &Look<'_>,
+        [batch, heads]: [i64; 2],
+        written: Option<&View>,
+        result: ValueId,
+        query: &[View],
+    ) -> Option<Found> {
+        let order = self.order(look, [batch, heads], written)?;
+        let q = query.iter().rev().find_map(|view| Lying::new(look, view, [batch, heads, 1], false))?;
+        let keys = View::chain(look, self.key, true);
+        let values = View::chain(look, self.value, false);
+        let shares = keys.last().map_or(1, |view| shared(&view.axes[..view.axes.len() - 2].concat()));
+        let (share, k, v) = [shares, 1].into_iter().find_map(|share| {
+            if share < 1 || heads % share != 0 {
+                return None;
+            }
+            let lead = [batch, heads / share, share];
+            let lies = |chain: &[View], turned: bool| {
+                chain.iter().rev().find_map(|view| Lying::new(look, view, lead, turned))
+            };
+            Some((share, lies(&keys, !self.turned[0])?, lies(&values, self.turned[1])?))
+        })?;
+        let (mask, causal) = self.masked(look, [batch, heads])?;
+        let op = Attention {
+            heads,
+            key_heads: heads / share,
+            first: [q.first, k.first, v.first],
+            orders: [q.order, k.order, v.order, order],
+            scale: Real(self.scale * q.factor * k.factor),
+            causal,
+            fill: Real(self.mask.as_ref().map_or(f64::NEG_INFINITY, |mask| mask.fill)),
+            zeros: self.zeros,
+        };
+        let operands = [q, k, v].into_iter().map(Lying::operand).chain(mask).collect();
+        let shape = look.graph.ty(result).shape.clone();
+        Some(Found { op: Op::Attention(Box::new(op)), operands, then: Some(Op::Reshape { shape }) })
+    }
+
+    /// Where the heads stand in what is written.
+    fn order(&self, look: &Look<'_>, [batch, heads]: [i64; 2], written: Option<&View>) -> Option<HeadOrder> {
+        let Some(view) = written else { return Some(HeadOrder::HeadsFirst) };
+        let made = look.dims(view.base)?;
+        let [.., rows, size] = made[..] else { return None };
+        let heads_apart = rows.checked_mul(size)?;
+        let expected = [
+            Run { count: batch, stride: heads.checked_mul(heads_apart)? },
+            Run { count: rows, stride: size },
+            Run { count: heads, stride: heads_apart },
+            Run { count: size, stride: 1 },
+        ];
+        let same = view.offset == 0 && merged(&view.axes.concat()) == merged(&expected);
+        same.then_some(HeadOrder::RowsFirst)
+    }
+
+    /// The mask as an operand of rank 4, or that keys after the row are hidden. None where it does not
+    /// fit.
+    fn masked(&self, look: &Look<'_>, [batch, heads]: [i64; 2]) -> Option<(Option<Operand>, Option<i64>)> {
+        let Some(mask) = &self.mask else { return Some((None, None)) };
+        let own = look.dims(mask.value)?;
+        let rank = self.scores.len();
+        let mut dims = vec![1; rank.checked_sub(own.len())?];
+        dims.extend(&own);
+        let (outer, ends) = dims.split_at(rank - 2);
+        let full = &self.scores[..rank - 2];
+        let outer = if outer.iter().all(|&dim| dim == 1) {
+            [1, 1]
+        } else if outer == full {
+            [batch, heads]
+        } else if *full == [batch, heads] {
+            [outer[0], outer[1]]
+        } else {
+            return None;
+        };
+        if outer == [1, 1]
+            && *ends == self.scores[rank - 2..]
+            && let Some(offset) = look.causal(mask, [ends[0], ends[1]])
+        {
+            return Some((None, Some(offset)));
+        }
+        let dtype = look.graph.ty(mask.value).dtype;
+        if dtype != DType::Bool && !dtype.is_float() {
+            return None;
+        }
+        let shape = Some(Shape::known(&[outer[0], outer[1], ends[0], ends[1]]));
+        Some((Some(Operand { value: mask.value, shape }), None))
+    }
+}
+
+/// How many heads at the end read the same keys.
+fn shared(runs: &[Run]) -> i64 {
+    runs.iter().rev().take_while(|run| run.stride == 0).map(|run| run.count).product()
+}
+
+/// An operand as attention takes it: `batch` and heads and rows of contiguous elements.
+struct Lying {
+    value: ValueId,
+    shape: Shape,
+    order: HeadOrder,
+    first: i64,
+    factor: f64,
+}
+
+impl Lying {
+    /// A view whose last two axes are rows and elements (`turned`: elements and rows), and whose axes
+    /// before are batches, heads, and readers that share a head. None where it lies otherwise.
+    fn new(look: &Look<'_>, view: &View, [batch, heads, share]: [i64; 3], turned: bool) -> Option<Self> {
+        let (lead, ends) = view.axes.split_at(view.axes.len().checked_sub(2)?);
+        let [rows, elements] = if turned { [&ends[1], &ends[0]] } else { [&ends[0], &ends[1]] };
+        let (rows, elements) = (one(rows)?, one(elements)?);
+        if elements.count > 1 && elements.stride != 1 {
+            return None;
+        }
+        let (batches, rest) = split(&lead.concat(), batch)?;
+        let (own, readers) = split(&rest, heads)?;
+        if readers.iter().any(|run| run.stride != 0 && run.count > 1) {
+            return None;
+        }
+        if readers.iter().map(|run| run.count).product::<i64>() != share {
+            return None;
+        }
+        let (batches, own) = (one(&batches)?, one(&own)?);
+        let all: i64 = look.dims(view.base)?.iter().product();
+        let size = elements.count;
+        let plane = rows.count.checked_mul(size)?.checked_mul(batch)?;
+        let total = all.checked_div(plane)?;
+        for order in [HeadOrder::HeadsFirst, HeadOrder::RowsFirst] {
+            let dims = match order {
+                HeadOrder::HeadsFirst => [batch, total, rows.count, size],
+                HeadOrder::RowsFirst => [batch, rows.count, total, size],
+            };
+            let apart = strides(&dims)?;
+            let (head_axis, row_axis) = order.axes();
+            let fits = |run: Run, stride: i64| run.count == 1 || run.stride == stride;
+            let first = view.offset / apart[head_axis].max(1);
+            let lies = dims.iter().product::<i64>() == all
+                && fits(batches, apart[0])
+                && fits(own, apart[head_axis])
+                && fits(rows, apart[row_axis])
+                && view.offset % apart[head_axis].max(1) == 0
+                && first.checked_add(heads).is_some_and(|last| last <= total);
+            if lies {
+                let (value, shape, factor) = (view.base, Shape::known(&dims), view.factor);
+                return Some(Self { value, shape, order, first, factor });
+            }
+        }
+        None
+    }
+
+    fn operand(self) -> Operand {
+        Operand { value: self.value, shape: Some(self.shape) }
+    }
+}
+
+/// Runs that are one.
+fn one(runs: &[Run]) -> Option<Run> {
+    match merged(runs)[..] {
+        [] => Some(Run { count: 1, stride: 0 }),
+        [run] => Some(run),
+        _ => None,
+    }
+}
+
+impl Look<'_> {
+    /// Past reshapes that leave rows as they are.
+    fn in_rows(&self, mut value: ValueId) -> ValueId {
+        loop {
+            let node = self.maker(value);
+            let (Op::Reshape { .. }, Some(&x)) = (&node.op, node.operands.first()) else { return value };
+            let (Some(own), Some(under)) = (self.dims(value), self.dims(x)) else { return value };
+            let same = own.len() >= 3 && under.len() >= 3 && own[own.len() - 2..] == under[under.len() - 2..];
+            if !same || !self.is_read_once(value) {
+                return value;
+            }
+            value = x;
+        }
+    }
+
+    /// The `w` of `w is not a number ? 0 : w`, and whether it was one.
+    fn guarded(&self, value: ValueId) -> (ValueId, bool) {
+        let node = self.maker(value);
+        if let (Op::Select, &[broken, zero, weights]) = (&node.op, &node.operands[..])
+            && self.unary(broken, Unary::IsNan) == Some(weights)
+            && self.constant(zero) == Some(0.0)
+        {
+            return (weights, true);
+        }
+        (value, false)
+    }
+
+    /// True where scaling and reshapes lead from a value back to a product.
+    fn leads_to_product(&self, value: ValueId) -> bool {
+        let mut at = value;
+        for _ in 0..4 {
+            at = self.in_rows(at);
+            let node = self.maker(at);
+            match (&node.op, &node.operands[..]) {
+                (Op::MatMul { .. }, _) => return true,
+                (Op::Binary(Binary::Mul | Binary::Div), &[x, y]) if self.constant(y).is_some() => at = x,
+                (Op::Binary(Binary::Mul), &[x, y]) if self.constant(x).is_some() => at = y,
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// How far beyond its own number a row still meets keys, where a constant mask hides the others and
+    /// nothing else.
+    fn causal(&self, mask: &Mask, [rows, keys]: [i64; 2]) -> Option<i64> {
+        let Op::Constant(id) = self.maker(mask.value).op else { return None };
+        let tensor = self.graph.constant(id);
+        let bool = tensor.dtype() == DType::Bool;
+        if bool && mask.fill > HIDDEN || !bool && tensor.dtype() != DType::F32 {
+            return None;
+        }
+        let shown = |bytes: &[u8]| match bool {
+            true => Some(bytes[0] != 0),
+            false => match f32::from_le_bytes(bytes.try_into().ok()?) {
+                0.0 => Some(true),
+                hidden if f64::from(hidden) <= HIDDEN => Some(false),
+                _ => None,
+            },
+        };
+        let all: Option<Vec<bool>> =
+            tensor.bytes().chunks_exact(tensor.dtype().size() as usize).map(shown).collect();
+        let (all, keys) = (all?, usize::try_from(keys).ok()?);
+        let first = all.get(..keys)?.iter().take_while(|&&shown| shown).count();
+        let seen = |row: usize| (first + row).min(keys);
+        // Where a row meets nothing, its weights are equal, and not numbers.
+        let exact = first > 0
+            && first < keys
+            && all.len() == usize::try_from(rows).ok()?.checked_mul(keys)?
+            && all
+                .chunks(keys)
+                .enumerate()
+                .all(|(row, own)| own.iter().enumerate().all(|(key, &shown)| shown == (key < seen(row))));
+        exact.then(|| first as i64 - 1)
+    }
+}

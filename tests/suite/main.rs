@@ -22,6 +22,7 @@ mod executor;
 mod explain;
 mod flip;
 mod fuse;
+mod fuse_attention;
 mod gradients;
 mod group;
 mod infeasible;

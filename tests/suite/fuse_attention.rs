@@ -1,0 +1,195 @@
+//! Attention as exporters spell it out becomes one operation that computes the same; what only looks
+//! like it stays.
+
+use partition::ir::text::parse;
+use partition::ir::{Attention, Graph, HeadOrder, Op, Tensor, verify};
+use partition::pass::{dce, fuse};
+
+/// A graph of `q`, `k`, `v`, of these types, and these lines.
+fn graph(types: [&str; 3], lines: &str) -> Graph {
+    let mut text = "graph \"g\"\n\nsource s0 node \"a\" \"A\"\n\n".to_owned();
+    for (position, (name, ty)) in ["q", "k", "v"].iter().zip(types).enumerate() {
+        text += &format!("%{position}: {ty} = input \"{name}\" @s0\n");
+    }
+    for line in lines.lines() {
+        text += &if line.starts_with('%') { format!("{line} @s0\n") } else { format!("{line}\n") };
+    }
+    let graph = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    verify(&graph).unwrap();
+    graph
+}
+
+fn fused(before: &Graph) -> (Graph, Vec<Attention>) {
+    let mut graph = before.clone();
+    fuse(&mut graph, &[]).unwrap();
+    dce(&mut graph).unwrap();
+    verify(&graph).unwrap();
+    let found = graph.node_ids().filter_map(|id| match &graph.node(id).op {
+        Op::Attention(op) => Some((**op).clone()),
+        _ => None,
+    });
+    let found = found.collect();
+    (graph, found)
+}
+
+#[cfg(feature = "run")]
+fn outputs(graph: &Graph) -> Vec<f32> {
+    let mut inputs = Vec::new();
+    for (seed, (name, value)) in graph.inputs().iter().enumerate() {
+        let dims: Vec<u64> = graph.ty(*value).shape.dims().unwrap().iter().map(|&dim| dim as u64).collect();
+        let count = dims.iter().product::<u64>() as usize;
+        let values: Vec<f32> = (0..count).map(|i| ((i * 37 + seed * 11) % 29) as f32 * 0.1 - 1.4).collect();
+        inputs.push((name.clone(), Tensor::from_f32(dims, &values).unwrap()));
+    }
+    let found = partition::run::interpret(graph, &inputs, &|_| unreachable!("no parameters")).unwrap();
+    found[0].1.bytes().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+}
+
+/// The one attention that the pattern becomes, and nothing but views beside it.
+fn becomes(types: [&str; 3], lines: &str) -> Attention {
+    let before = graph(types, lines);
+    let (after, found) = fused(&before);
+    let [op] = &found[..] else { panic!("{} attentions in\n{after}", found.len()) };
+    let work = |op: &Op| !op.is_leaf() && !matches!(op, Op::Reshape { .. } | Op::Attention(_));
+    let rest: Vec<&str> =
+        after.node_ids().map(|id| &after.node(id).op).filter(|op| work(op)).map(Op::name).collect();
+    assert!(rest.is_empty(), "{rest:?} in\n{after}");
+    #[cfg(feature = "run")]
+    for (found, exact) in outputs(&after).into_iter().zip(outputs(&before)) {
+        let same = (found - exact).abs() <= 2e-6 * exact.abs().max(1.0) || found.is_nan() && exact.is_nan();
+        assert!(same, "{found} for {exact} in\n{before}\n{after}");
+    }
+    op.clone()
+}
+
+const APART: [&str; 3] = ["f32[2, 3, 5, 4]", "f32[2, 3, 7, 4]", "f32[2, 3, 7, 6]"];
+
+#[test]
+fn two_products_and_a_softmax() {
+    let op = becomes(
+        APART,
+        "%3: f32[] = constant {0.5}
+%4: f32[2, 3, 5, 7] = matmul %0, %1 transpose_left=false transpose_right=true
+%5: f32[2, 3, 5, 7] = mul %4, %3
+%6: f32[2, 3, 5, 7] = softmax %5 axis=3 log=false
+%7: f32[2, 3, 5, 6] = matmul %6, %2 transpose_left=false transpose_right=false
+output \"y\" %7",
+    );
+    assert_eq!((op.heads, op.key_heads, op.scale.0), (3, 3, 0.5));
+    assert_eq!(op.orders, [HeadOrder::HeadsFirst; 4]);
+}
+
+#[test]
+fn one_tensor_of_queries_keys_and_values() {
+    // As torch exports it: all in one tensor, split, by heads; both factors scaled; the keys turned by way
+    // of rank 3; weights that are not numbers replaced; heads put side by side again.
+    let lines = "%3: f32[2, 5, 8] = slice %0 starts=[0, 0, 0] sizes=[2, 5, 8] steps=[1, 1, 1]
+%4: f32[2, 5, 8] = slice %0 starts=[0, 0, 8] sizes=[2, 5, 8] steps=[1, 1, 1]
+%5: f32[2, 5, 8] = slice %0 starts=[0, 0, 16] sizes=[2, 5, 8] steps=[1, 1, 1]
+%6: f32[2, 5, 2, 4] = reshape %3 shape=[2, 5, 2, 4]
+%7: f32[2, 2, 5, 4] = transpose %6 perm=[0, 2, 1, 3]
+%8: f32[2, 5, 2, 4] = reshape %4 shape=[2, 5, 2, 4]
+%9: f32[2, 2, 5, 4] = transpose %8 perm=[0, 2, 1, 3]
+%10: f32[2, 5, 2, 4] = reshape %5 shape=[2, 5, 2, 4]
+%11: f32[2, 2, 5, 4] = transpose %10 perm=[0, 2, 1, 3]
+%12: f32[4, 5, 4] = reshape %9 shape=[4, 5, 4]
+%13: f32[4, 4, 5] = transpose %12 perm=[0, 2, 1]
+%14: f32[2, 2, 4, 5] = reshape %13 shape=[2, 2, 4, 5]
+%15: f32[] = constant {0.5}
+%16: f32[2, 2, 5, 4] = mul %7, %15
+%17: f32[2, 2, 4, 5] = mul %14, %15
+%18: f32[2, 2, 5, 5] = matmul %16, %17 transpose_left=false transpose_right=false
+%19: f32[2, 2, 5, 5] = add %18, %1
+%20: f32[2, 2, 5, 5] = softmax %19 axis=3 log=false
+%21: bool[2, 2, 5, 5] = is_nan %20
+%22: f32[] = constant {0.0}
+%23: f32[2, 2, 5, 5] = select %21, %22, %20
+%24: f32[2, 2, 5, 4] = matmul %23, %11 transpose_left=false transpose_right=false
+%25: f32[2, 5, 2, 4] = transpose %24 perm=[0, 2, 1, 3]
+%26: f32[2, 5, 8] = reshape %25 shape=[2, 5, 8]
+output \"y\" %26";
+    let op = becomes(["f32[2, 5, 24]", "f32[2, 1, 5, 5]", "f32[1]"], lines);
+    assert_eq!((op.first, op.orders), ([0, 2, 4], [HeadOrder::RowsFirst; 4]));
+    assert!(op.zeros && op.scale.0 == 0.25);
+}
+
+#[test]
+fn heads_that_share_keys() {
+    let lines = "%3: f32[1, 2, 1, 7, 4] = reshape %1 shape=[1, 2, 1, 7, 4]
+%4: f32[1, 2, 3, 7, 4] = broadcast %3 shape=[1, 2, 3, 7, 4]
+%5: f32[1, 6, 7, 4] = reshape %4 shape=[1, 6, 7, 4]
+%6: f32[1, 2, 1, 7, 4] = reshape %2 shape=[1, 2, 1, 7, 4]
+%7: f32[1, 2, 3, 7, 4] = broadcast %6 shape=[1, 2, 3, 7, 4]
+%8: f32[1, 6, 7, 4] = reshape %7 shape=[1, 6, 7, 4]
+%9: f32[1, 6, 5, 7] = matmul %0, %5 transpose_left=false transpose_right=true
+%10: f32[1, 6, 5, 7] = softmax %9 axis=3 log=false
+%11: f32[1, 6, 5, 4] = matmul %10, %8 transpose_left=false transpose_right=false
+output \"y\" %11";
+    let op = becomes(["f32[1, 6, 5, 4]", "f32[1, 2, 7, 4]", "f32[1, 2, 7, 4]"], lines);
+    assert_eq!((op.heads, op.key_heads), (6, 2));
+}
+
+#[test]
+fn masks_of_bools_and_causal_ones() {
+    let masked = |mask: &str, fill: &str| {
+        format!(
+            "%3: bool[1, 1, 3, 4] = constant {{{mask}}}
+%4: f32[] = constant {{{fill}}}
+%5: f32[2, 3, 3, 4] = matmul %0, %1 transpose_left=false transpose_right=true
+%6: f32[2, 3, 3, 4] = select %3, %5, %4
+%7: f32[2, 3, 3, 4] = softmax %6 axis=3 log=false
+%8: f32[2, 3, 3, 6] = matmul %7, %2 transpose_left=false transpose_right=false
+output \"y\" %8"
+        )
+    };
+    let types = ["f32[2, 3, 3, 4]", "f32[2, 3, 4, 4]", "f32[2, 3, 4, 6]"];
+    let causal = "true, true, false, false, true, true, true, false, true, true, true, true";
+    let other = "true, true, false, false, true, false, true, false, true, true, true, true";
+    assert_eq!(becomes(types, &masked(causal, "-inf")).causal, Some(1));
+    assert_eq!(becomes(types, &masked(causal, "-1.0")).causal, None);
+    let op = becomes(types, &masked(other, "-2.0"));
+    assert_eq!((op.causal, op.fill.0), (None, -2.0));
+}
+
+#[test]
+fn what_is_read_elsewhere_or_along_another_axis_stays() {
+    let lines = |axis: u32| {
+        format!(
+            "%3: f32[2, 3, 5, 7] = matmul %0, %1 transpose_left=false transpose_right=true
+%4: f32[2, 3, 5, 7] = softmax %3 axis={axis} log=false
+%5: f32[2, 3, 5, 6] = matmul %4, %2 transpose_left=false transpose_right=false
+output \"y\" %5"
+        )
+    };
+    assert_eq!(fused(&graph(APART, &lines(3))).1.len(), 1);
+    assert_eq!(fused(&graph(APART, &lines(2))).1, []);
+    let weights = format!("{}\noutput \"w\" %4", lines(3));
+    assert_eq!(fused(&graph(APART, &weights)).1, []);
+}
+
+#[test]
+fn a_rotary_embedding_of_transposed_heads() {
+    // The transposition moves behind it, and into the attention.
+    let lines = "%3: f32[1, 3, 5, 4] = transpose %0 perm=[0, 2, 1, 3]
+%4: f32[1, 1, 5, 4] = constant {0.5, 0.4, 0.3, 0.2, 0.1, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 0.9, 0.8, 0.7, 0.6, 0.1, 0.2, 0.3, 0.4, 0.5}
+%5: f32[1, 3, 5, 4] = mul %3, %4
+%6: f32[1, 3, 5, 2] = slice %3 starts=[0, 0, 0, 0] sizes=[1, 3, 5, 2] steps=[1, 1, 1, 1]
+%7: f32[1, 3, 5, 2] = slice %3 starts=[0, 0, 0, 2] sizes=[1, 3, 5, 2] steps=[1, 1, 1, 1]
+%8: f32[1, 3, 5, 2] = neg %7
+%9: f32[1, 3, 5, 4] = concat %8, %6 axis=3
+%10: f32[1, 3, 5, 4] = mul %9, %4
+%11: f32[1, 3, 5, 4] = add %5, %10
+%12: f32[1, 3, 5, 7] = matmul %11, %1 transpose_left=false transpose_right=true
+%13: f32[1, 3, 5, 7] = softmax %12 axis=3 log=false
+%14: f32[1, 3, 5, 6] = matmul %13, %2 transpose_left=false transpose_right=false
+output \"y\" %14";
+    let before = graph(["f32[1, 5, 3, 4]", "f32[1, 3, 7, 4]", "f32[1, 3, 7, 6]"], lines);
+    let (after, found) = fused(&before);
+    let names: Vec<&str> = after.node_ids().map(|id| after.node(id).op.name()).collect();
+    assert_eq!(found[0].orders[0], HeadOrder::RowsFirst, "{after}");
+    assert!(names.contains(&"rotary") && !names.contains(&"transpose"), "{after}");
+    #[cfg(feature = "run")]
+    for (found, exact) in outputs(&after).into_iter().zip(outputs(&before)) {
+        assert!((found - exact).abs() <= 2e-6 * exact.abs().max(1.0), "{found} for {exact}");
+    }
+}

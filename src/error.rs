@@ -53,12 +53,49 @@ pub enum Error {
     /// The run failed, or its results differ from what was expected.
     #[error("{0}")]
     Run(Report),
+    /// A device's driver refused something, or something on the device failed.
+    #[error("{report}")]
+    Device {
+        /// What it means to a program.
+        kind: FaultKind,
+        /// The step, the device, and what to do.
+        report: Report,
+    },
     /// The caller cancelled the work.
     #[error("cancelled")]
     Cancelled,
     /// An invariant of this library does not hold: a bug, never the input's fault.
     #[error("internal error (please report it): {0}")]
     Internal(String),
+}
+
+/// What a fault of a device means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FaultKind {
+    /// There is no driver.
+    NoDriver,
+    /// There is no such device.
+    NoDevice,
+    /// The device has no such memory left, whatever the caps of a plan are.
+    OutOfMemory,
+    /// The host has no such page-locked memory left.
+    OutOfHostMemory,
+    /// A launch was refused: too many threads, registers or bytes of shared memory.
+    Launch,
+    /// A kernel failed while it ran, or used memory that is not there. The device is of no use to this
+    /// process from then on.
+    Kernel,
+    /// Code that is not for this device, or is damaged.
+    Image,
+    /// A step did not end in time.
+    Hung,
+    /// The device does not do what was asked.
+    Unsupported,
+    /// The device is gone, or of no use since an earlier failure.
+    Lost,
+    /// Anything else.
+    Other,
 }
 
 /// Where, what, and the way out.
@@ -388,7 +425,8 @@ impl Error {
             | Self::Usage(report)
             | Self::Overfull(report)
             | Self::Check(report)
-            | Self::Run(report) => Some(report),
+            | Self::Run(report)
+            | Self::Device { report, .. } => Some(report),
             Self::Io { .. } | Self::Infeasible(_) | Self::Cancelled | Self::Internal(_) => None,
         }
     }
@@ -402,7 +440,8 @@ impl Error {
             | Self::Usage(report)
             | Self::Overfull(report)
             | Self::Check(report)
-            | Self::Run(report) => Some(report),
+            | Self::Run(report)
+            | Self::Device { report, .. } => Some(report),
             Self::Io { .. } | Self::Infeasible(_) | Self::Cancelled | Self::Internal(_) => None,
         }
     }

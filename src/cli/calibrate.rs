@@ -1,8 +1,9 @@
 //! `partition run --calibrate`: measures this machine, or one model's kernels, into a profile.
 
 use super::args::RunArgs;
+use super::machine::check_targets;
 use super::model::ModelFile;
-use super::run::{Given, Request, check_targets, from_plan, init_seed, weight};
+use super::run::{Given, Request, from_plan, init_seed, weight};
 use super::terminal::{Console, write_stdout};
 use crate::calibrate::{self, Source};
 use crate::compile::Network;

@@ -8,6 +8,7 @@ mod check;
 mod devices;
 mod explain;
 mod infeasible;
+mod machine;
 mod model;
 mod options;
 mod plan;

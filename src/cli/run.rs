@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::args::{Backend, Batch, RunArgs};
+use super::args::{Batch, RunArgs};
+use super::machine::{Ready, targets};
 use super::model::{ModelFile, model_path};
-use super::options::{compile_options, duration, with_profile};
+use super::options::{compile_options, with_profile};
 use super::terminal::{Console, write_stdout};
 use crate::compile::{self, Network};
 use crate::error::{Error, Report, Result, escaped};
@@ -17,14 +18,11 @@ use crate::load::{Model, fill};
 use crate::plan::{self, Plan};
 use crate::report::{Clock, Trace, lives_of_plan};
 use crate::run::feed::{self, Comparison, Role};
-use crate::run::{ExecOptions, Program, RunReport, exec_plan, input_type, probe};
+use crate::run::{RunReport, input_type, probe};
 use crate::topology::Topology;
 use crate::units::Nanos;
 
 pub(super) fn run(args: &RunArgs, console: &Console) -> Result<()> {
-    if args.backend == Backend::Cuda {
-        return Err(Error::Unsupported(Report::new("--backend cuda", "plans run on the CPU so far")));
-    }
     if args.steps == 0 {
         return Err(Error::usage("--steps 0", "at least one step is run"));
     }
@@ -43,10 +41,10 @@ pub(super) fn run(args: &RunArgs, console: &Console) -> Result<()> {
         }
     };
     drop(file);
-    check_targets(&plan, &args.map)?;
+    let targets = targets(&plan, &args.map, args.backend)?;
     let mut program = {
         let _working = console.working("loading weights");
-        program(&plan, &network, args, seed)?
+        Ready::new(&plan, &network, &targets, args, seed, console)?
     };
     // The arenas have what the model's file holds of weights.
     network.graph.forget_data();
@@ -272,51 +270,6 @@ pub(super) fn weights_fit(graph: &mut Graph, path: &Path) -> Result<()> {
     take_weights(graph, Some(path), false)
 }
 
-/// Error: a device of the plan that does something is none of this machine, and mapped to none.
-pub(super) fn check_targets(plan: &Plan, map: &[String]) -> Result<()> {
-    let mut mapped: Vec<(&str, &str)> = Vec::new();
-    for pair in map {
-        let fault = |message: &str| Error::usage(format!("--map {pair}"), message);
-        let (planned, real) = pair.rsplit_once('=').ok_or_else(|| fault("expected PLANNED=REAL"))?;
-        if !plan.devices.iter().any(|device| covers(planned, &device.name)) {
-            return Err(fault("the plan has no such device"));
-        }
-        match real.split_once(':') {
-            Some(("cpu", number)) if number.parse::<u32>().is_ok() => mapped.push((planned, real)),
-            Some(("cuda", _)) => return Err(fault("plans run on the CPU so far: map to cpu:0")),
-            _ => return Err(fault("expected a real device such as cpu:0")),
-        }
-    }
-    let cpu = |device: &plan::Device| device.target.starts_with("cpu:");
-    let missing: Vec<&plan::Device> = plan
-        .devices
-        .iter()
-        .filter(|device| device.arena.get() > 0 && !cpu(device))
-        .filter(|device| !mapped.iter().any(|(planned, _)| covers(planned, &device.name)))
-        .collect();
-    let Some(first) = missing.first() else { return Ok(()) };
-    let physical = first.name.split('.').next().unwrap_or(&first.name);
-    let message = format!("device {} of the plan is {}, which cannot be run here", first.name, first.target);
-    let details = missing.iter().map(|device| format!("{} is {}", device.name, device.target)).collect();
-    Err(Error::Run(
-        Report::new("", message).help(format!("--map {physical}=cpu:0 runs it on the CPU")).details(details),
-    ))
-}
-
-/// Whether a name in a map means this device: itself, or the physical one that it is a slice of.
-fn covers(planned: &str, device: &str) -> bool {
-    device == planned || device.strip_prefix(planned).is_some_and(|rest| rest.starts_with('.'))
-}
-
-fn program(plan: &Plan, network: &Network, args: &RunArgs, seed: Option<u64>) -> Result<Program> {
-    let exec = exec_plan(plan, &network.graph, &network.grouping)?;
-    let reader = std::cell::RefCell::new(ParamReader::new());
-    let weights = |param: ParamId| weight(&network.graph, param, &mut reader.borrow_mut(), seed);
-    let timeout = args.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?;
-    let options = ExecOptions { timeout, ..ExecOptions::default() };
-    Program::new(&network.graph, &network.grouping.all_fused(), &exec, &weights, options)
-}
-
 /// A parameter's data, made up where it has none and there is a seed.
 pub(super) fn weight(
     graph: &Graph,
@@ -351,11 +304,7 @@ fn absent(data: Option<&Data>) -> String {
 /// Outputs by name.
 type Outputs = Vec<(String, Tensor)>;
 
-fn steps(
-    program: &mut Program,
-    inputs: &[(String, Tensor)],
-    count: u32,
-) -> Result<(Outputs, Vec<RunReport>)> {
+fn steps(program: &mut Ready, inputs: &[(String, Tensor)], count: u32) -> Result<(Outputs, Vec<RunReport>)> {
     let mut reports = Vec::new();
     let mut last = Vec::new();
     for _ in 0..count {

@@ -4,10 +4,11 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::args::Batch;
+use super::machine::check_targets;
 use super::model::ModelFile;
 use super::options::{compile_options, duration, with_profile};
 use super::planning::{interruptible, planning};
-use super::run::{check_targets, init_seed};
+use super::run::init_seed;
 use super::terminal::Console;
 use super::train_args::TrainArgs;
 use super::train_logs::Logs;

@@ -17,6 +17,8 @@ pub(super) const ALIGNMENT: usize = 64;
 pub(super) struct Arena {
     pointer: NonNull<u8>,
     length: usize,
+    /// Another one gives the bytes back.
+    lent: bool,
 }
 
 // SAFETY: an arena owns its bytes as a `Box<[u8]>` does; its methods that reach them are unsafe or
@@ -33,6 +35,12 @@ pub(super) struct Range {
 }
 
 impl Range {
+    /// The range of `length` bytes from `offset` of an arena; none where it leaves it.
+    pub(super) fn within(arena: u64, offset: u64, length: u64) -> Option<Self> {
+        offset.checked_add(length).filter(|&end| end <= arena)?;
+        Some(Self { offset: usize::try_from(offset).ok()?, length: usize::try_from(length).ok()? })
+    }
+
     /// A part of it; none where it is not within.
     pub(super) fn part(self, offset: u64, length: u64) -> Option<Self> {
         offset.checked_add(length).filter(|&end| end <= self.length as u64)?;
@@ -57,17 +65,22 @@ impl Arena {
         let length = usize::try_from(length).map_err(|_| refuse())?;
         let layout = Layout::from_size_align(length, ALIGNMENT).map_err(|_| refuse())?;
         if length == 0 {
-            return Ok(Self { pointer: NonNull::<Aligned>::dangling().cast(), length });
+            return Ok(Self { pointer: NonNull::<Aligned>::dangling().cast(), length, lent: false });
         }
         // SAFETY: the layout's size is not zero.
         let pointer = unsafe { std::alloc::alloc_zeroed(layout) };
-        Ok(Self { pointer: NonNull::new(pointer).ok_or_else(refuse)?, length })
+        Ok(Self { pointer: NonNull::new(pointer).ok_or_else(refuse)?, length, lent: false })
     }
 
-    /// The range of `length` bytes from `offset`; none where it leaves the arena.
-    pub(super) fn range(&self, offset: u64, length: u64) -> Option<Range> {
-        let (offset, length) = (usize::try_from(offset).ok()?, usize::try_from(length).ok()?);
-        (offset.checked_add(length)? <= self.length).then_some(Range { offset, length })
+    /// An arena in bytes that another one gives back.
+    ///
+    /// # Safety
+    ///
+    /// So many initialised bytes, at a multiple of [`ALIGNMENT`], that live as long as the arena and that
+    /// nobody else uses but as the users of an arena do.
+    #[cfg(feature = "cuda")]
+    pub(super) unsafe fn lent(pointer: NonNull<u8>, length: usize) -> Self {
+        Self { pointer, length, lent: true }
     }
 
     /// Where a range begins.
@@ -104,7 +117,7 @@ struct Aligned;
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        if self.length == 0 {
+        if self.length == 0 || self.lent {
             return;
         }
         // SAFETY: allocated in `new` with this layout, which was valid there.
@@ -145,9 +158,9 @@ mod tests {
     #[test]
     fn ranges_stay_within_their_arena() {
         let arena = Arena::new(128).unwrap();
-        assert_eq!(arena.range(64, 64), Some(Range { offset: 64, length: 64 }));
-        assert_eq!(arena.range(65, 64), None);
-        assert_eq!(arena.range(u64::MAX, 2), None);
+        assert_eq!(Range::within(128, 64, 64), Some(Range { offset: 64, length: 64 }));
+        assert_eq!(Range::within(128, 65, 64), None);
+        assert_eq!(Range::within(128, u64::MAX, 2), None);
         assert_eq!(arena.pointer(Range { offset: 0, length: 0 }) as usize % ALIGNMENT, 0);
         assert!(Arena::new(u64::MAX).is_err());
         assert!(Buffer::new(0).unwrap().bytes().is_empty());

@@ -6,6 +6,8 @@
 mod arena;
 pub mod cpu;
 #[cfg(feature = "cuda")]
+pub mod cuda;
+#[cfg(feature = "cuda")]
 mod cuda_driver;
 mod executor;
 pub mod feed;

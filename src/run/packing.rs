@@ -92,6 +92,12 @@ impl Packing {
         Self(readers.into_iter().enumerate().map(packed).collect())
     }
 
+    /// Nothing is packed.
+    #[cfg(feature = "cuda")]
+    pub(super) fn none() -> Self {
+        Self(Vec::new())
+    }
+
     /// How a value lies.
     pub(super) fn form(&self, value: ValueId) -> Form {
         self.0.get(value.index()).copied().unwrap_or(Form::Plain)

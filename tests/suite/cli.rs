@@ -283,6 +283,16 @@ fn a_plan_for_devices_that_are_not_here_says_how_to_map_them() {
     folder.ok(&[&example("mlp.json"), "--devices", "2xa100-80g", "-o", "plan.json"]);
     let error = folder.fails(1, &["run", "plan.json", "--init", "seed=1"]);
     assert!(error.contains("--map cuda0="), "{error}");
+    if !gpu_is_there() {
+        let maps = ["--map", "cuda0=cuda:0", "--map", "cuda1=cpu:0"];
+        let error = folder.fails(1, &[&["run", "plan.json", "--init", "seed=1"], &maps[..]].concat());
+        assert!(
+            error.contains("there is no NVIDIA driver") && error.contains("--map cuda0=cpu:0"),
+            "{error}"
+        );
+    }
+    let error = folder.fails(2, &["run", &example("mlp.json"), "--backend", "cuda", "--init", "seed=1"]);
+    assert!(error.contains("no device of the plan is a GPU"), "{error}");
     folder.ok(&["run", "plan.json", "--init", "seed=1", "--map", "cuda0=cpu:0", "--map", "cuda1=cpu:0"]);
 }
 
@@ -354,4 +364,9 @@ fn what_training_cannot_do_is_refused() {
     ]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     assert!(ran.stderr.contains("a batch of 4 does not divide into 3 parts"), "{}", ran.stderr);
+}
+
+/// Whether `partition run` could run on a GPU of this machine.
+fn gpu_is_there() -> bool {
+    std::path::Path::new("/dev/nvidiactl").exists()
 }

@@ -16,10 +16,10 @@ use crate::kernels::{Case, Memory, SMALL_MODELS, cases, lowered, model_programs}
 use crate::reference::Array;
 use crate::run_ops::{GENERATORS, decode, encode, tolerance};
 
-const SHIM: &str = include_str!("../cuda/shim.h");
+pub(crate) const SHIM: &str = include_str!("../cuda/shim.h");
 
 /// The C++ compiler; none, with a line on standard output, where there is none.
-fn compiler() -> Option<&'static str> {
+pub(crate) fn compiler() -> Option<&'static str> {
     let found =
         |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|out| out.status.success());
     let compiler = ["g++", "clang++", "c++"].into_iter().find(found);
@@ -116,7 +116,7 @@ impl Library {
 }
 
 /// Whether threads of a kernel wait for one another.
-fn waits(kernel: &Kernel) -> bool {
+pub(crate) fn waits(kernel: &Kernel) -> bool {
     kernel.template.is_some()
         || ["_fold<", "__syncthreads", "SHARED("].iter().any(|word| kernel.text.contains(word))
 }

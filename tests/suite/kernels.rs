@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use partition::compile::{Options, compile};
+use partition::compile::{Options, prepare};
 use partition::emit;
 use partition::ir::text::parse;
 use partition::ir::{DType, Graph, Op, Source, SourceRole, Type, ValueId};
@@ -12,7 +12,6 @@ use partition::kernel::Grouping;
 use partition::kernel::program::{self, Place, Program};
 use partition::load::{LoadOptions, Model, load};
 use partition::pass::{GroupOptions, group};
-use partition::topology::Topology;
 
 use crate::reference::{self, Array};
 use crate::run_ops::{GENERATORS, tolerance, ty};
@@ -154,12 +153,16 @@ pub(crate) const SMALL_MODELS: [&str; 12] = [
 
 /// The programs of a model of the corpus; none where it is not there.
 pub(crate) fn model_programs(relative: &str) -> Vec<Program> {
-    let Some(path) = shared::file(relative) else { return vec![] };
-    let bytes = std::fs::read(&path).unwrap();
-    let model = load(&bytes, Some(&path), &LoadOptions::default()).unwrap();
-    assert!(matches!(model, Model::Graph(_)));
-    let topology = Topology::load("h100-80g").unwrap();
-    let network = compile(model, &topology, &Options::default()).unwrap().network.unwrap();
+    shared::file(relative).map_or_else(Vec::new, |path| file_programs(&path))
+}
+
+/// The programs of a model.
+pub(crate) fn file_programs(path: &std::path::Path) -> Vec<Program> {
+    let bytes = std::fs::read(path).unwrap();
+    let Model::Graph(graph) = load(&bytes, Some(path), &LoadOptions::default()).unwrap() else {
+        panic!("{} is a cost graph", path.display())
+    };
+    let network = prepare(graph, &Options::default()).unwrap();
     lowered(&network.graph, &network.grouping)
 }
 

@@ -440,7 +440,7 @@ fn normalisations() {
 }
 
 #[test]
-fn matrix_products() {
+pub(crate) fn matrix_products() {
     let mut random = Random::new(7);
     for _ in 0..400 {
         let batch = broadcasting(&mut random, 2, 3);

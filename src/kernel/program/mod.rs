@@ -8,12 +8,14 @@
 mod attend;
 mod evaluate;
 mod expr;
+mod gemm;
 mod lower;
 mod text;
 mod verify;
 
 pub use evaluate::{Array, evaluate};
 pub use expr::{Expr, ExprId, Exprs, Fold, MAX_VARS, Ty, Var};
+pub use gemm::{Activation, Gemm, GemmCall, Strides, gemm};
 pub use lower::lower;
 pub use verify::verify;
 

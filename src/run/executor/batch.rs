@@ -7,13 +7,18 @@ use crate::ir::{Graph, Tensor, Type};
 
 impl Batch {
     /// All of the batch at once.
-    pub(super) fn whole_of(graph: &Graph) -> Self {
+    pub(in crate::run) fn whole_of(graph: &Graph) -> Self {
         let (inputs, outputs) = (vec![None; graph.inputs().len()], vec![None; graph.outputs().len()]);
         Self { count: 1, inputs, outputs }
     }
 
     /// The bytes of an input that microbatch `number` takes. O(bytes).
-    pub(super) fn part<'t>(&self, whole: &'t Tensor, axis: Option<usize>, number: usize) -> Cow<'t, [u8]> {
+    pub(in crate::run) fn part<'t>(
+        &self,
+        whole: &'t Tensor,
+        axis: Option<usize>,
+        number: usize,
+    ) -> Cow<'t, [u8]> {
         let (Some(axis), count @ 2..) = (axis, self.count as usize) else {
             return Cow::Borrowed(whole.bytes());
         };
@@ -24,7 +29,12 @@ impl Batch {
     }
 
     /// The bytes of an output of type `whole`, from those of all microbatches. O(bytes).
-    pub(super) fn join<'b>(&self, whole: &Type, axis: Option<usize>, parts: &[&'b [u8]]) -> Cow<'b, [u8]> {
+    pub(in crate::run) fn join<'b>(
+        &self,
+        whole: &Type,
+        axis: Option<usize>,
+        parts: &[&'b [u8]],
+    ) -> Cow<'b, [u8]> {
         let (Some(axis), [_, _, ..]) = (axis, parts) else {
             return Cow::Borrowed(parts.first().copied().unwrap_or_default());
         };

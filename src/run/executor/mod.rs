@@ -11,27 +11,30 @@
 
 mod batch;
 mod lanes;
-mod plan;
+pub(super) mod plan;
+pub(super) mod ports;
 mod worker;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Report, Result};
-use crate::ir::{Graph, Op, ParamId, Tensor, Type, ValueId};
+use crate::error::{Error, Result};
+use crate::ir::{Graph, Op, Tensor, Type, ValueId};
 use crate::kernel::Fused;
 use crate::units::Bytes;
 
 use super::arena::Arena;
 use super::cpu::{self, Pool};
 use super::group::{Compiled, registers};
-use super::interpret::{Weights, check_type, input, known_inputs, tensor};
+use super::interpret::{Weights, check_type};
 use super::packing::{Form, Packing};
 use super::probe;
 
 pub use plan::{Batch, ExecAction, ExecBuffer, ExecDevice, ExecPlan, ExecStep};
 use plan::{Checker, Located};
+use ports::{Ports, load};
 use worker::{Shared, Workers};
 
 /// Called by a device's worker before each step with the step's position. For tests and tracing.
@@ -84,15 +87,7 @@ impl RunReport {
 pub struct Program {
     shared: Arc<Shared>,
     workers: Workers,
-    graph_inputs: Vec<(String, Type)>,
-    graph_outputs: Vec<(String, Type)>,
-    batch: Batch,
-    /// By input, and then by microbatch.
-    inputs: Vec<Vec<Located>>,
-    /// By output, and then by microbatch.
-    outputs: Vec<Located>,
-    /// By output: whether it takes a parameter's place.
-    replaces: Vec<bool>,
+    ports: Ports,
     /// What is copied after each step.
     updates: Vec<(Located, Located)>,
     /// Name, type, places and form of each parameter.
@@ -122,33 +117,23 @@ impl Program {
             Arena::new(device.arena.get()).map_err(|error| error.within(&format!("device {}", device.name)))
         };
         let arenas: Vec<Arena> = plan.devices.iter().map(allocate).collect::<Result<_>>()?;
-        let checker = Checker { plan, graph, arenas: &arenas, groups: &compiled };
+        let checker = Checker { plan, graph, groups: &compiled };
         let buffers = checker.buffers()?;
         let tasks = checker.tasks(&buffers)?;
-        let (inputs, outputs) = (checker.inputs(&buffers)?, checker.outputs(&buffers)?);
+        let ports = Ports::new(graph, plan, &checker, &buffers)?;
         let data = checker.data(&buffers)?;
-        load(graph, &packing, &data, &arenas, weights)?;
+        load(graph, &data, weights, &mut |value, tensor, place| {
+            // SAFETY: no worker runs yet, so nobody else uses the arena.
+            packing.form(value).write(tensor, unsafe { arenas[place.device].bytes_mut(place.range) })
+        })?;
         let updates = checker.updates(&buffers)?;
-        let replaces = graph.updates().iter().map(Option::is_some).collect();
-        let batch = plan.batch.clone().unwrap_or_else(|| Batch::whole_of(graph));
-        let named = |list: &[(String, ValueId)], axes: &[Option<usize>]| -> Vec<(String, Type)> {
-            let whole = |(name, value): &(String, ValueId), axis: &Option<usize>| {
-                (name.clone(), batch.whole(graph.ty(*value), *axis))
-            };
-            list.iter().zip(axes).map(|(one, axis)| whole(one, axis)).collect()
-        };
         let pools = pools(plan, &compiled)?;
         let shared = Arc::new(Shared::new(plan, arenas, compiled, tasks, pools, options.before_step));
         let workers = Workers::start(&shared)?;
         Ok(Self {
             shared,
             workers,
-            graph_inputs: named(graph.inputs(), &batch.inputs),
-            graph_outputs: named(graph.outputs(), &batch.outputs),
-            batch,
-            inputs,
-            outputs,
-            replaces,
+            ports,
             updates,
             params: parameters(graph, &packing, data),
             names: plan.devices.iter().map(|device| device.name.clone()).collect(),
@@ -171,17 +156,10 @@ impl Program {
     /// end.
     pub fn feed(&mut self, inputs: &[(String, Tensor)]) -> Result<()> {
         self.workers.usable()?;
-        known_inputs(self.graph_inputs.iter().map(|(name, _)| name.as_str()), inputs)?;
-        let parts = self.inputs.chunks(self.batch.count.max(1) as usize);
-        for (((name, ty), parts), axis) in self.graph_inputs.iter().zip(parts).zip(&self.batch.inputs) {
-            let given = input(inputs, name)?;
-            check_type(given, ty).map_err(|error| error.within(&format!("input {name}")))?;
-            for (number, places) in parts.iter().enumerate() {
-                let bytes = self.batch.part(given, *axis, number);
-                places.iter().for_each(|&place| write(&self.shared.arenas, place, &bytes));
-            }
-        }
-        Ok(())
+        self.ports.feed(inputs, &mut |place, bytes| {
+            write(&self.shared.arenas, place, bytes);
+            Ok(())
+        })
     }
 
     /// Works through the plan once, on the inputs handed over last; how long it took. Where the
@@ -241,18 +219,10 @@ impl Program {
     ///
     /// Errors: none but internal ones.
     pub fn outputs(&self) -> Result<Vec<(String, Tensor)>> {
-        let bytes = |place: &Located| {
+        self.ports.outputs(&mut |place| {
             // SAFETY: no worker runs, so nobody writes.
-            unsafe { self.shared.arenas[place.device].bytes(place.range) }
-        };
-        let parts = self.outputs.chunks(self.batch.count.max(1) as usize);
-        let take = |(((name, ty), parts), axis): (((&String, &Type), &[Located]), &Option<usize>)| {
-            let parts: Vec<&[u8]> = parts.iter().map(bytes).collect();
-            Ok((name.clone(), tensor(ty, &self.batch.join(ty, *axis, &parts))?))
-        };
-        let named = self.graph_outputs.iter().map(|(name, ty)| (name, ty));
-        let all = named.zip(parts).zip(&self.batch.outputs).zip(&self.replaces);
-        all.filter(|(_, replaces)| !**replaces).map(|(one, _)| take(one)).collect()
+            Ok(Cow::Borrowed(unsafe { self.shared.arenas[place.device].bytes(place.range) }))
+        })
     }
 
     /// What the last step did; `wall` is how long it took.
@@ -324,45 +294,4 @@ fn write(arenas: &[Arena], place: Located, bytes: &[u8]) {
     // SAFETY: only while no worker runs (before they start, or between two runs, which need the
     // program exclusively), so nobody else uses the arena.
     unsafe { arenas[place.device].bytes_mut(place.range) }.copy_from_slice(bytes);
-}
-
-/// Puts parameters and constants into every buffer that holds them.
-fn load(
-    graph: &Graph,
-    packing: &Packing,
-    data: &[(ValueId, Vec<Located>)],
-    arenas: &[Arena],
-    weights: Weights<'_>,
-) -> Result<()> {
-    let mut missing: Vec<(ParamId, Error)> = Vec::new();
-    for (value, places) in data {
-        let tensor = match graph.maker(*value).op {
-            Op::Constant(constant) => graph.constant(constant).clone(),
-            Op::Param(param) => match weights(param) {
-                Ok(tensor) => tensor,
-                Err(error) => {
-                    missing.push((param, error));
-                    continue;
-                }
-            },
-            _ => return Err(Error::Internal(format!("{value} is no parameter or constant"))),
-        };
-        let source = &graph.source(graph.maker(*value).source).name;
-        check_type(&tensor, graph.ty(*value)).map_err(|error| error.within(source))?;
-        for &place in places {
-            // SAFETY: no worker runs yet, so nobody else uses the arena.
-            packing.form(*value).write(&tensor, unsafe { arenas[place.device].bytes_mut(place.range) })?;
-        }
-    }
-    match missing.len() {
-        0 => Ok(()),
-        count => {
-            let details =
-                missing.iter().map(|(param, error)| format!("{}: {error}", graph.param(*param).name));
-            let report = Report::new("", format!("{count} parameters have no data"))
-                .help("--weights F, or --init seed=N to make them up")
-                .details(details.collect());
-            Err(Error::Run(report))
-        }
-    }
 }

@@ -7,7 +7,7 @@ use crate::ir::{Graph, Op, Shape, Size, Type, ValueId};
 use crate::schedule::{ALIGNMENT, Lane};
 use crate::units::Bytes;
 
-use super::super::arena::{Arena, Range};
+use super::super::arena::Range;
 use super::super::group::Compiled;
 use super::super::interpret::bytes;
 
@@ -128,24 +128,23 @@ pub struct ExecPlan {
 
 /// A device and a range of its arena.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Located {
-    pub(super) device: usize,
-    pub(super) range: Range,
+pub(in crate::run) struct Located {
+    pub(in crate::run) device: usize,
+    pub(in crate::run) range: Range,
 }
 
 /// A step whose buffers are found and checked.
 #[derive(Debug)]
-pub(super) enum Task {
+pub(in crate::run) enum Task {
     Launch { group: usize, reads: Box<[Range]>, writes: Box<[Range]>, workspace: Range },
     Copy { from: Located, to: Range },
 }
 
 /// Checks a plan against its arenas and groups.
-pub(super) struct Checker<'a> {
-    pub(super) plan: &'a ExecPlan,
-    pub(super) graph: &'a Graph,
-    pub(super) arenas: &'a [Arena],
-    pub(super) groups: &'a [Compiled],
+pub(in crate::run) struct Checker<'a> {
+    pub(in crate::run) plan: &'a ExecPlan,
+    pub(in crate::run) graph: &'a Graph,
+    pub(in crate::run) groups: &'a [Compiled],
 }
 
 fn wrong(place: impl Into<String>, message: impl Into<String>) -> Error {
@@ -154,15 +153,16 @@ fn wrong(place: impl Into<String>, message: impl Into<String>) -> Error {
 
 impl Checker<'_> {
     /// Every buffer of the plan, within its arena.
-    pub(super) fn buffers(&self) -> Result<Vec<Located>> {
+    pub(in crate::run) fn buffers(&self) -> Result<Vec<Located>> {
         let locate = |(position, buffer): (usize, &ExecBuffer)| {
             let place = || format!("buffer {position}");
             let device = buffer.device as usize;
-            let arena = self.arenas.get(device).ok_or_else(|| wrong(place(), "its device does not exist"))?;
+            let arena = self.plan.devices.get(device).map(|device| device.arena.get());
+            let arena = arena.ok_or_else(|| wrong(place(), "its device does not exist"))?;
             if buffer.offset.get() % ALIGNMENT != 0 {
                 return Err(wrong(place(), format!("it does not begin at a multiple of {ALIGNMENT}")));
             }
-            let range = arena.range(buffer.offset.get(), buffer.bytes.get());
+            let range = Range::within(arena, buffer.offset.get(), buffer.bytes.get());
             let range = range.ok_or_else(|| wrong(place(), "it leaves its device's arena"))?;
             Ok(Located { device, range })
         };
@@ -196,10 +196,10 @@ impl Checker<'_> {
     }
 
     /// Every step's task.
-    pub(super) fn tasks(&self, buffers: &[Located]) -> Result<Vec<Task>> {
+    pub(in crate::run) fn tasks(&self, buffers: &[Located]) -> Result<Vec<Task>> {
         let task = |(index, step): (usize, &ExecStep)| {
             let place = format!("step {index}");
-            if step.device as usize >= self.arenas.len() {
+            if step.device as usize >= self.plan.devices.len() {
                 return Err(wrong(place, "its device does not exist"));
             }
             if let Some(&late) = step.after.iter().find(|&&after| after as usize >= index) {
@@ -285,7 +285,7 @@ impl Checker<'_> {
     }
 
     /// By input of the graph: the buffers that take it.
-    pub(super) fn inputs(&self, buffers: &[Located]) -> Result<Vec<Vec<Located>>> {
+    pub(in crate::run) fn inputs(&self, buffers: &[Located]) -> Result<Vec<Vec<Located>>> {
         let given: BTreeMap<&str, &Vec<u32>> =
             self.plan.inputs.iter().map(|(name, list)| (name.as_str(), list)).collect();
         let inputs = instances(self.graph.inputs(), self.plan.batch.as_ref());
@@ -300,7 +300,7 @@ impl Checker<'_> {
     }
 
     /// By output of the graph: the buffer in which it lies.
-    pub(super) fn outputs(&self, buffers: &[Located]) -> Result<Vec<Located>> {
+    pub(in crate::run) fn outputs(&self, buffers: &[Located]) -> Result<Vec<Located>> {
         let given: BTreeMap<&str, &u32> =
             self.plan.outputs.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect();
         let outputs = instances(self.graph.outputs(), self.plan.batch.as_ref());
@@ -323,7 +323,7 @@ impl Checker<'_> {
     }
 
     /// What is copied after each step.
-    pub(super) fn updates(&self, buffers: &[Located]) -> Result<Vec<(Located, Located)>> {
+    pub(in crate::run) fn updates(&self, buffers: &[Located]) -> Result<Vec<(Located, Located)>> {
         let find = |&(from, to): &(u32, u32)| {
             let bytes = self.plan.buffers.get(to as usize).map_or(0, |buffer| buffer.bytes.get());
             let place = "update of a parameter";
@@ -333,7 +333,7 @@ impl Checker<'_> {
     }
 
     /// The parameters and constants, each with the buffers that hold it.
-    pub(super) fn data(&self, buffers: &[Located]) -> Result<Vec<(ValueId, Vec<Located>)>> {
+    pub(in crate::run) fn data(&self, buffers: &[Located]) -> Result<Vec<(ValueId, Vec<Located>)>> {
         let find = |(value, list): &(ValueId, Vec<u32>)| {
             let place = value.to_string();
             if value.index() >= self.graph.value_count() {

@@ -121,6 +121,10 @@ impl<'a> Builder<'a> {
 
     fn programs(mut self, nodes: &[NodeId]) -> Lowered<Vec<Program>> {
         let Some(&first) = nodes.first() else { return Ok(vec![]) };
+        if self.results().is_empty() {
+            // Nobody reads what they make.
+            return Ok(vec![]);
+        }
         let fused = nodes.len() > 1;
         let body = match &self.graph.node(first).op {
             Op::Reduce { .. } | Op::ArgReduce { .. } | Op::Softmax { .. } | Op::Normalize { .. } => {

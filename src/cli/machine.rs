@@ -1,0 +1,172 @@
+//! What a plan runs on: devices of this machine for those of the plan, and the program that runs there.
+
+use super::args::{Backend, RunArgs};
+use super::options::duration;
+use super::run::weight;
+use super::terminal::Console;
+use crate::compile::Network;
+use crate::error::{Error, Report, Result};
+use crate::ir::{ParamId, Tensor};
+use crate::load::weights::ParamReader;
+use crate::plan::{self, Plan};
+use crate::run::{ExecOptions, ExecPlan, Program, RunReport, exec_plan};
+
+/// A device of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Real {
+    Cpu,
+    Gpu(u32),
+}
+
+impl Real {
+    fn parse(text: &str) -> Option<Self> {
+        let (kind, number) = text.split_once(':')?;
+        let number: u32 = number.parse().ok()?;
+        match kind {
+            "cpu" => Some(Self::Cpu),
+            "cuda" => Some(Self::Gpu(number)),
+            _ => None,
+        }
+    }
+}
+
+/// What each device of a plan is on this machine; the CPU where a device has nothing to do.
+///
+/// Errors: a map that is malformed or names no device; a device that is none of this machine's, or none
+/// of the CPU where the backend is the CPU, and is mapped to none; no GPU where the backend is CUDA.
+pub(super) fn targets(plan: &Plan, map: &[String], backend: Backend) -> Result<Vec<Real>> {
+    let mut mapped: Vec<(&str, Real)> = Vec::new();
+    for pair in map {
+        let fault = |message: &str| Error::usage(format!("--map {pair}"), message);
+        let (planned, real) = pair.rsplit_once('=').ok_or_else(|| fault("expected PLANNED=REAL"))?;
+        if !plan.devices.iter().any(|device| covers(planned, &device.name)) {
+            return Err(fault("the plan has no such device"));
+        }
+        let real =
+            Real::parse(real).ok_or_else(|| fault("expected a real device such as cpu:0 or cuda:0"))?;
+        if backend == Backend::Cpu && real != Real::Cpu {
+            return Err(fault("this runs on the CPU alone: map to cpu:0"));
+        }
+        mapped.push((planned, real));
+    }
+    let mut missing: Vec<&plan::Device> = Vec::new();
+    let real = plan.devices.iter().map(|device| {
+        let own = mapped.iter().rev().find(|(planned, _)| covers(planned, &device.name));
+        let real = own.map(|(_, real)| *real).or_else(|| Real::parse(&device.target));
+        match real {
+            _ if device.arena.get() == 0 => Real::Cpu,
+            Some(real) if backend != Backend::Cpu || real == Real::Cpu => real,
+            _ => {
+                missing.push(device);
+                Real::Cpu
+            }
+        }
+    });
+    let real: Vec<Real> = real.collect();
+    if let Some(first) = missing.first() {
+        let physical = first.name.split('.').next().unwrap_or(&first.name);
+        let message =
+            format!("device {} of the plan is {}, which cannot be run here", first.name, first.target);
+        let details = missing.iter().map(|device| format!("{} is {}", device.name, device.target)).collect();
+        let help = format!("--map {physical}=cpu:0 runs it on the CPU");
+        return Err(Error::Run(Report::new("", message).help(help).details(details)));
+    }
+    if backend == Backend::Cuda && !real.iter().any(|real| matches!(real, Real::Gpu(_))) {
+        let error = Error::usage("--backend cuda", "no device of the plan is a GPU");
+        return Err(error.with_help("--devices cuda, or --map cpu0=cuda:0"));
+    }
+    Ok(real)
+}
+
+/// Error: a device of the plan that does something is not the CPU, and mapped to none of it.
+pub(super) fn check_targets(plan: &Plan, map: &[String]) -> Result<()> {
+    targets(plan, map, Backend::Cpu).map(|_| ())
+}
+
+/// Whether a name in a map means this device: itself, or the physical one that it is a slice of.
+fn covers(planned: &str, device: &str) -> bool {
+    device == planned || device.strip_prefix(planned).is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// A plan that is ready to run.
+pub(super) enum Ready {
+    Cpu(Program),
+    #[cfg(feature = "cuda")]
+    Cuda(Box<crate::run::cuda::CudaProgram>),
+}
+
+impl Ready {
+    /// Allocates and loads.
+    ///
+    /// Errors: those of the programs; parameters without data and no seed to make them up.
+    pub(super) fn new(
+        plan: &Plan,
+        network: &Network,
+        targets: &[Real],
+        args: &RunArgs,
+        seed: Option<u64>,
+        console: &Console,
+    ) -> Result<Self> {
+        let exec = exec_plan(plan, &network.graph, &network.grouping)?;
+        let reader = std::cell::RefCell::new(ParamReader::new());
+        let weights = |param: ParamId| weight(&network.graph, param, &mut reader.borrow_mut(), seed);
+        if targets.iter().any(|real| matches!(real, Real::Gpu(_))) {
+            return cuda(network, &exec, targets, &weights, args, console);
+        }
+        let timeout = args.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?;
+        let options = ExecOptions { timeout, ..ExecOptions::default() };
+        let groups = network.grouping.all_fused();
+        Program::new(&network.graph, &groups, &exec, &weights, options).map(Self::Cpu)
+    }
+
+    /// See [`Program::run`].
+    pub(super) fn run(&mut self, inputs: &[(String, Tensor)]) -> Result<(Vec<(String, Tensor)>, RunReport)> {
+        match self {
+            Self::Cpu(program) => program.run(inputs),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(program) => program.run(inputs),
+        }
+    }
+}
+
+/// A program on GPUs.
+#[cfg(feature = "cuda")]
+fn cuda(
+    network: &Network,
+    exec: &ExecPlan,
+    targets: &[Real],
+    weights: crate::run::Weights<'_>,
+    args: &RunArgs,
+    console: &Console,
+) -> Result<Ready> {
+    use crate::run::cuda::{CudaOptions, CudaProgram, Machine, Target};
+    let machine = Machine::native()?;
+    let target = |real: &Real| match real {
+        Real::Cpu => Target::Cpu,
+        Real::Gpu(gpu) => Target::Gpu(*gpu),
+    };
+    let targets: Vec<Target> = targets.iter().map(target).collect();
+    let working = console.working("compiling kernels");
+    let options = CudaOptions {
+        timeout: args.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?,
+        timed: args.stats || args.trace.is_some(),
+        progress: &|done, all| working.tell(&format!("compiling kernels: {done} of {all}")),
+        ..CudaOptions::default()
+    };
+    let groups = network.grouping.all_fused();
+    let program = CudaProgram::new(&machine, &network.graph, &groups, exec, &targets, weights, &options)?;
+    Ok(Ready::Cuda(Box::new(program)))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda(
+    _: &Network,
+    _: &ExecPlan,
+    _: &[Real],
+    _: crate::run::Weights<'_>,
+    _: &RunArgs,
+    _: &Console,
+) -> Result<Ready> {
+    let report = Report::new("--backend cuda", "this program was built without the feature `cuda`");
+    Err(Error::Unsupported(report.help("cargo build --features cuda, or --map cuda0=cpu:0")))
+}

@@ -1,0 +1,425 @@
+//! A program's making: arenas, streams and events, and the plan's steps as what streams do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::super::executor::plan::{Checker, ExecPlan, Located, Task};
+use super::super::executor::ports::Ports;
+use super::super::group::Compiled;
+use super::super::packing::Packing;
+use super::driver::{Event, Fault, GemmArgs, HostPointer, Pointer};
+use super::host::{self, Host};
+use super::issue::{Board, Marks, PIECE, Stage, Window};
+use super::kernels::{Kernels, Part};
+use super::program::{CudaOptions, CudaProgram, Machine, Target, param};
+use super::resources::Resources;
+use super::tune::{Bench, Tuner};
+use super::work::{Call, Order, Transfer, Way, Work, awaited};
+use crate::error::{Error, Result};
+use crate::ir::Graph as Network;
+use crate::kernel::Fused;
+use crate::kernel::program::{GemmCall, Place};
+use crate::schedule::Lane;
+
+/// Where a device's arena begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Base {
+    Gpu(u32, Pointer),
+    Host(HostPointer),
+}
+
+/// A GPU of a program.
+struct Gpu {
+    /// Its name.
+    name: String,
+    /// What kernels are compiled for.
+    architecture: String,
+    /// Position of the stream for what leaves it, and for what the host hands over.
+    out: usize,
+}
+
+/// What makes a program.
+struct Builder<'a> {
+    machine: &'a Machine,
+    plan: &'a ExecPlan,
+    targets: &'a [Target],
+    resources: Resources,
+    gpus: BTreeMap<u32, Gpu>,
+    /// By device and lane: position of the stream, where it has steps.
+    lanes: Vec<[Option<usize>; 2]>,
+    /// By stream: whose GPU it is of.
+    streams: Vec<u32>,
+    /// Receiving stream and sending GPU of what goes through the host; positions are those of stages.
+    stages: Vec<(usize, u32)>,
+    /// Pairs of GPUs, the receiver first, of which the receiver may read the other one's memory.
+    peers: BTreeSet<(u32, u32)>,
+}
+
+/// Makes a program; see [`CudaProgram::new`].
+pub(super) fn build(
+    machine: &Machine,
+    network: &Network,
+    groups: &[Fused<'_>],
+    plan: &ExecPlan,
+    targets: &[Target],
+    options: &CudaOptions<'_>,
+) -> Result<(CudaProgram, Vec<(crate::ir::ValueId, Vec<Located>)>)> {
+    let packing = Packing::none();
+    let compiled: Vec<Compiled> =
+        groups.iter().map(|group| Compiled::new(network, group, &packing)).collect::<Result<_>>()?;
+    let checker = Checker { plan, graph: network, groups: &compiled };
+    let buffers = checker.buffers()?;
+    let tasks = checker.tasks(&buffers)?;
+    let ports = Ports::new(network, plan, &checker, &buffers)?;
+    let (data, updates) = (checker.data(&buffers)?, checker.updates(&buffers)?);
+    let compiled = Arc::new(compiled);
+    let mut builder = Builder::new(machine, plan, targets)?;
+    builder.lay_out(&tasks, &updates)?;
+    let bases = builder.arenas()?;
+    let mut kernels = Kernels::of(network, groups, &builder.launched(&tasks), options.products)?;
+    let architectures = builder.gpus.iter().map(|(&gpu, info)| (gpu, info.architecture.clone())).collect();
+    kernels.load(machine, &mut builder.resources, &architectures, options.progress)?;
+    let board = builder.board(options.timeout.is_some())?;
+    let host = Arc::new(builder.host(&compiled, &bases)?);
+    let maker = Maker { builder: &builder, board: &board, bases: &bases, kernels: &kernels, host: &host };
+    let orders = maker.orders(tasks, &compiled)?;
+    let updates = updates.iter().map(|&(from, to)| maker.update(from, to)).collect::<Result<_>>()?;
+    if let Some(marks) = board.marks {
+        marks.begin(orders.len(), board.streams.len());
+    }
+    let memory = builder.resources.host(2 * PIECE).map_err(|fault| fault.at("memory for transfers"))?;
+    let window = Window { memory, bytes: 2 * PIECE };
+    let mut gpus = BTreeMap::new();
+    for (&gpu, info) in &builder.gpus {
+        let event = builder.resources.event(gpu).map_err(|fault| fault.at(&format!("GPU {gpu}")))?;
+        gpus.insert(gpu, (info.out, event));
+    }
+    let params = data.iter().filter_map(|(value, places)| param(network, *value, places)).collect();
+    let steps = orders.len();
+    let program = CudaProgram {
+        board,
+        orders,
+        updates,
+        bases,
+        gpus,
+        host,
+        window,
+        ports,
+        params,
+        devices: plan
+            .devices
+            .iter()
+            .zip(builder.lanes)
+            .map(|(device, lanes)| (device.name.clone(), lanes))
+            .collect(),
+        graph: None,
+        runs: 0,
+        timed: options.timed,
+        timeout: options.timeout,
+        broken: false,
+        spans: vec![Default::default(); steps],
+        resources: builder.resources,
+    };
+    Ok((program, data))
+}
+
+fn lane_number(lane: Lane) -> usize {
+    match lane {
+        Lane::Compute => 0,
+        Lane::Copy => 1,
+    }
+}
+
+impl<'a> Builder<'a> {
+    /// Opens the GPUs. Errors: no target is one; the driver's.
+    fn new(machine: &'a Machine, plan: &'a ExecPlan, targets: &'a [Target]) -> Result<Self> {
+        if targets.len() != plan.devices.len() {
+            return Err(Error::Internal("not as many targets as devices".to_owned()));
+        }
+        let mut builder = Self {
+            machine,
+            plan,
+            targets,
+            resources: Resources::new(Arc::clone(&machine.driver)),
+            gpus: BTreeMap::new(),
+            lanes: vec![[None; 2]; plan.devices.len()],
+            streams: Vec::new(),
+            stages: Vec::new(),
+            peers: BTreeSet::new(),
+        };
+        for (device, target) in plan.devices.iter().zip(targets) {
+            let Target::Gpu(gpu) = *target else { continue };
+            if builder.gpus.contains_key(&gpu) {
+                continue;
+            }
+            let info =
+                builder.resources.open(gpu).map_err(|fault| fault.at(&format!("device {}", device.name)))?;
+            let architecture = info.architecture();
+            builder.gpus.insert(gpu, Gpu { name: info.name, architecture, out: 0 });
+        }
+        if builder.gpus.is_empty() {
+            return Err(Error::usage("--backend cuda", "no device of the plan is a GPU"));
+        }
+        Ok(builder)
+    }
+
+    /// The GPU whose streams serve a device: its own, for the CPU the first one.
+    fn gpu_of(&self, device: usize) -> u32 {
+        match self.targets[device] {
+            Target::Gpu(gpu) => gpu,
+            Target::Cpu => self.gpus.keys().next().copied().unwrap_or(0),
+        }
+    }
+
+    /// Which streams there are, which GPUs are peers, and what goes through the host.
+    fn lay_out(&mut self, tasks: &[Task], updates: &[(Located, Located)]) -> Result<()> {
+        for gpu in self.gpus.keys().copied().collect::<Vec<_>>() {
+            let out = self.streams.len();
+            self.streams.push(gpu);
+            self.gpus.entry(gpu).and_modify(|info| info.out = out);
+        }
+        let steps = self.plan.steps.iter().map(|step| (step.device as usize, lane_number(step.lane)));
+        let updated = updates.iter().map(|(_, to)| (to.device, lane_number(Lane::Copy)));
+        for (device, lane) in steps.chain(updated) {
+            if self.lanes[device][lane].is_none() {
+                self.lanes[device][lane] = Some(self.streams.len());
+                self.streams.push(self.gpu_of(device));
+            }
+        }
+        let copies = self.plan.steps.iter().zip(tasks).filter_map(|(step, task)| match task {
+            Task::Copy { from, .. } => Some((from.device, step.device as usize, lane_number(step.lane))),
+            Task::Launch { .. } => None,
+        });
+        let updated = updates.iter().map(|(from, to)| (from.device, to.device, lane_number(Lane::Copy)));
+        let mut asked = BTreeSet::new();
+        for (from, to, lane) in copies.chain(updated) {
+            let (Target::Gpu(sender), Target::Gpu(receiver)) = (self.targets[from], self.targets[to]) else {
+                continue;
+            };
+            if sender == receiver {
+                continue;
+            }
+            if asked.insert((receiver, sender)) {
+                let peers = self.machine.driver.peers(receiver, sender);
+                if peers.map_err(|fault| fault.at(&format!("copies from GPU {sender} to GPU {receiver}")))? {
+                    self.peers.insert((receiver, sender));
+                }
+            }
+            let stage = (self.lanes[to][lane].unwrap_or_default(), sender);
+            if !self.peers.contains(&(receiver, sender)) && !self.stages.contains(&stage) {
+                self.stages.push(stage);
+            }
+        }
+        Ok(())
+    }
+
+    /// One allocation for each device, of exactly the planned bytes.
+    fn arenas(&mut self) -> Result<Vec<Base>> {
+        let mut bases = Vec::with_capacity(self.targets.len());
+        for (device, target) in self.plan.devices.iter().zip(self.targets) {
+            bases.push(match *target {
+                Target::Gpu(gpu) => Base::Gpu(gpu, self.resources.arena(gpu, &device.name, device.arena)?),
+                Target::Cpu => {
+                    let memory = self.resources.host(device.arena.get());
+                    Base::Host(memory.map_err(|fault| fault.at(&format!("device {}", device.name)))?)
+                }
+            });
+        }
+        Ok(bases)
+    }
+
+    /// The groups that run on GPUs.
+    fn launched(&self, tasks: &[Task]) -> BTreeSet<usize> {
+        let steps = self.plan.steps.iter().zip(tasks);
+        let groups = steps.filter_map(|(step, task)| match (task, self.targets[step.device as usize]) {
+            (Task::Launch { group, .. }, Target::Gpu(_)) => Some(*group),
+            _ => None,
+        });
+        groups.collect()
+    }
+
+    fn board(&mut self, marked: bool) -> Result<Board> {
+        let steps: Vec<u32> = self.plan.steps.iter().map(|step| self.gpu_of(step.device as usize)).collect();
+        let made = self.made(&steps, marked).map_err(|fault| fault.at("streams and events"))?;
+        Ok(made)
+    }
+
+    fn made(&mut self, steps: &[u32], marked: bool) -> Result<Board, Fault> {
+        let of = self.streams.clone();
+        let resources = &mut self.resources;
+        let streams = of.iter().map(|&gpu| resources.stream(gpu)).collect::<Result<Vec<_>, _>>()?;
+        let mut events =
+            |gpus: &[u32]| gpus.iter().map(|&gpu| resources.event(gpu)).collect::<Result<Vec<Event>, _>>();
+        let (begins, ends, joins) = (events(steps)?, events(steps)?, events(&of)?);
+        let mut stages = Vec::with_capacity(self.stages.len());
+        for &(lane, sender) in &self.stages {
+            stages.push(Stage {
+                memory: [resources.host(PIECE)?, resources.host(PIECE)?],
+                filled: [resources.event(sender)?, resources.event(sender)?],
+                drained: [resources.event(of[lane])?, resources.event(of[lane])?],
+            });
+        }
+        let marks = match marked {
+            true => Some(Marks {
+                numbers: resources.host(4 * steps.len() as u64)?,
+                reached: resources.host(64 * of.len() as u64)?,
+            }),
+            false => None,
+        };
+        let driver = Arc::clone(&resources.driver);
+        Ok(Board { driver, streams, begins, ends, joins, stages, marks })
+    }
+
+    /// What runs on the CPU.
+    fn host(&self, compiled: &Arc<Vec<Compiled>>, bases: &[Base]) -> Result<Host> {
+        let arenas: Vec<Option<(HostPointer, u64)>> = bases
+            .iter()
+            .zip(&self.plan.devices)
+            .map(|(base, device)| match base {
+                Base::Host(pointer) => Some((*pointer, device.arena.get())),
+                Base::Gpu(..) => None,
+            })
+            .collect();
+        let own = self.plan.devices.iter().zip(&arenas).filter(|(_, arena)| arena.is_some());
+        let cores = own.map(|(device, _)| device.cores as usize).max().unwrap_or(1);
+        Host::new(Arc::clone(compiled), &arenas, cores)
+    }
+
+    fn lane_of(&self, step: u32) -> usize {
+        let step = &self.plan.steps[step as usize];
+        self.lanes[step.device as usize][lane_number(step.lane)].unwrap_or_default()
+    }
+}
+
+/// Turns steps into what streams do.
+struct Maker<'a> {
+    builder: &'a Builder<'a>,
+    board: &'a Board,
+    bases: &'a [Base],
+    kernels: &'a Kernels,
+    host: &'a Arc<Host>,
+}
+
+impl Maker<'_> {
+    fn orders(&self, tasks: Vec<Task>, compiled: &[Compiled]) -> Result<Vec<Order>> {
+        let steps = &self.builder.plan.steps;
+        let mut tuner = Tuner::new(self.builder.machine);
+        let mut orders = Vec::with_capacity(steps.len());
+        let mut signals = vec![false; steps.len()];
+        for (number, (step, task)) in steps.iter().zip(tasks).enumerate() {
+            let lane = self.builder.lane_of(number as u32);
+            let after = awaited(&step.after, lane, &|other| self.builder.lane_of(other));
+            after.iter().for_each(|&before| signals[before] = true);
+            let device = step.device as usize;
+            let name = &self.builder.plan.devices[device].name;
+            let place = match &task {
+                Task::Launch { group, .. } => {
+                    format!("step {number} on {name}: node {}", compiled[*group].name)
+                }
+                Task::Copy { from, .. } => {
+                    let from = &self.builder.plan.devices[from.device].name;
+                    format!("step {number} on {name}: copy from {from}")
+                }
+            };
+            let work = self.work(device, lane, task, &place, &mut tuner)?;
+            orders.push(Order { lane, after, signals: false, work, place });
+        }
+        orders.iter_mut().zip(signals).for_each(|(order, signals)| order.signals = signals);
+        Ok(orders)
+    }
+
+    fn work(
+        &self,
+        device: usize,
+        lane: usize,
+        task: Task,
+        place: &str,
+        tuner: &mut Tuner<'_>,
+    ) -> Result<Work> {
+        match (task, self.bases[device]) {
+            (Task::Copy { from, to }, _) => {
+                Ok(Work::Copy(self.transfer(lane, from, Located { device, range: to })?))
+            }
+            (Task::Launch { group, reads, writes, workspace }, Base::Host(_)) => {
+                let place = place.to_owned();
+                Ok(Work::Host(self.host.work(host::Task { group, device, reads, writes, workspace, place })))
+            }
+            (Task::Launch { group, reads, writes, workspace }, Base::Gpu(gpu, base)) => {
+                let at = |place: Place| match place {
+                    Place::Read(position) => base.offset(reads[position as usize].offset as u64),
+                    Place::Write(position) => base.offset(writes[position as usize].offset as u64),
+                    Place::Workspace(offset) => base.offset((workspace.offset as u64).saturating_add(offset)),
+                };
+                let parts = self.kernels.groups.get(&group).map_or(&[][..], Vec::as_slice);
+                let calls = parts.iter().map(|part| self.call(gpu, lane, part, &at, tuner));
+                let calls = calls.collect::<Result<_>>().map_err(|error| error.within(place))?;
+                Ok(Work::Launches(calls))
+            }
+        }
+    }
+
+    fn call(
+        &self,
+        gpu: u32,
+        lane: usize,
+        part: &Part,
+        at: &dyn Fn(Place) -> Pointer,
+        tuner: &mut Tuner<'_>,
+    ) -> Result<Call> {
+        let kernel = &self.kernels.list[part.kernel];
+        if let Some(GemmCall { gemm, left, right, bias, out }) = &part.product {
+            let address = |(arg, element): (u32, u64)| {
+                at(part.args[arg as usize]).offset(element.saturating_mul(gemm.dtype.size()))
+            };
+            let args = GemmArgs {
+                left: address(*left),
+                right: address(*right),
+                bias: bias.map(address),
+                out: address(*out),
+            };
+            let (begin, end) = (self.board.joins[lane], self.board.joins[self.builder.gpus[&gpu].out]);
+            let bench = Bench { stream: self.board.streams[lane], begin, end };
+            let name = &self.builder.gpus[&gpu].name;
+            if let Some(algorithm) = tuner.best(name, bench, gemm, &args)? {
+                return Ok(Call::Product { gemm: gemm.clone(), algorithm, args });
+            }
+        }
+        let args = part.args.iter().map(|&place| at(place)).collect();
+        Ok(Call::Kernel { function: self.kernels.function(gpu, part.kernel)?, launch: kernel.launch, args })
+    }
+
+    /// A copy, by what its ends are on.
+    fn transfer(&self, lane: usize, from: Located, to: Located) -> Result<Transfer> {
+        let offset = |place: Located| place.range.offset as u64;
+        let way = match (self.bases[from.device], self.bases[to.device]) {
+            (Base::Host(source), Base::Host(target)) => {
+                Way::Host { to: target.offset(offset(to)), from: source.offset(offset(from)) }
+            }
+            (Base::Host(source), Base::Gpu(_, target)) => {
+                Way::Up { to: target.offset(offset(to)), from: source.offset(offset(from)) }
+            }
+            (Base::Gpu(gpu, source), Base::Host(target)) => Way::Down {
+                out: self.builder.gpus[&gpu].out,
+                to: target.offset(offset(to)),
+                from: source.offset(offset(from)),
+            },
+            (Base::Gpu(sender, source), Base::Gpu(receiver, target)) => {
+                let (to, from) = (target.offset(offset(to)), source.offset(offset(from)));
+                let stage = self.builder.stages.iter().position(|&stage| stage == (lane, sender));
+                match stage {
+                    Some(stage) if sender != receiver => {
+                        Way::Staged { out: self.builder.gpus[&sender].out, stage, to, from }
+                    }
+                    _ => Way::Device { to, from },
+                }
+            }
+        };
+        Ok(Transfer { way, bytes: to.range.length as u64 })
+    }
+
+    /// A copy after a run, for the next one to read.
+    fn update(&self, from: Located, to: Located) -> Result<(usize, Transfer)> {
+        let lane = self.builder.lanes[to.device][lane_number(Lane::Copy)].unwrap_or_default();
+        Ok((lane, self.transfer(lane, from, to)?))
+    }
+}

@@ -1,0 +1,283 @@
+//! Puts a plan's steps on streams, and moves bytes between the host and devices.
+//!
+//! Contains `unsafe`: addresses that the driver uses later. All of them are of ranges that
+//! `executor::plan::Checker` found within their arenas, and streams wait for one another as the plan's
+//! checked order says.
+
+use std::sync::Arc;
+
+use super::driver::{Driver, Event, HostPointer, Outcome, Pointer, Stream};
+use super::work::{Call, Order, Transfer, Way, Work};
+
+/// Bytes that go through page-locked memory at once.
+pub(super) const PIECE: u64 = 4 << 20;
+
+/// Page-locked memory through which what one GPU sends to a device goes: two pieces in turn.
+pub(super) struct Stage {
+    pub(super) memory: [HostPointer; 2],
+    /// Of the sender: the piece is there.
+    pub(super) filled: [Event; 2],
+    /// Of the receiver: the piece may be overwritten.
+    pub(super) drained: [Event; 2],
+}
+
+/// Page-locked words that say how far each stream is.
+#[derive(Clone, Copy)]
+pub(super) struct Marks {
+    /// The numbers 1, 2, 3, ... of the steps.
+    pub(super) numbers: HostPointer,
+    /// By stream: the number of the last step that is done.
+    pub(super) reached: HostPointer,
+}
+
+/// What steps are put on.
+pub(super) struct Board {
+    pub(super) driver: Arc<dyn Driver>,
+    pub(super) streams: Vec<Stream>,
+    /// By step, on its stream: that it begins, that it is done.
+    pub(super) begins: Vec<Event>,
+    pub(super) ends: Vec<Event>,
+    /// By stream: all so far.
+    pub(super) joins: Vec<Event>,
+    pub(super) stages: Vec<Stage>,
+    pub(super) marks: Option<Marks>,
+}
+
+/// One putting of steps on streams: eagerly, or into a graph.
+pub(super) struct Session<'a> {
+    board: &'a Board,
+    /// By stage and piece: whether it was used, so that its event means something.
+    used: Vec<[bool; 2]>,
+    /// By stage: how many pieces went through.
+    turns: Vec<usize>,
+    timed: bool,
+}
+
+impl<'a> Session<'a> {
+    /// `timed`: events say when each step begins and ends.
+    pub(super) fn new(board: &'a Board, timed: bool) -> Self {
+        let stages = board.stages.len();
+        Self { board, used: vec![[false; 2]; stages], turns: vec![0; stages], timed }
+    }
+
+    pub(super) fn step(&mut self, number: usize, order: &Order) -> Outcome<()> {
+        let board = self.board;
+        let (driver, stream) = (&*board.driver, board.streams[order.lane]);
+        for &before in &order.after {
+            driver.wait(stream, board.ends[before])?;
+        }
+        if self.timed {
+            driver.record(board.begins[number], stream)?;
+        }
+        match &order.work {
+            Work::Launches(calls) => calls.iter().try_for_each(|call| launch(driver, stream, call))?,
+            Work::Host(work) => driver.host(stream, Arc::clone(work))?,
+            Work::Copy(transfer) => self.transfer(order.lane, transfer)?,
+        }
+        if let Some(marks) = board.marks {
+            let (from, to) = (marks.numbers.offset(4 * number as u64), reached(marks, order.lane));
+            // SAFETY: both are words of the marks, which live as long as the streams.
+            unsafe { driver.copy_host(stream, to, from, 4)? };
+        }
+        if self.timed || order.signals {
+            driver.record(board.ends[number], stream)?;
+        }
+        Ok(())
+    }
+
+    /// A copy on the receiver's stream.
+    pub(super) fn transfer(&mut self, lane: usize, transfer: &Transfer) -> Outcome<()> {
+        let (board, bytes) = (self.board, transfer.bytes);
+        let (driver, stream) = (&*board.driver, board.streams[lane]);
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: as the module's documentation says.
+        unsafe {
+            match transfer.way {
+                Way::Device { to, from } => driver.copy(stream, to, from, bytes),
+                Way::Up { to, from } => driver.upload(stream, to, from, bytes),
+                Way::Host { to, from } => driver.copy_host(stream, to, from, bytes),
+                Way::Down { out, to, from } => {
+                    self.follow(out, lane)?;
+                    driver.download(board.streams[out], to, from, bytes)?;
+                    self.follow(lane, out)
+                }
+                Way::Staged { out, stage, to, from } => self.staged(lane, out, stage, (to, from), bytes),
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As the module's documentation says.
+    unsafe fn staged(
+        &mut self,
+        lane: usize,
+        out: usize,
+        stage: usize,
+        (to, from): (Pointer, Pointer),
+        bytes: u64,
+    ) -> Outcome<()> {
+        let board = self.board;
+        let (driver, receiver, sender) = (&*board.driver, board.streams[lane], board.streams[out]);
+        let own = &board.stages[stage];
+        self.follow(out, lane)?;
+        let mut done = 0;
+        while done < bytes {
+            let piece = self.turns[stage] % 2;
+            self.turns[stage] += 1;
+            let length = PIECE.min(bytes - done);
+            if std::mem::replace(&mut self.used[stage][piece], true) {
+                driver.wait(sender, own.drained[piece])?;
+            }
+            // SAFETY: as the caller promises; the piece was drained, and is filled before it is read.
+            unsafe {
+                driver.download(sender, own.memory[piece], from.offset(done), length)?;
+                driver.record(own.filled[piece], sender)?;
+                driver.wait(receiver, own.filled[piece])?;
+                driver.upload(receiver, to.offset(done), own.memory[piece], length)?;
+            }
+            driver.record(own.drained[piece], receiver)?;
+            done += length;
+        }
+        Ok(())
+    }
+
+    /// What is put on `later` from now on waits for what was put on `earlier` so far.
+    fn follow(&self, later: usize, earlier: usize) -> Outcome<()> {
+        let (board, event) = (self.board, self.board.joins[earlier]);
+        board.driver.record(event, board.streams[earlier])?;
+        board.driver.wait(board.streams[later], event)
+    }
+
+    /// What is put on any stream from now on waits for what was put on the first so far.
+    pub(super) fn fork(&self) -> Outcome<()> {
+        let (board, event) = (self.board, self.board.joins[0]);
+        board.driver.record(event, board.streams[0])?;
+        board.streams[1..].iter().try_for_each(|&stream| board.driver.wait(stream, event))
+    }
+
+    /// What is put on the first stream from now on waits for what was put on any so far.
+    pub(super) fn join(&self) -> Outcome<()> {
+        (1..self.board.streams.len()).try_for_each(|other| self.follow(0, other))
+    }
+}
+
+fn launch(driver: &dyn Driver, stream: Stream, call: &Call) -> Outcome<()> {
+    // SAFETY: as the module's documentation says; kernels keep to their arguments, which the verifier of
+    // their programs proved.
+    unsafe {
+        match call {
+            Call::Kernel { function, launch, args } => driver.launch(stream, *function, *launch, args),
+            Call::Product { gemm, algorithm, args } => driver.multiply(stream, gemm, algorithm, args),
+        }
+    }
+}
+
+/// Puts a call on a stream, on memory that holds nothing yet, to see how long it takes.
+pub(super) fn trial(driver: &dyn Driver, stream: Stream, call: &Call) -> Outcome<()> {
+    launch(driver, stream, call)
+}
+
+fn reached(marks: Marks, stream: usize) -> HostPointer {
+    // A line of its own, so that streams do not write one line in turn.
+    marks.reached.offset(64 * stream as u64)
+}
+
+/// Page-locked memory through which the host hands bytes over and takes them back.
+pub(super) struct Window {
+    pub(super) memory: HostPointer,
+    pub(super) bytes: u64,
+}
+
+impl Window {
+    /// Copies to a device and waits for it.
+    pub(super) fn write(
+        &self,
+        driver: &dyn Driver,
+        stream: Stream,
+        to: Pointer,
+        bytes: &[u8],
+    ) -> Outcome<()> {
+        let half = (self.bytes / 2).max(1);
+        for (number, piece) in bytes.chunks(half as usize).enumerate() {
+            if number >= 2 && number % 2 == 0 {
+                driver.finish(stream)?;
+            }
+            let from = self.memory.offset(half * (number as u64 % 2));
+            let at = half * number as u64;
+            // SAFETY: the half is long enough, and what was copied from it before is done.
+            unsafe {
+                write_host(from, piece);
+                driver.upload(stream, to.offset(at), from, piece.len() as u64)?;
+            }
+        }
+        driver.finish(stream)
+    }
+
+    /// Copies from a device.
+    pub(super) fn read(
+        &self,
+        driver: &dyn Driver,
+        stream: Stream,
+        from: Pointer,
+        bytes: &mut [u8],
+    ) -> Outcome<()> {
+        for (number, piece) in bytes.chunks_mut(self.bytes.max(1) as usize).enumerate() {
+            let at = self.bytes * number as u64;
+            // SAFETY: the window is long enough, and the copy is done when it is read.
+            unsafe {
+                driver.download(stream, self.memory, from.offset(at), piece.len() as u64)?;
+                driver.finish(stream)?;
+                read_host(self.memory, piece);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// # Safety
+///
+/// So many bytes of page-locked memory, which nobody else uses.
+pub(super) unsafe fn write_host(to: HostPointer, bytes: &[u8]) {
+    let to = std::ptr::with_exposed_provenance_mut::<u8>(to.0 as usize);
+    // SAFETY: as the caller promises.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
+}
+
+/// # Safety
+///
+/// So many bytes of page-locked memory, which nobody writes.
+pub(super) unsafe fn read_host(from: HostPointer, bytes: &mut [u8]) {
+    let from = std::ptr::with_exposed_provenance::<u8>(from.0 as usize);
+    // SAFETY: as the caller promises.
+    unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
+}
+
+impl Marks {
+    /// The numbers of `steps` steps, and no step done.
+    pub(super) fn begin(self, steps: usize, streams: usize) {
+        for number in 0..steps {
+            // SAFETY: the memory has a word for each step, and no stream runs yet.
+            unsafe { write_host(self.numbers.offset(4 * number as u64), &(number as u32 + 1).to_ne_bytes()) };
+        }
+        self.reset(streams);
+    }
+
+    /// No step is done.
+    pub(super) fn reset(self, streams: usize) {
+        for stream in 0..streams {
+            // SAFETY: the memory has a word for each stream, and none runs.
+            unsafe { write_host(reached(self, stream), &[0; 4]) };
+        }
+    }
+
+    /// The last step that a stream has done in this run; none where it has done none.
+    pub(super) fn last(self, stream: usize) -> Option<usize> {
+        let word = std::ptr::with_exposed_provenance::<u32>(reached(self, stream).0 as usize);
+        // SAFETY: a word of page-locked memory that a device may write at any time.
+        let number = unsafe { std::ptr::read_volatile(word) };
+        (number as usize).checked_sub(1)
+    }
+}

@@ -1,0 +1,236 @@
+//! cuBLASLt: matrix products with bias and activation.
+//!
+//! The library's matrices are column by column, ours row by row: it is asked for the transposed product,
+//! whose left operand is our right one.
+//!
+//! Contains `unsafe`: calls of the library.
+
+use cudarc::cublaslt::{result, sys};
+use cudarc::driver::sys::CUstream;
+
+use super::super::driver::{Activation, Algorithm, Fault, FaultKind, Gemm, GemmArgs, Outcome};
+use crate::ir::DType;
+use crate::kernel::program::Strides;
+
+/// Most ways that are asked for.
+const WAYS: usize = 8;
+
+/// The library's version, or that it is not there.
+pub(super) fn version() -> String {
+    // SAFETY: loads NVIDIA's library, whose initialisers are trusted.
+    if !unsafe { sys::is_culib_present() } {
+        return "no cuBLASLt".to_owned();
+    }
+    // SAFETY: takes nothing and gives a number.
+    format!("cuBLASLt {}", unsafe { sys::cublasLtGetVersion() })
+}
+
+/// The library on one GPU.
+pub(super) struct Blas {
+    handle: sys::cublasLtHandle_t,
+}
+
+impl Drop for Blas {
+    fn drop(&mut self) {
+        // SAFETY: created in `new`, destroyed once. There is nothing to do about a failure.
+        let _ = unsafe { result::destroy_handle(self.handle) };
+    }
+}
+
+/// A description, destroyed at its end.
+struct Owned<T: Copy>(T, unsafe fn(T) -> Result<(), result::CublasError>);
+
+impl<T: Copy> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: created just before it was wrapped, destroyed once. There is nothing to do about a
+        // failure.
+        let _ = unsafe { (self.1)(self.0) };
+    }
+}
+
+/// A product as the library describes it.
+struct Described {
+    product: Owned<sys::cublasLtMatmulDesc_t>,
+    left: Owned<sys::cublasLtMatrixLayout_t>,
+    right: Owned<sys::cublasLtMatrixLayout_t>,
+    out: Owned<sys::cublasLtMatrixLayout_t>,
+}
+
+type Made<T> = Result<T, result::CublasError>;
+
+impl Blas {
+    /// None where the library is not there or does not start.
+    pub(super) fn new() -> Option<Self> {
+        // SAFETY: loads NVIDIA's library, whose initialisers are trusted.
+        if !unsafe { sys::is_culib_present() } {
+            return None;
+        }
+        result::create_handle().ok().map(|handle| Self { handle })
+    }
+
+    /// Ways of computing a product without memory beside its operands, best guess first.
+    pub(super) fn algorithms(&self, gemm: &Gemm) -> Vec<Algorithm> {
+        self.heuristic(gemm).unwrap_or_default()
+    }
+
+    fn heuristic(&self, gemm: &Gemm) -> Made<Vec<Algorithm>> {
+        let described = describe(gemm, None)?;
+        let preference = Owned(result::create_matmul_pref()?, result::destroy_matmul_pref);
+        let workspace = 0u64;
+        set(&workspace, |value, bytes| {
+            let key = sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+            // SAFETY: the preference is alive, and the value is read at once.
+            unsafe { result::set_matmul_pref_attribute(preference.0, key, value, bytes) }
+        })?;
+        let mut found =
+            [const { std::mem::MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::uninit() }; WAYS];
+        let mut count = 0;
+        // SAFETY: all descriptions are alive, and there is room for so many results.
+        unsafe {
+            sys::cublasLtMatmulAlgoGetHeuristic(
+                self.handle,
+                described.product.0,
+                described.left.0,
+                described.right.0,
+                described.out.0,
+                described.out.0,
+                preference.0,
+                WAYS as i32,
+                found.as_mut_ptr().cast(),
+                &mut count,
+            )
+            .result()?;
+        }
+        let found = found.iter().take(count.max(0) as usize);
+        // SAFETY: the library wrote so many.
+        let found = found.map(|one| unsafe { one.assume_init_ref() });
+        let good = found.filter(|one| one.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
+        Ok(good
+            .map(|one| Algorithm(one.algo.data.iter().flat_map(|word| word.to_le_bytes()).collect()))
+            .collect())
+    }
+
+    /// # Safety
+    ///
+    /// As of `Driver::multiply`.
+    pub(super) unsafe fn multiply(
+        &self,
+        stream: CUstream,
+        gemm: &Gemm,
+        algorithm: &Algorithm,
+        args: &GemmArgs,
+    ) -> Outcome<()> {
+        let refused = |error: result::CublasError| {
+            Fault::new(FaultKind::Other, format!("cublasLtMatmul: {:?}", error.0))
+        };
+        let words: Vec<u64> = algorithm
+            .0
+            .chunks_exact(8)
+            .filter_map(|bytes| bytes.try_into().ok().map(u64::from_le_bytes))
+            .collect();
+        let data: [u64; 8] =
+            words.try_into().map_err(|_| Fault::new(FaultKind::Image, "a kept algorithm is damaged"))?;
+        let way = sys::cublasLtMatmulAlgo_t { data };
+        let described = describe(gemm, args.bias.map(|bias| bias.0)).map_err(refused)?;
+        let (one, none) = ([1.0f32, 0.0], [0.0f32, 0.0]);
+        let wide = [1.0f64, 0.0];
+        let (alpha, beta) = match gemm.dtype {
+            DType::F64 => (wide.as_ptr().cast(), wide[1..].as_ptr().cast()),
+            _ => (one.as_ptr().cast(), none.as_ptr().cast()),
+        };
+        let at = |pointer: u64| std::ptr::with_exposed_provenance_mut::<std::ffi::c_void>(pointer as usize);
+        // SAFETY: as the caller promises; the descriptions live until the call returns.
+        unsafe {
+            result::matmul(
+                self.handle,
+                described.product.0,
+                alpha,
+                beta,
+                at(args.right.0),
+                described.left.0,
+                at(args.left.0),
+                described.right.0,
+                at(args.out.0),
+                described.out.0,
+                at(args.out.0),
+                described.out.0,
+                &way,
+                std::ptr::null_mut(),
+                0,
+                stream.cast(),
+            )
+        }
+        .map_err(refused)
+    }
+}
+
+/// Hands a value over as the library takes attributes.
+fn set<T>(value: &T, give: impl FnOnce(*const std::ffi::c_void, usize) -> Made<()>) -> Made<()> {
+    give(std::ptr::from_ref(value).cast(), size_of::<T>())
+}
+
+/// What the library calls `left` is our right operand.
+fn describe(gemm: &Gemm, bias: Option<u64>) -> Made<Described> {
+    use sys::cublasLtMatmulDescAttributes_t as Key;
+    let (compute, scale) = match gemm.dtype {
+        DType::F64 => (sys::cublasComputeType_t::CUBLAS_COMPUTE_64F, sys::cudaDataType::CUDA_R_64F),
+        _ => (sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, sys::cudaDataType::CUDA_R_32F),
+    };
+    let product = Owned(result::create_matmul_desc(compute, scale)?, result::destroy_matmul_desc);
+    let give = |key: Key, value: *const std::ffi::c_void, bytes: usize| {
+        // SAFETY: the description is alive, and the value is read at once.
+        unsafe { result::set_matmul_desc_attribute(product.0, key, value, bytes) }
+    };
+    let (x, turned_x) = matrix(gemm, gemm.right, gemm.inner, gemm.columns)?;
+    let (y, turned_y) = matrix(gemm, gemm.left, gemm.rows, gemm.inner)?;
+    let (out, _) = matrix(gemm, gemm.out, gemm.rows, gemm.columns)?;
+    set(&i32::from(turned_x), |value, bytes| give(Key::CUBLASLT_MATMUL_DESC_TRANSA, value, bytes))?;
+    set(&i32::from(turned_y), |value, bytes| give(Key::CUBLASLT_MATMUL_DESC_TRANSB, value, bytes))?;
+    use sys::cublasLtEpilogue_t as Epilogue;
+    let epilogue = match (gemm.activation, gemm.bias) {
+        (Activation::None, false) => Epilogue::CUBLASLT_EPILOGUE_DEFAULT,
+        (Activation::None, true) => Epilogue::CUBLASLT_EPILOGUE_BIAS,
+        (Activation::Relu, false) => Epilogue::CUBLASLT_EPILOGUE_RELU,
+        (Activation::Relu, true) => Epilogue::CUBLASLT_EPILOGUE_RELU_BIAS,
+        (Activation::GeluTanh, false) => Epilogue::CUBLASLT_EPILOGUE_GELU,
+        (Activation::GeluTanh, true) => Epilogue::CUBLASLT_EPILOGUE_GELU_BIAS,
+    };
+    set(&epilogue, |value, bytes| give(Key::CUBLASLT_MATMUL_DESC_EPILOGUE, value, bytes))?;
+    if let Some(bias) = bias {
+        set(&bias, |value, bytes| give(Key::CUBLASLT_MATMUL_DESC_BIAS_POINTER, value, bytes))?;
+    }
+    Ok(Described { product, left: x, right: y, out })
+}
+
+/// A matrix of ours, which is transposed as the library sees it; whether it is to be transposed again.
+fn matrix(
+    gemm: &Gemm,
+    strides: Strides,
+    rows: i64,
+    columns: i64,
+) -> Made<(Owned<sys::cublasLtMatrixLayout_t>, bool)> {
+    use sys::cublasLtMatrixLayoutAttribute_t as Key;
+    let kind = match gemm.dtype {
+        DType::F16 => sys::cudaDataType::CUDA_R_16F,
+        DType::Bf16 => sys::cudaDataType::CUDA_R_16BF,
+        DType::F64 => sys::cudaDataType::CUDA_R_64F,
+        _ => sys::cudaDataType::CUDA_R_32F,
+    };
+    let by_rows = strides.column == 1;
+    let (height, width, pitch) =
+        if by_rows { (columns, rows, strides.row) } else { (rows, columns, strides.column) };
+    let made = result::create_matrix_layout(kind, height.unsigned_abs(), width.unsigned_abs(), pitch)?;
+    let layout = Owned(made, result::destroy_matrix_layout);
+    if gemm.batch > 1 {
+        let count = i32::try_from(gemm.batch).unwrap_or(i32::MAX);
+        let give = |key: Key, value: *const std::ffi::c_void, bytes: usize| {
+            // SAFETY: the layout is alive, and the value is read at once.
+            unsafe { result::set_matrix_layout_attribute(layout.0, key, value, bytes) }
+        };
+        set(&count, |value, bytes| give(Key::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, value, bytes))?;
+        set(&strides.batch, |value, bytes| {
+            give(Key::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, value, bytes)
+        })?;
+    }
+    Ok((layout, !by_rows))
+}

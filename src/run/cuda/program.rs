@@ -1,0 +1,468 @@
+//! A plan on GPUs, ready to run: its first run puts every step on its stream and waits for it, so that
+//! what fails has a name; those after replay one graph.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::super::executor::plan::{ExecPlan, Located};
+use super::super::executor::ports::{Ports, load};
+use super::super::executor::{DeviceReport, RunReport};
+use super::super::interpret::{Weights, check_type, tensor};
+use super::build::{Base, build};
+use super::driver::{Driver, Event, Fault, FaultKind, Gemm, Graph, Outcome};
+use super::host::Host;
+use super::issue::{Board, Session, Window, read_host, write_host};
+use super::resources::Resources;
+use super::toolchain::{NvrtcToolchain, Toolchain};
+use super::work::{Order, Transfer};
+use crate::emit::cache::Cache;
+use crate::error::{Error, Result};
+use crate::ir::{Graph as Network, Op, Tensor, Type, ValueId};
+use crate::kernel::Fused;
+
+/// What runs programs: a driver, and what compiles kernels for it.
+#[derive(Clone)]
+pub struct Machine {
+    /// The driver.
+    pub driver: Arc<dyn Driver>,
+    /// The compiler.
+    pub toolchain: Arc<dyn Toolchain>,
+    /// Where what was found out about the library's products is kept.
+    pub cache: Option<Cache>,
+}
+
+impl Machine {
+    /// This machine's GPUs, with the cache in its usual folder.
+    ///
+    /// Error: there is no driver.
+    pub fn native() -> Result<Self> {
+        let driver = super::native().map_err(|fault| fault.at(""))?;
+        // Without a folder kernels are compiled each time.
+        let cache = Cache::default_folder().and_then(|folder| Cache::open(folder).ok());
+        let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
+        let toolchain = Arc::new(NvrtcToolchain { cache: cache.clone(), threads });
+        Ok(Self { driver, toolchain, cache })
+    }
+}
+
+/// What a device of a plan is on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The CPU.
+    Cpu,
+    /// A GPU, by the driver's number.
+    Gpu(u32),
+}
+
+/// Who computes matrix products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Products {
+    /// Kernels of this crate.
+    Own,
+    /// The library, where it has the product and that is at least so large.
+    Library {
+        /// Rows and columns of the result.
+        least: i64,
+    },
+}
+
+impl Products {
+    /// Whether the library is asked for a product.
+    pub(super) fn take(self, gemm: &Gemm) -> bool {
+        match self {
+            Self::Own => false,
+            Self::Library { least } => gemm.rows.min(gemm.columns) >= least,
+        }
+    }
+}
+
+impl Default for Products {
+    /// The library for what is more than a few rows.
+    fn default() -> Self {
+        Self::Library { least: 9 }
+    }
+}
+
+/// How a program runs.
+pub struct CudaOptions<'a> {
+    /// Ends a run that takes longer.
+    pub timeout: Option<Duration>,
+    /// Every run puts the steps on streams one by one, and its report tells the time of each. Otherwise
+    /// runs after the first replay one graph, and reports tell the steps of the first.
+    pub timed: bool,
+    /// Who computes matrix products.
+    pub products: Products,
+    /// Told how many kernels of how many are compiled, from any thread.
+    pub progress: &'a (dyn Fn(usize, usize) + Sync),
+}
+
+impl Default for CudaOptions<'_> {
+    fn default() -> Self {
+        Self { timeout: None, timed: false, products: Products::default(), progress: &|_, _| {} }
+    }
+}
+
+/// A plan that is ready to run on GPUs, and on the CPU where it has devices there.
+pub struct CudaProgram {
+    pub(super) board: Board,
+    pub(super) orders: Vec<Order>,
+    /// What is copied after each run, and on which stream.
+    pub(super) updates: Vec<(usize, Transfer)>,
+    /// By device.
+    pub(super) bases: Vec<Base>,
+    /// By GPU: the stream on which bytes are handed over, and the event of a run's beginning.
+    pub(super) gpus: BTreeMap<u32, (usize, Event)>,
+    pub(super) host: Arc<Host>,
+    pub(super) window: Window,
+    pub(super) ports: Ports,
+    pub(super) params: Vec<(String, Type, Vec<Located>)>,
+    /// Names, and by lane the streams.
+    pub(super) devices: Vec<(String, [Option<usize>; 2])>,
+    pub(super) graph: Option<Graph>,
+    pub(super) runs: u64,
+    pub(super) timed: bool,
+    pub(super) timeout: Option<Duration>,
+    pub(super) broken: bool,
+    /// By step: when it began and ended in the last run that was timed.
+    pub(super) spans: Vec<(Duration, Duration)>,
+    /// Dropped last: what the above uses.
+    pub(super) resources: Resources,
+}
+
+impl CudaProgram {
+    /// Allocates, compiles, loads. `groups` are the network's, in the order in which launches count them;
+    /// `targets` says what each device of the plan is; `weights` gives each parameter's data once.
+    ///
+    /// Errors: a plan that does not fit the network or contradicts itself; parameters without data; what
+    /// the compiler or the driver refuses, with the device or the kernel.
+    pub fn new(
+        machine: &Machine,
+        network: &Network,
+        groups: &[Fused<'_>],
+        plan: &ExecPlan,
+        targets: &[Target],
+        weights: Weights<'_>,
+        options: &CudaOptions<'_>,
+    ) -> Result<Self> {
+        let (program, data) = build(machine, network, groups, plan, targets, options)?;
+        load(network, &data, weights, &mut |_, tensor, place| program.write(place, tensor.bytes()))?;
+        Ok(program)
+    }
+
+    /// Runs one step: hands over the inputs, works through the plan, takes the outputs out.
+    ///
+    /// Errors: those of [`CudaProgram::feed`], [`CudaProgram::step`] and [`CudaProgram::outputs`].
+    pub fn run(&mut self, inputs: &[(String, Tensor)]) -> Result<(Vec<(String, Tensor)>, RunReport)> {
+        self.feed(inputs)?;
+        let wall = self.step()?;
+        Ok((self.outputs()?, self.report(wall)))
+    }
+
+    /// Hands over the inputs of the steps that follow.
+    ///
+    /// Errors: an input that is missing, unknown or of another type; an earlier run that failed; the
+    /// driver's.
+    pub fn feed(&mut self, inputs: &[(String, Tensor)]) -> Result<()> {
+        self.usable()?;
+        self.ports.feed(inputs, &mut |place, bytes| self.write(place, bytes))
+    }
+
+    /// Works through the plan once, on the inputs handed over last; how long it took.
+    ///
+    /// Errors: a step that fails, by name in the first run; a run that takes too long, naming what ran
+    /// where. After either every further run is an error.
+    pub fn step(&mut self) -> Result<Duration> {
+        self.usable()?;
+        let start = Instant::now();
+        let deadline = self.timeout.map(|timeout| start + timeout);
+        if let Some(marks) = self.board.marks {
+            marks.reset(self.board.streams.len());
+        }
+        let done = match (self.runs, self.timed) {
+            (0, _) => self.first(deadline),
+            (_, true) => self.eager(deadline),
+            (_, false) => self.replay(deadline),
+        };
+        self.runs += 1;
+        let wall = start.elapsed();
+        self.broken = done.is_err();
+        done?;
+        self.host.failure().map_or(Ok(wall), Err)
+    }
+
+    /// The outputs of the last step, but for those that take a parameter's place.
+    ///
+    /// Error: the driver's.
+    pub fn outputs(&self) -> Result<Vec<(String, Tensor)>> {
+        self.ports.outputs(&mut |place| self.read(place).map(Cow::Owned))
+    }
+
+    /// A parameter as it is now, by its name; none where the plan holds none of that name.
+    ///
+    /// Error: the driver's.
+    pub fn param(&self, name: &str) -> Result<Option<Tensor>> {
+        let found = self.params.iter().find(|(own, ..)| own == name);
+        let Some((_, ty, places)) = found else { return Ok(None) };
+        let Some(&place) = places.first() else { return Ok(None) };
+        tensor(ty, &self.read(place)?).map(Some)
+    }
+
+    /// Puts a parameter's value wherever the plan holds it, for the steps that follow.
+    ///
+    /// Errors: no such parameter; a value of another type; an earlier run that failed; the driver's.
+    pub fn set_param(&mut self, name: &str, value: &Tensor) -> Result<()> {
+        self.usable()?;
+        let place = || format!("parameter {name}");
+        let found = self.params.iter().find(|(own, ..)| own == name);
+        let (_, ty, places) =
+            found.ok_or_else(|| Error::usage(place(), "the plan holds no such parameter"))?;
+        check_type(value, ty).map_err(|error| error.within(&place()))?;
+        places.iter().try_for_each(|&at| self.write(at, value.bytes()))
+    }
+
+    /// What the last step did, by the times of the last run that was timed; `wall` is how long it took.
+    pub fn report(&self, wall: Duration) -> RunReport {
+        let devices = self.devices.iter().map(|(name, lanes)| {
+            let busy = |lane: usize| {
+                let own = |(order, _): &(&Order, &(Duration, Duration))| lanes[lane] == Some(order.lane);
+                let steps = self.orders.iter().zip(&self.spans).filter(own);
+                let mut total = (Duration::ZERO, 0);
+                steps.for_each(|(_, &(begin, end))| {
+                    total = (total.0 + end.saturating_sub(begin), total.1 + 1);
+                });
+                total
+            };
+            let ((computing, launches), (copying, copies)) = (busy(0), busy(1));
+            DeviceReport { name: name.clone(), computing, copying, steps: launches + copies }
+        });
+        RunReport { wall, devices: devices.collect(), steps: self.spans.clone() }
+    }
+
+    fn usable(&self) -> Result<()> {
+        match self.broken {
+            true => Err(Error::run("", "an earlier run failed; this program cannot run again")),
+            false => Ok(()),
+        }
+    }
+
+    /// Step by step, each waited for.
+    fn first(&mut self, deadline: Option<Instant>) -> Result<()> {
+        let mut session = Session::new(&self.board, true);
+        let mut failure = begin(&self.board, &self.gpus).err().map(|fault| fault.at("the run's beginning"));
+        for (number, order) in self.orders.iter().enumerate() {
+            if failure.is_some() {
+                break;
+            }
+            let done = session.step(number, order).and_then(|()| wait(&self.board, order.lane, deadline));
+            failure = done.err().map(|fault| fault.at(&order.place));
+        }
+        drop(session);
+        match failure {
+            None => {}
+            Some(error) => return Err(self.failed(error)),
+        }
+        self.update(deadline)?;
+        self.measure()
+    }
+
+    /// All steps at once, each timed.
+    fn eager(&mut self, deadline: Option<Instant>) -> Result<()> {
+        let mut session = Session::new(&self.board, true);
+        let issued = begin(&self.board, &self.gpus).map_err(|fault| fault.at("the run's beginning"));
+        let issued = issued.and_then(|()| {
+            self.orders.iter().enumerate().try_for_each(|(number, order)| {
+                session.step(number, order).map_err(|fault| fault.at(&order.place))
+            })
+        });
+        drop(session);
+        if let Err(error) = issued {
+            return Err(self.failed(error));
+        }
+        for stream in 0..self.board.streams.len() {
+            if let Err(fault) = wait(&self.board, stream, deadline) {
+                return Err(self.stopped(fault));
+            }
+        }
+        self.update(deadline)?;
+        self.measure()
+    }
+
+    /// The captured plan.
+    fn replay(&mut self, deadline: Option<Instant>) -> Result<()> {
+        let graph = match self.graph {
+            Some(graph) => graph,
+            None => {
+                let captured = self.capture();
+                *self.graph.insert(captured.map_err(|fault| fault.at("the plan's graph"))?)
+            }
+        };
+        let launched = self.board.driver.launch_graph(graph, self.board.streams[0]);
+        match launched.and_then(|()| wait(&self.board, 0, deadline)) {
+            Ok(()) => Ok(()),
+            Err(fault) => Err(self.stopped(fault)),
+        }
+    }
+
+    fn capture(&mut self) -> Outcome<Graph> {
+        let board = &self.board;
+        let origin = board.streams[0];
+        board.driver.begin_capture(origin)?;
+        let mut session = Session::new(board, false);
+        session.fork()?;
+        for (number, order) in self.orders.iter().enumerate() {
+            session.step(number, order)?;
+        }
+        session.join()?;
+        if !self.updates.is_empty() {
+            session.fork()?;
+            self.updates.iter().try_for_each(|(lane, transfer)| session.transfer(*lane, transfer))?;
+            session.join()?;
+        }
+        self.resources.end_capture(origin)
+    }
+
+    /// What is copied when all steps are done.
+    fn update(&mut self, deadline: Option<Instant>) -> Result<()> {
+        let mut session = Session::new(&self.board, false);
+        let mut copy = |(lane, transfer): &(usize, Transfer)| {
+            session.transfer(*lane, transfer)?;
+            wait(&self.board, *lane, deadline)
+        };
+        let done = self.updates.iter().try_for_each(&mut copy);
+        done.map_err(|fault| fault.at("the update of the parameters"))
+    }
+
+    /// Reads the times of all steps.
+    fn measure(&mut self) -> Result<()> {
+        let board = &self.board;
+        let mut spans = Vec::with_capacity(self.orders.len());
+        for (number, order) in self.orders.iter().enumerate() {
+            let gpu = board.streams[order.lane].gpu;
+            let start = self.gpus.get(&gpu).map(|&(_, event)| event);
+            let start = start.ok_or_else(|| Error::Internal("a stream of no GPU".to_owned()))?;
+            let at = |event| board.driver.elapsed(start, event).map_err(|fault| fault.at(&order.place));
+            spans.push((at(board.begins[number])?, at(board.ends[number])?));
+        }
+        self.spans = spans;
+        Ok(())
+    }
+
+    /// A failure after which the GPU is of no use to this program.
+    fn failed(&mut self, error: Error) -> Error {
+        self.broken = true;
+        match error {
+            Error::Device { kind: FaultKind::Hung, report } => {
+                self.resources.abandoned = true;
+                Error::Device { kind: FaultKind::Hung, report: report.details(self.running()) }
+            }
+            error => error,
+        }
+    }
+
+    /// Likewise, of several steps at once.
+    fn stopped(&mut self, fault: Fault) -> Error {
+        let hung = fault.kind == FaultKind::Hung;
+        let mut error = fault.at("the run");
+        if let Error::Device { report, .. } = &mut error
+            && !hung
+        {
+            let details = self.running();
+            *report = std::mem::take(report).details(details);
+        }
+        self.failed(error)
+    }
+
+    /// By stream with steps: what it is at.
+    fn running(&self) -> Vec<String> {
+        let Some(marks) = self.board.marks else { return Vec::new() };
+        let mut lines = Vec::new();
+        for (name, lanes) in &self.devices {
+            for (lane, what) in lanes.iter().zip(["kernels", "copies"]) {
+                let Some(stream) = *lane else { continue };
+                let last = marks.last(stream);
+                let mut left = self.orders.iter().enumerate().filter(|(_, order)| order.lane == stream);
+                let next = left.find(|(number, _)| last.is_none_or(|last| *number > last));
+                lines.push(match next {
+                    Some((_, order)) => format!("{}, or waits for others", order.place),
+                    None => format!("{name}: {what} done"),
+                });
+            }
+        }
+        lines
+    }
+
+    fn write(&self, place: Located, bytes: &[u8]) -> Result<()> {
+        let at = place.range.offset as u64;
+        match self.bases[place.device] {
+            Base::Host(base) => {
+                // SAFETY: the range is within the arena, and no stream runs.
+                unsafe { write_host(base.offset(at), bytes) };
+                Ok(())
+            }
+            Base::Gpu(gpu, base) => {
+                let stream = self.transfers(gpu)?;
+                let written = self.window.write(&*self.board.driver, stream, base.offset(at), bytes);
+                written.map_err(|fault| fault.at(&format!("data for {}", self.devices[place.device].0)))
+            }
+        }
+    }
+
+    fn read(&self, place: Located) -> Result<Vec<u8>> {
+        let (at, mut bytes) = (place.range.offset as u64, vec![0; place.range.length]);
+        match self.bases[place.device] {
+            // SAFETY: the range is within the arena, and no stream runs.
+            Base::Host(base) => unsafe { read_host(base.offset(at), &mut bytes) },
+            Base::Gpu(gpu, base) => {
+                let stream = self.transfers(gpu)?;
+                let read = self.window.read(&*self.board.driver, stream, base.offset(at), &mut bytes);
+                read.map_err(|fault| fault.at(&format!("data from {}", self.devices[place.device].0)))?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// The stream on which the host hands over what a GPU gets.
+    fn transfers(&self, gpu: u32) -> Result<super::Stream> {
+        let found = self.gpus.get(&gpu).map(|&(stream, _)| self.board.streams[stream]);
+        found.ok_or_else(|| Error::Internal("a GPU that is not open".to_owned()))
+    }
+}
+
+/// A parameter with its name, type and places.
+pub(super) fn param(
+    network: &Network,
+    value: ValueId,
+    places: &[Located],
+) -> Option<(String, Type, Vec<Located>)> {
+    match network.maker(value).op {
+        Op::Param(param) => {
+            Some((network.param(param).name.clone(), network.ty(value).clone(), places.to_vec()))
+        }
+        _ => None,
+    }
+}
+
+/// Records a run's beginning on each GPU, on which nothing runs.
+fn begin(board: &Board, gpus: &BTreeMap<u32, (usize, Event)>) -> Outcome<()> {
+    gpus.values().try_for_each(|&(stream, event)| {
+        board.driver.record(event, board.streams[stream])?;
+        board.driver.finish(board.streams[stream])
+    })
+}
+
+/// Waits for a stream. Error: it failed, or took longer.
+fn wait(board: &Board, stream: usize, deadline: Option<Instant>) -> Outcome<()> {
+    let stream = board.streams[stream];
+    let Some(deadline) = deadline else { return board.driver.finish(stream) };
+    let mut pause = Duration::ZERO;
+    while !board.driver.is_done(stream)? {
+        if Instant::now() >= deadline {
+            return Err(Fault::new(FaultKind::Hung, "the time given with --timeout is over"));
+        }
+        std::thread::sleep(pause);
+        pause = (pause + Duration::from_micros(5)).min(Duration::from_micros(200));
+    }
+    Ok(())
+}

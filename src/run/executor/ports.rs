@@ -1,0 +1,128 @@
+//! Where a program's inputs, outputs, parameters and constants lie, whatever memory that is.
+
+use std::borrow::Cow;
+
+use super::super::interpret::{Weights, check_type, input, known_inputs, tensor};
+use super::plan::{Batch, Checker, ExecPlan, Located};
+use crate::error::{Error, Report, Result};
+use crate::ir::{Graph, Op, ParamId, Tensor, Type, ValueId};
+
+/// Inputs and outputs of a program.
+pub(in crate::run) struct Ports {
+    graph_inputs: Vec<(String, Type)>,
+    graph_outputs: Vec<(String, Type)>,
+    batch: Batch,
+    /// By input, and then by microbatch.
+    inputs: Vec<Vec<Located>>,
+    /// By output, and then by microbatch.
+    outputs: Vec<Located>,
+    /// By output: whether it takes a parameter's place.
+    replaces: Vec<bool>,
+}
+
+impl Ports {
+    /// Error: the plan lacks an output, or names what the model has not.
+    pub(in crate::run) fn new(
+        graph: &Graph,
+        plan: &ExecPlan,
+        checker: &Checker<'_>,
+        buffers: &[Located],
+    ) -> Result<Self> {
+        let batch = plan.batch.clone().unwrap_or_else(|| Batch::whole_of(graph));
+        let named = |list: &[(String, ValueId)], axes: &[Option<usize>]| -> Vec<(String, Type)> {
+            let whole = |(name, value): &(String, ValueId), axis: &Option<usize>| {
+                (name.clone(), batch.whole(graph.ty(*value), *axis))
+            };
+            list.iter().zip(axes).map(|(one, axis)| whole(one, axis)).collect()
+        };
+        Ok(Self {
+            graph_inputs: named(graph.inputs(), &batch.inputs),
+            graph_outputs: named(graph.outputs(), &batch.outputs),
+            inputs: checker.inputs(buffers)?,
+            outputs: checker.outputs(buffers)?,
+            replaces: graph.updates().iter().map(Option::is_some).collect(),
+            batch,
+        })
+    }
+
+    /// Hands each place its part of the inputs.
+    ///
+    /// Errors: an input that is missing, unknown or of another type; those of `write`.
+    pub(in crate::run) fn feed(
+        &self,
+        given: &[(String, Tensor)],
+        write: &mut dyn FnMut(Located, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        known_inputs(self.graph_inputs.iter().map(|(name, _)| name.as_str()), given)?;
+        let parts = self.inputs.chunks(self.batch.count.max(1) as usize);
+        for (((name, ty), parts), axis) in self.graph_inputs.iter().zip(parts).zip(&self.batch.inputs) {
+            let given = input(given, name)?;
+            check_type(given, ty).map_err(|error| error.within(&format!("input {name}")))?;
+            for (number, places) in parts.iter().enumerate() {
+                let bytes = self.batch.part(given, *axis, number);
+                places.iter().try_for_each(|&place| write(place, &bytes))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The outputs, but for those that take a parameter's place.
+    ///
+    /// Errors: those of `read`.
+    pub(in crate::run) fn outputs<'b>(
+        &self,
+        read: &mut dyn FnMut(Located) -> Result<Cow<'b, [u8]>>,
+    ) -> Result<Vec<(String, Tensor)>> {
+        let parts = self.outputs.chunks(self.batch.count.max(1) as usize);
+        let mut all = Vec::new();
+        for (position, ((name, ty), parts)) in self.graph_outputs.iter().zip(parts).enumerate() {
+            if self.replaces[position] {
+                continue;
+            }
+            let parts = parts.iter().map(|&place| read(place)).collect::<Result<Vec<_>>>()?;
+            let parts: Vec<&[u8]> = parts.iter().map(|part| &**part).collect();
+            let whole = self.batch.join(ty, self.batch.outputs[position], &parts);
+            all.push((name.clone(), tensor(ty, &whole)?));
+        }
+        Ok(all)
+    }
+}
+
+/// Puts parameters and constants into every place that holds them.
+///
+/// Errors: parameters without data, all of them in the details; those of `put`.
+pub(in crate::run) fn load(
+    graph: &Graph,
+    data: &[(ValueId, Vec<Located>)],
+    weights: Weights<'_>,
+    put: &mut dyn FnMut(ValueId, &Tensor, Located) -> Result<()>,
+) -> Result<()> {
+    let mut missing: Vec<(ParamId, Error)> = Vec::new();
+    for (value, places) in data {
+        let tensor = match graph.maker(*value).op {
+            Op::Constant(constant) => graph.constant(constant).clone(),
+            Op::Param(param) => match weights(param) {
+                Ok(tensor) => tensor,
+                Err(error) => {
+                    missing.push((param, error));
+                    continue;
+                }
+            },
+            _ => return Err(Error::Internal(format!("{value} is no parameter or constant"))),
+        };
+        let source = &graph.source(graph.maker(*value).source).name;
+        check_type(&tensor, graph.ty(*value)).map_err(|error| error.within(source))?;
+        places.iter().try_for_each(|&place| put(*value, &tensor, place))?;
+    }
+    match missing.len() {
+        0 => Ok(()),
+        count => {
+            let details =
+                missing.iter().map(|(param, error)| format!("{}: {error}", graph.param(*param).name));
+            let report = Report::new("", format!("{count} parameters have no data"))
+                .help("--weights F, or --init seed=N to make them up")
+                .details(details.collect());
+            Err(Error::Run(report))
+        }
+    }
+}

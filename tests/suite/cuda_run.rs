@@ -1,0 +1,264 @@
+//! Plans on emulated GPUs: the runtime for NVIDIA GPUs with its real kernels, behind a driver that runs
+//! them on the CPU, as late as it may and in any order that events allow.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use partition::error::{Error, FaultKind};
+use partition::ir::{ParamId, Tensor};
+use partition::run::cuda::{CudaOptions, CudaProgram, Target};
+use partition::run::interpret;
+
+use crate::emulator::{Build, Choice, CpuToolchain, Emulator, Faults};
+use crate::executor::{Groups, random_plan, tensor};
+use crate::random_graph::{Random, random_graph};
+
+fn same(found: &[(String, Tensor)], expected: &[(String, Tensor)], what: &str) {
+    assert_eq!(found.len(), expected.len());
+    for ((name, found), (_, expected)) in found.iter().zip(expected) {
+        assert_eq!(found.dims(), expected.dims());
+        for (i, (a, b)) in found.to_f64().into_iter().zip(expected.to_f64()).enumerate() {
+            let same = a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-4 + 1e-4 * b.abs();
+            assert!(same, "{what}: {name}[{i}] is {a}, expected {b}");
+        }
+    }
+}
+
+/// A random network, cut at random over devices.
+struct Setup {
+    graph: partition::ir::Graph,
+    groups: Groups,
+    plan: partition::run::ExecPlan,
+    inputs: Vec<(String, Tensor)>,
+    params: Vec<Tensor>,
+    expected: Vec<(String, Tensor)>,
+}
+
+impl Setup {
+    fn new(seed: u64, devices: usize) -> Self {
+        let graph = random_graph(seed, 16);
+        let mut random = Random::new(seed ^ 0x77);
+        // As the planner groups, or one node each.
+        let groups = match seed % 2 {
+            0 => Groups::planned(&graph),
+            _ => Groups::new(&graph, &mut random, false),
+        };
+        let plan = random_plan(&graph, &groups, devices, &mut random);
+        let inputs: Vec<(String, Tensor)> = graph
+            .inputs()
+            .iter()
+            .map(|(name, value)| (name.clone(), tensor(graph.ty(*value), &mut random)))
+            .collect();
+        let params: Vec<Tensor> = graph
+            .params()
+            .iter()
+            .map(|param| tensor(graph.ty(graph.node(param.node).first_result), &mut random))
+            .collect();
+        let expected =
+            interpret(&graph, &inputs, &|param: ParamId| Ok(params[param.index()].clone())).unwrap();
+        Self { graph, groups, plan, inputs, params, expected }
+    }
+
+    fn program(
+        &self,
+        emulator: &Arc<Emulator>,
+        toolchain: &Arc<CpuToolchain>,
+        targets: &[Target],
+        options: &CudaOptions<'_>,
+    ) -> partition::Result<CudaProgram> {
+        let weights = |param: ParamId| Ok(self.params[param.index()].clone());
+        let machine = emulator.machine(toolchain);
+        CudaProgram::new(&machine, &self.graph, &self.groups.fused(), &self.plan, targets, &weights, options)
+    }
+}
+
+/// Three runs, the first step by step, the others from the graph.
+fn runs(program: &mut CudaProgram, setup: &Setup, what: &str) {
+    for run in 0..3 {
+        let (outputs, report) = program.run(&setup.inputs).unwrap_or_else(|error| panic!("{what}: {error}"));
+        same(&outputs, &setup.expected, &format!("{what}, run {run}"));
+        assert_eq!(report.steps.len(), setup.plan.steps.len());
+        assert!(report.steps.iter().all(|(begin, end)| begin <= end));
+    }
+}
+
+#[test]
+fn random_cuts_over_slices_and_gpus_give_what_the_interpreter_gives() {
+    let Some(toolchain) = CpuToolchain::shared() else { return };
+    for seed in 0..8 {
+        let devices = 1 + seed as usize % 4;
+        let setup = Setup::new(seed, devices);
+        for (gpus, peers, choice) in [
+            (1, true, Choice::Last),
+            (2, true, Choice::Random(seed)),
+            (2, false, Choice::First),
+            (2, false, Choice::Random(seed + 50)),
+        ] {
+            let emulator = Emulator::new(Build { gpus, peers, choice, ..Build::default() });
+            let targets: Vec<Target> = (0..devices as u32).map(|device| Target::Gpu(device % gpus)).collect();
+            let timed = seed % 3 == 2;
+            let options = CudaOptions { timed, ..CudaOptions::default() };
+            let what = format!("seed {seed}, {devices} devices on {gpus} GPUs, peers {peers}, {choice:?}");
+            let mut program = setup.program(&emulator, &toolchain, &targets, &options).unwrap();
+            let arenas: u64 = setup.plan.devices.iter().map(|device| device.arena.get()).sum();
+            assert_eq!(emulator.allocations().iter().map(|(_, bytes)| bytes).sum::<u64>(), arenas);
+            runs(&mut program, &setup, &what);
+            assert_eq!(emulator.counts().0, if timed { 0 } else { 2 });
+            drop(program);
+            assert_eq!(emulator.held(), [""; 0], "{what}");
+        }
+    }
+}
+
+#[test]
+fn devices_of_the_cpu_run_beside_gpus() {
+    let Some(toolchain) = CpuToolchain::shared() else { return };
+    for seed in 20..26 {
+        let setup = Setup::new(seed, 4);
+        let emulator =
+            Emulator::new(Build { gpus: 2, peers: false, choice: Choice::Random(seed), ..Build::default() });
+        let targets = [Target::Gpu(0), Target::Cpu, Target::Gpu(1), Target::Cpu];
+        let options = CudaOptions { timeout: Some(Duration::from_secs(60)), ..CudaOptions::default() };
+        let mut program = setup.program(&emulator, &toolchain, &targets, &options).unwrap();
+        runs(&mut program, &setup, &format!("seed {seed}"));
+        drop(program);
+        assert_eq!(emulator.held(), [""; 0]);
+    }
+}
+
+/// The error of a program's making or of its first runs under faults.
+fn failure(faults: Faults, runs: usize) -> Option<(Error, Arc<Emulator>)> {
+    let toolchain = CpuToolchain::shared()?;
+    let setup = Setup::new(4, 2);
+    let emulator = Emulator::new(Build { gpus: 2, faults, ..Build::default() });
+    let options = CudaOptions { timeout: Some(Duration::from_millis(400)), ..CudaOptions::default() };
+    let mut program = match setup.program(&emulator, &toolchain, &[Target::Gpu(0), Target::Gpu(1)], &options)
+    {
+        Ok(program) => program,
+        Err(error) => return Some((error, emulator)),
+    };
+    let mut error = None;
+    for run in 0..runs {
+        match program.run(&setup.inputs) {
+            Ok(_) => assert!(run + 1 < runs, "nothing failed"),
+            Err(found) => {
+                error = Some(found);
+                break;
+            }
+        }
+    }
+    // What failed once is not run again.
+    let again = program.run(&setup.inputs).unwrap_err().to_string();
+    assert!(again.contains("cannot run again"), "{again}");
+    Some((error?, emulator))
+}
+
+fn kind(error: &Error) -> FaultKind {
+    match error {
+        Error::Device { kind, .. } => *kind,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_gpu_without_memory_is_told_apart_from_a_cap() {
+    let Some((error, emulator)) = failure(Faults { memory: 600, ..Faults::default() }, 1) else { return };
+    assert_eq!(kind(&error), FaultKind::OutOfMemory);
+    let text = error.to_string();
+    for part in
+        ["device cpu0.", "for the arena, which is within the plan's cap", "of 600 B are free", "--reserve"]
+    {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(emulator.held(), [""; 0]);
+    let (error, emulator) = failure(Faults { host_memory: 100, ..Faults::default() }, 1).unwrap();
+    assert_eq!(kind(&error), FaultKind::OutOfHostMemory);
+    assert_eq!(emulator.held(), [""; 0]);
+}
+
+#[test]
+fn a_refused_launch_and_a_kernel_that_fails_name_their_step() {
+    for (faults, expected) in [
+        (Faults { refuse: 3, ..Faults::default() }, FaultKind::Launch),
+        (Faults { fail: 3, ..Faults::default() }, FaultKind::Kernel),
+    ] {
+        let Some((error, emulator)) = failure(faults, 1) else { return };
+        assert_eq!(kind(&error), expected);
+        let text = error.to_string();
+        assert!(
+            text.starts_with("step ") && text.contains(": node ") && text.contains(" on cpu0."),
+            "{text}"
+        );
+        if expected == FaultKind::Launch {
+            assert_eq!(emulator.held(), [""; 0]);
+        }
+    }
+}
+
+#[test]
+fn code_that_cannot_be_loaded_names_the_kernel() {
+    let Some((error, emulator)) = failure(Faults { image: true, ..Faults::default() }, 1) else { return };
+    assert_eq!(kind(&error), FaultKind::Image);
+    let text = error.to_string();
+    assert!(
+        text.starts_with("kernel ") && text.contains(" on GPU ") && text.contains("PARTITION_CACHE"),
+        "{text}"
+    );
+    assert_eq!(emulator.held(), [""; 0]);
+}
+
+#[test]
+fn a_step_that_hangs_ends_in_time_and_is_named() {
+    let began = Instant::now();
+    let Some((error, _)) = failure(Faults { hang: 3, ..Faults::default() }, 1) else { return };
+    assert_eq!(kind(&error), FaultKind::Hung);
+    let text = error.to_string();
+    assert!(text.starts_with("step ") && text.contains("--timeout"), "{text}");
+    assert!(error.details().iter().any(|line| line.contains("step ")), "{:?}", error.details());
+    assert!(began.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_named() {
+    let Some(toolchain) = CpuToolchain::shared() else { return };
+    let setup = Setup::new(4, 2);
+    let emulator = Emulator::new(Build::default());
+    let error = setup
+        .program(&emulator, &toolchain, &[Target::Gpu(0), Target::Gpu(7)], &CudaOptions::default())
+        .err()
+        .unwrap();
+    assert_eq!(kind(&error), FaultKind::NoDevice);
+    assert!(error.to_string().contains("device cpu0.1"), "{error}");
+    assert_eq!(emulator.held(), [""; 0]);
+}
+
+/// Models of the corpus on one device, on slices, on two GPUs with and without peers.
+fn models(names: &[&str]) {
+    let Some(toolchain) = CpuToolchain::shared() else { return };
+    for name in names {
+        for (spec, targets, peers) in [
+            ("h200-141g", &[0][..], true),
+            ("h200-141g[2x4GB]", &[0, 0], true),
+            ("h200-141g[4x4GB]", &[0, 0, 0, 0], true),
+            ("2xh200-141g", &[0, 1], true),
+            ("2xh200-141g", &[0, 1], false),
+        ] {
+            let choice = Choice::Random(targets.len() as u64);
+            let emulator = Emulator::new(Build { gpus: 2, peers, choice, ..Build::default() });
+            let targets: Vec<Target> = targets.iter().map(|&gpu| Target::Gpu(gpu)).collect();
+            crate::gpu::model(&emulator.machine(&toolchain), name, spec, &targets);
+            assert_eq!(emulator.held(), [""; 0], "{name} on {spec}");
+        }
+    }
+}
+
+#[test]
+fn some_small_models_on_slices_and_gpus_give_what_is_stored() {
+    models(&["s_lstm", "tract_deconv_group"]);
+}
+
+#[test]
+#[ignore = "minutes: cargo test --test suite cuda_run::every_small_model -- --ignored"]
+fn every_small_model_on_slices_and_gpus_gives_what_is_stored() {
+    models(&crate::kernels::SMALL_MODELS);
+}

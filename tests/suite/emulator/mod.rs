@@ -1,0 +1,387 @@
+//! A GPU's driver that is none: kernels run on the CPU, and streams do what was put on them as late as
+//! they can and in any order that events allow, so that a dependency that is missing shows.
+//!
+//! Capturing follows the rules of CUDA: a stream joins by waiting for an event of the capture, what was
+//! recorded outside cannot be waited for inside, and every stream that joined must be waited for.
+
+mod code;
+mod queue;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use partition::run::cuda::{
+    Activation, Algorithm, Driver, Event, Fault, FaultKind, Function, Gemm, GemmArgs, GpuInfo, Graph,
+    HostPointer, HostWork, Launch, Machine, Module, Outcome, Pointer, Stream,
+};
+
+pub(crate) use code::CpuToolchain;
+pub(crate) use queue::Choice;
+use queue::{Memory, Op, State};
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Faults {
+    /// Bytes of a GPU; zero for any number.
+    pub(crate) memory: u64,
+    /// Bytes of page-locked memory; zero for any number.
+    pub(crate) host_memory: u64,
+    /// The launch that is refused, from 1.
+    pub(crate) refuse: u64,
+    /// The kernel that fails while it runs, from 1.
+    pub(crate) fail: u64,
+    /// The kernel that never ends, from 1.
+    pub(crate) hang: u64,
+    /// Code cannot be loaded.
+    pub(crate) image: bool,
+}
+
+pub(crate) struct Emulator {
+    gpus: u32,
+    peers: bool,
+    products: bool,
+    faults: Faults,
+    state: Mutex<State>,
+}
+
+/// What a machine of such GPUs is like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Build {
+    pub(crate) gpus: u32,
+    /// Whether GPUs read one another's memory.
+    pub(crate) peers: bool,
+    /// Whether there is a library of products.
+    pub(crate) products: bool,
+    pub(crate) choice: Choice,
+    pub(crate) faults: Faults,
+}
+
+impl Default for Build {
+    fn default() -> Self {
+        Self { gpus: 1, peers: true, products: false, choice: Choice::Random(1), faults: Faults::default() }
+    }
+}
+
+impl Emulator {
+    pub(crate) fn new(build: Build) -> Arc<Self> {
+        Arc::new(Self {
+            gpus: build.gpus,
+            peers: build.peers,
+            products: build.products,
+            faults: build.faults,
+            state: Mutex::new(State::new(build.choice)),
+        })
+    }
+
+    /// A machine with this driver.
+    pub(crate) fn machine(self: &Arc<Self>, toolchain: &Arc<CpuToolchain>) -> Machine {
+        Machine {
+            driver: Arc::clone(self) as Arc<dyn Driver>,
+            toolchain: Arc::clone(toolchain) as _,
+            cache: None,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is held of the driver, by kind; empty where everything was given back.
+    pub(crate) fn held(&self) -> Vec<String> {
+        self.lock().held()
+    }
+
+    /// Graphs that were launched, and kernels and products that ran.
+    pub(crate) fn counts(&self) -> (u64, u64, u64) {
+        let state = self.lock();
+        (state.graphs_launched, state.kernels_run, state.products_run)
+    }
+
+    /// Bytes of each allocation on a GPU, in order.
+    pub(crate) fn allocations(&self) -> Vec<(u32, u64)> {
+        self.lock().allocated.clone()
+    }
+
+    fn put(&self, stream: Stream, op: Op) -> Outcome<()> {
+        self.lock().put(stream.id, op)
+    }
+}
+
+fn fault<T>(kind: FaultKind, message: &str) -> Outcome<T> {
+    Err(Fault::new(kind, message))
+}
+
+impl Driver for Emulator {
+    fn count(&self) -> Outcome<u32> {
+        Ok(self.gpus)
+    }
+
+    fn open(&self, gpu: u32) -> Outcome<GpuInfo> {
+        if gpu >= self.gpus {
+            return fault(FaultKind::NoDevice, "open");
+        }
+        *self.lock().open.entry(gpu).or_default() += 1;
+        Ok(GpuInfo { name: "emulated".to_owned(), capability: (9, 0) })
+    }
+
+    fn close(&self, gpu: u32) {
+        let mut state = self.lock();
+        *state.open.get_mut(&gpu).unwrap() -= 1;
+        state.open.retain(|_, users| *users > 0);
+    }
+
+    fn memory(&self, gpu: u32) -> Outcome<(u64, u64)> {
+        let used = self.lock().used(Some(gpu));
+        let all = if self.faults.memory > 0 { self.faults.memory } else { 80_000_000_000 };
+        Ok((all.saturating_sub(used), all))
+    }
+
+    fn peers(&self, gpu: u32, other: u32) -> Outcome<bool> {
+        if self.peers {
+            self.lock().peers.insert((gpu, other));
+        }
+        Ok(self.peers)
+    }
+
+    fn allocate(&self, gpu: u32, bytes: u64) -> Outcome<Pointer> {
+        let mut state = self.lock();
+        assert!(bytes > 0 && state.open.contains_key(&gpu));
+        if self.faults.memory > 0 && state.used(Some(gpu)) + bytes > self.faults.memory {
+            return fault(FaultKind::OutOfMemory, "allocate");
+        }
+        state.allocated.push((gpu, bytes));
+        Ok(Pointer(state.allocate(Some(gpu), bytes)))
+    }
+
+    fn free(&self, _: u32, memory: Pointer) {
+        self.lock().memory.remove(&memory.0).unwrap();
+    }
+
+    fn allocate_host(&self, bytes: u64) -> Outcome<HostPointer> {
+        let mut state = self.lock();
+        if self.faults.host_memory > 0 && state.used(None) + bytes > self.faults.host_memory {
+            return fault(FaultKind::OutOfHostMemory, "allocate_host");
+        }
+        Ok(HostPointer(state.allocate(None, bytes)))
+    }
+
+    fn free_host(&self, memory: HostPointer) {
+        self.lock().memory.remove(&memory.0).unwrap();
+    }
+
+    fn stream(&self, gpu: u32) -> Outcome<Stream> {
+        let mut state = self.lock();
+        let id = state.next();
+        state.streams.insert(id, queue::Queue::default());
+        Ok(Stream { gpu, id })
+    }
+
+    fn end_stream(&self, stream: Stream) {
+        let mut state = self.lock();
+        let queue = state.streams.remove(&stream.id).unwrap();
+        assert!(queue.is_idle() || state.has_failed(), "a stream ends with work left");
+    }
+
+    fn event(&self, gpu: u32) -> Outcome<Event> {
+        let mut state = self.lock();
+        let id = state.next();
+        state.events.insert(id, queue::Point::default());
+        Ok(Event { gpu, id })
+    }
+
+    fn end_event(&self, event: Event) {
+        self.lock().events.remove(&event.id).unwrap();
+    }
+
+    fn record(&self, event: Event, stream: Stream) -> Outcome<()> {
+        assert_eq!(event.gpu, stream.gpu, "an event is recorded on a stream of its GPU");
+        self.lock().record(stream.id, event.id)
+    }
+
+    fn wait(&self, stream: Stream, event: Event) -> Outcome<()> {
+        self.lock().wait(stream.id, event.id)
+    }
+
+    fn elapsed(&self, from: Event, to: Event) -> Outcome<Duration> {
+        let state = self.lock();
+        assert_eq!(from.gpu, to.gpu);
+        let at = |event: Event| {
+            state.events[&event.id].time.ok_or_else(|| Fault::new(FaultKind::Other, "elapsed"))
+        };
+        Ok(Duration::from_micros(at(to)?.saturating_sub(at(from)?)))
+    }
+
+    fn is_done(&self, stream: Stream) -> Outcome<bool> {
+        self.lock().advance(stream.id, 3)
+    }
+
+    fn finish(&self, stream: Stream) -> Outcome<()> {
+        match self.lock().advance(stream.id, usize::MAX)? {
+            true => Ok(()),
+            false => fault(FaultKind::Other, "a stream that never ends is waited for"),
+        }
+    }
+
+    fn load(&self, gpu: u32, image: &[u8]) -> Outcome<Module> {
+        let mut state = self.lock();
+        let code = state.libraries.load(image).filter(|_| !self.faults.image);
+        let Some(code) = code else { return fault(FaultKind::Image, "load") };
+        let id = state.next();
+        state.modules.insert(id, Arc::new(code));
+        Ok(Module { gpu, id })
+    }
+
+    fn unload(&self, module: Module) {
+        let mut state = self.lock();
+        state.modules.remove(&module.id).unwrap();
+        state.functions.retain(|_, function| function.0 != module.id);
+    }
+
+    fn function(&self, module: Module, name: &str, _: Launch) -> Outcome<Function> {
+        let mut state = self.lock();
+        let id = state.next();
+        state.functions.insert(id, (module.id, name.to_owned()));
+        Ok(Function { gpu: module.gpu, id })
+    }
+
+    fn begin_capture(&self, stream: Stream) -> Outcome<()> {
+        self.lock().begin_capture(stream.id)
+    }
+
+    fn end_capture(&self, stream: Stream) -> Outcome<Graph> {
+        let id = self.lock().end_capture(stream.id)?;
+        Ok(Graph { gpu: stream.gpu, id })
+    }
+
+    fn launch_graph(&self, graph: Graph, stream: Stream) -> Outcome<()> {
+        self.put(stream, Op::Graph(graph.id))
+    }
+
+    fn end_graph(&self, graph: Graph) {
+        self.lock().graphs.remove(&graph.id).unwrap();
+    }
+
+    fn algorithms(&self, _: u32, _: &Gemm) -> Outcome<Vec<Algorithm>> {
+        Ok(if self.products { vec![Algorithm(vec![0]), Algorithm(vec![1])] } else { vec![] })
+    }
+
+    fn library(&self) -> String {
+        "emulated".to_owned()
+    }
+
+    unsafe fn launch(
+        &self,
+        stream: Stream,
+        function: Function,
+        launch: Launch,
+        args: &[Pointer],
+    ) -> Outcome<()> {
+        let mut state = self.lock();
+        state.launches += 1;
+        if state.launches == self.faults.refuse {
+            return fault(FaultKind::Launch, "launch");
+        }
+        assert_eq!(stream.gpu, function.gpu, "a kernel runs on the GPU on which it was loaded");
+        for arg in args {
+            state.within(Memory::Gpu(stream.gpu), arg.0, 0);
+        }
+        let (fails, hangs) = (state.launches == self.faults.fail, state.launches == self.faults.hang);
+        let (module, name) = state.functions[&function.id].clone();
+        let code = Arc::clone(&state.modules[&module]);
+        let args = args.iter().map(|arg| arg.0).collect();
+        state.put(stream.id, Op::Kernel { code, name, launch, args, fails, hangs })
+    }
+
+    unsafe fn multiply(
+        &self,
+        stream: Stream,
+        gemm: &Gemm,
+        algorithm: &Algorithm,
+        args: &GemmArgs,
+    ) -> Outcome<()> {
+        assert!(algorithm.0.len() == 1 && algorithm.0[0] < 2);
+        assert_eq!(args.bias.is_some(), gemm.bias);
+        self.put(stream, Op::Product { gemm: gemm.clone(), args: *args })
+    }
+
+    unsafe fn upload(&self, stream: Stream, to: Pointer, from: HostPointer, bytes: u64) -> Outcome<()> {
+        let mut state = self.lock();
+        state.within(Memory::Host, from.0, bytes);
+        state.within(Memory::Gpu(stream.gpu), to.0, bytes);
+        state.put(stream.id, Op::Copy { to: to.0, from: from.0, bytes })
+    }
+
+    unsafe fn download(&self, stream: Stream, to: HostPointer, from: Pointer, bytes: u64) -> Outcome<()> {
+        let mut state = self.lock();
+        state.within(Memory::Host, to.0, bytes);
+        state.within(Memory::Gpu(stream.gpu), from.0, bytes);
+        state.put(stream.id, Op::Copy { to: to.0, from: from.0, bytes })
+    }
+
+    unsafe fn copy(&self, stream: Stream, to: Pointer, from: Pointer, bytes: u64) -> Outcome<()> {
+        let mut state = self.lock();
+        state.within(Memory::Gpu(stream.gpu), to.0, bytes);
+        state.within(Memory::Peer(stream.gpu), from.0, bytes);
+        state.put(stream.id, Op::Copy { to: to.0, from: from.0, bytes })
+    }
+
+    unsafe fn copy_host(
+        &self,
+        stream: Stream,
+        to: HostPointer,
+        from: HostPointer,
+        bytes: u64,
+    ) -> Outcome<()> {
+        let mut state = self.lock();
+        state.within(Memory::Host, to.0, bytes);
+        state.within(Memory::Host, from.0, bytes);
+        state.put(stream.id, Op::Copy { to: to.0, from: from.0, bytes })
+    }
+
+    fn host(&self, stream: Stream, work: HostWork) -> Outcome<()> {
+        self.put(stream, Op::Host(work))
+    }
+}
+
+/// A product, element by element in f64, of the bytes that it says.
+///
+/// # Safety
+///
+/// The addresses are of memory that long.
+pub(crate) unsafe fn product(gemm: &Gemm, args: &GemmArgs) {
+    use crate::run_ops::{decode, encode};
+    let size = gemm.dtype.size() as usize;
+    let read = |base: u64, element: i64| {
+        let at = (base as usize + element as usize * size) as *const u8;
+        // SAFETY: as the caller promises.
+        decode(gemm.dtype, unsafe { std::slice::from_raw_parts(at, size) })[0]
+    };
+    for b in 0..gemm.batch {
+        for m in 0..gemm.rows {
+            for n in 0..gemm.columns {
+                let mut sum = 0.0;
+                for k in 0..gemm.inner {
+                    let (x, y) = (gemm.left, gemm.right);
+                    sum += read(args.left.0, b * x.batch + m * x.row + k * x.column)
+                        * read(args.right.0, b * y.batch + k * y.row + n * y.column);
+                }
+                sum += args.bias.map_or(0.0, |bias| read(bias.0, n));
+                let value = match gemm.activation {
+                    Activation::None => sum,
+                    Activation::Relu => sum.max(0.0),
+                    Activation::GeluTanh => {
+                        0.5 * sum
+                            * (1.0
+                                + ((2.0 / std::f64::consts::PI).sqrt() * (sum + 0.044715 * sum.powi(3)))
+                                    .tanh())
+                    }
+                };
+                let bytes = encode(&crate::reference::Array::new(gemm.dtype, &[1], vec![value]));
+                let at = b * gemm.out.batch + m * gemm.out.row + n * gemm.out.column;
+                let to = (args.out.0 as usize + at as usize * size) as *mut u8;
+                // SAFETY: as the caller promises.
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, size) };
+            }
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Streams as queues, events, captures: what the emulated driver has been asked and has not done yet.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use partition::run::cuda::{Fault, FaultKind, Gemm, GemmArgs, HostWork, Launch, Outcome};
+
+use super::code::{Code, Libraries};
+use crate::random_graph::Random;
+
+/// Which of the streams that could go on does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Choice {
+    /// The one that was made first.
+    First,
+    /// The one that was made last.
+    Last,
+    /// Any.
+    Random(u64),
+}
+
+/// Whose memory an address is to be of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Memory {
+    Host,
+    Gpu(u32),
+    /// Of this GPU, or one whose memory it may read.
+    Peer(u32),
+}
+
+/// What a stream does.
+#[derive(Clone)]
+pub(super) enum Op {
+    Kernel { code: Arc<Code>, name: String, launch: Launch, args: Vec<u64>, fails: bool, hangs: bool },
+    Product { gemm: Gemm, args: GemmArgs },
+    Copy { to: u64, from: u64, bytes: u64 },
+    Host(HostWork),
+    Graph(u64),
+    Record(u64, u64),
+    Wait(u64, u64),
+}
+
+/// A stream.
+#[derive(Default)]
+pub(super) struct Queue {
+    ops: VecDeque<Op>,
+    /// The capture that it is part of, and what the next thing in it follows.
+    capture: Option<(u64, Vec<usize>)>,
+}
+
+impl Queue {
+    pub(super) fn is_idle(&self) -> bool {
+        self.ops.is_empty() && self.capture.is_none()
+    }
+}
+
+/// An event.
+#[derive(Default)]
+pub(super) struct Point {
+    asked: u64,
+    reached: u64,
+    /// The capture in which it was recorded, and what it stands for there.
+    captured: Option<(u64, Vec<usize>)>,
+    pub(super) time: Option<u64>,
+}
+
+/// Captured work: each with what it follows.
+#[derive(Clone, Default)]
+pub(super) struct Captured {
+    nodes: Vec<(Op, Vec<usize>)>,
+}
+
+struct Block {
+    gpu: Option<u32>,
+    bytes: u64,
+    _words: Vec<u128>,
+}
+
+/// Held memory; dropped when it is given back.
+pub(super) struct Held(Block);
+
+pub(super) struct State {
+    ids: u64,
+    clock: u64,
+    choice: Choice,
+    random: Random,
+    pub(super) open: BTreeMap<u32, u32>,
+    pub(super) peers: BTreeSet<(u32, u32)>,
+    pub(super) memory: BTreeMap<u64, Held>,
+    pub(super) streams: BTreeMap<u64, Queue>,
+    pub(super) events: BTreeMap<u64, Point>,
+    pub(super) libraries: Libraries,
+    pub(super) modules: BTreeMap<u64, Arc<Code>>,
+    pub(super) functions: BTreeMap<u64, (u64, String)>,
+    captures: BTreeMap<u64, Captured>,
+    pub(super) graphs: BTreeMap<u64, Captured>,
+    failed: Option<Fault>,
+    pub(super) launches: u64,
+    pub(super) graphs_launched: u64,
+    pub(super) kernels_run: u64,
+    pub(super) products_run: u64,
+    pub(super) allocated: Vec<(u32, u64)>,
+}
+
+fn refused<T>(message: &str) -> Outcome<T> {
+    Err(Fault::new(FaultKind::Other, message))
+}
+
+impl State {
+    pub(super) fn new(choice: Choice) -> Self {
+        let seed = if let Choice::Random(seed) = choice { seed } else { 0 };
+        Self {
+            ids: 0,
+            clock: 0,
+            choice,
+            random: Random::new(seed),
+            open: <_>::default(),
+            peers: <_>::default(),
+            memory: <_>::default(),
+            streams: <_>::default(),
+            events: <_>::default(),
+            libraries: <_>::default(),
+            modules: <_>::default(),
+            functions: <_>::default(),
+            captures: <_>::default(),
+            graphs: <_>::default(),
+            failed: None,
+            launches: 0,
+            graphs_launched: 0,
+            kernels_run: 0,
+            products_run: 0,
+            allocated: vec![],
+        }
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.ids += 1;
+        self.ids
+    }
+
+    pub(super) fn held(&self) -> Vec<String> {
+        let counts = [
+            ("gpus", self.open.len()),
+            ("blocks of memory", self.memory.len()),
+            ("streams", self.streams.len()),
+            ("events", self.events.len()),
+            ("modules", self.modules.len()),
+            ("graphs", self.graphs.len()),
+            ("captures", self.captures.len()),
+        ];
+        counts.iter().filter(|(_, count)| *count > 0).map(|(kind, count)| format!("{count} {kind}")).collect()
+    }
+
+    pub(super) fn used(&self, gpu: Option<u32>) -> u64 {
+        self.memory.values().filter(|held| held.0.gpu == gpu).map(|held| held.0.bytes).sum()
+    }
+
+    /// Memory at a multiple of 256; that of a GPU is filled with not-a-numbers.
+    pub(super) fn allocate(&mut self, gpu: Option<u32>, bytes: u64) -> u64 {
+        let fill = if gpu.is_some() { u128::MAX } else { 0 };
+        let words = vec![fill; bytes as usize / 16 + 17];
+        let address = (words.as_ptr() as u64).next_multiple_of(256);
+        self.memory.insert(address, Held(Block { gpu, bytes, _words: words }));
+        address
+    }
+
+    /// Panics where a range is not of such memory.
+    pub(super) fn within(&self, memory: Memory, address: u64, bytes: u64) {
+        if address == 0 && bytes == 0 {
+            return;
+        }
+        let (start, held) = self.memory.range(..=address).next_back().expect("no such memory");
+        assert!(address + bytes <= start + held.0.bytes, "outside its block");
+        let fits = match (memory, held.0.gpu) {
+            (Memory::Host, None) => true,
+            (Memory::Gpu(gpu), Some(own)) => gpu == own,
+            (Memory::Peer(gpu), Some(own)) => gpu == own || self.peers.contains(&(gpu, own)),
+            _ => false,
+        };
+        assert!(fits, "{memory:?} is memory of {:?}", held.0.gpu);
+    }
+
+    pub(super) fn put(&mut self, stream: u64, op: Op) -> Outcome<()> {
+        if let Some(failed) = &self.failed {
+            return Err(failed.clone());
+        }
+        let queue = self.streams.get_mut(&stream).unwrap();
+        match &mut queue.capture {
+            None => queue.ops.push_back(op),
+            Some((capture, tail)) => {
+                let graph = self.captures.get_mut(capture).unwrap();
+                graph.nodes.push((op, std::mem::take(tail)));
+                tail.push(graph.nodes.len() - 1);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn record(&mut self, stream: u64, event: u64) -> Outcome<()> {
+        let point = self.events.get_mut(&event).unwrap();
+        if let Some(capture) = &self.streams[&stream].capture {
+            point.captured = Some(capture.clone());
+            return Ok(());
+        }
+        point.captured = None;
+        point.asked += 1;
+        let asked = point.asked;
+        self.put(stream, Op::Record(event, asked))
+    }
+
+    pub(super) fn wait(&mut self, stream: u64, event: u64) -> Outcome<()> {
+        let point = &self.events[&event];
+        let queue = self.streams.get_mut(&stream).unwrap();
+        match (&point.captured, &mut queue.capture) {
+            (None, None) => {
+                let asked = point.asked;
+                self.put(stream, Op::Wait(event, asked))
+            }
+            (None, Some(_)) => refused("a capture waits for what is outside it"),
+            (Some((capture, _)), _) if !self.captures.contains_key(capture) => {
+                refused("an event of a capture that has ended")
+            }
+            (Some((capture, nodes)), None) => {
+                if !queue.ops.is_empty() {
+                    return refused("a stream with work joins a capture");
+                }
+                queue.capture = Some((*capture, nodes.clone()));
+                Ok(())
+            }
+            (Some((capture, nodes)), Some((own, tail))) => {
+                if capture != own {
+                    return refused("two captures meet");
+                }
+                tail.extend(nodes);
+                tail.sort_unstable();
+                tail.dedup();
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn begin_capture(&mut self, stream: u64) -> Outcome<()> {
+        let id = self.next();
+        self.captures.insert(id, Captured::default());
+        self.streams.get_mut(&stream).unwrap().capture = Some((id, vec![]));
+        Ok(())
+    }
+
+    pub(super) fn end_capture(&mut self, stream: u64) -> Outcome<u64> {
+        let Some((capture, tail)) = self.streams.get_mut(&stream).unwrap().capture.take() else {
+            return refused("nothing is captured");
+        };
+        let graph = self.captures.remove(&capture).unwrap();
+        let mut reached = vec![false; graph.nodes.len()];
+        tail.iter().for_each(|&node| reached[node] = true);
+        for node in (0..graph.nodes.len()).rev() {
+            if reached[node] {
+                graph.nodes[node].1.iter().for_each(|&before| reached[before] = true);
+            }
+        }
+        for queue in self.streams.values_mut() {
+            if let Some((own, tail)) = &queue.capture
+                && *own == capture
+            {
+                if tail.iter().any(|&node| !reached[node]) {
+                    return refused("a stream that joined a capture is not waited for");
+                }
+                queue.capture = None;
+            }
+        }
+        let id = self.next();
+        self.graphs.insert(id, graph);
+        Ok(id)
+    }
+
+    /// Does up to `most` things, on any streams, until this one has nothing left; whether it has.
+    pub(super) fn advance(&mut self, stream: u64, most: usize) -> Outcome<bool> {
+        if self.streams[&stream].capture.is_some() {
+            return refused("a stream that captures is waited for");
+        }
+        for _ in 0..most {
+            if let Some(failed) = &self.failed {
+                return Err(failed.clone());
+            }
+            if self.streams[&stream].ops.is_empty() {
+                return Ok(true);
+            }
+            let ready: Vec<u64> =
+                self.streams.iter().filter(|(_, queue)| self.is_ready(queue)).map(|(&id, _)| id).collect();
+            let Some(chosen) = self.choose(&ready) else { return Ok(false) };
+            let op = self.streams.get_mut(&chosen).unwrap().ops.pop_front().unwrap();
+            self.perform(op)?;
+        }
+        Ok(self.streams[&stream].ops.is_empty())
+    }
+
+    fn is_ready(&self, queue: &Queue) -> bool {
+        match queue.ops.front() {
+            None | Some(Op::Kernel { hangs: true, .. }) => false,
+            Some(Op::Wait(event, asked)) => self.events[event].reached >= *asked,
+            Some(_) => true,
+        }
+    }
+
+    fn choose<T: Copy>(&mut self, ready: &[T]) -> Option<T> {
+        match self.choice {
+            Choice::First => ready.first().copied(),
+            Choice::Last => ready.last().copied(),
+            Choice::Random(_) => (!ready.is_empty()).then(|| ready[self.random.below(ready.len())]),
+        }
+    }
+
+    fn perform(&mut self, op: Op) -> Outcome<()> {
+        self.clock += 1;
+        match op {
+            Op::Record(event, asked) => {
+                let point = self.events.get_mut(&event).unwrap();
+                point.reached = point.reached.max(asked);
+                point.time = Some(self.clock);
+            }
+            Op::Wait(..) => {}
+            Op::Host(work) => work(),
+            Op::Copy { to, from, bytes } => {
+                self.clock += bytes / 1000;
+                // SAFETY: both were found within blocks, which live until they are given back.
+                unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes as usize) };
+            }
+            Op::Product { gemm, args } => {
+                self.products_run += 1;
+                // SAFETY: the runtime promises so many bytes.
+                unsafe { super::product(&gemm, &args) };
+            }
+            Op::Kernel { code, name, launch, args, fails, .. } => {
+                if fails {
+                    let failed = Fault::new(FaultKind::Kernel, "an illegal address");
+                    self.failed = Some(failed.clone());
+                    return Err(failed);
+                }
+                self.kernels_run += 1;
+                let reversed = self.random.one_in(2);
+                // SAFETY: the runtime promises such memory.
+                assert!(unsafe { code.run(&name, launch, &args, reversed) }, "no kernel {name}");
+            }
+            Op::Graph(graph) => {
+                self.graphs_launched += 1;
+                let graph = self.graphs[&graph].clone();
+                let mut done = vec![false; graph.nodes.len()];
+                loop {
+                    let ready: Vec<usize> = (0..done.len())
+                        .filter(|&node| !done[node] && graph.nodes[node].1.iter().all(|&before| done[before]))
+                        .collect();
+                    let Some(node) = self.choose(&ready) else { break };
+                    done[node] = true;
+                    self.perform(graph.nodes[node].0.clone())?;
+                }
+                assert!(done.iter().all(|&done| done));
+            }
+        }
+        Ok(())
+    }
+}

@@ -119,7 +119,7 @@ impl<'g> Fuser<'g> {
     }
 
     /// Whether a node joins a group: it is elementwise, has the group's elements in the group's
-    /// order, reads a value of the group directly, crosses no pin, and the limits hold. Behind a
+    /// order (a reshape between changes neither), reads whole values of the group, crosses no pin, and the limits hold. Behind a
     /// primitive, moreover, what it reads of the group is read by nobody else outside and is
     /// written over by the node's result, so the group's inner values need no memory of their own.
     fn joins(&self, id: NodeId, into: GroupId) -> bool {
@@ -131,9 +131,8 @@ impl<'g> Fuser<'g> {
         if !same_marks(self.graph, self.place, node.source, self.graph.node(first).source) {
             return false;
         }
-        let shape = &self.graph.ty(node.first_result).shape;
-        let hero_shape = &self.graph.ty(self.graph.node(first).first_result).shape;
-        if shape != hero_shape {
+        let first = self.graph.node(first).first_result;
+        if !self.as_many(node.first_result, first) {
             return false;
         }
         let new_reads =
@@ -143,17 +142,25 @@ impl<'g> Fuser<'g> {
         }
         node.operands.iter().filter(|operand| self.maker(self.base[operand.index()]) == Some(into)).all(
             |&operand| {
-                let direct = self.base[operand.index()] == operand && self.graph.ty(operand).shape == *shape;
-                direct && (group.hero == Hero::Map || self.is_epilogue(group, node, operand))
+                let whole = self.as_many(operand, node.first_result);
+                whole && (group.hero == Hero::Map || self.is_epilogue(group, node, operand))
             },
         )
+    }
+
+    /// Whether two values have as many elements, which then stand in one order whatever their sizes.
+    fn as_many(&self, one: ValueId, other: ValueId) -> bool {
+        let (one, other) = (self.graph.ty(one), self.graph.ty(other));
+        one.shape == other.shape || one.elements().is_some_and(|count| other.elements() == Some(count))
     }
 
     /// Whether `operand`, which a group behind a primitive makes, can be written over by a result of
     /// this node: nobody else reads it, it is no output, and elements are as large.
     fn is_epilogue(&self, group: &Group, node: &Node, operand: ValueId) -> bool {
         let size = |value: ValueId| self.graph.ty(value).dtype.size();
-        let own_reads = node.operands.iter().filter(|&&other| other == operand).count() as u32;
+        let operand = self.base[operand.index()];
+        let of_it = |other: &&ValueId| self.base[other.index()] == operand;
+        let own_reads = node.operands.iter().filter(of_it).count() as u32;
         let last = group.nodes.last().map(|&last| self.graph.node(last));
         let lone = last.is_some_and(|last| last.first_result == operand && last.op.results() == 1);
         lone && self.readers[operand.index()] == own_reads

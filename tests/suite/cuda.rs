@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use partition::emit::{self, Kernel};
-use partition::ir::{ArgReduce, DType, Op, Real, ReduceKind};
+use partition::ir::{ArgReduce, Attention, DType, HeadOrder, Op, Real, ReduceKind};
 use partition::kernel::program::{self, Place, Program};
 use partition::pass::{GroupOptions, group};
 
@@ -338,11 +338,37 @@ fn every_form_of_a_hero_runs_on_the_cpu() {
     }
     cases.push(sized(product(false, false), &[(f32, &[2, 3, 20, 12]), (f32, &[2, 1, 12, 20])]));
     cases.push(sized(product(false, true), &[(bf16, &[4, 20, 12]), (bf16, &[24, 12])]));
+    // Attention: a warp a row; tiles with and without 16 bytes at a time, ends, masks and shared heads.
+    let attend = |heads: i64, key_heads: i64, causal: Option<i64>, order: HeadOrder| {
+        let (first, orders, scale) = ([0; 3], [order; 4], Real(0.3));
+        let (fill, zeros) = (Real(f64::NEG_INFINITY), true);
+        let op = Attention { heads, key_heads, first, orders, scale, causal, fill, zeros };
+        Op::Attention(Box::new(op))
+    };
+    let (heads, rows) = (HeadOrder::HeadsFirst, HeadOrder::RowsFirst);
+    let (q, k, v): (&[usize], &[usize], &[usize]) = (&[1, 4, 5, 20], &[1, 2, 70, 20], &[1, 2, 70, 40]);
+    cases.push(sized(attend(4, 2, None, heads), &[(f32, q), (f32, k), (f32, v)]));
+    cases.push(sized(attend(4, 2, Some(65), heads), &[(f16, q), (f16, k), (f16, v)]));
+    for (dtype, causal) in [(f16, None), (bf16, Some(3))] {
+        let (q, k, v): (&[usize], &[usize], &[usize]) = (&[1, 67, 2, 24], &[1, 70, 1, 24], &[1, 70, 1, 8]);
+        cases.push(sized(attend(2, 1, causal, rows), &[(dtype, q), (dtype, k), (dtype, v)]));
+    }
+    let (q, k, v): (&[usize], &[usize], &[usize]) = (&[1, 2, 9, 11], &[1, 2, 13, 11], &[1, 2, 13, 5]);
+    let mask: &[usize] = &[1, 1, 9, 13];
+    cases.push(sized(attend(2, 2, None, heads), &[(bf16, q), (bf16, k), (bf16, v), (DType::Bool, mask)]));
+    cases.push(sized(attend(2, 2, None, heads), &[(f16, q), (f16, k), (f16, v), (f16, mask)]));
     let trials: Vec<Trial> = cases.iter().flat_map(trials).collect();
     assert!(trials.len() >= cases.len());
-    for form in
-        ["product_mma<", "product_dots<", "product_columns<", "product_tiled<", "block_fold<", "column_fold<"]
-    {
+    for form in [
+        "attention_rows<",
+        "attention_mma<",
+        "product_mma<",
+        "product_dots<",
+        "product_columns<",
+        "product_tiled<",
+        "block_fold<",
+        "column_fold<",
+    ] {
         assert!(trials.iter().any(|trial| trial.kernel.text.contains(form)), "no {form}");
     }
     compare(&trials);

@@ -133,6 +133,24 @@ fn attention_is_one_kernel_in_every_model_that_has_it() {
     }
 }
 
+/// A layer of a transformer by hand: a kernel for each norm with its scale and shift, each product with
+/// bias, activation and residual sum, and the attention. Beside the layers stand embeddings and the head.
+#[test]
+fn layers_take_the_kernels_that_they_must() {
+    for (model, layers, products, beside) in [
+        // Queries, keys and values by one product; embedding, last norm, head.
+        ("corpus/onnx/s_gpt2.onnx", 3, 4, 3),
+        // One for each; embedding and last norm.
+        ("corpus/onnx/s_t5_encoder.onnx", 3, 6, 2),
+        // Patches, their transposition, class token, positions, last norm, head.
+        ("corpus/onnx/s_vit.onnx", 4, 6, 6),
+    ] {
+        let Some(network) = network(model) else { return };
+        let expected = layers * (2 + products + 1) + beside;
+        assert_eq!(counts(&network).0, expected, "{model}:\n{}", heroes(&network).join("\n"));
+    }
+}
+
 /// A network of `x: f32[4, 8]` and these lines.
 fn written(lines: &str) -> Network {
     let head = "graph \"g\"\n\nsource s0 node \"a\" \"A\"\n\n%0: f32[4, 8] = input \"x\" @s0\n";

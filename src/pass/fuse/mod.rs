@@ -79,28 +79,41 @@ impl Found {
 /// Error: only of a graph that does not verify.
 pub fn fuse(graph: &mut Graph, place: &[u32]) -> Result<()> {
     for _ in 0..SWEEPS {
-        let look = Look::new(graph, place);
-        let mut patterns: Vec<Option<Pattern>> = Vec::with_capacity(graph.node_count());
-        let mut gone = vec![false; graph.node_count()];
-        for id in graph.node_ids() {
-            let pattern = Pattern::ending_at(&look, id);
-            let inner = pattern.iter().flat_map(|pattern| &pattern.inner);
-            inner.for_each(|&id| gone[id.index()] = true);
-            patterns.push(pattern);
+        if !sweep(graph, place, small)? {
+            break;
         }
-        if patterns.iter().all(Option::is_none) {
-            return Ok(());
-        }
-        let mut rewriter = Rewriter::new(graph);
-        for (id, pattern) in graph.node_ids().zip(patterns).filter(|(id, _)| !gone[id.index()]) {
-            match pattern {
-                Some(pattern) => pattern.write(&mut rewriter, graph.node(id).source, id)?,
-                None => rewriter.keep(id)?,
-            }
-        }
-        *graph = rewriter.finish()?;
     }
+    // At last: what the small patterns move is part of how attention reads.
+    sweep(graph, place, attention::pattern)?;
     Ok(())
+}
+
+/// Finds the operation that a node is the last node of.
+type Finder = fn(&Look<'_>, NodeId) -> Option<Found>;
+
+/// Rewrites what is found; true where anything is.
+fn sweep(graph: &mut Graph, place: &[u32], finder: Finder) -> Result<bool> {
+    let look = Look::new(graph, place);
+    let mut patterns: Vec<Option<Pattern>> = Vec::with_capacity(graph.node_count());
+    let mut gone = vec![false; graph.node_count()];
+    for id in graph.node_ids() {
+        let pattern = Pattern::ending_at(&look, id, finder);
+        let inner = pattern.iter().flat_map(|pattern| &pattern.inner);
+        inner.for_each(|&id| gone[id.index()] = true);
+        patterns.push(pattern);
+    }
+    if patterns.iter().all(Option::is_none) {
+        return Ok(false);
+    }
+    let mut rewriter = Rewriter::new(graph);
+    for (id, pattern) in graph.node_ids().zip(patterns).filter(|(id, _)| !gone[id.index()]) {
+        match pattern {
+            Some(pattern) => pattern.write(&mut rewriter, graph.node(id).source, id)?,
+            None => rewriter.keep(id)?,
+        }
+    }
+    *graph = rewriter.finish()?;
+    Ok(true)
 }
 
 /// An operation that stands for a node and for those before it that lead to it alone.
@@ -110,8 +123,8 @@ struct Pattern {
 }
 
 impl Pattern {
-    fn ending_at(look: &Look<'_>, id: NodeId) -> Option<Self> {
-        let found = pattern(look, id)?;
+    fn ending_at(look: &Look<'_>, id: NodeId, finder: Finder) -> Option<Self> {
+        let found = finder(look, id)?;
         let ty = look.graph.ty(look.graph.node(id).first_result);
         if !found.is_of(look.graph, ty) {
             return None;
@@ -139,15 +152,14 @@ impl Pattern {
     }
 }
 
-/// The operation that a node is the last node of.
-fn pattern(look: &Look<'_>, id: NodeId) -> Option<Found> {
+/// Every pattern but attention.
+fn small(look: &Look<'_>, id: NodeId) -> Option<Found> {
     let node = look.graph.node(id);
     let simple = elementwise::pattern(look, node).or_else(|| rows::pattern(look, node));
     simple
         .map(|(op, operands)| Found::new(op, operands))
         .or_else(|| rotary::pattern(look, node))
         .or_else(|| rotary::transposed(look, node))
-        .or_else(|| attention::pattern(look, id))
 }
 
 /// An operation of values as they are.

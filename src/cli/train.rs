@@ -93,6 +93,7 @@ fn options(args: &TrainArgs, file: &ModelFile) -> Result<train::Options> {
         None => None,
     };
     options.timeout = args.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?;
+    options.check_numerics = args.check_numerics;
     options.compile = compile_options(&args.shape, &args.placement)?;
     options.compile.pipeline = None;
     options.recipe.updates.microbatches = args.shape.microbatches.unwrap_or(1);

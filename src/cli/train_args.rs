@@ -89,6 +89,10 @@ pub(super) struct TrainArgs {
     pub(super) plan: Option<PathBuf>,
     #[command(flatten)]
     pub(super) logs: LogArgs,
+    /// End where a loss or parameter is infinite or no number, and name the operation that first made it
+    /// so; parameters are copied in each step
+    #[arg(long)]
+    pub(super) check_numerics: bool,
     /// Give up on a step that takes longer (30s, 500ms)
     #[arg(long, value_name = "TIME")]
     pub(super) timeout: Option<String>,

@@ -20,13 +20,42 @@ pub fn interpret(
     inputs: &[(String, Tensor)],
     weights: Weights<'_>,
 ) -> Result<Vec<(String, Tensor)>> {
+    let interpreter = walk(graph, inputs, weights, &mut |_, _| true)?;
+    graph.outputs().iter().map(|(name, value)| Ok((name.clone(), interpreter.tensor(*value)?))).collect()
+}
+
+/// Shows each result as it is made, in the order of the arena, until `see` says that it is enough.
+///
+/// Errors: those of [`interpret`].
+pub fn watch(
+    graph: &Graph,
+    inputs: &[(String, Tensor)],
+    weights: Weights<'_>,
+    see: &mut dyn FnMut(ValueId, Tensor) -> bool,
+) -> Result<()> {
+    walk(graph, inputs, weights, &mut |interpreter, node| {
+        graph.results(node).all(|value| interpreter.tensor(value).is_ok_and(|tensor| see(value, tensor)))
+    })
+    .map(drop)
+}
+
+/// Runs node by node until `go_on` says otherwise.
+fn walk<'g>(
+    graph: &'g Graph,
+    inputs: &[(String, Tensor)],
+    weights: Weights<'_>,
+    go_on: &mut dyn FnMut(&Interpreter<'g>, NodeId) -> bool,
+) -> Result<Interpreter<'g>> {
     known_inputs(graph.inputs().iter().map(|(name, _)| name.as_str()), inputs)?;
     let mut interpreter = Interpreter::new(graph)?;
     for node in graph.node_ids() {
         let place = || format!("node {}", graph.source(graph.node(node).source).name);
         interpreter.step(node, inputs, weights).map_err(|error| error.within(&place()))?;
+        if !go_on(&interpreter, node) {
+            break;
+        }
     }
-    graph.outputs().iter().map(|(name, value)| Ok((name.clone(), interpreter.tensor(*value)?))).collect()
+    Ok(interpreter)
 }
 
 /// Every input of the graph is given once, and nothing else.

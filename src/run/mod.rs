@@ -21,5 +21,5 @@ pub use executor::{
     Batch, DeviceReport, ExecAction, ExecBuffer, ExecDevice, ExecOptions, ExecPlan, ExecStep, Hook, Program,
     RunReport,
 };
-pub use interpret::{Weights, interpret};
+pub use interpret::{Weights, interpret, watch};
 pub use session::{exec_plan, input_type};

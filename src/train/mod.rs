@@ -26,6 +26,7 @@ mod fit;
 mod layers;
 mod loss;
 mod noise;
+mod numerics;
 mod optimizer;
 mod rate;
 mod replicas;

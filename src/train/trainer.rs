@@ -8,6 +8,7 @@ use super::accumulate::{joined, part, part_of};
 use super::layers::{Layer, layers};
 use super::loss::Loss;
 use super::noise::{STREAMS, streams};
+use super::numerics::{first_fault, is_finite};
 use super::optimizer::{Moment, Optimizer, Scalar, Updates};
 use super::rate::Rate;
 use super::replicas::{Replicas, base_name, replicated_step};
@@ -41,6 +42,9 @@ pub struct Options {
     pub compile: compile::Options,
     /// Ends a step that takes longer.
     pub timeout: Option<Duration>,
+    /// Ends the run where a loss or a parameter is not finite, and says which operation made it so: the
+    /// parameters are copied in each step.
+    pub check_numerics: bool,
 }
 
 impl Options {
@@ -55,6 +59,7 @@ impl Options {
             replicas: None,
             compile: compile::Options::default(),
             timeout: None,
+            check_numerics: false,
         }
     }
 }
@@ -94,6 +99,8 @@ pub struct Trainer {
     /// What such a step is made of, where the batch is open.
     spare: Option<Spare>,
     step: u64,
+    /// The step's graph, where it is to be told what first is not finite.
+    checked: Option<Graph>,
     /// Whether layers draw random numbers.
     disturbed: bool,
     /// Names of the network's own parameters; all others are the optimizer's.
@@ -176,6 +183,7 @@ impl Trainer {
             short: None,
             spare,
             step: 0,
+            checked: options.check_numerics.then_some(network.graph),
             disturbed,
             own,
             forward,
@@ -243,9 +251,9 @@ impl Trainer {
         self.step += 1;
         if !loss.is_finite() {
             let report = Report::new(format!("step {}", self.step), format!("the loss is {loss}"));
-            return Err(Error::Run(
-                report.help("train with a smaller --lr, or with clip_norm=1 in --optimizer"),
-            ));
+            return Err(Error::Run(report.help(
+                "a smaller --lr, or clip_norm=1 in --optimizer; --check-numerics names the operation",
+            )));
         }
         let outputs = if count > 1 { joined(outputs)? } else { outputs.pop().unwrap_or_default() };
         Ok(Outcome { loss, wall, outputs })
@@ -254,9 +262,11 @@ impl Trainer {
     /// Loss, time and outputs of a part of the batch.
     fn microbatch(&mut self, arrays: &[(String, Tensor)], at: (u32, u32)) -> Result<Part> {
         self.set_scalars(at)?;
+        let before = if self.checked.is_some() { self.arrays(|_| true)? } else { Vec::new() };
         self.program.feed(arrays)?;
         let wall = self.program.step()?;
         let mut outputs = self.program.outputs()?;
+        self.check(arrays, before, &outputs)?;
         match outputs.iter().position(|(name, _)| name == LOSS) {
             Some(at) => {
                 let loss = outputs.remove(at).1.to_f64().first().copied().unwrap_or(f64::NAN);
@@ -264,6 +274,25 @@ impl Trainer {
             }
             None => Err(Error::Internal("a step without a loss".into())),
         }
+    }
+
+    /// Error: something that the step made is not finite.
+    fn check(
+        &self,
+        arrays: &[(String, Tensor)],
+        before: Vec<(String, Tensor)>,
+        outputs: &[(String, Tensor)],
+    ) -> Result<()> {
+        let Some(graph) = &self.checked else { return Ok(()) };
+        let made = self.arrays(|_| true)?;
+        let Some((name, _)) = outputs.iter().chain(&made).find(|(_, tensor)| !is_finite(tensor)) else {
+            return Ok(());
+        };
+        let found = first_fault(graph, arrays, &before.into_iter().collect())?;
+        let report =
+            found.unwrap_or_else(|| Report::new(name.clone(), "is not finite once kernels are fused"));
+        let help = "a smaller --lr, or clip_norm=1 in --optimizer";
+        Err(Error::Run(report.help(help)).within(&format!("step {}", self.step + 1)))
     }
 
     /// Whether a batch of fewer samples can be trained on: the network's batch is open.

@@ -328,7 +328,7 @@ proptest! {
 
 /// Rates of reading alone: `cargo test --release --test suite data::rates -- --ignored --nocapture`.
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "a measurement: cargo test --release --test suite data::rates -- --ignored --nocapture"]
 fn rates() {
     let dir = tempfile::tempdir().unwrap();
     let made = "random:records=20000,shape.input=784,below.target=10,type.target=i64";

@@ -42,6 +42,7 @@ mod naive_plan;
 mod native;
 mod networks;
 mod noise;
+mod numerics;
 mod nvrtc;
 mod onnx;
 mod onnx_nodes;

@@ -12,13 +12,17 @@ use crate::error::{Error, Result};
 /// Arenas begin at a multiple of this many bytes.
 pub(super) const ALIGNMENT: usize = 64;
 
+/// Arenas from twice this on begin at a multiple of it: the size of a huge page.
+const HUGE: usize = 1 << 21;
+
 /// One allocation of zeroed bytes.
 #[derive(Debug)]
 pub(super) struct Arena {
+    /// What was allocated; none where another one gives the bytes back.
+    whole: Option<(NonNull<u8>, Layout)>,
+    /// Where the arena begins.
     pointer: NonNull<u8>,
     length: usize,
-    /// Another one gives the bytes back.
-    lent: bool,
 }
 
 // SAFETY: an arena owns its bytes as a `Box<[u8]>` does; its methods that reach them are unsafe or
@@ -63,13 +67,18 @@ impl Arena {
             Error::run("", format!("cannot allocate an arena of {bytes}"))
         };
         let length = usize::try_from(length).map_err(|_| refuse())?;
-        let layout = Layout::from_size_align(length, ALIGNMENT).map_err(|_| refuse())?;
-        if length == 0 {
-            return Ok(Self { pointer: NonNull::<Aligned>::dangling().cast(), length, lent: false });
-        }
+        let alignment = if length >= 2 * HUGE { HUGE } else { ALIGNMENT };
+        // Aligned here: the allocator hands out zeroed pages untouched only where it need not align.
+        let size = length.checked_add(alignment).ok_or_else(refuse)?;
+        let layout = Layout::from_size_align(size, 1).map_err(|_| refuse())?;
         // SAFETY: the layout's size is not zero.
-        let pointer = unsafe { std::alloc::alloc_zeroed(layout) };
-        Ok(Self { pointer: NonNull::new(pointer).ok_or_else(refuse)?, length, lent: false })
+        let whole = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or_else(refuse)?;
+        // SAFETY: at most `alignment - 1` bytes on, within what was allocated.
+        let pointer = unsafe { whole.add(whole.align_offset(alignment)) };
+        if alignment == HUGE {
+            ask_for_huge_pages(pointer, length);
+        }
+        Ok(Self { whole: Some((whole, layout)), pointer, length })
     }
 
     /// An arena in bytes that another one gives back.
@@ -80,7 +89,7 @@ impl Arena {
     /// nobody else uses but as the users of an arena do.
     #[cfg(feature = "cuda")]
     pub(super) unsafe fn lent(pointer: NonNull<u8>, length: usize) -> Self {
-        Self { pointer, length, lent: true }
+        Self { whole: None, pointer, length }
     }
 
     /// Where a range begins.
@@ -112,18 +121,29 @@ impl Arena {
     }
 }
 
-#[repr(align(64))]
-struct Aligned;
+/// Tells the system that large pages suit these bytes, which begin at a multiple of [`HUGE`]: fewer
+/// pages are looked up. A hint, which it may ignore.
+fn ask_for_huge_pages(pointer: NonNull<u8>, length: usize) {
+    #[cfg(target_os = "linux")]
+    {
+        use std::ffi::{c_int, c_void};
+        unsafe extern "C" {
+            fn madvise(start: *mut c_void, length: usize, advice: c_int) -> c_int;
+        }
+        /// Of the system's header.
+        const MADV_HUGEPAGE: c_int = 14;
+        // SAFETY: pages of this allocation alone; the advice changes none of their bytes.
+        unsafe { madvise(pointer.as_ptr().cast(), length - length % HUGE, MADV_HUGEPAGE) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (pointer, length);
+}
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        if self.length == 0 || self.lent {
-            return;
-        }
-        // SAFETY: allocated in `new` with this layout, which was valid there.
-        unsafe {
-            let layout = Layout::from_size_align_unchecked(self.length, ALIGNMENT);
-            std::alloc::dealloc(self.pointer.as_ptr(), layout);
+        if let Some((whole, layout)) = self.whole {
+            // SAFETY: allocated in `new` with this layout.
+            unsafe { std::alloc::dealloc(whole.as_ptr(), layout) }
         }
     }
 }

@@ -16,7 +16,7 @@ use super::element::Float;
 use super::few::{add_rows, dot_all};
 use super::product::{Extent, Into, Strides};
 use super::team::MatrixMut;
-use super::vectors::{Lanes, Task};
+use super::vectors::{Lanes, Task, fetch};
 use super::view::{Plain, take};
 
 /// Columns of a panel: four vectors of the widest set. Narrower sets walk through it in tiles.
@@ -368,6 +368,10 @@ impl<T: Plain + Float> Strip<'_, T> {
         while column < c.columns {
             let vectors = (c.columns - column).div_ceil(L::WIDTH).min(L::VECTORS);
             let width = (vectors * L::WIDTH).min(c.columns - column);
+            // The rows of the next tile.
+            for next in row + R..(row + 2 * R).min(c.rows) {
+                fetch(c.row(next)[column..][..width].as_ptr().cast(), width * size_of::<T>());
+            }
             let mut c = c.block((row, column), (R, width));
             match vectors {
                 4 if L::VECTORS >= 4 => self.tile::<L, R, 4>(lanes, (row, column), &mut c, into),

@@ -17,7 +17,8 @@ fn clamp(x: f32, low: f32, high: f32) -> f32 {
 
 #[inline(always)]
 fn power_of_two(exponent: i32) -> f32 {
-    f32::from_bits(((exponent + 127) << 23) as u32)
+    // Where x is not a number the exponent is anything, and what it is multiplied with no number.
+    f32::from_bits((exponent.wrapping_add(127) << 23) as u32)
 }
 
 /// `e^x`; 2 units in the last place.
@@ -36,9 +37,7 @@ pub(super) fn exp(x: f32) -> f32 {
     // Two factors, so that neither overflows before the result does.
     let n = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
     let half = n >> 1;
-    // Where x is not a number, n is anything, and p is not a number already.
-    let half = half.clamp(-80, 80);
-    let rest = n.wrapping_sub(half).clamp(-80, 80);
+    let rest = n.wrapping_sub(half);
     p * power_of_two(half) * power_of_two(rest)
 }
 

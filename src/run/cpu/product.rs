@@ -219,7 +219,11 @@ macro_rules! float {
                         let c = &mut *c;
                         Self::dispatch(Multiply { k, dotted, a, b, first, c, into, area });
                     });
-                    if let Some((after, start)) = after {
+                    let Some((after, start)) = after else { return };
+                    let whole = c.columns == width;
+                    if let (true, Some(rows)) = (whole, c.contiguous()) {
+                        after.apply(start + row * width, bytes_of_mut(rows));
+                    } else {
                         for r in 0..c.rows {
                             after.apply(start + (row + r) * width + column, bytes_of_mut(c.row(r)));
                         }

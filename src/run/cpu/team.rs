@@ -29,6 +29,8 @@ type Work = *const (dyn Fn(usize) + Sync);
 
 /// What one worker offers to helpers.
 struct Job {
+    /// A team has it: one thread alone opens it.
+    taken: AtomicBool,
     open: AtomicBool,
     /// Helpers that may be looking at the work.
     inside: AtomicUsize,
@@ -47,6 +49,7 @@ unsafe impl Send for Job {}
 impl Job {
     fn new() -> Self {
         Self {
+            taken: AtomicBool::new(false),
             open: AtomicBool::new(false),
             inside: AtomicUsize::new(0),
             next: AtomicUsize::new(0),
@@ -181,9 +184,10 @@ impl Pool {
     }
 
     /// The team of one worker, who works from now on, until it is dropped. Panics where there is
-    /// no such worker.
+    /// no such worker, or it has a team already.
     pub(in crate::run) fn team(&self, worker: usize) -> Team<'_> {
         let job = &self.shared.jobs[worker];
+        assert!(!job.taken.swap(true, Ordering::Acquire), "a worker has one team at a time");
         self.shared.busy.fetch_add(1, Ordering::Relaxed);
         Team { pool: Some((&*self.shared, job)), one_worker: PhantomData }
     }
@@ -209,8 +213,9 @@ pub struct Team<'a> {
 
 impl Drop for Team<'_> {
     fn drop(&mut self) {
-        if let Some((shared, _)) = self.pool {
+        if let Some((shared, job)) = self.pool {
             shared.busy.fetch_sub(1, Ordering::Relaxed);
+            job.taken.store(false, Ordering::Release);
         }
     }
 }
@@ -419,6 +424,14 @@ impl<'a, T> MatrixMut<'a, T> {
             assert!(last.is_some_and(|last| last <= slice.len()));
         }
         Self { pointer: slice.as_mut_ptr(), rows, columns, stride, life: PhantomData }
+    }
+
+    /// All elements, where rows follow one another.
+    pub(super) fn contiguous(&mut self) -> Option<&mut [T]> {
+        let follow = self.stride == self.columns || self.rows <= 1;
+        // SAFETY: the rows lie within what the matrix was made of, one after the other, and are this
+        // matrix' alone.
+        follow.then(|| unsafe { std::slice::from_raw_parts_mut(self.pointer, self.rows * self.columns) })
     }
 
     /// A row. Panics where there is none.

@@ -31,7 +31,7 @@ pub(crate) const TILE: usize = 1024;
 const PART: usize = 16 * TILE;
 
 /// Bytes of a result from which on it is written around the caches.
-pub(super) const AROUND: usize = 1 << 24;
+const AROUND: usize = 1 << 24;
 
 thread_local! {
     /// A thread's registers.

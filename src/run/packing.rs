@@ -44,16 +44,10 @@ impl Readers {
     }
 }
 
-/// Whether a product may have so few rows or columns that it adds up along both operands, where the right
-/// one is contiguous along the terms as it is (transposed, or a single column): packed, its sums would be
-/// in another order.
+/// Whether a product adds up along both operands.
 fn adds_along(graph: &Graph, node: &Node, transposed: bool) -> bool {
     let sizes = |value: ValueId| graph.ty(value).shape.dims().unwrap_or_default();
-    let (x, out) = (sizes(node.operands[0]), sizes(node.first_result));
-    let ([.., rows, columns], Some(&terms)) = (&out[..], x.last()) else { return true };
-    let all: i64 = out[..out.len() - 1].iter().product();
-    (transposed || *columns == 1)
-        && [*rows, all].into_iter().any(|rows| cpu::adds_along(rows, *columns, terms))
+    cpu::adds_along(transposed, &sizes(node.operands[0]), &sizes(node.first_result))
 }
 
 impl Packing {

@@ -128,6 +128,11 @@ impl<T: Plain + Float> Task<T> for Multiply<'_, '_, T> {
     }
 }
 
+/// True where results are sums along both operands, if the left one is contiguous along the terms.
+pub(super) fn adds_along(extent: Extent, right: Strides) -> bool {
+    right.row == 1 && is_dotted(extent)
+}
+
 /// True where results are sums along both operands, if those are contiguous.
 pub(super) fn is_dotted(Extent { m, n, k }: Extent) -> bool {
     m <= FEWEST || n <= FEWEST || m <= DOTTED.0 && k >= DOTTED.1

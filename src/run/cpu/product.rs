@@ -288,11 +288,24 @@ macro_rules! integer {
 
 integer!(i8, i16, i32, i64, u8);
 
-/// Whether products of these sizes add up along their operands where those are contiguous, instead of
-/// packing the right one.
-pub(in crate::run) fn adds_along(rows: i64, columns: i64, terms: i64) -> bool {
-    let size = |size: i64| usize::try_from(size).unwrap_or(0);
-    blocks::is_dotted(Extent { m: size(rows), n: size(columns), k: size(terms) })
+/// Whether `Op::MatMul` adds up along its operands, instead of packing the right one, a matrix: packed,
+/// its sums would be in another order. True where sizes are not known.
+pub(in crate::run) fn adds_along(right: bool, x: &[i64], out: &[i64]) -> bool {
+    let size = |size: i64| usize::try_from(size).ok();
+    let ([.., rows, columns], Some(&terms)) = (out, x.last()) else { return true };
+    let all = out[..out.len() - 1].iter().try_fold(1usize, |all, &rows| all.checked_mul(size(rows)?));
+    let (Some(m), Some(all), Some(n), Some(k)) = (size(*rows), all, size(*columns), size(terms)) else {
+        return true;
+    };
+    let strides = oriented(right, if right { k } else { n });
+    // Batches of rows are one product, where all of them share the right operand.
+    [m, all].into_iter().any(|m| blocks::adds_along(Extent { m, n, k }, strides))
+}
+
+/// How a row-major matrix with rows of so many elements lies, or its transposed one.
+fn oriented(flip: bool, row: usize) -> Strides {
+    let strides = Strides::rows(row);
+    if flip { strides.transposed() } else { strides }
 }
 
 /// Packs a matrix as [`View::packed`] has it: the right operand of `Op::MatMul`, transposed there or
@@ -361,8 +374,7 @@ fn batched<T: Product>(
     let (yb, ym) = yd.split_at(yd.len() - 2);
     let (ob, om) = od.split_at(od.len() - 2);
     let (m, n, k) = (om[0], om[1], if left { xm[0] } else { xm[1] });
-    let orient = |flip: bool, strides: Strides| if flip { strides.transposed() } else { strides };
-    let (a, b) = (orient(left, Strides::rows(xm[1])), orient(right, Strides::rows(ym[1])));
+    let (a, b) = (oriented(left, xm[1]), oriented(right, ym[1]));
     let outer: usize = ob.iter().product();
     if outer == 0 || m == 0 || n == 0 {
         return Ok(());
@@ -395,4 +407,54 @@ fn batched<T: Product>(
         team.each_chunk(os, m * n, |number, os| one(&Team::alone(), number, os));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::DType;
+
+    /// Numbers whose sums round differently in another order.
+    fn numbers(count: usize, seed: u32) -> Vec<f32> {
+        (0..count as u32)
+            .map(|i| {
+                let bits = (i + 1).wrapping_mul(seed.wrapping_mul(0x9e37_79b9)) >> 8;
+                bits as f32 / (1 << 23) as f32 - 1.0
+            })
+            .collect()
+    }
+
+    #[test]
+    fn packed_operands_give_the_bits_of_those_that_lie_as_they_are() {
+        let mut compared = 0;
+        for (m, n) in
+            [1i64, 2, 4, 5, 16, 17, 30].into_iter().flat_map(|m| [1i64, 3, 4, 5, 64, 70, 130].map(|n| (m, n)))
+        {
+            for (k, transposed) in
+                [1i64, 7, 100, 255, 256, 300].into_iter().flat_map(|k| [(k, false), (k, true)])
+            {
+                if adds_along(transposed, &[m, k], &[m, n]) {
+                    continue;
+                }
+                let (xd, od) = ([m, k], [m, n]);
+                let wd = if transposed { [n, k] } else { [k, n] };
+                let (x, w) = (numbers((m * k) as usize, 3), numbers((k * n) as usize, 5));
+                let plain = View::new(DType::F32, &wd, super::super::view::bytes_of(&w)).unwrap();
+                let mut other = vec![0f32; w.len()];
+                pack(&plain, transposed, bytes_of_mut(&mut other)).unwrap();
+                let bytes = super::super::view::bytes_of(&other);
+                let packed = View { packed: true, ..View::new(DType::F32, &wd, bytes).unwrap() };
+                let run = |w: View<'_>| {
+                    let mut out = vec![0f32; (m * n) as usize];
+                    let x = View::new(DType::F32, &xd, super::super::view::bytes_of(&x)).unwrap();
+                    let made = ViewMut::new(DType::F32, &od, bytes_of_mut(&mut out)).unwrap();
+                    matmul(&Team::alone(), (false, transposed), &[x, w], &mut [made]).unwrap();
+                    out.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+                };
+                assert_eq!(run(plain), run(packed), "{m} x {n}, {k} terms, transposed: {transposed}");
+                compared += 1;
+            }
+        }
+        assert!(compared > 300, "{compared}");
+    }
 }

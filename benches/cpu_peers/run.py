@@ -106,11 +106,17 @@ class Case:
         self.kind, self.sizes = kind, sizes
 
 
-def ours(case, threads, args):
-    command = [args.partition, "run", case.path, "-d", f"{args.device}:cores={threads}", "--init", "seed=1",
-               "--steps", str(args.steps), "--json"]
+def our_command(case, threads, args):
+    """Slices share all cores: they are given none of their own."""
+    device = args.device if "[" in args.device else f"{args.device}:cores={threads}"
+    command = [args.partition, "run", case.path, "-d", device, "--init", "seed=1"]
     for name, size in case.dims.items():
         command += ["--dim", f"{name}={size}"]
+    return command
+
+
+def ours(case, threads, args):
+    command = our_command(case, threads, args) + ["--steps", str(args.steps), "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         print(f"{case.name}: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
@@ -140,6 +146,40 @@ def onnxruntime_ms(case, threads, args):
     return median_of(lambda: session.run(None, given))
 
 
+ONCE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import run, onnxruntime as ort
+options = ort.SessionOptions()
+options.intra_op_num_threads = int(sys.argv[3])
+session = ort.InferenceSession(sys.argv[2], options, providers=["CPUExecutionProvider"])
+session.run(None, run.feeds(session, run.Case("", sys.argv[2], eval(sys.argv[4]), None)))
+"""
+
+
+def whole(command):
+    """Seconds and peak MB of a process."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    taken = time.perf_counter() - start
+    return (taken, usage.ru_maxrss / 1e3) if status == 0 else (float("nan"), float("nan"))
+
+
+def print_processes(every, args):
+    """Load, plan, compile and one step, as a process: seconds, and peak memory above the weights."""
+    threads, here = args.threads[0], os.path.dirname(os.path.abspath(__file__))
+    print(f"\nWhole processes, one step, {threads} thread(s)\n")
+    print("| what | ours, s | onnxruntime, s | weights, MB | ours above, MB | onnxruntime above, MB |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for case in every:
+        weights = os.path.getsize(case.path.removesuffix(".onnx") + ".weights.bin") / 1e6
+        own = whole(our_command(case, threads, args))
+        other = whole([sys.executable, "-c", ONCE, here, case.path, str(threads), repr(case.dims)])
+        memory = " | ".join(f"{peak - weights:.0f}" for _, peak in (own, other))
+        print(f"| {case.name} | {own[0]:.2f} | {other[0]:.2f} | {weights:.0f} | {memory} |", flush=True)
+
+
 def torch_ms(case, threads, args, compiled):
     import torch
     if case.kind is None:
@@ -160,6 +200,12 @@ def copy_bandwidth(threads):
     return 2 * 4 * ELEMENTS / median_of(lambda: y.copy_(x)) / 1e6
 
 
+def open_dimensions(path):
+    """Names of the dimensions of a model's inputs that are open."""
+    inputs = onnx.load(path, load_external_data=False).graph.input
+    return {dim.dim_param for i in inputs for dim in i.type.tensor_type.shape.dim if dim.dim_param}
+
+
 def cases(args, folder):
     found = []
     if "rows" in args.what:
@@ -175,7 +221,10 @@ def cases(args, folder):
     if "models" in args.what:
         for name in args.only or REAL:
             path = os.path.join(args.models, name + ".onnx")
-            for dims in SHAPES.get(name, [{}])[: None if args.large else 1]:
+            known = open_dimensions(path)
+            wanted = [{k: v for k, v in dims.items() if k in known} for dims in SHAPES.get(name, [{}])]
+            wanted = [dims for i, dims in enumerate(wanted) if dims not in wanted[:i]]
+            for dims in wanted[: None if args.large else 1]:
                 label = name + "".join(f" {k}={v}" for k, v in dims.items())
                 found.append(Case(label, path, dims, None))
     return found
@@ -192,6 +241,7 @@ def main():
     parser.add_argument("--steps", type=int, default=9)
     parser.add_argument("--device", default="cpu", help="a kind, or e.g. cpu[2x4GB]")
     parser.add_argument("--large", action="store_true", help="also batch 8 and sequence 128")
+    parser.add_argument("--processes", action="store_true", help="start and memory of whole processes instead")
     parser.add_argument("--compile", action="store_true", help="also torch.compile")
     args = parser.parse_args()
     peers = [("ours", ours)]
@@ -203,6 +253,8 @@ def main():
             peers.append(("torch.compile", lambda *a: torch_ms(*a, compiled=True)))
     with tempfile.TemporaryDirectory() as folder:
         every = cases(args, folder)
+        if args.processes:
+            return print_processes(every, args)
         for threads in args.threads:
             times = {(case.name, name): [] for case in every for name, _ in peers}
             for _ in range(args.rounds):

@@ -17,6 +17,7 @@ mod plans;
 #[cfg(feature = "run")]
 mod run;
 mod score;
+#[cfg(feature = "run")]
 mod stats;
 mod terminal;
 #[cfg(feature = "run")]

@@ -65,6 +65,7 @@ pub(super) fn planning<T>(
 
 /// Does something that an interruption ends in an orderly way: the first Ctrl-C sets the flag that
 /// `work` is given, the next one ends the program.
+#[cfg(feature = "run")]
 pub(super) fn interruptible<T>(work: impl FnOnce(&AtomicBool) -> T) -> T {
     catch_interruptions();
     INTERRUPTED.store(false, Ordering::SeqCst);

@@ -432,7 +432,7 @@ fn apart(graph: &Graph, options: &place::Options) -> Vec<u32> {
 }
 
 /// Whether a network has a batch dimension that is open.
-#[cfg_attr(not(feature = "cli"), allow(dead_code))]
+#[cfg_attr(not(all(feature = "cli", feature = "run")), allow(dead_code))]
 pub(crate) fn has_open_batch(graph: &Graph) -> bool {
     batch_dim(graph).is_some()
 }

@@ -30,7 +30,7 @@ pub(super) fn find(context: &Context<'_, '_>) -> Pool {
     let kinds = OrderKind::for_effort(effort);
     let nodes = context.problem.graph.node_count().max(1);
     let rounds =
-        (VISITED / nodes / kinds.len() / 2).clamp(1, if effort == Effort::Fast { 4 } else { ROUNDS });
+        (VISITED / nodes / kinds.len() / 2).clamp(1, if effort == Effort::Fast { 2 } else { ROUNDS });
     for kind in kinds {
         let order = kind.nodes(context.problem);
         let units = orders::units(context.problem, &order);

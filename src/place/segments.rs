@@ -86,7 +86,8 @@ impl Search<'_, '_> {
             prepared.push(Prepared { nodes, line, tables });
         }
         let followed = (FOLLOWED / self.context.problem.unit_count().max(1)).max(1);
-        let followed = if effort == Effort::Fast { followed.min(FOLLOWED_FAST) } else { followed };
+        let fast = (FOLLOWED_FAST / goals.len()).max(1);
+        let followed = if effort == Effort::Fast { followed.min(fast) } else { followed };
         for &goal in goals {
             let mut promises = self.promises(&prepared, &sequences, goal);
             promises.truncate(followed);

@@ -369,9 +369,9 @@ fn options(rng: &mut Rng, graph: &CostGraph, topology: &Topology) -> Options {
         balance: rng.chance(10).then(|| rng.below(100) as f64 / 100.0),
         soft: rng.chance(20),
         reserve: if rng.chance(20) { Bytes(64) } else { Bytes::ZERO },
-        effort: match rng.below(20) {
+        effort: match rng.below(200) {
             0 => Effort::Best,
-            1..8 => Effort::Fast,
+            1..80 => Effort::Fast,
             _ => Effort::Default,
         },
         seed: rng.below(4),

@@ -23,7 +23,7 @@ const LARGE: usize = 20_000;
 const VISITED: usize = 400_000;
 
 /// As [`VISITED`], at the least effort.
-const VISITED_FAST: usize = 2_000;
+const VISITED_FAST: usize = 1_000;
 
 /// Budgets of the grid, at most.
 const BUDGETS: usize = 24;

@@ -36,7 +36,7 @@ struct Budget {
 const FIRST: u64 = 500_000;
 
 /// Work of the first round for each pair of a net and one of its units.
-const EACH_PIN: u64 = 40;
+const EACH_PIN: u64 = 20;
 
 /// How much more work each round may do than the one before.
 const MORE: u64 = 4;
@@ -121,7 +121,7 @@ impl Target<'_, '_> {
         let first = FIRST + EACH_PIN * self.graph.pin_count() as u64;
         let budgets = match self.problem.options.effort {
             Effort::Fast => return None,
-            Effort::Default => [first, 20_000_000].map(|work| Budget { work, cases: 64 }),
+            Effort::Default => [first, 3_000_000].map(|work| Budget { work, cases: 64 }),
             Effort::Best => [first * 16, 400_000_000].map(|work| Budget { work, cases: 512 }),
         };
         (self.graph.units() <= 20_000).then_some(budgets)

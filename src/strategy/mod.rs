@@ -141,7 +141,8 @@ pub fn improved(
     schedule: Schedule,
 ) -> Result<Schedule> {
     let scheduling = schedule::Options { caps: caps(topology, options)?, ..schedule::Options::default() };
-    let found = improve(graph, topology, placement, schedule, &scheduling, search(options))?;
+    let found =
+        improve(graph, topology, placement, schedule, &scheduling, search(options, graph.node_count()))?;
     let found = hiding(graph, topology, options, &scheduling, placement, found);
     Ok(packed(graph, options, found))
 }
@@ -186,14 +187,17 @@ pub fn packed(graph: &CostGraph, options: &Options, schedule: Schedule) -> Sched
     schedule.pack(graph, work)
 }
 
+/// Nodes up to which the least effort affords another look at a schedule.
+const IMPROVED_FAST: usize = 5_000;
+
 /// How much the schedule of the chosen placement is improved. Relays change the loads of channels,
 /// which are what throughput is about; its certificates count every copy straight from home. No order
 /// changes the loads, and none changes the bytes: there the time of a step breaks ties alone, and less
 /// is spent on it.
-fn search(options: &Options) -> Search {
+fn search(options: &Options, nodes: usize) -> Search {
     let loads = options.objective == Objective::Throughput;
     let (work, candidates) = match options.effort {
-        Effort::Fast if options.objective == Objective::Latency => (20_000, 6),
+        Effort::Fast if options.objective == Objective::Latency && nodes <= IMPROVED_FAST => (20_000, 6),
         Effort::Fast => (0, 0),
         Effort::Default if loads => (200_000, 30),
         Effort::Default if options.objective == Objective::Transfer => (200_000, 60),

@@ -25,6 +25,9 @@ const VISITED: usize = 400_000;
 /// As [`VISITED`], at the least effort.
 const VISITED_FAST: usize = 1_000;
 
+/// Nodes up to which the least effort affords list schedulers under budgets.
+const LISTED_FAST: usize = 5_000;
+
 /// Budgets of the grid, at most.
 const BUDGETS: usize = 24;
 
@@ -50,7 +53,8 @@ pub(super) fn find(context: &Context<'_, '_>) -> Pool {
             scout.consider(context.filled(|unit| chosen[unit]), &order);
         }
     }
-    if problem.options.effort == Effort::Fast && problem.options.objective != Objective::Latency {
+    let listed = problem.options.objective == Objective::Latency && nodes <= LISTED_FAST;
+    if problem.options.effort == Effort::Fast && !listed {
         return scout.pool;
     }
     let Some(jobs) = Jobs::new(problem) else { return scout.pool };

@@ -90,7 +90,7 @@ fn covers(planned: &str, device: &str) -> bool {
 
 /// A plan that is ready to run.
 pub(super) enum Ready {
-    Cpu(Program),
+    Cpu(Box<Program>),
     #[cfg(feature = "cuda")]
     Cuda(Box<crate::run::cuda::CudaProgram>),
 }
@@ -116,7 +116,8 @@ impl Ready {
         let timeout = args.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?;
         let options = ExecOptions { timeout, ..ExecOptions::default() };
         let groups = network.grouping.all_fused();
-        Program::new(&network.graph, &groups, &exec, &weights, options).map(Self::Cpu)
+        Program::new(&network.graph, &groups, &exec, &weights, options)
+            .map(|program| Self::Cpu(Box::new(program)))
     }
 
     /// See [`Program::run`].

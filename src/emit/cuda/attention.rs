@@ -29,8 +29,8 @@ pub(super) fn attention(program: &Program, heads: &Heads) -> Result<Printed> {
     let (how, call, grid) = if tensor {
         // Sixteen bytes at a time, where every row begins at a multiple of them.
         let even = |lie: Lie| [lie.start, lie.batch, lie.head, lie.row].iter().all(|at| at % 8 == 0);
-        let wide = geometry.size % 8 == 0
-            && geometry.value_size % 8 == 0
+        let wide = geometry.size.is_multiple_of(8)
+            && geometry.value_size.is_multiple_of(8)
             && even(geometry.lies[1])
             && even(geometry.lies[2]);
         let tiles = lines.saturating_mul(ceil(rows, 64));

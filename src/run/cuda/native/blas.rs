@@ -32,7 +32,7 @@ pub(super) struct Blas {
 
 impl Drop for Blas {
     fn drop(&mut self) {
-        // SAFETY: created in `new`, destroyed once. There is nothing to do about a failure.
+        // SAFETY: created in `open`, destroyed once. There is nothing to do about a failure.
         let _ = unsafe { result::destroy_handle(self.handle) };
     }
 }
@@ -60,7 +60,7 @@ type Made<T> = Result<T, result::CublasError>;
 
 impl Blas {
     /// None where the library is not there or does not start.
-    pub(super) fn new() -> Option<Self> {
+    pub(super) fn open() -> Option<Self> {
         // SAFETY: loads NVIDIA's library, whose initialisers are trusted.
         if !unsafe { sys::is_culib_present() } {
             return None;

@@ -370,7 +370,7 @@ impl Driver for Native {
     fn algorithms(&self, gpu: u32, gemm: &Gemm) -> Outcome<Vec<Algorithm>> {
         self.enter(gpu)?;
         let mut blas = lock(&self.blas);
-        let library = blas.entry(gpu).or_insert_with(Blas::new);
+        let library = blas.entry(gpu).or_insert_with(Blas::open);
         Ok(library.as_ref().map_or_else(Vec::new, |library| library.algorithms(gemm)))
     }
 
@@ -413,7 +413,7 @@ impl Driver for Native {
     ) -> Outcome<()> {
         self.enter(stream.gpu)?;
         let mut blas = lock(&self.blas);
-        let library = blas.entry(stream.gpu).or_insert_with(Blas::new);
+        let library = blas.entry(stream.gpu).or_insert_with(Blas::open);
         let library = library.as_ref();
         let library = library.ok_or_else(|| Fault::new(FaultKind::Unsupported, "cuBLASLt does not start"))?;
         // SAFETY: as the caller promises.

@@ -52,8 +52,7 @@ impl Found {
         let names = |dim| graph.dim_name(dim).to_owned();
         let inferred = |op: &Op, types: &[&Type]| {
             let mut results = infer(op, types, &names).ok()?;
-            results.truncate(if results.len() == 1 { 1 } else { 0 });
-            results.pop()
+            if results.len() == 1 { results.pop() } else { None }
         };
         let reshaped = |operand: &Operand| {
             let own = graph.ty(operand.value);

@@ -45,10 +45,10 @@ pub(super) struct TrainArgs {
     #[arg(long, value_name = "SCHEDULE", default_value = "constant")]
     pub(super) lr_schedule: String,
     /// How often all records are used
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) epochs: u64,
     /// End after so many steps
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) steps: Option<u64>,
     /// Seed of weights that the model has no data for: seed=N [default: that of --seed]
     #[arg(long, value_name = "seed=N")]

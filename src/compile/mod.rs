@@ -295,7 +295,7 @@ fn alternative(
 /// Binds, simplifies and groups a network.
 pub fn prepare(graph: Graph, options: &Options) -> Result<Network> {
     let places = options.given.as_ref().map(|given| score::numbered_places(&graph, given));
-    let places = phases(&graph, places.unwrap_or_default());
+    let places = phases(&graph, places.unwrap_or_default(), options.pipeline.is_some());
     let (graph, assumed, dims) = simplified(graph, options, &places)?;
     let grouping = grouped(&graph, &places)?;
     Ok(Network { graph, grouping, assumed, dims })
@@ -331,14 +331,20 @@ fn grouped(graph: &Graph, places: &[u32]) -> Result<Grouping> {
     Ok(grouping)
 }
 
-/// Numbers of places, or of none, told apart by the pass of a training step.
-fn phases(graph: &Graph, places: Vec<u32>) -> Vec<u32> {
+/// Numbers of places, or of none, told apart by the pass of a training step. Updates go with gradients
+/// where the step is not `divided`: in microbatches gradients are made often, and updates follow once.
+fn phases(graph: &Graph, places: Vec<u32>, divided: bool) -> Vec<u32> {
     let sources = graph.sources();
     if sources.iter().all(|source| source.phase == Phase::Forward) {
         return places;
     }
     let place = |at: usize| places.get(at).copied().unwrap_or(0);
-    sources.iter().enumerate().map(|(at, source)| place(at).saturating_mul(3) + source.phase as u32).collect()
+    let phase = |phase: Phase| match phase {
+        Phase::Update if !divided => Phase::Backward as u32,
+        phase => phase as u32,
+    };
+    let sources = sources.iter().enumerate();
+    sources.map(|(at, source)| place(at).saturating_mul(3) + phase(source.phase)).collect()
 }
 
 /// The verifier, in debug builds and tests.

@@ -11,7 +11,7 @@
 #![cfg_attr(not(feature = "run"), allow(dead_code))]
 
 use super::Positions;
-use crate::ir::{Graph, NodeId, Type, ValueId};
+use crate::ir::{DType, Graph, NodeId, Op, Type, ValueId};
 use crate::units::Bytes;
 
 use super::workspace::{ALIGNMENT, workspace};
@@ -87,11 +87,39 @@ pub fn group_workspace(graph: &Graph, fused: &Fused<'_>) -> Bytes {
     layout(graph, fused).workspace
 }
 
+/// True for a primitive whose result may be made piece by piece apart from what follows from it, so
+/// that this may take the bytes of what else it reads: a product of two matrices of floats.
+pub(crate) fn is_made_apart(graph: &Graph, node: NodeId) -> bool {
+    let node = graph.node(node);
+    let of_floats = |value: ValueId| {
+        let ty = graph.ty(value);
+        matches!(ty.dtype, DType::F32 | DType::F64) && ty.shape.rank() == 2
+    };
+    let summed = node.operands.first().and_then(|&left| graph.ty(left).elements());
+    matches!(node.op, Op::MatMul { .. })
+        && of_floats(node.first_result)
+        && node.operands.iter().all(|&operand| of_floats(operand))
+        && summed.is_some_and(|elements| elements > 0)
+}
+
 /// (read, write) pairs, by position, of which the write may lie where the read does: the group is one
 /// chain of elementwise nodes that reads each element of the one where it writes that of the other,
-/// and their elements are as large. O((nodes + operands) log nodes + reads x writes).
+/// and their elements are as large; or such a chain behind a product that does not read it
+/// ([`is_made_apart`]) and that it writes over. O((nodes + operands) log nodes + reads x writes).
 pub fn in_place(graph: &Graph, fused: &Fused<'_>) -> Vec<(u32, u32)> {
-    let [Segment::Chain(nodes)] = &segments(graph, fused)[..] else { return Vec::new() };
+    let segments = segments(graph, fused);
+    let (nodes, product) = match &segments[..] {
+        [Segment::Chain(nodes)] => (nodes, None),
+        [Segment::Primitive(product), Segment::Chain(nodes)]
+            if is_made_apart(graph, *product)
+                && fused.writes.len() == 1
+                && graph.ty(graph.node(*product).first_result).dtype.size()
+                    == graph.ty(fused.writes[0]).dtype.size() =>
+        {
+            (nodes, Some(*product))
+        }
+        _ => return Vec::new(),
+    };
     let elements = |value: ValueId| graph.ty(value).elements();
     let Some(walked) = nodes.first().and_then(|&node| elements(graph.node(node).first_result)) else {
         return Vec::new();
@@ -102,6 +130,12 @@ pub fn in_place(graph: &Graph, fused: &Fused<'_>) -> Vec<(u32, u32)> {
         let base = fused.base.get(operand.index()).copied();
         if let Some(position) = base.and_then(|base| reads.get(base)) {
             whole[position] &= elements(*operand) == Some(walked);
+        }
+    }
+    for operand in product.iter().flat_map(|&product| graph.node(product).operands.iter()) {
+        let base = fused.base.get(operand.index()).copied();
+        if let Some(position) = base.and_then(|base| reads.get(base)) {
+            whole[position] = false;
         }
     }
     let mut pairs = Vec::new();

@@ -11,8 +11,8 @@
 use std::collections::BTreeSet;
 
 use super::same_marks;
-use crate::ir::{Graph, Node, NodeId, Op, ValueId};
-use crate::kernel::{Group, GroupId, Grouping, Hero};
+use crate::ir::{Graph, Node, NodeId, Op, Phase, SourceId, ValueId};
+use crate::kernel::{Group, GroupId, Grouping, Hero, is_made_apart};
 
 /// Limits of one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +135,9 @@ impl<'g> Fuser<'g> {
         if !self.as_many(node.first_result, first) {
             return false;
         }
+        if group.hero == Hero::Primitive && !self.may_update(node, first) {
+            return false;
+        }
         let new_reads =
             node.operands.iter().filter(|operand| self.maker(self.base[operand.index()]) != Some(into));
         if group.reads.len() + new_reads.count() > self.options.reads {
@@ -166,6 +169,15 @@ impl<'g> Fuser<'g> {
         lone && self.readers[operand.index()] == own_reads
             && !self.is_output[operand.index()]
             && size(operand) == size(node.first_result)
+    }
+
+    /// Whether a node may follow a primitive: an update writes over its parameter, so it does only
+    /// where the primitive lets it.
+    fn may_update(&self, node: &Node, primitive: NodeId) -> bool {
+        let phase = |source: SourceId| self.graph.source(source).phase;
+        phase(node.source) == phase(self.graph.node(primitive).source)
+            || phase(node.source) != Phase::Update
+            || is_made_apart(self.graph, primitive)
     }
 
     fn finish(mut self) -> Grouping {

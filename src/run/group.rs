@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::ir::{DType, Graph, NodeId, Op, ValueId};
-use crate::kernel::{Fused, Layout, Place, Segment, layout};
+use crate::kernel::{Fused, Layout, Place, Segment, is_made_apart, layout};
 
 use super::arena::{Arena, Range};
 use super::cpu::tile::{Epilogue, Operand, Part, Program, Source, Target};
@@ -35,6 +35,8 @@ struct After {
     sources: Vec<(Place, usize)>,
     /// Which of them the result is.
     source: usize,
+    /// The kernel may make its result apart, so that the chain's takes the bytes of another source.
+    apart: bool,
 }
 
 /// A tensor of a kernel: where it lies and what it is.
@@ -116,7 +118,8 @@ impl Compiled {
                 Segment::Chain(nodes) => compiler.chain(nodes),
             })
             .collect::<Result<Vec<_>>>()?;
-        let segments = joined(segments);
+        let apart = fused.nodes.first().is_some_and(|&first| is_made_apart(graph, first));
+        let segments = joined(segments, apart);
         let sizes = |values: &[ValueId]| -> Result<Vec<u64>> {
             values.iter().map(|&value| bytes(graph.ty(value))).collect()
         };
@@ -132,8 +135,24 @@ impl Compiled {
 
     /// True where the group may write `write` into the bytes of `read`.
     pub(super) fn in_place(&self, read: usize, write: usize) -> bool {
-        let [Step::Chain { program, sources, targets }] = &self.segments[..] else { return false };
-        let same_size = self.reads[read] == self.writes[write] && targets.contains(&Place::Write(write));
+        let (program, sources, made) = match &self.segments[..] {
+            [Step::Chain { program, sources, targets }] => {
+                (program, sources, targets.contains(&Place::Write(write)))
+            }
+            [
+                Step::Kernel {
+                    inputs,
+                    outputs,
+                    after: Some(After { program, sources, apart: true, .. }),
+                    ..
+                },
+            ] => {
+                let read = inputs.iter().any(|tensor| tensor.place == Place::Read(read));
+                (program, sources, !read && outputs.iter().all(|made| made.place == Place::Write(write)))
+            }
+            _ => return false,
+        };
+        let same_size = self.reads[read] == self.writes[write] && made;
         same_size
             && sources.iter().enumerate().all(|(position, &(place, size))| {
                 place != Place::Read(read)
@@ -168,7 +187,7 @@ impl Compiled {
 }
 
 /// Chains joined to the kernels before them, where they only write over what those made.
-fn joined(segments: Vec<Step>) -> Vec<Step> {
+fn joined(segments: Vec<Step>, apart: bool) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::with_capacity(segments.len());
     for step in segments {
         match (steps.last_mut(), step) {
@@ -177,7 +196,7 @@ fn joined(segments: Vec<Step>) -> Vec<Step> {
                 Step::Chain { program, sources, targets },
             ) if follows(outputs, &program, &sources, &targets).is_some() => {
                 let source = follows(outputs, &program, &sources, &targets).unwrap_or_default();
-                *after = Some(After { program, sources, source });
+                *after = Some(After { program, sources, source, apart });
             }
             (_, step) => steps.push(step),
         }
@@ -327,15 +346,22 @@ impl Bound<'_> {
         let mut sources = emptied(std::mem::take(&mut scratch.sources));
         for (number, &(place, _)) in after.iter().flat_map(|after| after.sources.iter().enumerate()) {
             let range = self.range(place)?;
-            let own = after.is_some_and(|after| after.source == number);
+            let made = outputs.first().map(|made| self.range(made.place)).transpose()?;
+            let own = after.is_some_and(|after| after.source == number) || made == Some(range);
             // SAFETY: initialised, and not written by other threads, as the caller promises. What
-            // the kernel makes is read through its own bytes, so that none of these are looked at.
+            // the kernel makes, and what that replaces, is read through the result's own bytes, so
+            // that none of these are looked at.
             sources.push(unsafe {
                 Source::from_raw(self.arena.pointer(range), if own { 0 } else { range.length })
             });
         }
         let epilogue = after.zip(outputs.first()).map(|(after, made)| {
+            let own = self.range(made.place).ok();
+            let same = |&(place, _): &(Place, usize)| {
+                matches!(place, Place::Read(_)) && self.range(place).ok() == own
+            };
             Epilogue::new(&after.program, after.source, &sources, made.dtype.size() as usize)
+                .replacing(after.sources.iter().any(same))
         });
         let mut views = emptied(std::mem::take(&mut scratch.views));
         for tensor in inputs {

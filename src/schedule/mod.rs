@@ -285,7 +285,7 @@ pub fn schedule(
     options: &Options,
 ) -> Result<Schedule> {
     let problem = Problem::new(graph, topology, placement, &options.offload)?;
-    let orders = Rule::ALL.iter().map(|&rule| order::list(&problem, rule));
+    let orders = Rule::ALL.iter().map(|&rule| order::updates_late(&problem, order::list(&problem, rule)));
     first_that_fits(&problem, orders, &options.caps(topology)?)
 }
 
@@ -326,7 +326,9 @@ pub fn schedule_closest(
             check_order(graph, launches)?;
             Box::new(std::iter::once(order::with_copies(&problem, launches)))
         }
-        None => Box::new(Rule::ALL.iter().map(|&rule| order::list(&problem, rule))),
+        None => {
+            Box::new(Rule::ALL.iter().map(|&rule| order::updates_late(&problem, order::list(&problem, rule))))
+        }
     };
     let mut best = None;
     for order in orders {

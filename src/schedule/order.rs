@@ -4,7 +4,7 @@
 //! speed; the others hold less memory and are for caps that the first does not meet.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use super::copies::{ArrivalIx, Source};
 use super::problem::{Problem, Task};
@@ -37,6 +37,56 @@ pub(super) fn list(problem: &Problem<'_>, rule: Rule) -> Vec<u32> {
         Rule::Source => with_copies(problem, &by_source(problem)),
         Rule::Memory => with_copies(problem, &by_memory(problem)),
     }
+}
+
+/// The same order, but with launches that only update state behind the last other launch or copy that
+/// reads the state: so they write where it lies. Only those that nothing waits for are moved.
+/// O(tasks + readers).
+pub(super) fn updates_late(problem: &Problem<'_>, order: Vec<u32>) -> Vec<u32> {
+    let (graph, copies) = (problem.graph, &problem.copies);
+    if graph.updates().is_empty() {
+        return order;
+    }
+    let mut position = vec![0u32; problem.task_count()];
+    order.iter().zip(0..).for_each(|(&task, at)| position[task as usize] = at);
+    let mut later: Vec<(u32, u32)> = Vec::new();
+    let mut until: BTreeMap<u32, u32> = BTreeMap::new();
+    for &(new, state) in graph.updates() {
+        let node = graph.producer(new);
+        if graph.outputs(node).any(|tensor| !graph.consumers(tensor).is_empty()) {
+            continue;
+        }
+        let home = problem.device(graph.producer(state));
+        let readers = graph
+            .consumers(state)
+            .iter()
+            .filter(|&&reader| reader != node && problem.device(reader) == home && problem.runs(reader.0));
+        let sent = copies.leaves_first(state).into_iter().flat_map(|arrival| copies.filling(arrival));
+        let tasks = readers.map(|reader| reader.0).chain(sent.map(|copy| problem.copy_task(copy)));
+        let last = tasks.map(|task| position[task as usize]).max().unwrap_or(0);
+        if last > position[node.index()] {
+            let known = until.entry(node.0).or_insert(last);
+            *known = last.max(*known);
+        }
+    }
+    later.extend(until.into_iter().map(|(node, last)| (last, node)));
+    later.sort_unstable_by_key(|&(last, node)| (last, position[node as usize]));
+    if later.is_empty() {
+        return order;
+    }
+    let mut moved = vec![false; problem.task_count()];
+    later.iter().for_each(|&(_, node)| moved[node as usize] = true);
+    let mut late = later.into_iter().peekable();
+    let mut result = Vec::with_capacity(order.len());
+    for (&task, at) in order.iter().zip(0..) {
+        if !moved[task as usize] {
+            result.push(task);
+        }
+        while let Some((_, node)) = late.next_if(|&(last, _)| last == at) {
+            result.push(node);
+        }
+    }
+    result
 }
 
 /// Greedy list scheduling, with its times.

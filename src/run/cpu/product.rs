@@ -5,12 +5,14 @@ use std::cell::RefCell;
 use crate::error::{Error, Result};
 
 use super::blocks::{self, Multiply, PANEL, Right};
-use super::element::Element;
+use super::element::{Element, Float};
 use super::index::{self, PerAxis, Space};
 use super::team::{MatrixMut, Team};
 use super::tile::Epilogue;
 use super::vectors::Vectorised;
-use super::view::{Typed, View, ViewMut, bytes_of_mut, from_bytes_mut, with_element, with_float};
+use super::view::{
+    Plain, Typed, View, ViewMut, bytes_of_mut, from_bytes_mut, take, with_element, with_float,
+};
 
 /// Where the elements of a matrix lie in a slice: from its first element, by strides.
 #[derive(Clone, Copy, Debug)]
@@ -183,12 +185,30 @@ pub(super) fn prepare() {
 
 /// Calls `run` with the thread's area: [`blocks::AREA`] bytes, aligned to 64.
 pub(super) fn with_area(run: impl FnOnce(&mut [u8])) {
+    with_all(|area| run(&mut area[..blocks::AREA]));
+}
+
+/// Bytes of a strip: [`STRIP`] rows of the widest part.
+const STRIP_BYTES: usize = STRIP * 4 * NARROWEST * size_of::<f64>();
+
+/// Calls `run` with `count` elements, at most those of a strip, and the area beside them.
+fn with_strip<T: Plain>(count: usize, run: impl FnOnce(&mut [T], &mut [u8])) {
+    with_all(|all| {
+        let (area, mut strip) = all.split_at_mut(blocks::AREA);
+        // A part is never wider than `parts` makes it.
+        let strip = take::<T>(&mut strip, count).expect("a strip has room for its part");
+        run(strip, area);
+    });
+}
+
+fn with_all(run: impl FnOnce(&mut [u8])) {
     const ALIGNMENT: usize = 64;
+    const ALL: usize = blocks::AREA + STRIP_BYTES;
     AREA.with_borrow_mut(|area| {
-        area.resize((blocks::AREA + ALIGNMENT).div_ceil(size_of::<u64>()), 0);
+        area.resize((ALL + ALIGNMENT).div_ceil(size_of::<u64>()), 0);
         let bytes = bytes_of_mut(area);
         let skipped = bytes.as_ptr().align_offset(ALIGNMENT);
-        run(&mut bytes[skipped..][..blocks::AREA]);
+        run(&mut bytes[skipped..][..ALL]);
     });
 }
 
@@ -215,6 +235,10 @@ macro_rules! float {
                     let a = (&a.0[row * a.1.row..], a.1);
                     let b = b.from(column);
                     let (first, into) = (column, into.at_row(row));
+                    if let Some((after, start)) = after.filter(|(after, _)| after.replaces()) {
+                        let begin = start + row * width + column;
+                        return apart::<Self>((k, dotted), a, (b, first), c, (into, after), (begin, width));
+                    }
                     with_area(|area| {
                         let c = &mut *c;
                         Self::dispatch(Multiply { k, dotted, a, b, first, c, into, area });
@@ -236,6 +260,38 @@ macro_rules! float {
 
 float!(f32);
 float!(f64);
+
+/// Most rows of a product that are made apart from what they become ...
+const STRIP: usize = 252;
+/// ... and with few terms, where reading the right operand again costs nothing.
+const SHORT: (usize, usize) = (24, 64);
+
+/// A block of a product, strip by strip in the thread's own area, each followed at once by what
+/// comes of it: so that may lie where one of its operands does.
+fn apart<T: Vectorised + Product + Float>(
+    (k, dotted): (usize, bool),
+    a: (&[T], Strides),
+    (b, first): (Right<'_, T>, usize),
+    c: &mut MatrixMut<'_, T>,
+    (into, after): (Into<'_, T>, &Epilogue<'_>),
+    (begin, width): (usize, usize),
+) {
+    let height = if k <= SHORT.1 { SHORT.0 } else { STRIP };
+    let columns = c.columns;
+    for row in (0..c.rows).step_by(height) {
+        let rows = height.min(c.rows - row);
+        with_strip::<T>(rows * columns, |strip, area| {
+            let a = (&a.0[row * a.1.row..], a.1);
+            let mut made = MatrixMut::new(strip, (rows, columns), columns);
+            let into = into.at_row(row);
+            T::dispatch(Multiply { k, dotted, a, b, first, c: &mut made, into, area });
+            for r in 0..rows {
+                let start = begin + (row + r) * width;
+                after.apply_to(start, bytes_of_mut(made.row(r)), bytes_of_mut(c.row(row + r)));
+            }
+        });
+    }
+}
 
 /// One element of the result after the other.
 fn by_elements<T: Element>(
@@ -369,7 +425,6 @@ fn batched<T: Product>(
         return Err(Error::Internal("a matrix of rank below 2".to_owned()));
     }
     let (xs, ys) = (x.slice::<T>()?, y.slice::<T>()?);
-    let os = out.slice::<T>()?;
     let (xb, xm) = xd.split_at(xd.len() - 2);
     let (yb, ym) = yd.split_at(yd.len() - 2);
     let (ob, om) = od.split_at(od.len() - 2);
@@ -384,11 +439,15 @@ fn batched<T: Product>(
         false => Right::Lying(elements, b),
     };
     let shared = yb.iter().product::<usize>() == 1;
-    if shared && !left && xb.iter().product::<usize>() == outer {
+    if shared && (!left || outer == 1) && xb.iter().product::<usize>() == outer {
         let extent = Extent { m: outer * m, n, k };
-        product(team, extent, (xs, a), operand(ys), (os, Strides::rows(n)), Into::Replace);
+        let followed = x.dtype.is_float() && k > 0;
+        let after = if followed { out.take_after() } else { None };
+        let (after, os) = (after.map(|after| (after, 0)), out.slice::<T>()?);
+        product_then(team, extent, (xs, a), operand(ys), (os, Strides::rows(n)), Into::Replace, after);
         return Ok(());
     }
+    let os = out.slice::<T>()?;
     let scaled = |dims: &[usize], size: usize| -> Result<PerAxis<isize>> {
         let mut strides = index::broadcast_strides(dims, ob)?;
         strides.iter_mut().for_each(|stride| *stride *= size as isize);

@@ -147,6 +147,10 @@ impl<'a> From<&'a mut [u8]> for Target<'a> {
 }
 
 impl Source<'_> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
     /// # Safety
     ///
     /// For the lifetime, the bytes are initialised, and no other thread writes them.

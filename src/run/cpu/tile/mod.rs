@@ -286,6 +286,8 @@ pub(crate) struct Epilogue<'a> {
     program: &'a Program,
     /// The source that stands for what the kernel made.
     source: usize,
+    /// The result takes the bytes of the sources that are empty here: what the kernel makes lies apart.
+    replaces: bool,
     sources: &'a [Source<'a>],
     /// Bytes of an element.
     size: usize,
@@ -294,7 +296,17 @@ pub(crate) struct Epilogue<'a> {
 
 impl<'a> Epilogue<'a> {
     pub(crate) fn new(program: &'a Program, source: usize, sources: &'a [Source<'a>], size: usize) -> Self {
-        Self { program, source, sources, size, taken: AtomicBool::new(false) }
+        Self { program, source, replaces: false, sources, size, taken: AtomicBool::new(false) }
+    }
+
+    /// The same; `replaces`: its result takes the bytes of a source, which is empty here.
+    pub(crate) fn replacing(self, replaces: bool) -> Self {
+        Self { replaces, ..self }
+    }
+
+    /// True where what the kernel makes must lie apart from its result: see [`Epilogue::apply_to`].
+    pub(super) fn replaces(&self) -> bool {
+        self.replaces
     }
 
     /// A kernel that takes it applies it to all that it makes.
@@ -308,6 +320,20 @@ impl<'a> Epilogue<'a> {
         let count = piece.len() / self.size;
         let (target, own) = Target::piece(start, piece);
         let source = |i| if i == self.source { &own } else { &self.sources[i] };
+        self.program.run_part((start, count), source, |_| &target, false);
+    }
+
+    /// Runs on the elements from `start`, which are `made`; what follows from them goes to `piece`,
+    /// which holds the source that it replaces.
+    pub(super) fn apply_to(&self, start: usize, made: &mut [u8], piece: &mut [u8]) {
+        let count = made.len() / self.size;
+        let (_, own) = Target::piece(start, made);
+        let (target, before) = Target::piece(start, piece);
+        let source = |i: usize| match i {
+            _ if i == self.source => &own,
+            _ if self.sources[i].is_empty() => &before,
+            _ => &self.sources[i],
+        };
         self.program.run_part((start, count), source, |_| &target, false);
     }
 

@@ -176,6 +176,20 @@ pub(super) struct ModelArgs {
     pub(super) weights: Option<PathBuf>,
 }
 
+/// Where a model runs, from what, and how long.
+#[derive(Args, Debug, Clone)]
+pub(super) struct ExecArgs {
+    /// Devices to run on [default: cpu]
+    #[arg(long, short, value_name = "SPEC")]
+    pub(super) devices: Option<String>,
+    /// Make up weights, and inputs of a run, that are not given: seed=N [default for training: that of --seed]
+    #[arg(long, value_name = "seed=N")]
+    pub(super) init: Option<String>,
+    /// Give up on a step that takes longer (30s, 500ms)
+    #[arg(long, value_name = "TIME")]
+    pub(super) timeout: Option<String>,
+}
+
 /// What a placement must respect.
 #[derive(Args, Debug, Clone)]
 pub(super) struct PlacementArgs {
@@ -268,9 +282,8 @@ pub(super) struct RunArgs {
     /// The model of a plan, where it is not where the plan says
     #[arg(long = "model", value_name = "MODEL")]
     pub(super) plan_model: Option<PathBuf>,
-    /// Devices to run on [default: cpu]
-    #[arg(long, short, value_name = "SPEC")]
-    pub(super) devices: Option<String>,
+    #[command(flatten)]
+    pub(super) exec: ExecArgs,
     #[command(flatten)]
     pub(super) shape: ModelArgs,
     #[command(flatten)]
@@ -299,12 +312,6 @@ pub(super) struct RunArgs {
     /// Print for each step what was predicted and measured, its rates and the fraction of the device's peak
     #[arg(long, conflicts_with = "json")]
     pub(super) stats: bool,
-    /// Give up on a step that takes longer (30s, 500ms)
-    #[arg(long, value_name = "TIME")]
-    pub(super) timeout: Option<String>,
-    /// Make up weights and inputs that are not given: seed=N
-    #[arg(long, value_name = "seed=N")]
-    pub(super) init: Option<String>,
     /// Map a planned device to a real one (repeatable)
     #[arg(long, value_name = "PLANNED=REAL")]
     pub(super) map: Vec<String>,

@@ -29,7 +29,7 @@ pub(super) fn calibrate(args: &RunArgs, console: &Console) -> Result<()> {
 
 /// The kernels of a model, or of a plan. What has no data is made up.
 fn of_model(file: &ModelFile, args: &RunArgs) -> Result<Profile> {
-    let seed = args.init.as_deref().map(init_seed).transpose()?.unwrap_or(0);
+    let seed = args.exec.init.as_deref().map(init_seed).transpose()?.unwrap_or(0);
     let given = Given::open(args)?;
     let source = Files { given: &given, seed };
     if Plan::is_json(&file.bytes) {

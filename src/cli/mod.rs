@@ -25,7 +25,11 @@ mod train;
 #[cfg(feature = "run")]
 mod train_args;
 #[cfg(feature = "run")]
+mod train_ensemble;
+#[cfg(feature = "run")]
 mod train_logs;
+#[cfg(feature = "run")]
+mod train_table;
 
 use std::process::ExitCode;
 

@@ -26,7 +26,7 @@ pub(super) fn run(args: &RunArgs, console: &Console) -> Result<()> {
     if args.steps == 0 {
         return Err(Error::usage("--steps 0", "at least one step is run"));
     }
-    let seed = args.init.as_deref().map(init_seed).transpose()?;
+    let seed = args.exec.init.as_deref().map(init_seed).transpose()?;
     let given = Given::open(args)?;
     let Some(path) = &args.model else {
         return Err(Error::usage("MODEL", "no model is given").with_help("partition run --help"));
@@ -189,7 +189,7 @@ impl Request {
         }
         options.model_hash = file.hash();
         options.model_path = file.path.as_ref().map(|path| path.display().to_string());
-        let topology = Topology::load(args.devices.as_deref().unwrap_or("cpu"))?;
+        let topology = Topology::load(args.exec.devices.as_deref().unwrap_or("cpu"))?;
         Ok(Self { graph, topology: with_profile(topology, &options)?, options })
     }
 }

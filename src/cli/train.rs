@@ -6,22 +6,25 @@ use std::path::Path;
 use super::args::Batch;
 use super::machine::check_targets;
 use super::model::ModelFile;
-use super::options::{compile_options, duration, with_profile};
+use super::options::{compile_options, duration, size, with_profile};
 use super::planning::{interruptible, planning};
 use super::run::init_seed;
 use super::terminal::Console;
-use super::train_args::TrainArgs;
+use super::train_args::{SpreadArgs, TrainArgs};
+use super::train_ensemble::ensemble;
 use super::train_logs::Logs;
+use super::train_table::{layer_table, memory_table, plan_line};
 use crate::compile;
 use crate::data::{self, OnBad, Order, Position, Source};
 use crate::error::{Error, Result};
 use crate::ir::Graph;
 use crate::load::Model;
 use crate::load::weights::{Arrays, match_params};
+use crate::place::Objective;
 use crate::plan::write_atomically;
 use crate::state::{Goal, Keep, Store, write_weights};
 use crate::topology::Topology;
-use crate::train::{self, Epoch, Event, Fit, Layer, Rate, Replicas, Stop, Trainer, fit};
+use crate::train::{self, Async, Epoch, Event, Fit, Parallel, Rate, Replicas, Stop, Trainer, fit};
 
 /// Samples of a step, where neither the caller nor the model says.
 const BATCH: i64 = 32;
@@ -36,14 +39,21 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
     if let Some(weights) = &args.shape.weights {
         match_params(&mut graph, &Arrays::open(weights)?)?;
     }
-    let topology = Topology::load(args.devices.as_deref().unwrap_or("cpu"))?;
+    let topology = Topology::load(args.exec.devices.as_deref().unwrap_or("cpu"))?;
     let topology = with_profile(topology, &options.compile)?;
+    if let Some(count) = args.spread.ensemble {
+        return ensemble(count, args, (&graph, &topology), &options, console);
+    }
+    if let Some(way) = &args.spread.parallel {
+        options = parallel(way, args, (&graph, &topology), options, console)?;
+    }
     let mut trainer = planning(&args.placement, console, |control| {
         Trainer::with(graph, &topology, &options, control).map_err(|error| error.within(&file.name()))
     })?;
     check_targets(trainer.plan(), &[])?;
     console.print(&layer_table(trainer.layers()))?;
     console.print(&plan_line(&trainer))?;
+    console.print(&memory_table(&trainer))?;
     if let Some(path) = &args.plan {
         write_atomically(path, trainer.plan().to_json().as_bytes())?;
     }
@@ -54,10 +64,14 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
     let validation = validation.map(|spec| Source::open(spec, &trainer.fields())).transpose()?;
     let mut logs = Logs::open(&args.logs, &trainer)?;
     let history = interruptible(|stop| {
-        let fitting = Fit { start, stop: Some(stop), ..fitting(args, validation.as_ref(), store.as_ref())? };
+        let fitting = Fit {
+            start,
+            stop: Some(stop),
+            ..fitting(args, validation.as_ref(), store.as_ref(), args.placement.seed)?
+        };
         let mut told = |event: Event<'_>| {
             logs.hear(&event);
-            show(console, &event, args.epochs);
+            show(console, &event, args.epochs, "");
         };
         fit(&mut trainer, &source, &fitting, &mut told)
     })?;
@@ -84,15 +98,17 @@ fn options(args: &TrainArgs, file: &ModelFile) -> Result<train::Options> {
     options.recipe.freeze.clone_from(&args.freeze);
     options.recipe.outputs = !args.metrics.is_empty();
     options.rate = Rate::parse(args.lr, &args.lr_schedule)?;
-    options.seed = args.init.as_deref().map_or(Ok(args.placement.seed), init_seed)?;
-    options.replicas = match args.replicas {
-        Some(count) => {
-            let shards = args.shards.unwrap_or(count);
-            Some(Replicas { count, shards, sync: args.sync.parse()? })
+    options.seed = args.exec.init.as_deref().map_or(Ok(args.placement.seed), init_seed)?;
+    match args.spread.replicas {
+        Some(workers) if args.spread.sync == "async" => {
+            let SpreadArgs { staleness, warm_up, .. } = args.spread;
+            let stale = args.spread.stale.parse()?;
+            options.asynchronous = Some(Async { workers, staleness, stale, warm_up });
         }
-        None => None,
-    };
-    options.timeout = args.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?;
+        Some(count) => options.replicas = Some(replicas(&args.spread, count)?),
+        None => {}
+    }
+    options.timeout = args.exec.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?;
     options.check_numerics = args.check_numerics;
     options.compile = compile_options(&args.shape, &args.placement)?;
     options.compile.pipeline = None;
@@ -100,6 +116,47 @@ fn options(args: &TrainArgs, file: &ModelFile) -> Result<train::Options> {
     options.compile.model_hash = file.hash();
     options.compile.model_path = file.path.as_ref().map(|path| path.display().to_string());
     Ok(options)
+}
+
+/// The options with the way of spreading the step that is asked for, or the best of all.
+fn parallel(
+    way: &str,
+    args: &TrainArgs,
+    (graph, topology): (&Graph, &Topology),
+    mut options: train::Options,
+    console: &Console,
+) -> Result<train::Options> {
+    let way: Parallel = way.parse()?;
+    options.replicas = Some(replicas(&args.spread, 1)?);
+    if let Some(strategy) = way.strategy(topology) {
+        return Ok(train::spread(&options, strategy));
+    }
+    let candidates = planning(&args.placement, console, |control| {
+        Ok(train::candidates(graph, topology, &options, control))
+    })?;
+    let best = train::best(&candidates);
+    console.print(&super::train_table::candidates(&candidates, best))?;
+    let Some(strategy) = best else {
+        // All of them failed: what the first one lacks is what to tell.
+        let first = candidates.into_iter().find_map(|candidate| candidate.estimate.err());
+        return Err(first.unwrap_or_else(|| Error::Internal("no way was planned for".into())));
+    };
+    options.compile.place.objective = Objective::Latency;
+    Ok(train::spread(&options, strategy))
+}
+
+/// Replicas as the arguments ask for them.
+pub(super) fn replicas(args: &SpreadArgs, count: usize) -> Result<Replicas> {
+    Ok(Replicas {
+        count,
+        each: args.devices_each,
+        shards: args.shards.unwrap_or(count),
+        sync: args.sync.parse()?,
+        exchange: args.exchange.parse()?,
+        transfer: args.transfer.parse()?,
+        zero: args.zero.parse()?,
+        bucket: args.bucket.as_deref().map(|text| size("--bucket", text)).transpose()?.map(|size| size.get()),
+    })
 }
 
 fn network(file: &ModelFile, options: &compile::Options) -> Result<Graph> {
@@ -135,10 +192,12 @@ fn resume(
     Ok(found.checkpoint.position)
 }
 
-fn fitting<'a>(
+/// How the arguments ask to train; `seed` draws the order of the records.
+pub(super) fn fitting<'a>(
     args: &TrainArgs,
     validation: Option<&'a Source>,
     store: Option<&'a Store>,
+    seed: u64,
 ) -> Result<Fit<'a>> {
     let split = args.data.validation_split;
     if !(0.0..1.0).contains(&split) {
@@ -146,7 +205,7 @@ fn fitting<'a>(
     }
     let order = match args.data.in_order {
         true => Order::Fifo,
-        false => Order::Shuffle { seed: args.placement.seed, window: args.data.shuffle_window },
+        false => Order::Shuffle { seed, window: args.data.shuffle_window },
     };
     let on_bad = if args.data.on_bad_record == "skip" { OnBad::Skip } else { OnBad::Fail };
     let data = data::Options { order, on_bad, threads: args.data.readers, ..data::Options::default() };
@@ -166,62 +225,12 @@ fn fitting<'a>(
     })
 }
 
-/// The layers as a table: name, sizes, parameters, device.
-fn layer_table(layers: &[Layer]) -> String {
-    let mut rows: Vec<[String; 4]> =
-        vec![["layer".into(), "output".into(), "parameters".into(), "device".into()]];
-    for layer in layers {
-        let sizes: Vec<String> = layer.shape.iter().map(ToString::to_string).collect();
-        let name = format!("{} ({})", layer.name, layer.op);
-        rows.push([name, sizes.join("x"), grouped(layer.parameters), layer.device.clone()]);
-    }
-    let total: u64 = layers.iter().map(|layer| layer.parameters).sum();
-    rows.push(["total".into(), String::new(), grouped(total), String::new()]);
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths = [width(0), width(1), width(2)];
-    let mut out = String::new();
-    for [name, sizes, parameters, device] in &rows {
-        let [a, b, c] = widths;
-        let line = format!("{name:<a$}  {sizes:>b$}  {parameters:>c$}  {device}");
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "{}", line.trim_end());
-    }
-    out
-}
-
-/// `10,211,100`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-fn plan_line(trainer: &Trainer) -> String {
-    let plan = trainer.plan();
-    let mut used: Vec<&str> = plan.placement.iter().map(|(_, device)| device.as_str()).collect();
-    used.sort_unstable();
-    used.dedup();
-    format!(
-        "a step: {} launches and copies on {} of {} devices, {} moved, predicted {}\n",
-        plan.steps.len(),
-        used.len(),
-        plan.devices.len(),
-        plan.cost.step_bytes,
-        plan.cost.latency_ns
-    )
-}
-
-fn show(console: &Console, event: &Event<'_>, epochs: u64) {
+/// Tells what happens; `who` stands before the line of an epoch.
+pub(super) fn show(console: &Console, event: &Event<'_>, epochs: u64, who: &str) {
     match event {
         Event::Step { .. } => {}
         // A closed pipe ends the output, not the training.
-        Event::Epoch(epoch) => drop(console.print(&epoch_line(epoch, epochs))),
+        Event::Epoch(epoch) => drop(console.print(&format!("{who}{}", epoch_line(epoch, epochs)))),
         Event::Saved(path) => console.note(&format!("checkpoint {}", Path::display(path))),
         Event::Stopped(reason) => console.note(match reason {
             Stop::Patience => "ended early: the loss falls no more",

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::args::{ModelArgs, PlacementArgs, Terminal};
+use super::args::{ExecArgs, ModelArgs, PlacementArgs, Terminal};
 
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "\
@@ -23,9 +23,8 @@ pub(super) struct TrainArgs {
     /// Model file (ONNX, Keras JSON, model.json)
     #[arg(value_name = "MODEL")]
     pub(super) model: PathBuf,
-    /// Devices to train on [default: cpu]
-    #[arg(long, short, value_name = "SPEC")]
-    pub(super) devices: Option<String>,
+    #[command(flatten)]
+    pub(super) exec: ExecArgs,
     #[command(flatten)]
     pub(super) shape: ModelArgs,
     #[command(flatten)]
@@ -50,9 +49,6 @@ pub(super) struct TrainArgs {
     /// End after so many steps
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) steps: Option<u64>,
-    /// Seed of weights that the model has no data for: seed=N [default: that of --seed]
-    #[arg(long, value_name = "seed=N")]
-    pub(super) init: Option<String>,
     /// Parameters that match the pattern stay as they are (repeatable)
     #[arg(long, value_name = "PATTERN")]
     pub(super) freeze: Vec<String>,
@@ -71,16 +67,8 @@ pub(super) struct TrainArgs {
     /// Go on from the newest checkpoint
     #[arg(long, requires = "checkpoints")]
     pub(super) resume: bool,
-    /// The network so many times, each on a device with its part of the batch; one gradient
-    #[arg(long, value_name = "N")]
-    pub(super) replicas: Option<usize>,
-    /// Parts of the batch [default: one for each replica]; the same parts give the same bits on any
-    /// number of replicas
-    #[arg(long, value_name = "N", requires = "replicas")]
-    pub(super) shards: Option<usize>,
-    /// How replicas come to one gradient: allreduce, ps, ps:round-robin
-    #[arg(long, value_name = "WAY", requires = "replicas", default_value = "allreduce")]
-    pub(super) sync: String,
+    #[command(flatten)]
+    pub(super) spread: SpreadArgs,
     /// Where to write the trained weights (safetensors or npz)
     #[arg(long, short, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
@@ -93,9 +81,6 @@ pub(super) struct TrainArgs {
     /// so; parameters are copied in each step
     #[arg(long)]
     pub(super) check_numerics: bool,
-    /// Give up on a step that takes longer (30s, 500ms)
-    #[arg(long, value_name = "TIME")]
-    pub(super) timeout: Option<String>,
     /// End the run after this time, with a checkpoint
     #[arg(long, value_name = "TIME")]
     pub(super) run_limit: Option<String>,
@@ -130,6 +115,57 @@ pub(super) struct DataArgs {
     /// Threads that read records [default: 2]; never changes a result
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(super) readers: usize,
+}
+
+/// How a step is spread over the devices.
+#[derive(Args, Debug, Clone)]
+pub(super) struct SpreadArgs {
+    /// Compare ways to spread the step and take the one that is predicted to be fastest (auto), or force
+    /// one: model, data, zero1, zero2, zero3, ps, hybrid:K with K devices for each replica
+    #[arg(long, value_name = "WAY", conflicts_with_all = ["replicas", "ensemble"])]
+    pub(super) parallel: Option<String>,
+    /// The network so many times, each on a device with its part of the batch; one gradient
+    #[arg(long, value_name = "N")]
+    pub(super) replicas: Option<usize>,
+    /// Devices of each replica: over several, the network is laid as the planner lays one replica
+    #[arg(long, value_name = "K", requires = "replicas", default_value_t = 1)]
+    pub(super) devices_each: usize,
+    /// Parts of the batch [default: one for each replica]; the same parts give the same bits on any
+    /// number of replicas
+    #[arg(long, value_name = "N")]
+    pub(super) shards: Option<usize>,
+    /// How replicas come to one gradient: allreduce, ps, ps:round-robin; or, each on a batch of its own and
+    /// without waiting for one another: async
+    #[arg(long, value_name = "WAY", requires = "replicas", default_value = "allreduce")]
+    pub(super) sync: String,
+    /// Updates that others may make while a gradient is computed, with --sync async
+    #[arg(long, value_name = "S", requires = "replicas", default_value_t = 4)]
+    pub(super) staleness: u64,
+    /// What becomes of gradients that are staler: drop, scale
+    #[arg(long, value_name = "WHAT", requires = "replicas", default_value = "drop")]
+    pub(super) stale: String,
+    /// So many steps at the start are done by one replica alone, with --sync async
+    #[arg(long, value_name = "STEPS", requires = "replicas", default_value_t = 0)]
+    pub(super) warm_up: u64,
+    /// The way of an all-reduce: auto (by the links), ring, tree, star
+    #[arg(long, value_name = "WAY", default_value = "auto")]
+    pub(super) exchange: String,
+    /// In which type gradients travel: own, f16, bf16, int8; what rounding loses is added to the next
+    #[arg(long, value_name = "TYPE", default_value = "own")]
+    pub(super) transfer: String,
+    /// Gradients travel together up to so many bytes [default: by the links]
+    #[arg(long, value_name = "SIZE")]
+    pub(super) bucket: Option<String>,
+    /// What replicas keep once between them (ZeRO): 1 optimizer state, 2 also gradients, 3 also parameters
+    #[arg(long, value_name = "STAGE", requires = "replicas", default_value = "0")]
+    pub(super) zero: String,
+    /// So many independent networks, one on each device, results side by side
+    #[arg(long, value_name = "N", conflicts_with_all = ["replicas", "checkpoints"])]
+    pub(super) ensemble: Option<usize>,
+    /// What is different for a member of the ensemble, counted from 1 (repeatable): 2:lr=0.1; keys: seed, lr,
+    /// lr-schedule, optimizer, loss
+    #[arg(long = "member", value_name = "N:KEY=VALUE", requires = "ensemble")]
+    pub(super) members: Vec<String>,
 }
 
 /// What is written beside the result.

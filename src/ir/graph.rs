@@ -1,6 +1,8 @@
 //! The arena: nodes, values, parameters, constants, sources, dimensions.
 
 use std::collections::BTreeMap;
+#[cfg(feature = "run")]
+use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -58,8 +60,8 @@ pub enum SourceRole {
     Data,
 }
 
-/// Which pass of a training step a source's nodes belong to. What is of different passes shares no
-/// kernel.
+/// Which pass of a training step a source's nodes belong to. The network and its gradients share no
+/// kernel; an update may follow in that of its gradient.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// The network itself.
@@ -540,6 +542,16 @@ impl Graph {
         self.params[id.index()].update = Some(self.outputs.len() as u32);
         self.add_output(name, value);
         Ok(())
+    }
+
+    /// Lets nodes from number `first` on read other values, of the same types, made before them.
+    #[cfg(feature = "run")]
+    pub(crate) fn substitute(&mut self, first: usize, values: &HashMap<ValueId, ValueId>) {
+        for node in self.nodes.iter_mut().skip(first) {
+            for operand in &mut node.operands {
+                *operand = values.get(operand).copied().unwrap_or(*operand);
+            }
+        }
     }
 
     /// Says that a parameter, or the one that `value` is another type of, is a statistic; nothing

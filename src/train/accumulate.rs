@@ -24,7 +24,8 @@ impl Updates {
             b.source = *source;
             let begins = scalars.holds(b, Scalar::Begins)?;
             let own = b.scale(*gradient, 1.0 / f64::from(self.microbatches))?;
-            let slot = Slot::add(b, *id, "accumulated");
+            let name = b.graph.param(*id).name.clone();
+            let slot = Slot::add(b, (&name, own), "accumulated");
             let more = b.add(slot.value, own)?;
             let sum = b.select(begins, own, more)?;
             b.graph.update_param(slot.id, sum)?;

@@ -22,24 +22,35 @@
 //! ```
 
 mod accumulate;
+mod asynchronous;
+mod ensemble;
+mod exchange;
 mod fit;
 mod layers;
 mod loss;
 mod noise;
 mod numerics;
 mod optimizer;
+mod parallel;
+mod planned;
 mod rate;
+mod reduce;
 mod replicas;
 mod spec;
 mod statistics;
 mod step;
 mod trainer;
+mod workers;
+mod zero;
 
+pub use asynchronous::{Async, Stale};
+pub use ensemble::{Change, Member, Override, Trained, ensemble, members};
+pub use exchange::{Exchange, Replicas, Sync, Transfer, Zero};
 pub use fit::{Epoch, Event, Fit, Stop, fit};
 pub use layers::{Layer, layers};
 pub use loss::Loss;
 pub use optimizer::{Optimizer, Updates};
+pub use parallel::{Candidate, Estimate, Parallel, Strategy, best, candidates, spread};
 pub use rate::{Rate, Shape};
-pub use replicas::{Replicas, Sync};
 pub use step::{LOSS, Recipe, Step, Target, targets, training_step};
 pub use trainer::{Options, Outcome, Trainer};

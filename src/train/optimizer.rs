@@ -313,6 +313,20 @@ impl Updates {
         gradient: ValueId,
     ) -> Result<()> {
         let w = b.graph.node(b.graph.param(id).node).first_result;
+        let name = b.graph.param(id).name.clone();
+        let new = self.stepped(b, scalars, &name, w, gradient)?;
+        self.commit(b, scalars, id, new)
+    }
+
+    /// What a parameter, or a part of one, becomes; slots take their names from `name`.
+    pub(super) fn stepped(
+        &self,
+        b: &mut Build<'_>,
+        scalars: &Scalars,
+        name: &str,
+        w: ValueId,
+        gradient: ValueId,
+    ) -> Result<ValueId> {
         let rate = scalars.get(Scalar::Rate)?;
         let mut g = gradient;
         let decoupled = match self.optimizer {
@@ -324,23 +338,28 @@ impl Updates {
             let decay = b.scale(w, self.weight_decay)?;
             g = b.add(g, decay)?;
         }
-        let direction = self.direction(b, scalars, id, g)?;
+        let direction = self.direction(b, scalars, (name, w), g)?;
         let mut step = b.mul(direction, rate)?;
         if self.weight_decay != 0.0 && decoupled {
             let decay = b.scale(w, self.weight_decay)?;
             let decay = b.mul(decay, rate)?;
             step = b.add(step, decay)?;
         }
-        let new = b.sub(w, step)?;
-        self.commit(b, scalars, id, new)
+        b.sub(w, step)
     }
 
     /// What is multiplied with the rate and taken off the parameter.
-    fn direction(&self, b: &mut Build<'_>, scalars: &Scalars, id: ParamId, g: ValueId) -> Result<ValueId> {
+    fn direction(
+        &self,
+        b: &mut Build<'_>,
+        scalars: &Scalars,
+        of: (&str, ValueId),
+        g: ValueId,
+    ) -> Result<ValueId> {
         match self.optimizer {
             Optimizer::Sgd { momentum: 0.0, .. } => Ok(g),
             Optimizer::Sgd { momentum, nesterov } => {
-                let slot = Slot::add(b, id, "momentum");
+                let slot = Slot::add(b, of, "momentum");
                 let kept = b.scale(slot.value, momentum)?;
                 let new = b.add(kept, g)?;
                 self.commit(b, scalars, slot.id, new)?;
@@ -351,21 +370,21 @@ impl Updates {
                 b.add(g, ahead)
             }
             Optimizer::Adagrad { epsilon } => {
-                let slot = Slot::add(b, id, "accumulator");
+                let slot = Slot::add(b, of, "accumulator");
                 let square = b.mul(g, g)?;
                 let new = b.add(slot.value, square)?;
                 self.commit(b, scalars, slot.id, new)?;
                 over_root(b, g, new, epsilon)
             }
             Optimizer::RmsProp { rho, epsilon } => {
-                let slot = Slot::add(b, id, "mean_square");
+                let slot = Slot::add(b, of, "mean_square");
                 let square = b.mul(g, g)?;
                 let new = blend(b, slot.value, square, rho)?;
                 self.commit(b, scalars, slot.id, new)?;
                 over_root(b, g, new, epsilon)
             }
             Optimizer::Adam { beta1, beta2, epsilon, .. } => {
-                let (first, second) = (Slot::add(b, id, "first_moment"), Slot::add(b, id, "second_moment"));
+                let (first, second) = (Slot::add(b, of, "first_moment"), Slot::add(b, of, "second_moment"));
                 let mean = blend(b, first.value, g, beta1)?;
                 self.commit(b, scalars, first.id, mean)?;
                 let square = b.mul(g, g)?;
@@ -378,7 +397,7 @@ impl Updates {
                 b.div(mean, safe)
             }
             Optimizer::Lion { beta1, beta2 } => {
-                let slot = Slot::add(b, id, "momentum");
+                let slot = Slot::add(b, of, "momentum");
                 let mixed = blend(b, slot.value, g, beta1)?;
                 let new = blend(b, slot.value, g, beta2)?;
                 self.commit(b, scalars, slot.id, new)?;
@@ -409,15 +428,11 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub(super) fn add(b: &mut Build<'_>, of: ParamId, name: &str) -> Self {
-        let param = b.graph.param(of);
-        let ty = b.graph.ty(b.graph.node(param.node).first_result).clone();
-        let name = format!("{}/{name}", param.name);
-        let value = b.graph.add_param(name, ty, Init::Constant(Real(0.0)), None, b.source);
-        let id = match b.graph.maker(value).op {
-            Op::Param(id) => id,
-            _ => of,
-        };
+    /// `of`: what the slot takes its name from, and what it is as large as.
+    pub(super) fn add(b: &mut Build<'_>, (of, w): (&str, ValueId), name: &str) -> Self {
+        let ty = b.graph.ty(w).clone();
+        let id = ParamId(b.graph.params().len() as u32);
+        let value = b.graph.add_param(format!("{of}/{name}"), ty, Init::Constant(Real(0.0)), None, b.source);
         Self { id, value }
     }
 }

@@ -2,101 +2,24 @@
 //! one loss and one gradient.
 //!
 //! The batch is cut into *shards*, in order and as evenly as it goes. Gradients of the shards are added
-//! in the order of the shards whatever the devices, so the parameters have the same bits for any number
-//! of replicas that divides the number of shards, from run to run and for any number of threads.
+//! in an order that follows from the shards alone (see `reduce`), so the parameters have the same bits
+//! for any number of replicas that divides the number of shards, from run to run and for any number of
+//! threads.
 
-use std::fmt;
-use std::str::FromStr;
+use std::collections::HashMap;
 
+use super::exchange::{Links, Replicas, Sync, Zero};
 use super::noise::disturb;
-use super::optimizer::Scalars;
+use super::reduce::part;
 use super::statistics::{Moved, batch_statistics};
-use super::step::{LOSS, Recipe, Step, Target, batch_of, targets, trainable, update_source};
+use super::step::{Recipe, Step, Target, batch_of, targets, trainable};
+use super::zero::SPLIT;
 use crate::error::{Error, Result};
-use crate::ir::{Graph, Op, ParamId, Phase, Shape, Source, SourceId, SourceRole, Type, ValueId};
+use crate::ir::{
+    Binary, Compare, Graph, Op, Param, ParamId, Phase, Shape, Source, SourceId, SourceRole, Type, ValueId,
+};
 use crate::pass::gradient::build::Build;
 use crate::pass::gradient::{gradient, unroll};
-use crate::topology::Topology;
-
-/// How replicas come to one gradient.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sync {
-    /// Every replica holds the parameters and updates them alike. A large gradient is cut into a part
-    /// for each replica, which adds that part up and sends the sum to all others: what each sends and
-    /// receives is that of a ring. Small ones are added up whole, by the replica with the least to do.
-    #[default]
-    AllReduce,
-    /// Every parameter, with what its optimizer keeps, lives on one replica, which adds its gradients
-    /// up, updates it, and sends it to the others in each step. Parameters are spread by their bytes.
-    Server,
-    /// The same, spread one by one in the network's order.
-    ServerRoundRobin,
-}
-
-impl FromStr for Sync {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "allreduce" => Ok(Self::AllReduce),
-            "ps" => Ok(Self::Server),
-            "ps:round-robin" => Ok(Self::ServerRoundRobin),
-            _ => Err(Error::usage(format!("--sync {text}"), "there is no such way")
-                .with_help("allreduce, ps, ps:round-robin")),
-        }
-    }
-}
-
-impl fmt::Display for Sync {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::AllReduce => "allreduce",
-            Self::Server => "ps",
-            Self::ServerRoundRobin => "ps:round-robin",
-        })
-    }
-}
-
-/// How a step is spread over replicas.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Replicas {
-    /// How many; each on a device of its own.
-    pub count: usize,
-    /// Into how many parts the batch is cut; a multiple of `count`.
-    pub shards: usize,
-    /// How they come to one gradient.
-    pub sync: Sync,
-}
-
-impl Replicas {
-    /// One shard for each replica.
-    pub const fn new(count: usize) -> Self {
-        Self { count, shards: count, sync: Sync::AllReduce }
-    }
-
-    /// The devices of the replicas, in the specification's order.
-    ///
-    /// Errors: none or more replicas than devices; shards that the replicas do not divide, or more than
-    /// samples.
-    pub(super) fn devices(&self, topology: &Topology, batch: i64) -> Result<Vec<String>> {
-        let place = || format!("--replicas {}", self.count);
-        if self.count == 0 || self.count > topology.len() {
-            let message = format!("there are {} devices", topology.len());
-            return Err(Error::usage(place(), message).with_help("--devices with one for each replica"));
-        }
-        if self.shards == 0 || !self.shards.is_multiple_of(self.count) || self.shards as i64 > batch {
-            let message = format!(
-                "{} shards of a batch of {batch}: expected a multiple, at most the batch",
-                self.shards
-            );
-            return Err(Error::usage(place(), message).with_help("--shards N, --batch N"));
-        }
-        Ok(topology.devices.iter().take(self.count).map(|device| device.name.clone()).collect())
-    }
-}
-
-/// Gradients of fewer elements than this are added up whole.
-const WHOLE: u64 = 1 << 16;
 
 /// The name of a replica's parameter; the first replica's is the network's own.
 fn replica_name(replica: usize, name: &str) -> String {
@@ -112,6 +35,67 @@ pub(super) fn base_name(name: &str) -> &str {
     }
 }
 
+/// The name of a part of a parameter, or of what is kept for it.
+pub(super) fn part_name(number: usize, count: usize, name: &str) -> String {
+    format!("part{number}of{count}/{name}")
+}
+
+/// Which part of what, and of how many, a name is of.
+pub(super) fn part_of(name: &str) -> Option<(usize, usize, &str)> {
+    let (number, rest) = name.strip_prefix("part")?.split_once("of")?;
+    let (count, name) = rest.split_once('/')?;
+    Some((number.parse().ok()?, count.parse().ok()?, name))
+}
+
+/// The devices of replicas, and which of its own each replica computes what on.
+#[derive(Clone, Debug)]
+pub(super) struct Groups {
+    /// By replica.
+    pub(super) devices: Vec<Vec<String>>,
+    /// By source of the network: which of a replica's devices it is on; empty where there is one.
+    stages: Vec<usize>,
+    /// That of the network's first output.
+    last: usize,
+}
+
+impl Groups {
+    /// One device for each replica.
+    pub(super) fn single(devices: Vec<String>) -> Self {
+        Self {
+            devices: devices.into_iter().map(|device| vec![device]).collect(),
+            stages: Vec::new(),
+            last: 0,
+        }
+    }
+
+    /// Several for each: `place` tells by a source's name which of a replica's devices it is on.
+    pub(super) fn several(
+        devices: Vec<Vec<String>>,
+        network: &Graph,
+        place: impl Fn(&str) -> Option<usize>,
+    ) -> Self {
+        let stages: Vec<usize> =
+            network.sources().iter().map(|source| place(&source.name).unwrap_or(0)).collect();
+        let output = network.outputs().first().map(|(_, value)| network.maker(*value).source);
+        let last = output.and_then(|source| stages.get(source.index()).copied()).unwrap_or(0);
+        Self { devices, stages, last }
+    }
+
+    /// By parameter: the stage of the first source that reads it.
+    fn stages_of_params(&self, network: &Graph) -> Vec<usize> {
+        let mut stages: Vec<Option<usize>> = vec![None; network.params().len()];
+        for node in network.node_ids().map(|id| network.node(id)) {
+            for &operand in &node.operands {
+                if let Op::Param(id) = network.maker(operand).op {
+                    let stage = self.stages.get(node.source.index()).copied();
+                    stages[id.index()].get_or_insert(stage.unwrap_or(0));
+                }
+            }
+        }
+        stages.into_iter().map(Option::unwrap_or_default).collect()
+    }
+}
+
 /// The training step of a batch over replicas; `bound` gives the network for a number of samples.
 ///
 /// Errors: those of [`training_step`](super::training_step), for each size of a shard.
@@ -120,9 +104,10 @@ pub(super) fn replicated_step(
     bound: &dyn Fn(i64) -> Result<Graph>,
     recipe: &Recipe,
     replicas: &Replicas,
-    devices: &[String],
+    groups: &Groups,
+    links: Links,
 ) -> Result<Step> {
-    let (count, shards) = (replicas.count, replicas.shards as i64);
+    let shards = replicas.shards as i64;
     let sizes: Vec<i64> =
         (0..shards).map(|shard| (shard + 1) * batch / shards - shard * batch / shards).collect();
     let mut networks: Vec<(i64, Network)> = Vec::new();
@@ -139,18 +124,24 @@ pub(super) fn replicated_step(
     let disturbed = disturb(&mut whole, batch)?;
     let targets = targets(&whole, &recipe.loss)?;
     let first = network(sizes[0])?;
-    let mut step = Replicated::new(&whole, first, &targets, replicas, devices);
+    let mut step = Replicated::new(&whole, first, recipe, replicas, (groups, links))?;
+    step.add_inputs(&whole, &targets);
+    step.add_params(&first.graph)?;
+    let mut start = 0;
     for (shard, &size) in sizes.iter().enumerate() {
-        let start = sizes[..shard].iter().sum();
         step.add_shard(network(size)?, shard, (start, size, batch), recipe, &targets)?;
+        start += size;
     }
-    let trained = step.finish(first, recipe, &whole, count)?;
+    for (shard, &size) in sizes.iter().enumerate() {
+        step.differentiate(network(size)?, shard)?;
+    }
+    let trained = step.finish(first, recipe, &whole)?;
     Ok(Step { graph: step.graph, targets, trained, disturbed })
 }
 
 /// The network of a shard, as it trains.
-struct Network {
-    graph: Graph,
+pub(super) struct Network {
+    pub(super) graph: Graph,
     moved: Vec<Moved>,
 }
 
@@ -164,90 +155,215 @@ impl Network {
     }
 }
 
+/// Where a parameter is kept.
+pub(super) enum Held {
+    /// Whole, by every set of parameters.
+    Each,
+    /// A part on each replica, which is gathered where it is read.
+    Parts(Vec<(ParamId, ValueId)>),
+}
+
 /// The graph of all replicas as it grows.
-struct Replicated<'a> {
-    graph: Graph,
-    replicas: &'a Replicas,
-    devices: &'a [String],
+pub(super) struct Replicated<'a> {
+    pub(super) graph: Graph,
+    pub(super) replicas: &'a Replicas,
+    pub(super) groups: &'a Groups,
+    pub(super) links: Links,
     /// By replica, then by parameter of the network: its value. One list where they share them.
-    params: Vec<Vec<ValueId>>,
+    pub(super) params: Vec<Vec<ValueId>>,
+    /// By parameter.
+    pub(super) held: Vec<Held>,
+    pub(super) names: Vec<String>,
+    /// By parameter: the device of each group that it belongs to.
+    pub(super) stages: Vec<usize>,
     /// Inputs of the whole batch, then targets.
     inputs: Vec<ValueId>,
-    losses: Vec<ValueId>,
+    pub(super) losses: Vec<ValueId>,
+    /// By shard, then by value of its network: the copy's.
+    values: Vec<Vec<ValueId>>,
     /// By shard, then by output of the network.
-    outputs: Vec<Vec<ValueId>>,
+    pub(super) outputs: Vec<Vec<ValueId>>,
     /// By shard, then by parameter: its gradient, or the value that it is to have.
-    gradients: Vec<Vec<Option<ValueId>>>,
+    pub(super) gradients: Vec<Vec<Option<ValueId>>>,
     /// By parameter: the source of the first shard that reads it.
-    readers: Vec<Option<SourceId>>,
+    pub(super) readers: Vec<Option<SourceId>>,
     trainable: Vec<bool>,
+    /// By replica: parameters gathered anew for its backward pass, by what was gathered before.
+    again: Vec<Option<HashMap<ValueId, ValueId>>>,
     /// By device: bytes that it adds up or keeps.
-    load: Vec<u64>,
+    pub(super) load: Vec<u64>,
 }
 
 impl<'a> Replicated<'a> {
     fn new(
         whole: &Graph,
         network: &Network,
-        targets: &[Target],
+        recipe: &Recipe,
         replicas: &'a Replicas,
-        devices: &'a [String],
-    ) -> Self {
-        let mut graph = Graph::new(whole.name.clone());
-        let mut inputs = Vec::new();
+        (groups, links): (&'a Groups, Links),
+    ) -> Result<Self> {
+        let params = network.graph.params();
+        let mut trained = vec![false; params.len()];
+        trainable(&network.graph, &recipe.freeze)?.iter().for_each(|id| trained[id.index()] = true);
+        Ok(Self {
+            graph: Graph::new(whole.name.clone()),
+            replicas,
+            stages: groups.stages_of_params(&network.graph),
+            groups,
+            links,
+            params: Vec::new(),
+            held: params.iter().map(|_| Held::Each).collect(),
+            names: params.iter().map(|param| param.name.clone()).collect(),
+            inputs: Vec::new(),
+            losses: Vec::new(),
+            values: Vec::new(),
+            outputs: Vec::new(),
+            gradients: Vec::new(),
+            readers: vec![None; params.len()],
+            trainable: trained,
+            again: (0..replicas.count).map(|_| None).collect(),
+            load: vec![0; replicas.count],
+        })
+    }
+
+    fn add_inputs(&mut self, whole: &Graph, targets: &[Target]) {
+        let graph = &mut self.graph;
         for (name, value) in whole.inputs() {
             let source = graph.add_source(Source::new(name.clone(), "input", SourceRole::Data));
-            inputs.push(graph.add_input(name.clone(), whole.ty(*value).clone(), source));
+            self.inputs.push(graph.add_input(name.clone(), whole.ty(*value).clone(), source));
         }
         for target in targets {
             let source = graph.add_source(Source::new(target.name.clone(), "target", SourceRole::Data));
             let ty = Type::new(target.dtype, Shape::known(&target.dims));
-            inputs.push(graph.add_input(target.name.clone(), ty, source));
+            self.inputs.push(graph.add_input(target.name.clone(), ty, source));
         }
-        let sets = if replicas.sync == Sync::AllReduce { replicas.count } else { 1 };
-        let mut params = Vec::new();
-        for replica in 0..sets {
-            let add = |param: &crate::ir::Param| {
-                let ty = network.graph.ty(network.graph.node(param.node).first_result).clone();
+    }
+
+    fn add_params(&mut self, network: &Graph) -> Result<()> {
+        let sets = if self.replicas.sync == Sync::AllReduce { self.replicas.count } else { 1 };
+        self.params = vec![Vec::with_capacity(network.params().len()); sets];
+        for (at, param) in network.params().iter().enumerate() {
+            let ty = network.ty(network.node(param.node).first_result).clone();
+            if self.is_in_parts(at, &ty) {
+                self.add_parts(at, param, &ty)?;
+                continue;
+            }
+            for replica in 0..sets {
                 let name = replica_name(replica, &param.name);
-                let source = graph.add_source(Source::new(name.clone(), "weight", SourceRole::Data));
-                graph.add_param(name, ty, param.init.clone(), param.data.clone(), source)
-            };
-            params.push(network.graph.params().iter().map(add).collect());
+                let value = self.add_param(name, ty.clone(), param);
+                self.params[replica].push(value);
+            }
         }
-        Self {
-            graph,
-            replicas,
-            devices,
-            params,
-            inputs,
-            losses: Vec::new(),
-            outputs: Vec::new(),
-            gradients: Vec::new(),
-            readers: vec![None; network.graph.params().len()],
-            trainable: Vec::new(),
-            load: vec![0; devices.len()],
+        Ok(())
+    }
+
+    fn add_param(&mut self, name: String, ty: Type, param: &Param) -> ValueId {
+        let source = self.graph.add_source(Source::new(name.clone(), "weight", SourceRole::Data));
+        self.graph.add_param(name, ty, param.init.clone(), param.data.clone(), source)
+    }
+
+    /// Whether each replica keeps only a part of a parameter.
+    fn is_in_parts(&self, at: usize, ty: &Type) -> bool {
+        let count = self.replicas.count;
+        self.replicas.zero == Zero::Parameters
+            && count > 1
+            && self.trainable[at]
+            && ty.elements().is_some_and(|elements| elements >= SPLIT.max(count as u64))
+    }
+
+    /// A part on each replica, and all of them together where each reads them.
+    fn add_parts(&mut self, at: usize, param: &Param, ty: &Type) -> Result<()> {
+        let (count, elements) = (self.replicas.count, ty.elements().unwrap_or(0));
+        let mut parts = Vec::with_capacity(count);
+        for owner in 0..count {
+            let (_, length) = part(elements, owner, count);
+            let own = Type::new(ty.dtype, Shape::known(&[length]));
+            // What it begins as is cut from the whole parameter's value.
+            let whole = Param { data: None, ..param.clone() };
+            let value = self.add_param(part_name(owner, count, &param.name), own, &whole);
+            match self.graph.maker(value).op {
+                Op::Param(id) => parts.push((id, value)),
+                _ => return Err(Error::Internal("a parameter that is none".into())),
+            }
         }
+        let values: Vec<ValueId> = parts.iter().map(|(_, value)| *value).collect();
+        let dims = ty.shape.dims().unwrap_or_default();
+        for replica in 0..count {
+            let name = format!("{}/gather@{replica}", param.name);
+            let source = self.gather_source(name, at, replica, Phase::Forward);
+            let mut b = Build { graph: &mut self.graph, source };
+            let flat = b.concat(&values, 0)?;
+            let whole = b.reshape(flat, &dims)?;
+            self.params[replica].push(whole);
+        }
+        self.held[at] = Held::Parts(parts);
+        Ok(())
+    }
+
+    /// Gathers parameters that are kept in parts anew on a replica, so that they need not be kept from
+    /// the forward to the backward pass. What is sent then is made of each part's value when its owner's
+    /// forward pass is over: `part x 1`, where the one is whether the loss equals itself.
+    fn gather_again(&mut self, replica: usize) -> Result<()> {
+        if self.again[replica].is_some() {
+            return Ok(());
+        }
+        let mut again = HashMap::new();
+        for at in 0..self.held.len() {
+            let Held::Parts(parts) = &self.held[at] else { continue };
+            let parts: Vec<ValueId> = parts.iter().map(|(_, value)| *value).collect();
+            let before = self.params[replica][at];
+            let mut values = Vec::with_capacity(parts.len());
+            for (owner, part) in parts.into_iter().enumerate() {
+                let shard = owner * self.replicas.shards / self.replicas.count;
+                let loss = self.losses[shard];
+                let name = format!("{}/again@{owner}", self.names[at]);
+                let source = self.gather_source(name, at, owner, Phase::Backward);
+                let mut b = Build { graph: &mut self.graph, source };
+                let over = b.compare(Compare::Eq, loss, loss)?;
+                let one = b.convert(over, b.dtype(part))?;
+                values.push(b.binary(Binary::Mul, part, one)?);
+            }
+            let name = format!("{}/gather again@{replica}", self.names[at]);
+            let source = self.gather_source(name, at, replica, Phase::Backward);
+            let mut b = Build { graph: &mut self.graph, source };
+            let flat = b.concat(&values, 0)?;
+            let dims = b.dims(before)?;
+            again.insert(before, b.reshape(flat, &dims)?);
+        }
+        self.again[replica] = Some(again);
+        Ok(())
     }
 
     /// The replica that a shard belongs to.
-    fn replica(&self, shard: usize) -> usize {
+    pub(super) fn replica(&self, shard: usize) -> usize {
         shard * self.replicas.count / self.replicas.shards.max(1)
     }
 
-    fn source(&mut self, name: String, op: &str, device: usize) -> SourceId {
-        let pin = Some(self.devices[device].clone());
+    /// The device of a replica that a parameter belongs to.
+    pub(super) fn pin(&self, at: usize, replica: usize) -> Option<String> {
+        Some(self.groups.devices[replica][self.stages[at]].clone())
+    }
+
+    /// A source on the device of a replica that makes the network's outputs.
+    pub(super) fn source(&mut self, name: String, op: &str, replica: usize) -> SourceId {
+        let pin = Some(self.groups.devices[replica][self.groups.last].clone());
         self.graph.add_source(Source { pin, ..Source::new(name, op, SourceRole::Node) })
+    }
+
+    fn gather_source(&mut self, name: String, at: usize, replica: usize, phase: Phase) -> SourceId {
+        let pin = self.pin(at, replica);
+        self.graph.add_source(Source { pin, phase, ..Source::new(name, "gather", SourceRole::Node) })
     }
 
     /// The sources of a network for a shard.
     fn sources(&mut self, network: &Graph, shard: usize, device: usize) -> Vec<SourceId> {
         let first = self.graph.sources().len() as u32;
-        for source in network.sources() {
+        for (number, source) in network.sources().iter().enumerate() {
+            let stage = self.groups.stages.get(number).copied().unwrap_or(0);
             let name = if shard == 0 { source.name.clone() } else { format!("{}@{shard}", source.name) };
             self.graph.add_source(Source {
                 name,
-                pin: Some(self.devices[device].clone()),
+                pin: Some(self.groups.devices[device][stage].clone()),
                 colocate: None,
                 consumer: None,
                 forward: source.forward.map(|forward| SourceId(first + forward.0)),
@@ -292,27 +408,36 @@ impl<'a> Replicated<'a> {
         let total = total.ok_or_else(|| Error::usage("model", "it has no output to train"))?;
         let loss = b.scale(total, 1.0 / batch as f64)?;
         if shard == 0 {
-            self.first_shard(network, recipe, &sources)?;
+            self.note_readers(&network.graph, &sources);
         }
+        self.losses.push(loss);
+        self.outputs.push(outputs);
+        self.values.push(values);
+        Ok(())
+    }
+
+    /// The gradients of a shard's loss.
+    fn differentiate(&mut self, network: &Network, shard: usize) -> Result<()> {
+        let replica = self.replica(shard);
+        let set = if self.params.len() == 1 { 0 } else { replica };
+        self.gather_again(replica)?;
         let of: Vec<ValueId> = self.params[set].clone();
-        let mut found = gradient(&mut self.graph, loss, &of)?;
+        let first = self.graph.node_count();
+        let mut found = gradient(&mut self.graph, self.losses[shard], &of)?;
+        if let Some(again) = &self.again[replica] {
+            self.graph.substitute(first, again);
+        }
         for (gradient, trainable) in found.iter_mut().zip(&self.trainable) {
             *gradient = gradient.filter(|_| *trainable);
         }
         for moved in &network.moved {
-            found[moved.param.index()] = Some(values[moved.value.index()]);
+            found[moved.param.index()] = Some(self.values[shard][moved.value.index()]);
         }
         self.gradients.push(found);
-        self.losses.push(loss);
-        self.outputs.push(outputs);
         Ok(())
     }
 
-    fn first_shard(&mut self, network: &Network, recipe: &Recipe, sources: &[SourceId]) -> Result<()> {
-        let graph = &network.graph;
-        let wanted = trainable(graph, &recipe.freeze)?;
-        self.trainable = vec![false; graph.params().len()];
-        wanted.iter().for_each(|id| self.trainable[id.index()] = true);
+    fn note_readers(&mut self, graph: &Graph, sources: &[SourceId]) {
         for node in graph.node_ids() {
             for &operand in &graph.node(node).operands {
                 if let Op::Param(id) = graph.maker(operand).op {
@@ -320,7 +445,6 @@ impl<'a> Replicated<'a> {
                 }
             }
         }
-        Ok(())
     }
 
     /// The nodes of a network with these inputs and parameters; by value of the network, the copy's.
@@ -354,157 +478,7 @@ impl<'a> Replicated<'a> {
         values
     }
 
-    /// Sums, updates, outputs; how many parameters are trained.
-    fn finish(&mut self, network: &Network, recipe: &Recipe, whole: &Graph, count: usize) -> Result<usize> {
-        let all = self.source("loss".to_owned(), "loss", 0);
-        let losses = self.losses.clone();
-        let loss = self.sum_of(&losses, all)?;
-        let mut outputs = vec![(LOSS.to_owned(), loss)];
-        if recipe.outputs {
-            for (position, (name, _)) in whole.outputs().iter().enumerate() {
-                let parts: Vec<ValueId> = self.outputs.iter().map(|shard| shard[position]).collect();
-                let value = Build { graph: &mut self.graph, source: all }.concat(&parts, 0)?;
-                outputs.push((name.clone(), value));
-            }
-        }
-        self.graph.set_outputs(outputs);
-        let sets = self.params.len();
-        // By set: what its updates take.
-        let mut gradients: Vec<Vec<(ParamId, SourceId, ValueId)>> = vec![Vec::new(); sets];
-        let mut trained = 0;
-        for at in 0..network.graph.params().len() {
-            let parts: Vec<ValueId> = self.gradients.iter().filter_map(|shard| shard[at]).collect();
-            if parts.len() != self.gradients.len() {
-                continue;
-            }
-            let statistic = network.graph.params()[at].statistic.is_some();
-            trained += usize::from(!statistic);
-            let sums = self.reduce(at, &parts, count)?;
-            for (set, &sum) in sums.iter().enumerate() {
-                let (id, source) = self.update_of(set, at, sum)?;
-                if statistic {
-                    let mut b = Build { graph: &mut self.graph, source };
-                    let mean = b.scale(sum, 1.0 / parts.len() as f64)?;
-                    self.graph.update_param(id, mean)?;
-                } else {
-                    gradients[set].push((id, source, sum));
-                }
-            }
-        }
-        self.update(recipe, gradients)?;
-        if trained == 0 {
-            return Err(Error::usage("model", "the loss depends on no parameter that is trained"));
-        }
-        Ok(trained)
-    }
-
-    fn update(&mut self, recipe: &Recipe, gradients: Vec<Vec<(ParamId, SourceId, ValueId)>>) -> Result<()> {
-        let Some(&(_, _, any)) = gradients.first().and_then(|list| list.first()) else { return Ok(()) };
-        let hyper = self.graph.add_source(Source::new("optimizer", "optimizer", SourceRole::Data));
-        let dtype = self.graph.ty(any).dtype;
-        let mut b = Build { graph: &mut self.graph, source: hyper };
-        let scalars = Scalars::add(&mut b, &recipe.updates, dtype);
-        for mut list in gradients {
-            recipe.updates.accumulate(&mut b, &scalars, &mut list)?;
-            recipe.updates.clip(&mut b, &mut list)?;
-            for (id, source, gradient) in list {
-                b.source = source;
-                recipe.updates.apply(&mut b, &scalars, id, gradient)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The parameter of a set, and the source of its update: on the set's device, or where the sum is.
-    fn update_of(&mut self, set: usize, at: usize, sum: ValueId) -> Result<(ParamId, SourceId)> {
-        let Op::Param(id) = self.graph.maker(self.params[set][at]).op else {
-            return Err(Error::Internal("a parameter that is none".into()));
-        };
-        let forward = self.readers[at].unwrap_or(self.graph.maker(sum).source);
-        let pin = match self.params.len() {
-            1 => self.graph.source(self.graph.maker(sum).source).pin.clone(),
-            _ => Some(self.devices[set].clone()),
-        };
-        let source = update_source(&mut self.graph, id, forward);
-        self.graph.source_mut(source).pin = pin;
-        Ok((id, source))
-    }
-
-    /// The sum of the shards' gradients, in their order: for each set of parameters a value on its
-    /// device, which may be one and the same.
-    fn reduce(&mut self, at: usize, parts: &[ValueId], count: usize) -> Result<Vec<ValueId>> {
-        let ty = self.graph.ty(parts[0]).clone();
-        let elements = ty.elements().unwrap_or(0);
-        let bytes = ty.bytes().map_or(0, |bytes| bytes.get());
-        let sets = self.params.len();
-        if sets == 1 || count == 1 || elements < WHOLE {
-            let owner = self.owner(at, bytes);
-            let name = format!("{}/sum", self.name_of(at));
-            let source = self.backward(name, at, owner);
-            let sum = self.sum_of(parts, source)?;
-            return Ok(vec![sum; sets]);
-        }
-        let mut sums = Vec::with_capacity(count);
-        for owner in 0..count {
-            let (start, end) =
-                (elements * owner as u64 / count as u64, elements * (owner as u64 + 1) / count as u64);
-            let mut chunks = Vec::with_capacity(parts.len());
-            for (shard, &part) in parts.iter().enumerate() {
-                let device = self.replica(shard);
-                let name = format!("{}/part {owner}@{shard}", self.name_of(at));
-                let source = self.backward(name, at, device);
-                let mut b = Build { graph: &mut self.graph, source };
-                let flat = b.reshape(part, &[elements as i64])?;
-                chunks.push(b.part(flat, 0, start as i64, (end - start) as i64)?);
-            }
-            let source = self.backward(format!("{}/sum {owner}", self.name_of(at)), at, owner);
-            sums.push(self.sum_of(&chunks, source)?);
-        }
-        let dims = ty.shape.dims().unwrap_or_default();
-        let mut gathered = Vec::with_capacity(count);
-        for replica in 0..count {
-            let source = self.backward(format!("{}/gather@{replica}", self.name_of(at)), at, replica);
-            let mut b = Build { graph: &mut self.graph, source };
-            let flat = b.concat(&sums, 0)?;
-            gathered.push(b.reshape(flat, &dims)?);
-        }
-        Ok(gathered)
-    }
-
-    fn name_of(&self, at: usize) -> String {
-        match self.graph.maker(self.params[0][at]).op {
-            Op::Param(id) => self.graph.param(id).name.clone(),
-            _ => String::new(),
-        }
-    }
-
-    /// A source of the backward pass on a device.
-    fn backward(&mut self, name: String, at: usize, device: usize) -> SourceId {
-        let pin = Some(self.devices[device].clone());
-        let (forward, phase) = (self.readers[at], Phase::Backward);
-        let source = Source { pin, forward, phase, ..Source::new(name, "all-reduce", SourceRole::Node) };
-        self.graph.add_source(source)
-    }
-
-    /// Who adds a gradient up: the device with the least to do so far, or the next one.
-    fn owner(&mut self, at: usize, bytes: u64) -> usize {
-        let owner = match self.replicas.sync {
-            Sync::ServerRoundRobin => at % self.devices.len().max(1),
-            Sync::AllReduce | Sync::Server => {
-                (0..self.load.len()).min_by_key(|&device| self.load[device]).unwrap_or(0)
-            }
-        };
-        self.load[owner] = self.load[owner].saturating_add(bytes);
-        owner
-    }
-
-    /// One after the other.
-    fn sum_of(&mut self, parts: &[ValueId], source: SourceId) -> Result<ValueId> {
-        let mut b = Build { graph: &mut self.graph, source };
-        let mut sum = parts[0];
-        for &part in &parts[1..] {
-            sum = b.add(sum, part)?;
-        }
-        Ok(sum)
+    pub(super) fn name_of(&self, at: usize) -> String {
+        self.names[at].clone()
     }
 }

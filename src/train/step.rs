@@ -79,17 +79,88 @@ pub fn targets(graph: &Graph, loss: &Loss) -> Result<Vec<Target>> {
 ///
 /// Errors: those of [`targets`] and of [`gradient`]; nothing to train; a pattern that matches nothing.
 pub fn training_step(mut graph: Graph, recipe: &Recipe) -> Result<Step> {
-    unroll(&mut graph)?;
-    let batch = batch_of(&graph);
-    let disturbed = disturb(&mut graph, batch)?;
-    let statistics = batch_statistics(&mut graph)?;
-    let targets = targets(&graph, &recipe.loss)?;
+    let Lossy { targets, loss, statistics, disturbed } = with_loss(&mut graph, recipe)?;
+    let trained = update(&mut graph, loss, recipe)?;
+    for Moved { param, value } in statistics {
+        graph.update_param(param, value)?;
+    }
+    Ok(Step { graph, targets, trained, disturbed })
+}
+
+/// What the outputs of a [`gradient_step`] begin with that are gradients; the parameter's name follows.
+pub(super) const GRADIENT: &str = "gradient/";
+
+/// As [`training_step`], but with gradients as outputs in place of updates.
+///
+/// Errors: those of [`training_step`].
+pub(super) fn gradient_step(mut graph: Graph, recipe: &Recipe) -> Result<Step> {
+    let Lossy { targets, loss, statistics, disturbed } = with_loss(&mut graph, recipe)?;
+    let wanted = trainable(&graph, &recipe.freeze)?;
+    let values: Vec<ValueId> =
+        wanted.iter().map(|&id| graph.node(graph.param(id).node).first_result).collect();
+    let mut trained = 0;
+    for (id, gradient) in wanted.into_iter().zip(gradient(&mut graph, loss, &values)?) {
+        let Some(gradient) = gradient else { continue };
+        let name = format!("{GRADIENT}{}", graph.param(id).name);
+        graph.add_output(name, gradient);
+        trained += 1;
+    }
+    if trained == 0 {
+        return Err(Error::usage("model", "the loss depends on no parameter that is trained"));
+    }
+    for Moved { param, value } in statistics {
+        graph.update_param(param, value)?;
+    }
+    Ok(Step { graph, targets, trained, disturbed })
+}
+
+/// The updates alone of a network's parameters, their gradients being inputs.
+///
+/// Errors: those of [`trainable`] and of the optimizer.
+pub(super) fn update_step(network: &Graph, worker: &Graph, recipe: &Recipe) -> Result<Graph> {
+    let mut graph = Graph::new(network.name.clone());
+    let mut gradients = Vec::new();
+    for (output, _) in worker.outputs() {
+        let Some(name) = output.strip_prefix(GRADIENT) else { continue };
+        let Some(param) = network.params().iter().find(|param| param.name == name) else { continue };
+        let ty = network.ty(network.node(param.node).first_result).clone();
+        let data = graph.add_source(Source::new(name, "weight", SourceRole::Data));
+        let value = graph.add_param(name, ty.clone(), param.init.clone(), param.data.clone(), data);
+        let source = graph.add_source(Source::new(output.clone(), "gradient", SourceRole::Data));
+        let gradient = graph.add_input(output.clone(), ty, source);
+        let Op::Param(id) = graph.maker(value).op else { continue };
+        gradients.push((id, gradient));
+    }
+    let mut due = Vec::with_capacity(gradients.len());
+    for (id, gradient) in gradients {
+        let name = format!("{}/update", graph.param(id).name);
+        let source = Source { phase: Phase::Update, ..Source::new(name, "update", SourceRole::Node) };
+        due.push((id, graph.add_source(source), gradient));
+    }
+    apply(&mut graph, &mut due, recipe)?;
+    Ok(graph)
+}
+
+/// A network with its loss.
+struct Lossy {
+    targets: Vec<Target>,
+    loss: ValueId,
+    statistics: Vec<Moved>,
+    disturbed: bool,
+}
+
+fn with_loss(graph: &mut Graph, recipe: &Recipe) -> Result<Lossy> {
+    unroll(graph)?;
+    let batch = batch_of(graph);
+    let disturbed = disturb(graph, batch)?;
+    let statistics = batch_statistics(graph)?;
+    let targets = targets(graph, &recipe.loss)?;
     let outputs = graph.outputs().to_vec();
-    let source = loss_source(&mut graph, &outputs);
+    let source = loss_source(graph, &outputs);
     let mut total: Option<ValueId> = None;
     for (target, (_, output)) in targets.iter().zip(&outputs) {
-        let each = sample_losses(&mut graph, source, &recipe.loss, target, *output)?;
-        let mut b = Build { graph: &mut graph, source };
+        let each = sample_losses(graph, source, &recipe.loss, target, *output)?;
+        let mut b = Build { graph, source };
         let loss = b.mean(each, &[0], false)?;
         total = Some(match total {
             Some(total) => b.add(total, loss)?,
@@ -101,11 +172,7 @@ pub fn training_step(mut graph: Graph, recipe: &Recipe) -> Result<Step> {
     if recipe.outputs {
         outputs.iter().for_each(|(name, value)| graph.add_output(name.clone(), *value));
     }
-    let trained = update(&mut graph, loss, recipe)?;
-    for Moved { param, value } in statistics {
-        graph.update_param(param, value)?;
-    }
-    Ok(Step { graph, targets, trained, disturbed })
+    Ok(Lossy { targets, loss, statistics, disturbed })
 }
 
 /// Samples in a batch: the first axis of the inputs.
@@ -148,6 +215,12 @@ fn update(graph: &mut Graph, loss: ValueId, recipe: &Recipe) -> Result<usize> {
         let source = update_source(graph, id, readers[id.index()]);
         gradients.push((id, source, gradient));
     }
+    apply(graph, &mut gradients, recipe)?;
+    Ok(gradients.len())
+}
+
+/// Clips gradients and updates their parameters.
+fn apply(graph: &mut Graph, gradients: &mut [(ParamId, SourceId, ValueId)], recipe: &Recipe) -> Result<()> {
     let Some(&(first, source, _)) = gradients.first() else {
         return Err(Error::usage("model", "the loss depends on no parameter that is trained"));
     };
@@ -156,13 +229,13 @@ fn update(graph: &mut Graph, loss: ValueId, recipe: &Recipe) -> Result<usize> {
     let mut b = Build { graph, source: hyper };
     let scalars = Scalars::add(&mut b, &recipe.updates, dtype);
     b.source = source;
-    recipe.updates.accumulate(&mut b, &scalars, &mut gradients)?;
-    recipe.updates.clip(&mut b, &mut gradients)?;
-    for &(id, source, gradient) in &gradients {
+    recipe.updates.accumulate(&mut b, &scalars, gradients)?;
+    recipe.updates.clip(&mut b, gradients)?;
+    for &(id, source, gradient) in &*gradients {
         b.source = source;
         recipe.updates.apply(&mut b, &scalars, id, gradient)?;
     }
-    Ok(gradients.len())
+    Ok(())
 }
 
 /// Parameters of floats that no pattern freezes.

@@ -1,25 +1,28 @@
 //! A training step that is planned and ready to run.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::accumulate::{joined, part, part_of};
+use super::accumulate::{self, joined, part};
+use super::asynchronous::Async;
+use super::exchange::{Replicas, Zero};
 use super::layers::{Layer, layers};
 use super::loss::Loss;
 use super::noise::{STREAMS, streams};
 use super::numerics::{first_fault, is_finite};
 use super::optimizer::{Moment, Optimizer, Scalar, Updates};
+use super::planned::{Planned, cut, fields, initial, planned, program};
 use super::rate::Rate;
-use super::replicas::{Replicas, base_name, replicated_step};
-use super::step::{LOSS, Recipe, Step, Target, training_step};
-use crate::compile::{self, Compiled};
+use super::replicas::{base_name, part_name, part_of};
+use super::step::{LOSS, Recipe, Step};
+use super::workers::{self, Workers};
+use crate::compile;
 use crate::control::Control;
-use crate::data::{Field, Position, Role};
+use crate::data::{Field, Position};
 use crate::error::{Error, Report, Result};
-use crate::ir::{Graph, ParamId, SourceId, Tensor};
+use crate::ir::{Graph, ParamId, Tensor};
+use crate::load::Model;
 use crate::load::weights::ParamReader;
-use crate::load::{Model, fill};
 use crate::plan::Plan;
 use crate::run::{ExecOptions, Program, RunReport, exec_plan};
 use crate::state::Checkpoint;
@@ -38,6 +41,8 @@ pub struct Options {
     pub seed: u64,
     /// Replicas of the network side by side, where there are several.
     pub replicas: Option<Replicas>,
+    /// Workers that do not wait for one another, in place of replicas that do.
+    pub asynchronous: Option<Async>,
     /// How the step is planned; the batch is the one of a step.
     pub compile: compile::Options,
     /// Ends a step that takes longer.
@@ -57,6 +62,7 @@ impl Options {
             total_steps: 0,
             seed: 0,
             replicas: None,
+            asynchronous: None,
             compile: compile::Options::default(),
             timeout: None,
             check_numerics: false,
@@ -84,6 +90,8 @@ struct Spare {
 /// A network that is being trained: its parameters live in the arenas of the devices.
 pub struct Trainer {
     program: Program,
+    /// Those who make gradients, where `program` only updates.
+    workers: Option<Workers>,
     plan: Plan,
     layers: Vec<Layer>,
     fields: Vec<Field>,
@@ -127,49 +135,50 @@ impl Trainer {
     pub fn with(graph: Graph, topology: &Topology, options: &Options, control: &Control<'_>) -> Result<Self> {
         let mut spare = graph.clone();
         spare.forget_data();
-        let spare = compile::has_open_batch(&graph).then(|| Spare { graph: spare, options: options.clone() });
+        let spare =
+            takes_any_batch(&graph, options).then(|| Spare { graph: spare, options: options.clone() });
         let microbatches = options.recipe.updates.microbatches;
         let mut own = options.clone();
         if let Some(batch) = own.compile.batch {
-            own.compile.batch = Some(part_of(batch, microbatches)?);
+            own.compile.batch = Some(accumulate::part_of(batch, microbatches)?);
         }
         let options = &own;
-        let unbound = options.replicas.map(|_| graph.clone());
-        let (forward, dims) = compile::bound(graph, &options.compile)?;
-        let step = match (options.replicas, unbound) {
-            (Some(replicas), Some(unbound)) => {
-                over_replicas(&forward, &unbound, topology, options, &replicas)
+        check_microbatches(options)?;
+        let (main, others) = match options.asynchronous {
+            Some(asynchronous) => {
+                let (forward, dims) = compile::bound(graph, &options.compile)?;
+                let mut options = options.clone();
+                options.compile.dims = dims;
+                workers::planned(&forward, topology, &options, asynchronous, control)?
             }
-            _ => training_step(forward.clone(), &options.recipe),
+            None => (planned(graph, topology, options, control)?, Vec::new()),
         };
-        let Step { graph, targets, disturbed, .. } = step?;
-        let mut together = graph.clone();
-        layers_together(&mut together);
+        // The plan to show is that of the network.
+        let plan = others.first().unwrap_or(&main).plan().clone();
+        let Planned { forward, step, asked, compiled } = main;
+        let Step { targets, disturbed, .. } = step;
         let own = forward.params().iter().map(|param| param.name.clone()).collect();
-        let asked =
-            compile::Options { dims, bind: Default::default(), batch: None, ..options.compile.clone() };
-        let compiled = match compile::compile_with(Model::Graph(together), topology, &asked, control) {
-            // A layer with all that its training needs may be too large for one device.
-            Err(Error::Infeasible(_)) => {
-                compile::compile_with(Model::Graph(graph), topology, &asked, control)
+        let checked = compiled.network.as_ref().filter(|_| options.check_numerics && others.is_empty());
+        let checked = checked.map(|network| {
+            let mut graph = network.graph.clone();
+            graph.forget_data();
+            graph
+        });
+        let updates = program(compiled, &forward, options)?;
+        let workers = match options.asynchronous {
+            Some(asynchronous) => {
+                let programs = others.into_iter().map(|one| program(one.compiled, &forward, options));
+                Some(Workers::new(programs.collect::<Result<_>>()?, asynchronous, options.seed))
             }
-            compiled => compiled,
+            None => None,
         };
-        let Compiled { plan, network, .. } = compiled?;
-        let mut network = network.ok_or_else(|| Error::Internal("a graph compiles to a network".into()))?;
-        let exec = exec_plan(&plan, &network.graph, &network.grouping)?;
-        let reader = RefCell::new(ParamReader::new());
-        let weights = |id: ParamId| initial(&network.graph, id, &mut reader.borrow_mut(), options.seed);
-        let exec_options = ExecOptions { timeout: options.timeout, ..ExecOptions::default() };
-        let program =
-            Program::new(&network.graph, &network.grouping.all_fused(), &exec, &weights, exec_options)?;
-        network.graph.forget_data();
         let mut forward = forward;
         let layers = layers(&forward, &plan);
         forward.forget_data();
         let (fields, batch) = fields(&forward, &targets)?;
         Ok(Self {
-            program,
+            program: updates,
+            workers,
             plan,
             layers,
             fields,
@@ -183,7 +192,7 @@ impl Trainer {
             short: None,
             spare,
             step: 0,
-            checked: options.check_numerics.then_some(network.graph),
+            checked,
             disturbed,
             own,
             forward,
@@ -261,19 +270,41 @@ impl Trainer {
 
     /// Loss, time and outputs of a part of the batch.
     fn microbatch(&mut self, arrays: &[(String, Tensor)], at: (u32, u32)) -> Result<Part> {
-        self.set_scalars(at)?;
-        let before = if self.checked.is_some() { self.arrays(|_| true)? } else { Vec::new() };
+        if self.workers.is_some() {
+            return self.turn(arrays);
+        }
+        self.set_scalars(at, 1.0)?;
+        let before = if self.checked.is_some() { self.held()? } else { Vec::new() };
         self.program.feed(arrays)?;
         let wall = self.program.step()?;
-        let mut outputs = self.program.outputs()?;
+        let outputs = self.program.outputs()?;
         self.check(arrays, before, &outputs)?;
-        match outputs.iter().position(|(name, _)| name == LOSS) {
-            Some(at) => {
-                let loss = outputs.remove(at).1.to_f64().first().copied().unwrap_or(f64::NAN);
-                Ok((loss, wall, outputs))
-            }
-            None => Err(Error::Internal("a step without a loss".into())),
+        part_of_outputs(outputs, wall)
+    }
+
+    /// The next turn of a worker that does not wait: its gradient for these arrays, what it changes, and
+    /// the parameters that it goes on with.
+    fn turn(&mut self, arrays: &[(String, Tensor)]) -> Result<Part> {
+        let missing = || Error::Internal("there are no workers".into());
+        let turn = self.workers.as_mut().ok_or_else(missing)?.next();
+        let made = self.workers.as_mut().ok_or_else(missing)?.gradients(&turn, arrays)?;
+        let mut wall = made.wall;
+        if let Some(factor) = turn.factor {
+            self.set_scalars((0, 1), factor)?;
+            self.program.feed(&made.gradients)?;
+            wall += self.program.step()?;
         }
+        let trained = |name: &str| self.own.contains(name) && self.program.params().any(|own| own == name);
+        let params = self.arrays(trained)?;
+        self.workers.as_mut().ok_or_else(missing)?.take(&turn, &params)?;
+        part_of_outputs(made.outputs, wall)
+    }
+
+    /// Every array of the step's program, as it is held.
+    fn held(&self) -> Result<Vec<(String, Tensor)>> {
+        let names = self.program.params();
+        let all = names.map(|name| Ok(self.program.param(name)?.map(|tensor| (name.to_owned(), tensor))));
+        all.filter_map(Result::transpose).collect()
     }
 
     /// Error: something that the step made is not finite.
@@ -284,7 +315,7 @@ impl Trainer {
         outputs: &[(String, Tensor)],
     ) -> Result<()> {
         let Some(graph) = &self.checked else { return Ok(()) };
-        let made = self.arrays(|_| true)?;
+        let made = self.held()?;
         let Some((name, _)) = outputs.iter().chain(&made).find(|(_, tensor)| !is_finite(tensor)) else {
             return Ok(());
         };
@@ -347,8 +378,9 @@ impl Trainer {
         self.rate.at(self.step, self.total_steps)
     }
 
-    fn set_scalars(&mut self, microbatch: (u32, u32)) -> Result<()> {
-        let at = Moment { rate: self.rate(), step: self.step + 1, microbatch };
+    /// Sets what changes from step to step; the step counts `factor` of a whole one.
+    fn set_scalars(&mut self, microbatch: (u32, u32), factor: f64) -> Result<()> {
+        let at = Moment { rate: self.rate() * factor, step: self.step + 1, microbatch };
         for scalar in Scalar::ALL {
             if let Some(held) = self.program.param(scalar.name())? {
                 let value = self.optimizer.scalar(scalar, at);
@@ -368,12 +400,56 @@ impl Trainer {
 
     fn arrays(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<(String, Tensor)>> {
         let mut arrays = Vec::new();
-        for name in self.program.params().filter(|name| wanted(name)) {
-            if let Some(tensor) = self.program.param(name)? {
-                arrays.push((name.to_owned(), tensor));
+        let others = self.workers.iter().flat_map(Workers::names);
+        let mut known = BTreeSet::new();
+        for held in self.program.params().chain(others).filter(|name| known.insert(name.to_owned())) {
+            let (name, count) = match part_of(held) {
+                Some((0, count, name)) => (name, count),
+                Some(_) => continue,
+                None => (held, 1),
+            };
+            if !wanted(name) {
+                continue;
             }
+            let found = if name == held { self.param(held)? } else { Some(self.joined(name, count)?) };
+            arrays.extend(found.map(|tensor| (name.to_owned(), tensor)));
         }
         Ok(arrays)
+    }
+
+    /// A parameter by its own name, however it is held.
+    fn param(&self, name: &str) -> Result<Option<Tensor>> {
+        if let Some(tensor) = self.program.param(name)? {
+            return Ok(Some(tensor));
+        }
+        let mut parts = self.program.params().filter_map(part_of);
+        let found = parts.find(|&(number, _, whole)| number == 0 && whole == name);
+        match (found, &self.workers) {
+            (Some((_, count, whole)), _) => self.joined(whole, count).map(Some),
+            (None, Some(workers)) => workers.param(name),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// What is held in parts, with the sizes of the parameter that it belongs to.
+    fn joined(&self, name: &str, count: usize) -> Result<Tensor> {
+        let missing = || Error::Internal(format!("a part of {name} is missing"));
+        let mut bytes = Vec::new();
+        let mut dtype = None;
+        for number in 0..count {
+            let part = self.program.param(&part_name(number, count, name))?.ok_or_else(missing)?;
+            bytes.extend_from_slice(part.bytes());
+            dtype = Some(part.dtype());
+        }
+        let graph = &self.forward;
+        let owners = graph.params().iter().filter(|param| {
+            name.strip_prefix(param.name.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        });
+        let owner = owners.max_by_key(|param| param.name.len()).ok_or_else(missing)?;
+        let dims = graph.ty(graph.node(owner.node).first_result).shape.dims().ok_or_else(missing)?;
+        let dims = dims.iter().map(|dim| dim.unsigned_abs()).collect();
+        Tensor::new(dtype.ok_or_else(missing)?, dims, bytes)
     }
 
     /// Everything that a run needs to go on; `position` is where its data stands.
@@ -381,14 +457,18 @@ impl Trainer {
     /// Errors: none but internal ones.
     pub fn checkpoint(&self, position: Position) -> Result<Checkpoint> {
         let scalar = |name: &str| Scalar::ALL.iter().any(|scalar| scalar.name() == name);
+        let mut optimizer =
+            self.arrays(|name| !self.own.contains(name) && !scalar(name) && base_name(name) == name)?;
+        if let Some(workers) = &self.workers {
+            optimizer.extend(workers.arrays()?);
+        }
         Ok(Checkpoint {
             step: self.step,
             position,
             seed: self.seed,
             model: self.model.clone(),
             weights: self.weights()?,
-            optimizer: self
-                .arrays(|name| !self.own.contains(name) && !scalar(name) && base_name(name) == name)?,
+            optimizer,
             ..Checkpoint::default()
         })
     }
@@ -404,12 +484,21 @@ impl Trainer {
         let held: Vec<String> =
             self.program.params().filter(|name| !scalar(name)).map(str::to_owned).collect();
         for name in held {
-            let arrays = checkpoint.weights.iter().chain(&checkpoint.optimizer);
-            let Some((_, tensor)) = arrays.clone().find(|(other, _)| *other == base_name(&name)) else {
+            let mut arrays = checkpoint.weights.iter().chain(&checkpoint.optimizer);
+            let whole = part_of(&name).map_or(base_name(&name), |(_, _, whole)| whole);
+            let Some((_, tensor)) = arrays.find(|(other, _)| other == whole) else {
                 let message = format!("it has no array {name}: another optimizer?");
                 return Err(Error::usage("--resume", message));
             };
-            self.program.set_param(&name, tensor)?;
+            match part_of(&name) {
+                Some((number, count, _)) => self.program.set_param(&name, &cut(tensor, number, count)?)?,
+                None => self.program.set_param(&name, tensor)?,
+            };
+        }
+        if let Some(workers) = &mut self.workers {
+            let arrays = || checkpoint.weights.iter().chain(&checkpoint.optimizer);
+            let array = |name: &str| arrays().find(|(other, _)| other == name).map(|(_, tensor)| tensor);
+            workers.restore(checkpoint.step, array)?;
         }
         self.step = checkpoint.step;
         self.seed = checkpoint.seed;
@@ -438,71 +527,33 @@ fn hand_over(from: &Program, to: &mut Program) -> Result<()> {
     Ok(())
 }
 
-/// Marks gradients and updates to go with the layer that they belong to, but for those that are pinned.
-fn layers_together(graph: &mut Graph) {
-    for id in (0..graph.sources().len() as u32).map(SourceId) {
-        let Some(forward) = graph.source(id).forward.filter(|_| graph.source(id).pin.is_none()) else {
-            continue;
-        };
-        let layer = graph.source_mut(forward);
-        let mark = layer.colocate.get_or_insert_with(|| format!("layer {}", layer.name)).clone();
-        graph.source_mut(id).colocate = Some(mark);
-    }
-}
-
-/// A parameter's first value.
-fn initial(graph: &Graph, id: ParamId, reader: &mut ParamReader, seed: u64) -> Result<Tensor> {
-    if let Some(tensor) = reader.read(graph, id)? {
-        return Ok(tensor);
-    }
-    let param = graph.param(id);
-    let ty = graph.ty(graph.node(param.node).first_result);
-    let dims: Vec<u64> = ty.shape.sizes().iter().map(|size| size.constant().unsigned_abs()).collect();
-    fill(&param.init, &dims, ty.dtype, seed, base_name(&param.name))
-}
-
-/// The step of a batch over replicas, each of which takes a part of it.
-fn over_replicas(
-    forward: &Graph,
-    unbound: &Graph,
-    topology: &Topology,
-    options: &Options,
-    replicas: &Replicas,
-) -> Result<Step> {
-    let first = forward.inputs().first().map(|(_, value)| forward.ty(*value).shape.dims());
-    let batch = first.flatten().and_then(|dims| dims.first().copied()).unwrap_or(1);
-    let devices = replicas.devices(topology, batch)?;
-    let bound = |samples: i64| {
-        let asked = compile::Options { batch: Some(samples), ..options.compile.clone() };
-        compile::bound(unbound.clone(), &asked).map(|(graph, _)| graph)
-    };
-    replicated_step(batch, &bound, &options.recipe, replicas, &devices)
-}
-
-/// What each record gives, and the batch.
-///
-/// Errors: an input without a batch axis, or two sizes of it.
-fn fields(forward: &Graph, targets: &[Target]) -> Result<(Vec<Field>, usize)> {
-    let mut fields = Vec::new();
-    let mut batch: Option<i64> = None;
-    let inputs = forward.inputs().iter().map(|(name, value)| {
-        let ty = forward.ty(*value);
-        (name, Role::Input, ty.dtype, ty.shape.dims().unwrap_or_default())
-    });
-    let targets = targets.iter().map(|one| (&one.name, Role::Target, one.dtype, one.dims.clone()));
-    for (name, role, dtype, dims) in inputs.chain(targets) {
-        let Some((&first, rest)) = dims.split_first() else {
-            return Err(Error::usage(format!("input {name}"), "it has no batch axis"));
-        };
-        if *batch.get_or_insert(first) != first {
-            let message = format!("its first axis has {first} elements, others {}", batch.unwrap_or(0));
-            return Err(Error::usage(format!("input {name}"), message)
-                .with_help("the first axis of inputs and outputs is the batch"));
+/// The loss among outputs, with the time that they took and the others.
+fn part_of_outputs(mut outputs: Vec<(String, Tensor)>, wall: Duration) -> Result<Part> {
+    match outputs.iter().position(|(name, _)| name == LOSS) {
+        Some(at) => {
+            let loss = outputs.remove(at).1.to_f64().first().copied().unwrap_or(f64::NAN);
+            Ok((loss, wall, outputs))
         }
-        let rest: Vec<u64> = rest.iter().map(|dim| dim.unsigned_abs()).collect();
-        fields.push(Field::new(name.clone(), role, dtype, &rest));
+        None => Err(Error::Internal("a step without a loss".into())),
     }
-    Ok((fields, batch.unwrap_or(1).unsigned_abs() as usize))
+}
+
+/// Whether a step of another batch can be planned beside this one: the batch is open, and parameters
+/// are whole and of one program.
+fn takes_any_batch(graph: &Graph, options: &Options) -> bool {
+    let whole = options.replicas.is_none_or(|replicas| replicas.zero == Zero::None);
+    compile::has_open_batch(graph) && whole && options.asynchronous.is_none()
+}
+
+/// Error: microbatches with state that is kept in parts, or with workers that do not wait.
+fn check_microbatches(options: &Options) -> Result<()> {
+    let count = options.recipe.updates.microbatches;
+    let parts = options.replicas.is_some_and(|replicas| replicas.zero != Zero::None);
+    if count > 1 && (parts || options.asynchronous.is_some()) {
+        let message = "neither with --zero nor with --sync async";
+        return Err(Error::usage(format!("--microbatches {count}"), message).with_help("leave it out"));
+    }
+    Ok(())
 }
 
 /// The network alone, with the loss of each sample.
@@ -513,7 +564,13 @@ pub(super) struct Evaluator {
 impl Evaluator {
     fn new(trainer: &Trainer) -> Result<Self> {
         let graph = super::step::evaluation(trainer.forward.clone(), &trainer.loss)?;
-        let compiled = compile::compile(Model::Graph(graph), &trainer.topology, &trainer.compile)?;
+        // What the step leaves of each device.
+        let devices = trainer.topology.devices.iter().zip(&trainer.plan.devices);
+        let mut asked = trainer.compile.clone();
+        asked.place.caps =
+            Some(devices.map(|(device, own)| device.memory.saturating_sub(own.arena)).collect());
+        let compiled = compile::compile(Model::Graph(graph), &trainer.topology, &asked)
+            .map_err(|error| error.within("validation, beside the training step"))?;
         let network =
             compiled.network.ok_or_else(|| Error::Internal("a graph compiles to a network".into()))?;
         let exec = exec_plan(&compiled.plan, &network.graph, &network.grouping)?;
@@ -525,7 +582,13 @@ impl Evaluator {
 
     /// Takes the parameters as the trainer has them now.
     pub(super) fn follow(&mut self, trainer: &Trainer) -> Result<()> {
-        hand_over(&trainer.program, &mut self.program)
+        let names: Vec<String> = self.program.params().map(str::to_owned).collect();
+        for name in names {
+            if let Some(tensor) = trainer.param(&name)? {
+                self.program.set_param(&name, &tensor)?;
+            }
+        }
+        Ok(())
     }
 
     /// The loss of each sample, and the network's outputs.

@@ -64,6 +64,7 @@ mod schedule;
 mod score;
 mod shared;
 mod sound_plans;
+mod spread;
 mod state;
 mod steps;
 mod strategy;

@@ -474,7 +474,7 @@ fn replicas_give_the_bits_of_their_shards_and_the_losses_of_the_whole_batch() {
         // Ten samples in four shards: two of them are larger.
         let samples = 10;
         let (losses, _) = run("cpu", samples, None);
-        let shards = |count, sync| Some(Replicas { count, shards: 4, sync });
+        let shards = |count, sync| Some(Replicas { shards: 4, sync, ..Replicas::new(count) });
         let (_, one) = run("cpu", samples, shards(1, Sync::AllReduce));
         for (count, sync) in
             [(2, Sync::AllReduce), (4, Sync::AllReduce), (4, Sync::Server), (2, Sync::ServerRoundRobin)]

@@ -1,0 +1,264 @@
+//! How replicas come to one gradient: the ways there are, in which type it travels, what is kept once,
+//! and which way takes the least time on given links.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+use crate::ir::DType;
+use crate::topology::{DeviceId, Topology};
+use crate::units::{Bytes, Nanos};
+
+/// A choice that is made by name.
+macro_rules! named {
+    ($type:ident, $option:literal, $($variant:ident = $name:literal),+) => {
+        impl FromStr for $type {
+            type Err = Error;
+
+            fn from_str(text: &str) -> Result<Self> {
+                match text {
+                    $($name => Ok(Self::$variant),)+
+                    _ => Err(Error::usage(format!(concat!($option, " {}"), text), "there is no such way")
+                        .with_help([$($name),+].join(", "))),
+                }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Self::$variant => $name,)+
+                })
+            }
+        }
+    };
+}
+
+/// How replicas come to one gradient.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sync {
+    /// Every replica holds the parameters and updates them alike; gradients are added up and sent to
+    /// all. See [`Exchange`].
+    #[default]
+    AllReduce,
+    /// Every parameter, with what its optimizer keeps, lives on one replica, which adds its gradients
+    /// up, updates it, and sends it to the others in each step. Parameters are spread by their bytes.
+    Server,
+    /// The same, spread one by one in the network's order.
+    ServerRoundRobin,
+}
+
+named!(Sync, "--sync", AllReduce = "allreduce", Server = "ps", ServerRoundRobin = "ps:round-robin");
+
+/// The way of an all-reduce. All of them add shards up in the same order, so they give the same bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exchange {
+    /// Whichever takes the least time by the topology's links, for each bucket.
+    #[default]
+    Auto,
+    /// A part for each replica, which adds that part up and sends it to all others: what each sends and
+    /// receives is that of a ring (Patarasuk and Yuan 2009). Best for many bytes.
+    Ring,
+    /// Neighbours add up in pairs, and pairs of pairs, up to one that sends to all: fewest messages one
+    /// after the other. Best for few bytes on many replicas.
+    Tree,
+    /// One replica, the one with the least to do so far, adds all of it up and sends it to all.
+    Star,
+}
+
+named!(Exchange, "--exchange", Auto = "auto", Ring = "ring", Tree = "tree", Star = "star");
+
+/// In which type gradients travel between replicas. What rounding loses stays with its replica and is
+/// added to the next gradient (error feedback: Seide et al. 2014, Karimireddy et al. 2019).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transfer {
+    /// Their own.
+    #[default]
+    Own,
+    /// IEEE half precision.
+    F16,
+    /// The upper half of an f32.
+    Bf16,
+    /// Whole numbers up to 127, with one factor for each tensor that is sent.
+    Int8,
+}
+
+named!(Transfer, "--transfer", Own = "own", F16 = "f16", Bf16 = "bf16", Int8 = "int8");
+
+impl Transfer {
+    /// The type that is sent.
+    pub(super) fn dtype(self) -> Option<DType> {
+        match self {
+            Self::Own => None,
+            Self::F16 => Some(DType::F16),
+            Self::Bf16 => Some(DType::Bf16),
+            Self::Int8 => Some(DType::I8),
+        }
+    }
+}
+
+/// What replicas keep once between them, in place of a copy each (ZeRO: Rajbhandari et al. 2020).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Zero {
+    /// Nothing.
+    #[default]
+    None,
+    /// What the optimizer keeps (stage 1).
+    Optimizer,
+    /// Also sums of gradients (stage 2).
+    Gradients,
+    /// Also parameters, which are gathered for the forward pass and again for the backward pass
+    /// (stage 3).
+    Parameters,
+}
+
+named!(Zero, "--zero", None = "0", Optimizer = "1", Gradients = "2", Parameters = "3");
+
+/// How a step is spread over replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replicas {
+    /// How many; each on devices of its own.
+    pub count: usize,
+    /// Devices of each: over several, the network is laid as the planner lays one replica.
+    pub each: usize,
+    /// Into how many parts the batch is cut; a multiple of `count`.
+    pub shards: usize,
+    /// How they come to one gradient.
+    pub sync: Sync,
+    /// The way of an all-reduce.
+    pub exchange: Exchange,
+    /// In which type gradients travel.
+    pub transfer: Transfer,
+    /// What is kept once.
+    pub zero: Zero,
+    /// Gradients travel together up to so many bytes; by the links where none is given.
+    pub bucket: Option<u64>,
+}
+
+impl Replicas {
+    /// One shard for each replica.
+    pub const fn new(count: usize) -> Self {
+        Self {
+            count,
+            each: 1,
+            shards: count,
+            sync: Sync::AllReduce,
+            exchange: Exchange::Auto,
+            transfer: Transfer::Own,
+            zero: Zero::None,
+            bucket: None,
+        }
+    }
+
+    /// Errors: none or more replicas than devices; shards that the replicas do not divide, or more than
+    /// samples; sharded state without an all-reduce.
+    pub(super) fn check(&self, topology: &Topology, batch: i64) -> Result<()> {
+        let place = || format!("--replicas {}", self.count);
+        if self.count == 0 || self.each == 0 || self.count.saturating_mul(self.each) > topology.len() {
+            let message = format!("there are {} devices, {} for each", topology.len(), self.each);
+            return Err(Error::usage(place(), message).with_help("--devices with one for each replica"));
+        }
+        if self.shards == 0 || !self.shards.is_multiple_of(self.count) || self.shards as i64 > batch {
+            let message = format!(
+                "{} shards of a batch of {batch}: expected a multiple, at most the batch",
+                self.shards
+            );
+            return Err(Error::usage(place(), message).with_help("--shards N, --batch N"));
+        }
+        if self.zero != Zero::None && self.sync != Sync::AllReduce {
+            let message = format!("--sync {} keeps all state once as it is", self.sync);
+            return Err(Error::usage(format!("--zero {}", self.zero), message).with_help("--sync allreduce"));
+        }
+        Ok(())
+    }
+}
+
+/// What launching a kernel takes, about: buckets and parts cost some more of them.
+const LAUNCH: Nanos = Nanos(5_000);
+
+/// The links among replicas: the slowest of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Links {
+    count: u64,
+    /// Before the first byte arrives.
+    latency: Nanos,
+    /// For [`MANY`] bytes more.
+    many: Nanos,
+}
+
+/// Bytes by which a link's rate is told.
+const MANY: u64 = 1 << 26;
+
+impl Links {
+    /// Those of the first `count` devices. O(count^2).
+    pub(super) fn of(topology: &Topology, count: usize) -> Self {
+        let ids = || (0..count.min(topology.len()) as u32).map(DeviceId);
+        let pairs = || ids().flat_map(|from| ids().map(move |to| (from, to))).filter(|(from, to)| from != to);
+        let slowest = |bytes| pairs().map(|(from, to)| topology.route(from, to).time(bytes)).max();
+        let latency = slowest(Bytes(0)).unwrap_or_default();
+        let many = slowest(Bytes(MANY)).unwrap_or_default();
+        Self { count: count as u64, latency, many: Nanos(many.0.saturating_sub(latency.0)) }
+    }
+
+    fn time(&self, bytes: u64) -> u64 {
+        let moving = u128::from(bytes) * u128::from(self.many.0) / u128::from(MANY);
+        self.latency.0.saturating_add(u64::try_from(moving).unwrap_or(u64::MAX))
+    }
+
+    /// The way that takes the least time, of equals the first of star, tree and ring: a star's sums one
+    /// after the other, a tree's in levels, a ring's parts at once but with more launches.
+    pub(super) fn exchange(&self, asked: Exchange, bytes: u64) -> Exchange {
+        if asked != Exchange::Auto {
+            return asked;
+        }
+        let others = self.count.saturating_sub(1);
+        let levels = u64::from(u64::BITS - others.leading_zeros());
+        let star = self.time(bytes).saturating_mul(2 * others);
+        let tree = self.time(bytes).saturating_mul(2 * levels);
+        let part = self.time(bytes / self.count.max(1)).saturating_mul(2 * others);
+        let ring = part.saturating_add(LAUNCH.0 * 3);
+        [(Exchange::Star, star), (Exchange::Tree, tree), (Exchange::Ring, ring)]
+            .into_iter()
+            .min_by_key(|&(_, time)| time)
+            .map_or(Exchange::Star, |(way, _)| way)
+    }
+
+    /// Bytes of a bucket of gradients, of `total` in all: each bucket costs its start, and the last one
+    /// is not hidden behind the backward pass. `total / b * start + b / rate` is least at
+    /// `sqrt(total * start * rate)`.
+    pub(super) fn bucket(&self, total: u64) -> u64 {
+        let start = 2.0 * (self.latency.0 + LAUNCH.0) as f64;
+        let rate = MANY as f64 / self.many.0.max(1) as f64;
+        ((total as f64 * start * rate).sqrt() as u64).clamp(SMALLEST, LARGEST)
+    }
+}
+
+/// Buckets hold at least so many bytes ...
+const SMALLEST: u64 = 1 << 14;
+/// ... and at most so many.
+const LARGEST: u64 = 25 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_bytes_on_many_replicas_take_a_tree_and_many_bytes_a_ring() {
+        let topology = Topology::parse("8xa100-80g:link=10GB/s,latency=20us").unwrap();
+        let links = Links::of(&topology, 8);
+        assert_eq!(links.exchange(Exchange::Auto, 1_000), Exchange::Tree);
+        assert_eq!(links.exchange(Exchange::Auto, 100_000_000), Exchange::Ring);
+        assert_eq!(links.exchange(Exchange::Star, 100_000_000), Exchange::Star);
+        assert_eq!(Links::of(&topology, 2).exchange(Exchange::Auto, 1_000), Exchange::Star);
+    }
+
+    #[test]
+    fn buckets_grow_with_the_latency_and_with_what_there_is_to_send() {
+        let bucket = |spec: &str, total| Links::of(&Topology::parse(spec).unwrap(), 4).bucket(total);
+        let slow = bucket("4xa100-80g:link=10GB/s,latency=100us", 100_000_000);
+        let fast = bucket("4xa100-80g:link=10GB/s,latency=1us", 100_000_000);
+        assert!(slow > fast && fast > bucket("4xa100-80g:link=10GB/s,latency=1us", 1_000_000));
+        // 10^8 bytes at 10 bytes a nanosecond, 2 (1 + 5) microseconds to start.
+        assert!((fast as f64 / (1e8f64 * 12_000.0 * 10.0).sqrt() - 1.0).abs() < 0.01, "{fast}");
+    }
+}

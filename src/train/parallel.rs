@@ -1,0 +1,220 @@
+//! Which way of spreading a step over devices takes the least time: each is planned, and all are told.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::exchange::{Replicas, Sync, Zero};
+use super::planned::planned;
+use super::trainer::Options;
+use crate::control::Control;
+use crate::error::{Error, Result};
+use crate::ir::Graph;
+use crate::place::{DeviceUse, Effort, Objective};
+use crate::plan::{BufferKind, Plan};
+use crate::topology::Topology;
+use crate::units::{Bytes, Nanos};
+
+/// A way of spreading a training step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// The whole step on one device.
+    Single,
+    /// The network's layers over the devices, as the planner lays them.
+    Model,
+    /// Replicas of the network, each on devices of its own.
+    Data(Replicas),
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Single => write!(f, "one device"),
+            Self::Model => write!(f, "model"),
+            Self::Data(Replicas { count, each, zero, sync, .. }) => {
+                let what = match (sync, zero) {
+                    (Sync::AllReduce, Zero::None) => "data".to_owned(),
+                    (Sync::AllReduce, zero) => format!("zero{zero}"),
+                    (sync, _) => sync.to_string(),
+                };
+                match each {
+                    1 => write!(f, "{what} x{count}"),
+                    each => write!(f, "hybrid {count}x{each}"),
+                }
+            }
+        }
+    }
+}
+
+/// What is asked for: the best of all ways, or one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parallel {
+    /// Whatever is predicted to take the least time and fits.
+    Auto,
+    /// The network's layers over the devices.
+    Model,
+    /// A replica on each device, with what is kept once.
+    Data(Zero),
+    /// A replica on each device, parameters on one each.
+    Server,
+    /// So many devices for each replica.
+    Hybrid(usize),
+}
+
+impl FromStr for Parallel {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let unknown = || {
+            Error::usage(format!("--parallel {text}"), "there is no such way")
+                .with_help("auto, model, data, zero1, zero2, zero3, ps, hybrid:K")
+        };
+        Ok(match text {
+            "auto" => Self::Auto,
+            "model" => Self::Model,
+            "data" => Self::Data(Zero::None),
+            "zero1" => Self::Data(Zero::Optimizer),
+            "zero2" => Self::Data(Zero::Gradients),
+            "zero3" => Self::Data(Zero::Parameters),
+            "ps" => Self::Server,
+            _ => {
+                let each = text.strip_prefix("hybrid:").and_then(|each| each.parse().ok());
+                Self::Hybrid(each.filter(|&each| each > 0).ok_or_else(unknown)?)
+            }
+        })
+    }
+}
+
+/// What a way costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// Predicted time of a step.
+    pub step: Nanos,
+    /// Load of the busiest device or link.
+    pub load: Nanos,
+    /// Bytes moved in a step.
+    pub moved: Bytes,
+    /// Parameters and optimizer state on the device that keeps most of them.
+    pub state: Bytes,
+    /// The largest arena.
+    pub arena: Bytes,
+    /// Devices that compute something.
+    pub devices: usize,
+}
+
+impl Estimate {
+    /// That of a plan.
+    pub fn of(plan: &Plan) -> Self {
+        let state = |device: &str| -> Bytes {
+            let kept = |kind| matches!(kind, BufferKind::State | BufferKind::Param);
+            let own = plan.buffers.iter().filter(|buffer| buffer.device == device && kept(buffer.kind));
+            own.map(|buffer| buffer.bytes).sum()
+        };
+        let mut used: Vec<&str> = plan.placement.iter().map(|(_, device)| device.as_str()).collect();
+        used.sort_unstable();
+        used.dedup();
+        Self {
+            step: plan.cost.latency_ns,
+            load: plan.cost.max_load_ns,
+            moved: plan.cost.step_bytes,
+            state: plan.devices.iter().map(|device| state(&device.name)).max().unwrap_or_default(),
+            arena: plan.devices.iter().map(|device| device.arena).max().unwrap_or_default(),
+            devices: used.len(),
+        }
+    }
+}
+
+/// A way that was planned for: what it costs, or why there is no plan.
+#[derive(Debug)]
+pub struct Candidate {
+    /// The way.
+    pub strategy: Strategy,
+    /// What it costs.
+    pub estimate: Result<Estimate>,
+}
+
+/// Plans every way at little effort, and for the shortest step: one device; the layers over all
+/// devices; replicas on all, a half, a quarter of them, ... with all state and with shards of it, by
+/// parameter servers; replicas over several devices each. O(log devices) plans.
+///
+/// Errors: those that all ways share, such as a model without a loss; a way without a plan is told.
+pub fn candidates(
+    graph: &Graph,
+    topology: &Topology,
+    options: &Options,
+    control: &Control<'_>,
+) -> Vec<Candidate> {
+    strategies(topology.len())
+        .into_iter()
+        .map(|strategy| {
+            let mut asked = spread(options, strategy);
+            asked.compile.place.effort = Effort::Fast;
+            asked.compile.place.objective = Objective::Latency;
+            let planned = planned(graph.clone(), topology, &asked, control);
+            Candidate { strategy, estimate: planned.map(|planned| Estimate::of(planned.plan())) }
+        })
+        .collect()
+}
+
+/// The candidate that takes the least time, of equals the first. None where nothing fits.
+pub fn best(candidates: &[Candidate]) -> Option<Strategy> {
+    let fitting = candidates.iter().filter_map(|one| Some((one.strategy, one.estimate.as_ref().ok()?)));
+    fitting.min_by_key(|(_, estimate)| (estimate.step, estimate.moved)).map(|(strategy, _)| strategy)
+}
+
+/// The ways that there are on so many devices.
+fn strategies(devices: usize) -> Vec<Strategy> {
+    let mut all = vec![Strategy::Single];
+    if devices < 2 {
+        return all;
+    }
+    all.push(Strategy::Model);
+    let counts = std::iter::successors(Some(devices), |count| Some(count / 2)).take_while(|&count| count > 1);
+    all.extend(counts.map(|count| Strategy::Data(Replicas::new(count))));
+    for zero in [Zero::Optimizer, Zero::Gradients, Zero::Parameters] {
+        all.push(Strategy::Data(Replicas { zero, ..Replicas::new(devices) }));
+    }
+    all.push(Strategy::Data(Replicas { sync: Sync::Server, ..Replicas::new(devices) }));
+    let each = std::iter::successors(Some(2), |each| Some(each * 2)).take_while(|each| each * 2 <= devices);
+    all.extend(each.map(|each| Strategy::Data(Replicas { each, ..Replicas::new(devices / each) })));
+    all
+}
+
+impl Parallel {
+    /// The one way that is asked for on these devices; none for the best of all.
+    pub fn strategy(self, topology: &Topology) -> Option<Strategy> {
+        let count = topology.len();
+        match self {
+            Self::Auto => None,
+            Self::Model => Some(Strategy::Model),
+            Self::Data(zero) => Some(Strategy::Data(Replicas { zero, ..Replicas::new(count) })),
+            Self::Server => Some(Strategy::Data(Replicas { sync: Sync::Server, ..Replicas::new(count) })),
+            Self::Hybrid(each) => {
+                let count = (count / each.max(1)).max(1);
+                Some(Strategy::Data(Replicas { each, ..Replicas::new(count) }))
+            }
+        }
+    }
+}
+
+/// The options with a way in them; what they say of replicas beside their number stays.
+pub fn spread(options: &Options, strategy: Strategy) -> Options {
+    let mut spread = options.clone();
+    match strategy {
+        Strategy::Single => {
+            spread.replicas = None;
+            spread.compile.place.devices = DeviceUse::Count(1);
+        }
+        Strategy::Model => spread.replicas = None,
+        Strategy::Data(replicas) => {
+            let asked = options.replicas.unwrap_or(replicas);
+            let shards = if asked.shards.is_multiple_of(replicas.count.max(1)) {
+                asked.shards.max(replicas.count)
+            } else {
+                replicas.count
+            };
+            let Replicas { exchange, transfer, bucket, .. } = asked;
+            spread.replicas = Some(Replicas { shards, exchange, transfer, bucket, ..replicas });
+        }
+    }
+    spread
+}

@@ -1,0 +1,225 @@
+//! From a network to the plan of its training step, and to a program with its parameters' first values.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::exchange::{Links, Replicas};
+use super::reduce::part;
+use super::replicas::{Groups, base_name, part_of, replicated_step};
+use super::step::{Step, Target, training_step};
+use super::trainer::Options;
+use crate::compile::{self, Compiled};
+use crate::control::Control;
+use crate::data::{Field, Role};
+use crate::error::{Error, Result};
+use crate::ir::{Graph, ParamId, SourceId, SourceRole, Tensor};
+use crate::load::weights::ParamReader;
+use crate::load::{Model, fill};
+use crate::place;
+use crate::plan::Plan;
+use crate::run::{ExecOptions, Program, exec_plan};
+use crate::topology::Topology;
+
+/// A training step with its plan.
+pub(super) struct Planned {
+    /// The network without its training.
+    pub(super) forward: Graph,
+    /// The step, but for its graph.
+    pub(super) step: Step,
+    pub(super) asked: compile::Options,
+    pub(super) compiled: Compiled,
+}
+
+/// A planned step, ready to run, with its parameters' first values.
+pub(super) fn program(compiled: Compiled, forward: &Graph, options: &Options) -> Result<Program> {
+    let Compiled { plan, network, .. } = compiled;
+    let network = network.ok_or_else(|| Error::Internal("a graph compiles to a network".into()))?;
+    let exec = exec_plan(&plan, &network.graph, &network.grouping)?;
+    let reader = RefCell::new(ParamReader::new());
+    let weights = |id: ParamId| {
+        let reader = &mut *reader.borrow_mut();
+        match of_network(&network.graph, id, forward) {
+            Some((number, count, whole)) => {
+                cut(&initial(forward, whole, reader, options.seed)?, number, count)
+            }
+            None => initial(&network.graph, id, reader, options.seed),
+        }
+    };
+    let exec_options = ExecOptions { timeout: options.timeout, ..ExecOptions::default() };
+    Program::new(&network.graph, &network.grouping.all_fused(), &exec, &weights, exec_options)
+}
+
+impl Planned {
+    pub(super) fn plan(&self) -> &Plan {
+        &self.compiled.plan
+    }
+}
+
+/// Makes the training step of a network and plans it.
+///
+/// Errors: those of [`training_step`] and of planning.
+pub(super) fn planned(
+    graph: Graph,
+    topology: &Topology,
+    options: &Options,
+    control: &Control<'_>,
+) -> Result<Planned> {
+    let unbound = options.replicas.map(|_| graph.clone());
+    let (forward, dims) = compile::bound(graph, &options.compile)?;
+    let step = match (options.replicas, unbound) {
+        (Some(replicas), Some(unbound)) => {
+            over_replicas(&forward, &unbound, topology, options, &replicas, control)
+        }
+        _ => training_step(forward.clone(), &options.recipe),
+    };
+    let mut step = step?;
+    let graph = std::mem::replace(&mut step.graph, Graph::new(""));
+    let mut together = graph.clone();
+    layers_together(&mut together);
+    let asked = compile::Options { dims, bind: Default::default(), batch: None, ..options.compile.clone() };
+    let compiled = match compile::compile_with(Model::Graph(together), topology, &asked, control) {
+        // A layer with all that its training needs may be too large for one device.
+        Err(Error::Infeasible(_)) => compile::compile_with(Model::Graph(graph), topology, &asked, control),
+        compiled => compiled,
+    };
+    Ok(Planned { forward, step, asked, compiled: compiled? })
+}
+
+/// Marks gradients and updates to go with the layer that they belong to, and losses with the layer whose
+/// output they take, but for those that are pinned.
+pub(super) fn layers_together(graph: &mut Graph) {
+    let mut layers: Vec<(SourceId, SourceId)> = Vec::new();
+    for node in graph.node_ids().map(|id| graph.node(id)) {
+        let is_loss = |id: SourceId| graph.source(id).op == "loss" && graph.source(id).pin.is_none();
+        if !is_loss(node.source) || layers.iter().any(|(loss, _)| *loss == node.source) {
+            continue;
+        }
+        let makers = node.operands.iter().map(|&operand| graph.maker(operand).source);
+        let is_layer = |id: &SourceId| graph.source(*id).role == SourceRole::Node && *id != node.source;
+        layers.extend(makers.into_iter().find(is_layer).map(|layer| (node.source, layer)));
+    }
+    for (loss, layer) in layers {
+        let layer = graph.source_mut(layer);
+        let mark = layer.colocate.get_or_insert_with(|| format!("layer {}", layer.name)).clone();
+        graph.source_mut(loss).colocate.get_or_insert(mark);
+    }
+    for id in (0..graph.sources().len() as u32).map(SourceId) {
+        let Some(forward) = graph.source(id).forward.filter(|_| graph.source(id).pin.is_none()) else {
+            continue;
+        };
+        let layer = graph.source_mut(forward);
+        let mark = layer.colocate.get_or_insert_with(|| format!("layer {}", layer.name)).clone();
+        graph.source_mut(id).colocate = Some(mark);
+    }
+}
+
+/// The network's parameter that one of the step's is a part of, and which part of how many.
+fn of_network(graph: &Graph, id: ParamId, forward: &Graph) -> Option<(usize, usize, ParamId)> {
+    let (number, count, name) = part_of(&graph.param(id).name)?;
+    let whole = forward.params().iter().position(|param| param.name == name)?;
+    Some((number, count, ParamId(whole as u32)))
+}
+
+/// A part of an array, flat.
+pub(super) fn cut(whole: &Tensor, number: usize, count: usize) -> Result<Tensor> {
+    let size = whole.dtype().size() as usize;
+    let (start, length) = part((whole.bytes().len() / size) as u64, number, count);
+    let bytes = &whole.bytes()[start as usize * size..][..length as usize * size];
+    Tensor::new(whole.dtype(), vec![length as u64], bytes)
+}
+
+/// A parameter's first value.
+pub(super) fn initial(graph: &Graph, id: ParamId, reader: &mut ParamReader, seed: u64) -> Result<Tensor> {
+    if let Some(tensor) = reader.read(graph, id)? {
+        return Ok(tensor);
+    }
+    let param = graph.param(id);
+    let ty = graph.ty(graph.node(param.node).first_result);
+    let dims: Vec<u64> = ty.shape.sizes().iter().map(|size| size.constant().unsigned_abs()).collect();
+    fill(&param.init, &dims, ty.dtype, seed, base_name(&param.name))
+}
+
+/// The step of a batch over replicas, each of which takes a part of it.
+fn over_replicas(
+    forward: &Graph,
+    unbound: &Graph,
+    topology: &Topology,
+    options: &Options,
+    replicas: &Replicas,
+    control: &Control<'_>,
+) -> Result<Step> {
+    let first = forward.inputs().first().map(|(_, value)| forward.ty(*value).shape.dims());
+    let batch = first.flatten().and_then(|dims| dims.first().copied()).unwrap_or(1);
+    replicas.check(topology, batch)?;
+    let bound = |samples: i64| {
+        let asked = compile::Options { batch: Some(samples), ..options.compile.clone() };
+        compile::bound(unbound.clone(), &asked).map(|(graph, _)| graph)
+    };
+    let names: Vec<String> = topology.devices.iter().map(|device| device.name.clone()).collect();
+    let groups = match replicas.each {
+        1 => Groups::single(names.into_iter().take(replicas.count).collect()),
+        each => groups_of(names, &bound(batch / replicas.shards as i64)?, topology, options, each, control)?,
+    };
+    let links = Links::of(topology, replicas.count * replicas.each);
+    replicated_step(batch, &bound, &options.recipe, replicas, &groups, links)
+}
+
+/// Devices for replicas of several each: one replica is planned alone; what it uses is the first group,
+/// the others follow in the specification's order.
+fn groups_of(
+    names: Vec<String>,
+    shard: &Graph,
+    topology: &Topology,
+    options: &Options,
+    each: usize,
+    control: &Control<'_>,
+) -> Result<Groups> {
+    let mut graph = training_step(shard.clone(), &options.recipe)?.graph;
+    layers_together(&mut graph);
+    let place = place::Options {
+        devices: place::DeviceUse::Count(each as u32),
+        effort: place::Effort::Fast,
+        ..options.compile.place.clone()
+    };
+    let asked = compile::Options { bind: Default::default(), batch: None, place, ..options.compile.clone() };
+    let plan = compile::compile_with(Model::Graph(graph), topology, &asked, control)?.plan;
+    let used: BTreeSet<&str> = plan.placement.iter().map(|(_, device)| device.as_str()).collect();
+    let (mut first, rest): (Vec<String>, Vec<String>) =
+        names.into_iter().partition(|name| used.contains(name.as_str()));
+    let spare = each.saturating_sub(first.len());
+    first.extend(rest.iter().take(spare).cloned());
+    let places: BTreeMap<&str, usize> = plan
+        .placement
+        .iter()
+        .filter_map(|(name, device)| Some((name.as_str(), first.iter().position(|own| own == device)?)))
+        .collect();
+    let others = rest[spare.min(rest.len())..].chunks_exact(each).map(<[String]>::to_vec);
+    let devices = std::iter::once(first.clone()).chain(others).collect();
+    Ok(Groups::several(devices, shard, |name| places.get(name).copied()))
+}
+
+/// What each record gives, and the batch.
+///
+/// Errors: an input without a batch axis, or two sizes of it.
+pub(super) fn fields(forward: &Graph, targets: &[Target]) -> Result<(Vec<Field>, usize)> {
+    let mut fields = Vec::new();
+    let mut batch: Option<i64> = None;
+    let inputs = forward.inputs().iter().map(|(name, value)| {
+        let ty = forward.ty(*value);
+        (name, Role::Input, ty.dtype, ty.shape.dims().unwrap_or_default())
+    });
+    let targets = targets.iter().map(|one| (&one.name, Role::Target, one.dtype, one.dims.clone()));
+    for (name, role, dtype, dims) in inputs.chain(targets) {
+        let Some((&first, rest)) = dims.split_first() else {
+            return Err(Error::usage(format!("input {name}"), "it has no batch axis"));
+        };
+        if *batch.get_or_insert(first) != first {
+            let message = format!("its first axis has {first} elements, others {}", batch.unwrap_or(0));
+            return Err(Error::usage(format!("input {name}"), message)
+                .with_help("the first axis of inputs and outputs is the batch"));
+        }
+        let rest: Vec<u64> = rest.iter().map(|dim| dim.unsigned_abs()).collect();
+        fields.push(Field::new(name.clone(), role, dtype, &rest));
+    }
+    Ok((fields, batch.unwrap_or(1).unsigned_abs() as usize))
+}

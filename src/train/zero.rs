@@ -1,0 +1,167 @@
+//! State that replicas keep once between them (ZeRO: Rajbhandari et al. 2020): who updates what, and how
+//! the others come to it.
+//!
+//! Large parameters are updated in parts, one on each replica; small ones of a bucket by one replica for
+//! all.
+
+use super::exchange::Zero;
+use super::reduce::{Due, Sum, flattened, part};
+use super::replicas::{Held, Replicated, part_name};
+use crate::error::Result;
+use crate::ir::{ParamId, Phase, SourceId, ValueId};
+use crate::pass::gradient::build::Build;
+
+/// Parameters of fewer elements are kept whole where others are kept in parts.
+pub(super) const SPLIT: u64 = 1 << 10;
+
+/// A parameter, or a part of it, that one replica updates for all.
+pub(super) struct Owned {
+    pub(super) at: usize,
+    pub(super) owner: usize,
+    pub(super) part: bool,
+    /// The value before.
+    pub(super) value: ValueId,
+}
+
+impl Replicated<'_> {
+    /// Whether a trained parameter is kept in parts.
+    pub(super) fn is_split(&self, at: usize) -> bool {
+        let elements = self.type_of(at).elements().unwrap_or(0);
+        self.replicas.zero != Zero::None
+            && self.replicas.count > 1
+            && elements >= SPLIT.max(self.replicas.count as u64)
+    }
+
+    /// Whether one replica updates for all: large parameters in parts, small ones where there are
+    /// several, so that a launch divides what is sent.
+    pub(super) fn is_kept_once(&self, bucket: &[usize]) -> bool {
+        let several = bucket.len() > 1 && self.replicas.count > 1;
+        self.replicas.zero != Zero::None && (several || self.is_split(bucket[0]))
+    }
+
+    /// Notes who updates what of a bucket that is kept once.
+    pub(super) fn share_out(
+        &mut self,
+        bucket: &[usize],
+        sum: Sum,
+        (owned, due): (&mut Vec<Owned>, &mut Vec<Due>),
+    ) -> Result<()> {
+        let count = self.replicas.count;
+        match sum {
+            Sum::Whole(owner, flat) => {
+                for (&at, gradient) in bucket.iter().zip(self.divide(bucket, flat, owner)?) {
+                    let (id, source) = self.update_of(owner, at, gradient)?;
+                    owned.push(Owned { at, owner, part: false, value: self.params[owner][at] });
+                    due.push((id, source, gradient));
+                }
+            }
+            Sum::Parts(mut gradients) => {
+                let at = bucket[0];
+                let elements = self.type_of(at).elements().unwrap_or(0);
+                if self.replicas.zero == Zero::Optimizer {
+                    // Every replica has the whole sum, of which it takes its part.
+                    let whole = self.gather(bucket, Sum::Parts(gradients.clone()), true)?;
+                    for (owner, gradient) in gradients.iter_mut().enumerate() {
+                        let (start, length) = part(elements, owner, count);
+                        let source = self.backward(format!("{}/own@{owner}", self.name_of(at)), at, owner);
+                        let mut b = Build { graph: &mut self.graph, source };
+                        *gradient = b.part(whole[owner], 0, start, length)?;
+                    }
+                }
+                for (owner, gradient) in gradients.into_iter().enumerate() {
+                    let source = self.part_source(at, owner);
+                    let (id, value) = match &self.held[at] {
+                        Held::Parts(parts) => parts[owner],
+                        Held::Each => {
+                            let (start, length) = part(elements, owner, count);
+                            let whole = self.params[owner][at];
+                            let mut b = Build { graph: &mut self.graph, source };
+                            let flat = flattened(&mut b, whole)?;
+                            let own = b.part(flat, 0, start, length)?;
+                            (self.param_id(owner, at)?, own)
+                        }
+                    };
+                    owned.push(Owned { at, owner, part: true, value });
+                    due.push((id, source, gradient));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives every replica what others updated for it.
+    pub(super) fn spread(&mut self, owned: &[Owned], new: &[ValueId]) -> Result<()> {
+        let mut first = 0;
+        while first < owned.len() {
+            let Owned { at, owner, part, .. } = owned[first];
+            let same = |other: &Owned| match part {
+                true => other.part && other.at == at,
+                false => !other.part && other.owner == owner && self.stages[other.at] == self.stages[at],
+            };
+            let last = first + owned[first..].iter().take_while(|other| same(other)).count();
+            match part {
+                true => self.spread_parts(at, &new[first..last])?,
+                false => self.spread_whole(&owned[first..last], &new[first..last])?,
+            }
+            first = last;
+        }
+        Ok(())
+    }
+
+    fn spread_parts(&mut self, at: usize, new: &[ValueId]) -> Result<()> {
+        if let Held::Parts(parts) = &self.held[at] {
+            let ids: Vec<ParamId> = parts.iter().map(|(id, _)| *id).collect();
+            return ids.into_iter().zip(new).try_for_each(|(id, &new)| self.graph.update_param(id, new));
+        }
+        let dims = self.type_of(at).shape.dims().unwrap_or_default();
+        for replica in 0..self.params.len() {
+            let (id, source) = self.update_of(replica, at, new[0])?;
+            let mut b = Build { graph: &mut self.graph, source };
+            let flat = b.concat(new, 0)?;
+            let whole = b.reshape(flat, &dims)?;
+            self.graph.update_param(id, whole)?;
+        }
+        Ok(())
+    }
+
+    /// Small parameters, one after the other.
+    fn spread_whole(&mut self, owned: &[Owned], new: &[ValueId]) -> Result<()> {
+        let owner = owned[0].owner;
+        let name = self.name_of(owned[0].at);
+        let source = self.backward(format!("{name}/new"), owned[0].at, owner);
+        let mut b = Build { graph: &mut self.graph, source };
+        let flats: Vec<ValueId> = new.iter().map(|&new| flattened(&mut b, new)).collect::<Result<_>>()?;
+        let all = b.concat(&flats, 0)?;
+        let mut start = 0;
+        for (owned, &new) in owned.iter().zip(new) {
+            let ty = self.graph.ty(new).clone();
+            let length = ty.elements().unwrap_or(0) as i64;
+            for replica in 0..self.params.len() {
+                if replica == owner {
+                    let id = self.param_id(owner, owned.at)?;
+                    self.graph.update_param(id, new)?;
+                    continue;
+                }
+                let (id, source) = self.update_of(replica, owned.at, new)?;
+                let mut b = Build { graph: &mut self.graph, source };
+                let own = b.part(all, 0, start, length)?;
+                let own = b.reshape(own, &ty.shape.dims().unwrap_or_default())?;
+                self.graph.update_param(id, own)?;
+            }
+            start += length;
+        }
+        Ok(())
+    }
+
+    pub(super) fn owned_name(&self, owned: &Owned) -> String {
+        let name = self.name_of(owned.at);
+        if owned.part { part_name(owned.owner, self.replicas.count, &name) } else { name }
+    }
+
+    fn part_source(&mut self, at: usize, owner: usize) -> SourceId {
+        let name = format!("{}/update", part_name(owner, self.replicas.count, &self.name_of(at)));
+        let source = self.backward(name, at, owner);
+        self.graph.source_mut(source).phase = Phase::Update;
+        source
+    }
+}

@@ -53,7 +53,9 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
     check_targets(trainer.plan(), &[])?;
     console.print(&layer_table(trainer.layers()))?;
     console.print(&plan_line(&trainer))?;
-    console.print(&memory_table(&trainer))?;
+    if args.spread.replicas.is_some() || args.spread.parallel.is_some() {
+        console.print(&memory_table(trainer.plan()))?;
+    }
     if let Some(path) = &args.plan {
         write_atomically(path, trainer.plan().to_json().as_bytes())?;
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::plan::BufferKind;
+use crate::plan::{BufferKind, Plan};
 use crate::train::{Candidate, Layer, Strategy, Trainer};
 use crate::units::Bytes;
 
@@ -90,8 +90,7 @@ pub(super) fn candidates(candidates: &[Candidate], best: Option<Strategy>) -> St
 
 /// Bytes of each device, where there are several: parameters that stay, those that are trained with what
 /// their optimizer keeps, and all that the run allocates.
-pub(super) fn memory_table(trainer: &Trainer) -> String {
-    let plan = trainer.plan();
+pub(super) fn memory_table(plan: &Plan) -> String {
     if plan.devices.iter().filter(|device| device.arena > Bytes(0)).count() < 2 {
         return String::new();
     }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use super::spec::Spec;
 use crate::error::{Error, Result};
-use crate::ir::{Binary, Compare, Init, Op, ParamId, Real, Shape, SourceId, Type, Unary, ValueId};
+use crate::ir::{Binary, Compare, Init, ParamId, Real, Shape, SourceId, Type, Unary, ValueId};
 use crate::pass::gradient::build::Build;
 
 /// How parameters follow their gradients. Names and constants are those of the papers; where

@@ -113,7 +113,7 @@ impl Ready {
         if targets.iter().any(|real| matches!(real, Real::Gpu(_))) {
             return cuda(network, &exec, targets, &weights, args, console);
         }
-        let timeout = args.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?;
+        let timeout = args.exec.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?;
         let options = ExecOptions { timeout, ..ExecOptions::default() };
         let groups = network.grouping.all_fused();
         Program::new(&network.graph, &groups, &exec, &weights, options)
@@ -149,7 +149,7 @@ fn cuda(
     let targets: Vec<Target> = targets.iter().map(target).collect();
     let working = console.working("compiling kernels");
     let options = CudaOptions {
-        timeout: args.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?,
+        timeout: args.exec.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?,
         timed: args.stats || args.trace.is_some(),
         progress: &|done, all| working.tell(&format!("compiling kernels: {done} of {all}")),
         ..CudaOptions::default()

@@ -127,15 +127,15 @@ impl<'g> Fuser<'g> {
         if !node.op.is_elementwise() || group.nodes.len() >= self.options.nodes {
             return false;
         }
-        let Some(&first) = group.nodes.first() else { return false };
-        if !same_marks(self.graph, self.place, node.source, self.graph.node(first).source) {
+        let Some(&begin) = group.nodes.first() else { return false };
+        if !same_marks(self.graph, self.place, node.source, self.graph.node(begin).source) {
             return false;
         }
-        let first = self.graph.node(first).first_result;
+        let first = self.graph.node(begin).first_result;
         if !self.as_many(node.first_result, first) {
             return false;
         }
-        if group.hero == Hero::Primitive && !self.may_update(node, first) {
+        if group.hero == Hero::Primitive && !self.may_update(node, begin) {
             return false;
         }
         let new_reads =

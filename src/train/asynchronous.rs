@@ -95,7 +95,9 @@ impl Clock {
     /// As it stands after so many turns. O(turns).
     pub(super) fn after(options: Async, seed: u64, turns: u64) -> Self {
         let mut clock = Self::new(options, seed);
-        (0..turns).for_each(|_| drop(clock.next()));
+        (0..turns).for_each(|_| {
+            clock.next();
+        });
         clock
     }
 

@@ -74,10 +74,18 @@ pub(super) fn planned(
     };
     let mut step = step?;
     let graph = std::mem::replace(&mut step.graph, Graph::new(""));
-    let mut together = graph.clone();
-    layers_together(&mut together);
+    let marked = |losses: Losses| {
+        let mut together = graph.clone();
+        layers_together(&mut together, losses);
+        Model::Graph(together)
+    };
     let asked = compile::Options { dims, bind: Default::default(), batch: None, ..options.compile.clone() };
-    let compiled = match compile::compile_with(Model::Graph(together), topology, &asked, control) {
+    let mut compiled = compile::compile_with(marked(Losses::WithLayers), topology, &asked, control);
+    if let Err(Error::Usage(_)) = compiled {
+        // There may be fewer layers than devices that are to compute something.
+        compiled = compile::compile_with(marked(Losses::Free), topology, &asked, control);
+    }
+    let compiled = match compiled {
         // A layer with all that its training needs may be too large for one device.
         Err(Error::Infeasible(_)) => compile::compile_with(Model::Graph(graph), topology, &asked, control),
         compiled => compiled,
@@ -85,11 +93,20 @@ pub(super) fn planned(
     Ok(Planned { forward, step, asked, compiled: compiled? })
 }
 
+/// Where losses go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Losses {
+    /// With the layer whose output they take.
+    WithLayers,
+    /// Anywhere.
+    Free,
+}
+
 /// Marks gradients and updates to go with the layer that they belong to, and losses with the layer whose
 /// output they take, but for those that are pinned.
-pub(super) fn layers_together(graph: &mut Graph) {
+pub(super) fn layers_together(graph: &mut Graph, losses: Losses) {
     let mut layers: Vec<(SourceId, SourceId)> = Vec::new();
-    for node in graph.node_ids().map(|id| graph.node(id)) {
+    for node in graph.node_ids().filter(|_| losses == Losses::WithLayers).map(|id| graph.node(id)) {
         let is_loss = |id: SourceId| graph.source(id).op == "loss" && graph.source(id).pin.is_none();
         if !is_loss(node.source) || layers.iter().any(|(loss, _)| *loss == node.source) {
             continue;
@@ -175,7 +192,7 @@ fn groups_of(
     control: &Control<'_>,
 ) -> Result<Groups> {
     let mut graph = training_step(shard.clone(), &options.recipe)?.graph;
-    layers_together(&mut graph);
+    layers_together(&mut graph, Losses::WithLayers);
     let place = place::Options {
         devices: place::DeviceUse::Count(each as u32),
         effort: place::Effort::Fast,

@@ -190,6 +190,8 @@ pub(super) struct Replicated<'a> {
     trainable: Vec<bool>,
     /// By replica: parameters gathered anew for its backward pass, by what was gathered before.
     again: Vec<Option<HashMap<ValueId, ValueId>>>,
+    /// By parameter: what the owners of its parts send for that.
+    sent_again: Vec<Option<Vec<ValueId>>>,
     /// By device: bytes that it adds up or keeps.
     pub(super) load: Vec<u64>,
 }
@@ -222,6 +224,7 @@ impl<'a> Replicated<'a> {
             readers: vec![None; params.len()],
             trainable: trained,
             again: (0..replicas.count).map(|_| None).collect(),
+            sent_again: vec![None; params.len()],
             load: vec![0; replicas.count],
         })
     }
@@ -312,17 +315,7 @@ impl<'a> Replicated<'a> {
             let Held::Parts(parts) = &self.held[at] else { continue };
             let parts: Vec<ValueId> = parts.iter().map(|(_, value)| *value).collect();
             let before = self.params[replica][at];
-            let mut values = Vec::with_capacity(parts.len());
-            for (owner, part) in parts.into_iter().enumerate() {
-                let shard = owner * self.replicas.shards / self.replicas.count;
-                let loss = self.losses[shard];
-                let name = format!("{}/again@{owner}", self.names[at]);
-                let source = self.gather_source(name, at, owner, Phase::Backward);
-                let mut b = Build { graph: &mut self.graph, source };
-                let over = b.compare(Compare::Eq, loss, loss)?;
-                let one = b.convert(over, b.dtype(part))?;
-                values.push(b.binary(Binary::Mul, part, one)?);
-            }
+            let values = self.sent_again(at, &parts)?;
             let name = format!("{}/gather again@{replica}", self.names[at]);
             let source = self.gather_source(name, at, replica, Phase::Backward);
             let mut b = Build { graph: &mut self.graph, source };
@@ -332,6 +325,26 @@ impl<'a> Replicated<'a> {
         }
         self.again[replica] = Some(again);
         Ok(())
+    }
+
+    /// What the owners of a parameter's parts send for the backward pass.
+    fn sent_again(&mut self, at: usize, parts: &[ValueId]) -> Result<Vec<ValueId>> {
+        if let Some(values) = &self.sent_again[at] {
+            return Ok(values.clone());
+        }
+        let mut values = Vec::with_capacity(parts.len());
+        for (owner, &part) in parts.iter().enumerate() {
+            let shard = owner * self.replicas.shards / self.replicas.count;
+            let loss = self.losses[shard];
+            let name = format!("{}/again@{owner}", self.names[at]);
+            let source = self.gather_source(name, at, owner, Phase::Backward);
+            let mut b = Build { graph: &mut self.graph, source };
+            let over = b.compare(Compare::Eq, loss, loss)?;
+            let one = b.convert(over, b.dtype(part))?;
+            values.push(b.binary(Binary::Mul, part, one)?);
+        }
+        self.sent_again[at] = Some(values.clone());
+        Ok(values)
     }
 
     /// The replica that a shard belongs to.

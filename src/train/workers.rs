@@ -2,7 +2,7 @@
 //! took some updates ago.
 
 use super::asynchronous::{Async, Clock, Turn};
-use super::planned::{Planned, layers_together};
+use super::planned::{Losses, Planned, layers_together};
 use super::step::{GRADIENT, Step, gradient_step, update_step};
 use super::trainer::Options;
 use crate::compile;
@@ -44,7 +44,7 @@ pub(super) fn planned(
     let updates = plan(updates, Step { graph: Graph::new(""), ..step.clone() }, 0, Default::default())?;
     let room = updates.plan().devices.iter().map(|device| device.arena).max().unwrap_or_default();
     let mut graph = step.graph.clone();
-    layers_together(&mut graph);
+    layers_together(&mut graph, Losses::WithLayers);
     let workers = (0..asynchronous.workers)
         .map(|number| plan(graph.clone(), Step { graph: Graph::new(""), ..step.clone() }, number, room));
     Ok((updates, workers.collect::<Result<_>>()?))

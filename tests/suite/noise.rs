@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use partition::ir::{Graph, NoiseKind, Tensor};
 use partition::load::{LoadOptions, Model, load};
 use partition::topology::Topology;
-use partition::train::{Options, Replicas, Sync, Trainer};
+use partition::train::{Options, Replicas, Trainer};
 
 fn read(text: &str) -> Graph {
     match load(text.as_bytes(), None, &LoadOptions::default()).unwrap() {
@@ -257,7 +257,7 @@ fn draws_are_the_same_on_any_devices_and_after_going_on() {
 #[test]
 fn draws_are_the_same_in_any_number_of_replicas_and_shards() {
     let whole = reached("cpu", None, false);
-    let shards = |count, shards| Some(Replicas { count, shards, sync: Sync::AllReduce });
+    let shards = |count, shards| Some(Replicas { shards, ..Replicas::new(count) });
     let four = reached("4xcpu", shards(4, 4), false);
     assert!(reached("cpu", shards(1, 4), false) == four && reached("2xcpu", shards(2, 4), false) == four);
     // Sums of gradients differ in their last bits from those of the whole batch; draws do not.

@@ -320,7 +320,7 @@ fn what_is_offloaded_gives_the_same_bits() {
 /// A network of the corpus under a cap below its peak.
 #[test]
 fn a_corpus_network_that_runs_kernels_again_gives_the_same_bits() {
-    let Some(path) = shared::file("corpus/onnx/s_vit.onnx") else { return };
+    let Some(path) = shared::file("corpus/onnx/s_lstm.onnx") else { return };
     let network = Network::open(&path).unwrap();
     let found = squeezed(&network, 7, 1 << 30).expect("kernels run again");
     assert!(runs_again(&found));

@@ -8,6 +8,7 @@ mod check;
 mod devices;
 mod explain;
 mod infeasible;
+#[cfg(feature = "run")]
 mod machine;
 mod model;
 mod options;

@@ -21,7 +21,7 @@ use crate::ir::Graph;
 use crate::load::Model;
 use crate::load::weights::{Arrays, match_params};
 use crate::place::Objective;
-use crate::plan::write_atomically;
+use crate::plan::{check_writable, write_atomically};
 use crate::state::{Goal, Keep, Store, write_weights};
 use crate::topology::Topology;
 use crate::train::{self, Async, Epoch, Event, Fit, Parallel, Rate, Replicas, Stop, Trainer, fit};
@@ -30,6 +30,9 @@ use crate::train::{self, Async, Epoch, Event, Fit, Parallel, Rate, Replicas, Sto
 const BATCH: i64 = 32;
 
 pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
+    if let Some(path) = &args.output {
+        check_writable(path)?;
+    }
     let file = ModelFile::read(&args.model)?;
     let mut options = options(args, &file)?;
     let mut graph = network(&file, &options.compile)?;

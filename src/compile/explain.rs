@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::given::{Given, Names};
-use super::{Options, labels, prepare};
+use super::{Options, check_sources, labels, prepare};
 use crate::control::Control;
 use crate::cost::{self, Origin};
 use crate::costgraph::{CostGraph, NodeIx, TensorIx};
@@ -65,6 +65,7 @@ fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>)
             explain(&subject(plan, &graph, &options, &given, names))
         }
         Model::Graph(network) => {
+            check_sources(plan, &network)?;
             let network = prepare(network, &Options::of_plan(plan)?)?;
             let lowered =
                 cost::lower(&network.graph, &network.grouping, &plan.topology, plan.profile.as_ref())?;

@@ -13,7 +13,7 @@ mod rewrite;
 mod score;
 mod step;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use wildmatch::WildMatch;
@@ -479,6 +479,19 @@ pub fn check_hash(plan: &Plan, hash: &str, model: &str) -> Result<()> {
     Err(Error::Check(Report::new("", message).help("plan this model anew")))
 }
 
+/// Error: the plan places what this network does not have. O(nodes).
+fn check_sources(plan: &Plan, graph: &Graph) -> Result<()> {
+    // Looked up, never iterated.
+    let own: HashSet<&str> = graph.sources().iter().map(|source| source.name.as_str()).collect();
+    let Some((name, _)) = plan.placement.iter().find(|(name, _)| !own.contains(name.as_str())) else {
+        return Ok(());
+    };
+    let message = format!("the plan places {name}, which {} does not have", graph.name);
+    Err(Error::Check(Report::new("", message).help(
+        "a plan of a training step is run by partition train; of another version, plan the model anew",
+    )))
+}
+
 /// Proves that a plan is of this model: its hash, its nodes, and every size derived anew.
 ///
 /// Errors: [`Error::Check`] with what differs; those of lowering the model.
@@ -486,6 +499,7 @@ pub fn check_model(plan: &Plan, model: Model, options: &Options) -> Result<()> {
     match model {
         Model::CostGraph { graph, .. } => plan::check_costgraph(plan, &graph).map(|_| ()),
         Model::Graph(graph) => {
+            check_sources(plan, &graph)?;
             let network = prepare(graph, options)?;
             let lowered =
                 cost::lower(&network.graph, &network.grouping, &plan.topology, plan.profile.as_ref())?;

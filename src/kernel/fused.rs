@@ -105,7 +105,7 @@ pub(crate) fn is_made_apart(graph: &Graph, node: NodeId) -> bool {
 /// (read, write) pairs, by position, of which the write may lie where the read does: the group is one
 /// chain of elementwise nodes that reads each element of the one where it writes that of the other,
 /// and their elements are as large; or such a chain behind a product that does not read it
-/// ([`is_made_apart`]) and that it writes over. O((nodes + operands) log nodes + reads x writes).
+/// (`is_made_apart`) and that it writes over. O((nodes + operands) log nodes + reads x writes).
 pub fn in_place(graph: &Graph, fused: &Fused<'_>) -> Vec<(u32, u32)> {
     let segments = segments(graph, fused);
     let (nodes, product) = match &segments[..] {

@@ -31,6 +31,26 @@ pub fn write_atomically_with(
     result.map_err(|source| Error::io(path.display().to_string(), source))
 }
 
+/// Whether [`write_atomically`] could begin: for what is written after long work. What is there stays.
+///
+/// Errors: [`Error::Io`] with the path.
+pub fn check_writable(path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    let result = match fs::metadata(path) {
+        Ok(there) if there.is_dir() => Err(io::Error::from(io::ErrorKind::IsADirectory)),
+        Ok(there) if !there.is_file() => Ok(()),
+        Ok(_) => fs::canonicalize(path).and_then(|target| try_aside(&target)),
+        Err(_) => try_aside(path),
+    };
+    result.map_err(|source| Error::io(path.display().to_string(), source))
+}
+
+fn try_aside(path: &Path) -> io::Result<()> {
+    let aside = aside(path)?;
+    OpenOptions::new().write(true).create_new(true).open(&aside)?;
+    fs::remove_file(&aside)
+}
+
 fn write_aside(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let aside = aside(path)?;
     let written = fill_file(OpenOptions::new().write(true).create_new(true).open(&aside), fill)
@@ -61,6 +81,17 @@ fn aside(path: &Path) -> io::Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_can_be_written_is_known_before() {
+        let dir = tempfile::tempdir().unwrap();
+        check_writable(dir.path().join("new")).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        for path in [dir.path().to_owned(), dir.path().join("none/new")] {
+            let error = check_writable(&path).unwrap_err().to_string();
+            assert!(error.contains(&path.display().to_string()), "{error}");
+        }
+    }
 
     #[test]
     fn a_failed_write_leaves_what_was_there() {

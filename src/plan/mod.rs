@@ -30,7 +30,7 @@ pub use build::{Meta, build, build_derived};
 pub use check::{Checked, ExpectedLaunch, ExpectedModel, check, check_bound, check_costgraph, check_model};
 pub use diff::{Bounds, Change, Diff, Flow, Move, Quality, StateDiff, diff, diff_with_state};
 pub use export::{FORMATS, export};
-pub use file::{write_atomically, write_atomically_with};
+pub use file::{check_writable, write_atomically, write_atomically_with};
 pub(crate) use foreign::listed;
 pub use foreign::{Foreign, Lookup};
 pub use gzip::{decompressed, is_compressed};

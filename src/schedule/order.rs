@@ -49,7 +49,6 @@ pub(super) fn updates_late(problem: &Problem<'_>, order: Vec<u32>) -> Vec<u32> {
     }
     let mut position = vec![0u32; problem.task_count()];
     order.iter().zip(0..).for_each(|(&task, at)| position[task as usize] = at);
-    let mut later: Vec<(u32, u32)> = Vec::new();
     let mut until: BTreeMap<u32, u32> = BTreeMap::new();
     for &(new, state) in graph.updates() {
         let node = graph.producer(new);
@@ -69,11 +68,8 @@ pub(super) fn updates_late(problem: &Problem<'_>, order: Vec<u32>) -> Vec<u32> {
             *known = last.max(*known);
         }
     }
-    later.extend(until.into_iter().map(|(node, last)| (last, node)));
+    let mut later: Vec<(u32, u32)> = until.into_iter().map(|(node, last)| (last, node)).collect();
     later.sort_unstable_by_key(|&(last, node)| (last, position[node as usize]));
-    if later.is_empty() {
-        return order;
-    }
     let mut moved = vec![false; problem.task_count()];
     later.iter().for_each(|&(_, node)| moved[node as usize] = true);
     let mut late = later.into_iter().peekable();

@@ -1,7 +1,7 @@
 //! From a network to the plan of its training step, and to a program with its parameters' first values.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::exchange::{Links, Replicas};
 use super::reduce::part;
@@ -36,9 +36,16 @@ pub(super) fn program(compiled: Compiled, forward: &Graph, options: &Options) ->
     let network = network.ok_or_else(|| Error::Internal("a graph compiles to a network".into()))?;
     let exec = exec_plan(&plan, &network.graph, &network.grouping)?;
     let reader = RefCell::new(ParamReader::new());
+    // Looked up, never iterated.
+    let whole: HashMap<&str, u32> =
+        forward.params().iter().map(|param| param.name.as_str()).zip(0..).collect();
+    let of_network = |id: ParamId| {
+        let (number, count, name) = part_of(&network.graph.param(id).name)?;
+        whole.get(name).map(|&whole| (number, count, ParamId(whole)))
+    };
     let weights = |id: ParamId| {
         let reader = &mut *reader.borrow_mut();
-        match of_network(&network.graph, id, forward) {
+        match of_network(id) {
             Some((number, count, whole)) => {
                 cut(&initial(forward, whole, reader, options.seed)?, number, count)
             }
@@ -130,11 +137,17 @@ pub(super) fn layers_together(graph: &mut Graph, losses: Losses) {
     }
 }
 
-/// The network's parameter that one of the step's is a part of, and which part of how many.
-fn of_network(graph: &Graph, id: ParamId, forward: &Graph) -> Option<(usize, usize, ParamId)> {
-    let (number, count, name) = part_of(&graph.param(id).name)?;
-    let whole = forward.params().iter().position(|param| param.name == name)?;
-    Some((number, count, ParamId(whole as u32)))
+/// Error: a parameter is called as a replica's, or a part of one, is.
+pub(super) fn check_names(network: &Graph) -> Result<()> {
+    let taken = |name: &str| part_of(name).is_some() || base_name(name) != name;
+    match network.params().iter().find(|param| taken(&param.name)) {
+        None => Ok(()),
+        Some(param) => {
+            let message = "training calls parts and replicas of parameters so";
+            Err(Error::usage(format!("parameter {}", param.name), message)
+                .with_help("rename it in the model"))
+        }
+    }
 }
 
 /// A part of an array, flat.

@@ -1,6 +1,6 @@
 //! A training step that is planned and ready to run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::accumulate::{self, joined, part};
@@ -11,7 +11,7 @@ use super::loss::Loss;
 use super::noise::{STREAMS, streams};
 use super::numerics::{first_fault, is_finite};
 use super::optimizer::{Moment, Optimizer, Scalar, Updates};
-use super::planned::{Planned, cut, fields, initial, planned, program};
+use super::planned::{Planned, check_names, cut, fields, initial, planned, program};
 use super::rate::Rate;
 use super::replicas::{base_name, part_name, part_of};
 use super::step::{LOSS, Recipe, Step};
@@ -124,7 +124,7 @@ impl Trainer {
     /// Plans the training step of a network and loads its parameters: the model's own data, else what
     /// their initialisers make of the seed.
     ///
-    /// Errors: those of [`training_step`], of planning, and of allocating the arenas.
+    /// Errors: those of making the training step, of planning, and of allocating the arenas.
     pub fn new(graph: Graph, topology: &Topology, options: &Options) -> Result<Self> {
         Self::with(graph, topology, options, &Control::new())
     }
@@ -133,6 +133,7 @@ impl Trainer {
     ///
     /// Errors: those of [`Trainer::new`].
     pub fn with(graph: Graph, topology: &Topology, options: &Options, control: &Control<'_>) -> Result<Self> {
+        check_names(&graph)?;
         let mut spare = graph.clone();
         spare.forget_data();
         let spare =
@@ -294,8 +295,8 @@ impl Trainer {
             self.program.feed(&made.gradients)?;
             wall += self.program.step()?;
         }
-        let trained = |name: &str| self.own.contains(name) && self.program.params().any(|own| own == name);
-        let params = self.arrays(trained)?;
+        let held: BTreeSet<&str> = self.program.params().collect();
+        let params = self.arrays(|name| self.own.contains(name) && held.contains(name))?;
         self.workers.as_mut().ok_or_else(missing)?.take(&turn, &params)?;
         part_of_outputs(made.outputs, wall)
     }
@@ -483,10 +484,13 @@ impl Trainer {
         let scalar = |name: &str| Scalar::ALL.iter().any(|scalar| scalar.name() == name);
         let held: Vec<String> =
             self.program.params().filter(|name| !scalar(name)).map(str::to_owned).collect();
+        let arrays = checkpoint.weights.iter().chain(&checkpoint.optimizer);
+        // Looked up, never iterated; the first of a name counts.
+        let arrays: HashMap<&str, &Tensor> =
+            arrays.rev().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         for name in held {
-            let mut arrays = checkpoint.weights.iter().chain(&checkpoint.optimizer);
             let whole = part_of(&name).map_or(base_name(&name), |(_, _, whole)| whole);
-            let Some((_, tensor)) = arrays.find(|(other, _)| other == whole) else {
+            let Some(&tensor) = arrays.get(whole) else {
                 let message = format!("it has no array {name}: another optimizer?");
                 return Err(Error::usage("--resume", message));
             };
@@ -496,8 +500,7 @@ impl Trainer {
             };
         }
         if let Some(workers) = &mut self.workers {
-            let arrays = || checkpoint.weights.iter().chain(&checkpoint.optimizer);
-            let array = |name: &str| arrays().find(|(other, _)| other == name).map(|(_, tensor)| tensor);
+            let array = |name: &str| arrays.get(name).copied();
             workers.restore(checkpoint.step, array)?;
         }
         self.step = checkpoint.step;

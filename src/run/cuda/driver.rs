@@ -162,7 +162,7 @@ pub trait Driver: Send + Sync {
     /// Makes the event stand for all that was put on the stream so far.
     fn record(&self, event: Event, stream: Stream) -> Outcome<()>;
 
-    /// What is put on the stream from now on waits for what the event stands for now.
+    /// What follows on the stream waits for what the event stands for at this moment.
     fn wait(&self, stream: Stream, event: Event) -> Outcome<()>;
 
     /// The time between two events that have happened, on one GPU.

@@ -306,7 +306,7 @@ impl Driver for Native {
 
     fn load(&self, gpu: u32, image: &[u8]) -> Outcome<Module> {
         self.enter(gpu)?;
-        // The driver reads as far as the header says, which a text or a stub may lack.
+        // The driver reads as far as the header says, which source text may be shorter than.
         let image = [image, &[0; 64]].concat();
         // SAFETY: an image that a compiler made and a checksum vouches for.
         let made = unsafe { module::load_data(image.as_ptr().cast()) }.named("cuModuleLoadData")?;

@@ -71,9 +71,15 @@ impl Class {
             | Op::Compare(_)
             | Op::Select
             | Op::Convert { .. }
-            | Op::Rotary => Self::Map,
+            | Op::Rotary { .. } => Self::Map,
             Op::Reduce { .. } | Op::ArgReduce { .. } | Op::CumSum { .. } => Self::Reduce,
-            Op::Softmax { .. } | Op::Normalize { .. } | Op::LocalResponseNorm { .. } => Self::Normalize,
+            Op::Softmax { .. }
+            | Op::SoftmaxGradient { .. }
+            | Op::CrossEntropy
+            | Op::CrossEntropyGradient
+            | Op::Normalize { .. }
+            | Op::NormalizeGradient { .. }
+            | Op::LocalResponseNorm { .. } => Self::Normalize,
             Op::MatMul { .. } | Op::Attention(_) => Self::Matmul,
             Op::Conv(conv) if conv.groups > 1 && is_depthwise(graph, node, conv) => Self::Depthwise,
             Op::Conv(_) => Self::Conv,

@@ -50,7 +50,10 @@ fn flops(op: &Op, operands: &[&Type], results: &[&Type]) -> u64 {
         Op::Unary(unary) => made.saturating_mul(unary_flops(*unary)),
         Op::Reduce { .. } | Op::ArgReduce { .. } | Op::CumSum { .. } => read,
         Op::Softmax { .. } => made.saturating_mul(TRANSCENDENTAL + 4),
+        Op::SoftmaxGradient { log, .. } => made.saturating_mul(if *log { TRANSCENDENTAL + 3 } else { 4 }),
+        Op::CrossEntropy | Op::CrossEntropyGradient => read.saturating_mul(TRANSCENDENTAL + 4),
         Op::Normalize { .. } => made.saturating_mul(6),
+        Op::NormalizeGradient { scaled, .. } => made.saturating_mul(if *scaled { 16 } else { 12 }),
         Op::LocalResponseNorm { size, .. } => made.saturating_mul(2 * TRANSCENDENTAL + size.unsigned_abs()),
         Op::MatMul { transpose_left, .. } => {
             let left = operands[0];
@@ -59,7 +62,7 @@ fn flops(op: &Op, operands: &[&Type], results: &[&Type]) -> u64 {
             product([2, made, depth])
         }
         Op::Attention(op) => attention(op, operands),
-        Op::Rotary => made.saturating_mul(3),
+        Op::Rotary { .. } => made.saturating_mul(3),
         Op::Conv(conv) => {
             // Each result element is a sum over one filter.
             let filters = match conv.layout {

@@ -26,6 +26,7 @@ pub use graph::{
     ConstId, Data, Dim, Distribution, Fan, Graph, Init, Node, NodeId, Param, ParamId, Phase, Source,
     SourceId, SourceRole, Statistic, StatisticKind, Value, ValueId,
 };
+pub(crate) use infer::Varies;
 pub use infer::infer;
 pub use noise::{Noise, NoiseKind, random_bits};
 pub use op::{

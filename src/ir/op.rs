@@ -544,6 +544,38 @@ pub enum Op {
         /// Whether the mean is subtracted.
         center: bool,
     },
+    /// The gradient of a softmax or its logarithm `y` by what it was taken of. Operands: `y` and the
+    /// gradient `g` of it; the result is `y (g - sum of y g)`, or `g - e^y sum of g`.
+    SoftmaxGradient {
+        /// The axis.
+        axis: u32,
+        /// The logarithm.
+        log: bool,
+    },
+    /// The cross-entropy of logits along the last axis. Operands: logits, and either integers, the
+    /// position of each row's class (negative ones count from the end), or weights of the logits'
+    /// type and sizes. With `p` the softmax, the result is `-ln p` of the class, or the sum of
+    /// `-w ln p`; it has the logits' axes without the last one.
+    CrossEntropy,
+    /// The gradient of a cross-entropy by its logits. Operands: those of [`Op::CrossEntropy`] and the
+    /// gradient `g` of its result; the result is `g (sum of w * p - w)`, where the class's weight is 1.
+    CrossEntropyGradient,
+    /// The gradients of a normalisation of `x`, scaled or not. Operands: `x`, the gradient `g` of the
+    /// result, and where it is scaled the factor, which broadcasts to `x` and varies either along the
+    /// axes alone and along all of them, or likewise along the others. With `n` the normalised `x`,
+    /// `r` what its deviations were multiplied with, and `d` the product of `g` and the factor, the first
+    /// result is `r (d - mean of d - n mean of d n)`, without `center` that without the mean of `d`.
+    /// Where it is scaled, two more, of the factor's sizes: the sums of `g n`, its gradient, and of `g`.
+    NormalizeGradient {
+        /// The axes, ascending.
+        axes: Vec<u32>,
+        /// Added under the root.
+        epsilon: Real,
+        /// Whether the mean is subtracted.
+        center: bool,
+        /// Whether there is a factor.
+        scaled: bool,
+    },
     /// Local response normalisation over channels (axis 1):
     /// `x / (bias + alpha / size * sum of squares over the window) ^ beta`.
     LocalResponseNorm {
@@ -567,8 +599,12 @@ pub enum Op {
     /// Scaled dot product attention.
     Attention(Box<Attention>),
     /// Rotary embedding of the last axis, whose halves are `x1` and `x2`: operands `x`, `cos` and
-    /// `sin`, which broadcast to `x`; the result is `x * cos + concat(-x2, x1) * sin`.
-    Rotary,
+    /// `sin`, which broadcast to `x`; the result is `x * cos + concat(-x2, x1) * sin`. This is linear in
+    /// `x`; `transposed` is the transposed of it, `x * cos + concat(y2, -y1)` with `y = x * sin`.
+    Rotary {
+        /// The way back, which gradients take.
+        transposed: bool,
+    },
     /// A convolution.
     Conv(Box<Conv>),
     /// A transposed convolution.
@@ -653,11 +689,15 @@ impl Op {
             Self::ArgReduce { kind, .. } => kind.name(),
             Self::CumSum { .. } => "cumsum",
             Self::Softmax { .. } => "softmax",
+            Self::SoftmaxGradient { .. } => "softmax_gradient",
+            Self::CrossEntropy => "cross_entropy",
+            Self::CrossEntropyGradient => "cross_entropy_gradient",
             Self::Normalize { .. } => "normalize",
+            Self::NormalizeGradient { .. } => "normalize_gradient",
             Self::LocalResponseNorm { .. } => "local_response_norm",
             Self::MatMul { .. } => "matmul",
             Self::Attention(_) => "attention",
-            Self::Rotary => "rotary",
+            Self::Rotary { .. } => "rotary",
             Self::Conv(_) => "conv",
             Self::ConvTranspose(_) => "conv_transpose",
             Self::Pool(_) => "pool",
@@ -696,6 +736,7 @@ impl Op {
     pub fn results(&self) -> usize {
         match self {
             Self::TopK(_) => 2,
+            Self::NormalizeGradient { scaled: true, .. } => 3,
             Self::Recurrent(recurrent) if recurrent.cell == Cell::Lstm => 3,
             Self::Recurrent(_) => 2,
             _ => 1,
@@ -722,11 +763,15 @@ impl Op {
             | Self::ArgReduce { .. }
             | Self::CumSum { .. }
             | Self::Softmax { .. }
+            | Self::SoftmaxGradient { .. }
+            | Self::CrossEntropy
+            | Self::CrossEntropyGradient
             | Self::Normalize { .. }
+            | Self::NormalizeGradient { .. }
             | Self::LocalResponseNorm { .. }
             | Self::MatMul { .. }
             | Self::Attention(_)
-            | Self::Rotary
+            | Self::Rotary { .. }
             | Self::Conv(_)
             | Self::ConvTranspose(_)
             | Self::Pool(_)

@@ -11,6 +11,11 @@ use crate::units::Bytes;
 /// Every part of a workspace begins at a multiple of this.
 pub const ALIGNMENT: u64 = 64;
 
+/// Parts in which a normalisation's gradient sums up its columns, at most.
+pub(crate) const NORMALIZE_PARTS: u64 = 16;
+/// Numbers of eight bytes that it keeps of each row where these are not contiguous.
+pub(crate) const NORMALIZE_ROW: u64 = 4;
+
 /// Least bytes of unfolded windows that are multiplied at once, where there are as many.
 const UNFOLDED: u64 = 1 << 20;
 
@@ -20,6 +25,7 @@ const UNFOLDED: u64 = 1 << 20;
 ///   at a time; none where the kernel is one element or a group one input channel.
 /// - Recurrent layers: the gates of every time step, and for a GRU one hidden state.
 /// - Attention: the scores of a tile, and two numbers for each of its rows, for each of up to 16 parts.
+/// - Gradients of normalisations: some numbers for each row; sums of columns for each of up to 16 parts.
 /// - `topk`: one position for each element along the axis.
 /// - Operations that compute in f32 on halves (all but elementwise ones and those that only move
 ///   elements): every half operand and result as f32, and what the operation needs in f32.
@@ -49,11 +55,15 @@ pub(crate) fn widens(op: &Op) -> bool {
         | Op::ArgReduce { .. }
         | Op::CumSum { .. }
         | Op::Softmax { .. }
+        | Op::SoftmaxGradient { .. }
+        | Op::CrossEntropy
+        | Op::CrossEntropyGradient
+        | Op::NormalizeGradient { .. }
         | Op::Normalize { .. }
         | Op::LocalResponseNorm { .. }
         | Op::MatMul { .. }
         | Op::Attention(_)
-        | Op::Rotary
+        | Op::Rotary { .. }
         | Op::Conv(_)
         | Op::ConvTranspose(_)
         | Op::Pool(_)
@@ -97,6 +107,11 @@ fn own(op: &Op, operands: &[&Type], results: &[&Type], width: Option<u64>) -> By
         (Op::Attention(op), [q, k, v, ..], [out]) => {
             let tiling = Tiling::new(&Geometry::new(op, [*q, *k, *v, *out]));
             part(tiling.parts.saturating_mul(tiling.slot), size(q))
+        }
+        (Op::NormalizeGradient { axes, scaled, .. }, [x, ..], _) => {
+            let (columns, rows) = product_apart(axes, *x);
+            let slots = rows.min(NORMALIZE_PARTS).saturating_mul(2).saturating_mul(columns);
+            part(rows.saturating_mul(NORMALIZE_ROW), 8).max(part(if *scaled { slots } else { 0 }, size(x)))
         }
         (Op::Recurrent(layer), [x, ..], _) => recurrent(layer, x, size(x)),
         (Op::TopK(TopK { axis, .. }), [x], _) => part(dim(x, *axis as usize), 8),
@@ -170,6 +185,15 @@ pub(crate) fn conv_transpose_unfolded<S: Sizes + ?Sized>(
     let window: u64 = product((kernel..kernel + spatial).map(|axis| weights.size(axis)));
     let positions = product((first..first + spatial).map(|axis| x.size(axis)));
     unfolded(outer.saturating_mul(window), positions, size)
+}
+
+/// Elements along these axes, and along the others.
+fn product_apart(axes: &[u32], x: &Type) -> (u64, u64) {
+    let of = |goes: bool| {
+        let own = (0..x.rank()).filter(|&axis| axes.contains(&(axis as u32)) == goes);
+        product(own.map(|axis| x.size(axis)))
+    };
+    (of(true), of(false))
 }
 
 fn product(sizes: impl Iterator<Item = u64>) -> u64 {

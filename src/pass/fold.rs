@@ -134,11 +134,15 @@ impl Outcome {
                 | Op::ArgReduce { .. }
                 | Op::CumSum { .. }
                 | Op::Softmax { .. }
+                | Op::SoftmaxGradient { .. }
+                | Op::CrossEntropy
+                | Op::CrossEntropyGradient
+                | Op::NormalizeGradient { .. }
                 | Op::Normalize { .. }
                 | Op::LocalResponseNorm { .. }
                 | Op::MatMul { .. }
                 | Op::Attention(_)
-                | Op::Rotary
+                | Op::Rotary { .. }
                 | Op::Conv(_)
                 | Op::ConvTranspose(_)
                 | Op::Pool(_)

@@ -142,8 +142,13 @@ impl Loss {
                 let weighted = b.mul(safe_t, ratio)?;
                 b.sum(weighted, &[last], false)
             }
-            Self::SparseCrossEntropy { logits } => {
-                let log = log_probabilities(b, y, logits, last)?;
+            Self::SparseCrossEntropy { logits } | Self::CrossEntropy { logits }
+                if let Some(from) = logits_of(b, y, logits, last) =>
+            {
+                b.apply(Op::CrossEntropy, &[from, t])
+            }
+            Self::SparseCrossEntropy { .. } => {
+                let log = log_probabilities(b, y, last)?;
                 let mut column = b.dims(t)?;
                 column.push(1);
                 let indices = b.reshape(t, &column)?;
@@ -151,8 +156,8 @@ impl Loss {
                 let chosen = b.reshape(chosen, &column[..column.len() - 1])?;
                 b.unary(Unary::Neg, chosen)
             }
-            Self::CrossEntropy { logits } => {
-                let log = log_probabilities(b, y, logits, last)?;
+            Self::CrossEntropy { .. } => {
+                let log = log_probabilities(b, y, last)?;
                 let weighted = b.mul(t, log)?;
                 let sum = b.sum(weighted, &[last], false)?;
                 b.unary(Unary::Neg, sum)
@@ -195,18 +200,20 @@ fn clipped(b: &mut Build<'_>, x: ValueId) -> Result<ValueId> {
     b.with(Binary::Min, above, 1.0 - CLIP)
 }
 
-/// Logarithms of probabilities along the last axis.
-fn log_probabilities(b: &mut Build<'_>, y: ValueId, logits: bool, last: u32) -> Result<ValueId> {
-    let maker = b.graph.maker(y);
-    let read = maker.operands.first().copied();
-    let from = match (&maker.op, read) {
-        _ if logits => Some(y),
-        (Op::Softmax { axis, log: false }, Some(read)) if *axis == last => Some(read),
-        _ => None,
-    };
-    if let Some(from) = from {
-        return b.apply(Op::Softmax { axis: last, log: true }, &[from]);
+/// What a softmax along the last axis is taken of to give `y`, where `y` is not that itself.
+fn logits_of(b: &Build<'_>, y: ValueId, logits: bool, last: u32) -> Option<ValueId> {
+    if logits {
+        return Some(y);
     }
+    let maker = b.graph.maker(y);
+    match maker.op {
+        Op::Softmax { axis, log: false } if axis == last => maker.operands.first().copied(),
+        _ => None,
+    }
+}
+
+/// Logarithms of probabilities along the last axis.
+fn log_probabilities(b: &mut Build<'_>, y: ValueId, last: u32) -> Result<ValueId> {
     let sum = b.sum(y, &[last], true)?;
     let share = b.div(y, sum)?;
     let safe = clipped(b, share)?;

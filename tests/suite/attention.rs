@@ -49,12 +49,14 @@ pub(crate) fn attended(op: &Attention, x: &[Array], index: &[usize]) -> f64 {
 }
 
 /// One element of what a rotary embedding gives.
-pub(crate) fn turned(x: &[Array], index: &[usize]) -> f64 {
+pub(crate) fn turned(transposed: bool, x: &[Array], index: &[usize]) -> f64 {
     let (&at, outer) = index.split_last().unwrap();
     let half = x[0].dims.last().unwrap() / 2;
     let of = |at: usize| x[0].at(&[outer, &[at]].concat());
-    let partner = if at < half { -of(at + half) } else { of(at - half) };
-    of(at) * x[1].broadcast_at(index) + partner * x[2].broadcast_at(index)
+    let other = if at < half { at + half } else { at - half };
+    let (sin_at, sign) = if transposed { (other, at < half) } else { (at, at >= half) };
+    let sin = x[2].broadcast_at(&[outer, &[sin_at]].concat());
+    of(at) * x[1].broadcast_at(index) + of(other) * sin * if sign { 1.0 } else { -1.0 }
 }
 
 /// Sizes of a case: batch, heads of keys, query heads for each, rows, keys, size, size of values.
@@ -134,6 +136,7 @@ pub(crate) fn rotary_embeddings() {
             let own: Vec<usize> = own.iter().map(|&dim| if random.flag() { dim } else { 1 }).collect();
             array(&mut random, dtype, &own)
         });
-        check(&Op::Rotary, &[x, cos, sin]);
+        let transposed = random.flag();
+        check(&Op::Rotary { transposed }, &[x, cos, sin]);
     }
 }

@@ -217,6 +217,10 @@ fn reductions(seen: &mut BTreeSet<&'static str>) {
     for log in [false, true] {
         Case::new(&[&[3, 4]], (-1.0, 1.0)).run(&Op::Softmax { axis: 1, log }, &[], seen);
     }
+    Case::new(&[&[2, 3, 4], &[2, 3, 4]], (-1.0, 1.0)).run(&Op::CrossEntropy, &[], seen);
+    let mut named = Case::new(&[&[5, 4]], (-1.0, 1.0));
+    let classes = named.indices(&[5], 4);
+    named.run(&Op::CrossEntropy, &[classes], seen);
     for center in [false, true] {
         let op = Op::Normalize { axes: vec![1, 2], epsilon: Real(1e-3), center };
         Case::new(&[&[2, 3, 4]], (-1.0, 1.0)).run(&op, &[], seen);
@@ -309,7 +313,10 @@ fn attention(seen: &mut BTreeSet<&'static str>) {
     let shown = Tensor::new(DType::Bool, vec![1, 1, 3, 5], vec![1, 0, 1, 1, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 1]);
     let mask = case.graph.add_constant(shown.unwrap(), case.source);
     case.run(&op(shared), &[mask], seen);
-    Case::new(&[&[2, 3, 6], &[3, 6], &[1, 6]], (-1.0, 1.0)).run(&Op::Rotary, &[], seen);
+    for transposed in [false, true] {
+        let op = Op::Rotary { transposed };
+        Case::new(&[&[2, 3, 6], &[3, 6], &[1, 6]], (-1.0, 1.0)).run(&op, &[], seen);
+    }
 }
 
 fn layouts(seen: &mut BTreeSet<&'static str>) {
@@ -379,7 +386,9 @@ fn all_operations() -> Vec<&'static str> {
             Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Convert { .. } => true,
             Op::Reduce { .. } | Op::ArgReduce { .. } | Op::CumSum { .. } | Op::Softmax { .. } => true,
             Op::Normalize { .. } | Op::LocalResponseNorm { .. } | Op::MatMul { .. } => true,
-            Op::Attention(_) | Op::Rotary => true,
+            Op::Attention(_) | Op::Rotary { .. } => true,
+            Op::SoftmaxGradient { .. } | Op::NormalizeGradient { .. } => true,
+            Op::CrossEntropy | Op::CrossEntropyGradient => true,
             Op::Conv(_) | Op::ConvTranspose(_) | Op::Pool(_) | Op::Resize(_) | Op::Recurrent(_) => true,
             Op::Reshape { .. } | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Slice(_) => true,
             Op::Pad(_) | Op::Concat { .. } | Op::Gather { .. } | Op::GatherElements { .. } => true,
@@ -396,6 +405,7 @@ fn all_operations() -> Vec<&'static str> {
         "reduce",
         "cumsum",
         "softmax",
+        "cross_entropy",
         "normalize",
         "local_response_norm",
         "matmul",
@@ -432,6 +442,43 @@ fn every_operation_has_the_gradient_that_differences_give() {
     indexed(&mut seen);
     for name in all_operations() {
         assert!(seen.contains(name), "{name} has no case");
+    }
+}
+
+#[test]
+fn a_normalisation_with_factor_and_summand_has_its_gradients_from_one_operation() {
+    let add =
+        |graph: &mut Graph, op: Binary, x: [ValueId; 2], source| graph.apply(Op::Binary(op), &x, source);
+    // A layer norm, a batch norm, a norm without a summand; the operands in either order.
+    let cases: [(&[i64], &[u32], &[i64], Option<&[i64]>); 4] = [
+        (&[3, 2, 5], &[2], &[5], Some(&[1, 5])),
+        (&[3, 4, 2, 2], &[0, 2, 3], &[4, 1, 1], Some(&[4, 1, 1])),
+        (&[2, 3, 4], &[1, 2], &[3, 4], None),
+        (&[4, 6], &[1], &[6], None),
+    ];
+    for (number, (dims, axes, factor, shift)) in cases.into_iter().enumerate() {
+        let sizes: Vec<&[i64]> = [dims, factor].into_iter().chain(shift).collect();
+        let mut case = Case::new(&sizes, (-1.0, 1.0));
+        let center = number != 3;
+        let op = Op::Normalize { axes: axes.to_vec(), epsilon: Real(1e-3), center };
+        let normal = case.graph.apply(op, &[case.of[0]], case.source).unwrap();
+        let pair = if number % 2 == 0 { [normal, case.of[1]] } else { [case.of[1], normal] };
+        let mut y = add(&mut case.graph, Binary::Mul, pair, case.source).unwrap();
+        if let Some(&shift) = case.of.get(2) {
+            let pair = if number % 2 == 0 { [y, shift] } else { [shift, y] };
+            y = add(&mut case.graph, Binary::Add, pair, case.source).unwrap();
+        }
+        let mut graph = case.graph.clone();
+        let axes: Vec<u32> = (0..dims.len() as u32).collect();
+        let reduce = Op::Reduce { kind: ReduceKind::Sum, axes, keep: false };
+        let loss = graph.apply(reduce, &[y], case.source).unwrap();
+        let before = graph.node_count();
+        gradient(&mut graph, loss, &case.of).unwrap();
+        let after = graph.node_ids().skip(before).map(|node| graph.node(node).op.name());
+        let made: Vec<&str> =
+            after.filter(|name| !["constant", "reshape", "broadcast"].contains(name)).collect();
+        assert_eq!(made, ["normalize_gradient"], "case {number}");
+        assert!(check(&format!("case {number}"), case.graph, &[y], &case.of, &case.data) > 12);
     }
 }
 

@@ -58,6 +58,7 @@ mod random_problem;
 mod reference;
 mod replan;
 mod robust;
+mod row_gradients;
 mod rule;
 mod run_ops;
 mod schedule;

@@ -7,6 +7,7 @@ use partition::ir::{
 };
 
 use crate::attention::{attended, turned};
+use crate::row_gradients;
 
 /// A tensor; integers and bools are held as whole numbers.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,8 +121,14 @@ pub fn evaluate(op: &Op, x: &[Array], results: &[(DType, Vec<usize>)]) -> Vec<Ar
                 .sum();
             x[0].at(i) / (bias.0 + alpha.0 / *size as f64 * squares).powf(beta.0)
         }),
+        Op::SoftmaxGradient { axis, log } => out(&mut |i| row_gradients::softmax(*axis, *log, x, i)),
+        Op::CrossEntropy => out(&mut |i| row_gradients::entropy(x, i)),
+        Op::CrossEntropyGradient => out(&mut |i| row_gradients::entropy_slope(x, i)),
+        Op::NormalizeGradient { axes, epsilon, center, .. } => {
+            row_gradients::normalize((axes, epsilon.0, *center), x, results)
+        }
         Op::Attention(op) => out(&mut |i| attended(op, x, i)),
-        Op::Rotary => out(&mut |i| turned(x, i)),
+        Op::Rotary { transposed } => out(&mut |i| turned(*transposed, x, i)),
         Op::MatMul { transpose_left, transpose_right } => out(&mut |i| {
             let (outer, [row, column]) = i.split_at(i.len() - 2) else { unreachable!() };
             let rank = x[0].dims.len();

@@ -27,11 +27,15 @@ pub(in crate::ir) fn bind_op(op: &mut Op, value_of: &[Option<i64>]) -> Result<()
         | Op::ArgReduce { .. }
         | Op::CumSum { .. }
         | Op::Softmax { .. }
+        | Op::SoftmaxGradient { .. }
+        | Op::CrossEntropy
+        | Op::CrossEntropyGradient
+        | Op::NormalizeGradient { .. }
         | Op::Normalize { .. }
         | Op::LocalResponseNorm { .. }
         | Op::MatMul { .. }
         | Op::Attention(_)
-        | Op::Rotary
+        | Op::Rotary { .. }
         | Op::Conv(_)
         | Op::ConvTranspose(_)
         | Op::Pool(_)

@@ -19,6 +19,7 @@ use crate::error::Result;
 use context::Context;
 
 pub(super) use bind::{bind_op, bind_type};
+pub(crate) use reduce::Varies;
 
 /// The types of the results of `op` on operands of these types. Sizes may be affine; what cannot
 /// be decided until they are bound is accepted. `names` gives the dimensions' names for messages.
@@ -51,13 +52,19 @@ fn results(op: &Op, context: &Context<'_>) -> Result<Vec<Type>> {
         Op::ArgReduce { axis, keep, .. } => one(reduce::arg_reduce(context, *axis, *keep)),
         Op::CumSum { axis, .. } => one(reduce::cum_sum(context, *axis)),
         Op::Softmax { axis, .. } => one(reduce::softmax(context, *axis)),
+        Op::SoftmaxGradient { axis, .. } => one(reduce::softmax_gradient(context, *axis)),
+        Op::CrossEntropy => one(reduce::cross_entropy(context)),
+        Op::CrossEntropyGradient => one(reduce::cross_entropy_gradient(context)),
+        Op::NormalizeGradient { axes, epsilon, scaled, .. } => {
+            reduce::normalize_gradient(context, axes, *epsilon, *scaled)
+        }
         Op::Normalize { axes, epsilon, .. } => one(reduce::normalize(context, axes, *epsilon)),
         Op::LocalResponseNorm { size, .. } => one(reduce::local_response_norm(context, *size)),
         Op::MatMul { transpose_left, transpose_right } => {
             one(product::matmul(context, *transpose_left, *transpose_right))
         }
         Op::Attention(heads) => one(attention::attention(context, heads)),
-        Op::Rotary => one(attention::rotary(context)),
+        Op::Rotary { .. } => one(attention::rotary(context)),
         Op::Conv(conv) => one(window::conv(context, conv)),
         Op::ConvTranspose(conv) => one(window::conv_transpose(context, conv)),
         Op::Pool(pool) => one(window::pool(context, pool)),

@@ -37,8 +37,98 @@ pub(super) fn softmax(context: &Context<'_>, axis: u32) -> Result<Type> {
     Ok(x.clone())
 }
 
+/// Error: another type or other sizes than `expected` has.
+fn like(context: &Context<'_>, what: &str, expected: &Type, found: &Type) -> Result<()> {
+    context.same_dtype(what, expected.dtype, found.dtype)?;
+    context.same_shape(what, &expected.shape, &found.shape)
+}
+
+pub(super) fn softmax_gradient(context: &Context<'_>, axis: u32) -> Result<Type> {
+    let [y, given] = context.operands()?;
+    context.float("an operand", y.dtype)?;
+    context.axis(axis, y.shape.rank())?;
+    like(context, "a gradient", y, given)?;
+    Ok(y.clone())
+}
+
+pub(super) fn cross_entropy(context: &Context<'_>) -> Result<Type> {
+    let [logits, target] = context.operands()?;
+    entropies(context, logits, target)
+}
+
+pub(super) fn cross_entropy_gradient(context: &Context<'_>) -> Result<Type> {
+    let [logits, target, given] = context.operands()?;
+    like(context, "a gradient", &entropies(context, logits, target)?, given)?;
+    Ok(logits.clone())
+}
+
+/// The type of the cross-entropies of rows.
+fn entropies(context: &Context<'_>, logits: &Type, target: &Type) -> Result<Type> {
+    context.float("logits", logits.dtype)?;
+    context.least_rank("logits", logits, 1)?;
+    let last = logits.shape.rank() - 1;
+    not_empty(context, &logits.shape, &[last as u32])?;
+    let each = Type::new(logits.dtype, without(&logits.shape, &[last as u32], false));
+    match target.dtype.is_integer() {
+        true => context.same_shape("classes", &each.shape, &target.shape)?,
+        false => like(context, "weights", logits, target)?,
+    }
+    Ok(each)
+}
+
+pub(super) fn normalize_gradient(
+    context: &Context<'_>,
+    axes: &[u32],
+    epsilon: Real,
+    scaled: bool,
+) -> Result<Vec<Type>> {
+    let operands = context.between(2 + usize::from(scaled), 2 + usize::from(scaled))?;
+    let x = operands[0];
+    normalized(context, x, axes, epsilon)?;
+    like(context, "a gradient", x, operands[1])?;
+    let Some(factor) = operands.get(2) else { return Ok(vec![x.clone()]) };
+    context.same_dtype("a factor", x.dtype, factor.dtype)?;
+    if Varies::new(axes, x.shape.sizes(), factor.shape.sizes()).is_none() {
+        let (found, whole) = (context.show(&factor.shape), context.show(&x.shape));
+        let message =
+            format!("a factor of shape {found} goes neither along axes {axes:?} of {whole} nor others");
+        return Err(context.fail(message));
+    }
+    Ok(vec![x.clone(), (*factor).clone(), (*factor).clone()])
+}
+
+/// Along which axes the factor of a normalised tensor varies: all of its kind that have more than one element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Varies {
+    /// Those over which is normalised: each column has a factor.
+    Along,
+    /// The others: each row has one.
+    Across,
+}
+
+impl Varies {
+    /// None where it varies along other axes, or does not broadcast. `S` are sizes of some sort.
+    pub(crate) fn new<S: PartialEq + From<i64>>(axes: &[u32], x: &[S], factor: &[S]) -> Option<Self> {
+        let outer = x.len().checked_sub(factor.len())?;
+        let one = S::from(1);
+        let fits = |along: bool| {
+            x.iter().enumerate().all(|(axis, size)| {
+                let own = axis.checked_sub(outer).map_or(&one, |axis| &factor[axis]);
+                let expected = if axes.contains(&(axis as u32)) == along { size } else { &one };
+                own == expected
+            })
+        };
+        [(true, Self::Along), (false, Self::Across)].into_iter().find(|one| fits(one.0)).map(|one| one.1)
+    }
+}
+
 pub(super) fn normalize(context: &Context<'_>, axes: &[u32], epsilon: Real) -> Result<Type> {
     let [x] = context.operands()?;
+    normalized(context, x, axes, epsilon)?;
+    Ok(x.clone())
+}
+
+fn normalized(context: &Context<'_>, x: &Type, axes: &[u32], epsilon: Real) -> Result<()> {
     context.float("an operand", x.dtype)?;
     context.axes(axes, x.shape.rank())?;
     if axes.is_empty() {
@@ -47,7 +137,7 @@ pub(super) fn normalize(context: &Context<'_>, axes: &[u32], epsilon: Real) -> R
     if epsilon.0.is_nan() || epsilon.0 < 0.0 {
         return Err(context.fail(format!("expected an epsilon of 0 or more, found {epsilon}")));
     }
-    Ok(x.clone())
+    Ok(())
 }
 
 pub(super) fn local_response_norm(context: &Context<'_>, size: i64) -> Result<Type> {

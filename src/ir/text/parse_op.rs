@@ -71,6 +71,15 @@ fn plain(cursor: &mut Cursor<'_>, name: &str, dims: &Dims) -> Result<Op> {
             reverse: flag(cursor, "reverse")?,
         },
         "softmax" => Op::Softmax { axis: axis(cursor)?, log: flag(cursor, "log")? },
+        "softmax_gradient" => Op::SoftmaxGradient { axis: axis(cursor)?, log: flag(cursor, "log")? },
+        "cross_entropy" => Op::CrossEntropy,
+        "cross_entropy_gradient" => Op::CrossEntropyGradient,
+        "normalize_gradient" => Op::NormalizeGradient {
+            axes: integers(cursor, "axes")?,
+            epsilon: real(cursor, "epsilon")?,
+            center: flag(cursor, "center")?,
+            scaled: flag(cursor, "scaled")?,
+        },
         "normalize" => Op::Normalize {
             axes: integers(cursor, "axes")?,
             epsilon: real(cursor, "epsilon")?,
@@ -87,7 +96,7 @@ fn plain(cursor: &mut Cursor<'_>, name: &str, dims: &Dims) -> Result<Op> {
             transpose_right: flag(cursor, "transpose_right")?,
         },
         "attention" => Op::Attention(Box::new(attention(cursor)?)),
-        "rotary" => Op::Rotary,
+        "rotary" => Op::Rotary { transposed: flag(cursor, "transposed")? },
         "resize" => Op::Resize(Box::new(resize(cursor, dims)?)),
         "recurrent" => Op::Recurrent(Box::new(Recurrent {
             cell: named(cursor, "cell", Cell::from_name)?,

@@ -9,7 +9,8 @@ use super::print::{Printer, list};
 pub(super) fn attributes(printer: &Printer<'_>, f: &mut Formatter<'_>, op: &Op) -> fmt::Result {
     match op {
         Op::Input
-        | Op::Rotary
+        | Op::CrossEntropy
+        | Op::CrossEntropyGradient
         | Op::Param(_)
         | Op::Constant(_)
         | Op::Unary(_)
@@ -33,12 +34,21 @@ pub(super) fn attributes(printer: &Printer<'_>, f: &mut Formatter<'_>, op: &Op) 
         Op::CumSum { axis, exclusive, reverse } => {
             write!(f, " axis={axis} exclusive={exclusive} reverse={reverse}")
         }
-        Op::Softmax { axis, log } => write!(f, " axis={axis} log={log}"),
+        Op::Softmax { axis, log } | Op::SoftmaxGradient { axis, log } => {
+            write!(f, " axis={axis} log={log}")
+        }
+        Op::Rotary { transposed } => write!(f, " transposed={transposed}"),
         Op::Normalize { axes, epsilon, center } => {
             integers(f, "axes", axes)?;
             f.write_str(" epsilon=")?;
             real(f, epsilon)?;
             write!(f, " center={center}")
+        }
+        Op::NormalizeGradient { axes, epsilon, center, scaled } => {
+            integers(f, "axes", axes)?;
+            f.write_str(" epsilon=")?;
+            real(f, epsilon)?;
+            write!(f, " center={center} scaled={scaled}")
         }
         Op::LocalResponseNorm { size, alpha, beta, bias } => {
             write!(f, " size={size}")?;

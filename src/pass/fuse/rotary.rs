@@ -16,12 +16,12 @@ pub(super) fn pattern(look: &Look<'_>, node: &Node) -> Option<Found> {
         let cos = if c == x { d } else { (d == x).then_some(c)? };
         Some(vec![x, cos, sin])
     });
-    found.map(|operands| Found::new(Op::Rotary, operands))
+    found.map(|operands| Found::new(Op::Rotary { transposed: false }, operands))
 }
 
 /// A rotary embedding of a transposed tensor, whose cosines and sines do not vary along what moves.
 pub(super) fn transposed(look: &Look<'_>, node: &Node) -> Option<Found> {
-    let (Op::Rotary, &[x, cos, sin]) = (&node.op, &node.operands[..]) else { return None };
+    let (Op::Rotary { .. }, &[x, cos, sin]) = (&node.op, &node.operands[..]) else { return None };
     let turned = look.maker(x);
     let Op::Transpose { perm } = &turned.op else { return None };
     let last = perm.len().checked_sub(1)?;
@@ -44,7 +44,7 @@ pub(super) fn transposed(look: &Look<'_>, node: &Node) -> Option<Found> {
         }
         operands.push(Operand { value, shape: Some(Shape::known(&moved)) });
     }
-    Some(Found { op: Op::Rotary, operands, then: Some(turned.op.clone()) })
+    Some(Found { op: node.op.clone(), operands, then: Some(turned.op.clone()) })
 }
 
 impl Look<'_> {

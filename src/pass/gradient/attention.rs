@@ -135,16 +135,14 @@ fn put_back(
 /// Gradients of what is turned, and of cosines and sines.
 pub(super) fn rotary(
     b: &mut Build<'_>,
+    transposed: bool,
     x: &[ValueId],
     dy: ValueId,
     want: &[bool],
 ) -> Result<Vec<Option<ValueId>>> {
     let mut all = vec![None; 3];
     if want[0] {
-        let straight = b.mul(dy, x[1])?;
-        let crossed = b.mul(dy, x[2])?;
-        let turned = quarter_turn(b, crossed)?;
-        all[0] = Some(b.sub(straight, turned)?);
+        all[0] = Some(b.apply(Op::Rotary { transposed: !transposed }, &[dy, x[1], x[2]])?);
     }
     if want[1] {
         let dims = b.dims(x[1])?;
@@ -153,8 +151,10 @@ pub(super) fn rotary(
     }
     if want[2] {
         let dims = b.dims(x[2])?;
-        let turned = quarter_turn(b, x[0])?;
-        let each = b.mul(dy, turned)?;
+        // What is turned is `x`, or transposed what is taken of `x * sin`.
+        let (straight, turned) = if transposed { (x[0], dy) } else { (dy, x[0]) };
+        let turned = quarter_turn(b, turned)?;
+        let each = b.mul(straight, turned)?;
         all[2] = Some(b.sum_to(each, &dims)?);
     }
     Ok(all)

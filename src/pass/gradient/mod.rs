@@ -14,15 +14,17 @@ mod layout;
 mod product;
 mod reduce;
 mod rules;
+mod scaled;
 mod unroll;
 mod window;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use self::build::Build;
 use self::rules::{Site, gradients};
+use self::scaled::Scaled;
 use crate::error::{Error, Result};
-use crate::ir::{Graph, NodeId, Op, Phase, Source, SourceId, SourceRole, ValueId};
+use crate::ir::{Graph, NodeId, Op, Phase, Source, SourceId, SourceRole, Users, ValueId};
 
 pub use rules::no_gradient;
 pub use unroll::unroll;
@@ -35,7 +37,9 @@ pub use unroll::unroll;
 pub fn gradient(graph: &mut Graph, loss: ValueId, of: &[ValueId]) -> Result<Vec<Option<ValueId>>> {
     let count = graph.value(loss).node.index() + 1;
     let active = active(graph, of, count);
-    let mut tape = Tape { graph, gradients: HashMap::new(), sources: HashMap::new() };
+    let users = Users::new(graph);
+    let of_all = of.iter().copied().collect();
+    let mut tape = Tape { graph, users, of: of_all, gradients: HashMap::new(), sources: HashMap::new() };
     tape.seed(loss)?;
     for node in (0..count as u32).rev().map(NodeId) {
         tape.visit(node, &active)?;
@@ -60,6 +64,10 @@ fn active(graph: &Graph, of: &[ValueId], nodes: usize) -> Vec<bool> {
 
 struct Tape<'g> {
     graph: &'g mut Graph,
+    /// Of the values of the forward pass.
+    users: Users,
+    /// Values whose gradients are asked for; looked up, never iterated.
+    of: HashSet<ValueId>,
     /// By value: what has been found of its gradient; looked up, never iterated.
     gradients: HashMap<ValueId, ValueId>,
     /// By forward source: that of its backward nodes; likewise.
@@ -93,6 +101,9 @@ impl Tape<'_> {
         if !want.contains(&true) {
             return Ok(());
         }
+        if let Some(scaled) = Scaled::find(self.graph, &self.users, &|value| self.of.contains(&value), node) {
+            return self.visit_scaled(node, &scaled, active);
+        }
         let forward = self.graph.node(node).source;
         let name = self.graph.source(forward).name.clone();
         self.refuse(&op, &name)?;
@@ -101,12 +112,34 @@ impl Tape<'_> {
         let found = gradients(&mut Build { graph: self.graph, source }, &site)
             .map_err(|error| error.within(&format!("gradient of node {name}")))?;
         for ((operand, want), gradient) in operands.iter().zip(want).zip(found) {
-            let Some(gradient) = gradient.filter(|_| want) else { continue };
-            let sum = match self.gradients.get(operand) {
-                Some(&before) => Build { graph: self.graph, source }.add(before, gradient)?,
-                None => gradient,
-            };
-            self.gradients.insert(*operand, sum);
+            if let Some(gradient) = gradient.filter(|_| want) {
+                self.add(*operand, gradient, source)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds to what has been found of a value's gradient.
+    fn add(&mut self, value: ValueId, gradient: ValueId, source: SourceId) -> Result<()> {
+        let sum = match self.gradients.get(&value) {
+            Some(&before) => Build { graph: self.graph, source }.add(before, gradient)?,
+            None => gradient,
+        };
+        self.gradients.insert(value, sum);
+        Ok(())
+    }
+
+    /// The gradients of a normalisation that ends with `node`, all at once.
+    fn visit_scaled(&mut self, node: NodeId, scaled: &Scaled, active: &[bool]) -> Result<()> {
+        let data = self.graph.node(node);
+        let Some(&given) = self.gradients.get(&data.first_result) else { return Ok(()) };
+        let source = self.backward_of(data.source);
+        let operands = [Some(scaled.x(self.graph)), Some(scaled.factor), scaled.shift];
+        let found = scaled.gradients(&mut Build { graph: self.graph, source }, given)?;
+        for (operand, gradient) in operands.into_iter().zip(found) {
+            if let Some(operand) = operand.filter(|operand| active[operand.index()]) {
+                self.add(operand, gradient, source)?;
+            }
         }
         Ok(())
     }
@@ -114,7 +147,12 @@ impl Tape<'_> {
     /// Error: an operation that a gradient reaches but does not pass.
     fn refuse(&self, op: &Op, name: &str) -> Result<()> {
         let reason = match op {
-            Op::Recurrent(_) | Op::ScatterElements { .. } | Op::ScatterNd { .. } => no_gradient(op),
+            Op::SoftmaxGradient { .. }
+            | Op::CrossEntropyGradient
+            | Op::NormalizeGradient { .. }
+            | Op::Recurrent(_)
+            | Op::ScatterElements { .. }
+            | Op::ScatterNd { .. } => no_gradient(op),
             _ => None,
         };
         match reason {

@@ -1,4 +1,4 @@
-//! Gradients of reductions, running sums, softmax and normalisations.
+//! Gradients of reductions, cross-entropy and local response normalisation.
 
 use super::build::Build;
 use crate::error::Result;
@@ -64,54 +64,25 @@ fn product(b: &mut Build<'_>, axes: &[u32], x: ValueId, dy: ValueId) -> Result<V
     b.mul(dy, slope)
 }
 
-/// Of `e^x / sum`: `y (dy - sum of y dy)`; of its logarithm: `dy - e^y sum of dy`.
-pub(super) fn softmax(
+/// Of logits, and of weights where the target is such: each is compared with `-ln p`.
+pub(super) fn cross_entropy(
     b: &mut Build<'_>,
-    (axis, log): (u32, bool),
-    y: ValueId,
+    (logits, target): (ValueId, ValueId),
     dy: ValueId,
-) -> Result<ValueId> {
-    if log {
-        let total = b.sum(dy, &[axis], true)?;
-        let share = b.unary(Unary::Exp, y)?;
-        let taken = b.mul(share, total)?;
-        return b.sub(dy, taken);
+    want: [bool; 2],
+) -> Result<Vec<Option<ValueId>>> {
+    let mut all = vec![None; 2];
+    if want[0] {
+        all[0] = Some(b.apply(Op::CrossEntropyGradient, &[logits, target, dy])?);
     }
-    let weighted = b.mul(y, dy)?;
-    let total = b.sum(weighted, &[axis], true)?;
-    let rest = b.sub(dy, total)?;
-    b.mul(y, rest)
-}
-
-/// With `y = (x - mean) r`: `r (dy - mean of dy - y mean of y dy)`; without centring there is no
-/// mean of `dy`.
-pub(super) fn normalize(
-    b: &mut Build<'_>,
-    (axes, epsilon, center): (&[u32], f64, bool),
-    x: ValueId,
-    y: ValueId,
-    dy: ValueId,
-) -> Result<ValueId> {
-    let centred = match center {
-        true => {
-            let mean = b.mean(x, axes, true)?;
-            b.sub(x, mean)?
-        }
-        false => x,
-    };
-    let square = b.mul(centred, centred)?;
-    let variance = b.mean(square, axes, true)?;
-    let variance = b.with(Binary::Add, variance, epsilon)?;
-    let deviation = b.unary(Unary::Sqrt, variance)?;
-    let weighted = b.mul(y, dy)?;
-    let along = b.mean(weighted, axes, true)?;
-    let taken = b.mul(y, along)?;
-    let mut rest = b.sub(dy, taken)?;
-    if center {
-        let mean = b.mean(dy, axes, true)?;
-        rest = b.sub(rest, mean)?;
+    if want[1] {
+        let last = b.rank(logits) as u32 - 1;
+        let log = b.apply(Op::Softmax { axis: last, log: true }, &[logits])?;
+        let minus = b.unary(Unary::Neg, log)?;
+        let rows = kept(b, dy, logits, &[last])?;
+        all[1] = Some(b.mul(minus, rows)?);
     }
-    b.div(rest, deviation)
+    Ok(all)
 }
 
 /// With `s = bias + a * window sum of x^2`: `dy s^-beta - 2 a beta x * window sum of (dy x s^(-beta-1))`,

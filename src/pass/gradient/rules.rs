@@ -28,6 +28,9 @@ pub fn no_gradient(op: &Op) -> Option<&'static str> {
             Some("it is flat almost everywhere")
         }
         Op::Binary(f) if f.is_of_bits() => Some("it is of bits"),
+        Op::SoftmaxGradient { .. } | Op::CrossEntropyGradient | Op::NormalizeGradient { .. } => {
+            Some("it is a gradient itself")
+        }
         Op::Recurrent(_) => Some("it is unrolled into its steps before"),
         Op::ScatterElements { kind, .. } | Op::ScatterNd { kind } => match kind {
             ScatterKind::Replace | ScatterKind::Add => None,
@@ -42,11 +45,12 @@ pub fn no_gradient(op: &Op) -> Option<&'static str> {
         | Op::Reduce { .. }
         | Op::CumSum { .. }
         | Op::Softmax { .. }
+        | Op::CrossEntropy
         | Op::Normalize { .. }
         | Op::LocalResponseNorm { .. }
         | Op::MatMul { .. }
         | Op::Attention(_)
-        | Op::Rotary
+        | Op::Rotary { .. }
         | Op::Conv(_)
         | Op::ConvTranspose(_)
         | Op::Pool(_)
@@ -88,6 +92,9 @@ pub(super) fn gradients(b: &mut Build<'_>, site: &Site<'_>) -> Result<Vec<Option
         | Op::Iota { .. }
         | Op::Compare(_)
         | Op::ArgReduce { .. }
+        | Op::SoftmaxGradient { .. }
+        | Op::CrossEntropyGradient
+        | Op::NormalizeGradient { .. }
         | Op::Recurrent(_) => Ok(none),
         Op::Unary(f) => elementwise::unary(b, *f, x[0], y, dy).map(|gradient| vec![gradient]),
         Op::Binary(f) => {
@@ -105,17 +112,19 @@ pub(super) fn gradients(b: &mut Build<'_>, site: &Site<'_>) -> Result<Vec<Option
         Op::CumSum { axis, exclusive, reverse } => {
             one(b.apply(Op::CumSum { axis: *axis, exclusive: *exclusive, reverse: !reverse }, &[dy])?)
         }
-        Op::Softmax { axis, log } => one(reduce::softmax(b, (*axis, *log), y, dy)?),
+        Op::Softmax { axis, log } => one(b.apply(Op::SoftmaxGradient { axis: *axis, log: *log }, &[y, dy])?),
         Op::Normalize { axes, epsilon, center } => {
-            one(reduce::normalize(b, (axes, epsilon.0, *center), x[0], y, dy)?)
+            let (axes, epsilon, center) = (axes.clone(), *epsilon, *center);
+            one(b.apply(Op::NormalizeGradient { axes, epsilon, center, scaled: false }, &[x[0], dy])?)
         }
+        Op::CrossEntropy => reduce::cross_entropy(b, (x[0], x[1]), dy, [want[0], want[1]]),
         Op::LocalResponseNorm { .. } => Ok(vec![reduce::local_response_norm(b, site.op, x[0], dy)?]),
         Op::MatMul { transpose_left, transpose_right } => {
             let turns = (*transpose_left, *transpose_right);
             product::matmul(b, turns, (x[0], x[1]), dy, [want[0], want[1]]).map(|both| both.to_vec())
         }
         Op::Attention(op) => attention::attention(b, op, x, dy, want),
-        Op::Rotary => attention::rotary(b, x, dy, want),
+        Op::Rotary { transposed } => attention::rotary(b, *transposed, x, dy, want),
         Op::Conv(conv) => window::conv(b, conv, x, dy, want),
         Op::ConvTranspose(conv) => window::conv_transpose(b, conv, x, dy, want),
         Op::Pool(pool) => one(window::pool(b, pool, x[0], y, dy)?),

@@ -61,9 +61,13 @@ pub(super) fn rewritten(look: &Look<'_, '_>) -> Vec<Rewrite> {
         | Op::ArgReduce { .. }
         | Op::CumSum { .. }
         | Op::Softmax { .. }
+        | Op::SoftmaxGradient { .. }
+        | Op::CrossEntropy
+        | Op::CrossEntropyGradient
+        | Op::NormalizeGradient { .. }
         | Op::Normalize { .. }
         | Op::Attention(_)
-        | Op::Rotary
+        | Op::Rotary { .. }
         | Op::LocalResponseNorm { .. }
         | Op::Conv(_)
         | Op::ConvTranspose(_)

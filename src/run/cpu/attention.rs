@@ -240,14 +240,24 @@ impl<T: Typed + Float> Heads<'_, T> {
 }
 
 /// `Op::Rotary`.
-pub(super) fn rotary(team: &Team<'_>, inputs: &[View<'_>], out: &mut ViewMut<'_>) -> Result<()> {
-    with_float!(inputs[0].dtype, "rotary", T => rotary_as::<T>(team, inputs, out))
+pub(super) fn rotary(
+    team: &Team<'_>,
+    transposed: bool,
+    inputs: &[View<'_>],
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    with_float!(inputs[0].dtype, "rotary", T => rotary_as::<T>(team, transposed, inputs, out))
 }
 
 /// Elements of what one thread takes at a time, about.
 const PART: usize = 1 << 14;
 
-fn rotary_as<T: Typed + Float>(team: &Team<'_>, inputs: &[View<'_>], out: &mut ViewMut<'_>) -> Result<()> {
+fn rotary_as<T: Typed + Float>(
+    team: &Team<'_>,
+    transposed: bool,
+    inputs: &[View<'_>],
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
     let [x, cos, sin] = inputs else { return Err(Error::Internal("operands of rotary".to_owned())) };
     let size = x.dims.last().map_or(0, |&size| size.max(0) as usize);
     let outer = &x.dims[..x.dims.len() - 1];
@@ -264,7 +274,7 @@ fn rotary_as<T: Typed + Float>(team: &Team<'_>, inputs: &[View<'_>], out: &mut V
             let x = &x[row * size..][..size];
             let (cos, sin) =
                 ((&cos[cos_at.start(row)..], cos_at.along), (&sin[sin_at.start(row)..], sin_at.along));
-            turn(x, cos, sin, out);
+            turn(x, cos, sin, transposed, out);
         }
     });
     Ok(())
@@ -272,12 +282,22 @@ fn rotary_as<T: Typed + Float>(team: &Team<'_>, inputs: &[View<'_>], out: &mut V
 
 /// One row.
 #[inline(always)]
-fn turn<T: Typed>(x: &[T], (cos, c): (&[T], usize), (sin, s): (&[T], usize), out: &mut [T]) {
+fn turn<T: Typed>(
+    x: &[T],
+    (cos, c): (&[T], usize),
+    (sin, s): (&[T], usize),
+    transposed: bool,
+    out: &mut [T],
+) {
     let half = x.len() / 2;
     for i in 0..half {
         let (low, high) = (x[i], x[half + i]);
-        out[i] = low.mul(cos[i * c]).sub(high.mul(sin[i * s]));
-        out[half + i] = high.mul(cos[(half + i) * c]).add(low.mul(sin[(half + i) * s]));
+        let (own, other) = (low.mul(cos[i * c]), high.mul(cos[(half + i) * c]));
+        let (first, second) = (sin[i * s], sin[(half + i) * s]);
+        (out[i], out[half + i]) = match transposed {
+            false => (own.sub(high.mul(first)), other.add(low.mul(second))),
+            true => (own.add(high.mul(second)), other.sub(low.mul(first))),
+        };
     }
 }
 

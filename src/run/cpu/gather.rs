@@ -61,6 +61,11 @@ impl<'a> Indices<'a> {
 }
 
 #[cold]
+/// The integer at a position, within an axis of `size`. Error: it is not.
+pub(super) fn position(view: &View<'_>, at: usize, size: usize) -> Result<usize> {
+    Indices::new(view)?.at(at, size)
+}
+
 fn out_of_range(index: i64, size: usize) -> Error {
     Error::run("", format!("index {index} is outside an axis of {size} elements"))
 }

@@ -13,6 +13,7 @@ mod conv;
 mod conv_transpose;
 mod depthwise;
 mod element;
+mod entropy;
 mod few;
 mod gather;
 mod grid;
@@ -20,6 +21,7 @@ mod index;
 mod layout;
 mod math;
 mod normalize;
+mod normalize_gradient;
 mod pool;
 mod product;
 mod recurrent;
@@ -96,6 +98,17 @@ fn dispatch(
             reduce::cum_sum(*axis, (*exclusive, *reverse), x, out)
         }
         (Op::Softmax { axis, log }, [x], [out]) => normalize::softmax(team, *axis, *log, x, out),
+        (Op::SoftmaxGradient { axis, log }, [y, given], [out]) => {
+            entropy::softmax_gradient(team, (*axis, *log), [y, given], out)
+        }
+        (Op::CrossEntropy, [logits, target], [out]) => entropy::cross_entropy(team, [logits, target], out),
+        (Op::CrossEntropyGradient, [logits, target, given], [out]) => {
+            entropy::cross_entropy_gradient(team, [logits, target, given], out)
+        }
+        (Op::NormalizeGradient { axes, epsilon, center, .. }, [_, _] | [_, _, _], [_] | [_, _, _]) => {
+            let op = normalize_gradient::Normalization { axes, epsilon: epsilon.0, center: *center };
+            normalize_gradient::normalize_gradient(team, op, inputs, outputs, workspace)
+        }
         (Op::Normalize { axes, epsilon, center }, [x], [out]) => {
             normalize::normalize(team, axes, epsilon.0, *center, x, out)
         }
@@ -109,7 +122,7 @@ fn dispatch(
         (Op::Attention(op), [_, _, _] | [_, _, _, _], [out]) => {
             attention::attention(team, op, inputs, out, workspace)
         }
-        (Op::Rotary, [_, _, _], [out]) => attention::rotary(team, inputs, out),
+        (Op::Rotary { transposed }, [_, _, _], [out]) => attention::rotary(team, *transposed, inputs, out),
         (Op::Conv(op), [_, _] | [_, _, _], [out]) => conv::conv(team, op, inputs, out, workspace),
         (Op::ConvTranspose(op), [_, _] | [_, _, _], [out]) => {
             conv_transpose::conv_transpose(team, op, inputs, out, workspace)
@@ -149,11 +162,15 @@ fn dispatch(
             | Op::ArgReduce { .. }
             | Op::CumSum { .. }
             | Op::Softmax { .. }
+            | Op::SoftmaxGradient { .. }
+            | Op::CrossEntropy
+            | Op::CrossEntropyGradient
+            | Op::NormalizeGradient { .. }
             | Op::Normalize { .. }
             | Op::LocalResponseNorm { .. }
             | Op::MatMul { .. }
             | Op::Attention(_)
-            | Op::Rotary
+            | Op::Rotary { .. }
             | Op::Conv(_)
             | Op::ConvTranspose(_)
             | Op::Pool(_)

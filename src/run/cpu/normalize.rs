@@ -24,7 +24,7 @@ pub(super) fn softmax(
 const PART: usize = 1 << 14;
 
 /// Elements of the whole rows that one thread takes at a time.
-fn part_of(row: usize) -> usize {
+pub(super) fn part_of(row: usize) -> usize {
     (PART / row.max(1)).max(1) * row
 }
 

@@ -115,7 +115,7 @@ impl Builder<'_> {
             Op::MatMul { transpose_left, transpose_right } => {
                 self.dot_at(id, *transpose_left, *transpose_right, index, guard)?
             }
-            Op::Rotary => self.rotary_at(id, index, guard)?,
+            Op::Rotary { transposed } => self.rotary_at(id, *transposed, index, guard)?,
             Op::Conv(conv) => self.conv_at(id, conv, index, guard)?,
             Op::ConvTranspose(conv) => self.conv_transpose_at(id, conv, index, guard)?,
             Op::Pool(pool) => self.pool_at(x, pool, index, guard)?,
@@ -142,6 +142,10 @@ impl Builder<'_> {
             | Op::Param(_)
             | Op::Constant(_)
             | Op::Recurrent(_)
+            | Op::SoftmaxGradient { .. }
+            | Op::CrossEntropy
+            | Op::CrossEntropyGradient
+            | Op::NormalizeGradient { .. }
             | Op::Attention(_)
             | Op::ScatterElements { .. }
             | Op::ScatterNd { .. }

@@ -26,10 +26,12 @@ impl Builder<'_> {
         Ok(Body::Attention(Box::new(Heads { op: op.clone(), geometry, mask_strides, reads, write })))
     }
 
-    /// `x * cos + partner * sin`, where the partner of the first half is the second one, negated.
+    /// `x * cos + partner * sin`, where the partner of the first half is the second one, negated; or
+    /// transposed, where the partner's sine goes with it, and that of the second half is negated.
     pub(super) fn rotary_at(
         &mut self,
         id: NodeId,
+        transposed: bool,
         index: &[ExprId],
         guard: Option<ExprId>,
     ) -> Lowered<ExprId> {
@@ -39,13 +41,13 @@ impl Builder<'_> {
         let Some((&at, _)) = index.split_last() else { return Err(Halt::Apart) };
         let half = size / 2;
         let (own, cos) = (self.at(x, index, guard)?, self.broadcast_at(cos, index, guard)?);
-        let sin = self.broadcast_at(sin, index, guard)?;
         let mut partner = index.to_vec();
         let across = self.exprs.sum(half, &[(at, 1)]);
         partner[index.len() - 1] = self.exprs.modulo(across, size.max(1));
         let other = self.at(x, &partner, guard)?;
+        let sin = self.broadcast_at(sin, if transposed { &partner } else { index }, guard)?;
         let middle = self.exprs.index(half);
-        let low = self.exprs.compare(Compare::Lt, at, middle);
+        let low = self.exprs.compare(if transposed { Compare::Ge } else { Compare::Lt }, at, middle);
         let negated = self.exprs.unary(Unary::Neg, other);
         let other = self.exprs.select(low, negated, other);
         let straight = self.exprs.binary(Binary::Mul, own, cos);

@@ -30,6 +30,18 @@ pub(super) fn arg_fold(kind: ArgReduce, last: bool) -> Fold {
     }
 }
 
+/// The rows and columns of a tensor that is reduced.
+#[derive(Clone, Debug)]
+pub(super) struct Over {
+    pub(super) row: Var,
+    pub(super) column: Var,
+    pub(super) along: Along,
+    /// Where an element of a row and a column lies.
+    pub(super) index: Vec<ExprId>,
+    /// Elements of a row.
+    pub(super) count: i64,
+}
+
 impl Builder<'_> {
     /// What a reduction folds: integers are averaged in 64 bits.
     pub(super) fn summand(&mut self, kind: ReduceKind, x: ExprId) -> ExprId {
@@ -85,16 +97,8 @@ impl Builder<'_> {
         self.exprs.binary(Binary::Mul, rest, inverse)
     }
 
-    /// Reductions, softmax and normalisation.
-    pub(super) fn rows(&mut self, id: NodeId) -> Lowered<Body> {
-        let node = self.graph.node(id);
-        let (x, result) = (node.operands[0], node.first_result);
-        let (dims, dtype) = (self.dims(x)?, self.dtype(x));
-        let axes: Vec<u32> = match &node.op {
-            Op::Reduce { axes, .. } | Op::Normalize { axes, .. } => axes.clone(),
-            Op::ArgReduce { axis, .. } | Op::Softmax { axis, .. } => vec![*axis],
-            _ => return Err(Halt::Apart),
-        };
+    /// Rows and columns of a tensor of which `axes` are reduced.
+    pub(super) fn rows_over(&mut self, dims: &[i64], axes: &[u32]) -> Over {
         let goes = |axis: usize| axes.contains(&(axis as u32));
         let kept: Vec<i64> = (0..dims.len()).filter(|&axis| !goes(axis)).map(|axis| dims[axis]).collect();
         let inner: Vec<i64> = (0..dims.len()).filter(|&axis| goes(axis)).map(|axis| dims[axis]).collect();
@@ -106,8 +110,21 @@ impl Builder<'_> {
             .collect();
         let fastest = (0..dims.len()).rev().find(|&axis| dims[axis] != 1);
         let along = if fastest.is_none_or(goes) { Along::Columns } else { Along::Rows };
+        Over { row, column, along, index, count: inner.iter().product() }
+    }
+
+    /// Reductions, softmax and normalisation.
+    pub(super) fn rows(&mut self, id: NodeId) -> Lowered<Body> {
+        let node = self.graph.node(id);
+        let (x, result) = (node.operands[0], node.first_result);
+        let (dims, dtype) = (self.dims(x)?, self.dtype(x));
+        let axes: Vec<u32> = match &node.op {
+            Op::Reduce { axes, .. } | Op::Normalize { axes, .. } => axes.clone(),
+            Op::ArgReduce { axis, .. } | Op::Softmax { axis, .. } => vec![*axis],
+            _ => return Err(Halt::Apart),
+        };
+        let Over { row, column, along, index, count } = self.rows_over(&dims, &axes);
         let element = self.at(x, &index, None)?;
-        let count: i64 = inner.iter().product();
         let position = self.linear(&dims, &index);
         let mut reductions = Vec::new();
         let mut reduce = |this: &mut Self, kind: Fold, value: ExprId| {
@@ -149,7 +166,7 @@ impl Builder<'_> {
     }
 
     /// `Halt::Apart` where a result of the program has not as many elements as the hero's.
-    fn same_elements(&self, hero: ValueId) -> Lowered<()> {
+    pub(super) fn same_elements(&self, hero: ValueId) -> Lowered<()> {
         let elements = self.dims(hero)?.iter().product::<i64>();
         if self.elements()? == elements { Ok(()) } else { Err(Halt::Apart) }
     }

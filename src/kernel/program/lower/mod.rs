@@ -8,6 +8,7 @@
 
 mod at;
 mod attention;
+mod gradients;
 mod heroes;
 mod index_maps;
 mod ordered;
@@ -130,6 +131,10 @@ impl<'a> Builder<'a> {
             Op::Reduce { .. } | Op::ArgReduce { .. } | Op::Softmax { .. } | Op::Normalize { .. } => {
                 self.rows(first)?
             }
+            Op::SoftmaxGradient { .. } => self.softmax_gradient(first)?,
+            Op::CrossEntropy | Op::CrossEntropyGradient => self.cross_entropy(first)?,
+            Op::NormalizeGradient { scaled: true, .. } if fused => return Err(Halt::Apart),
+            Op::NormalizeGradient { .. } => return self.normalize_gradient(first),
             Op::MatMul { .. } => self.product(first)?,
             Op::Conv(conv) => self.conv(first, conv)?,
             Op::Transpose { .. } => self.transpose(first)?,
@@ -159,7 +164,7 @@ impl<'a> Builder<'a> {
             | Op::Select
             | Op::Convert { .. }
             | Op::LocalResponseNorm { .. }
-            | Op::Rotary
+            | Op::Rotary { .. }
             | Op::ConvTranspose(_)
             | Op::Pool(_)
             | Op::Resize(_)

@@ -3,9 +3,10 @@
 //!
 //! A beginning sweeps vertices one after the other from one side to the other, along an order (a
 //! topological one, or a random one) or always the one that costs least, and takes the best place
-//! to stop. Source: recursive bisection with greedy hypergraph growing as in PaToH and KaHyPar;
+//! to stop; those that came out best are refined. Source: recursive bisection with greedy hypergraph growing as in PaToH and KaHyPar;
 //! prefixes of topological orders are what makes it strong on networks.
 
+use super::arcs::Arcs;
 use super::coarsen;
 use super::fm::{self, Search};
 use super::heap::Heaps;
@@ -25,10 +26,12 @@ const DRAWN: usize = 8;
 /// Refinement of a cut.
 const SEARCH: Search = Search { passes: 8, seeds: usize::MAX, fruitless: 120 };
 
-/// Blocks for all vertices. O(log blocks) times the cost of a cut.
+/// Blocks for all vertices; of each cut, so many beginnings are refined. O(log blocks) times the cost
+/// of a cut.
 pub(super) fn partition(
     graph: &Hypergraph,
     blocks: &Blocks,
+    refined: usize,
     rng: &mut Rng,
     control: &Control<'_>,
 ) -> Vec<u32> {
@@ -43,9 +46,9 @@ pub(super) fn partition(
         let part_graph = part.as_ref().unwrap_or(graph);
         let middle = first + (end - first).div_ceil(2);
         let pair = pair(part_graph, blocks, first, middle, end);
-        let side = cut(part_graph, &pair, rng, control);
+        let side = cut(part_graph, &pair, refined, rng, control);
         for (number, first, end) in [(0, first, middle), (1, middle, end)] {
-            let (sub, inner) = extract(part_graph, &side, number);
+            let (sub, inner) = extract(part_graph, &side, number, blocks.ordered);
             let ids = inner.iter().map(|&inner| ids[inner as usize]).collect();
             open.push((Some(sub), ids, first, end));
         }
@@ -81,14 +84,17 @@ fn pair(graph: &Hypergraph, blocks: &Blocks, first: usize, middle: usize, end: u
         kind: kind.to_vec(),
         least: sides.iter().map(|side| side.clone().map(|b| blocks.least[b]).sum()).collect(),
         bytes_bind: blocks.bytes_bind,
+        ordered: blocks.ordered,
     }
 }
 
-/// Vertices of one side with what their nets have there, and which they are.
-fn extract(graph: &Hypergraph, side: &[u32], number: u32) -> (Hypergraph, Vec<u32>) {
+/// Vertices of one side with what their nets have there, and which they are; with arcs for blocks that
+/// are `ordered`.
+fn extract(graph: &Hypergraph, side: &[u32], number: u32, ordered: bool) -> (Hypergraph, Vec<u32>) {
     let inner: Vec<u32> = (0..graph.len() as u32).filter(|&vertex| side[vertex as usize] == number).collect();
     let mut place = vec![NONE; graph.len()];
     inner.iter().enumerate().for_each(|(at, &vertex)| place[vertex as usize] = at as u32);
+    let arcs = graph.arcs.as_ref().filter(|_| ordered).map(|arcs| arcs.among(&inner, &place));
     let at = |vertex: &u32| *vertex as usize;
     let mut sub = Hypergraph {
         nets: Rows::new(),
@@ -97,6 +103,7 @@ fn extract(graph: &Hypergraph, side: &[u32], number: u32) -> (Hypergraph, Vec<u3
         bytes: inner.iter().map(|v| graph.bytes[at(v)]).collect(),
         class: inner.iter().map(|v| graph.class[at(v)]).collect(),
         positions: graph.positions.iter().map(|of| inner.iter().map(|v| of[at(v)]).collect()).collect(),
+        arcs,
         ..Hypergraph::default()
     };
     for net in 0..graph.nets.len() {
@@ -118,11 +125,11 @@ fn extract(graph: &Hypergraph, side: &[u32], number: u32) -> (Hypergraph, Vec<u3
 }
 
 /// Cuts in two: coarsened, begun in many ways, refined level by level.
-fn cut(graph: &Hypergraph, pair: &Blocks, rng: &mut Rng, control: &Control<'_>) -> Vec<u32> {
+fn cut(graph: &Hypergraph, pair: &Blocks, refined: usize, rng: &mut Rng, control: &Control<'_>) -> Vec<u32> {
     let levels =
         coarsen::levels(graph, pair, None, SMALL.max(4 * pair.least.iter().sum::<u32>() as usize), rng);
     let coarsest = levels.last().map_or(graph, |level| &level.graph);
-    let mut side = begin(coarsest, pair, rng, control);
+    let mut side = begin(coarsest, pair, refined, rng, control);
     for at in (0..levels.len()).rev() {
         side = levels[at].cluster.iter().map(|&cluster| side[cluster as usize]).collect();
         let fine = if at == 0 { graph } else { &levels[at - 1].graph };
@@ -134,35 +141,73 @@ fn cut(graph: &Hypergraph, pair: &Blocks, rng: &mut Rng, control: &Control<'_>) 
     side
 }
 
-/// The order in which a sweep takes vertices to the first side.
-enum Beginning {
-    /// As given.
-    Along(Vec<u32>),
-    /// The cheapest next, after this one.
-    Greedy(u32),
+/// In which order a sweep takes vertices to the first side.
+struct Beginning {
+    /// Each vertex once.
+    order: Vec<u32>,
+    /// The cheapest next to what was taken comes before the next of the order.
+    greedy: bool,
+}
+
+/// Sweeps along orders, and greedy ones that begin with a vertex.
+fn beginnings(graph: &Hypergraph, rng: &mut Rng) -> Vec<Beginning> {
+    let count = graph.len() as u32;
+    let mut all = Vec::new();
+    let greedy = |first: u32| Beginning { order: (first..count).chain(0..first).collect(), greedy: true };
+    for positions in &graph.positions {
+        let mut order: Vec<u32> = (0..count).collect();
+        order.sort_by_key(|&vertex| positions[vertex as usize]);
+        all.extend(order.first().map(|&first| greedy(first)));
+        all.push(Beginning { order: order.clone(), greedy: false });
+        order.reverse();
+        all.push(Beginning { order, greedy: false });
+    }
+    for number in 0..DRAWN {
+        let mut order: Vec<u32> = (0..count).collect();
+        rng.shuffle(&mut order);
+        all.extend(order.first().map(|&first| greedy(first)).filter(|_| number > 0));
+        all.extend((number == 0).then_some(Beginning { order, greedy: false }));
+    }
+    all
+}
+
+/// Sweeps along topological orders, which take vertices to the first side only after all that come
+/// before them.
+fn ascending(graph: &Hypergraph, arcs: &Arcs, rng: &mut Rng) -> Vec<Beginning> {
+    let mut ranks = graph.positions.clone();
+    for _ in 0..DRAWN / 2 {
+        let mut rank: Vec<u32> = (0..graph.len() as u32).collect();
+        rng.shuffle(&mut rank);
+        ranks.push(rank);
+    }
+    let order = |rank: &Vec<u32>| arcs.order(rank);
+    ranks
+        .iter()
+        .flat_map(|rank| [false, true].map(|greedy| Beginning { order: order(rank), greedy }))
+        .collect()
 }
 
 /// The best of many beginnings.
-fn begin(graph: &Hypergraph, pair: &Blocks, rng: &mut Rng, control: &Control<'_>) -> Vec<u32> {
-    let mut beginnings = Vec::new();
-    for positions in &graph.positions {
-        let mut order: Vec<u32> = (0..graph.len() as u32).collect();
-        order.sort_by_key(|&vertex| positions[vertex as usize]);
-        beginnings.extend(order.first().map(|&first| Beginning::Greedy(first)));
-        beginnings.push(Beginning::Along(order.clone()));
-        order.reverse();
-        beginnings.push(Beginning::Along(order));
-    }
-    for number in 0..DRAWN {
-        let mut order: Vec<u32> = (0..graph.len() as u32).collect();
-        rng.shuffle(&mut order);
-        beginnings.extend(order.first().map(|&first| Beginning::Greedy(first)).filter(|_| number > 0));
-        beginnings.extend((number == 0).then_some(Beginning::Along(order)));
-    }
-    let mut best: Option<((u64, u64), u64, Vec<u32>)> = None;
-    for beginning in beginnings {
-        let mut state = swept(graph, pair, &beginning);
+fn begin(
+    graph: &Hypergraph,
+    pair: &Blocks,
+    refined: usize,
+    rng: &mut Rng,
+    control: &Control<'_>,
+) -> Vec<u32> {
+    let beginnings = match graph.arcs.as_ref().filter(|_| pair.ordered) {
+        Some(arcs) => ascending(graph, arcs, rng),
+        None => beginnings(graph, rng),
+    };
+    let swept = |beginning| {
+        let mut state = swept(graph, pair, beginning);
         rebalance(&mut state);
+        state
+    };
+    let mut states: Vec<State<'_>> = beginnings.into_iter().map(swept).collect();
+    states.sort_by_cached_key(|state| (state.excess(), state.connectivity()));
+    let mut best: Option<((u64, u64), u64, Vec<u32>)> = None;
+    for mut state in states.into_iter().take(refined) {
         fm::refine(&mut state, SEARCH, rng, control);
         let (excess, bytes) = (state.excess(), state.connectivity());
         if best.as_ref().is_none_or(|(over, least, _)| (excess, bytes) < (*over, *least)) {
@@ -174,15 +219,12 @@ fn begin(graph: &Hypergraph, pair: &Blocks, rng: &mut Rng, control: &Control<'_>
 
 /// Sweeps vertices to the first side until what is left fits the second, and further as far as
 /// that saves bytes.
-fn swept<'h>(graph: &'h Hypergraph, pair: &'h Blocks, beginning: &Beginning) -> State<'h> {
+fn swept<'h>(graph: &'h Hypergraph, pair: &'h Blocks, beginning: Beginning) -> State<'h> {
     let side = |vertex: usize| u32::from(pair.may(graph.class[vertex], 1));
     let mut state = State::new(graph, pair, (0..graph.len()).map(side).collect());
     let mut heap = Heaps::new(1, graph.len());
-    let order: Vec<u32> = match beginning {
-        Beginning::Along(order) => order.clone(),
-        Beginning::Greedy(first) => (*first..graph.len() as u32).chain(0..*first).collect(),
-    };
-    let greedy = matches!(beginning, Beginning::Greedy(_));
+    let Beginning { order, greedy } = beginning;
+    let arcs = graph.arcs.as_ref().filter(|_| pair.ordered);
     let mut order = order.into_iter();
     let (mut sum, mut best, mut later) = (0i64, i64::MIN, Vec::new());
     while let Some(vertex) = heap.peek(0).map(|(_, vertex)| vertex).or_else(|| order.next()) {
@@ -201,7 +243,8 @@ fn swept<'h>(graph: &'h Hypergraph, pair: &'h Blocks, beginning: &Beginning) -> 
         state.touched.clear();
         state.shift(vertex, 0);
         for &other in state.touched.iter().filter(|_| greedy) {
-            if state.block[other as usize] == 1 {
+            let ready = arcs.is_none_or(|arcs| arcs.is_ready(&state.block, other));
+            if state.block[other as usize] == 1 && ready {
                 heap.set(0, other, state.gain(other, 0));
             }
         }

@@ -5,6 +5,7 @@
 //! as in Akhremtsev, Heuer, Sanders, Schlag, Engineering a Direct k-way Hypergraph Partitioning
 //! Algorithm, 2017.
 
+use super::arcs::Bands;
 use super::contract::contract;
 use super::hypergraph::{Blocks, Hypergraph};
 use crate::place::problem::NONE;
@@ -52,11 +53,19 @@ pub(super) fn levels(
         if fine.len() <= enough {
             break;
         }
-        let (cluster, count) = cluster(fine, &caps, apart.as_deref(), enough, rng);
-        if count * 20 > fine.len() * 19 {
+        let arcs = fine.arcs.as_ref().filter(|_| blocks.ordered);
+        let odd = levels.len() % 2 == 1;
+        let mut found =
+            cluster(fine, &caps, apart.as_deref(), arcs.map(|arcs| Bands::new(arcs, odd)), enough, rng);
+        let stalls = |count: usize| count * 20 > fine.len() * 19;
+        if let Some(arcs) = arcs.filter(|_| stalls(found.1)) {
+            found = cluster(fine, &caps, apart.as_deref(), Some(Bands::new(arcs, !odd)), enough, rng);
+        }
+        let (cluster, count) = found;
+        if stalls(count) {
             break;
         }
-        let coarse = contract(fine, &cluster, count);
+        let coarse = contract(fine, &cluster, count, blocks.ordered);
         apart = apart.map(|apart| project_up(&apart, &cluster, count));
         levels.push(Level { graph: coarse, cluster });
     }
@@ -94,6 +103,7 @@ fn cluster(
     graph: &Hypergraph,
     caps: &Caps,
     apart: Option<&[u32]>,
+    mut bands: Option<Bands<'_>>,
     enough: usize,
     rng: &mut Rng,
 ) -> (Vec<u32>, usize) {
@@ -112,9 +122,14 @@ fn cluster(
             }
             ratings.rate(graph, &clusters.leader, vertex);
             let same = |other: u32| apart.is_none_or(|apart| apart[other as usize] == apart[vertex as usize]);
-            let fits = |other: u32| same(other) && clusters.can_join(vertex, other, caps);
+            let acyclic = |other: u32| {
+                let members = clusters.members[other as usize];
+                bands.as_ref().is_none_or(|bands| bands.allow(vertex, other, members))
+            };
+            let fits = |other: u32| same(other) && clusters.can_join(vertex, other, caps) && acyclic(other);
             if let Some(other) = ratings.best(fits, rng) {
                 clusters.join(vertex, other);
+                bands.iter_mut().for_each(|bands| bands.join(vertex, other));
                 joined += 1;
             }
         }

@@ -4,8 +4,9 @@
 use super::hypergraph::Hypergraph;
 use crate::place::problem::{NONE, Rows};
 
-/// Merges the vertices of each cluster; clusters are numbered `0..count`. O(pins log pins of a net).
-pub(super) fn contract(fine: &Hypergraph, cluster: &[u32], count: usize) -> Hypergraph {
+/// Merges the vertices of each cluster; clusters are numbered `0..count`. Arcs are kept for blocks that are
+/// `ordered`. O(pins log pins of a net).
+pub(super) fn contract(fine: &Hypergraph, cluster: &[u32], count: usize, ordered: bool) -> Hypergraph {
     let mut coarse = Hypergraph {
         nets: Rows::new(),
         kinds: fine.kinds,
@@ -24,6 +25,7 @@ pub(super) fn contract(fine: &Hypergraph, cluster: &[u32], count: usize) -> Hype
         }
     }
     coarse.positions = fine.positions.iter().map(|of| mean(of, cluster, count)).collect();
+    coarse.arcs = fine.arcs.as_ref().filter(|_| ordered).map(|arcs| arcs.contracted(cluster, count));
     contract_nets(fine, cluster, &mut coarse);
     coarse.of_vertex = coarse.nets.transposed(count);
     coarse

@@ -19,6 +19,8 @@ use crate::place::random::Rng;
 pub(super) struct Scheme {
     /// Vertices for each block down to which a hypergraph is coarsened.
     pub(super) enough: usize,
+    /// Beginnings of each cut of the coarsest level that are refined.
+    pub(super) refined: usize,
     /// Refinement on each level.
     pub(super) search: Search,
 }
@@ -56,13 +58,13 @@ pub(super) fn partition(
     rng: &mut Rng,
     control: &Control<'_>,
 ) -> Vec<u32> {
-    let Scheme { enough, search } = scheme;
-    let enough = enough.saturating_mul(blocks.len());
+    let search = scheme.search;
+    let enough = scheme.enough.saturating_mul(blocks.len());
     let apart = start.as_ref().map(|start| start.apart(blocks.len()));
     let levels = coarsen::levels(graph, blocks, apart.as_deref(), enough, rng);
     let coarsest = levels.last().map_or(graph, |level| &level.graph);
     let mut block = match start {
-        None => first(coarsest, blocks, tries(graph, coarsest), search, rng, control),
+        None => first(coarsest, blocks, tries(graph, coarsest), scheme, rng, control),
         Some(start) => levels
             .iter()
             .fold(start.block, |start, level| coarsen::project_up(&start, &level.cluster, level.graph.len())),
@@ -86,14 +88,14 @@ fn first(
     graph: &Hypergraph,
     blocks: &Blocks,
     tries: usize,
-    search: Search,
+    scheme: Scheme,
     rng: &mut Rng,
     control: &Control<'_>,
 ) -> Vec<u32> {
     let mut best: Option<((u64, u64), u64, Vec<u32>)> = None;
     for _ in 0..tries {
-        let block = bisect::partition(graph, blocks, rng, control);
-        let state = refine(graph, blocks, block, search, rng, control);
+        let block = bisect::partition(graph, blocks, scheme.refined, rng, control);
+        let state = refine(graph, blocks, block, scheme.search, rng, control);
         let (excess, bytes) = (state.excess(), state.connectivity());
         if best.as_ref().is_none_or(|(over, least, _)| (excess, bytes) < (*over, *least)) {
             best = Some((excess, bytes, state.block));

@@ -19,6 +19,10 @@ pub(super) struct Work {
     pub(super) cycles: usize,
     /// Partitions that go through each of them.
     pub(super) kept: usize,
+    /// Beginnings of each cut of what is coarsest that are refined.
+    pub(super) refined: usize,
+    /// Whether data may only cross one way in one of the partitions from nothing.
+    pub(super) acyclic: bool,
     /// How hard to refine.
     pub(super) search: Search,
 }
@@ -35,11 +39,13 @@ impl Work {
                 again: usize::from(pins < SMALL),
                 cycles: 0,
                 kept: 1,
+                refined: 3,
+                acyclic: false,
                 search: Search { passes: usize::from(pins < SMALL), fruitless: 25, ..search },
             },
             Effort::Default => {
                 let (starts, cycles, kept) = affordable(pins);
-                Self { starts, seeds: 1, again: 1, cycles, kept, search }
+                Self { starts, seeds: 1, again: 1, cycles, kept, refined: 8, acyclic: false, search }
             }
             Effort::Best => Self {
                 starts: (2_000_000 / pins).clamp(2, 32),
@@ -47,6 +53,8 @@ impl Work {
                 again: 4,
                 cycles: 8,
                 kept: 4,
+                refined: usize::MAX,
+                acyclic: true,
                 search: Search { passes: 10, ..search },
             },
         }

@@ -1,6 +1,7 @@
 //! The hypergraph that is partitioned: vertices with compute time and bytes, nets with the bytes
 //! that each block beyond the first costs; and the blocks with their limits.
 
+use super::arcs::Arcs;
 use crate::place::problem::Rows;
 
 /// A hypergraph whose vertices weigh time and bytes.
@@ -24,6 +25,8 @@ pub(super) struct Hypergraph {
     pub(super) class: Vec<u32>,
     /// Mean positions of what a vertex stands for in some topological orders, one row for each.
     pub(super) positions: Vec<Vec<u32>>,
+    /// Which vertices come before which, for blocks that are ordered; none where that is not known.
+    pub(super) arcs: Option<Arcs>,
 }
 
 impl Hypergraph {
@@ -77,6 +80,8 @@ pub(super) struct Blocks {
     pub(super) least: Vec<u32>,
     /// False where no choice can exceed any room.
     pub(super) bytes_bind: bool,
+    /// Whether arcs may only go to the same block or a later one.
+    pub(super) ordered: bool,
 }
 
 impl Blocks {

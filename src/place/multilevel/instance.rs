@@ -67,6 +67,7 @@ impl<'c, 'a> Instance<'c, 'a> {
             may: may.chain(anchors).collect(),
             least: devices.iter().map(least).collect(),
             bytes_bind: true,
+            ordered: false,
         };
         let all = self.graph.total_bytes();
         blocks.bytes_bind = blocks.room.iter().any(|&room| room < all);

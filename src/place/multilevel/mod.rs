@@ -4,8 +4,10 @@
 //! `instance` makes the hypergraph of a problem; `cycle` runs the scheme: `coarsen` and `contract`
 //! make it small, `bisect` gives the first partition, and on the way back `rebalance`, `label` and
 //! `fm` refine it in a `state` that knows all gains. Independent beginnings run on all threads,
-//! and the best goes through further cycles.
+//! and the best goes through further cycles. With most effort one beginning is acyclic (`arcs`): data
+//! crosses its blocks one way only.
 
+mod arcs;
 mod bisect;
 mod coarsen;
 mod contract;
@@ -27,6 +29,7 @@ use super::random::Rng;
 use crate::topology::DeviceId;
 use crate::units::Bytes;
 
+use arcs::Arcs;
 use cycle::{Scheme, Start};
 use effort::Work;
 use hypergraph::Blocks;
@@ -40,6 +43,9 @@ const MOST_CELLS: usize = 1 << 26;
 /// Vertices for each block down to which searches coarsen, in turn.
 const ENOUGH: [usize; 2] = [160, 50];
 
+/// Which of the searches from nothing on a set of devices is acyclic.
+const ORDERED: usize = 2;
+
 /// Rounds in which rooms are tightened by what the evaluation found too much.
 const ROUNDS: usize = 4;
 
@@ -51,6 +57,8 @@ struct Job {
     start: Option<Start>,
     /// How far to coarsen: few vertices for each block, or more.
     enough: usize,
+    /// Whether data may only cross to later blocks.
+    ordered: bool,
     seed: u64,
 }
 
@@ -72,7 +80,10 @@ pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'
         scout.consider(units, &context.order);
     }
     let room = room(context, &scout.pool);
-    let instance = Instance::new(context);
+    let mut instance = Instance::new(context);
+    if work.acyclic {
+        instance.graph.arcs = Arcs::of_units(context, instance.graph.len());
+    }
     let sets = device_sets(context, &instance, &room, &scout.pool);
     let blocks: Vec<Blocks> = sets.iter().map(|set| instance.blocks(set, &room)).collect();
     let mut search = Search { context, instance: &instance, sets: &sets, blocks: &blocks, scout, room, work };
@@ -154,7 +165,8 @@ impl Search<'_, '_, '_> {
     /// A search from nothing.
     fn afresh(&self, number: usize) -> Job {
         let (set, turn) = (number % self.sets.len(), number / self.sets.len());
-        Job { set, start: None, enough: ENOUGH[turn % ENOUGH.len()], seed: self.seed(number) }
+        let ordered = self.work.acyclic && turn == ORDERED && self.instance.graph.arcs.is_some();
+        Job { set, start: None, enough: ENOUGH[turn % ENOUGH.len()], ordered, seed: self.seed(number) }
     }
 
     /// A search that begins with what was found, and with another where both are on one set.
@@ -167,17 +179,19 @@ impl Search<'_, '_, '_> {
             None => None,
         };
         let start = Some(Start { block, other });
-        Some(Job { set, start, enough: ENOUGH[number % ENOUGH.len()], seed: self.seed(number) })
+        let enough = ENOUGH[number % ENOUGH.len()];
+        Some(Job { set, start, enough, ordered: false, seed: self.seed(number) })
     }
 
     fn do_all(&mut self, jobs: Vec<Job>) {
         let context = self.context;
         let found: Vec<Found> = context.control.map_each(tables(context), jobs.len(), |number| {
-            let Job { set, start, enough, seed } = &jobs[number];
-            let scheme = Scheme { enough: *enough, search: self.work.search };
+            let Job { set, start, enough, ordered, seed } = &jobs[number];
+            let scheme = Scheme { enough: *enough, refined: self.work.refined, search: self.work.search };
             let mut rng = Rng::new(*seed);
-            let (graph, blocks) = (&self.instance.graph, &self.blocks[*set]);
-            (*set, cycle::partition(graph, blocks, start.clone(), scheme, &mut rng, context.control))
+            let graph = &self.instance.graph;
+            let blocks = Blocks { ordered: *ordered, ..self.blocks[*set].clone() };
+            (*set, cycle::partition(graph, &blocks, start.clone(), scheme, &mut rng, context.control))
         });
         found.into_iter().for_each(|found| self.settle(found));
     }

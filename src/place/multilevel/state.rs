@@ -137,9 +137,16 @@ impl<'h> State<'h> {
         let time = self.graph.time(v, self.blocks.kind[to]);
         self.load[to].saturating_add(time) <= self.blocks.limit[to].saturating_add(self.slack)
             && self.blocks.may(self.graph.class[v], to)
+            && self.keeps_order(vertex, to as u32)
             && self.members[self.block[v] as usize] > self.blocks.least[self.block[v] as usize]
             && (!self.blocks.bytes_bind
                 || self.held[to].saturating_add(self.arriving(v, to)) <= self.blocks.room[to])
+    }
+
+    /// True where a vertex on a block leaves data crossing to later blocks only, if that is asked for.
+    fn keeps_order(&self, vertex: u32, to: u32) -> bool {
+        !self.blocks.ordered
+            || self.graph.arcs.as_ref().is_none_or(|arcs| arcs.allow(&self.block, vertex, to))
     }
 
     /// Bytes that a block would hold more of with a vertex.

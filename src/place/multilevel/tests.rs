@@ -1,5 +1,6 @@
 //! Partitions of small random hypergraphs against enumeration and recomputation.
 
+use super::arcs::Arcs;
 use super::coarsen;
 use super::contract::contract;
 use super::cycle::{self, Scheme, Start};
@@ -14,7 +15,7 @@ use crate::place::random::Rng;
 
 const SEARCH: Search = Search { passes: 10, seeds: 25, fruitless: 200 };
 
-const SCHEME: Scheme = Scheme { enough: 50, search: SEARCH };
+const SCHEME: Scheme = Scheme { enough: 50, refined: usize::MAX, search: SEARCH };
 
 /// A hypergraph of `vertices` with nets of two to five of them that lie near one another.
 fn random(vertices: usize, nets: usize, rng: &mut Rng) -> Hypergraph {
@@ -54,6 +55,7 @@ fn balanced(graph: &Hypergraph, count: usize, percent: u64) -> Blocks {
         may: vec![true; count],
         least: vec![0; count],
         bytes_bind: false,
+        ordered: false,
     }
 }
 
@@ -212,7 +214,67 @@ fn identical_nets_become_one_and_inner_nets_bytes() {
     }
     (graph.weight, graph.held, graph.bytes) = (vec![1, 10, 100], vec![2, 20, 200], vec![0; 4]);
     graph.of_vertex = graph.nets.transposed(4);
-    let coarse = contract(&graph, &[0, 0, 1, 1], 2);
+    let coarse = contract(&graph, &[0, 0, 1, 1], 2, false);
     assert_eq!((coarse.nets.len(), &coarse.weight, &coarse.held), (1, &vec![110], &vec![220]));
     assert_eq!(coarse.bytes, [2, 0]);
+}
+
+/// As [`random`], with arcs from lower numbers to higher ones along the nets.
+fn random_with_arcs(vertices: usize, nets: usize, rng: &mut Rng) -> Hypergraph {
+    let mut graph = random(vertices, nets, rng);
+    let mut next = vec![Vec::new(); vertices];
+    for net in 0..graph.nets.len() {
+        let (first, others) = graph.nets.row(net).split_first().expect("nets have vertices");
+        next[*first as usize].extend_from_slice(others);
+    }
+    graph.arcs = Some(Arcs::new(next.iter().map(|next| next.iter().copied())));
+    graph
+}
+
+#[test]
+fn acyclic_partitions_are_nearly_as_good_as_the_best_of_them() {
+    let mut rng = Rng::new(17);
+    let control = Control::new().threads(1);
+    let (mut found, mut best) = (0, 0);
+    for case in 0..40 {
+        let (vertices, count) = if case % 2 == 0 { (10, 2) } else { (7, 3) };
+        let graph = random_with_arcs(vertices, 2 * vertices, &mut rng);
+        let arcs = graph.arcs.as_ref().expect("it has arcs");
+        let blocks = Blocks { ordered: true, ..balanced(&graph, count, 20) };
+        let of = |number: usize, vertex: usize| (number / count.pow(vertex as u32) % count) as u32;
+        let all =
+            (0..count.pow(vertices as u32)).map(|n| (0..vertices).map(|v| of(n, v)).collect::<Vec<_>>());
+        let within = |block: &Vec<u32>| {
+            arcs.ascend(block) && State::new(&graph, &blocks, block.clone()).excess() == (0, 0)
+        };
+        let Some(optimum) = all.filter(within).map(|block| graph.connectivity(&block)).min() else {
+            continue;
+        };
+        let parts = (0..4).map(|_| cycle::partition(&graph, &blocks, None, SCHEME, &mut rng, &control));
+        let parts: Vec<Vec<u32>> = parts.collect();
+        assert!(parts.iter().all(|block| arcs.ascend(block)), "data goes back");
+        let Some(bytes) = parts.iter().filter(|&block| within(block)).map(|b| graph.connectivity(b)).min()
+        else {
+            continue;
+        };
+        assert!(bytes >= optimum);
+        (found, best) = (found + bytes, best + optimum);
+    }
+    assert!(best > 0 && found * 100 <= best * 110, "{found} bytes where {best} will do");
+}
+
+#[test]
+fn what_is_merged_along_arcs_closes_no_cycle() {
+    let mut rng = Rng::new(23);
+    for _ in 0..20 {
+        let graph = random_with_arcs(300, 500, &mut rng);
+        let blocks = Blocks { ordered: true, ..balanced(&graph, 4, 10) };
+        let levels = coarsen::levels(&graph, &blocks, None, 20, &mut rng);
+        assert!(levels.len() > 2, "little is merged");
+        for level in &levels {
+            let rank: Vec<u32> = (0..level.graph.len() as u32).collect();
+            let arcs = level.graph.arcs.as_ref().expect("arcs are kept");
+            assert_eq!(arcs.order(&rank).len(), rank.len(), "a cycle");
+        }
+    }
 }

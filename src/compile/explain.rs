@@ -3,10 +3,14 @@
 
 use std::collections::HashMap;
 
-use super::given::{Given, Names};
+use wildmatch::WildMatch;
+
+use super::given::{Copied, Given, Names};
 use super::{Options, check_sources, labels, prepare};
 use crate::control::Control;
 use crate::cost::{self, Origin};
+use crate::costgraph::derive::{Derived, Instance};
+use crate::costgraph::microbatch::Sizes;
 use crate::costgraph::{CostGraph, NodeIx, TensorIx};
 use crate::error::{Error, Result};
 use crate::explain::{self, NodeReport, Overview, Subject};
@@ -38,11 +42,6 @@ pub fn explain_node(plan: &Plan, model: Model, name: &str, control: &Control<'_>
 
 /// Puts the plan's placement on its model.
 fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>) -> Result<T>) -> Result<T> {
-    if let Some(count) = plan.options.microbatches {
-        let message = format!("the step has {count} microbatches; only plans without are explained");
-        return Err(Error::usage(format!("plan of {}", plan.model.name), message)
-            .with_help("explain the plan of the same model without --microbatches"));
-    }
     let mut options = place_options(plan)?;
     match model {
         Model::CostGraph { graph, .. } => {
@@ -56,12 +55,22 @@ fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>)
             let copied = |copy: &Copy| {
                 let node = known.get(copy.node.as_deref()?).copied()?;
                 let tensor = graph.outputs(node).nth(copy.output? as usize)?;
-                Some((tensor, copy.from.clone()))
+                Some(Copied { tensor, microbatch: copy.microbatch, from: copy.from.clone() })
             };
             let late =
                 |copy: &Copy, launch: &Launch| launch.nodes.iter().any(|node| copy.readers.contains(node));
             let meant = Names { launched: &launched, copied: &copied, late: &late };
-            let given = Given::new(plan, &graph, &meant)?;
+            let given = Given::new(plan, &graph, Sizes::Batch, &meant)?;
+            if let Some(derived) = given.derived.as_ref().filter(|_| plan.options.microbatches.is_some()) {
+                let pins = std::mem::take(&mut options.pins).into_iter();
+                let of_instances = |(pattern, device): (String, String)| {
+                    instance_patterns(&pattern, derived).map(move |pattern| (pattern, device.clone()))
+                };
+                options.pins = pins.flat_map(of_instances).collect();
+                let colocate = std::mem::take(&mut options.colocate).into_iter();
+                options.colocate =
+                    colocate.flat_map(|pattern| instance_patterns(&pattern, derived)).collect();
+            }
             explain(&subject(plan, &graph, &options, &given, names))
         }
         Model::Graph(network) => {
@@ -101,11 +110,12 @@ fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>)
                 plan.buffers.iter().map(|buffer| (buffer.id.as_str(), buffer)).collect();
             let copied = |copy: &Copy| {
                 let from = buffers.get(copy.from.as_str())?;
-                Some((tensors.get(from.value.as_str()).copied()?, from.device.clone()))
+                let tensor = tensors.get(from.value.as_str()).copied()?;
+                Some(Copied { tensor, microbatch: from.microbatch, from: from.device.clone() })
             };
             let late = |copy: &Copy, launch: &Launch| launch.reads.contains(&copy.to);
             let meant = Names { launched: &launched, copied: &copied, late: &late };
-            let given = Given::new(plan, &lowered.graph, &meant)?;
+            let given = Given::new(plan, &lowered.graph, Sizes::Microbatch, &meant)?;
             explain(&subject(plan, &lowered.graph, &options, &given, names))
         }
     }
@@ -116,8 +126,17 @@ fn subject<'a>(
     base: &'a CostGraph,
     options: &'a place::Options,
     given: &'a Given,
-    names: Vec<(String, NodeIx)>,
+    mut names: Vec<(String, NodeIx)>,
 ) -> Subject<'a> {
+    let divided = given.derived.as_ref().filter(|_| plan.options.microbatches.is_some());
+    if let Some(derived) = divided {
+        // A node is known by its first instance; the others go with it.
+        names.retain_mut(|(_, node)| {
+            let run = Instance::once(*node);
+            let first = derived.find(Instance { microbatch: Some(0), ..run }).or_else(|| derived.find(run));
+            first.inspect(|&first| *node = first).is_some()
+        });
+    }
     let cost = &plan.cost;
     let promised = Cost {
         step_bytes: cost.step_bytes,
@@ -135,8 +154,19 @@ fn subject<'a>(
         launches: given.launches.clone(),
         steps: given.steps.clone(),
         names,
+        is_divided: divided.is_some(),
         promised,
     }
+}
+
+/// What matches the instances of the nodes that a pattern matches.
+fn instance_patterns(pattern: &str, derived: &Derived) -> impl Iterator<Item = String> + use<> {
+    let matches = |pattern: &String| {
+        let glob = WildMatch::new(pattern);
+        derived.graph.nodes().any(|node| glob.matches(derived.graph.node_name(node)))
+    };
+    let both = [pattern.to_owned(), format!("{pattern}@*")];
+    both.into_iter().filter(matches).collect::<Vec<_>>().into_iter()
 }
 
 /// What was asked for when a plan was made.

@@ -1,9 +1,10 @@
 //! The steps of a plan that was read, as the scheduler knows them: where each node runs and in which
-//! order, what runs again, what is offloaded, which copies there are.
+//! order, for which microbatch, what runs again, what is offloaded, which copies there are.
 
 use std::collections::HashMap;
 
 use crate::costgraph::derive::{Derived, Instance};
+use crate::costgraph::microbatch::{Sizes, microbatches};
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
 use crate::error::{Error, Result};
 use crate::plan::{Action, BACK, Copy, Launch, OFFLOADED, Plan};
@@ -15,15 +16,25 @@ use crate::topology::DeviceId;
 pub(super) struct Names<'n> {
     /// The nodes that a launch runs; none for what the graph does not have.
     pub(super) launched: &'n dyn Fn(&Launch) -> Vec<Option<NodeIx>>,
-    /// The tensor that a copy moves, and the device that it is read on.
-    pub(super) copied: &'n dyn Fn(&Copy) -> Option<(TensorIx, String)>,
+    /// What a copy moves.
+    pub(super) copied: &'n dyn Fn(&Copy) -> Option<Copied>,
     /// Whether a launch reads what a copy has brought back.
     pub(super) late: &'n dyn Fn(&Copy, &Launch) -> bool,
 }
 
+/// What a copy moves.
+pub(super) struct Copied {
+    /// A tensor of the model's cost graph.
+    pub(super) tensor: TensorIx,
+    /// The microbatch whose value it is, where there is one for each.
+    pub(super) microbatch: Option<u32>,
+    /// The device that it is read on.
+    pub(super) from: String,
+}
+
 /// A plan on its model.
 pub(super) struct Given {
-    /// What runs, where some nodes run again.
+    /// What runs, where some nodes run for each microbatch or again.
     pub(super) derived: Option<Derived>,
     /// By node that runs.
     pub(super) device: Vec<DeviceId>,
@@ -34,10 +45,11 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// Puts a plan without microbatches on the graph that it was made from. O(steps log steps + edges).
+    /// Puts a plan on the graph that it was made from, which has the `sizes` of the batch or of one
+    /// microbatch. O(steps log steps + edges).
     ///
     /// Error: the plan is not of this graph.
-    pub(super) fn new(plan: &Plan, graph: &CostGraph, names: &Names<'_>) -> Result<Self> {
+    pub(super) fn new(plan: &Plan, graph: &CostGraph, sizes: Sizes, names: &Names<'_>) -> Result<Self> {
         let foreign = |what: &str| {
             Error::model(format!("plan of {}", plan.model.name), format!("{what} is not in this model"))
         };
@@ -53,16 +65,21 @@ impl Given {
                 let node =
                     node.ok_or_else(|| foreign(launch.nodes.first().map_or("a launch", String::as_str)))?;
                 device[node.index()] = id;
-                runs.push((node, launch.again));
+                runs.push(Instance { node, microbatch: launch.microbatch, again: launch.again });
             }
         }
-        let computes = graph.nodes().filter(|&node| graph.role(node) == Role::Compute).count();
-        if runs.iter().filter(|(_, again)| !again).count() != computes {
+        let divided = plan.options.microbatches.map(|count| microbatches(graph, count, sizes)).transpose()?;
+        let whole = divided.as_ref().map_or(graph, |divided| &divided.graph);
+        let computes = whole.nodes().filter(|&node| whole.role(node) == Role::Compute).count();
+        if runs.iter().filter(|run| !run.again).count() != computes {
             return Err(foreign("one of its launches"));
         }
-        let again = runs.iter().any(|&(_, again)| again);
-        let derived = again.then(|| rewritten_graph(graph, &device, runs.clone())).transpose()?;
-        let numbers = Numbers { derived: derived.as_ref() };
+        let again = divided.is_none() && runs.iter().any(|run| run.again);
+        let pairs = || runs.iter().map(|run| (run.node, run.again)).collect();
+        let rewritten = again.then(|| rewritten_graph(graph, &device, pairs())).transpose()?;
+        let is_divided = divided.is_some();
+        let derived = divided.or(rewritten);
+        let numbers = Numbers { graph, derived: derived.as_ref(), is_divided };
         let launches: Option<Vec<NodeIx>> = runs.iter().map(|&run| numbers.of(run)).collect();
         let launches = launches.ok_or_else(|| foreign("one of its launches"))?;
         let offload = offload(plan, graph, (&device, &devices), names, &numbers);
@@ -76,20 +93,35 @@ impl Given {
 
 /// Which node of the graph that runs a launch is.
 struct Numbers<'d> {
+    /// The model's.
+    graph: &'d CostGraph,
     derived: Option<&'d Derived>,
+    /// Whether that is for the sake of microbatches.
+    is_divided: bool,
 }
 
 impl Numbers<'_> {
-    fn of(&self, (node, again): (NodeIx, bool)) -> Option<NodeIx> {
+    fn of(&self, run: Instance) -> Option<NodeIx> {
         match self.derived {
-            Some(derived) => derived.find(Instance { again, ..Instance::once(node) }),
-            None => Some(node),
+            Some(derived) => derived.find(run),
+            None => Some(run.node),
         }
     }
 
     fn launch(&self, launch: &Launch, names: &Names<'_>) -> Option<NodeIx> {
         let node = (names.launched)(launch).first().copied()??;
-        self.of((node, launch.again))
+        self.of(Instance { node, microbatch: launch.microbatch, again: launch.again })
+    }
+
+    /// What runs again leaves the tensors of first runs their numbers.
+    fn tensor(&self, copied: &Copied) -> Option<TensorIx> {
+        let derived = match self.derived {
+            Some(derived) if self.is_divided => derived,
+            Some(_) | None => return Some(copied.tensor),
+        };
+        let node = self.graph.producer(copied.tensor);
+        let made = derived.find(Instance { microbatch: copied.microbatch, ..Instance::once(node) })?;
+        derived.graph.outputs(made).nth(self.graph.output_index(copied.tensor) as usize)
     }
 }
 
@@ -106,7 +138,8 @@ fn offload(
     let says = |why: &Option<String>, words: &str| why.as_ref().is_some_and(|why| why.contains(words));
     for (at, step) in plan.steps.iter().enumerate() {
         let Action::Copy(copy) = &step.action else { continue };
-        let (Some((tensor, from)), Some(&to)) = ((names.copied)(copy), devices.get(step.device.as_str()))
+        let (Some(Copied { tensor, from, .. }), Some(&to)) =
+            ((names.copied)(copy), devices.get(step.device.as_str()))
         else {
             continue;
         };
@@ -154,7 +187,8 @@ fn steps(
         let action = match &step.action {
             Action::Launch(launch) => GivenAction::Launch(numbers.launch(launch, names)?),
             Action::Copy(copy) => {
-                let (tensor, from) = (names.copied)(copy)?;
+                let copied = (names.copied)(copy)?;
+                let (tensor, from) = (numbers.tensor(&copied)?, copied.from);
                 let part = copy.part.map(|(offset, bytes)| Part { offset, bytes });
                 let (from, to) = (*devices.get(from.as_str())?, *devices.get(step.device.as_str())?);
                 GivenAction::Copy { tensor, from, to, part }

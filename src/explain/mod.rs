@@ -52,6 +52,8 @@ pub struct Subject<'a> {
     pub steps: Option<Vec<GivenStep>>,
     /// Names by which nodes are known: those of the source, each with what computes it.
     pub names: Vec<(String, NodeIx)>,
+    /// Whether the step is divided into microbatches; what needs a plan made anew is then left out.
+    pub is_divided: bool,
     /// What the plan says that it costs.
     pub promised: Cost,
 }
@@ -189,7 +191,15 @@ pub fn overview(subject: &Subject<'_>, control: &Control<'_>) -> Result<Overview
     let loads = schedule::loads_of(graph, topology, &case.placement, &case.schedule)?;
     let used = case.schedule.devices.iter().filter(|usage| usage.busy > Nanos::ZERO).count();
     let again = Options { effort: effort(subject), ..options.clone() };
-    let fewer = fewer(subject.base, topology, &again, case.value, used, control);
+    let fewer = match subject.is_divided {
+        true => None,
+        false => fewer(subject.base, topology, &again, case.value, used, control),
+    };
+    if subject.is_divided {
+        notes.push(
+            "the step is in microbatches: prices of memory and whether fewer devices are as good are left out".into(),
+        );
+    }
     Ok(Overview {
         objective: options.objective.name(),
         value: case.value,

@@ -36,7 +36,10 @@ pub(super) fn prices(
     control: &Control<'_>,
     notes: &mut Vec<String>,
 ) -> Result<Vec<Price>> {
-    let mut prices = memory(case, control, notes);
+    let mut prices = match case.subject.is_divided {
+        true => Vec::new(),
+        false => memory(case, control, notes),
+    };
     if case.subject.options.objective != Objective::Transfer {
         let physicals = representatives(case.subject.topology);
         if physicals.len().saturating_mul(case.subject.graph.node_count()) <= WORK {

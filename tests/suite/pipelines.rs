@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use partition::compile::{self, Compiled};
+use partition::costgraph::derive::Instance;
+use partition::costgraph::microbatch::{Sizes, microbatches};
 use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
 use partition::load::Model;
 use partition::place;
 use partition::plan::{Action, Copy, Launch, Plan, check, check_costgraph};
+use partition::schedule;
 use partition::strategy::pipeline::{Options, Order};
 use partition::topology::Topology;
 use partition::units::{Bytes, Nanos};
@@ -297,6 +300,77 @@ fn stages_are_sought_anew_where_they_hold_too_much() {
 }
 
 /// What does not go with microbatches says so, and what to do.
+/// A pipeline is explained by its own steps, and what moving a node costs is what the simulator says of
+/// all its instances elsewhere.
+#[test]
+fn pipelines_are_explained() {
+    let layer = Layer { activation: 4000, param: 100_000, ..EQUAL };
+    let graph = training(&[layer; 4], 4, &[], false);
+    let topology = devices("2xcpu:cores=1,use=compute,memory=1GB,link=10GB/s,latency=100ns,contention=none");
+    for order in [Order::Gpipe, Order::OneForwardOneBackward] {
+        let plan = plan(&graph, &topology, order, 4).plan;
+        let model = || Model::CostGraph { graph: graph.clone(), topology: None };
+        let overview = compile::explain_plan(&plan, model(), &Control::new()).unwrap();
+        assert_eq!(overview.latency_ns, plan.cost.latency_ns);
+        assert!(!overview.notes.iter().any(|note| note.contains("figures differ")), "{:?}", overview.notes);
+        assert!(overview.notes.iter().any(|note| note.contains("microbatches")), "{:?}", overview.notes);
+        assert_eq!(overview.path.iter().map(|part| part.time_ns).sum::<Nanos>(), overview.latency_ns);
+
+        let report = compile::explain_node(&plan, model(), "f1", &Control::new()).unwrap();
+        let here = &plan.placement.iter().find(|(name, _)| name == "f1").expect("it is placed").1;
+        assert_eq!((report.node.as_str(), &report.device), ("f1", here));
+        let derived = microbatches(&graph, 4, Sizes::Batch).unwrap();
+        let launched = |step: &partition::plan::Step| match &step.action {
+            Action::Launch(launch) => {
+                let node = graph.nodes().find(|&node| graph.node_name(node) == launch.nodes[0])?;
+                derived.find(Instance { microbatch: launch.microbatch, ..Instance::once(node) })
+            }
+            Action::Copy(_) => None,
+        };
+        let launches: Vec<NodeIx> = plan.steps.iter().filter_map(launched).collect();
+        let unit: Vec<&str> = report.unit.iter().map(String::as_str).collect();
+        let [other] = report.others.as_slice() else { panic!("one other device: {:?}", report.others) };
+        let device = derived.instances().iter().map(|instance| {
+            let name = graph.node_name(instance.node);
+            let named = plan.placement.iter().find(|(node, _)| node == name).map(|(_, device)| device);
+            let device = if unit.contains(&name) { Some(&other.device) } else { named };
+            topology.find(device.expect("all nodes are placed")).expect("a device")
+        });
+        let placement = crate::place::spread(&derived.graph, &device.collect::<Vec<_>>());
+        let caps = schedule::Options::default();
+        let own = schedule::schedule(&derived.graph, &topology, &placement, &caps).unwrap();
+        let meant =
+            schedule::schedule_in_order(&derived.graph, &topology, &placement, &launches, &caps).unwrap();
+        let best = own.cost.latency.min(meant.cost.latency);
+        assert_eq!(other.latency_ns, Some(best), "{}", order.name());
+        assert!(best > plan.cost.latency_ns, "stages are no longer even");
+    }
+}
+
+/// So are pipelines of networks, pinned nodes of cost graphs, and names that are not in them.
+#[test]
+fn pipelines_are_explained_on_the_command_line() {
+    let folder = crate::cli::Folder::new();
+    let graph = training(&[EQUAL; 4], 4, &[], false);
+    std::fs::write(folder.path("net.json"), partition::load::write_costgraph(&graph)).unwrap();
+    let devices = ["--devices", "2xcpu:cores=1,use=compute", "--microbatches", "4", "--quiet"];
+    let pin = ["--pin", "f2=cpu1", "-o", "plan.json"];
+    folder.ok(&[&["net.json"], &devices[..], &pin].concat());
+    assert!(folder.ok(&["explain", "plan.json"]).contains("microbatches"));
+    let text = folder.ok(&["explain", "plan.json", "f2"]);
+    assert!(text.contains("pin to cpu1") || text.contains("pinned"), "{text}");
+    assert!(folder.fails(2, &["explain", "plan.json", "f9"]).contains("no node of this name"));
+
+    let model = crate::cli::example("mlp.json");
+    let network = [model.as_str(), "--batch", "4", "--use", "all", "-o", "mlp.plan.json"];
+    folder.ok(&[&network[..], &devices].concat());
+    let plan = Plan::load(folder.path("mlp.plan.json")).unwrap();
+    let text = folder.ok(&["explain", "mlp.plan.json", "--json"]);
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["latency_ns"].as_u64(), Some(plan.cost.latency_ns.get()), "{text}");
+    assert!(!text.contains("figures differ"), "{text}");
+}
+
 #[test]
 fn what_does_not_go_with_microbatches_says_so() {
     let folder = crate::cli::Folder::new();
@@ -315,10 +389,6 @@ fn what_does_not_go_with_microbatches_says_so() {
     fails(&["--from", "plain.json"], &["--from", "leave out --from or --microbatches"]);
     fails(&["--score", "plain.json"], &["--score", "leave out --score or --microbatches"]);
     fails(&["--batch", "max"], &["--batch max", "no batch dimension"]);
-    for node in [&[][..], &["f1"]] {
-        let error = folder.fails(2, &[&["explain", "plan.json"], node].concat());
-        assert!(error.contains("4 microbatches") && error.contains("without --microbatches"), "{error}");
-    }
     let model = crate::cli::example("mlp.json");
     let measured = ["run", &model, "--calibrate", "--microbatches", "2", "--batch", "4"];
     let error = folder.fails(2, &measured);

@@ -74,6 +74,130 @@ template <class P> DEVICE void attention_rows(const P& p) {
       put(to[lane + 32 * i], broken ? (P::ZEROS ? (T)0 : (T)not_a_number_f()) : f_mul(out[i], scale));
 }
 
+// -- gradients --------------------------------------------------------------------------------------
+//
+// The structure has more then:
+//
+//     const S *result(i64 b, i64 h, i64 r) const, *given(...) const;    the result, and its gradient
+//     S *of_query(i64 b, i64 h, i64 r) const, *of_key(i64 b, i64 h, i64 k) const, *of_value(...) const;
+//     T *logs, *levels;                       for each row: see row_numbers
+//     bool passes(i64 b, i64 h, i64 r, i64 k) const;    whether the score depends on query and key
+//
+// where of_key and of_value go by the heads of keys. No sum is of atomic additions: rows add up their own
+// keys, keys their own rows (Dao, "FlashAttention-2", 2023, section 3.1, in two passes).
+
+template <class P> DEVICE typename P::T dot_of(const typename P::S* x, const typename P::S* y, i64 size) {
+  typename P::T dot = (typename P::T)0;
+#pragma unroll 8
+  for (i64 i = 0; i < size; ++i) dot = f_add(dot, f_mul(get(x[i]), get(y[i])));
+  return dot;
+}
+
+// What a score's weight and slope are, for a lane that has a pair of row and key.
+template <class P> DEVICE void pair_slope(const P& p, i64 b, i64 h, i64 row, i64 key, typename P::T log,
+                                          typename P::T level, typename P::T& weight, typename P::T& slope) {
+  typedef typename P::T T;
+  const T dot = dot_of<P>(p.query(b, h, row), p.key(b, h, key), P::SIZE);
+  // No key is left to the row: its result is perhaps not a number.
+  const bool nothing = log == (T)infinity_f();
+  weight = nothing ? (T)0 : f_exp(f_sub(p.score(b, h, row, key, dot), log));
+  const T above = f_sub(dot_of<P>(p.given(b, h, row), p.value(b, h, key), P::VALUES), level);
+  slope = !nothing && p.passes(b, h, row, key) ? f_mul(f_mul(weight, above), p.scale()) : (T)0;
+}
+
+// A warp takes a row: the logarithm of the sum of its exponentials (infinite where no key is left to it),
+// its result times the gradient of that, and the gradient of its query.
+template <class P> DEVICE void attention_gradient_rows(const P& p) {
+  typedef typename P::T T;
+  const int EACH = (int)((P::SIZE + 31) / 32);
+  const i64 line = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
+  if (line >= P::BATCH * P::HEADS * P::ROWS) return;
+  const int lane = threadIdx.x & 31;
+  const i64 row = line % P::ROWS, h = line / P::ROWS % P::HEADS, b = line / P::ROWS / P::HEADS;
+  const i64 end = keys_seen<P>(row);
+  T most = limits<T>::low(), sum = (T)0, level = (T)0;
+  for (i64 key = lane; key < end; key += 32) {
+    const T dot = dot_of<P>(p.query(b, h, row), p.key(b, h, key), P::SIZE);
+    const T score = p.score(b, h, row, key, dot), next = f_max(most, score);
+    if (next == limits<T>::low()) continue;
+    sum = f_add(f_mul(sum, f_exp(f_sub(most, next))), f_exp(f_sub(score, next)));
+    most = next;
+  }
+  const T all = warp_fold<fold_max>(most);
+  sum = warp_fold<fold_sum>(most == limits<T>::low() ? (T)0 : f_mul(sum, f_exp(f_sub(most, all))));
+  for (i64 i = lane; i < P::VALUES; i += 32)
+    level = f_add(level, f_mul(get(p.result(b, h, row)[i]), get(p.given(b, h, row)[i])));
+  level = warp_fold<fold_sum>(level);
+  const bool broken = sum == (T)0 || (P::ZEROS && !(sum > (T)0));
+  const T log = broken ? (T)infinity_f() : f_add(all, f_log(sum));
+  if (lane == 0) {
+    p.logs[line] = log;
+    p.levels[line] = level;
+  }
+  T out[EACH];
+#pragma unroll
+  for (int i = 0; i < EACH; ++i) out[i] = (T)0;
+  for (i64 k0 = 0; k0 < end; k0 += 32) {
+    const int keys = end - k0 < 32 ? (int)(end - k0) : 32;
+    T weight = (T)0, slope = (T)0;
+    if (lane < keys) pair_slope(p, b, h, row, k0 + lane, log, level, weight, slope);
+    for (int j = 0; j < keys; ++j) {
+      const T w = __shfl_sync(FULL_WARP, slope, j);
+      const typename P::S* k = p.key(b, h, k0 + j);
+#pragma unroll
+      for (int i = 0; i < EACH; ++i)
+        if (lane + 32 * i < P::SIZE) out[i] = f_add(out[i], f_mul(w, get(k[lane + 32 * i])));
+    }
+  }
+  typename P::S* to = p.of_query(b, h, row);
+#pragma unroll
+  for (int i = 0; i < EACH; ++i)
+    if (lane + 32 * i < P::SIZE) put(to[lane + 32 * i], out[i]);
+}
+
+// A warp takes a key, and meets the rows of all heads that share it.
+template <class P> DEVICE void attention_gradient_keys(const P& p) {
+  typedef typename P::T T;
+  const int EACH_KEY = (int)((P::SIZE + 31) / 32), EACH_VALUE = (int)((P::VALUES + 31) / 32);
+  const i64 KEY_HEADS = P::HEADS / P::GROUP;
+  const i64 line = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
+  if (line >= P::BATCH * KEY_HEADS * P::KEYS) return;
+  const int lane = threadIdx.x & 31;
+  const i64 key = line % P::KEYS, g = line / P::KEYS % KEY_HEADS, b = line / P::KEYS / KEY_HEADS;
+  T of_key[EACH_KEY], of_value[EACH_VALUE];
+#pragma unroll
+  for (int i = 0; i < EACH_KEY; ++i) of_key[i] = (T)0;
+#pragma unroll
+  for (int i = 0; i < EACH_VALUE; ++i) of_value[i] = (T)0;
+  const i64 seen = P::CAUSAL ? key - P::OFFSET : 0, first = seen < 0 ? 0 : seen;
+  for (i64 h = g * P::GROUP; h < (g + 1) * P::GROUP; ++h)
+    for (i64 r0 = first; r0 < P::ROWS; r0 += 32) {
+      const int rows = P::ROWS - r0 < 32 ? (int)(P::ROWS - r0) : 32;
+      T weight = (T)0, slope = (T)0;
+      if (lane < rows) {
+        const i64 number = (b * P::HEADS + h) * P::ROWS + r0 + lane;
+        pair_slope(p, b, h, r0 + lane, key, p.logs[number], p.levels[number], weight, slope);
+      }
+      for (int j = 0; j < rows; ++j) {
+        const T s = __shfl_sync(FULL_WARP, slope, j), w = __shfl_sync(FULL_WARP, weight, j);
+        const typename P::S *q = p.query(b, h, r0 + j), *d = p.given(b, h, r0 + j);
+#pragma unroll
+        for (int i = 0; i < EACH_KEY; ++i)
+          if (lane + 32 * i < P::SIZE) of_key[i] = f_add(of_key[i], f_mul(s, get(q[lane + 32 * i])));
+#pragma unroll
+        for (int i = 0; i < EACH_VALUE; ++i)
+          if (lane + 32 * i < P::VALUES) of_value[i] = f_add(of_value[i], f_mul(w, get(d[lane + 32 * i])));
+      }
+    }
+  typename P::S *k = p.of_key(b, g, key), *v = p.of_value(b, g, key);
+#pragma unroll
+  for (int i = 0; i < EACH_KEY; ++i)
+    if (lane + 32 * i < P::SIZE) put(k[lane + 32 * i], of_key[i]);
+#pragma unroll
+  for (int i = 0; i < EACH_VALUE; ++i)
+    if (lane + 32 * i < P::VALUES) put(v[lane + 32 * i], of_value[i]);
+}
+
 // -- tensor cores ----------------------------------------------------------------------------------
 
 // Elements of rows of halves into shared memory, 128 threads: `rows` of them, those from `known` on and
@@ -110,8 +234,8 @@ template <class P> struct ValueRows {
 // left operand of the second product as they come out of the first.
 template <class P, bool WIDE> DEVICE void attention_mma(const P& p) {
   typedef typename P::S H;
-  const int KEYS = 32, DEPTH = (int)((P::SIZE + 15) / 16 * 16), VALUES = (int)((P::VALUES + 15) / 16 * 16);
-  const int KEY_PITCH = DEPTH + 8, VALUE_PITCH = KEYS + 8;
+  const int BLOCK = 32, DEPTH = (int)((P::SIZE + 15) / 16 * 16), VALUES = (int)((P::VALUES + 15) / 16 * 16);
+  const int KEY_PITCH = DEPTH + 8, VALUE_PITCH = BLOCK + 8;
   SHARED(u16, keys, 32 * ((P::SIZE + 15) / 16 * 16 + 8));
   SHARED(u16, values, ((P::VALUES + 15) / 16 * 16) * 40);
   const i64 tiles = (P::ROWS + 63) / 64;
@@ -140,16 +264,16 @@ template <class P, bool WIDE> DEVICE void attention_mma(const P& p) {
   sum[0] = sum[1] = 0.0f;
   const i64 last = tile * 64 + 63 < P::ROWS ? tile * 64 + 63 : P::ROWS - 1;
   const i64 end = keys_seen<P>(last);
-  for (i64 k0 = 0; k0 < end; k0 += KEYS) {
+  for (i64 k0 = 0; k0 < end; k0 += BLOCK) {
     const i64 known = end - k0;
     const KeyRows<P> key_rows = {p, b, h, k0};
     const ValueRows<P> value_rows = {p, b, h, k0};
-    stage<P, KeyRows<P>, DEPTH, KEY_PITCH, false, WIDE>(keys, KEYS, known, P::SIZE, key_rows);
-    stage<P, ValueRows<P>, VALUES, VALUE_PITCH, true, WIDE>(values, KEYS, known, P::VALUES, value_rows);
+    stage<P, KeyRows<P>, DEPTH, KEY_PITCH, false, WIDE>(keys, BLOCK, known, P::SIZE, key_rows);
+    stage<P, ValueRows<P>, VALUES, VALUE_PITCH, true, WIDE>(values, BLOCK, known, P::VALUES, value_rows);
     __syncthreads();
-    float s[KEYS / 8][4];
+    float s[BLOCK / 8][4];
 #pragma unroll
-    for (int j = 0; j < KEYS / 8; ++j) {
+    for (int j = 0; j < BLOCK / 8; ++j) {
 #pragma unroll
       for (int r = 0; r < 4; ++r) s[j][r] = 0.0f;
 #pragma unroll
@@ -163,7 +287,7 @@ template <class P, bool WIDE> DEVICE void attention_mma(const P& p) {
     }
     float next[2] = {most[0], most[1]};
 #pragma unroll
-    for (int j = 0; j < KEYS / 8; ++j)
+    for (int j = 0; j < BLOCK / 8; ++j)
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
         const i64 row = row0 + r / 2 * 8, key = k0 + j * 8 + place * 2 + r % 2;
@@ -181,7 +305,7 @@ template <class P, bool WIDE> DEVICE void attention_mma(const P& p) {
       most[r] = next[r];
     }
 #pragma unroll
-    for (int j = 0; j < KEYS / 8; ++j)
+    for (int j = 0; j < BLOCK / 8; ++j)
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
         const bool nothing = most[r / 2] == limits<float>::low();
@@ -199,7 +323,7 @@ template <class P, bool WIDE> DEVICE void attention_mma(const P& p) {
 #pragma unroll
       for (int r = 0; r < 4; ++r) out[j][r] *= scale[r / 2];
 #pragma unroll
-    for (int i = 0; i < KEYS / 16; ++i) {
+    for (int i = 0; i < BLOCK / 16; ++i) {
       u32 w[4];
 #pragma unroll
       for (int r = 0; r < 4; ++r) {

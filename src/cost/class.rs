@@ -80,7 +80,7 @@ impl Class {
             | Op::Normalize { .. }
             | Op::NormalizeGradient { .. }
             | Op::LocalResponseNorm { .. } => Self::Normalize,
-            Op::MatMul { .. } | Op::Attention(_) => Self::Matmul,
+            Op::MatMul { .. } | Op::Attention(_) | Op::AttentionGradient(_) => Self::Matmul,
             Op::Conv(conv) if conv.groups > 1 && is_depthwise(graph, node, conv) => Self::Depthwise,
             Op::Conv(_) => Self::Conv,
             Op::ConvTranspose(_) => Self::ConvTranspose,

@@ -62,6 +62,8 @@ fn flops(op: &Op, operands: &[&Type], results: &[&Type]) -> u64 {
             product([2, made, depth])
         }
         Op::Attention(op) => attention(op, operands),
+        // Five products where that has two, one of them twice.
+        Op::AttentionGradient(op) => attention(op, operands).saturating_mul(3),
         Op::Rotary { .. } => made.saturating_mul(3),
         Op::Conv(conv) => {
             // Each result element is a sum over one filter.

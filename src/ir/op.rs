@@ -598,6 +598,10 @@ pub enum Op {
     },
     /// Scaled dot product attention.
     Attention(Box<Attention>),
+    /// The gradients of an attention by its queries, keys and values, of the heads that it uses, in their
+    /// orders. Operands: those three, the attention's result, the gradient of that, and the mask where
+    /// there is one. A row to which no key is left passes nothing on.
+    AttentionGradient(Box<Attention>),
     /// Rotary embedding of the last axis, whose halves are `x1` and `x2`: operands `x`, `cos` and
     /// `sin`, which broadcast to `x`; the result is `x * cos + concat(-x2, x1) * sin`. This is linear in
     /// `x`; `transposed` is the transposed of it, `x * cos + concat(y2, -y1)` with `y = x * sin`.
@@ -697,6 +701,7 @@ impl Op {
             Self::LocalResponseNorm { .. } => "local_response_norm",
             Self::MatMul { .. } => "matmul",
             Self::Attention(_) => "attention",
+            Self::AttentionGradient(_) => "attention_gradient",
             Self::Rotary { .. } => "rotary",
             Self::Conv(_) => "conv",
             Self::ConvTranspose(_) => "conv_transpose",
@@ -736,7 +741,7 @@ impl Op {
     pub fn results(&self) -> usize {
         match self {
             Self::TopK(_) => 2,
-            Self::NormalizeGradient { scaled: true, .. } => 3,
+            Self::NormalizeGradient { scaled: true, .. } | Self::AttentionGradient(_) => 3,
             Self::Recurrent(recurrent) if recurrent.cell == Cell::Lstm => 3,
             Self::Recurrent(_) => 2,
             _ => 1,
@@ -771,6 +776,7 @@ impl Op {
             | Self::LocalResponseNorm { .. }
             | Self::MatMul { .. }
             | Self::Attention(_)
+            | Self::AttentionGradient(_)
             | Self::Rotary { .. }
             | Self::Conv(_)
             | Self::ConvTranspose(_)

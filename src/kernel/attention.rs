@@ -27,7 +27,7 @@ pub struct Lie {
 }
 
 impl Lie {
-    fn new<S: Sizes + ?Sized>(order: HeadOrder, dims: &S, first: i64) -> Self {
+    pub(crate) fn new<S: Sizes + ?Sized>(order: HeadOrder, dims: &S, first: i64) -> Self {
         let (heads, rows) = order.axes();
         let size = dims.size(3);
         let batch = dims.size(heads).saturating_mul(dims.size(rows)).saturating_mul(size);
@@ -97,7 +97,7 @@ pub(crate) struct Tiling {
     pub(crate) keys: u64,
     /// Parts of the work.
     pub(crate) parts: u64,
-    /// Elements of scratch memory of a part: scores, and two numbers for each row.
+    /// Elements of scratch memory of a part.
     pub(crate) slot: u64,
 }
 
@@ -109,5 +109,14 @@ impl Tiling {
         let tiles = geometry.batch.saturating_mul(geometry.heads).saturating_mul(down);
         let slot = (rows * keys + 2 * rows).next_multiple_of(SLOT);
         Self { rows, keys, parts: tiles.clamp(1, PARTS), slot }
+    }
+
+    /// Those of gradients: a part has heads of keys, with all the queries that meet them, tile by tile.
+    /// Its scratch memory holds two matrices of scores, and three numbers for each row.
+    pub(crate) fn of_gradients(geometry: &Geometry) -> Self {
+        let Self { rows, keys, .. } = Self::new(geometry);
+        let heads = geometry.batch.saturating_mul(geometry.heads / geometry.group.max(1));
+        let slot = (2 * rows * keys + 3 * rows).next_multiple_of(SLOT);
+        Self { rows, keys, parts: heads.clamp(1, PARTS), slot }
     }
 }

@@ -24,7 +24,8 @@ const UNFOLDED: u64 = 1 << 20;
 /// - Convolutions, channels last, and transposed ones: windows unfolded into a matrix, about 1 MiB
 ///   at a time; none where the kernel is one element or a group one input channel.
 /// - Recurrent layers: the gates of every time step, and for a GRU one hidden state.
-/// - Attention: the scores of a tile, and two numbers for each of its rows, for each of up to 16 parts.
+/// - Attention: the scores of a tile, and two numbers for each of its rows, for each of up to 16 parts; its
+///   gradients: two such matrices and three numbers.
 /// - Gradients of normalisations: some numbers for each row; sums of columns for each of up to 16 parts.
 /// - `topk`: one position for each element along the axis.
 /// - Operations that compute in f32 on halves (all but elementwise ones and those that only move
@@ -63,6 +64,7 @@ pub(crate) fn widens(op: &Op) -> bool {
         | Op::LocalResponseNorm { .. }
         | Op::MatMul { .. }
         | Op::Attention(_)
+        | Op::AttentionGradient(_)
         | Op::Rotary { .. }
         | Op::Conv(_)
         | Op::ConvTranspose(_)
@@ -107,6 +109,13 @@ fn own(op: &Op, operands: &[&Type], results: &[&Type], width: Option<u64>) -> By
         (Op::Attention(op), [q, k, v, ..], [out]) => {
             let tiling = Tiling::new(&Geometry::new(op, [*q, *k, *v, *out]));
             part(tiling.parts.saturating_mul(tiling.slot), size(q))
+        }
+        (Op::AttentionGradient(op), [q, k, v, out, ..], _) => {
+            let geometry = Geometry::new(op, [*q, *k, *v, *out]);
+            let tiling = Tiling::of_gradients(&geometry);
+            let rows = geometry.batch.saturating_mul(geometry.heads).saturating_mul(geometry.rows);
+            let numbers = part(rows.saturating_mul(2), size(q));
+            part(tiling.parts.saturating_mul(tiling.slot), size(q)).max(numbers)
         }
         (Op::NormalizeGradient { axes, scaled, .. }, [x, ..], _) => {
             let (columns, rows) = product_apart(axes, *x);

@@ -142,6 +142,7 @@ impl Outcome {
                 | Op::LocalResponseNorm { .. }
                 | Op::MatMul { .. }
                 | Op::Attention(_)
+                | Op::AttentionGradient(_)
                 | Op::Rotary { .. }
                 | Op::Conv(_)
                 | Op::ConvTranspose(_)

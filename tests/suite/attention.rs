@@ -14,38 +14,90 @@ fn place(order: HeadOrder, [batch, head, row, at]: [usize; 4]) -> [usize; 4] {
     }
 }
 
-/// One element of the result of an attention.
-pub(crate) fn attended(op: &Attention, x: &[Array], index: &[usize]) -> f64 {
-    let [batch, head, row, at] = place(op.orders[3], [index[0], index[1], index[2], index[3]]);
+/// An element of a head of queries (0), keys (1) or values (2).
+fn element(op: &Attention, x: &[Array], operand: usize, [batch, head, row, at]: [usize; 4]) -> f64 {
+    x[operand].at(&place(op.orders[operand], [batch, head + op.first[operand] as usize, row, at]))
+}
+
+/// The weights of the keys of a row, and whether their scores depend on query and key; none where no key is
+/// left.
+fn weights(
+    op: &Attention,
+    (x, mask): (&[Array], Option<&Array>),
+    [batch, head, row]: [usize; 3],
+) -> Option<Vec<(f64, bool)>> {
     let share = (op.heads / op.key_heads) as usize;
-    let element = |operand: usize, head: usize, row: usize, at: usize| {
-        x[operand].at(&place(op.orders[operand], [batch, head + op.first[operand] as usize, row, at]))
-    };
+    let element = |operand, head, row, at| element(op, x, operand, [batch, head, row, at]);
     let (_, keys) = op.orders[1].axes();
-    let scores: Vec<f64> = (0..x[1].dims[keys])
+    let scores: Vec<(f64, bool)> = (0..x[1].dims[keys])
         .map(|key| {
             let terms =
                 (0..x[0].dims[3]).map(|i| element(0, head, row, i) * element(1, head / share, key, i));
             let score = terms.sum::<f64>() * op.scale.0;
             let hidden = op.causal.is_some_and(|offset| key as i64 > row as i64 + offset);
-            match x.get(3) {
-                _ if hidden => f64::NEG_INFINITY,
-                None => score,
+            match mask {
+                _ if hidden => (f64::NEG_INFINITY, false),
+                None => (score, true),
                 Some(mask) => match (mask.dtype, mask.broadcast_at(&[batch, head, row, key])) {
-                    (DType::Bool, 0.0) => op.fill.0,
-                    (DType::Bool, _) => score,
-                    (_, added) => score + added,
+                    (DType::Bool, 0.0) => (op.fill.0, false),
+                    (DType::Bool, _) => (score, true),
+                    (_, added) => (score + added, true),
                 },
             }
         })
         .collect();
-    let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let weights: Vec<f64> = scores.iter().map(|score| (score - most).exp()).collect();
-    let total: f64 = weights.iter().sum();
-    if total.is_nan() && op.zeros {
-        return 0.0;
+    let most = scores.iter().fold(f64::NEG_INFINITY, |most, score| most.max(score.0));
+    let total: f64 = scores.iter().map(|score| (score.0 - most).exp()).sum();
+    let weights = scores.iter().map(|&(score, passes)| ((score - most).exp() / total, passes));
+    (!total.is_nan()).then(|| weights.collect())
+}
+
+/// One element of the result of an attention.
+pub(crate) fn attended(op: &Attention, x: &[Array], index: &[usize]) -> f64 {
+    let [batch, head, row, at] = place(op.orders[3], [index[0], index[1], index[2], index[3]]);
+    let share = (op.heads / op.key_heads) as usize;
+    let Some(weights) = weights(op, (x, x.get(3)), [batch, head, row]) else {
+        return if op.zeros { 0.0 } else { f64::NAN };
+    };
+    let term = |(key, (w, _)): (usize, (f64, bool))| w * element(op, x, 2, [batch, head / share, key, at]);
+    weights.into_iter().enumerate().map(term).sum()
+}
+
+/// The results of the gradient of an attention.
+pub(crate) fn slopes(op: &Attention, x: &[Array], results: &[(DType, Vec<usize>)]) -> Vec<Array> {
+    let mut made: Vec<Array> = results
+        .iter()
+        .map(|(dtype, dims)| Array::new(*dtype, dims, vec![0.0; dims.iter().product()]))
+        .collect();
+    let mut add = |which: usize, at: [usize; 4], value: f64| {
+        let dims = made[which].dims.clone();
+        let at = place(op.orders[which], at).iter().zip(&dims).fold(0, |sum, (&at, &dim)| sum * dim + at);
+        made[which].data[at] += value;
+    };
+    let (head_axis, row_axis) = op.orders[3].axes();
+    let (size, values) = (x[0].dims[3], x[2].dims[3]);
+    let share = (op.heads / op.key_heads) as usize;
+    for [batch, head, row] in
+        crate::reference::indices(&[x[0].dims[0], x[3].dims[head_axis], x[3].dims[row_axis]])
+            .into_iter()
+            .map(|index| [index[0], index[1], index[2]])
+    {
+        let Some(weights) = weights(op, (x, x.get(5)), [batch, head, row]) else { continue };
+        let of = |operand: usize, at: usize| x[operand].at(&place(op.orders[3], [batch, head, row, at]));
+        let level: f64 = (0..values).map(|at| of(3, at) * of(4, at)).sum();
+        for (key, (weight, passes)) in weights.into_iter().enumerate() {
+            let own = [batch, head / share, key];
+            let whole = |at: usize| [own[0], own[1], own[2], at];
+            let dp: f64 = (0..values).map(|at| of(4, at) * element(op, x, 2, whole(at))).sum();
+            let slope = if passes { weight * (dp - level) * op.scale.0 } else { 0.0 };
+            for at in 0..size {
+                add(0, [batch, head, row, at], slope * element(op, x, 1, whole(at)));
+                add(1, whole(at), slope * element(op, x, 0, [batch, head, row, at]));
+            }
+            (0..values).for_each(|at| add(2, whole(at), weight * of(4, at)));
+        }
     }
-    weights.iter().enumerate().map(|(key, w)| w / total * element(2, head / share, key, at)).sum()
+    made
 }
 
 /// One element of what a rotary embedding gives.
@@ -62,7 +114,11 @@ pub(crate) fn turned(transposed: bool, x: &[Array], index: &[usize]) -> f64 {
 /// Sizes of a case: batch, heads of keys, query heads for each, rows, keys, size, size of values.
 type Sizes = [usize; 7];
 
-fn case(random: &mut Random, dtype: DType, [batch, key_heads, share, rows, keys, size, values]: Sizes) {
+fn case(
+    random: &mut Random,
+    dtype: DType,
+    [batch, key_heads, share, rows, keys, size, values]: Sizes,
+) -> (Attention, Vec<Array>) {
     let heads = key_heads * share;
     let orders: [HeadOrder; 4] = std::array::from_fn(|_| *random.pick(HeadOrder::ALL));
     let first: [usize; 3] = std::array::from_fn(|_| random.size(0, 2));
@@ -82,7 +138,9 @@ fn case(random: &mut Random, dtype: DType, [batch, key_heads, share, rows, keys,
             let dims = [batch, heads, rows, keys].map(|dim| if random.flag() { dim } else { 1 });
             let mut mask = array(random, dtype, &dims);
             if dtype != DType::Bool {
-                mask.data.iter_mut().filter(|x| **x < -1.0).for_each(|x| *x = f64::NEG_INFINITY);
+                // The tests' halves have no code for what is infinite.
+                let hidden = if dtype.size() == 2 { -40.0 } else { f64::NEG_INFINITY };
+                mask.data.iter_mut().filter(|x| **x < -1.0).for_each(|x| *x = hidden);
             }
             operands.push(mask);
         }
@@ -98,7 +156,19 @@ fn case(random: &mut Random, dtype: DType, [batch, key_heads, share, rows, keys,
         // The tests' halves have no code for what is not a number.
         zeros: random.flag() || dtype.size() == 2,
     };
-    check(&Op::Attention(Box::new(op)), &operands);
+    (op, operands)
+}
+
+/// The gradient of a case: with its result, and a gradient of that.
+fn gradient_of(random: &mut Random, (op, x): (Attention, Vec<Array>)) {
+    let (rows, heads) = (x[0].dims[op.orders[0].axes().1], op.heads as usize);
+    let dims = place(op.orders[3], [x[0].dims[0], heads, rows, x[2].dims[3]]);
+    let result = crate::reference::indices(&dims).iter().map(|index| attended(&op, &x, index)).collect();
+    let result = Array::new(x[0].dtype, &dims, result);
+    let given = array(random, x[0].dtype, &dims);
+    let mask = x.get(3).cloned();
+    let operands: Vec<Array> = x[..3].iter().cloned().chain([result, given]).chain(mask).collect();
+    check(&Op::AttentionGradient(Box::new(op)), &operands);
 }
 
 #[test]
@@ -108,7 +178,20 @@ pub(crate) fn attentions() {
     for _ in 0..120 {
         let sizes = [2, 2, 3, 9, 9, 6, 6].map(|most| random.size(1, most));
         let dtype = *random.pick(&floats);
-        case(&mut random, dtype, sizes);
+        let (op, operands) = case(&mut random, dtype, sizes);
+        check(&Op::Attention(Box::new(op)), &operands);
+    }
+}
+
+#[test]
+pub(crate) fn gradients_of_attentions() {
+    let mut random = Random::new(75);
+    let floats = [DType::F32, DType::F32, DType::F64, DType::F16, DType::Bf16];
+    for _ in 0..80 {
+        let sizes = [2, 2, 3, 9, 9, 6, 6].map(|most| random.size(1, most));
+        let dtype = *random.pick(&floats);
+        let one = case(&mut random, dtype, sizes);
+        gradient_of(&mut random, one);
     }
 }
 
@@ -117,8 +200,12 @@ fn attentions_of_several_tiles() {
     let mut random = Random::new(72);
     // One row and many keys; several tiles of rows; several blocks of keys; both.
     for sizes in [[1, 1, 2, 1, 700, 7, 3], [2, 1, 1, 150, 12, 4, 2], [1, 1, 1, 130, 270, 3, 1]] {
-        case(&mut random, DType::F32, sizes);
-        case(&mut random, DType::F64, sizes);
+        for dtype in [DType::F32, DType::F64] {
+            let (op, operands) = case(&mut random, dtype, sizes);
+            check(&Op::Attention(Box::new(op)), &operands);
+        }
+        let one = case(&mut random, DType::F32, sizes);
+        gradient_of(&mut random, one);
     }
 }
 

@@ -299,6 +299,13 @@ fn attention(seen: &mut BTreeSet<&'static str>) {
     let causal = Attention { causal: Some(2), ..plain.clone() };
     Case::new(&[q, k, v], (-1.0, 1.0)).run(&op(causal), &[], seen);
     Case::new(&[q, k, v, &[1, 2, 1, 5]], (-1.0, 1.0)).run(&op(plain.clone()), &[], seen);
+    // Queries, keys and values in one tensor, all of it or not.
+    for (first, whole) in [([0, 2, 4], 6), ([4, 0, 2], 6), ([0, 2, 4], 7), ([1, 1, 3], 6)] {
+        let mut case = Case::new(&[&[2, 3, whole, 4]], (-1.0, 1.0));
+        let beside = Attention { first, orders: [rows; 4], ..plain.clone() };
+        let x = [case.of[0]; 3];
+        case.finish(&op(beside), &x, seen);
+    }
     // Heads that share keys, other orders, operands that lie beside others; a mask of bools.
     let shared = Attention {
         heads: 4,
@@ -386,7 +393,7 @@ fn all_operations() -> Vec<&'static str> {
             Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Convert { .. } => true,
             Op::Reduce { .. } | Op::ArgReduce { .. } | Op::CumSum { .. } | Op::Softmax { .. } => true,
             Op::Normalize { .. } | Op::LocalResponseNorm { .. } | Op::MatMul { .. } => true,
-            Op::Attention(_) | Op::Rotary { .. } => true,
+            Op::Attention(_) | Op::AttentionGradient(_) | Op::Rotary { .. } => true,
             Op::SoftmaxGradient { .. } | Op::NormalizeGradient { .. } => true,
             Op::CrossEntropy | Op::CrossEntropyGradient => true,
             Op::Conv(_) | Op::ConvTranspose(_) | Op::Pool(_) | Op::Resize(_) | Op::Recurrent(_) => true,

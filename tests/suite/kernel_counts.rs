@@ -7,6 +7,7 @@ use partition::compile::{Network, Options, prepare};
 use partition::ir::Graph;
 use partition::ir::text::parse;
 use partition::load::{LoadOptions, Model, load};
+use partition::train::{Loss, Recipe, training_step};
 
 use crate::shared;
 
@@ -230,5 +231,96 @@ output \"y\" %9
         assert_eq!(kernels, 1, "{name}:\n{heroes}");
         // Constants of one number are read, too.
         assert!((bytes..=bytes + 16).contains(&moved), "{name}: {moved} bytes, expected {bytes}");
+    }
+}
+
+/// A block of a transformer with its head, of `batch` sequences of 4 rows of 8 elements.
+fn block() -> Graph {
+    let norm = |x: u32, first: u32, name: &str| {
+        let [normal, g, b, scaled, y] = [0, 1, 2, 3, 4].map(|at| first + at);
+        format!(
+            "%{normal}: f32[2, 4, 8] = normalize %{x} axes=[2] epsilon=0.00001 center=true @s0
+%{g}: f32[8] = param \"{name}.g\" init=constant(1.0) @s0
+%{b}: f32[8] = param \"{name}.b\" init=constant(0.0) @s0
+%{scaled}: f32[2, 4, 8] = mul %{normal}, %{g} @s0
+%{y}: f32[2, 4, 8] = add %{scaled}, %{b} @s0
+"
+        )
+    };
+    let dense = |x: u32, first: u32, name: &str, [from, to]: [u32; 2]| {
+        let [w, b, product, y] = [0, 1, 2, 3].map(|at| first + at);
+        format!(
+            "%{w}: f32[{from}, {to}] = param \"{name}.w\" init=constant(0.1) @s0
+%{b}: f32[{to}] = param \"{name}.b\" init=constant(0.0) @s0
+%{product}: f32[2, 4, {to}] = matmul %{x}, %{w} transpose_left=false transpose_right=false @s0
+%{y}: f32[2, 4, {to}] = add %{product}, %{b} @s0
+"
+        )
+    };
+    let text = [
+        "graph \"g\"\n\nsource s0 node \"a\" \"A\"\n\n%0: f32[2, 4, 8] = input \"x\" @s0\n".to_owned(),
+        dense(0, 1, "in", [8, 8]),
+        norm(4, 5, "first"),
+        dense(9, 10, "qkv", [8, 24]),
+        "%14: f32[2, 4, 6, 4] = reshape %13 shape=[2, 4, 6, 4] @s0
+%15: f32[2, 4, 2, 4] = attention %14, %14, %14 heads=2 key_heads=2 first=[0, 2, 4] orders=[rows_first, rows_first, rows_first, rows_first] scale=0.5 causal=0 fill=-inf zeros=false @s0
+%16: f32[2, 4, 8] = reshape %15 shape=[2, 4, 8] @s0
+"
+        .to_owned(),
+        dense(16, 17, "out", [8, 8]),
+        "%21: f32[2, 4, 8] = add %20, %4 @s0\n".to_owned(),
+        norm(21, 22, "second"),
+        dense(26, 27, "up", [8, 32]),
+        "%31: f32[2, 4, 32] = gelu %30 @s0\n".to_owned(),
+        dense(31, 32, "down", [32, 8]),
+        "%36: f32[2, 4, 8] = add %35, %21 @s0\n".to_owned(),
+        dense(36, 37, "head", [8, 12]),
+        "output \"y\" %40\n".to_owned(),
+    ]
+    .concat();
+    parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+#[test]
+fn a_training_step_of_a_transformer_block_takes_the_kernels_that_it_must() {
+    let loss = Loss::SparseCrossEntropy { logits: true };
+    let recipe = Recipe { loss, updates: "sgd".parse().unwrap(), freeze: vec![], outputs: false };
+    let step = training_step(block(), &recipe).unwrap();
+    let network = prepare(step.graph, &Options::default()).unwrap();
+    let heroes = heroes(&network);
+    // Six products with what follows, two norms, the attention, GELU; cross-entropy and two means.
+    let forward = 6 + 2 + 1 + 1 + 3;
+    // For each product the gradients of bias, weights (with their update) and, but for the first, input.
+    let products = 6 * 3 - 1;
+    // The attention's with its parts put together, each norm's with the residual sum, GELU's, the loss's.
+    let others = 2 + 2 * 2 + 1 + 1;
+    // Biases, and the norms' factors and summands.
+    let updates = 6 + 2 * 2;
+    let expected = forward + products + others + updates;
+    assert_eq!(heroes.len(), expected, "{}", heroes.join("\n"));
+    // Bytes of activations of `d` elements for each of 8 rows, and of vectors.
+    let (whole, vector) = (|d: u64| 8 * d * 4, |d: u64| d * 4);
+    for (hero, bytes) in [
+        // x, the gradient and the factor; three gradients.
+        ("normalize_gradient", 3 * whole(8) + 3 * vector(8)),
+        // Queries, keys and values in one tensor, result, its gradient; three gradients.
+        ("attention_gradient", 2 * whole(24) + 2 * whole(8)),
+        // Logits, classes, the gradient of each row's loss; that of the logits.
+        ("cross_entropy_gradient", 2 * whole(12) + 8 * 8 + vector(8)),
+        // Logits, classes; each row's loss.
+        ("cross_entropy", whole(12) + 8 * 8 + vector(8)),
+        // x and the gradient; the gradient of x, and some constants.
+        ("mul erf", 3 * whole(32) + 5 * 4),
+    ] {
+        let mut found = 0;
+        for (group, ops) in network.grouping.groups.iter().zip(&heroes) {
+            if ops == hero || ops.starts_with(&format!("{hero} ")) {
+                let values = group.reads.iter().chain(&group.writes);
+                let moved: u64 = values.map(|&value| network.graph.ty(value).bytes().unwrap().get()).sum();
+                assert_eq!(moved, bytes, "{ops}");
+                found += 1;
+            }
+        }
+        assert_eq!(found, if hero == "normalize_gradient" { 2 } else { 1 }, "{hero}");
     }
 }

@@ -6,7 +6,7 @@ use partition::ir::{
     PadMode, Pool, PoolKind, Recurrent, ReduceKind, Resize, ResizeCoordinates, ScatterKind, Unary,
 };
 
-use crate::attention::{attended, turned};
+use crate::attention::{attended, slopes, turned};
 use crate::row_gradients;
 
 /// A tensor; integers and bools are held as whole numbers.
@@ -128,6 +128,7 @@ pub fn evaluate(op: &Op, x: &[Array], results: &[(DType, Vec<usize>)]) -> Vec<Ar
             row_gradients::normalize((axes, epsilon.0, *center), x, results)
         }
         Op::Attention(op) => out(&mut |i| attended(op, x, i)),
+        Op::AttentionGradient(op) => slopes(op, x, results),
         Op::Rotary { transposed } => out(&mut |i| turned(*transposed, x, i)),
         Op::MatMul { transpose_left, transpose_right } => out(&mut |i| {
             let (outer, [row, column]) = i.split_at(i.len() - 2) else { unreachable!() };

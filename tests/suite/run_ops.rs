@@ -231,6 +231,7 @@ pub(crate) const GENERATORS: &[fn()] = &[
     normalisations,
     matrix_products,
     crate::attention::attentions,
+    crate::attention::gradients_of_attentions,
     crate::attention::rotary_embeddings,
     crate::row_gradients::gradients_of_softmax,
     crate::row_gradients::cross_entropies,

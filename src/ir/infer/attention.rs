@@ -5,7 +5,28 @@ use super::context::Context;
 use crate::error::Result;
 
 pub(super) fn attention(context: &Context<'_>, op: &Attention) -> Result<Type> {
-    let operands = context.between(3, 4)?;
+    attended(context, op, context.between(3, 4)?)
+}
+
+/// The gradients of queries, keys and values, of the heads that are used.
+pub(super) fn gradient(context: &Context<'_>, op: &Attention) -> Result<Vec<Type>> {
+    let operands = context.between(5, 6)?;
+    let own: Vec<&Type> = operands[..3].iter().chain(operands.get(5)).copied().collect();
+    let result = attended(context, op, &own)?;
+    for (what, found) in [("a result", operands[3]), ("a gradient", operands[4])] {
+        context.same_dtype(what, result.dtype, found.dtype)?;
+        context.same_shape(what, &result.shape, &found.shape)?;
+    }
+    let of = |position: usize| {
+        let (mut sizes, heads) = (operands[position].shape.sizes().to_vec(), op.heads_of(position));
+        sizes[op.orders[position].axes().0] = Size::Known(heads);
+        Type::new(operands[position].dtype, Shape::new(sizes))
+    };
+    Ok((0..3).map(of).collect())
+}
+
+/// The type of the result for queries, keys, values and perhaps a mask.
+fn attended(context: &Context<'_>, op: &Attention, operands: &[&Type]) -> Result<Type> {
     let [q, k, v] = [operands[0], operands[1], operands[2]];
     context.float("queries", q.dtype)?;
     if op.heads < 1 || op.key_heads < 1 || op.heads % op.key_heads != 0 {
@@ -50,7 +71,7 @@ pub(super) fn attention(context: &Context<'_>, op: &Attention) -> Result<Type> {
 
 /// Error: an operand has fewer heads than are read of it.
 fn within(context: &Context<'_>, op: &Attention, position: usize, shape: &Shape) -> Result<()> {
-    let heads = if position == 0 { op.heads } else { op.key_heads };
+    let heads = op.heads_of(position);
     let first = op.first[position];
     let found = &shape[op.orders[position].axes().0];
     let fits = found.known().is_some_and(|found| first >= 0 && first.saturating_add(heads) <= found);
@@ -59,6 +80,16 @@ fn within(context: &Context<'_>, op: &Attention, position: usize, shape: &Shape)
     }
     let found = context.show_size(found);
     Err(context.fail(format!("heads {first} to {} are not among {found}", first.saturating_add(heads))))
+}
+
+impl Attention {
+    /// How many heads there are of queries (0), keys (1), values (2) and the result (3).
+    pub const fn heads_of(&self, position: usize) -> i64 {
+        match position {
+            0 | 3 => self.heads,
+            _ => self.key_heads,
+        }
+    }
 }
 
 impl HeadOrder {

@@ -35,6 +35,7 @@ pub(in crate::ir) fn bind_op(op: &mut Op, value_of: &[Option<i64>]) -> Result<()
         | Op::LocalResponseNorm { .. }
         | Op::MatMul { .. }
         | Op::Attention(_)
+        | Op::AttentionGradient(_)
         | Op::Rotary { .. }
         | Op::Conv(_)
         | Op::ConvTranspose(_)

@@ -64,6 +64,7 @@ fn results(op: &Op, context: &Context<'_>) -> Result<Vec<Type>> {
             one(product::matmul(context, *transpose_left, *transpose_right))
         }
         Op::Attention(heads) => one(attention::attention(context, heads)),
+        Op::AttentionGradient(heads) => attention::gradient(context, heads),
         Op::Rotary { .. } => one(attention::rotary(context)),
         Op::Conv(conv) => one(window::conv(context, conv)),
         Op::ConvTranspose(conv) => one(window::conv_transpose(context, conv)),

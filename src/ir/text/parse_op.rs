@@ -96,6 +96,7 @@ fn plain(cursor: &mut Cursor<'_>, name: &str, dims: &Dims) -> Result<Op> {
             transpose_right: flag(cursor, "transpose_right")?,
         },
         "attention" => Op::Attention(Box::new(attention(cursor)?)),
+        "attention_gradient" => Op::AttentionGradient(Box::new(attention(cursor)?)),
         "rotary" => Op::Rotary { transposed: flag(cursor, "transposed")? },
         "resize" => Op::Resize(Box::new(resize(cursor, dims)?)),
         "recurrent" => Op::Recurrent(Box::new(Recurrent {

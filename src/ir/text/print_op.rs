@@ -61,7 +61,7 @@ pub(super) fn attributes(printer: &Printer<'_>, f: &mut Formatter<'_>, op: &Op) 
         Op::MatMul { transpose_left, transpose_right } => {
             write!(f, " transpose_left={transpose_left} transpose_right={transpose_right}")
         }
-        Op::Attention(op) => {
+        Op::Attention(op) | Op::AttentionGradient(op) => {
             write!(f, " heads={} key_heads={}", op.heads, op.key_heads)?;
             integers(f, "first", &op.first)?;
             integers(f, "orders", &op.orders)?;

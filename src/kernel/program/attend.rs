@@ -1,64 +1,174 @@
-//! What attention computes, in f64: every score of a row, then their softmax.
+//! What attention and its gradients compute, in f64: every score of a row, then their softmax.
 
-use super::{Array, Heads};
+use super::{Array, Heads, Pass};
+
+/// The operands, and where their rows lie.
+struct Operands<'a> {
+    heads: &'a Heads,
+    lists: [Vec<f64>; 3],
+    mask: Option<Array>,
+}
+
+/// The weights of a row's keys; none where they are not numbers. `passes` tells which scores depend on
+/// query and key.
+struct Weights {
+    weights: Option<Vec<f64>>,
+    passes: Vec<bool>,
+    /// The logarithm of the sum of the exponentials.
+    log: f64,
+}
+
+fn size(size: u64) -> Option<usize> {
+    usize::try_from(size).ok()
+}
+
+fn real(args: &[Array], arg: u32) -> Option<Vec<f64>> {
+    match args.get(arg as usize)? {
+        Array::Real(list) => Some(list.clone()),
+        Array::Whole(_) => None,
+    }
+}
+
+impl<'a> Operands<'a> {
+    fn new(heads: &'a Heads, args: &[Array]) -> Option<Self> {
+        let [q, k, v] = heads.reads;
+        let mask = match heads.mask {
+            Some(arg) => Some(args.get(arg as usize)?.clone()),
+            None => None,
+        };
+        Some(Self { heads, lists: [real(args, q)?, real(args, k)?, real(args, v)?], mask })
+    }
+
+    fn at(&self, position: usize, (batch, head, row): (u64, u64, u64)) -> Option<usize> {
+        let lie = self.heads.geometry.lies[position];
+        size(lie.start + batch * lie.batch + head * lie.head + row * lie.row)
+    }
+
+    /// A row of queries, keys or values; of the last two by the head of the queries.
+    fn row(&self, position: usize, (batch, head, row): (u64, u64, u64)) -> Option<&[f64]> {
+        let geometry = &self.heads.geometry;
+        let head = if position == 0 { head } else { head / geometry.group.max(1) };
+        let length = if position == 2 { geometry.value_size } else { geometry.size };
+        self.lists[position].get(self.at(position, (batch, head, row))?..)?.get(..size(length)?)
+    }
+
+    fn weights(&self, (batch, head, row): (u64, u64, u64)) -> Option<Weights> {
+        let heads = self.heads;
+        let query = self.row(0, (batch, head, row))?;
+        let (mut scores, mut passes) = (Vec::new(), Vec::new());
+        for key in 0..heads.geometry.keys {
+            let dot = dot(query, self.row(1, (batch, head, key))?) * heads.op.scale.0;
+            let [b, h, r, c] = heads.mask_strides;
+            let place = size(batch * b + head * h + row * r + key * c)?;
+            let (score, own) = match &self.mask {
+                None => (dot, true),
+                Some(Array::Real(mask)) => (dot + mask.get(place)?, true),
+                Some(Array::Whole(mask)) if *mask.get(place)? == 0 => (heads.op.fill.0, false),
+                Some(Array::Whole(_)) => (dot, true),
+            };
+            let hidden =
+                heads.op.causal.is_some_and(|offset| key as i64 > (row as i64).saturating_add(offset));
+            scores.push(if hidden { f64::NEG_INFINITY } else { score });
+            passes.push(own && !hidden);
+        }
+        let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let total: f64 = scores.iter().map(|score| (score - most).exp()).sum();
+        let weights = scores.iter().map(|score| (score - most).exp() / total).collect();
+        let log = if total.is_nan() { f64::INFINITY } else { most + total.ln() };
+        Some(Weights { weights: (!total.is_nan()).then_some(weights), passes, log })
+    }
+}
+
+fn dot(x: &[f64], y: &[f64]) -> f64 {
+    x.iter().zip(y).map(|(x, y)| x * y).sum()
+}
+
+/// Every row of queries.
+fn rows(heads: &Heads) -> impl Iterator<Item = (u64, u64, u64)> + use<> {
+    let geometry = heads.geometry;
+    let heads = (0..geometry.batch).flat_map(move |b| (0..geometry.heads).map(move |h| (b, h)));
+    heads.flat_map(move |(b, h)| (0..geometry.rows).map(move |r| (b, h, r)))
+}
 
 pub(super) fn attention(heads: &Heads, args: &mut [Array]) -> Option<()> {
-    let real = |position: usize| -> Option<Vec<f64>> {
-        match args.get(*heads.reads.get(position)? as usize)? {
-            Array::Real(list) => Some(list.clone()),
-            Array::Whole(_) => None,
-        }
-    };
-    let (q, k, v) = (real(0)?, real(1)?, real(2)?);
-    let mask = match heads.reads.get(3) {
-        Some(&arg) => Some(args.get(arg as usize)?.clone()),
-        None => None,
-    };
-    let size = |size: u64| usize::try_from(size).ok();
-    let geometry = &heads.geometry;
-    let (rows, keys) = (size(geometry.rows)?, size(geometry.keys)?);
-    let (depth, values) = (size(geometry.size)?, size(geometry.value_size)?);
-    let at = |position: usize, batch: u64, head: u64, row: usize| {
-        let lie = geometry.lies[position];
-        size(lie.start + batch * lie.batch + head * lie.head + row as u64 * lie.row)
-    };
+    let operands = Operands::new(heads, args)?;
+    if heads.pass != Pass::Forward {
+        return gradients(&operands, args);
+    }
     let mut results = Vec::new();
-    for (batch, head) in (0..geometry.batch).flat_map(|b| (0..geometry.heads).map(move |h| (b, h))) {
-        let key_head = head / geometry.group.max(1);
-        for row in 0..rows {
-            let query = q.get(at(0, batch, head, row)?..)?.get(..depth)?;
-            let mut scores = Vec::with_capacity(keys);
-            for key in 0..keys {
-                let own = k.get(at(1, batch, key_head, key)?..)?.get(..depth)?;
-                let dot: f64 = query.iter().zip(own).map(|(x, y)| x * y).sum();
-                let [b, h, r, c] = heads.mask_strides;
-                let place = size(batch * b + head * h + row as u64 * r + key as u64 * c)?;
-                let score = match &mask {
-                    None => dot * heads.op.scale.0,
-                    Some(Array::Real(mask)) => dot * heads.op.scale.0 + mask.get(place)?,
-                    Some(Array::Whole(mask)) if *mask.get(place)? == 0 => heads.op.fill.0,
-                    Some(Array::Whole(_)) => dot * heads.op.scale.0,
-                };
-                let hidden =
-                    heads.op.causal.is_some_and(|offset| key as i64 > (row as i64).saturating_add(offset));
-                scores.push(if hidden { f64::NEG_INFINITY } else { score });
+    for place in rows(heads) {
+        let (batch, head, _) = place;
+        let found = operands.weights(place)?;
+        for column in 0..size(heads.geometry.value_size)? {
+            let mut sum = 0.0;
+            for (key, weight) in found.weights.iter().flatten().enumerate() {
+                sum += weight * operands.row(2, (batch, head, key as u64))?.get(column)?;
             }
-            let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let weights: Vec<f64> = scores.iter().map(|score| (score - most).exp()).collect();
-            let total: f64 = weights.iter().sum();
-            for column in 0..values {
-                let mut sum = 0.0;
-                for (key, weight) in weights.iter().enumerate() {
-                    sum += weight / total * v.get(at(2, batch, key_head, key)? + column)?;
-                }
-                let broken = total.is_nan() && heads.op.zeros;
-                results.push((at(3, batch, head, row)? + column, if broken { 0.0 } else { sum }));
-            }
+            let broken = found.weights.is_none() && !heads.op.zeros;
+            results.push((operands.at(3, place)? + column, if broken { f64::NAN } else { sum }));
         }
     }
-    let Array::Real(out) = args.get_mut(heads.write as usize)? else { return None };
-    results.into_iter().try_for_each(|(at, value)| {
+    write(args, heads.writes.first()?.0, results)
+}
+
+fn write(args: &mut [Array], arg: u32, values: Vec<(usize, f64)>) -> Option<()> {
+    let Array::Real(out) = args.get_mut(arg as usize)? else { return None };
+    values.into_iter().try_for_each(|(at, value)| {
         *out.get_mut(at)? = value;
         Some(())
     })
+}
+
+/// Adds `factor * row` to a row of what the program writes, `position` among that.
+fn add(
+    heads: &Heads,
+    args: &mut [Array],
+    (position, (batch, head, row)): (usize, (u64, u64, u64)),
+    factor: f64,
+    values: &[f64],
+) -> Option<()> {
+    let &(arg, lie) = heads.writes.get(position)?;
+    let start = size(lie.start + batch * lie.batch + head * lie.head + row * lie.row)?;
+    let Array::Real(out) = args.get_mut(arg as usize)? else { return None };
+    let out = out.get_mut(start..)?.get_mut(..values.len())?;
+    out.iter_mut().zip(values).for_each(|(out, value)| *out += factor * value);
+    Some(())
+}
+
+/// Both passes, each of which leaves out what the other writes.
+fn gradients(operands: &Operands<'_>, args: &mut [Array]) -> Option<()> {
+    let heads = operands.heads;
+    let geometry = &heads.geometry;
+    let by_rows = heads.pass == Pass::Queries;
+    let ([result, given], numbers) = (heads.given?, heads.rows?);
+    let (result, given) = (real(args, result)?, real(args, given)?);
+    for &(arg, _) in &heads.writes {
+        let Array::Real(out) = args.get_mut(arg as usize)? else { return None };
+        out.fill(0.0);
+    }
+    for (number, place) in rows(heads).enumerate() {
+        let (batch, head, _) = place;
+        let length = size(geometry.value_size)?;
+        let at = operands.at(3, place)?;
+        let given = given.get(at..)?.get(..length)?;
+        let level = dot(result.get(at..)?.get(..length)?, given);
+        let Weights { weights, passes, log } = operands.weights(place)?;
+        if by_rows {
+            write(args, numbers[0], vec![(number, log)])?;
+            write(args, numbers[1], vec![(number, level)])?;
+        }
+        for (key, weight) in weights.iter().flatten().enumerate() {
+            let own = (batch, head, key as u64);
+            let slope = weight * (dot(given, operands.row(2, own)?) - level) * heads.op.scale.0;
+            let slope = if passes[key] { slope } else { 0.0 };
+            if by_rows {
+                add(heads, args, (0, place), slope, operands.row(1, own)?)?;
+            } else {
+                let own = (batch, head / geometry.group.max(1), key as u64);
+                add(heads, args, (0, own), slope, operands.row(0, place)?)?;
+                add(heads, args, (1, own), *weight, given)?;
+            }
+        }
+    }
+    Some(())
 }

@@ -19,7 +19,7 @@ pub use gemm::{Activation, Gemm, GemmCall, Strides, gemm};
 pub use lower::lower;
 pub use verify::verify;
 
-use super::attention::Geometry;
+use super::attention::{Geometry, Lie};
 use crate::ir::{Attention, DType, Recurrent, ScatterKind};
 
 /// Whose bytes an argument is.
@@ -150,7 +150,7 @@ pub enum Body {
     },
     /// A recurrent layer; operands and results in the order of [`Recurrent`].
     Recurrent(Box<Layer>),
-    /// Attention, row by row.
+    /// Attention, row by row, or its gradients.
     Attention(Box<Heads>),
 }
 
@@ -180,19 +180,50 @@ pub struct Layer {
     pub writes: Vec<u32>,
 }
 
+/// What is made of an attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// Its result.
+    Forward,
+    /// Row by row, the gradients of queries, and what the other pass needs of each row: the logarithm of the
+    /// sum of its exponentials, and its result times the gradient of that.
+    Queries,
+    /// Key by key, the gradients of keys and values.
+    Keys,
+}
+
+impl Pass {
+    /// The name in the text form.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "attention",
+            Self::Queries => "attention_gradient_rows",
+            Self::Keys => "attention_gradient_keys",
+        }
+    }
+}
+
 /// An attention's sizes and arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heads {
+    /// What is made.
+    pub pass: Pass,
     /// What becomes of the scores.
     pub op: Attention,
     /// Its sizes, and where the operands lie.
     pub geometry: Geometry,
     /// By axis of batch, head, row and key; 0 where the mask is repeated.
     pub mask_strides: [u64; 4],
-    /// Arguments that are read, in the order of the operation's operands.
-    pub reads: Vec<u32>,
-    /// The argument that is written.
-    pub write: u32,
+    /// Arguments of queries, keys and values.
+    pub reads: [u32; 3],
+    /// The argument of the mask.
+    pub mask: Option<u32>,
+    /// Of gradients: the arguments of the result and of its gradient, which lie alike.
+    pub given: Option<[u32; 2]>,
+    /// Of gradients: the arguments of the two numbers of each row.
+    pub rows: Option<[u32; 2]>,
+    /// The arguments that are written, and how they lie.
+    pub writes: Vec<(u32, Lie)>,
 }
 
 /// One kernel.
@@ -211,7 +242,7 @@ pub struct Program {
 impl Program {
     /// The name of the hero.
     pub fn hero(&self) -> &'static str {
-        match self.body {
+        match &self.body {
             Body::Map { .. } => "map",
             Body::Lines { .. } => "lines",
             Body::Rows { along: Along::Columns, .. } => "row",
@@ -219,7 +250,7 @@ impl Program {
             Body::Tile { .. } => "transpose",
             Body::Product { .. } => "product",
             Body::Recurrent(_) => "recurrent",
-            Body::Attention(_) => "attention",
+            Body::Attention(heads) => heads.pass.name(),
         }
     }
 
@@ -292,7 +323,12 @@ impl Program {
             Body::Recurrent(layer) => layer.batch == 0 || layer.cell.hidden == 0,
             Body::Attention(heads) => {
                 let geometry = &heads.geometry;
-                [geometry.batch, geometry.heads, geometry.rows, geometry.value_size].contains(&0)
+                let made = match heads.pass {
+                    Pass::Forward => [geometry.rows, geometry.value_size],
+                    Pass::Queries => [geometry.rows, geometry.rows],
+                    Pass::Keys => [geometry.keys, geometry.keys],
+                };
+                geometry.batch == 0 || geometry.heads == 0 || made.contains(&0)
             }
             _ => self.domain().iter().any(|&var| self.exprs.extent(var) == 0),
         }

@@ -74,12 +74,16 @@ impl Program {
                 )?;
             }
             Body::Attention(heads) => {
-                let list: Vec<String> = heads.reads.iter().map(|arg| format!("a{arg}")).collect();
+                let reads = heads.reads.iter().chain(heads.given.iter().flatten()).chain(heads.mask.iter());
+                let rows = heads.rows.iter().flatten();
+                let list: Vec<String> = reads.chain(rows).map(|arg| format!("a{arg}")).collect();
+                let written: Vec<String> = heads.writes.iter().map(|(arg, _)| format!("a{arg}")).collect();
                 let sizes = &heads.geometry;
                 writeln!(
                     f,
-                    "  a{} = attention batch {} heads {} sharing {} rows {} keys {} of {}, values of {}, of {}",
-                    heads.write,
+                    "  {} = {} batch {} heads {} sharing {} rows {} keys {} of {}, values of {}, of {}",
+                    written.join(", "),
+                    heads.pass.name(),
                     sizes.batch,
                     sizes.heads,
                     sizes.group,

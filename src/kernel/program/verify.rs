@@ -2,7 +2,7 @@
 //! its argument, and every variable that is used is bound where it is used.
 
 use super::super::attention::Lie;
-use super::{Arg, Body, Expr, ExprId, Heads, MAX_VARS, Program, Store, Ty};
+use super::{Arg, Body, Expr, ExprId, Heads, MAX_VARS, Pass, Program, Store, Ty};
 use crate::error::{Error, Result};
 use crate::ir::{DType, ScatterKind};
 
@@ -59,18 +59,40 @@ impl Verifier<'_> {
             let elements = self.arg(arg)?.elements;
             if end <= elements { Ok(()) } else { Err(format!("a{arg} has {elements} elements of {end}")) }
         };
-        let [q, k, v, out] = geometry.lies;
-        let &[a, b, c, ref mask @ ..] = &heads.reads[..] else {
-            return Err("operands of attention".to_owned());
+        let queries = (geometry.heads, geometry.rows, geometry.size);
+        let keys = (key_heads, geometry.keys, geometry.size);
+        let values = (key_heads, geometry.keys, geometry.value_size);
+        let results = (geometry.heads, geometry.rows, geometry.value_size);
+        for ((arg, lie), sizes) in heads.reads.into_iter().zip(geometry.lies).zip([queries, keys, values]) {
+            within(arg, lie, sizes)?;
+        }
+        let made: &[_] = match heads.pass {
+            Pass::Forward => &[results],
+            Pass::Queries => &[queries],
+            Pass::Keys => &[keys, values],
         };
-        within(a, q, (geometry.heads, geometry.rows, geometry.size))?;
-        within(b, k, (key_heads, geometry.keys, geometry.size))?;
-        within(c, v, (key_heads, geometry.keys, geometry.value_size))?;
-        within(heads.write, out, (geometry.heads, geometry.rows, geometry.value_size))?;
+        if made.len() != heads.writes.len() || (heads.pass == Pass::Forward) != heads.given.is_none() {
+            return Err("operands of attention".to_owned());
+        }
+        for (&(arg, lie), &sizes) in heads.writes.iter().zip(made) {
+            within(arg, lie, sizes)?;
+        }
+        for arg in heads.given.into_iter().flatten() {
+            within(arg, geometry.lies[3], results)?;
+        }
+        let rows = Lie {
+            start: 0,
+            batch: geometry.heads.saturating_mul(geometry.rows),
+            head: geometry.rows,
+            row: 1,
+        };
+        for arg in heads.rows.into_iter().flatten() {
+            within(arg, rows, (geometry.heads, geometry.rows, 1))?;
+        }
         let [batch, head, row, key] = heads.mask_strides;
         let lie = Lie { start: 0, batch, head, row };
         let size = geometry.keys.saturating_sub(1).saturating_mul(key).saturating_add(1);
-        mask.iter().try_for_each(|&mask| within(mask, lie, (geometry.heads, geometry.rows, size)))
+        heads.mask.iter().try_for_each(|&mask| within(mask, lie, (geometry.heads, geometry.rows, size)))
     }
 
     fn arg(&self, arg: u32) -> std::result::Result<&Arg, String> {

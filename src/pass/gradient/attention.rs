@@ -1,14 +1,70 @@
 //! Gradients of attention and of rotary embeddings.
 //!
 //! The scores are computed again from queries and keys: what a forward pass keeps for its gradient
-//! are its operands alone.
+//! are its operands and its result alone.
 
 use super::build::Build;
 use crate::error::Result;
 use crate::ir::{Attention, Binary, Compare, DType, HeadOrder, Op, Unary, ValueId};
 
-/// Gradients of queries, keys, values and mask.
+/// Gradients of queries, keys, values and mask: of the first three by one operation, where that of the
+/// mask is not asked for.
 pub(super) fn attention(
+    b: &mut Build<'_>,
+    op: &Attention,
+    x: &[ValueId],
+    (y, dy): (ValueId, ValueId),
+    want: &[bool],
+) -> Result<Vec<Option<ValueId>>> {
+    if want.get(3) == Some(&true) && b.dtype(x[3]) != DType::Bool {
+        return by_scores(b, op, x, dy, want);
+    }
+    let operands: Vec<ValueId> = x[..3].iter().copied().chain([y, dy]).chain(x.get(3).copied()).collect();
+    let node = b.graph.push(Op::AttentionGradient(Box::new(op.clone())), &operands, b.source)?;
+    let first = b.graph.node(node).first_result.0;
+    let mut all = vec![None; x.len()];
+    for position in (0..3).filter(|&position| want[position]) {
+        let part = ValueId(first + position as u32);
+        // What lies in one tensor is put together once.
+        let mates: Vec<usize> = (0..3).filter(|&other| x[other] == x[position]).collect();
+        all[position] = if let Some(whole) = together(b, op, x[position], &mates, first)? {
+            (mates[0] == position).then_some(whole)
+        } else {
+            Some(put_back(b, op.orders[position], part, x[position], op.first[position])?)
+        };
+    }
+    Ok(all)
+}
+
+/// The gradients of the heads of several operands that lie in one tensor, one after the other, where they
+/// are all of it.
+fn together(
+    b: &mut Build<'_>,
+    op: &Attention,
+    whole: ValueId,
+    operands: &[usize],
+    first: u32,
+) -> Result<Option<ValueId>> {
+    let mut parts = operands.to_vec();
+    parts.sort_by_key(|&operand| op.first[operand]);
+    let order = op.orders[parts[0]];
+    let mut end = 0;
+    for &operand in &parts {
+        if op.first[operand] != end || op.orders[operand] != order {
+            return Ok(None);
+        }
+        end += op.heads_of(operand);
+    }
+    let axis = order.axes().0;
+    if b.dims(whole)?[axis] != end {
+        return Ok(None);
+    }
+    let parts: Vec<ValueId> = parts.into_iter().map(|operand| ValueId(first + operand as u32)).collect();
+    b.concat(&parts, axis).map(Some)
+}
+
+/// The same through the matrix of scores, which the gradient of the mask is one of.
+fn by_scores(
     b: &mut Build<'_>,
     op: &Attention,
     x: &[ValueId],
@@ -48,7 +104,9 @@ pub(super) fn attention(
         all.push(match want[position] {
             true => {
                 let scaled = b.scale(part, scale)?;
-                Some(put_back(b, op.orders[position], scaled, x[position], op.first[position])?)
+                let order = op.orders[position];
+                let part = turned(b, order, scaled)?;
+                Some(put_back(b, order, part, x[position], op.first[position])?)
             }
             false => None,
         });
@@ -124,7 +182,6 @@ fn put_back(
     whole: ValueId,
     first: i64,
 ) -> Result<ValueId> {
-    let part = turned(b, order, part)?;
     let (axis, dims) = (order.axes().0, b.dims(whole)?);
     let own = b.dims(part)?[axis];
     let (mut before, mut after) = (vec![0; 4], vec![0; 4]);

@@ -93,13 +93,14 @@ fn bell(b: &mut Build<'_>, x: ValueId, steepness: f64, factor: f64) -> Result<Va
     b.scale(bell, factor)
 }
 
-/// The slope is the normal distribution's value plus `x` times its density.
+/// The slope is the normal distribution's value plus `x` times its density. Both follow from one product,
+/// so that they are one chain.
 fn gelu(b: &mut Build<'_>, x: ValueId, dy: ValueId) -> Result<ValueId> {
     let scaled = b.scale(x, std::f64::consts::FRAC_1_SQRT_2)?;
     let erf = b.unary(Unary::Erf, scaled)?;
     let shifted = b.with(Binary::Add, erf, 1.0)?;
     let value = b.scale(shifted, 0.5)?;
-    let density = bell(b, x, 0.5, TWO_OVER_ROOT_PI * std::f64::consts::FRAC_1_SQRT_2 / 2.0)?;
+    let density = bell(b, scaled, 1.0, TWO_OVER_ROOT_PI * std::f64::consts::FRAC_1_SQRT_2 / 2.0)?;
     let weighted = b.mul(x, density)?;
     let slope = b.add(value, weighted)?;
     b.mul(dy, slope)

@@ -150,6 +150,7 @@ impl Tape<'_> {
             Op::SoftmaxGradient { .. }
             | Op::CrossEntropyGradient
             | Op::NormalizeGradient { .. }
+            | Op::AttentionGradient(_)
             | Op::Recurrent(_)
             | Op::ScatterElements { .. }
             | Op::ScatterNd { .. } => no_gradient(op),

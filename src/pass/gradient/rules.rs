@@ -28,9 +28,10 @@ pub fn no_gradient(op: &Op) -> Option<&'static str> {
             Some("it is flat almost everywhere")
         }
         Op::Binary(f) if f.is_of_bits() => Some("it is of bits"),
-        Op::SoftmaxGradient { .. } | Op::CrossEntropyGradient | Op::NormalizeGradient { .. } => {
-            Some("it is a gradient itself")
-        }
+        Op::SoftmaxGradient { .. }
+        | Op::CrossEntropyGradient
+        | Op::NormalizeGradient { .. }
+        | Op::AttentionGradient(_) => Some("it is a gradient itself"),
         Op::Recurrent(_) => Some("it is unrolled into its steps before"),
         Op::ScatterElements { kind, .. } | Op::ScatterNd { kind } => match kind {
             ScatterKind::Replace | ScatterKind::Add => None,
@@ -95,6 +96,7 @@ pub(super) fn gradients(b: &mut Build<'_>, site: &Site<'_>) -> Result<Vec<Option
         | Op::SoftmaxGradient { .. }
         | Op::CrossEntropyGradient
         | Op::NormalizeGradient { .. }
+        | Op::AttentionGradient(_)
         | Op::Recurrent(_) => Ok(none),
         Op::Unary(f) => elementwise::unary(b, *f, x[0], y, dy).map(|gradient| vec![gradient]),
         Op::Binary(f) => {
@@ -123,7 +125,7 @@ pub(super) fn gradients(b: &mut Build<'_>, site: &Site<'_>) -> Result<Vec<Option
             let turns = (*transpose_left, *transpose_right);
             product::matmul(b, turns, (x[0], x[1]), dy, [want[0], want[1]]).map(|both| both.to_vec())
         }
-        Op::Attention(op) => attention::attention(b, op, x, dy, want),
+        Op::Attention(op) => attention::attention(b, op, x, (y, dy), want),
         Op::Rotary { transposed } => attention::rotary(b, *transposed, x, dy, want),
         Op::Conv(conv) => window::conv(b, conv, x, dy, want),
         Op::ConvTranspose(conv) => window::conv_transpose(b, conv, x, dy, want),

@@ -67,6 +67,7 @@ pub(super) fn rewritten(look: &Look<'_, '_>) -> Vec<Rewrite> {
         | Op::NormalizeGradient { .. }
         | Op::Normalize { .. }
         | Op::Attention(_)
+        | Op::AttentionGradient(_)
         | Op::Rotary { .. }
         | Op::LocalResponseNorm { .. }
         | Op::Conv(_)

@@ -29,21 +29,22 @@ pub(super) fn attention(
 }
 
 /// What is done to the scores before the softmax.
-enum Mask<'a, T> {
+pub(super) enum Mask<'a, T> {
     None,
     Added(&'a [T]),
     /// Scores where it is false are `fill`.
     Shown(&'a [u8]),
 }
 
-struct Heads<'a, T> {
-    op: &'a ir::Attention,
-    geometry: Geometry,
-    tiling: Tiling,
-    q: &'a [T],
-    k: &'a [T],
-    v: &'a [T],
-    mask: Mask<'a, T>,
+/// An attention's operands, and how they lie.
+pub(super) struct Heads<'a, T> {
+    pub(super) op: &'a ir::Attention,
+    pub(super) geometry: Geometry,
+    pub(super) tiling: Tiling,
+    pub(super) q: &'a [T],
+    pub(super) k: &'a [T],
+    pub(super) v: &'a [T],
+    pub(super) mask: Mask<'a, T>,
     /// By axis of batch, head, row and key; 0 where the mask is repeated.
     mask_strides: [usize; 4],
 }
@@ -58,13 +59,7 @@ fn attention_as<T: Typed + Float + Vectorised + Product>(
     let [q, k, v] = [&inputs[0], &inputs[1], &inputs[2]];
     let geometry = Geometry::new(op, [q.dims, k.dims, v.dims, out.dims]);
     let tiling = Tiling::new(&geometry);
-    let (mask, mask_strides) = match inputs.get(3) {
-        None => (Mask::None, [0; 4]),
-        Some(mask) if mask.dtype == DType::Bool => (Mask::Shown(mask.slice::<u8>()?), repeated(mask.dims)),
-        Some(mask) => (Mask::Added(mask.slice::<T>()?), repeated(mask.dims)),
-    };
-    let (q, k, v) = (q.slice()?, k.slice()?, v.slice()?);
-    let heads = Heads { op, geometry, tiling, q, k, v, mask, mask_strides };
+    let heads = Heads::new(op, geometry, tiling, [q, k, v], inputs.get(3))?;
     let Geometry { batch, heads: count, rows, value_size, .. } = geometry;
     let (planes, across) = match op.orders[3] {
         ir::HeadOrder::HeadsFirst => (batch * count, 1),
@@ -102,18 +97,54 @@ fn repeated(dims: &[i64]) -> [usize; 4] {
     strides
 }
 
+impl<'a, T: Typed> Heads<'a, T> {
+    pub(super) fn new(
+        op: &'a ir::Attention,
+        geometry: Geometry,
+        tiling: Tiling,
+        [q, k, v]: [&View<'a>; 3],
+        mask: Option<&View<'a>>,
+    ) -> Result<Self> {
+        let (mask, mask_strides) = match mask {
+            None => (Mask::None, [0; 4]),
+            Some(mask) if mask.dtype == DType::Bool => (Mask::Shown(mask.slice()?), repeated(mask.dims)),
+            Some(mask) => (Mask::Added(mask.slice()?), repeated(mask.dims)),
+        };
+        let (q, k, v) = (q.slice()?, k.slice()?, v.slice()?);
+        Ok(Self { op, geometry, tiling, q, k, v, mask, mask_strides })
+    }
+
+    /// Where a row of queries (0), keys (1), values (2) or results (3) begins.
+    pub(super) fn at(&self, position: usize, (batch, head): (usize, usize), row: usize) -> usize {
+        let lie = self.geometry.lies[position];
+        lie.start as usize + batch * lie.batch as usize + head * lie.head as usize + row * lie.row as usize
+    }
+
+    /// Where the mask of a row of a block begins, and how far its elements are apart.
+    pub(super) fn mask_at(&self, block: Block, row: usize) -> (usize, usize) {
+        let [batch, head, down, along] = self.mask_strides;
+        (block.batch * batch + block.head * head + row * down + block.key * along, along)
+    }
+}
+
 impl<T: Typed + Float + Vectorised + Product> Heads<'_, T> {
+    /// The products of a block's queries and keys.
+    pub(super) fn scores(&self, key_head: usize, block: Block, rows: usize, scores: &mut [T]) {
+        let Block { batch, head, row, key, keys, .. } = block;
+        let lies = self.geometry.lies;
+        let q = (&self.q[self.at(0, (batch, head), row)..], Strides::rows(lies[0].row as usize));
+        let k = &self.k[self.at(1, (batch, key_head), key)..];
+        let k = Right::Lying(k, Strides::rows(lies[1].row as usize).transposed());
+        match self.geometry.size as usize {
+            0 => scores.fill(T::ZERO),
+            size => multiply(q, k, size, &mut MatrixMut::new(scores, (rows, keys), keys), Into::Replace),
+        }
+    }
+
     /// The rows of one head from `first` on, as many as `out` has.
     fn tile(&self, (batch, head): (usize, usize), first: usize, out: &mut MatrixMut<'_, T>, slot: &mut [T]) {
-        let Geometry { keys, size, group, lies, .. } = self.geometry;
-        let (rows, size) = (out.rows, size as usize);
-        let at = |position: usize, head: usize, row: usize| {
-            let lie = lies[position];
-            lie.start as usize
-                + batch * lie.batch as usize
-                + head * lie.head as usize
-                + row * lie.row as usize
-        };
+        let Geometry { keys, group, lies, .. } = self.geometry;
+        let rows = out.rows;
         let (scores, state) = slot.split_at_mut((self.tiling.rows * self.tiling.keys) as usize);
         let (largest, sums) = state.split_at_mut(self.tiling.rows as usize);
         largest.fill(T::LOWEST);
@@ -124,16 +155,11 @@ impl<T: Typed + Float + Vectorised + Product> Heads<'_, T> {
         for begin in (0..end).step_by(self.tiling.keys as usize) {
             let n = (self.tiling.keys as usize).min(end - begin);
             let scores = &mut scores[..rows * n];
-            let q = (&self.q[at(0, head, first)..], Strides::rows(lies[0].row as usize));
-            let k = &self.k[at(1, key_head, begin)..];
-            let k = Right::Lying(k, Strides::rows(lies[1].row as usize).transposed());
-            match size {
-                0 => scores.fill(T::ZERO),
-                _ => multiply(q, k, size, &mut MatrixMut::new(scores, (rows, n), n), Into::Replace),
-            }
             let block = Block { batch, head, row: first, key: begin, keys: n, is_first: begin == 0 };
+            self.scores(key_head, block, rows, scores);
             T::dispatch(Soften { heads: self, block, scores, largest, sums, out });
-            let v = Right::Lying(&self.v[at(2, key_head, begin)..], Strides::rows(lies[2].row as usize));
+            let v = &self.v[self.at(2, (batch, key_head), begin)..];
+            let v = Right::Lying(v, Strides::rows(lies[2].row as usize));
             let into = if begin == 0 { Into::Replace } else { Into::Add };
             multiply((scores, Strides::rows(n)), v, n, out, into);
         }
@@ -149,7 +175,7 @@ impl<T: Typed + Float + Vectorised + Product> Heads<'_, T> {
     }
 }
 
-fn multiply<T: Typed + Float + Vectorised>(
+pub(super) fn multiply<T: Typed + Float + Vectorised>(
     a: (&[T], Strides),
     b: Right<'_, T>,
     k: usize,
@@ -162,13 +188,13 @@ fn multiply<T: Typed + Float + Vectorised>(
 
 /// Which scores a tile looks at.
 #[derive(Clone, Copy)]
-struct Block {
-    batch: usize,
-    head: usize,
-    row: usize,
-    key: usize,
-    keys: usize,
-    is_first: bool,
+pub(super) struct Block {
+    pub(super) batch: usize,
+    pub(super) head: usize,
+    pub(super) row: usize,
+    pub(super) key: usize,
+    pub(super) keys: usize,
+    pub(super) is_first: bool,
 }
 
 /// Makes weights of scores, and scales what was summed before.
@@ -209,13 +235,12 @@ impl<T: Typed + Float + Vectorised> Task<T> for Soften<'_, '_, T> {
 impl<T: Typed + Float> Heads<'_, T> {
     /// Scales the scores of a row, and applies the mask.
     #[inline(always)]
-    fn masked(&self, block: Block, row: usize, scores: &mut [T]) {
+    pub(super) fn masked(&self, block: Block, row: usize, scores: &mut [T]) {
         let scale = T::narrow(self.op.scale.0);
         if scale != T::ONE {
             scores.iter_mut().for_each(|x| *x = x.mul(scale));
         }
-        let [batch, head, down, along] = self.mask_strides;
-        let start = block.batch * batch + block.head * head + row * down + block.key * along;
+        let (start, along) = self.mask_at(block, row);
         match &self.mask {
             Mask::None => {}
             Mask::Added(mask) if along == 1 => {

@@ -8,6 +8,7 @@
 //! on halves widen them as a whole; elementwise ones run as tile programs (see `tile`).
 
 mod attention;
+mod attention_gradient;
 mod blocks;
 mod conv;
 mod conv_transpose;
@@ -122,6 +123,9 @@ fn dispatch(
         (Op::Attention(op), [_, _, _] | [_, _, _, _], [out]) => {
             attention::attention(team, op, inputs, out, workspace)
         }
+        (Op::AttentionGradient(op), [_, _, _, _, _] | [_, _, _, _, _, _], [_, _, _]) => {
+            attention_gradient::attention_gradient(team, op, inputs, outputs, workspace)
+        }
         (Op::Rotary { transposed }, [_, _, _], [out]) => attention::rotary(team, *transposed, inputs, out),
         (Op::Conv(op), [_, _] | [_, _, _], [out]) => conv::conv(team, op, inputs, out, workspace),
         (Op::ConvTranspose(op), [_, _] | [_, _, _], [out]) => {
@@ -170,6 +174,7 @@ fn dispatch(
             | Op::LocalResponseNorm { .. }
             | Op::MatMul { .. }
             | Op::Attention(_)
+            | Op::AttentionGradient(_)
             | Op::Rotary { .. }
             | Op::Conv(_)
             | Op::ConvTranspose(_)

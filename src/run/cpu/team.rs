@@ -366,6 +366,74 @@ impl Team<'_> {
             }
         });
     }
+
+    /// As [`Team::each`], with the matrices of one number of several slices, that number, and scratch
+    /// memory of `slot` elements that no other thread has meanwhile. There are as many parts as slots.
+    /// Panics where a slice does not hold its matrices, or has not as many as the others.
+    pub(super) fn each_matrix<T: Send, const N: usize>(
+        &self,
+        slices: [(&mut [T], Matrices); N],
+        (slots, slot): (&mut [T], usize),
+        work: impl Fn(usize, &mut [MatrixMut<'_, T>; N], &mut [T]) + Sync,
+    ) {
+        let Some(count) = slices.first().map(|(_, matrices)| matrices.count()) else { return };
+        let wholes = slices.map(|(slice, matrices)| {
+            let size = matrices.rows.checked_mul(matrices.columns);
+            let all = size.and_then(|size| size.checked_mul(matrices.count()));
+            assert!(all == Some(slice.len()) && matrices.count() == count);
+            (Whole { pointer: slice.as_mut_ptr(), life: PhantomData }, matrices)
+        });
+        let parts = slots.len() / slot;
+        assert!(parts > 0 || count == 0);
+        self.each_chunk(slots, slot, |part, slot| {
+            for number in count * part / parts..count * (part + 1) / parts {
+                let mut made = wholes.each_ref().map(|(whole, matrices)| {
+                    let (start, stride) = matrices.lie(number);
+                    let empty = matrices.rows == 0 || matrices.columns == 0;
+                    MatrixMut {
+                        // SAFETY: the matrix' first element lies within the slice.
+                        pointer: unsafe { whole.at(if empty { 0 } else { start }) },
+                        rows: matrices.rows,
+                        columns: matrices.columns,
+                        stride,
+                        life: PhantomData,
+                    }
+                });
+                // Matrices of different numbers are disjoint, each number is in one part, and the slices
+                // are borrowed exclusively.
+                work(number, &mut made, slot);
+            }
+        });
+    }
+}
+
+/// Matrices of `rows` by `columns` elements in one slice, `inner` of them `outer` times: one after the
+/// other, or `abreast`, so that the `inner` ones have their rows side by side.
+#[derive(Clone, Copy)]
+pub(super) struct Matrices {
+    pub(super) outer: usize,
+    pub(super) inner: usize,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) abreast: bool,
+}
+
+impl Matrices {
+    fn count(&self) -> usize {
+        self.outer * self.inner
+    }
+
+    /// The first element of a matrix, and the elements from row to row.
+    fn lie(&self, number: usize) -> (usize, usize) {
+        let size = self.rows * self.columns;
+        match self.abreast {
+            false => (number * size, self.columns),
+            true => {
+                let (outer, inner) = (number / self.inner, number % self.inner);
+                (outer * self.inner * size + inner * self.columns, self.inner * self.columns)
+            }
+        }
+    }
 }
 
 /// Planes of `rows` by `columns` elements, one after the other, in tiles of `tall` by `wide` (those at

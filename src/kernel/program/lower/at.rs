@@ -147,6 +147,7 @@ impl Builder<'_> {
             | Op::CrossEntropyGradient
             | Op::NormalizeGradient { .. }
             | Op::Attention(_)
+            | Op::AttentionGradient(_)
             | Op::ScatterElements { .. }
             | Op::ScatterNd { .. }
             | Op::TopK(_) => return Err(Halt::Apart),

@@ -1,29 +1,76 @@
 //! Attention as a program of its own, and rotary embeddings as index arithmetic.
 
 use super::{Builder, ExprId, Halt, Lowered};
-use crate::ir::{Attention, Binary, Compare, NodeId, Unary};
-use crate::kernel::attention::Geometry;
-use crate::kernel::program::{Body, Heads};
+use crate::ir::{Attention, Binary, Compare, NodeId, Unary, ValueId};
+use crate::kernel::attention::{Geometry, Lie};
+use crate::kernel::program::{Body, Heads, Pass, Program};
 
 impl Builder<'_> {
-    pub(super) fn attention(&mut self, id: NodeId, op: &Attention) -> Lowered<Body> {
-        let node = self.graph.node(id);
+    /// Sizes and arguments, but for what is written.
+    fn heads(
+        &mut self,
+        pass: Pass,
+        op: &Attention,
+        x: [ValueId; 4],
+        mask: Option<ValueId>,
+    ) -> Lowered<Heads> {
         let mut dims = Vec::new();
-        for &value in node.operands.iter().take(3).chain([&node.first_result]) {
+        for value in x {
             dims.push(self.dims(value)?);
         }
         let [q, k, v, out] = &dims[..] else { return Err(Halt::Apart) };
         let geometry = Geometry::new(op, [&q[..], &k[..], &v[..], &out[..]]);
-        let mut reads = Vec::new();
-        for &operand in node.operands.iter() {
-            reads.push(self.arg(operand, false)?);
+        let mut reads = [0; 3];
+        for (read, value) in reads.iter_mut().zip(x) {
+            *read = self.arg(value, false)?;
         }
-        let mask_strides = match node.operands.get(3) {
-            Some(&mask) => repeated(&self.dims(mask)?),
+        let mask_strides = match mask {
+            Some(mask) => repeated(&self.dims(mask)?),
             None => [0; 4],
         };
-        let write = self.arg(node.first_result, true)?;
-        Ok(Body::Attention(Box::new(Heads { op: op.clone(), geometry, mask_strides, reads, write })))
+        let mask = mask.map(|mask| self.arg(mask, false)).transpose()?;
+        let (given, rows, writes) = (None, None, Vec::new());
+        Ok(Heads { pass, op: op.clone(), geometry, mask_strides, reads, mask, given, rows, writes })
+    }
+
+    pub(super) fn attention(&mut self, id: NodeId, op: &Attention) -> Lowered<Body> {
+        let node = self.graph.node(id);
+        let operands = [0, 1, 2].map(|operand| node.operands[operand]);
+        let [q, k, v] = operands;
+        let mask = node.operands.get(3).copied();
+        let mut heads = self.heads(Pass::Forward, op, [q, k, v, node.first_result], mask)?;
+        heads.writes.push((self.arg(node.first_result, true)?, heads.geometry.lies[3]));
+        Ok(Body::Attention(Box::new(heads)))
+    }
+
+    /// Two kernels: row by row, then key by key.
+    pub(super) fn attention_gradient(self, id: NodeId, op: &Attention) -> Lowered<Vec<Program>> {
+        let second = Builder::new(self.graph, self.fused, self.layout, self.nodes);
+        let results: Vec<ValueId> = self.graph.results(id).collect();
+        let [dq, dk, dv] = results[..] else { return Err(Halt::Apart) };
+        let rows = self.attention_pass(id, op, Pass::Queries, &[(0, dq)])?;
+        Ok(vec![rows, second.attention_pass(id, op, Pass::Keys, &[(1, dk), (2, dv)])?])
+    }
+
+    fn attention_pass(
+        mut self,
+        id: NodeId,
+        op: &Attention,
+        pass: Pass,
+        made: &[(usize, ValueId)],
+    ) -> Lowered<Program> {
+        let operands = self.graph.node(id).operands.clone();
+        let [q, k, v, out, given] = [0, 1, 2, 3, 4].map(|operand: usize| operands[operand]);
+        let mut heads = self.heads(pass, op, [q, k, v, out], operands.get(5).copied())?;
+        heads.given = Some([self.arg(out, false)?, self.arg(given, false)?]);
+        let sizes = &heads.geometry;
+        let count = sizes.batch.saturating_mul(sizes.heads).saturating_mul(sizes.rows);
+        heads.rows = Some(self.numbers(q, count, pass == Pass::Queries));
+        for &(position, value) in made {
+            let lie = Lie::new(op.orders[position], &self.dims(value)?[..], 0);
+            heads.writes.push((self.arg(value, true)?, lie));
+        }
+        Ok(self.finish(Body::Attention(Box::new(heads))))
     }
 
     /// `x * cos + partner * sin`, where the partner of the first half is the second one, negated; or

@@ -251,7 +251,7 @@ impl Builder<'_> {
             }
             Varies::Along => {
                 let zero = self.exprs.constant(0.0, self.exprs.dtype(r));
-                let [means, scales] = self.statistics(x, over.row, true);
+                let [means, scales] = self.numbers(x, self.exprs.extent(over.row).unsigned_abs(), true);
                 vec![(means, mean.unwrap_or(zero)), (scales, r)]
             }
         };
@@ -270,9 +270,9 @@ impl Builder<'_> {
         }
     }
 
-    /// The arguments in the workspace that hold a number for each row: its mean, and its `r`.
-    fn statistics(&mut self, x: ValueId, row: crate::kernel::program::Var, written: bool) -> [u32; 2] {
-        let (dtype, rows) = (self.wide(x), self.exprs.extent(row).unsigned_abs());
+    /// Two arguments in the workspace that hold a number for each row of `x`, in what that is computed with.
+    pub(super) fn numbers(&mut self, x: ValueId, rows: u64, written: bool) -> [u32; 2] {
+        let dtype = self.wide(x);
         [0, rows.saturating_mul(dtype.size())].map(|begin| {
             self.args.push(Arg { place: Place::Workspace(begin), dtype, elements: rows, written });
             self.args.len() as u32 - 1
@@ -289,7 +289,7 @@ impl Builder<'_> {
         // Rows and columns have changed places.
         let over = self.rows_over(&dims, &others);
         let (x_at, g) = (self.wide_at(x, &over.index)?, self.wide_at(given, &over.index)?);
-        let [means, scales] = self.statistics(x, over.column, false);
+        let [means, scales] = self.numbers(x, self.exprs.extent(over.column).unsigned_abs(), false);
         let (at, dtype) = (self.exprs.at(over.column), self.wide(x));
         let mean = self.exprs.load(means, dtype, at, None, 0.0);
         let r = self.exprs.load(scales, dtype, at, None, 0.0);

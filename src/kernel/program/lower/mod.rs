@@ -144,10 +144,12 @@ impl<'a> Builder<'a> {
             | Op::ScatterNd { .. }
             | Op::Recurrent(_)
             | Op::Attention(_)
+            | Op::AttentionGradient(_)
                 if fused =>
             {
                 return Err(Halt::Apart);
             }
+            Op::AttentionGradient(op) => return self.attention_gradient(first, op),
             Op::CumSum { .. } => self.running_sum(first)?,
             Op::TopK(_) => self.topk(first)?,
             Op::ScatterElements { .. } | Op::ScatterNd { .. } => return self.scatter(first),

@@ -28,7 +28,7 @@ enum Step {
     Chain { program: Program, sources: Vec<(Place, usize)>, targets: Vec<Place> },
 }
 
-/// A chain on the elements of a kernel's one result, where they lie.
+/// A chain on the elements of a kernel's first result, where they lie.
 #[derive(Debug)]
 struct After {
     program: Program,
@@ -204,7 +204,7 @@ fn joined(segments: Vec<Step>, apart: bool) -> Vec<Step> {
     steps
 }
 
-/// The source of a chain that stands for a kernel's one result, where the chain writes over it and
+/// The source of a chain that stands for a kernel's first result, where the chain writes over it and
 /// nothing else.
 fn follows(
     outputs: &[Tensor],
@@ -212,7 +212,7 @@ fn follows(
     sources: &[(Place, usize)],
     targets: &[Place],
 ) -> Option<usize> {
-    let [made] = outputs else { return None };
+    let [made, ..] = outputs else { return None };
     let mut own = sources.iter().enumerate().filter(|(_, (place, _))| *place == made.place);
     let (source, &(_, size)) = own.next()?;
     let elements = cpu::elements(&made.dims)?;
@@ -380,7 +380,8 @@ impl Bound<'_> {
             // results: places of a layout are disjoint.
             let bytes = unsafe { self.arena.bytes_mut(range) };
             let view = ViewMut::new(tensor.dtype, &tensor.dims, bytes)?;
-            targets.push(ViewMut { after: epilogue.as_ref(), ..view });
+            let after = epilogue.as_ref().filter(|_| targets.is_empty());
+            targets.push(ViewMut { after, ..view });
         }
         // Values in the workspace lie behind what the kernel itself needs.
         for tensor in inputs.iter().chain(outputs) {

@@ -12,7 +12,7 @@ use partition::ir::{ArgReduce, Attention, DType, HeadOrder, Op, Real, ReduceKind
 use partition::kernel::program::{self, Place, Program};
 use partition::pass::{GroupOptions, group};
 
-use crate::kernels::{Case, Memory, SMALL_MODELS, cases, lowered, model_programs};
+use crate::kernels::{Case, Memory, SMALL_MODELS, cases, lowered, model_programs, step_programs};
 use crate::reference::Array;
 use crate::run_ops::{GENERATORS, decode, encode, tolerance};
 
@@ -402,8 +402,9 @@ fn made_up(dtype: DType, elements: u64, seed: u64) -> program::Array {
 #[test]
 fn kernels_of_the_small_models_run_on_the_cpu() {
     let mut all: BTreeMap<String, Trial> = BTreeMap::new();
-    for name in SMALL_MODELS {
-        for program in model_programs(&format!("corpus/onnx/{name}.onnx")) {
+    let models = SMALL_MODELS.map(|name| (name, model_programs(&format!("corpus/onnx/{name}.onnx"))));
+    for (name, programs) in models.into_iter().chain([("a training step", step_programs())]) {
+        for program in programs {
             let Some(kernel) = emit::kernel(&program).unwrap() else { continue };
             if work(&program) > WORK || all.contains_key(&kernel.name) {
                 continue;

@@ -156,6 +156,12 @@ pub(crate) fn model_programs(relative: &str) -> Vec<Program> {
     shared::file(relative).map_or_else(Vec::new, |path| file_programs(&path))
 }
 
+/// The programs of a training step of a transformer block.
+pub(crate) fn step_programs() -> Vec<Program> {
+    let network = crate::kernel_counts::block_step();
+    lowered(&network.graph, &network.grouping)
+}
+
 /// The programs of a model.
 pub(crate) fn file_programs(path: &std::path::Path) -> Vec<Program> {
     let bytes = std::fs::read(path).unwrap();

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use partition::emit::cache::{Cache, compile_all};
 use partition::emit::nvrtc::{Nvrtc, nvrtc};
 use partition::emit::{self, Kernel, module};
+use partition::kernel::program::Program;
 
 use crate::cuda::operation_kernels;
-use crate::kernels::{SMALL_MODELS, model_programs};
+use crate::kernels::{SMALL_MODELS, model_programs, step_programs};
 
 fn compiler() -> Option<&'static Nvrtc> {
     match nvrtc() {
@@ -55,9 +56,9 @@ fn compile_for(kernels: &BTreeMap<String, Kernel>, architectures: &[&str]) {
     println!("{} kernels for {}", list.len(), architectures.join(", "));
 }
 
-/// The kernels of a model of the corpus, by name.
-fn model_kernels(relative: &str) -> BTreeMap<String, Kernel> {
-    let kernels = model_programs(relative).into_iter().filter_map(|program| emit::kernel(&program).unwrap());
+/// The kernels of programs, by name.
+fn kernels_of(programs: Vec<Program>) -> BTreeMap<String, Kernel> {
+    let kernels = programs.into_iter().filter_map(|program| emit::kernel(&program).unwrap());
     kernels.map(|kernel| (kernel.name.clone(), kernel)).collect()
 }
 
@@ -72,8 +73,9 @@ fn kernels_of_every_operation_compile() {
 fn kernels_of_the_small_models_compile() {
     let mut kernels = BTreeMap::new();
     for name in SMALL_MODELS {
-        kernels.extend(model_kernels(&format!("corpus/onnx/{name}.onnx")));
+        kernels.extend(kernels_of(model_programs(&format!("corpus/onnx/{name}.onnx"))));
     }
+    kernels.extend(kernels_of(step_programs()));
     compile_for(&kernels, &["sm_80", "sm_90"]);
 }
 
@@ -84,7 +86,7 @@ fn kernels_of_real_models_compile() {
     for name in
         ["bert_base", "gpt2", "llama_small", "resnet50", "mobilenet_v3_large", "vit_b_16", "sd_unet_small"]
     {
-        kernels.extend(model_kernels(&format!("corpus/onnx/{name}.onnx")));
+        kernels.extend(kernels_of(model_programs(&format!("corpus/onnx/{name}.onnx"))));
     }
     compile_for(&kernels, &["sm_80", "sm_90"]);
 }

@@ -31,11 +31,11 @@ pub(super) fn attention(program: &Program, heads: &Heads) -> Result<Printed> {
         Pass::Forward => forward(heads, half, lines),
         Pass::Queries => {
             let warps = lines.saturating_mul(signed(geometry.rows));
-            ("a warp a row", "attention_gradient_rows(p)".to_owned(), threads(warps))
+            ("a warp a row", "attention_gradient_rows<KERNEL_heads>(p)".to_owned(), threads(warps))
         }
         Pass::Keys => {
             let warps = lines.saturating_mul(signed(geometry.keys)) / signed(geometry.group.max(1));
-            ("a warp a key", "attention_gradient_keys(p)".to_owned(), threads(warps))
+            ("a warp a key", "attention_gradient_keys<KERNEL_heads>(p)".to_owned(), threads(warps))
         }
     };
     let mut text = title(program, how);
@@ -55,7 +55,11 @@ fn forward(heads: &Heads, half: bool, lines: i64) -> (&'static str, String, i64)
     let geometry = &heads.geometry;
     let rows = i64::try_from(geometry.rows).unwrap_or(i64::MAX);
     if !half || geometry.size.max(geometry.value_size) > WIDEST || geometry.rows <= FEW {
-        return ("a warp a row", "attention_rows(p)".to_owned(), ceil(lines.saturating_mul(rows), 4));
+        return (
+            "a warp a row",
+            "attention_rows<KERNEL_heads>(p)".to_owned(),
+            ceil(lines.saturating_mul(rows), 4),
+        );
     }
     // Sixteen bytes at a time, where every row begins at a multiple of them.
     let even = |lie: Lie| [lie.start, lie.batch, lie.head, lie.row].iter().all(|at| at % 8 == 0);

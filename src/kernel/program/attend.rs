@@ -9,13 +9,21 @@ struct Operands<'a> {
     mask: Option<Array>,
 }
 
-/// The weights of a row's keys; none where they are not numbers. `passes` tells which scores depend on
-/// query and key.
-struct Weights {
-    weights: Option<Vec<f64>>,
+/// The scores of a row's keys.
+struct Scores {
+    scores: Vec<f64>,
+    /// Whether they depend on query and key.
     passes: Vec<bool>,
-    /// The logarithm of the sum of the exponentials.
+    /// The logarithm of the sum of their exponentials; infinite where the weights are not numbers.
     log: f64,
+}
+
+impl Scores {
+    /// The weights of the keys by the logarithm of the sum; none where that is infinite.
+    fn weights(&self, log: f64) -> Option<Vec<f64>> {
+        let weights = self.scores.iter().map(|score| (score - log).exp());
+        (log != f64::INFINITY).then(|| weights.collect())
+    }
 }
 
 fn size(size: u64) -> Option<usize> {
@@ -52,7 +60,7 @@ impl<'a> Operands<'a> {
         self.lists[position].get(self.at(position, (batch, head, row))?..)?.get(..size(length)?)
     }
 
-    fn weights(&self, (batch, head, row): (u64, u64, u64)) -> Option<Weights> {
+    fn scores(&self, (batch, head, row): (u64, u64, u64)) -> Option<Scores> {
         let heads = self.heads;
         let query = self.row(0, (batch, head, row))?;
         let (mut scores, mut passes) = (Vec::new(), Vec::new());
@@ -73,9 +81,8 @@ impl<'a> Operands<'a> {
         }
         let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let total: f64 = scores.iter().map(|score| (score - most).exp()).sum();
-        let weights = scores.iter().map(|score| (score - most).exp() / total).collect();
         let log = if total.is_nan() { f64::INFINITY } else { most + total.ln() };
-        Some(Weights { weights: (!total.is_nan()).then_some(weights), passes, log })
+        Some(Scores { scores, passes, log })
     }
 }
 
@@ -98,13 +105,14 @@ pub(super) fn attention(heads: &Heads, args: &mut [Array]) -> Option<()> {
     let mut results = Vec::new();
     for place in rows(heads) {
         let (batch, head, _) = place;
-        let found = operands.weights(place)?;
+        let found = operands.scores(place)?;
+        let weights = found.weights(found.log);
         for column in 0..size(heads.geometry.value_size)? {
             let mut sum = 0.0;
-            for (key, weight) in found.weights.iter().flatten().enumerate() {
+            for (key, weight) in weights.iter().flatten().enumerate() {
                 sum += weight * operands.row(2, (batch, head, key as u64))?.get(column)?;
             }
-            let broken = found.weights.is_none() && !heads.op.zeros;
+            let broken = weights.is_none() && !heads.op.zeros;
             results.push((operands.at(3, place)? + column, if broken { f64::NAN } else { sum }));
         }
     }
@@ -135,7 +143,14 @@ fn add(
     Some(())
 }
 
-/// Both passes, each of which leaves out what the other writes.
+fn number_at(args: &[Array], arg: u32, number: usize) -> Option<f64> {
+    match args.get(arg as usize)? {
+        Array::Real(list) => list.get(number).copied(),
+        Array::Whole(_) => None,
+    }
+}
+
+/// Both passes; that by keys takes the rows' numbers as the other one left them.
 fn gradients(operands: &Operands<'_>, args: &mut [Array]) -> Option<()> {
     let heads = operands.heads;
     let geometry = &heads.geometry;
@@ -151,16 +166,17 @@ fn gradients(operands: &Operands<'_>, args: &mut [Array]) -> Option<()> {
         let length = size(geometry.value_size)?;
         let at = operands.at(3, place)?;
         let given = given.get(at..)?.get(..length)?;
-        let level = dot(result.get(at..)?.get(..length)?, given);
-        let Weights { weights, passes, log } = operands.weights(place)?;
+        let found = operands.scores(place)?;
         if by_rows {
-            write(args, numbers[0], vec![(number, log)])?;
+            write(args, numbers[0], vec![(number, found.log)])?;
+            let level = dot(result.get(at..)?.get(..length)?, given);
             write(args, numbers[1], vec![(number, level)])?;
         }
-        for (key, weight) in weights.iter().flatten().enumerate() {
+        let (log, level) = (number_at(args, numbers[0], number)?, number_at(args, numbers[1], number)?);
+        for (key, weight) in found.weights(log).iter().flatten().enumerate() {
             let own = (batch, head, key as u64);
             let slope = weight * (dot(given, operands.row(2, own)?) - level) * heads.op.scale.0;
-            let slope = if passes[key] { slope } else { 0.0 };
+            let slope = if found.passes[key] { slope } else { 0.0 };
             if by_rows {
                 add(heads, args, (0, place), slope, operands.row(1, own)?)?;
             } else {

@@ -111,8 +111,13 @@ fn as_type<T: Typed + Float + Vectorised>(
     if parts.are_rows() && !matches!(factor, Some((_, Varies::Across))) {
         let after = dx.take_after();
         let target = dx.slice::<T>()?;
+        let then = |start: usize, made: &mut [T]| {
+            if let Some(after) = after {
+                after.apply(start, bytes_of_mut(made));
+            }
+        };
         if factor.is_some() {
-            return gradient.rows_and_columns(team, target, columns, &mut workspace);
+            return gradient.rows_and_columns(team, target, columns, &mut workspace, &then);
         }
         let length = part_of(count);
         team.each_chunk(target, length, |part, out| {
@@ -122,9 +127,7 @@ fn as_type<T: Typed + Float + Vectorised>(
                 out: &mut *out,
                 columns: None,
             });
-            if let Some(after) = after {
-                after.apply(part * length, bytes_of_mut(out));
-            }
+            then(part * length, out);
         });
         return Ok(());
     }
@@ -142,6 +145,7 @@ impl<T: Typed + Float + Vectorised> Gradient<'_, T> {
         target: &mut [T],
         mut columns: [&mut [T]; 2],
         workspace: &mut &mut [u8],
+        then: &(dyn Fn(usize, &mut [T]) + Sync),
     ) -> Result<()> {
         let count = self.count;
         let rows = target.len() / count;
@@ -151,6 +155,7 @@ impl<T: Typed + Float + Vectorised> Gradient<'_, T> {
         team.each_tile(target, planes, (&mut *slots, 2 * count), |place, out, slot| {
             let columns = Some(slot.split_at_mut(count));
             T::dispatch(Rows { gradient: self, first: place.row, out: out.row(0), columns });
+            then(place.row * count, out.row(0));
         });
         for (position, sums) in columns.iter_mut().enumerate() {
             for (column, sum) in sums.iter_mut().enumerate() {

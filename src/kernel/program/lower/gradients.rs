@@ -236,9 +236,17 @@ impl Builder<'_> {
         let results: Vec<ValueId> = self.graph.results(id).collect();
         let [dx, of_factor, of_shift] = results[..] else { return Err(Halt::Apart) };
         let position = self.linear(&dims, &over.index);
-        let arg = self.arg(dx, true)?;
-        let made = self.exprs.convert(self.dtype(dx), made);
-        let stores = vec![self.replacing(arg, position, made)];
+        let expr = self.exprs.convert(self.dtype(dx), made);
+        self.given = Some(Given { value: dx, position, expr });
+        let mut made = self.results();
+        made.retain(|&value| value != of_factor && value != of_shift);
+        let elements: i64 = dims.iter().product();
+        for &value in &made {
+            if self.dims(value)?.iter().product::<i64>() != elements {
+                return Err(Halt::Apart);
+            }
+        }
+        let stores = self.stores_of(&made, position)?;
         let row = self.exprs.at(over.row);
         let sums = match varies {
             Varies::Across => {

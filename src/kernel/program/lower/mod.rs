@@ -133,7 +133,6 @@ impl<'a> Builder<'a> {
             }
             Op::SoftmaxGradient { .. } => self.softmax_gradient(first)?,
             Op::CrossEntropy | Op::CrossEntropyGradient => self.cross_entropy(first)?,
-            Op::NormalizeGradient { scaled: true, .. } if fused => return Err(Halt::Apart),
             Op::NormalizeGradient { .. } => return self.normalize_gradient(first),
             Op::MatMul { .. } => self.product(first)?,
             Op::Conv(conv) => self.conv(first, conv)?,
@@ -234,8 +233,13 @@ impl<'a> Builder<'a> {
 
     /// Stores of the program's results at a position that runs over all their elements.
     fn stores_at(&mut self, position: ExprId) -> Lowered<Vec<Store>> {
+        let results = self.results();
+        self.stores_of(&results, position)
+    }
+
+    fn stores_of(&mut self, values: &[ValueId], position: ExprId) -> Lowered<Vec<Store>> {
         let mut stores = Vec::new();
-        for value in self.results() {
+        for &value in values {
             let dims = self.dims(value)?;
             let index = self.apart(&dims, position);
             let stored = self.at(value, &index, None)?;

@@ -118,7 +118,7 @@ fn own(op: &Op, operands: &[&Type], results: &[&Type], width: Option<u64>) -> By
             part(tiling.parts.saturating_mul(tiling.slot), size(q)).max(numbers)
         }
         (Op::NormalizeGradient { axes, scaled, .. }, [x, ..], _) => {
-            let (columns, rows) = product_apart(axes, *x);
+            let (columns, rows) = product_apart(axes, x);
             let slots = rows.min(NORMALIZE_PARTS).saturating_mul(2).saturating_mul(columns);
             part(rows.saturating_mul(NORMALIZE_ROW), 8).max(part(if *scaled { slots } else { 0 }, size(x)))
         }

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use partition::error::{Error, FaultKind};
-use partition::ir::{ParamId, Tensor};
+use partition::ir::{Graph, ParamId, Tensor};
 use partition::run::cuda::{CudaOptions, CudaProgram, Target};
 use partition::run::interpret;
 
 use crate::emulator::{Build, Choice, CpuToolchain, Emulator, Faults};
 use crate::executor::{Groups, random_plan, tensor};
+use crate::kernels::cases;
 use crate::random_graph::{Random, random_graph};
+use crate::reference::{Array, evaluate};
+use crate::run_ops::{GENERATORS, encode, tolerance};
 
 fn same(found: &[(String, Tensor)], expected: &[(String, Tensor)], what: &str) {
     assert_eq!(found.len(), expected.len());
@@ -121,6 +124,66 @@ fn devices_of_the_cpu_run_beside_gpus() {
         let options = CudaOptions { timeout: Some(Duration::from_secs(60)), ..CudaOptions::default() };
         let mut program = setup.program(&emulator, &toolchain, &targets, &options).unwrap();
         runs(&mut program, &setup, &format!("seed {seed}"));
+        drop(program);
+        assert_eq!(emulator.held(), [""; 0]);
+    }
+}
+
+/// One graph of operations of every kind, as the tests of kernels make them up: inputs, and what each
+/// output is in f64.
+fn operations() -> (Graph, Vec<(String, Tensor)>, Vec<Array>) {
+    let mut graph = Graph::new("operations");
+    let (mut inputs, mut expected) = (Vec::new(), Vec::new());
+    let mut seen = Vec::new();
+    for case in GENERATORS.iter().flat_map(|&generator| cases(generator)) {
+        let kind = std::mem::discriminant(&case.op);
+        let elements: usize = case.shapes().iter().map(|(_, dims)| dims.iter().product::<usize>()).sum();
+        if seen.contains(&kind) || !(2..=1500).contains(&elements) || case.work() > 1500 {
+            continue;
+        }
+        let prefix = format!("{}.", seen.len());
+        seen.push(kind);
+        case.add_to(&mut graph, &prefix);
+        for (position, array) in case.operands.iter().enumerate() {
+            let dims = array.dims.iter().map(|&dim| dim as u64).collect();
+            let tensor = Tensor::new(array.dtype, dims, encode(array)).unwrap();
+            inputs.push((format!("{prefix}x{position}"), tensor));
+        }
+        expected.extend(evaluate(&case.op, &case.operands, &case.shapes()));
+    }
+    assert!(seen.len() > 30, "{} kinds", seen.len());
+    (graph, inputs, expected)
+}
+
+#[test]
+fn operations_of_every_kind_on_slices_and_gpus_give_what_the_reference_gives() {
+    let Some(toolchain) = CpuToolchain::shared() else { return };
+    let (graph, inputs, expected) = operations();
+    let groups = Groups::planned(&graph);
+    for (devices, gpus, choice) in [(1, 1, Choice::Last), (3, 2, Choice::Random(5))] {
+        let plan = random_plan(&graph, &groups, devices, &mut Random::new(9));
+        let emulator = Emulator::new(Build { gpus, choice, ..Build::default() });
+        let machine = emulator.machine(&toolchain);
+        let targets: Vec<Target> = (0..devices as u32).map(|device| Target::Gpu(device % gpus)).collect();
+        let weights = |_: ParamId| unreachable!("there are no parameters");
+        let options = CudaOptions::default();
+        let mut program =
+            CudaProgram::new(&machine, &graph, &groups.fused(), &plan, &targets, &weights, &options).unwrap();
+        // Step by step, then from the graph.
+        for run in 0..2 {
+            let (outputs, _) = program.run(&inputs).unwrap();
+            assert_eq!(outputs.len(), expected.len());
+            for ((name, found), expected) in outputs.iter().zip(&expected) {
+                let (relative, absolute) = tolerance(found.dtype());
+                for (i, (a, &b)) in found.to_f64().into_iter().zip(&expected.data).enumerate() {
+                    let same =
+                        a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= absolute + relative * b.abs();
+                    let number = name.split('.').next().unwrap();
+                    let op = graph.sources().iter().find(|source| source.name == format!("{number}.case"));
+                    assert!(same, "{devices} devices, run {run}: {name}[{i}] of {op:?} is {a}, expected {b}");
+                }
+            }
+        }
         drop(program);
         assert_eq!(emulator.held(), [""; 0]);
     }

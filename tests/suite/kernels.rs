@@ -49,33 +49,38 @@ impl Case {
     /// The graph of the operation alone.
     pub(crate) fn graph(&self) -> Graph {
         let mut graph = Graph::new("case");
-        let source = graph.add_source(Source::new("case", self.op.name(), SourceRole::Node));
+        self.add_to(&mut graph, "");
+        graph
+    }
+
+    /// Adds the operation to a graph: inputs `x0` and on, outputs `y0` and on, behind the prefix.
+    pub(crate) fn add_to(&self, graph: &mut Graph, prefix: &str) {
+        let source = graph.add_source(Source::new(format!("{prefix}case"), self.op.name(), SourceRole::Node));
         let operands: Vec<ValueId> = self
             .operands
             .iter()
             .enumerate()
-            .map(|(position, array)| graph.add_input(format!("x{position}"), ty(array), source))
+            .map(|(position, array)| graph.add_input(format!("{prefix}x{position}"), ty(array), source))
             .collect();
         match &self.op {
             Op::Iota { axis } => {
                 let value = graph.add_iota(self.results[0].clone(), *axis, source);
-                graph.add_output("y0", value);
+                graph.add_output(format!("{prefix}y0"), value);
             }
             Op::Sizes(sizes) => {
                 let value = graph.add_sizes(sizes.to_vec(), self.results[0].shape.rank() == 0, source);
-                graph.add_output("y0", value);
+                graph.add_output(format!("{prefix}y0"), value);
             }
             op => {
                 let node = graph.push(op.clone(), &operands, source).unwrap();
                 for (position, value) in graph.results(node).collect::<Vec<_>>().into_iter().enumerate() {
-                    graph.add_output(format!("y{position}"), value);
+                    graph.add_output(format!("{prefix}y{position}"), value);
                 }
             }
         }
-        graph
     }
 
-    fn shapes(&self) -> Vec<(DType, Vec<usize>)> {
+    pub(crate) fn shapes(&self) -> Vec<(DType, Vec<usize>)> {
         let dims = |ty: &Type| ty.shape.dims().unwrap().iter().map(|&dim| dim as usize).collect();
         self.results.iter().map(|ty| (ty.dtype, dims(ty))).collect()
     }

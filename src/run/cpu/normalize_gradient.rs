@@ -395,15 +395,15 @@ impl<T: Typed + Float> Task<T> for Elements<'_, T> {
         outer.each([0, first * walks.steps[0], first * walks.steps[1]], |[at, number, factor]| {
             let out = &mut out[at as usize..][..length];
             let [x, given] = [gradient.x, gradient.given].map(|all| &all[base + at as usize..][..length]);
-            let each = out.iter_mut().zip(x).zip(given).enumerate();
+            let each = out.iter_mut().zip(x).zip(given);
             if row_step == 0 && factor_step == 0 {
                 let (slope, factor) = (gradient.slope(row_at(number)), factor_at(factor));
-                each.for_each(|(_, ((out, x), given))| {
+                each.for_each(|((out, x), given)| {
                     *out = T::narrow(slope(x.to_f64(), given.to_f64() * factor));
                 });
                 return;
             }
-            each.for_each(|(i, ((out, x), given))| {
+            each.enumerate().for_each(|(i, ((out, x), given))| {
                 let slope = gradient.slope(row_at(number + i as isize * row_step));
                 let factor = factor_at(factor + i as isize * factor_step);
                 *out = T::narrow(slope(x.to_f64(), given.to_f64() * factor));

@@ -16,9 +16,8 @@
 
 // The keys that rows up to this one meet.
 template <class P> DEVICE i64 keys_seen(i64 row) {
-  if (!P::CAUSAL) return P::KEYS;
-  const i64 seen = row + P::OFFSET + 1;
-  return seen < 0 ? 0 : seen < P::KEYS ? seen : P::KEYS;
+  const i64 all = P::KEYS, seen = row + P::OFFSET + 1;
+  return P::CAUSAL ? (seen < 0 ? 0 : seen < all ? seen : all) : all;
 }
 
 template <class P> DEVICE typename P::T row_scale(typename P::T sum, bool& broken) {

@@ -71,6 +71,7 @@ mod steps;
 mod strategy;
 mod throughput;
 mod topology;
+mod torch_gradients;
 mod trace;
 mod train;
 mod transfer_bounds;

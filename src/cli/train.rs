@@ -22,6 +22,7 @@ use crate::load::Model;
 use crate::load::weights::{Arrays, match_params};
 use crate::place::Objective;
 use crate::plan::{check_writable, write_atomically};
+use crate::report::pipelined;
 use crate::state::{Goal, Keep, Store, write_weights};
 use crate::topology::Topology;
 use crate::train::{self, Async, Epoch, Event, Fit, Parallel, Rate, Replicas, Stop, Trainer, fit};
@@ -56,6 +57,9 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
     check_targets(trainer.plan(), &[])?;
     console.print(&layer_table(trainer.layers()))?;
     console.print(&plan_line(&trainer))?;
+    if let Some(figures) = trainer.pipeline() {
+        console.print(&pipelined(figures))?;
+    }
     if args.spread.replicas.is_some() || args.spread.parallel.is_some() {
         console.print(&memory_table(trainer.plan()))?;
     }
@@ -91,10 +95,6 @@ fn options(args: &TrainArgs, file: &ModelFile) -> Result<train::Options> {
         return Err(Error::usage("--batch max", "a training step takes batches of one size")
             .with_help("partition MODEL --batch max finds the largest for running"));
     }
-    if args.shape.schedule.is_some() {
-        let message = "microbatches of a training step run one after the other";
-        return Err(Error::usage("--schedule", message).with_help("leave it out"));
-    }
     if !args.lr.is_finite() || args.lr < 0.0 {
         return Err(Error::usage(format!("--lr {}", args.lr), "expected a number of 0 or more"));
     }
@@ -116,8 +116,11 @@ fn options(args: &TrainArgs, file: &ModelFile) -> Result<train::Options> {
     options.timeout = args.exec.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?;
     options.check_numerics = args.check_numerics;
     options.compile = compile_options(&args.shape, &args.placement)?;
-    options.compile.pipeline = None;
-    options.recipe.updates.microbatches = args.shape.microbatches.unwrap_or(1);
+    let pipeline = options.compile.pipeline.take();
+    match args.shape.schedule {
+        Some(_) => options.pipeline = pipeline,
+        None => options.recipe.updates.microbatches = args.shape.microbatches.unwrap_or(1),
+    }
     options.compile.model_hash = file.hash();
     options.compile.model_path = file.path.as_ref().map(|path| path.display().to_string());
     Ok(options)
@@ -133,7 +136,7 @@ fn parallel(
 ) -> Result<train::Options> {
     let way: Parallel = way.parse()?;
     options.replicas = Some(replicas(&args.spread, 1)?);
-    if let Some(strategy) = way.strategy(topology) {
+    if let Some(strategy) = way.strategy(topology, &options) {
         return Ok(train::spread(&options, strategy));
     }
     let candidates = planning(&args.placement, console, |control| {

@@ -121,7 +121,7 @@ pub(super) struct DataArgs {
 #[derive(Args, Debug, Clone)]
 pub(super) struct SpreadArgs {
     /// Compare ways to spread the step and take the one that is predicted to be fastest (auto), or force
-    /// one: model, data, zero1, zero2, zero3, ps, hybrid:K with K devices for each replica
+    /// one: model, data, zero1, zero2, zero3, ps, hybrid:K with K devices for each replica, pipeline
     #[arg(long, value_name = "WAY", conflicts_with_all = ["replicas", "ensemble"])]
     pub(super) parallel: Option<String>,
     /// The network so many times, each on a device with its part of the batch; one gradient

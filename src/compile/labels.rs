@@ -111,7 +111,7 @@ fn hero_name(graph: &Graph, group: &Group) -> String {
 
 /// A device for every node of the source model: where its nodes run; where none is left of it,
 /// its pin, else the device of what reads it.
-fn source_devices(
+pub(super) fn source_devices(
     network: &Network,
     lowered: &Lowered,
     topology: &Topology,

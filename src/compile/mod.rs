@@ -12,6 +12,7 @@ mod replan;
 mod rewrite;
 mod score;
 mod step;
+mod written;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -31,7 +32,10 @@ use crate::pass;
 use crate::place::{self, Objective, Placement};
 use crate::plan::{self, Foreign, Plan};
 use crate::schedule::{Cost, Schedule};
-use crate::strategy::{self, pipeline::Figures};
+use crate::strategy::{
+    self,
+    pipeline::{Figures, Turn},
+};
 use crate::topology::{DeviceId, Topology};
 
 use self::step::{Asked, Step};
@@ -41,6 +45,8 @@ pub use explain::{explain_node, explain_plan};
 pub use repair::repair;
 pub use replan::state_between;
 pub use score::{ScoredPlan, score};
+#[cfg(feature = "run")]
+pub(crate) use written::stages;
 
 /// What the caller asks of a plan.
 #[derive(Clone, Debug, Default)]
@@ -62,6 +68,9 @@ pub struct Options {
     pub model_hash: String,
     /// A step in several microbatches, where that is asked for.
     pub pipeline: Option<strategy::pipeline::Options>,
+    /// The order of a step that is written out: its graph holds all microbatches, as its sources say
+    /// ([`Source::microbatch`](crate::ir::Source::microbatch)), pinned to the devices of their stages.
+    pub written: Option<strategy::pipeline::Options>,
     /// By source, the device of a placement that was made elsewhere: nodes that it holds apart
     /// share no kernel.
     pub given: Option<BTreeMap<String, String>>,
@@ -172,7 +181,9 @@ pub fn compile_with(
             let place =
                 place::Options { pins: Vec::new(), colocate: Vec::new(), from, ..options.place.clone() };
             let (graph, sizes) = (&lowered.graph, Sizes::Microbatch);
-            let asked = Asked { graph, sizes, topology, place: &place, pipeline: options.pipeline };
+            let turns = options.written.map(|_| written::turns(&network, &lowered, Turn::Sum));
+            let written = options.written.zip(turns.as_deref());
+            let asked = Asked { graph, sizes, topology, place: &place, pipeline: options.pipeline, written };
             let mut meta = options.network_meta(&network);
             if let Some(divided) = &divided {
                 meta.options.batch = u64::try_from(divided.batch).ok();
@@ -199,7 +210,8 @@ fn cost_graph_step(
 ) -> Result<(Step, Plan)> {
     let from = replan::of_cost_graph(graph, topology, options);
     let place = &place::Options { from, ..options.place.clone() };
-    let asked = Asked { graph, sizes: Sizes::Batch, topology, place, pipeline: options.pipeline };
+    let (sizes, pipeline) = (Sizes::Batch, options.pipeline);
+    let asked = Asked { graph, sizes, topology, place, pipeline, written: None };
     let meta = options.meta(&graph.name, graph.node_count(), &BTreeMap::new());
     let step = Step::find(&asked, &meta, control)?;
     let plan = step.plan(&asked, None, meta, control)?;
@@ -295,7 +307,8 @@ fn alternative(
 /// Binds, simplifies and groups a network.
 pub fn prepare(graph: Graph, options: &Options) -> Result<Network> {
     let places = options.given.as_ref().map(|given| score::numbered_places(&graph, given));
-    let places = phases(&graph, places.unwrap_or_default(), options.pipeline.is_some());
+    let divided = options.pipeline.is_some() || options.written.is_some();
+    let places = phases(&graph, places.unwrap_or_default(), divided);
     let (graph, assumed, dims) = simplified(graph, options, &places)?;
     let grouping = grouped(&graph, &places)?;
     Ok(Network { graph, grouping, assumed, dims })
@@ -550,6 +563,10 @@ impl Options {
         if let Some(asked) = self.pipeline {
             options.microbatches = Some(asked.microbatches);
             options.schedule = Some(asked.order.name().to_owned());
+        }
+        if let Some(asked) = self.written {
+            options.schedule = Some(asked.order.name().to_owned());
+            options.other.push(("microbatches".to_owned(), asked.microbatches.to_string()));
         }
         options.batch = self.batch.and_then(|batch| u64::try_from(batch).ok());
         let model = plan::Model {

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::place::{self, Placement};
 use crate::plan::{self, Bound, Labels, Meta, Plan};
 use crate::schedule::Schedule;
-use crate::strategy::pipeline::{self, Figures, pipeline};
+use crate::strategy::pipeline::{self, Figures, Turn, pipeline};
 use crate::strategy::{self, Choice, Rewritten};
 use crate::topology::Topology;
 
@@ -23,6 +23,8 @@ pub(super) struct Asked<'a> {
     /// What a placement of this very graph must respect.
     pub(super) place: &'a place::Options,
     pub(super) pipeline: Option<pipeline::Options>,
+    /// The order of a step that is written out in microbatches, and when its nodes run.
+    pub(super) written: Option<(pipeline::Options, &'a [Turn])>,
 }
 
 /// A step that fits.
@@ -48,6 +50,12 @@ impl Step {
             return Self::in_microbatches(asked, options, control);
         }
         let Asked { graph, topology, place, .. } = *asked;
+        if let Some((options, turns)) = asked.written {
+            let (placement, schedule, figures) =
+                pipeline::ordered((graph, turns), topology, place, options, control)?;
+            let pipeline = Some(figures);
+            return Ok(Self { placement, schedule, derived: None, pipeline, choices: Vec::new() });
+        }
         match replan::solve(graph, topology, place, meta, control) {
             Ok((placement, schedule)) => {
                 Ok(Self { placement, schedule, derived: None, pipeline: None, choices: Vec::new() })

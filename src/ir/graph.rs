@@ -96,6 +96,8 @@ pub struct Source {
     pub phase: Phase,
     /// How it disturbs its input while the network trains: its reshape stands for that.
     pub noise: Option<Noise>,
+    /// The microbatch that it belongs to, where a step is written out with several.
+    pub microbatch: Option<u32>,
 }
 
 impl Source {
@@ -111,6 +113,7 @@ impl Source {
             forward: None,
             phase: Phase::Forward,
             noise: None,
+            microbatch: None,
         }
     }
 }

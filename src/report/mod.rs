@@ -20,6 +20,8 @@ pub use explain::{fewer_text, node_text, overview_text, plan_text};
 pub(crate) use history::is_csv;
 pub use history::write_history;
 pub use html::Html;
+#[cfg(all(feature = "cli", feature = "run"))]
+pub(crate) use summary::pipelined;
 pub use summary::{AlternativeLine, BoundLine, DeviceLine, Summary};
 pub use timeline::timeline;
 pub use trace::{Clock, Life, Trace, lives_of_plan, lives_of_schedule};

@@ -267,7 +267,7 @@ impl Summary {
 const STAGES: usize = 32;
 
 /// What a pipeline comes to.
-fn pipelined(figures: &Figures) -> String {
+pub(crate) fn pipelined(figures: &Figures) -> String {
     let Figures { schedule, microbatches, devices, .. } = figures;
     let mut text = format!(
         "pipeline   {schedule}: {microbatches} microbatches, {} stages on {devices} devices\n",

@@ -32,6 +32,7 @@ mod noise;
 mod numerics;
 mod optimizer;
 mod parallel;
+mod pipelined;
 mod planned;
 mod rate;
 mod reduce;

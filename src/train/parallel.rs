@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::ir::Graph;
 use crate::place::{DeviceUse, Effort, Objective};
 use crate::plan::{BufferKind, Plan};
+use crate::strategy::pipeline;
 use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
 
@@ -23,6 +24,8 @@ pub enum Strategy {
     Model,
     /// Replicas of the network, each on devices of its own.
     Data(Replicas),
+    /// The network's layers as stages that work on different microbatches at once.
+    Pipeline(pipeline::Options),
 }
 
 impl fmt::Display for Strategy {
@@ -30,6 +33,7 @@ impl fmt::Display for Strategy {
         match self {
             Self::Single => write!(f, "one device"),
             Self::Model => write!(f, "model"),
+            Self::Pipeline(asked) => write!(f, "pipeline x{}", asked.microbatches),
             Self::Data(Replicas { count, each, zero, sync, .. }) => {
                 let what = match (sync, zero) {
                     (Sync::AllReduce, Zero::None) => "data".to_owned(),
@@ -58,6 +62,8 @@ pub enum Parallel {
     Server,
     /// So many devices for each replica.
     Hybrid(usize),
+    /// The layers as stages of a pipeline.
+    Pipeline,
 }
 
 impl FromStr for Parallel {
@@ -66,7 +72,7 @@ impl FromStr for Parallel {
     fn from_str(text: &str) -> Result<Self> {
         let unknown = || {
             Error::usage(format!("--parallel {text}"), "there is no such way")
-                .with_help("auto, model, data, zero1, zero2, zero3, ps, hybrid:K")
+                .with_help("auto, model, data, zero1, zero2, zero3, ps, hybrid:K, pipeline")
         };
         Ok(match text {
             "auto" => Self::Auto,
@@ -76,6 +82,7 @@ impl FromStr for Parallel {
             "zero2" => Self::Data(Zero::Gradients),
             "zero3" => Self::Data(Zero::Parameters),
             "ps" => Self::Server,
+            "pipeline" => Self::Pipeline,
             _ => {
                 let each = text.strip_prefix("hybrid:").and_then(|each| each.parse().ok());
                 Self::Hybrid(each.filter(|&each| each > 0).ok_or_else(unknown)?)
@@ -134,7 +141,7 @@ pub struct Candidate {
 
 /// Plans every way at little effort, and for the shortest step: one device; the layers over all
 /// devices; replicas on all, a half, a quarter of them, ... with all state and with shards of it, by
-/// parameter servers; replicas over several devices each. O(log devices) plans.
+/// parameter servers; replicas over several devices each; stages of a pipeline. O(log devices) plans.
 ///
 /// Errors: those that all ways share, such as a model without a loss; a way without a plan is told.
 pub fn candidates(
@@ -143,7 +150,7 @@ pub fn candidates(
     options: &Options,
     control: &Control<'_>,
 ) -> Vec<Candidate> {
-    strategies(topology.len())
+    strategies(topology.len(), options)
         .into_iter()
         .map(|strategy| {
             let mut asked = spread(options, strategy);
@@ -161,8 +168,15 @@ pub fn best(candidates: &[Candidate]) -> Option<Strategy> {
     fitting.min_by_key(|(_, estimate)| (estimate.step, estimate.moved)).map(|(strategy, _)| strategy)
 }
 
+/// The pipeline that is asked for; else two microbatches for each device, as far as the batch goes.
+fn pipeline_of(devices: usize, options: &Options) -> pipeline::Options {
+    let most = options.compile.batch.unwrap_or(1).clamp(1, i64::from(u32::MAX)) as u32;
+    let microbatches = u32::try_from(devices.saturating_mul(2)).unwrap_or(u32::MAX).min(most);
+    options.pipeline.unwrap_or(pipeline::Options { microbatches, order: pipeline::Order::Auto })
+}
+
 /// The ways that there are on so many devices.
-fn strategies(devices: usize) -> Vec<Strategy> {
+fn strategies(devices: usize, options: &Options) -> Vec<Strategy> {
     let mut all = vec![Strategy::Single];
     if devices < 2 {
         return all;
@@ -176,16 +190,19 @@ fn strategies(devices: usize) -> Vec<Strategy> {
     all.push(Strategy::Data(Replicas { sync: Sync::Server, ..Replicas::new(devices) }));
     let each = std::iter::successors(Some(2), |each| Some(each * 2)).take_while(|each| each * 2 <= devices);
     all.extend(each.map(|each| Strategy::Data(Replicas { each, ..Replicas::new(devices / each) })));
+    let asked = pipeline_of(devices, options);
+    all.extend((asked.microbatches > 1).then_some(Strategy::Pipeline(asked)));
     all
 }
 
 impl Parallel {
     /// The one way that is asked for on these devices; none for the best of all.
-    pub fn strategy(self, topology: &Topology) -> Option<Strategy> {
+    pub fn strategy(self, topology: &Topology, options: &Options) -> Option<Strategy> {
         let count = topology.len();
         match self {
             Self::Auto => None,
             Self::Model => Some(Strategy::Model),
+            Self::Pipeline => Some(Strategy::Pipeline(pipeline_of(count, options))),
             Self::Data(zero) => Some(Strategy::Data(Replicas { zero, ..Replicas::new(count) })),
             Self::Server => Some(Strategy::Data(Replicas { sync: Sync::Server, ..Replicas::new(count) })),
             Self::Hybrid(each) => {
@@ -198,8 +215,13 @@ impl Parallel {
 
 /// The options with a way in them; what they say of replicas beside their number stays.
 pub fn spread(options: &Options, strategy: Strategy) -> Options {
-    let mut spread = options.clone();
+    let mut spread = Options { pipeline: None, ..options.clone() };
     match strategy {
+        Strategy::Pipeline(asked) => {
+            spread.replicas = None;
+            spread.recipe.updates.microbatches = 1;
+            spread.pipeline = Some(asked);
+        }
         Strategy::Single => {
             spread.replicas = None;
             spread.compile.place.devices = DeviceUse::Count(1);

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::exchange::{Links, Replicas};
+use super::pipelined::pipelined;
 use super::reduce::part;
 use super::replicas::{Groups, base_name, part_of, replicated_step};
 use super::step::{Step, Target, training_step};
@@ -71,6 +72,9 @@ pub(super) fn planned(
     options: &Options,
     control: &Control<'_>,
 ) -> Result<Planned> {
+    if let Some(pipeline) = options.pipeline {
+        return pipelined(graph, topology, options, pipeline, control);
+    }
     let unbound = options.replicas.map(|_| graph.clone());
     let (forward, dims) = compile::bound(graph, &options.compile)?;
     let step = match (options.replicas, unbound) {

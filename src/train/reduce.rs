@@ -59,6 +59,8 @@ impl Replicated<'_> {
                 for (&at, gradient) in bucket.iter().zip(self.divide(&bucket, flat, set)?) {
                     let (id, source) = self.update_of(set, at, gradient)?;
                     if statistic {
+                        let name = format!("{}/mean", self.graph.param(id).name);
+                        self.graph.source_mut(source).name = name;
                         let mut b = Build { graph: &mut self.graph, source };
                         let mean = b.scale(gradient, 1.0 / self.losses.len() as f64)?;
                         self.graph.update_param(id, mean)?;
@@ -142,6 +144,7 @@ impl Replicated<'_> {
             let replica = self.replica(shard);
             let name = format!("{}/bucket@{shard}", self.name_of(bucket[0]));
             let source = self.backward(name, bucket[0], replica);
+            self.graph.source_mut(source).microbatch = self.microbatch(shard);
             let mut parts = Vec::with_capacity(bucket.len());
             for &at in bucket {
                 let gradient = self.gradients[shard][at];

@@ -352,6 +352,12 @@ impl<'a> Replicated<'a> {
         shard * self.replicas.count / self.replicas.shards.max(1)
     }
 
+    /// Which of its replica's shards one is: they are what a replica does one after the other.
+    pub(super) fn microbatch(&self, shard: usize) -> Option<u32> {
+        let each = self.replicas.shards / self.replicas.count.max(1);
+        u32::try_from(shard % each.max(1)).ok()
+    }
+
     /// The device of a replica that a parameter belongs to.
     pub(super) fn pin(&self, at: usize, replica: usize) -> Option<String> {
         Some(self.groups.devices[replica][self.stages[at]].clone())
@@ -371,6 +377,7 @@ impl<'a> Replicated<'a> {
     /// The sources of a network for a shard.
     fn sources(&mut self, network: &Graph, shard: usize, device: usize) -> Vec<SourceId> {
         let first = self.graph.sources().len() as u32;
+        let microbatch = self.microbatch(shard);
         for (number, source) in network.sources().iter().enumerate() {
             let stage = self.groups.stages.get(number).copied().unwrap_or(0);
             let name = if shard == 0 { source.name.clone() } else { format!("{}@{shard}", source.name) };
@@ -380,6 +387,7 @@ impl<'a> Replicated<'a> {
                 colocate: None,
                 consumer: None,
                 forward: source.forward.map(|forward| SourceId(first + forward.0)),
+                microbatch,
                 ..source.clone()
             });
         }
@@ -395,9 +403,12 @@ impl<'a> Replicated<'a> {
         targets: &[Target],
     ) -> Result<()> {
         let device = self.replica(shard);
-        let split = self.graph.add_source(Source::new(format!("shard {shard}"), "slice", SourceRole::Node));
+        let microbatch = self.microbatch(shard);
         let mut parts = Vec::new();
-        for input in self.inputs.clone() {
+        for (number, input) in self.inputs.clone().into_iter().enumerate() {
+            let name = format!("shard {shard} of {}", self.graph.inputs()[number].0);
+            let split = Source { microbatch, ..Source::new(name, "slice", SourceRole::Node) };
+            let split = self.graph.add_source(split);
             let mut b = Build { graph: &mut self.graph, source: split };
             parts.push(if size == batch { input } else { b.part(input, 0, start, size)? });
         }
@@ -407,6 +418,7 @@ impl<'a> Replicated<'a> {
         let outputs: Vec<ValueId> =
             network.graph.outputs().iter().map(|(_, value)| values[value.index()]).collect();
         let source = self.source(format!("loss@{shard}"), "loss", device);
+        self.graph.source_mut(source).microbatch = microbatch;
         let inputs = network.graph.inputs().len();
         let mut b = Build { graph: &mut self.graph, source };
         let mut total: Option<ValueId> = None;

@@ -26,6 +26,7 @@ use crate::load::weights::ParamReader;
 use crate::plan::Plan;
 use crate::run::{ExecOptions, Program, RunReport, exec_plan};
 use crate::state::Checkpoint;
+use crate::strategy::pipeline::{self, Figures};
 use crate::topology::Topology;
 
 /// How a network is trained, and laid over devices.
@@ -41,6 +42,8 @@ pub struct Options {
     pub seed: u64,
     /// Replicas of the network side by side, where there are several.
     pub replicas: Option<Replicas>,
+    /// The network's layers as stages that work on different microbatches at once, in place of replicas.
+    pub pipeline: Option<pipeline::Options>,
     /// Workers that do not wait for one another, in place of replicas that do.
     pub asynchronous: Option<Async>,
     /// How the step is planned; the batch is the one of a step.
@@ -62,6 +65,7 @@ impl Options {
             total_steps: 0,
             seed: 0,
             replicas: None,
+            pipeline: None,
             asynchronous: None,
             compile: compile::Options::default(),
             timeout: None,
@@ -93,6 +97,7 @@ pub struct Trainer {
     /// Those who make gradients, where `program` only updates.
     workers: Option<Workers>,
     plan: Plan,
+    pipeline: Option<Figures>,
     layers: Vec<Layer>,
     fields: Vec<Field>,
     optimizer: Optimizer,
@@ -158,6 +163,7 @@ impl Trainer {
         let plan = others.first().unwrap_or(&main).plan().clone();
         let Planned { forward, step, asked, compiled } = main;
         let Step { targets, disturbed, .. } = step;
+        let pipeline = compiled.pipeline.clone();
         let own = forward.params().iter().map(|param| param.name.clone()).collect();
         let checked = compiled.network.as_ref().filter(|_| options.check_numerics && others.is_empty());
         let checked = checked.map(|network| {
@@ -181,6 +187,7 @@ impl Trainer {
             program: updates,
             workers,
             plan,
+            pipeline,
             layers,
             fields,
             optimizer: options.recipe.updates.optimizer,
@@ -211,6 +218,11 @@ impl Trainer {
     /// The plan of a step.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// What the step's pipeline comes to, where it is one.
+    pub fn pipeline(&self) -> Option<&Figures> {
+        self.pipeline.as_ref()
     }
 
     /// The network's layers, with their devices.
@@ -347,6 +359,9 @@ impl Trainer {
         let parts = (1..=samples).find(fits).unwrap_or(1);
         options.recipe.updates.microbatches = parts as u32;
         options.replicas = options.replicas.filter(|replicas| replicas.shards * parts <= samples);
+        if let Some(pipeline) = &mut options.pipeline {
+            pipeline.microbatches = pipeline.microbatches.min(samples as u32);
+        }
         let place = format!("a last batch of {samples} samples");
         let short = Self::new(spare.graph.clone(), &self.topology, &options)
             .map_err(|error| error.within(&place).with_help("--drop-remainder leaves it out"))?;
@@ -550,6 +565,11 @@ fn takes_any_batch(graph: &Graph, options: &Options) -> bool {
 
 /// Error: microbatches with state that is kept in parts, or with workers that do not wait.
 fn check_microbatches(options: &Options) -> Result<()> {
+    if options.pipeline.is_some() && (options.replicas.is_some() || options.asynchronous.is_some()) {
+        return Err(
+            Error::usage("--schedule", "a pipeline has no replicas").with_help("leave one of them out")
+        );
+    }
     let count = options.recipe.updates.microbatches;
     let parts = options.replicas.is_some_and(|replicas| replicas.zero != Zero::None);
     if count > 1 && (parts || options.asynchronous.is_some()) {

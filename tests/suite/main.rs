@@ -48,6 +48,7 @@ mod onnx;
 mod onnx_nodes;
 mod passes;
 mod pipeline;
+mod pipelined;
 mod pipelines;
 mod place;
 mod plan;

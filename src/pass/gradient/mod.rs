@@ -178,6 +178,7 @@ impl Tape<'_> {
             pin: own.pin.clone(),
             forward: Some(forward),
             phase: Phase::Backward,
+            microbatch: own.microbatch,
             ..Source::new(format!("{}/gradient", own.name), "gradient", SourceRole::Node)
         };
         let source = self.graph.add_source(source);

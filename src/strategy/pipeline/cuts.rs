@@ -5,7 +5,7 @@
 //! the others). Then each cut is put where the fewest bytes cross it, within what leaves all parts
 //! under the bound. Backward nodes and updates are where their forward nodes are.
 
-use crate::costgraph::microbatch::{Runs, runs};
+use crate::costgraph::microbatch::Runs;
 use crate::costgraph::{CostGraph, NodeIx, Role};
 use crate::topology::{DeviceId, Topology};
 
@@ -25,9 +25,9 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Lays out the graph of one microbatch of `count`. O((nodes + edges) log nodes).
-    pub(super) fn new(graph: &CostGraph, count: u32) -> Self {
-        let runs = runs(graph);
+    /// Lays out the graph of one microbatch of `count`; `runs` says when each node runs.
+    /// O((nodes + edges) log nodes).
+    pub(super) fn new(graph: &CostGraph, runs: &[Runs], count: u32) -> Self {
         let order = by_source(graph);
         let computes = |node: NodeIx| graph.role(node) == Role::Compute;
         let mut position: Vec<Option<u32>> = vec![None; graph.node_count()];
@@ -62,7 +62,7 @@ impl Line {
             active: vec![0; length as usize + 1],
             position,
         };
-        line.weigh(graph, &runs, count);
+        line.weigh(graph, runs, count);
         for node in graph.nodes().filter(|&node| !computes(node)) {
             line.position[node.index()] = None;
         }

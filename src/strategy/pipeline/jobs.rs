@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::costgraph::microbatch::{Runs, runs};
+use crate::costgraph::microbatch::Runs;
 use crate::costgraph::{CostGraph, NodeIx, Role};
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Nanos};
@@ -58,17 +58,16 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    /// Finds the jobs. `placement` holds a device for each node of `graph`, one that can run it.
-    /// O((nodes + edges) log nodes).
-    pub(super) fn new(graph: &CostGraph, topology: &Topology, placement: &[DeviceId]) -> Self {
-        let runs = runs(graph);
+    /// Finds the jobs. `runs` says when each node of `graph` runs, `placement` holds a device for each,
+    /// one that can run it. O((nodes + edges) log nodes).
+    pub(super) fn new(graph: &CostGraph, runs: &[Runs], topology: &Topology, placement: &[DeviceId]) -> Self {
         let order = graph.topological_order().unwrap_or_default();
         let computes = |node: NodeIx| graph.role(node) == Role::Compute;
         let of = |when: Runs| -> Vec<NodeIx> {
             order.iter().copied().filter(|&node| computes(node) && runs[node.index()] == when).collect()
         };
         let each = of(Runs::Each);
-        let passes = passes(graph, &each, &runs);
+        let passes = passes(graph, &each, runs);
         let level = Levels { graph, placement, passes: &passes }.all(&each);
         let mut numbers: BTreeMap<(Pass, u32, DeviceId), u32> = BTreeMap::new();
         let mut job_of = vec![NONE; graph.node_count()];
@@ -93,6 +92,21 @@ impl Jobs {
         let levels = forward.map(|job| job.level + 1).max().unwrap_or(0);
         let waits = waits(graph, topology, &jobs, &job_of);
         Self { jobs, waits, levels, first: of(Runs::First), last: of(Runs::Last) }
+    }
+
+    /// As [`Jobs::new`] for a graph that holds `count` microbatches side by side: what one of them takes.
+    pub(super) fn side_by_side(
+        graph: &CostGraph,
+        runs: &[Runs],
+        topology: &Topology,
+        placement: &[DeviceId],
+        count: u32,
+    ) -> Self {
+        let mut jobs = Self::new(graph, runs, topology, placement);
+        let one = |time: Nanos| Nanos(time.get().div_ceil(u64::from(count.max(1))));
+        jobs.jobs.iter_mut().for_each(|job| job.time = one(job.time));
+        jobs.waits.iter_mut().for_each(|wait| wait.delay = one(wait.delay));
+        jobs
     }
 
     /// The devices that do something, ascending.

@@ -12,12 +12,13 @@ mod cuts;
 mod jobs;
 mod order;
 mod theory;
+mod written;
 
 use std::collections::BTreeSet;
 
 use crate::control::Control;
 use crate::costgraph::derive::{Derived, Instance};
-use crate::costgraph::microbatch::{Sizes, microbatches};
+use crate::costgraph::microbatch::{Runs, Sizes, microbatches, runs};
 use crate::costgraph::{CostGraph, NodeIx};
 use crate::error::{Error, Result};
 use crate::place::{self, DeviceUse, Objective, Placement};
@@ -30,6 +31,7 @@ use self::jobs::{Jobs, Pass};
 use self::order::{Played, Rule, play};
 
 pub use self::theory::{Figures, Stage, theoretical_bubble};
+pub use self::written::{Turn, ordered, stages};
 
 /// How a pipeline orders its microbatches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,18 +142,19 @@ pub fn pipeline(
     control: &Control<'_>,
 ) -> Result<Pipeline> {
     let derived = microbatches(graph, asked.microbatches, Sizes::Microbatch)?;
+    let runs = runs(graph);
     let caps = super::caps(topology, options)?;
     let scheduling = schedule::Options { caps: caps.clone(), ..schedule::Options::default() };
     let mut told: Vec<Bytes> = caps.iter().map(|&cap| cap + options.reserve).collect();
     let mut refused: Option<Error> = None;
     for round in 1..=ROUNDS {
         let tightened = place::Options { caps: Some(told.clone()), ..options.clone() };
-        let placements = match placements(graph, topology, &tightened, asked, control) {
+        let placements = match placements((graph, &runs), topology, &tightened, asked, control) {
             Ok(placements) => placements,
             Err(error) => return Err(refused.unwrap_or(error)),
         };
-        let all: Vec<Jobs> =
-            placements.iter().map(|placement| Jobs::new(graph, topology, &placement.device)).collect();
+        let jobs = |placement: &Placement| Jobs::new(graph, &runs, topology, &placement.device);
+        let all: Vec<Jobs> = placements.iter().map(jobs).collect();
         let (placements, all) = (placements.as_slice(), all.as_slice());
         let trial = Trial { derived: &derived, topology, options, scheduling: &scheduling, placements, all };
         let over = match trial.fastest(asked, round == ROUNDS, control)? {
@@ -349,7 +352,7 @@ fn launches(derived: &Derived, jobs: &Jobs, played: &Played) -> Result<Vec<NodeI
 /// Placements to make pipelines of, all distinct: contiguous cuts, then what the planner finds for
 /// throughput. Errors: none of either, for the planner's reason.
 fn placements(
-    graph: &CostGraph,
+    (graph, runs): (&CostGraph, &[Runs]),
     topology: &Topology,
     options: &place::Options,
     asked: Options,
@@ -357,7 +360,7 @@ fn placements(
 ) -> Result<Vec<Placement>> {
     let mut found: Vec<Placement> = Vec::new();
     let mut seen: BTreeSet<Vec<DeviceId>> = BTreeSet::new();
-    for placement in contiguous(graph, topology, options, asked)? {
+    for placement in contiguous((graph, runs), topology, options, asked)? {
         if seen.insert(placement.device.clone()) {
             found.push(placement);
         }
@@ -379,7 +382,7 @@ fn placements(
 
 /// Contiguous cuts on as many devices as asked for, that keep to pins and colocation.
 fn contiguous(
-    graph: &CostGraph,
+    (graph, runs): (&CostGraph, &[Runs]),
     topology: &Topology,
     options: &place::Options,
     asked: Options,
@@ -396,7 +399,7 @@ fn contiguous(
             std::iter::successors(Some(devices.len()), |&count| (count > 1).then_some(count / 2)).collect()
         }
     };
-    let line = Line::new(graph, asked.microbatches);
+    let line = Line::new(graph, runs, asked.microbatches);
     let kinds = topology.kinds_in(&graph.kinds);
     let caps: Vec<u64> = super::caps(topology, options)?.iter().map(|cap| cap.get()).collect();
     let mut placements = Vec::new();

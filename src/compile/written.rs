@@ -1,0 +1,58 @@
+//! Training steps that are written out in microbatches: when their parts run, and stages for them.
+
+#[cfg(feature = "run")]
+use std::collections::BTreeMap;
+
+use super::Network;
+#[cfg(feature = "run")]
+use super::{Options, labels, pipeline, prepare};
+#[cfg(feature = "run")]
+use crate::control::Control;
+use crate::cost::{Lowered, Origin};
+#[cfg(feature = "run")]
+use crate::error::Result;
+use crate::ir::Phase;
+use crate::strategy::pipeline::Turn;
+
+/// By cost node: when it runs. Nodes of sources without a microbatch run at `other`. O(nodes).
+pub(super) fn turns(network: &Network, lowered: &Lowered, other: Turn) -> Vec<Turn> {
+    let Network { graph, grouping, .. } = network;
+    let turn = |origin: &Origin| match origin {
+        Origin::Input(_) | Origin::Data(_) => Turn::First,
+        Origin::Group(group) => {
+            let nodes = grouping.groups[group.index()].nodes.iter().rev();
+            let mut sources = nodes.map(|&node| graph.source(graph.node(node).source));
+            if sources.clone().all(|source| source.phase == Phase::Update) {
+                return Turn::Update;
+            }
+            sources.find_map(|source| source.microbatch).map_or(other, Turn::Microbatch)
+        }
+    };
+    lowered.origins.iter().map(turn).collect()
+}
+
+/// Stages for the training step of one microbatch: by source, the device; the fastest in play first.
+///
+/// Errors: those of preparing the network and of [`crate::strategy::pipeline::stages`].
+#[cfg(feature = "run")]
+pub(crate) fn stages(
+    graph: crate::ir::Graph,
+    topology: &crate::topology::Topology,
+    options: &Options,
+    control: &Control<'_>,
+) -> Result<Vec<BTreeMap<String, String>>> {
+    let options = &pipeline::settled(options.clone())?;
+    let Some(asked) = options.written else { return Ok(Vec::new()) };
+    let network = prepare(graph, options)?;
+    let profile = options.profile.as_deref();
+    let lowered = crate::cost::lower(&network.graph, &network.grouping, topology, profile)?;
+    let turns = turns(&network, &lowered, Turn::Microbatch(0));
+    let place = crate::place::Options { pins: Vec::new(), colocate: Vec::new(), ..options.place.clone() };
+    let graph = (&lowered.graph, turns.as_slice());
+    let found = crate::strategy::pipeline::stages(graph, topology, &place, asked, control)?;
+    let names = found.iter().map(|placement| {
+        let devices = labels::source_devices(&network, &lowered, topology, placement);
+        devices.into_iter().map(|(source, id)| (source, topology.device(id).name.clone())).collect()
+    });
+    Ok(names.collect())
+}

@@ -1,0 +1,210 @@
+//! Training steps as pipelines: the bits of the same microbatches on one device, sound plans, and devices
+//! that work in the order that is asked for.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use partition::control::Control;
+use partition::ir::{Binary, DType, Graph, Init, Op, Shape, Size, Source, SourceRole, Tensor, Type, Unary};
+use partition::load::{LoadOptions, Model, load};
+use partition::plan::{self, Action, Plan};
+use partition::strategy::pipeline::{self, Order};
+use partition::topology::Topology;
+use partition::train::{self, Fit, Loss, Options, Parallel, Replicas, Trainer, fit};
+
+use crate::random_graph::Random;
+use crate::shared;
+
+const LAYERS: usize = 8;
+const WIDTH: i64 = 24;
+
+/// [`LAYERS`] dense layers one after the other; the batch is open.
+fn network() -> Graph {
+    let mut graph = Graph::new("net");
+    let batch = Size::dim(graph.dim("batch"));
+    let data = graph.add_source(Source::new("x", "Input", SourceRole::Data));
+    let sizes = [batch, Size::Known(WIDTH)];
+    let mut h = graph.add_input("x", Type::new(DType::F32, sizes.into_iter().collect()), data);
+    for at in 0..LAYERS {
+        let layer = graph.add_source(Source::new(format!("layer{at}"), "Dense", SourceRole::Node));
+        let ty = |dims: &[i64]| Type::new(DType::F32, Shape::known(dims));
+        let kernel = format!("layer{at}/kernel");
+        let kernel = graph.add_param(kernel, ty(&[WIDTH, WIDTH]), Init::glorot_uniform(), None, layer);
+        let bias = graph.add_param(format!("layer{at}/bias"), ty(&[WIDTH]), Init::zeros(), None, layer);
+        let product = Op::MatMul { transpose_left: false, transpose_right: false };
+        h = graph.apply(product, &[h, kernel], layer).unwrap();
+        h = graph.apply(Op::Binary(Binary::Add), &[h, bias], layer).unwrap();
+        h = graph.apply(Op::Unary(Unary::Tanh), &[h], layer).unwrap();
+    }
+    graph.add_output("y", h);
+    graph.record_consumers();
+    graph
+}
+
+/// How a step is spread.
+enum Way {
+    Pipeline(Order),
+    Shards,
+    OneAfterTheOther,
+}
+
+fn trainer(graph: Graph, devices: &str, loss: Loss, (batch, parts): (i64, u32), way: Way) -> Trainer {
+    let mut options = Options::new(loss);
+    options.recipe.updates = "adam".parse().unwrap();
+    options.rate.base = 0.01;
+    options.compile.batch = Some(batch);
+    match way {
+        Way::Pipeline(order) => options.pipeline = Some(pipeline::Options { microbatches: parts, order }),
+        Way::Shards => options.replicas = Some(Replicas { shards: parts as usize, ..Replicas::new(1) }),
+        Way::OneAfterTheOther => options.recipe.updates.microbatches = parts,
+    }
+    Trainer::new(graph, &Topology::parse(devices).unwrap(), &options).unwrap()
+}
+
+fn dense(devices: &str, sizes: (i64, u32), way: Way) -> Trainer {
+    trainer(network(), devices, Loss::MeanSquared, sizes, way)
+}
+
+fn batch(seed: u64, samples: usize) -> Vec<(String, Tensor)> {
+    let mut random = Random::new(seed);
+    let mut draw = || {
+        let values: Vec<f32> = (0..samples * WIDTH as usize).map(|_| random.float()).collect();
+        Tensor::from_f32(vec![samples as u64, WIDTH as u64], &values).unwrap()
+    };
+    vec![("x".to_owned(), draw()), ("target".to_owned(), draw())]
+}
+
+/// Losses of three steps, then all that the run holds.
+fn run(
+    mut trainer: Trainer,
+    batch: &dyn Fn(u64) -> Vec<(String, Tensor)>,
+) -> (Vec<f64>, BTreeMap<String, Vec<f32>>) {
+    let losses = (0..3).map(|seed| trainer.step(&batch(seed)).unwrap().loss).collect();
+    let all = trainer.checkpoint(Default::default()).unwrap();
+    let arrays = all.weights.into_iter().chain(all.optimizer);
+    (losses, arrays.map(|(name, tensor)| (name, tensor.to_f32().unwrap())).collect())
+}
+
+/// By device that computes: what its launches are of, as (microbatch, whether it is forward), in their
+/// order; updates and sums are left out.
+fn played(plan: &Plan) -> BTreeMap<&str, Vec<(usize, bool)>> {
+    let mut played: BTreeMap<&str, Vec<(usize, bool)>> = BTreeMap::new();
+    for step in &plan.steps {
+        let Action::Launch(launch) = &step.action else { continue };
+        let name = launch.nodes.last().unwrap();
+        let name = name.split('#').next().unwrap();
+        let Some(rest) = name.strip_prefix("layer") else { continue };
+        let (of, backward) = match rest.split_once('/') {
+            Some((of, "gradient")) => (of, true),
+            Some(_) => continue,
+            None => (rest, false),
+        };
+        let microbatch = of.split_once('@').map_or(0, |(_, number)| number.parse().unwrap());
+        played.entry(step.device.as_str()).or_default().push((microbatch, !backward));
+    }
+    played
+}
+
+#[test]
+fn every_order_of_a_pipeline_gives_the_bits_of_the_same_microbatches_on_one_device() {
+    let data = |seed| batch(seed, 8);
+    let expected = run(dense("cpu", (8, 4), Way::Shards), &data);
+    let (losses, arrays) = run(dense("cpu", (8, 4), Way::OneAfterTheOther), &data);
+    for (one, other) in losses.iter().zip(&expected.0) {
+        assert!((one - other).abs() <= 1e-5 * one.abs(), "{losses:?} {:?}", expected.0);
+    }
+    for (name, own) in expected.1.iter().filter(|(name, _)| name.ends_with("kernel")) {
+        let worst = own.iter().zip(&arrays[name]).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
+        assert!(worst < 1e-4, "{name}: {worst}");
+    }
+    for order in Order::ALL {
+        for devices in ["2xcpu", "4xcpu"] {
+            let trainer = dense(devices, (8, 4), Way::Pipeline(order));
+            let plan = trainer.plan();
+            plan::check(plan).unwrap();
+            let figures = trainer.pipeline().unwrap();
+            assert_eq!((figures.microbatches, figures.devices), (4, played(plan).len()));
+            if order != Order::Auto {
+                assert_eq!(figures.schedule, order.name(), "{devices}");
+            }
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("plan.json");
+            std::fs::write(&path, plan.to_json()).unwrap();
+            shared::verify_plan(&path);
+            assert_eq!(run(trainer, &data), expected, "{order:?} on {devices}");
+        }
+    }
+}
+
+#[test]
+fn devices_of_a_pipeline_work_in_the_order_asked_for() {
+    let plan = |order| dense("4xcpu", (16, 8), Way::Pipeline(order)).plan().clone();
+    let gpipe = plan(Order::Gpipe);
+    let played_all = played(&gpipe);
+    assert_eq!(played_all.len(), 4);
+    for own in played_all.values() {
+        let backward = own.iter().position(|&(_, forward)| !forward).unwrap();
+        assert!(own[backward..].iter().all(|&(_, forward)| !forward), "{own:?}");
+    }
+    // One forward, one backward: stage k of 4 is never more than 4 - k microbatches ahead.
+    let turns = plan(Order::OneForwardOneBackward);
+    for (stage, own) in played(&turns).values().enumerate() {
+        let (mut begun, mut ended) = (0, 0);
+        for &(microbatch, forward) in own {
+            let side = if forward { &mut begun } else { &mut ended };
+            *side = (microbatch + 1).max(*side);
+            assert!(begun - ended.min(begun) <= 4 - stage, "stage {stage}: {own:?}");
+        }
+    }
+    let most = |plan: &Plan| plan.devices.iter().map(|device| device.peak).max().unwrap();
+    assert!(most(&turns) <= most(&gpipe), "{} {}", most(&turns), most(&gpipe));
+}
+
+#[test]
+fn a_residual_network_with_batch_norm_trains_as_a_pipeline() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/residual_norm.onnx");
+    let bytes = std::fs::read(&path).unwrap();
+    let graph = || match load(&bytes, Some(&path), &LoadOptions::default()).unwrap() {
+        Model::Graph(graph) => graph,
+        Model::CostGraph { .. } => panic!("a network"),
+    };
+    let data = |seed| {
+        let mut random = Random::new(seed);
+        let x: Vec<f32> = (0..6 * 3 * 8 * 8).map(|_| random.float()).collect();
+        vec![
+            ("x".to_owned(), Tensor::from_f32(vec![6, 3, 8, 8], &x).unwrap()),
+            ("target".to_owned(), Tensor::from_i64(vec![6], &[0, 1, 2, 3, 4, 0]).unwrap()),
+        ]
+    };
+    let loss = Loss::SparseCrossEntropy { logits: true };
+    let expected = run(trainer(graph(), "cpu", loss, (6, 3), Way::Shards), &data);
+    let order = Order::OneForwardOneBackward;
+    let found = trainer(graph(), "3xcpu", loss, (6, 3), Way::Pipeline(order));
+    assert_eq!(found.pipeline().unwrap().devices, 3);
+    assert_eq!(run(found, &data), expected);
+}
+
+#[test]
+fn a_pipeline_is_a_way_among_others_and_takes_a_last_batch_that_is_smaller() {
+    let mut options = Options::new(Loss::MeanSquared);
+    options.compile.batch = Some(8);
+    let topology = Topology::parse("2xcpu").unwrap();
+    let candidates = train::candidates(&network(), &topology, &options, &Control::new());
+    let found = candidates.iter().find(|one| one.strategy.to_string() == "pipeline x4").unwrap();
+    assert_eq!(found.estimate.as_ref().unwrap().devices, 2);
+    let way: Parallel = "pipeline".parse().unwrap();
+    let strategy = way.strategy(&topology, &options).unwrap();
+    let spread = train::spread(&options, strategy);
+    assert_eq!(spread.pipeline.unwrap().microbatches, 4);
+    // Eleven samples: a step of eight, one of three.
+    let mut trainer = Trainer::new(network(), &topology, &spread).unwrap();
+    let source = partition::data::Source::open("random:records=11,seed=2", &trainer.fields()).unwrap();
+    let history = fit(&mut trainer, &source, &Fit::default(), &mut |_| {}).unwrap();
+    assert_eq!((history[0].samples, trainer.steps()), (11, 2));
+    let both = Options { replicas: Some(Replicas::new(2)), ..spread };
+    let error = Trainer::new(network(), &topology, &both).err().unwrap().to_string();
+    assert!(error.contains("a pipeline has no replicas"), "{error}");
+    let many = Some(pipeline::Options { microbatches: 9, order: Order::Auto });
+    let error = Trainer::new(network(), &topology, &Options { pipeline: many, ..options }).err().unwrap();
+    assert!(error.to_string().contains("--microbatches 9"), "{error}");
+}

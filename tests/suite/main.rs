@@ -22,6 +22,7 @@ mod emulator;
 mod events;
 mod executor;
 mod explain;
+mod faults;
 mod flip;
 mod fuse;
 mod fuse_attention;

@@ -400,6 +400,22 @@ fn reductions() {
 }
 
 #[test]
+fn reductions_of_several_parts() {
+    let mut random = Random::new(41);
+    for (dims, axes) in [
+        (vec![600, 200], vec![0]),
+        (vec![300, 150], vec![1]),
+        (vec![3, 500, 70], vec![1]),
+        (vec![90, 5, 80], vec![0, 2]),
+    ] {
+        let x = array(&mut random, DType::F32, &dims);
+        for kind in [ReduceKind::Sum, ReduceKind::Mean, ReduceKind::Max] {
+            check(&Op::Reduce { kind, axes: axes.clone(), keep: false }, std::slice::from_ref(&x));
+        }
+    }
+}
+
+#[test]
 fn positions_of_extremes_and_running_sums() {
     let mut random = Random::new(5);
     for _ in 0..300 {

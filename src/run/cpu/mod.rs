@@ -91,7 +91,7 @@ fn dispatch(
         (Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Convert { .. }, inputs, [out]) => {
             elementwise(team, op, inputs, out)
         }
-        (Op::Reduce { kind, axes, .. }, [x], [out]) => reduce::reduce(*kind, axes, x, out),
+        (Op::Reduce { kind, axes, .. }, [x], [out]) => reduce::reduce(team, *kind, axes, x, out),
         (Op::ArgReduce { kind, axis, last, .. }, [x], [out]) => {
             reduce::arg_reduce(*kind, *axis, *last, x, out)
         }

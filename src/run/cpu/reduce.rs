@@ -6,10 +6,14 @@ use crate::error::{Error, Result};
 use crate::ir::{ArgReduce, ReduceKind};
 
 use super::index::{PerAxis, Space, sizes, strides};
+use super::team::Team;
 use super::view::{Typed, View, ViewMut, with_element};
 
 /// Neighbouring results that are accumulated together.
 const BLOCK: usize = 64;
+
+/// Elements of the operand that one thread takes at a time, about.
+const PART: usize = 1 << 15;
 
 /// An operand's axes parted into those that stay and those that go.
 pub(super) struct Parts {
@@ -52,20 +56,32 @@ fn widened<T>() -> Result<T> {
 }
 
 /// `Op::Reduce`.
-pub(super) fn reduce(kind: ReduceKind, axes: &[u32], x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
-    with_element!(x.dtype, T => reduce_as::<T>(kind, axes, x, out), half => widened())
+pub(super) fn reduce(
+    team: &Team<'_>,
+    kind: ReduceKind,
+    axes: &[u32],
+    x: &View<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    with_element!(x.dtype, T => reduce_as::<T>(team, kind, axes, x, out), half => widened())
 }
 
-fn reduce_as<T: Typed>(kind: ReduceKind, axes: &[u32], x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+fn reduce_as<T: Typed>(
+    team: &Team<'_>,
+    kind: ReduceKind,
+    axes: &[u32],
+    x: &View<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
     let parts = Parts::new(&sizes(x.dims)?, axes)?;
     let count = parts.reduced.len();
     let (source, target) = (x.slice::<T>()?, out.slice::<T>()?);
     match kind {
-        ReduceKind::Sum => sum(&parts, source, target, |sum| T::from_sum(sum)),
-        ReduceKind::Mean => sum(&parts, source, target, |sum| T::mean(sum, count)),
-        ReduceKind::Prod => fold(&parts, source, target, T::ONE, T::mul),
-        ReduceKind::Max => fold(&parts, source, target, T::LOWEST, T::larger),
-        ReduceKind::Min => fold(&parts, source, target, T::HIGHEST, T::smaller),
+        ReduceKind::Sum => sum(team, &parts, source, target, |sum| T::from_sum(sum)),
+        ReduceKind::Mean => sum(team, &parts, source, target, |sum| T::mean(sum, count)),
+        ReduceKind::Prod => fold(team, &parts, source, target, T::ONE, T::mul),
+        ReduceKind::Max => fold(team, &parts, source, target, T::LOWEST, T::larger),
+        ReduceKind::Min => fold(team, &parts, source, target, T::HIGHEST, T::smaller),
     }
     Ok(())
 }
@@ -114,43 +130,66 @@ pub(super) fn sum_space<T: Typed>(
     total
 }
 
-fn sum<T: Typed>(parts: &Parts, source: &[T], target: &mut [T], finish: impl Fn(T::Sum) -> T) {
-    let Some((outer, inner)) = blocks(parts) else {
-        parts.kept.each([0, 0], |[from, to]| {
-            target[to as usize] = finish(sum_space(source, from, &parts.reduced, T::accumulate));
-        });
-        return;
-    };
-    outer.each([0, 0], |[from, to]| {
-        for block in (0..inner).step_by(BLOCK) {
-            let width = BLOCK.min(inner - block);
-            let mut sums = [T::Sum::default(); BLOCK];
-            parts.reduced.each([from + block as isize], |[offset]| {
-                for (sum, &x) in sums.iter_mut().zip(&source[offset as usize..][..width]) {
-                    *sum = T::accumulate(*sum, x);
-                }
-            });
-            for (out, &sum) in target[to as usize + block..][..width].iter_mut().zip(&sums) {
-                *out = finish(sum);
-            }
+/// Calls `work` with each run of neighbouring results, at most [`BLOCK`] of them, and where the operand's
+/// first element of the first one lies: those of the next ones lie beside it, or there is one result alone.
+fn each_run<T: Typed>(
+    team: &Team<'_>,
+    parts: &Parts,
+    target: &mut [T],
+    work: impl Fn(isize, &mut [T]) + Sync,
+) {
+    let (outer, inner) = blocks(parts).unwrap_or_else(|| (parts.kept.clone(), 1));
+    let least = (PART / parts.reduced.len().max(1)).max(1);
+    let length = if inner > 1 { least.next_multiple_of(BLOCK) } else { least };
+    team.each_chunk(target, length, |part, out| {
+        let mut at = 0;
+        while at < out.len() {
+            let (place, column) = ((part * length + at) / inner, (part * length + at) % inner);
+            let width = BLOCK.min(inner - column).min(out.len() - at);
+            work(outer.at(place)[0] + column as isize, &mut out[at..at + width]);
+            at += width;
         }
     });
 }
 
-fn fold<T: Typed>(parts: &Parts, source: &[T], target: &mut [T], first: T, combine: impl Fn(T, T) -> T) {
-    let Some((outer, inner)) = blocks(parts) else {
-        parts.kept.each([0, 0], |[from, to]| {
-            let mut value = first;
-            parts.reduced.each([from], |[offset]| value = combine(value, source[offset as usize]));
-            target[to as usize] = value;
+fn sum<T: Typed>(
+    team: &Team<'_>,
+    parts: &Parts,
+    source: &[T],
+    target: &mut [T],
+    finish: impl Fn(T::Sum) -> T + Sync,
+) {
+    let columns = blocks(parts).is_some();
+    each_run(team, parts, target, |from, out| {
+        if !columns {
+            out[0] = finish(sum_space(source, from, &parts.reduced, T::accumulate));
+            return;
+        }
+        let mut sums = [T::Sum::default(); BLOCK];
+        parts.reduced.each([from], |[offset]| {
+            for (sum, &x) in sums.iter_mut().zip(&source[offset as usize..][..out.len()]) {
+                *sum = T::accumulate(*sum, x);
+            }
         });
-        return;
-    };
-    outer.each([0, 0], |[from, to]| {
-        let out = &mut target[to as usize..][..inner];
+        for (out, &sum) in out.iter_mut().zip(&sums) {
+            *out = finish(sum);
+        }
+    });
+}
+
+fn fold<T: Typed>(
+    team: &Team<'_>,
+    parts: &Parts,
+    source: &[T],
+    target: &mut [T],
+    first: T,
+    combine: impl Fn(T, T) -> T + Sync,
+) {
+    each_run(team, parts, target, |from, out| {
         out.fill(first);
         parts.reduced.each([from], |[offset]| {
-            for (out, &x) in out.iter_mut().zip(&source[offset as usize..][..inner]) {
+            let run = &source[offset as usize..][..out.len()];
+            for (out, &x) in out.iter_mut().zip(run) {
                 *out = combine(*out, x);
             }
         });

@@ -1,9 +1,10 @@
 //! Which parameters lie packed while a program runs: matrices that nothing reads but products, as
-//! their right operand, and lookups of their columns. Packing changes the order of the elements
+//! their right operand, and lookups of their columns; weights that only convolutions read, which
+//! are matrices of channels and terms. Packing changes the order of the elements
 //! alone, so plans know nothing of it. A parameter that a step updates in place lies as it is.
 
 use crate::error::{Error, Result};
-use crate::ir::{DType, Graph, Node, Op, Tensor, Type, ValueId};
+use crate::ir::{Conv, DType, Graph, Node, Op, Tensor, Type, ValueId};
 
 use super::cpu::{self, View};
 use super::interpret::{dims, tensor};
@@ -50,6 +51,14 @@ fn adds_along(graph: &Graph, node: &Node, transposed: bool) -> bool {
     cpu::adds_along(transposed, &sizes(node.operands[0]), &sizes(node.first_result))
 }
 
+/// Whether a convolution reads its weights packed.
+fn reads_packed(graph: &Graph, node: &Node, conv: &Conv) -> bool {
+    let sizes = |value: ValueId| graph.ty(value).shape.dims().unwrap_or_default();
+    let x = node.operands[0];
+    let (weights, out) = (sizes(node.operands[1]), sizes(node.first_result));
+    cpu::conv_reads_packed(conv, graph.ty(x).dtype, &sizes(x), &weights, &out)
+}
+
 impl Packing {
     /// O(nodes + operands).
     pub(super) fn of(graph: &Graph) -> Self {
@@ -61,7 +70,8 @@ impl Packing {
                         Readers::Others
                     }
                     (Op::MatMul { transpose_right, .. }, 1) => Readers::Products(*transpose_right),
-                    (Op::Gather { axis: 0 }, 0) => Readers::Lookups,
+                    (Op::Conv(conv), 1) if reads_packed(graph, node, conv) => Readers::Products(true),
+                    (Op::Gather { axis: 0 }, 0) if graph.ty(*operand).shape.rank() == 2 => Readers::Lookups,
                     _ => Readers::Others,
                 };
                 readers[operand.index()] = readers[operand.index()].and(reader);
@@ -73,7 +83,7 @@ impl Packing {
         let packed = |(index, readers): (usize, Readers)| {
             let value = ValueId(index as u32);
             let ty = graph.ty(value);
-            let matrix = ty.shape.rank() == 2 && matches!(ty.dtype, DType::F32 | DType::F64);
+            let matrix = ty.shape.rank() >= 2 && matches!(ty.dtype, DType::F32 | DType::F64);
             let kept = match graph.maker(value).op {
                 Op::Param(param) => graph.param(param).update.is_none(),
                 _ => false,

@@ -522,6 +522,23 @@ fn convolutions() {
     }
 }
 
+#[test]
+fn convolutions_of_many_channels() {
+    let mut random = Random::new(18);
+    for _ in 0..12 {
+        let (inner, outer) = (random.size(6, 20), random.size(16, 80));
+        let kernel = [random.size(1, 4), random.size(1, 4)];
+        let spatial = [random.size(7, 12), random.size(7, 16)];
+        let dtype = *random.pick(&[DType::F32, DType::F32, DType::F64, DType::F16]);
+        let x = array(&mut random, dtype, &[2, inner, spatial[0], spatial[1]]);
+        let weights = array(&mut random, dtype, &[outer, inner, kernel[0], kernel[1]]);
+        let weights = Array { data: weights.data.iter().map(|v| v * 0.25).collect(), ..weights };
+        let bias = array(&mut random, dtype, &[outer]);
+        let conv = Conv { layout: Layout::ChannelsFirst, window: window(&mut random, 2), groups: 1 };
+        check(&Op::Conv(Box::new(conv)), &[x, weights, bias]);
+    }
+}
+
 fn random_batch(groups: usize) -> usize {
     groups % 2 + 1
 }

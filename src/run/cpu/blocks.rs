@@ -235,15 +235,15 @@ fn copy_rows<T: Plain>(from: &[T], strides: Strides, (rows, depth): (usize, usiz
 }
 
 /// A block of the right operand, in panels of [`PANEL`] columns, but for the last one.
-struct Panels<'a, T> {
+pub(super) struct Panels<'a, T> {
     /// Rows of the whole operand.
-    k: usize,
-    part: Part,
+    pub(super) k: usize,
+    pub(super) part: Part,
     /// What the part's first column is counted from, where it is made.
-    first: usize,
-    from: Right<'a, T>,
+    pub(super) first: usize,
+    pub(super) from: Right<'a, T>,
     /// Panels that are whole are read where they lie.
-    in_place: bool,
+    pub(super) in_place: bool,
 }
 
 impl<'a, T: Plain + Float> Panels<'a, T> {
@@ -256,7 +256,7 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
 
     /// A whole panel, where it need not be packed, and the elements from row to row.
     #[inline(always)]
-    fn lying(&self, at: usize, width: usize) -> Option<(&'a [T], usize)> {
+    pub(super) fn lying(&self, at: usize, width: usize) -> Option<(&'a [T], usize)> {
         let Part { inner, depth, column, .. } = self.part;
         match self.from {
             _ if width < PANEL => None,
@@ -270,9 +270,19 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
         }
     }
 
+    /// What follows a panel where that lies packed: as many elements at most.
+    #[inline(always)]
+    pub(super) fn beyond(&self, width: usize) -> &'a [T] {
+        let Right::Packed { elements, from, .. } = self.from else { return &[] };
+        let Part { inner, depth, column, .. } = self.part;
+        let first = (from + column) * self.k + (inner + depth) * width;
+        let after = elements.get(first..).unwrap_or(&[]);
+        &after[..after.len().min(depth * width)]
+    }
+
     /// Writes the panels that need it row by row, filled up with zeros.
     #[inline(always)]
-    fn pack<L: Lanes<T>>(&self, lanes: L, to: &mut [T], spare: &mut [T]) {
+    pub(super) fn pack<L: Lanes<T>>(&self, lanes: L, to: &mut [T], spare: &mut [T]) {
         let Part { inner, depth, column, columns } = self.part;
         let last = columns - columns % PANEL;
         if last < columns {
@@ -448,7 +458,7 @@ impl<T: Plain + Float> Strip<'_, T> {
 }
 
 /// Elements of a line of the cache, of the larger type.
-const LINE: usize = 16;
+pub(super) const LINE: usize = 16;
 
 /// A row of a tile.
 #[inline(always)]

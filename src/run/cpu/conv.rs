@@ -1,22 +1,41 @@
 //! Convolutions: one product for each group. Channels first, the windows are unfolded where the
 //! product packs its right operand; channels last, into the workspace, part by part. Kernels of one
-//! element multiply the input itself; groups of one input channel are a direct loop.
+//! element multiply the input itself; groups of one input channel are a direct loop. Many output
+//! channels are computed without unfolding where that is faster (see `direct`).
 
 use crate::error::{Error, Result};
-use crate::ir::{Conv, Layout};
+use crate::ir::{Conv, DType, Layout};
 use crate::kernel::workspace::conv_unfolded;
 
 use super::blocks::{COLUMNS, Part, Right};
 use super::depthwise::first_depthwise;
+use super::direct::{Block, Direct};
 use super::element::Float;
 use super::grid::{Grid, channels, spatial};
 use super::index::sizes;
-use super::product::{Extent, Into, Product, Strides, product, product_then};
-use super::team::Team;
+use super::product::{Extent, Into, Product, Strides, product, product_then, with_area};
+use super::team::{MatrixMut, Team};
 use super::tile::Epilogue;
 use super::unfold::Unfold;
 use super::vectors::Vectorised;
 use super::view::{View, ViewMut, take, with_float};
+
+/// Whether `Op::Conv` reads its weights packed: a matrix of output channels and terms, transposed. False
+/// where sizes are not known.
+pub(in crate::run) fn reads_packed(
+    conv: &Conv,
+    dtype: DType,
+    x: &[i64],
+    weights: &[i64],
+    out: &[i64],
+) -> bool {
+    let [Ok(xd), Ok(wd), Ok(od)] = [x, weights, out].map(sizes) else { return false };
+    let known = !xd.is_empty() && !wd.is_empty() && !od.is_empty();
+    known && conv.groups == 1 && conv.layout == Layout::ChannelsFirst && {
+        let grid = Grid::new(&conv.window, &od[2..], &xd[2..], &wd[2..]);
+        grid.is_ok_and(|grid| Direct::new(&grid, (xd[1], od[1]), dtype.size() as usize).is_some())
+    }
+}
 
 /// Sizes of a convolution, plain or transposed.
 pub(super) struct Groups {
@@ -83,9 +102,20 @@ fn conv_as<T: Product + Float + Vectorised>(
     let (source, weights) = (x.slice::<T>()?, weights.slice::<T>()?);
     let depthwise = groups.inner == 1 && groups.count > 1;
     if conv.layout == Layout::ChannelsFirst {
-        match depthwise {
-            true => first_depthwise(team, &grid, &groups, source, weights, bias, target, after),
-            false => first(team, &grid, &groups, source, weights, bias, target, after),
+        let direct = match groups.count {
+            1 => Direct::new(&grid, (groups.inner, groups.outer), size_of::<T>()),
+            _ => None,
+        };
+        match direct {
+            Some(direct) => {
+                let weights = match inputs[1].packed {
+                    true => Right::Packed { elements: weights, columns: groups.outer, from: 0 },
+                    false => Right::Lying(weights, Strides::rows(direct.depth()).transposed()),
+                };
+                first_direct(team, &direct, source, weights, bias, target, after);
+            }
+            None if depthwise => first_depthwise(team, &grid, &groups, source, weights, bias, target, after),
+            None => first(team, &grid, &groups, source, weights, bias, target, after),
         }
         return Ok(());
     }
@@ -166,6 +196,31 @@ fn first<T: Product + Float + Vectorised>(
         out.chunks_mut(size).enumerate().for_each(|(block, out)| one(team, block, out));
     } else {
         team.each_chunk(out, size, |block, out| one(&Team::alone(), block, out));
+    }
+}
+
+/// Channels first, of one group.
+fn first_direct<T: Product + Float + Vectorised>(
+    team: &Team<'_>,
+    direct: &Direct<'_>,
+    x: &[T],
+    weights: Right<'_, T>,
+    bias: Option<&[T]>,
+    out: &mut [T],
+    after: Option<&Epilogue<'_>>,
+) {
+    let (image, (outer, positions)) = (direct.image(), direct.size());
+    for (number, (x, out)) in x.chunks(image).zip(out.chunks_mut(outer * positions)).enumerate() {
+        let mut out = MatrixMut::new(out, (outer, positions), positions);
+        team.each_block(&mut out, direct.parts(team.threads()), |row, first, out| {
+            let begin = (number * outer + row) * positions + first;
+            let after = after.map(|after| (after, begin, positions));
+            let (weights, bias) = (weights.from(row), bias.map(|bias| &bias[row..]));
+            with_area(|area| {
+                let out = &mut *out;
+                T::dispatch(Block { direct, x, weights, bias, first, out, after, area });
+            });
+        });
     }
 }
 

@@ -13,6 +13,7 @@ mod blocks;
 mod conv;
 mod conv_transpose;
 mod depthwise;
+mod direct;
 mod element;
 mod entropy;
 mod few;
@@ -40,6 +41,7 @@ use crate::ir::half;
 use crate::ir::{DType, Op};
 use crate::kernel::workspace::{is_half, widens};
 
+pub(super) use conv::reads_packed as conv_reads_packed;
 pub(super) use product::{adds_along, pack, unpack};
 pub(super) use team::Pool;
 pub use team::Team;

@@ -365,7 +365,7 @@ fn oriented(flip: bool, row: usize) -> Strides {
 }
 
 /// Packs a matrix as [`View::packed`] has it: the right operand of `Op::MatMul`, transposed there or
-/// not.
+/// not. All axes but the first are one.
 ///
 /// Errors: it is no matrix of floats; the bytes are not those of its sizes.
 pub(in crate::run) fn pack(view: &View<'_>, transposed: bool, to: &mut [u8]) -> Result<()> {
@@ -379,9 +379,10 @@ pub(in crate::run) fn unpack(view: &View<'_>, transposed: bool, to: &mut [u8]) -
 
 fn reorder(view: &View<'_>, transposed: bool, to: &mut [u8], back: bool) -> Result<()> {
     let dims = index::sizes(view.dims)?;
-    let [rows, columns] = *dims else {
+    let [rows, _, ..] = *dims else {
         return Err(Error::Internal("what is packed is no matrix".to_owned()));
     };
+    let columns = dims[1..].iter().product();
     let (extent, strides) = match transposed {
         false => ((rows, columns), Strides::rows(columns)),
         true => ((columns, rows), Strides::rows(columns).transposed()),

@@ -28,6 +28,21 @@ pub(super) trait Lanes<T>: Copy {
     fn fused(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
     /// `a * b + c` of one number, rounded as [`Lanes::fused`] rounds.
     fn number(self, a: T, b: T, c: T) -> T;
+    /// `a[0], b[0], a[1], b[1], ...`: the first half of them, and the second.
+    fn interleave(self, a: Self::Vector, b: Self::Vector) -> (Self::Vector, Self::Vector);
+    /// Transposes the first `WIDTH` vectors, by interleaving those that are half of them apart, as
+    /// often as it takes (Stone, "Parallel Processing with the Perfect Shuffle", IEEE Transactions on
+    /// Computers C-20(2), 1971).
+    #[inline(always)]
+    fn turn(self, vectors: &mut [Self::Vector; 16]) {
+        let half = Self::WIDTH / 2;
+        for _ in 0..Self::WIDTH.ilog2() {
+            let before = *vectors;
+            for i in 0..half {
+                (vectors[2 * i], vectors[2 * i + 1]) = self.interleave(before[i], before[i + half]);
+            }
+        }
+    }
     /// Brings what a number's line of the cache holds near. A hint.
     #[inline(always)]
     fn fetch(self, _: &T) {}
@@ -132,6 +147,11 @@ macro_rules! portable {
                 std::array::from_fn(|lane| self.number(a[lane], b[lane], c[lane]))
             }
             #[inline(always)]
+            fn interleave(self, a: Self::Vector, b: Self::Vector) -> (Self::Vector, Self::Vector) {
+                let at = |i: usize| if i % 2 == 0 { a[i / 2] } else { b[i / 2] };
+                (std::array::from_fn(at), std::array::from_fn(|i| at(i + a.len())))
+            }
+            #[inline(always)]
             fn number(self, a: $type, b: $type, c: $type) -> $type {
                 if FUSED { a.mul_add(b, c) } else { a * b + c }
             }
@@ -173,7 +193,7 @@ mod x86 {
 
     macro_rules! lanes {
         ($set:ident, $type:ident: $width:literal x $vectors:literal, $vector:ident,
-         $zero:ident, $splat:ident, $load:ident, $store:ident, $fused:ident) => {
+         $zero:ident, $splat:ident, $load:ident, $store:ident, $fused:ident, $interleave:ident) => {
             impl Lanes<$type> for $set {
                 type Vector = arch::$vector;
                 const WIDTH: usize = $width;
@@ -207,6 +227,11 @@ mod x86 {
                     unsafe { arch::$fused(a, b, c) }
                 }
                 #[inline(always)]
+                fn interleave(self, a: Self::Vector, b: Self::Vector) -> (Self::Vector, Self::Vector) {
+                    // SAFETY: as above.
+                    unsafe { $interleave(a, b) }
+                }
+                #[inline(always)]
                 fn number(self, a: $type, b: $type, c: $type) -> $type {
                     a.mul_add(b, c)
                 }
@@ -219,10 +244,40 @@ mod x86 {
         };
     }
 
-    lanes!(Avx512, f32: 16 x 4, __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps);
-    lanes!(Avx512, f64: 8 x 4, __m512d, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_fmadd_pd);
-    lanes!(Avx2, f32: 8 x 2, __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps);
-    lanes!(Avx2, f64: 4 x 2, __m256d, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_fmadd_pd);
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn wide_ps(a: arch::__m512, b: arch::__m512) -> (arch::__m512, arch::__m512) {
+        let low = arch::_mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        let high = arch::_mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+        (arch::_mm512_permutex2var_ps(a, low, b), arch::_mm512_permutex2var_ps(a, high, b))
+    }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn wide_pd(a: arch::__m512d, b: arch::__m512d) -> (arch::__m512d, arch::__m512d) {
+        let low = arch::_mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11);
+        let high = arch::_mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
+        (arch::_mm512_permutex2var_pd(a, low, b), arch::_mm512_permutex2var_pd(a, high, b))
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn narrow_ps(a: arch::__m256, b: arch::__m256) -> (arch::__m256, arch::__m256) {
+        let (low, high) = (arch::_mm256_unpacklo_ps(a, b), arch::_mm256_unpackhi_ps(a, b));
+        (arch::_mm256_permute2f128_ps::<0x20>(low, high), arch::_mm256_permute2f128_ps::<0x31>(low, high))
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn narrow_pd(a: arch::__m256d, b: arch::__m256d) -> (arch::__m256d, arch::__m256d) {
+        let (low, high) = (arch::_mm256_unpacklo_pd(a, b), arch::_mm256_unpackhi_pd(a, b));
+        (arch::_mm256_permute2f128_pd::<0x20>(low, high), arch::_mm256_permute2f128_pd::<0x31>(low, high))
+    }
+
+    lanes!(Avx512, f32: 16 x 4, __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps, wide_ps);
+    lanes!(Avx512, f64: 8 x 4, __m512d, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_fmadd_pd, wide_pd);
+    lanes!(Avx2, f32: 8 x 2, __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps, narrow_ps);
+    lanes!(Avx2, f64: 4 x 2, __m256d, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_fmadd_pd, narrow_pd);
 }
 
 macro_rules! vectorised {

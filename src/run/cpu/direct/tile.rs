@@ -1,0 +1,193 @@
+//! Tiles of a convolution: their sums in registers, and how complete sums become rows of the result.
+//!
+//! Holds `unsafe`: where a term lies is not checked for each of them, but for the farthest one.
+
+use super::super::blocks::{LINE, PANEL};
+use super::super::element::Float;
+use super::super::grid::Grid;
+use super::super::team::MatrixMut;
+use super::super::tile::Epilogue;
+use super::super::vectors::Lanes;
+use super::super::view::{Plain, bytes_of_mut};
+use super::{DEPTH, Lying, WIDEST};
+
+/// Where the terms of a block lie, counted from the first element of a window.
+pub(super) struct Offsets {
+    at: [usize; DEPTH],
+    count: usize,
+    /// The largest.
+    reach: usize,
+}
+
+impl Offsets {
+    #[inline(always)]
+    pub(super) fn new<T>(grid: &Grid, lying: &Lying<'_, T>, first: usize, count: usize) -> Self {
+        let mut at = [0; DEPTH];
+        let [_, height, width] = grid.kernel;
+        let window = height * width;
+        let (mut channel, mut element) = (first / window, first % window);
+        for at in &mut at[..count] {
+            let (y, x) = (element / width * grid.dilation[1], element % width * grid.dilation[2]);
+            *at = channel * lying.plane + y * lying.width + x;
+            element += 1;
+            if element == window {
+                (channel, element) = (channel + 1, 0);
+            }
+        }
+        let reach = at[..count].iter().copied().max().unwrap_or(0);
+        Self { at, count, reach }
+    }
+}
+
+/// Positions and a block of weights.
+pub(super) struct Strip<'a, T> {
+    pub(super) x: &'a [T],
+    pub(super) places: &'a [u64],
+    pub(super) offsets: &'a Offsets,
+    /// [`PANEL`] elements from term to term.
+    pub(super) b: &'a [T],
+    /// What is read after them, fetched meanwhile.
+    pub(super) ahead: &'a [T],
+}
+
+impl<T: Plain + Float> Strip<'_, T> {
+    /// Adds the block's terms to the sums, [`PANEL`] for each position, or begins with some.
+    #[inline(always)]
+    pub(super) fn multiply<L: Lanes<T>>(
+        &self,
+        lanes: L,
+        sums: &mut [T],
+        begin: Option<&[T; PANEL]>,
+        channels: usize,
+    ) {
+        let last = self.places.iter().copied().max().unwrap_or(0) as usize;
+        assert!(last + self.offsets.reach < self.x.len());
+        assert!((self.offsets.count - 1) * PANEL + PANEL <= self.b.len());
+        let mut column = 0;
+        while column < channels {
+            let vectors = (channels - column).div_ceil(L::WIDTH).min(L::VECTORS);
+            let mut at = 0;
+            while at < self.places.len() {
+                let left = self.places.len() - at;
+                let place = (at, column);
+                at += match (vectors, left) {
+                    (4, 6..) if L::VECTORS >= 4 => self.tile::<L, 6, 4>(lanes, place, sums, begin),
+                    (4, 4..) if L::VECTORS >= 4 => self.tile::<L, 4, 4>(lanes, place, sums, begin),
+                    (4, 2..) if L::VECTORS >= 4 => self.tile::<L, 2, 4>(lanes, place, sums, begin),
+                    (4, _) if L::VECTORS >= 4 => self.tile::<L, 1, 4>(lanes, place, sums, begin),
+                    (3, 8..) if L::VECTORS >= 4 => self.tile::<L, 8, 3>(lanes, place, sums, begin),
+                    (3, 4..) if L::VECTORS >= 4 => self.tile::<L, 4, 3>(lanes, place, sums, begin),
+                    (3, 2..) if L::VECTORS >= 4 => self.tile::<L, 2, 3>(lanes, place, sums, begin),
+                    (3, _) if L::VECTORS >= 4 => self.tile::<L, 1, 3>(lanes, place, sums, begin),
+                    (2, 12..) if L::VECTORS >= 4 => self.tile::<L, 12, 2>(lanes, place, sums, begin),
+                    (2, 6..) => self.tile::<L, 6, 2>(lanes, place, sums, begin),
+                    (2, 2..) => self.tile::<L, 2, 2>(lanes, place, sums, begin),
+                    (2, _) => self.tile::<L, 1, 2>(lanes, place, sums, begin),
+                    (_, 12..) => self.tile::<L, 12, 1>(lanes, place, sums, begin),
+                    (_, 6..) => self.tile::<L, 6, 1>(lanes, place, sums, begin),
+                    (_, 2..) => self.tile::<L, 2, 1>(lanes, place, sums, begin),
+                    _ => self.tile::<L, 1, 1>(lanes, place, sums, begin),
+                };
+            }
+            column += vectors * L::WIDTH;
+        }
+    }
+
+    /// One tile; its positions.
+    #[inline(always)]
+    fn tile<L: Lanes<T>, const R: usize, const V: usize>(
+        &self,
+        lanes: L,
+        (at, column): (usize, usize),
+        sums: &mut [T],
+        begin: Option<&[T; PANEL]>,
+    ) -> usize {
+        let x: [*const T; R] = std::array::from_fn(|i| self.x[self.places[at + i] as usize..].as_ptr());
+        let rows = &mut sums[at * PANEL..][..R * PANEL];
+        let mut tile = [[lanes.zero(); V]; R];
+        for (row, tile) in rows.chunks_exact(PANEL).zip(&mut tile) {
+            let from = begin.map_or(row, |begin| &begin[..]);
+            *tile = std::array::from_fn(|v| lanes.load(&from[column + v * L::WIDTH..]));
+        }
+        let ahead = self.ahead.get(at / R * self.offsets.count * LINE..).unwrap_or(&[]);
+        for (p, &offset) in self.offsets.at[..self.offsets.count].iter().enumerate() {
+            let b: [L::Vector; V] =
+                std::array::from_fn(|v| lanes.load(&self.b[p * PANEL + column + v * L::WIDTH..]));
+            if let Some(ahead) = ahead.get(p * LINE) {
+                lanes.fetch(ahead);
+            }
+            for i in 0..R {
+                // SAFETY: `multiply` saw that the farthest term of the farthest place lies within `x`.
+                let x = lanes.splat(unsafe { *x[i].add(offset) });
+                for v in 0..V {
+                    tile[i][v] = lanes.fused(x, b[v], tile[i][v]);
+                }
+            }
+        }
+        for (row, tile) in rows.chunks_exact_mut(PANEL).zip(&tile) {
+            for (v, &sum) in tile.iter().enumerate() {
+                lanes.store(sum, &mut row[column + v * L::WIDTH..]);
+            }
+        }
+        R
+    }
+}
+
+/// Turns the sums into rows of the result, and does what follows.
+#[inline(always)]
+pub(super) fn finish<T: Plain + Float, L: Lanes<T>>(
+    lanes: L,
+    sums: &[T],
+    made: &mut [T],
+    out: &mut MatrixMut<'_, T>,
+    after: Option<(&Epilogue<'_>, usize, usize)>,
+) {
+    let (rows, columns) = (out.rows, out.columns);
+    let apart = after.is_some_and(|(after, ..)| after.replaces());
+    if apart {
+        let mut made = MatrixMut::new(&mut *made, (rows, columns), columns);
+        turn(lanes, sums, &mut made);
+    } else {
+        turn(lanes, sums, out);
+    }
+    let Some((after, start, width)) = after else { return };
+    if let (true, Some(out)) = (columns == width, out.contiguous()) {
+        match apart {
+            true => after.apply_to(start, bytes_of_mut(&mut made[..rows * columns]), bytes_of_mut(out)),
+            false => after.apply(start, bytes_of_mut(out)),
+        }
+        return;
+    }
+    for (r, made) in (0..rows).zip(made.chunks_mut(columns)) {
+        let (start, out) = (start + r * width, bytes_of_mut(out.row(r)));
+        match apart {
+            true => after.apply_to(start, bytes_of_mut(made), out),
+            false => after.apply(start, out),
+        }
+    }
+}
+
+/// Turns sums, [`PANEL`] for each column of the result.
+#[inline(always)]
+fn turn<T: Plain + Float, L: Lanes<T>>(lanes: L, sums: &[T], out: &mut MatrixMut<'_, T>) {
+    for row in (0..out.rows).step_by(L::WIDTH) {
+        for column in (0..out.columns).step_by(L::WIDTH) {
+            let mut square = [lanes.zero(); WIDEST];
+            for (i, vector) in square[..L::WIDTH].iter_mut().enumerate() {
+                *vector = lanes.load(&sums[(column + i) * PANEL + row..]);
+            }
+            lanes.turn(&mut square);
+            let (height, width) = (L::WIDTH.min(out.rows - row), L::WIDTH.min(out.columns - column));
+            for (i, &vector) in square[..height].iter().enumerate() {
+                let to = &mut out.row(row + i)[column..];
+                if width == L::WIDTH {
+                    lanes.store(vector, to);
+                } else {
+                    let mut spare = [T::ZERO; WIDEST];
+                    lanes.store(vector, &mut spare);
+                    to[..width].copy_from_slice(&spare[..width]);
+                }
+            }
+        }
+    }
+}

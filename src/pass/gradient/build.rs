@@ -142,6 +142,7 @@ impl Build<'_> {
         self.reduce(ReduceKind::Sum, x, axes, keep)
     }
 
+    #[cfg(feature = "run")]
     pub(crate) fn mean(&mut self, x: ValueId, axes: &[u32], keep: bool) -> Result<ValueId> {
         self.reduce(ReduceKind::Mean, x, axes, keep)
     }

@@ -234,6 +234,7 @@ fn ways_to_spread_a_step_are_planned_and_the_fastest_is_taken() {
         "zero3 x4",
         "ps x4",
         "hybrid 2x2",
+        "pipeline x8",
     ];
     assert_eq!(names, expected);
     let steps: Vec<_> = candidates.iter().map(|one| one.estimate.as_ref().unwrap().step).collect();

@@ -156,6 +156,18 @@ impl std::str::FromStr for Batch {
     }
 }
 
+/// In what products are computed.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) enum PrecisionArg {
+    /// As the model has it
+    #[default]
+    F32,
+    /// 16 bits with the range of f32
+    Bf16,
+    /// 16 bits with three more of precision and a range up to 65504
+    F16,
+}
+
 /// What shapes a network before it is planned.
 #[derive(Args, Debug, Clone, Default)]
 pub(super) struct ModelArgs {
@@ -171,6 +183,9 @@ pub(super) struct ModelArgs {
     /// Size of a named dimension (repeatable)
     #[arg(long = "dim", value_name = "NAME=N")]
     pub(super) dims: Vec<String>,
+    /// Compute products, convolutions and attention in this type, adding up in f32; what needs range stays f32
+    #[arg(long, value_enum, value_name = "TYPE", default_value = "f32")]
+    pub(super) precision: PrecisionArg,
     /// File with the weights: npz, safetensors, Keras .h5 or .keras
     #[arg(long, value_name = "FILE")]
     pub(super) weights: Option<PathBuf>,

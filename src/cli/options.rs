@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::args::{Batch, EffortArg, ModelArgs, ObjectiveArg, PlacementArgs, ScheduleArg};
+use super::args::{Batch, EffortArg, ModelArgs, ObjectiveArg, PlacementArgs, PrecisionArg, ScheduleArg};
 use crate::compile;
 use crate::cost::Profile;
 use crate::error::{Error, Result};
+use crate::ir::DType;
+use crate::pass::{Params, Precision};
 use crate::place::{DeviceUse, Effort, Objective, Options};
 use crate::strategy::pipeline::{self, Order};
 use crate::topology::Topology;
@@ -48,6 +50,7 @@ pub(super) fn compile_options(shape: &ModelArgs, placement: &PlacementArgs) -> R
             .microbatches
             .map(|count| pipeline::Options { microbatches: count, order: order(shape.schedule) }),
         place: place_options(placement)?,
+        precision: half(shape.precision).map(|half| Precision { half, params: Params::Rounded }),
         profile: placement.profile.as_ref().map(Profile::load).transpose()?.map(Arc::new),
         ..compile::Options::default()
     })
@@ -68,6 +71,15 @@ fn order(asked: Option<ScheduleArg>) -> Order {
         Some(ScheduleArg::Interleaved) => Order::Interleaved,
         Some(ScheduleArg::ZeroBubble) => Order::ZeroBubble,
         Some(ScheduleArg::Auto) | None => Order::Auto,
+    }
+}
+
+/// The type of halves that is asked for.
+pub(super) const fn half(asked: PrecisionArg) -> Option<DType> {
+    match asked {
+        PrecisionArg::F32 => None,
+        PrecisionArg::Bf16 => Some(DType::Bf16),
+        PrecisionArg::F16 => Some(DType::F16),
     }
 }
 

@@ -222,6 +222,7 @@ pub(super) fn summary(
     .with_bound(compiled.plan.bound.as_ref());
     summary.replan.clone_from(&compiled.plan.replan);
     summary.pipeline.clone_from(&compiled.pipeline);
+    summary.precision.clone_from(&compiled.plan.options.precision);
     summary.alternatives = alternatives
         .into_iter()
         .map(|alternative| AlternativeLine {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::args::{Batch, RunArgs};
 use super::machine::{Ready, targets};
 use super::model::{ModelFile, model_path};
-use super::options::{compile_options, with_profile};
+use super::options::{compile_options, half, with_profile};
 use super::terminal::{Console, write_stdout};
 use crate::compile::{self, Network};
 use crate::error::{Error, Report, Result, escaped};
@@ -225,6 +225,13 @@ pub(super) fn from_plan(
     let model = ModelFile::read(&model_path(&plan, file, args.plan_model.as_deref())?)?;
     compile::check_hash(&plan, &model.hash(), &model.name()).map_err(|error| error.within(&name))?;
     let options = compile::Options::of_plan(&plan)?;
+    if let Some(half) = half(args.shape.precision)
+        && plan.options.precision.as_deref() != Some(half.name())
+    {
+        let own = plan.options.precision.as_deref().unwrap_or("f32");
+        return Err(Error::usage(format!("--precision {half}"), format!("the plan is of {own}"))
+            .with_help("plan the model anew"));
+    }
     let mut graph = network_of(&model, &options.dims)?;
     take_weights(&mut graph, args.shape.weights.as_deref(), made_up)?;
     compile::check_model(&plan, Model::Graph(graph.clone()), &options)
@@ -283,7 +290,7 @@ pub(super) fn weight(
     let param = graph.param(id);
     match seed {
         Some(seed) => {
-            let ty = graph.ty(graph.node(param.node).first_result);
+            let ty = param.given_type(graph);
             let dims: Vec<u64> = ty.shape.sizes().iter().map(|size| size.constant().unsigned_abs()).collect();
             fill(&param.init, &dims, ty.dtype, seed, &param.name)
         }

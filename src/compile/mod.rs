@@ -25,10 +25,10 @@ use crate::costgraph::CostGraph;
 use crate::costgraph::microbatch::Sizes;
 use crate::error::{Error, Report, Result};
 use crate::explain::Fewer;
-use crate::ir::{Graph, Phase, SourceId, SourceRole};
+use crate::ir::{DType, Graph, Phase, SourceId, SourceRole};
 use crate::kernel::Grouping;
 use crate::load::Model;
-use crate::pass;
+use crate::pass::{self, Params, Precision};
 use crate::place::{self, Objective, Placement};
 use crate::plan::{self, Foreign, Plan};
 use crate::schedule::{Cost, Schedule};
@@ -74,6 +74,8 @@ pub struct Options {
     /// By source, the device of a placement that was made elsewhere: nodes that it holds apart
     /// share no kernel.
     pub given: Option<BTreeMap<String, String>>,
+    /// What products are computed in, and what stands between them, where that is not f32.
+    pub precision: Option<Precision>,
     /// Measured times, which take the place of the roofline's. The topology is to be the one that
     /// [`Profile::applied`] gives, so that copies are timed as measured too.
     pub profile: Option<Arc<Profile>>,
@@ -210,6 +212,13 @@ fn cost_graph_step(
 ) -> Result<(Step, Plan)> {
     let from = replan::of_cost_graph(graph, topology, options);
     let place = &place::Options { from, ..options.place.clone() };
+    if let Some(Precision { half, .. }) = options.precision {
+        return Err(Error::usage(
+            format!("--precision {half}"),
+            "a cost graph has no operations to compute in it",
+        )
+        .with_help("leave it out; the costs are those of the graph"));
+    }
     let (sizes, pipeline) = (Sizes::Batch, options.pipeline);
     let asked = Asked { graph, sizes, topology, place, pipeline, written: None };
     let meta = options.meta(&graph.name, graph.node_count(), &BTreeMap::new());
@@ -332,6 +341,10 @@ fn simplified(mut graph: Graph, options: &Options, places: &[u32]) -> Result<Sim
     verified(&graph)?;
     pass::dce(&mut graph)?;
     verified(&graph)?;
+    if let Some(precision) = &options.precision {
+        pass::lower_precision(&mut graph, precision)?;
+        verified(&graph)?;
+    }
     Ok((graph, assumed, dims))
 }
 
@@ -530,13 +543,19 @@ pub fn check_model(plan: &Plan, model: Model, options: &Options) -> Result<()> {
 impl Options {
     /// The options under which a plan's model was lowered, to lower it again.
     ///
-    /// Error: a pin of the plan is malformed.
+    /// Error: a pin or the precision of the plan is malformed.
     pub fn of_plan(plan: &Plan) -> Result<Self> {
         let pin = |pin: &String| match pin.rsplit_once('=') {
             Some((pattern, device)) => Ok((pattern.to_owned(), device.to_owned())),
             None => Err(Error::format("options.pins", format!("expected PATTERN=DEVICE, found {pin}"))),
         };
+        let precision = match plan.options.precision.as_deref().map(str::parse::<DType>) {
+            None => None,
+            Some(Ok(half)) if half.is_half() => Some(Precision { half, params: Params::Rounded }),
+            Some(_) => return Err(Error::format("options.precision", "expected bf16 or f16")),
+        };
         Ok(Self {
+            precision,
             dims: plan.options.dims.iter().cloned().collect(),
             place: place::Options {
                 pins: plan.options.pins.iter().map(pin).collect::<Result<_>>()?,
@@ -568,6 +587,7 @@ impl Options {
             options.schedule = Some(asked.order.name().to_owned());
             options.other.push(("microbatches".to_owned(), asked.microbatches.to_string()));
         }
+        options.precision = self.precision.map(|precision| precision.half.to_string());
         options.batch = self.batch.and_then(|batch| u64::try_from(batch).ok());
         let model = plan::Model {
             name: name.to_owned(),

@@ -284,10 +284,20 @@ pub struct Param {
     pub init: Init,
     /// Its data, where the source has any.
     pub data: Option<Data>,
+    /// The type of its data and of what its initialiser makes, where the parameter is that rounded.
+    pub given: Option<DType>,
     /// The number of the output that takes its place after each step; none where it stays.
     pub update: Option<u32>,
     /// What it is a statistic of, where it is none that a gradient moves.
     pub statistic: Option<Statistic>,
+}
+
+impl Param {
+    /// The type of its data and of what its initialiser makes.
+    pub fn given_type(&self, graph: &Graph) -> Type {
+        let ty = graph.ty(graph.node(self.node).first_result);
+        Type { dtype: self.given.unwrap_or(ty.dtype), shape: ty.shape.clone() }
+    }
 }
 
 /// A network. See the module's documentation for what holds.
@@ -364,7 +374,15 @@ impl Graph {
     ) -> ValueId {
         let id = ParamId(self.params.len() as u32);
         let node = self.append(Op::Param(id), &[], vec![ty], source);
-        self.params.push(Param { name: name.into(), node, init, data, update: None, statistic: None });
+        self.params.push(Param {
+            name: name.into(),
+            node,
+            init,
+            data,
+            given: None,
+            update: None,
+            statistic: None,
+        });
         self.nodes[node.index()].first_result
     }
 

@@ -14,6 +14,7 @@ pub(crate) mod half;
 mod infer;
 mod noise;
 mod op;
+mod precision;
 mod shape;
 mod tensor;
 pub mod text;
@@ -34,6 +35,7 @@ pub use op::{
     Layout, Op, Pad, PadMode, Pool, PoolKind, Real, Recurrent, ReduceKind, Resize, ResizeCoordinates,
     ScatterKind, Slice, TopK, Unary, Window,
 };
+pub use precision::Range;
 pub use shape::{Affine, DimId, Shape, Size, Type};
 pub use tensor::Tensor;
 pub use users::Users;

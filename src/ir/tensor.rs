@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use super::{DType, Size, Type};
 use crate::error::{Error, Result};
 
@@ -75,6 +76,20 @@ impl Tensor {
     pub fn to_f32(&self) -> Option<Vec<f32>> {
         let value = |c: &[u8]| f32::from_le_bytes([c[0], c[1], c[2], c[3]]);
         (self.dtype == DType::F32).then(|| self.bytes.chunks_exact(4).map(value).collect())
+    }
+
+    /// The same elements, of f32, as the nearest halves; those beyond the largest half as that, so that what
+    /// is finite stays so. Error: none but internal ones.
+    pub(crate) fn rounded(&self, half: DType) -> Result<Self> {
+        let (round, largest): (fn(f32) -> u16, f32) = match half {
+            DType::F16 => (f32_to_f16, f16_to_f32(0x7bff)),
+            DType::Bf16 => (f32_to_bf16, bf16_to_f32(0x7f7f)),
+            other => return Err(Error::Internal(format!("{other} is no half"))),
+        };
+        let within = |value: f32| if value.is_finite() { value.clamp(-largest, largest) } else { value };
+        let values = self.bytes.as_chunks::<4>().0.iter().map(|&bytes| within(f32::from_le_bytes(bytes)));
+        let bytes: Vec<u8> = values.flat_map(|value| round(value).to_le_bytes()).collect();
+        Self::new(half, self.dims.clone(), bytes)
     }
 
     /// The elements as i64, where their type is an integer or `bool`.

@@ -5,7 +5,7 @@
 //! to [`ALIGNMENT`].
 
 use super::attention::{Geometry, Tiling};
-use crate::ir::{Cell, Conv, ConvTranspose, DType, Layout, Op, Recurrent, TopK, Type};
+use crate::ir::{Cell, Conv, ConvTranspose, Layout, Op, Recurrent, TopK, Type};
 use crate::units::Bytes;
 
 /// Every part of a workspace begins at a multiple of this.
@@ -33,20 +33,15 @@ const UNFOLDED: u64 = 1 << 20;
 ///
 /// Saturates where sizes overflow or are not bound.
 pub fn workspace(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
-    let halves = |types: &[&Type]| types.iter().any(|ty| is_half(ty.dtype));
+    let halves = |types: &[&Type]| types.iter().any(|ty| ty.dtype.is_half());
     if !widens(op) || !(halves(operands) || halves(results)) {
         return own(op, operands, results, None);
     }
-    let wide = |ty: &&Type| match is_half(ty.dtype) {
+    let wide = |ty: &&Type| match ty.dtype.is_half() {
         true => part(elements(ty), 4),
         false => Bytes::ZERO,
     };
     operands.iter().chain(results).map(wide).sum::<Bytes>() + own(op, operands, results, Some(4))
-}
-
-/// True for halves, which most kernels compute in f32.
-pub(crate) fn is_half(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::Bf16)
 }
 
 /// True where the operation's halves are widened to f32 as a whole, before and after.

@@ -172,7 +172,7 @@ impl Outcome {
 
     /// The same, of a type that is computed in.
     fn spread_arithmetic(&self, x: &Tensor) -> Option<Numbers> {
-        (!is_half(x.dtype())).then(|| self.spread(x))?
+        (!x.dtype().is_half()).then(|| self.spread(x))?
     }
 
     fn select(&self, condition: &Tensor, yes: &Tensor, no: &Tensor) -> Option<Vec<u8>> {
@@ -183,16 +183,12 @@ impl Outcome {
         let chosen = condition.iter().zip(both).map(|(&c, (yes, no))| if c != 0 { yes } else { no });
         let bytes: Vec<u8> = chosen.flatten().copied().collect();
         // By way of f32, a 16-bit not-a-number changes its bits.
-        let changes = is_half(self.dtype) && Numbers::decode(self.dtype, &bytes).has_nan();
+        let changes = self.dtype.is_half() && Numbers::decode(self.dtype, &bytes).has_nan();
         (!changes).then_some(bytes)
     }
 }
 
-fn arithmetic(x: &Tensor) -> Option<Numbers> {
-    (!is_half(x.dtype())).then(|| Numbers::decode(x.dtype(), x.bytes()))
-}
-
 /// 16-bit floats are computed in wider types, which rounds twice.
-fn is_half(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::Bf16)
+fn arithmetic(x: &Tensor) -> Option<Numbers> {
+    (!x.dtype().is_half()).then(|| Numbers::decode(x.dtype(), x.bytes()))
 }

@@ -3,8 +3,8 @@
 //! On entry a graph verifies ([`crate::ir::verify`]); on exit it verifies and computes the same
 //! outputs, bit for bit, from the same inputs and parameters (but for the bits of a
 //! not-a-number, which machines choose differently, for products that read a transposed operand
-//! as it lies, whose kernel may add in another order, and for [`fuse()`], whose operations round
-//! in their own way). Nodes keep their source; where a node goes, its source loses it. Inputs stay;
+//! as it lies, whose kernel may add in another order, for [`fuse()`], whose operations round
+//! in their own way, and for [`lower_precision`], which rounds). Nodes keep their source; where a node goes, its source loses it. Inputs stay;
 //! outputs keep their names, order and types.
 
 mod cse;
@@ -13,6 +13,7 @@ mod fold;
 mod fuse;
 pub mod gradient;
 mod group;
+mod precision;
 pub(crate) mod rewrite;
 mod simplify;
 
@@ -21,6 +22,7 @@ pub use dce::dce;
 pub use fold::fold;
 pub use fuse::fuse;
 pub use group::{GroupOptions, group, group_apart};
+pub use precision::{Params, Precision, lower_precision};
 pub use simplify::simplify;
 
 use crate::ir::{Graph, SourceId};

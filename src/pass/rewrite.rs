@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
-use crate::ir::{Graph, NodeId, Op, Tensor, Type, ValueId};
+use crate::ir::{DType, Graph, NodeId, Op, Param, Tensor, Type, ValueId};
 
 /// A graph being rebuilt. A node of the old graph is kept, replaced by values that are already
 /// there, or, where nothing is said of it, dropped.
@@ -91,14 +91,7 @@ impl<'g> Rewriter<'g> {
             }
             Op::Param(id) => {
                 let param = self.old.param(*id);
-                let ty = self.old.ty(node.first_result).clone();
-                let (name, init, data) = (param.name.clone(), param.init.clone(), param.data.clone());
-                let value = self.new.add_param(name, ty, init, data, node.source);
-                if let Op::Param(new) = self.new.maker(value).op {
-                    let new = self.new.param_mut(new);
-                    (new.update, new.statistic) = (param.update, param.statistic);
-                }
-                self.kept(old, value)
+                self.keep_param(old, param, self.old.ty(node.first_result).dtype, param.given)
             }
             Op::Constant(id) => {
                 let value = self.new.add_constant(self.old.constant(*id).clone(), node.source);
@@ -109,6 +102,32 @@ impl<'g> Rewriter<'g> {
                 self.keep_as(old, op, &operands)
             }
         }
+    }
+
+    /// Keeps a parameter, held in another type than it is given in.
+    pub(crate) fn keep_rounded(&mut self, old: NodeId, held: DType) -> Result<()> {
+        let node = self.old.node(old);
+        let Op::Param(id) = node.op else { return Err(misplaced(old)) };
+        self.keep_param(old, self.old.param(id), held, Some(self.old.ty(node.first_result).dtype))
+    }
+
+    fn keep_param(&mut self, old: NodeId, param: &Param, dtype: DType, given: Option<DType>) -> Result<()> {
+        let node = self.old.node(old);
+        let ty = Type { dtype, shape: self.old.ty(node.first_result).shape.clone() };
+        let (name, init, data) = (param.name.clone(), param.init.clone(), param.data.clone());
+        let value = self.new.add_param(name, ty, init, data, node.source);
+        if let Op::Param(new) = self.new.maker(value).op {
+            let new = self.new.param_mut(new);
+            (new.given, new.update, new.statistic) = (given, param.update, param.statistic);
+        }
+        self.kept(old, value)
+    }
+
+    /// Keeps a node as another operation, no leaf, with results of whatever types follow from its operands.
+    /// Error: they do not fit.
+    pub(crate) fn keep_inferred(&mut self, old: NodeId, op: Op, operands: &[ValueId]) -> Result<()> {
+        let first = self.new.push(op, operands, self.old.node(old).source)?;
+        self.kept(old, self.new.node(first).first_result)
     }
 
     /// Keeps a node as another operation, no leaf, with results of the same types.
@@ -126,7 +145,9 @@ impl<'g> Rewriter<'g> {
     }
 
     fn kept(&mut self, old: NodeId, first: ValueId) -> Result<()> {
-        self.nodes[old.index()] = Some(self.new.value(first).node);
+        let node = self.new.value(first).node;
+        self.nodes[old.index()] = Some(node);
+        self.ordered.resize(node.index(), false);
         self.ordered.push(self.old_ordered[old.index()]);
         self.replace(old, first);
         Ok(())
@@ -147,6 +168,11 @@ impl<'g> Rewriter<'g> {
         }
     }
 
+    /// Lets a value of the new graph stand for one of the old, from now on.
+    pub(crate) fn stand_in(&mut self, old: ValueId, value: ValueId) {
+        self.values[old.index()] = Some(value);
+    }
+
     /// The rebuilt graph, with outputs and control dependencies. Error: an output was dropped.
     pub(crate) fn finish(mut self) -> Result<Graph> {
         for (name, value) in self.old.outputs() {
@@ -161,7 +187,7 @@ impl<'g> Rewriter<'g> {
 }
 
 fn misplaced(node: NodeId) -> Error {
-    Error::Internal(format!("{node} is an input without an entry"))
+    Error::Internal(format!("{node} is a leaf without an entry"))
 }
 
 /// Most nodes that are remembered as standing before a dropped one.

@@ -57,6 +57,7 @@ pub fn overview_text(overview: &Overview, plan: &Plan) -> String {
     // Writing to a String cannot fail.
     let _ =
         writeln!(text, "{}: {objective} {}, {quality}", escaped(&plan.model.name), amount(objective, *value));
+    text += &plan.options.precision.as_deref().map_or_else(String::new, super::summary::precision_line);
     let _ = writeln!(
         text,
         "moved {}, latency {}, load {}\n\ndevices",

@@ -104,6 +104,9 @@ pub struct Summary {
     /// Whether fewer devices are as good, where that was tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fewer: Option<Fewer>,
+    /// The type that products are computed in, where it is not that of the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub precision: Option<String>,
     /// What the user should know.
     pub notes: Vec<String>,
     /// The state that must be loaded because the plan replaces another.
@@ -176,6 +179,7 @@ impl Summary {
             bound: None,
             alternatives: Vec::new(),
             fewer: None,
+            precision: None,
             notes: placement.notes.clone(),
             replan: None,
             pipeline: None,
@@ -236,6 +240,7 @@ impl Summary {
             "transfer   {copies}{hidden}{loaded}\nlatency    {} for one step (simulated)\nload       {} on the busiest device or link\nobjective  {}: {quality}\n",
             self.latency, self.max_load, self.objective
         );
+        text += &self.precision.as_deref().map_or_else(String::new, precision_line);
         text += &self.pipeline.as_ref().map_or_else(String::new, pipelined);
         for line in &self.alternatives {
             let AlternativeLine { objective, latency, max_load, transfer_bytes, devices } = line;
@@ -261,6 +266,14 @@ impl Summary {
         }
         text
     }
+}
+
+/// What another precision than that of the model means.
+pub(crate) fn precision_line(half: &str) -> String {
+    let half = escaped(half);
+    format!(
+        "precision  {half}: products, convolutions and attention, added up in f32; the rest as in the model\n"
+    )
 }
 
 /// Stages that are listed one by one.

@@ -114,6 +114,15 @@ pub(super) fn check_type(tensor: &Tensor, ty: &Type) -> Result<()> {
     Err(Error::run("", message))
 }
 
+/// The data of a leaf as the graph holds it: rounded, where a parameter is held in another type than it
+/// is given in.
+pub(super) fn rounded(graph: &Graph, leaf: ValueId, data: Tensor) -> Result<Tensor> {
+    match graph.maker(leaf).op {
+        Op::Param(id) if graph.param(id).given == Some(data.dtype()) => data.rounded(graph.ty(leaf).dtype),
+        _ => Ok(data),
+    }
+}
+
 /// The element type and sizes as a tensor has them.
 pub(super) fn tensor(ty: &Type, bytes: &[u8]) -> Result<Tensor> {
     let sizes = dims(ty)?.iter().map(|&dim| dim as u64).collect();
@@ -154,7 +163,7 @@ impl<'a> Interpreter<'a> {
             }
             Op::Param(param) => {
                 let place = format!("parameter {}", self.graph.param(*param).name);
-                let data = weights(*param)?;
+                let data = rounded(self.graph, node.first_result, weights(*param)?)?;
                 self.set(node.first_result, &data).map_err(|error| error.within(&place))?;
             }
             Op::Constant(constant) => self.set(node.first_result, self.graph.constant(*constant))?,

@@ -23,6 +23,7 @@ use crate::error::{Error, Report, Result};
 use crate::ir::{Graph, ParamId, Tensor};
 use crate::load::Model;
 use crate::load::weights::ParamReader;
+use crate::pass::Params;
 use crate::plan::Plan;
 use crate::run::{ExecOptions, Program, RunReport, exec_plan};
 use crate::state::Checkpoint;
@@ -147,6 +148,9 @@ impl Trainer {
         let mut own = options.clone();
         if let Some(batch) = own.compile.batch {
             own.compile.batch = Some(accumulate::part_of(batch, microbatches)?);
+        }
+        if let Some(precision) = &mut own.compile.precision {
+            precision.params = Params::Kept;
         }
         let options = &own;
         check_microbatches(options)?;

@@ -12,7 +12,9 @@ use partition::ir::{ArgReduce, Attention, DType, HeadOrder, Op, Real, ReduceKind
 use partition::kernel::program::{self, Place, Program};
 use partition::pass::{GroupOptions, group};
 
-use crate::kernels::{Case, Memory, SMALL_MODELS, cases, lowered, model_programs, step_programs};
+use crate::kernels::{
+    Case, Memory, SMALL_MODELS, cases, half_programs, lowered, model_programs, step_programs,
+};
 use crate::reference::Array;
 use crate::run_ops::{GENERATORS, decode, encode, tolerance};
 
@@ -401,9 +403,20 @@ fn made_up(dtype: DType, elements: u64, seed: u64) -> program::Array {
 
 #[test]
 fn kernels_of_the_small_models_run_on_the_cpu() {
-    let mut all: BTreeMap<String, Trial> = BTreeMap::new();
     let models = SMALL_MODELS.map(|name| (name, model_programs(&format!("corpus/onnx/{name}.onnx"))));
-    for (name, programs) in models.into_iter().chain([("a training step", step_programs())]) {
+    run_all(models.into_iter().chain([("a training step", step_programs())]));
+}
+
+#[test]
+fn kernels_of_small_models_in_halves_run_on_the_cpu() {
+    let models = [("s_gpt2", DType::Bf16), ("s_mobilenet_v2", DType::F16), ("s_lstm", DType::Bf16)];
+    run_all(models.map(|(name, half)| (name, half_programs(&format!("corpus/onnx/{name}.onnx"), half))));
+}
+
+/// Compares the kernels of programs, by their model's name, with the evaluation in f64.
+fn run_all<'a>(models: impl IntoIterator<Item = (&'a str, Vec<Program>)>) {
+    let mut all: BTreeMap<String, Trial> = BTreeMap::new();
+    for (name, programs) in models {
         for program in programs {
             let Some(kernel) = emit::kernel(&program).unwrap() else { continue };
             if work(&program) > WORK || all.contains_key(&kernel.name) {

@@ -11,7 +11,7 @@ use partition::ir::{DType, Graph, Op, Source, SourceRole, Type, ValueId};
 use partition::kernel::Grouping;
 use partition::kernel::program::{self, Place, Program};
 use partition::load::{LoadOptions, Model, load};
-use partition::pass::{GroupOptions, group};
+use partition::pass::{GroupOptions, Params, Precision, group};
 
 use crate::reference::{self, Array};
 use crate::run_ops::{GENERATORS, tolerance, ty};
@@ -167,13 +167,24 @@ pub(crate) fn step_programs() -> Vec<Program> {
     lowered(&network.graph, &network.grouping)
 }
 
+/// The programs of a model of the corpus that is computed in halves.
+pub(crate) fn half_programs(relative: &str, half: DType) -> Vec<Program> {
+    let precision = Some(Precision { half, params: Params::Rounded });
+    let options = Options { precision, ..Options::default() };
+    shared::file(relative).map_or_else(Vec::new, |path| programs_with(&path, &options))
+}
+
 /// The programs of a model.
 pub(crate) fn file_programs(path: &std::path::Path) -> Vec<Program> {
+    programs_with(path, &Options::default())
+}
+
+fn programs_with(path: &std::path::Path, options: &Options) -> Vec<Program> {
     let bytes = std::fs::read(path).unwrap();
     let Model::Graph(graph) = load(&bytes, Some(path), &LoadOptions::default()).unwrap() else {
         panic!("{} is a cost graph", path.display())
     };
-    let network = prepare(graph, &Options::default()).unwrap();
+    let network = prepare(graph, options).unwrap();
     lowered(&network.graph, &network.grouping)
 }
 

@@ -53,6 +53,7 @@ mod pipelined;
 mod pipelines;
 mod place;
 mod plan;
+mod precision;
 mod random_costgraph;
 mod random_graph;
 mod random_plan;

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use partition::emit::cache::{Cache, compile_all};
 use partition::emit::nvrtc::{Nvrtc, nvrtc};
 use partition::emit::{self, Kernel, module};
+use partition::ir::DType;
 use partition::kernel::program::Program;
 
 use crate::cuda::operation_kernels;
-use crate::kernels::{SMALL_MODELS, model_programs, step_programs};
+use crate::kernels::{SMALL_MODELS, half_programs, model_programs, step_programs};
 
 fn compiler() -> Option<&'static Nvrtc> {
     match nvrtc() {
@@ -74,6 +75,9 @@ fn kernels_of_the_small_models_compile() {
     let mut kernels = BTreeMap::new();
     for name in SMALL_MODELS {
         kernels.extend(kernels_of(model_programs(&format!("corpus/onnx/{name}.onnx"))));
+    }
+    for (name, half) in [("s_gpt2", DType::Bf16), ("s_llama", DType::F16), ("s_mobilenet_v2", DType::F16)] {
+        kernels.extend(kernels_of(half_programs(&format!("corpus/onnx/{name}.onnx"), half)));
     }
     kernels.extend(kernels_of(step_programs()));
     compile_for(&kernels, &["sm_80", "sm_90"]);

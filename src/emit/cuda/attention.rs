@@ -18,7 +18,7 @@ const LONGEST: u64 = 1024;
 pub(super) fn attention(program: &Program, heads: &Heads) -> Result<Printed> {
     let geometry = &heads.geometry;
     let dtype = program.args[heads.reads[0] as usize].dtype;
-    let half = matches!(dtype, DType::F16 | DType::Bf16);
+    let half = dtype.is_half();
     let longest = if heads.pass == Pass::Forward { 0 } else { geometry.size }.max(geometry.value_size);
     if longest > LONGEST {
         let message = format!("attention with {longest} elements of a head");

@@ -5,7 +5,6 @@ use super::heroes::no_hero;
 use super::writer::Writer;
 use super::{Launch, Printed, Template, blocks, compute, index_type, storage, title};
 use crate::error::Result;
-use crate::ir::DType;
 use crate::kernel::program::{Body, Expr, ExprId, Program, Var};
 
 /// Most rows that are multiplied without tiles.
@@ -23,7 +22,7 @@ pub(super) fn product(program: &Program) -> Result<Printed> {
     let ty = compute(dtype);
     let left_along = is_along(program, *left, *inner);
     let right_along = is_along(program, *right, *inner);
-    let half = matches!(dtype, DType::F16 | DType::Bf16) && dtype == exprs.dtype(*right);
+    let half = dtype.is_half() && dtype == exprs.dtype(*right);
     let form = if m <= FEW && right_along {
         Form::Dots
     } else if m <= FEW {

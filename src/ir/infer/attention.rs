@@ -52,7 +52,9 @@ fn attended(context: &Context<'_>, op: &Attention, operands: &[&Type]) -> Result
     }
     if let Some(mask) = operands.get(3) {
         context.rank("a mask", mask, 4)?;
-        if mask.dtype != DType::Bool {
+        // Beside halves a mask may be of f32, in which scores are computed.
+        let wider = mask.dtype == DType::F32 && q.dtype.is_half();
+        if mask.dtype != DType::Bool && !wider {
             context.same_dtype("a mask that is no bool", q.dtype, mask.dtype)?;
         }
         let heads = Size::Known(op.heads);

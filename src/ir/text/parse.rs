@@ -224,10 +224,19 @@ impl Parser {
         let name = cursor.string()?;
         cursor.attribute("init")?;
         let init = init(cursor)?;
+        let given = if cursor.eat("given=") {
+            Some(cursor.one_of("a type", |word| word.parse().ok())?)
+        } else {
+            None
+        };
         let update = if cursor.eat("update=") { Some(cursor.id("")?) } else { None };
         let statistic = if cursor.eat("statistic=") { Some(statistic(cursor)?) } else { None };
-        let data = if cursor.eat("data=") { Some(data(cursor, ty)?) } else { None };
-        Ok(Param { name, node: NodeId(self.graph.node_count() as u32), init, data, update, statistic })
+        let data = if cursor.eat("data=") {
+            Some(data(cursor, &Type { dtype: given.unwrap_or(ty.dtype), ..ty.clone() })?)
+        } else {
+            None
+        };
+        Ok(Param { name, node: NodeId(self.graph.node_count() as u32), init, data, given, update, statistic })
     }
 }
 

@@ -99,7 +99,7 @@ fn by_name(graph: &Graph, arrays: &Arrays) -> Vec<Option<String>> {
 
 /// What is wrong with an array as a parameter, in words; none where it fits.
 fn mismatch(graph: &Graph, param: &crate::ir::Param, arrays: &Arrays, array: &str) -> Result<Option<String>> {
-    let ty = graph.ty(graph.node(param.node).first_result);
+    let ty = param.given_type(graph);
     let Some((dtype, dims)) = arrays.header(array)? else { return Ok(None) };
     let expected: Option<Vec<u64>> =
         ty.shape.dims().and_then(|dims| dims.into_iter().map(|dim| u64::try_from(dim).ok()).collect());
@@ -131,12 +131,13 @@ impl ParamReader {
         Self::default()
     }
 
-    /// The data of a parameter; none where it has none, or it is in a file that is absent.
+    /// The data of a parameter, of the type that it is given in ([`Param::given`](crate::ir::Param::given));
+    /// none where it has none, or it is in a file that is absent.
     /// Errors: a file that cannot be read or is too short, an array that is gone or has another
     /// type than the parameter.
     pub fn read(&mut self, graph: &Graph, id: ParamId) -> Result<Option<Tensor>> {
         let param = graph.param(id);
-        let ty = graph.ty(graph.node(param.node).first_result);
+        let ty = param.given_type(graph);
         let dims = ty.shape.dims().and_then(|dims| {
             dims.into_iter().map(|dim| u64::try_from(dim).ok()).collect::<Option<Vec<u64>>>()
         });

@@ -39,7 +39,7 @@ mod view;
 use crate::error::{Error, Result};
 use crate::ir::half;
 use crate::ir::{DType, Op};
-use crate::kernel::workspace::{is_half, widens};
+use crate::kernel::workspace::widens;
 
 pub(super) use conv::reads_packed as conv_reads_packed;
 pub(super) use product::{adds_along, pack, unpack};
@@ -69,7 +69,7 @@ pub fn execute(
     workspace: &mut [u8],
 ) -> Result<()> {
     let half =
-        inputs.iter().any(|view| is_half(view.dtype)) || outputs.iter().any(|view| is_half(view.dtype));
+        inputs.iter().any(|view| view.dtype.is_half()) || outputs.iter().any(|view| view.dtype.is_half());
     if half && widens(op) {
         return widened(team, op, inputs, outputs, workspace);
     }
@@ -232,7 +232,7 @@ fn widened(
     }
     let mut wide_inputs = [View { dtype: DType::F32, dims: &[], bytes: &[], packed: false }; WIDENED];
     for (view, slot) in inputs.iter().zip(&mut wide_inputs) {
-        if !is_half(view.dtype) {
+        if !view.dtype.is_half() {
             *slot = *view;
             continue;
         }
@@ -243,7 +243,7 @@ fn widened(
     }
     let mut wides: [Option<&mut [f32]>; WIDENED] = Default::default();
     for (view, slot) in outputs.iter().zip(&mut wides) {
-        let wide = is_half(view.dtype).then(|| view::take::<f32>(&mut workspace, view.bytes.len() / 2));
+        let wide = view.dtype.is_half().then(|| view::take::<f32>(&mut workspace, view.bytes.len() / 2));
         *slot = wide.transpose()?;
     }
     let mut wide_outputs: [ViewMut<'_>; WIDENED] =

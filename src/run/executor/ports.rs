@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::super::interpret::{Weights, check_type, input, known_inputs, tensor};
+use super::super::interpret::{Weights, check_type, input, known_inputs, rounded, tensor};
 use super::plan::{Batch, Checker, ExecPlan, Located};
 use crate::error::{Error, Report, Result};
 use crate::ir::{Graph, Op, ParamId, Tensor, Type, ValueId};
@@ -111,6 +111,7 @@ pub(in crate::run) fn load(
             _ => return Err(Error::Internal(format!("{value} is no parameter or constant"))),
         };
         let source = &graph.source(graph.maker(*value).source).name;
+        let tensor = rounded(graph, *value, tensor)?;
         check_type(&tensor, graph.ty(*value)).map_err(|error| error.within(source))?;
         places.iter().try_for_each(|&place| put(*value, &tensor, place))?;
     }

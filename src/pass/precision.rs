@@ -1,0 +1,280 @@
+//! Another precision: products in halves, and with them what stands between them.
+//!
+//! [`Op::range`] says what an operation asks for; here it is decided for each value of f32. Values have
+//! claims: what a product makes claims halves, what an operation of full range makes claims f32, and what
+//! follows from parameters and constants alone claims nothing. Where claims meet, f32 wins, as in
+//! PyTorch's autocast; what claims nothing is as its readers want it. Inputs and outputs keep their types.
+
+use super::rewrite::Rewriter;
+use crate::error::Result;
+use crate::ir::{DType, Graph, NodeId, Op, ParamId, Range, SourceId, ValueId};
+
+/// Whether parameters are rounded once, or each time that they are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Params {
+    /// Those that only halves are made of are held as halves, and so are tables that are looked up in.
+    Rounded,
+    /// They keep their type, as a step that trains them needs.
+    Kept,
+}
+
+/// A precision other than f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Precision {
+    /// f16 or bf16.
+    pub half: DType,
+    /// What becomes of parameters.
+    pub params: Params,
+}
+
+/// Computes in halves what halves do for, of the nodes that read and make floats of f32 alone. Parameters
+/// that are rounded say in which type they are given
+/// ([`Param::given`](crate::ir::Param::given)). Numbers beyond the range of halves become the largest half
+/// where they are data; where they are computed, they become infinite. What nothing reads counts as read in f32, so
+/// [`super::dce`] comes before. O(nodes + operands + bytes of constants).
+///
+/// Error: only of a graph that does not verify.
+pub fn lower_precision(graph: &mut Graph, precision: &Precision) -> Result<()> {
+    let plan = Decided::of(graph, precision);
+    if !plan.halves {
+        return Ok(());
+    }
+    let mut rounding = Rounding {
+        old: graph,
+        half: precision.half,
+        rewriter: Rewriter::new(graph),
+        narrowed: vec![None; graph.value_count()],
+        widened: vec![None; graph.value_count()],
+    };
+    for node in graph.node_ids() {
+        rounding.visit(node, plan.node_half[node.index()])?;
+    }
+    *graph = rounding.finish()?;
+    // Constants that were read as halves alone.
+    super::dce(graph)
+}
+
+/// What a value of f32 claims of those who read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Claim {
+    Nothing,
+    Half,
+    Full,
+}
+
+/// Which nodes are computed, or held, in halves.
+struct Decided {
+    node_half: Vec<bool>,
+    /// Whether any is.
+    halves: bool,
+}
+
+/// Who reads a value.
+#[derive(Clone, Copy, Default)]
+struct Read {
+    half: bool,
+    full: bool,
+}
+
+impl Decided {
+    fn of(graph: &Graph, precision: &Precision) -> Self {
+        let claims = claims(graph, precision);
+        let mut reads = vec![Read::default(); graph.value_count()];
+        graph.outputs().iter().for_each(|(_, value)| reads[value.index()].full = true);
+        let mut node_half = vec![false; graph.node_count()];
+        for id in graph.node_ids().rev() {
+            let node = graph.node(id);
+            let half = is_half(graph, id, precision, &claims, &reads);
+            node_half[id.index()] = half;
+            for (position, operand) in node.operands.iter().enumerate() {
+                let read = &mut reads[operand.index()];
+                let as_half = half && !node.op.takes_full(position);
+                *(if as_half { &mut read.half } else { &mut read.full }) = true;
+            }
+        }
+        let computed = |id: NodeId| node_half[id.index()] && !graph.node(id).op.is_leaf();
+        let halves = graph.node_ids().any(computed);
+        Self { node_half, halves }
+    }
+}
+
+/// Whether a node is computed in halves, once it is known how its results are read.
+fn is_half(graph: &Graph, id: NodeId, precision: &Precision, claims: &[Claim], reads: &[Read]) -> bool {
+    let node = graph.node(id);
+    let makes = graph.results(id).any(|value| is_f32(graph, value));
+    let reads_any = node.operands.iter().any(|&value| is_f32(graph, value));
+    if !(makes || reads_any) || !takes_halves(graph, id) {
+        return false;
+    }
+    let wanted = makes
+        && graph.results(id).any(|value| reads[value.index()].half)
+        && graph.results(id).all(|value| !reads[value.index()].full);
+    match (node.op.range(), &node.op) {
+        (Range::Half, _) => true,
+        (Range::Full, _) => false,
+        (Range::Own, Op::Param(param)) => wanted && may_round(graph, *param, precision),
+        (Range::Own, _) if is_table(graph, id, precision) => true,
+        (Range::Own, _) => match strongest(graph, id, claims) {
+            Claim::Nothing => wanted,
+            Claim::Half => true,
+            Claim::Full => false,
+        },
+    }
+}
+
+/// By value: its claim; of no account where it is not of f32.
+fn claims(graph: &Graph, precision: &Precision) -> Vec<Claim> {
+    let mut claims = vec![Claim::Nothing; graph.value_count()];
+    for id in graph.node_ids() {
+        let node = graph.node(id);
+        let found = strongest(graph, id, &claims);
+        let claim = match (node.op.range(), &node.op) {
+            (_, Op::Input) => Claim::Full,
+            (_, Op::Convert { .. }) if !is_f32(graph, node.operands[0]) => of_conversion(graph, id),
+            (Range::Half, _) if takes_halves(graph, id) => Claim::Half,
+            (Range::Half | Range::Full, _) if found == Claim::Nothing => Claim::Nothing,
+            (Range::Half | Range::Full, _) => Claim::Full,
+            (Range::Own, _) if is_table(graph, id, precision) => Claim::Full,
+            (Range::Own, _) => found,
+        };
+        graph.results(id).for_each(|value| claims[value.index()] = claim);
+    }
+    claims
+}
+
+/// What was true or false is exact in any type; other numbers may need f32.
+fn of_conversion(graph: &Graph, id: NodeId) -> Claim {
+    match graph.ty(graph.node(id).operands[0]).dtype {
+        DType::Bool => Claim::Nothing,
+        _ => Claim::Full,
+    }
+}
+
+/// The strongest claim of a node's operands; nothing where none is of f32.
+fn strongest(graph: &Graph, id: NodeId, claims: &[Claim]) -> Claim {
+    let node = graph.node(id);
+    let reads = node.operands.iter().enumerate();
+    let floats = reads.filter(|&(at, &value)| is_f32(graph, value) && !node.op.takes_full(at));
+    floats.map(|(_, value)| claims[value.index()]).max().unwrap_or(Claim::Nothing)
+}
+
+fn is_f32(graph: &Graph, value: ValueId) -> bool {
+    graph.ty(value).dtype == DType::F32
+}
+
+/// Whether halves can take the place of a node's floats: all of them are of f32, and it is no
+/// conversion but one whose result may be as well of halves.
+fn takes_halves(graph: &Graph, id: NodeId) -> bool {
+    let node = graph.node(id);
+    let values = graph.results(id).chain(node.operands.iter().copied());
+    let fits =
+        values.map(|value| graph.ty(value).dtype).all(|dtype| !dtype.is_float() || dtype == DType::F32);
+    fits && (!matches!(node.op, Op::Convert { .. }) || graph.ty(node.operands[0]).dtype == DType::Bool)
+}
+
+/// Whether a parameter may be held in halves.
+fn may_round(graph: &Graph, param: ParamId, precision: &Precision) -> bool {
+    let param = graph.param(param);
+    precision.params == Params::Rounded && param.update.is_none() && param.given.is_none()
+}
+
+/// Whether a node looks rows up in a parameter that may be rounded: what it finds is exact in f32 again.
+fn is_table(graph: &Graph, id: NodeId, precision: &Precision) -> bool {
+    let node = graph.node(id);
+    let Op::Gather { .. } = node.op else { return false };
+    let table = node.operands[0];
+    match graph.maker(table).op {
+        Op::Param(param) => is_f32(graph, table) && may_round(graph, param, precision),
+        _ => false,
+    }
+}
+
+/// A graph being rounded.
+struct Rounding<'g> {
+    old: &'g Graph,
+    half: DType,
+    rewriter: Rewriter<'g>,
+    /// By old value that is of f32 still: it as halves.
+    narrowed: Vec<Option<ValueId>>,
+    /// By old value that is of halves now: it in f32, for the source that it was last read in.
+    widened: Vec<Option<(SourceId, ValueId)>>,
+}
+
+impl Rounding<'_> {
+    fn visit(&mut self, id: NodeId, half: bool) -> Result<()> {
+        let node = self.old.node(id);
+        match (&node.op, half) {
+            (Op::Param(_), true) => return self.rewriter.keep_rounded(id, self.half),
+            (op, false) if op.is_leaf() => return self.rewriter.keep(id),
+            (Op::Constant(constant), true) => {
+                let tensor = self.old.constant(*constant).rounded(self.half)?;
+                return self.rewriter.keep_constant(id, tensor);
+            }
+            _ => {}
+        }
+        let mut operands = Vec::with_capacity(node.operands.len());
+        for (position, &value) in node.operands.iter().enumerate() {
+            operands.push(match half && !node.op.takes_full(position) {
+                true => self.as_half(value, node.source)?,
+                false => self.as_full(value, node.source)?,
+            });
+        }
+        let op = match &node.op {
+            Op::Convert { .. } if half => Op::Convert { to: self.half },
+            op => op.clone(),
+        };
+        if !half {
+            return self.rewriter.keep_as(id, op, &operands);
+        }
+        self.rewriter.keep_inferred(id, op, &operands)
+    }
+
+    /// A value of f32 as halves; any other as it is. What is rounded goes with what made it, so that halves
+    /// are moved; what is there before a step is rounded where it is first read.
+    fn as_half(&mut self, old: ValueId, reader: SourceId) -> Result<ValueId> {
+        let value = self.rewriter.value(old)?;
+        if self.rewriter.graph().ty(value).dtype != DType::F32 {
+            return Ok(value);
+        }
+        if let Some(narrowed) = self.narrowed[old.index()] {
+            return Ok(narrowed);
+        }
+        let maker = self.old.maker(old);
+        let source = if maker.op.is_leaf() { reader } else { maker.source };
+        let made = match maker.op {
+            Op::Constant(constant) => {
+                let tensor = self.old.constant(constant).rounded(self.half)?;
+                self.rewriter.graph_mut().add_constant(tensor, maker.source)
+            }
+            _ => self.rewriter.graph_mut().apply(Op::Convert { to: self.half }, &[value], source)?,
+        };
+        self.narrowed[old.index()] = Some(made);
+        Ok(made)
+    }
+
+    /// A value in the type that it had: halves become f32 where they are read, so that halves are moved.
+    fn as_full(&mut self, old: ValueId, reader: SourceId) -> Result<ValueId> {
+        let value = self.rewriter.value(old)?;
+        let dtype = self.old.ty(old).dtype;
+        if self.rewriter.graph().ty(value).dtype == dtype {
+            return Ok(value);
+        }
+        if let Some((source, widened)) = self.widened[old.index()]
+            && source == reader
+        {
+            return Ok(widened);
+        }
+        let made = self.rewriter.graph_mut().apply(Op::Convert { to: dtype }, &[value], reader)?;
+        self.widened[old.index()] = Some((reader, made));
+        Ok(made)
+    }
+
+    fn finish(mut self) -> Result<Graph> {
+        for (_, old) in self.old.outputs() {
+            let source = self.old.maker(*old).source;
+            let full = self.as_full(*old, source)?;
+            self.rewriter.stand_in(*old, full);
+        }
+        self.rewriter.finish()
+    }
+}

@@ -61,15 +61,13 @@ fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>)
                 |copy: &Copy, launch: &Launch| launch.nodes.iter().any(|node| copy.readers.contains(node));
             let meant = Names { launched: &launched, copied: &copied, late: &late };
             let given = Given::new(plan, &graph, Sizes::Batch, &meant)?;
-            if let Some(derived) = given.derived.as_ref().filter(|_| plan.options.microbatches.is_some()) {
-                let pins = std::mem::take(&mut options.pins).into_iter();
-                let of_instances = |(pattern, device): (String, String)| {
-                    instance_patterns(&pattern, derived).map(move |pattern| (pattern, device.clone()))
-                };
-                options.pins = pins.flat_map(of_instances).collect();
-                let colocate = std::mem::take(&mut options.colocate).into_iter();
-                options.colocate =
-                    colocate.flat_map(|pattern| instance_patterns(&pattern, derived)).collect();
+            if let Some(derived) = given.divided() {
+                let patterns = |pattern: &String| instance_patterns(pattern, derived);
+                let pins = options.pins.iter().flat_map(|(pattern, device)| {
+                    patterns(pattern).into_iter().map(|pattern| (pattern, device.clone()))
+                });
+                options.pins = pins.collect();
+                options.colocate = options.colocate.iter().flat_map(patterns).collect();
             }
             explain(&subject(plan, &graph, &options, &given, names))
         }
@@ -128,8 +126,7 @@ fn subject<'a>(
     given: &'a Given,
     mut names: Vec<(String, NodeIx)>,
 ) -> Subject<'a> {
-    let divided = given.derived.as_ref().filter(|_| plan.options.microbatches.is_some());
-    if let Some(derived) = divided {
+    if let Some(derived) = given.divided() {
         // A node is known by its first instance; the others go with it.
         names.retain_mut(|(_, node)| {
             let run = Instance::once(*node);
@@ -154,19 +151,19 @@ fn subject<'a>(
         launches: given.launches.clone(),
         steps: given.steps.clone(),
         names,
-        is_divided: divided.is_some(),
+        is_divided: given.divided().is_some(),
         promised,
     }
 }
 
 /// What matches the instances of the nodes that a pattern matches.
-fn instance_patterns(pattern: &str, derived: &Derived) -> impl Iterator<Item = String> + use<> {
+fn instance_patterns(pattern: &str, derived: &Derived) -> Vec<String> {
     let matches = |pattern: &String| {
         let glob = WildMatch::new(pattern);
         derived.graph.nodes().any(|node| glob.matches(derived.graph.node_name(node)))
     };
     let both = [pattern.to_owned(), format!("{pattern}@*")];
-    both.into_iter().filter(matches).collect::<Vec<_>>().into_iter()
+    both.into_iter().filter(matches).collect()
 }
 
 /// What was asked for when a plan was made.

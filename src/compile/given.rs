@@ -36,6 +36,7 @@ pub(super) struct Copied {
 pub(super) struct Given {
     /// What runs, where some nodes run for each microbatch or again.
     pub(super) derived: Option<Derived>,
+    is_divided: bool,
     /// By node that runs.
     pub(super) device: Vec<DeviceId>,
     pub(super) launches: Vec<NodeIx>,
@@ -68,7 +69,12 @@ impl Given {
                 runs.push(Instance { node, microbatch: launch.microbatch, again: launch.again });
             }
         }
-        let divided = plan.options.microbatches.map(|count| microbatches(graph, count, sizes)).transpose()?;
+        let count = plan.options.microbatches;
+        // Each launches something, or the file is damaged.
+        if count.is_some_and(|count| count as usize > runs.len()) {
+            return Err(foreign("one of its microbatches"));
+        }
+        let divided = count.map(|count| microbatches(graph, count, sizes)).transpose()?;
         let whole = divided.as_ref().map_or(graph, |divided| &divided.graph);
         let computes = whole.nodes().filter(|&node| whole.role(node) == Role::Compute).count();
         if runs.iter().filter(|run| !run.again).count() != computes {
@@ -87,7 +93,12 @@ impl Given {
         if let Some(derived) = &derived {
             device = derived.spread(&device);
         }
-        Ok(Self { derived, device, launches, offload, steps })
+        Ok(Self { derived, is_divided, device, launches, offload, steps })
+    }
+
+    /// What runs, where nodes run for each microbatch.
+    pub(super) fn divided(&self) -> Option<&Derived> {
+        self.derived.as_ref().filter(|_| self.is_divided)
     }
 }
 

@@ -120,8 +120,9 @@ impl<'g> Fuser<'g> {
 
     /// Whether a node joins a group: it is elementwise, has the group's elements in the group's
     /// order (a reshape between changes neither), reads whole values of the group, crosses no pin,
-    /// and the limits hold. Behind a primitive, moreover, what it reads of the group is read by nobody else outside and is
-    /// written over by the node's result, so the group's inner values need no memory of their own.
+    /// and the limits hold. Behind a primitive, moreover, what it reads of the group is read by nobody
+    /// else outside and is written over by the node's result, so the group's inner values need no
+    /// memory of their own.
     fn joins(&self, id: NodeId, into: GroupId) -> bool {
         let (node, group) = (self.graph.node(id), &self.groups[into.index()]);
         if !node.op.is_elementwise() || group.nodes.len() >= self.options.nodes {

@@ -22,13 +22,11 @@ pub fn write_atomically_with(
     fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<()> {
     let path = path.as_ref();
-    let result = match fs::metadata(path) {
-        Ok(there) if there.is_dir() => Err(io::Error::from(io::ErrorKind::IsADirectory)),
-        Ok(there) if !there.is_file() => fill_file(OpenOptions::new().write(true).open(path), fill),
-        Ok(_) => fs::canonicalize(path).and_then(|target| write_aside(&target, fill)),
-        Err(_) => write_aside(path, fill),
-    };
-    result.map_err(|source| Error::io(path.display().to_string(), source))
+    let written = destination(path).and_then(|destination| match destination {
+        Destination::Renamed(target) => write_aside(&target, fill),
+        Destination::Direct => fill_file(OpenOptions::new().write(true).open(path), fill),
+    });
+    written.map_err(|source| Error::io(path.display().to_string(), source))
 }
 
 /// Whether [`write_atomically`] could begin: for what is written after long work. What is there stays.
@@ -36,13 +34,28 @@ pub fn write_atomically_with(
 /// Errors: [`Error::Io`] with the path.
 pub fn check_writable(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
-    let result = match fs::metadata(path) {
+    let tried = destination(path).and_then(|destination| match destination {
+        Destination::Renamed(target) => try_aside(&target),
+        Destination::Direct => Ok(()),
+    });
+    tried.map_err(|source| Error::io(path.display().to_string(), source))
+}
+
+/// How a path is written.
+enum Destination {
+    /// Beside this path, then renamed to it.
+    Renamed(PathBuf),
+    /// As it is.
+    Direct,
+}
+
+fn destination(path: &Path) -> io::Result<Destination> {
+    match fs::metadata(path) {
         Ok(there) if there.is_dir() => Err(io::Error::from(io::ErrorKind::IsADirectory)),
-        Ok(there) if !there.is_file() => Ok(()),
-        Ok(_) => fs::canonicalize(path).and_then(|target| try_aside(&target)),
-        Err(_) => try_aside(path),
-    };
-    result.map_err(|source| Error::io(path.display().to_string(), source))
+        Ok(there) if !there.is_file() => Ok(Destination::Direct),
+        Ok(_) => fs::canonicalize(path).map(Destination::Renamed),
+        Err(_) => Ok(Destination::Renamed(path.to_owned())),
+    }
 }
 
 fn try_aside(path: &Path) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! Normalisations with the factor and the summand behind them, whose gradients are one operation.
 
 use super::build::Build;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::{Binary, Graph, NodeId, Op, Users, ValueId, Varies};
 use crate::pass::same_marks;
 
@@ -53,7 +53,9 @@ impl Scaled {
     /// The gradients of what is normalised, of the factor, and of the summand.
     pub(super) fn gradients(&self, b: &mut Build<'_>, given: ValueId) -> Result<[ValueId; 3]> {
         let node = b.graph.node(self.normalize);
-        let Op::Normalize { axes, epsilon, center } = node.op.clone() else { return Ok([given; 3]) };
+        let Op::Normalize { axes, epsilon, center } = node.op.clone() else {
+            return Err(Error::Internal(format!("{} does not normalise", node.op.name())));
+        };
         let operands = [node.operands[0], given, self.factor];
         let op = Op::NormalizeGradient { axes, epsilon, center, scaled: true };
         let made = b.graph.push(op, &operands, b.source)?;

@@ -3,8 +3,9 @@
 //!
 //! A beginning sweeps vertices one after the other from one side to the other, along an order (a
 //! topological one, or a random one) or always the one that costs least, and takes the best place
-//! to stop; those that came out best are refined. Source: recursive bisection with greedy hypergraph growing as in PaToH and KaHyPar;
-//! prefixes of topological orders are what makes it strong on networks.
+//! to stop; those that came out best are refined. Source: recursive bisection with greedy hypergraph
+//! growing as in PaToH and KaHyPar; prefixes of topological orders are what makes it strong on
+//! networks.
 
 use super::arcs::Arcs;
 use super::coarsen;
@@ -187,7 +188,7 @@ fn ascending(graph: &Hypergraph, arcs: &Arcs, rng: &mut Rng) -> Vec<Beginning> {
         .collect()
 }
 
-/// The best of many beginnings.
+/// The best of many beginnings, of which `refined` are held at once.
 fn begin(
     graph: &Hypergraph,
     pair: &Blocks,
@@ -199,15 +200,18 @@ fn begin(
         Some(arcs) => ascending(graph, arcs, rng),
         None => beginnings(graph, rng),
     };
-    let swept = |beginning| {
-        let mut state = swept(graph, pair, beginning);
+    let side = |vertex: usize| u32::from(pair.may(graph.class[vertex], 1));
+    let unswept = State::new(graph, pair, (0..graph.len()).map(side).collect());
+    let mut held: Vec<(((u64, u64), u64), State<'_>)> = Vec::new();
+    for beginning in beginnings {
+        let mut state = swept(unswept.clone(), beginning);
         rebalance(&mut state);
-        state
-    };
-    let mut states: Vec<State<'_>> = beginnings.into_iter().map(swept).collect();
-    states.sort_by_cached_key(|state| (state.excess(), state.connectivity()));
+        let key = (state.excess(), state.connectivity());
+        held.insert(held.partition_point(|(before, _)| *before <= key), (key, state));
+        held.truncate(refined);
+    }
     let mut best: Option<((u64, u64), u64, Vec<u32>)> = None;
-    for mut state in states.into_iter().take(refined) {
+    for (_, mut state) in held {
         fm::refine(&mut state, SEARCH, rng, control);
         let (excess, bytes) = (state.excess(), state.connectivity());
         if best.as_ref().is_none_or(|(over, least, _)| (excess, bytes) < (*over, *least)) {
@@ -217,11 +221,10 @@ fn begin(
     best.map_or_else(Vec::new, |(.., side)| side)
 }
 
-/// Sweeps vertices to the first side until what is left fits the second, and further as far as
-/// that saves bytes.
-fn swept<'h>(graph: &'h Hypergraph, pair: &'h Blocks, beginning: Beginning) -> State<'h> {
-    let side = |vertex: usize| u32::from(pair.may(graph.class[vertex], 1));
-    let mut state = State::new(graph, pair, (0..graph.len()).map(side).collect());
+/// Sweeps vertices from the second side to the first until what is left there fits, and further as
+/// far as that saves bytes.
+fn swept(mut state: State<'_>, beginning: Beginning) -> State<'_> {
+    let (graph, pair) = (state.graph, state.blocks);
     let mut heap = Heaps::new(1, graph.len());
     let Beginning { order, greedy } = beginning;
     let arcs = graph.arcs.as_ref().filter(|_| pair.ordered);

@@ -10,7 +10,7 @@ use super::hypergraph::{Blocks, Hypergraph};
 const WAKING: usize = 400;
 
 /// A partition of a hypergraph.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct State<'h> {
     /// What is partitioned.
     pub(super) graph: &'h Hypergraph,

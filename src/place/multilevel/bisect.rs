@@ -18,21 +18,45 @@ use crate::control::Control;
 use crate::place::problem::{NONE, Rows};
 use crate::place::random::Rng;
 
-/// Vertices down to which a side is coarsened before it is cut.
-const SMALL: usize = 40;
+/// How hard to look for each cut.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effort {
+    /// Vertices down to which a side is coarsened before it is cut.
+    pub(super) enough: usize,
+    /// Beginnings that are drawn, greedy ones but for one.
+    pub(super) drawn: usize,
+    /// Beginnings that are refined.
+    pub(super) refined: usize,
+    /// Refinement of a cut.
+    pub(super) search: Search,
+}
 
-/// Greedy and random beginnings of each cut.
-const DRAWN: usize = 8;
+impl Effort {
+    /// For a first look.
+    pub(super) const LITTLE: Self = Self {
+        enough: 20,
+        drawn: 2,
+        refined: 2,
+        search: Search { passes: 2, seeds: usize::MAX, fruitless: 25 },
+    };
 
-/// Refinement of a cut.
-const SEARCH: Search = Search { passes: 8, seeds: usize::MAX, fruitless: 120 };
+    /// For most.
+    pub(super) const USUAL: Self = Self {
+        enough: 40,
+        drawn: 8,
+        refined: 8,
+        search: Search { passes: 8, seeds: usize::MAX, fruitless: 120 },
+    };
 
-/// Blocks for all vertices; of each cut, so many beginnings are refined. O(log blocks) times the cost
-/// of a cut.
+    /// Every beginning is refined.
+    pub(super) const ALL: Self = Self { refined: usize::MAX, ..Self::USUAL };
+}
+
+/// Blocks for all vertices. O(log blocks) times the cost of a cut.
 pub(super) fn partition(
     graph: &Hypergraph,
     blocks: &Blocks,
-    refined: usize,
+    effort: Effort,
     rng: &mut Rng,
     control: &Control<'_>,
 ) -> Vec<u32> {
@@ -47,7 +71,7 @@ pub(super) fn partition(
         let part_graph = part.as_ref().unwrap_or(graph);
         let middle = first + (end - first).div_ceil(2);
         let pair = pair(part_graph, blocks, first, middle, end);
-        let side = cut(part_graph, &pair, refined, rng, control);
+        let side = cut(part_graph, &pair, effort, rng, control);
         for (number, first, end) in [(0, first, middle), (1, middle, end)] {
             let (sub, inner) = extract(part_graph, &side, number, blocks.ordered);
             let ids = inner.iter().map(|&inner| ids[inner as usize]).collect();
@@ -126,17 +150,22 @@ fn extract(graph: &Hypergraph, side: &[u32], number: u32, ordered: bool) -> (Hyp
 }
 
 /// Cuts in two: coarsened, begun in many ways, refined level by level.
-fn cut(graph: &Hypergraph, pair: &Blocks, refined: usize, rng: &mut Rng, control: &Control<'_>) -> Vec<u32> {
-    let levels =
-        coarsen::levels(graph, pair, None, SMALL.max(4 * pair.least.iter().sum::<u32>() as usize), rng);
+fn cut(graph: &Hypergraph, pair: &Blocks, effort: Effort, rng: &mut Rng, control: &Control<'_>) -> Vec<u32> {
+    let levels = coarsen::levels(
+        graph,
+        pair,
+        None,
+        effort.enough.max(4 * pair.least.iter().sum::<u32>() as usize),
+        rng,
+    );
     let coarsest = levels.last().map_or(graph, |level| &level.graph);
-    let mut side = begin(coarsest, pair, refined, rng, control);
+    let mut side = begin(coarsest, pair, effort, rng, control);
     for at in (0..levels.len()).rev() {
         side = levels[at].cluster.iter().map(|&cluster| side[cluster as usize]).collect();
         let fine = if at == 0 { graph } else { &levels[at - 1].graph };
         let mut state = State::new(fine, pair, side);
         rebalance(&mut state);
-        fm::refine(&mut state, SEARCH, rng, control);
+        fm::refine(&mut state, effort.search, rng, control);
         side = state.block;
     }
     side
@@ -151,7 +180,7 @@ struct Beginning {
 }
 
 /// Sweeps along orders, and greedy ones that begin with a vertex.
-fn beginnings(graph: &Hypergraph, rng: &mut Rng) -> Vec<Beginning> {
+fn beginnings(graph: &Hypergraph, drawn: usize, rng: &mut Rng) -> Vec<Beginning> {
     let count = graph.len() as u32;
     let mut all = Vec::new();
     let greedy = |first: u32| Beginning { order: (first..count).chain(0..first).collect(), greedy: true };
@@ -163,7 +192,7 @@ fn beginnings(graph: &Hypergraph, rng: &mut Rng) -> Vec<Beginning> {
         order.reverse();
         all.push(Beginning { order, greedy: false });
     }
-    for number in 0..DRAWN {
+    for number in 0..drawn {
         let mut order: Vec<u32> = (0..count).collect();
         rng.shuffle(&mut order);
         all.extend(order.first().map(|&first| greedy(first)).filter(|_| number > 0));
@@ -174,9 +203,9 @@ fn beginnings(graph: &Hypergraph, rng: &mut Rng) -> Vec<Beginning> {
 
 /// Sweeps along topological orders, which take vertices to the first side only after all that come
 /// before them.
-fn ascending(graph: &Hypergraph, arcs: &Arcs, rng: &mut Rng) -> Vec<Beginning> {
+fn ascending(graph: &Hypergraph, arcs: &Arcs, drawn: usize, rng: &mut Rng) -> Vec<Beginning> {
     let mut ranks = graph.positions.clone();
-    for _ in 0..DRAWN / 2 {
+    for _ in 0..drawn / 2 {
         let mut rank: Vec<u32> = (0..graph.len() as u32).collect();
         rng.shuffle(&mut rank);
         ranks.push(rank);
@@ -188,17 +217,17 @@ fn ascending(graph: &Hypergraph, arcs: &Arcs, rng: &mut Rng) -> Vec<Beginning> {
         .collect()
 }
 
-/// The best of many beginnings, of which `refined` are held at once.
+/// The best of many beginnings, of which those that are refined are held at once.
 fn begin(
     graph: &Hypergraph,
     pair: &Blocks,
-    refined: usize,
+    effort: Effort,
     rng: &mut Rng,
     control: &Control<'_>,
 ) -> Vec<u32> {
     let beginnings = match graph.arcs.as_ref().filter(|_| pair.ordered) {
-        Some(arcs) => ascending(graph, arcs, rng),
-        None => beginnings(graph, rng),
+        Some(arcs) => ascending(graph, arcs, effort.drawn, rng),
+        None => beginnings(graph, effort.drawn, rng),
     };
     let side = |vertex: usize| u32::from(pair.may(graph.class[vertex], 1));
     let unswept = State::new(graph, pair, (0..graph.len()).map(side).collect());
@@ -208,11 +237,11 @@ fn begin(
         rebalance(&mut state);
         let key = (state.excess(), state.connectivity());
         held.insert(held.partition_point(|(before, _)| *before <= key), (key, state));
-        held.truncate(refined);
+        held.truncate(effort.refined);
     }
     let mut best: Option<((u64, u64), u64, Vec<u32>)> = None;
     for (_, mut state) in held {
-        fm::refine(&mut state, SEARCH, rng, control);
+        fm::refine(&mut state, effort.search, rng, control);
         let (excess, bytes) = (state.excess(), state.connectivity());
         if best.as_ref().is_none_or(|(over, least, _)| (excess, bytes) < (*over, *least)) {
             best = Some((excess, bytes, state.block));

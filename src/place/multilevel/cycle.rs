@@ -19,8 +19,8 @@ use crate::place::random::Rng;
 pub(super) struct Scheme {
     /// Vertices for each block down to which a hypergraph is coarsened.
     pub(super) enough: usize,
-    /// Beginnings of each cut of the coarsest level that are refined.
-    pub(super) refined: usize,
+    /// How hard to look for the cuts of the coarsest level.
+    pub(super) cuts: bisect::Effort,
     /// Refinement on each level.
     pub(super) search: Search,
 }
@@ -94,7 +94,7 @@ fn first(
 ) -> Vec<u32> {
     let mut best: Option<((u64, u64), u64, Vec<u32>)> = None;
     for _ in 0..tries {
-        let block = bisect::partition(graph, blocks, scheme.refined, rng, control);
+        let block = bisect::partition(graph, blocks, scheme.cuts, rng, control);
         let state = refine(graph, blocks, block, scheme.search, rng, control);
         let (excess, bytes) = (state.excess(), state.connectivity());
         if best.as_ref().is_none_or(|(over, least, _)| (excess, bytes) < (*over, *least)) {

@@ -1,5 +1,6 @@
 //! How much to search, by effort and size: work is counted, not timed.
 
+use super::bisect;
 use super::fm::Search;
 use crate::place::Effort;
 use crate::place::context::Context;
@@ -19,8 +20,8 @@ pub(super) struct Work {
     pub(super) cycles: usize,
     /// Partitions that go through each of them.
     pub(super) kept: usize,
-    /// Beginnings of each cut of what is coarsest that are refined.
-    pub(super) refined: usize,
+    /// How hard to look for the cuts of what is coarsest.
+    pub(super) cuts: bisect::Effort,
     /// Whether data may only cross one way in one of the partitions from nothing.
     pub(super) acyclic: bool,
     /// How hard to refine.
@@ -39,13 +40,22 @@ impl Work {
                 again: usize::from(pins < SMALL),
                 cycles: 0,
                 kept: 1,
-                refined: 3,
+                cuts: bisect::Effort::LITTLE,
                 acyclic: false,
                 search: Search { passes: usize::from(pins < SMALL), fruitless: 25, ..search },
             },
             Effort::Default => {
                 let (starts, cycles, kept) = affordable(pins);
-                Self { starts, seeds: 1, again: 1, cycles, kept, refined: 8, acyclic: false, search }
+                Self {
+                    starts,
+                    seeds: 1,
+                    again: 1,
+                    cycles,
+                    kept,
+                    cuts: bisect::Effort::USUAL,
+                    acyclic: false,
+                    search,
+                }
             }
             Effort::Best => Self {
                 starts: (2_000_000 / pins).clamp(2, 32),
@@ -53,7 +63,7 @@ impl Work {
                 again: 4,
                 cycles: 8,
                 kept: 4,
-                refined: usize::MAX,
+                cuts: bisect::Effort::ALL,
                 acyclic: true,
                 search: Search { passes: 10, ..search },
             },

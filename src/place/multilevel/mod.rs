@@ -187,7 +187,7 @@ impl Search<'_, '_, '_> {
         let context = self.context;
         let found: Vec<Found> = context.control.map_each(tables(context), jobs.len(), |number| {
             let Job { set, start, enough, ordered, seed } = &jobs[number];
-            let scheme = Scheme { enough: *enough, refined: self.work.refined, search: self.work.search };
+            let scheme = Scheme { enough: *enough, cuts: self.work.cuts, search: self.work.search };
             let mut rng = Rng::new(*seed);
             let graph = &self.instance.graph;
             let blocks = Blocks { ordered: *ordered, ..self.blocks[*set].clone() };

@@ -1,6 +1,7 @@
 //! Partitions of small random hypergraphs against enumeration and recomputation.
 
 use super::arcs::Arcs;
+use super::bisect;
 use super::coarsen;
 use super::contract::contract;
 use super::cycle::{self, Scheme, Start};
@@ -15,7 +16,7 @@ use crate::place::random::Rng;
 
 const SEARCH: Search = Search { passes: 10, seeds: 25, fruitless: 200 };
 
-const SCHEME: Scheme = Scheme { enough: 50, refined: usize::MAX, search: SEARCH };
+const SCHEME: Scheme = Scheme { enough: 50, cuts: bisect::Effort::ALL, search: SEARCH };
 
 /// A hypergraph of `vertices` with nets of two to five of them that lie near one another.
 fn random(vertices: usize, nets: usize, rng: &mut Rng) -> Hypergraph {

@@ -14,9 +14,12 @@
 
 use super::element::Float;
 use super::few::{add_rows, dot_all};
+use super::panels::transpose;
+pub(super) use super::panels::{pack, packed_column, unpack};
 use super::product::{Extent, Into, Strides};
+use super::strip::Strip;
 use super::team::MatrixMut;
-use super::vectors::{Lanes, Task, fetch};
+use super::vectors::{Lanes, Task};
 use super::view::{Plain, take};
 
 /// Columns of a panel: four vectors of the widest set. Narrower sets walk through it in tiles.
@@ -40,8 +43,6 @@ const FEWEST: usize = 4;
 /// Up to so many rows, or with [`FEWEST`] rows or columns, results are sums along contiguous
 /// operands, of at least so many terms: adding up the chains is not to take longer.
 const DOTTED: (usize, usize) = (16, 256);
-/// Side of the squares in which a matrix is transposed.
-const SQUARE: usize = 16;
 
 /// Bytes of the area that operands are packed in.
 pub(super) const AREA: usize = (PACKED * (DEPTH + APART) + COLUMNS * DEPTH) * size_of::<f64>();
@@ -136,39 +137,6 @@ pub(super) fn adds_along(extent: Extent, right: Strides) -> bool {
 /// True where results are sums along both operands, if those are contiguous.
 pub(super) fn is_dotted(Extent { m, n, k }: Extent) -> bool {
     m <= FEWEST || n <= FEWEST || m <= DOTTED.0 && k >= DOTTED.1
-}
-
-/// Packs a matrix of `k` rows and `n` columns into `to`, of as many elements: panel by panel,
-/// each row by row.
-pub(super) fn pack<T: Plain>(from: &[T], strides: Strides, (k, n): (usize, usize), to: &mut [T]) {
-    for column in (0..n).step_by(PANEL) {
-        let width = PANEL.min(n - column);
-        let (from, to) = (&from[column * strides.column..], &mut to[column * k..][..width * k]);
-        if strides.column == 1 {
-            for (row, to) in to.chunks_exact_mut(width).enumerate() {
-                to.copy_from_slice(&from[row * strides.row..][..width]);
-            }
-        } else {
-            transpose(from, strides, (k, width), to, width);
-        }
-    }
-}
-
-/// Undoes [`pack`].
-pub(super) fn unpack<T: Plain>(from: &[T], strides: Strides, (k, n): (usize, usize), to: &mut [T]) {
-    for column in 0..n {
-        let (first, step) = packed_column(column, n, k);
-        for row in 0..k {
-            to[row * strides.row + column * strides.column] = from[first + row * step];
-        }
-    }
-}
-
-/// Where a column of a packed matrix of `columns` columns and `k` rows begins, and the elements from
-/// one of its elements to the next.
-pub(super) fn packed_column(column: usize, columns: usize, k: usize) -> (usize, usize) {
-    let panel = column - column % PANEL;
-    (panel * k + column % PANEL, PANEL.min(columns - panel))
 }
 
 /// Block by block.
@@ -347,172 +315,6 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
     }
 }
 
-/// Rows of the left operand and a panel of the right one, each with the elements from row to row.
-pub(super) struct Strip<'a, T> {
-    pub(super) depth: usize,
-    pub(super) a: (&'a [T], usize),
-    pub(super) b: (&'a [T], usize),
-    /// What is read after this panel, where it is contiguous: fetched meanwhile.
-    pub(super) ahead: &'a [T],
-}
-
-impl<T: Plain + Float> Strip<'_, T> {
-    #[inline(always)]
-    pub(super) fn multiply<L: Lanes<T>>(&self, lanes: L, c: &mut MatrixMut<'_, T>, into: Into<'_, T>) {
-        let mut row = 0;
-        while row < c.rows {
-            row += match c.rows - row {
-                6.. => self.across::<L, 6>(lanes, row, c, into),
-                4.. => self.across::<L, 4>(lanes, row, c, into),
-                2.. => self.across::<L, 2>(lanes, row, c, into),
-                _ => self.across::<L, 1>(lanes, row, c, into),
-            };
-        }
-    }
-
-    /// Rows of tiles; how many rows that are.
-    #[inline(always)]
-    fn across<L: Lanes<T>, const R: usize>(
-        &self,
-        lanes: L,
-        row: usize,
-        c: &mut MatrixMut<'_, T>,
-        into: Into<'_, T>,
-    ) -> usize {
-        let mut column = 0;
-        while column < c.columns {
-            let vectors = (c.columns - column).div_ceil(L::WIDTH).min(L::VECTORS);
-            let width = (vectors * L::WIDTH).min(c.columns - column);
-            // The rows of the next tile.
-            for next in row + R..(row + 2 * R).min(c.rows) {
-                fetch(c.row(next)[column..][..width].as_ptr().cast(), width * size_of::<T>());
-            }
-            let mut c = c.block((row, column), (R, width));
-            match vectors {
-                4 if L::VECTORS >= 4 => self.tile::<L, R, 4>(lanes, (row, column), &mut c, into),
-                3 if L::VECTORS >= 4 => self.tile::<L, R, 3>(lanes, (row, column), &mut c, into),
-                2 => self.tile::<L, R, 2>(lanes, (row, column), &mut c, into),
-                _ => self.tile::<L, R, 1>(lanes, (row, column), &mut c, into),
-            }
-            column += width;
-        }
-        R
-    }
-
-    /// One tile of the result.
-    #[inline(always)]
-    fn tile<L: Lanes<T>, const R: usize, const V: usize>(
-        &self,
-        lanes: L,
-        (row, column): (usize, usize),
-        c: &mut MatrixMut<'_, T>,
-        into: Into<'_, T>,
-    ) {
-        let (depth, width) = (self.depth, c.columns);
-        let whole = width == V * L::WIDTH;
-        let a: [&[T]; R] = std::array::from_fn(|i| &self.a.0[(row + i) * self.a.1..][..depth]);
-        let b = &self.b.0[column..];
-        let ahead = self.ahead.get(row / R * depth * LINE..).unwrap_or(&[]);
-        let mut sums = [[lanes.zero(); V]; R];
-        if let Into::Rows(begin) = into {
-            for (sums, &begin) in sums.iter_mut().zip(&begin[row..]) {
-                *sums = [lanes.splat(begin); V];
-            }
-        }
-        if let Into::Add = into {
-            for (i, sums) in sums.iter_mut().enumerate() {
-                match whole {
-                    true => *sums = read(lanes, c.row(i)),
-                    false => {
-                        let mut spare = [T::ZERO; PANEL];
-                        spare[..width].copy_from_slice(c.row(i));
-                        *sums = read(lanes, &spare);
-                    }
-                }
-            }
-        }
-        for p in 0..depth {
-            let b: [L::Vector; V] = read(lanes, &b[p * self.b.1..][..V * L::WIDTH]);
-            if let Some(ahead) = ahead.get(p * LINE) {
-                lanes.fetch(ahead);
-            }
-            for i in 0..R {
-                let a = lanes.splat(a[i][p]);
-                for v in 0..V {
-                    sums[i][v] = lanes.fused(a, b[v], sums[i][v]);
-                }
-            }
-        }
-        for (i, sums) in sums.iter().enumerate() {
-            let to = c.row(i);
-            match whole {
-                true => write(lanes, sums, to),
-                false => {
-                    let mut spare = [T::ZERO; PANEL];
-                    write(lanes, sums, &mut spare);
-                    to.copy_from_slice(&spare[..width]);
-                }
-            }
-        }
-    }
-}
-
-/// Elements of a line of the cache, of the larger type.
-pub(super) const LINE: usize = 16;
-
-/// A row of a tile.
-#[inline(always)]
-fn read<T, L: Lanes<T>, const VECTORS: usize>(lanes: L, from: &[T]) -> [L::Vector; VECTORS] {
-    std::array::from_fn(|v| lanes.load(&from[v * L::WIDTH..]))
-}
-
-/// Writes a row of a tile.
-#[inline(always)]
-fn write<T, L: Lanes<T>, const VECTORS: usize>(lanes: L, row: &[L::Vector; VECTORS], to: &mut [T]) {
-    for (v, &vector) in row.iter().enumerate() {
-        lanes.store(vector, &mut to[v * L::WIDTH..]);
-    }
-}
-
-/// Writes a matrix of `(rows, columns)` row by row, `stride` elements from row to row.
-#[inline(always)]
-pub(super) fn transpose<T: Plain>(
-    from: &[T],
-    strides: Strides,
-    (rows, columns): (usize, usize),
-    to: &mut [T],
-    stride: usize,
-) {
-    for top in (0..rows).step_by(SQUARE) {
-        for left in (0..columns).step_by(SQUARE) {
-            let from = &from[top * strides.row + left * strides.column..];
-            let to = &mut to[top * stride + left..];
-            let (height, width) = (SQUARE.min(rows - top), SQUARE.min(columns - left));
-            if height == SQUARE && width == SQUARE && strides.row == 1 {
-                square(from, strides.column, to, stride);
-                continue;
-            }
-            for row in 0..height {
-                for column in 0..width {
-                    to[row * stride + column] = from[row * strides.row + column * strides.column];
-                }
-            }
-        }
-    }
-}
-
-/// A whole square whose columns are contiguous.
-#[inline(always)]
-fn square<T: Plain>(from: &[T], stride: usize, to: &mut [T], to_stride: usize) {
-    let columns: [&[T]; SQUARE] = std::array::from_fn(|column| &from[column * stride..][..SQUARE]);
-    for row in 0..SQUARE {
-        let to = &mut to[row * to_stride..][..SQUARE];
-        for (to, column) in to.iter_mut().zip(&columns) {
-            *to = column[row];
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -612,7 +414,7 @@ mod tests {
             (16, 48, 385),
             (17, 31, 40),
             (25, 1030, 20),
-            (510, 5, 7),
+            (510, 5, 170),
             (30, 3, 100),
             (2, 2, 47),
         ];

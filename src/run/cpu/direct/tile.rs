@@ -2,9 +2,10 @@
 //!
 //! Holds `unsafe`: where a term lies is not checked for each of them, but for the farthest one.
 
-use super::super::blocks::{LINE, PANEL};
+use super::super::blocks::PANEL;
 use super::super::element::Float;
 use super::super::grid::Grid;
+use super::super::strip::LINE;
 use super::super::team::MatrixMut;
 use super::super::tile::Epilogue;
 use super::super::vectors::Lanes;

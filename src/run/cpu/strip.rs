@@ -1,0 +1,136 @@
+//! Some rows of a left operand times one panel of a right one: tiles of the result, which lie in registers
+//! while they are summed.
+
+use super::blocks::PANEL;
+use super::element::Float;
+use super::product::Into;
+use super::team::MatrixMut;
+use super::vectors::{Lanes, fetch};
+use super::view::Plain;
+
+/// Rows of the left operand and a panel of the right one, each with the elements from row to row.
+pub(super) struct Strip<'a, T> {
+    pub(super) depth: usize,
+    pub(super) a: (&'a [T], usize),
+    pub(super) b: (&'a [T], usize),
+    /// What is read after this panel, where it is contiguous: fetched meanwhile.
+    pub(super) ahead: &'a [T],
+}
+
+impl<T: Plain + Float> Strip<'_, T> {
+    #[inline(always)]
+    pub(super) fn multiply<L: Lanes<T>>(&self, lanes: L, c: &mut MatrixMut<'_, T>, into: Into<'_, T>) {
+        let mut row = 0;
+        while row < c.rows {
+            row += match c.rows - row {
+                6.. => self.across::<L, 6>(lanes, row, c, into),
+                4.. => self.across::<L, 4>(lanes, row, c, into),
+                2.. => self.across::<L, 2>(lanes, row, c, into),
+                _ => self.across::<L, 1>(lanes, row, c, into),
+            };
+        }
+    }
+
+    /// Rows of tiles; how many rows that are.
+    #[inline(always)]
+    fn across<L: Lanes<T>, const R: usize>(
+        &self,
+        lanes: L,
+        row: usize,
+        c: &mut MatrixMut<'_, T>,
+        into: Into<'_, T>,
+    ) -> usize {
+        let mut column = 0;
+        while column < c.columns {
+            let vectors = (c.columns - column).div_ceil(L::WIDTH).min(L::VECTORS);
+            let width = (vectors * L::WIDTH).min(c.columns - column);
+            // The rows of the next tile.
+            for next in row + R..(row + 2 * R).min(c.rows) {
+                fetch(c.row(next)[column..][..width].as_ptr().cast(), width * size_of::<T>());
+            }
+            let mut c = c.block((row, column), (R, width));
+            match vectors {
+                4 if L::VECTORS >= 4 => self.tile::<L, R, 4>(lanes, (row, column), &mut c, into),
+                3 if L::VECTORS >= 4 => self.tile::<L, R, 3>(lanes, (row, column), &mut c, into),
+                2 => self.tile::<L, R, 2>(lanes, (row, column), &mut c, into),
+                _ => self.tile::<L, R, 1>(lanes, (row, column), &mut c, into),
+            }
+            column += width;
+        }
+        R
+    }
+
+    /// One tile of the result.
+    #[inline(always)]
+    fn tile<L: Lanes<T>, const R: usize, const V: usize>(
+        &self,
+        lanes: L,
+        (row, column): (usize, usize),
+        c: &mut MatrixMut<'_, T>,
+        into: Into<'_, T>,
+    ) {
+        let (depth, width) = (self.depth, c.columns);
+        let whole = width == V * L::WIDTH;
+        let a: [&[T]; R] = std::array::from_fn(|i| &self.a.0[(row + i) * self.a.1..][..depth]);
+        let b = &self.b.0[column..];
+        let ahead = self.ahead.get(row / R * depth * LINE..).unwrap_or(&[]);
+        let mut sums = [[lanes.zero(); V]; R];
+        if let Into::Rows(begin) = into {
+            for (sums, &begin) in sums.iter_mut().zip(&begin[row..]) {
+                *sums = [lanes.splat(begin); V];
+            }
+        }
+        if let Into::Add = into {
+            for (i, sums) in sums.iter_mut().enumerate() {
+                match whole {
+                    true => *sums = read(lanes, c.row(i)),
+                    false => {
+                        let mut spare = [T::ZERO; PANEL];
+                        spare[..width].copy_from_slice(c.row(i));
+                        *sums = read(lanes, &spare);
+                    }
+                }
+            }
+        }
+        for p in 0..depth {
+            let b: [L::Vector; V] = read(lanes, &b[p * self.b.1..][..V * L::WIDTH]);
+            if let Some(ahead) = ahead.get(p * LINE) {
+                lanes.fetch(ahead);
+            }
+            for i in 0..R {
+                let a = lanes.splat(a[i][p]);
+                for v in 0..V {
+                    sums[i][v] = lanes.fused(a, b[v], sums[i][v]);
+                }
+            }
+        }
+        for (i, sums) in sums.iter().enumerate() {
+            let to = c.row(i);
+            match whole {
+                true => write(lanes, sums, to),
+                false => {
+                    let mut spare = [T::ZERO; PANEL];
+                    write(lanes, sums, &mut spare);
+                    to.copy_from_slice(&spare[..width]);
+                }
+            }
+        }
+    }
+}
+
+/// Elements of a line of the cache, of the larger type.
+pub(super) const LINE: usize = 16;
+
+/// A row of a tile.
+#[inline(always)]
+fn read<T, L: Lanes<T>, const VECTORS: usize>(lanes: L, from: &[T]) -> [L::Vector; VECTORS] {
+    std::array::from_fn(|v| lanes.load(&from[v * L::WIDTH..]))
+}
+
+/// Writes a row of a tile.
+#[inline(always)]
+fn write<T, L: Lanes<T>, const VECTORS: usize>(lanes: L, row: &[L::Vector; VECTORS], to: &mut [T]) {
+    for (v, &vector) in row.iter().enumerate() {
+        lanes.store(vector, &mut to[v * L::WIDTH..]);
+    }
+}

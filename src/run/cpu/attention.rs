@@ -209,7 +209,7 @@ struct Soften<'a, 'c, T> {
 
 impl<T: Typed + Float + Vectorised> Task<T> for Soften<'_, '_, T> {
     #[inline(always)]
-    fn run<L: Lanes<T>>(self, _: L) {
+    fn run<L: Lanes<T>>(self, lanes: L) {
         let Self { heads, block, scores, largest: most, sums, out } = self;
         for (r, scores) in scores.chunks_mut(block.keys).enumerate() {
             heads.masked(block, block.row + r, scores);
@@ -220,9 +220,9 @@ impl<T: Typed + Float + Vectorised> Task<T> for Soften<'_, '_, T> {
                 continue;
             }
             for x in scores.iter_mut() {
-                *x = Float::exp(x.sub(new));
+                *x = x.sub(new).exp_below(lanes);
             }
-            let scale = Float::exp(most[r].sub(new));
+            let scale = most[r].sub(new).exp_below(lanes);
             sums[r] = T::narrow(sums[r].to_f64() * scale.to_f64() + sum_run(scores, T::accumulate));
             most[r] = new;
             if !block.is_first && scale != T::ONE {

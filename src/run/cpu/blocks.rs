@@ -28,8 +28,10 @@ pub(super) const PANEL: usize = 64;
 const DEPTH: usize = 168;
 /// Columns of a block: the block of the right operand stays in the second cache.
 pub(super) const COLUMNS: usize = 512;
-/// Rows that are made contiguous together: they stay in the second cache.
-const PACKED: usize = 252;
+/// Rows of the tallest tile.
+pub(super) const ROWS: usize = 6;
+/// Most rows that are made contiguous together: they stay in the second cache.
+const PACKED: usize = 42 * ROWS;
 /// Elements between rows that are made contiguous, so that they share no sets of the cache.
 const APART: usize = 16;
 /// Rows at such a distance, in bytes, share sets of the first cache: they are made contiguous ...
@@ -39,7 +41,7 @@ const WORTH: usize = 128;
 /// Up to so many rows, panels that are whole are read where they lie: packing would not pay.
 const FEW: usize = 24;
 /// Up to so many rows, whole rows of the right operand are added up.
-const FEWEST: usize = 4;
+pub(super) const FEWEST: usize = 4;
 /// Up to so many rows, or with [`FEWEST`] rows or columns, results are sums along contiguous
 /// operands, of at least so many terms: adding up the chains is not to take longer.
 const DOTTED: (usize, usize) = (16, 256);
@@ -154,26 +156,33 @@ fn multiply_blocks<T: Plain + Float, L: Lanes<T>>(
     // Blocks of about the same depth.
     let deepest = k.div_ceil(k.div_ceil(DEPTH));
     let apart = a.1.column != 1 || n >= WORTH && (a.1.row * size_of::<T>()).is_multiple_of(ALIASED);
+    let tall = m.div_ceil(m.div_ceil(PACKED)).next_multiple_of(ROWS);
+    // A right operand that need not be packed is read again, so that rows of the result stay in the
+    // second cache from their first term to their last.
+    let kept = if let Right::Packed { .. } = b { tall } else { m };
     for column in (0..n).step_by(COLUMNS) {
         let columns = COLUMNS.min(n - column);
-        for inner in (0..k).step_by(deepest) {
-            let depth = deepest.min(k - inner);
-            let into = if inner == 0 { into } else { Into::Add };
-            let part = Part { inner, depth, column, columns };
-            let block = Panels { k, part, first, from: b, in_place: m <= FEW };
-            block.pack(lanes, &mut *right, &mut *left);
-            for row in (0..m).step_by(PACKED) {
-                let rows = PACKED.min(m - row);
-                let from = &a.0[row * a.1.row + inner * a.1.column..];
-                let a = match apart {
-                    false => (from, a.1.row),
-                    true => {
-                        copy_rows(from, a.1, (rows, depth), &mut *left);
-                        (&*left, depth + APART)
-                    }
-                };
-                let mut c = c.block((row, column), (rows, columns));
-                block.multiply(lanes, right, a, &mut c, into.at_row(row));
+        for top in (0..m).step_by(kept) {
+            let bottom = m.min(top + kept);
+            for inner in (0..k).step_by(deepest) {
+                let depth = deepest.min(k - inner);
+                let into = if inner == 0 { into } else { Into::Add };
+                let part = Part { inner, depth, column, columns };
+                let block = Panels { k, part, first, from: b, in_place: m <= FEW };
+                block.pack(lanes, &mut *right, &mut *left);
+                for row in (top..bottom).step_by(tall) {
+                    let rows = tall.min(bottom - row);
+                    let from = &a.0[row * a.1.row + inner * a.1.column..];
+                    let a = match apart {
+                        false => (from, a.1.row),
+                        true => {
+                            copy_rows(from, a.1, (rows, depth), &mut *left);
+                            (&*left, depth + APART)
+                        }
+                    };
+                    let mut c = c.block((row, column), (rows, columns));
+                    block.multiply(lanes, right, a, &mut c, into.at_row(row));
+                }
             }
         }
     }

@@ -3,6 +3,7 @@
 use crate::ir::{Binary, Unary, random_bits};
 
 use super::math;
+use super::vectors::Lanes;
 
 /// A type that elements are computed in. Halves are computed in f32 and `bool` is a `u8`.
 pub(super) trait Element: Copy + PartialOrd + Default + Send + Sync + 'static {
@@ -73,6 +74,8 @@ fn float_power<T: Element>(x: &[T], y: &[T], out: &mut [T], power: impl Fn(T, T)
 /// A floating-point type.
 pub(super) trait Float: Element<Sum = f64> {
     fn exp(self) -> Self;
+    /// The exponential of what is not above zero; one that is hardly above zero may become zero.
+    fn exp_below<L: Lanes<Self>>(self, lanes: L) -> Self;
     fn tanh(self) -> Self;
     fn sigmoid(self) -> Self;
     /// The nearest value of this type.
@@ -80,7 +83,7 @@ pub(super) trait Float: Element<Sum = f64> {
 }
 
 macro_rules! float {
-    ($type:ident, exp: $exp:expr, tanh: $tanh:expr, sigmoid: $sigmoid:expr, erf: $erf:expr) => {
+    ($type:ident, exp: $exp:expr, below: $below:expr, tanh: $tanh:expr, sigmoid: $sigmoid:expr, erf: $erf:expr) => {
         impl Element for $type {
             type Sum = f64;
             const ZERO: Self = 0.0;
@@ -200,6 +203,10 @@ macro_rules! float {
                 ($exp)(self)
             }
             #[inline(always)]
+            fn exp_below<L: Lanes<Self>>(self, lanes: L) -> Self {
+                ($below)(lanes, self)
+            }
+            #[inline(always)]
             fn tanh(self) -> Self {
                 ($tanh)(self)
             }
@@ -215,11 +222,19 @@ macro_rules! float {
     };
 }
 
-float!(f32, exp: math::exp, tanh: math::tanh, sigmoid: math::sigmoid, erf: math::erf);
+float!(
+    f32,
+    exp: math::exp,
+    below: math::exp_below,
+    tanh: math::tanh,
+    sigmoid: math::sigmoid,
+    erf: math::erf
+);
 float!(
     f64,
 
     exp: f64::exp,
+    below: |_, x: f64| x.exp(),
     tanh: f64::tanh,
     sigmoid: |x: f64| 1.0 / (1.0 + (-x).exp()),
     erf: math::erf64

@@ -1,6 +1,7 @@
 //! Products of matrices of floats with few rows: reading the operands takes the time, so they are
 //! read once, where they lie.
 
+use super::blocks::FEWEST;
 use super::element::Float;
 use super::product::{Extent, Into, Strides};
 use super::team::MatrixMut;
@@ -9,8 +10,6 @@ use super::view::Plain;
 
 /// Chains of a sum along contiguous operands, whatever the vectors' width. They are added pairwise.
 const DOT: usize = 16;
-/// Rows of the right operand that are added up together.
-const TOGETHER: usize = 8;
 
 /// Few rows: adds up the rows of the right operand, which are contiguous.
 #[inline(always)]
@@ -27,41 +26,71 @@ pub(super) fn add_rows<T: Plain + Float, L: Lanes<T>>(
         Into::Replace => (0..m).for_each(|row| c.row(row)[..n].fill(T::ZERO)),
         Into::Rows(begin) => (0..m).for_each(|row| c.row(row)[..n].fill(begin[row])),
     }
-    let whole = k - k % TOGETHER;
-    for inner in (0..whole).step_by(TOGETHER).chain(whole..k) {
-        for row in 0..m {
-            let a = (&a.0[row * a.1.row + inner * a.1.column..], a.1.column);
-            let (b, c) = ((&b.0[inner * b.1..], b.1), &mut c.row(row)[..n]);
-            match inner < whole {
-                true => add_some::<T, L, TOGETHER>(lanes, a, b, c),
-                false => add_some::<T, L, 1>(lanes, a, b, c),
-            }
+    for row in (0..m).step_by(FEWEST) {
+        let rows = Rows { first: row, n, k, a, b };
+        match m - row {
+            1 => rows.add::<L, 1, 8>(lanes, c),
+            2 => rows.add::<L, 2, 8>(lanes, c),
+            3 => rows.add::<L, 3, 4>(lanes, c),
+            _ => rows.add::<L, FEWEST, 4>(lanes, c),
         }
     }
 }
 
-/// Adds `COUNT` rows of the right operand.
-#[inline(always)]
-fn add_some<T: Plain + Float, L: Lanes<T>, const COUNT: usize>(
-    lanes: L,
-    a: (&[T], usize),
-    b: (&[T], usize),
-    c: &mut [T],
-) {
-    let factors: [T; COUNT] = std::array::from_fn(|i| a.0[i * a.1]);
-    let rows: [&[T]; COUNT] = std::array::from_fn(|i| &b.0[i * b.1..][..c.len()]);
-    let splats: [L::Vector; COUNT] = std::array::from_fn(|i| lanes.splat(factors[i]));
-    let whole = c.len() - c.len() % L::WIDTH;
-    for at in (0..whole).step_by(L::WIDTH) {
-        let mut sum = lanes.load(&c[at..]);
-        for (&factor, row) in splats.iter().zip(&rows) {
-            sum = lanes.fused(factor, lanes.load(&row[at..]), sum);
+/// Some rows of the result, from one on.
+struct Rows<'a, T> {
+    first: usize,
+    n: usize,
+    k: usize,
+    a: (&'a [T], Strides),
+    b: (&'a [T], usize),
+}
+
+impl<T: Plain + Float> Rows<'_, T> {
+    /// Adds the rows of the right operand to `M` rows, `COUNT` at a time: as many as registers hold.
+    #[inline(always)]
+    fn add<L: Lanes<T>, const M: usize, const COUNT: usize>(&self, lanes: L, c: &mut MatrixMut<'_, T>) {
+        let whole = self.k - self.k % COUNT;
+        for inner in (0..whole).step_by(COUNT) {
+            self.add_some::<L, M, COUNT>(lanes, inner, c);
         }
-        lanes.store(sum, &mut c[at..]);
+        for inner in whole..self.k {
+            self.add_some::<L, M, 1>(lanes, inner, c);
+        }
     }
-    for (at, out) in c.iter_mut().enumerate().skip(whole) {
-        for (&factor, row) in factors.iter().zip(&rows) {
-            *out = lanes.number(factor, row[at], *out);
+
+    #[inline(always)]
+    fn add_some<L: Lanes<T>, const M: usize, const COUNT: usize>(
+        &self,
+        lanes: L,
+        inner: usize,
+        c: &mut MatrixMut<'_, T>,
+    ) {
+        let Self { first, n, a, b, .. } = *self;
+        let factors: [[T; COUNT]; M] = std::array::from_fn(|row| {
+            std::array::from_fn(|i| a.0[(first + row) * a.1.row + (inner + i) * a.1.column])
+        });
+        let splats: [[L::Vector; COUNT]; M] =
+            factors.map(|factors| factors.map(|factor| lanes.splat(factor)));
+        let rows: [&[T]; COUNT] = std::array::from_fn(|i| &b.0[(inner + i) * b.1..][..n]);
+        let whole = n - n % L::WIDTH;
+        for at in (0..whole).step_by(L::WIDTH) {
+            let b: [L::Vector; COUNT] = rows.map(|row| lanes.load(&row[at..]));
+            for (row, splats) in splats.iter().enumerate() {
+                let to = &mut c.row(first + row)[at..];
+                let mut sum = lanes.load(to);
+                for (&factor, &b) in splats.iter().zip(&b) {
+                    sum = lanes.fused(factor, b, sum);
+                }
+                lanes.store(sum, to);
+            }
+        }
+        for (row, factors) in factors.iter().enumerate() {
+            for (at, out) in c.row(first + row)[..n].iter_mut().enumerate().skip(whole) {
+                for (&factor, row) in factors.iter().zip(&rows) {
+                    *out = lanes.number(factor, row[at], *out);
+                }
+            }
         }
     }
 }

@@ -8,6 +8,8 @@
 // Coefficients are written as their sources give them.
 #![allow(clippy::excessive_precision)]
 
+use super::vectors::Lanes;
+
 #[inline(always)]
 fn clamp(x: f32, low: f32, high: f32) -> f32 {
     // Comparisons, so that not-a-number passes.
@@ -39,6 +41,26 @@ pub(super) fn exp(x: f32) -> f32 {
     let half = n >> 1;
     let rest = n.wrapping_sub(half);
     p * power_of_two(half) * power_of_two(rest)
+}
+
+/// `e^x` for `x <= 0`, with products and sums that round once where the processor has them; 2 units in the
+/// last place, 0 where the result is below 2e-38.
+#[inline(always)]
+pub(super) fn exp_below<L: Lanes<f32>>(lanes: L, x: f32) -> f32 {
+    const ROUND: f32 = 12_582_912.0;
+    const LEAST: f32 = -87.0;
+    let shifted = lanes.number(x, std::f32::consts::LOG2_E, ROUND);
+    let n = shifted - ROUND;
+    let r = lanes.number(n, 2.121_944_4e-4, lanes.number(n, -0.693_359_4, x));
+    let mut p = 1.987_569_1e-4f32;
+    for c in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_6e-1, 0.5] {
+        p = lanes.number(p, r, c);
+    }
+    let p = lanes.number(p * r, r, r) + 1.0;
+    // The low bits of `shifted` are those of n; the others leave.
+    let scale = f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23));
+    // A comparison, so that not-a-number passes.
+    if x < LEAST { 0.0 } else { p * scale }
 }
 
 /// `1 / (1 + e^-x)`.
@@ -194,6 +216,7 @@ const SB: [f64; 8] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::cpu::vectors::Portable;
 
     /// The Maclaurin series of erf, for |x| <= 3; sums of alternating terms below 1e3.
     fn erf_series(x: f64) -> f64 {
@@ -217,6 +240,9 @@ mod tests {
             };
             if (-87.0..88.0).contains(&x) {
                 close("exp", exp(x), wide.exp(), 3e-7);
+                if x <= 0.0 {
+                    close("exp below", exp_below(Portable, x), wide.exp(), 3e-7);
+                }
             }
             close("tanh", tanh(x), wide.tanh(), 5e-7);
             if x > -80.0 {
@@ -242,6 +268,13 @@ mod tests {
         assert_eq!(exp(f32::NEG_INFINITY), 0.0);
         assert_eq!(exp(0.0), 1.0);
         assert!(exp(-100.0) > 0.0);
+        assert_eq!(
+            [0.0, -88.0, -1e30, f32::NEG_INFINITY].map(|x| exp_below(Portable, x)),
+            [1.0, 0.0, 0.0, 0.0]
+        );
+        for bits in [0x7fc0_0000, 0x7f80_0001, 0x7fff_ffff, 0xffc0_01ff] {
+            assert!(exp_below(Portable, f32::from_bits(bits)).is_nan());
+        }
         assert_eq!(sigmoid(f32::NEG_INFINITY), 0.0);
         assert_eq!(sigmoid(f32::INFINITY), 1.0);
         for f in [exp, sigmoid, tanh, erf] {

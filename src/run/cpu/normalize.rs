@@ -2,11 +2,13 @@
 
 use crate::error::Result;
 
-use super::element::Float;
+use super::element::{Float, map};
 use super::index::{Space, sizes, strides};
+use super::product::{STRIP_BYTES, with_strip};
 use super::reduce::{Parts, sum_run, sum_space};
 use super::team::Team;
-use super::vectors::{Lanes, Task, Vectorised};
+use super::tile::{AROUND, Epilogue};
+use super::vectors::{Lanes, Task, Vectorised, fetch, streamed};
 use super::view::{Typed, View, ViewMut, bytes_of_mut, with_float};
 
 /// `Op::Softmax`.
@@ -43,21 +45,56 @@ fn softmax_as<T: Typed + Float + Vectorised>(
     if source.is_empty() {
         return Ok(());
     }
+    if inner == 1 {
+        each_row(team, source, target, size, after, |x, out, around| {
+            T::dispatch(SoftmaxRows { x, out, size, log, around });
+        });
+        return Ok(());
+    }
     let length = part_of(size * inner);
     team.each_chunk(target, length, |part, out| {
         let x = &source[part * length..][..out.len()];
-        match inner {
-            1 => T::dispatch(SoftmaxRows { x, out: &mut *out, size, log }),
-            _ => (0..out.len())
-                .step_by(size * inner)
-                .flat_map(|start| start..start + inner)
-                .for_each(|column| strided(x, out, column, size, inner, log)),
-        }
+        (0..out.len())
+            .step_by(size * inner)
+            .flat_map(|start| start..start + inner)
+            .for_each(|column| strided(x, out, column, size, inner, log));
         if let Some(after) = after {
             after.apply(part * length, bytes_of_mut(out));
         }
     });
     Ok(())
+}
+
+/// Makes rows from rows, some whole ones at a time, and what follows from them. `make` is given some, where
+/// they go, and whether they go there around the caches.
+fn each_row<T: Typed>(
+    team: &Team<'_>,
+    source: &[T],
+    target: &mut [T],
+    size: usize,
+    after: Option<&Epilogue<'_>>,
+    make: impl Fn(&[T], &mut [T], bool) + Sync,
+) {
+    let around = size_of_val(target) >= AROUND;
+    let length = part_of(size);
+    team.each_chunk(target, length, |part, out| {
+        let (start, x) = (part * length, &source[part * length..][..out.len()]);
+        match after {
+            None => make(x, out, around),
+            // What follows is written around the caches: what it follows from lies apart.
+            Some(after) if around && size_of_val(out) <= STRIP_BYTES => {
+                with_strip::<T>(out.len(), |made, _| {
+                    make(x, made, false);
+                    after.apply_to(start, bytes_of_mut(made), bytes_of_mut(out), true);
+                })
+            }
+            Some(after) => {
+                make(x, out, false);
+                after.apply(start, bytes_of_mut(out));
+            }
+        }
+        streamed();
+    });
 }
 
 /// Whole rows.
@@ -66,19 +103,47 @@ struct SoftmaxRows<'a, T> {
     out: &'a mut [T],
     size: usize,
     log: bool,
+    /// They are written around the caches.
+    around: bool,
 }
+
+/// Most elements of a row that is held in the first cache until it is written.
+const HELD: usize = 2048;
 
 impl<T: Typed + Float> Task<T> for SoftmaxRows<'_, T> {
     #[inline(always)]
-    fn run<L: Lanes<T>>(self, _: L) {
-        for (x, out) in self.x.chunks(self.size).zip(self.out.chunks_mut(self.size)) {
-            row(x, out, self.log);
+    fn run<L: Lanes<T>>(self, lanes: L) {
+        let Self { x, out, size, log, around } = self;
+        let rows = x.chunks(size).zip(out.chunks_mut(size));
+        if log || !around || size > HELD {
+            rows.for_each(|(x, out)| row(lanes, x, out, log));
+            return;
+        }
+        let mut held = [T::ZERO; HELD];
+        for (x, out) in rows {
+            let scale = exponentials(lanes, x, &mut held[..size], highest(x));
+            stream_scaled(lanes, &held[..size], T::narrow(1.0 / scale), out);
         }
     }
 }
 
+/// Writes numbers times a factor around the caches.
+#[inline(always)]
+fn stream_scaled<T: Typed + Float, L: Lanes<T>>(lanes: L, from: &[T], factor: T, to: &mut [T]) {
+    // Added to a product, it changes no bit.
+    let (factors, nothing) = (lanes.splat(factor), lanes.splat(T::narrow(-0.0)));
+    let (wide, last) = from.split_at(from.len() - from.len() % L::WIDTH);
+    let (to_wide, to_last) = to.split_at_mut(wide.len());
+    for (from, to) in wide.chunks_exact(L::WIDTH).zip(to_wide.chunks_exact_mut(L::WIDTH)) {
+        lanes.stream(lanes.fused(lanes.load(from), factors, nothing), to);
+    }
+    for (to, from) in to_last.iter_mut().zip(last) {
+        *to = from.mul(factor);
+    }
+}
+
 /// Elements whose largest is found side by side.
-const ABREAST: usize = 32;
+const ABREAST: usize = 64;
 
 /// The largest element; not a number where one is not.
 #[inline(always)]
@@ -94,13 +159,47 @@ pub(super) fn largest<T: Typed>(x: &[T]) -> T {
     best.iter().chain(rest).fold(T::LOWEST, |a, &b| a.larger(b))
 }
 
+/// The largest element that is a number.
 #[inline(always)]
-fn row<T: Typed + Float>(x: &[T], out: &mut [T], log: bool) {
-    let shift = largest(x);
-    for (out, &x) in out.iter_mut().zip(x) {
-        *out = Float::exp(x.sub(shift));
+fn highest<T: Typed>(x: &[T]) -> T {
+    let higher = |x: T, best: T| if x > best { x } else { best };
+    let mut best = [T::LOWEST; ABREAST];
+    let chunks = x.chunks_exact(ABREAST);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for (best, &x) in best.iter_mut().zip(chunk) {
+            *best = higher(x, *best);
+        }
     }
-    let sum = sum_run(out, T::accumulate);
+    best.iter().chain(rest).fold(T::LOWEST, |a, &b| higher(b, a))
+}
+
+/// Elements of a row between two looks ahead, and bytes that those go.
+const AHEAD: (usize, usize) = (128, 4096);
+
+/// Elements of a row in pieces; meanwhile those further on are fetched.
+#[inline(always)]
+fn pieces<T: Typed>(x: &[T]) -> impl Iterator<Item = &[T]> {
+    x.chunks(AHEAD.0).inspect(|piece| {
+        fetch(piece.as_ptr().cast::<u8>().wrapping_add(AHEAD.1), size_of_val(*piece));
+    })
+}
+
+/// Exponentials of a row less a number that none of it is above, and their sum.
+#[inline(always)]
+fn exponentials<T: Typed + Float, L: Lanes<T>>(lanes: L, x: &[T], out: &mut [T], shift: T) -> f64 {
+    for (x, out) in pieces(x).zip(out.chunks_mut(AHEAD.0)) {
+        for (out, &x) in out.iter_mut().zip(x) {
+            *out = x.sub(shift).exp_below(lanes);
+        }
+    }
+    sum_run(out, T::accumulate)
+}
+
+#[inline(always)]
+fn row<T: Typed + Float, L: Lanes<T>>(lanes: L, x: &[T], out: &mut [T], log: bool) {
+    let shift = highest(x);
+    let sum = exponentials(lanes, x, out, shift);
     if log {
         let total = T::narrow(sum.ln());
         for (out, &x) in out.iter_mut().zip(x) {
@@ -157,13 +256,8 @@ fn normalize_as<T: Typed + Float + Vectorised>(
         return Ok(());
     }
     if parts.are_rows() {
-        let length = part_of(count);
-        team.each_chunk(target, length, |part, out| {
-            let x = &source[part * length..][..out.len()];
-            T::dispatch(NormalizeRows { x, out: &mut *out, size: count, epsilon, center });
-            if let Some(after) = after {
-                after.apply(part * length, bytes_of_mut(out));
-            }
+        each_row(team, source, target, count, after, |x, out, around| {
+            T::dispatch(NormalizeRows { x, out, size: count, epsilon, center, around });
         });
         return Ok(());
     }
@@ -189,21 +283,33 @@ struct NormalizeRows<'a, T> {
     size: usize,
     epsilon: f64,
     center: bool,
+    /// They are written around the caches.
+    around: bool,
 }
 
 impl<T: Typed + Float> Task<T> for NormalizeRows<'_, T> {
     #[inline(always)]
-    fn run<L: Lanes<T>>(self, _: L) {
-        let count = self.size as f64;
-        for (x, out) in self.x.chunks(self.size).zip(self.out.chunks_mut(self.size)) {
-            let mean = if self.center { sum_run(x, T::accumulate) / count } else { 0.0 };
-            let squares = sum_run(x, |sum, x| {
-                let distance = x.to_f64() - mean;
-                sum + distance * distance
-            });
-            let scale = 1.0 / (squares / count + self.epsilon).sqrt();
-            for (out, &x) in out.iter_mut().zip(x) {
-                *out = T::narrow((x.to_f64() - mean) * scale);
+    fn run<L: Lanes<T>>(self, lanes: L) {
+        let Self { x, out, size, epsilon, center, around } = self;
+        let count = size as f64;
+        let mut held = [T::ZERO; HELD];
+        for (x, out) in x.chunks(size).zip(out.chunks_mut(size)) {
+            let mean = if center { sum_run(x, T::accumulate) / count } else { 0.0 };
+            let squares: f64 = pieces(x)
+                .map(|piece| {
+                    sum_run(piece, |sum, x| {
+                        let distance = x.to_f64() - mean;
+                        sum + distance * distance
+                    })
+                })
+                .sum();
+            let scale = 1.0 / (squares / count + epsilon).sqrt();
+            let normal = |x: T| T::narrow((x.to_f64() - mean) * scale);
+            if !around || size > HELD {
+                map(x, out, normal);
+            } else {
+                map(x, &mut held[..size], normal);
+                stream_scaled(lanes, &held[..size], T::ONE, out);
             }
         }
     }

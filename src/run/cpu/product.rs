@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use crate::error::{Error, Result};
 
-use super::blocks::{self, Multiply, PANEL, Right};
+use super::blocks::{self, Multiply, PANEL, ROWS, Right};
 use super::element::{Element, Float};
 use super::index::{self, PerAxis, Space};
 use super::team::{MatrixMut, Team};
@@ -148,18 +148,22 @@ const WORK: usize = 1 << 19;
 const PARTS: usize = 4;
 /// Products that are this many are divided among threads, each of them whole.
 const MANY: usize = 8;
-/// Most rows of a part, and fewest columns where there are many rows: the rows are read again for
+/// Rows of a part, about, and fewest columns where there are many rows: the rows are read again for
 /// each part.
 const TALLEST: usize = 1008;
 const NARROWEST: usize = 128;
 
 /// Rows and columns of the parts that a product is divided in among threads. No bit depends on them.
-fn parts(Extent { m, n, k }: Extent, threads: usize) -> (usize, usize) {
-    let (mut rows, mut columns) = (m.min(TALLEST), n.next_multiple_of(PANEL).min(4 * NARROWEST));
+/// `again`: the right operand costs little to read again, so parts need not be narrow to be many.
+fn parts(Extent { m, n, k }: Extent, threads: usize, again: bool) -> (usize, usize) {
+    let mut rows = m.div_ceil(((m + TALLEST / 2) / TALLEST).max(1)).next_multiple_of(ROWS).min(m);
+    let mut columns = n.next_multiple_of(PANEL).min(4 * NARROWEST);
     let narrowest = if m <= 4 * ROWS { PANEL } else { NARROWEST };
     let count = |rows: usize, columns: usize| m.div_ceil(rows) * n.div_ceil(columns);
     while threads > 1 && count(rows, columns) < PARTS * threads && rows * columns * k > 2 * WORK {
-        if columns > narrowest {
+        if again && columns <= 2 * NARROWEST && rows > 2 * NARROWEST {
+            rows = rows.div_ceil(2).next_multiple_of(ROWS);
+        } else if columns > narrowest {
             columns = (columns / 2).next_multiple_of(PANEL);
         } else if rows > 4 * ROWS {
             rows = rows.div_ceil(2).next_multiple_of(ROWS);
@@ -169,9 +173,6 @@ fn parts(Extent { m, n, k }: Extent, threads: usize) -> (usize, usize) {
     }
     (rows, columns)
 }
-
-/// Rows of the tallest tile.
-const ROWS: usize = 6;
 
 thread_local! {
     /// Where a thread's products of floats pack their operands.
@@ -189,10 +190,10 @@ pub(super) fn with_area(run: impl FnOnce(&mut [u8])) {
 }
 
 /// Bytes of a strip: [`STRIP`] rows of the widest part.
-const STRIP_BYTES: usize = STRIP * 4 * NARROWEST * size_of::<f64>();
+pub(super) const STRIP_BYTES: usize = STRIP * 4 * NARROWEST * size_of::<f64>();
 
 /// Calls `run` with `count` elements, at most those of a strip, and the area beside them.
-fn with_strip<T: Plain>(count: usize, run: impl FnOnce(&mut [T], &mut [u8])) {
+pub(super) fn with_strip<T: Plain>(count: usize, run: impl FnOnce(&mut [T], &mut [u8])) {
     with_all(|all| {
         let (area, mut strip) = all.split_at_mut(blocks::AREA);
         // A part is never wider than `parts` makes it.
@@ -231,7 +232,9 @@ macro_rules! float {
                 let dotted = blocks::is_dotted(extent);
                 let width = c.1.row;
                 let mut c = MatrixMut::new(c.0, (m, n), width);
-                team.each_block(&mut c, parts(extent, team.threads()), |row, column, c| {
+                let again = matches!(b, Right::Packed { .. });
+                let parts = parts(extent, team.threads(), again);
+                team.each_block(&mut c, parts, |row, column, c| {
                     let a = (&a.0[row * a.1.row..], a.1);
                     let b = b.from(column);
                     let (first, into) = (column, into.at_row(row));
@@ -287,7 +290,7 @@ fn apart<T: Vectorised + Product + Float>(
             T::dispatch(Multiply { k, dotted, a, b, first, c: &mut made, into, area });
             for r in 0..rows {
                 let start = begin + (row + r) * width;
-                after.apply_to(start, bytes_of_mut(made.row(r)), bytes_of_mut(c.row(row + r)));
+                after.apply_to(start, bytes_of_mut(made.row(r)), bytes_of_mut(c.row(row + r)), false);
             }
         });
     }

@@ -1,7 +1,7 @@
 //! Some rows of a left operand times one panel of a right one: tiles of the result, which lie in registers
 //! while they are summed.
 
-use super::blocks::PANEL;
+use super::blocks::{PANEL, ROWS};
 use super::element::Float;
 use super::product::Into;
 use super::team::MatrixMut;
@@ -23,7 +23,7 @@ impl<T: Plain + Float> Strip<'_, T> {
         let mut row = 0;
         while row < c.rows {
             row += match c.rows - row {
-                6.. => self.across::<L, 6>(lanes, row, c, into),
+                ROWS.. => self.across::<L, ROWS>(lanes, row, c, into),
                 4.. => self.across::<L, 4>(lanes, row, c, into),
                 2.. => self.across::<L, 2>(lanes, row, c, into),
                 _ => self.across::<L, 1>(lanes, row, c, into),

@@ -24,6 +24,12 @@ pub(super) trait Lanes<T>: Copy {
     fn load(self, from: &[T]) -> Self::Vector;
     /// Into the first `WIDTH` numbers. Panics where there are fewer.
     fn store(self, vector: Self::Vector, to: &mut [T]);
+    /// As [`Lanes::store`], around the caches where the processor can and the place is aligned to a whole
+    /// vector. [`streamed`] is to follow, before others are told of it.
+    #[inline(always)]
+    fn stream(self, vector: Self::Vector, to: &mut [T]) {
+        self.store(vector, to);
+    }
     /// `a * b + c`.
     fn fused(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
     /// `a * b + c` of one number, rounded as [`Lanes::fused`] rounds.
@@ -76,6 +82,12 @@ pub(super) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
         done += to.align_offset(64).min(bytes);
         // SAFETY: the first bytes, as the caller promises.
         unsafe { std::ptr::copy_nonoverlapping(from, to, done) };
+        if is_x86_feature_detected!("avx512f") {
+            // SAFETY: the processor has the set; whole lines within what the caller promises, aligned where
+            // they are written.
+            unsafe { x86::stream_lines(from.add(done), to.add(done), (bytes - done) / 64) };
+            done += (bytes - done) / 64 * 64;
+        }
         while done + 16 <= bytes {
             // SAFETY: 16 bytes within what the caller promises, aligned where they are written.
             unsafe {
@@ -191,9 +203,25 @@ mod x86 {
         }
     }
 
+    /// Copies lines of 64 bytes around the caches.
+    ///
+    /// # Safety
+    ///
+    /// The bytes can be read and written, do not overlap, and are aligned to a line where they are written.
+    #[target_feature(enable = "avx512f")]
+    pub(super) unsafe fn stream_lines(from: *const u8, to: *mut u8, count: usize) {
+        for line in 0..count {
+            // SAFETY: as the caller promises.
+            unsafe {
+                let vector = arch::_mm512_loadu_si512(from.add(line * 64).cast());
+                arch::_mm512_stream_si512(to.add(line * 64).cast(), vector);
+            }
+        }
+    }
+
     macro_rules! lanes {
         ($set:ident, $type:ident: $width:literal x $vectors:literal, $vector:ident,
-         $zero:ident, $splat:ident, $load:ident, $store:ident, $fused:ident, $interleave:ident) => {
+         $zero:ident, $splat:ident, $load:ident, $store:ident, $stream:ident, $fused:ident, $interleave:ident) => {
             impl Lanes<$type> for $set {
                 type Vector = arch::$vector;
                 const WIDTH: usize = $width;
@@ -220,6 +248,15 @@ mod x86 {
                     let to = &mut to[..$width];
                     // SAFETY: as above; all numbers of the vector lie within the slice.
                     unsafe { arch::$store(to.as_mut_ptr(), vector) }
+                }
+                #[inline(always)]
+                fn stream(self, vector: Self::Vector, to: &mut [$type]) {
+                    let to = &mut to[..$width];
+                    if to.as_ptr().addr() % size_of::<Self::Vector>() != 0 {
+                        return self.store(vector, to);
+                    }
+                    // SAFETY: as above; aligned, as was just checked.
+                    unsafe { arch::$stream(to.as_mut_ptr(), vector) }
                 }
                 #[inline(always)]
                 fn fused(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector {
@@ -274,10 +311,10 @@ mod x86 {
         (arch::_mm256_permute2f128_pd::<0x20>(low, high), arch::_mm256_permute2f128_pd::<0x31>(low, high))
     }
 
-    lanes!(Avx512, f32: 16 x 4, __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps, wide_ps);
-    lanes!(Avx512, f64: 8 x 4, __m512d, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_fmadd_pd, wide_pd);
-    lanes!(Avx2, f32: 8 x 2, __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps, narrow_ps);
-    lanes!(Avx2, f64: 4 x 2, __m256d, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_fmadd_pd, narrow_pd);
+    lanes!(Avx512, f32: 16 x 4, __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_stream_ps, _mm512_fmadd_ps, wide_ps);
+    lanes!(Avx512, f64: 8 x 4, __m512d, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_stream_pd, _mm512_fmadd_pd, wide_pd);
+    lanes!(Avx2, f32: 8 x 2, __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_stream_ps, _mm256_fmadd_ps, narrow_ps);
+    lanes!(Avx2, f64: 4 x 2, __m256d, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_stream_pd, _mm256_fmadd_pd, narrow_pd);
 }
 
 macro_rules! vectorised {

@@ -1,6 +1,7 @@
 //! Executes a plan on virtual devices of the CPU.
 //!
-//! Each device has one worker thread and one arena of exactly the planned bytes. A worker runs
+//! Each device has one worker thread and one arena of exactly the planned bytes; where one device alone
+//! has steps, and no time limit, the caller's thread does the worker's part. A worker runs
 //! its compute lane and its copy lane: of the two steps at their heads, whichever has seen all
 //! that it waits for, the earlier one first. Counters count down what a step waits for; a worker
 //! without a ready step sleeps until another one wakes it.

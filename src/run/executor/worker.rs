@@ -127,8 +127,7 @@ impl Shared {
     }
 
     fn worker(&self, device: usize) {
-        cpu::prepare(self.registers);
-        let mut scratch = Scratch::of(&self.groups);
+        let mut scratch = None;
         let mut seen = 0;
         loop {
             let start = {
@@ -142,20 +141,27 @@ impl Shared {
                 seen = control.run;
                 control.start
             };
-            let outcome = catch_unwind(AssertUnwindSafe(|| self.work(device, start, &mut scratch)));
-            let step = self.current[device].swap(IDLE, Ordering::Relaxed);
-            match outcome {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => self.fail(error.within(&self.place(step as usize)), false),
-                Err(panic) => {
-                    let message = format!("a kernel panicked: {}", panic_message(&*panic));
-                    self.fail(Error::run(self.place(step as usize), message), true);
-                }
-            }
+            self.turn(device, start, &mut scratch);
             let mut control = lock(&self.control);
             control.running -= 1;
             if control.running == 0 {
                 self.finished.notify_all();
+            }
+        }
+    }
+
+    /// One run of one device, on this thread, whose scratch memory is made once.
+    fn turn(&self, device: usize, start: Instant, scratch: &mut Option<Scratch>) {
+        cpu::prepare(self.registers);
+        let scratch = scratch.get_or_insert_with(|| Scratch::of(&self.groups));
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.work(device, start, scratch)));
+        let step = self.current[device].swap(IDLE, Ordering::Relaxed);
+        match outcome {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.fail(error.within(&self.place(step as usize)), false),
+            Err(panic) => {
+                let message = format!("a kernel panicked: {}", panic_message(&*panic));
+                self.fail(Error::run(self.place(step as usize), message), true);
             }
         }
     }
@@ -216,6 +222,9 @@ fn panic_message(panic: &(dyn Any + Send)) -> &str {
 pub(super) struct Workers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// The only device with steps, and the caller's scratch memory for it: see [`Workers::run`].
+    alone: Option<usize>,
+    scratch: Option<Scratch>,
     /// A worker did not come back: it is left to itself.
     hung: bool,
 }
@@ -223,11 +232,14 @@ pub(super) struct Workers {
 impl Workers {
     /// Error: the system gives no thread.
     pub(super) fn start(shared: &Arc<Shared>) -> Result<Self> {
-        let mut workers = Self { shared: Arc::clone(shared), threads: Vec::new(), hung: false };
-        for device in 0..shared.arenas.len() {
-            if shared.lanes.of(device).iter().all(Vec::is_empty) {
-                continue;
-            }
+        let mut workers =
+            Self { shared: Arc::clone(shared), threads: Vec::new(), alone: None, scratch: None, hung: false };
+        let has_steps = |&device: &usize| shared.lanes.of(device).iter().any(|lane| !lane.is_empty());
+        let busy: Vec<usize> = (0..shared.arenas.len()).filter(has_steps).collect();
+        if let [device] = busy[..] {
+            workers.alone = Some(device);
+        }
+        for device in busy {
             let name = shared.names[device].clone();
             let shared = Arc::clone(shared);
             let thread = std::thread::Builder::new()
@@ -249,7 +261,8 @@ impl Workers {
         }
     }
 
-    /// One run of all workers.
+    /// One run of all workers. Where one device alone has steps, and nothing limits their time, the caller
+    /// does its work: nobody need be woken.
     pub(super) fn run(
         &mut self,
         shared: &Shared,
@@ -258,6 +271,11 @@ impl Workers {
         names: &[String],
     ) -> Result<()> {
         shared.lanes.reset();
+        if let (Some(device), None) = (self.alone, timeout) {
+            lock(&shared.control).failure = None;
+            shared.turn(device, start, &mut self.scratch);
+            return lock(&shared.control).failure.take().map_or(Ok(()), Err);
+        }
         let mut control = lock(&shared.control);
         (control.run, control.start, control.running) = (control.run + 1, start, self.threads.len());
         control.failure = None;

@@ -170,6 +170,10 @@ impl Source<'_> {
 
 // SAFETY: what is read is written by no other thread, as its makers see to.
 unsafe impl Sync for Source<'_> {}
+// SAFETY: as above.
+unsafe impl Send for Source<'_> {}
+// SAFETY: nobody else has the bytes, as its makers see to.
+unsafe impl Send for Target<'_> {}
 // SAFETY: parts of a program write disjoint elements.
 unsafe impl Sync for Target<'_> {}
 
@@ -236,6 +240,15 @@ pub(super) fn written() {
     streamed();
 }
 
+/// Where elements lie that are contiguous, though the source is repeated.
+fn contiguous(space: &Space<1>, start: usize, count: usize) -> Option<usize> {
+    let last = space.rank.checked_sub(1)?;
+    let column = start % space.dims[last];
+    let within = space.strides[0][last] == 1 && column + count <= space.dims[last];
+    // Strides of a broadcast are never negative.
+    within.then(|| space.at(start)[0] as usize)
+}
+
 /// Gives a register elements of a source: where they lie, if `apart` and they need not be changed.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn load(
@@ -247,12 +260,20 @@ pub(super) fn load(
     (start, count): (usize, usize),
     apart: bool,
 ) {
-    if let (true, Access::Linear, false) = (apart, access, matches!(dtype, DType::F16 | DType::Bf16)) {
+    let first = match access {
+        _ if !apart || matches!(dtype, DType::F16 | DType::Bf16) => None,
+        Access::Linear => Some(start),
+        Access::Scalar => None,
+        Access::Strided(space) => contiguous(space, start, count),
+    };
+    if let Some(first) = first {
         with_element!(dtype, T => {
             let bytes = count * size_of::<T>();
-            let pointer = source.at::<T>(start, count).cast::<u8>();
-            let behind = (source.length - bytes).saturating_sub((start - source.first) * size_of::<T>());
-            fetch(pointer.wrapping_add(bytes), behind.min(bytes));
+            let pointer = source.at::<T>(first, count).cast::<u8>();
+            if *access == Access::Linear {
+                let behind = (source.length - bytes).saturating_sub((first - source.first) * size_of::<T>());
+                fetch(pointer.wrapping_add(bytes), behind.min(bytes));
+            }
             registers.0[to as usize].lying = Some((pointer, bytes));
         }, half => {});
         return;
@@ -331,6 +352,11 @@ fn load_strided<S: Plain, T: Plain>(
         if step == 0 {
             // SAFETY: `at` checked `reach` elements.
             run.fill(convert(unsafe { from.read() }));
+        } else if step == 1 {
+            for (i, out) in run.iter_mut().enumerate() {
+                // SAFETY: `at` checked `reach` elements, which are as many as the run has.
+                *out = convert(unsafe { from.add(i).read() });
+            }
         } else {
             for (i, out) in run.iter_mut().enumerate() {
                 // SAFETY: `at` checked `reach` elements; this one's distance is below that.

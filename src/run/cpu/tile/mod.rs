@@ -31,7 +31,7 @@ pub(crate) const TILE: usize = 1024;
 const PART: usize = 16 * TILE;
 
 /// Bytes of a result from which on it is written around the caches.
-const AROUND: usize = 1 << 24;
+pub(super) const AROUND: usize = 1 << 24;
 
 thread_local! {
     /// A thread's registers.
@@ -324,8 +324,8 @@ impl<'a> Epilogue<'a> {
     }
 
     /// Runs on the elements from `start`, which are `made`; what follows from them goes to `piece`,
-    /// which holds the source that it replaces.
-    pub(super) fn apply_to(&self, start: usize, made: &mut [u8], piece: &mut [u8]) {
+    /// which holds the source that it replaces, if any. `whole`: the piece is not read again at once.
+    pub(super) fn apply_to(&self, start: usize, made: &mut [u8], piece: &mut [u8], whole: bool) {
         let count = made.len() / self.size;
         let (_, own) = Target::piece(start, made);
         let (target, before) = Target::piece(start, piece);
@@ -334,7 +334,7 @@ impl<'a> Epilogue<'a> {
             _ if self.sources[i].is_empty() => &before,
             _ => &self.sources[i],
         };
-        self.program.run_part((start, count), source, |_| &target, false);
+        self.program.run_part((start, count), source, |_| &target, whole);
     }
 
     /// Runs on all elements, where no kernel took it.

@@ -3,7 +3,7 @@
 //! that steps wait for memory.
 
 use partition::compile::Compiled;
-use partition::place::{DeviceUse, Effort, Options};
+use partition::place::{DeviceUse, Options};
 use partition::plan::Device;
 
 use super::corpus::models;
@@ -41,18 +41,17 @@ pub(crate) fn print(words: &[String]) {
 }
 
 fn rows(name: &str, network: &Network, totals: &mut Totals) {
-    let fast = || Options { effort: Effort::Fast, ..Options::default() };
-    let single = match network.plan_with("cpu:memory=64GB", fast()) {
+    let single = match network.plan_with("cpu:memory=64GB", Options::default()) {
         Ok(single) => single,
         Err(error) => return println!("| {name} | 1 | {error} | | | | | | |"),
     };
     show(name, "1", &single, totals);
     let arena = single.plan.devices[0].arena.0;
-    let two = Options { devices: DeviceUse::Count(2), balance: Some(0.5), ..fast() };
+    let two = Options { devices: DeviceUse::Count(2), balance: Some(0.5), ..Options::default() };
     if let Ok(two) = network.plan_with("cpu[2x64GB]", two) {
         show(name, "2", &two, totals);
     }
-    if let Ok(tight) = network.plan_with(&format!("cpu[2x{}B]", arena / 10 * 6), fast()) {
+    if let Ok(tight) = network.plan_with(&format!("cpu[2x{}B]", arena / 10 * 6), Options::default()) {
         show(name, "2, tight", &tight, totals);
     }
 }

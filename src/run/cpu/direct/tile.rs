@@ -154,7 +154,9 @@ pub(super) fn finish<T: Plain + Float, L: Lanes<T>>(
     let Some((after, start, width)) = after else { return };
     if let (true, Some(out)) = (columns == width, out.contiguous()) {
         match apart {
-            true => after.apply_to(start, bytes_of_mut(&mut made[..rows * columns]), bytes_of_mut(out)),
+            true => {
+                after.apply_to(start, bytes_of_mut(&mut made[..rows * columns]), bytes_of_mut(out), false)
+            }
             false => after.apply(start, bytes_of_mut(out)),
         }
         return;
@@ -162,7 +164,7 @@ pub(super) fn finish<T: Plain + Float, L: Lanes<T>>(
     for (r, made) in (0..rows).zip(made.chunks_mut(columns)) {
         let (start, out) = (start + r * width, bytes_of_mut(out.row(r)));
         match apart {
-            true => after.apply_to(start, bytes_of_mut(made), out),
+            true => after.apply_to(start, bytes_of_mut(made), out, false),
             false => after.apply(start, out),
         }
     }

@@ -80,12 +80,14 @@ impl Given {
         if runs.iter().filter(|run| !run.again).count() != computes {
             return Err(foreign("one of its launches"));
         }
-        let again = divided.is_none() && runs.iter().any(|run| run.again);
-        let pairs = || runs.iter().map(|run| (run.node, run.again)).collect();
-        let rewritten = again.then(|| rewritten_graph(graph, &device, pairs())).transpose()?;
         let is_divided = divided.is_some();
-        let derived = divided.or(rewritten);
-        let numbers = Numbers { graph, derived: derived.as_ref(), is_divided };
+        let derived = match runs.iter().any(|run| run.again) {
+            true => Some(
+                rewritten(graph, &device, divided, &runs).ok_or_else(|| foreign("one of its launches"))??,
+            ),
+            false => divided,
+        };
+        let numbers = Numbers { graph, derived: derived.as_ref() };
         let launches: Option<Vec<NodeIx>> = runs.iter().map(|&run| numbers.of(run)).collect();
         let launches = launches.ok_or_else(|| foreign("one of its launches"))?;
         let offload = offload(plan, graph, (&device, &devices), names, &numbers);
@@ -102,13 +104,29 @@ impl Given {
     }
 }
 
+/// The graph of a step in which nodes run again: that of `divided`, or where there is none, of `graph`
+/// itself. None where a run is of a node that it does not have.
+fn rewritten(
+    graph: &CostGraph,
+    device: &[DeviceId],
+    divided: Option<Derived>,
+    runs: &[Instance],
+) -> Option<Result<Derived>> {
+    let Some(divided) = divided else {
+        let runs = runs.iter().map(|run| (run.node, run.again)).collect();
+        return Some(rewritten_graph(graph, device, runs));
+    };
+    let first = |run: &Instance| Some((divided.find(Instance { again: false, ..*run })?, run.again));
+    let runs = runs.iter().map(first).collect::<Option<_>>()?;
+    let again = rewritten_graph(&divided.graph, &divided.spread(device), runs);
+    Some(again.map(|again| again.through(&divided)))
+}
+
 /// Which node of the graph that runs a launch is.
 struct Numbers<'d> {
     /// The model's.
     graph: &'d CostGraph,
     derived: Option<&'d Derived>,
-    /// Whether that is for the sake of microbatches.
-    is_divided: bool,
 }
 
 impl Numbers<'_> {
@@ -124,12 +142,8 @@ impl Numbers<'_> {
         self.of(Instance { node, microbatch: launch.microbatch, again: launch.again })
     }
 
-    /// What runs again leaves the tensors of first runs their numbers.
     fn tensor(&self, copied: &Copied) -> Option<TensorIx> {
-        let derived = match self.derived {
-            Some(derived) if self.is_divided => derived,
-            Some(_) | None => return Some(copied.tensor),
-        };
+        let Some(derived) = self.derived else { return Some(copied.tensor) };
         let node = self.graph.producer(copied.tensor);
         let made = derived.find(Instance { microbatch: copied.microbatch, ..Instance::once(node) })?;
         derived.graph.outputs(made).nth(self.graph.output_index(copied.tensor) as usize)
@@ -147,14 +161,15 @@ fn offload(
 ) -> Vec<Offload> {
     let mut found: Vec<Offload> = Vec::new();
     let says = |why: &Option<String>, words: &str| why.as_ref().is_some_and(|why| why.contains(words));
+    let run = numbers.derived.map_or(graph, |derived| &derived.graph);
     for (at, step) in plan.steps.iter().enumerate() {
         let Action::Copy(copy) = &step.action else { continue };
-        let (Some(Copied { tensor, from, .. }), Some(&to)) =
-            ((names.copied)(copy), devices.get(step.device.as_str()))
-        else {
+        let (Some(copied), Some(&to)) = ((names.copied)(copy), devices.get(step.device.as_str())) else {
             continue;
         };
-        let home = device[graph.producer(tensor).index()];
+        let home = device[graph.producer(copied.tensor).index()];
+        let Some(tensor) = numbers.tensor(&copied) else { continue };
+        let from = copied.from;
         if says(&step.why, OFFLOADED) {
             found.push(Offload { tensor, host: to, readers: Vec::new() });
             continue;
@@ -168,11 +183,8 @@ fn offload(
             let Action::Launch(launch) = &later.action else { continue };
             let here = devices.get(later.device.as_str()) == Some(&to);
             let Some(node) = numbers.launch(launch, names).filter(|_| here) else { continue };
-            let reads = || match numbers.derived {
-                Some(derived) => derived.graph.inputs(node).contains(&tensor),
-                None => graph.inputs(node).contains(&tensor),
-            };
-            if (returned && (names.late)(copy, launch)) || (!returned && to != home && reads()) {
+            let waits = || if returned { (names.late)(copy, launch) } else { to != home };
+            if run.inputs(node).contains(&tensor) && waits() {
                 offload.readers.push(node);
             }
         }

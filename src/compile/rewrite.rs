@@ -6,6 +6,7 @@ use crate::error::{Error, Infeasible, MemberKind, Result};
 use crate::place;
 use crate::plan::Plan;
 use crate::schedule::{Action, Schedule};
+use crate::strategy::pipeline::Pipeline;
 use crate::strategy::{self, Choice, Rewritten, What};
 use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
@@ -21,19 +22,42 @@ pub(super) fn rewritten(
     graph: &CostGraph,
     topology: &Topology,
     place: &place::Options,
-    mut why: Box<Infeasible>,
+    why: Box<Infeasible>,
     control: &Control<'_>,
 ) -> Result<Rewritten> {
     let Some(mut found) = strategy::rewrite(graph, topology, place, control)? else {
-        why.proven &= is_of_one_launch(graph, &why);
-        if strategy::is_rewritable(graph, topology, place)? {
-            why.details.push("computing again and offloading were tried, and do not make enough room".into());
-        }
-        return Err(Error::Infeasible(why));
+        return Err(in_vain((graph, topology, place), why)?);
     };
-    let notes = notes(&found, topology);
+    let notes = notes(&found.derived.graph, &found.choices, topology);
     found.placement.notes.extend(notes);
     Ok(found)
+}
+
+/// The pipeline that was `found` by rewriting one that does not fit as it is, which `why` says, with
+/// what was done to it in the notes of its placement.
+///
+/// Error: `why`, where none was found.
+pub(super) fn pipeline(
+    of: (&CostGraph, &Topology, &place::Options),
+    why: Box<Infeasible>,
+    found: Option<Pipeline>,
+) -> Result<Pipeline> {
+    let Some(mut found) = found else { return Err(in_vain(of, why)?) };
+    let notes = notes(&found.derived.graph, &found.choices, of.1);
+    found.placement.notes.extend(notes);
+    Ok(found)
+}
+
+/// Why nothing fits, where rewriting the step was tried too.
+fn in_vain(
+    (graph, topology, place): (&CostGraph, &Topology, &place::Options),
+    mut why: Box<Infeasible>,
+) -> Result<Error> {
+    why.proven &= is_of_one_launch(graph, &why);
+    if strategy::is_rewritable(graph, topology, place)? {
+        why.details.push("computing again and offloading were tried, and do not make enough room".into());
+    }
+    Ok(Error::Infeasible(why))
 }
 
 /// True where the tensors of a conflict are all read or made by one node, or inputs: they must be
@@ -52,10 +76,9 @@ fn is_of_one_launch(graph: &CostGraph, why: &Infeasible) -> bool {
 }
 
 /// What was done, in words: a line for the sum of each sort, and one for each of the first few.
-fn notes(found: &Rewritten, topology: &Topology) -> Vec<String> {
-    let graph = &found.derived.graph;
+fn notes(graph: &CostGraph, choices: &[Choice], topology: &Topology) -> Vec<String> {
     let of = |wanted: fn(&What) -> bool| {
-        let those = found.choices.iter().filter(|choice| wanted(&choice.what));
+        let those = choices.iter().filter(|choice| wanted(&choice.what));
         let sum = |(count, bytes, time): (usize, Bytes, Nanos), choice: &Choice| {
             (count + 1, bytes + choice.frees, time + choice.costs)
         };
@@ -70,7 +93,7 @@ fn notes(found: &Rewritten, topology: &Topology) -> Vec<String> {
     if count > 0 {
         notes.push(format!("the step does not fit as it is: {count} tensors are offloaded, which frees {bytes} at peaks and costs {time} of copies"));
     }
-    for Choice { what, device, frees, costs } in found.choices.iter().take(NAMED) {
+    for Choice { what, device, frees, costs } in choices.iter().take(NAMED) {
         let device = &topology.device(*device).name;
         notes.push(match *what {
             What::Recompute(node) => {
@@ -84,8 +107,8 @@ fn notes(found: &Rewritten, topology: &Topology) -> Vec<String> {
             }
         });
     }
-    if found.choices.len() > NAMED {
-        notes.push(format!("and {} more, with the steps' reasons in the plan", found.choices.len() - NAMED));
+    if choices.len() > NAMED {
+        notes.push(format!("and {} more, with the steps' reasons in the plan", choices.len() - NAMED));
     }
     notes
 }

@@ -5,12 +5,12 @@ use super::{Compiled, Network, Options, replan, rewrite};
 use crate::control::Control;
 use crate::costgraph::CostGraph;
 use crate::costgraph::derive::Derived;
-use crate::costgraph::microbatch::{Sizes, one_of};
+use crate::costgraph::microbatch::{Sizes, microbatches, one_of};
 use crate::error::{Error, Result};
 use crate::place::{self, Placement};
 use crate::plan::{self, Bound, Labels, Meta, Plan};
 use crate::schedule::Schedule;
-use crate::strategy::pipeline::{self, Figures, Turn, pipeline};
+use crate::strategy::pipeline::{self, Figures, Pipeline, Turn, pipeline, squeezed};
 use crate::strategy::{self, Choice, Rewritten};
 use crate::topology::Topology;
 
@@ -41,20 +41,27 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// Finds a step: see [`strategy::solve`], [`strategy::rewrite`] and [`pipeline()`]. Where nothing
-    /// has changed since the plan that is replaced, which `meta` tells, it is that plan's.
+    /// Finds a step: see [`strategy::solve`], [`strategy::rewrite`], [`pipeline()`] and [`squeezed`].
+    /// Where nothing has changed since the plan that is replaced, which `meta` tells, it is that plan's.
     ///
-    /// Errors: those of the three.
+    /// Errors: those of the four.
     pub(super) fn find(asked: &Asked<'_>, meta: &Meta, control: &Control<'_>) -> Result<Self> {
         if let Some(options) = asked.pipeline {
             return Self::in_microbatches(asked, options, control);
         }
         let Asked { graph, topology, place, .. } = *asked;
         if let Some((options, turns)) = asked.written {
-            let (placement, schedule, figures) =
-                pipeline::ordered((graph, turns), topology, place, options, control)?;
-            let pipeline = Some(figures);
-            return Ok(Self { placement, schedule, derived: None, pipeline, choices: Vec::new() });
+            let squeezed = || pipeline::ordered_squeezed((graph, turns), topology, place, options, control);
+            return match pipeline::ordered((graph, turns), topology, place, options, control) {
+                Ok((placement, schedule, figures)) => {
+                    let pipeline = Some(figures);
+                    Ok(Self { placement, schedule, derived: None, pipeline, choices: Vec::new() })
+                }
+                Err(Error::Infeasible(why)) => {
+                    rewrite::pipeline((graph, topology, place), why, squeezed()?).map(Self::from)
+                }
+                Err(error) => Err(error),
+            };
         }
         match replan::solve(graph, topology, place, meta, control) {
             Ok((placement, schedule)) => {
@@ -79,14 +86,13 @@ impl Step {
                 &one
             }
         };
-        let found = pipeline(graph, topology, place, options, control)?;
-        Ok(Self {
-            placement: found.placement,
-            schedule: found.schedule,
-            derived: Some(found.derived),
-            pipeline: Some(found.figures),
-            choices: Vec::new(),
-        })
+        match pipeline(graph, topology, place, options, control) {
+            Err(Error::Infeasible(why)) => {
+                let squeezed = squeezed(graph, topology, place, options, control)?;
+                rewrite::pipeline((graph, topology, place), why, squeezed).map(Self::from)
+            }
+            found => found.map(Self::from),
+        }
     }
 
     /// Where the nodes of the graph that was asked for are.
@@ -130,11 +136,19 @@ impl Step {
     /// in microbatches, what all their instances take.
     fn bound(&self, asked: &Asked<'_>, control: &Control<'_>) -> Result<Option<Bound>> {
         let reached = strategy::value(asked.place.objective, &self.schedule.cost);
-        let found = match (&self.pipeline, &self.derived) {
-            (Some(_), Some(derived)) => {
+        let found = match (asked.pipeline, &self.derived) {
+            (Some(options), Some(derived)) => {
                 // Patterns speak of the graph's own nodes, not of instances.
                 let place = place::Options { pins: Vec::new(), colocate: Vec::new(), ..asked.place.clone() };
-                place::certificate(&derived.graph, asked.topology, &place, control, reached)
+                let as_is;
+                let graph = match self.choices.as_slice() {
+                    [] => &derived.graph,
+                    _ => {
+                        as_is = microbatches(asked.graph, options.microbatches, asked.sizes)?;
+                        &as_is.graph
+                    }
+                };
+                place::certificate(graph, asked.topology, &place, control, reached)
             }
             _ => place::certificate(asked.graph, asked.topology, asked.place, control, reached),
         }?;
@@ -158,6 +172,12 @@ impl Step {
             schedule: self.schedule,
             pipeline: self.pipeline,
         }
+    }
+}
+
+impl From<Pipeline> for Step {
+    fn from(Pipeline { derived, placement, schedule, figures, choices }: Pipeline) -> Self {
+        Self { placement, schedule, derived: Some(derived), pipeline: Some(figures), choices }
     }
 }
 

@@ -66,6 +66,20 @@ impl Derived {
         self.microbatches
     }
 
+    /// The same graph, where its base is itself one of instances: of the nodes that those are of.
+    /// O(nodes log nodes).
+    pub fn through(mut self, base: &Self) -> Self {
+        for instance in &mut self.instances {
+            let of = base.instance(instance.node);
+            *instance = Instance { again: of.again || instance.again, ..of };
+        }
+        self.tensors.iter_mut().for_each(|tensor| *tensor = base.base_tensor(*tensor));
+        let instances = &self.instances;
+        self.sorted.sort_unstable_by_key(|node| instances[node.index()]);
+        self.microbatches = base.microbatches;
+        self
+    }
+
     /// Says that all instances of a node of `base`, from which this was derived, go to one device.
     /// O(nodes).
     pub fn together(&mut self, base: &CostGraph) {
@@ -236,6 +250,7 @@ impl<'a> Derivation<'a> {
                 derived.graph.forward[node.index()] = forward.0;
             }
         }
+        derived.graph.updates = updates(base, &derived);
         Ok(derived)
     }
 }
@@ -258,6 +273,21 @@ fn in_place(base: &CostGraph, graph: &mut CostGraph, instances: &[Instance], ten
         }
     }
     graph.in_place = pairs;
+}
+
+/// The updates of state that is there once and made once in a step, as large as it was.
+fn updates(base: &CostGraph, derived: &Derived) -> Vec<(TensorIx, TensorIx)> {
+    let once = |tensor: TensorIx| {
+        let node = derived.find(Instance::once(base.producer(tensor)))?;
+        derived.graph.outputs(node).nth(base.output_index(tensor) as usize)
+    };
+    let pairs = base.updates.iter().filter_map(|&(new, state)| Some((once(new)?, once(state)?)));
+    let same = |&(new, state): &(TensorIx, TensorIx)| {
+        derived.graph.tensor_bytes(new) == derived.graph.tensor_bytes(state)
+    };
+    let mut updates: Vec<(TensorIx, TensorIx)> = pairs.filter(same).collect();
+    updates.sort_unstable();
+    updates
 }
 
 fn too_large(name: &str) -> Error {

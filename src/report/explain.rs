@@ -310,13 +310,18 @@ fn waits_text(plan: &Plan, which: impl Fn(&Step) -> bool) -> String {
 fn room_text(plan: &Plan) -> String {
     let told = plan.steps.iter().filter_map(|step| {
         let why = step.why.as_deref()?;
-        let name = match &step.action {
-            Action::Launch(launch) if launch.again => launch.nodes.first().map_or("", String::as_str),
-            Action::Copy(copy) if why.contains(OFFLOADED) => &copy.from,
+        let (name, microbatch) = match &step.action {
+            Action::Launch(launch) if launch.again => {
+                (launch.nodes.first().map_or("", String::as_str), launch.microbatch)
+            }
+            Action::Copy(copy) if why.contains(OFFLOADED) => {
+                (copy.node.as_deref().unwrap_or(&copy.from), copy.microbatch)
+            }
             Action::Launch(_) | Action::Copy(_) => return None,
         };
+        let of = microbatch.map_or_else(String::new, |number| format!(" of microbatch {number}"));
         Some(format!(
-            "  step {} on {}: {}: {}\n",
+            "  step {} on {}: {}{of}: {}\n",
             step.id,
             escaped(&step.device),
             escaped(name),

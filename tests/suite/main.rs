@@ -69,6 +69,7 @@ mod score;
 mod shared;
 mod sound_plans;
 mod spread;
+mod squeezed;
 mod state;
 mod steps;
 mod strategy;

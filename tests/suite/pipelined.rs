@@ -39,7 +39,7 @@ fn network() -> Graph {
 }
 
 /// How a step is spread.
-enum Way {
+pub(crate) enum Way {
     Pipeline(Order),
     Shards,
     OneAfterTheOther,
@@ -58,11 +58,11 @@ fn trainer(graph: Graph, devices: &str, loss: Loss, (batch, parts): (i64, u32), 
     Trainer::new(graph, &Topology::parse(devices).unwrap(), &options).unwrap()
 }
 
-fn dense(devices: &str, sizes: (i64, u32), way: Way) -> Trainer {
+pub(crate) fn dense(devices: &str, sizes: (i64, u32), way: Way) -> Trainer {
     trainer(network(), devices, Loss::MeanSquared, sizes, way)
 }
 
-fn batch(seed: u64, samples: usize) -> Vec<(String, Tensor)> {
+pub(crate) fn batch(seed: u64, samples: usize) -> Vec<(String, Tensor)> {
     let mut random = Random::new(seed);
     let mut draw = || {
         let values: Vec<f32> = (0..samples * WIDTH as usize).map(|_| random.float()).collect();
@@ -72,7 +72,7 @@ fn batch(seed: u64, samples: usize) -> Vec<(String, Tensor)> {
 }
 
 /// Losses of three steps, then all that the run holds.
-fn run(
+pub(crate) fn run(
     mut trainer: Trainer,
     batch: &dyn Fn(u64) -> Vec<(String, Tensor)>,
 ) -> (Vec<f64>, BTreeMap<String, Vec<f32>>) {

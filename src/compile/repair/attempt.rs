@@ -12,11 +12,11 @@ use crate::error::{Error, Result};
 use crate::load::Model;
 use crate::place;
 use crate::schedule::Schedule;
-use crate::strategy::pipeline::{self, pipeline};
-use crate::strategy::{self, rewrite};
+use crate::strategy::pipeline::{self, pipeline, squeezed};
+use crate::strategy::{self, What, rewrite};
 use crate::topology::Topology;
 
-/// Graphs beyond this size are not rewritten for an attempt.
+/// Graphs beyond this many nodes, in all microbatches, are not rewritten for an attempt.
 const REWRITTEN: usize = 5_000;
 
 /// Whether an attempt that does not fit as it is may be rewritten.
@@ -48,12 +48,19 @@ pub(super) fn fit(
         return None;
     }
     if let Some(asked) = divided {
-        let found = pipeline(graph, topology, options, asked, control).ok()?;
-        return Some(Fit { schedule: found.schedule, again: 0, offloaded: 0 });
+        return match pipeline(graph, topology, options, asked, control) {
+            Ok(found) => Some(Fit { schedule: found.schedule, again: 0, offloaded: 0 }),
+            Err(Error::Infeasible(_)) if way == Way::Rewritten => {
+                rewritten(graph, topology, options, divided, control)
+            }
+            Err(_) => None,
+        };
     }
     match strategy::solve(graph, topology, options, control) {
         Ok((_, schedule)) => Some(Fit { schedule, again: 0, offloaded: 0 }),
-        Err(Error::Infeasible(_)) if way == Way::Rewritten => rewritten(graph, topology, options, control),
+        Err(Error::Infeasible(_)) if way == Way::Rewritten => {
+            rewritten(graph, topology, options, None, control)
+        }
         Err(_) => None,
     }
 }
@@ -63,14 +70,25 @@ pub(super) fn rewritten(
     graph: &CostGraph,
     topology: &Topology,
     options: &place::Options,
+    divided: Option<pipeline::Options>,
     control: &Control<'_>,
 ) -> Option<Fit> {
-    if graph.node_count() > REWRITTEN {
+    let runs = divided.map_or(1, |asked| asked.microbatches.max(1) as usize);
+    if graph.node_count().saturating_mul(runs) > REWRITTEN {
         return None;
     }
-    let found = rewrite(graph, topology, options, control).ok()??;
-    let (again, offloaded) = found.counts();
-    Some(Fit { schedule: found.schedule, again, offloaded })
+    let (schedule, choices) = match divided {
+        Some(asked) => {
+            let found = squeezed(graph, topology, options, asked, control).ok()??;
+            (found.schedule, found.choices)
+        }
+        None => {
+            let found = rewrite(graph, topology, options, control).ok()??;
+            (found.schedule, found.choices)
+        }
+    };
+    let again = choices.iter().filter(|choice| matches!(choice.what, What::Recompute(_))).count();
+    Some(Fit { schedule, again, offloaded: choices.len() - again })
 }
 
 /// The cost graph of a model under these options; of one microbatch, where the step is divided.

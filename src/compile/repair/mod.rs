@@ -124,11 +124,11 @@ impl Trial<'_, '_> {
         self.left = self.left.checked_sub(1)?;
         let quick = place::Options { effort: Effort::Fast, ..options.clone() };
         let as_is = fit(graph, self.topology, &quick, divided, Way::AsIs, self.control);
-        if as_is.is_some() || way == Way::AsIs || divided.is_some() {
+        if as_is.is_some() || way == Way::AsIs {
             return as_is;
         }
         self.rewrites = self.rewrites.checked_sub(1)?;
-        rewritten(graph, self.topology, &quick, self.control)
+        rewritten(graph, self.topology, &quick, divided, self.control)
     }
 
     /// True where no further attempt is made.
@@ -289,10 +289,7 @@ impl Trial<'_, '_> {
             Some(Repair::Memory { more, .. }) => Some(more.get()),
             _ => None,
         };
-        let rewritten = match self.options.pipeline {
-            None => self.growth(devices, single, Way::Rewritten, (start, known)),
-            Some(_) => None,
-        };
+        let rewritten = self.growth(devices, single, Way::Rewritten, (start, known));
         // Where less of it does for the step as it is, too, the first size was just not the least.
         let plain = |repair: &Repair| matches!(repair, Repair::Memory { again: 0, offloaded: 0, .. });
         let as_is = as_is.filter(|_| !rewritten.as_ref().is_some_and(plain));
@@ -404,26 +401,27 @@ impl Trial<'_, '_> {
         Some(Repair::Batch { batch: works * unit, fails: fails * unit })
     }
 
-    /// The order that is found best, more microbatches, or none, which may be rewritten: each that
-    /// does.
+    /// The order that is found best, more microbatches, or none: each that does.
     fn microbatches(&mut self) -> Vec<Repair> {
         let Some(asked) = self.options.pipeline else { return Vec::new() };
         let with = |pipeline| Options { pipeline, ..self.options.clone() };
         let mut repairs = Vec::new();
         let other = (asked.order != Order::Auto).then_some(Order::Auto);
         if let Some(order) = other
-            && self.helps_otherwise(&with(Some(pipeline::Options { order, ..asked })))
+            && let Some(Fit { again, offloaded, .. }) =
+                self.otherwise(&with(Some(pipeline::Options { order, ..asked })))
         {
             let schedule = Some(order.name().to_owned());
             let microbatches = Some(asked.microbatches);
-            repairs.push(Repair::Microbatches { microbatches, schedule, again: 0, offloaded: 0 });
+            repairs.push(Repair::Microbatches { microbatches, schedule, again, offloaded });
         }
         let mut factor = 2;
         while factor <= MORE_MICROBATCHES {
             let Some(microbatches) = asked.microbatches.checked_mul(factor) else { break };
-            if self.helps_otherwise(&with(Some(pipeline::Options { microbatches, ..asked }))) {
+            let more = pipeline::Options { microbatches, ..asked };
+            if let Some(Fit { again, offloaded, .. }) = self.otherwise(&with(Some(more))) {
                 let microbatches = Some(microbatches);
-                repairs.push(Repair::Microbatches { microbatches, schedule: None, again: 0, offloaded: 0 });
+                repairs.push(Repair::Microbatches { microbatches, schedule: None, again, offloaded });
                 break;
             }
             factor *= 2;

@@ -56,6 +56,7 @@ pub fn check_costgraph(plan: &Plan, graph: &CostGraph) -> Result<Checked> {
             again: HashMap::new(),
             copied: HashMap::new(),
             late: HashSet::new(),
+            awaited: HashMap::new(),
             working: vec![Bytes::ZERO; plan.devices.len()],
         };
         sweep(&resolved.steps, resolved.lanes, |i, event, past| proof.step(i, event, past));
@@ -113,6 +114,8 @@ struct Proof<'a> {
     copied: HashMap<(TensorIx, DeviceId, bool), Covered>,
     /// By node and tensor: the reader waits for what comes back to its device.
     late: HashSet<(NodeIx, TensorIx)>,
+    /// Readers of what comes back that ran before, and so are to run again, with the step that brings it.
+    awaited: HashMap<NodeIx, u64>,
     /// By device, the most that one launch there needs beside what is never freed.
     working: Vec<Bytes>,
 }
@@ -157,6 +160,7 @@ impl<'a> Proof<'a> {
                 }
             }
             self.demand(node, device);
+            self.awaited.remove(&node);
             if launch.again {
                 self.again.entry(node).or_default().push(event);
             } else if self.launched[node.index()].replace(event).is_some() {
@@ -260,8 +264,7 @@ impl<'a> Proof<'a> {
             });
         }
         for reader in &copy.readers {
-            let node = self.find(reader, copy.microbatch).or_else(|| self.find(reader, None));
-            self.await_return(step, (reader, node), tensor, to);
+            self.await_return(step, (reader, copy.microbatch), tensor, to);
         }
         if self.copied.entry((tensor, to, copy.again)).or_default().add(range, event) {
             self.faults
@@ -269,23 +272,25 @@ impl<'a> Proof<'a> {
         }
     }
 
-    /// Notes that a launch reads what comes back; it is yet to come.
+    /// Notes that a launch reads what comes back; it is yet to come. It is of the value's microbatch, of
+    /// all, or, where it adds to the value, of the next.
     fn await_return(
         &mut self,
         step: &Step,
-        (reader, node): (&str, Option<NodeIx>),
+        (reader, microbatch): (&str, Option<u32>),
         tensor: TensorIx,
         to: DeviceId,
     ) {
+        let next = microbatch.and_then(|microbatch| microbatch.checked_add(1));
         let reads =
             |node: &NodeIx| self.placement[node.index()] == to && self.graph.inputs(*node).contains(&tensor);
-        match node.filter(reads) {
-            Some(node) if self.launched[node.index()].is_none() => {
+        let of = [microbatch, None, next].into_iter().filter_map(|of| self.find(reader, of));
+        match of.into_iter().find(reads) {
+            Some(node) => {
                 self.late.insert((node, tensor));
-            }
-            Some(_) => {
-                self.faults
-                    .add(|| format!("step {} comes too late for {reader}, launched before it", step.id));
+                if self.launched[node.index()].is_some() {
+                    self.awaited.insert(node, step.id);
+                }
             }
             None => {
                 let device = &step.device;
@@ -313,6 +318,12 @@ impl<'a> Proof<'a> {
 
     fn finish(mut self) {
         self.parts();
+        let mut late: Vec<(NodeIx, u64)> = std::mem::take(&mut self.awaited).into_iter().collect();
+        late.sort_unstable();
+        for (node, step) in late {
+            let reader = self.graph.node_name(node);
+            self.faults.add(|| format!("step {step} comes too late for {reader}, launched before it"));
+        }
         for node in self.graph.nodes() {
             if self.graph.role(node) == Role::Compute && self.launched[node.index()].is_none() {
                 self.faults.add(|| format!("node {} is never launched", self.graph.node_name(node)));

@@ -11,6 +11,7 @@
 mod cuts;
 mod jobs;
 mod order;
+mod squeezed;
 mod theory;
 mod written;
 
@@ -26,10 +27,13 @@ use crate::schedule::{self, Schedule, schedule_closest, schedule_in_order};
 use crate::topology::{DeviceId, Role, Topology};
 use crate::units::Bytes;
 
+use super::Choice;
+
 use self::cuts::Line;
 use self::jobs::{Jobs, Pass};
 use self::order::{Played, Rule, play};
 
+pub use self::squeezed::{ordered_squeezed, squeezed};
 pub use self::theory::{Figures, Stage, theoretical_bubble};
 pub use self::written::{Turn, ordered, stages};
 
@@ -115,6 +119,8 @@ pub struct Pipeline {
     pub schedule: Schedule,
     /// What it comes to.
     pub figures: Figures,
+    /// What was done so that it fits.
+    pub choices: Vec<Choice>,
 }
 
 /// Instances up to which several orders are scheduled whole, so that the simulator chooses.
@@ -130,7 +136,8 @@ const ROUNDS: usize = 6;
 /// Jobs of a microbatch beyond which a placement counts as no pipeline.
 const MOST_JOBS: usize = 4_096;
 
-/// Plans a pipeline for the graph of one microbatch.
+/// Plans a pipeline for the graph of one microbatch, as it is: see [`squeezed`] for what fits only where
+/// something is computed again.
 ///
 /// Errors: those of [`place::candidates`] where no stages can be found, [`Error::Infeasible`] where
 /// no order fits under the caps; no microbatches, or more instances than can be counted.
@@ -159,7 +166,7 @@ pub fn pipeline(
         let trial = Trial { derived: &derived, topology, options, scheduling: &scheduling, placements, all };
         let over = match trial.fastest(asked, round == ROUNDS, control)? {
             Ok(Made { placement, schedule, figures }) => {
-                return Ok(Pipeline { derived, placement, schedule, figures });
+                return Ok(Pipeline { derived, placement, schedule, figures, choices: Vec::new() });
             }
             Err(over) => over,
         };
@@ -273,10 +280,7 @@ impl Trial<'_> {
         let (derived, jobs) = (self.derived, &self.all[candidate.placement]);
         let schedule = super::packed(&derived.graph, self.options, schedule);
         let figures = Figures::new(self.topology, jobs, candidate.order, microbatches, &schedule);
-        let is_weights = |node: &NodeIx| figures.weights.binary_search(&derived.instance(*node).node).is_ok();
-        let weights = derived.graph.nodes().filter(is_weights).collect();
-        let figures = Figures { weights, ..figures };
-        Made { placement, schedule, figures }
+        Made { placement, schedule, figures: figures.of_instances(derived) }
     }
 }
 

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::jobs::{Jobs, Pass};
 use super::{Order, pass_time};
 use crate::costgraph::NodeIx;
+use crate::costgraph::derive::Derived;
 use crate::schedule::Schedule;
 use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
@@ -93,6 +94,13 @@ pub fn theoretical_bubble(order: Order, stages: u64, microbatches: u64, turns: u
 }
 
 impl Figures {
+    /// The figures with instances in place of the nodes that they name.
+    pub(super) fn of_instances(self, derived: &Derived) -> Self {
+        let is_weights = |node: &NodeIx| self.weights.binary_search(&derived.instance(*node).node).is_ok();
+        let weights = derived.graph.nodes().filter(is_weights).collect();
+        Self { weights, ..self }
+    }
+
     pub(super) fn new(
         topology: &Topology,
         jobs: &Jobs,

@@ -12,13 +12,14 @@ use std::collections::{BTreeSet, BinaryHeap};
 use super::jobs::Jobs;
 use super::order::Played;
 use super::theory::Figures;
-use super::{COMPARED, Candidate, Options, TRIED, candidates, contiguous, rank};
+use super::{COMPARED, Candidate, Options, Order, TRIED, candidates, contiguous, rank};
 use crate::control::Control;
 use crate::costgraph::microbatch::Runs;
 use crate::costgraph::{CostGraph, NodeIx, Role};
 use crate::error::{Error, Result};
 use crate::place::{self, Objective, Placement};
 use crate::schedule::{self, Schedule, schedule_in_order};
+use crate::strategy::rewrite::{RELAXED, is_rewritable, larger};
 use crate::topology::{DeviceId, Topology};
 
 /// When a node of a step that is written out runs.
@@ -45,8 +46,8 @@ impl Turn {
 }
 
 /// Placements that are stages of a pipeline, for the step of one microbatch: contiguous cuts, or what the
-/// planner finds for throughput where there are none; the fastest in play first. `turns` says when its
-/// nodes run.
+/// planner finds for throughput where there are none; the fastest in play first. Where none fit, they are
+/// sought under larger caps. `turns` says when its nodes run.
 ///
 /// Errors: those of [`place::candidates`] where no stages can be found; none of them can be ordered as is
 /// asked for.
@@ -58,11 +59,7 @@ pub fn stages(
     control: &Control<'_>,
 ) -> Result<Vec<Placement>> {
     let runs: Vec<Runs> = turns.iter().map(|turn| turn.runs()).collect();
-    let mut placements = contiguous((graph, &runs), topology, options, asked)?;
-    if placements.is_empty() {
-        let throughput = place::Options { objective: Objective::Throughput, ..options.clone() };
-        placements = place::candidates(graph, topology, &throughput, control)?;
-    }
+    let placements = relaxed((graph, &runs), topology, options, asked, control)?;
     let jobs = |placement: &Placement| Jobs::new(graph, &runs, topology, &placement.device);
     let all: Vec<Jobs> = placements.iter().map(jobs).collect();
     let mut found = candidates(&all, asked);
@@ -74,6 +71,41 @@ pub fn stages(
         return Err(cannot(asked));
     }
     Ok(stages)
+}
+
+/// Placements under the caps, or else under the least of larger ones that there are any under: the step
+/// may be rewritten to fit. Error: why there are none under the caps themselves.
+fn relaxed(
+    of: (&CostGraph, &[Runs]),
+    topology: &Topology,
+    options: &place::Options,
+    asked: Options,
+    control: &Control<'_>,
+) -> Result<Vec<Placement>> {
+    let under = |options: &place::Options| {
+        let found = contiguous(of, topology, options, asked)?;
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        let throughput = place::Options { objective: Objective::Throughput, ..options.clone() };
+        place::candidates(of.0, topology, &throughput, control)
+    };
+    let refused = match under(options) {
+        Err(error @ Error::Infeasible(_)) => error,
+        found => return found,
+    };
+    let caps = crate::strategy::caps(topology, options)?;
+    if !is_rewritable(of.0, topology, options)? {
+        return Err(refused);
+    }
+    for quarters in RELAXED {
+        let caps = Some(larger(&caps, quarters, options.reserve));
+        match under(&place::Options { caps, ..options.clone() }) {
+            Err(Error::Infeasible(_)) => {}
+            found => return found,
+        }
+    }
+    Err(refused)
 }
 
 fn cannot(asked: Options) -> Error {
@@ -93,10 +125,7 @@ pub fn ordered(
     asked: Options,
     control: &Control<'_>,
 ) -> Result<(Placement, Schedule, Figures)> {
-    let runs: Vec<Runs> = turns.iter().map(|turn| turn.runs()).collect();
-    let placement = pinned(graph, topology, options)?;
-    let count = asked.microbatches;
-    let jobs = [Jobs::side_by_side(graph, &runs, topology, &placement.device, count)];
+    let (placement, jobs) = pinned_jobs((graph, turns), topology, options, asked)?;
     let mut candidates = candidates(&jobs, asked);
     candidates.sort_by_key(|candidate| (candidate.irregular, candidate.played.end));
     let caps = crate::strategy::caps(topology, options)?;
@@ -131,11 +160,36 @@ pub fn ordered(
         return Err(refused.unwrap_or_else(|| cannot(asked)));
     };
     let schedule = crate::strategy::packed(graph, options, schedule);
-    let mut figures = Figures::new(topology, &jobs[0], candidate.order, count, &schedule);
-    for stage in &mut figures.stages {
-        stage.nodes = stage.nodes.div_ceil(count.max(1) as usize);
-    }
+    let figures = figures(topology, &jobs[0], candidate.order, asked, &schedule);
     Ok((placement, schedule, figures))
+}
+
+/// What an order of a step that is written out comes to.
+pub(super) fn figures(
+    topology: &Topology,
+    jobs: &Jobs,
+    order: Order,
+    asked: Options,
+    schedule: &Schedule,
+) -> Figures {
+    let mut figures = Figures::new(topology, jobs, order, asked.microbatches, schedule);
+    for stage in &mut figures.stages {
+        stage.nodes = stage.nodes.div_ceil(asked.microbatches.max(1) as usize);
+    }
+    figures
+}
+
+/// The placement that pins say, and the jobs of its devices. Error: a device that is not there.
+pub(super) fn pinned_jobs(
+    (graph, turns): (&CostGraph, &[Turn]),
+    topology: &Topology,
+    options: &place::Options,
+    asked: Options,
+) -> Result<(Placement, [Jobs; 1])> {
+    let runs: Vec<Runs> = turns.iter().map(|turn| turn.runs()).collect();
+    let placement = pinned(graph, topology, options)?;
+    let jobs = Jobs::side_by_side(graph, &runs, topology, &placement.device, asked.microbatches);
+    Ok((placement, [jobs]))
 }
 
 /// The placement that pins say. Error: a device that is not there.
@@ -159,7 +213,7 @@ fn pinned(graph: &CostGraph, topology: &Topology, options: &place::Options) -> R
 /// The launches in a topological order that keeps to what was played wherever it can: of the nodes that
 /// are ready the one whose job and microbatch were played first; sums right after what they read,
 /// updates last.
-fn launches(graph: &CostGraph, turns: &[Turn], jobs: &Jobs, played: &Played) -> Vec<NodeIx> {
+pub(super) fn launches(graph: &CostGraph, turns: &[Turn], jobs: &Jobs, played: &Played) -> Vec<NodeIx> {
     let mut job_of: Vec<Option<u32>> = vec![None; graph.node_count()];
     for (number, job) in jobs.jobs.iter().enumerate() {
         job.nodes.iter().for_each(|node| job_of[node.index()] = Some(number as u32));

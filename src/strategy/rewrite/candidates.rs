@@ -95,21 +95,25 @@ impl<'a> Round<'a> {
         self.placement.device[node.index()] == device
     }
 
-    /// Chooses what to do for a device that is over its cap by `excess`; false where there is
-    /// nothing. O(what is alive at the peak, with its readers).
-    pub(super) fn choose(&self, step: &mut StepOrder, device: DeviceId, excess: Bytes) -> bool {
-        let Some(peak) = self.peak[device.index()] else { return false };
-        let mut idle: Vec<TensorIx> = self.idle(step, device, peak).collect();
-        idle.sort_unstable();
-        let again = self.recomputations(step, &idle, device, peak);
-        let again = enough(again, excess, |one, other| self.depend(one, other));
-        if !again.is_empty() {
-            step.recompute(self, device, &again);
-            return true;
-        }
+    /// Chooses what to do for each device that is over its cap, and by how much; false where there is
+    /// nothing. O(what is alive at the peaks, with its readers).
+    pub(super) fn choose(&self, step: &mut StepOrder, over: &[(Bytes, DeviceId)]) -> bool {
         let before = step.offloads.len();
-        self.offload(step, &idle, (device, peak), excess);
-        step.offloads.len() > before
+        let mut room: Vec<Bytes> = self.topology.ids().map(|device| self.room(device)).collect();
+        let mut again: Vec<(DeviceId, Candidate)> = Vec::new();
+        for &(excess, device) in over {
+            let Some(peak) = self.peak[device.index()] else { continue };
+            let mut idle: Vec<TensorIx> = self.idle(step, device, peak).collect();
+            idle.sort_unstable();
+            let found = self.recomputations(step, &idle, device, peak);
+            let found = enough(found, excess, |one, other| self.depend(one, other));
+            if found.is_empty() {
+                self.offload(step, &idle, (device, peak), excess, &mut room);
+            }
+            again.extend(found.into_iter().map(|candidate| (device, candidate)));
+        }
+        step.recompute(self, &again);
+        !again.is_empty() || step.offloads.len() > before
     }
 
     /// Tensors at home that are alive at the peak, not used by the launch there, and read later.
@@ -209,8 +213,9 @@ impl<'a> Round<'a> {
         idle: &[TensorIx],
         (device, peak): (DeviceId, u32),
         excess: Bytes,
+        room: &mut [Bytes],
     ) {
-        let Some(host) = self.host(device) else { return };
+        let Some(host) = self.host(device, room) else { return };
         let (there, back) = (self.topology.route(device, host), self.topology.route(host, device));
         let mut found: Vec<Candidate> = (idle.iter())
             .filter(|&&tensor| !step.runs_again(self.graph.producer(tensor)))
@@ -220,15 +225,16 @@ impl<'a> Round<'a> {
             })
             .collect();
         sort(&mut found);
-        let mut room = self.room(host);
+        let mut fitting = room[host.index()];
         found.retain(|candidate| {
-            let fits = candidate.frees <= room;
-            room = if fits { room.saturating_sub(candidate.frees) } else { room };
+            let fits = candidate.frees <= fitting;
+            fitting = if fits { fitting.saturating_sub(candidate.frees) } else { fitting };
             fits
         });
         for Candidate { tensor, frees, costs } in enough(found, excess, |_, _| false) {
             let readers = self.late(tensor, peak).map(|reader| step.run(reader)).collect();
             step.offloads.push(Offloaded { tensor, device, host, readers, frees, costs });
+            room[host.index()] = room[host.index()].saturating_sub(frees);
         }
     }
 
@@ -237,11 +243,12 @@ impl<'a> Round<'a> {
     }
 
     /// A host before devices that compute; of those the one with the most room.
-    fn host(&self, device: DeviceId) -> Option<DeviceId> {
-        let others = self.topology.ids().filter(|&other| other != device && self.room(other) > Bytes::ZERO);
+    fn host(&self, device: DeviceId, room: &[Bytes]) -> Option<DeviceId> {
+        let room = |other: DeviceId| room[other.index()];
+        let others = self.topology.ids().filter(|&other| other != device && room(other) > Bytes::ZERO);
         others.max_by_key(|&other| {
             let host = self.topology.device(other).role == topology::Role::Host;
-            (host, self.room(other), std::cmp::Reverse(other))
+            (host, room(other), std::cmp::Reverse(other))
         })
     }
 }

@@ -23,7 +23,7 @@ use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Nanos};
 
 /// By how much, in quarters, the caps that a placement is told are larger than they are.
-const RELAXED: [u64; 5] = [5, 6, 8, 16, 1 << 22];
+pub(super) const RELAXED: [u64; 5] = [5, 6, 8, 16, 1 << 22];
 
 /// Placements that are tried for each of them.
 const PLACEMENTS: usize = 2;
@@ -47,14 +47,6 @@ pub struct Rewritten {
     pub schedule: Schedule,
     /// What was done, in no order that matters.
     pub choices: Vec<Choice>,
-}
-
-impl Rewritten {
-    /// How many nodes run again, and how many tensors are offloaded.
-    pub fn counts(&self) -> (usize, usize) {
-        let again = self.choices.iter().filter(|choice| matches!(choice.what, What::Recompute(_))).count();
-        (again, self.choices.len() - again)
-    }
 }
 
 /// One thing that was done to free bytes.
@@ -93,13 +85,11 @@ pub fn rewrite(
     if !is_rewritable(graph, topology, options)? {
         return Ok(None);
     }
-    let most = SCHEDULES[usize::from(options.effort != Effort::Fast)];
-    let mut left = (WORK / (graph.node_count() + 1)).clamp(4, most);
+    let mut left = schedules(graph, options.effort);
     let mut tried: Vec<Vec<DeviceId>> = Vec::new();
     for quarters in RELAXED {
-        let told = |&cap: &Bytes| Bytes((cap.0 / 4).saturating_mul(quarters)) + options.reserve;
-        let told =
-            Options { caps: Some(caps.iter().map(told).collect()), effort: Effort::Fast, ..options.clone() };
+        let told = Some(larger(&caps, quarters, options.reserve));
+        let told = Options { caps: told, effort: Effort::Fast, ..options.clone() };
         let found = match place::candidates(graph, topology, &told, control) {
             Ok(found) => found,
             Err(Error::Infeasible(_)) => continue,
@@ -110,6 +100,7 @@ pub fn rewrite(
                 continue;
             }
             tried.push(placement.device.clone());
+            let placement = Placement { launches: None, ..placement };
             let mut rewriting = Rewriting { graph, topology, caps: &caps, placement, left: &mut left };
             if let Some(found) = rewriting.run()? {
                 let schedule = packed(&found.derived.graph, options, found.schedule);
@@ -118,6 +109,32 @@ pub fn rewrite(
         }
     }
     Ok(None)
+}
+
+/// What a placement is told that it may use, the reserve included: the caps, in quarters of them.
+pub(super) fn larger(caps: &[Bytes], quarters: u64, reserve: Bytes) -> Vec<Bytes> {
+    caps.iter().map(|&cap| Bytes((cap.0 / 4).saturating_mul(quarters)) + reserve).collect()
+}
+
+/// Rewrites the step of one placement until it fits under the caps of `options`, in the order of its
+/// launches where it has one; none where that does not succeed. `left` is how many schedules may yet be
+/// made.
+///
+/// Errors: those of scheduling, but for lack of memory.
+pub(super) fn rewrite_placed(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    placement: Placement,
+    left: &mut usize,
+) -> Result<Option<Rewritten>> {
+    let caps = caps(topology, options)?;
+    Rewriting { graph, topology, caps: &caps, placement, left }.run()
+}
+
+/// How many schedules may be made of a graph in all.
+pub(super) fn schedules(graph: &CostGraph, effort: Effort) -> usize {
+    (WORK / (graph.node_count() + 1)).clamp(4, SCHEDULES[usize::from(effort != Effort::Fast)])
 }
 
 /// The graph of a rewritten step whose launches are known: each node of `graph`, and whether that is
@@ -151,7 +168,8 @@ struct Rewriting<'a> {
 impl Rewriting<'_> {
     fn run(&mut self) -> Result<Option<Rewritten>> {
         let options = schedule::Options { caps: self.caps.to_vec(), offload: Vec::new() };
-        let whole = schedule_closest(self.graph, self.topology, &self.placement, None, &options)?;
+        let launches = self.placement.launches.as_deref();
+        let whole = schedule_closest(self.graph, self.topology, &self.placement, launches, &options)?;
         let mut step = StepOrder::new(self.graph, &whole);
         if whole.devices.iter().zip(self.caps).any(|(usage, &cap)| usage.resident > cap) {
             return Ok(None);
@@ -163,13 +181,7 @@ impl Rewriting<'_> {
                 return self.taken_back(step, (derived, placement, schedule)).map(Some);
             }
             let round = Round::new(self.topology, self.caps, &derived, &placement, &schedule);
-            let mut chosen = false;
-            for &(excess, device) in &over {
-                chosen = round.choose(&mut step, device, excess);
-                if chosen {
-                    break;
-                }
-            }
+            let chosen = round.choose(&mut step, &over);
             if !chosen {
                 return Ok(None);
             }

@@ -97,9 +97,9 @@ impl StepOrder {
     }
 
     /// Lets nodes run again, each just before its first reader after the peak. O(launches).
-    pub(super) fn recompute(&mut self, round: &Round<'_>, device: DeviceId, chosen: &[Candidate]) {
+    pub(super) fn recompute(&mut self, round: &Round<'_>, chosen: &[(DeviceId, Candidate)]) {
         let mut before: Vec<(u32, NodeIx)> = Vec::new();
-        for candidate in chosen {
+        for &(device, candidate) in chosen {
             let node = round.producer(candidate.tensor);
             let Some(reader) = round.first_late_reader(node, device) else { continue };
             before.push((reader, node));

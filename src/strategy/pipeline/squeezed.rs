@@ -1,0 +1,128 @@
+//! Pipelines that fit in no order as they are: something in them is computed again or offloaded.
+//!
+//! Stages are sought under caps that are larger than they are, as for a step that is not divided; of the
+//! orders that are fastest in play the few first are rewritten ([`super::super::rewrite`]), instance by
+//! instance, so that only as many microbatches run again as must. The fastest that fits is taken.
+
+use super::jobs::Jobs;
+use super::theory::Figures;
+use super::{Candidate, Options, Pipeline, candidates, launches, placements, rank, written};
+use crate::control::Control;
+use crate::costgraph::CostGraph;
+use crate::costgraph::microbatch::{Sizes, microbatches, runs};
+use crate::error::{Error, Result};
+use crate::place::{self, Placement};
+use crate::schedule::Schedule;
+use crate::strategy::rewrite::{RELAXED, is_rewritable, larger, rewrite_placed, schedules};
+use crate::strategy::{Rewritten, caps, packed};
+use crate::topology::Topology;
+
+/// Orders that are rewritten under each relaxation of the caps.
+const ORDERS: usize = 4;
+
+/// Plans a pipeline as [`super::pipeline`] does, for the graph of one microbatch, but with nodes that run
+/// again and tensors that are offloaded; none where that does not fit either.
+///
+/// Errors: those of [`super::pipeline`], but for lack of memory.
+pub fn squeezed(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &place::Options,
+    asked: Options,
+    control: &Control<'_>,
+) -> Result<Option<Pipeline>> {
+    let derived = microbatches(graph, asked.microbatches, Sizes::Microbatch)?;
+    let caps = caps(topology, options)?;
+    if !is_rewritable(graph, topology, options)? {
+        return Ok(None);
+    }
+    let runs = runs(graph);
+    let mut left = schedules(&derived.graph, options.effort);
+    // The caps themselves first: what the placement takes to fit may not.
+    for quarters in std::iter::once(4).chain(RELAXED) {
+        let told = Some(larger(&caps, quarters, options.reserve));
+        let told = place::Options { caps: told, ..options.clone() };
+        let placements = match placements((graph, &runs), topology, &told, asked, control) {
+            Ok(placements) => placements,
+            Err(Error::Infeasible(_)) => continue,
+            Err(error) => return Err(error),
+        };
+        let jobs = |placement: &Placement| Jobs::new(graph, &runs, topology, &placement.device);
+        let all: Vec<Jobs> = placements.iter().map(jobs).collect();
+        let order = |candidate: &Candidate| {
+            let given = &placements[candidate.placement];
+            let launches = launches(&derived, &all[candidate.placement], &candidate.played)?;
+            let device = derived.spread(&given.device);
+            Ok(Placement { device, launches: Some(launches), notes: given.notes.clone() })
+        };
+        let of = (&derived.graph, topology, options);
+        if let Some((candidate, found)) = best(of, candidates(&all, asked), &order, &mut left, control)? {
+            let Rewritten { derived: again, placement, schedule, choices } = found;
+            let derived = again.through(&derived);
+            let jobs = &all[candidate.placement];
+            let figures = Figures::new(topology, jobs, candidate.order, asked.microbatches, &schedule);
+            let figures = figures.of_instances(&derived);
+            return Ok(Some(Pipeline { derived, placement, schedule, figures, choices }));
+        }
+        if left == 0 || control.stopped() {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+/// As [`super::ordered`], for a step that is written out, whose stages are pinned.
+///
+/// Errors: those of [`super::ordered`], but for lack of memory.
+pub fn ordered_squeezed(
+    (graph, turns): (&CostGraph, &[written::Turn]),
+    topology: &Topology,
+    options: &place::Options,
+    asked: Options,
+    control: &Control<'_>,
+) -> Result<Option<Pipeline>> {
+    let (placement, jobs) = written::pinned_jobs((graph, turns), topology, options, asked)?;
+    let order = |candidate: &Candidate| {
+        let launches = written::launches(graph, turns, &jobs[0], &candidate.played);
+        Ok(Placement { launches: Some(launches), ..placement.clone() })
+    };
+    let mut left = schedules(graph, options.effort);
+    let of = (graph, topology, options);
+    let found = best(of, candidates(&jobs, asked), &order, &mut left, control)?;
+    Ok(found.map(|(candidate, Rewritten { derived, placement, schedule, choices })| {
+        let figures = written::figures(topology, &jobs[0], candidate.order, asked, &schedule);
+        Pipeline { derived, placement, schedule, figures, choices }
+    }))
+}
+
+/// The fastest of the first few orders that fit once they are rewritten; `left` schedules may be made.
+fn best(
+    (graph, topology, options): (&CostGraph, &Topology, &place::Options),
+    mut candidates: Vec<Candidate>,
+    order: &dyn Fn(&Candidate) -> Result<Placement>,
+    left: &mut usize,
+    control: &Control<'_>,
+) -> Result<Option<(Candidate, Rewritten)>> {
+    candidates.sort_by_key(|candidate| (candidate.irregular, candidate.played.end));
+    let mut best: Option<(Candidate, Rewritten)> = None;
+    for (number, candidate) in candidates.into_iter().take(ORDERS).enumerate() {
+        if best.is_some() && (candidate.irregular || control.stopped()) {
+            break;
+        }
+        control.report("rewriting", number, ORDERS);
+        // Each takes its share of what is left.
+        let mut share = (*left / (ORDERS - number)).max(1).min(*left);
+        let given = share;
+        let found = rewrite_placed(graph, topology, options, order(&candidate)?, &mut share)?;
+        *left -= given - share;
+        let Some(found) = found else { continue };
+        let rank = |schedule: &Schedule| rank(options.objective, schedule);
+        if best.as_ref().is_none_or(|(_, best)| rank(&found.schedule) < rank(&best.schedule)) {
+            best = Some((candidate, found));
+        }
+    }
+    Ok(best.map(|(candidate, found)| {
+        let schedule = packed(&found.derived.graph, options, found.schedule);
+        (candidate, Rewritten { schedule, ..found })
+    }))
+}

@@ -41,7 +41,7 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// Finds a step: see [`strategy::solve`], [`strategy::rewrite`], [`pipeline()`] and [`squeezed`].
+    /// Finds a step: see [`strategy::solve`], [`strategy::rewrite`], [`pipeline()`] and [`squeezed()`].
     /// Where nothing has changed since the plan that is replaced, which `meta` tells, it is that plan's.
     ///
     /// Errors: those of the four.

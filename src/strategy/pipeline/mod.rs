@@ -136,7 +136,7 @@ const ROUNDS: usize = 6;
 /// Jobs of a microbatch beyond which a placement counts as no pipeline.
 const MOST_JOBS: usize = 4_096;
 
-/// Plans a pipeline for the graph of one microbatch, as it is: see [`squeezed`] for what fits only where
+/// Plans a pipeline for the graph of one microbatch, as it is: see [`squeezed()`] for what fits only where
 /// something is computed again.
 ///
 /// Errors: those of [`place::candidates`] where no stages can be found, [`Error::Infeasible`] where

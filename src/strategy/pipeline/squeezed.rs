@@ -1,7 +1,7 @@
 //! Pipelines that fit in no order as they are: something in them is computed again or offloaded.
 //!
 //! Stages are sought under caps that are larger than they are, as for a step that is not divided; of the
-//! orders that are fastest in play the few first are rewritten ([`super::super::rewrite`]), instance by
+//! orders that are fastest in play the few first are rewritten (`strategy::rewrite`), instance by
 //! instance, so that only as many microbatches run again as must. The fastest that fits is taken.
 
 use super::jobs::Jobs;

@@ -37,7 +37,8 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
     let file = ModelFile::read(&args.model)?;
     let mut options = options(args, &file)?;
     let mut graph = network(&file, &options.compile)?;
-    if options.compile.batch.is_none() && compile::has_open_batch(&graph) {
+    let largest = args.shape.batch == Some(Batch::Max);
+    if options.compile.batch.is_none() && compile::has_open_batch(&graph) && !largest {
         options.compile.batch = Some(BATCH);
     }
     if let Some(weights) = &args.shape.weights {
@@ -45,11 +46,23 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
     }
     let topology = Topology::load(args.exec.devices.as_deref().unwrap_or("cpu"))?;
     let topology = with_profile(topology, &options.compile)?;
+    if largest && args.spread.parallel.as_deref() == Some("auto") {
+        return Err(Error::usage("--batch max", "ways of spreading a step are compared for one batch")
+            .with_help("a --batch of your own, or --parallel with one way"));
+    }
     if let Some(count) = args.spread.ensemble {
         return ensemble(count, args, (&graph, &topology), &options, console);
     }
     if let Some(way) = &args.spread.parallel {
         options = parallel(way, args, (&graph, &topology), options, console)?;
+    }
+    if largest {
+        let found = planning(&args.placement, console, |control| {
+            train::largest_batch(&graph, &topology, &options, validated(args), control)
+                .map_err(|error| error.within(&file.name()))
+        })?;
+        console.print(&found.report.text())?;
+        options = found.options;
     }
     let mut trainer = planning(&args.placement, console, |control| {
         Trainer::with(graph, &topology, &options, control).map_err(|error| error.within(&file.name()))
@@ -91,10 +104,6 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
 }
 
 fn options(args: &TrainArgs, file: &ModelFile) -> Result<train::Options> {
-    if args.shape.batch == Some(Batch::Max) {
-        return Err(Error::usage("--batch max", "a training step takes batches of one size")
-            .with_help("partition MODEL --batch max finds the largest for running"));
-    }
     if !args.lr.is_finite() || args.lr < 0.0 {
         return Err(Error::usage(format!("--lr {}", args.lr), "expected a number of 0 or more"));
     }
@@ -176,14 +185,18 @@ fn network(file: &ModelFile, options: &compile::Options) -> Result<Graph> {
     }
 }
 
-fn keep(args: &TrainArgs) -> Keep {
-    let validated = args.data.validation_data.is_some() || args.data.validation_split > 0.0;
-    let watched = if validated { "val_loss" } else { "loss" };
+fn validated(args: &TrainArgs) -> bool {
+    args.data.validation_data.is_some() || args.data.validation_split > 0.0
+}
+
+/// Which checkpoints are kept.
+pub(super) fn keep(args: &TrainArgs) -> Keep {
+    let watched = if validated(args) { "val_loss" } else { "loss" };
     Keep { best: Some((watched.to_owned(), Goal::Less)), ..Keep::default() }
 }
 
 /// Where the data goes on: at its start, or where the newest checkpoint stands.
-fn resume(
+pub(super) fn resume(
     args: &TrainArgs,
     store: Option<&Store>,
     trainer: &mut Trainer,

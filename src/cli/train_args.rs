@@ -58,7 +58,8 @@ pub(super) struct TrainArgs {
     /// End where the loss (of validation, where there is one) has not fallen for so many epochs
     #[arg(long, value_name = "EPOCHS")]
     pub(super) patience: Option<u64>,
-    /// Folder for checkpoints; the newest three and the best are kept
+    /// Folder for checkpoints; the newest three and the best are kept, of each member of an ensemble in a
+    /// folder of its own
     #[arg(long, value_name = "DIR")]
     pub(super) checkpoints: Option<PathBuf>,
     /// How often to write one, beside the end of each epoch: 500, 10min, or both
@@ -160,7 +161,7 @@ pub(super) struct SpreadArgs {
     #[arg(long, value_name = "STAGE", requires = "replicas", default_value = "0")]
     pub(super) zero: String,
     /// So many independent networks, one on each device, results side by side
-    #[arg(long, value_name = "N", conflicts_with_all = ["replicas", "checkpoints"])]
+    #[arg(long, value_name = "N", conflicts_with = "replicas")]
     pub(super) ensemble: Option<usize>,
     /// What is different for a member of the ensemble, counted from 1 (repeatable): 2:lr=0.1; keys: seed, lr,
     /// lr-schedule, optimizer, loss

@@ -3,16 +3,18 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use super::args::Batch;
+use super::planning::{interruptible, planning};
 use super::terminal::Console;
-use super::train::{fitting, show};
+use super::train::{fitting, keep, resume, show};
 use super::train_args::TrainArgs;
 use crate::data::Source;
 use crate::error::{Error, Result};
 use crate::ir::Graph;
 use crate::plan::write_atomically;
-use crate::state::write_weights;
+use crate::state::{Store, write_weights};
 use crate::topology::Topology;
-use crate::train::{self, Event, Member, Override, Trained};
+use crate::train::{self, Event, Fit, Member, Override, Trained, Trainer};
 
 /// Trains `count` members and prints what each came to, side by side.
 pub(super) fn ensemble(
@@ -24,15 +26,31 @@ pub(super) fn ensemble(
 ) -> Result<()> {
     let overrides: Vec<Override> =
         args.spread.members.iter().map(|text| text.parse()).collect::<Result<_>>()?;
-    let members = train::members(count, topology, options, &args.lr_schedule, &overrides)?;
-    let source = |trainer: &train::Trainer| Source::open(&args.data.data, &trainer.fields());
-    let fit = |member: &Member| fitting(args, None, None, member.options.seed);
+    let mut members = train::members(count, topology, options, &args.lr_schedule, &overrides)?;
+    if args.shape.batch == Some(Batch::Max) {
+        give_batch(&mut members, args, (graph, topology), console)?;
+    }
+    let store = |member: &Member| {
+        let folder = args.checkpoints.as_deref();
+        let open = |folder: &Path| Store::open(&folder.join(format!("member{}", member.number)), keep(args));
+        folder.map(open).transpose()
+    };
+    let stores = members.iter().map(store).collect::<Result<Vec<_>>>()?;
+    let source = |trainer: &Trainer| Source::open(&args.data.data, &trainer.fields());
     let tell = |member: &Member, event: &Event<'_>| {
-        if let Event::Epoch(_) = event {
+        if let Event::Epoch(_) | Event::Saved(_) = event {
             show(console, event, args.epochs, &format!("member {}  ", member.number));
         }
     };
-    let trained = train::ensemble(&members, graph, topology, &source, &fit, &tell);
+    let trained = interruptible(|stop| {
+        let fit = |member: &Member, trainer: &mut Trainer| {
+            let store = stores[member.number - 1].as_ref();
+            let start = resume(args, store, trainer, console)?;
+            let fitting = fitting(args, None, store, member.options.seed)?;
+            Ok(Fit { start, stop: Some(stop), ..fitting })
+        };
+        train::ensemble(&members, graph, topology, &source, &fit, &tell)
+    });
     console.print(&table(&members, &trained))?;
     for (member, trained) in members.iter().zip(&trained) {
         if let (Some(path), Ok(trained)) = (&args.output, trained) {
@@ -43,6 +61,29 @@ pub(super) fn ensemble(
         write_atomically(path, history(&members, &trained).as_bytes())?;
     }
     trained.into_iter().find_map(std::result::Result::err).map_or(Ok(()), Err)
+}
+
+/// Gives all members the largest batch that fits each of them.
+fn give_batch(
+    members: &mut [Member],
+    args: &TrainArgs,
+    (graph, topology): (&Graph, &Topology),
+    console: &Console,
+) -> Result<()> {
+    let largest = |member: &Member| {
+        planning(&args.placement, console, |control| {
+            train::largest_batch(graph, topology, &member.options, false, control)
+        })
+    };
+    let found = members.iter().map(largest).collect::<Result<Vec<_>>>()?;
+    let Some(least) = found.iter().map(|found| &found.report).min_by_key(|report| report.batch) else {
+        return Ok(());
+    };
+    console.print(&least.text())?;
+    for member in members {
+        member.options.compile.batch = Some(least.batch);
+    }
+    Ok(())
 }
 
 /// `net.safetensors` as `net.member2.safetensors`.

@@ -1,14 +1,13 @@
 //! The largest batch that fits, and what its memory is made of.
 //!
-//! The model is bound anew for every size that is tried: sizes are doubled until one does not fit,
-//! then halved in between. A size fits where the planner finds a plan with the least effort or with
-//! the one asked for. That what fits is all that is smaller is not taken on trust: sizes just above
-//! the one found are tried too. Where the step is divided into microbatches, sizes are multiples of
-//! their count.
+//! The model is bound anew for every size that is tried (see `largest`). A size fits where the planner
+//! finds a plan with the effort asked for or with the least. Where the step is divided into microbatches,
+//! sizes are multiples of their count.
 
 use std::collections::BTreeMap;
 
 use super::labels::labels;
+use super::largest::{Largest, largest};
 use super::{Compiled, Options, batch_dim, compile_with, prepare};
 use crate::control::Control;
 use crate::cost;
@@ -16,16 +15,11 @@ use crate::error::{Error, Result};
 use crate::ir::Graph;
 use crate::load::Model;
 use crate::place::{self, Effort, Placement};
+use crate::plan;
 use crate::report::MemoryLine;
 use crate::schedule::{BufferKind, Content};
 use crate::topology::{DeviceId, Topology};
 use crate::units::Bytes;
-
-/// No batch is larger.
-const LARGEST: i64 = 1 << 40;
-
-/// Sizes above the one found that are tried beside the next one.
-const BEYOND: [i64; 2] = [2, 3];
 
 /// The largest batch that fits.
 #[derive(Debug)]
@@ -61,100 +55,53 @@ pub fn largest_batch(
     };
     // In what sizes are counted: microbatches divide them.
     let unit = options.pipeline.map_or(1, |asked| i64::from(asked.microbatches.max(1)));
-    let mut search =
-        Search { graph, topology, options, control, unit, tried: Vec::new(), best: None, refused: None };
-    let (mut fits, mut fails) = (0, 1);
-    let most = LARGEST / unit;
-    loop {
-        while fails <= most && (fits == 0 || !control.stopped()) && search.fits(fails)? {
-            (fits, fails) = (fails, fails.saturating_mul(2));
-        }
-        while fails - fits > 1 && fails <= most && !control.stopped() {
-            let middle = fits + (fails - fits) / 2;
-            *(if search.fits(middle)? { &mut fits } else { &mut fails }) = middle;
-        }
-        let mut above = None;
-        for size in BEYOND.map(|more| fits + more) {
-            if above.is_none() && size <= most && !control.stopped() && search.fits(size)? {
-                above = Some(size);
-            }
-        }
-        let Some(size) = above else { break };
-        (fits, fails) = (size, size + 1);
-    }
-    search.found()
+    let plan = |batch: i64| {
+        with_least_effort(&options.place, |place| {
+            let options = Options { batch: Some(batch), place, ..options.clone() };
+            compile_with(Model::Graph(graph.clone()), topology, &options, control)
+        })
+    };
+    let Largest { size: batch, best: compiled, tried, refused } = largest(unit, &plan, control)?;
+    // One sample more, or one more in each microbatch.
+    let samples = batch / unit;
+    let options = Options { batch: Some(samples.saturating_add(1)), ..options.clone() };
+    let memory = memory_lines(&compiled, samples, graph.clone(), topology, &options)?;
+    Ok(LargestBatch { batch, compiled, memory, tried, refused })
 }
 
-struct Search<'a, 'c> {
-    graph: &'a Graph,
-    topology: &'a Topology,
-    options: &'a Options,
-    control: &'a Control<'c>,
-    unit: i64,
-    tried: Vec<(i64, bool)>,
-    /// The largest batch that fits so far.
-    best: Option<(i64, Compiled)>,
-    /// The smallest that does not, and why.
-    refused: Option<(i64, Error)>,
+/// What `plan` finds with the effort asked for; where nothing fits, with the least.
+pub(crate) fn with_least_effort<T>(
+    asked: &place::Options,
+    plan: impl Fn(place::Options) -> Result<T>,
+) -> Result<T> {
+    match plan(asked.clone()) {
+        Err(Error::Infeasible(_)) if asked.effort != Effort::Fast => {
+            plan(place::Options { effort: Effort::Fast, ..asked.clone() })
+        }
+        planned => planned,
+    }
 }
 
-impl Search<'_, '_> {
-    /// Whether a batch of so many units fits; one that was tried is not tried again. Errors that do
-    /// not say that nothing fits count as a batch that is too large, but for the smallest.
-    fn fits(&mut self, units: i64) -> Result<bool> {
-        let batch = units * self.unit;
-        if let Some(&(_, fits)) = self.tried.iter().find(|(size, _)| *size == batch) {
-            return Ok(fits);
-        }
-        let planned = self.plan(batch);
-        self.tried.push((batch, planned.is_ok()));
-        match planned {
-            Ok(compiled) => {
-                if self.best.as_ref().is_none_or(|(best, _)| *best < batch) {
-                    self.best = Some((batch, compiled));
-                }
-                Ok(true)
-            }
-            Err(error) if units == 1 => Err(error),
-            Err(error) => {
-                if self.refused.as_ref().is_none_or(|(least, _)| batch < *least) {
-                    self.refused = Some((batch, error));
-                }
-                Ok(false)
-            }
-        }
-    }
-
-    /// The plan for a batch with the effort asked for; where that finds none, with the least.
-    fn plan(&self, batch: i64) -> Result<Compiled> {
-        let of = |effort: Effort| {
-            let place = place::Options { effort, ..self.options.place.clone() };
-            let options = Options { batch: Some(batch), place, ..self.options.clone() };
-            compile_with(Model::Graph(self.graph.clone()), self.topology, &options, self.control)
-        };
-        match of(self.options.place.effort) {
-            Err(Error::Infeasible(_)) if self.options.place.effort != Effort::Fast => of(Effort::Fast),
-            planned => planned,
-        }
-    }
-
-    fn found(self) -> Result<LargestBatch> {
-        let (batch, compiled) = self.best.ok_or_else(|| Error::Internal("no batch was tried".into()))?;
-        // One sample more, or one more in each microbatch.
-        let samples = batch / self.unit;
-        let options = Options { batch: Some(samples.saturating_add(1)), ..self.options.clone() };
-        let network = prepare(self.graph.clone(), &options)?;
-        let profile = options.profile.as_deref();
-        let lowered = cost::lower(&network.graph, &network.grouping, self.topology, profile)?;
-        let device = vec![DeviceId(0); lowered.graph.node_count()];
-        let labels = labels(&network, &lowered, self.topology, &Placement { device, ..Placement::default() });
-        let sizes = lowered.graph.tensors().map(|tensor| lowered.graph.tensor_bytes(tensor));
-        let names = labels.tensors.iter().map(|label| label.name.as_str());
-        let next: BTreeMap<&str, Bytes> = names.zip(sizes).collect();
-        let memory = equations(&compiled, samples, &next);
-        let refused = self.refused.filter(|(size, _)| *size > batch).map(|(_, error)| error);
-        Ok(LargestBatch { batch, compiled, memory, tried: self.tried, refused })
-    }
+/// The memory equations of a plan for `samples`; `more` is the same network, which under `options` has
+/// one sample more.
+///
+/// Errors: those of preparing it.
+pub(crate) fn memory_lines(
+    compiled: &Compiled,
+    samples: i64,
+    more: Graph,
+    topology: &Topology,
+    options: &Options,
+) -> Result<Vec<MemoryLine>> {
+    let network = prepare(more, options)?;
+    let profile = options.profile.as_deref();
+    let lowered = cost::lower(&network.graph, &network.grouping, topology, profile)?;
+    let device = vec![DeviceId(0); lowered.graph.node_count()];
+    let labels = labels(&network, &lowered, topology, &Placement { device, ..Placement::default() });
+    let sizes = lowered.graph.tensors().map(|tensor| lowered.graph.tensor_bytes(tensor));
+    let names = labels.tensors.iter().map(|label| label.name.as_str());
+    let next: BTreeMap<&str, Bytes> = names.zip(sizes).collect();
+    Ok(equations(compiled, samples, &next))
 }
 
 /// The equation of every device that holds something, for so many samples, of a microbatch where there
@@ -175,6 +122,7 @@ fn equations(compiled: &Compiled, samples: i64, next: &BTreeMap<&str, Bytes>) ->
         match (buffer.content, buffer.kind) {
             (Content::Param(_), _) => line.parameters += buffer.bytes,
             (Content::Owned(_), _) => line.state += buffer.bytes,
+            _ if plan.buffers[at].kind == plan::BufferKind::State => line.state += buffer.bytes,
             (_, BufferKind::Workspace) => line.workspace += buffer.bytes,
             (Content::Tensor(_) | Content::Returned(_) | Content::Workspace(_), _) => {
                 activations[buffer.device.index()] += buffer.bytes;
@@ -192,6 +140,6 @@ fn equations(compiled: &Compiled, samples: i64, next: &BTreeMap<&str, Bytes>) ->
         let growing = i128::from(samples) * i128::from(line.per_sample.0);
         line.fixed = i64::try_from(i128::from(activations[number].0) - growing).unwrap_or(i64::MAX);
     }
-    lines.retain(|line| line.total > Bytes::ZERO);
+    lines.retain(|line| line.total > line.reserve);
     lines
 }

@@ -6,6 +6,7 @@ mod batch;
 mod explain;
 mod given;
 mod labels;
+mod largest;
 mod pipeline;
 mod repair;
 mod replan;
@@ -41,7 +42,11 @@ use crate::topology::{DeviceId, Topology};
 use self::step::{Asked, Step};
 
 pub use batch::{LargestBatch, largest_batch};
+#[cfg(feature = "run")]
+pub(crate) use batch::{memory_lines, with_least_effort};
 pub use explain::{explain_node, explain_plan};
+#[cfg(feature = "run")]
+pub(crate) use largest::{Largest, largest};
 pub use repair::repair;
 pub use replan::state_between;
 pub use score::{ScoredPlan, score};

@@ -26,7 +26,7 @@ pub struct MemoryLine {
     pub device: String,
     /// Parameters and constants.
     pub parameters: Bytes,
-    /// What nodes own.
+    /// What nodes own; of a training step the parameters that it updates, with what their optimizer keeps.
     pub state: Bytes,
     /// Samples; those of one microbatch, where the step is divided.
     pub batch: i64,
@@ -48,7 +48,7 @@ pub struct MemoryLine {
 
 impl BatchLine {
     /// Closing lines of a summary.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let more = match &self.refused {
             Some(why) => format!("one sample more: {}", escaped(why)),
             None => "no larger one was tried".to_owned(),

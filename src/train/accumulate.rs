@@ -10,22 +10,23 @@ use crate::ir::{ParamId, SourceId, Tensor, ValueId};
 use crate::pass::gradient::build::Build;
 
 impl Updates {
-    /// Puts the sum over the microbatches so far in place of each gradient.
+    /// Puts the sum over the microbatches so far in place of each gradient; slots take their names from
+    /// `names`, as those of the optimizer do.
     pub(super) fn accumulate(
         &self,
         b: &mut Build<'_>,
         scalars: &Scalars,
         gradients: &mut [(ParamId, SourceId, ValueId)],
+        names: &[String],
     ) -> Result<()> {
         if self.microbatches < 2 {
             return Ok(());
         }
-        for (id, source, gradient) in gradients {
+        for ((_, source, gradient), name) in gradients.iter_mut().zip(names) {
             b.source = *source;
             let begins = scalars.holds(b, Scalar::Begins)?;
             let own = b.scale(*gradient, 1.0 / f64::from(self.microbatches))?;
-            let name = b.graph.param(*id).name.clone();
-            let slot = Slot::add(b, (&name, own), "accumulated");
+            let slot = Slot::add(b, (name, own), "accumulated");
             let more = b.add(slot.value, own)?;
             let sum = b.select(begins, own, more)?;
             b.graph.update_param(slot.id, sum)?;

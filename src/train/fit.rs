@@ -339,7 +339,7 @@ impl Run<'_, '_> {
         evaluator.follow(self.trainer)?;
         let own = self.options.validation;
         let options = data::Options {
-            batch: self.trainer.batch(),
+            batch: evaluator.batch(),
             last: Last::Fill,
             order: Order::Fifo,
             epochs: Some(1),

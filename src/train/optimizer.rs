@@ -255,13 +255,24 @@ impl Updates {
 
     /// Says what a parameter is to become: at once, or after the last microbatch.
     fn commit(&self, b: &mut Build<'_>, scalars: &Scalars, id: ParamId, new: ValueId) -> Result<()> {
-        if self.microbatches < 2 {
-            return b.graph.update_param(id, new);
-        }
         let old = b.graph.node(b.graph.param(id).node).first_result;
-        let ends = scalars.holds(b, Scalar::Ends)?;
-        let value = b.select(ends, new, old)?;
+        let value = self.at_the_end(b, scalars, old, new)?;
         b.graph.update_param(id, value)
+    }
+
+    /// What was there before, but for the last microbatch.
+    pub(super) fn at_the_end(
+        &self,
+        b: &mut Build<'_>,
+        scalars: &Scalars,
+        old: ValueId,
+        new: ValueId,
+    ) -> Result<ValueId> {
+        if self.microbatches < 2 {
+            return Ok(new);
+        }
+        let ends = scalars.holds(b, Scalar::Ends)?;
+        b.select(ends, new, old)
     }
 
     /// Clips gradients in place.

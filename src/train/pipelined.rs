@@ -35,22 +35,9 @@ pub(super) fn pipelined(
     asked: pipeline::Options,
     control: &Control<'_>,
 ) -> Result<Planned> {
-    let unbound = graph.clone();
-    let (forward, dims) = compile::bound(graph, &options.compile)?;
-    let batch = batch_of(&forward);
-    let count = i64::from(asked.microbatches);
-    if count < 1 || count > batch {
-        let message = format!("a batch of {batch} does not divide into {count} parts");
-        return Err(Error::usage(format!("--microbatches {count}"), message).with_help("a larger --batch"));
-    }
-    let bound = |samples: i64| {
-        if samples == batch {
-            return Ok(forward.clone());
-        }
-        let asked = compile::Options { batch: Some(samples), ..options.compile.clone() };
-        compile::bound(unbound.clone(), &asked).map(|(graph, _)| graph)
-    };
-    let one = bound((batch + count - 1) / count)?;
+    let batches = Batches::new(graph, options, asked)?;
+    let one = batches.bound((batches.batch + count_of(asked) - 1) / count_of(asked))?;
+    let dims = batches.dims.clone();
     let bind = Default::default();
     let written = Some(asked);
     let asked_of = compile::Options { dims, bind, batch: None, written, ..options.compile.clone() };
@@ -60,7 +47,7 @@ pub(super) fn pipelined(
     let mut refused: Option<Error> = None;
     let tried = if asked_of.place.effort == Effort::Fast { 1 } else { TRIED };
     for stages in compile::stages(graph, topology, &asked_of, control)?.into_iter().take(tried) {
-        let mut step = written_out(batch, &bound, (&one, &stages), topology, options, asked)?;
+        let mut step = written_out(&batches, (&one, &stages), topology, asked)?;
         let graph = std::mem::replace(&mut step.graph, Graph::new(""));
         match compile::compile_with(Model::Graph(graph), topology, &asked_of, control) {
             Ok(compiled) => {
@@ -76,19 +63,72 @@ pub(super) fn pipelined(
         }
     }
     match (best, refused) {
-        (Some((step, compiled)), _) => Ok(Planned { forward, step, asked: asked_of, compiled }),
+        (Some((step, compiled)), _) => {
+            Ok(Planned { forward: batches.forward, step, asked: asked_of, compiled })
+        }
         (None, Some(error)) => Err(error),
         (None, None) => Err(Error::Internal("no stages were tried".into())),
     }
 }
 
-/// The step with all its microbatches, pinned to the devices of `stages`.
-fn written_out(
-    batch: i64,
-    bound: &dyn Fn(i64) -> Result<Graph>,
-    (one, stages): (&Graph, &BTreeMap<String, String>),
+/// The step of a network in microbatches, where `stages` tells each layer's device.
+///
+/// Errors: fewer samples than microbatches; those of making the step.
+pub(super) fn on_stages(
+    graph: Graph,
     topology: &Topology,
     options: &Options,
+    asked: pipeline::Options,
+    stages: &BTreeMap<String, String>,
+) -> Result<Step> {
+    let batches = Batches::new(graph, options, asked)?;
+    let one = batches.bound((batches.batch + count_of(asked) - 1) / count_of(asked))?;
+    written_out(&batches, (&one, stages), topology, asked)
+}
+
+fn count_of(asked: pipeline::Options) -> i64 {
+    i64::from(asked.microbatches.max(1))
+}
+
+/// A network that is bound to a batch, and can be to others.
+struct Batches<'a> {
+    unbound: Graph,
+    forward: Graph,
+    dims: BTreeMap<String, i64>,
+    batch: i64,
+    options: &'a Options,
+}
+
+impl<'a> Batches<'a> {
+    /// Error: fewer samples than microbatches.
+    fn new(graph: Graph, options: &'a Options, asked: pipeline::Options) -> Result<Self> {
+        let unbound = graph.clone();
+        let (forward, dims) = compile::bound(graph, &options.compile)?;
+        let batch = batch_of(&forward);
+        let count = asked.microbatches;
+        if count < 1 || i64::from(count) > batch {
+            let message = format!("a batch of {batch} does not divide into {count} parts");
+            return Err(
+                Error::usage(format!("--microbatches {count}"), message).with_help("a larger --batch")
+            );
+        }
+        Ok(Self { unbound, forward, dims, batch, options })
+    }
+
+    fn bound(&self, samples: i64) -> Result<Graph> {
+        if samples == self.batch {
+            return Ok(self.forward.clone());
+        }
+        let asked = compile::Options { batch: Some(samples), ..self.options.compile.clone() };
+        compile::bound(self.unbound.clone(), &asked).map(|(graph, _)| graph)
+    }
+}
+
+/// The step with all its microbatches, pinned to the devices of `stages`.
+fn written_out(
+    batches: &Batches<'_>,
+    (one, stages): (&Graph, &BTreeMap<String, String>),
+    topology: &Topology,
     asked: pipeline::Options,
 ) -> Result<Step> {
     let used: BTreeSet<&str> = stages.values().map(String::as_str).collect();
@@ -101,5 +141,6 @@ fn written_out(
     let groups = Groups::several(vec![devices.clone()], one, place);
     let replicas = Replicas { each: devices.len(), shards: asked.microbatches as usize, ..Replicas::new(1) };
     let links = Links::of(topology, devices.len());
-    replicated_step(batch, bound, &options.recipe, &replicas, &groups, links)
+    let bound = |samples: i64| batches.bound(samples);
+    replicated_step(batches.batch, &bound, &batches.options.recipe, &replicas, &groups, links)
 }

@@ -4,11 +4,13 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::exchange::{Links, Replicas};
+use super::loss::Loss;
 use super::pipelined::pipelined;
 use super::reduce::part;
 use super::replicas::{Groups, base_name, part_of, replicated_step};
-use super::step::{Step, Target, training_step};
+use super::step::{Step, Target, evaluation, training_step};
 use super::trainer::Options;
+use super::workers;
 use crate::compile::{self, Compiled};
 use crate::control::Control;
 use crate::data::{Field, Role};
@@ -29,6 +31,42 @@ pub(super) struct Planned {
     pub(super) step: Step,
     pub(super) asked: compile::Options,
     pub(super) compiled: Compiled,
+}
+
+/// Plans all that a step takes: what updates, and, for workers that do not wait, what each of them runs.
+///
+/// Errors: those of [`planned`].
+pub(super) fn all_planned(
+    graph: Graph,
+    topology: &Topology,
+    options: &Options,
+    control: &Control<'_>,
+) -> Result<(Planned, Vec<Planned>)> {
+    let Some(asynchronous) = options.asynchronous else {
+        return Ok((planned(graph, topology, options, control)?, Vec::new()));
+    };
+    let (forward, dims) = compile::bound(graph, &options.compile)?;
+    let compile = compile::Options { dims, ..options.compile.clone() };
+    let options = Options { compile, ..options.clone() };
+    workers::planned(&forward, topology, &options, asynchronous, control)
+}
+
+/// The plan of the network alone with the loss of each sample, in the room that a step leaves.
+///
+/// Errors: those of planning.
+pub(super) fn evaluation_plan(
+    forward: &Graph,
+    loss: &Loss,
+    step: &Plan,
+    topology: &Topology,
+    asked: &compile::Options,
+) -> Result<Compiled> {
+    let graph = evaluation(forward.clone(), loss)?;
+    let devices = topology.devices.iter().zip(&step.devices);
+    let mut asked = asked.clone();
+    asked.place.caps = Some(devices.map(|(device, own)| device.memory.saturating_sub(own.arena)).collect());
+    compile::compile(Model::Graph(graph), topology, &asked)
+        .map_err(|error| error.within("validation, beside the training step"))
 }
 
 /// A planned step, ready to run, with its parameters' first values.
@@ -75,15 +113,7 @@ pub(super) fn planned(
     if let Some(pipeline) = options.pipeline {
         return pipelined(graph, topology, options, pipeline, control);
     }
-    let unbound = options.replicas.map(|_| graph.clone());
-    let (forward, dims) = compile::bound(graph, &options.compile)?;
-    let step = match (options.replicas, unbound) {
-        (Some(replicas), Some(unbound)) => {
-            over_replicas(&forward, &unbound, topology, options, &replicas, control)
-        }
-        _ => training_step(forward.clone(), &options.recipe),
-    };
-    let mut step = step?;
+    let (forward, mut step, dims) = step_of(graph, topology, options, control)?;
     let graph = std::mem::replace(&mut step.graph, Graph::new(""));
     let marked = |losses: Losses| {
         let mut together = graph.clone();
@@ -102,6 +132,26 @@ pub(super) fn planned(
         compiled => compiled,
     };
     Ok(Planned { forward, step, asked, compiled: compiled? })
+}
+
+/// A bound network, its training step, and its dimensions.
+///
+/// Errors: those of [`training_step`].
+pub(super) fn step_of(
+    graph: Graph,
+    topology: &Topology,
+    options: &Options,
+    control: &Control<'_>,
+) -> Result<(Graph, Step, BTreeMap<String, i64>)> {
+    let unbound = options.replicas.map(|_| graph.clone());
+    let (forward, dims) = compile::bound(graph, &options.compile)?;
+    let step = match (options.replicas, unbound) {
+        (Some(replicas), Some(unbound)) => {
+            over_replicas(&forward, &unbound, topology, options, &replicas, control)
+        }
+        _ => training_step(forward.clone(), &options.recipe),
+    };
+    Ok((forward, step?, dims))
 }
 
 /// Where losses go.

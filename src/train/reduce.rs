@@ -334,28 +334,29 @@ impl Replicated<'_> {
         let dtype = self.graph.ty(any).dtype;
         let mut b = Build { graph: &mut self.graph, source: hyper };
         let scalars = Scalars::add(&mut b, &recipe.updates, dtype);
+        let mut owned_due = owned_due;
+        let names: Vec<String> = owned.iter().map(|owned| self.owned_name(owned)).collect();
+        let mut b = Build { graph: &mut self.graph, source: hyper };
+        recipe.updates.accumulate(&mut b, &scalars, &mut owned_due, &names)?;
         let mut new = Vec::with_capacity(owned.len());
-        for (set, list) in due.into_iter().enumerate() {
-            // The length of all gradients takes those that are kept once with it.
-            let mut list = list;
-            let own = list.len();
-            list.extend(&owned_due);
+        for (set, mut list) in due.into_iter().enumerate() {
             let mut b = Build { graph: &mut self.graph, source: hyper };
-            if owned.is_empty() {
-                recipe.updates.accumulate(&mut b, &scalars, &mut list)?;
-            }
+            let own: Vec<String> = list.iter().map(|(id, ..)| b.graph.param(*id).name.clone()).collect();
+            recipe.updates.accumulate(&mut b, &scalars, &mut list, &own)?;
+            // The length of all gradients takes those that are kept once with it.
+            list.extend(&owned_due);
             recipe.updates.clip(&mut b, &mut list)?;
-            for &(id, source, gradient) in &list[..own] {
+            for &(id, source, gradient) in &list[..own.len()] {
                 b.source = source;
                 recipe.updates.apply(&mut b, &scalars, id, gradient)?;
             }
             if set > 0 {
                 continue;
             }
-            for (&(_, source, gradient), owned) in list[own..].iter().zip(owned) {
-                let name = self.owned_name(owned);
+            for ((&(_, source, gradient), owned), name) in list[own.len()..].iter().zip(owned).zip(&names) {
                 let mut b = Build { graph: &mut self.graph, source };
-                new.push(recipe.updates.stepped(&mut b, &scalars, &name, owned.value, gradient)?);
+                let stepped = recipe.updates.stepped(&mut b, &scalars, name, owned.value, gradient)?;
+                new.push(recipe.updates.at_the_end(&mut b, &scalars, owned.value, stepped)?);
             }
         }
         self.spread(owned, &new)

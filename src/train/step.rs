@@ -229,7 +229,8 @@ fn apply(graph: &mut Graph, gradients: &mut [(ParamId, SourceId, ValueId)], reci
     let mut b = Build { graph, source: hyper };
     let scalars = Scalars::add(&mut b, &recipe.updates, dtype);
     b.source = source;
-    recipe.updates.accumulate(&mut b, &scalars, gradients)?;
+    let names: Vec<String> = gradients.iter().map(|(id, ..)| b.graph.param(*id).name.clone()).collect();
+    recipe.updates.accumulate(&mut b, &scalars, gradients, &names)?;
     recipe.updates.clip(&mut b, gradients)?;
     for &(id, source, gradient) in &*gradients {
         b.source = source;

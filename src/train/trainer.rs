@@ -11,17 +11,16 @@ use super::loss::Loss;
 use super::noise::{STREAMS, streams};
 use super::numerics::{first_fault, is_finite};
 use super::optimizer::{Moment, Optimizer, Scalar, Updates};
-use super::planned::{Planned, check_names, cut, fields, initial, planned, program};
+use super::planned::{Planned, all_planned, check_names, cut, evaluation_plan, fields, initial, program};
 use super::rate::Rate;
 use super::replicas::{base_name, part_name, part_of};
 use super::step::{LOSS, Recipe, Step};
-use super::workers::{self, Workers};
+use super::workers::Workers;
 use crate::compile;
 use crate::control::Control;
 use crate::data::{Field, Position};
 use crate::error::{Error, Report, Result};
 use crate::ir::{Graph, ParamId, Tensor};
-use crate::load::Model;
 use crate::load::weights::ParamReader;
 use crate::pass::Params;
 use crate::plan::Plan;
@@ -154,15 +153,7 @@ impl Trainer {
         }
         let options = &own;
         check_microbatches(options)?;
-        let (main, others) = match options.asynchronous {
-            Some(asynchronous) => {
-                let (forward, dims) = compile::bound(graph, &options.compile)?;
-                let mut options = options.clone();
-                options.compile.dims = dims;
-                workers::planned(&forward, topology, &options, asynchronous, control)?
-            }
-            None => (planned(graph, topology, options, control)?, Vec::new()),
-        };
+        let (main, others) = all_planned(graph, topology, options, control)?;
         // The plan to show is that of the network.
         let plan = others.first().unwrap_or(&main).plan().clone();
         let Planned { forward, step, asked, compiled } = main;
@@ -567,7 +558,7 @@ fn takes_any_batch(graph: &Graph, options: &Options) -> bool {
     compile::has_open_batch(graph) && whole && options.asynchronous.is_none()
 }
 
-/// Error: microbatches with state that is kept in parts, or with workers that do not wait.
+/// Error: a pipeline with replicas, or microbatches with workers that do not wait.
 fn check_microbatches(options: &Options) -> Result<()> {
     if options.pipeline.is_some() && (options.replicas.is_some() || options.asynchronous.is_some()) {
         return Err(
@@ -575,9 +566,8 @@ fn check_microbatches(options: &Options) -> Result<()> {
         );
     }
     let count = options.recipe.updates.microbatches;
-    let parts = options.replicas.is_some_and(|replicas| replicas.zero != Zero::None);
-    if count > 1 && (parts || options.asynchronous.is_some()) {
-        let message = "neither with --zero nor with --sync async";
+    if count > 1 && options.asynchronous.is_some() {
+        let message = "not with --sync async";
         return Err(Error::usage(format!("--microbatches {count}"), message).with_help("leave it out"));
     }
     Ok(())
@@ -586,25 +576,25 @@ fn check_microbatches(options: &Options) -> Result<()> {
 /// The network alone, with the loss of each sample.
 pub(super) struct Evaluator {
     program: Program,
+    batch: usize,
 }
 
 impl Evaluator {
     fn new(trainer: &Trainer) -> Result<Self> {
-        let graph = super::step::evaluation(trainer.forward.clone(), &trainer.loss)?;
-        // What the step leaves of each device.
-        let devices = trainer.topology.devices.iter().zip(&trainer.plan.devices);
-        let mut asked = trainer.compile.clone();
-        asked.place.caps =
-            Some(devices.map(|(device, own)| device.memory.saturating_sub(own.arena)).collect());
-        let compiled = compile::compile(Model::Graph(graph), &trainer.topology, &asked)
-            .map_err(|error| error.within("validation, beside the training step"))?;
+        let Trainer { forward, loss, plan, topology, compile, .. } = trainer;
+        let compiled = evaluation_plan(forward, loss, plan, topology, compile)?;
         let network =
             compiled.network.ok_or_else(|| Error::Internal("a graph compiles to a network".into()))?;
         let exec = exec_plan(&compiled.plan, &network.graph, &network.grouping)?;
         let weights = |id: ParamId| initial(&network.graph, id, &mut ParamReader::new(), 0);
         let groups = network.grouping.all_fused();
         let program = Program::new(&network.graph, &groups, &exec, &weights, ExecOptions::default())?;
-        Ok(Self { program })
+        Ok(Self { program, batch: trainer.batch / trainer.microbatches as usize })
+    }
+
+    /// Samples that it takes at once: those of a microbatch.
+    pub(super) fn batch(&self) -> usize {
+        self.batch
     }
 
     /// Takes the parameters as the trainer has them now.

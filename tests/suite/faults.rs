@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use partition::data::{Options as DataOptions, Order, Source};
 use partition::load::{LoadOptions, Model, load};
@@ -12,6 +13,7 @@ use partition::topology::Topology;
 use partition::train::{Fit, Options, Trainer, fit};
 
 use crate::cli::Folder;
+use crate::random_graph::Random;
 
 /// Two dense layers, with `name` as one of the parameters.
 fn network(name: &str) -> String {
@@ -36,6 +38,7 @@ fn folder() -> Folder {
 /// Eight steps an epoch, the last one smaller; 5 steps between checkpoints, which come at each epoch's
 /// end too.
 const STEPS: u64 = 8;
+const BETWEEN: u64 = 5;
 
 fn arguments(checkpoints: &str, output: &str, epochs: u64) -> Vec<String> {
     let fixed = "train net.json -d 2xcpu --use all --data random:records=60,seed=5 --loss mse --optimizer adam \
@@ -68,6 +71,155 @@ fn steps_of(checkpoints: &Path) -> u64 {
 fn finish(folder: &Folder, checkpoints: &str, output: &str, epochs: u64) {
     let arguments = arguments(checkpoints, output, epochs);
     folder.ok(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+/// Steps of the newest checkpoint, by the names of the files: the run that writes them may be alive.
+fn newest(checkpoints: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(checkpoints) else { return 0 };
+    let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    names.filter_map(|name| name.strip_prefix("step-")?.split('-').next()?.parse().ok()).max().unwrap_or(0)
+}
+
+/// When a run is killed.
+enum Moment {
+    /// So long after its start.
+    Start(Duration),
+    /// So long after its first checkpoint.
+    Saved(Duration),
+}
+
+/// What a run had told when it was killed.
+#[derive(Default)]
+struct Told {
+    /// Steps of the checkpoint that it went on from.
+    from: Option<u64>,
+    /// Steps of the last checkpoint that it wrote.
+    saved: u64,
+    /// Epochs that were over.
+    epochs: u64,
+}
+
+/// Starts a run without an end and kills it.
+fn killed(folder: &Folder, moment: &Moment) -> Told {
+    let before = newest(&folder.path("ckpt"));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_partition"))
+        .args(arguments("ckpt", "broken.safetensors", 1_000_000))
+        .current_dir(folder.path("."))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let out = std::thread::spawn(move || BufReader::new(out).lines().map_while(Result::ok).last());
+    let err = std::thread::spawn(move || {
+        BufReader::new(err).lines().map_while(Result::ok).collect::<Vec<String>>()
+    });
+    match *moment {
+        Moment::Start(after) => std::thread::sleep(after),
+        Moment::Saved(after) => {
+            while newest(&folder.path("ckpt")) <= before {
+                assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            std::thread::sleep(after);
+        }
+    }
+    child.kill().unwrap();
+    assert!(!child.wait().unwrap().success(), "it ended by itself");
+    let number = |text: &str| text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
+    let mut told = Told::default();
+    for line in err.join().unwrap() {
+        let of = |mark: &str| number(line.split_once(mark)?.1);
+        told.from = told.from.or(of("goes on after step "));
+        told.saved = told.saved.max(of("ckpt/step-").unwrap_or(0));
+    }
+    let last = out.join().unwrap().unwrap_or_default();
+    told.epochs = last.strip_prefix("epoch ").and_then(number).unwrap_or(0);
+    told
+}
+
+/// Kills one run after the other, each going on where the one before was, and compares what the last
+/// one comes to with a run that nothing ended.
+fn kill_training(kills: u64) {
+    let folder = folder();
+    let begun = Instant::now();
+    killed(&folder, &Moment::Saved(Duration::ZERO));
+    let until_saved = begun.elapsed();
+    let (mut random, mut resumed, mut under_way, mut aside) = (Random::new(11), 0, 0, 0);
+    for number in 0..kills {
+        let before = newest(&folder.path("ckpt"));
+        let share = |of: Duration, random: &mut Random| of * random.below(1000) as u32 / 1000;
+        let moment = match number % 2 {
+            0 => Moment::Start(share(until_saved * 2, &mut random)),
+            _ => Moment::Saved(share(Duration::from_millis(20), &mut random)),
+        };
+        let told = killed(&folder, &moment);
+        let after = newest(&folder.path("ckpt"));
+        let context = format!("kill {number}: {before} steps, then {after}");
+        // A run goes on from the newest checkpoint; what it said to have saved is there; of an epoch that
+        // was over no more steps are lost than lie between checkpoints.
+        assert!(told.from.is_none_or(|from| from == before), "{context}");
+        assert!(after >= before.max(told.saved), "{context}, {} saved", told.saved);
+        assert!(after + BETWEEN > told.epochs * STEPS, "{context}, {} epochs", told.epochs);
+        resumed += u64::from(told.from.is_some());
+        under_way += u64::from(after % STEPS != 0);
+        let entries = std::fs::read_dir(folder.path("ckpt")).unwrap();
+        let half = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(".part-");
+        aside += u64::from(entries.map(Result::unwrap).any(half));
+    }
+    println!(
+        "{kills} kills: {resumed} runs went on, {aside} were writing, {under_way} ended within an epoch"
+    );
+    assert!(resumed >= kills / 2 && under_way > 0, "{resumed} went on, {under_way} ended within an epoch");
+    let epochs = newest(&folder.path("ckpt")) / STEPS + 3;
+    finish(&folder, "ckpt", "broken.safetensors", epochs);
+    finish(&folder, "whole", "whole.safetensors", epochs);
+    let bytes = |name: &str| std::fs::read(folder.path(name)).unwrap();
+    assert!(bytes("whole.safetensors") == bytes("broken.safetensors"), "other parameters");
+    let last = |name: &str| Store::read(&folder.path(name)).unwrap().latest().unwrap().unwrap().checkpoint;
+    let (whole, broken) = (last("whole"), last("ckpt"));
+    assert_eq!((whole.step, broken.step), (STEPS * epochs, STEPS * epochs));
+    assert!(whole.optimizer == broken.optimizer, "other state of the optimizer");
+}
+
+#[test]
+fn training_that_is_killed_at_any_moment_goes_on_to_the_same_bits() {
+    kill_training(24);
+}
+
+#[test]
+#[ignore = "takes minutes: cargo test --test suite -- --ignored --nocapture killed_at_two_hundred"]
+fn training_that_is_killed_at_two_hundred_moments_goes_on_to_the_same_bits() {
+    kill_training(200);
+}
+
+#[test]
+fn members_of_an_ensemble_go_on_from_checkpoints_of_their_own() {
+    let folder = folder();
+    let train = |checkpoints: &str, epochs: u64| {
+        let members = "--ensemble 2 --member 2:lr=0.001 --member 2:optimizer=rmsprop";
+        let data =
+            "--data random:records=60,seed=5 --loss mse --optimizer adam --batch 8 --checkpoint-every 5";
+        let all = format!(
+            "train net.json -d 2xcpu {members} {data} --resume --epochs {epochs} --checkpoints {checkpoints} \
+             -o {checkpoints}.safetensors"
+        );
+        folder.ok(&all.split_whitespace().collect::<Vec<_>>())
+    };
+    train("whole", 4);
+    train("broken", 2);
+    for member in ["member1", "member2"] {
+        assert_eq!(newest(&folder.path("broken").join(member)), 2 * STEPS);
+    }
+    // As if the second member had been ended earlier than the first.
+    let store = Store::read(&folder.path("broken/member2")).unwrap();
+    std::fs::remove_dir_all(&store.list().unwrap()[0]).unwrap();
+    assert!(train("broken", 4).contains("member 2  epoch 2/4"));
+    for member in ["member1", "member2"] {
+        let bytes = |name: &str| std::fs::read(folder.path(&format!("{name}.{member}.safetensors"))).unwrap();
+        assert!(bytes("whole") == bytes("broken"), "{member}: other parameters");
+    }
 }
 
 #[cfg(unix)]

@@ -35,6 +35,7 @@ mod keras;
 mod keras_weights;
 mod kernel_counts;
 mod kernels;
+mod largest;
 mod makespan;
 mod memory;
 mod microbatches;

@@ -105,6 +105,20 @@ fn microbatches_have_the_same_bits_on_any_devices_and_go_with_replicas() {
 }
 
 #[test]
+fn validation_is_the_same_in_microbatches() {
+    let validated = |count: u32| {
+        let topology = Topology::parse("cpu").unwrap();
+        let mut trainer = Trainer::new(network(r#""neg""#), &topology, &options("sgd", count)).unwrap();
+        let source = Source::open("random:records=40,seed=2", &trainer.fields()).unwrap();
+        let asked = Fit { validation_split: 0.3, ..Fit::default() };
+        let history = fit(&mut trainer, &source, &asked, &mut |_| {}).unwrap();
+        history[0].metrics.iter().find(|(name, _)| name == "val_loss").unwrap().1
+    };
+    let (whole, parts) = (validated(1), validated(3));
+    assert!((whole - parts).abs() < 1e-5 * whole, "{whole} {parts}");
+}
+
+#[test]
 fn batches_that_do_not_divide_are_refused() {
     let topology = Topology::parse("cpu").unwrap();
     for count in [0, 5, 24] {

@@ -2,12 +2,15 @@
 //! that work in the order that is asked for.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use partition::control::Control;
 use partition::ir::{Binary, DType, Graph, Init, Op, Shape, Size, Source, SourceRole, Tensor, Type, Unary};
+use partition::load::{LoadOptions, Model, load};
 use partition::plan::{self, Action, Plan};
 use partition::strategy::pipeline::{self, Order};
 use partition::topology::Topology;
-use partition::train::{Loss, Options, Replicas, Trainer};
+use partition::train::{self, Fit, Loss, Options, Parallel, Replicas, Trainer, fit};
 
 use crate::random_graph::Random;
 use crate::shared;
@@ -155,4 +158,53 @@ fn devices_of_a_pipeline_work_in_the_order_asked_for() {
     }
     let most = |plan: &Plan| plan.devices.iter().map(|device| device.peak).max().unwrap();
     assert!(most(&turns) <= most(&gpipe), "{} {}", most(&turns), most(&gpipe));
+}
+
+#[test]
+fn a_residual_network_with_batch_norm_trains_as_a_pipeline() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/residual_norm.onnx");
+    let bytes = std::fs::read(&path).unwrap();
+    let graph = || match load(&bytes, Some(&path), &LoadOptions::default()).unwrap() {
+        Model::Graph(graph) => graph,
+        Model::CostGraph { .. } => panic!("a network"),
+    };
+    let data = |seed| {
+        let mut random = Random::new(seed);
+        let x: Vec<f32> = (0..6 * 3 * 8 * 8).map(|_| random.float()).collect();
+        vec![
+            ("x".to_owned(), Tensor::from_f32(vec![6, 3, 8, 8], &x).unwrap()),
+            ("target".to_owned(), Tensor::from_i64(vec![6], &[0, 1, 2, 3, 4, 0]).unwrap()),
+        ]
+    };
+    let loss = Loss::SparseCrossEntropy { logits: true };
+    let expected = run(trainer(graph(), "cpu", loss, (6, 3), Way::Shards), &data);
+    let order = Order::OneForwardOneBackward;
+    let found = trainer(graph(), "3xcpu", loss, (6, 3), Way::Pipeline(order));
+    assert_eq!(found.pipeline().unwrap().devices, 3);
+    assert_eq!(run(found, &data), expected);
+}
+
+#[test]
+fn a_pipeline_is_a_way_among_others_and_takes_a_last_batch_that_is_smaller() {
+    let mut options = Options::new(Loss::MeanSquared);
+    options.compile.batch = Some(8);
+    let topology = Topology::parse("2xcpu").unwrap();
+    let candidates = train::candidates(&network(), &topology, &options, &Control::new());
+    let found = candidates.iter().find(|one| one.strategy.to_string() == "pipeline x4").unwrap();
+    assert_eq!(found.estimate.as_ref().unwrap().devices, 2);
+    let way: Parallel = "pipeline".parse().unwrap();
+    let strategy = way.strategy(&topology, &options).unwrap();
+    let spread = train::spread(&options, strategy);
+    assert_eq!(spread.pipeline.unwrap().microbatches, 4);
+    // Eleven samples: a step of eight, one of three.
+    let mut trainer = Trainer::new(network(), &topology, &spread).unwrap();
+    let source = partition::data::Source::open("random:records=11,seed=2", &trainer.fields()).unwrap();
+    let history = fit(&mut trainer, &source, &Fit::default(), &mut |_| {}).unwrap();
+    assert_eq!((history[0].samples, trainer.steps()), (11, 2));
+    let both = Options { replicas: Some(Replicas::new(2)), ..spread };
+    let error = Trainer::new(network(), &topology, &both).err().unwrap().to_string();
+    assert!(error.contains("a pipeline has no replicas"), "{error}");
+    let many = Some(pipeline::Options { microbatches: 9, order: Order::Auto });
+    let error = Trainer::new(network(), &topology, &Options { pipeline: many, ..options }).err().unwrap();
+    assert!(error.to_string().contains("--microbatches 9"), "{error}");
 }

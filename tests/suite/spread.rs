@@ -111,6 +111,47 @@ fn however_gradients_meet_and_whatever_is_kept_once_the_bits_are_those_of_the_sh
 }
 
 #[test]
+fn state_that_is_kept_once_goes_with_microbatches() {
+    let of = |zero, optimizer: &str| {
+        let replicas = Replicas { zero, shards: 2, ..Replicas::new(2) };
+        let mut options = options(8, optimizer, Some(replicas));
+        options.recipe.updates.microbatches = 2;
+        let trainer = Trainer::new(network(), &Topology::parse("2xcpu").unwrap(), &options).unwrap();
+        plan::check(trainer.plan()).unwrap();
+        trainer
+    };
+    for optimizer in ["adamw:weight_decay=0.01", "sgd:momentum=0.9,nesterov", "rmsprop:clip_norm=0.05"] {
+        let mut whole = of(Zero::None, optimizer);
+        train_for(&mut whole, 0..2);
+        let checkpoint = whole.checkpoint(Default::default()).unwrap();
+        train_for(&mut whole, 2..4);
+        for zero in [Zero::Optimizer, Zero::Gradients, Zero::Parameters] {
+            let mut own = of(zero, optimizer);
+            train_for(&mut own, 0..2);
+            let mut resumed = of(zero, optimizer);
+            resumed.restore(&checkpoint).unwrap();
+            for trainer in [&mut own, &mut resumed] {
+                train_for(trainer, 2..4);
+                // The length of all gradients is added up in another order.
+                match optimizer.contains("clip") {
+                    false => assert!(weights(trainer) == weights(&whole), "{optimizer} {zero:?}"),
+                    true => near(&weights(trainer), &weights(&whole)),
+                }
+            }
+            let kept = |trainer: &Trainer| kept(trainer.plan(), "cpu1");
+            assert!(kept(&own) < kept(&whole), "{optimizer} {zero:?}: sums of gradients are kept once too");
+        }
+    }
+}
+
+fn near(found: &BTreeMap<String, Vec<f32>>, expected: &BTreeMap<String, Vec<f32>>) {
+    for (name, values) in expected {
+        let off = found[name].iter().zip(values).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(off < 1e-5, "{name}: {off}");
+    }
+}
+
+#[test]
 fn state_that_is_kept_once_takes_a_part_of_the_memory_and_goes_on_from_any_checkpoint() {
     let of = |zero, count| Some(Replicas { zero, shards: 4, ..Replicas::new(count) });
     let bytes = |zero| {
@@ -288,7 +329,7 @@ fn members_of_an_ensemble_are_the_networks_that_they_would_be_alone() {
         ["2:lr=0.05", "2:optimizer=adam", "2:seed=9"].iter().map(|text| text.parse().unwrap()).collect();
     let members = train::members(2, &topology, &options, "constant", &overrides).unwrap();
     let open = |trainer: &Trainer| Source::open("random:records=32,seed=3", &trainer.fields());
-    let fitting = |_: &train::Member| Ok(Fit { epochs: 2, ..Fit::default() });
+    let fitting = |_: &train::Member, _: &mut Trainer| Ok(Fit { epochs: 2, ..Fit::default() });
     let trained = train::ensemble(&members, &network(), &topology, &open, &fitting, &|_, _| {});
     for (number, trained) in trained.iter().enumerate() {
         let trained = trained.as_ref().unwrap();
@@ -301,7 +342,8 @@ fn members_of_an_ensemble_are_the_networks_that_they_would_be_alone() {
         let one = Topology::parse("cpu").unwrap();
         let mut trainer = Trainer::new(network(), &one, &alone).unwrap();
         let source = open(&trainer).unwrap();
-        let history = train::fit(&mut trainer, &source, &fitting(&members[0]).unwrap(), &mut |_| {}).unwrap();
+        let same = fitting(&members[0], &mut trainer).unwrap();
+        let history = train::fit(&mut trainer, &source, &same, &mut |_| {}).unwrap();
         assert_eq!(
             history.last().unwrap().loss,
             trained.history.last().unwrap().loss,

@@ -163,7 +163,7 @@ fn kill_training(kills: u64) {
         assert!(after >= before.max(told.saved), "{context}, {} saved", told.saved);
         assert!(after + BETWEEN > told.epochs * STEPS, "{context}, {} epochs", told.epochs);
         resumed += u64::from(told.from.is_some());
-        under_way += u64::from(after % STEPS != 0);
+        under_way += u64::from(!after.is_multiple_of(STEPS));
         let entries = std::fs::read_dir(folder.path("ckpt")).unwrap();
         let half = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(".part-");
         aside += u64::from(entries.map(Result::unwrap).any(half));

@@ -97,6 +97,11 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
         };
         fit(&mut trainer, &source, &fitting, &mut told)
     })?;
+    if let Some((factor, skipped)) =
+        trainer.loss_scale()?.filter(|&(factor, skipped)| factor > 1 || skipped > 0)
+    {
+        console.print(&format!("loss scale {factor}, {skipped} steps left out\n"))?;
+    }
     if let Some(path) = &args.output {
         write_weights(path, &trainer.weights()?)?;
     }
@@ -110,6 +115,7 @@ fn options(args: &TrainArgs, file: &ModelFile) -> Result<train::Options> {
     let mut options = train::Options::new(args.loss.parse()?);
     options.recipe.updates = args.optimizer.parse()?;
     options.recipe.freeze.clone_from(&args.freeze);
+    options.recipe.scaling = args.loss_scale.as_deref().map(str::parse).transpose()?;
     options.recipe.outputs = !args.metrics.is_empty();
     options.rate = Rate::parse(args.lr, &args.lr_schedule)?;
     options.seed = args.exec.init.as_deref().map_or(Ok(args.placement.seed), init_seed)?;

@@ -52,6 +52,11 @@ pub(super) struct TrainArgs {
     /// Parameters that match the pattern stay as they are (repeatable)
     #[arg(long, value_name = "PATTERN")]
     pub(super) freeze: Vec<String>,
+    /// Factor of the loss with --precision f16 or bf16: a number, or dynamic[:start=65536,every=2000], which is
+    /// halved where a gradient overflows, the step left out, and doubled after so many good steps
+    /// [default: dynamic for f16, 1 for bf16]
+    #[arg(long, value_name = "SCALE")]
+    pub(super) loss_scale: Option<String>,
     /// Measure this too: accuracy, top5, mae, mse, auc (repeatable)
     #[arg(long = "metric", value_name = "METRIC")]
     pub(super) metrics: Vec<String>,

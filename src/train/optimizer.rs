@@ -217,8 +217,11 @@ fn power(base: f64, mut exponent: u64) -> f64 {
 }
 
 /// The scalars as values of a graph.
+#[derive(Clone, Copy)]
 pub(super) struct Scalars {
     values: [Option<ValueId>; 5],
+    /// Whether all gradients are finite, where a step with others changes nothing.
+    pub(super) finite: Option<ValueId>,
 }
 
 impl Scalars {
@@ -228,12 +231,20 @@ impl Scalars {
             let ty = Type::new(dtype, Shape::scalar());
             updates.reads(scalar).then(|| b.graph.add_param(scalar.name(), ty, Init::zeros(), None, b.source))
         };
-        Self { values: Scalar::ALL.map(|scalar| add(b, scalar)) }
+        Self { values: Scalar::ALL.map(|scalar| add(b, scalar)), finite: None }
     }
 
     fn get(&self, scalar: Scalar) -> Result<ValueId> {
         let position = Scalar::ALL.iter().position(|&one| one == scalar).unwrap_or(0);
         self.values[position].ok_or_else(|| Error::Internal(format!("{} is not there", scalar.name())))
+    }
+
+    /// The new value, or the old one where the step is to change nothing.
+    pub(super) fn where_finite(&self, b: &mut Build<'_>, new: ValueId, old: ValueId) -> Result<ValueId> {
+        match self.finite {
+            Some(finite) => b.select(finite, new, old),
+            None => Ok(new),
+        }
     }
 
     /// Whether a scalar is not 0.
@@ -253,9 +264,11 @@ impl Updates {
         }
     }
 
-    /// Says what a parameter is to become: at once, or after the last microbatch.
+    /// Says what a parameter is to become: at once, or after the last microbatch; what it is, where a
+    /// gradient is not finite and that matters.
     fn commit(&self, b: &mut Build<'_>, scalars: &Scalars, id: ParamId, new: ValueId) -> Result<()> {
         let old = b.graph.node(b.graph.param(id).node).first_result;
+        let new = scalars.where_finite(b, new, old)?;
         let value = self.at_the_end(b, scalars, old, new)?;
         b.graph.update_param(id, value)
     }

@@ -8,7 +8,7 @@
 use super::exchange::{Exchange, Sync};
 use super::optimizer::Scalars;
 use super::replicas::{Held, Network, Replicated};
-use super::step::{LOSS, Recipe, update_source};
+use super::step::{LOSS, Recipe, keep_statistic, update_source};
 use super::zero::Owned;
 use crate::error::{Error, Result};
 use crate::ir::{
@@ -43,6 +43,7 @@ impl Replicated<'_> {
         let graph = &network.graph;
         let sets = self.params.len();
         let mut due: Vec<Vec<Due>> = vec![Vec::new(); sets];
+        let mut means: Vec<(usize, ParamId, ValueId)> = Vec::new();
         let (mut owned, mut owned_due) = (Vec::new(), Vec::new());
         let mut trained = 0;
         for bucket in self.buckets(graph) {
@@ -63,14 +64,20 @@ impl Replicated<'_> {
                         self.graph.source_mut(source).name = name;
                         let mut b = Build { graph: &mut self.graph, source };
                         let mean = b.scale(gradient, 1.0 / self.losses.len() as f64)?;
-                        self.graph.update_param(id, mean)?;
+                        means.push((set, id, mean));
                     } else {
                         due[set].push((id, source, gradient));
                     }
                 }
             }
         }
-        self.update(recipe, due, &owned, owned_due)?;
+        let scalars = self.update(recipe, due, &owned, owned_due)?;
+        for (set, id, mean) in means {
+            match scalars.get(set) {
+                Some(scalars) => keep_statistic(&mut self.graph, scalars, id, mean)?,
+                None => self.graph.update_param(id, mean)?,
+            }
+        }
         if trained == 0 {
             return Err(Error::usage("model", "the loss depends on no parameter that is trained"));
         }
@@ -320,16 +327,16 @@ impl Replicated<'_> {
         Ok(found)
     }
 
-    /// Clips, and updates what every set keeps and what is kept once.
+    /// Clips, and updates what every set keeps and what is kept once; by set, its scalars.
     fn update(
         &mut self,
         recipe: &Recipe,
         due: Vec<Vec<Due>>,
         owned: &[Owned],
         owned_due: Vec<Due>,
-    ) -> Result<()> {
+    ) -> Result<Vec<Scalars>> {
         let any = due.iter().flatten().chain(&owned_due).next().map(|&(_, _, gradient)| gradient);
-        let Some(any) = any else { return Ok(()) };
+        let Some(any) = any else { return Ok(Vec::new()) };
         let hyper = self.graph.add_source(Source::new("optimizer", "optimizer", SourceRole::Data));
         let dtype = self.graph.ty(any).dtype;
         let mut b = Build { graph: &mut self.graph, source: hyper };
@@ -339,12 +346,22 @@ impl Replicated<'_> {
         let mut b = Build { graph: &mut self.graph, source: hyper };
         recipe.updates.accumulate(&mut b, &scalars, &mut owned_due, &names)?;
         let mut new = Vec::with_capacity(owned.len());
+        let mut all = Vec::with_capacity(due.len());
         for (set, mut list) in due.into_iter().enumerate() {
             let mut b = Build { graph: &mut self.graph, source: hyper };
             let own: Vec<String> = list.iter().map(|(id, ..)| b.graph.param(*id).name.clone()).collect();
             recipe.updates.accumulate(&mut b, &scalars, &mut list, &own)?;
             // The length of all gradients takes those that are kept once with it.
             list.extend(&owned_due);
+            let mut scalars = scalars;
+            if let Some(scale) = &self.scale {
+                scalars.finite = scale.finite(&mut b, &list)?;
+                if set == 0 {
+                    b.source = list.first().map_or(hyper, |&(_, source, _)| source);
+                    scale.follow(&mut b, &recipe.updates, &scalars)?;
+                }
+            }
+            all.push(scalars);
             recipe.updates.clip(&mut b, &mut list)?;
             for &(id, source, gradient) in &list[..own.len()] {
                 b.source = source;
@@ -359,7 +376,8 @@ impl Replicated<'_> {
                 new.push(recipe.updates.at_the_end(&mut b, &scalars, owned.value, stepped)?);
             }
         }
-        self.spread(owned, &new)
+        self.spread(owned, &new)?;
+        Ok(all)
     }
 
     pub(super) fn param_id(&self, set: usize, at: usize) -> Result<ParamId> {

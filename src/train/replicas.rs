@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use super::exchange::{Links, Replicas, Sync, Zero};
 use super::noise::disturb;
 use super::reduce::part;
+use super::scaling::Scale;
 use super::statistics::{Moved, batch_statistics};
 use super::step::{Recipe, Step, Target, batch_of, targets, trainable};
 use super::zero::SPLIT;
@@ -185,6 +186,8 @@ pub(super) struct Replicated<'a> {
     pub(super) outputs: Vec<Vec<ValueId>>,
     /// By shard, then by parameter: its gradient, or the value that it is to have.
     pub(super) gradients: Vec<Vec<Option<ValueId>>>,
+    /// The state of the loss's scaling.
+    pub(super) scale: Option<Scale>,
     /// By parameter: the source of the first shard that reads it.
     pub(super) readers: Vec<Option<SourceId>>,
     trainable: Vec<bool>,
@@ -207,8 +210,10 @@ impl<'a> Replicated<'a> {
         let params = network.graph.params();
         let mut trained = vec![false; params.len()];
         trainable(&network.graph, &recipe.freeze)?.iter().for_each(|id| trained[id.index()] = true);
+        let mut graph = Graph::new(whole.name.clone());
         Ok(Self {
-            graph: Graph::new(whole.name.clone()),
+            scale: recipe.scaling.map(|scaling| Scale::add(&mut graph, scaling)),
+            graph,
             replicas,
             stages: groups.stages_of_params(&network.graph),
             groups,
@@ -448,7 +453,20 @@ impl<'a> Replicated<'a> {
         self.gather_again(replica)?;
         let of: Vec<ValueId> = self.params[set].clone();
         let first = self.graph.node_count();
-        let mut found = gradient(&mut self.graph, self.losses[shard], &of)?;
+        let loss = self.losses[shard];
+        let source = self.graph.maker(loss).source;
+        let loss = match self.scale {
+            Some(scale) => scale.scaled(&mut Build { graph: &mut self.graph, source }, loss)?,
+            None => loss,
+        };
+        let mut found = gradient(&mut self.graph, loss, &of)?;
+        if let Some(scale) = self.scale {
+            for gradient in found.iter_mut().flatten() {
+                let own = self.graph.maker(*gradient);
+                let source = if own.op.is_leaf() { source } else { own.source };
+                *gradient = scale.unscaled(&mut Build { graph: &mut self.graph, source }, *gradient)?;
+            }
+        }
         if let Some(again) = &self.again[replica] {
             self.graph.substitute(first, again);
         }

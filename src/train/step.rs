@@ -5,6 +5,7 @@ use wildmatch::WildMatch;
 use super::loss::Loss;
 use super::noise::disturb;
 use super::optimizer::{Scalars, Updates};
+use super::scaling::{Scale, Scaling};
 use super::statistics::{Moved, batch_statistics};
 use crate::error::{Error, Result};
 use crate::ir::{DType, Graph, Op, ParamId, Phase, Shape, Source, SourceId, SourceRole, Type, ValueId};
@@ -23,6 +24,8 @@ pub struct Recipe {
     pub updates: Updates,
     /// Patterns of parameters that stay as they are.
     pub freeze: Vec<String>,
+    /// How the loss is scaled, where the step has a precision of its own.
+    pub scaling: Option<Scaling>,
     /// Whether the network's own outputs stay outputs of the step, for metrics.
     pub outputs: bool,
 }
@@ -80,11 +83,24 @@ pub fn targets(graph: &Graph, loss: &Loss) -> Result<Vec<Target>> {
 /// Errors: those of [`targets`] and of [`gradient`]; nothing to train; a pattern that matches nothing.
 pub fn training_step(mut graph: Graph, recipe: &Recipe) -> Result<Step> {
     let Lossy { targets, loss, statistics, disturbed } = with_loss(&mut graph, recipe)?;
-    let trained = update(&mut graph, loss, recipe)?;
+    let (trained, scalars) = update(&mut graph, loss, recipe)?;
     for Moved { param, value } in statistics {
-        graph.update_param(param, value)?;
+        keep_statistic(&mut graph, &scalars, param, value)?;
     }
     Ok(Step { graph, targets, trained, disturbed })
+}
+
+/// Says what a statistic becomes: what it is, where the step is to change nothing.
+pub(super) fn keep_statistic(
+    graph: &mut Graph,
+    scalars: &Scalars,
+    param: ParamId,
+    value: ValueId,
+) -> Result<()> {
+    let old = graph.node(graph.param(param).node).first_result;
+    let source = graph.maker(value).source;
+    let value = scalars.where_finite(&mut Build { graph, source }, value, old)?;
+    graph.update_param(param, value)
 }
 
 /// What the outputs of a [`gradient_step`] begin with that are gradients; the parameter's name follows.
@@ -137,7 +153,7 @@ pub(super) fn update_step(network: &Graph, worker: &Graph, recipe: &Recipe) -> R
         let source = Source { phase: Phase::Update, ..Source::new(name, "update", SourceRole::Node) };
         due.push((id, graph.add_source(source), gradient));
     }
-    apply(&mut graph, &mut due, recipe)?;
+    apply(&mut graph, &mut due, recipe, None)?;
     Ok(graph)
 }
 
@@ -203,11 +219,19 @@ fn sample_losses(
 }
 
 /// Adds gradients and updates; how many parameters are trained.
-fn update(graph: &mut Graph, loss: ValueId, recipe: &Recipe) -> Result<usize> {
+fn update(graph: &mut Graph, loss: ValueId, recipe: &Recipe) -> Result<(usize, Scalars)> {
     let wanted = trainable(graph, &recipe.freeze)?;
     let readers = first_readers(graph);
     let values: Vec<ValueId> =
         wanted.iter().map(|&id| graph.node(graph.param(id).node).first_result).collect();
+    let scale = recipe.scaling.map(|scaling| Scale::add(graph, scaling));
+    let loss = match &scale {
+        Some(scale) => {
+            let source = graph.maker(loss).source;
+            scale.scaled(&mut Build { graph, source }, loss)?
+        }
+        None => loss,
+    };
     let found = gradient(graph, loss, &values)?;
     let mut gradients = Vec::new();
     for (id, gradient) in wanted.into_iter().zip(found) {
@@ -215,28 +239,43 @@ fn update(graph: &mut Graph, loss: ValueId, recipe: &Recipe) -> Result<usize> {
         let source = update_source(graph, id, readers[id.index()]);
         gradients.push((id, source, gradient));
     }
-    apply(graph, &mut gradients, recipe)?;
-    Ok(gradients.len())
+    if let Some(scale) = &scale {
+        for (_, source, gradient) in &mut gradients {
+            *gradient = scale.unscaled(&mut Build { graph, source: *source }, *gradient)?;
+        }
+    }
+    let scalars = apply(graph, &mut gradients, recipe, scale)?;
+    Ok((gradients.len(), scalars))
 }
 
 /// Clips gradients and updates their parameters.
-fn apply(graph: &mut Graph, gradients: &mut [(ParamId, SourceId, ValueId)], recipe: &Recipe) -> Result<()> {
+fn apply(
+    graph: &mut Graph,
+    gradients: &mut [(ParamId, SourceId, ValueId)],
+    recipe: &Recipe,
+    scale: Option<Scale>,
+) -> Result<Scalars> {
     let Some(&(first, source, _)) = gradients.first() else {
         return Err(Error::usage("model", "the loss depends on no parameter that is trained"));
     };
     let dtype = graph.ty(graph.node(graph.param(first).node).first_result).dtype;
     let hyper = graph.add_source(Source::new("optimizer", "optimizer", SourceRole::Data));
     let mut b = Build { graph, source: hyper };
-    let scalars = Scalars::add(&mut b, &recipe.updates, dtype);
+    let mut scalars = Scalars::add(&mut b, &recipe.updates, dtype);
     b.source = source;
     let names: Vec<String> = gradients.iter().map(|(id, ..)| b.graph.param(*id).name.clone()).collect();
     recipe.updates.accumulate(&mut b, &scalars, gradients, &names)?;
+    if let Some(scale) = &scale {
+        scalars.finite = scale.finite(&mut b, gradients)?;
+        b.source = source;
+        scale.follow(&mut b, &recipe.updates, &scalars)?;
+    }
     recipe.updates.clip(&mut b, gradients)?;
     for &(id, source, gradient) in &*gradients {
         b.source = source;
         recipe.updates.apply(&mut b, &scalars, id, gradient)?;
     }
-    Ok(())
+    Ok(scalars)
 }
 
 /// Parameters of floats that no pattern freezes.

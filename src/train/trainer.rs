@@ -14,6 +14,7 @@ use super::optimizer::{Moment, Optimizer, Scalar, Updates};
 use super::planned::{Planned, all_planned, check_names, cut, evaluation_plan, fields, initial, program};
 use super::rate::Rate;
 use super::replicas::{base_name, part_name, part_of};
+use super::scaling::{FACTOR, SKIPPED, Scaling};
 use super::step::{LOSS, Recipe, Step};
 use super::workers::Workers;
 use crate::compile;
@@ -58,7 +59,8 @@ pub struct Options {
 impl Options {
     /// Plain gradient descent on a loss.
     pub fn new(loss: Loss) -> Self {
-        let recipe = Recipe { loss, updates: Updates::default(), freeze: Vec::new(), outputs: false };
+        let recipe =
+            Recipe { loss, updates: Updates::default(), freeze: Vec::new(), scaling: None, outputs: false };
         Self {
             recipe,
             rate: Rate::default(),
@@ -150,9 +152,11 @@ impl Trainer {
         }
         if let Some(precision) = &mut own.compile.precision {
             precision.params = Params::Kept;
+            own.recipe.scaling.get_or_insert(Scaling::of(precision.half));
         }
         let options = &own;
         check_microbatches(options)?;
+        check_scaling(options)?;
         let (main, others) = all_planned(graph, topology, options, control)?;
         // The plan to show is that of the network.
         let plan = others.first().unwrap_or(&main).plan().clone();
@@ -391,7 +395,10 @@ impl Trainer {
 
     /// Sets what changes from step to step; the step counts `factor` of a whole one.
     fn set_scalars(&mut self, microbatch: (u32, u32), factor: f64) -> Result<()> {
-        let at = Moment { rate: self.rate() * factor, step: self.step + 1, microbatch };
+        // Steps that changed nothing do not count.
+        let skipped = self.loss_scale()?.map_or(0, |(_, skipped)| skipped);
+        let step = (self.step + 1).saturating_sub(skipped);
+        let at = Moment { rate: self.rate() * factor, step, microbatch };
         for scalar in Scalar::ALL {
             if let Some(held) = self.program.param(scalar.name())? {
                 let value = self.optimizer.scalar(scalar, at);
@@ -400,6 +407,18 @@ impl Trainer {
             }
         }
         Ok(())
+    }
+
+    /// The factor of the loss and how many steps changed nothing because a gradient was not finite; none
+    /// where the loss is not scaled.
+    ///
+    /// Errors: none but internal ones.
+    pub fn loss_scale(&self) -> Result<Option<(u64, u64)>> {
+        let read = |name: &str| -> Result<Option<u64>> {
+            let held = self.program.param(name)?.and_then(|tensor| tensor.to_i64());
+            Ok(held.and_then(|values| values.first().copied()).map(i64::unsigned_abs))
+        };
+        Ok(read(FACTOR)?.zip(read(SKIPPED)?))
     }
 
     /// The network's parameters as they are now, by name.
@@ -501,7 +520,7 @@ impl Trainer {
         for name in held {
             let whole = part_of(&name).map_or(base_name(&name), |(_, _, whole)| whole);
             let Some(&tensor) = arrays.get(whole) else {
-                let message = format!("it has no array {name}: another optimizer?");
+                let message = format!("it has no array {name}: another optimizer or precision?");
                 return Err(Error::usage("--resume", message));
             };
             match part_of(&name) {
@@ -569,6 +588,21 @@ fn check_microbatches(options: &Options) -> Result<()> {
     if count > 1 && options.asynchronous.is_some() {
         let message = "not with --sync async";
         return Err(Error::usage(format!("--microbatches {count}"), message).with_help("leave it out"));
+    }
+    Ok(())
+}
+
+/// Error: steps that may change nothing, where that is not to be known in time.
+fn check_scaling(options: &Options) -> Result<()> {
+    let Some(scaling) = options.recipe.scaling else { return Ok(()) };
+    let place = || format!("--loss-scale {scaling}");
+    if options.compile.precision.is_none() {
+        return Err(Error::usage(place(), "gradients of f32 need no scaling").with_help("--precision f16"));
+    }
+    let parts = options.replicas.is_some_and(|replicas| replicas.zero != Zero::None);
+    if scaling.skips() && (parts || options.asynchronous.is_some()) {
+        return Err(Error::usage(place(), "neither with --zero nor with --sync async")
+            .with_help("--precision bf16 needs no scaling"));
     }
     Ok(())
 }

@@ -284,7 +284,8 @@ fn block() -> Graph {
 /// The training step of the block.
 pub(crate) fn block_step() -> Network {
     let loss = Loss::SparseCrossEntropy { logits: true };
-    let recipe = Recipe { loss, updates: "sgd".parse().unwrap(), freeze: vec![], outputs: false };
+    let recipe =
+        Recipe { loss, updates: "sgd".parse().unwrap(), freeze: vec![], scaling: None, outputs: false };
     let step = training_step(block(), &recipe).unwrap();
     prepare(step.graph, &Options::default()).unwrap()
 }

@@ -65,6 +65,7 @@ mod robust;
 mod row_gradients;
 mod rule;
 mod run_ops;
+mod scaling;
 mod schedule;
 mod score;
 mod shared;

@@ -16,7 +16,7 @@ use partition::train::{
 use crate::random_graph::Random;
 
 /// `y = tanh(tanh(x a + b) c + d) e`, its batch open. The matrices are large enough to be cut.
-fn network() -> Graph {
+pub(crate) fn network() -> Graph {
     let mut graph = Graph::new("net");
     let batch = Size::dim(graph.dim("batch"));
     let data = graph.add_source(partition::ir::Source::new("x", "Input", SourceRole::Data));
@@ -40,7 +40,7 @@ fn network() -> Graph {
     graph
 }
 
-fn options(samples: i64, optimizer: &str, replicas: Option<Replicas>) -> Options {
+pub(crate) fn options(samples: i64, optimizer: &str, replicas: Option<Replicas>) -> Options {
     let mut options = Options::new(Loss::MeanSquared);
     options.recipe.updates = optimizer.parse().unwrap();
     options.rate.base = 0.01;
@@ -57,7 +57,7 @@ fn trainer(devices: &str, optimizer: &str, replicas: Option<Replicas>) -> Traine
 }
 
 /// A step's records: targets follow from the inputs, so that there is something to learn.
-fn batch(seed: u64) -> Vec<(String, Tensor)> {
+pub(crate) fn batch(seed: u64) -> Vec<(String, Tensor)> {
     let mut random = Random::new(seed);
     let x: Vec<f32> = (0..8 * 24).map(|_| random.float()).collect();
     let row = |row: usize| x[row * 24..][..24].iter().enumerate();

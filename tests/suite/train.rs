@@ -254,7 +254,7 @@ fn losses_are_what_their_definitions_say_and_have_gradients() {
         let y = graph.add_param("y", ty, Init::zeros(), None, node);
         graph.add_output("y", y);
         let updates = Updates::default();
-        let recipe = Recipe { loss: parsed, updates, freeze: Vec::new(), outputs: false };
+        let recipe = Recipe { loss: parsed, updates, freeze: Vec::new(), scaling: None, outputs: false };
         let step = training_step(graph, &recipe).unwrap();
         verify(&step.graph).unwrap();
         let mut random = Random::new(5);

@@ -78,7 +78,7 @@ struct Read {
 
 impl Decided {
     fn of(graph: &Graph, precision: &Precision) -> Self {
-        let claims = claims(graph, precision);
+        let claims = claims(graph);
         let mut reads = vec![Read::default(); graph.value_count()];
         graph.outputs().iter().for_each(|(_, value)| reads[value.index()].full = true);
         let mut node_half = vec![false; graph.node_count()];
@@ -113,17 +113,17 @@ fn is_half(graph: &Graph, id: NodeId, precision: &Precision, claims: &[Claim], r
         (Range::Half, _) => true,
         (Range::Full, _) => false,
         (Range::Own, Op::Param(param)) => wanted && may_round(graph, *param, precision),
-        (Range::Own, _) if is_table(graph, id, precision) => true,
-        (Range::Own, _) => match strongest(graph, id, claims) {
-            Claim::Nothing => wanted,
-            Claim::Half => true,
-            Claim::Full => false,
+        (Range::Own, _) => match (table(graph, id), strongest(graph, id, claims)) {
+            (Some(param), _) => may_round(graph, param, precision),
+            (None, Claim::Nothing) => wanted,
+            (None, Claim::Half) => true,
+            (None, Claim::Full) => false,
         },
     }
 }
 
 /// By value: its claim; of no account where it is not of f32.
-fn claims(graph: &Graph, precision: &Precision) -> Vec<Claim> {
+fn claims(graph: &Graph) -> Vec<Claim> {
     let mut claims = vec![Claim::Nothing; graph.value_count()];
     for id in graph.node_ids() {
         let node = graph.node(id);
@@ -134,7 +134,7 @@ fn claims(graph: &Graph, precision: &Precision) -> Vec<Claim> {
             (Range::Half, _) if takes_halves(graph, id) => Claim::Half,
             (Range::Half | Range::Full, _) if found == Claim::Nothing => Claim::Nothing,
             (Range::Half | Range::Full, _) => Claim::Full,
-            (Range::Own, _) if is_table(graph, id, precision) => Claim::Full,
+            (Range::Own, _) if table(graph, id).is_some() => Claim::Full,
             (Range::Own, _) => found,
         };
         graph.results(id).for_each(|value| claims[value.index()] = claim);
@@ -178,14 +178,16 @@ fn may_round(graph: &Graph, param: ParamId, precision: &Precision) -> bool {
     precision.params == Params::Rounded && param.update.is_none() && param.given.is_none()
 }
 
-/// Whether a node looks rows up in a parameter that may be rounded: what it finds is exact in f32 again.
-fn is_table(graph: &Graph, id: NodeId, precision: &Precision) -> bool {
+/// The parameter that a node looks rows up in: what it finds is where sums begin, so it goes on in f32,
+/// whether the table is of halves or not.
+fn table(graph: &Graph, id: NodeId) -> Option<ParamId> {
     let node = graph.node(id);
-    let Op::Gather { .. } = node.op else { return false };
-    let table = node.operands[0];
-    match graph.maker(table).op {
-        Op::Param(param) => is_f32(graph, table) && may_round(graph, param, precision),
-        _ => false,
+    match (&node.op, node.operands.first()) {
+        (Op::Gather { .. }, Some(&table)) if is_f32(graph, table) => match graph.maker(table).op {
+            Op::Param(param) => Some(param),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -32,13 +32,16 @@ pub(super) struct Effort {
 }
 
 impl Effort {
-    /// For a first look.
+    /// For a first look at little.
     pub(super) const LITTLE: Self = Self {
         enough: 20,
         drawn: 2,
         refined: 2,
         search: Search { passes: 2, seeds: usize::MAX, fruitless: 25 },
     };
+
+    /// For a first look at what is larger, where poor cuts cost more later than they save.
+    pub(super) const SOME: Self = Self { refined: 3, ..Self::USUAL };
 
     /// For most.
     pub(super) const USUAL: Self = Self {

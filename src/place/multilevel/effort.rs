@@ -8,6 +8,9 @@ use crate::place::context::Context;
 /// Pins up to which even little effort affords more than label propagation on a partition from nothing.
 const SMALL: usize = 100_000;
 
+/// Pins up to which first cuts are most of the time of little effort: there they are hardly searched.
+const TINY: usize = 10_000;
+
 /// How much to search.
 pub(super) struct Work {
     /// Partitions from nothing.
@@ -40,7 +43,7 @@ impl Work {
                 again: usize::from(pins < SMALL),
                 cycles: 0,
                 kept: 1,
-                cuts: bisect::Effort::LITTLE,
+                cuts: if pins < TINY { bisect::Effort::LITTLE } else { bisect::Effort::SOME },
                 acyclic: false,
                 search: Search { passes: usize::from(pins < SMALL), fruitless: 25, ..search },
             },

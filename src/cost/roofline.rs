@@ -2,7 +2,7 @@
 //! CACM 52(4), 2009): the larger of compute at the peak rate and traffic at the memory's
 //! bandwidth, plus the time to launch one kernel.
 
-use crate::ir::{DType, Graph};
+use crate::ir::Graph;
 use crate::kernel::{Group, Positions};
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Flops, Nanos, Rate};
@@ -64,10 +64,7 @@ pub(super) fn group_work(graph: &Graph, base: &[crate::ir::ValueId], group: &Gro
     let positions = Positions::of(&group.reads);
     let mut read: Vec<Bytes> = vec![Bytes::ZERO; group.reads.len()];
     for &node in &group.nodes {
-        let half = graph
-            .results(node)
-            .next()
-            .is_some_and(|value| matches!(graph.ty(value).dtype, DType::F16 | DType::Bf16));
+        let half = graph.results(node).next().is_some_and(|value| graph.ty(value).dtype.is_half());
         let flops = node_flops(graph, node);
         if half {
             work.half_flops += flops

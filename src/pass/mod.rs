@@ -4,8 +4,8 @@
 //! outputs, bit for bit, from the same inputs and parameters (but for the bits of a
 //! not-a-number, which machines choose differently, for products that read a transposed operand
 //! as it lies, whose kernel may add in another order, for [`fuse()`], whose operations round
-//! in their own way, and for [`lower_precision`], which rounds). Nodes keep their source; where a node goes, its source loses it. Inputs stay;
-//! outputs keep their names, order and types.
+//! in their own way, and for [`lower_precision`], which rounds). Nodes keep their source; where a
+//! node goes, its source loses it. Inputs stay; outputs keep their names, order and types.
 
 mod cse;
 mod dce;

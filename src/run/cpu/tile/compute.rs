@@ -31,7 +31,7 @@ fn round(dtype: DType, tile: &mut HeldMut<'_>, count: usize) {
         DType::F16 => half::f16_to_f32(half::f32_to_f16(x)),
         _ => half::bf16_to_f32(half::f32_to_bf16(x)),
     };
-    if matches!(dtype, DType::F16 | DType::Bf16) {
+    if dtype.is_half() {
         tile.slice_mut::<f32>(count).iter_mut().for_each(|x| *x = halve(*x));
     }
 }

@@ -261,7 +261,7 @@ pub(super) fn load(
     apart: bool,
 ) {
     let first = match access {
-        _ if !apart || matches!(dtype, DType::F16 | DType::Bf16) => None,
+        _ if !apart || dtype.is_half() => None,
         Access::Linear => Some(start),
         Access::Scalar => None,
         Access::Strided(space) => contiguous(space, start, count),

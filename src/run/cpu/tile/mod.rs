@@ -274,7 +274,7 @@ fn finished(mut steps: Vec<Step>, parts: usize, stores: &[(usize, usize)]) -> Ve
     else {
         return steps;
     };
-    if !matches!(dtype, DType::F16 | DType::Bf16) {
+    if !dtype.is_half() {
         steps[last] = Step::Finish { target, dtype, from, action };
         steps.remove(stored);
     }

@@ -19,19 +19,21 @@ pub(super) use super::panels::{pack, packed_column, unpack};
 use super::product::{Extent, Into, Strides};
 use super::strip::Strip;
 use super::team::MatrixMut;
-use super::vectors::{Lanes, Task};
+use super::vectors::{Lanes, Task, fetch};
 use super::view::{Plain, take};
 
 /// Columns of a panel: four vectors of the widest set. Narrower sets walk through it in tiles.
 pub(super) const PANEL: usize = 64;
-/// Most terms of a block: a panel of the right operand stays in the first cache.
-const DEPTH: usize = 168;
+/// Most terms of a block: some rows of the left operand stay in the first cache.
+const DEPTH: usize = 352;
+/// Most terms of a block that few rows meet: a panel of the right operand stays in the first cache.
+const SHALLOW: usize = 168;
 /// Columns of a block: the block of the right operand stays in the second cache.
 pub(super) const COLUMNS: usize = 512;
 /// Rows of the tallest tile.
 pub(super) const ROWS: usize = 6;
 /// Most rows that are made contiguous together: they stay in the second cache.
-const PACKED: usize = 42 * ROWS;
+const PACKED: usize = 21 * ROWS;
 /// Elements between rows that are made contiguous, so that they share no sets of the cache.
 const APART: usize = 16;
 /// Rows at such a distance, in bytes, share sets of the first cache: they are made contiguous ...
@@ -154,35 +156,33 @@ fn multiply_blocks<T: Plain + Float, L: Lanes<T>>(
 ) {
     let (m, n) = (c.rows, c.columns);
     // Blocks of about the same depth.
-    let deepest = k.div_ceil(k.div_ceil(DEPTH));
-    let apart = a.1.column != 1 || n >= WORTH && (a.1.row * size_of::<T>()).is_multiple_of(ALIASED);
-    let tall = m.div_ceil(m.div_ceil(PACKED)).next_multiple_of(ROWS);
-    // A right operand that need not be packed is read again, so that rows of the result stay in the
-    // second cache from their first term to their last.
-    let kept = if let Right::Packed { .. } = b { tall } else { m };
-    for column in (0..n).step_by(COLUMNS) {
-        let columns = COLUMNS.min(n - column);
-        for top in (0..m).step_by(kept) {
-            let bottom = m.min(top + kept);
-            for inner in (0..k).step_by(deepest) {
-                let depth = deepest.min(k - inner);
-                let into = if inner == 0 { into } else { Into::Add };
-                let part = Part { inner, depth, column, columns };
-                let block = Panels { k, part, first, from: b, in_place: m <= FEW };
-                block.pack(lanes, &mut *right, &mut *left);
-                for row in (top..bottom).step_by(tall) {
-                    let rows = tall.min(bottom - row);
-                    let from = &a.0[row * a.1.row + inner * a.1.column..];
-                    let a = match apart {
-                        false => (from, a.1.row),
-                        true => {
-                            copy_rows(from, a.1, (rows, depth), &mut *left);
-                            (&*left, depth + APART)
-                        }
-                    };
-                    let mut c = c.block((row, column), (rows, columns));
-                    block.multiply(lanes, right, a, &mut c, into.at_row(row));
-                }
+    let few = m <= FEW;
+    let deepest = k.div_ceil(k.div_ceil(if few { SHALLOW } else { DEPTH }));
+    let aliased = !few && n >= WORTH && (a.1.row * size_of::<T>()).is_multiple_of(ALIASED);
+    let apart = a.1.column != 1 || aliased;
+    let tall = if apart { m.div_ceil(m.div_ceil(PACKED)).next_multiple_of(ROWS) } else { m };
+    // Few rows take the time in which the right operand is read: panel by panel, as it lies packed.
+    let wide = if few && matches!(b, Right::Packed { .. }) { PANEL } else { COLUMNS };
+    for column in (0..n).step_by(wide) {
+        let columns = wide.min(n - column);
+        for inner in (0..k).step_by(deepest) {
+            let depth = deepest.min(k - inner);
+            let into = if inner == 0 { into } else { Into::Add };
+            let part = Part { inner, depth, column, columns };
+            let block = Panels { k, part, first, from: b, in_place: few };
+            block.pack(lanes, &mut *right, &mut *left);
+            for row in (0..m).step_by(tall) {
+                let rows = tall.min(m - row);
+                let from = &a.0[row * a.1.row + inner * a.1.column..];
+                let a = match apart {
+                    false => (from, a.1.row),
+                    true => {
+                        copy_rows(from, a.1, (rows, depth), &mut *left);
+                        (&*left, depth + APART)
+                    }
+                };
+                let mut c = c.block((row, column), (rows, columns));
+                block.multiply(lanes, right, a, &mut c, into.at_row(row));
             }
         }
     }
@@ -219,7 +219,7 @@ pub(super) struct Panels<'a, T> {
     /// What the part's first column is counted from, where it is made.
     pub(super) first: usize,
     pub(super) from: Right<'a, T>,
-    /// Panels that are whole are read where they lie.
+    /// Few rows meet it: panels that are whole are read where they lie.
     pub(super) in_place: bool,
 }
 
@@ -299,7 +299,9 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
         }
     }
 
-    /// Multiplies some rows of the left operand with every panel.
+    /// Multiplies some rows of the left operand with every panel. Few rows meet a panel together, while it
+    /// is read. Of many, a strip as tall as a tile, which stays in the first cache, meets every panel: these
+    /// come from the second one in the order in which they lie, and so do the sums.
     #[inline(always)]
     fn multiply<L: Lanes<T>>(
         &self,
@@ -309,17 +311,24 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
         c: &mut MatrixMut<'_, T>,
         into: Into<'_, T>,
     ) {
-        let rows = c.rows;
-        for (at, width) in self.each() {
-            let b = self.lying(at, width).unwrap_or((&packed[at * self.part.depth..], PANEL));
-            let next = at + PANEL;
-            let ahead = (next < self.part.columns)
-                .then(|| self.lying(next, PANEL.min(self.part.columns - next)))
-                .flatten()
-                .map_or(&[] as &[T], |(next, stride)| if stride == PANEL { next } else { &[] });
-            let mut c = c.block((0, at), (rows, width));
-            let strip = Strip { depth: self.part.depth, a, b, ahead };
-            strip.multiply(lanes, &mut c, into);
+        let (rows, depth) = (c.rows, self.part.depth);
+        let tall = if self.in_place { rows } else { ROWS };
+        for row in (0..rows).step_by(tall) {
+            let height = tall.min(rows - row);
+            let a = (&a.0[row * a.1..], a.1);
+            for (at, width) in self.each() {
+                let b = self.lying(at, width).unwrap_or((&packed[at * depth..], PANEL));
+                let ahead = if self.in_place { self.beyond(width) } else { &[] };
+                if !self.in_place {
+                    let next = (at + PANEL).min(c.columns)..(at + 2 * PANEL).min(c.columns);
+                    for row in row..row + height {
+                        let sums = &c.row(row)[next.clone()];
+                        fetch(sums.as_ptr().cast(), size_of_val(sums));
+                    }
+                }
+                let mut c = c.block((row, at), (height, width));
+                Strip { depth, a, b, ahead }.multiply(lanes, &mut c, into.at_row(row));
+            }
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Some rows of a left operand times one panel of a right one: tiles of the result, which lie in registers
 //! while they are summed.
 
+use std::hint::black_box;
+
 use super::blocks::{PANEL, ROWS};
 use super::element::Float;
 use super::product::Into;
@@ -71,9 +73,9 @@ impl<T: Plain + Float> Strip<'_, T> {
     ) {
         let (depth, width) = (self.depth, c.columns);
         let whole = width == V * L::WIDTH;
-        let a: [&[T]; R] = std::array::from_fn(|i| &self.a.0[(row + i) * self.a.1..][..depth]);
-        let b = &self.b.0[column..];
-        let ahead = self.ahead.get(row / R * depth * LINE..).unwrap_or(&[]);
+        // The compiler is not to know that rows are equally far from each other: it would step from one to
+        // the next for each term. A core whose other thread is busy starts half as many instructions.
+        let a: [&[T]; R] = std::array::from_fn(|i| &self.a.0[black_box((row + i) * self.a.1)..][..depth]);
         let mut sums = [[lanes.zero(); V]; R];
         if let Into::Rows(begin) = into {
             for (sums, &begin) in sums.iter_mut().zip(&begin[row..]) {
@@ -92,16 +94,20 @@ impl<T: Plain + Float> Strip<'_, T> {
                 }
             }
         }
-        for p in 0..depth {
-            let b: [L::Vector; V] = read(lanes, &b[p * self.b.1..][..V * L::WIDTH]);
-            if let Some(ahead) = ahead.get(p * LINE) {
-                lanes.fetch(ahead);
+        if self.b.1 == PANEL && self.ahead.is_empty() {
+            let b = &self.b.0.as_chunks::<PANEL>().0[..depth];
+            for p in 0..depth {
+                term(lanes, &a, p, read(lanes, &b[p][column..][..V * L::WIDTH]), &mut sums);
             }
-            for i in 0..R {
-                let a = lanes.splat(a[i][p]);
-                for v in 0..V {
-                    sums[i][v] = lanes.fused(a, b[v], sums[i][v]);
+        } else {
+            let b = &self.b.0[column..];
+            let ahead = self.ahead.get(row / R * depth * LINE..).unwrap_or(&[]);
+            for p in 0..depth {
+                let b = read(lanes, &b[p * self.b.1..][..V * L::WIDTH]);
+                if let Some(ahead) = ahead.get(p * LINE) {
+                    lanes.fetch(ahead);
                 }
+                term(lanes, &a, p, b, &mut sums);
             }
         }
         for (i, sums) in sums.iter().enumerate() {
@@ -114,6 +120,23 @@ impl<T: Plain + Float> Strip<'_, T> {
                     to.copy_from_slice(&spare[..width]);
                 }
             }
+        }
+    }
+}
+
+/// Adds a term to the sums of a tile.
+#[inline(always)]
+fn term<T: Plain, L: Lanes<T>, const R: usize, const V: usize>(
+    lanes: L,
+    a: &[&[T]; R],
+    p: usize,
+    b: [L::Vector; V],
+    sums: &mut [[L::Vector; V]; R],
+) {
+    for i in 0..R {
+        let a = lanes.splat(a[i][p]);
+        for v in 0..V {
+            sums[i][v] = lanes.fused(a, b[v], sums[i][v]);
         }
     }
 }

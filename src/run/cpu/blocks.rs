@@ -283,11 +283,11 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
                 let least = if self.in_place { last } else { 0 };
                 for row in 0..depth {
                     let from = &from[(inner + row) * strides.row + column..][..columns];
-                    self.part.pieces(row, |piece, at| {
-                        if piece.start >= least {
-                            copy_piece(lanes, &from[piece], &mut to[at..]);
-                        }
-                    });
+                    // No closure: one that is not inlined has no vectors of the set.
+                    for at in (least..columns).step_by(PANEL) {
+                        let piece = &from[at..columns.min(at + PANEL)];
+                        copy_piece(lanes, piece, &mut to[at * depth + row * PANEL..]);
+                    }
                 }
             }
             Right::Lying(from, strides) => {

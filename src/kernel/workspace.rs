@@ -5,7 +5,7 @@
 //! to [`ALIGNMENT`].
 
 use super::attention::{Geometry, Tiling};
-use crate::ir::{Cell, Conv, ConvTranspose, Layout, Op, Recurrent, TopK, Type};
+use crate::ir::{Cell, ConvTranspose, Layout, Op, Recurrent, TopK, Type};
 use crate::units::Bytes;
 
 /// Every part of a workspace begins at a multiple of this.
@@ -21,8 +21,7 @@ const UNFOLDED: u64 = 1 << 20;
 
 /// Bytes of workspace of `op` on operands and with results of these types, every dimension bound.
 ///
-/// - Convolutions, channels last, and transposed ones: windows unfolded into a matrix, about 1 MiB
-///   at a time; none where the kernel is one element or a group one input channel.
+/// - Transposed convolutions: windows unfolded into a matrix, about 1 MiB at a time.
 /// - Recurrent layers: the gates of every time step, and for a GRU one hidden state.
 /// - Attention: the scores of a tile, and two numbers for each of its rows, for each of up to 16 parts; its
 ///   gradients: two such matrices and three numbers.
@@ -93,10 +92,6 @@ pub(crate) fn widens(op: &Op) -> bool {
 fn own(op: &Op, operands: &[&Type], results: &[&Type], width: Option<u64>) -> Bytes {
     let size = |ty: &Type| width.unwrap_or(ty.dtype.size());
     match (op, operands, results) {
-        (Op::Conv(conv), [x, weights, ..], [out]) => match conv_unfolded(conv, *weights, *out, size(x)) {
-            Some(unfolded) => part(unfolded.depth.saturating_mul(unfolded.positions), size(x)),
-            None => Bytes::ZERO,
-        },
         (Op::ConvTranspose(conv), [x, weights, ..], [_]) => {
             let unfolded = conv_transpose_unfolded(conv, *x, *weights, size(x));
             part(unfolded.depth.saturating_mul(unfolded.positions), size(x))
@@ -136,10 +131,10 @@ fn recurrent(layer: &Recurrent, x: &Type, size: u64) -> Bytes {
     }
 }
 
-/// How a convolution's windows are unfolded into a matrix, part by part.
+/// How a transposed convolution's windows are unfolded into a matrix, part by part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unfolded {
-    /// Elements of one window: the size that is summed over (or, transposed, is spread out).
+    /// Elements of one window: the size that is spread out.
     pub(crate) depth: u64,
     /// Windows in one part.
     pub(crate) positions: u64,
@@ -150,31 +145,7 @@ fn unfolded(depth: u64, positions: u64, size: u64) -> Unfolded {
     Unfolded { depth, positions: positions.min(most) }
 }
 
-/// None where the input itself, or a direct loop, takes the matrix's place.
-pub(crate) fn conv_unfolded<S: Sizes + ?Sized>(
-    conv: &Conv,
-    weights: &S,
-    out: &S,
-    size: u64,
-) -> Option<Unfolded> {
-    let spatial = weights.rank().saturating_sub(2);
-    let (inner, kernel, first) = match conv.layout {
-        Layout::ChannelsFirst => return None,
-        Layout::ChannelsLast => (weights.size(spatial), 0, 1),
-    };
-    let window: u64 = product((kernel..kernel + spatial).map(|axis| weights.size(axis)));
-    let depthwise = inner == 1 && conv.groups > 1;
-    let plain = window == 1
-        && conv.window.strides.iter().all(|&stride| stride == 1)
-        && conv.window.pads_before.iter().chain(&conv.window.pads_after).all(|&pad| pad == 0);
-    if depthwise || plain {
-        return None;
-    }
-    let positions = product((first..first + spatial).map(|axis| out.size(axis)));
-    Some(unfolded(inner.saturating_mul(window), positions, size))
-}
-
-/// As [`conv_unfolded`]; positions are those of the input.
+/// Positions are those of the input.
 pub(crate) fn conv_transpose_unfolded<S: Sizes + ?Sized>(
     conv: &ConvTranspose,
     x: &S,

@@ -246,6 +246,8 @@ fn products(seen: &mut BTreeSet<&'static str>) {
         for (groups, window) in [
             (1, window(1, 1, 0, 0)),
             (1, window(2, 1, 1, 1)),
+            (1, window(1, 2, 2, 1)),
+            (1, window(1, 1, 3, 0)),
             (2, window(2, 1, 1, 0)),
             (2, window(1, 2, 2, 1)),
             (4, window(3, 2, 1, 2)),
@@ -260,6 +262,14 @@ fn products(seen: &mut BTreeSet<&'static str>) {
             let small: &[i64] = if first { &[2, 4, 4, 5] } else { &[2, 4, 5, 4] };
             let op = Op::ConvTranspose(Box::new(ConvTranspose { layout, window, output_padding, groups }));
             Case::new(&[small, w, &[4]], (-1.0, 1.0)).run(&op, &[], seen);
+        }
+        // Kernels of one element are products: fewer of them than the images, or not.
+        for (stride, inner) in [(1, 4), (2, 4), (3, 9)] {
+            let first = layout == Layout::ChannelsFirst;
+            let x: &[i64] = if first { &[2, inner, 8, 7] } else { &[2, 8, 7, inner] };
+            let w: &[i64] = if first { &[5, inner, 1, 1] } else { &[1, 1, inner, 5] };
+            let op = Op::Conv(Box::new(Conv { layout, window: window(stride, 1, 0, 0), groups: 1 }));
+            Case::new(&[x, w, &[5]], (-1.0, 1.0)).run(&op, &[], seen);
         }
         for &kind in PoolKind::ALL {
             for (kernel, window) in

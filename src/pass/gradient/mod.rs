@@ -8,6 +8,7 @@
 
 mod attention;
 pub(crate) mod build;
+mod conv;
 mod elementwise;
 mod index;
 mod layout;

@@ -1,7 +1,7 @@
 //! Which rule each operation has.
 
 use super::build::Build;
-use super::{attention, elementwise, index, layout, product, reduce, window};
+use super::{attention, conv, elementwise, index, layout, product, reduce, window};
 use crate::error::Result;
 use crate::ir::{Op, ScatterKind, Unary, ValueId};
 
@@ -127,8 +127,8 @@ pub(super) fn gradients(b: &mut Build<'_>, site: &Site<'_>) -> Result<Vec<Option
         }
         Op::Attention(op) => attention::attention(b, op, x, (y, dy), want),
         Op::Rotary { transposed } => attention::rotary(b, *transposed, x, dy, want),
-        Op::Conv(conv) => window::conv(b, conv, x, dy, want),
-        Op::ConvTranspose(conv) => window::conv_transpose(b, conv, x, dy, want),
+        Op::Conv(op) => conv::conv(b, op, x, dy, want),
+        Op::ConvTranspose(op) => conv::conv_transpose(b, op, x, dy, want),
         Op::Pool(pool) => one(window::pool(b, pool, x[0], y, dy)?),
         Op::Resize(resize) => one(window::resize(b, resize, x[0], y, dy)?),
         Op::Reshape { .. } => {

@@ -1,24 +1,24 @@
 //! Convolutions: one product for each group. Channels first, the windows are unfolded where the
-//! product packs its right operand; channels last, into the workspace, part by part. Kernels of one
-//! element multiply the input itself; groups of one input channel are a direct loop. Many output
-//! channels are computed without unfolding where that is faster (see `direct`).
+//! product packs its right operand. Kernels of one element multiply the input itself; groups of one
+//! input channel are a direct loop. Many output channels are computed without unfolding where that is
+//! faster (see `direct`). Channels last: see `conv_last`.
 
 use crate::error::{Error, Result};
 use crate::ir::{Conv, DType, Layout};
-use crate::kernel::workspace::conv_unfolded;
 
 use super::blocks::{COLUMNS, Part, Right};
+use super::conv_last;
 use super::depthwise::first_depthwise;
 use super::direct::{Block, Direct};
 use super::element::Float;
 use super::grid::{Grid, channels, spatial};
 use super::index::sizes;
-use super::product::{Extent, Into, Product, Strides, product, product_then, with_area};
+use super::product::{Extent, Into, Product, Strides, product_then, with_area};
 use super::team::{MatrixMut, Team};
 use super::tile::Epilogue;
 use super::unfold::Unfold;
 use super::vectors::Vectorised;
-use super::view::{View, ViewMut, take, with_float};
+use super::view::{View, ViewMut, with_float};
 
 /// Whether `Op::Conv` reads its weights packed: a matrix of output channels and terms, transposed. False
 /// where sizes are not known.
@@ -65,15 +65,9 @@ impl Groups {
 }
 
 /// `Op::Conv`.
-pub(super) fn conv(
-    team: &Team<'_>,
-    conv: &Conv,
-    inputs: &[View<'_>],
-    out: &mut ViewMut<'_>,
-    workspace: &mut [u8],
-) -> Result<()> {
+pub(super) fn conv(team: &Team<'_>, conv: &Conv, inputs: &[View<'_>], out: &mut ViewMut<'_>) -> Result<()> {
     let [x, ..] = inputs else { return Err(Error::Internal("operands of a convolution".to_owned())) };
-    with_float!(x.dtype, "conv", T => conv_as::<T>(team, conv, inputs, out, workspace))
+    with_float!(x.dtype, "conv", T => conv_as::<T>(team, conv, inputs, out))
 }
 
 fn conv_as<T: Product + Float + Vectorised>(
@@ -81,7 +75,6 @@ fn conv_as<T: Product + Float + Vectorised>(
     conv: &Conv,
     inputs: &[View<'_>],
     out: &mut ViewMut<'_>,
-    mut workspace: &mut [u8],
 ) -> Result<()> {
     let (x, weights) = (&inputs[0], &inputs[1]);
     let (xd, wd, od) = (sizes(x.dims)?, sizes(weights.dims)?, sizes(out.dims)?);
@@ -91,7 +84,6 @@ fn conv_as<T: Product + Float + Vectorised>(
     };
     let grid = Grid::new(&conv.window, spatial(conv.layout, &od), spatial(conv.layout, &xd), kernel)?;
     let groups = Groups::new(xd[0], conv.groups, channels(conv.layout, &xd), channels(conv.layout, &od))?;
-    let unfolded = conv_unfolded(conv, weights.dims, out.dims, x.dtype.size());
     let bias = inputs.get(2).map(|bias| bias.slice::<T>()).transpose()?;
     let pieces = conv.layout == Layout::ChannelsFirst && grid.positions() >= PIECE;
     let after = if pieces { out.take_after() } else { None };
@@ -119,16 +111,7 @@ fn conv_as<T: Product + Float + Vectorised>(
         }
         return Ok(());
     }
-    begin(conv.layout, target, &groups, grid.positions(), bias);
-    match unfolded {
-        Some(unfolded) => {
-            let positions = unfolded.positions as usize;
-            let columns = take::<T>(&mut workspace, unfolded.depth as usize * positions)?;
-            last_unfolded(team, &grid, &groups, source, weights, target, (columns, positions));
-        }
-        None if depthwise => last_depthwise(team, &grid, &groups, source, weights, target),
-        None => last_plain(team, &groups, grid.positions(), source, weights, target),
-    }
+    conv_last::conv(team, &grid, &groups, (source, weights, bias), target);
     Ok(())
 }
 
@@ -251,109 +234,4 @@ fn unfold_rows<T: Product>(grid: &Grid, source: &[T], part: &Part, to: &mut [T])
         });
         part.pieces(row, |piece, at| to[at..][..piece.len()].copy_from_slice(&line[piece]));
     }
-}
-
-fn last_unfolded<T: Product>(
-    team: &Team<'_>,
-    grid: &Grid,
-    groups: &Groups,
-    x: &[T],
-    weights: &[T],
-    out: &mut [T],
-    (columns, tile): (&mut [T], usize),
-) {
-    let (positions, area) = (grid.positions(), grid.area());
-    let (inputs, outputs) = (groups.inputs(), groups.outputs());
-    let window: usize = grid.kernel.iter().product();
-    let depth = groups.inner * window;
-    for image in 0..groups.batch {
-        let source = &x[image * area * inputs..][..area * inputs];
-        let target = &mut out[image * positions * outputs..][..positions * outputs];
-        for group in 0..groups.count {
-            for start in (0..positions).step_by(tile) {
-                let width = tile.min(positions - start);
-                let part = start..start + width;
-                for (element, offset) in grid.offsets().enumerate() {
-                    grid.runs(offset, part.clone(), |run| {
-                        for (i, at) in run.at.enumerate() {
-                            let row = &mut columns[at * depth + element * groups.inner..][..groups.inner];
-                            match run.large {
-                                None => row.fill(T::ZERO),
-                                Some(from) => {
-                                    let from = (from + i * grid.stride[2]) * inputs + group * groups.inner;
-                                    row.copy_from_slice(&source[from..][..groups.inner]);
-                                }
-                            }
-                        }
-                    });
-                }
-                let extent = Extent { m: width, n: groups.outer, k: depth };
-                product(
-                    team,
-                    extent,
-                    (columns, Strides::rows(depth)),
-                    Right::Lying(&weights[group * groups.outer..], Strides::rows(outputs)),
-                    (&mut target[start * outputs + group * groups.outer..], Strides::rows(outputs)),
-                    Into::Add,
-                );
-            }
-        }
-    }
-}
-
-/// Channels last: kernels of one element that touch each position once.
-fn last_plain<T: Product>(
-    team: &Team<'_>,
-    groups: &Groups,
-    positions: usize,
-    x: &[T],
-    weights: &[T],
-    out: &mut [T],
-) {
-    let (inner, outer) = (groups.inner, groups.outer);
-    for group in 0..groups.count {
-        product(
-            team,
-            Extent { m: groups.batch * positions, n: outer, k: inner },
-            (&x[(group * inner).min(x.len())..], Strides::rows(groups.inputs())),
-            Right::Lying(&weights[group * outer..], Strides::rows(groups.outputs())),
-            (&mut out[group * outer..], Strides::rows(groups.outputs())),
-            Into::Add,
-        );
-    }
-}
-
-fn last_depthwise<T: Product>(
-    team: &Team<'_>,
-    grid: &Grid,
-    groups: &Groups,
-    x: &[T],
-    weights: &[T],
-    out: &mut [T],
-) {
-    let (positions, area) = (grid.positions(), grid.area());
-    let (inputs, outputs) = (groups.inputs(), groups.outputs());
-    let row = grid.small[2];
-    team.each_chunk(out, row * outputs, |number, out| {
-        let (image, first) = (number * row / positions, number * row % positions);
-        let source = &x[image * area * inputs..][..area * inputs];
-        for (offset, weights) in grid.offsets().zip(weights.chunks(outputs)) {
-            grid.runs(offset, first..first + row, |run| {
-                let Some(from) = run.large else { return };
-                for (i, at) in run.at.enumerate() {
-                    let x = &source[(from + i * grid.stride[2]) * inputs..][..inputs];
-                    let out = &mut out[at * outputs..][..outputs];
-                    if groups.outer == 1 {
-                        for ((out, &x), &weight) in out.iter_mut().zip(x).zip(weights) {
-                            *out = out.add(weight.mul(x));
-                        }
-                    } else {
-                        for (channel, (out, &weight)) in out.iter_mut().zip(weights).enumerate() {
-                            *out = out.add(weight.mul(x[channel / groups.outer]));
-                        }
-                    }
-                }
-            });
-        }
-    });
 }

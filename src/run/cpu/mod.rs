@@ -11,6 +11,7 @@ mod attention;
 mod attention_gradient;
 mod blocks;
 mod conv;
+mod conv_last;
 mod conv_transpose;
 mod depthwise;
 mod direct;
@@ -131,7 +132,7 @@ fn dispatch(
             attention_gradient::attention_gradient(team, op, inputs, outputs, workspace)
         }
         (Op::Rotary { transposed }, [_, _, _], [out]) => attention::rotary(team, *transposed, inputs, out),
-        (Op::Conv(op), [_, _] | [_, _, _], [out]) => conv::conv(team, op, inputs, out, workspace),
+        (Op::Conv(op), [_, _] | [_, _, _], [out]) => conv::conv(team, op, inputs, out),
         (Op::ConvTranspose(op), [_, _] | [_, _, _], [out]) => {
             conv_transpose::conv_transpose(team, op, inputs, out, workspace)
         }

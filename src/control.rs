@@ -39,6 +39,8 @@ pub struct Control<'c> {
     memory: Option<Bytes>,
     listener: Option<Listener<'c>>,
     truncated: AtomicBool,
+    /// Threads beside the caller's that are at work for [`Control::map`].
+    helpers: AtomicUsize,
 }
 
 impl std::fmt::Debug for Control<'_> {
@@ -133,7 +135,8 @@ impl<'c> Control<'c> {
     }
 
     /// Results of `jobs` independent jobs, by number, computed by at most
-    /// [`Control::thread_count`] threads. A job that panics panics here.
+    /// [`Control::thread_count`] threads. Jobs may call it again: all calls together have no more threads,
+    /// and a call that finds none idle does its jobs itself. A job that panics panics here.
     pub fn map<T: Send>(&self, jobs: usize, job: impl Fn(usize) -> T + Sync) -> Vec<T> {
         self.map_each(0, jobs, job)
     }
@@ -142,9 +145,9 @@ impl<'c> Control<'c> {
     /// the memory affords, but always one.
     pub fn map_each<T: Send>(&self, tables: u64, jobs: usize, job: impl Fn(usize) -> T + Sync) -> Vec<T> {
         let room = self.memory.map_or(u64::MAX, |limit| limit.get() / tables.max(1));
-        let at_once = usize::try_from(room).unwrap_or(usize::MAX).max(1);
-        let threads = self.thread_count().min(jobs).min(at_once);
-        if threads <= 1 {
+        let at_once = usize::try_from(room).unwrap_or(usize::MAX).max(1).min(jobs);
+        let helpers = self.hire(at_once.saturating_sub(1));
+        if helpers.is_empty() {
             return (0..jobs).map(job).collect();
         }
         let next = AtomicUsize::new(0);
@@ -158,13 +161,33 @@ impl<'c> Control<'c> {
             }
         };
         std::thread::scope(|scope| {
-            for _ in 1..threads {
-                scope.spawn(work);
+            for helper in helpers {
+                scope.spawn(move || {
+                    work();
+                    drop(helper);
+                });
             }
             work();
         });
         let result = |slot: Mutex<Option<T>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
         done.into_iter().filter_map(result).collect()
+    }
+
+    /// As many helpers as are wanted and idle.
+    fn hire(&self, wanted: usize) -> Vec<Helper<'_>> {
+        let most = self.thread_count() - 1;
+        let hire = |hired: usize| (hired < most).then_some(hired + 1);
+        let one = |_| self.helpers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, hire);
+        (0..wanted.min(most)).map_while(|number| one(number).ok().map(|_| Helper(&self.helpers))).collect()
+    }
+}
+
+/// A thread at work, idle again when this is dropped.
+struct Helper<'c>(&'c AtomicUsize);
+
+impl Drop for Helper<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -177,6 +200,25 @@ mod tests {
         let expected: Vec<usize> = (0..100).map(|job| job * 7).collect();
         for threads in [1, 2, 4, 200] {
             assert_eq!(Control::new().threads(threads).map(100, |job| job * 7), expected);
+        }
+    }
+
+    #[test]
+    fn jobs_that_have_jobs_take_no_more_threads() {
+        for threads in [1, 2, 3, 8] {
+            let (control, most) = (Control::new().threads(threads), AtomicUsize::new(0));
+            let working = AtomicUsize::new(0);
+            let inner = |number: usize| {
+                most.fetch_max(working.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_micros(200));
+                working.fetch_sub(1, Ordering::SeqCst);
+                number
+            };
+            let outer = |number: usize| control.map(5, |part| inner(5 * number + part));
+            let found: Vec<usize> = control.map(6, outer).into_iter().flatten().collect();
+            assert_eq!(found, (0..30).collect::<Vec<_>>());
+            assert!(most.load(Ordering::SeqCst) <= threads);
+            assert_eq!(control.helpers.load(Ordering::SeqCst), 0);
         }
     }
 

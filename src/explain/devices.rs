@@ -1,13 +1,16 @@
 //! Whether fewer devices are as good, and from how many on more stops helping.
 
+use std::cmp::Reverse;
+
 use serde::Serialize;
 
 use super::WORK;
 use crate::control::Control;
 use crate::costgraph::CostGraph;
-use crate::place::{DeviceUse, Objective, Options};
+use crate::place::{DeviceUse, Objective, Options, resident_bytes};
 use crate::strategy;
 use crate::topology::Topology;
+use crate::units::Bytes;
 
 /// Counts of devices that are tried.
 const COUNTS: usize = 6;
@@ -45,8 +48,14 @@ pub fn fewer(
     if graph.node_count().saturating_mul(counts.len()) > WORK / 5 {
         return None;
     }
+    let room = room(topology, options);
+    let held = |count: usize| room.iter().take(count).map(|cap| u128::from(cap.get())).sum::<u128>();
+    let bytes = resident_bytes(graph);
     let tried = control.map(counts.len(), |number| {
         let count = counts[number];
+        if held(count) < u128::from(bytes.get()) {
+            return (count, None);
+        }
         let devices = DeviceUse::Count(u32::try_from(count).unwrap_or(u32::MAX));
         let asked = Options { devices, ..options.clone() };
         let found = strategy::solve(graph, topology, &asked, control).ok();
@@ -55,6 +64,14 @@ pub fn fewer(
     let as_good =
         tried.iter().filter(|(_, found)| found.is_some_and(|found| found <= value)).map(|&(n, _)| n);
     Some(Fewer { as_good: as_good.min(), tried })
+}
+
+/// What devices may hold, the largest first.
+fn room(topology: &Topology, options: &Options) -> Vec<Bytes> {
+    let given = topology.devices.iter().map(|device| device.memory);
+    let mut room = options.caps.clone().unwrap_or_else(|| given.collect());
+    room.sort_unstable_by_key(|&cap| Reverse(cap));
+    room
 }
 
 /// Fewer than `used`: all where they are few, else by halves.

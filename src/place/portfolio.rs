@@ -4,12 +4,12 @@
 //! was found better. Methods of one round run on all threads; their finds are merged in a fixed
 //! order and the first of equals stays, so that the result is deterministic.
 
-use super::Objective;
 use super::context::{Context, Scout};
 use super::evaluate::resident_bytes;
 use super::orders::OrderKind;
 use super::pool::{Candidate, Pool};
 use super::problem::{Backward, Problem};
+use super::{Effort, Objective};
 use super::{cuts, fill, ideals, load, makespan, multilevel, packing, plain, segments};
 use crate::topology::DeviceId;
 
@@ -36,19 +36,37 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
         let seeds: Vec<Vec<DeviceId>> = pool.found.iter().map(|found| found.nodes.clone()).collect();
         pool.merge(makespan::find(context, seeds.iter().map(Vec::as_slice)));
     }
-    if pool.best().is_none() {
-        let packed = packing::find(context, pool.closest.as_ref());
-        pool.merge(packed);
+    let cuts = context.problem.options.objective == Objective::Transfer && !parts_later(context.problem);
+    // Cuts hold the constraints as a rule: with little effort they come before what does nothing else.
+    let mut improving: Vec<fn(&Context<'_, '_>, &Pool) -> Pool> = vec![packed];
+    match context.problem.options.effort {
+        Effort::Fast if cuts => improving.insert(0, cut),
+        _ if cuts => improving.push(cut),
+        _ => {}
     }
-    if context.problem.options.objective == Objective::Transfer && !parts_later(context.problem) {
-        let seeds: Vec<Vec<DeviceId>> = pool.found.iter().map(|found| found.nodes.clone()).collect();
-        pool.merge(multilevel::find(context, seeds.iter().map(Vec::as_slice)));
+    for method in improving {
+        let found = method(context, &pool);
+        pool.merge(found);
     }
     if context.problem.options.objective == Objective::Throughput {
         let found = load::find(context, &pool);
         pool.merge(found);
     }
     pool
+}
+
+/// What comes closest to the constraints made to hold them, where nothing does.
+fn packed(context: &Context<'_, '_>, pool: &Pool) -> Pool {
+    match pool.best() {
+        Some(_) => Pool::new(context.problem.options.objective),
+        None => packing::find(context, pool.closest.as_ref()),
+    }
+}
+
+/// Partitions of the hypergraph, from nothing and from what was found.
+fn cut(context: &Context<'_, '_>, pool: &Pool) -> Pool {
+    let seeds: Vec<Vec<DeviceId>> = pool.found.iter().map(|found| found.nodes.clone()).collect();
+    multilevel::find(context, seeds.iter().map(Vec::as_slice))
 }
 
 /// Bytes that a method takes about that evaluates what it finds.

@@ -25,9 +25,6 @@ pub(super) struct Draft {
     in_place: Vec<(u32, u32)>,
 }
 
-/// Visits of pairs that are spent on arenas that are over their caps.
-const PRESSING: usize = 4_000_000;
-
 impl Draft {
     /// The steps of an order with its layout. O((steps + dependencies) log steps).
     pub(super) fn new(problem: &Problem<'_>, residents: &Residents, order: &[u32], layout: &Layout) -> Self {
@@ -43,8 +40,14 @@ impl Draft {
         &self.arena
     }
 
-    /// Packs what is over its cap. O((steps + dependencies) x lanes + packing).
-    pub(super) fn press(&mut self, problem: &Problem<'_>, residents: &Residents, caps: &[Bytes]) {
+    /// Packs what is over its cap, with at most `work` visits of pairs. O((steps + dependencies) x lanes + work).
+    pub(super) fn press(
+        &mut self,
+        problem: &Problem<'_>,
+        residents: &Residents,
+        caps: &[Bytes],
+        work: usize,
+    ) {
         let over = self.arena.iter().zip(caps).map(|(arena, &cap)| (*arena > cap).then_some(cap));
         let wanted: Vec<Option<Bytes>> = over.collect();
         if wanted.iter().all(Option::is_none) {
@@ -55,7 +58,7 @@ impl Draft {
         let lives = lives(&self.steps, &self.names.buffers, wanted.len(), touched);
         let taken = taken(&self.names.buffers, &lives, &self.names.in_place(problem, &self.steps));
         let ground = Ground { base: &residents.base, end: &residents.end };
-        settle(&mut self.names.buffers, ground, &lives, &taken, &wanted, PRESSING);
+        settle(&mut self.names.buffers, ground, &lives, &taken, &wanted, work);
         self.arena = arenas(&self.names.buffers, wanted.len());
         self.in_place = merged(&self.names.buffers, &taken).collect();
     }

@@ -11,7 +11,7 @@ use crate::topology::DeviceId;
 use crate::units::Bytes;
 
 /// Lays out an order so that every device stays under its cap: at first with no step waiting for
-/// memory, then, where that is too much even when packed anew, with waiting.
+/// memory, then, where that is too much even when packed anew with at most `work` visits of pairs, with waiting.
 ///
 /// Errors with the first device whose arena is still over its cap.
 pub(super) fn fit(
@@ -19,8 +19,9 @@ pub(super) fn fit(
     residents: &Residents,
     order: &[u32],
     caps: &[Bytes],
+    work: usize,
 ) -> Result<Result<Draft, Shortage>> {
-    let draft = closest(problem, residents, order, caps)?;
+    let draft = closest(problem, residents, order, caps, work)?;
     Ok(match (0..caps.len()).find(|&device| draft.arena()[device] > caps[device]) {
         Some(first) => Err(Shortage { device: DeviceId(first as u32), arena: draft.arena()[first] }),
         None => Ok(draft),
@@ -33,12 +34,13 @@ pub(super) fn closest(
     residents: &Residents,
     order: &[u32],
     caps: &[Bytes],
+    work: usize,
 ) -> Result<Draft> {
     let mut reuse = vec![Reuse::Implied; caps.len()];
     loop {
         let layout = lay_out(problem, residents, order, &reuse)?;
         let mut draft = Draft::new(problem, residents, order, &layout);
-        draft.press(problem, residents, caps);
+        draft.press(problem, residents, caps, work);
         let mut changed = false;
         for device in (0..caps.len()).filter(|&device| draft.arena()[device] > caps[device]) {
             changed |= std::mem::replace(&mut reuse[device], Reuse::Waiting) == Reuse::Implied;

@@ -76,5 +76,5 @@ pub fn schedule_given(
     if tasks.iter().any(backwards) {
         return Err(Error::model("steps", "one stands before what it waits for"));
     }
-    first_that_fits(&problem, [tasks].into_iter(), &options.caps(topology)?)
+    first_that_fits(&problem, [tasks].into_iter(), options)
 }

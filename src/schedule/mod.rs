@@ -41,6 +41,7 @@ pub use accesses::Accesses;
 pub use earliest::earliest_first;
 pub use given::{GivenAction, GivenStep, schedule_given};
 pub use improve::{MOST_STEPS, Search, improve};
+pub use packed::Packing;
 pub use path::{Overlap, PathStep, critical_path};
 pub use retime::{Load, loads, loads_of, retimed};
 pub use simulate::{Crossing, SimulatedStep, Timeline, Work, simulate};
@@ -244,6 +245,8 @@ pub struct Options {
     pub caps: Vec<Bytes>,
     /// Tensors that a host keeps for a while, so that their bytes are free; each at most once.
     pub offload: Vec<Offload>,
+    /// Little work is spent on packing what is over its cap before steps wait instead.
+    pub hasty: bool,
 }
 
 /// A tensor that is brought to a host as soon as it is made, and back for its late readers: its
@@ -259,6 +262,11 @@ pub struct Offload {
 }
 
 impl Options {
+    /// Visits of pairs of buffers that are spent on arenas that are over their caps.
+    fn pressing(&self) -> usize {
+        if self.hasty { 250_000 } else { 4_000_000 }
+    }
+
     fn caps(&self, topology: &Topology) -> Result<Vec<Bytes>> {
         if self.caps.is_empty() {
             return Ok(topology.devices.iter().map(|device| device.memory).collect());
@@ -286,7 +294,7 @@ pub fn schedule(
 ) -> Result<Schedule> {
     let problem = Problem::new(graph, topology, placement, &options.offload)?;
     let orders = Rule::ALL.iter().map(|&rule| order::updates_late(&problem, order::list(&problem, rule)));
-    first_that_fits(&problem, orders, &options.caps(topology)?)
+    first_that_fits(&problem, orders, options)
 }
 
 /// Schedules a placed graph with the launches in a given order, so that plans of others are timed
@@ -304,7 +312,7 @@ pub fn schedule_in_order(
     let problem = Problem::new(graph, topology, placement, &options.offload)?;
     check_order(graph, launches)?;
     let order = order::with_copies(&problem, launches);
-    first_that_fits(&problem, [order].into_iter(), &options.caps(topology)?)
+    first_that_fits(&problem, [order].into_iter(), options)
 }
 
 /// As [`schedule`], or with `launches` as [`schedule_in_order`], but where nothing fits under the
@@ -332,7 +340,7 @@ pub fn schedule_closest(
     };
     let mut best = None;
     for order in orders {
-        let draft = fit::closest(&problem, &residents, &order, &caps)?;
+        let draft = fit::closest(&problem, &residents, &order, &caps, options.pressing())?;
         let over = draft.arena().iter().zip(&caps).map(|(arena, &cap)| arena.saturating_sub(cap));
         let excess: Bytes = over.sum();
         if best.as_ref().is_none_or(|(least, _, _)| excess < *least) {
@@ -361,19 +369,20 @@ pub fn predict(graph: &CostGraph, topology: &Topology, placement: &Placement) ->
 fn first_that_fits(
     problem: &Problem<'_>,
     orders: impl Iterator<Item = Vec<u32>>,
-    caps: &[Bytes],
+    options: &Options,
 ) -> Result<Schedule> {
     let residents = Residents::new(problem)?;
+    let caps = options.caps(problem.topology)?;
     let mut least: Option<Shortage> = None;
     for order in orders {
-        match fit::fit(problem, &residents, &order, caps)? {
+        match fit::fit(problem, &residents, &order, &caps, options.pressing())? {
             Ok(draft) => return Ok(assemble::assemble(problem, &residents, &order, draft)),
             Err(shortage) if least.is_none_or(|least| shortage.arena < least.arena) => least = Some(shortage),
             Err(_) => {}
         }
     }
     Err(match least {
-        Some(shortage) => shortage.error(problem, &residents, caps),
+        Some(shortage) => shortage.error(problem, &residents, &caps),
         None => Error::Internal("no order was tried".into()),
     })
 }

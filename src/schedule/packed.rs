@@ -7,19 +7,31 @@ use super::{Accesses, Action, BufferIx, Content, Schedule, Step, arena, cost};
 use crate::costgraph::CostGraph;
 use crate::units::Bytes;
 
-/// How often what was held back is looked at again, at most.
-const ROUNDS: usize = 4;
+/// How tightly arenas are packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packing {
+    /// Visits of pairs of buffers that may be alive together, in each round.
+    pub work: usize,
+    /// Rounds; before each but the first, copies are held back.
+    pub rounds: usize,
+}
+
+impl Packing {
+    /// This many visits of pairs in each of a few rounds.
+    pub fn new(work: usize) -> Self {
+        Self { work, rounds: 4 }
+    }
+}
 
 impl Schedule {
     /// Packs the arenas anew and sets [`super::DeviceUsage::bound`]: no arena becomes longer, and what may be
     /// written in place is. Copies wait longer where that saves bytes and no time. `graph` is the one that
     /// was scheduled.
-    /// `work` counts visits of pairs of buffers that may be alive together.
     ///
-    /// O((steps + dependencies) x lanes + buffers log buffers + work).
-    pub fn pack(mut self, graph: &CostGraph, work: usize) -> Self {
+    /// O(rounds x ((steps + dependencies) x lanes + buffers log buffers + work)).
+    pub fn pack(mut self, graph: &CostGraph, packing: Packing) -> Self {
         let uses = Uses::new(graph, &self);
-        for _ in 0..ROUNDS {
+        for round in 1..=packing.rounds.max(1) {
             let touched = |step: &Step, visit: &mut dyn FnMut(u32, bool)| uses.touched(step, visit);
             let devices = self.devices.len();
             let lives = lives(&self.steps, &self.buffers, devices, touched);
@@ -27,7 +39,7 @@ impl Schedule {
             let (base, end) = self.ground();
             let ground = Ground { base: &base, end: &end };
             let shortest = vec![Some(Bytes::ZERO); devices];
-            let bounds = settle(&mut self.buffers, ground, &lives, &taken, &shortest, work);
+            let bounds = settle(&mut self.buffers, ground, &lives, &taken, &shortest, packing.work);
             let arenas = arenas(&self.buffers, devices);
             for (usage, (arena, bound)) in self.devices.iter_mut().zip(arenas.into_iter().zip(bounds)) {
                 (usage.arena, usage.bound) = (arena, bound);
@@ -35,7 +47,7 @@ impl Schedule {
             let in_place: Vec<(u32, u32)> = merged(&self.buffers, &taken).collect();
             let users = cost::users(&self.steps, &self.buffers, &in_place, touched);
             cost::measure_memory(&mut self, &users);
-            if !hold_back(&mut self, &lives, &taken) {
+            if round == packing.rounds || !hold_back(&mut self, &lives, &taken) {
                 break;
             }
         }

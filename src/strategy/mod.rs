@@ -12,7 +12,7 @@ use crate::control::Control;
 use crate::costgraph::CostGraph;
 use crate::error::{Error, Infeasible, Result};
 use crate::place::{self, Effort, Objective, Options, Placement};
-use crate::schedule::{self, Schedule, Search, improve, schedule, schedule_in_order};
+use crate::schedule::{self, Packing, Schedule, Search, improve, schedule, schedule_in_order};
 use crate::topology::Topology;
 use crate::units::Bytes;
 
@@ -56,8 +56,8 @@ pub fn solve(
     options: &Options,
     control: &Control<'_>,
 ) -> Result<(Placement, Schedule)> {
-    let caps = caps(topology, options)?;
-    let scheduling = schedule::Options { caps: caps.clone(), ..schedule::Options::default() };
+    let scheduling = scheduling(topology, options)?;
+    let caps = &scheduling.caps;
     // What the placement is told it may use, the reserve included.
     let mut told: Vec<Bytes> = caps.iter().map(|&cap| cap + options.reserve).collect();
     let mut refused: Option<Error> = None;
@@ -89,7 +89,7 @@ pub fn solve(
                 if !matches!(error, Error::Infeasible(_)) {
                     return Err(error);
                 }
-                if !tighten(graph, topology, &placement, &caps, options.reserve, &mut told)? {
+                if !tighten(graph, topology, &placement, caps, options.reserve, &mut told)? {
                     return Err(error);
                 }
                 refused = Some(error);
@@ -111,7 +111,7 @@ pub fn timed(
     placement: &Placement,
     offload: Vec<schedule::Offload>,
 ) -> Result<Schedule> {
-    let scheduling = schedule::Options { caps: caps(topology, options)?, offload };
+    let scheduling = schedule::Options { offload, ..scheduling(topology, options)? };
     scheduled(graph, topology, options, &scheduling, placement)
 }
 
@@ -125,7 +125,7 @@ pub fn again(
     placement: &Placement,
     (steps, offload): (&[schedule::GivenStep], Vec<schedule::Offload>),
 ) -> Result<Schedule> {
-    let scheduling = schedule::Options { caps: caps(topology, options)?, offload };
+    let scheduling = schedule::Options { offload, ..scheduling(topology, options)? };
     schedule::schedule_given(graph, topology, placement, steps, &scheduling)
 }
 
@@ -140,7 +140,7 @@ pub fn improved(
     placement: &Placement,
     schedule: Schedule,
 ) -> Result<Schedule> {
-    let scheduling = schedule::Options { caps: caps(topology, options)?, ..schedule::Options::default() };
+    let scheduling = scheduling(topology, options)?;
     let found =
         improve(graph, topology, placement, schedule, &scheduling, search(options, graph.node_count()))?;
     let found = hiding(graph, topology, options, &scheduling, placement, found);
@@ -179,12 +179,12 @@ fn hiding(
 
 /// The schedule that is chosen, its arenas packed as tightly as the effort goes.
 pub fn packed(graph: &CostGraph, options: &Options, schedule: Schedule) -> Schedule {
-    let work = match options.effort {
-        Effort::Fast => 50_000,
-        Effort::Default => 2_000_000,
-        Effort::Best => 400_000_000,
+    let packing = match options.effort {
+        Effort::Fast => Packing { work: 50_000, rounds: 1 },
+        Effort::Default => Packing::new(2_000_000),
+        Effort::Best => Packing::new(400_000_000),
     };
-    schedule.pack(graph, work)
+    schedule.pack(graph, packing)
 }
 
 /// Nodes up to which the least effort affords another look at a schedule.
@@ -215,6 +215,12 @@ pub fn value(objective: Objective, cost: &schedule::Cost) -> u64 {
         Objective::Latency => cost.latency.get(),
         Objective::Throughput => cost.max_load.get(),
     }
+}
+
+/// How placements are scheduled.
+fn scheduling(topology: &Topology, options: &Options) -> Result<schedule::Options> {
+    let caps = caps(topology, options)?;
+    Ok(schedule::Options { caps, offload: Vec::new(), hasty: options.effort == Effort::Fast })
 }
 
 /// What each arena may take: the cap less the reserve.

@@ -1,11 +1,11 @@
 //! What a placement comes to that was made elsewhere: the schedule and the clock are the same as
 //! for placements of our own.
 
-use super::{caps, improved, key, packed};
+use super::{improved, key, packed, scheduling};
 use crate::costgraph::CostGraph;
 use crate::error::Result;
 use crate::place::{Options, Placement};
-use crate::schedule::{self, Schedule, schedule_closest};
+use crate::schedule::{Schedule, schedule_closest};
 use crate::topology::{DeviceId, Topology};
 use crate::units::Bytes;
 
@@ -30,8 +30,8 @@ pub fn score(
     options: &Options,
     placement: &Placement,
 ) -> Result<Scored> {
-    let caps = caps(topology, options)?;
-    let scheduling = schedule::Options { caps: caps.clone(), ..schedule::Options::default() };
+    let scheduling = scheduling(topology, options)?;
+    let caps = &scheduling.caps;
     let over = |schedule: &Schedule| -> Vec<(DeviceId, Bytes)> {
         let excess = |id: DeviceId| schedule.devices[id.index()].arena.saturating_sub(caps[id.index()]);
         topology.ids().map(|id| (id, excess(id))).filter(|&(_, excess)| excess > Bytes::ZERO).collect()

@@ -9,8 +9,8 @@ use partition::load::Model;
 use partition::place::Placement;
 use partition::plan::{Action as PlanAction, Buffer, Copy, Plan, check, check_costgraph, check_model};
 use partition::schedule::{
-    Action, BufferKind, Content, Offload, Options, Overlap, Schedule, Search, Why, critical_path, improve,
-    retimed, schedule,
+    Action, BufferKind, Content, Offload, Options, Overlap, Packing, Schedule, Search, Why, critical_path,
+    improve, retimed, schedule,
 };
 use partition::topology::{DeviceId, Topology};
 use partition::units::{Bytes, Nanos};
@@ -65,13 +65,13 @@ fn times(schedule: &Schedule) -> Vec<(u64, u64)> {
 }
 
 fn plain(graph: &CostGraph, topology: &Topology, placement: &Placement) -> Schedule {
-    schedule(graph, topology, placement, &Options::default()).unwrap().pack(graph, PACKING)
+    schedule(graph, topology, placement, &Options::default()).unwrap().pack(graph, Packing::new(PACKING))
 }
 
 fn improved(graph: &CostGraph, topology: &Topology, placement: &Placement) -> Schedule {
     let plain = plain(graph, topology, placement);
     let made = improve(graph, topology, placement, plain.clone(), &Options::default(), SEARCH).unwrap();
-    let made = made.pack(graph, PACKING);
+    let made = made.pack(graph, Packing::new(PACKING));
     assert_sound(graph, topology, placement, &vec![NO_CAP; topology.len()], &made);
     assert!(made.cost.latency <= plain.cost.latency);
     assert_eq!((made.cost.step_bytes, made.cost.load_bytes), (plain.cost.step_bytes, plain.cost.load_bytes));

@@ -9,7 +9,7 @@ use partition::control::Control;
 use partition::costgraph::{Builder, CostGraph, NodeSpec};
 use partition::load::Model;
 use partition::place::{self, DeviceUse, Placement};
-use partition::schedule::{Action, BufferKind, Options, Schedule, schedule};
+use partition::schedule::{Action, BufferKind, Options, Packing, Schedule, schedule};
 use partition::strategy::{self, What};
 use partition::topology::{DeviceId, Topology};
 use partition::units::{Bytes, Nanos};
@@ -95,7 +95,7 @@ fn bounds_are_what_must_be_alive_at_once() {
             schedule.devices.iter().map(|usage| usage.arena).collect()
         };
         let before = arenas(&schedule);
-        let schedule = schedule.pack(&graph, 1_000_000);
+        let schedule = schedule.pack(&graph, Packing::new(1_000_000));
         let longer = arenas(&schedule).iter().zip(&before).any(|(after, before)| after > before);
         assert!(!longer, "seed {seed}: {before:?} became {:?}", arenas(&schedule));
         let (before, users) = (happens_before(&schedule), users(&graph, &schedule));
@@ -431,7 +431,7 @@ fn a_copy_that_comes_late_anyway_waits_for_what_is_over_by_then() {
     let device = vec![DeviceId(0), DeviceId(1), DeviceId(0)];
     let placement = Placement { device, ..Placement::default() };
     let loose = schedule(&graph, &topology, &placement, &Options::default()).unwrap();
-    let packed = loose.clone().pack(&graph, 1_000_000);
+    let packed = loose.clone().pack(&graph, Packing::new(1_000_000));
     let copy = packed.steps.iter().position(|step| matches!(step.action, Action::Copy { .. })).unwrap();
     assert_eq!(packed.steps[copy].control.len(), 1, "{:?}", packed.steps[copy]);
     assert_eq!(packed.cost, loose.cost);

@@ -607,7 +607,8 @@ fn an_offload_makes_room_between_early_and_late_readers() {
         "{} bytes are needed",
         free.devices[0].arena
     );
-    let made = case_with("offload", &graph, &topology, &placed, Options { caps, offload });
+    let made =
+        case_with("offload", &graph, &topology, &placed, Options { caps, offload, ..Options::default() });
     assert_eq!(made.cost.step_bytes, Bytes(2 * 640));
     // It leaves beside the second launch; its way back waits for the bytes of `big`.
     assert_eq!(made.cost.latency, Nanos(100 + 690 + 5000 + 100 + 690 + 100));

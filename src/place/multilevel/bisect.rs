@@ -64,24 +64,56 @@ pub(super) fn partition(
     control: &Control<'_>,
 ) -> Vec<u32> {
     let mut block = vec![0; graph.len()];
-    let all: Vec<u32> = (0..graph.len() as u32).collect();
-    let mut open = vec![(None::<Hypergraph>, all, 0, blocks.len())];
-    while let Some((part, ids, first, end)) = open.pop() {
-        if end - first <= 1 {
-            ids.iter().for_each(|&id| block[id as usize] = first as u32);
-            continue;
+    let ids = (0..graph.len() as u32).collect();
+    let mut open = vec![Part { graph: None, ids, first: 0, end: blocks.len() }];
+    loop {
+        open.retain(|part| {
+            let is_block = part.end - part.first <= 1;
+            part.ids.iter().filter(|_| is_block).for_each(|&id| block[id as usize] = part.first as u32);
+            !is_block
+        });
+        if open.is_empty() {
+            return block;
         }
-        let part_graph = part.as_ref().unwrap_or(graph);
-        let middle = first + (end - first).div_ceil(2);
-        let pair = pair(part_graph, blocks, first, middle, end);
-        let side = cut(part_graph, &pair, effort, rng, control);
-        for (number, first, end) in [(0, first, middle), (1, middle, end)] {
-            let (sub, inner) = extract(part_graph, &side, number, blocks.ordered);
-            let ids = inner.iter().map(|&inner| ids[inner as usize]).collect();
-            open.push((Some(sub), ids, first, end));
-        }
+        // Each part has a generator of its own: parts are cut side by side.
+        let seeds: Vec<u64> = open.iter().map(|_| rng.next_u64()).collect();
+        let halves = control.map(open.len(), |number| {
+            let part = &open[number];
+            let whole = part.graph.as_ref().unwrap_or(graph);
+            part.halves(whole, blocks, effort, &mut Rng::new(seeds[number]), control)
+        });
+        open = halves.into_iter().flatten().collect();
     }
-    block
+}
+
+/// Vertices that are to become the blocks from `first` up to `end`.
+struct Part {
+    /// Their hypergraph; none where they are the whole.
+    graph: Option<Hypergraph>,
+    /// Which vertices of the whole they are.
+    ids: Vec<u32>,
+    first: usize,
+    end: usize,
+}
+
+impl Part {
+    fn halves(
+        &self,
+        graph: &Hypergraph,
+        blocks: &Blocks,
+        effort: Effort,
+        rng: &mut Rng,
+        control: &Control<'_>,
+    ) -> [Self; 2] {
+        let (first, end) = (self.first, self.end);
+        let middle = first + (end - first).div_ceil(2);
+        let side = cut(graph, &pair(graph, blocks, first, middle, end), effort, rng, control);
+        [(0, first, middle), (1, middle, end)].map(|(number, first, end)| {
+            let (half, inner) = extract(graph, &side, number, blocks.ordered);
+            let ids = inner.iter().map(|&inner| self.ids[inner as usize]).collect();
+            Self { graph: Some(half), ids, first, end }
+        })
+    }
 }
 
 /// The two sides of a cut that are to become the blocks up to `middle` and those from there. What

@@ -92,15 +92,14 @@ fn first(
     rng: &mut Rng,
     control: &Control<'_>,
 ) -> Vec<u32> {
-    let mut best: Option<((u64, u64), u64, Vec<u32>)> = None;
-    for _ in 0..tries {
+    let seeds: Vec<u64> = (0..tries).map(|_| rng.next_u64()).collect();
+    let found = control.map(tries, |number| {
+        let rng = &mut Rng::new(seeds[number]);
         let block = bisect::partition(graph, blocks, scheme.cuts, rng, control);
         let state = refine(graph, blocks, block, scheme.search, rng, control);
-        let (excess, bytes) = (state.excess(), state.connectivity());
-        if best.as_ref().is_none_or(|(over, least, _)| (excess, bytes) < (*over, *least)) {
-            best = Some((excess, bytes, state.block));
-        }
-    }
+        (state.excess(), state.connectivity(), state.block)
+    });
+    let best = found.into_iter().min_by_key(|(excess, bytes, _)| (*excess, *bytes));
     best.map_or_else(Vec::new, |(.., block)| block)
 }
 

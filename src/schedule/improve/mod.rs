@@ -370,7 +370,7 @@ impl<'a> Improver<'a> {
         let caps = options.caps(problem.topology)?;
         let residents = Residents::new(&problem)?;
         let made = |problem: &Problem<'_>| -> Result<Option<Schedule>> {
-            let draft = fit(problem, &residents, &run.order, &caps)?.ok();
+            let draft = fit(problem, &residents, &run.order, &caps, options.pressing())?.ok();
             Ok(draft.map(|draft| assemble(problem, &residents, &run.order, draft)))
         };
         let Some(mut best) = made(&problem)?.filter(|made| made.cost.latency < given.cost.latency) else {

@@ -150,8 +150,8 @@ pub fn pipeline(
 ) -> Result<Pipeline> {
     let derived = microbatches(graph, asked.microbatches, Sizes::Microbatch)?;
     let runs = runs(graph);
-    let caps = super::caps(topology, options)?;
-    let scheduling = schedule::Options { caps: caps.clone(), ..schedule::Options::default() };
+    let scheduling = super::scheduling(topology, options)?;
+    let caps = &scheduling.caps;
     let mut told: Vec<Bytes> = caps.iter().map(|&cap| cap + options.reserve).collect();
     let mut refused: Option<Error> = None;
     for round in 1..=ROUNDS {
@@ -180,7 +180,7 @@ pub fn pipeline(
         refused.get_or_insert(error);
         let launches = Some(launches.as_slice());
         let closest = schedule_closest(&derived.graph, topology, &placement, launches, &scheduling)?;
-        for ((told, usage), &cap) in told.iter_mut().zip(&closest.devices).zip(&caps) {
+        for ((told, usage), &cap) in told.iter_mut().zip(&closest.devices).zip(caps) {
             *told = told.saturating_sub(usage.arena.saturating_sub(cap));
         }
         if control.stopped() {

@@ -18,7 +18,7 @@ use crate::costgraph::microbatch::Runs;
 use crate::costgraph::{CostGraph, NodeIx, Role};
 use crate::error::{Error, Result};
 use crate::place::{self, Objective, Placement};
-use crate::schedule::{self, Schedule, schedule_in_order};
+use crate::schedule::{Schedule, schedule_in_order};
 use crate::strategy::rewrite::{RELAXED, is_rewritable, larger};
 use crate::topology::{DeviceId, Topology};
 
@@ -128,8 +128,7 @@ pub fn ordered(
     let (placement, jobs) = pinned_jobs((graph, turns), topology, options, asked)?;
     let mut candidates = candidates(&jobs, asked);
     candidates.sort_by_key(|candidate| (candidate.irregular, candidate.played.end));
-    let caps = crate::strategy::caps(topology, options)?;
-    let scheduling = schedule::Options { caps, ..schedule::Options::default() };
+    let scheduling = crate::strategy::scheduling(topology, options)?;
     let few = graph.node_count() > COMPARED || options.effort == place::Effort::Fast;
     let enough = TRIED[usize::from(few)];
     let mut found: Option<(Candidate, Placement, Schedule)> = None;

@@ -167,7 +167,7 @@ struct Rewriting<'a> {
 
 impl Rewriting<'_> {
     fn run(&mut self) -> Result<Option<Rewritten>> {
-        let options = schedule::Options { caps: self.caps.to_vec(), offload: Vec::new() };
+        let options = schedule::Options { caps: self.caps.to_vec(), ..schedule::Options::default() };
         let launches = self.placement.launches.as_deref();
         let whole = schedule_closest(self.graph, self.topology, &self.placement, launches, &options)?;
         let mut step = StepOrder::new(self.graph, &whole);
@@ -209,7 +209,8 @@ impl Rewriting<'_> {
             notes: self.placement.notes.clone(),
         };
         let launches = step.launches();
-        let options = schedule::Options { caps: self.caps.to_vec(), offload: step.offload() };
+        let caps = self.caps.to_vec();
+        let options = schedule::Options { caps, offload: step.offload(), hasty: false };
         let found = schedule_closest(&derived.graph, self.topology, &placement, Some(&launches), &options)?;
         Ok(Some((derived, placement, found)))
     }

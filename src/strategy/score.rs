@@ -22,7 +22,7 @@ pub struct Scored {
 /// that is better by the objective than the scheduler's own order, and where the arenas fit the
 /// schedule is improved as one of our own would be. Nothing is moved. Near-linear in nodes and edges.
 ///
-/// Errors: those of [`schedule()`](schedule::schedule), but never for lack of memory: what does
+/// Errors: those of [`schedule()`](crate::schedule::schedule), but never for lack of memory: what does
 /// not fit is in [`Scored::over`].
 pub fn score(
     graph: &CostGraph,

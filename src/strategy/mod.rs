@@ -177,10 +177,14 @@ fn hiding(
     if theirs < ours || theirs[..counts] == ours[..counts] && hides { other } else { found }
 }
 
+/// Steps up to which the least effort affords to hold copies back for shorter arenas.
+const REPACKED_FAST: usize = 500;
+
 /// The schedule that is chosen, its arenas packed as tightly as the effort goes.
 pub fn packed(graph: &CostGraph, options: &Options, schedule: Schedule) -> Schedule {
     let packing = match options.effort {
-        Effort::Fast => Packing { work: 50_000, rounds: 1 },
+        Effort::Fast if schedule.steps.len() > REPACKED_FAST => Packing { work: 50_000, rounds: 1 },
+        Effort::Fast => Packing::new(50_000),
         Effort::Default => Packing::new(2_000_000),
         Effort::Best => Packing::new(400_000_000),
     };

@@ -31,7 +31,8 @@ impl Schedule {
     /// O(rounds x ((steps + dependencies) x lanes + buffers log buffers + work)).
     pub fn pack(mut self, graph: &CostGraph, packing: Packing) -> Self {
         let uses = Uses::new(graph, &self);
-        for round in 1..=packing.rounds.max(1) {
+        let rounds = packing.rounds.max(1);
+        for round in 1..=rounds {
             let touched = |step: &Step, visit: &mut dyn FnMut(u32, bool)| uses.touched(step, visit);
             let devices = self.devices.len();
             let lives = lives(&self.steps, &self.buffers, devices, touched);
@@ -47,7 +48,7 @@ impl Schedule {
             let in_place: Vec<(u32, u32)> = merged(&self.buffers, &taken).collect();
             let users = cost::users(&self.steps, &self.buffers, &in_place, touched);
             cost::measure_memory(&mut self, &users);
-            if round == packing.rounds || !hold_back(&mut self, &lives, &taken) {
+            if round == rounds || !hold_back(&mut self, &lives, &taken) {
                 break;
             }
         }

@@ -167,7 +167,6 @@ fn control_dependencies_are_told_with_their_reasons() {
     let pins = pins.into_iter().map(|(node, id)| (node.to_owned(), device(id))).collect();
     let options = Options { pins, objective: Objective::Latency, ..Options::default() };
     let starving = partition::plan(&graph, &topology, &options).unwrap();
-    // The least effort holds no copy back for the sake of memory.
     let usual = Options { objective: Objective::Latency, ..Options::default() };
     let random = (0..60).filter_map(|seed| planned_with(seed, &usual));
     let random = random.map(|(graph, _, plan)| (graph, plan));

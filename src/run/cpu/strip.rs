@@ -74,7 +74,7 @@ impl<T: Plain + Float> Strip<'_, T> {
         let (depth, width) = (self.depth, c.columns);
         let whole = width == V * L::WIDTH;
         // The compiler is not to know that rows are equally far from each other: it would step from one to
-        // the next for each term. A core whose other thread is busy starts half as many instructions.
+        // the next for each term.
         let a: [&[T]; R] = std::array::from_fn(|i| &self.a.0[black_box((row + i) * self.a.1)..][..depth]);
         let mut sums = [[lanes.zero(); V]; R];
         if let Into::Rows(begin) = into {

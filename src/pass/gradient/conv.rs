@@ -259,18 +259,30 @@ fn weights_of_one(
         }
     };
     let (x, dy) = (b.transpose(x, &to_x)?, b.transpose(dy, &to_dy)?);
-    let (x_dims, dy_dims) = (b.dims(x)?, b.dims(dy)?);
-    let sizes = (&x_dims[1..last], &dy_dims[..spatial]);
-    let (turned, crop) = exchanged(window, kernel_dims(weight_dims, layout), sizes);
-    let after = on_axes(Layout::ChannelsLast, [0, 0], &crop);
-    let x = b.pad(x, &vec![0; spatial + 2], &after, 0.0)?;
-    let op = Conv { layout: Layout::ChannelsLast, window: turned, groups: 1 };
-    let gradient = b.apply(Op::Conv(Box::new(op)), &[x, dy])?;
+    let form = (Layout::ChannelsLast, window, 1);
+    let gradient = over_windows(b, form, kernel_dims(weight_dims, layout), x, dy)?;
     let perm: Vec<usize> = match layout {
         Layout::ChannelsFirst => [last, 0].into_iter().chain(inside).collect(),
         Layout::ChannelsLast => inside.chain([0, last]).collect(),
     };
     b.transpose(gradient, &perm)
+}
+
+/// The convolution of `x` with `dy` as its weights whose windows lie `window`'s dilations apart, as many as
+/// `kernel` has elements.
+fn over_windows(
+    b: &mut Build<'_>,
+    (layout, window, groups): Form<'_>,
+    kernel: &[i64],
+    x: ValueId,
+    dy: ValueId,
+) -> Result<ValueId> {
+    let (x_dims, dy_dims) = (b.dims(x)?, b.dims(dy)?);
+    let sizes = (spatial_dims(&x_dims, layout), kernel_dims(&dy_dims, layout));
+    let (window, crop) = exchanged(window, kernel, sizes);
+    let after = on_axes(layout, [0, 0], &crop);
+    let x = b.pad(x, &vec![0; x_dims.len()], &after, 0.0)?;
+    b.apply(Op::Conv(Box::new(Conv { layout, window, groups })), &[x, dy])
 }
 
 /// The window whose strides are the dilations of another, and what is cropped of each spatial axis before:
@@ -309,7 +321,7 @@ fn weights_of_groups(
             (b.transpose(x, &perm)?, b.transpose(dy, &perm)?)
         }
     };
-    let (x_dims, dy_dims) = (b.dims(x)?, b.dims(dy)?);
+    let x_dims = b.dims(x)?;
     let (batch, channels) = (x_dims[0], x_dims[1]);
     let inner = channels / groups;
     let apart: Vec<i64> = [batch, groups, inner].iter().chain(&x_dims[2..]).copied().collect();
@@ -320,11 +332,8 @@ fn weights_of_groups(
     let x = b.reshape(x, &merged)?;
     let swap: Vec<usize> = [1, 0].into_iter().chain(2..2 + spatial).collect();
     let dy = b.transpose(dy, &swap)?;
-    let (turned, crop) = exchanged(window, kernel_dims(weight_dims, layout), (&x_dims[2..], &dy_dims[2..]));
-    let after = on_axes(Layout::ChannelsFirst, [0, 0], &crop);
-    let x = b.pad(x, &vec![0; spatial + 2], &after, 0.0)?;
-    let op = Conv { layout: Layout::ChannelsFirst, window: turned, groups };
-    let gradient = b.apply(Op::Conv(Box::new(op)), &[x, dy])?;
+    let form = (Layout::ChannelsFirst, window, groups);
+    let gradient = over_windows(b, form, kernel_dims(weight_dims, layout), x, dy)?;
     // [in/groups, out, kernel...]
     let perm: Vec<usize> = match layout {
         Layout::ChannelsFirst => swap,

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::class::{Class, ClassWork};
 use super::roofline::{Rates, Work};
 use crate::error::{Error, Result};
-use crate::topology::{DeviceGroup, Topology};
+use crate::topology::{Communication, DeviceGroup, Topology};
 use crate::units::{Bytes, Flops, Nanos, Rate};
 
 /// The version that is written and read.
@@ -199,7 +199,8 @@ impl Profile {
     }
 
     /// The topology with measured links among the devices of each kind whose copies were measured:
-    /// between whole devices through their host, between slices through the device's memory.
+    /// between whole devices through their host, between slices through the device's memory. Copies to and
+    /// from devices with cores of their own add to the load of these.
     ///
     /// Errors: none but those of building the description anew.
     pub fn applied(&self, topology: &Topology) -> Result<Topology> {
@@ -207,6 +208,10 @@ impl Profile {
         for group in &mut description.devices {
             if let Some((latency, bandwidth)) = self.kind(&group.kind).and_then(KindProfile::link) {
                 join(group, latency, bandwidth);
+                if group.cores.is_some() {
+                    // Who has cores of its own copies with them, and computes meanwhile nothing.
+                    group.communication = Communication::Added;
+                }
             }
         }
         description.build()
@@ -384,6 +389,16 @@ mod tests {
         }
         let other = Topology::parse("2xa100-80g").unwrap();
         assert_eq!(profile().applied(&other).unwrap(), other);
+    }
+
+    #[test]
+    fn devices_with_cores_of_their_own_copy_with_them() {
+        for (spec, communication) in
+            [("2xcpu:cores=1", Communication::Added), ("cpu[2x4GB]", Communication::Overlapped)]
+        {
+            let topology = profile().applied(&Topology::parse(spec).unwrap()).unwrap();
+            assert!(topology.devices.iter().all(|device| device.communication == communication), "{spec}");
+        }
     }
 
     #[test]

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use partition::ir::*;
+use partition::pass::{Params, Precision};
 use partition::topology::Topology;
-use partition::train::{Loss, Options, Trainer};
+use partition::train::{Loss, Options, Scaling, Trainer};
 
 /// The generator of the script.
 struct Stream(u64);
@@ -63,35 +64,51 @@ impl Net {
     }
 }
 
-/// The largest relative distance of a run's losses from the stored ones.
-fn distance(
+/// A network with what it is trained with.
+struct Run {
     net: Net,
-    name: &str,
-    optimizer: &str,
-    lr: f64,
-    batch: &dyn Fn(&mut Stream) -> Vec<Tensor>,
-) -> f64 {
+    /// Of the stored losses.
+    name: &'static str,
+    optimizer: &'static str,
+    rate: f64,
+    batch: fn(&mut Stream) -> Vec<Tensor>,
+}
+
+/// The stored losses.
+fn expected(name: &str) -> Vec<f64> {
     let text = include_str!("../data/torch_curves.json");
-    let curves: BTreeMap<String, Vec<f64>> = serde_json::from_str(text).unwrap();
+    let mut curves: BTreeMap<String, Vec<f64>> = serde_json::from_str(text).unwrap();
+    let curve = curves.remove(name).unwrap();
+    assert_eq!(curve.len(), 100);
+    curve
+}
+
+/// The losses of a run, as many as are stored.
+fn losses(run: Run, half: Option<DType>) -> Vec<f64> {
+    let Run { net, name, optimizer, rate, batch } = run;
     let Net { graph, mut stream, .. } = net;
     let mut options = Options::new(Loss::SparseCrossEntropy { logits: true });
     options.recipe.updates = optimizer.parse().unwrap();
-    options.rate.base = lr;
+    options.rate.base = rate;
+    options.compile.precision = half.map(|half| Precision { half, params: Params::Rounded });
+    options.recipe.scaling = (half == Some(DType::F16)).then_some(Scaling::Fixed(128));
     let mut trainer = Trainer::new(graph, &Topology::parse("cpu").unwrap(), &options).unwrap();
-    let mut worst = 0.0f64;
-    for expected in &curves[name] {
-        let tensors = batch(&mut stream);
+    let step = |_: &f64| {
         let names = ["x".to_owned(), "target".to_owned()];
-        let arrays: Vec<(String, Tensor)> = names.into_iter().zip(tensors).collect();
-        let found = trainer.step(&arrays).unwrap().loss;
-        worst = worst.max((found - expected).abs() / expected.abs());
-    }
-    assert_eq!(curves[name].len(), 100);
-    worst
+        let arrays: Vec<(String, Tensor)> = names.into_iter().zip(batch(&mut stream)).collect();
+        trainer.step(&arrays).unwrap().loss
+    };
+    expected(name).iter().map(step).collect()
 }
 
-#[test]
-fn a_perceptron_learns_as_in_torch_for_a_hundred_steps() {
+/// The largest relative distance of losses from the stored ones.
+fn distance(name: &str, losses: &[f64]) -> f64 {
+    let expected = expected(name);
+    let distances = losses.iter().zip(&expected).map(|(found, expected)| (found - expected).abs() / expected);
+    distances.fold(0.0, f64::max)
+}
+
+fn perceptron() -> Run {
     let mut net = Net::new();
     let x = net.input(DType::F32, &[16, 64]);
     let params: Vec<ValueId> =
@@ -102,15 +119,14 @@ fn a_perceptron_learns_as_in_torch_for_a_hundred_steps() {
     let y = net.matmul(h, params[2], false);
     let y = net.binary(Binary::Add, y, params[3]);
     net.graph.add_output("y", y);
-    let worst = distance(net, "digits", "sgd:momentum=0.9", 0.05, &|stream| {
+    let batch = |stream: &mut Stream| {
         let x = Tensor::from_f32(vec![16, 64], &stream.draw(16 * 64, 2.0)).unwrap();
         vec![x, Tensor::from_i64(vec![16], &stream.integers(10, 16)).unwrap()]
-    });
-    assert!(worst < 1e-4, "{worst}");
+    };
+    Run { net, name: "digits", optimizer: "sgd:momentum=0.9", rate: 0.05, batch }
 }
 
-#[test]
-fn a_transformer_block_learns_as_in_torch_for_a_hundred_steps() {
+fn transformer() -> Run {
     let (d, vocabulary) = (8i64, 12i64);
     let mut net = Net::new();
     let x = net.input(DType::I64, &[4, 6]);
@@ -131,9 +147,31 @@ fn a_transformer_block_learns_as_in_torch_for_a_hundred_steps() {
     let h = net.binary(Binary::Add, h, params[5]);
     let y = net.matmul(h, params[6], false);
     net.graph.add_output("y", y);
-    let worst = distance(net, "transformer", "adam", 0.01, &|stream| {
+    let batch = |stream: &mut Stream| {
         let x = Tensor::from_i64(vec![4, 6], &stream.integers(12, 24)).unwrap();
         vec![x, Tensor::from_i64(vec![4, 6], &stream.integers(12, 24)).unwrap()]
-    });
-    assert!(worst < 1e-4, "{worst}");
+    };
+    Run { net, name: "transformer", optimizer: "adam", rate: 0.01, batch }
+}
+
+#[test]
+fn networks_learn_as_in_torch_for_a_hundred_steps() {
+    for run in [perceptron, transformer] {
+        let name = run().name;
+        let worst = distance(name, &losses(run(), None));
+        assert!(worst < 1e-4, "{name}: {worst}");
+    }
+}
+
+#[test]
+fn networks_learn_in_halves_as_torch_does_in_f32() {
+    for run in [perceptron, transformer] {
+        let (name, full) = (run().name, losses(run(), None));
+        for (half, most) in [(DType::Bf16, 0.01), (DType::F16, 0.002)] {
+            let found = losses(run(), Some(half));
+            let worst = distance(name, &found);
+            assert!(worst < most, "{name} in {half}: {worst}");
+            assert_ne!(found, full, "{name} in {half}: in earnest");
+        }
+    }
 }

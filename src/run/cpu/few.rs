@@ -67,20 +67,30 @@ impl<T: Plain + Float> Rows<'_, T> {
         c: &mut MatrixMut<'_, T>,
     ) {
         let Self { first, n, a, b, .. } = *self;
-        let factors: [[T; COUNT]; M] = std::array::from_fn(|row| {
-            std::array::from_fn(|i| a.0[(first + row) * a.1.row + (inner + i) * a.1.column])
-        });
-        let splats: [[L::Vector; COUNT]; M] =
-            factors.map(|factors| factors.map(|factor| lanes.splat(factor)));
-        let rows: [&[T]; COUNT] = std::array::from_fn(|i| &b.0[(inner + i) * b.1..][..n]);
+        // Loops of a known length that call no closures: what they hold stays in registers.
+        let mut factors = [[T::ZERO; COUNT]; M];
+        let mut splats = [[lanes.zero(); COUNT]; M];
+        for row in 0..M {
+            for i in 0..COUNT {
+                factors[row][i] = a.0[(first + row) * a.1.row + (inner + i) * a.1.column];
+                splats[row][i] = lanes.splat(factors[row][i]);
+            }
+        }
+        let mut rows: [&[T]; COUNT] = [&[]; COUNT];
+        for i in 0..COUNT {
+            rows[i] = &b.0[(inner + i) * b.1..][..n];
+        }
         let whole = n - n % L::WIDTH;
         for at in (0..whole).step_by(L::WIDTH) {
-            let b: [L::Vector; COUNT] = rows.map(|row| lanes.load(&row[at..]));
-            for (row, splats) in splats.iter().enumerate() {
+            let mut b = [lanes.zero(); COUNT];
+            for i in 0..COUNT {
+                b[i] = lanes.load(&rows[i][at..]);
+            }
+            for row in 0..M {
                 let to = &mut c.row(first + row)[at..];
                 let mut sum = lanes.load(to);
-                for (&factor, &b) in splats.iter().zip(&b) {
-                    sum = lanes.fused(factor, b, sum);
+                for i in 0..COUNT {
+                    sum = lanes.fused(splats[row][i], b[i], sum);
                 }
                 lanes.store(sum, to);
             }

@@ -10,6 +10,20 @@ use super::team::MatrixMut;
 use super::vectors::{Lanes, fetch};
 use super::view::Plain;
 
+/// The same for each row of a tile, [`ROWS`] at most, written out: sums whose place is not known when it is
+/// compiled lie in memory, and are stored again with each term.
+macro_rules! each_row {
+    ($i:ident < $count:ident, $run:expr) => {
+        each_row!(@ $i, $count, $run, 0, 1, 2, 3, 4, 5)
+    };
+    (@ $i:ident, $count:ident, $run:expr, $($row:literal),*) => {{
+        $(if $row < $count {
+            let $i = $row;
+            $run;
+        })*
+    }};
+}
+
 /// Rows of the left operand and a panel of the right one, each with the elements from row to row.
 pub(super) struct Strip<'a, T> {
     pub(super) depth: usize,
@@ -77,22 +91,11 @@ impl<T: Plain + Float> Strip<'_, T> {
         // the next for each term.
         let a: [&[T]; R] = std::array::from_fn(|i| &self.a.0[black_box((row + i) * self.a.1)..][..depth]);
         let mut sums = [[lanes.zero(); V]; R];
-        if let Into::Rows(begin) = into {
-            for (sums, &begin) in sums.iter_mut().zip(&begin[row..]) {
-                *sums = [lanes.splat(begin); V];
-            }
-        }
-        if let Into::Add = into {
-            for (i, sums) in sums.iter_mut().enumerate() {
-                match whole {
-                    true => *sums = read(lanes, c.row(i)),
-                    false => {
-                        let mut spare = [T::ZERO; PANEL];
-                        spare[..width].copy_from_slice(c.row(i));
-                        *sums = read(lanes, &spare);
-                    }
-                }
-            }
+        match into {
+            Into::Rows(begin) => each_row!(i < R, sums[i] = [lanes.splat(begin[row + i]); V]),
+            Into::Add if whole => each_row!(i < R, sums[i] = read(lanes, c.row(i))),
+            Into::Add => each_row!(i < R, sums[i] = read(lanes, &wider(c.row(i)))),
+            Into::Replace => {}
         }
         if self.b.1 == PANEL && self.ahead.is_empty() {
             let b = &self.b.0.as_chunks::<PANEL>().0[..depth];
@@ -101,26 +104,30 @@ impl<T: Plain + Float> Strip<'_, T> {
             }
         } else {
             let b = &self.b.0[column..];
+            // Rows that lie apart are not fetched by the processor itself.
+            let apart = self.b.1 != PANEL && row == 0;
             let ahead = self.ahead.get(row / R * depth * LINE..).unwrap_or(&[]);
             for p in 0..depth {
                 let b = read(lanes, &b[p * self.b.1..][..V * L::WIDTH]);
                 if let Some(ahead) = ahead.get(p * LINE) {
                     lanes.fetch(ahead);
                 }
+                if apart {
+                    let next = p * self.b.1 + self.b.1 * FORTH;
+                    fetch(b.as_ptr().wrapping_add(next).cast(), V * L::WIDTH * size_of::<T>());
+                }
                 term(lanes, &a, p, b, &mut sums);
             }
         }
-        for (i, sums) in sums.iter().enumerate() {
-            let to = c.row(i);
-            match whole {
-                true => write(lanes, sums, to),
-                false => {
-                    let mut spare = [T::ZERO; PANEL];
-                    write(lanes, sums, &mut spare);
-                    to.copy_from_slice(&spare[..width]);
-                }
-            }
+        if whole {
+            each_row!(i < R, write(lanes, &sums[i], c.row(i)));
+            return;
         }
+        each_row!(i < R, {
+            let mut spare = [T::ZERO; PANEL];
+            write(lanes, &sums[i], &mut spare);
+            c.row(i).copy_from_slice(&spare[..width]);
+        });
     }
 }
 
@@ -133,21 +140,36 @@ fn term<T: Plain, L: Lanes<T>, const R: usize, const V: usize>(
     b: [L::Vector; V],
     sums: &mut [[L::Vector; V]; R],
 ) {
-    for i in 0..R {
+    each_row!(i < R, {
         let a = lanes.splat(a[i][p]);
         for v in 0..V {
             sums[i][v] = lanes.fused(a, b[v], sums[i][v]);
         }
-    }
+    });
 }
+
+/// Rows of a right operand that lie apart are fetched so many before they are read.
+const FORTH: usize = 16;
 
 /// Elements of a line of the cache, of the larger type.
 pub(super) const LINE: usize = 16;
 
+/// A row that is shorter than its vectors.
+#[inline(always)]
+fn wider<T: Plain + Float>(row: &[T]) -> [T; PANEL] {
+    let mut spare = [T::ZERO; PANEL];
+    spare[..row.len()].copy_from_slice(row);
+    spare
+}
+
 /// A row of a tile.
 #[inline(always)]
 fn read<T, L: Lanes<T>, const VECTORS: usize>(lanes: L, from: &[T]) -> [L::Vector; VECTORS] {
-    std::array::from_fn(|v| lanes.load(&from[v * L::WIDTH..]))
+    let mut row = [lanes.zero(); VECTORS];
+    for v in 0..VECTORS {
+        row[v] = lanes.load(&from[v * L::WIDTH..]);
+    }
+    row
 }
 
 /// Writes a row of a tile.

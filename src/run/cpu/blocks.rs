@@ -25,7 +25,7 @@ use super::view::{Plain, take};
 /// Columns of a panel: four vectors of the widest set. Narrower sets walk through it in tiles.
 pub(super) const PANEL: usize = 64;
 /// Most terms of a block: some rows of the left operand stay in the first cache.
-const DEPTH: usize = 352;
+pub(super) const DEPTH: usize = 352;
 /// Most terms of a block that few rows meet: a panel of the right operand stays in the first cache.
 const SHALLOW: usize = 168;
 /// Columns of a block: the block of the right operand stays in the second cache.
@@ -97,7 +97,8 @@ impl Part {
     }
 }
 
-/// `c = a b` or `c += a b`; every matrix lies within its slice, and no size is zero.
+/// `c = a b`, `c += a b`, or `c -= factor (a b)` with [`DEPTH`] terms at most; every matrix lies within its
+/// slice, and no size is zero.
 pub(super) struct Multiply<'a, 'c, T> {
     pub(super) k: usize,
     /// Results are sums along both operands, where those are contiguous: [`is_dotted`].
@@ -117,8 +118,9 @@ impl<T: Plain + Float> Task<T> for Multiply<'_, '_, T> {
     fn run<L: Lanes<T>>(self, lanes: L) {
         let Self { k, dotted, a, b, first, c, into, mut area } = self;
         let extent = Extent { m: c.rows, n: c.columns, k };
+        let apart = matches!(into, Into::Less(_));
         if let Right::Lying(b, strides) = b {
-            if extent.m <= FEWEST && strides.column == 1 && extent.n >= L::WIDTH {
+            if extent.m <= FEWEST && strides.column == 1 && extent.n >= L::WIDTH && !apart {
                 return add_rows(lanes, extent, a, (b, strides.row), c, into);
             }
             if dotted && a.1.column == 1 && strides.row == 1 {
@@ -155,8 +157,8 @@ fn multiply_blocks<T: Plain + Float, L: Lanes<T>>(
     (left, right): (&mut [T], &mut [T]),
 ) {
     let (m, n) = (c.rows, c.columns);
-    // Blocks of about the same depth.
-    let few = m <= FEW;
+    // Blocks of about the same depth; one, where the sums are not what is written.
+    let few = m <= FEW && !matches!(into, Into::Less(_));
     let deepest = k.div_ceil(k.div_ceil(if few { SHALLOW } else { DEPTH }));
     let aliased = !few && n >= WORTH && (a.1.row * size_of::<T>()).is_multiple_of(ALIASED);
     let apart = a.1.column != 1 || aliased;

@@ -22,7 +22,8 @@ pub(super) fn add_rows<T: Plain + Float, L: Lanes<T>>(
     into: Into<'_, T>,
 ) {
     match into {
-        Into::Add => {}
+        // Sums that are no results are made elsewhere.
+        Into::Add | Into::Less(_) => {}
         Into::Replace => (0..m).for_each(|row| c.row(row)[..n].fill(T::ZERO)),
         Into::Rows(begin) => (0..m).for_each(|row| c.row(row)[..n].fill(begin[row])),
     }
@@ -181,6 +182,7 @@ impl<T: Plain + Float> Dots<'_, T> {
                     Into::Add => out.add(sum),
                     Into::Replace => sum,
                     Into::Rows(begin) => begin[row].add(sum),
+                    Into::Less(factor) => out.sub(sum.mul(factor)),
                 };
             }
         }

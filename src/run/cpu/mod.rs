@@ -7,6 +7,7 @@
 //! [`crate::kernel::workspace`]'s to say and the caller's to give. Operations that compute in f32
 //! on halves widen them as a whole; elementwise ones run as tile programs (see `tile`).
 
+mod apart;
 mod attention;
 mod attention_gradient;
 mod blocks;

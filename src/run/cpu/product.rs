@@ -4,8 +4,9 @@ use std::cell::RefCell;
 
 use crate::error::{Error, Result};
 
-use super::blocks::{self, Multiply, PANEL, ROWS, Right};
-use super::element::{Element, Float};
+use super::apart::{STRIP, apart};
+use super::blocks::{self, DEPTH, Multiply, PANEL, ROWS, Right};
+use super::element::Element;
 use super::index::{self, PerAxis, Space};
 use super::team::{MatrixMut, Team};
 use super::tile::Epilogue;
@@ -60,6 +61,8 @@ pub(super) enum Into<'a, T> {
     Add,
     /// A number for each row.
     Rows(&'a [T]),
+    /// So many times the product, rounded by itself, is taken off what is there.
+    Less(T),
 }
 
 impl<T> Into<'_, T> {
@@ -134,7 +137,7 @@ pub(super) fn product_then<T: Product>(
     }
     for row in 0..m {
         let begin = match into {
-            Into::Add => return,
+            Into::Add | Into::Less(_) => return,
             Into::Replace => T::ZERO,
             Into::Rows(begin) => begin[row],
         };
@@ -152,6 +155,12 @@ const MANY: usize = 8;
 /// each part.
 const TALLEST: usize = 1008;
 const NARROWEST: usize = 128;
+
+/// As [`parts`], of a product that is read and written in the time that it takes: long rows, few of them.
+fn flat_parts(Extent { m, n, .. }: Extent, threads: usize) -> (usize, usize) {
+    let rows = m.div_ceil(PARTS * threads).next_multiple_of(ROWS).clamp(ROWS, TALLEST);
+    (rows, n.next_multiple_of(PANEL).min(4 * NARROWEST))
+}
 
 /// Rows and columns of the parts that a product is divided in among threads. No bit depends on them.
 /// `again`: the right operand costs little to read again, so parts need not be narrow to be many.
@@ -233,7 +242,11 @@ macro_rules! float {
                 let width = c.1.row;
                 let mut c = MatrixMut::new(c.0, (m, n), width);
                 let again = matches!(b, Right::Packed { .. });
-                let parts = parts(extent, team.threads(), again);
+                let factor = after.and_then(|(after, _)| after.descends::<Self>());
+                let (into, after, parts) = match factor.filter(|_| into == Into::Replace && k <= DEPTH) {
+                    Some(factor) => (Into::Less(factor), None, flat_parts(extent, team.threads())),
+                    None => (into, after, parts(extent, team.threads(), again)),
+                };
                 team.each_block(&mut c, parts, |row, column, c| {
                     let a = (&a.0[row * a.1.row..], a.1);
                     let b = b.from(column);
@@ -264,38 +277,6 @@ macro_rules! float {
 float!(f32);
 float!(f64);
 
-/// Most rows of a product that are made apart from what they become ...
-const STRIP: usize = 252;
-/// ... and with few terms, where reading the right operand again costs nothing.
-const SHORT: (usize, usize) = (24, 64);
-
-/// A block of a product, strip by strip in the thread's own area, each followed at once by what
-/// comes of it: so that may lie where one of its operands does.
-fn apart<T: Vectorised + Product + Float>(
-    (k, dotted): (usize, bool),
-    a: (&[T], Strides),
-    (b, first): (Right<'_, T>, usize),
-    c: &mut MatrixMut<'_, T>,
-    (into, after): (Into<'_, T>, &Epilogue<'_>),
-    (begin, width): (usize, usize),
-) {
-    let height = if k <= SHORT.1 { SHORT.0 } else { STRIP };
-    let columns = c.columns;
-    for row in (0..c.rows).step_by(height) {
-        let rows = height.min(c.rows - row);
-        with_strip::<T>(rows * columns, |strip, area| {
-            let a = (&a.0[row * a.1.row..], a.1);
-            let mut made = MatrixMut::new(strip, (rows, columns), columns);
-            let into = into.at_row(row);
-            T::dispatch(Multiply { k, dotted, a, b, first, c: &mut made, into, area });
-            for r in 0..rows {
-                let start = begin + (row + r) * width;
-                after.apply_to(start, bytes_of_mut(made.row(r)), bytes_of_mut(c.row(row + r)), false);
-            }
-        });
-    }
-}
-
 /// One element of the result after the other.
 fn by_elements<T: Element>(
     Extent { m, n, k }: Extent,
@@ -309,7 +290,7 @@ fn by_elements<T: Element>(
             let out = &mut c.0[row * c.1.row + column * c.1.column];
             let mut sum = match into {
                 Into::Add => *out,
-                Into::Replace => T::ZERO,
+                Into::Replace | Into::Less(_) => T::ZERO,
                 Into::Rows(begin) => begin[row],
             };
             for inner in 0..k {
@@ -317,7 +298,7 @@ fn by_elements<T: Element>(
                 let y = b.0[inner * b.1.row + column * b.1.column];
                 sum = sum.add(x.mul(y));
             }
-            *out = sum;
+            *out = if let Into::Less(factor) = into { out.sub(sum.mul(factor)) } else { sum };
         }
     }
 }

@@ -95,7 +95,7 @@ impl<T: Plain + Float> Strip<'_, T> {
             Into::Rows(begin) => each_row!(i < R, sums[i] = [lanes.splat(begin[row + i]); V]),
             Into::Add if whole => each_row!(i < R, sums[i] = read(lanes, c.row(i))),
             Into::Add => each_row!(i < R, sums[i] = read(lanes, &wider(c.row(i)))),
-            Into::Replace => {}
+            Into::Replace | Into::Less(_) => {}
         }
         if self.b.1 == PANEL && self.ahead.is_empty() {
             let b = &self.b.0.as_chunks::<PANEL>().0[..depth];
@@ -120,12 +120,12 @@ impl<T: Plain + Float> Strip<'_, T> {
             }
         }
         if whole {
-            each_row!(i < R, write(lanes, &sums[i], c.row(i)));
+            each_row!(i < R, finish(lanes, &sums[i], c.row(i), into));
             return;
         }
         each_row!(i < R, {
-            let mut spare = [T::ZERO; PANEL];
-            write(lanes, &sums[i], &mut spare);
+            let mut spare = wider(c.row(i));
+            finish(lanes, &sums[i], &mut spare, into);
             c.row(i).copy_from_slice(&spare[..width]);
         });
     }
@@ -172,10 +172,25 @@ fn read<T, L: Lanes<T>, const VECTORS: usize>(lanes: L, from: &[T]) -> [L::Vecto
     row
 }
 
-/// Writes a row of a tile.
+/// Writes a row of a tile, or takes it off what is there. To round a product by itself, the zero is added
+/// that changes none.
 #[inline(always)]
-fn write<T, L: Lanes<T>, const VECTORS: usize>(lanes: L, row: &[L::Vector; VECTORS], to: &mut [T]) {
+fn finish<T: Plain + Float, L: Lanes<T>, const VECTORS: usize>(
+    lanes: L,
+    row: &[L::Vector; VECTORS],
+    to: &mut [T],
+    into: Into<'_, T>,
+) {
     for (v, &vector) in row.iter().enumerate() {
-        lanes.store(vector, &mut to[v * L::WIDTH..]);
+        let to = &mut to[v * L::WIDTH..];
+        let made = match into {
+            Into::Less(factor) => {
+                let zero = lanes.splat(T::from_f64(-0.0));
+                let step = lanes.fused(vector, lanes.splat(factor), zero);
+                lanes.fused(step, lanes.splat(T::from_f64(-1.0)), lanes.load(to))
+            }
+            Into::Replace | Into::Add | Into::Rows(_) => vector,
+        };
+        lanes.store(made, to);
     }
 }

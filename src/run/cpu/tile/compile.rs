@@ -1,7 +1,7 @@
 //! Gives the operations of a tile program registers, and their operands a way to be read.
 
 use crate::error::{Error, Result};
-use crate::ir::{DType, Op};
+use crate::ir::{Binary, DType, Op};
 
 use super::super::index::{self, Space};
 use super::compute::Action;
@@ -34,6 +34,38 @@ pub(super) fn access(sizes: &[usize], dims: &[usize]) -> Result<Access> {
     }
     let strides = index::broadcast_strides(sizes, dims)?;
     Ok(Access::Strided(Box::new(Space::new(dims, [&strides])?)))
+}
+
+/// A program that is `from - factor * made`, by sources: the factor is one number, and the others are
+/// tensors. A step of gradient descent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Descent {
+    pub(super) from: usize,
+    pub(super) factor: usize,
+    pub(super) made: usize,
+}
+
+/// What the program is as a [`Descent`], of floats that are computed as they lie.
+pub(super) fn descent(
+    elements: usize,
+    outside: &[(DType, Vec<usize>)],
+    parts: &[Part<'_>],
+    stores: &[(usize, usize)],
+) -> Option<Descent> {
+    let ([step, new], [(1, _)]) = (parts, stores) else { return None };
+    let (Op::Binary(Binary::Mul), Op::Binary(Binary::Sub)) = (step.op, new.op) else { return None };
+    let ([Operand::Outside(one), Operand::Outside(other)], [Operand::Outside(from), Operand::Inside(0)]) =
+        (&step.operands[..], &new.operands[..])
+    else {
+        return None;
+    };
+    let count = |source: usize| outside[source].1.iter().product::<usize>();
+    let (made, factor) = if count(*other) == 1 { (*one, *other) } else { (*other, *one) };
+    let fits = matches!(new.dtype, DType::F32 | DType::F64)
+        && [*from, made, factor].iter().all(|&source| outside[source].0 == new.dtype)
+        && (count(factor), count(made), count(*from)) == (1, elements, elements)
+        && *from != made;
+    fits.then_some(Descent { from: *from, factor, made })
 }
 
 /// Gives out registers; each is used again after the last reader of what it holds.

@@ -158,6 +158,12 @@ impl Source<'_> {
         Self { pointer, length, first: 0, life: PhantomData }
     }
 
+    /// Its first element, if there is one.
+    pub(super) fn first<T: Plain>(&self) -> Option<T> {
+        // SAFETY: `at` checks that there is an element.
+        (!self.is_empty()).then(|| unsafe { self.at::<T>(self.first, 1).read() })
+    }
+
     /// The first of `count` elements from `start`. Panics where they are not within the bytes.
     fn at<T: Plain>(&self, start: usize, count: usize) -> *const T {
         let start = start - self.first;

@@ -19,7 +19,8 @@ use crate::ir::{DType, Op};
 
 use super::index::Space;
 use super::team::Team;
-use compile::{Compiler, access, action, not_elementwise};
+use super::view::Plain;
+use compile::{Compiler, Descent, access, action, descent, not_elementwise};
 use compute::{Action, compute};
 use memory::{Registers, load, store};
 pub(crate) use memory::{Source, Target};
@@ -113,6 +114,7 @@ pub(crate) struct Program {
     /// Loads of what is the same for all elements, done once for a part.
     first: Vec<Step>,
     steps: Vec<Step>,
+    descent: Option<Descent>,
 }
 
 impl Program {
@@ -159,7 +161,9 @@ impl Program {
         }
         let steps = finished(compiler.steps, parts.len(), stores);
         let targets = stores.iter().map(|&(_, target)| target + 1).max().unwrap_or(0);
-        Ok(Self { elements, registers: compiler.count as usize + 1, targets, first: compiler.first, steps })
+        let registers = compiler.count as usize + 1;
+        let descent = descent(elements, outside, parts, stores);
+        Ok(Self { elements, registers, targets, first: compiler.first, steps, descent })
     }
 
     /// Registers that a run needs.
@@ -307,6 +311,14 @@ impl<'a> Epilogue<'a> {
     /// True where what the kernel makes must lie apart from its result: see [`Epilogue::apply_to`].
     pub(super) fn replaces(&self) -> bool {
         self.replaces
+    }
+
+    /// The factor, where nothing follows but that so many times what the kernel makes is taken off what
+    /// it replaces.
+    pub(super) fn descends<T: Plain>(&self) -> Option<T> {
+        let Descent { from, factor, made } = self.program.descent?;
+        let replaced = self.replaces && made == self.source && self.sources[from].is_empty();
+        if replaced { self.sources[factor].first() } else { None }
     }
 
     /// A kernel that takes it applies it to all that it makes.

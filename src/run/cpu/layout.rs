@@ -21,44 +21,61 @@ pub(super) fn transpose(team: &Team<'_>, perm: &[u32], x: &View<'_>, out: &mut V
     let (from, to) = (sizes(x.dims)?, sizes(out.dims)?);
     let own = strides(&from)?;
     let read = PerAxis::collect(perm.iter().map(|&axis| Ok(own[axis as usize])))?;
-    // Slices along the first axes, until there are enough of them.
-    let elements: usize = to.iter().product();
-    let mut split = 0;
-    let mut slices = 1;
-    while split + 2 < to.len() && slices < SLICES && elements / slices > SLICE {
-        slices *= to[split];
-        split += 1;
-    }
-    let write = strides(&to[split..])?;
-    let outer = index::Space::new(&to[..split], [&read[..split]])?;
-    with_bits!(x.dtype, T => {
-        let source = x.slice::<T>()?;
-        let target = out.slice::<T>()?;
-        index::Space::new(&to[split..], [&read[split..], &write])?;
-        team.each_chunk(target, elements.checked_div(slices).unwrap_or(0), |number, out| {
-            let [from] = outer.at(number);
-            // What could fail was tried before.
-            let _ = index::copy(source, from, out, 0, &to[split..], [&read[split..], &write]);
-        });
-        Ok(())
-    })
+    with_bits!(x.dtype, T => copied(team, (x.slice::<T>()?, 0), &read, out.slice::<T>()?, &to))
 }
 
-/// Slices that a transposition is divided in, at least, where they have so many elements.
+/// Slices that a tensor is divided in, at least, where they have so many elements.
 const SLICES: usize = 16;
 const SLICE: usize = 1 << 13;
+/// Fewer elements are no slice: finding them would take longer than copying.
+const SMALLEST: usize = 1 << 9;
+
+/// How many of the first axes a tensor is divided along, so that there are enough slices, and how many
+/// that are.
+fn split(dims: &[usize]) -> (usize, usize) {
+    let elements: usize = dims.iter().product();
+    let (mut axes, mut slices) = (0, 1);
+    while axes + 2 < dims.len()
+        && slices < SLICES
+        && elements / slices > SLICE
+        && elements / slices / dims[axes] >= SMALLEST
+    {
+        slices *= dims[axes];
+        axes += 1;
+    }
+    (axes, slices)
+}
+
+/// Fills a tensor of sizes `to` with elements that are read from one on, by strides.
+fn copied<T: Plain>(
+    team: &Team<'_>,
+    (source, start): (&[T], isize),
+    read: &[isize],
+    target: &mut [T],
+    to: &[usize],
+) -> Result<()> {
+    let (axes, slices) = split(to);
+    let write = strides(&to[axes..])?;
+    let outer = index::Space::new(&to[..axes], [&read[..axes]])?;
+    index::Space::new(&to[axes..], [&read[axes..], &write])?;
+    let length = target.len().checked_div(slices).unwrap_or(0);
+    team.each_chunk(target, length, |number, out| {
+        let [from] = outer.at(number);
+        // What could fail was tried before.
+        let _ = index::copy(source, start + from, out, 0, &to[axes..], [&read[axes..], &write]);
+    });
+    Ok(())
+}
 
 /// `Op::Broadcast`.
-pub(super) fn broadcast(x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+pub(super) fn broadcast(team: &Team<'_>, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     let (from, to) = (sizes(x.dims)?, sizes(out.dims)?);
     let read = index::broadcast_strides(&from, &to)?;
-    with_bits!(x.dtype, T => {
-        index::copy(x.slice::<T>()?, 0, out.slice::<T>()?, 0, &to, [&read, &strides(&to)?])
-    })
+    with_bits!(x.dtype, T => copied(team, (x.slice::<T>()?, 0), &read, out.slice::<T>()?, &to))
 }
 
 /// `Op::Slice`.
-pub(super) fn slice(slice: &Slice, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+pub(super) fn slice(team: &Team<'_>, slice: &Slice, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     let (from, to) = (sizes(x.dims)?, sizes(out.dims)?);
     if to.contains(&0) {
         return Ok(());
@@ -76,31 +93,45 @@ pub(super) fn slice(slice: &Slice, x: &View<'_>, out: &mut ViewMut<'_>) -> Resul
         start += first as isize * stride;
         read.push(slice.steps[axis] as isize * stride)?;
     }
-    with_bits!(x.dtype, T => {
-        index::copy(x.slice::<T>()?, start, out.slice::<T>()?, 0, &to, [&read, &strides(&to)?])
-    })
+    with_bits!(x.dtype, T => copied(team, (x.slice::<T>()?, start), &read, out.slice::<T>()?, &to))
 }
 
 fn known(size: &Size) -> Result<i64> {
     size.known().ok_or_else(|| Error::Internal("a size is not bound".to_owned()))
 }
 
+/// Bytes that a thread concatenates at a time, about.
+const CONCATENATED: usize = 1 << 18;
+
 /// `Op::Concat`.
-pub(super) fn concat(axis: u32, inputs: &[View<'_>], out: &mut ViewMut<'_>) -> Result<()> {
+pub(super) fn concat(team: &Team<'_>, axis: u32, inputs: &[View<'_>], out: &mut ViewMut<'_>) -> Result<()> {
     let to = sizes(out.dims)?;
     let axis = axis as usize;
     let inner = to[axis + 1..].iter().product::<usize>() * out.dtype.size() as usize;
-    let outer: usize = to[..axis].iter().product();
     let row = to[axis] * inner;
-    let mut start = 0;
-    for input in inputs {
-        let part = sizes(input.dims)?[axis] * inner;
-        for position in 0..outer {
-            out.bytes[position * row + start..][..part]
-                .copy_from_slice(&input.bytes[position * part..][..part]);
-        }
-        start += part;
+    if row == 0 {
+        return Ok(());
     }
+    for input in inputs {
+        sizes(input.dims)?;
+    }
+    // Whole rows, or parts of a long one.
+    let length = if row > CONCATENATED { CONCATENATED } else { CONCATENATED / row * row };
+    team.each_chunk(out.bytes, length, |number, out| {
+        let (first, last) = (number * length, number * length + out.len());
+        for position in first / row..last.div_ceil(row) {
+            let mut start = position * row;
+            for input in inputs {
+                let part = input.dims[axis] as usize * inner;
+                let (from, to) = (start.max(first), (start + part).min(last));
+                if from < to {
+                    let piece = &input.bytes[position * part + from - start..][..to - from];
+                    out[from - first..to - first].copy_from_slice(piece);
+                }
+                start += part;
+            }
+        }
+    });
     Ok(())
 }
 
@@ -146,16 +177,16 @@ pub(super) fn known_sizes(list: &[Size], out: &mut ViewMut<'_>) -> Result<()> {
 }
 
 /// `Op::Pad`.
-pub(super) fn pad(pad: &Pad, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+pub(super) fn pad(team: &Team<'_>, pad: &Pad, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     use super::half::{f32_to_bf16, f32_to_f16};
     use crate::ir::DType;
     match (pad.mode, out.dtype) {
         (PadMode::Reflect | PadMode::Edge, dtype) => with_bits!(dtype, T => mirror::<T>(pad, x, out)),
-        (PadMode::Constant, DType::F16) => constant(pad, x, out, f32_to_f16(pad.value.0 as f32)),
-        (PadMode::Constant, DType::Bf16) => constant(pad, x, out, f32_to_bf16(pad.value.0 as f32)),
-        (PadMode::Constant, DType::Bool) => constant(pad, x, out, u8::from(pad.value.0 != 0.0)),
+        (PadMode::Constant, DType::F16) => constant(team, pad, x, out, f32_to_f16(pad.value.0 as f32)),
+        (PadMode::Constant, DType::Bf16) => constant(team, pad, x, out, f32_to_bf16(pad.value.0 as f32)),
+        (PadMode::Constant, DType::Bool) => constant(team, pad, x, out, u8::from(pad.value.0 != 0.0)),
         (PadMode::Constant, dtype) => {
-            with_element!(dtype, T => constant::<T>(pad, x, out, value(pad.value.0)),
+            with_element!(dtype, T => constant::<T>(team, pad, x, out, value(pad.value.0)),
             half => Ok(()))
         }
     }
@@ -165,25 +196,53 @@ fn value<T: Typed>(value: f64) -> T {
     T::from_f64(value)
 }
 
-/// Fills with the constant, then copies what is left of the operand.
-fn constant<T: Plain>(pad: &Pad, x: &View<'_>, out: &mut ViewMut<'_>, value: T) -> Result<()> {
+/// Fills with the constant, then copies what is left of the operand, slice by slice.
+fn constant<T: Plain>(
+    team: &Team<'_>,
+    pad: &Pad,
+    x: &View<'_>,
+    out: &mut ViewMut<'_>,
+    value: T,
+) -> Result<()> {
     let (from, to) = (sizes(x.dims)?, sizes(out.dims)?);
-    let target = out.slice::<T>()?;
-    target.fill(value);
-    let (read, write) = (strides(&from)?, strides(&to)?);
+    let (read, (axes, slices)) = (strides(&from)?, split(&to));
+    let write = strides(&to[axes..])?;
     let (mut start, mut end) = (0isize, 0isize);
     let mut common = PerAxis::new();
     for axis in 0..to.len() {
         let (before, after) = (pad.before[axis], pad.after[axis]);
         let kept = from[axis] as i64 + before.min(0) + after.min(0);
-        if kept <= 0 {
-            return Ok(());
-        }
         start += (-before.min(0)) as isize * read[axis];
-        end += before.max(0) as isize * write[axis];
-        common.push(kept as usize)?;
+        if axis >= axes {
+            end += before.max(0) as isize * write[axis - axes];
+        }
+        common.push(kept.max(0) as usize)?;
     }
-    index::copy(x.slice::<T>()?, start, target, end, &common, [&read, &write])
+    index::Space::new(&common[axes..], [&read[axes..], &write])?;
+    let (source, target) = (x.slice::<T>()?, out.slice::<T>()?);
+    let empty = common.contains(&0);
+    // The operand's slice that a slice of the result holds.
+    let held = |mut number: usize| {
+        let mut offset = start;
+        for axis in (0..axes).rev() {
+            let within = (number % to[axis]).checked_sub(pad.before[axis].max(0) as usize)?;
+            offset += (within < common[axis]).then_some(within as isize * read[axis])?;
+            number /= to[axis];
+        }
+        (!empty).then_some(offset)
+    };
+    let length = target.len().checked_div(slices).unwrap_or(0);
+    team.each_chunk(target, length, |number, out| {
+        let kept = held(number);
+        if kept.is_none() || common[axes..] != to[axes..] {
+            out.fill(value);
+        }
+        if let Some(from) = kept {
+            // What could fail was tried before.
+            let _ = index::copy(source, from, out, end, &common[axes..], [&read[axes..], &write]);
+        }
+    });
+    Ok(())
 }
 
 /// Reads each element from its mirror image or from the edge.
@@ -229,6 +288,124 @@ fn image(mode: PadMode, at: i64, size: i64) -> i64 {
             let period = 2 * (size - 1);
             let folded = at.rem_euclid(period);
             if folded < size { folded } else { period - folded }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::team::Pool;
+    use super::super::view::{bytes_of, bytes_of_mut};
+    use super::*;
+    use crate::ir::{DType, Real};
+
+    fn run(dims: &[i64], make: impl Fn(&Team<'_>, &mut ViewMut<'_>) -> Result<()>) -> Vec<f32> {
+        let mut out = vec![-1.0f32; dims.iter().product::<i64>() as usize];
+        let pool = Pool::new(1, 2, || ()).unwrap();
+        make(&pool.team(0), &mut ViewMut::new(DType::F32, dims, bytes_of_mut(&mut out)).unwrap()).unwrap();
+        out
+    }
+
+    fn numbers(dims: &[i64]) -> Vec<f32> {
+        (0..dims.iter().product::<i64>()).map(|i| i as f32).collect()
+    }
+
+    /// The tensor of these sizes whose elements are `f` of their positions.
+    fn tensor(dims: &[i64], f: impl Fn(&[i64]) -> f32) -> Vec<f32> {
+        let mut position = vec![0; dims.len()];
+        let each = |mut at: i64| {
+            for axis in (0..dims.len()).rev() {
+                position[axis] = at % dims[axis];
+                at /= dims[axis];
+            }
+            f(&position)
+        };
+        (0..dims.iter().product()).map(each).collect()
+    }
+
+    fn at(x: &[f32], dims: &[i64], position: &[i64]) -> f32 {
+        x[dims.iter().zip(position).fold(0, |at, (dim, position)| at * dim + position) as usize]
+    }
+
+    #[test]
+    fn paddings_in_slices_are_those_of_the_definition() {
+        let dims = [3i64, 20, 30, 28];
+        let x = numbers(&dims);
+        let cases =
+            [[[1, 0, 2, 1], [0, 2, 1, 3]], [[0, 1, -2, 1], [1, -3, 0, -4]], [[-1, 0, 0, 0], [0, 0, 0, 0]]];
+        for [before, after] in cases {
+            let pad = Pad {
+                before: before.to_vec(),
+                after: after.to_vec(),
+                mode: PadMode::Constant,
+                value: Real(0.5),
+            };
+            let to: Vec<i64> = (0..4).map(|axis| dims[axis] + before[axis] + after[axis]).collect();
+            let found = run(&to, |team, out| {
+                super::pad(team, &pad, &View::new(DType::F32, &dims, bytes_of(&x))?, out)
+            });
+            let expected = tensor(&to, |position| {
+                let from: Vec<i64> = (0..4).map(|axis| position[axis] - before[axis]).collect();
+                let within = (0..4).all(|axis| (0..dims[axis]).contains(&from[axis]));
+                if within { at(&x, &dims, &from) } else { 0.5 }
+            });
+            assert!(found == expected, "{before:?} {after:?}");
+        }
+    }
+
+    #[test]
+    fn slices_and_broadcasts_in_slices_are_those_of_the_definition() {
+        let dims = [5i64, 40, 30, 28];
+        let x = numbers(&dims);
+        let (starts, steps, to) = ([4, 1, 2, 27], [-2, 1, 3, -1], [3, 39, 9, 28]);
+        let known = |list: [i64; 4]| list.map(Size::from).to_vec();
+        let slice = Slice { starts: known(starts), sizes: known(to), steps: steps.to_vec() };
+        let found = run(&to, |team, out| {
+            super::slice(team, &slice, &View::new(DType::F32, &dims, bytes_of(&x))?, out)
+        });
+        let expected = tensor(&to, |position| {
+            let from: Vec<i64> = (0..4).map(|axis| starts[axis] + position[axis] * steps[axis]).collect();
+            at(&x, &dims, &from)
+        });
+        assert!(found == expected);
+
+        let (own, to) = ([5i64, 1, 28], [5i64, 80, 28]);
+        let found = run(&to, |team, out| {
+            super::broadcast(team, &View::new(DType::F32, &own, bytes_of(&x[..140]))?, out)
+        });
+        assert!(found == tensor(&to, |position| at(&x, &own, &[position[0], 0, position[2]])));
+    }
+
+    #[test]
+    fn concatenations_in_parts_are_those_of_the_definition() {
+        for (axis, sizes) in [(0, [3, 0, 4, 5]), (1, [200, 1, 300, 5]), (2, [40_000, 0, 70_000, 3])] {
+            let base = [2i64, 3, 7];
+            let of = |size: i64| {
+                let mut dims = base;
+                dims[axis] = size;
+                dims
+            };
+            let parts = sizes.map(of);
+            let elements = parts.map(|dims| numbers(&dims));
+            let to = of(sizes.iter().sum());
+            let found = run(&to, |team, out| {
+                let views: Vec<View<'_>> = parts
+                    .iter()
+                    .zip(&elements)
+                    .map(|(dims, x)| View::new(DType::F32, dims, bytes_of(x)))
+                    .collect::<Result<_>>()?;
+                concat(team, axis as u32, &views, out)
+            });
+            let expected = tensor(&to, |position| {
+                let mut from = position.to_vec();
+                let mut part = 0;
+                while from[axis] >= sizes[part] {
+                    from[axis] -= sizes[part];
+                    part += 1;
+                }
+                at(&elements[part], &parts[part], &from)
+            });
+            assert!(found == expected, "axis {axis}");
         }
     }
 }

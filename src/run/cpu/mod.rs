@@ -142,10 +142,10 @@ fn dispatch(
         (Op::Recurrent(layer), ..) => recurrent::recurrent(layer, inputs, outputs, workspace),
         (Op::Reshape { .. }, [x], [out]) => layout::reshape(x, out),
         (Op::Transpose { perm }, [x], [out]) => layout::transpose(team, perm, x, out),
-        (Op::Broadcast { .. }, [x], [out]) => layout::broadcast(x, out),
-        (Op::Slice(op), [x], [out]) => layout::slice(op, x, out),
-        (Op::Pad(op), [x], [out]) => layout::pad(op, x, out),
-        (Op::Concat { axis }, inputs, [out]) => layout::concat(*axis, inputs, out),
+        (Op::Broadcast { .. }, [x], [out]) => layout::broadcast(team, x, out),
+        (Op::Slice(op), [x], [out]) => layout::slice(team, op, x, out),
+        (Op::Pad(op), [x], [out]) => layout::pad(team, op, x, out),
+        (Op::Concat { axis }, inputs, [out]) => layout::concat(team, *axis, inputs, out),
         (Op::Gather { axis }, [data, indices], [out]) => gather::gather(*axis, data, indices, out),
         (Op::GatherElements { axis }, [data, indices], [out]) => {
             gather::gather_elements(*axis, data, indices, out)

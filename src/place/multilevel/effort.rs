@@ -19,10 +19,8 @@ pub(super) struct Work {
     pub(super) seeds: usize,
     /// Given placements that are refined.
     pub(super) again: usize,
-    /// Further cycles.
-    pub(super) cycles: usize,
-    /// Partitions that go through each of them.
-    pub(super) kept: usize,
+    /// Further cycles: how many partitions go through each of them.
+    pub(super) cycles: &'static [usize],
     /// How hard to look for the cuts of what is coarsest.
     pub(super) cuts: bisect::Effort,
     /// Whether data may only cross one way in one of the partitions from nothing.
@@ -41,20 +39,18 @@ impl Work {
                 starts: 1,
                 seeds: 1,
                 again: usize::from(pins < SMALL),
-                cycles: 0,
-                kept: 1,
+                cycles: &[],
                 cuts: if pins < TINY { bisect::Effort::LITTLE } else { bisect::Effort::SOME },
                 acyclic: false,
                 search: Search { passes: usize::from(pins < SMALL), fruitless: 25, ..search },
             },
             Effort::Default => {
-                let (starts, cycles, kept) = affordable(pins);
+                let (starts, cycles) = affordable(pins);
                 Self {
                     starts,
                     seeds: 1,
                     again: 1,
                     cycles,
-                    kept,
                     cuts: bisect::Effort::USUAL,
                     acyclic: false,
                     search,
@@ -64,8 +60,7 @@ impl Work {
                 starts: (2_000_000 / pins).clamp(2, 32),
                 seeds: 4,
                 again: 4,
-                cycles: 8,
-                kept: 4,
+                cycles: &[4; 8],
                 cuts: bisect::Effort::ALL,
                 acyclic: true,
                 search: Search { passes: 10, ..search },
@@ -74,13 +69,13 @@ impl Work {
     }
 }
 
-/// Partitions from nothing, further cycles, and partitions that go through each of them, at default
-/// effort: more where they are cheap.
-fn affordable(pins: usize) -> (usize, usize, usize) {
+/// Partitions from nothing, and those that go through each further cycle, at default effort: more where
+/// they are cheap.
+fn affordable(pins: usize) -> (usize, &'static [usize]) {
     match pins {
-        0..6_000 => (8, 2, 2),
-        6_000..150_000 => (4, 2, 2),
-        150_000..1_000_000 => (3, 2, 2),
-        _ => (2, 1, 1),
+        0..6_000 => (8, &[2, 2]),
+        6_000..150_000 => (4, &[2, 2]),
+        150_000..1_000_000 => (3, &[2, 1]),
+        _ => (2, &[1]),
     }
 }

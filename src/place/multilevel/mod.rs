@@ -142,9 +142,9 @@ impl Search<'_, '_, '_> {
         let mut jobs: Vec<Job> = (0..self.work.starts).map(|number| self.afresh(number)).collect();
         jobs.extend(seeds.iter().take(self.work.again).filter_map(|seed| self.again(seed, None, 0)));
         self.do_all(jobs);
-        for cycle in 1..=self.work.cycles {
+        for (cycle, &count) in (1..).zip(self.work.cycles) {
             let before = self.best_bytes();
-            let found: Vec<Candidate> = self.scout.pool.found.iter().take(self.work.kept).cloned().collect();
+            let found: Vec<Candidate> = self.scout.pool.found.iter().take(count).cloned().collect();
             let Some((best, others)) = found.split_first() else { break };
             let pairs = others.iter().map(Some).chain([None]);
             self.do_all(pairs.filter_map(|other| self.again(best, other, cycle)).collect());

@@ -113,7 +113,7 @@ impl Compiler {
     }
 
     pub(super) fn load(&mut self, source: usize, dtype: DType, access: Access) -> u32 {
-        if access == Access::Scalar && self.loaded[source].is_none() {
+        if access.is_same() && self.loaded[source].is_none() {
             // A register of its own: it is never released.
             let to = self.count;
             self.count += 1;
@@ -124,9 +124,9 @@ impl Compiler {
         }
         let to = match &self.loaded[source] {
             Some((register, other)) if *other == access => return *register,
+            Some((_, other)) if other.is_same() => self.allocate(),
             // The same tensor seen with other sizes.
-            Some((register, Access::Linear | Access::Strided(_))) => *register,
-            Some((_, Access::Scalar)) => self.allocate(),
+            Some((register, _)) => *register,
             None => self.allocate(),
         };
         self.steps.push(Step::Load { to, source, dtype, access: access.clone() });

@@ -55,6 +55,21 @@ enum Access {
     Strided(Box<Space<1>>),
 }
 
+impl Access {
+    /// True where every tile of a part reads the same: one element, or a run that is repeated and that a
+    /// tile holds a whole number of times.
+    fn is_same(&self) -> bool {
+        match self {
+            Self::Linear => false,
+            Self::Scalar => true,
+            Self::Strided(space) => {
+                let period: usize = space.dims[..space.rank].iter().skip(1).product();
+                space.strides[0][0] == 0 && TILE.is_multiple_of(period.max(1))
+            }
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Load {
@@ -111,7 +126,7 @@ pub(crate) struct Program {
     /// One more than its steps name: for a result that is written around the caches.
     registers: usize,
     targets: usize,
-    /// Loads of what is the same for all elements, done once for a part.
+    /// Loads of what is the same for all tiles, done once for a part.
     first: Vec<Step>,
     steps: Vec<Step>,
     descent: Option<Descent>,
@@ -353,6 +368,45 @@ impl<'a> Epilogue<'a> {
     pub(crate) fn finish(&self, team: &Team<'_>, whole: &mut [u8]) {
         if !self.taken.load(Ordering::Relaxed) {
             team.each_chunk(whole, PART * self.size, |part, piece| self.apply(part * PART, piece));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::view::{bytes_of, bytes_of_mut};
+    use super::*;
+    use crate::ir::Binary;
+
+    #[test]
+    fn runs_that_are_repeated_are_those_of_the_definition_in_every_tile() {
+        let sizes = [[70, 64, 1], [9, 1000, 1], [5, 3000, 1], [40, 16, 8], [3, 128, 300], [2, 1024, 40]];
+        for [outer, size, inner] in sizes {
+            let dims = vec![outer, size, inner];
+            let elements = outer * size * inner;
+            let x: Vec<f32> = (0..elements).map(|i| i as f32).collect();
+            let v: Vec<f32> = (0..size).map(|i| (i * i % 1009) as f32).collect();
+            let op = Op::Binary(Binary::Sub);
+            let part = |operands| Part { op: &op, operands, dtype: DType::F32, dims: dims.clone() };
+            let parts = [
+                part(vec![Operand::Outside(0), Operand::Outside(1)]),
+                part(vec![Operand::Inside(0), Operand::Outside(1)]),
+            ];
+            let outside = [(DType::F32, dims.clone()), (DType::F32, vec![size, 1])];
+            let program = Program::new(elements, &outside, &parts, &[(1, 0)]).unwrap();
+            let of = |i: usize| x[i] - 2.0 * v[i / inner % size];
+
+            let mut out = vec![0.0f32; elements];
+            let sources = [Source::from(bytes_of(&x)), Source::from(bytes_of(&v))];
+            program.run(&Team::alone(), &sources, &[Target::from(bytes_of_mut(&mut out))]);
+            assert!(out.iter().enumerate().all(|(i, &found)| found == of(i)), "{dims:?}");
+
+            // A piece that begins anywhere.
+            let begin = 37.min(elements - 1);
+            let mut piece = x[begin..].to_vec();
+            let own = [Source::from(&[][..]), sources[1]];
+            Epilogue::new(&program, 0, &own, 4).apply(begin, bytes_of_mut(&mut piece));
+            assert!(piece.iter().enumerate().all(|(i, &found)| found == of(begin + i)), "{dims:?}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::ir::{Binary, Unary, random_bits};
 
 use super::math;
-use super::vectors::Lanes;
+use super::vectors::{Lanes, Task, Vectorised};
 
 /// A type that elements are computed in. Halves are computed in f32 and `bool` is a `u8`.
 pub(super) trait Element: Copy + PartialOrd + Default + Send + Sync + 'static {
@@ -29,6 +29,10 @@ pub(super) trait Element: Copy + PartialOrd + Default + Send + Sync + 'static {
     fn mean(sum: Self::Sum, count: usize) -> Self;
     fn binary(op: Binary, x: &[Self], y: &[Self], out: &mut [Self]);
     fn unary(op: Unary, x: &[Self], out: &mut [Self]);
+    /// Adds so many runs, each as long as the sums and so far from the one before, in their order.
+    fn add_runs(sums: &mut [Self::Sum], source: &[Self], step: usize, count: usize) {
+        add_runs(sums, source, step, count);
+    }
 
     /// The larger; not a number where either is not.
     #[inline(always)]
@@ -40,6 +44,31 @@ pub(super) trait Element: Copy + PartialOrd + Default + Send + Sync + 'static {
     #[inline(always)]
     fn smaller(self, other: Self) -> Self {
         if self.is_nan() || self <= other { self } else { other }
+    }
+}
+
+#[inline(always)]
+fn add_runs<T: Element>(sums: &mut [T::Sum], source: &[T], step: usize, count: usize) {
+    for number in 0..count {
+        let run = &source[number * step..][..sums.len()];
+        for (sum, &x) in sums.iter_mut().zip(run) {
+            *sum = T::accumulate(*sum, x);
+        }
+    }
+}
+
+/// [`Element::add_runs`] of floats, compiled for each instruction set.
+struct AddRuns<'a, T> {
+    sums: &'a mut [f64],
+    source: &'a [T],
+    step: usize,
+    count: usize,
+}
+
+impl<T: Float + Vectorised> Task<T> for AddRuns<'_, T> {
+    #[inline(always)]
+    fn run<L: Lanes<T>>(self, _: L) {
+        add_runs(self.sums, self.source, self.step, self.count);
     }
 }
 
@@ -114,6 +143,10 @@ macro_rules! float {
             #[inline(always)]
             fn is_nan(self) -> bool {
                 self != self
+            }
+            #[inline(always)]
+            fn add_runs(sums: &mut [f64], source: &[Self], step: usize, count: usize) {
+                Self::dispatch(AddRuns { sums, source, step, count });
             }
             #[inline(always)]
             fn accumulate(sum: f64, value: Self) -> f64 {

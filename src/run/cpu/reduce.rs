@@ -160,17 +160,19 @@ fn sum<T: Typed>(
     finish: impl Fn(T::Sum) -> T + Sync,
 ) {
     let columns = blocks(parts).is_some();
+    // Strides of what goes are never negative.
+    let (outer, inner, [step]) = parts.reduced.split_inner();
     each_run(team, parts, target, |from, out| {
         if !columns {
             out[0] = finish(sum_space(source, from, &parts.reduced, T::accumulate));
             return;
         }
         let mut sums = [T::Sum::default(); BLOCK];
-        parts.reduced.each([from], |[offset]| {
-            for (sum, &x) in sums.iter_mut().zip(&source[offset as usize..][..out.len()]) {
-                *sum = T::accumulate(*sum, x);
-            }
-        });
+        if parts.reduced.len() > 0 {
+            outer.each([from], |[offset]| {
+                T::add_runs(&mut sums[..out.len()], &source[offset as usize..], step as usize, inner);
+            });
+        }
         for (out, &sum) in out.iter_mut().zip(&sums) {
             *out = finish(sum);
         }
@@ -289,4 +291,46 @@ fn cum_sum_as<T: Typed>(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::view::{bytes_of, bytes_of_mut};
+    use super::*;
+    use crate::ir::DType;
+
+    #[test]
+    fn sums_of_columns_add_up_in_the_order_of_the_rows() {
+        for (dims, axes, columns) in [
+            (vec![300i64, 70], vec![0u32], 70usize),
+            (vec![3, 5, 7, 130], vec![0, 1, 2], 130),
+            (vec![6, 2, 50, 3], vec![0, 2], 6),
+            (vec![0, 9], vec![0], 9),
+        ] {
+            let x: Vec<f32> =
+                (0..dims.iter().product::<i64>()).map(|i| (i * 7919 % 1013) as f32 / 3.0).collect();
+            let mut out = vec![-1.0f32; columns];
+            let kept: Vec<i64> = (0..dims.len())
+                .filter(|&axis| !axes.contains(&(axis as u32)))
+                .map(|axis| dims[axis])
+                .collect();
+            let view = View::new(DType::F32, &dims, bytes_of(&x)).unwrap();
+            let mut target = ViewMut::new(DType::F32, &kept, bytes_of_mut(&mut out)).unwrap();
+            reduce(&Team::alone(), ReduceKind::Sum, &axes, &view, &mut target).unwrap();
+            let mut expected = vec![0.0f64; columns];
+            for (i, &x) in x.iter().enumerate() {
+                let (mut rest, mut at, mut size) = (i, 0, 1);
+                for axis in (0..dims.len()).rev() {
+                    let dim = dims[axis] as usize;
+                    if !axes.contains(&(axis as u32)) {
+                        at += rest % dim * size;
+                        size *= dim;
+                    }
+                    rest /= dim;
+                }
+                expected[at] += f64::from(x);
+            }
+            assert!(out.iter().zip(&expected).all(|(&found, &sum)| found == sum as f32), "{dims:?}");
+        }
+    }
 }

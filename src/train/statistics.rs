@@ -115,10 +115,14 @@ impl Layer {
         let stored = first.then(|| rewriter.value(graph.node(stored_node).first_result)).transpose()?;
         let mut b = Build { graph: rewriter.graph_mut(), source: self.source };
         let axes: Vec<u32> = (0..b.rank(x) as u32).filter(|&axis| axis as usize != self.axis).collect();
+        // Both read the same mean, which is computed once.
+        let mean = b.mean(x, &axes, true)?;
         let found = match statistic.kind {
-            StatisticKind::Mean => b.mean(x, &axes, false)?,
+            StatisticKind::Mean => {
+                let channels = b.dims(x)?[self.axis];
+                b.reshape(mean, &[channels])?
+            }
             StatisticKind::Variance => {
-                let mean = b.mean(x, &axes, true)?;
                 let apart = b.sub(x, mean)?;
                 let square = b.mul(apart, apart)?;
                 b.mean(square, &axes, false)?

@@ -54,6 +54,7 @@ mod pipelined;
 mod pipelines;
 mod place;
 mod plan;
+mod planes;
 mod precision;
 mod random_costgraph;
 mod random_graph;

@@ -1,27 +1,24 @@
 //! Convolutions of each channel for itself, channels first.
 //!
-//! Each plane is copied into the thread's area with its padding, so that the windows of
-//! neighbouring positions are neighbours without exception: a vector of results is a sum over the
-//! window of vectors of the plane. Where the stride is 1 the rows of results follow one another at
-//! the padded width, and what is computed between them is not kept.
+//! Some rows of a plane are copied into the thread's area with their padding, and parted by the
+//! stride (see `phases`), so that the windows of neighbouring positions are neighbours without
+//! exception: a vector of results is a sum over the window of vectors of the plane. The rows of
+//! results follow one another at the padded width, and what is computed between them is not kept.
 
 use super::conv::Groups;
 use super::element::Float;
 use super::grid::Grid;
+use super::phases::{Phases, SPARE, copy_row};
 use super::product::{Product, with_area};
 use super::team::Team;
 use super::tile::Epilogue;
 use super::vectors::{Lanes, Task, Vectorised};
 use super::view::{Plain, bytes_of_mut, take};
 
-/// Most elements of a window.
-const WINDOW: usize = 128;
-/// Planes that one part computes.
-const PLANES: usize = 4;
-/// Vectors that are summed side by side, so that sums do not wait for one another.
-const VECTORS: usize = 4;
-/// Elements that may be read and written beyond the last ones: as many as vectors hold.
-const SPARE: usize = 64;
+/// Elements of results that one part computes, about.
+const PART: usize = 4096;
+/// Elements of results that are followed at once by what comes of them, while the first cache holds them.
+const FOLLOWED: usize = 1024;
 
 /// Weights `[out, 1, window]`; `groups` have one input channel each.
 #[allow(clippy::too_many_arguments)]
@@ -35,178 +32,158 @@ pub(super) fn first_depthwise<T: Product + Float + Vectorised>(
     out: &mut [T],
     after: Option<&Epilogue<'_>>,
 ) {
-    let (positions, area) = (grid.positions(), grid.area());
-    let window: usize = grid.kernel.iter().product();
-    let padded = Padded::new(grid);
-    let plane = |plane: usize, out: &mut [T]| {
-        let (image, channel) = (plane / groups.outputs(), plane % groups.outputs());
-        let x = &x[(image * groups.count + channel / groups.outer) * area..][..area];
-        let weights = &weights[channel * window..][..window];
-        let begin = bias.map_or(T::ZERO, |bias| bias[channel]);
-        match &padded {
-            Some(padded) => with_area(|area| T::dispatch(Plane { padded, x, weights, begin, out, area })),
-            None => plane_by_runs(grid, x, weights, begin, out),
-        }
-    };
-    team.each_chunk(out, PLANES * positions, |part, out| {
-        out.chunks_mut(positions).enumerate().for_each(|(number, out)| plane(part * PLANES + number, out));
-        if let Some(after) = after {
-            after.apply(part * PLANES * positions, bytes_of_mut(out));
+    let positions = grid.positions();
+    let phases = Phases::new(grid, super::blocks::AREA / size_of::<T>());
+    let planes = (PART / positions).max(1);
+    team.each_chunk(out, planes * positions, |part, out| {
+        let first = part * planes;
+        match &phases {
+            Some(phases) => with_area(|area| {
+                T::dispatch(Planes { phases, groups, x, weights, bias, first, out, after, area });
+            }),
+            None => {
+                for (plane, out) in (first..).zip(out.chunks_mut(positions)) {
+                    by_runs(grid, groups, x, weights, bias, plane, out);
+                }
+                if let Some(after) = after {
+                    after.apply(first * positions, bytes_of_mut(out));
+                }
+            }
         }
     });
 }
 
-/// How a plane lies with its padding. Two spatial axes.
-struct Padded {
-    small: [usize; 2],
-    large: [usize; 2],
-    stride: [usize; 2],
-    pad: [usize; 2],
-    rows: usize,
-    width: usize,
-    /// Where the elements of a window lie, counted from its first.
-    offsets: [usize; WINDOW],
-    count: usize,
-}
-
-impl Padded {
-    /// None where windows have three axes, are large, or a plane does not fit the area.
-    fn new(grid: &Grid) -> Option<Self> {
-        let two = |of: &[usize; 3]| [of[1], of[2]];
-        let (small, kernel, stride) = (two(&grid.small), two(&grid.kernel), two(&grid.stride));
-        let reach = |axis: usize| (kernel[axis] - 1) * grid.dilation[axis + 1] + 1;
-        let extent = |axis: usize| (small[axis] - 1) * stride[axis] + reach(axis);
-        let count = kernel[0] * kernel[1];
-        let one = grid.small[0] == 1 && grid.large[0] == 1 && grid.kernel[0] == 1;
-        if !one || count == 0 || count > WINDOW || small.contains(&0) {
-            return None;
-        }
-        let (rows, width) = (extent(0), extent(1));
-        let mut offsets = [0; WINDOW];
-        for (element, offset) in offsets.iter_mut().take(count).enumerate() {
-            let (y, x) = (element / kernel[1], element % kernel[1]);
-            *offset = y * grid.dilation[1] * width + x * grid.dilation[2];
-        }
-        let fits = rows.checked_mul(width)?.checked_add(2 * SPARE)? <= LARGEST;
-        let (large, pad) = (two(&grid.large), two(&grid.pad));
-        fits.then_some(Self { small, large, stride, pad, rows, width, offsets, count })
-    }
-
-    /// Elements from the first result of a row to that of the next, where rows are computed on
-    /// their own or all at once.
-    fn is_flat(&self) -> bool {
-        self.stride[0] == 1
-    }
-}
-
-/// Most elements of a padded plane.
-const LARGEST: usize = super::blocks::AREA / size_of::<f64>() / 2 - SPARE;
-
-/// One plane.
-struct Plane<'a, T> {
-    padded: &'a Padded,
+/// Some planes of the result, from one on.
+struct Planes<'a, T> {
+    phases: &'a Phases,
+    groups: &'a Groups,
     x: &'a [T],
     weights: &'a [T],
-    begin: T,
+    bias: Option<&'a [T]>,
+    first: usize,
     out: &'a mut [T],
+    after: Option<&'a Epilogue<'a>>,
+    /// Of [`super::blocks::AREA`] bytes, aligned to 64.
     area: &'a mut [u8],
 }
 
-impl<T: Plain + Float> Task<T> for Plane<'_, T> {
+impl<T: Plain + Float> Task<T> for Planes<'_, T> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, lanes: L) {
-        let Self { padded, x, weights, begin, out, mut area } = self;
-        let Padded { small, width, stride, .. } = *padded;
-        let length = padded.rows * width + SPARE;
-        let (Ok(plane), Ok(sums)) = (take::<T>(&mut area, length), take::<T>(&mut area, length)) else {
+        let Self { phases, groups, x, weights, bias, first, out, after, mut area } = self;
+        let Phases { small: [rows, across], tall, width, .. } = *phases;
+        let (Ok(lying), Ok(sums)) =
+            (take::<T>(&mut area, phases.elements() + SPARE), take::<T>(&mut area, tall * width + SPARE))
+        else {
             return;
         };
-        padded.fill(x, plane);
-        if padded.is_flat() {
-            let count = (small[0] - 1) * width + (small[1] - 1) * stride[1] + 1;
-            padded.sum(lanes, plane, weights, begin, &mut sums[..count.next_multiple_of(L::WIDTH)]);
-        }
-        for row in 0..small[0] {
-            let from = match padded.is_flat() {
-                true => &sums[row * width..],
-                false => {
-                    let count = ((small[1] - 1) * stride[1] + 1).next_multiple_of(L::WIDTH);
-                    let plane = &plane[row * stride[0] * width..];
-                    padded.sum(lanes, plane, weights, begin, &mut sums[..count]);
-                    &sums[..]
+        let (window, plane) = (phases.offsets().len(), phases.plane());
+        let begun = first * rows * across;
+        let (mut made, mut followed) = (0, 0);
+        for number in first..first + out.len() / (rows * across) {
+            let (image, channel) = (number / groups.outputs(), number % groups.outputs());
+            let x = &x[(image * groups.count + channel / groups.outer) * plane..];
+            let weights = &weights[channel * window..][..window];
+            let begin = bias.map_or(T::ZERO, |bias| bias[channel]);
+            for top in (0..rows).step_by(tall) {
+                let height = tall.min(rows - top);
+                phases.fill(lanes, x, top, T::ZERO, lying);
+                let count = (height - 1) * width + across;
+                sum(
+                    lanes,
+                    phases.offsets(),
+                    lying,
+                    weights,
+                    begin,
+                    &mut sums[..count.next_multiple_of(L::WIDTH)],
+                );
+                for row in 0..height {
+                    // What is written beyond a row is written again with the next one.
+                    copy_row(lanes, &sums[row * width..], across, &mut out[made..]);
+                    made += across;
                 }
+                if made - followed >= FOLLOWED {
+                    follow(after, begun + followed, &mut out[followed..made]);
+                    followed = made;
+                }
+            }
+        }
+        follow(after, begun + followed, &mut out[followed..made]);
+    }
+}
+
+/// What follows on some elements, from one on.
+#[inline(always)]
+fn follow<T: Plain>(after: Option<&Epilogue<'_>>, start: usize, out: &mut [T]) {
+    if let Some(after) = after.filter(|_| !out.is_empty()) {
+        after.apply(start, bytes_of_mut(out));
+    }
+}
+
+/// Sums over the window of each position of `sums`, whose number is whole vectors.
+#[inline(always)]
+fn sum<T: Plain + Float, L: Lanes<T>>(
+    lanes: L,
+    offsets: &[usize],
+    plane: &[T],
+    weights: &[T],
+    begin: T,
+    sums: &mut [T],
+) {
+    let mut at = 0;
+    while at < sums.len() {
+        let (plane, sums) = (&plane[at..], &mut sums[at..]);
+        let vectors = sums.len() / L::WIDTH;
+        at += L::WIDTH
+            * match vectors {
+                8.. if L::VECTORS >= 4 => tile::<T, L, 8>(lanes, offsets, plane, weights, begin, sums),
+                4.. => tile::<T, L, 4>(lanes, offsets, plane, weights, begin, sums),
+                2.. => tile::<T, L, 2>(lanes, offsets, plane, weights, begin, sums),
+                _ => tile::<T, L, 1>(lanes, offsets, plane, weights, begin, sums),
             };
-            let to = &mut out[row * small[1]..][..small[1]];
-            match stride[1] {
-                1 => to.copy_from_slice(&from[..small[1]]),
-                step => to.iter_mut().zip(from.iter().step_by(step)).for_each(|(to, &from)| *to = from),
-            }
-        }
     }
 }
 
-impl Padded {
-    /// Copies a plane with its padding.
-    #[inline(always)]
-    fn fill<T: Plain + Float>(&self, x: &[T], plane: &mut [T]) {
-        let [height, across] = self.large;
-        plane.fill(T::ZERO);
-        let kept = across.min(self.width.saturating_sub(self.pad[1]));
-        for row in 0..height.min(self.rows.saturating_sub(self.pad[0])) {
-            let to = (row + self.pad[0]) * self.width + self.pad[1];
-            plane[to..][..kept].copy_from_slice(&x[row * across..][..kept]);
+/// Vectors that are summed side by side, so that sums do not wait for one another; how many.
+#[inline(always)]
+fn tile<T: Plain + Float, L: Lanes<T>, const V: usize>(
+    lanes: L,
+    offsets: &[usize],
+    plane: &[T],
+    weights: &[T],
+    begin: T,
+    to: &mut [T],
+) -> usize {
+    let mut sums = [lanes.splat(begin); V];
+    for (&offset, &weight) in offsets.iter().zip(weights) {
+        let weight = lanes.splat(weight);
+        let plane = &plane[offset..][..V * L::WIDTH];
+        for (v, sum) in sums.iter_mut().enumerate() {
+            *sum = lanes.fused(weight, lanes.load(&plane[v * L::WIDTH..]), *sum);
         }
     }
-
-    /// Sums over the window of each position of `sums`, whose number is whole vectors.
-    #[inline(always)]
-    fn sum<T: Plain + Float, L: Lanes<T>>(
-        &self,
-        lanes: L,
-        plane: &[T],
-        weights: &[T],
-        begin: T,
-        sums: &mut [T],
-    ) {
-        let mut at = 0;
-        while at < sums.len() {
-            if sums.len() - at >= VECTORS * L::WIDTH {
-                self.vectors::<T, L, VECTORS>(lanes, &plane[at..], weights, begin, &mut sums[at..]);
-                at += VECTORS * L::WIDTH;
-            } else {
-                self.vectors::<T, L, 1>(lanes, &plane[at..], weights, begin, &mut sums[at..]);
-                at += L::WIDTH;
-            }
-        }
+    let to = &mut to[..V * L::WIDTH];
+    for (v, &sum) in sums.iter().enumerate() {
+        lanes.store(sum, &mut to[v * L::WIDTH..]);
     }
-
-    #[inline(always)]
-    fn vectors<T: Plain + Float, L: Lanes<T>, const V: usize>(
-        &self,
-        lanes: L,
-        plane: &[T],
-        weights: &[T],
-        begin: T,
-        to: &mut [T],
-    ) {
-        let mut sums = [lanes.splat(begin); V];
-        for (&offset, &weight) in self.offsets[..self.count].iter().zip(weights) {
-            let weight = lanes.splat(weight);
-            let plane = &plane[offset..][..V * L::WIDTH];
-            for (v, sum) in sums.iter_mut().enumerate() {
-                *sum = lanes.fused(weight, lanes.load(&plane[v * L::WIDTH..]), *sum);
-            }
-        }
-        for (v, &sum) in sums.iter().enumerate() {
-            lanes.store(sum, &mut to[v * L::WIDTH..]);
-        }
-    }
+    V
 }
 
-/// Windows of any kind.
-fn plane_by_runs<T: Product>(grid: &Grid, x: &[T], weights: &[T], begin: T, out: &mut [T]) {
-    out.fill(begin);
-    for (offset, &weight) in grid.offsets().zip(weights) {
+/// A plane of windows of any kind.
+fn by_runs<T: Product>(
+    grid: &Grid,
+    groups: &Groups,
+    x: &[T],
+    weights: &[T],
+    bias: Option<&[T]>,
+    plane: usize,
+    out: &mut [T],
+) {
+    let window: usize = grid.kernel.iter().product();
+    let (image, channel) = (plane / groups.outputs(), plane % groups.outputs());
+    let x = &x[(image * groups.count + channel / groups.outer) * grid.area()..][..grid.area()];
+    out.fill(bias.map_or(T::ZERO, |bias| bias[channel]));
+    for (offset, &weight) in grid.offsets().zip(&weights[channel * window..][..window]) {
         grid.runs(offset, 0..grid.positions(), |run| {
             let Some(from) = run.large else { return };
             for (out, &x) in out[run.at].iter_mut().zip(x[from..].iter().step_by(grid.stride[2])) {

@@ -27,6 +27,7 @@ mod math;
 mod normalize;
 mod normalize_gradient;
 mod panels;
+mod phases;
 mod pool;
 mod product;
 mod recurrent;

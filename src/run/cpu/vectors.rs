@@ -36,6 +36,8 @@ pub(super) trait Lanes<T>: Copy {
     fn number(self, a: T, b: T, c: T) -> T;
     /// `a[0], b[0], a[1], b[1], ...`: the first half of them, and the second.
     fn interleave(self, a: Self::Vector, b: Self::Vector) -> (Self::Vector, Self::Vector);
+    /// `a[0], a[2], ..., b[0], b[2], ...`.
+    fn even(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// Transposes the first `WIDTH` vectors, by interleaving those that are half of them apart, as
     /// often as it takes (Stone, "Parallel Processing with the Perfect Shuffle", IEEE Transactions on
     /// Computers C-20(2), 1971).
@@ -164,6 +166,10 @@ macro_rules! portable {
                 (std::array::from_fn(at), std::array::from_fn(|i| at(i + a.len())))
             }
             #[inline(always)]
+            fn even(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                std::array::from_fn(|i| if 2 * i < a.len() { a[2 * i] } else { b[2 * i - a.len()] })
+            }
+            #[inline(always)]
             fn number(self, a: $type, b: $type, c: $type) -> $type {
                 if FUSED { a.mul_add(b, c) } else { a * b + c }
             }
@@ -221,7 +227,7 @@ mod x86 {
 
     macro_rules! lanes {
         ($set:ident, $type:ident: $width:literal x $vectors:literal, $vector:ident,
-         $zero:ident, $splat:ident, $load:ident, $store:ident, $stream:ident, $fused:ident, $interleave:ident) => {
+         $zero:ident, $splat:ident, $load:ident, $store:ident, $stream:ident, $fused:ident, $interleave:ident, $even:ident) => {
             impl Lanes<$type> for $set {
                 type Vector = arch::$vector;
                 const WIDTH: usize = $width;
@@ -269,6 +275,11 @@ mod x86 {
                     unsafe { $interleave(a, b) }
                 }
                 #[inline(always)]
+                fn even(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                    // SAFETY: as above.
+                    unsafe { $even(a, b) }
+                }
+                #[inline(always)]
                 fn number(self, a: $type, b: $type, c: $type) -> $type {
                     a.mul_add(b, c)
                 }
@@ -311,10 +322,36 @@ mod x86 {
         (arch::_mm256_permute2f128_pd::<0x20>(low, high), arch::_mm256_permute2f128_pd::<0x31>(low, high))
     }
 
-    lanes!(Avx512, f32: 16 x 4, __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_stream_ps, _mm512_fmadd_ps, wide_ps);
-    lanes!(Avx512, f64: 8 x 4, __m512d, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_stream_pd, _mm512_fmadd_pd, wide_pd);
-    lanes!(Avx2, f32: 8 x 2, __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_stream_ps, _mm256_fmadd_ps, narrow_ps);
-    lanes!(Avx2, f64: 4 x 2, __m256d, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_stream_pd, _mm256_fmadd_pd, narrow_pd);
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn even_wide_ps(a: arch::__m512, b: arch::__m512) -> arch::__m512 {
+        let even = arch::_mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        arch::_mm512_permutex2var_ps(a, even, b)
+    }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn even_wide_pd(a: arch::__m512d, b: arch::__m512d) -> arch::__m512d {
+        arch::_mm512_permutex2var_pd(a, arch::_mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14), b)
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn even_narrow_ps(a: arch::__m256, b: arch::__m256) -> arch::__m256 {
+        let halves = arch::_mm256_castps_pd(arch::_mm256_shuffle_ps::<0x88>(a, b));
+        arch::_mm256_castpd_ps(arch::_mm256_permute4x64_pd::<0xd8>(halves))
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn even_narrow_pd(a: arch::__m256d, b: arch::__m256d) -> arch::__m256d {
+        arch::_mm256_permute4x64_pd::<0xd8>(arch::_mm256_unpacklo_pd(a, b))
+    }
+
+    lanes!(Avx512, f32: 16 x 4, __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_stream_ps, _mm512_fmadd_ps, wide_ps, even_wide_ps);
+    lanes!(Avx512, f64: 8 x 4, __m512d, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_stream_pd, _mm512_fmadd_pd, wide_pd, even_wide_pd);
+    lanes!(Avx2, f32: 8 x 2, __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_stream_ps, _mm256_fmadd_ps, narrow_ps, even_narrow_ps);
+    lanes!(Avx2, f64: 4 x 2, __m256d, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_stream_pd, _mm256_fmadd_pd, narrow_pd, even_narrow_pd);
 }
 
 macro_rules! vectorised {

@@ -25,6 +25,9 @@ pub(super) fn softmax(
 /// Elements of what one thread takes at a time, about.
 const PART: usize = 1 << 14;
 
+/// Elements of whole rows that are followed at once by what comes of them, about: the first cache holds them.
+const FOLLOWED: usize = 1 << 11;
+
 /// Elements of the whole rows that one thread takes at a time.
 pub(super) fn part_of(row: usize) -> usize {
     (PART / row.max(1)).max(1) * row
@@ -77,18 +80,22 @@ fn each_row<T: Typed>(
 ) {
     let around = size_of_val(target) >= AROUND;
     let length = part_of(size);
+    let few = (FOLLOWED / size).max(1) * size;
     team.each_chunk(target, length, |part, out| {
         let (start, x) = (part * length, &source[part * length..][..out.len()]);
-        match after {
-            None => make(x, out, around),
-            // What follows is written around the caches: what it follows from lies apart.
-            Some(after) if around && size_of_val(out) <= STRIP_BYTES => {
+        let Some(after) = after else {
+            make(x, out, around);
+            return streamed();
+        };
+        for (number, (x, out)) in x.chunks(few).zip(out.chunks_mut(few)).enumerate() {
+            let start = start + number * few;
+            if around && size_of_val(out) <= STRIP_BYTES {
+                // What follows is written around the caches: what it follows from lies apart.
                 with_strip::<T>(out.len(), |made, _| {
                     make(x, made, false);
                     after.apply_to(start, bytes_of_mut(made), bytes_of_mut(out), true);
-                })
-            }
-            Some(after) => {
+                });
+            } else {
                 make(x, out, false);
                 after.apply(start, bytes_of_mut(out));
             }
@@ -173,6 +180,9 @@ fn highest<T: Typed>(x: &[T]) -> T {
     }
     best.iter().chain(rest).fold(T::LOWEST, |a, &b| higher(b, a))
 }
+
+/// Sums that are made side by side, so that they do not wait for one another.
+const SUMS: usize = 32;
 
 /// Elements of a row between two looks ahead, and bytes that those go.
 const AHEAD: (usize, usize) = (128, 4096);
@@ -291,28 +301,57 @@ impl<T: Typed + Float> Task<T> for NormalizeRows<'_, T> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, lanes: L) {
         let Self { x, out, size, epsilon, center, around } = self;
-        let count = size as f64;
-        let mut held = [T::ZERO; HELD];
-        for (x, out) in x.chunks(size).zip(out.chunks_mut(size)) {
-            let mean = if center { sum_run(x, T::accumulate) / count } else { 0.0 };
-            let squares: f64 = pieces(x)
-                .map(|piece| {
-                    sum_run(piece, |sum, x| {
-                        let distance = x.to_f64() - mean;
-                        sum + distance * distance
-                    })
-                })
-                .sum();
-            let scale = 1.0 / (squares / count + epsilon).sqrt();
-            let normal = |x: T| T::narrow((x.to_f64() - mean) * scale);
-            if !around || size > HELD {
-                map(x, out, normal);
-            } else {
-                map(x, &mut held[..size], normal);
-                stream_scaled(lanes, &held[..size], T::ONE, out);
+        let rows = x.chunks(size).zip(out.chunks_mut(size));
+        if !around || size > HELD {
+            for (x, out) in rows {
+                let (mean, scale) = normal(x, epsilon, center);
+                map(x, out, |x: T| T::narrow((x.to_f64() - mean) * scale));
             }
+            return;
+        }
+        let mut held = [T::ZERO; HELD];
+        for (x, out) in rows {
+            let (mean, scale) = normal(x, epsilon, center);
+            map(x, &mut held[..size], |x: T| T::narrow((x.to_f64() - mean) * scale));
+            stream_scaled(lanes, &held[..size], T::ONE, out);
         }
     }
+}
+
+/// What is subtracted from a row's elements, and what they are multiplied with then.
+#[inline(always)]
+fn normal<T: Typed>(x: &[T], epsilon: f64, center: bool) -> (f64, f64) {
+    let count = x.len() as f64;
+    // Distances from an element of the row: their mean is at most so many deviations from zero as the root of
+    // their number, and is subtracted from the squares without harm.
+    let shift = if center { x[0].to_f64() } else { 0.0 };
+    let (sum, squares) = moments(x, shift);
+    let distance = if center { sum / count } else { 0.0 };
+    let variance = squares / count - distance * distance;
+    let variance = if variance < 0.0 { 0.0 } else { variance };
+    (shift + distance, 1.0 / (variance + epsilon).sqrt())
+}
+
+/// The sums of a row's distances from a number, and of their squares.
+#[inline(always)]
+fn moments<T: Typed>(x: &[T], from: f64) -> (f64, f64) {
+    let (mut sums, mut squares) = ([0.0; SUMS], [0.0; SUMS]);
+    let mut add = |i: usize, x: T| {
+        let distance = x.to_f64() - from;
+        sums[i] += distance;
+        squares[i] += distance * distance;
+    };
+    for piece in pieces(x) {
+        let chunks = piece.chunks_exact(SUMS);
+        let rest = chunks.remainder();
+        for chunk in chunks {
+            for i in 0..SUMS {
+                add(i, chunk[i]);
+            }
+        }
+        rest.iter().enumerate().for_each(|(i, &x)| add(i, x));
+    }
+    (sums.iter().sum(), squares.iter().sum())
 }
 
 #[inline(always)]

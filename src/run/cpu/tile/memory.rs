@@ -300,6 +300,11 @@ fn load_copy(
     match dtype {
         DType::F16 => load_as::<u16, f32>(source, access, start, tile.slice_mut(count), half::f16_to_f32),
         DType::Bf16 => load_as::<u16, f32>(source, access, start, tile.slice_mut(count), half::bf16_to_f32),
+        _ if *access == Access::Linear => with_element!(dtype, T => {
+            let out = tile.slice_mut::<T>(count);
+            // SAFETY: `at` checks that there are as many; a register is no part of a source.
+            unsafe { std::ptr::copy_nonoverlapping(source.at::<T>(start, count), out.as_mut_ptr(), count) }
+        }, half => {}),
         _ => with_element!(dtype, T => load_as::<T, T>(source, access, start, tile.slice_mut(count), |x| x),
             half => {}),
     }

@@ -221,10 +221,12 @@ impl Program {
             let start = part * PART;
             let count = PART.min(self.elements - start);
             self.run_part((start, count), |i| &sources[i], |i| &targets[i], true);
+            memory::written();
         });
     }
 
-    /// `whole`: what is written is not a piece of something that is read again at once.
+    /// `whole`: what is written is not a piece of something that is read again at once. [`memory::written`] is
+    /// to follow then.
     fn run_part<'s>(
         &self,
         (start, count): (usize, usize),
@@ -276,7 +278,6 @@ impl Program {
                 }
             }
         });
-        memory::written();
     }
 }
 
@@ -351,7 +352,8 @@ impl<'a> Epilogue<'a> {
     }
 
     /// Runs on the elements from `start`, which are `made`; what follows from them goes to `piece`,
-    /// which holds the source that it replaces, if any. `whole`: the piece is not read again at once.
+    /// which holds the source that it replaces, if any. `whole`: the piece is not read again at once, and
+    /// [`streamed`](super::vectors::streamed) is to follow.
     pub(super) fn apply_to(&self, start: usize, made: &mut [u8], piece: &mut [u8], whole: bool) {
         let count = made.len() / self.size;
         let (_, own) = Target::piece(start, made);

@@ -5,7 +5,7 @@ use super::blocks::FEWEST;
 use super::element::Float;
 use super::product::{Extent, Into, Strides};
 use super::team::MatrixMut;
-use super::vectors::Lanes;
+use super::vectors::{Lanes, fetch};
 use super::view::Plain;
 
 /// Chains of a sum along contiguous operands, whatever the vectors' width. They are added pairwise.
@@ -162,6 +162,13 @@ impl<T: Plain + Float> Dots<'_, T> {
         for at in (0..whole).step_by(DOT) {
             for v in 0..DOT / L::WIDTH {
                 let at = at + v * L::WIDTH;
+                if M == 1 {
+                    // Reading the columns takes the time: the next ones are fetched meanwhile.
+                    for b in b {
+                        let next = b[at..].as_ptr().wrapping_add(N * self.b.1);
+                        fetch(next.cast(), L::WIDTH * size_of::<T>());
+                    }
+                }
                 let b: [L::Vector; N] = std::array::from_fn(|column| lanes.load(&b[column][at..]));
                 for (a, sums) in a.iter().zip(&mut sums) {
                     let a = lanes.load(&a[at..]);

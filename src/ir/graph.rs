@@ -1,12 +1,10 @@
-//! The arena: nodes, values, parameters, constants, sources, dimensions.
+//! The arena: nodes and values, and tables of what they refer to.
 
-use std::collections::BTreeMap;
 #[cfg(feature = "run")]
 use std::collections::HashMap;
 use std::fmt;
-use std::path::PathBuf;
 
-use super::{DType, DimId, Noise, Op, Real, Shape, Size, Tensor, Type, infer};
+use super::{DType, Data, DimId, Init, Op, Param, Shape, Size, Source, Tensor, Type, infer};
 use crate::error::{Error, Result};
 
 macro_rules! id {
@@ -51,73 +49,6 @@ id! {
     SourceId, "s"
 }
 
-/// What a source entry is in the source model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SourceRole {
-    /// A node or layer: it stands in the plan's placement.
-    Node,
-    /// An input, parameter or constant that the source does not count among its nodes.
-    Data,
-}
-
-/// Which pass of a training step a source's nodes belong to. The network and its gradients share no
-/// kernel; an update may follow in that of its gradient.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Phase {
-    /// The network itself.
-    #[default]
-    Forward,
-    /// Its gradients.
-    Backward,
-    /// The optimizer.
-    Update,
-}
-
-/// A node of the source model: what people know it by. One source node may become several
-/// nodes of the graph, or none; all of them go together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
-    /// The source's own name.
-    pub name: String,
-    /// The source's own operation or layer type.
-    pub op: String,
-    /// What it is there.
-    pub role: SourceRole,
-    /// Device that it must be on.
-    pub pin: Option<String>,
-    /// Sources with one mark go together.
-    pub colocate: Option<String>,
-    /// A source that reads a result of this one (the first); where this one leaves no node
-    /// behind, it is reported as being where that one is.
-    pub consumer: Option<SourceId>,
-    /// The source whose backward pass or update this one is: it prefers that one's device.
-    pub forward: Option<SourceId>,
-    /// The pass that it belongs to.
-    pub phase: Phase,
-    /// How it disturbs its input while the network trains: its reshape stands for that.
-    pub noise: Option<Noise>,
-    /// The microbatch that it belongs to, where a step is written out with several.
-    pub microbatch: Option<u32>,
-}
-
-impl Source {
-    /// A source with neither pin nor mark.
-    pub fn new(name: impl Into<String>, op: impl Into<String>, role: SourceRole) -> Self {
-        Self {
-            name: name.into(),
-            op: op.into(),
-            role,
-            pin: None,
-            colocate: None,
-            consumer: None,
-            forward: None,
-            phase: Phase::Forward,
-            noise: None,
-            microbatch: None,
-        }
-    }
-}
-
 /// A named dimension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dim {
@@ -145,159 +76,6 @@ pub struct Value {
     pub ty: Type,
     /// The node that makes it.
     pub node: NodeId,
-}
-
-/// How a parameter starts where no data is given. Deviations and bounds of the scaled ones
-/// follow from the shape when it is filled.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Init {
-    /// Every element the same.
-    Constant(Real),
-    /// Uniform between two bounds.
-    Uniform {
-        /// Lower bound.
-        low: Real,
-        /// Upper bound.
-        high: Real,
-    },
-    /// Normal; `truncated` draws again beyond two deviations.
-    Normal {
-        /// Mean.
-        mean: Real,
-        /// Standard deviation.
-        deviation: Real,
-        /// Cut at two deviations.
-        truncated: bool,
-    },
-    /// Variance `scale / fan` (Glorot, He, LeCun are special cases).
-    VarianceScaling {
-        /// Numerator.
-        scale: Real,
-        /// Which fan divides.
-        fan: Fan,
-        /// The distribution.
-        distribution: Distribution,
-    },
-    /// Orthogonal rows or columns, scaled.
-    Orthogonal {
-        /// Factor.
-        gain: Real,
-    },
-    /// The identity matrix, scaled.
-    Identity {
-        /// Factor.
-        gain: Real,
-    },
-    /// An LSTM bias in Keras' gate order: zeros, but ones for the forget gate (second quarter).
-    UnitForgetBias,
-}
-
-/// What divides a variance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fan {
-    /// Inputs of a unit.
-    In,
-    /// Outputs of a unit.
-    Out,
-    /// The mean of both.
-    Average,
-}
-
-/// Distribution of a variance-scaled initialiser.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Distribution {
-    /// Normal, cut at two deviations.
-    TruncatedNormal,
-    /// Normal.
-    Normal,
-    /// Uniform.
-    Uniform,
-}
-
-impl Init {
-    /// Glorot uniform: what Keras gives kernels.
-    pub fn glorot_uniform() -> Self {
-        Self::VarianceScaling { scale: Real(1.0), fan: Fan::Average, distribution: Distribution::Uniform }
-    }
-
-    /// Every element zero.
-    pub fn zeros() -> Self {
-        Self::Constant(Real(0.0))
-    }
-
-    /// Every element one.
-    pub fn ones() -> Self {
-        Self::Constant(Real(1.0))
-    }
-}
-
-/// Where a parameter's data is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Data {
-    /// In the model file itself.
-    Inline(Tensor),
-    /// Raw little-endian bytes of another file, which may be absent.
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Where they begin.
-        offset: u64,
-        /// How many there are.
-        length: u64,
-    },
-    /// An array of an npz or safetensors file, which may be absent.
-    Array {
-        /// The file.
-        path: PathBuf,
-        /// The array's name in it.
-        name: String,
-    },
-}
-
-/// What a stored statistic of a normalisation is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatisticKind {
-    /// Of each channel.
-    Mean,
-    /// Of each channel.
-    Variance,
-}
-
-/// A parameter that follows the batches and not a gradient: in training the layer uses the batch's own,
-/// and `stored = momentum stored + (1 - momentum) batch` afterwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Statistic {
-    /// Which one.
-    pub kind: StatisticKind,
-    /// How long it remembers.
-    pub momentum: Real,
-}
-
-/// A trained tensor.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Param {
-    /// The source's own name; unique.
-    pub name: String,
-    /// Its node; tied parameters are one parameter with several readers.
-    pub node: NodeId,
-    /// How it starts.
-    pub init: Init,
-    /// Its data, where the source has any.
-    pub data: Option<Data>,
-    /// The type of its data and of what its initialiser makes, where the parameter is that rounded.
-    pub given: Option<DType>,
-    /// The number of the output that takes its place after each step; none where it stays.
-    pub update: Option<u32>,
-    /// What it is a statistic of, where it is none that a gradient moves.
-    pub statistic: Option<Statistic>,
-}
-
-impl Param {
-    /// The type of its data and of what its initialiser makes.
-    pub fn given_type(&self, graph: &Graph) -> Type {
-        let ty = graph.ty(graph.node(self.node).first_result);
-        Type { dtype: self.given.unwrap_or(ty.dtype), shape: ty.shape.clone() }
-    }
 }
 
 /// A network. See the module's documentation for what holds.
@@ -578,7 +356,7 @@ impl Graph {
     /// Says that a parameter, or the one that `value` is another type of, is a statistic; nothing
     /// where it is no parameter.
     #[cfg(any(feature = "onnx", feature = "keras"))]
-    pub(crate) fn set_statistic(&mut self, value: ValueId, statistic: Statistic) {
+    pub(crate) fn set_statistic(&mut self, value: ValueId, statistic: super::Statistic) {
         let maker = self.maker(value);
         let maker = match (&maker.op, maker.operands.first()) {
             (Op::Convert { .. }, Some(&from)) => self.maker(from),
@@ -665,100 +443,6 @@ impl Graph {
             }
         }
     }
-
-    /// Fixes dimensions: each size that mentions one becomes a number, and [`Op::Sizes`] become
-    /// constants. Dimensions not in `values` stay. Types are inferred anew, so sizes that only now
-    /// turn out not to fit are found.
-    ///
-    /// Errors: a name that is no dimension of the graph, a value below 1, sizes that do not fit or
-    /// become negative.
-    pub fn bind(&mut self, values: &BTreeMap<String, i64>) -> Result<()> {
-        for (name, value) in values {
-            if !self.dims.iter().any(|dim| dim.name == *name) {
-                let names: Vec<&str> = self.dims.iter().map(|dim| dim.name.as_str()).collect();
-                let help = if names.is_empty() {
-                    "the model has no named dimensions".to_owned()
-                } else {
-                    format!("its dimensions are: {}", names.join(", "))
-                };
-                return Err(Error::usage(format!("dimension {name}"), "the model has no such dimension")
-                    .with_help(help));
-            }
-            if *value < 1 {
-                return Err(Error::usage(format!("dimension {name}"), format!("{value} is less than 1")));
-            }
-        }
-        let value_of: Vec<Option<i64>> = self.dims.iter().map(|dim| values.get(&dim.name).copied()).collect();
-        self.rebuild_bound(&value_of)
-    }
-
-    fn rebuild_bound(&mut self, value_of: &[Option<i64>]) -> Result<()> {
-        let old = std::mem::take(self);
-        let mut new = old.emptied();
-        new.params = old.params;
-        let mut constants = old.constants.into_iter();
-        new.inputs = old.inputs;
-        new.outputs = old.outputs;
-        new.controls = old.controls;
-        let mut types = old.values.into_iter().map(|value| value.ty);
-        for node in old.nodes {
-            let source = node.source;
-            let place = |error: Error| error.within(&format!("node {}", old.sources[source.index()].name));
-            let count = node.op.results();
-            let mut op = node.op;
-            super::infer::bind_op(&mut op, value_of).map_err(place)?;
-            let results: Vec<Type> = types.by_ref().take(count).collect();
-            let results: Vec<Type> = match &op {
-                Op::Input | Op::Param(_) | Op::Constant(_) | Op::Sizes(_) | Op::Iota { .. } => results
-                    .into_iter()
-                    .map(|ty| super::infer::bind_type(&ty, value_of))
-                    .collect::<Result<_>>()
-                    .map_err(place)?,
-                _ => {
-                    let operands: Vec<&Type> =
-                        node.operands.iter().map(|value| &new.values[value.index()].ty).collect();
-                    infer(&op, &operands, &|dim| new.dims[dim.index()].name.clone()).map_err(place)?
-                }
-            };
-            let constant = match &op {
-                Op::Constant(_) => constants.next(),
-                Op::Sizes(sizes) => known_sizes(sizes, &results[0].shape)?,
-                _ => None,
-            };
-            if let Some(tensor) = constant {
-                op = Op::Constant(ConstId(new.constants.len() as u32));
-                new.constants.push(tensor);
-            }
-            new.append(op, &node.operands, results, source);
-        }
-        *self = new;
-        Ok(())
-    }
-
-    /// Names of the dimensions that some value's type or some operation still mentions.
-    pub fn unbound_dims(&self) -> Vec<String> {
-        let mut used = vec![false; self.dims.len()];
-        for value in &self.values {
-            for size in value.ty.shape.sizes() {
-                for (dim, _) in size.terms() {
-                    used[dim.index()] = true;
-                }
-            }
-        }
-        for size in self.nodes.iter().flat_map(|node| node.op.sizes()) {
-            for (dim, _) in size.terms() {
-                used[dim.index()] = true;
-            }
-        }
-        self.dims.iter().zip(used).filter(|(_, used)| *used).map(|(dim, _)| dim.name.clone()).collect()
-    }
-}
-
-/// The tensor that a vector of sizes is, where all are known.
-fn known_sizes(sizes: &[Size], shape: &Shape) -> Result<Option<Tensor>> {
-    let Some(known) = sizes.iter().map(Size::known).collect::<Option<Vec<i64>>>() else { return Ok(None) };
-    let dims = shape.sizes().iter().map(|size| size.constant() as u64).collect();
-    Tensor::from_i64(dims, &known).map(Some)
 }
 
 impl DimId {

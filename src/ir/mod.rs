@@ -7,6 +7,7 @@
 //!
 //! Sizes stay affine in named dimensions until [`Graph::bind`] fixes them.
 
+mod bind;
 mod dtype;
 mod graph;
 #[cfg_attr(not(feature = "run"), allow(dead_code))]
@@ -14,8 +15,10 @@ pub(crate) mod half;
 mod infer;
 mod noise;
 mod op;
+mod param;
 mod precision;
 mod shape;
+mod source;
 mod tensor;
 pub mod text;
 mod users;
@@ -23,10 +26,7 @@ mod verify;
 mod visit;
 
 pub use dtype::DType;
-pub use graph::{
-    ConstId, Data, Dim, Distribution, Fan, Graph, Init, Node, NodeId, Param, ParamId, Phase, Source,
-    SourceId, SourceRole, Statistic, StatisticKind, Value, ValueId,
-};
+pub use graph::{ConstId, Dim, Graph, Node, NodeId, ParamId, SourceId, Value, ValueId};
 pub(crate) use infer::Varies;
 pub use infer::infer;
 pub use noise::{Noise, NoiseKind, random_bits};
@@ -35,8 +35,10 @@ pub use op::{
     Layout, Op, Pad, PadMode, Pool, PoolKind, Real, Recurrent, ReduceKind, Resize, ResizeCoordinates,
     ScatterKind, Slice, TopK, Unary, Window,
 };
+pub use param::{Data, Distribution, Fan, Init, Param, Statistic, StatisticKind};
 pub use precision::Range;
 pub use shape::{Affine, DimId, Shape, Size, Type};
+pub use source::{Phase, Source, SourceRole};
 pub use tensor::Tensor;
 pub use users::Users;
 pub use verify::verify;

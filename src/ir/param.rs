@@ -1,0 +1,158 @@
+//! Parameters: their data, how they start, what follows batches and not gradients.
+
+use std::path::PathBuf;
+
+use super::{DType, Graph, NodeId, Real, Tensor, Type};
+
+/// How a parameter starts where no data is given. Deviations and bounds of the scaled ones
+/// follow from the shape when it is filled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Init {
+    /// Every element the same.
+    Constant(Real),
+    /// Uniform between two bounds.
+    Uniform {
+        /// Lower bound.
+        low: Real,
+        /// Upper bound.
+        high: Real,
+    },
+    /// Normal; `truncated` draws again beyond two deviations.
+    Normal {
+        /// Mean.
+        mean: Real,
+        /// Standard deviation.
+        deviation: Real,
+        /// Cut at two deviations.
+        truncated: bool,
+    },
+    /// Variance `scale / fan` (Glorot, He, LeCun are special cases).
+    VarianceScaling {
+        /// Numerator.
+        scale: Real,
+        /// Which fan divides.
+        fan: Fan,
+        /// The distribution.
+        distribution: Distribution,
+    },
+    /// Orthogonal rows or columns, scaled.
+    Orthogonal {
+        /// Factor.
+        gain: Real,
+    },
+    /// The identity matrix, scaled.
+    Identity {
+        /// Factor.
+        gain: Real,
+    },
+    /// An LSTM bias in Keras' gate order: zeros, but ones for the forget gate (second quarter).
+    UnitForgetBias,
+}
+
+/// What divides a variance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fan {
+    /// Inputs of a unit.
+    In,
+    /// Outputs of a unit.
+    Out,
+    /// The mean of both.
+    Average,
+}
+
+/// Distribution of a variance-scaled initialiser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distribution {
+    /// Normal, cut at two deviations.
+    TruncatedNormal,
+    /// Normal.
+    Normal,
+    /// Uniform.
+    Uniform,
+}
+
+impl Init {
+    /// Glorot uniform: what Keras gives kernels.
+    pub fn glorot_uniform() -> Self {
+        Self::VarianceScaling { scale: Real(1.0), fan: Fan::Average, distribution: Distribution::Uniform }
+    }
+
+    /// Every element zero.
+    pub fn zeros() -> Self {
+        Self::Constant(Real(0.0))
+    }
+
+    /// Every element one.
+    pub fn ones() -> Self {
+        Self::Constant(Real(1.0))
+    }
+}
+
+/// Where a parameter's data is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// In the model file itself.
+    Inline(Tensor),
+    /// Raw little-endian bytes of another file, which may be absent.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Where they begin.
+        offset: u64,
+        /// How many there are.
+        length: u64,
+    },
+    /// An array of an npz or safetensors file, which may be absent.
+    Array {
+        /// The file.
+        path: PathBuf,
+        /// The array's name in it.
+        name: String,
+    },
+}
+
+/// What a stored statistic of a normalisation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatisticKind {
+    /// Of each channel.
+    Mean,
+    /// Of each channel.
+    Variance,
+}
+
+/// A parameter that follows the batches and not a gradient: in training the layer uses the batch's own,
+/// and `stored = momentum stored + (1 - momentum) batch` afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statistic {
+    /// Which one.
+    pub kind: StatisticKind,
+    /// How long it remembers.
+    pub momentum: Real,
+}
+
+/// A trained tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Param {
+    /// The source's own name; unique.
+    pub name: String,
+    /// Its node; tied parameters are one parameter with several readers.
+    pub node: NodeId,
+    /// How it starts.
+    pub init: Init,
+    /// Its data, where the source has any.
+    pub data: Option<Data>,
+    /// The type of its data and of what its initialiser makes, where the parameter is that rounded.
+    pub given: Option<DType>,
+    /// The number of the output that takes its place after each step; none where it stays.
+    pub update: Option<u32>,
+    /// What it is a statistic of, where it is none that a gradient moves.
+    pub statistic: Option<Statistic>,
+}
+
+impl Param {
+    /// The type of its data and of what its initialiser makes.
+    pub fn given_type(&self, graph: &Graph) -> Type {
+        let ty = graph.ty(graph.node(self.node).first_result);
+        Type { dtype: self.given.unwrap_or(ty.dtype), shape: ty.shape.clone() }
+    }
+}

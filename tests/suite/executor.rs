@@ -344,16 +344,16 @@ fn missing_weights_are_named_together() {
 fn a_run_that_takes_too_long_says_where_it_is() {
     let setup = Setup::new(3, 20, 2);
     let options = ExecOptions {
-        timeout: Some(Duration::from_millis(50)),
+        timeout: Some(Duration::from_millis(300)),
         before_step: Some(Box::new(|step| {
             if step == 4 {
-                std::thread::sleep(Duration::from_millis(600));
+                std::thread::sleep(Duration::from_millis(2000));
             }
         })),
     };
     let mut program = setup.program(&setup.plan, options).unwrap();
     let error = program.run(&setup.inputs).unwrap_err();
-    assert!(error.to_string().contains("the run took longer than 50ms"), "{error}");
+    assert!(error.to_string().contains("the run took longer than 300ms"), "{error}");
     assert!(error.details().iter().any(|line| line.starts_with("step 4 on ")), "{:?}", error.details());
     assert!(program.run(&setup.inputs).is_err());
 }

@@ -241,7 +241,8 @@ impl Program {
             registers.begin(self.registers);
             for step in &self.first {
                 if let Step::Load { to, source: from, dtype, access } = step {
-                    load(registers, *to, source(*from), *dtype, access, (start, TILE.min(count)), false);
+                    let apart = apart(*from);
+                    load(registers, *to, source(*from), *dtype, access, (start, TILE.min(count)), apart);
                 }
             }
             for at in (0..count).step_by(TILE) {

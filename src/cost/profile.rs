@@ -209,7 +209,7 @@ impl Profile {
             if let Some((latency, bandwidth)) = self.kind(&group.kind).and_then(KindProfile::link) {
                 join(group, latency, bandwidth);
                 if group.cores.is_some() {
-                    // Who has cores of its own copies with them, and computes meanwhile nothing.
+                    // They copy with those cores, and compute nothing meanwhile.
                     group.communication = Communication::Added;
                 }
             }

@@ -127,13 +127,16 @@ pub(super) struct DataArgs {
 #[derive(Args, Debug, Clone)]
 pub(super) struct SpreadArgs {
     /// Compare ways to spread the step and take the one that is predicted to be fastest (auto), or force
-    /// one: model, data, zero1, zero2, zero3, ps, hybrid:K with K devices for each replica, pipeline
+    /// one: model, data, zero1, zero2, zero3, ps, pipeline, hybrid:K with K devices for each replica, which
+    /// with --schedule is a pipeline
     #[arg(long, value_name = "WAY", conflicts_with_all = ["replicas", "ensemble"])]
     pub(super) parallel: Option<String>,
-    /// The network so many times, each on a device with its part of the batch; one gradient
+    /// The network so many times, each on a device with its part of the batch; one gradient. With --schedule
+    /// each is a pipeline of its own, on as many devices as there are for each
     #[arg(long, value_name = "N")]
     pub(super) replicas: Option<usize>,
-    /// Devices of each replica: over several, the network is laid as the planner lays one replica
+    /// Devices of each replica: over several, the network is laid as the planner lays one replica [of
+    /// pipelines, 1 stands for an even part of all devices]
     #[arg(long, value_name = "K", requires = "replicas", default_value_t = 1)]
     pub(super) devices_each: usize,
     /// Parts of the batch [default: one for each replica]; the same parts give the same bits on any

@@ -60,7 +60,7 @@ pub(super) fn plan_line(trainer: &Trainer) -> String {
 /// Each way of spreading the step: what is predicted of it, and which one is taken.
 pub(super) fn candidates(candidates: &[Candidate], best: Option<Strategy>) -> String {
     let mut out = format!(
-        "  {:<14} {:>7} {:>12} {:>12} {:>12} {:>12} {:>12}\n",
+        "  {:<16} {:>7} {:>12} {:>12} {:>12} {:>12} {:>12}\n",
         "way", "devices", "step", "busiest", "moved", "state", "arena"
     );
     for Candidate { strategy, estimate } in candidates {
@@ -70,7 +70,7 @@ pub(super) fn candidates(candidates: &[Candidate], best: Option<Strategy>) -> St
         let _ = match estimate {
             Ok(one) => writeln!(
                 out,
-                "{mark} {name:<14} {:>7} {:>12} {:>12} {:>12} {:>12} {:>12}",
+                "{mark} {name:<16} {:>7} {:>12} {:>12} {:>12} {:>12} {:>12}",
                 one.devices,
                 one.step.to_string(),
                 one.load.to_string(),
@@ -80,7 +80,7 @@ pub(super) fn candidates(candidates: &[Candidate], best: Option<Strategy>) -> St
             ),
             Err(error) => {
                 let text = error.to_string();
-                writeln!(out, "{mark} {name:<14} {}", text.lines().next().unwrap_or_default())
+                writeln!(out, "{mark} {name:<16} {}", text.lines().next().unwrap_or_default())
             }
         };
     }

@@ -75,7 +75,7 @@ pub struct Options {
     pub pipeline: Option<strategy::pipeline::Options>,
     /// The order of a step that is written out: its graph holds all microbatches, as its sources say
     /// ([`Source::microbatch`](crate::ir::Source::microbatch)), pinned to the devices of their stages.
-    pub written: Option<strategy::pipeline::Options>,
+    pub written: Option<strategy::pipeline::Written>,
     /// By source, the device of a placement that was made elsewhere: nodes that it holds apart
     /// share no kernel.
     pub given: Option<BTreeMap<String, String>>,
@@ -588,9 +588,12 @@ impl Options {
             options.microbatches = Some(asked.microbatches);
             options.schedule = Some(asked.order.name().to_owned());
         }
-        if let Some(asked) = self.written {
+        if let Some(strategy::pipeline::Written { asked, replicas }) = self.written {
             options.schedule = Some(asked.order.name().to_owned());
             options.other.push(("microbatches".to_owned(), asked.microbatches.to_string()));
+            if replicas > 1 {
+                options.other.push(("replicas".to_owned(), replicas.to_string()));
+            }
         }
         options.precision = self.precision.map(|precision| precision.half.to_string());
         options.batch = self.batch.and_then(|batch| u64::try_from(batch).ok());

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::place::{self, Placement};
 use crate::plan::{self, Bound, Labels, Meta, Plan};
 use crate::schedule::Schedule;
-use crate::strategy::pipeline::{self, Figures, Pipeline, Turn, pipeline, squeezed};
+use crate::strategy::pipeline::{self, Figures, Pipeline, Turn, Written, pipeline, squeezed};
 use crate::strategy::{self, Choice, Rewritten};
 use crate::topology::Topology;
 
@@ -24,7 +24,7 @@ pub(super) struct Asked<'a> {
     pub(super) place: &'a place::Options,
     pub(super) pipeline: Option<pipeline::Options>,
     /// The order of a step that is written out in microbatches, and when its nodes run.
-    pub(super) written: Option<(pipeline::Options, &'a [Turn])>,
+    pub(super) written: Option<(Written, &'a [Turn])>,
 }
 
 /// A step that fits.
@@ -50,9 +50,9 @@ impl Step {
             return Self::in_microbatches(asked, options, control);
         }
         let Asked { graph, topology, place, .. } = *asked;
-        if let Some((options, turns)) = asked.written {
-            let squeezed = || pipeline::ordered_squeezed((graph, turns), topology, place, options, control);
-            return match pipeline::ordered((graph, turns), topology, place, options, control) {
+        if let Some((written, turns)) = asked.written {
+            let squeezed = || pipeline::ordered_squeezed((graph, turns), topology, place, written, control);
+            return match pipeline::ordered((graph, turns), topology, place, written, control) {
                 Ok((placement, schedule, figures)) => {
                     let pipeline = Some(figures);
                     Ok(Self { placement, schedule, derived: None, pipeline, choices: Vec::new() })

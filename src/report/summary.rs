@@ -281,10 +281,12 @@ const STAGES: usize = 32;
 
 /// What a pipeline comes to.
 pub(crate) fn pipelined(figures: &Figures) -> String {
-    let Figures { schedule, microbatches, devices, .. } = figures;
+    let Figures { schedule, microbatches, devices, replicas, .. } = figures;
+    let each = if *replicas > 1 { format!("{replicas} replicas, each ") } else { String::new() };
     let mut text = format!(
-        "pipeline   {schedule}: {microbatches} microbatches, {} stages on {devices} devices\n",
-        figures.stages.len()
+        "pipeline   {schedule}: {each}{microbatches} microbatches, {} stages on {} devices\n",
+        figures.stages.len() / (*replicas).max(1) as usize,
+        devices / (*replicas).max(1) as usize
     );
     text += &format!(
         "bubble     {:.1}% of the devices' time, {:.1}% in theory (equal stages, free copies)\n",

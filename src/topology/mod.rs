@@ -271,6 +271,11 @@ impl Topology {
         (0..self.devices.len() as u32).map(DeviceId)
     }
 
+    /// Ids of the devices that take any work, in order: all but hosts of accelerators.
+    pub fn computing(&self) -> impl Iterator<Item = DeviceId> + '_ {
+        self.ids().filter(|&id| self.device(id).role == Role::Compute)
+    }
+
     /// The device with this id.
     pub fn device(&self, id: DeviceId) -> &Device {
         &self.devices[id.index()]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 use crate::ir::DType;
-use crate::topology::{DeviceId, Topology};
+use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
 
 /// A choice that is made by name.
@@ -119,9 +119,11 @@ named!(Zero, "--zero", None = "0", Optimizer = "1", Gradients = "2", Parameters 
 pub struct Replicas {
     /// How many; each on devices of its own.
     pub count: usize,
-    /// Devices of each: over several, the network is laid as the planner lays one replica.
+    /// Devices of each: over several, the network is laid as the planner lays one replica. Of pipelines, 1
+    /// stands for an even part of all devices.
     pub each: usize,
-    /// Into how many parts the batch is cut; a multiple of `count`.
+    /// Into how many parts the batch is cut; a multiple of `count`. Of pipelines they are the microbatches,
+    /// whose number need not be told here.
     pub shards: usize,
     /// How they come to one gradient.
     pub sync: Sync,
@@ -154,8 +156,9 @@ impl Replicas {
     /// samples; sharded state without an all-reduce.
     pub(super) fn check(&self, topology: &Topology, batch: i64) -> Result<()> {
         let place = || format!("--replicas {}", self.count);
-        if self.count == 0 || self.each == 0 || self.count.saturating_mul(self.each) > topology.len() {
-            let message = format!("there are {} devices, {} for each", topology.len(), self.each);
+        let devices = topology.computing().count();
+        if self.count == 0 || self.each == 0 || self.count.saturating_mul(self.each) > devices {
+            let message = format!("there are {devices} devices, {} for each", self.each);
             return Err(Error::usage(place(), message).with_help("--devices with one for each replica"));
         }
         if self.shards == 0 || !self.shards.is_multiple_of(self.count) || self.shards as i64 > batch {
@@ -190,9 +193,9 @@ pub(super) struct Links {
 const MANY: u64 = 1 << 26;
 
 impl Links {
-    /// Those of the first `count` devices. O(count^2).
+    /// Those of the first `count` devices that compute. O(count^2).
     pub(super) fn of(topology: &Topology, count: usize) -> Self {
-        let ids = || (0..count.min(topology.len()) as u32).map(DeviceId);
+        let ids = || topology.computing().take(count);
         let pairs = || ids().flat_map(|from| ids().map(move |to| (from, to))).filter(|(from, to)| from != to);
         let slowest = |bytes| pairs().map(|(from, to)| topology.route(from, to).time(bytes)).max();
         let latency = slowest(Bytes(0)).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! The largest batch whose training step fits, and what its memory is made of.
 
+use super::exchange::Replicas;
 use super::pipelined::on_stages;
 use super::planned::{Planned, all_planned, evaluation_plan, step_of};
 use super::step::gradient_step;
@@ -58,9 +59,10 @@ pub fn largest_batch(
             Ok((all, options.compile.place.effort))
         })
     };
+    let replicas = |of: fn(&Replicas) -> usize| options.replicas.as_ref().map_or(1, of).max(1) as i64;
     let shards = match options.pipeline {
-        Some(pipeline) => i64::from(pipeline.microbatches.max(1)),
-        None => options.replicas.map_or(1, |replicas| replicas.shards.max(1) as i64),
+        Some(pipeline) => i64::from(pipeline.microbatches.max(1)) * replicas(|own| own.count),
+        None => replicas(|own| own.shards),
     };
     let unit = parts.saturating_mul(shards);
     let Largest { size: batch, best: (best, effort), tried, refused } =

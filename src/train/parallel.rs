@@ -26,6 +26,8 @@ pub enum Strategy {
     Data(Replicas),
     /// The network's layers as stages that work on different microbatches at once.
     Pipeline(pipeline::Options),
+    /// Replicas of the network, each of them such a pipeline.
+    Pipelines(Replicas, pipeline::Options),
 }
 
 impl fmt::Display for Strategy {
@@ -34,6 +36,9 @@ impl fmt::Display for Strategy {
             Self::Single => write!(f, "one device"),
             Self::Model => write!(f, "model"),
             Self::Pipeline(asked) => write!(f, "pipeline x{}", asked.microbatches),
+            Self::Pipelines(Replicas { count, each, .. }, asked) => {
+                write!(f, "hybrid {count}x{each} x{}", asked.microbatches)
+            }
             Self::Data(Replicas { count, each, zero, sync, .. }) => {
                 let what = match (sync, zero) {
                     (Sync::AllReduce, Zero::None) => "data".to_owned(),
@@ -60,7 +65,7 @@ pub enum Parallel {
     Data(Zero),
     /// A replica on each device, parameters on one each.
     Server,
-    /// So many devices for each replica.
+    /// So many devices for each replica, which is a pipeline where one is asked for.
     Hybrid(usize),
     /// The layers as stages of a pipeline.
     Pipeline,
@@ -141,7 +146,8 @@ pub struct Candidate {
 
 /// Plans every way at little effort, and for the shortest step: one device; the layers over all
 /// devices; replicas on all, a half, a quarter of them, ... with all state and with shards of it, by
-/// parameter servers; replicas over several devices each; stages of a pipeline. O(log devices) plans.
+/// parameter servers; replicas over several devices each, as the planner lays them and as pipelines;
+/// stages of one pipeline. O(log devices) plans.
 ///
 /// Errors: those that all ways share, such as a model without a loss; a way without a plan is told.
 pub fn candidates(
@@ -150,7 +156,7 @@ pub fn candidates(
     options: &Options,
     control: &Control<'_>,
 ) -> Vec<Candidate> {
-    strategies(topology.len(), options)
+    strategies(topology.computing().count(), options)
         .into_iter()
         .map(|strategy| {
             let mut asked = spread(options, strategy);
@@ -168,9 +174,11 @@ pub fn best(candidates: &[Candidate]) -> Option<Strategy> {
     fitting.min_by_key(|(_, estimate)| (estimate.step, estimate.moved)).map(|(strategy, _)| strategy)
 }
 
-/// The pipeline that is asked for; else two microbatches for each device, as far as the batch goes.
-fn pipeline_of(devices: usize, options: &Options) -> pipeline::Options {
-    let most = options.compile.batch.unwrap_or(1).clamp(1, i64::from(u32::MAX)) as u32;
+/// The pipeline that is asked for; else two microbatches for each device, as far as the batch of each of
+/// `replicas` goes.
+fn pipeline_of(replicas: usize, devices: usize, options: &Options) -> pipeline::Options {
+    let batch = options.compile.batch.unwrap_or(1) / replicas.max(1) as i64;
+    let most = batch.clamp(1, i64::from(u32::MAX)) as u32;
     let microbatches = u32::try_from(devices.saturating_mul(2)).unwrap_or(u32::MAX).min(most);
     options.pipeline.unwrap_or(pipeline::Options { microbatches, order: pipeline::Order::Auto })
 }
@@ -189,8 +197,13 @@ fn strategies(devices: usize, options: &Options) -> Vec<Strategy> {
     }
     all.push(Strategy::Data(Replicas { sync: Sync::Server, ..Replicas::new(devices) }));
     let each = std::iter::successors(Some(2), |each| Some(each * 2)).take_while(|each| each * 2 <= devices);
-    all.extend(each.map(|each| Strategy::Data(Replicas { each, ..Replicas::new(devices / each) })));
-    let asked = pipeline_of(devices, options);
+    for each in each {
+        let replicas = Replicas { each, ..Replicas::new(devices / each) };
+        let asked = pipeline_of(replicas.count, each, options);
+        all.push(Strategy::Data(replicas));
+        all.extend((asked.microbatches > 1).then_some(Strategy::Pipelines(replicas, asked)));
+    }
+    let asked = pipeline_of(1, devices, options);
     all.extend((asked.microbatches > 1).then_some(Strategy::Pipeline(asked)));
     all
 }
@@ -198,16 +211,20 @@ fn strategies(devices: usize, options: &Options) -> Vec<Strategy> {
 impl Parallel {
     /// The one way that is asked for on these devices; none for the best of all.
     pub fn strategy(self, topology: &Topology, options: &Options) -> Option<Strategy> {
-        let count = topology.len();
+        let count = topology.computing().count();
         match self {
             Self::Auto => None,
             Self::Model => Some(Strategy::Model),
-            Self::Pipeline => Some(Strategy::Pipeline(pipeline_of(count, options))),
+            Self::Pipeline => Some(Strategy::Pipeline(pipeline_of(1, count, options))),
             Self::Data(zero) => Some(Strategy::Data(Replicas { zero, ..Replicas::new(count) })),
             Self::Server => Some(Strategy::Data(Replicas { sync: Sync::Server, ..Replicas::new(count) })),
             Self::Hybrid(each) => {
                 let count = (count / each.max(1)).max(1);
-                Some(Strategy::Data(Replicas { each, ..Replicas::new(count) }))
+                let replicas = Replicas { each, ..Replicas::new(count) };
+                Some(match options.pipeline {
+                    Some(asked) => Strategy::Pipelines(replicas, asked),
+                    None => Strategy::Data(replicas),
+                })
             }
         }
     }
@@ -235,6 +252,14 @@ pub fn spread(options: &Options, strategy: Strategy) -> Options {
                 replicas.count
             };
             let Replicas { exchange, transfer, bucket, .. } = asked;
+            spread.replicas = Some(Replicas { shards, exchange, transfer, bucket, ..replicas });
+        }
+        Strategy::Pipelines(replicas, asked) => {
+            spread.recipe.updates.microbatches = 1;
+            spread.pipeline = Some(asked);
+            let own = options.replicas.unwrap_or(replicas);
+            let shards = if own.shards > 1 { own.shards } else { replicas.count };
+            let Replicas { exchange, transfer, bucket, .. } = own;
             spread.replicas = Some(Replicas { shards, exchange, transfer, bucket, ..replicas });
         }
     }

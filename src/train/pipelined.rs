@@ -1,13 +1,14 @@
 //! Training steps as pipelines: the network's layers are stages on devices of their own, which work on
-//! different microbatches at the same time; gradients add up, and one update follows.
+//! different microbatches at the same time; gradients add up, and one update follows. There may be several
+//! such pipelines side by side, as replicas of the network, whose gradients meet as those of others do.
 //!
-//! The step is written out with all its microbatches: they are the shards of one replica that lies over
-//! several devices, so what they add up to has the bits that shards on one device give. Stages come from
-//! the planner, for the step of one microbatch; the fastest of a few is taken.
+//! The step is written out with all its microbatches: they are the shards of replicas that lie over
+//! several devices each, so what they add up to has the bits that shards on one device give. Stages come
+//! from the planner, for the step of one microbatch on one replica's devices; the fastest of a few is taken.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::exchange::{Links, Replicas};
+use super::exchange::{Links, Replicas, Zero};
 use super::planned::{Losses, Planned, layers_together};
 use super::replicas::{Groups, replicated_step};
 use super::step::{Step, batch_of, training_step};
@@ -17,8 +18,8 @@ use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::ir::Graph;
 use crate::load::Model;
-use crate::place::Effort;
-use crate::strategy::pipeline;
+use crate::place::{DeviceUse, Effort};
+use crate::strategy::pipeline::{self, Written};
 use crate::topology::Topology;
 
 /// How many placements of the stages are planned whole; at the least effort one.
@@ -26,8 +27,8 @@ const TRIED: usize = 3;
 
 /// Makes and plans the step of a network in microbatches on stages.
 ///
-/// Errors: fewer samples than microbatches; those of [`compile::stages`], of making the step, and of
-/// planning it where no stages fit.
+/// Errors: fewer samples than microbatches; replicas that do not go with a pipeline; those of
+/// [`compile::stages`], of making the step, and of planning it where no stages fit.
 pub(super) fn pipelined(
     graph: Graph,
     topology: &Topology,
@@ -35,19 +36,23 @@ pub(super) fn pipelined(
     asked: pipeline::Options,
     control: &Control<'_>,
 ) -> Result<Planned> {
-    let batches = Batches::new(graph, options, asked)?;
-    let one = batches.bound((batches.batch + count_of(asked) - 1) / count_of(asked))?;
+    let batches = Batches::new(graph, topology, options, asked)?;
+    let one = batches.one()?;
     let dims = batches.dims.clone();
     let bind = Default::default();
-    let written = Some(asked);
+    let written = Some(Written { asked, replicas: batches.replicas.count as u32 });
     let asked_of = compile::Options { dims, bind, batch: None, written, ..options.compile.clone() };
     let mut graph = training_step(one.clone(), &options.recipe)?.graph;
     layers_together(&mut graph, Losses::WithLayers);
+    let mut of_one = asked_of.clone();
+    if options.replicas.is_some() {
+        of_one.place.devices = DeviceUse::Count(batches.replicas.each as u32);
+    }
     let mut best: Option<(Step, Compiled)> = None;
     let mut refused: Option<Error> = None;
     let tried = if asked_of.place.effort == Effort::Fast { 1 } else { TRIED };
-    for stages in compile::stages(graph, topology, &asked_of, control)?.into_iter().take(tried) {
-        let mut step = written_out(&batches, (&one, &stages), topology, asked)?;
+    for stages in compile::stages(graph, topology, &of_one, control)?.into_iter().take(tried) {
+        let mut step = written_out(&batches, (&one, &stages), topology)?;
         let graph = std::mem::replace(&mut step.graph, Graph::new(""));
         match compile::compile_with(Model::Graph(graph), topology, &asked_of, control) {
             Ok(compiled) => {
@@ -71,9 +76,9 @@ pub(super) fn pipelined(
     }
 }
 
-/// The step of a network in microbatches, where `stages` tells each layer's device.
+/// The step of a network in microbatches, where `stages` tells each layer's device in the first replica.
 ///
-/// Errors: fewer samples than microbatches; those of making the step.
+/// Errors: those of [`pipelined`], but for planning.
 pub(super) fn on_stages(
     graph: Graph,
     topology: &Topology,
@@ -81,13 +86,39 @@ pub(super) fn on_stages(
     asked: pipeline::Options,
     stages: &BTreeMap<String, String>,
 ) -> Result<Step> {
-    let batches = Batches::new(graph, options, asked)?;
-    let one = batches.bound((batches.batch + count_of(asked) - 1) / count_of(asked))?;
-    written_out(&batches, (&one, stages), topology, asked)
+    let batches = Batches::new(graph, topology, options, asked)?;
+    written_out(&batches, (&batches.one()?, stages), topology)
 }
 
-fn count_of(asked: pipeline::Options) -> i64 {
-    i64::from(asked.microbatches.max(1))
+/// The replicas of a pipeline, each with its microbatches as shards; one, where none are asked for. Where
+/// it is not said how many devices each has, it is an even part of them.
+///
+/// Errors: shards that are not the microbatches; parameters that are kept once; those of
+/// [`Replicas::check`].
+fn replicas_of(topology: &Topology, options: &Options, microbatches: u32, batch: i64) -> Result<Replicas> {
+    let count = options.replicas.map_or(1, |own| own.count);
+    let shards = count.saturating_mul(microbatches as usize);
+    if microbatches < 1 || shards as i64 > batch {
+        let message = format!("a batch of {batch} does not divide into {shards} parts");
+        return Err(
+            Error::usage(format!("--microbatches {microbatches}"), message).with_help("a larger --batch")
+        );
+    }
+    let Some(own) = options.replicas else {
+        return Ok(Replicas { each: topology.computing().count(), shards, ..Replicas::new(1) });
+    };
+    if own.shards != count && own.shards != shards {
+        let message = format!("the shards of {count} pipelines are their {microbatches} microbatches each");
+        return Err(Error::usage(format!("--shards {}", own.shards), message).with_help("leave it out"));
+    }
+    if own.zero == Zero::Parameters {
+        let message = "the stages of a pipeline read their parameters in every microbatch";
+        return Err(Error::usage(format!("--zero {}", own.zero), message).with_help("--zero 2"));
+    }
+    let even = topology.computing().count().checked_div(count).unwrap_or(0).max(1);
+    let replicas = Replicas { each: if own.each > 1 { own.each } else { even }, shards, ..own };
+    replicas.check(topology, batch)?;
+    Ok(replicas)
 }
 
 /// A network that is bound to a batch, and can be to others.
@@ -97,22 +128,22 @@ struct Batches<'a> {
     dims: BTreeMap<String, i64>,
     batch: i64,
     options: &'a Options,
+    replicas: Replicas,
 }
 
 impl<'a> Batches<'a> {
-    /// Error: fewer samples than microbatches.
-    fn new(graph: Graph, options: &'a Options, asked: pipeline::Options) -> Result<Self> {
+    /// Errors: those of [`replicas_of`].
+    fn new(
+        graph: Graph,
+        topology: &Topology,
+        options: &'a Options,
+        asked: pipeline::Options,
+    ) -> Result<Self> {
         let unbound = graph.clone();
         let (forward, dims) = compile::bound(graph, &options.compile)?;
         let batch = batch_of(&forward);
-        let count = asked.microbatches;
-        if count < 1 || i64::from(count) > batch {
-            let message = format!("a batch of {batch} does not divide into {count} parts");
-            return Err(
-                Error::usage(format!("--microbatches {count}"), message).with_help("a larger --batch")
-            );
-        }
-        Ok(Self { unbound, forward, dims, batch, options })
+        let replicas = replicas_of(topology, options, asked.microbatches, batch)?;
+        Ok(Self { unbound, forward, dims, batch, options, replicas })
     }
 
     fn bound(&self, samples: i64) -> Result<Graph> {
@@ -122,25 +153,52 @@ impl<'a> Batches<'a> {
         let asked = compile::Options { batch: Some(samples), ..self.options.compile.clone() };
         compile::bound(self.unbound.clone(), &asked).map(|(graph, _)| graph)
     }
+
+    /// The network of the largest microbatch.
+    fn one(&self) -> Result<Graph> {
+        let shards = self.replicas.shards as i64;
+        self.bound((self.batch + shards - 1) / shards)
+    }
+
+    /// The devices of the replicas: those of the first are what `stages` of its network use, the others
+    /// follow in the topology's order.
+    fn groups(&self, one: &Graph, stages: &BTreeMap<String, String>, topology: &Topology) -> Result<Groups> {
+        let Replicas { count, each, .. } = self.replicas;
+        let used = one.sources().iter().filter_map(|source| stages.get(&source.name));
+        let used: BTreeSet<&str> = used.map(String::as_str).collect();
+        let named = |device: &&crate::topology::Device| used.contains(device.name.as_str());
+        let first: Vec<String> =
+            topology.devices.iter().filter(named).map(|device| device.name.clone()).collect();
+        if first.is_empty() {
+            return Err(Error::Internal("stages without a device".into()));
+        }
+        let rest = topology.computing().map(|id| topology.device(id).name.clone());
+        let rest: Vec<String> = rest.filter(|name| !used.contains(name.as_str())).collect();
+        let spare = each.saturating_sub(first.len()).min(rest.len());
+        let others = rest[spare..].chunks(each.max(1)).map(|own| own[..own.len().min(first.len())].to_vec());
+        let devices: Vec<Vec<String>> = std::iter::once(first.clone()).chain(others).take(count).collect();
+        if devices.len() < count || devices.iter().any(|own| own.len() < first.len()) {
+            let message = format!("stages take {} devices, which leaves too few for the others", first.len());
+            return Err(Error::usage(format!("--replicas {count}"), message)
+                .with_help("--devices-each, or more --devices"));
+        }
+        let place = |name: &str| {
+            let device = stages.get(name)?;
+            first.iter().position(|own| own == device)
+        };
+        Ok(Groups::several(devices, one, place).of_pipelines())
+    }
 }
 
-/// The step with all its microbatches, pinned to the devices of `stages`.
+/// The step with all its microbatches, pinned to the devices of `stages` and of those of other replicas.
 fn written_out(
     batches: &Batches<'_>,
     (one, stages): (&Graph, &BTreeMap<String, String>),
     topology: &Topology,
-    asked: pipeline::Options,
 ) -> Result<Step> {
-    let used: BTreeSet<&str> = stages.values().map(String::as_str).collect();
-    let names = topology.devices.iter().map(|device| device.name.clone());
-    let devices: Vec<String> = names.filter(|name| used.contains(name.as_str())).collect();
-    let place = |name: &str| {
-        let device = stages.get(name)?;
-        devices.iter().position(|own| own == device)
-    };
-    let groups = Groups::several(vec![devices.clone()], one, place);
-    let replicas = Replicas { each: devices.len(), shards: asked.microbatches as usize, ..Replicas::new(1) };
-    let links = Links::of(topology, devices.len());
+    let groups = batches.groups(one, stages, topology)?;
+    let replicas = &batches.replicas;
+    let links = Links::of(topology, replicas.count * replicas.each);
     let bound = |samples: i64| batches.bound(samples);
-    replicated_step(batches.batch, &bound, &batches.options.recipe, &replicas, &groups, links)
+    replicated_step(batches.batch, &bound, &batches.options.recipe, replicas, &groups, links)
 }

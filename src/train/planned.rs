@@ -239,7 +239,7 @@ fn over_replicas(
         let asked = compile::Options { batch: Some(samples), ..options.compile.clone() };
         compile::bound(unbound.clone(), &asked).map(|(graph, _)| graph)
     };
-    let names: Vec<String> = topology.devices.iter().map(|device| device.name.clone()).collect();
+    let names: Vec<String> = topology.computing().map(|id| topology.device(id).name.clone()).collect();
     let groups = match replicas.each {
         1 => Groups::single(names.into_iter().take(replicas.count).collect()),
         each => groups_of(names, &bound(batch / replicas.shards as i64)?, topology, options, each, control)?,

@@ -185,6 +185,9 @@ impl Replicated<'_> {
             },
         };
         if transfer.is_some() {
+            if self.groups.pipelines {
+                flats = self.sums_of_replicas(flats, at)?;
+            }
             for (shard, flat) in flats.iter_mut().enumerate() {
                 let name = format!("feedback{shard}/{}", self.name_of(at));
                 *flat = self.encoded(*flat, &name, at)?;
@@ -211,6 +214,17 @@ impl Replicated<'_> {
             parts.push(self.sum_at(&chunks, Some(owner), at, &format!("{name}/sum {owner}"))?);
         }
         Ok(Sum::Parts(parts))
+    }
+
+    /// By replica: the sum of its own shards, so that it is what is rounded.
+    fn sums_of_replicas(&mut self, flats: Vec<Sent>, at: usize) -> Result<Vec<Sent>> {
+        let mut sums = Vec::with_capacity(self.replicas.count);
+        for own in flats.chunk_by(|one, other| one.replica == other.replica) {
+            let (name, replica) = (self.name_of(at), own[0].replica);
+            let value = self.sum_at(own, Some(replica), at, &format!("{name}/own sum"))?;
+            sums.push(Sent { value, factor: None, replica });
+        }
+        Ok(sums)
     }
 
     /// Rounds a value to what is sent. What is lost is kept, and added before the next rounding.

@@ -57,6 +57,8 @@ pub(super) struct Groups {
     stages: Vec<usize>,
     /// That of the network's first output.
     last: usize,
+    /// Whether a replica's shards go through its devices as the microbatches of a pipeline.
+    pub(super) pipelines: bool,
 }
 
 impl Groups {
@@ -66,6 +68,7 @@ impl Groups {
             devices: devices.into_iter().map(|device| vec![device]).collect(),
             stages: Vec::new(),
             last: 0,
+            pipelines: false,
         }
     }
 
@@ -79,7 +82,12 @@ impl Groups {
             network.sources().iter().map(|source| place(&source.name).unwrap_or(0)).collect();
         let output = network.outputs().first().map(|(_, value)| network.maker(*value).source);
         let last = output.and_then(|source| stages.get(source.index()).copied()).unwrap_or(0);
-        Self { devices, stages, last }
+        Self { devices, stages, last, pipelines: false }
+    }
+
+    /// The same, where shards are microbatches.
+    pub(super) fn of_pipelines(self) -> Self {
+        Self { pipelines: true, ..self }
     }
 
     /// By parameter: the stage of the first source that reads it.

@@ -359,7 +359,8 @@ impl Trainer {
         options.recipe.updates.microbatches = parts as u32;
         options.replicas = options.replicas.filter(|replicas| replicas.shards * parts <= samples);
         if let Some(pipeline) = &mut options.pipeline {
-            pipeline.microbatches = pipeline.microbatches.min(samples as u32);
+            let each = samples / options.replicas.map_or(1, |replicas| replicas.count.max(1));
+            pipeline.microbatches = pipeline.microbatches.min(each as u32);
         }
         let place = format!("a last batch of {samples} samples");
         let short = Self::new(spare.graph.clone(), &self.topology, &options)
@@ -577,12 +578,11 @@ fn takes_any_batch(graph: &Graph, options: &Options) -> bool {
     compile::has_open_batch(graph) && whole && options.asynchronous.is_none()
 }
 
-/// Error: a pipeline with replicas, or microbatches with workers that do not wait.
+/// Error: a pipeline, or microbatches, with workers that do not wait.
 fn check_microbatches(options: &Options) -> Result<()> {
-    if options.pipeline.is_some() && (options.replicas.is_some() || options.asynchronous.is_some()) {
-        return Err(
-            Error::usage("--schedule", "a pipeline has no replicas").with_help("leave one of them out")
-        );
+    if options.pipeline.is_some() && options.asynchronous.is_some() {
+        return Err(Error::usage("--schedule", "the microbatches of a pipeline wait for one another")
+            .with_help("--sync allreduce"));
     }
     let count = options.recipe.updates.microbatches;
     if count > 1 && options.asynchronous.is_some() {

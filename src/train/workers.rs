@@ -27,15 +27,16 @@ pub(super) fn planned(
     asynchronous: Async,
     control: &Control<'_>,
 ) -> Result<(Planned, Vec<Planned>)> {
-    if asynchronous.workers == 0 || asynchronous.workers > topology.len() {
-        let message = format!("there are {} devices", topology.len());
+    let devices: Vec<String> = topology.computing().map(|id| topology.device(id).name.clone()).collect();
+    if asynchronous.workers == 0 || asynchronous.workers > devices.len() {
+        let message = format!("there are {} devices", devices.len());
         return Err(Error::usage(format!("--replicas {}", asynchronous.workers), message)
             .with_help("--devices with one for each worker"));
     }
     let step = gradient_step(forward.clone(), &options.recipe)?;
     let plan = |graph: Graph, step: Step, number: usize, room| {
         let mut asked = compile::Options { bind: Default::default(), batch: None, ..options.compile.clone() };
-        asked.place.pins.push(("*".to_owned(), topology.devices[number].name.clone()));
+        asked.place.pins.push(("*".to_owned(), devices[number].clone()));
         asked.place.reserve += room;
         let compiled = compile::compile_with(Model::Graph(graph), topology, &asked, control)?;
         Ok(Planned { forward: forward.clone(), step, asked, compiled })

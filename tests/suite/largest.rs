@@ -121,6 +121,8 @@ fn microbatches_replicas_pipelines_and_workers_that_do_not_wait_have_a_largest_b
     asked.replicas = None;
     asked.pipeline = Some(pipeline::Options { microbatches: 2, order: Order::OneForwardOneBackward });
     compare(&path, ("2xcpu:memory=6kB", &asked), 2, 4);
+    asked.replicas = Some(Replicas::new(2));
+    compare(&path, ("4xcpu:memory=6kB", &asked), 4, 8);
     let mut asked = options("sgd", 1);
     asked.asynchronous = Some(Async { workers: 2, staleness: 4, stale: Stale::Drop, warm_up: 0 });
     compare(&path, ("2xcpu:memory=5kB", &asked), 1, 3);

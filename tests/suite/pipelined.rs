@@ -1,7 +1,7 @@
 //! Training steps as pipelines: the bits of the same microbatches on one device, sound plans, and devices
 //! that work in the order that is asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use partition::control::Control;
@@ -10,7 +10,9 @@ use partition::load::{LoadOptions, Model, load};
 use partition::plan::{self, Action, Plan};
 use partition::strategy::pipeline::{self, Order};
 use partition::topology::Topology;
-use partition::train::{self, Fit, Loss, Options, Parallel, Replicas, Trainer, fit};
+use partition::train::{
+    self, Async, Exchange, Fit, Loss, Options, Parallel, Replicas, Stale, Sync, Trainer, Transfer, Zero, fit,
+};
 
 use crate::random_graph::Random;
 use crate::shared;
@@ -44,6 +46,7 @@ fn network() -> Graph {
 /// How a step is spread.
 pub(crate) enum Way {
     Pipeline(Order),
+    Replicas(Replicas, Order),
     Shards,
     OneAfterTheOther,
 }
@@ -55,6 +58,10 @@ fn trainer(graph: Graph, devices: &str, loss: Loss, (batch, parts): (i64, u32), 
     options.compile.batch = Some(batch);
     match way {
         Way::Pipeline(order) => options.pipeline = Some(pipeline::Options { microbatches: parts, order }),
+        Way::Replicas(replicas, order) => {
+            options.pipeline = Some(pipeline::Options { microbatches: parts, order });
+            options.replicas = Some(replicas);
+        }
         Way::Shards => options.replicas = Some(Replicas { shards: parts as usize, ..Replicas::new(1) }),
         Way::OneAfterTheOther => options.recipe.updates.microbatches = parts,
     }
@@ -201,10 +208,108 @@ fn a_pipeline_is_a_way_among_others_and_takes_a_last_batch_that_is_smaller() {
     let source = partition::data::Source::open("random:records=11,seed=2", &trainer.fields()).unwrap();
     let history = fit(&mut trainer, &source, &Fit::default(), &mut |_| {}).unwrap();
     assert_eq!((history[0].samples, trainer.steps()), (11, 2));
-    let both = Options { replicas: Some(Replicas::new(2)), ..spread };
+    let waits = Async { workers: 2, staleness: 4, stale: Stale::Drop, warm_up: 0 };
+    let both = Options { asynchronous: Some(waits), ..spread };
     let error = Trainer::new(network(), &topology, &both).err().unwrap().to_string();
-    assert!(error.contains("a pipeline has no replicas"), "{error}");
+    assert!(error.contains("wait for one another"), "{error}");
     let many = Some(pipeline::Options { microbatches: 9, order: Order::Auto });
     let error = Trainer::new(network(), &topology, &Options { pipeline: many, ..options }).err().unwrap();
     assert!(error.to_string().contains("--microbatches 9"), "{error}");
+}
+
+#[test]
+fn replicas_of_pipelines_give_the_bits_of_as_many_shards_on_one_device() {
+    let data = |seed| batch(seed, 12);
+    let two = Replicas::new(2);
+    for (devices, microbatches, replicas, order) in [
+        ("4xcpu", 2, Replicas { exchange: Exchange::Ring, ..two }, Order::OneForwardOneBackward),
+        ("4xcpu", 3, Replicas { exchange: Exchange::Star, ..two }, Order::Gpipe),
+        ("6xcpu", 2, Replicas { exchange: Exchange::Tree, ..Replicas::new(3) }, Order::ZeroBubble),
+        ("4xcpu", 4, Replicas { bucket: Some(1 << 20), ..two }, Order::Interleaved),
+        ("5xcpu", 2, Replicas { sync: Sync::Server, each: 2, ..two }, Order::Auto),
+        ("4xcpu", 2, Replicas { zero: Zero::Optimizer, ..two }, Order::Auto),
+        ("4xcpu", 2, Replicas { zero: Zero::Gradients, ..two }, Order::OneForwardOneBackward),
+    ] {
+        let what = format!("{replicas:?} of {microbatches} microbatches on {devices}");
+        let shards = replicas.count as u32 * microbatches;
+        let expected = run(dense("cpu", (12, shards), Way::Shards), &data);
+        let trainer = dense(devices, (12, microbatches), Way::Replicas(replicas, order));
+        let plan = trainer.plan();
+        plan::check(plan).unwrap();
+        let figures = trainer.pipeline().unwrap();
+        assert_eq!((figures.replicas as usize, figures.microbatches), (replicas.count, microbatches));
+        assert_eq!(figures.devices, 2 * replicas.count, "{what}");
+        if order != Order::Auto {
+            assert_eq!(figures.schedule, order.name(), "{what}");
+        }
+        // Each device works on its own replica's part of the batch, and on all of that.
+        for (number, (device, own)) in played(plan).into_iter().enumerate() {
+            let first = number / 2 * microbatches as usize;
+            let shards: BTreeSet<usize> = own.iter().map(|&(shard, _)| shard).collect();
+            assert_eq!(shards, (first..first + microbatches as usize).collect(), "{what}: {device}");
+        }
+        assert!(run(trainer, &data) == expected, "{what}");
+    }
+}
+
+#[test]
+fn each_replica_of_a_pipeline_keeps_to_its_order_and_sends_its_gradient_once() {
+    let of = |replicas| {
+        let way = Way::Replicas(replicas, Order::OneForwardOneBackward);
+        dense("8xcpu", (32, 8), way)
+    };
+    let two = Replicas { exchange: Exchange::Star, ..Replicas::new(2) };
+    let plain = of(two).plan().clone();
+    for (number, own) in played(&plain).values().enumerate() {
+        let (stage, first) = (number % 4, number / 4 * 8);
+        let (mut begun, mut ended) = (0, 0);
+        for &(shard, forward) in own {
+            let side = if forward { &mut begun } else { &mut ended };
+            *side = (shard - first + 1).max(*side);
+            assert!(begun - ended.min(begun) <= 4 - stage, "device {number}: {own:?}");
+        }
+    }
+    // Eight microbatches are added up before they are rounded: an eighth of the bits, one sum to send.
+    let (own, rounded) = (plain, of(Replicas { transfer: Transfer::Int8, ..two }));
+    let sent = |plan: &Plan| -> u64 {
+        let copies = plan.steps.iter().filter_map(|step| match &step.action {
+            Action::Copy(copy) => Some(copy),
+            Action::Launch(_) => None,
+        });
+        copies.map(|copy| copy.bytes.get()).sum()
+    };
+    assert!(sent(rounded.plan()) < sent(&own), "{} {}", sent(rounded.plan()), sent(&own));
+}
+
+#[test]
+fn replicas_of_pipelines_take_what_goes_with_stages_and_any_last_batch() {
+    let mut options = Options::new(Loss::MeanSquared);
+    options.compile.batch = Some(8);
+    let topology = Topology::parse("4xcpu").unwrap();
+    options.pipeline = Some(pipeline::Options { microbatches: 2, order: Order::Auto });
+    let way: Parallel = "hybrid:2".parse().unwrap();
+    let strategy = way.strategy(&topology, &options).unwrap();
+    assert_eq!(strategy.to_string(), "hybrid 2x2 x2");
+    let spread = train::spread(&options, strategy);
+    // Eight samples, then three, then one.
+    for (records, steps) in [(11, 2), (9, 2)] {
+        let mut trainer = Trainer::new(network(), &topology, &spread).unwrap();
+        let source = format!("random:records={records},seed=2");
+        let source = partition::data::Source::open(&source, &trainer.fields()).unwrap();
+        let history = fit(&mut trainer, &source, &Fit::default(), &mut |_| {}).unwrap();
+        assert_eq!((history[0].samples, trainer.steps()), (records, steps));
+    }
+    let refused = |replicas| {
+        let asked = Options { replicas: Some(replicas), ..spread.clone() };
+        Trainer::new(network(), &topology, &asked).err().unwrap().to_string()
+    };
+    for (replicas, message) in [
+        (Replicas { zero: Zero::Parameters, ..Replicas::new(2) }, "--zero 3"),
+        (Replicas { shards: 6, ..Replicas::new(2) }, "--shards 6"),
+        (Replicas { each: 3, ..Replicas::new(2) }, "there are 4 devices, 3 for each"),
+        (Replicas::new(5), "--microbatches 2: a batch of 8 does not divide into 10 parts"),
+    ] {
+        let error = refused(replicas);
+        assert!(error.contains(message), "{error}");
+    }
 }

@@ -275,6 +275,7 @@ fn ways_to_spread_a_step_are_planned_and_the_fastest_is_taken() {
         "zero3 x4",
         "ps x4",
         "hybrid 2x2",
+        "hybrid 2x2 x4",
         "pipeline x8",
     ];
     assert_eq!(names, expected);
@@ -287,6 +288,12 @@ fn ways_to_spread_a_step_are_planned_and_the_fastest_is_taken() {
         candidates[at].estimate.as_ref().unwrap().state
     };
     assert!(state("zero3 x4") < state("zero1 x4") && state("zero1 x4") < state("data x4"));
+    // A host beside accelerators is no place for a replica.
+    let topology = Topology::parse("cpu+2xl4-24g").unwrap();
+    let beside = train::candidates(&network(), &topology, &options, &Control::new());
+    let data = |one: &&train::Candidate| one.strategy.to_string().starts_with("data x");
+    let data: Vec<_> = beside.iter().filter(data).collect();
+    assert_eq!((data.len(), data[0].estimate.as_ref().unwrap().devices), (1, 2));
     let spread = train::spread(&options, Strategy::Data(Replicas::new(4)));
     assert_eq!(spread.replicas, Some(Replicas::new(4)));
 }

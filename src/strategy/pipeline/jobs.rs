@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::written::Written;
 use crate::costgraph::microbatch::Runs;
 use crate::costgraph::{CostGraph, NodeIx, Role};
 use crate::topology::{DeviceId, Topology};
@@ -52,6 +53,8 @@ pub(super) struct Jobs {
     pub(super) waits: Vec<Wait>,
     /// Levels of the forward pass.
     pub(super) levels: u32,
+    /// Pipelines of equal shape side by side, each on devices of its own.
+    pub(super) replicas: u32,
     /// What runs once before, and once after, in a topological order.
     pub(super) first: Vec<NodeIx>,
     pub(super) last: Vec<NodeIx>,
@@ -91,19 +94,22 @@ impl Jobs {
         let forward = jobs.iter().filter(|job| job.pass == Pass::Forward);
         let levels = forward.map(|job| job.level + 1).max().unwrap_or(0);
         let waits = waits(graph, topology, &jobs, &job_of);
-        Self { jobs, waits, levels, first: of(Runs::First), last: of(Runs::Last) }
+        Self { jobs, waits, levels, replicas: 1, first: of(Runs::First), last: of(Runs::Last) }
     }
 
-    /// As [`Jobs::new`] for a graph that holds `count` microbatches side by side: what one of them takes.
+    /// As [`Jobs::new`] for a graph that holds all microbatches of all replicas side by side: what one of
+    /// them takes.
     pub(super) fn side_by_side(
         graph: &CostGraph,
         runs: &[Runs],
         topology: &Topology,
         placement: &[DeviceId],
-        count: u32,
+        written: Written,
     ) -> Self {
         let mut jobs = Self::new(graph, runs, topology, placement);
-        let one = |time: Nanos| Nanos(time.get().div_ceil(u64::from(count.max(1))));
+        jobs.replicas = written.replicas.max(1);
+        let count = u64::from(written.asked.microbatches.max(1));
+        let one = |time: Nanos| Nanos(time.get().div_ceil(count));
         jobs.jobs.iter_mut().for_each(|job| job.time = one(job.time));
         jobs.waits.iter_mut().for_each(|wait| wait.delay = one(wait.delay));
         jobs
@@ -115,11 +121,16 @@ impl Jobs {
         devices.into_iter().collect()
     }
 
+    /// How many devices each replica has.
+    pub(super) fn devices_each(&self) -> u32 {
+        (self.devices().len() as u32).div_ceil(self.replicas)
+    }
+
     /// True where each device has one stage.
     pub(super) fn is_plain(&self) -> bool {
         let forward = self.jobs.iter().filter(|job| job.pass == Pass::Forward);
         let devices: BTreeSet<DeviceId> = forward.clone().map(|job| job.device).collect();
-        devices.len() == forward.count() && devices.len() == self.levels as usize
+        devices.len() == forward.count() && devices.len() == (self.levels * self.replicas) as usize
     }
 
     /// True where there is a backward pass.

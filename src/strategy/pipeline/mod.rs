@@ -24,7 +24,7 @@ use crate::costgraph::{CostGraph, NodeIx};
 use crate::error::{Error, Result};
 use crate::place::{self, DeviceUse, Objective, Placement};
 use crate::schedule::{self, Schedule, schedule_closest, schedule_in_order};
-use crate::topology::{DeviceId, Role, Topology};
+use crate::topology::{DeviceId, Topology};
 use crate::units::Bytes;
 
 use super::Choice;
@@ -35,7 +35,7 @@ use self::order::{Played, Rule, play};
 
 pub use self::squeezed::{ordered_squeezed, squeezed};
 pub use self::theory::{Figures, Stage, theoretical_bubble};
-pub use self::written::{Turn, ordered, stages};
+pub use self::written::{Turn, Written, ordered, stages};
 
 /// How a pipeline orders its microbatches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -309,7 +309,7 @@ struct Candidate {
 fn candidates(all: &[Jobs], asked: Options) -> Vec<Candidate> {
     let mut candidates: Vec<Candidate> = Vec::new();
     for (placement, jobs) in all.iter().enumerate().filter(|(_, jobs)| jobs.jobs.len() <= MOST_JOBS) {
-        let devices = jobs.devices().len() as u32;
+        let devices = jobs.devices_each();
         let several = jobs.levels > devices;
         let first = candidates.len();
         for &order in asked.order.choices() {
@@ -391,8 +391,7 @@ fn contiguous(
     options: &place::Options,
     asked: Options,
 ) -> Result<Vec<Placement>> {
-    let mut devices: Vec<DeviceId> =
-        topology.ids().filter(|&id| topology.device(id).role == Role::Compute).collect();
+    let mut devices: Vec<DeviceId> = topology.computing().collect();
     if devices.is_empty() {
         devices = topology.ids().collect();
     }

@@ -89,11 +89,11 @@ fn of_devices(jobs: &Jobs) -> Vec<Own> {
 }
 
 /// By device: Megatron-LM's order of forward and backward jobs. None unless all devices have the
-/// same number of stages, more than one, in turns.
+/// same number of stages, more than one, in turns with the others of their replica.
 fn interleaved(jobs: &Jobs, microbatches: u32) -> Option<Vec<Vec<u32>>> {
     let devices = of_devices(jobs);
     let stages = devices.first()?.forward.len();
-    let count = devices.len();
+    let count = jobs.devices_each() as usize;
     let level = |job: u32| jobs.jobs[job as usize].level as usize;
     let mut patterns = Vec::with_capacity(count);
     for own in &devices {

@@ -6,7 +6,8 @@
 
 use super::jobs::Jobs;
 use super::theory::Figures;
-use super::{Candidate, Options, Pipeline, candidates, launches, placements, rank, written};
+use super::written::{self, Turn, Written};
+use super::{Candidate, Options, Pipeline, candidates, launches, placements, rank};
 use crate::control::Control;
 use crate::costgraph::CostGraph;
 use crate::costgraph::microbatch::{Sizes, microbatches, runs};
@@ -75,22 +76,22 @@ pub fn squeezed(
 ///
 /// Errors: those of [`super::ordered`], but for lack of memory.
 pub fn ordered_squeezed(
-    (graph, turns): (&CostGraph, &[written::Turn]),
+    (graph, turns): (&CostGraph, &[Turn]),
     topology: &Topology,
     options: &place::Options,
-    asked: Options,
+    written: Written,
     control: &Control<'_>,
 ) -> Result<Option<Pipeline>> {
-    let (placement, jobs) = written::pinned_jobs((graph, turns), topology, options, asked)?;
+    let (placement, jobs) = written::pinned_jobs((graph, turns), topology, options, written)?;
     let order = |candidate: &Candidate| {
         let launches = written::launches(graph, turns, &jobs[0], &candidate.played);
         Ok(Placement { launches: Some(launches), ..placement.clone() })
     };
     let mut left = schedules(graph, options.effort);
     let of = (graph, topology, options);
-    let found = best(of, candidates(&jobs, asked), &order, &mut left, control)?;
+    let found = best(of, candidates(&jobs, written.asked), &order, &mut left, control)?;
     Ok(found.map(|(candidate, Rewritten { derived, placement, schedule, choices })| {
-        let figures = written::figures(topology, &jobs[0], candidate.order, asked, &schedule);
+        let figures = written::figures(topology, &jobs[0], candidate.order, written, &schedule);
         Pipeline { derived, placement, schedule, figures, choices }
     }))
 }

@@ -43,6 +43,8 @@ pub struct Figures {
     pub schedule: &'static str,
     /// Microbatches in a step.
     pub microbatches: u32,
+    /// Pipelines side by side, each with all microbatches of its own.
+    pub replicas: u32,
     /// Devices that compute.
     pub devices: usize,
     /// Time of a step where steps follow one another without end: the highest load.
@@ -146,13 +148,14 @@ impl Figures {
         Self {
             schedule: if jobs.trains() { order.name() } else { "forward" },
             microbatches,
+            replicas: jobs.replicas,
             devices: devices.len(),
             steady_step: schedule.cost.max_load,
             steady_microbatch: Nanos(schedule.cost.max_load.get().div_ceil(u64::from(microbatches.max(1)))),
             bubble: if offered > 0.0 { (1.0 - busy as f64 / offered).max(0.0) } else { 0.0 },
             theoretical_bubble: theoretical_bubble(
                 if jobs.trains() || turns < 2 { order } else { Order::Interleaved },
-                devices.len() as u64,
+                jobs.devices_each().into(),
                 microbatches.into(),
                 turns as u64,
                 times,

@@ -22,6 +22,16 @@ use crate::schedule::{Schedule, schedule_in_order};
 use crate::strategy::rewrite::{RELAXED, is_rewritable, larger};
 use crate::topology::{DeviceId, Topology};
 
+/// What is asked of a step that is written out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Of each pipeline.
+    pub asked: Options,
+    /// Pipelines of equal shape side by side, each on devices of its own; their microbatches are counted
+    /// for each alike.
+    pub replicas: u32,
+}
+
 /// When a node of a step that is written out runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
@@ -122,10 +132,11 @@ pub fn ordered(
     (graph, turns): (&CostGraph, &[Turn]),
     topology: &Topology,
     options: &place::Options,
-    asked: Options,
+    written: Written,
     control: &Control<'_>,
 ) -> Result<(Placement, Schedule, Figures)> {
-    let (placement, jobs) = pinned_jobs((graph, turns), topology, options, asked)?;
+    let asked = written.asked;
+    let (placement, jobs) = pinned_jobs((graph, turns), topology, options, written)?;
     let mut candidates = candidates(&jobs, asked);
     candidates.sort_by_key(|candidate| (candidate.irregular, candidate.played.end));
     let scheduling = crate::strategy::scheduling(topology, options)?;
@@ -159,7 +170,7 @@ pub fn ordered(
         return Err(refused.unwrap_or_else(|| cannot(asked)));
     };
     let schedule = crate::strategy::packed(graph, options, schedule);
-    let figures = figures(topology, &jobs[0], candidate.order, asked, &schedule);
+    let figures = figures(topology, &jobs[0], candidate.order, written, &schedule);
     Ok((placement, schedule, figures))
 }
 
@@ -168,12 +179,12 @@ pub(super) fn figures(
     topology: &Topology,
     jobs: &Jobs,
     order: Order,
-    asked: Options,
+    written: Written,
     schedule: &Schedule,
 ) -> Figures {
-    let mut figures = Figures::new(topology, jobs, order, asked.microbatches, schedule);
+    let mut figures = Figures::new(topology, jobs, order, written.asked.microbatches, schedule);
     for stage in &mut figures.stages {
-        stage.nodes = stage.nodes.div_ceil(asked.microbatches.max(1) as usize);
+        stage.nodes = stage.nodes.div_ceil(written.asked.microbatches.max(1) as usize);
     }
     figures
 }
@@ -183,11 +194,11 @@ pub(super) fn pinned_jobs(
     (graph, turns): (&CostGraph, &[Turn]),
     topology: &Topology,
     options: &place::Options,
-    asked: Options,
+    written: Written,
 ) -> Result<(Placement, [Jobs; 1])> {
     let runs: Vec<Runs> = turns.iter().map(|turn| turn.runs()).collect();
     let placement = pinned(graph, topology, options)?;
-    let jobs = Jobs::side_by_side(graph, &runs, topology, &placement.device, asked.microbatches);
+    let jobs = Jobs::side_by_side(graph, &runs, topology, &placement.device, written);
     Ok((placement, [jobs]))
 }
 

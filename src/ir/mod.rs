@@ -7,12 +7,14 @@
 //!
 //! Sizes stay affine in named dimensions until [`Graph::bind`] fixes them.
 
+mod attributes;
 mod bind;
 mod dtype;
 mod graph;
 #[cfg_attr(not(feature = "run"), allow(dead_code))]
 pub(crate) mod half;
 mod infer;
+mod names;
 mod noise;
 mod op;
 mod param;
@@ -25,16 +27,17 @@ mod users;
 mod verify;
 mod visit;
 
+pub use attributes::{Attention, Conv, ConvTranspose, Pad, Pool, Recurrent, Resize, Slice, TopK, Window};
 pub use dtype::DType;
 pub use graph::{ConstId, Dim, Graph, Node, NodeId, ParamId, SourceId, Value, ValueId};
 pub(crate) use infer::Varies;
 pub use infer::infer;
-pub use noise::{Noise, NoiseKind, random_bits};
-pub use op::{
-    ArgReduce, Attention, Binary, Cell, Compare, Conv, ConvTranspose, Direction, HeadOrder, Interpolation,
-    Layout, Op, Pad, PadMode, Pool, PoolKind, Real, Recurrent, ReduceKind, Resize, ResizeCoordinates,
-    ScatterKind, Slice, TopK, Unary, Window,
+pub use names::{
+    ArgReduce, Binary, Cell, Compare, Direction, HeadOrder, Interpolation, Layout, PadMode, PoolKind, Real,
+    ReduceKind, ResizeCoordinates, ScatterKind, Unary,
 };
+pub use noise::{Noise, NoiseKind, random_bits};
+pub use op::Op;
 pub use param::{Data, Distribution, Fan, Init, Param, Statistic, StatisticKind};
 pub use precision::Range;
 pub use shape::{Affine, DimId, Shape, Size, Type};

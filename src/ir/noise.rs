@@ -6,8 +6,8 @@
 
 use std::fmt;
 
-use super::op::{Real, names};
-use super::{Graph, Op, SourceId, ValueId};
+use super::names::names;
+use super::{Graph, Op, Real, SourceId, ValueId};
 use crate::error::Result;
 
 names! {

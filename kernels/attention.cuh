@@ -26,14 +26,27 @@ template <class P> DEVICE typename P::T row_scale(typename P::T sum, bool& broke
   return (T)1 / sum;
 }
 
+// A warp's line among `lines` of each head: a row of queries, or a key.
+struct WarpLine {
+  i64 number, line, h, b;
+  bool inside;
+  DEVICE WarpLine(i64 batch, i64 heads, i64 lines) {
+    number = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
+    inside = number < batch * heads * lines;
+    line = number % lines;
+    h = number / lines % heads;
+    b = number / lines / heads;
+  }
+};
+
 // A warp takes a row, its lanes the keys of a block of 32, and then the elements of the result.
 template <class P> DEVICE void attention_rows(const P& p) {
   typedef typename P::T T;
   const int EACH = (int)((P::VALUES + 31) / 32);
-  const i64 line = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
-  if (line >= P::BATCH * P::HEADS * P::ROWS) return;
+  const WarpLine at(P::BATCH, P::HEADS, P::ROWS);
+  if (!at.inside) return;
   const int lane = threadIdx.x & 31;
-  const i64 row = line % P::ROWS, h = line / P::ROWS % P::HEADS, b = line / P::ROWS / P::HEADS;
+  const i64 row = at.line, h = at.h, b = at.b;
   const typename P::S* q = p.query(b, h, row);
   T out[EACH], most = limits<T>::low(), sum = (T)0;
 #pragma unroll
@@ -109,10 +122,10 @@ template <class P> DEVICE void pair_slope(const P& p, i64 b, i64 h, i64 row, i64
 template <class P> DEVICE void attention_gradient_rows(const P& p) {
   typedef typename P::T T;
   const int EACH = (int)((P::SIZE + 31) / 32);
-  const i64 line = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
-  if (line >= P::BATCH * P::HEADS * P::ROWS) return;
+  const WarpLine at(P::BATCH, P::HEADS, P::ROWS);
+  if (!at.inside) return;
   const int lane = threadIdx.x & 31;
-  const i64 row = line % P::ROWS, h = line / P::ROWS % P::HEADS, b = line / P::ROWS / P::HEADS;
+  const i64 row = at.line, h = at.h, b = at.b;
   const i64 end = keys_seen<P>(row);
   T most = limits<T>::low(), sum = (T)0, level = (T)0;
   for (i64 key = lane; key < end; key += 32) {
@@ -130,8 +143,8 @@ template <class P> DEVICE void attention_gradient_rows(const P& p) {
   const bool broken = sum == (T)0 || (P::ZEROS && !(sum > (T)0));
   const T log = broken ? (T)infinity_f() : f_add(all, f_log(sum));
   if (lane == 0) {
-    p.logs[line] = log;
-    p.levels[line] = level;
+    p.logs[at.number] = log;
+    p.levels[at.number] = level;
   }
   T out[EACH];
 #pragma unroll
@@ -158,11 +171,10 @@ template <class P> DEVICE void attention_gradient_rows(const P& p) {
 template <class P> DEVICE void attention_gradient_keys(const P& p) {
   typedef typename P::T T;
   const int EACH_KEY = (int)((P::SIZE + 31) / 32), EACH_VALUE = (int)((P::VALUES + 31) / 32);
-  const i64 KEY_HEADS = P::HEADS / P::GROUP;
-  const i64 line = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
-  if (line >= P::BATCH * KEY_HEADS * P::KEYS) return;
+  const WarpLine at(P::BATCH, P::HEADS / P::GROUP, P::KEYS);
+  if (!at.inside) return;
   const int lane = threadIdx.x & 31;
-  const i64 key = line % P::KEYS, g = line / P::KEYS % KEY_HEADS, b = line / P::KEYS / KEY_HEADS;
+  const i64 key = at.line, g = at.h, b = at.b;
   T of_key[EACH_KEY], of_value[EACH_VALUE];
 #pragma unroll
   for (int i = 0; i < EACH_KEY; ++i) of_key[i] = (T)0;
@@ -195,163 +207,4 @@ template <class P> DEVICE void attention_gradient_keys(const P& p) {
 #pragma unroll
   for (int i = 0; i < EACH_VALUE; ++i)
     if (lane + 32 * i < P::VALUES) put(v[lane + 32 * i], of_value[i]);
-}
-
-// -- tensor cores ----------------------------------------------------------------------------------
-
-// Elements of rows of halves into shared memory, 128 threads: `rows` of them, those from `known` on and
-// columns from SIZE to WIDTH as zeros. TURNED: to[column * PITCH + row]. WIDE: 16 bytes at a time.
-template <class P, class R, int WIDTH, int PITCH, bool TURNED, bool WIDE>
-DEVICE void stage(u16* to, int rows, i64 known, i64 size, const R& from) {
-  const int STEP = WIDE ? 8 : 1;
-  for (int i = threadIdx.x; i < rows * (WIDTH / STEP); i += 128) {
-    const int row = i / (WIDTH / STEP), column = i % (WIDTH / STEP) * STEP;
-    vec<STEP, u16> x;
-#pragma unroll
-    for (int j = 0; j < STEP; ++j) x.v[j] = 0;
-    if (row < known && column < size) x = *(const vec<STEP, u16>*)((const u16*)from(row) + column);
-#pragma unroll
-    for (int j = 0; j < STEP; ++j) to[TURNED ? (column + j) * PITCH + row : row * PITCH + column + j] = x.v[j];
-  }
-}
-
-DEVICE u32 both(u16 low, u16 high) { return (u32)low | (u32)high << 16; }
-
-template <class P> struct KeyRows {
-  const P& p;
-  i64 b, h, first;
-  DEVICE const typename P::S* operator()(int row) const { return p.key(b, h, first + row); }
-};
-template <class P> struct ValueRows {
-  const P& p;
-  i64 b, h, first;
-  DEVICE const typename P::S* operator()(int row) const { return p.value(b, h, first + row); }
-};
-
-// 128 threads make 64 rows of one head, each warp 16 of them; 32 keys at a time (Dao, "FlashAttention-2",
-// 2023). Queries, weights and sums lie in registers in the layout of mma.m16n8k16, so that weights are the
-// left operand of the second product as they come out of the first.
-template <class P, bool WIDE> DEVICE void attention_mma(const P& p) {
-  typedef typename P::S H;
-  const int BLOCK = 32, DEPTH = (int)((P::SIZE + 15) / 16 * 16), VALUES = (int)((P::VALUES + 15) / 16 * 16);
-  const int KEY_PITCH = DEPTH + 8, VALUE_PITCH = BLOCK + 8;
-  SHARED(u16, keys, 32 * ((P::SIZE + 15) / 16 * 16 + 8));
-  SHARED(u16, values, ((P::VALUES + 15) / 16 * 16) * 40);
-  const i64 tiles = (P::ROWS + 63) / 64;
-  i64 block = blockIdx.x;
-  // The last rows of a causal head meet the most keys: they begin first.
-  const i64 tile = tiles - 1 - block % tiles;
-  block /= tiles;
-  const i64 h = block % P::HEADS, b = block / P::HEADS;
-  const int lane = threadIdx.x & 31, group = lane >> 2, place = lane & 3;
-  const i64 row0 = tile * 64 + (threadIdx.x >> 5) * 16 + group;
-  u32 q[DEPTH / 16][4];
-#pragma unroll
-  for (int i = 0; i < DEPTH / 16; ++i)
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      const i64 row = row0 + r % 2 * 8, k = i * 16 + place * 2 + r / 2 * 8;
-      const bool inside = row < P::ROWS;
-      const H* from = p.query(b, h, inside ? row : 0);
-      q[i][r] = both(inside && k < P::SIZE ? from[k].bits : (u16)0,
-                     inside && k + 1 < P::SIZE ? from[k + 1].bits : (u16)0);
-    }
-  float out[VALUES / 8][4], most[2], sum[2];
-#pragma unroll
-  for (int i = 0; i < VALUES / 2; ++i) out[i / 4][i % 4] = 0.0f;
-  most[0] = most[1] = limits<float>::low();
-  sum[0] = sum[1] = 0.0f;
-  const i64 last = tile * 64 + 63 < P::ROWS ? tile * 64 + 63 : P::ROWS - 1;
-  const i64 end = keys_seen<P>(last);
-  for (i64 k0 = 0; k0 < end; k0 += BLOCK) {
-    const i64 known = end - k0;
-    const KeyRows<P> key_rows = {p, b, h, k0};
-    const ValueRows<P> value_rows = {p, b, h, k0};
-    stage<P, KeyRows<P>, DEPTH, KEY_PITCH, false, WIDE>(keys, BLOCK, known, P::SIZE, key_rows);
-    stage<P, ValueRows<P>, VALUES, VALUE_PITCH, true, WIDE>(values, BLOCK, known, P::VALUES, value_rows);
-    __syncthreads();
-    float s[BLOCK / 8][4];
-#pragma unroll
-    for (int j = 0; j < BLOCK / 8; ++j) {
-#pragma unroll
-      for (int r = 0; r < 4; ++r) s[j][r] = 0.0f;
-#pragma unroll
-      for (int i = 0; i < DEPTH / 16; ++i) {
-        u32 k[2];
-#pragma unroll
-        for (int r = 0; r < 2; ++r)
-          k[r] = *(const u32*)&keys[(j * 8 + group) * KEY_PITCH + i * 16 + place * 2 + r * 8];
-        mma(s[j], q[i], k, H());
-      }
-    }
-    float next[2] = {most[0], most[1]};
-#pragma unroll
-    for (int j = 0; j < BLOCK / 8; ++j)
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        const i64 row = row0 + r / 2 * 8, key = k0 + j * 8 + place * 2 + r % 2;
-        const bool inside = row < P::ROWS && key < keys_seen<P>(row);
-        s[j][r] = inside ? p.score(b, h, row, key, s[j][r]) : limits<float>::low();
-        next[r / 2] = f_max(next[r / 2], s[j][r]);
-      }
-    float scale[2], added[2] = {0.0f, 0.0f};
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      next[r] = f_max(next[r], swapped(next[r], 1));
-      next[r] = f_max(next[r], swapped(next[r], 2));
-      // No key so far: nothing is to be scaled.
-      scale[r] = next[r] == limits<float>::low() ? 1.0f : f_exp(most[r] - next[r]);
-      most[r] = next[r];
-    }
-#pragma unroll
-    for (int j = 0; j < BLOCK / 8; ++j)
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        const bool nothing = most[r / 2] == limits<float>::low();
-        s[j][r] = nothing ? 0.0f : f_exp(s[j][r] - most[r / 2]);
-        added[r / 2] += s[j][r];
-      }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      added[r] += swapped(added[r], 1);
-      added[r] += swapped(added[r], 2);
-      sum[r] = sum[r] * scale[r] + added[r];
-    }
-#pragma unroll
-    for (int j = 0; j < VALUES / 8; ++j)
-#pragma unroll
-      for (int r = 0; r < 4; ++r) out[j][r] *= scale[r / 2];
-#pragma unroll
-    for (int i = 0; i < BLOCK / 16; ++i) {
-      u32 w[4];
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        const float* from = s[2 * i + r / 2] + r % 2 * 2;
-        w[r] = both(narrow(from[0], H()), narrow(from[1], H()));
-      }
-#pragma unroll
-      for (int j = 0; j < VALUES / 8; ++j) {
-        u32 v[2];
-#pragma unroll
-        for (int r = 0; r < 2; ++r)
-          v[r] = *(const u32*)&values[(j * 8 + group) * VALUE_PITCH + i * 16 + place * 2 + r * 8];
-        mma(out[j], w, v, H());
-      }
-    }
-    __syncthreads();
-  }
-#pragma unroll
-  for (int r = 0; r < 4; ++r) {
-    const i64 row = row0 + r / 2 * 8;
-    if (row >= P::ROWS) continue;
-    bool broken;
-    const float scale = row_scale<P>(sum[r / 2], broken);
-    H* to = p.result(b, h, row);
-#pragma unroll
-    for (int j = 0; j < VALUES / 8; ++j) {
-      const int column = j * 8 + place * 2 + r % 2;
-      const float x = broken ? (P::ZEROS ? 0.0f : not_a_number_f()) : out[j][r] * scale;
-      if (column < P::VALUES) put(to[column], x);
-    }
-  }
 }

@@ -8,7 +8,10 @@
 //     DEVICE T left(I b, I m, I k) const;   within the sizes
 //     DEVICE T right(I b, I k, I n) const;
 //     DEVICE void store(I b, I m, I n, T sum) const;
+//     DEVICE const u16 *left_wide(I b, I m, I k, bool& inside) const, *right_wide(I b, I k, I n, bool& inside) const;
 //   };
+//
+// where the last two are there for halves that lie beside one another (see Operand).
 
 // 256 threads make a tile of BM x BN, each TM x TN of it, BK at a time through shared memory. Blocks
 // run over columns first, then rows, then batches. LEFT_ALONG_K, RIGHT_ALONG_K: neighbours of the
@@ -122,64 +125,116 @@ DEVICE void product_columns(const P& p) {
   }
 }
 
-// Halves H on tensor cores: 128 threads make a tile of 64 x 64, each warp 32 x 32 of it, 32 of k at a time.
-template <class P, class H, bool LEFT_ALONG_K, bool RIGHT_ALONG_K>
+// An operand of halves on its way to shared memory, 32 of k at a time, in the order in which it lies in memory: ROWS
+// rows of 32 (ALONG_K) or 32 of ROWS, and 8 more each, so that a fragment's rows fall into different banks. WIDE: P
+// has pointers to 8 neighbours, zeros where they are not inside, and copies are waited for later; else elements are
+// held in registers meanwhile.
+template <class P, class H, int ROWS, bool ALONG_K, bool WIDE, bool RIGHT> struct Operand {
+  typedef typename P::I I;
+  static const int PITCH = ALONG_K ? 40 : ROWS + 8, COUNT = ALONG_K ? ROWS * 40 : 32 * (ROWS + 8);
+  static const int STEP = WIDE ? 8 : 1, EACH = ROWS * 32 / STEP / 128;
+  static const i64 END = RIGHT ? P::N : P::M;
+  u16 held[WIDE ? 1 : EACH];
+
+  DEVICE static int row_of(int i) { return ALONG_K ? i / (32 / STEP) : i % (ROWS / STEP) * STEP; }
+  DEVICE static int k_of(int i) { return ALONG_K ? i % (32 / STEP) * STEP : i / (ROWS / STEP); }
+
+  DEVICE void fetch(const P& p, u16* to, I b, I row0, I k0) {
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+      const int own = threadIdx.x + i * 128, row = row_of(own), k = k_of(own);
+      bool inside = row0 + row < (I)END && k0 + k < (I)P::K;
+      if constexpr (WIDE) {
+        const u16* from;
+        if constexpr (RIGHT) from = p.right_wide(b, k0 + k, row0 + row, inside);
+        else from = p.left_wide(b, row0 + row, k0 + k, inside);
+        copy_later(to + (ALONG_K ? row * PITCH + k : k * PITCH + row), from, inside);
+      } else {
+        held[i] = 0;
+        if (inside) held[i] = narrow(RIGHT ? p.right(b, k0 + k, row0 + row) : p.left(b, row0 + row, k0 + k), H());
+      }
+    }
+  }
+
+  DEVICE void keep(u16* to) const {
+    if constexpr (!WIDE) {
+#pragma unroll
+      for (int i = 0; i < EACH; ++i) {
+        const int own = threadIdx.x + i * 128, row = row_of(own), k = k_of(own);
+        to[ALONG_K ? row * PITCH + k : k * PITCH + row] = held[i];
+      }
+    }
+  }
+};
+
+// Halves H on tensor cores: 128 threads make a tile of BM x BN, each warp a quarter of it, 32 of k at a time, of
+// which the next are on their way meanwhile.
+template <class P, class H, int BM, int BN, bool LEFT_ALONG_K, bool RIGHT_ALONG_K, bool LEFT_WIDE, bool RIGHT_WIDE>
 DEVICE void product_mma(const P& p) {
   typedef typename P::I I;
-  // Rows of 32 halves and 8 more, so that a fragment's rows fall into different banks.
-  const int PITCH = 40;
-  SHARED(u16, left, 64 * 40);
-  SHARED(u16, right, 64 * 40);
-  const I columns = (I)((P::N + 63) / 64), rows = (I)((P::M + 63) / 64);
+  typedef Operand<P, H, BM, LEFT_ALONG_K, LEFT_WIDE, false> Left;
+  typedef Operand<P, H, BN, RIGHT_ALONG_K, RIGHT_WIDE, true> Right;
+  SHARED(halves, left_memory, 2 * Left::COUNT / 8);
+  SHARED(halves, right_memory, 2 * Right::COUNT / 8);
+  u16 *left = (u16*)left_memory, *right = (u16*)right_memory;
+  const I columns = (I)((P::N + BN - 1) / BN), rows = (I)((P::M + BM - 1) / BM);
   I tile = (I)blockIdx.x;
-  const I n0 = tile % columns * 64;
+  const I n0 = tile % columns * BN;
   tile /= columns;
-  const I m0 = tile % rows * 64, b = tile / rows;
-  const int thread = threadIdx.x, lane = thread & 31, group = lane >> 2, place = lane & 3;
-  const int wm = (thread >> 5) / 2 * 32, wn = (thread >> 5) % 2 * 32;
-  float sum[2][4][4];
+  const I m0 = tile % rows * BM, b = tile / rows;
+  const int warp = threadIdx.x >> 5, wm = warp / 2 * (BM / 2), wn = warp % 2 * (BN / 2);
+  float sum[BM / 32][BN / 16][4];
 #pragma unroll
-  for (int i = 0; i < 32; ++i) sum[i / 16][i / 4 % 4][i % 4] = 0.0f;
+  for (int i = 0; i < BM / 32 * (BN / 16) * 4; ++i) sum[i / 4 / (BN / 16)][i / 4 % (BN / 16)][i % 4] = 0.0f;
+  Left lefts;
+  Right rights;
+  lefts.fetch(p, left, b, m0, 0);
+  rights.fetch(p, right, b, n0, 0);
+  copies_end();
+  lefts.keep(left);
+  rights.keep(right);
   for (I k0 = 0; k0 < (I)P::K; k0 += 32) {
-#pragma unroll 4
-    for (int i = thread; i < 64 * 32; i += 128) {
-      const int k = LEFT_ALONG_K ? i % 32 : i / 64, m = LEFT_ALONG_K ? i / 32 : i % 64;
-      left[m * PITCH + k] =
-          m0 + m < (I)P::M && k0 + k < (I)P::K ? narrow(p.left(b, m0 + m, k0 + k), H()) : (u16)0;
-    }
-#pragma unroll 4
-    for (int i = thread; i < 64 * 32; i += 128) {
-      const int k = RIGHT_ALONG_K ? i % 32 : i / 64, n = RIGHT_ALONG_K ? i / 32 : i % 64;
-      right[n * PITCH + k] =
-          n0 + n < (I)P::N && k0 + k < (I)P::K ? narrow(p.right(b, k0 + k, n0 + n), H()) : (u16)0;
-    }
+    const int now = (int)(k0 / 32 % 2), then = 1 - now;
+    const bool more = k0 + 32 < (I)P::K;
+    copies_wait<0>();
     __syncthreads();
+    // Everyone is done with the other half of shared memory.
+    if (more) {
+      lefts.fetch(p, left + then * Left::COUNT, b, m0, k0 + 32);
+      rights.fetch(p, right + then * Right::COUNT, b, n0, k0 + 32);
+    }
+    copies_end();
+    const u16 *x0 = left + now * Left::COUNT, *y0 = right + now * Right::COUNT;
 #pragma unroll
     for (int k = 0; k < 32; k += 16) {
-      u32 x[2][4], y[4][2];
+      u32 x[BM / 32][4];
 #pragma unroll
-      for (int i = 0; i < 2; ++i)
+      for (int i = 0; i < BM / 32; ++i) {
+        if (LEFT_ALONG_K) left_fragment<Left::PITCH>(x[i], x0 + (wm + i * 16) * Left::PITCH + k);
+        else left_fragment_turned<Left::PITCH>(x[i], x0 + k * Left::PITCH + wm + i * 16);
+      }
 #pragma unroll
-        for (int r = 0; r < 4; ++r) {
-          const int m = wm + i * 16 + group + r % 2 * 8, at = k + place * 2 + r / 2 * 8;
-          x[i][r] = *(const u32*)&left[m * PITCH + at];
+      for (int j = 0; j < BN / 16; j += 2) {
+        u32 y[4];
+        if (RIGHT_ALONG_K) right_fragments<Right::PITCH>(y, y0 + (wn + j * 8) * Right::PITCH + k);
+        else right_fragments_turned<Right::PITCH>(y, y0 + k * Right::PITCH + wn + j * 8);
+#pragma unroll
+        for (int i = 0; i < BM / 32; ++i) {
+          mma<0>(sum[i][j], x[i], y, H());
+          mma<2>(sum[i][j + 1], x[i], y, H());
         }
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-#pragma unroll
-        for (int r = 0; r < 2; ++r)
-          y[j][r] = *(const u32*)&right[(wn + j * 8 + group) * PITCH + k + place * 2 + r * 8];
-#pragma unroll
-      for (int i = 0; i < 2; ++i)
-#pragma unroll
-        for (int j = 0; j < 4; ++j) mma(sum[i][j], x[i], y[j], H());
+      }
     }
-    __syncthreads();
+    if (more) {
+      lefts.keep(left + then * Left::COUNT);
+      rights.keep(right + then * Right::COUNT);
+    }
   }
+  const int lane = threadIdx.x & 31, group = lane >> 2, place = lane & 3;
 #pragma unroll
-  for (int i = 0; i < 2; ++i)
+  for (int i = 0; i < BM / 32; ++i)
 #pragma unroll
-    for (int j = 0; j < 4; ++j)
+    for (int j = 0; j < BN / 16; ++j)
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
         const I m = m0 + wm + i * 16 + group + r / 2 * 8, n = n0 + wn + j * 8 + place * 2 + r % 2;

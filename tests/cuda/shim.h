@@ -35,12 +35,17 @@ namespace shim {
 
 enum class State { Ready, Warp, Barrier, Done };
 
+// A copy to shared memory that is still to be made: bytes of it, the rest up to `all` as zeros.
+struct Copy { void* to; const void* from; unsigned bytes, all, batch; };
+
 struct Thread {
   Index3 index;
   unsigned number = 0;
   State state = State::Done;
   unsigned round = 0;           // shuffles so far: two slots are used in turn
   uint64_t slots[2] = {0, 0};
+  std::vector<Copy> copies;     // made when they are waited for, so that a wait that is missing shows
+  unsigned batches = 0;
   ucontext_t start;
   jmp_buf place;
   bool started = false;
@@ -125,7 +130,10 @@ inline bool release_warps(unsigned count) {
 inline void run_block(unsigned count, bool reversed) {
   for (Array& array : machine.arrays) memset(array.memory.data(), 0xff, array.bytes);
   if (!machine.dynamic.empty()) memset(machine.dynamic.data(), 0xff, machine.dynamic.size());
-  for (unsigned i = 0; i < count; ++i) machine.threads[i].state = State::Ready;
+  for (unsigned i = 0; i < count; ++i) {
+    machine.threads[i].state = State::Ready;
+    machine.threads[i].batches = 0;
+  }
   for (;;) {
     bool ran = false;
     for (unsigned i = 0; i < count; ++i) {
@@ -141,7 +149,11 @@ inline void run_block(unsigned count, bool reversed) {
       at_barrier += machine.threads[i].state == State::Barrier;
       done += machine.threads[i].state == State::Done;
     }
-    if (done == count) return;
+    if (done == count) {
+      for (unsigned i = 0; i < count; ++i)
+        if (!machine.threads[i].copies.empty()) fail("copies that nobody waits for");
+      return;
+    }
     if (at_barrier != count) fail("not all threads come to a barrier or a shuffle");
     for (unsigned i = 0; i < count; ++i) machine.threads[i].state = State::Ready;
   }
@@ -192,6 +204,34 @@ template <class T> T exchanged(T value, unsigned from) {
   T result;
   memcpy(&result, &machine.threads[first + from].slots[slot], sizeof(T));
   return result;
+}
+
+// The values of all lanes of a whole warp.
+template <class T> void exchanged_by_all(T value, T (&all)[32]) {
+  static_assert(sizeof(T) <= 8, "a shuffle moves 8 bytes at most");
+  Thread* own = machine.now;
+  const unsigned slot = own->round++ & 1, first = own->number & ~31u;
+  memcpy(&own->slots[slot], &value, sizeof(T));
+  wait(State::Warp);
+  for (unsigned i = 0; i < 32; ++i) memcpy(&all[i], &machine.threads[first + i].slots[slot], sizeof(T));
+}
+
+inline void copy_later(void* to, const void* from, unsigned bytes, unsigned all) {
+  if ((uintptr_t)to % all != 0 || (uintptr_t)from % all != 0) fail("a copy is not aligned");
+  machine.now->copies.push_back({to, from, bytes, all, machine.now->batches});
+}
+inline void copies_end() { ++machine.now->batches; }
+inline void copies_wait(unsigned left) {
+  std::vector<Copy> rest;
+  for (const Copy& copy : machine.now->copies) {
+    if (copy.batch + left >= machine.now->batches) {
+      rest.push_back(copy);
+      continue;
+    }
+    memcpy(copy.to, copy.from, copy.bytes);
+    memset((char*)copy.to + copy.bytes, 0, copy.all - copy.bytes);
+  }
+  machine.now->copies = std::move(rest);
 }
 
 }  // namespace shim

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use partition::emit::{self, Kernel};
-use partition::ir::{ArgReduce, Attention, DType, HeadOrder, Op, Real, ReduceKind};
+use partition::ir::{DType, Op};
 use partition::kernel::program::{self, Place, Program};
 use partition::pass::{GroupOptions, group};
 
+use crate::cuda_forms::{hero_cases, made_up, product, sized};
 use crate::kernels::{
     Case, Memory, SMALL_MODELS, cases, half_programs, lowered, model_programs, step_programs,
 };
@@ -80,30 +81,12 @@ impl Library {
     /// What the arguments are after each launch. A launch sees nothing of those before it.
     fn run(&self, calls: &[Call<'_>], reversed: bool) -> Vec<Vec<Vec<u8>>> {
         let mut results: Vec<Vec<Vec<u8>>> = calls.iter().map(|_| Vec::new()).collect();
-        for (part, program) in self.programs.iter().enumerate() {
+        for part in 0..self.programs.len() {
             let own: Vec<usize> =
                 (0..calls.len()).filter(|&call| self.known[&calls[call].kernel.name].0 == part).collect();
-            let [request, response] = ["request", "response"].map(|name| self.folder.path().join(name));
-            let mut file = std::io::BufWriter::new(std::fs::File::create(&request).unwrap());
-            file.write_all(&(own.len() as u32).to_le_bytes()).unwrap();
-            for &call in &own {
-                let Call { kernel, args } = &calls[call];
-                let launch = kernel.launch;
-                let flags = u32::from(reversed) | if waits(kernel) { 0 } else { 2 };
-                let [x, y] = launch.block;
-                let position = self.known[&kernel.name].1;
-                for word in [position, launch.grid, x, y, launch.shared, flags, args.len() as u32] {
-                    file.write_all(&word.to_le_bytes()).unwrap();
-                }
-                for arg in args {
-                    file.write_all(&(arg.len() as u64).to_le_bytes()).unwrap();
-                    file.write_all(arg).unwrap();
-                }
-            }
-            file.into_inner().unwrap();
-            let out = Command::new(program).arg(&request).arg(&response).output().unwrap();
+            let out = self.answer(calls, part, &own, reversed);
             assert!(out.status.success(), "{}: {}", out.status, String::from_utf8_lossy(&out.stderr));
-            let bytes = std::fs::read(&response).unwrap();
+            let bytes = std::fs::read(self.folder.path().join("response")).unwrap();
             let mut rest = &bytes[..];
             for &call in &own {
                 for arg in &calls[call].args {
@@ -114,6 +97,29 @@ impl Library {
             }
         }
         results
+    }
+
+    /// Runs one of the programs with its own calls; what it writes is the file `response`.
+    fn answer(&self, calls: &[Call<'_>], part: usize, own: &[usize], reversed: bool) -> std::process::Output {
+        let [request, response] = ["request", "response"].map(|name| self.folder.path().join(name));
+        let mut file = std::io::BufWriter::new(std::fs::File::create(&request).unwrap());
+        file.write_all(&(own.len() as u32).to_le_bytes()).unwrap();
+        for &call in own {
+            let Call { kernel, args } = &calls[call];
+            let launch = kernel.launch;
+            let flags = u32::from(reversed) | if waits(kernel) { 0 } else { 2 };
+            let [x, y] = launch.block;
+            let position = self.known[&kernel.name].1;
+            for word in [position, launch.grid, x, y, launch.shared, flags, args.len() as u32] {
+                file.write_all(&word.to_le_bytes()).unwrap();
+            }
+            for arg in args {
+                file.write_all(&(arg.len() as u64).to_le_bytes()).unwrap();
+                file.write_all(arg).unwrap();
+            }
+        }
+        file.into_inner().unwrap();
+        Command::new(&self.programs[part]).arg(&request).arg(&response).output().unwrap()
     }
 }
 
@@ -162,7 +168,7 @@ fn bytes(dtype: DType, array: &program::Array) -> Vec<u8> {
     }
 }
 
-fn values(dtype: DType, bytes: &[u8]) -> program::Array {
+pub(crate) fn values(dtype: DType, bytes: &[u8]) -> program::Array {
     let data = decode(dtype, bytes);
     match dtype.is_float() {
         true => program::Array::Real(data),
@@ -284,86 +290,35 @@ fn kernels_of_every_operation_run_on_the_cpu() {
     compare(&all);
 }
 
-/// An operation on made-up operands of these types and sizes.
-fn sized(op: Op, operands: &[(DType, &[usize])]) -> Case {
-    let array = |(position, (dtype, dims)): (usize, &(DType, &[usize]))| {
-        let elements = dims.iter().product::<usize>();
-        let data = match made_up(*dtype, elements as u64, position as u64 * 991) {
-            program::Array::Real(list) => list.iter().map(|x| x - 0.75).collect(),
-            program::Array::Whole(list) => list.iter().map(|&x| x as f64).collect(),
-        };
-        let rounded = decode(*dtype, &encode(&Array::new(*dtype, dims, data)));
-        Array::new(*dtype, dims, rounded)
-    };
-    Case { op, operands: operands.iter().enumerate().map(array).collect(), results: vec![] }
-}
-
-fn product(transpose_left: bool, transpose_right: bool) -> Op {
-    Op::MatMul { transpose_left, transpose_right }
+/// Those of every form of a hero, by name.
+pub(crate) fn hero_kernels() -> BTreeMap<String, Kernel> {
+    let programs = hero_cases().into_iter().flat_map(|case| {
+        let graph = case.graph();
+        lowered(&graph, &group(&graph, &GroupOptions::default()))
+    });
+    let kernels = programs.filter_map(|program| emit::kernel(&program).unwrap());
+    kernels.map(|kernel| (kernel.name.clone(), kernel)).collect()
 }
 
 #[test]
 fn every_form_of_a_hero_runs_on_the_cpu() {
-    let (f32, f16, bf16) = (DType::F32, DType::F16, DType::Bf16);
-    let softmax = |axis: u32| Op::Softmax { axis, log: false };
-    let normalize = |axes: &[u32]| Op::Normalize { axes: axes.to_vec(), epsilon: Real(1e-5), center: true };
-    let reduce = |kind: ReduceKind, axes: &[u32]| Op::Reduce { kind, axes: axes.to_vec(), keep: false };
-    let argmax = |axis: u32| Op::ArgReduce { kind: ArgReduce::Max, axis, keep: false, last: true };
-    let mut cases = vec![
-        // Rows: of a warp, of blocks of each size, in registers and read again.
-        sized(softmax(1), &[(f32, &[5, 33])]),
-        sized(softmax(1), &[(f32, &[3, 1500])]),
-        sized(softmax(1), &[(f16, &[2, 3001])]),
-        sized(normalize(&[1]), &[(f32, &[2, 9000])]),
-        sized(normalize(&[1]), &[(f32, &[1, 40_003])]),
-        sized(normalize(&[1, 2]), &[(bf16, &[3, 20, 36])]),
-        sized(argmax(1), &[(f32, &[2, 5000])]),
-        sized(argmax(0), &[(f32, &[300, 37])]),
-        // Columns.
-        sized(reduce(ReduceKind::Sum, &[0]), &[(f32, &[700, 70])]),
-        sized(reduce(ReduceKind::Mean, &[0, 2]), &[(f16, &[6, 7, 50])]),
-        sized(softmax(1), &[(f32, &[2, 40, 35])]),
-        sized(normalize(&[0]), &[(f32, &[90, 33])]),
-        // Transpositions of each type's size.
-        sized(Op::Transpose { perm: vec![1, 0] }, &[(DType::I8, &[70, 45])]),
-        sized(Op::Transpose { perm: vec![2, 0, 1] }, &[(DType::F64, &[3, 40, 33])]),
-        sized(Op::Transpose { perm: vec![0, 2, 1, 3] }, &[(f32, &[2, 10, 3, 16])]),
-    ];
-    for (left, right) in [(false, false), (false, true), (true, false), (true, true)] {
-        for (m, n, k) in [(1, 70, 130), (8, 33, 65), (9, 10, 3), (70, 130, 50), (64, 64, 64)] {
-            for dtype in [f32, f16, bf16, DType::I32] {
-                let x: &[usize] = if left { &[k, m] } else { &[m, k] };
-                let y: &[usize] = if right { &[n, k] } else { &[k, n] };
-                cases.push(sized(product(left, right), &[(dtype, x), (dtype, y)]));
-            }
-        }
-    }
-    cases.push(sized(product(false, false), &[(f32, &[2, 3, 20, 12]), (f32, &[2, 1, 12, 20])]));
-    cases.push(sized(product(false, true), &[(bf16, &[4, 20, 12]), (bf16, &[24, 12])]));
-    // Attention: a warp a row; tiles with and without 16 bytes at a time, ends, masks and shared heads.
-    let attend = |heads: i64, key_heads: i64, causal: Option<i64>, order: HeadOrder| {
-        let (first, orders, scale) = ([0; 3], [order; 4], Real(0.3));
-        let (fill, zeros) = (Real(f64::NEG_INFINITY), true);
-        let op = Attention { heads, key_heads, first, orders, scale, causal, fill, zeros };
-        Op::Attention(Box::new(op))
-    };
-    let (heads, rows) = (HeadOrder::HeadsFirst, HeadOrder::RowsFirst);
-    let (q, k, v): (&[usize], &[usize], &[usize]) = (&[1, 4, 5, 20], &[1, 2, 70, 20], &[1, 2, 70, 40]);
-    cases.push(sized(attend(4, 2, None, heads), &[(f32, q), (f32, k), (f32, v)]));
-    cases.push(sized(attend(4, 2, Some(65), heads), &[(f16, q), (f16, k), (f16, v)]));
-    for (dtype, causal) in [(f16, None), (bf16, Some(3))] {
-        let (q, k, v): (&[usize], &[usize], &[usize]) = (&[1, 67, 2, 24], &[1, 70, 1, 24], &[1, 70, 1, 8]);
-        cases.push(sized(attend(2, 1, causal, rows), &[(dtype, q), (dtype, k), (dtype, v)]));
-    }
-    let (q, k, v): (&[usize], &[usize], &[usize]) = (&[1, 2, 9, 11], &[1, 2, 13, 11], &[1, 2, 13, 5]);
-    let mask: &[usize] = &[1, 1, 9, 13];
-    cases.push(sized(attend(2, 2, None, heads), &[(bf16, q), (bf16, k), (bf16, v), (DType::Bool, mask)]));
-    cases.push(sized(attend(2, 2, None, heads), &[(f16, q), (f16, k), (f16, v), (f16, mask)]));
+    let cases = hero_cases();
     let trials: Vec<Trial> = cases.iter().flat_map(trials).collect();
     assert!(trials.len() >= cases.len());
     for form in [
         "attention_rows<",
-        "attention_mma<",
+        "attention_mma<KERNEL_heads, true>",
+        "attention_mma<KERNEL_heads, false>",
+        "attention_gradient_rows<",
+        "attention_gradient_keys<",
+        "attention_gradient_rows_mma<KERNEL_heads, true>",
+        "attention_gradient_rows_mma<KERNEL_heads, false>",
+        "attention_gradient_keys_mma<KERNEL_heads, true>",
+        "attention_gradient_keys_mma<KERNEL_heads, false>",
+        ", 64, 64, true, true, false, false>",
+        ", 64, 64, false, false, true, true>",
+        ", 128, 128, true, true, true, true>",
+        ", 128, 128, false, false, true, true>",
         "product_mma<",
         "product_dots<",
         "product_columns<",
@@ -371,7 +326,8 @@ fn every_form_of_a_hero_runs_on_the_cpu() {
         "block_fold<",
         "column_fold<",
     ] {
-        assert!(trials.iter().any(|trial| trial.kernel.text.contains(form)), "no {form}");
+        let has = |trial: &Trial| trial.kernel.text.contains(&form.replace("KERNEL", &trial.kernel.name));
+        assert!(trials.iter().any(has), "no {form}");
     }
     compare(&trials);
 }
@@ -384,21 +340,6 @@ fn work(program: &Program) -> i64 {
     let exprs = &program.exprs;
     let vars = (0..exprs.vars() as u32).map(|var| exprs.extent(program::Var(var)).max(1));
     vars.fold(1, i64::saturating_mul)
-}
-
-/// Elements that are neither negative nor far apart, so that little cancels.
-fn made_up(dtype: DType, elements: u64, seed: u64) -> program::Array {
-    let unit = |i: u64| {
-        ((i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed) >> 40) as f64 / (1u64 << 24) as f64
-    };
-    let data: Vec<f64> = (0..elements)
-        .map(|i| match dtype {
-            dtype if dtype.is_float() => 0.25 + unit(i),
-            DType::Bool => (unit(i) * 2.0).floor(),
-            _ => (unit(i) * 5.0).floor(),
-        })
-        .collect();
-    values(dtype, &encode(&Array::new(dtype, &[data.len()], data)))
 }
 
 #[test]
@@ -432,6 +373,26 @@ fn run_all<'a>(models: impl IntoIterator<Item = (&'a str, Vec<Program>)>) {
     let all: Vec<Trial> = all.into_values().collect();
     println!("{} kernels of small models", all.len());
     compare(&all);
+}
+
+/// A product of halves, whose next tiles are copied while it multiplies.
+#[test]
+fn a_wait_for_copies_that_is_missing_shows() {
+    let half = DType::Bf16;
+    let trials = trials(&sized(product(false, true), &[(half, &[9, 64]), (half, &[16, 64])]));
+    let kernel = &trials[0].kernel;
+    assert!(kernel.text.contains(", true, true>"), "{}", kernel.text);
+    let Some(compiler) = compiler() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kernel.cpp");
+    std::fs::write(&file, text(&[kernel]).replace("copies_wait<0>();", "")).unwrap();
+    compile(compiler, &file);
+    let programs = vec![file.with_extension("")];
+    let library = Library { folder, programs, known: BTreeMap::from([(kernel.name.clone(), (0, 0))]) };
+    let args = trials[0].program.args.iter().zip(&trials[0].before);
+    let args: Vec<Vec<u8>> = args.map(|(arg, array)| bytes(arg.dtype, array)).collect();
+    let told = library.answer(&[Call { kernel, args }], 0, &[0], false);
+    assert!(String::from_utf8_lossy(&told.stderr).contains("copies that nobody waits for"), "{told:?}");
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod copies;
 mod corpus_plans;
 mod costgraph;
 mod cuda;
+mod cuda_forms;
 mod cuda_run;
 mod curves;
 mod data;

@@ -10,7 +10,7 @@ use partition::emit::{self, Kernel, module};
 use partition::ir::DType;
 use partition::kernel::program::Program;
 
-use crate::cuda::operation_kernels;
+use crate::cuda::{hero_kernels, operation_kernels};
 use crate::kernels::{SMALL_MODELS, half_programs, model_programs, step_programs};
 
 fn compiler() -> Option<&'static Nvrtc> {
@@ -67,6 +67,13 @@ fn kernels_of(programs: Vec<Program>) -> BTreeMap<String, Kernel> {
 fn kernels_of_every_operation_compile() {
     let kernels = operation_kernels(1);
     assert!(kernels.len() > 150, "{}", kernels.len());
+    compile_for(&kernels, &["sm_80", "sm_90"]);
+}
+
+#[test]
+fn kernels_of_every_form_compile() {
+    let kernels = hero_kernels();
+    assert!(kernels.len() > 100, "{}", kernels.len());
     compile_for(&kernels, &["sm_80", "sm_90"]);
 }
 

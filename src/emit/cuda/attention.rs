@@ -10,7 +10,7 @@ use crate::kernel::program::{Heads, Pass, Program};
 
 /// Most elements of a query, a key or a value that tensor cores take.
 const WIDEST: u64 = 128;
-/// Fewest rows of a head for which a tile of 64 pays.
+/// Rows and keys of a head up to which a tile of 64 does not pay.
 const FEW: u64 = 8;
 /// Most elements of a value that a warp keeps in registers.
 const LONGEST: u64 = 1024;
@@ -18,27 +18,13 @@ const LONGEST: u64 = 1024;
 pub(super) fn attention(program: &Program, heads: &Heads) -> Result<Printed> {
     let geometry = &heads.geometry;
     let dtype = program.args[heads.reads[0] as usize].dtype;
-    let half = dtype.is_half();
     let longest = if heads.pass == Pass::Forward { 0 } else { geometry.size }.max(geometry.value_size);
     if longest > LONGEST {
         let message = format!("attention with {longest} elements of a head");
         return Err(Error::Unsupported(Report::new("", message)));
     }
-    let threads = |warps: i64| ceil(warps, 4);
-    let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-    let lines = signed(geometry.batch.saturating_mul(geometry.heads));
-    let (how, call, grid) = match heads.pass {
-        Pass::Forward => forward(heads, half, lines),
-        Pass::Queries => {
-            let warps = lines.saturating_mul(signed(geometry.rows));
-            ("a warp a row", "attention_gradient_rows<KERNEL_heads>(p)".to_owned(), threads(warps))
-        }
-        Pass::Keys => {
-            let warps = lines.saturating_mul(signed(geometry.keys)) / signed(geometry.group.max(1));
-            ("a warp a key", "attention_gradient_keys<KERNEL_heads>(p)".to_owned(), threads(warps))
-        }
-    };
-    let mut text = title(program, how);
+    let form = form(heads, dtype.is_half());
+    let mut text = title(program, form.how);
     text.push_str(&structure(program, heads, dtype));
     text.push_str(&head(program, 128));
     text.push_str("  KERNEL_heads p;\n");
@@ -46,29 +32,56 @@ pub(super) fn attention(program: &Program, heads: &Heads) -> Result<Printed> {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "  p.{name} = a{arg};");
     }
-    let _ = writeln!(text, "  {call};\n}}");
-    let launch = Launch { grid: blocks(grid)?, block: [128, 1], shared: 0 };
-    Ok(Printed { text, template: Some(Template::Attention), launch })
+    let _ = writeln!(text, "  {}(p);\n}}", form.call);
+    let launch = Launch { grid: blocks(form.grid)?, block: [128, 1], shared: form.shared };
+    Ok(Printed { text, template: Some(form.template), launch })
 }
 
-fn forward(heads: &Heads, half: bool, lines: i64) -> (&'static str, String, i64) {
+/// What computes a pass.
+struct Form {
+    how: &'static str,
+    call: String,
+    grid: i64,
+    /// Dynamic shared memory of a block, in bytes.
+    shared: u32,
+    template: Template,
+}
+
+fn form(heads: &Heads, half: bool) -> Form {
     let geometry = &heads.geometry;
-    let rows = i64::try_from(geometry.rows).unwrap_or(i64::MAX);
-    if !half || geometry.size.max(geometry.value_size) > WIDEST || geometry.rows <= FEW {
-        return (
-            "a warp a row",
-            "attention_rows<KERNEL_heads>(p)".to_owned(),
-            ceil(lines.saturating_mul(rows), 4),
-        );
+    let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let query_lines = geometry.batch.saturating_mul(geometry.heads);
+    let (name, lines, each) = match heads.pass {
+        Pass::Forward => ("attention", query_lines, geometry.rows),
+        Pass::Queries => ("attention_gradient_rows", query_lines, geometry.rows),
+        Pass::Keys => ("attention_gradient_keys", query_lines / geometry.group.max(1), geometry.keys),
+    };
+    let (lines, each) = (signed(lines), signed(each));
+    let longest = geometry.size.max(geometry.value_size);
+    if !half || longest > WIDEST || geometry.rows <= FEW || geometry.keys <= FEW {
+        let (how, plain) = match heads.pass {
+            Pass::Forward => ("a warp a row", "attention_rows"),
+            Pass::Queries => ("a warp a row", name),
+            Pass::Keys => ("a warp a key", name),
+        };
+        let (call, grid) = (format!("{plain}<KERNEL_heads>"), ceil(lines.saturating_mul(each), 4));
+        return Form { how, call, grid, shared: 0, template: Template::Attention };
     }
     // Sixteen bytes at a time, where every row begins at a multiple of them.
-    let even = |lie: Lie| [lie.start, lie.batch, lie.head, lie.row].iter().all(|at| at % 8 == 0);
+    let even = |lie: &Lie| [lie.start, lie.batch, lie.head, lie.row].iter().all(|at| at % 8 == 0);
     let wide = geometry.size.is_multiple_of(8)
         && geometry.value_size.is_multiple_of(8)
-        && even(geometry.lies[1])
-        && even(geometry.lies[2]);
-    let tiles = lines.saturating_mul(ceil(rows, 64));
-    ("tiles of 64 rows on tensor cores", format!("attention_mma<KERNEL_heads, {wide}>(p)"), tiles)
+        && geometry.lies.iter().chain(heads.writes.iter().map(|(_, lie)| lie)).all(even);
+    let how = match heads.pass {
+        Pass::Forward | Pass::Queries => "tiles of 64 rows on tensor cores",
+        Pass::Keys => "tiles of 64 keys on tensor cores",
+    };
+    // Of 64 keys and values, and twice 32 rows of queries and what is given; in halves, 8 beside each row.
+    let pitch = |size: u64| size.next_multiple_of(16) + 8;
+    let staged = 2 * (64 + 2 * 32) * (pitch(geometry.size) + pitch(geometry.value_size));
+    let shared = if heads.pass == Pass::Keys { staged as u32 } else { 0 };
+    let (call, grid) = (format!("{name}_mma<KERNEL_heads, {wide}>"), lines.saturating_mul(ceil(each, 64)));
+    Form { how, call, grid, shared, template: Template::AttentionTensor }
 }
 
 /// The structure's pointers, and the arguments that they are.

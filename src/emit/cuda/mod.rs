@@ -20,7 +20,9 @@ use crate::kernel::program::{Arg, Body, Expr, ExprId, Place, Program};
 
 const PRELUDE: &str = include_str!("../../../kernels/prelude.cuh");
 const PRODUCT: &str = include_str!("../../../kernels/product.cuh");
+const TENSOR: &str = include_str!("../../../kernels/tensor.cuh");
 const ATTENTION: &str = include_str!("../../../kernels/attention.cuh");
+const ATTENTION_TENSOR: &str = include_str!("../../../kernels/attention_tensor.cuh");
 const RECURRENT: &str = include_str!("../../../kernels/recurrent.cuh");
 
 /// Most blocks along x.
@@ -37,24 +39,27 @@ pub struct Launch {
     pub shared: u32,
 }
 
-/// A hand-written part that a kernel includes beside the prelude.
+/// Hand-written parts that a kernel includes beside the prelude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Template {
     /// Matrix products.
     Product,
     /// Recurrent layers.
     Recurrent,
-    /// Attention.
+    /// Attention, row by row.
     Attention,
+    /// Attention in tiles on tensor cores.
+    AttentionTensor,
 }
 
 impl Template {
-    /// The text.
-    pub const fn text(self) -> &'static str {
+    /// The parts' text, in order.
+    pub const fn parts(self) -> &'static [&'static str] {
         match self {
-            Self::Product => PRODUCT,
-            Self::Recurrent => RECURRENT,
-            Self::Attention => ATTENTION,
+            Self::Product => &[TENSOR, PRODUCT],
+            Self::Recurrent => &[RECURRENT],
+            Self::Attention => &[ATTENTION],
+            Self::AttentionTensor => &[TENSOR, ATTENTION, ATTENTION_TENSOR],
         }
     }
 }
@@ -86,9 +91,14 @@ pub fn module(kernels: &[&Kernel]) -> String {
     let mut templates: Vec<Template> = kernels.iter().filter_map(|kernel| kernel.template).collect();
     templates.sort_unstable();
     templates.dedup();
+    let mut parts: Vec<&str> = Vec::new();
+    for &part in templates.iter().flat_map(|template| template.parts()) {
+        if !parts.contains(&part) {
+            parts.push(part);
+        }
+    }
     let mut text = PRELUDE.to_owned();
-    let parts = templates.iter().map(|template| template.text());
-    for part in parts.chain(kernels.iter().map(|kernel| kernel.text.as_str())) {
+    for part in parts.into_iter().chain(kernels.iter().map(|kernel| kernel.text.as_str())) {
         text.push('\n');
         text.push_str(part);
     }

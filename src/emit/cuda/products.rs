@@ -1,14 +1,23 @@
 //! Matrix products and what is unfolded to one: the template of `kernels/product.cuh` that suits the
 //! sizes, and the structure that gives it operands and takes its sums.
 
+use std::collections::HashMap;
+
 use super::heroes::no_hero;
+use super::map::is_vector;
 use super::writer::Writer;
-use super::{Launch, Printed, Template, blocks, compute, index_type, storage, title};
+use super::{Launch, Printed, Template, blocks, ceil, compute, index_type, storage, title};
 use crate::error::Result;
 use crate::kernel::program::{Body, Expr, ExprId, Program, Var};
 
 /// Most rows that are multiplied without tiles.
 const FEW: i64 = 8;
+/// Rows and columns of tiles on tensor cores: of the larger ones where that leaves so many blocks.
+const SMALL: i64 = 64;
+const LARGE: i64 = 128;
+const MANY: i64 = 96;
+/// Halves that are copied together.
+const WIDE: i64 = 8;
 
 pub(super) fn product(program: &Program) -> Result<Printed> {
     let Body::Product { batch, row, column, inner, left, right, stores } = &program.body else {
@@ -17,7 +26,7 @@ pub(super) fn product(program: &Program) -> Result<Printed> {
     let extent = |var: Var| program.exprs.extent(var);
     let [b, m, n, k] = [*batch, *row, *column, *inner].map(extent);
     let exprs = &program.exprs;
-    let index = index_type(program);
+    let index_ty = index_type(program);
     let dtype = exprs.dtype(*left);
     let ty = compute(dtype);
     let left_along = is_along(program, *left, *inner);
@@ -28,7 +37,14 @@ pub(super) fn product(program: &Program) -> Result<Printed> {
     } else if m <= FEW {
         Form::Columns
     } else if half {
-        Form::Tensor
+        let neighbours = |id: ExprId, along: bool, rows: Var| {
+            wide_load(program, id, if along { *inner } else { rows }).is_some()
+        };
+        let wide = [neighbours(*left, left_along, *row), neighbours(*right, right_along, *column)];
+        let side = |wide: bool, size: i64| if wide && size >= LARGE { LARGE } else { SMALL };
+        let (down, across) = (side(wide[0], m), side(wide[1], n));
+        let few = tiles(b, (m, down), (n, across)) < MANY;
+        Form::Tensor { wide, tile: if few { [SMALL; 2] } else { [down, across] } }
     } else {
         Form::Tiled
     };
@@ -42,20 +58,23 @@ pub(super) fn product(program: &Program) -> Result<Printed> {
             let blocks = n.saturating_add(31) / 32;
             (format!("product_columns<KERNEL_operands, {m}, 8>"), [32, 8], b.saturating_mul(blocks))
         }
-        Form::Tensor => (
-            format!("product_mma<KERNEL_operands, {}, {left_along}, {right_along}>", storage(dtype)),
+        Form::Tensor { wide: [x, y], tile: [down, across] } => (
+            format!(
+                "product_mma<KERNEL_operands, {}, {down}, {across}, {left_along}, {right_along}, {x}, {y}>",
+                storage(dtype)
+            ),
             [128, 1],
-            tiles(b, m, n),
+            tiles(b, (m, down), (n, across)),
         ),
         Form::Tiled => (
             format!("product_tiled<KERNEL_operands, 64, 64, 16, 4, 4, {left_along}, {right_along}>"),
             [256, 1],
-            tiles(b, m, n),
+            tiles(b, (m, SMALL), (n, SMALL)),
         ),
     };
     let mut text = title(program, &format!("{b} x ({m} x {k}) x ({k} x {n}), {}", form.name()));
     text.push_str("struct KERNEL_operands {\n");
-    text.push_str(&format!("  typedef {ty} T;\n  typedef {index} I;\n"));
+    text.push_str(&format!("  typedef {ty} T;\n  typedef {index_ty} I;\n"));
     text.push_str(&format!("  static const i64 BATCH = {b}, M = {m}, N = {n}, K = {k};\n"));
     for (position, arg) in program.args.iter().enumerate() {
         let constant = if arg.written { "" } else { "const " };
@@ -67,15 +86,35 @@ pub(super) fn product(program: &Program) -> Result<Printed> {
     ] {
         let [(_, x), (_, y), (_, z)] = vars;
         text.push_str(&format!("  DEVICE T {name}(I {x}, I {y}, I {z}) const {{\n"));
-        let mut writer = Writer::method(program, index);
+        let mut writer = Writer::method(program, index_ty);
         vars.iter().for_each(|&(var, name)| writer.bind(var, name));
         let value = writer.value(id);
         writer.line(&format!("return {value};"));
         text.push_str(&writer.out);
         text.push_str("  }\n");
+        let Form::Tensor { wide, .. } = form else { continue };
+        let (own, along, rows) = match name {
+            "left" => (wide[0], left_along, *row),
+            _ => (wide[1], right_along, *column),
+        };
+        let along = if along { *inner } else { rows };
+        let Some((arg, index, guard)) = wide_load(program, id, along).filter(|_| own) else { continue };
+        text.push_str(&format!(
+            "  DEVICE const u16* {name}_wide(I {x}, I {y}, I {z}, bool& inside) const {{\n"
+        ));
+        let mut writer = Writer::method(program, index_ty);
+        vars.iter().for_each(|&(var, name)| writer.bind(var, name));
+        if let Some(guard) = guard {
+            let guard = writer.value(guard);
+            writer.line(&format!("inside = inside && {guard};"));
+        }
+        let index = writer.value(index);
+        writer.line(&format!("return (const u16*)(inside ? a{arg} + {index} : a{arg});"));
+        text.push_str(&writer.out);
+        text.push_str("  }\n");
     }
     text.push_str("  DEVICE void store(I b, I m, I n, T hero) const {\n");
-    let mut writer = Writer::method(program, index);
+    let mut writer = Writer::method(program, index_ty);
     [(*batch, "b"), (*row, "m"), (*column, "n")].iter().for_each(|&(var, name)| writer.bind(var, name));
     writer.stores(stores);
     text.push_str(&writer.out);
@@ -90,27 +129,58 @@ pub(super) fn product(program: &Program) -> Result<Printed> {
     Ok(Printed { text, template: Some(Template::Product), launch })
 }
 
+/// How a product is shared out.
+#[derive(Clone, Copy)]
 enum Form {
     Dots,
     Columns,
-    Tensor,
+    /// Whether each operand's neighbours are copied together, and the tile of a block.
+    Tensor {
+        wide: [bool; 2],
+        tile: [i64; 2],
+    },
     Tiled,
 }
 
 impl Form {
-    fn name(&self) -> &'static str {
+    fn name(self) -> String {
         match self {
-            Self::Dots => "a warp a column",
-            Self::Columns => "32 columns a block",
-            Self::Tensor => "tiles of 64 x 64 on tensor cores",
-            Self::Tiled => "tiles of 64 x 64",
+            Self::Dots => "a warp a column".to_owned(),
+            Self::Columns => "32 columns a block".to_owned(),
+            Self::Tensor { tile: [m, n], .. } => format!("tiles of {m} x {n} on tensor cores"),
+            Self::Tiled => "tiles of 64 x 64".to_owned(),
         }
     }
 }
 
-fn tiles(b: i64, m: i64, n: i64) -> i64 {
-    let down = m.saturating_add(63) / 64;
-    b.saturating_mul(down).saturating_mul(n.saturating_add(63) / 64)
+/// How many tiles there are; of rows and of columns, how many and how many in a tile.
+fn tiles(b: i64, (m, down): (i64, i64), (n, across): (i64, i64)) -> i64 {
+    b.saturating_mul(ceil(m, down)).saturating_mul(ceil(n, across))
+}
+
+/// Halves that are copied together, where neighbours along a variable lie beside one another on a boundary of as
+/// many: their argument, the first one's index, and where they are not zeros.
+fn wide_load(program: &Program, id: ExprId, along: Var) -> Option<(u32, ExprId, Option<ExprId>)> {
+    let Expr::Load { arg, index, guard, other } = *program.exprs.get(id) else { return None };
+    let plain = program.args[arg as usize].dtype.is_half() && (guard.is_none() || other.0 == 0.0);
+    let size = program.exprs.extent(along);
+    let inner: Vec<ExprId> = guard.into_iter().chain([index]).collect();
+    let computed = super::map::reached(&program.exprs, &inner);
+    let loaded = computed.iter().any(|&id| matches!(program.exprs.get(id), Expr::Load { .. }));
+    if !plain || size % WIDE != 0 || loaded {
+        return None;
+    }
+    let mut exprs = program.exprs.clone();
+    let (part, lane) = (exprs.var(size / WIDE), exprs.var(WIDE));
+    let (p, l) = (exprs.at(part), exprs.at(lane));
+    let position = exprs.sum(0, &[(p, WIDE), (l, 1)]);
+    let mut done = HashMap::new();
+    let first = exprs.substitute(index, along, position, &mut done);
+    let fixed = guard.is_none_or(|guard| {
+        let guard = exprs.substitute(guard, along, position, &mut done);
+        !exprs.depends(guard, lane)
+    });
+    (fixed && is_vector(&exprs, first, l, WIDE)).then_some((arg, index, guard))
 }
 
 /// True where the first load that an operand follows from reads neighbours along a variable.

@@ -1,0 +1,411 @@
+// Attention and its gradients in tiles on tensor cores, for halves: P is as in attention.cuh. 128 threads make 64
+// rows, or 64 keys, each warp 16 of them (Dao, "FlashAttention-2", 2023). What is multiplied next is copied to shared
+// memory meanwhile; scores stay in registers, where sums of one product are left fragments of the next.
+
+// Elements of a head, in whole fragments, and where the next one begins: rows of a fragment fall into different banks.
+template <i64 SIZE> struct Padded {
+  static const int WIDTH = (int)((SIZE + 15) / 16 * 16), PITCH = WIDTH + 8, STEPS = WIDTH / 16, TILES = WIDTH / 8;
+};
+
+// Which tile of 64 a block makes, and of which head.
+struct BlockTile {
+  i64 first, h, b;
+  DEVICE BlockTile(i64 heads, i64 lines, bool backwards) {
+    const i64 tiles = (lines + 63) / 64, block = blockIdx.x, tile = block % tiles;
+    first = (backwards ? tiles - 1 - tile : tile) * 64;
+    h = block / tiles % heads;
+    b = block / tiles / heads;
+  }
+};
+
+// The keys from k0 on that a row meets: as many of a block of `block`.
+template <class P> DEVICE int seen_of(i64 row, i64 k0, int block) {
+  const i64 seen = row < P::ROWS ? keys_seen<P>(row) - k0 : 0;
+  return seen < 0 ? 0 : seen < block ? (int)seen : block;
+}
+
+// sums += left * right: left fragments at `left`, right ones STEPS * 16 long beside one another.
+template <int STEPS, int COUNT, int LEFT_PITCH, int PITCH, class H>
+DEVICE void scores_of(float (&sums)[COUNT][4], const u16* left, const u16* right, H) {
+#pragma unroll
+  for (int i = 0; i < STEPS; ++i) {
+    u32 x[4];
+    left_fragment<LEFT_PITCH>(x, left + i * 16);
+#pragma unroll
+    for (int j = 0; j < COUNT; j += 2) {
+      u32 y[4];
+      right_fragments<PITCH>(y, right + j * 8 * PITCH + i * 16);
+      mma<0>(sums[j], x, y, H());
+      mma<2>(sums[j + 1], x, y, H());
+    }
+  }
+}
+
+// The same with the left fragments in registers.
+template <int STEPS, int COUNT, int PITCH, class H>
+DEVICE void scores_of(float (&sums)[COUNT][4], const u32 (&left)[STEPS][4], const u16* right, H) {
+#pragma unroll
+  for (int i = 0; i < STEPS; ++i)
+#pragma unroll
+    for (int j = 0; j < COUNT; j += 2) {
+      u32 y[4];
+      right_fragments<PITCH>(y, right + j * 8 * PITCH + i * 16);
+      mma<0>(sums[j], left[i], y, H());
+      mma<2>(sums[j + 1], left[i], y, H());
+    }
+}
+
+// sums += weights * rows: weights as they came out of a product, rows of `right` one for each of their columns.
+template <int COUNT, int TILES, int PITCH, class H>
+DEVICE void weighted(float (&sums)[TILES][4], const float (&weights)[COUNT][4], const u16* right, H) {
+#pragma unroll
+  for (int i = 0; i < COUNT / 2; ++i) {
+    u32 x[4];
+    packed(x, weights[2 * i], weights[2 * i + 1], H());
+#pragma unroll
+    for (int j = 0; j < TILES; j += 2) {
+      u32 y[4];
+      right_fragments_turned<PITCH>(y, right + i * 16 * PITCH + j * 8);
+      mma<0>(sums[j], x, y, H());
+      mma<2>(sums[j + 1], x, y, H());
+    }
+  }
+}
+
+template <int COUNT> DEVICE void cleared(float (&sums)[COUNT][4]) {
+#pragma unroll
+  for (int i = 0; i < COUNT * 4; ++i) sums[i / 4][i % 4] = 0.0f;
+}
+
+// Writes a lane's part of a row of sums. PAIRS: two neighbours at once.
+template <bool PAIRS, int TILES, class H>
+DEVICE void write_row(H* to, const float (&sums)[TILES][4], int half, float scale, int size) {
+  const int place = threadIdx.x & 3;
+#pragma unroll
+  for (int j = 0; j < TILES; ++j) {
+    const int column = j * 8 + place * 2;
+    const float first = sums[j][half * 2] * scale, second = sums[j][half * 2 + 1] * scale;
+    if (PAIRS) {
+      if (column < size) *(u32*)(to + column) = narrow_both(first, second, H());
+    } else {
+      if (column < size) put(to[column], first);
+      if (column + 1 < size) put(to[column + 1], second);
+    }
+  }
+}
+
+// Rows' largest scores and sums of weights so far, two rows a lane.
+struct RowSums {
+  float most[2], sum[2];
+  DEVICE RowSums() {
+    most[0] = most[1] = limits<float>::low();
+    sum[0] = sum[1] = 0.0f;
+  }
+  // Scores become weights; `scale` is what earlier sums are multiplied with.
+  template <int COUNT> DEVICE void take(float (&s)[COUNT][4], float (&scale)[2]) {
+    float next[2] = {most[0], most[1]}, added[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int j = 0; j < COUNT * 4; ++j) next[j / 2 % 2] = f_max(next[j / 2 % 2], s[j / 4][j % 4]);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      next[r] = f_max(next[r], swapped(next[r], 1));
+      next[r] = f_max(next[r], swapped(next[r], 2));
+      // No key so far: nothing is to be scaled, and all weights are zeros.
+      const bool nothing = next[r] == limits<float>::low();
+      scale[r] = nothing ? 1.0f : near_exp(most[r] - next[r]);
+      most[r] = next[r];
+      if (nothing) next[r] = 0.0f;
+    }
+#pragma unroll
+    for (int j = 0; j < COUNT * 4; ++j) {
+      float& score = s[j / 4][j % 4];
+      score = near_exp(score - next[j / 2 % 2]);
+      added[j / 2 % 2] += score;
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      added[r] += swapped(added[r], 1);
+      added[r] += swapped(added[r], 2);
+      sum[r] = sum[r] * scale[r] + added[r];
+    }
+  }
+};
+
+template <class P, bool WIDE> DEVICE void attention_mma(const P& p) {
+  typedef typename P::S H;
+  typedef Padded<P::SIZE> K;
+  typedef Padded<P::VALUES> V;
+  const int BLOCK = 64;
+  SHARED(halves, key_memory, 64 * Padded<P::SIZE>::PITCH / 8);
+  SHARED(halves, value_memory, 64 * Padded<P::VALUES>::PITCH / 8);
+  u16 *keys = (u16*)key_memory, *values = (u16*)value_memory;
+  // The last rows of a causal head meet the most keys: they begin first.
+  const BlockTile at(P::HEADS, P::ROWS, true);
+  const i64 b = at.b, h = at.h;
+  const int lane = threadIdx.x & 31, place = lane & 3;
+  const i64 row0 = at.first + (threadIdx.x >> 5) * 16 + (lane >> 2);
+  u32 q[K::STEPS][4];
+  stage<64, K::WIDTH, K::PITCH, 128, WIDE>(keys, P::ROWS - at.first, (int)P::SIZE,
+                                           [&](int row) { return p.query(b, h, at.first + row); });
+  copies_end();
+  copies_wait<0>();
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < K::STEPS; ++i) left_fragment<K::PITCH>(q[i], keys + (threadIdx.x >> 5) * 16 * K::PITCH + i * 16);
+  __syncthreads();
+  float out[V::TILES][4];
+  cleared(out);
+  RowSums sums;
+  const i64 last = at.first + 63 < P::ROWS ? at.first + 63 : P::ROWS - 1, end = keys_seen<P>(last);
+  auto stage_keys = [&](i64 k0) {
+    if (k0 < end)
+      stage<BLOCK, K::WIDTH, K::PITCH, 128, WIDE>(keys, end - k0, (int)P::SIZE,
+                                                  [&](int row) { return p.key(b, h, k0 + row); });
+    copies_end();
+  };
+  stage_keys(0);
+  for (i64 k0 = 0; k0 < end; k0 += BLOCK) {
+    copies_wait<0>();
+    __syncthreads();
+    // Everyone is done with the values before.
+    stage<BLOCK, V::WIDTH, V::PITCH, 128, WIDE>(values, end - k0, (int)P::VALUES,
+                                                [&](int row) { return p.value(b, h, k0 + row); });
+    copies_end();
+    float s[BLOCK / 8][4], scale[2];
+    cleared(s);
+    scores_of<K::STEPS, BLOCK / 8, K::PITCH>(s, q, keys, H());
+    copies_wait<0>();
+    __syncthreads();
+    stage_keys(k0 + BLOCK);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const i64 row = row0 + r * 8;
+      const int seen = seen_of<P>(row, k0, BLOCK);
+#pragma unroll
+      for (int j = 0; j < BLOCK / 4; ++j) {
+        const int key = j / 2 * 8 + place * 2 + j % 2;
+        float& score = s[j / 2][r * 2 + j % 2];
+        score = key < seen ? p.score(b, h, row, k0 + key, score) : limits<float>::low();
+      }
+    }
+    sums.take(s, scale);
+#pragma unroll
+    for (int j = 0; j < V::TILES * 4; ++j) out[j / 4][j % 4] *= scale[j / 2 % 2];
+    weighted<BLOCK / 8, V::TILES, V::PITCH>(out, s, values, H());
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const i64 row = row0 + r * 8;
+    if (row >= P::ROWS) continue;
+    bool broken;
+    const float scale = row_scale<P>(sums.sum[r], broken);
+    if (broken) {
+#pragma unroll
+      for (int j = 0; j < V::TILES * 2; ++j) out[j / 2][r * 2 + j % 2] = P::ZEROS ? 0.0f : not_a_number_f();
+    }
+    write_row<WIDE>(p.result(b, h, row), out, r, broken ? 1.0f : scale, (int)P::VALUES);
+  }
+}
+
+// -- gradients --------------------------------------------------------------------------------------
+
+// 64 rows: the gradients of their queries, and their numbers. 32 keys at a time, of which the next are copied
+// meanwhile. A row's sums are scaled when a larger score comes, as forward, so that keys are met once.
+template <class P, bool WIDE> DEVICE void attention_gradient_rows_mma(const P& p) {
+  typedef typename P::S H;
+  typedef Padded<P::SIZE> K;
+  typedef Padded<P::VALUES> V;
+  const int BLOCK = 32;
+  SHARED(halves, key_memory, 64 * Padded<P::SIZE>::PITCH / 8);
+  SHARED(halves, value_memory, 64 * Padded<P::VALUES>::PITCH / 8);
+  u16 *keys = (u16*)key_memory, *values = (u16*)value_memory;
+  const BlockTile at(P::HEADS, P::ROWS, true);
+  const i64 b = at.b, h = at.h;
+  const int lane = threadIdx.x & 31, place = lane & 3, own = (threadIdx.x >> 5) * 16;
+  const i64 row0 = at.first + own + (lane >> 2);
+  u32 q[K::STEPS][4], given[V::STEPS][4];
+  stage<64, K::WIDTH, K::PITCH, 128, WIDE>(keys, P::ROWS - at.first, (int)P::SIZE,
+                                           [&](int row) { return p.query(b, h, at.first + row); });
+  stage<64, V::WIDTH, V::PITCH, 128, WIDE>(values, P::ROWS - at.first, (int)P::VALUES,
+                                           [&](int row) { return p.given(b, h, at.first + row); });
+  copies_end();
+  copies_wait<0>();
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < K::STEPS; ++i) left_fragment<K::PITCH>(q[i], keys + own * K::PITCH + i * 16);
+#pragma unroll
+  for (int i = 0; i < V::STEPS; ++i) left_fragment<V::PITCH>(given[i], values + own * V::PITCH + i * 16);
+  float level[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const i64 row = row0 + r * 8;
+    level[r] = 0.0f;
+    if (row < P::ROWS) {
+      const H* result = p.result(b, h, row);
+      const u16* own_given = values + (own + (lane >> 2) + r * 8) * V::PITCH;
+      for (int i = place; i < (int)P::VALUES; i += 4) {
+        H other;
+        other.bits = own_given[i];
+        level[r] += widen(result[i]) * widen(other);
+      }
+    }
+    level[r] += swapped(level[r], 1);
+    level[r] += swapped(level[r], 2);
+  }
+  __syncthreads();
+  float out[K::TILES][4];
+  cleared(out);
+  RowSums sums;
+  const i64 last = at.first + 63 < P::ROWS ? at.first + 63 : P::ROWS - 1, end = keys_seen<P>(last);
+  auto stage_block = [&](i64 k0) {
+    const int half = (int)(k0 / BLOCK % 2) * BLOCK;
+    if (k0 < end) {
+      stage<BLOCK, K::WIDTH, K::PITCH, 128, WIDE>(keys + half * K::PITCH, end - k0, (int)P::SIZE,
+                                                  [&](int row) { return p.key(b, h, k0 + row); });
+      stage<BLOCK, V::WIDTH, V::PITCH, 128, WIDE>(values + half * V::PITCH, end - k0, (int)P::VALUES,
+                                                  [&](int row) { return p.value(b, h, k0 + row); });
+    }
+    copies_end();
+  };
+  stage_block(0);
+  for (i64 k0 = 0; k0 < end; k0 += BLOCK) {
+    copies_wait<0>();
+    __syncthreads();
+    // Everyone is done with the other half.
+    stage_block(k0 + BLOCK);
+    const int half = (int)(k0 / BLOCK % 2) * BLOCK;
+    float s[BLOCK / 8][4], above[BLOCK / 8][4], scale[2];
+    cleared(s);
+    cleared(above);
+    scores_of<K::STEPS, BLOCK / 8, K::PITCH>(s, q, keys + half * K::PITCH, H());
+    scores_of<V::STEPS, BLOCK / 8, V::PITCH>(above, given, values + half * V::PITCH, H());
+    int seen[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const i64 row = row0 + r * 8;
+      seen[r] = seen_of<P>(row, k0, BLOCK);
+#pragma unroll
+      for (int j = 0; j < BLOCK / 4; ++j) {
+        const int key = j / 2 * 8 + place * 2 + j % 2;
+        float& score = s[j / 2][r * 2 + j % 2];
+        score = key < seen[r] ? p.score(b, h, row, k0 + key, score) : limits<float>::low();
+      }
+    }
+    sums.take(s, scale);
+#pragma unroll
+    for (int j = 0; j < BLOCK / 2; ++j) {
+      const int r = j / 2 % 2, key = j / 4 * 8 + place * 2 + j % 2;
+      const bool passes = key < seen[r] && p.passes(b, h, row0 + r * 8, k0 + key);
+      float& weight = s[j / 4][j % 4];
+      weight = passes ? weight * (above[j / 4][j % 4] - level[r]) : 0.0f;
+    }
+#pragma unroll
+    for (int j = 0; j < K::TILES * 4; ++j) out[j / 4][j % 4] *= scale[j / 2 % 2];
+    weighted<BLOCK / 8, K::TILES, K::PITCH>(out, s, keys + half * K::PITCH, H());
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const i64 row = row0 + r * 8;
+    if (row >= P::ROWS) continue;
+    const float sum = sums.sum[r];
+    const bool broken = sum == 0.0f || (P::ZEROS && !(sum > 0.0f));
+    if (place == 0) {
+      const i64 number = (b * P::HEADS + h) * P::ROWS + row;
+      p.logs[number] = broken ? infinity_f() : sums.most[r] + f_log(sum);
+      p.levels[number] = level[r];
+    }
+    if (broken) {
+#pragma unroll
+      for (int j = 0; j < K::TILES * 2; ++j) out[j / 2][r * 2 + j % 2] = 0.0f;
+    }
+    write_row<WIDE>(p.of_query(b, h, row), out, r, broken ? 1.0f : p.scale() / sum, (int)P::SIZE);
+  }
+}
+
+// 64 keys: their gradients and those of their values. 32 rows at a time, of which the next are copied meanwhile; the
+// block's shared memory holds 64 keys and values, and twice 32 rows of queries and of the result's gradient.
+template <class P, bool WIDE> DEVICE void attention_gradient_keys_mma(const P& p) {
+  typedef typename P::S H;
+  typedef Padded<P::SIZE> K;
+  typedef Padded<P::VALUES> V;
+  const int BLOCK = 32;
+  DYNAMIC_SHARED(memory);
+  u16 *keys = (u16*)memory, *values = keys + 64 * K::PITCH;
+  u16 *queries = values + 64 * V::PITCH, *givens = queries + 2 * BLOCK * K::PITCH;
+  // The first keys of a causal head meet the most rows: they begin first.
+  const BlockTile at(P::HEADS / P::GROUP, P::KEYS, false);
+  const i64 b = at.b, g = at.h;
+  const int lane = threadIdx.x & 31, place = lane & 3, own = (threadIdx.x >> 5) * 16;
+  const i64 key0 = at.first + own + (lane >> 2);
+  // The rows that meet the first of the keys, of all heads that share them, one head after the other.
+  const i64 above_all = P::CAUSAL ? at.first - P::OFFSET : 0, first = above_all < 0 ? 0 : above_all;
+  const i64 blocks = first < P::ROWS ? (P::ROWS - first + BLOCK - 1) / BLOCK : 0, count = blocks * P::GROUP;
+  auto stage_block = [&](i64 step) {
+    const int half = (int)(step % 2) * BLOCK;
+    if (step < count) {
+      const i64 h = g * P::GROUP + step / blocks, r0 = first + step % blocks * BLOCK;
+      stage<BLOCK, K::WIDTH, K::PITCH, 128, WIDE>(queries + half * K::PITCH, P::ROWS - r0, (int)P::SIZE,
+                                                  [&](int row) { return p.query(b, h, r0 + row); });
+      stage<BLOCK, V::WIDTH, V::PITCH, 128, WIDE>(givens + half * V::PITCH, P::ROWS - r0, (int)P::VALUES,
+                                                  [&](int row) { return p.given(b, h, r0 + row); });
+    }
+    copies_end();
+  };
+  // By the heads of queries, of which any of the group will do.
+  const i64 shared = g * P::GROUP;
+  stage<64, K::WIDTH, K::PITCH, 128, WIDE>(keys, P::KEYS - at.first, (int)P::SIZE,
+                                           [&](int key) { return p.key(b, shared, at.first + key); });
+  stage<64, V::WIDTH, V::PITCH, 128, WIDE>(values, P::KEYS - at.first, (int)P::VALUES,
+                                           [&](int key) { return p.value(b, shared, at.first + key); });
+  stage_block(0);
+  float of_key[K::TILES][4], of_value[V::TILES][4];
+  cleared(of_key);
+  cleared(of_value);
+  for (i64 step = 0; step < count; ++step) {
+    copies_wait<0>();
+    __syncthreads();
+    // Everyone is done with the other half.
+    stage_block(step + 1);
+    const int half = (int)(step % 2) * BLOCK;
+    const i64 h = g * P::GROUP + step / blocks, r0 = first + step % blocks * BLOCK;
+    float s[BLOCK / 8][4], slope[BLOCK / 8][4];
+    cleared(s);
+    cleared(slope);
+    scores_of<K::STEPS, BLOCK / 8, K::PITCH, K::PITCH>(s, keys + own * K::PITCH, queries + half * K::PITCH, H());
+    scores_of<V::STEPS, BLOCK / 8, V::PITCH, V::PITCH>(slope, values + own * V::PITCH, givens + half * V::PITCH, H());
+    const int rows = P::ROWS - r0 < BLOCK ? (int)(P::ROWS - r0) : BLOCK;
+    int from[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const i64 key = key0 + r * 8, row = P::CAUSAL ? key - P::OFFSET - r0 : 0;
+      from[r] = key >= P::KEYS || row > BLOCK ? BLOCK : row < 0 ? 0 : (int)row;
+    }
+    const i64 number = (b * P::HEADS + h) * P::ROWS + r0;
+#pragma unroll
+    for (int j = 0; j < BLOCK / 4; ++j) {
+      const int row = j / 2 * 8 + place * 2 + j % 2;
+      const bool known = row < rows;
+      const float log = known ? p.logs[number + row] : infinity_f(), level = known ? p.levels[number + row] : 0.0f;
+      // No key is left to the row: its result is perhaps not a number.
+      const bool nothing = log == infinity_f();
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const i64 key = key0 + r * 8;
+        float &weight = s[j / 2][r * 2 + j % 2], &above = slope[j / 2][r * 2 + j % 2];
+        const bool meets = !nothing && row >= from[r];
+        weight = meets ? near_exp(p.score(b, h, r0 + row, key, weight) - log) : 0.0f;
+        above = meets && p.passes(b, h, r0 + row, key) ? weight * (above - level) : 0.0f;
+      }
+    }
+    weighted<BLOCK / 8, V::TILES, V::PITCH>(of_value, s, givens + half * V::PITCH, H());
+    weighted<BLOCK / 8, K::TILES, K::PITCH>(of_key, slope, queries + half * K::PITCH, H());
+  }
+  copies_wait<0>();
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const i64 key = key0 + r * 8;
+    if (key >= P::KEYS) continue;
+    write_row<WIDE>(p.of_key(b, g, key), of_key, r, p.scale(), (int)P::SIZE);
+    write_row<WIDE>(p.of_value(b, g, key), of_value, r, 1.0f, (int)P::VALUES);
+  }
+}

@@ -1,0 +1,149 @@
+//! Operations whose kernels are written by hand, in every form in which they are printed, on made-up operands.
+
+use partition::ir::{ArgReduce, Attention, DType, HeadOrder, Op, Real, ReduceKind};
+use partition::kernel::program;
+
+use crate::cuda::values;
+use crate::kernels::Case;
+use crate::reference::Array;
+use crate::run_ops::{decode, encode};
+
+/// Elements that are neither negative nor far apart, so that little cancels.
+pub(crate) fn made_up(dtype: DType, elements: u64, seed: u64) -> program::Array {
+    let unit = |i: u64| {
+        ((i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed) >> 40) as f64 / (1u64 << 24) as f64
+    };
+    let data: Vec<f64> = (0..elements)
+        .map(|i| match dtype {
+            dtype if dtype.is_float() => 0.25 + unit(i),
+            DType::Bool => (unit(i) * 2.0).floor(),
+            _ => (unit(i) * 5.0).floor(),
+        })
+        .collect();
+    values(dtype, &encode(&Array::new(dtype, &[data.len()], data)))
+}
+
+/// An operation on made-up operands of these types and sizes.
+pub(crate) fn sized(op: Op, operands: &[(DType, &[usize])]) -> Case {
+    let array = |(position, (dtype, dims)): (usize, &(DType, &[usize]))| {
+        let elements = dims.iter().product::<usize>();
+        let data = match made_up(*dtype, elements as u64, position as u64 * 991) {
+            program::Array::Real(list) => list.iter().map(|x| x - 0.75).collect(),
+            program::Array::Whole(list) => list.iter().map(|&x| x as f64).collect(),
+        };
+        let rounded = decode(*dtype, &encode(&Array::new(*dtype, dims, data)));
+        Array::new(*dtype, dims, rounded)
+    };
+    Case { op, operands: operands.iter().enumerate().map(array).collect(), results: vec![] }
+}
+
+pub(crate) fn product(transpose_left: bool, transpose_right: bool) -> Op {
+    Op::MatMul { transpose_left, transpose_right }
+}
+
+fn attention((heads, key_heads): (i64, i64), causal: Option<i64>, order: HeadOrder) -> Attention {
+    let (first, orders, scale) = ([0; 3], [order; 4], Real(0.3));
+    let (fill, zeros) = (Real(f64::NEG_INFINITY), true);
+    Attention { heads, key_heads, first, orders, scale, causal, fill, zeros }
+}
+
+/// Gradients of attention: a warp a row, and tiles with and without 16 bytes at a time, with ends, masks, shared
+/// heads, rows without a key, and keys without a row.
+fn attention_gradients() -> Vec<Case> {
+    let (f32, f16, bf16) = (DType::F32, DType::F16, DType::Bf16);
+    let mut cases = Vec::new();
+    let mut case =
+        |dtype: DType, mask: Option<DType>, op: Attention, [rows, keys, size, values]: [usize; 4]| {
+            let lie = |heads: i64, rows: usize, size: usize| match op.orders[0] {
+                HeadOrder::HeadsFirst => [1, heads as usize, rows, size],
+                HeadOrder::RowsFirst => [1, rows, heads as usize, size],
+            };
+            let (q, k) = (lie(op.heads, rows, size), lie(op.key_heads, keys, size));
+            let (v, out) = (lie(op.key_heads, keys, values), lie(op.heads, rows, values));
+            let shown = [1, 1, rows, keys];
+            let mut operands: Vec<(DType, &[usize])> =
+                vec![(dtype, &q), (dtype, &k), (dtype, &v), (dtype, &out), (dtype, &out)];
+            operands.extend(mask.map(|mask| (mask, &shown[..])));
+            cases.push(sized(Op::AttentionGradient(Box::new(op)), &operands));
+        };
+    let (heads, rows) = (HeadOrder::HeadsFirst, HeadOrder::RowsFirst);
+    case(f32, None, attention((2, 1), Some(2), heads), [9, 12, 5, 3]);
+    case(bf16, None, attention((2, 1), None, heads), [9, 12, 140, 3]);
+    for dtype in [f16, bf16] {
+        case(dtype, None, attention((2, 1), Some(3), rows), [67, 70, 24, 8]);
+        case(dtype, None, attention((1, 1), None, heads), [70, 130, 64, 64]);
+        case(dtype, None, attention((2, 2), Some(-5), heads), [70, 40, 11, 5]);
+        case(dtype, Some(dtype), attention((2, 2), None, heads), [9, 13, 128, 24]);
+        case(dtype, Some(DType::Bool), attention((2, 1), None, rows), [33, 13, 8, 120]);
+    }
+    let finite = Attention { fill: Real(-1e4), ..attention((2, 1), Some(0), heads) };
+    case(bf16, Some(DType::Bool), finite, [12, 140, 16, 16]);
+    cases
+}
+
+/// Every form in which an operation of its own kernel is printed.
+pub(crate) fn hero_cases() -> Vec<Case> {
+    let (f32, f16, bf16) = (DType::F32, DType::F16, DType::Bf16);
+    let softmax = |axis: u32| Op::Softmax { axis, log: false };
+    let normalize = |axes: &[u32]| Op::Normalize { axes: axes.to_vec(), epsilon: Real(1e-5), center: true };
+    let reduce = |kind: ReduceKind, axes: &[u32]| Op::Reduce { kind, axes: axes.to_vec(), keep: false };
+    let argmax = |axis: u32| Op::ArgReduce { kind: ArgReduce::Max, axis, keep: false, last: true };
+    let mut cases = vec![
+        // Rows: of a warp, of blocks of each size, in registers and read again.
+        sized(softmax(1), &[(f32, &[5, 33])]),
+        sized(softmax(1), &[(f32, &[3, 1500])]),
+        sized(softmax(1), &[(f16, &[2, 3001])]),
+        sized(normalize(&[1]), &[(f32, &[2, 9000])]),
+        sized(normalize(&[1]), &[(f32, &[1, 40_003])]),
+        sized(normalize(&[1, 2]), &[(bf16, &[3, 20, 36])]),
+        sized(argmax(1), &[(f32, &[2, 5000])]),
+        sized(argmax(0), &[(f32, &[300, 37])]),
+        // Columns.
+        sized(reduce(ReduceKind::Sum, &[0]), &[(f32, &[700, 70])]),
+        sized(reduce(ReduceKind::Mean, &[0, 2]), &[(f16, &[6, 7, 50])]),
+        sized(softmax(1), &[(f32, &[2, 40, 35])]),
+        sized(normalize(&[0]), &[(f32, &[90, 33])]),
+        // Transpositions of each type's size.
+        sized(Op::Transpose { perm: vec![1, 0] }, &[(DType::I8, &[70, 45])]),
+        sized(Op::Transpose { perm: vec![2, 0, 1] }, &[(DType::F64, &[3, 40, 33])]),
+        sized(Op::Transpose { perm: vec![0, 2, 1, 3] }, &[(f32, &[2, 10, 3, 16])]),
+    ];
+    for (left, right) in [(false, false), (false, true), (true, false), (true, true)] {
+        for (m, n, k) in [(1, 70, 130), (8, 33, 65), (9, 10, 3), (70, 130, 50), (64, 64, 64)] {
+            for dtype in [f32, f16, bf16, DType::I32] {
+                let x: &[usize] = if left { &[k, m] } else { &[m, k] };
+                let y: &[usize] = if right { &[n, k] } else { &[k, n] };
+                cases.push(sized(product(left, right), &[(dtype, x), (dtype, y)]));
+            }
+        }
+    }
+    cases.push(sized(product(false, false), &[(f32, &[2, 3, 20, 12]), (f32, &[2, 1, 12, 20])]));
+    cases.push(sized(product(false, true), &[(bf16, &[4, 20, 12]), (bf16, &[24, 12])]));
+    // Halves in larger tiles: 130 of 128, eight neighbours along k, along rows and columns, and one at a time.
+    for (left, right, k) in [(false, true, 40), (true, false, 24), (false, true, 9)] {
+        let x: &[usize] = if left { &[33, k, 136] } else { &[33, 136, k] };
+        let y: &[usize] = if right { &[33, 136, k] } else { &[33, k, 136] };
+        cases.push(sized(
+            product(left, right),
+            &[(if left { f16 } else { bf16 }, x), (if left { f16 } else { bf16 }, y)],
+        ));
+    }
+    // Attention: a warp a row; tiles with and without 16 bytes at a time, ends, masks and shared heads.
+    let attend = |heads: i64, key_heads: i64, causal: Option<i64>, order: HeadOrder| {
+        Op::Attention(Box::new(attention((heads, key_heads), causal, order)))
+    };
+    let (heads, rows) = (HeadOrder::HeadsFirst, HeadOrder::RowsFirst);
+    let (q, k, v): (&[usize], &[usize], &[usize]) = (&[1, 4, 5, 20], &[1, 2, 70, 20], &[1, 2, 70, 40]);
+    cases.push(sized(attend(4, 2, None, heads), &[(f32, q), (f32, k), (f32, v)]));
+    cases.push(sized(attend(4, 2, Some(65), heads), &[(f16, q), (f16, k), (f16, v)]));
+    for (dtype, causal) in [(f16, None), (bf16, Some(3))] {
+        let (q, k, v): (&[usize], &[usize], &[usize]) = (&[1, 67, 2, 24], &[1, 70, 1, 24], &[1, 70, 1, 8]);
+        cases.push(sized(attend(2, 1, causal, rows), &[(dtype, q), (dtype, k), (dtype, v)]));
+    }
+    let (q, k, v): (&[usize], &[usize], &[usize]) = (&[1, 2, 9, 11], &[1, 2, 13, 11], &[1, 2, 13, 5]);
+    let mask: &[usize] = &[1, 1, 9, 13];
+    cases.push(sized(attend(2, 2, None, heads), &[(bf16, q), (bf16, k), (bf16, v), (DType::Bool, mask)]));
+    cases.push(sized(attend(2, 2, None, heads), &[(f16, q), (f16, k), (f16, v), (f16, mask)]));
+    cases.extend(attention_gradients());
+    cases
+}

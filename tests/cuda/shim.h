@@ -244,6 +244,14 @@ inline void copies_wait(unsigned left) {
 inline void __syncthreads() { shim::wait(shim::State::Barrier); }
 inline void __syncwarp(unsigned = ~0u) { shim::exchanged(0, 0); }
 template <class T> T __shfl_sync(unsigned, T value, int lane, int = 32) { return shim::exchanged(value, lane & 31); }
+inline unsigned __ballot_sync(unsigned, bool holds) {
+  bool lanes[32];
+  shim::exchanged_by_all(holds, lanes);
+  unsigned all = 0;
+  for (unsigned i = 0; i < 32; ++i) all |= (unsigned)lanes[i] << i;
+  return all;
+}
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
 template <class T> T __shfl_xor_sync(unsigned, T value, int lanes, int = 32) {
   return shim::exchanged(value, (shim::machine.now->number & 31) ^ lanes);
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use partition::emit::{self, Kernel};
-use partition::ir::{DType, Op};
+use partition::ir::{DType, Op, ScatterKind};
 use partition::kernel::program::{self, Place, Program};
 use partition::pass::{GroupOptions, group};
 
@@ -306,6 +306,8 @@ fn every_form_of_a_hero_runs_on_the_cpu() {
     let trials: Vec<Trial> = cases.iter().flat_map(trials).collect();
     assert!(trials.len() >= cases.len());
     for form in [
+        "scatter_rows<",
+        "LANES = 8;",
         "attention_rows<",
         "attention_mma<KERNEL_heads, true>",
         "attention_mma<KERNEL_heads, false>",
@@ -330,6 +332,18 @@ fn every_form_of_a_hero_runs_on_the_cpu() {
         assert!(trials.iter().any(has), "no {form}");
     }
     compare(&trials);
+}
+
+/// The rows of a table, and the gradient's sums of them.
+#[test]
+fn an_embedding_is_read_and_updated_sixteen_bytes_at_a_time() {
+    let sizes: [(DType, &[usize]); 2] = [(DType::Bf16, &[50, 64]), (DType::I64, &[3, 20])];
+    let gather = &trials(&sized(Op::Gather { axis: 0 }, &sizes))[0].kernel.text;
+    assert_eq!(gather.matches("vec<8, bf16>").count(), 4, "{gather}");
+    let sizes: [(DType, &[usize]); 3] =
+        [(DType::Bf16, &[50, 64]), (DType::I64, &[60, 1]), (DType::Bf16, &[60, 64])];
+    let scatter = &trials(&sized(Op::ScatterNd { kind: ScatterKind::Add }, &sizes))[0].kernel.text;
+    assert!(scatter.contains("= *(const vec<8, bf16>*)(a"), "{scatter}");
 }
 
 /// Evaluations of an expression or a product that a trial may take.

@@ -1,6 +1,6 @@
 //! Operations whose kernels are written by hand, in every form in which they are printed, on made-up operands.
 
-use partition::ir::{ArgReduce, Attention, DType, HeadOrder, Op, Real, ReduceKind};
+use partition::ir::{ArgReduce, Attention, DType, HeadOrder, Op, Real, ReduceKind, ScatterKind};
 use partition::kernel::program;
 
 use crate::cuda::values;
@@ -81,6 +81,36 @@ fn attention_gradients() -> Vec<Case> {
     cases
 }
 
+/// Updates of rows: of one column, of some, of more than a block has, several columns at once and one at a time, more
+/// than are listed at once, most of them on a few rows.
+fn scatters() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (dtype, kind, [rows, columns, steps]) in [
+        (DType::F32, ScatterKind::Add, [7, 1, 50]),
+        (DType::F32, ScatterKind::Add, [5, 1028, 9]),
+        (DType::Bf16, ScatterKind::Add, [1500, 24, 1100]),
+        (DType::F16, ScatterKind::Max, [3, 9, 40]),
+        (DType::I64, ScatterKind::Mul, [4, 6, 3]),
+        (DType::F64, ScatterKind::Min, [4, 300, 30]),
+        (DType::I8, ScatterKind::Add, [1, 32, 20]),
+        (DType::F32, ScatterKind::Replace, [40, 3, 70]),
+        (DType::F32, ScatterKind::Add, [3, 4, 0]),
+    ] {
+        let mut case = sized(
+            Op::ScatterNd { kind },
+            &[(dtype, &[rows, columns]), (DType::I64, &[steps, 1]), (dtype, &[steps, columns])],
+        );
+        let place = |step: usize| match step % 3 {
+            0 => -1.0,
+            1 => 0.0,
+            _ => (step * 7 % rows) as f64,
+        };
+        case.operands[1].data = (0..steps).map(place).collect();
+        cases.push(case);
+    }
+    cases
+}
+
 /// Every form in which an operation of its own kernel is printed.
 pub(crate) fn hero_cases() -> Vec<Case> {
     let (f32, f16, bf16) = (DType::F32, DType::F16, DType::Bf16);
@@ -144,6 +174,7 @@ pub(crate) fn hero_cases() -> Vec<Case> {
     let mask: &[usize] = &[1, 1, 9, 13];
     cases.push(sized(attend(2, 2, None, heads), &[(bf16, q), (bf16, k), (bf16, v), (DType::Bool, mask)]));
     cases.push(sized(attend(2, 2, None, heads), &[(f16, q), (f16, k), (f16, v), (f16, mask)]));
+    cases.extend(scatters());
     cases.extend(attention_gradients());
     cases
 }

@@ -228,6 +228,35 @@ pub(super) fn is_vector(
         })
 }
 
+/// A load whose neighbours along a variable lie beside one another, so many on a boundary of as many: its argument,
+/// the first one's index and its guard, which is one for all. What it is computed from loads nothing.
+pub(super) fn neighbours(
+    program: &Program,
+    id: ExprId,
+    along: Var,
+    lanes: i64,
+) -> Option<(u32, ExprId, Option<ExprId>)> {
+    let Expr::Load { arg, index, guard, .. } = *program.exprs.get(id) else { return None };
+    let size = program.exprs.extent(along);
+    let inner: Vec<ExprId> = guard.into_iter().chain([index]).collect();
+    let computed = reached(&program.exprs, &inner);
+    let loaded = computed.iter().any(|&id| matches!(program.exprs.get(id), Expr::Load { .. }));
+    if size % lanes != 0 || loaded {
+        return None;
+    }
+    let mut exprs = program.exprs.clone();
+    let (part, lane) = (exprs.var(size / lanes), exprs.var(lanes));
+    let (p, l) = (exprs.at(part), exprs.at(lane));
+    let position = exprs.sum(0, &[(p, lanes), (l, 1)]);
+    let mut done = HashMap::new();
+    let first = exprs.substitute(index, along, position, &mut done);
+    let fixed = guard.is_none_or(|guard| {
+        let guard = exprs.substitute(guard, along, position, &mut done);
+        !exprs.depends(guard, lane)
+    });
+    (fixed && is_vector(&exprs, first, l, lanes)).then_some((arg, index, guard))
+}
+
 /// What roots follow from, ascending.
 pub(super) fn reached(exprs: &crate::kernel::program::Exprs, roots: &[ExprId]) -> Vec<ExprId> {
     let mut seen = vec![false; exprs.len()];

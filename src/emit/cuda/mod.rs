@@ -8,6 +8,7 @@ mod heroes;
 mod map;
 mod products;
 mod rows;
+mod scatter;
 mod writer;
 
 use std::fmt::Write;
@@ -23,6 +24,7 @@ const PRODUCT: &str = include_str!("../../../kernels/product.cuh");
 const TENSOR: &str = include_str!("../../../kernels/tensor.cuh");
 const ATTENTION: &str = include_str!("../../../kernels/attention.cuh");
 const ATTENTION_TENSOR: &str = include_str!("../../../kernels/attention_tensor.cuh");
+const SCATTER: &str = include_str!("../../../kernels/scatter.cuh");
 const RECURRENT: &str = include_str!("../../../kernels/recurrent.cuh");
 
 /// Most blocks along x.
@@ -44,6 +46,8 @@ pub struct Launch {
 pub enum Template {
     /// Matrix products.
     Product,
+    /// Rows that are updated in order.
+    Scatter,
     /// Recurrent layers.
     Recurrent,
     /// Attention, row by row.
@@ -57,6 +61,7 @@ impl Template {
     pub const fn parts(self) -> &'static [&'static str] {
         match self {
             Self::Product => &[TENSOR, PRODUCT],
+            Self::Scatter => &[SCATTER],
             Self::Recurrent => &[RECURRENT],
             Self::Attention => &[ATTENTION],
             Self::AttentionTensor => &[TENSOR, ATTENTION, ATTENTION_TENSOR],
@@ -120,6 +125,7 @@ pub fn kernel(program: &Program) -> Result<Option<Kernel>> {
         Body::Rows { .. } => rows::rows(program)?,
         Body::Tile { .. } => heroes::tile(program)?,
         Body::Product { .. } => products::product(program)?,
+        Body::Scatter(body) => scatter::scatter(program, body)?,
         Body::Recurrent(layer) => heroes::recurrent(program, layer)?,
         Body::Attention(heads) => attention::attention(program, heads)?,
     };

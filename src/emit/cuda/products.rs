@@ -1,10 +1,8 @@
 //! Matrix products and what is unfolded to one: the template of `kernels/product.cuh` that suits the
 //! sizes, and the structure that gives it operands and takes its sums.
 
-use std::collections::HashMap;
-
 use super::heroes::no_hero;
-use super::map::is_vector;
+use super::map::neighbours;
 use super::writer::Writer;
 use super::{Launch, Printed, Template, blocks, ceil, compute, index_type, storage, title};
 use crate::error::Result;
@@ -37,10 +35,10 @@ pub(super) fn product(program: &Program) -> Result<Printed> {
     } else if m <= FEW {
         Form::Columns
     } else if half {
-        let neighbours = |id: ExprId, along: bool, rows: Var| {
-            wide_load(program, id, if along { *inner } else { rows }).is_some()
-        };
-        let wide = [neighbours(*left, left_along, *row), neighbours(*right, right_along, *column)];
+        let wide = [
+            wide_load(program, *left, if left_along { *inner } else { *row }).is_some(),
+            wide_load(program, *right, if right_along { *inner } else { *column }).is_some(),
+        ];
         let side = |wide: bool, size: i64| if wide && size >= LARGE { LARGE } else { SMALL };
         let (down, across) = (side(wide[0], m), side(wide[1], n));
         let few = tiles(b, (m, down), (n, across)) < MANY;
@@ -158,29 +156,12 @@ fn tiles(b: i64, (m, down): (i64, i64), (n, across): (i64, i64)) -> i64 {
     b.saturating_mul(ceil(m, down)).saturating_mul(ceil(n, across))
 }
 
-/// Halves that are copied together, where neighbours along a variable lie beside one another on a boundary of as
-/// many: their argument, the first one's index, and where they are not zeros.
+/// Halves that are copied together, zeros where they are not: their argument, the first one's index, and where they
+/// are not zeros.
 fn wide_load(program: &Program, id: ExprId, along: Var) -> Option<(u32, ExprId, Option<ExprId>)> {
-    let Expr::Load { arg, index, guard, other } = *program.exprs.get(id) else { return None };
-    let plain = program.args[arg as usize].dtype.is_half() && (guard.is_none() || other.0 == 0.0);
-    let size = program.exprs.extent(along);
-    let inner: Vec<ExprId> = guard.into_iter().chain([index]).collect();
-    let computed = super::map::reached(&program.exprs, &inner);
-    let loaded = computed.iter().any(|&id| matches!(program.exprs.get(id), Expr::Load { .. }));
-    if !plain || size % WIDE != 0 || loaded {
-        return None;
-    }
-    let mut exprs = program.exprs.clone();
-    let (part, lane) = (exprs.var(size / WIDE), exprs.var(WIDE));
-    let (p, l) = (exprs.at(part), exprs.at(lane));
-    let position = exprs.sum(0, &[(p, WIDE), (l, 1)]);
-    let mut done = HashMap::new();
-    let first = exprs.substitute(index, along, position, &mut done);
-    let fixed = guard.is_none_or(|guard| {
-        let guard = exprs.substitute(guard, along, position, &mut done);
-        !exprs.depends(guard, lane)
-    });
-    (fixed && is_vector(&exprs, first, l, WIDE)).then_some((arg, index, guard))
+    let found = neighbours(program, id, along, WIDE)?;
+    let Expr::Load { other, .. } = *program.exprs.get(id) else { return None };
+    (program.args[found.0 as usize].dtype.is_half() && (found.2.is_none() || other.0 == 0.0)).then_some(found)
 }
 
 /// True where the first load that an operand follows from reads neighbours along a variable.

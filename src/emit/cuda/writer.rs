@@ -275,7 +275,7 @@ impl<'a> Writer<'a> {
             .collect();
         for (store, (value, index, guard)) in stores.iter().zip(ready) {
             let to = format!("{}{}[{index}]", self.prefix, store.arg);
-            let value = match scatter(store.kind) {
+            let value = match scatter_join(store.kind) {
                 None => value,
                 Some(join) => format!("{join}(get({to}), {value})"),
             };
@@ -295,7 +295,8 @@ pub(super) fn vector(count: i64, dtype: DType) -> String {
     format!("vec<{count}, {}>", storage(dtype))
 }
 
-fn scatter(kind: ScatterKind) -> Option<&'static str> {
+/// What combines an update with what stands there; none where it replaces that.
+pub(super) fn scatter_join(kind: ScatterKind) -> Option<&'static str> {
     match kind {
         ScatterKind::Replace => None,
         ScatterKind::Add => Some("f_add"),

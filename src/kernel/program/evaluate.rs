@@ -1,6 +1,8 @@
 //! What a kernel program computes, in f64 and i64, one point after the other: the reference for
 //! printers, with which it shares no code.
 
+mod scatter;
+
 use super::attend::attention;
 use super::{Body, Expr, ExprId, Fold, Layer, Program, Store, Var};
 use crate::error::{Error, Result};
@@ -99,6 +101,18 @@ struct Machine<'a> {
     memo: Vec<Option<Scalar>>,
 }
 
+/// What stands where an update falls.
+fn scattered(kind: ScatterKind, dtype: DType, old: Scalar, update: Scalar) -> Scalar {
+    let fold = match kind {
+        ScatterKind::Replace => return update,
+        ScatterKind::Add => Fold::Sum,
+        ScatterKind::Mul => Fold::Prod,
+        ScatterKind::Max => Fold::Max,
+        ScatterKind::Min => Fold::Min,
+    };
+    combine(fold, dtype, old, update)
+}
+
 impl Machine<'_> {
     fn run(&mut self, args: &mut [Array]) -> Option<()> {
         let program = self.program;
@@ -158,6 +172,7 @@ impl Machine<'_> {
                     machine.store(stores, args)
                 })
             }
+            Body::Scatter(scatter) => self.scatter(scatter, args),
             Body::Recurrent(layer) => recurrent(layer, args),
             Body::Attention(heads) => attention(heads, args),
         }
@@ -218,14 +233,7 @@ impl Machine<'_> {
             let position = usize::try_from(position).ok()?;
             let old = array.get(position)?;
             let dtype = self.program.args[store.arg as usize].dtype;
-            let fold = match store.kind {
-                ScatterKind::Replace => None,
-                ScatterKind::Add => Some(Fold::Sum),
-                ScatterKind::Mul => Some(Fold::Prod),
-                ScatterKind::Max => Some(Fold::Max),
-                ScatterKind::Min => Some(Fold::Min),
-            };
-            array.set(position, fold.map_or(value, |fold| combine(fold, dtype, old, value)))?;
+            array.set(position, scattered(store.kind, dtype, old, value))?;
         }
         Some(())
     }

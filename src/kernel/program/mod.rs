@@ -148,6 +148,8 @@ pub enum Body {
         /// Of batch, row and column.
         stores: Vec<Store>,
     },
+    /// Rows that are each updated in order.
+    Scatter(Box<Scatter>),
     /// A recurrent layer; operands and results in the order of [`Recurrent`].
     Recurrent(Box<Layer>),
     /// Attention, row by row, or its gradients.
@@ -161,6 +163,28 @@ pub struct Running {
     pub value: ExprId,
     /// The sum leaves out the step's own value.
     pub exclusive: bool,
+}
+
+/// `out[row][column] = start`, and then for each step in order, where `place` is the row, what stood there combined
+/// with `update`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scatter {
+    /// The rows.
+    pub row: Var,
+    /// The columns of each.
+    pub column: Var,
+    /// The updates.
+    pub step: Var,
+    /// What stands there before, of row and column.
+    pub start: ExprId,
+    /// The row that a step updates.
+    pub place: ExprId,
+    /// With what, of step and column.
+    pub update: ExprId,
+    /// How that is combined with what stands there.
+    pub kind: ScatterKind,
+    /// The argument that is written, row by row.
+    pub out: u32,
 }
 
 /// A recurrent layer's sizes and arguments.
@@ -249,6 +273,7 @@ impl Program {
             Body::Rows { along: Along::Rows, .. } => "column",
             Body::Tile { .. } => "transpose",
             Body::Product { .. } => "product",
+            Body::Scatter(_) => "scatter",
             Body::Recurrent(_) => "recurrent",
             Body::Attention(heads) => heads.pass.name(),
         }
@@ -262,11 +287,12 @@ impl Program {
             Body::Rows { row, column, .. } => vec![row, column],
             Body::Tile { batch, row, column, .. } => vec![batch, row, column],
             Body::Product { batch, row, column, inner, .. } => vec![batch, row, column, inner],
+            Body::Scatter(ref scatter) => vec![scatter.row, scatter.column, scatter.step],
             Body::Recurrent(_) | Body::Attention(_) => vec![],
         }
     }
 
-    /// What is written, but by a recurrent layer and by attention.
+    /// What is written, but by scatters, recurrent layers and attention.
     pub fn stores(&self) -> impl Iterator<Item = &Store> {
         let (first, second): (&[Store], &[Store]) = match &self.body {
             Body::Map { stores, .. }
@@ -274,7 +300,7 @@ impl Program {
             | Body::Tile { stores, .. }
             | Body::Product { stores, .. } => (stores, &[]),
             Body::Rows { stores, row_stores, .. } => (stores, row_stores),
-            Body::Recurrent(_) | Body::Attention(_) => (&[], &[]),
+            Body::Scatter(_) | Body::Recurrent(_) | Body::Attention(_) => (&[], &[]),
         };
         first.iter().chain(second)
     }
@@ -293,6 +319,7 @@ impl Program {
             Body::Lines { running, .. } => roots.extend(running.iter().map(|running| running.value)),
             Body::Tile { value, .. } => roots.push(*value),
             Body::Product { left, right, .. } => roots.extend([*left, *right]),
+            Body::Scatter(scatter) => roots.extend([scatter.start, scatter.place, scatter.update]),
             Body::Map { .. } | Body::Recurrent(_) | Body::Attention(_) => {}
         }
         roots
@@ -319,6 +346,9 @@ impl Program {
             Body::Rows { row, column, row_stores, .. } => {
                 let extent = |var: Var| self.exprs.extent(var);
                 extent(*row) == 0 || extent(*column) == 0 && row_stores.is_empty()
+            }
+            Body::Scatter(scatter) => {
+                [scatter.row, scatter.column].iter().any(|&var| self.exprs.extent(var) == 0)
             }
             Body::Recurrent(layer) => layer.batch == 0 || layer.cell.hidden == 0,
             Body::Attention(heads) => {

@@ -94,6 +94,15 @@ impl Program {
                     list.join(", ")
                 )?;
             }
+            Body::Scatter(scatter) => {
+                let kind = match scatter.kind {
+                    ScatterKind::Replace => String::new(),
+                    kind => format!(" {kind}"),
+                };
+                let of = |id| name(self, id);
+                writeln!(f, "  a{} = {}", scatter.out, of(scatter.start))?;
+                writeln!(f, "  a{}[{}] ={kind} {}", scatter.out, of(scatter.place), of(scatter.update))?;
+            }
             Body::Map { .. } | Body::Lines { .. } => {}
         }
         for store in self.stores() {

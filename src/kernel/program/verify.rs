@@ -2,7 +2,7 @@
 //! its argument, and every variable that is used is bound where it is used.
 
 use super::super::attention::Lie;
-use super::{Arg, Body, Expr, ExprId, Heads, MAX_VARS, Pass, Program, Store, Ty};
+use super::{Arg, Body, Expr, ExprId, Heads, MAX_VARS, Pass, Program, Scatter, Store, Ty};
 use crate::error::{Error, Result};
 use crate::ir::{DType, ScatterKind};
 
@@ -44,7 +44,24 @@ impl Verifier<'_> {
         if let Body::Attention(heads) = &self.program.body {
             self.heads(heads)?;
         }
+        if let Body::Scatter(scatter) = &self.program.body {
+            self.scatter(scatter)?;
+        }
         Ok(())
+    }
+
+    /// The rows are all of the argument, and what they are updated with is of its type.
+    fn scatter(&self, scatter: &Scatter) -> Check {
+        let (exprs, out) = (&self.program.exprs, self.arg(scatter.out)?);
+        let (rows, columns) = (exprs.extent(scatter.row), exprs.extent(scatter.column));
+        let of_type = [scatter.start, scatter.update].map(|id| exprs.ty(id) == Ty::Value(out.dtype));
+        let (low, high) = exprs.range(scatter.place);
+        let placed = exprs.extent(scatter.step) == 0 || low >= 0 && high < rows;
+        let size = u64::try_from(rows.saturating_mul(columns)).ok();
+        match out.written && of_type == [true; 2] && size == Some(out.elements) && placed {
+            true => Ok(()),
+            false => Err(format!("a{} does not take {rows} x {columns} in order", scatter.out)),
+        }
     }
 
     /// Every row lies within its argument.
@@ -189,6 +206,11 @@ impl Verifier<'_> {
                 within(*left, &[*batch, *row, *inner])?;
                 within(*right, &[*batch, *inner, *column])?;
                 stores(list, &[*batch, *row, *column])
+            }
+            Body::Scatter(scatter) => {
+                within(scatter.start, &[scatter.row, scatter.column])?;
+                within(scatter.place, &[scatter.step])?;
+                within(scatter.update, &[scatter.step, scatter.column])
             }
             Body::Recurrent(_) | Body::Attention(_) => Ok(()),
         }

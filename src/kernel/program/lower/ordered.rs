@@ -3,7 +3,7 @@
 
 use super::{Builder, Halt, Lowered};
 use crate::ir::{Compare, DType, NodeId, Op, ScatterKind, ValueId};
-use crate::kernel::program::{Body, Fold, Layer, Program, Running, Store};
+use crate::kernel::program::{Body, Fold, Layer, Program, Running, Scatter, Store};
 
 impl Builder<'_> {
     pub(super) fn running_sum(&mut self, id: NodeId) -> Lowered<Body> {
@@ -62,23 +62,32 @@ impl Builder<'_> {
         Ok(Body::Map { point, stores })
     }
 
-    /// First a copy, then the updates, in order where several may fall on one element.
+    /// Of whole slices, one kernel that updates them in order. Else first a copy, then the updates, in order
+    /// where several may fall on one element.
     pub(super) fn scatter(mut self, id: NodeId) -> Lowered<Vec<Program>> {
-        let mut copy = Builder::new(self.graph, self.fused, self.layout, self.nodes);
         let node = self.graph.node(id);
+        let updated = self.dims(node.operands[2])?.iter().product::<i64>() > 0;
+        if let Op::ScatterNd { kind } = node.op
+            && updated
+        {
+            let body = self.scatter_nd(id, kind)?;
+            return Ok(vec![self.finish(body)]);
+        }
+        let mut second = Builder::new(self.graph, self.fused, self.layout, self.nodes);
         let (x, result) = (node.operands[0], node.first_result);
-        let dims = copy.dims(x)?;
-        let (point, index) = copy.over(&dims);
-        let value = copy.at(x, &index, None)?;
-        let (arg, position) = (copy.arg(result, true)?, copy.exprs.at(point));
-        let stores = vec![copy.replacing(arg, position, value)];
-        let copied = copy.finish(Body::Map { point, stores });
-        let body = match &node.op {
-            Op::ScatterElements { axis, kind } => self.scatter_elements(id, *axis as usize, *kind)?,
-            Op::ScatterNd { kind } => self.scatter_nd(id, *kind)?,
-            _ => return Err(Halt::Apart),
-        };
-        Ok(vec![copied, self.finish(body)])
+        let dims = self.dims(x)?;
+        let (point, index) = self.over(&dims);
+        let value = self.at(x, &index, None)?;
+        let (arg, position) = (self.arg(result, true)?, self.exprs.at(point));
+        let stores = vec![self.replacing(arg, position, value)];
+        let mut programs = vec![self.finish(Body::Map { point, stores })];
+        if let Op::ScatterElements { axis, kind } = node.op
+            && updated
+        {
+            let body = second.scatter_elements(id, axis as usize, kind)?;
+            programs.push(second.finish(body));
+        }
+        Ok(programs)
     }
 
     fn scatter_elements(&mut self, id: NodeId, axis: usize, kind: ScatterKind) -> Lowered<Body> {
@@ -104,13 +113,15 @@ impl Builder<'_> {
         let named = self.dims(indices)?;
         let (outer_dims, depth) = (&named[..named.len() - 1], named[named.len() - 1] as usize);
         let dims = self.dims(x)?;
-        let (line, inner) = self.over(&dims[depth..]);
+        let (row, slice) = self.over(&dims[..depth]);
+        let (column, inner) = self.over(&dims[depth..]);
         let (step, outer) = self.over(outer_dims);
-        let from: Vec<_> = [&outer[..], &inner[..]].concat();
-        let value = self.at(updates, &from, None)?;
-        let mut to = self.named(indices, &outer, x, 0, None)?;
-        to.extend(inner);
-        self.updates((line, step), node.first_result, &to, value, kind)
+        let start = self.at(x, &[&slice[..], &inner[..]].concat(), None)?;
+        let update = self.at(updates, &[&outer[..], &inner[..]].concat(), None)?;
+        let to = self.named(indices, &outer, x, 0, None)?;
+        let place = self.exprs.linear(&dims[..depth], &to);
+        let out = self.arg(node.first_result, true)?;
+        Ok(Body::Scatter(Box::new(Scatter { row, column, step, start, place, update, kind, out })))
     }
 
     fn updates(

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::trainer::{Evaluator, Trainer};
+use super::evaluator::Evaluator;
+use super::trainer::Trainer;
 use crate::data::{self, Last, Order, Part, Position, Source};
 use crate::error::{Error, Result};
 use crate::ir::Tensor;
@@ -140,7 +141,7 @@ pub fn fit(
     }
     set_total_steps(trainer, source, options)?;
     let mut run = Run {
-        evaluator: validated(options).then(|| trainer.evaluator()).transpose()?,
+        evaluator: validated(options).then(|| Evaluator::new(trainer)).transpose()?,
         meters: options.metrics.iter().map(|&metric| Meter::new(metric)).collect(),
         due: Due::new(options.policy),
         begun: Instant::now(),

@@ -1,10 +1,10 @@
 //! The largest batch whose training step fits, and what its memory is made of.
 
 use super::exchange::Replicas;
+use super::options::Options;
 use super::pipelined::on_stages;
 use super::planned::{Planned, all_planned, evaluation_plan, step_of};
 use super::step::gradient_step;
-use super::trainer::Options;
 use crate::compile::{self, Largest};
 use crate::control::Control;
 use crate::error::{Error, Result};

@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::exchange::{Replicas, Sync, Zero};
+use super::options::Options;
 use super::planned::planned;
-use super::trainer::Options;
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::ir::Graph;

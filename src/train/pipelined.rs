@@ -9,10 +9,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::exchange::{Links, Replicas, Zero};
+use super::groups::Groups;
+use super::options::Options;
 use super::planned::{Losses, Planned, layers_together};
-use super::replicas::{Groups, replicated_step};
+use super::replicas::replicated_step;
 use super::step::{Step, batch_of, training_step};
-use super::trainer::Options;
 use crate::compile::{self, Compiled};
 use crate::control::Control;
 use crate::error::{Error, Result};

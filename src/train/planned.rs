@@ -4,12 +4,14 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::exchange::{Links, Replicas};
+use super::groups::Groups;
 use super::loss::Loss;
+use super::names::{base_name, part_of};
+use super::options::Options;
 use super::pipelined::pipelined;
 use super::reduce::part;
-use super::replicas::{Groups, base_name, part_of, replicated_step};
+use super::replicas::replicated_step;
 use super::step::{Step, Target, evaluation, training_step};
-use super::trainer::Options;
 use super::workers;
 use crate::compile::{self, Compiled};
 use crate::control::Control;

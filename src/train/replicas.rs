@@ -8,102 +8,17 @@
 
 use std::collections::HashMap;
 
-use super::exchange::{Links, Replicas, Sync, Zero};
+use super::exchange::{Links, Replicas, Sync};
+use super::groups::Groups;
+use super::names::replica_name;
 use super::noise::disturb;
-use super::reduce::part;
 use super::scaling::Scale;
 use super::statistics::{Moved, batch_statistics};
 use super::step::{Recipe, Step, Target, batch_of, targets, trainable};
-use super::zero::SPLIT;
 use crate::error::{Error, Result};
-use crate::ir::{
-    Binary, Compare, Graph, Op, Param, ParamId, Phase, Shape, Source, SourceId, SourceRole, Type, ValueId,
-};
+use crate::ir::{Graph, Op, Param, ParamId, Shape, Source, SourceId, SourceRole, Type, ValueId};
 use crate::pass::gradient::build::Build;
 use crate::pass::gradient::{gradient, unroll};
-
-/// The name of a replica's parameter; the first replica's is the network's own.
-fn replica_name(replica: usize, name: &str) -> String {
-    if replica == 0 { name.to_owned() } else { format!("replica{replica}/{name}") }
-}
-
-/// The network's own name of a replica's parameter.
-pub(super) fn base_name(name: &str) -> &str {
-    let inner = name.strip_prefix("replica").and_then(|rest| rest.split_once('/'));
-    match inner {
-        Some((number, own)) if !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) => own,
-        _ => name,
-    }
-}
-
-/// The name of a part of a parameter, or of what is kept for it.
-pub(super) fn part_name(number: usize, count: usize, name: &str) -> String {
-    format!("part{number}of{count}/{name}")
-}
-
-/// Which part of what, and of how many, a name is of.
-pub(super) fn part_of(name: &str) -> Option<(usize, usize, &str)> {
-    let (number, rest) = name.strip_prefix("part")?.split_once("of")?;
-    let (count, name) = rest.split_once('/')?;
-    Some((number.parse().ok()?, count.parse().ok()?, name))
-}
-
-/// The devices of replicas, and which of its own each replica computes what on.
-#[derive(Clone, Debug)]
-pub(super) struct Groups {
-    /// By replica.
-    pub(super) devices: Vec<Vec<String>>,
-    /// By source of the network: which of a replica's devices it is on; empty where there is one.
-    stages: Vec<usize>,
-    /// That of the network's first output.
-    last: usize,
-    /// Whether a replica's shards go through its devices as the microbatches of a pipeline.
-    pub(super) pipelines: bool,
-}
-
-impl Groups {
-    /// One device for each replica.
-    pub(super) fn single(devices: Vec<String>) -> Self {
-        Self {
-            devices: devices.into_iter().map(|device| vec![device]).collect(),
-            stages: Vec::new(),
-            last: 0,
-            pipelines: false,
-        }
-    }
-
-    /// Several for each: `place` tells by a source's name which of a replica's devices it is on.
-    pub(super) fn several(
-        devices: Vec<Vec<String>>,
-        network: &Graph,
-        place: impl Fn(&str) -> Option<usize>,
-    ) -> Self {
-        let stages: Vec<usize> =
-            network.sources().iter().map(|source| place(&source.name).unwrap_or(0)).collect();
-        let output = network.outputs().first().map(|(_, value)| network.maker(*value).source);
-        let last = output.and_then(|source| stages.get(source.index()).copied()).unwrap_or(0);
-        Self { devices, stages, last, pipelines: false }
-    }
-
-    /// The same, where shards are microbatches.
-    pub(super) fn of_pipelines(self) -> Self {
-        Self { pipelines: true, ..self }
-    }
-
-    /// By parameter: the stage of the first source that reads it.
-    fn stages_of_params(&self, network: &Graph) -> Vec<usize> {
-        let mut stages: Vec<Option<usize>> = vec![None; network.params().len()];
-        for node in network.node_ids().map(|id| network.node(id)) {
-            for &operand in &node.operands {
-                if let Op::Param(id) = network.maker(operand).op {
-                    let stage = self.stages.get(node.source.index()).copied();
-                    stages[id.index()].get_or_insert(stage.unwrap_or(0));
-                }
-            }
-        }
-        stages.into_iter().map(Option::unwrap_or_default).collect()
-    }
-}
 
 /// The training step of a batch over replicas; `bound` gives the network for a number of samples.
 ///
@@ -198,11 +113,11 @@ pub(super) struct Replicated<'a> {
     pub(super) scale: Option<Scale>,
     /// By parameter: the source of the first shard that reads it.
     pub(super) readers: Vec<Option<SourceId>>,
-    trainable: Vec<bool>,
+    pub(super) trainable: Vec<bool>,
     /// By replica: parameters gathered anew for its backward pass, by what was gathered before.
-    again: Vec<Option<HashMap<ValueId, ValueId>>>,
+    pub(super) again: Vec<Option<HashMap<ValueId, ValueId>>>,
     /// By parameter: what the owners of its parts send for that.
-    sent_again: Vec<Option<Vec<ValueId>>>,
+    pub(super) sent_again: Vec<Option<Vec<ValueId>>>,
     /// By device: bytes that it adds up or keeps.
     pub(super) load: Vec<u64>,
 }
@@ -273,91 +188,9 @@ impl<'a> Replicated<'a> {
         Ok(())
     }
 
-    fn add_param(&mut self, name: String, ty: Type, param: &Param) -> ValueId {
+    pub(super) fn add_param(&mut self, name: String, ty: Type, param: &Param) -> ValueId {
         let source = self.graph.add_source(Source::new(name.clone(), "weight", SourceRole::Data));
         self.graph.add_param(name, ty, param.init.clone(), param.data.clone(), source)
-    }
-
-    /// Whether each replica keeps only a part of a parameter.
-    fn is_in_parts(&self, at: usize, ty: &Type) -> bool {
-        let count = self.replicas.count;
-        self.replicas.zero == Zero::Parameters
-            && count > 1
-            && self.trainable[at]
-            && ty.elements().is_some_and(|elements| elements >= SPLIT.max(count as u64))
-    }
-
-    /// A part on each replica, and all of them together where each reads them.
-    fn add_parts(&mut self, at: usize, param: &Param, ty: &Type) -> Result<()> {
-        let (count, elements) = (self.replicas.count, ty.elements().unwrap_or(0));
-        let mut parts = Vec::with_capacity(count);
-        for owner in 0..count {
-            let (_, length) = part(elements, owner, count);
-            let own = Type::new(ty.dtype, Shape::known(&[length]));
-            // What it begins as is cut from the whole parameter's value.
-            let whole = Param { data: None, ..param.clone() };
-            let value = self.add_param(part_name(owner, count, &param.name), own, &whole);
-            match self.graph.maker(value).op {
-                Op::Param(id) => parts.push((id, value)),
-                _ => return Err(Error::Internal("a parameter that is none".into())),
-            }
-        }
-        let values: Vec<ValueId> = parts.iter().map(|(_, value)| *value).collect();
-        let dims = ty.shape.dims().unwrap_or_default();
-        for replica in 0..count {
-            let name = format!("{}/gather@{replica}", param.name);
-            let source = self.gather_source(name, at, replica, Phase::Forward);
-            let mut b = Build { graph: &mut self.graph, source };
-            let flat = b.concat(&values, 0)?;
-            let whole = b.reshape(flat, &dims)?;
-            self.params[replica].push(whole);
-        }
-        self.held[at] = Held::Parts(parts);
-        Ok(())
-    }
-
-    /// Gathers parameters that are kept in parts anew on a replica, so that they need not be kept from
-    /// the forward to the backward pass. What is sent then is made of each part's value when its owner's
-    /// forward pass is over: `part x 1`, where the one is whether the loss equals itself.
-    fn gather_again(&mut self, replica: usize) -> Result<()> {
-        if self.again[replica].is_some() {
-            return Ok(());
-        }
-        let mut again = HashMap::new();
-        for at in 0..self.held.len() {
-            let Held::Parts(parts) = &self.held[at] else { continue };
-            let parts: Vec<ValueId> = parts.iter().map(|(_, value)| *value).collect();
-            let before = self.params[replica][at];
-            let values = self.sent_again(at, &parts)?;
-            let name = format!("{}/gather again@{replica}", self.names[at]);
-            let source = self.gather_source(name, at, replica, Phase::Backward);
-            let mut b = Build { graph: &mut self.graph, source };
-            let flat = b.concat(&values, 0)?;
-            let dims = b.dims(before)?;
-            again.insert(before, b.reshape(flat, &dims)?);
-        }
-        self.again[replica] = Some(again);
-        Ok(())
-    }
-
-    /// What the owners of a parameter's parts send for the backward pass.
-    fn sent_again(&mut self, at: usize, parts: &[ValueId]) -> Result<Vec<ValueId>> {
-        if let Some(values) = &self.sent_again[at] {
-            return Ok(values.clone());
-        }
-        let mut values = Vec::with_capacity(parts.len());
-        for (owner, &part) in parts.iter().enumerate() {
-            let shard = owner * self.replicas.shards / self.replicas.count;
-            let loss = self.losses[shard];
-            let name = format!("{}/again@{owner}", self.names[at]);
-            let source = self.gather_source(name, at, owner, Phase::Backward);
-            let mut b = Build { graph: &mut self.graph, source };
-            let over = b.compare(Compare::Eq, loss, loss)?;
-            let one = b.convert(over, b.dtype(part))?;
-            values.push(b.binary(Binary::Mul, part, one)?);
-        }
-        self.sent_again[at] = Some(values.clone());
-        Ok(values)
     }
 
     /// The replica that a shard belongs to.
@@ -380,11 +213,6 @@ impl<'a> Replicated<'a> {
     pub(super) fn source(&mut self, name: String, op: &str, replica: usize) -> SourceId {
         let pin = Some(self.groups.devices[replica][self.groups.last].clone());
         self.graph.add_source(Source { pin, ..Source::new(name, op, SourceRole::Node) })
-    }
-
-    fn gather_source(&mut self, name: String, at: usize, replica: usize, phase: Phase) -> SourceId {
-        let pin = self.pin(at, replica);
-        self.graph.add_source(Source { pin, phase, ..Source::new(name, "gather", SourceRole::Node) })
     }
 
     /// The sources of a network for a shard.

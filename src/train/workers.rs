@@ -2,9 +2,9 @@
 //! took some updates ago.
 
 use super::asynchronous::{Async, Clock, Turn};
+use super::options::Options;
 use super::planned::{Losses, Planned, layers_together};
 use super::step::{GRADIENT, Step, gradient_step, update_step};
-use super::trainer::Options;
 use crate::compile;
 use crate::control::Control;
 use crate::error::{Error, Result};

@@ -4,11 +4,16 @@
 //! Large parameters are updated in parts, one on each replica; small ones of a bucket by one replica for
 //! all.
 
+use std::collections::HashMap;
+
 use super::exchange::Zero;
+use super::names::part_name;
 use super::reduce::{Due, Sum, flattened, part};
-use super::replicas::{Held, Replicated, part_name};
-use crate::error::Result;
-use crate::ir::{ParamId, Phase, SourceId, ValueId};
+use super::replicas::{Held, Replicated};
+use crate::error::{Error, Result};
+use crate::ir::{
+    Binary, Compare, Op, Param, ParamId, Phase, Shape, Source, SourceId, SourceRole, Type, ValueId,
+};
 use crate::pass::gradient::build::Build;
 
 /// Parameters of fewer elements are kept whole where others are kept in parts.
@@ -24,6 +29,93 @@ pub(super) struct Owned {
 }
 
 impl Replicated<'_> {
+    /// Whether each replica keeps only a part of a parameter.
+    pub(super) fn is_in_parts(&self, at: usize, ty: &Type) -> bool {
+        let count = self.replicas.count;
+        self.replicas.zero == Zero::Parameters
+            && count > 1
+            && self.trainable[at]
+            && ty.elements().is_some_and(|elements| elements >= SPLIT.max(count as u64))
+    }
+
+    /// A part on each replica, and all of them together where each reads them.
+    pub(super) fn add_parts(&mut self, at: usize, param: &Param, ty: &Type) -> Result<()> {
+        let (count, elements) = (self.replicas.count, ty.elements().unwrap_or(0));
+        let mut parts = Vec::with_capacity(count);
+        for owner in 0..count {
+            let (_, length) = part(elements, owner, count);
+            let own = Type::new(ty.dtype, Shape::known(&[length]));
+            // What it begins as is cut from the whole parameter's value.
+            let whole = Param { data: None, ..param.clone() };
+            let value = self.add_param(part_name(owner, count, &param.name), own, &whole);
+            match self.graph.maker(value).op {
+                Op::Param(id) => parts.push((id, value)),
+                _ => return Err(Error::Internal("a parameter that is none".into())),
+            }
+        }
+        let values: Vec<ValueId> = parts.iter().map(|(_, value)| *value).collect();
+        let dims = ty.shape.dims().unwrap_or_default();
+        for replica in 0..count {
+            let name = format!("{}/gather@{replica}", param.name);
+            let source = self.gather_source(name, at, replica, Phase::Forward);
+            let mut b = Build { graph: &mut self.graph, source };
+            let flat = b.concat(&values, 0)?;
+            let whole = b.reshape(flat, &dims)?;
+            self.params[replica].push(whole);
+        }
+        self.held[at] = Held::Parts(parts);
+        Ok(())
+    }
+
+    /// Gathers parameters that are kept in parts anew on a replica, so that they need not be kept from
+    /// the forward to the backward pass. What is sent then is made of each part's value when its owner's
+    /// forward pass is over: `part x 1`, where the one is whether the loss equals itself.
+    pub(super) fn gather_again(&mut self, replica: usize) -> Result<()> {
+        if self.again[replica].is_some() {
+            return Ok(());
+        }
+        let mut again = HashMap::new();
+        for at in 0..self.held.len() {
+            let Held::Parts(parts) = &self.held[at] else { continue };
+            let parts: Vec<ValueId> = parts.iter().map(|(_, value)| *value).collect();
+            let before = self.params[replica][at];
+            let values = self.sent_again(at, &parts)?;
+            let name = format!("{}/gather again@{replica}", self.names[at]);
+            let source = self.gather_source(name, at, replica, Phase::Backward);
+            let mut b = Build { graph: &mut self.graph, source };
+            let flat = b.concat(&values, 0)?;
+            let dims = b.dims(before)?;
+            again.insert(before, b.reshape(flat, &dims)?);
+        }
+        self.again[replica] = Some(again);
+        Ok(())
+    }
+
+    /// What the owners of a parameter's parts send for the backward pass.
+    fn sent_again(&mut self, at: usize, parts: &[ValueId]) -> Result<Vec<ValueId>> {
+        if let Some(values) = &self.sent_again[at] {
+            return Ok(values.clone());
+        }
+        let mut values = Vec::with_capacity(parts.len());
+        for (owner, &part) in parts.iter().enumerate() {
+            let shard = owner * self.replicas.shards / self.replicas.count;
+            let loss = self.losses[shard];
+            let name = format!("{}/again@{owner}", self.names[at]);
+            let source = self.gather_source(name, at, owner, Phase::Backward);
+            let mut b = Build { graph: &mut self.graph, source };
+            let over = b.compare(Compare::Eq, loss, loss)?;
+            let one = b.convert(over, b.dtype(part))?;
+            values.push(b.binary(Binary::Mul, part, one)?);
+        }
+        self.sent_again[at] = Some(values.clone());
+        Ok(values)
+    }
+
+    fn gather_source(&mut self, name: String, at: usize, replica: usize, phase: Phase) -> SourceId {
+        let pin = self.pin(at, replica);
+        self.graph.add_source(Source { pin, phase, ..Source::new(name, "gather", SourceRole::Node) })
+    }
+
     /// Whether a trained parameter is kept in parts.
     pub(super) fn is_split(&self, at: usize) -> bool {
         let elements = self.type_of(at).elements().unwrap_or(0);

@@ -1,0 +1,132 @@
+//! What a trainer holds, by the network's own names, however replicas and parts hold it: read, saved,
+//! restored.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::names::{base_name, part_name, part_of};
+use super::optimizer::Scalar;
+use super::planned::cut;
+use super::trainer::Trainer;
+use super::workers::Workers;
+use crate::data::Position;
+use crate::error::{Error, Result};
+use crate::ir::Tensor;
+use crate::state::Checkpoint;
+
+impl Trainer {
+    /// The network's parameters as they are now, by name.
+    ///
+    /// Errors: none but internal ones.
+    pub fn weights(&self) -> Result<Vec<(String, Tensor)>> {
+        self.arrays(|name| self.own.contains(name))
+    }
+
+    pub(super) fn arrays(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<(String, Tensor)>> {
+        let mut arrays = Vec::new();
+        let others = self.workers.iter().flat_map(Workers::names);
+        let mut known = BTreeSet::new();
+        for held in self.program.params().chain(others).filter(|name| known.insert(name.to_owned())) {
+            let (name, count) = match part_of(held) {
+                Some((0, count, name)) => (name, count),
+                Some(_) => continue,
+                None => (held, 1),
+            };
+            if !wanted(name) {
+                continue;
+            }
+            let found = if name == held { self.param(held)? } else { Some(self.joined(name, count)?) };
+            arrays.extend(found.map(|tensor| (name.to_owned(), tensor)));
+        }
+        Ok(arrays)
+    }
+
+    /// A parameter by its own name, however it is held.
+    pub(super) fn param(&self, name: &str) -> Result<Option<Tensor>> {
+        if let Some(tensor) = self.program.param(name)? {
+            return Ok(Some(tensor));
+        }
+        let mut parts = self.program.params().filter_map(part_of);
+        let found = parts.find(|&(number, _, whole)| number == 0 && whole == name);
+        match (found, &self.workers) {
+            (Some((_, count, whole)), _) => self.joined(whole, count).map(Some),
+            (None, Some(workers)) => workers.param(name),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// What is held in parts, with the sizes of the parameter that it belongs to.
+    fn joined(&self, name: &str, count: usize) -> Result<Tensor> {
+        let missing = || Error::Internal(format!("a part of {name} is missing"));
+        let mut bytes = Vec::new();
+        let mut dtype = None;
+        for number in 0..count {
+            let part = self.program.param(&part_name(number, count, name))?.ok_or_else(missing)?;
+            bytes.extend_from_slice(part.bytes());
+            dtype = Some(part.dtype());
+        }
+        let graph = &self.forward;
+        let owners = graph.params().iter().filter(|param| {
+            name.strip_prefix(param.name.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        });
+        let owner = owners.max_by_key(|param| param.name.len()).ok_or_else(missing)?;
+        let dims = graph.ty(graph.node(owner.node).first_result).shape.dims().ok_or_else(missing)?;
+        let dims = dims.iter().map(|dim| dim.unsigned_abs()).collect();
+        Tensor::new(dtype.ok_or_else(missing)?, dims, bytes)
+    }
+
+    /// Everything that a run needs to go on; `position` is where its data stands.
+    ///
+    /// Errors: none but internal ones.
+    pub fn checkpoint(&self, position: Position) -> Result<Checkpoint> {
+        let scalar = |name: &str| Scalar::ALL.iter().any(|scalar| scalar.name() == name);
+        let mut optimizer =
+            self.arrays(|name| !self.own.contains(name) && !scalar(name) && base_name(name) == name)?;
+        if let Some(workers) = &self.workers {
+            optimizer.extend(workers.arrays()?);
+        }
+        Ok(Checkpoint {
+            step: self.step,
+            position,
+            seed: self.seed,
+            model: self.model.clone(),
+            weights: self.weights()?,
+            optimizer,
+            ..Checkpoint::default()
+        })
+    }
+
+    /// Goes on from a checkpoint, whatever devices the run that wrote it was laid over.
+    ///
+    /// Errors: it is of another model, or its arrays are not those of this step.
+    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        if checkpoint.model != self.model {
+            return Err(Error::usage("--resume", "the checkpoint is of another model"));
+        }
+        let scalar = |name: &str| Scalar::ALL.iter().any(|scalar| scalar.name() == name);
+        let held: Vec<String> =
+            self.program.params().filter(|name| !scalar(name)).map(str::to_owned).collect();
+        let arrays = checkpoint.weights.iter().chain(&checkpoint.optimizer);
+        // Looked up, never iterated; the first of a name counts.
+        let arrays: HashMap<&str, &Tensor> =
+            arrays.rev().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        for name in held {
+            let whole = part_of(&name).map_or(base_name(&name), |(_, _, whole)| whole);
+            let Some(&tensor) = arrays.get(whole) else {
+                let message = format!("it has no array {name}: another optimizer or precision?");
+                return Err(Error::usage("--resume", message));
+            };
+            match part_of(&name) {
+                Some((number, count, _)) => self.program.set_param(&name, &cut(tensor, number, count)?)?,
+                None => self.program.set_param(&name, tensor)?,
+            };
+        }
+        if let Some(workers) = &mut self.workers {
+            let array = |name: &str| arrays.get(name).copied();
+            workers.restore(checkpoint.step, array)?;
+        }
+        self.step = checkpoint.step;
+        self.seed = checkpoint.seed;
+        Ok(())
+    }
+}

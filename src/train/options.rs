@@ -1,0 +1,94 @@
+//! What is asked of training: how a network is trained, and how its step is laid over devices.
+
+use std::time::Duration;
+
+use super::asynchronous::Async;
+use super::exchange::{Replicas, Zero};
+use super::loss::Loss;
+use super::optimizer::Updates;
+use super::rate::Rate;
+use super::step::Recipe;
+use crate::compile;
+use crate::error::{Error, Result};
+use crate::strategy::pipeline;
+
+/// How a network is trained, and laid over devices.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Loss and updates.
+    pub recipe: Recipe,
+    /// The learning rate.
+    pub rate: Rate,
+    /// Steps of the whole run, for rates that depend on it.
+    pub total_steps: u64,
+    /// Of initial weights, where the model has no data for them.
+    pub seed: u64,
+    /// Replicas of the network side by side, where there are several.
+    pub replicas: Option<Replicas>,
+    /// The network's layers as stages that work on different microbatches at once, in place of replicas.
+    pub pipeline: Option<pipeline::Options>,
+    /// Workers that do not wait for one another, in place of replicas that do.
+    pub asynchronous: Option<Async>,
+    /// How the step is planned; the batch is the one of a step.
+    pub compile: compile::Options,
+    /// Ends a step that takes longer.
+    pub timeout: Option<Duration>,
+    /// Ends the run where a loss or a parameter is not finite, and says which operation made it so: the
+    /// parameters are copied in each step.
+    pub check_numerics: bool,
+}
+
+impl Options {
+    /// Plain gradient descent on a loss.
+    pub fn new(loss: Loss) -> Self {
+        let recipe =
+            Recipe { loss, updates: Updates::default(), freeze: Vec::new(), scaling: None, outputs: false };
+        Self {
+            recipe,
+            rate: Rate::default(),
+            total_steps: 0,
+            seed: 0,
+            replicas: None,
+            pipeline: None,
+            asynchronous: None,
+            compile: compile::Options::default(),
+            timeout: None,
+            check_numerics: false,
+        }
+    }
+
+    /// Error: what is asked for does not go together.
+    pub(super) fn check(&self) -> Result<()> {
+        check_microbatches(self)?;
+        check_scaling(self)
+    }
+}
+
+/// Error: a pipeline, or microbatches, with workers that do not wait.
+fn check_microbatches(options: &Options) -> Result<()> {
+    if options.pipeline.is_some() && options.asynchronous.is_some() {
+        return Err(Error::usage("--schedule", "the microbatches of a pipeline wait for one another")
+            .with_help("--sync allreduce"));
+    }
+    let count = options.recipe.updates.microbatches;
+    if count > 1 && options.asynchronous.is_some() {
+        let message = "not with --sync async";
+        return Err(Error::usage(format!("--microbatches {count}"), message).with_help("leave it out"));
+    }
+    Ok(())
+}
+
+/// Error: steps that may change nothing, where that is not to be known in time.
+fn check_scaling(options: &Options) -> Result<()> {
+    let Some(scaling) = options.recipe.scaling else { return Ok(()) };
+    let place = || format!("--loss-scale {scaling}");
+    if options.compile.precision.is_none() {
+        return Err(Error::usage(place(), "gradients of f32 need no scaling").with_help("--precision f16"));
+    }
+    let parts = options.replicas.is_some_and(|replicas| replicas.zero != Zero::None);
+    if scaling.skips() && (parts || options.asynchronous.is_some()) {
+        return Err(Error::usage(place(), "neither with --zero nor with --sync async")
+            .with_help("--precision bf16 needs no scaling"));
+    }
+    Ok(())
+}

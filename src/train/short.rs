@@ -1,0 +1,93 @@
+//! The step of an epoch's last batch, where that is not full: a step of its own beside the other.
+
+use super::exchange::Zero;
+use super::names::base_name;
+use super::options::Options;
+use super::trainer::{Outcome, Trainer};
+use crate::compile;
+use crate::error::{Error, Result};
+use crate::ir::{Graph, Tensor};
+use crate::run::Program;
+
+/// A network and how it is trained, to plan a step of another batch.
+pub(super) struct Spare {
+    graph: Graph,
+    options: Options,
+}
+
+impl Spare {
+    /// None where no other batch can be planned beside this one.
+    pub(super) fn of(graph: &Graph, options: &Options) -> Option<Self> {
+        takes_any_batch(graph, options).then(|| {
+            let mut graph = graph.clone();
+            graph.forget_data();
+            Self { graph, options: options.clone() }
+        })
+    }
+}
+
+impl Trainer {
+    /// Whether a batch of fewer samples can be trained on: the network's batch is open.
+    pub(super) fn takes_short(&self) -> bool {
+        self.spare.is_some()
+    }
+
+    /// Plans the step of a batch of fewer samples, for the same devices and caps.
+    ///
+    /// Errors: those of [`Trainer::new`]; the network has a batch of its own.
+    pub(super) fn prepare_short(&mut self, samples: usize) -> Result<()> {
+        if self.short.as_ref().is_some_and(|short| short.batch == samples) {
+            return Ok(());
+        }
+        let spare = self.spare.as_ref().ok_or_else(|| Error::Internal("a batch that is not open".into()))?;
+        let mut options = spare.options.clone();
+        options.compile.batch = Some(samples as i64);
+        let most = self.batch / self.microbatches as usize;
+        let fits = |parts: &usize| samples.is_multiple_of(*parts) && samples / parts <= most;
+        let parts = (1..=samples).find(fits).unwrap_or(1);
+        options.recipe.updates.microbatches = parts as u32;
+        options.replicas = options.replicas.filter(|replicas| replicas.shards * parts <= samples);
+        if let Some(pipeline) = &mut options.pipeline {
+            let each = samples / options.replicas.map_or(1, |replicas| replicas.count.max(1));
+            pipeline.microbatches = pipeline.microbatches.min(each as u32);
+        }
+        let place = format!("a last batch of {samples} samples");
+        let short = Self::new(spare.graph.clone(), &self.topology, &options)
+            .map_err(|error| error.within(&place).with_help("--drop-remainder leaves it out"))?;
+        self.short = Some(Box::new(short));
+        Ok(())
+    }
+
+    /// As [`Trainer::step`], of a batch of fewer samples.
+    pub(super) fn short_step(&mut self, arrays: &[(String, Tensor)], samples: usize) -> Result<Outcome> {
+        self.prepare_short(samples)?;
+        let Some(mut short) = self.short.take() else {
+            return Err(Error::Internal("a step that was not planned".into()));
+        };
+        hand_over(&self.program, &mut short.program)?;
+        (short.step, short.seed, short.total_steps) = (self.step, self.seed, self.total_steps);
+        let outcome = short.step(arrays);
+        self.step = short.step;
+        hand_over(&short.program, &mut self.program)?;
+        self.short = Some(short);
+        outcome
+    }
+}
+
+/// Gives one program the parameters that another has too.
+fn hand_over(from: &Program, to: &mut Program) -> Result<()> {
+    let names: Vec<String> = to.params().map(str::to_owned).collect();
+    for name in names {
+        if let Some(tensor) = from.param(base_name(&name))? {
+            to.set_param(&name, &tensor)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a step of another batch can be planned beside this one: the batch is open, and parameters
+/// are whole and of one program.
+fn takes_any_batch(graph: &Graph, options: &Options) -> bool {
+    let whole = options.replicas.is_none_or(|replicas| replicas.zero == Zero::None);
+    compile::has_open_batch(graph) && whole && options.asynchronous.is_none()
+}

@@ -9,6 +9,14 @@ use crate::error::{Error, Result};
 use crate::ir::{ParamId, SourceId, Tensor, ValueId};
 use crate::pass::gradient::build::Build;
 
+/// What the slot of a parameter's sum is called, after the parameter.
+const ACCUMULATED: &str = "accumulated";
+
+/// The name of the slot in which a parameter's gradients add up.
+pub(super) fn sum_name(param: &str) -> String {
+    format!("{param}/{ACCUMULATED}")
+}
+
 impl Updates {
     /// Puts the sum over the microbatches so far in place of each gradient; slots take their names from
     /// `names`, as those of the optimizer do.
@@ -26,7 +34,7 @@ impl Updates {
             b.source = *source;
             let begins = scalars.holds(b, Scalar::Begins)?;
             let own = b.scale(*gradient, 1.0 / f64::from(self.microbatches))?;
-            let slot = Slot::add(b, (name, own), "accumulated");
+            let slot = Slot::add(b, (name, own), ACCUMULATED);
             let more = b.add(slot.value, own)?;
             let sum = b.select(begins, own, more)?;
             b.graph.update_param(slot.id, sum)?;
@@ -47,11 +55,16 @@ pub(super) fn part_of(batch: i64, microbatches: u32) -> Result<i64> {
     Ok(batch / parts)
 }
 
+/// By microbatch: the rows of each array that it takes.
+pub(super) fn parts(arrays: Vec<(String, Tensor)>, count: u32) -> Result<Vec<Vec<(String, Tensor)>>> {
+    match count {
+        1 => Ok(vec![arrays]),
+        _ => (0..count).map(|number| part(&arrays, (number, count))).collect(),
+    }
+}
+
 /// Rows of each array that a microbatch takes.
-pub(super) fn part(
-    arrays: &[(String, Tensor)],
-    (number, count): (u32, u32),
-) -> Result<Vec<(String, Tensor)>> {
+fn part(arrays: &[(String, Tensor)], (number, count): (u32, u32)) -> Result<Vec<(String, Tensor)>> {
     let part = |(name, whole): &(String, Tensor)| {
         let mut dims = whole.dims().to_vec();
         let rows = dims.first().copied().unwrap_or(0);

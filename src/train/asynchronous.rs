@@ -4,8 +4,8 @@
 //!
 //! Who is done next is told by a logical clock: a worker's turn takes the planned time of its step, more
 //! or less by up to a half, drawn from the seed. So a run is the same on every machine and for any number
-//! of threads, and a checkpoint needs to know no more of the clock than how many turns there were. On
-//! this machine turns run one after the other, each with all threads.
+//! of threads, and a checkpoint needs to know no more of the clock than how many turns there were. Turns
+//! of different workers are computed at once (see `turns`).
 
 use std::fmt;
 use std::str::FromStr;

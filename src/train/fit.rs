@@ -1,5 +1,6 @@
 //! The loop over epochs and batches.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -151,8 +152,11 @@ pub fn fit(
         source,
         options,
     };
-    run.all(tell)?;
-    Ok(run.history)
+    let ended = run.all(tell);
+    let history = run.history;
+    // What was handed over for steps that are not made.
+    ended.and(trainer.give_up())?;
+    Ok(history)
 }
 
 fn validated(options: &Fit<'_>) -> bool {
@@ -242,8 +246,8 @@ impl Run<'_, '_> {
         let mut batches = self.source.batches(&options)?;
         let mut sums = Sums::new(self.options.start.epoch);
         let mut stop = None;
-        for batch in &mut batches {
-            let batch = batch?;
+        let mut begun = VecDeque::new();
+        while let Some(batch) = self.next(&mut batches, &mut begun)? {
             // A batch that is left out ends an epoch too, so its end shows in what comes next.
             if batch.at.epoch != sums.epoch {
                 stop = self.end_epoch(&sums, Position { epoch: batch.at.epoch, batch: 0 }, tell)?;
@@ -280,12 +284,38 @@ impl Run<'_, '_> {
         Ok(())
     }
 
+    /// The next batch to make a step of; those after it are handed over too, as far as that is of use.
+    fn next(
+        &mut self,
+        batches: &mut impl Iterator<Item = Result<data::Batch>>,
+        begun: &mut VecDeque<Result<data::Batch>>,
+    ) -> Result<Option<data::Batch>> {
+        let left = self.options.steps.map(|steps| steps.saturating_sub(self.trainer.steps()).max(1));
+        let ahead = left.map_or(self.trainer.ahead(), |left| self.trainer.ahead().min(left as usize));
+        // What cannot be read is told once the steps before it are done.
+        while begun.len() < ahead
+            && begun.back().is_none_or(Result::is_ok)
+            && let Some(batch) = batches.next()
+        {
+            if let Ok(batch) = &batch
+                && !self.is_short(batch)
+            {
+                self.trainer.begin(&arrays(batch))?;
+            }
+            begun.push_back(batch);
+        }
+        begun.pop_front().transpose()
+    }
+
+    fn is_short(&self, batch: &data::Batch) -> bool {
+        batch.samples < self.trainer.batch()
+    }
+
     fn step(&mut self, batch: &data::Batch, sums: &mut Sums, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
         let rate = self.trainer.rate();
-        let arrays: Vec<(String, Tensor)> = batch.inputs.iter().chain(&batch.targets).cloned().collect();
-        let outcome = match batch.samples < self.trainer.batch() {
-            true => self.trainer.short_step(&arrays, batch.samples)?,
-            false => self.trainer.step(&arrays)?,
+        let outcome = match self.is_short(batch) {
+            true => self.trainer.short_step(&arrays(batch), batch.samples)?,
+            false => self.trainer.finish()?,
         };
         sums.loss += outcome.loss * batch.samples as f64;
         sums.steps += 1;
@@ -353,8 +383,7 @@ impl Run<'_, '_> {
         let (mut sum, mut count) = (0.0, 0u64);
         for batch in own.unwrap_or(self.source).batches(&options)? {
             let batch = batch?;
-            let arrays: Vec<(String, Tensor)> = batch.inputs.iter().chain(&batch.targets).cloned().collect();
-            let (losses, outputs) = evaluator.run(&arrays)?;
+            let (losses, outputs) = evaluator.run(&arrays(&batch))?;
             sum += losses.iter().take(batch.samples).sum::<f64>();
             count += batch.samples as u64;
             measure(&mut meters, &outputs, &batch)?;
@@ -401,6 +430,10 @@ impl Run<'_, '_> {
         tell(Event::Saved(&path));
         Ok(())
     }
+}
+
+fn arrays(batch: &data::Batch) -> Vec<(String, Tensor)> {
+    batch.inputs.iter().chain(&batch.targets).cloned().collect()
 }
 
 /// Measures the first output against the first target.

@@ -7,7 +7,7 @@ use super::names::{base_name, part_name, part_of};
 use super::optimizer::Scalar;
 use super::planned::cut;
 use super::trainer::Trainer;
-use super::workers::Workers;
+use super::turns::Workers;
 use crate::data::Position;
 use crate::error::{Error, Result};
 use crate::ir::Tensor;
@@ -103,6 +103,7 @@ impl Trainer {
         if checkpoint.model != self.model {
             return Err(Error::usage("--resume", "the checkpoint is of another model"));
         }
+        self.give_up()?;
         let scalar = |name: &str| Scalar::ALL.iter().any(|scalar| scalar.name() == name);
         let held: Vec<String> =
             self.program.params().filter(|name| !scalar(name)).map(str::to_owned).collect();

@@ -95,7 +95,7 @@ fn larger(
             let stages = fits.plan().placement.iter().cloned().collect();
             on_stages(graph, topology, options, pipeline, &stages)?
         }
-        (None, Some(_)) => gradient_step(compile::bound(graph, &options.compile)?.0, &options.recipe)?,
+        (None, Some(_)) => gradient_step(compile::bound(graph, &options.compile)?.0, &options.recipe)?.0,
         (None, None) => step_of(graph, topology, options, control)?.1,
     };
     Ok(step.graph)

@@ -49,6 +49,7 @@ mod spec;
 mod statistics;
 mod step;
 mod trainer;
+mod turns;
 mod workers;
 mod zero;
 

@@ -234,6 +234,16 @@ impl Scalars {
         Self { values: Scalar::ALL.map(|scalar| add(b, scalar)), finite: None }
     }
 
+    /// Adds [`Scalar::Begins`] alone.
+    pub(super) fn begins(b: &mut Build<'_>, dtype: crate::ir::DType) -> Self {
+        let ty = || Type::new(dtype, Shape::scalar());
+        let add = |b: &mut Build<'_>, scalar: Scalar| {
+            (scalar == Scalar::Begins)
+                .then(|| b.graph.add_param(scalar.name(), ty(), Init::zeros(), None, b.source))
+        };
+        Self { values: Scalar::ALL.map(|scalar| add(b, scalar)), finite: None }
+    }
+
     fn get(&self, scalar: Scalar) -> Result<ValueId> {
         let position = Scalar::ALL.iter().position(|&one| one == scalar).unwrap_or(0);
         self.values[position].ok_or_else(|| Error::Internal(format!("{} is not there", scalar.name())))

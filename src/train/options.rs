@@ -59,21 +59,16 @@ impl Options {
 
     /// Error: what is asked for does not go together.
     pub(super) fn check(&self) -> Result<()> {
-        check_microbatches(self)?;
+        check_pipeline(self)?;
         check_scaling(self)
     }
 }
 
-/// Error: a pipeline, or microbatches, with workers that do not wait.
-fn check_microbatches(options: &Options) -> Result<()> {
+/// Error: a pipeline with workers that do not wait.
+fn check_pipeline(options: &Options) -> Result<()> {
     if options.pipeline.is_some() && options.asynchronous.is_some() {
         return Err(Error::usage("--schedule", "the microbatches of a pipeline wait for one another")
             .with_help("--sync allreduce"));
-    }
-    let count = options.recipe.updates.microbatches;
-    if count > 1 && options.asynchronous.is_some() {
-        let message = "not with --sync async";
-        return Err(Error::usage(format!("--microbatches {count}"), message).with_help("leave it out"));
     }
     Ok(())
 }

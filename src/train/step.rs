@@ -103,47 +103,64 @@ pub(super) fn keep_statistic(
     graph.update_param(param, value)
 }
 
-/// What the outputs of a [`gradient_step`] begin with that are gradients; the parameter's name follows.
+/// What gradients are called, as outputs of a [`gradient_step`] and inputs of an [`update_step`]: this, then
+/// the parameter's name.
 pub(super) const GRADIENT: &str = "gradient/";
 
-/// As [`training_step`], but with gradients as outputs in place of updates.
+/// As [`training_step`], but with gradients as outputs in place of updates; the names of the parameters that
+/// they are of. In microbatches the sums so far are what is kept, in slots of [`sum_name`](super::accumulate::sum_name).
 ///
 /// Errors: those of [`training_step`].
-pub(super) fn gradient_step(mut graph: Graph, recipe: &Recipe) -> Result<Step> {
+pub(super) fn gradient_step(mut graph: Graph, recipe: &Recipe) -> Result<(Step, Vec<String>)> {
     let Lossy { targets, loss, statistics, disturbed } = with_loss(&mut graph, recipe)?;
     let wanted = trainable(&graph, &recipe.freeze)?;
     let values: Vec<ValueId> =
         wanted.iter().map(|&id| graph.node(graph.param(id).node).first_result).collect();
-    let mut trained = 0;
-    for (id, gradient) in wanted.into_iter().zip(gradient(&mut graph, loss, &values)?) {
+    let readers = first_readers(&graph);
+    let found = gradient(&mut graph, loss, &values)?;
+    let mut gradients = Vec::new();
+    for (id, gradient) in wanted.into_iter().zip(found) {
         let Some(gradient) = gradient else { continue };
-        let name = format!("{GRADIENT}{}", graph.param(id).name);
-        graph.add_output(name, gradient);
-        trained += 1;
+        gradients.push((id, readers[id.index()], gradient));
     }
-    if trained == 0 {
+    let Some(&(first, ..)) = gradients.first() else {
         return Err(Error::usage("model", "the loss depends on no parameter that is trained"));
+    };
+    let names: Vec<String> = gradients.iter().map(|(id, ..)| graph.param(*id).name.clone()).collect();
+    if recipe.updates.microbatches > 1 {
+        let dtype = graph.ty(graph.node(graph.param(first).node).first_result).dtype;
+        let source = graph.add_source(Source::new("optimizer", "optimizer", SourceRole::Data));
+        let mut b = Build { graph: &mut graph, source };
+        let scalars = Scalars::begins(&mut b, dtype);
+        for (id, source, _) in &mut gradients {
+            *source = update_source(b.graph, *id, *source);
+        }
+        recipe.updates.accumulate(&mut b, &scalars, &mut gradients, &names)?;
+    } else {
+        for ((.., gradient), name) in gradients.iter().zip(&names) {
+            graph.add_output(format!("{GRADIENT}{name}"), *gradient);
+        }
     }
     for Moved { param, value } in statistics {
         graph.update_param(param, value)?;
     }
-    Ok(Step { graph, targets, trained, disturbed })
+    Ok((Step { graph, targets, trained: names.len(), disturbed }, names))
 }
 
-/// The updates alone of a network's parameters, their gradients being inputs.
+/// The updates alone of the network's parameters of these names, their gradients being inputs.
 ///
 /// Errors: those of [`trainable`] and of the optimizer.
-pub(super) fn update_step(network: &Graph, worker: &Graph, recipe: &Recipe) -> Result<Graph> {
+pub(super) fn update_step(network: &Graph, trained: &[String], recipe: &Recipe) -> Result<Graph> {
     let mut graph = Graph::new(network.name.clone());
     let mut gradients = Vec::new();
-    for (output, _) in worker.outputs() {
-        let Some(name) = output.strip_prefix(GRADIENT) else { continue };
-        let Some(param) = network.params().iter().find(|param| param.name == name) else { continue };
+    for name in trained {
+        let Some(param) = network.params().iter().find(|param| param.name == *name) else { continue };
         let ty = network.ty(network.node(param.node).first_result).clone();
-        let data = graph.add_source(Source::new(name, "weight", SourceRole::Data));
-        let value = graph.add_param(name, ty.clone(), param.init.clone(), param.data.clone(), data);
-        let source = graph.add_source(Source::new(output.clone(), "gradient", SourceRole::Data));
-        let gradient = graph.add_input(output.clone(), ty, source);
+        let data = graph.add_source(Source::new(name.clone(), "weight", SourceRole::Data));
+        let value = graph.add_param(name.clone(), ty.clone(), param.init.clone(), param.data.clone(), data);
+        let input = format!("{GRADIENT}{name}");
+        let source = graph.add_source(Source::new(input.clone(), "gradient", SourceRole::Data));
+        let gradient = graph.add_input(input, ty, source);
         let Op::Param(id) = graph.maker(value).op else { continue };
         gradients.push((id, gradient));
     }
@@ -153,7 +170,9 @@ pub(super) fn update_step(network: &Graph, worker: &Graph, recipe: &Recipe) -> R
         let source = Source { phase: Phase::Update, ..Source::new(name, "update", SourceRole::Node) };
         due.push((id, graph.add_source(source), gradient));
     }
-    apply(&mut graph, &mut due, recipe, None)?;
+    // What microbatches add up to is one gradient.
+    let updates = Updates { microbatches: 1, ..recipe.updates };
+    apply(&mut graph, &mut due, &Recipe { updates, ..recipe.clone() }, None)?;
     Ok(graph)
 }
 

@@ -1,9 +1,9 @@
 //! A training step that is planned and ready to run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::accumulate::{self, joined, part};
+use super::accumulate::{self, joined, parts};
 use super::layers::{Layer, layers};
 use super::loss::Loss;
 use super::noise::{STREAMS, streams};
@@ -15,7 +15,7 @@ use super::rate::Rate;
 use super::scaling::{FACTOR, SKIPPED, Scaling};
 use super::short::Spare;
 use super::step::{LOSS, Step};
-use super::workers::Workers;
+use super::turns::{Arrays, Workers};
 use crate::compile;
 use crate::control::Control;
 use crate::data::Field;
@@ -43,6 +43,8 @@ pub struct Trainer {
     pub(super) program: Program,
     /// Those who make gradients, where `program` only updates.
     pub(super) workers: Option<Workers>,
+    /// Batches that were handed over and no step was made of yet, where there are no workers.
+    begun: VecDeque<Arrays>,
     pub(super) plan: Plan,
     pub(super) pipeline: Option<Figures>,
     pub(super) layers: Vec<Layer>,
@@ -115,7 +117,7 @@ impl Trainer {
         let workers = match options.asynchronous {
             Some(asynchronous) => {
                 let programs = others.into_iter().map(|one| program(one.compiled, &forward, options));
-                Some(Workers::new(programs.collect::<Result<_>>()?, asynchronous, options.seed))
+                Some(Workers::new(programs.collect::<Result<_>>()?, &forward, asynchronous, options.seed)?)
             }
             None => None,
         };
@@ -126,6 +128,7 @@ impl Trainer {
         Ok(Self {
             program: updates,
             workers,
+            begun: VecDeque::new(),
             plan,
             pipeline,
             layers,
@@ -195,22 +198,60 @@ impl Trainer {
     /// Errors: an array that is missing, unknown or of another type; a step that fails or takes too
     /// long; a loss that is no finite number.
     pub fn step(&mut self, arrays: &[(String, Tensor)]) -> Result<Outcome> {
+        self.begin(arrays)?;
+        self.finish()
+    }
+
+    /// How many batches it is worth to hand over before the step of the first of them is finished: workers
+    /// that do not wait compute at once then. One for a step like any other.
+    pub fn ahead(&self) -> usize {
+        self.workers.as_ref().map_or(1, Workers::ahead)
+    }
+
+    /// Hands over the batch of a step, which begins as soon as it can; [`Trainer::finish`] ends the steps in
+    /// the order of their batches. See [`Trainer::give_up`].
+    ///
+    /// Errors: an array whose rows do not divide into microbatches.
+    pub fn begin(&mut self, arrays: &[(String, Tensor)]) -> Result<()> {
         let mut arrays = arrays.to_vec();
         if self.disturbed {
-            arrays.push((STREAMS.to_owned(), streams(self.seed, self.step, self.batch)?));
+            let before = self.workers.as_ref().map_or(self.begun.len(), Workers::pending);
+            let number = self.step + before as u64;
+            arrays.push((STREAMS.to_owned(), streams(self.seed, number, self.batch)?));
         }
-        let count = self.microbatches;
-        let (mut loss, mut wall, mut outputs) = (0.0, Duration::ZERO, Vec::new());
-        for number in 0..count {
-            let (own, took, made) = match count {
-                1 => self.microbatch(&arrays, (0, 1)),
-                _ => self.microbatch(&part(&arrays, (number, count))?, (number, count)),
-            }?;
-            loss += own / f64::from(count);
+        match &mut self.workers {
+            Some(workers) => workers.begin(parts(arrays, self.microbatches)?),
+            None => {
+                self.begun.push_back(arrays);
+                Ok(())
+            }
+        }
+    }
+
+    /// Forgets what was handed over and no step was made of.
+    ///
+    /// Errors: none but internal ones.
+    pub fn give_up(&mut self) -> Result<()> {
+        self.begun.clear();
+        match &mut self.workers {
+            Some(workers) => workers.give_up(self.step),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the step of the first batch that was handed over and has none.
+    ///
+    /// Errors: those of [`Trainer::step`]; no batch was handed over.
+    pub fn finish(&mut self) -> Result<Outcome> {
+        let (all, mut wall) = if self.workers.is_some() { self.turn() } else { self.microbatches() }?;
+        self.step += 1;
+        let count = all.len();
+        let (mut loss, mut outputs) = (0.0, Vec::with_capacity(count));
+        for (own, took, made) in all {
+            loss += own / count as f64;
             wall += took;
             outputs.push(made);
         }
-        self.step += 1;
         if !loss.is_finite() {
             let report = Report::new(format!("step {}", self.step), format!("the loss is {loss}"));
             return Err(Error::Run(report.help(
@@ -221,11 +262,18 @@ impl Trainer {
         Ok(Outcome { loss, wall, outputs })
     }
 
+    /// The parts of a batch one after the other.
+    fn microbatches(&mut self) -> Result<(Vec<Part>, Duration)> {
+        let missing = || Error::Internal("a step without a batch".into());
+        let arrays = self.begun.pop_front().ok_or_else(missing)?;
+        let count = self.microbatches;
+        let all = parts(arrays, count)?.into_iter().zip(0..);
+        let all = all.map(|(arrays, number)| self.microbatch(&arrays, (number, count)));
+        Ok((all.collect::<Result<_>>()?, Duration::ZERO))
+    }
+
     /// Loss, time and outputs of a part of the batch.
     fn microbatch(&mut self, arrays: &[(String, Tensor)], at: (u32, u32)) -> Result<Part> {
-        if self.workers.is_some() {
-            return self.turn(arrays);
-        }
         self.set_scalars(at, 1.0)?;
         let before = if self.checked.is_some() { self.held()? } else { Vec::new() };
         self.program.feed(arrays)?;
@@ -235,12 +283,11 @@ impl Trainer {
         part_of_outputs(outputs, wall)
     }
 
-    /// The next turn of a worker that does not wait: its gradient for these arrays, what it changes, and
-    /// the parameters that it goes on with.
-    fn turn(&mut self, arrays: &[(String, Tensor)]) -> Result<Part> {
+    /// The next turn of a worker that does not wait: what its gradient changes, and the parameters that it
+    /// goes on with.
+    fn turn(&mut self) -> Result<(Vec<Part>, Duration)> {
         let missing = || Error::Internal("there are no workers".into());
-        let turn = self.workers.as_mut().ok_or_else(missing)?.next();
-        let made = self.workers.as_mut().ok_or_else(missing)?.gradients(&turn, arrays)?;
+        let (turn, made) = self.workers.as_mut().ok_or_else(missing)?.finish()?;
         let mut wall = made.wall;
         if let Some(factor) = turn.factor {
             self.set_scalars((0, 1), factor)?;
@@ -250,7 +297,8 @@ impl Trainer {
         let held: BTreeSet<&str> = self.program.params().collect();
         let params = self.arrays(|name| self.own.contains(name) && held.contains(name))?;
         self.workers.as_mut().ok_or_else(missing)?.take(&turn, &params)?;
-        part_of_outputs(made.outputs, wall)
+        let parts = made.outputs.into_iter().map(|outputs| part_of_outputs(outputs, Duration::ZERO));
+        Ok((parts.collect::<Result<_>>()?, wall))
     }
 
     /// Every array of the step's program, as it is held.

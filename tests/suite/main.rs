@@ -4,6 +4,7 @@
 
 mod allocations;
 mod architecture;
+mod asynchronous;
 mod attention;
 mod bad;
 mod bad_input;

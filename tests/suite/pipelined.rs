@@ -21,7 +21,7 @@ const LAYERS: usize = 8;
 const WIDTH: i64 = 24;
 
 /// [`LAYERS`] dense layers one after the other; the batch is open.
-fn network() -> Graph {
+pub(crate) fn network() -> Graph {
     let mut graph = Graph::new("net");
     let batch = Size::dim(graph.dim("batch"));
     let data = graph.add_source(Source::new("x", "Input", SourceRole::Data));

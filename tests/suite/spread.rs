@@ -9,8 +9,7 @@ use partition::ir::*;
 use partition::plan::{self, Action, BufferKind, Plan};
 use partition::topology::Topology;
 use partition::train::{
-    self, Async, Exchange, Fit, Loss, Options, Override, Replicas, Stale, Strategy, Trainer, Transfer, Zero,
-    training_step,
+    self, Exchange, Fit, Loss, Options, Override, Replicas, Strategy, Trainer, Transfer, Zero, training_step,
 };
 
 use crate::random_graph::Random;
@@ -49,7 +48,7 @@ pub(crate) fn options(samples: i64, optimizer: &str, replicas: Option<Replicas>)
     options
 }
 
-fn trainer(devices: &str, optimizer: &str, replicas: Option<Replicas>) -> Trainer {
+pub(crate) fn trainer(devices: &str, optimizer: &str, replicas: Option<Replicas>) -> Trainer {
     let topology = Topology::parse(devices).unwrap();
     let trainer = Trainer::new(network(), &topology, &options(8, optimizer, replicas)).unwrap();
     plan::check(trainer.plan()).unwrap();
@@ -70,11 +69,11 @@ pub(crate) fn batch(seed: u64) -> Vec<(String, Tensor)> {
     ]
 }
 
-fn train_for(trainer: &mut Trainer, steps: std::ops::Range<u64>) -> Vec<f64> {
+pub(crate) fn train_for(trainer: &mut Trainer, steps: std::ops::Range<u64>) -> Vec<f64> {
     steps.map(|seed| trainer.step(&batch(seed)).unwrap().loss).collect()
 }
 
-fn weights(trainer: &Trainer) -> BTreeMap<String, Vec<f32>> {
+pub(crate) fn weights(trainer: &Trainer) -> BTreeMap<String, Vec<f32>> {
     let weights = trainer.weights().unwrap();
     weights.into_iter().map(|(name, tensor)| (name, tensor.to_f32().unwrap())).collect()
 }
@@ -296,36 +295,6 @@ fn ways_to_spread_a_step_are_planned_and_the_fastest_is_taken() {
     assert_eq!((data.len(), data[0].estimate.as_ref().unwrap().devices), (1, 2));
     let spread = train::spread(&options, Strategy::Data(Replicas::new(4)));
     assert_eq!(spread.replicas, Some(Replicas::new(4)));
-}
-
-#[test]
-fn workers_that_do_not_wait_learn_are_reproducible_and_go_on_from_a_checkpoint() {
-    let of = |staleness, stale| {
-        let asynchronous = Async { workers: 3, staleness, stale, warm_up: 4 };
-        let mut options = options(8, "sgd:momentum=0.5", None);
-        options.asynchronous = Some(asynchronous);
-        options.recipe.outputs = true;
-        Trainer::new(network(), &Topology::parse("3xcpu").unwrap(), &options).unwrap()
-    };
-    for (staleness, stale) in [(8, Stale::Drop), (1, Stale::Drop), (0, Stale::Scale)] {
-        let mut one = of(staleness, stale);
-        let losses = train_for(&mut one, 0..40);
-        assert!(losses[30..].iter().sum::<f64>() < losses[..10].iter().sum::<f64>() * 0.8, "{losses:?}");
-        let mut other = of(staleness, stale);
-        assert_eq!(train_for(&mut other, 0..20), losses[..20]);
-        let checkpoint = other.checkpoint(Default::default()).unwrap();
-        let mut third = of(staleness, stale);
-        third.restore(&checkpoint).unwrap();
-        assert_eq!(train_for(&mut third, 20..40), losses[20..]);
-        assert!(weights(&third) == weights(&one));
-    }
-    // Alone, a worker that waits for nobody is a step like any other.
-    let mut options = options(8, "adam", None);
-    options.asynchronous = Some(Async { workers: 1, staleness: 0, stale: Stale::Drop, warm_up: 0 });
-    let mut alone = Trainer::new(network(), &Topology::parse("cpu").unwrap(), &options).unwrap();
-    let mut plain = trainer("cpu", "adam", None);
-    assert_eq!(train_for(&mut alone, 0..5), train_for(&mut plain, 0..5));
-    assert!(weights(&alone) == weights(&plain));
 }
 
 #[test]

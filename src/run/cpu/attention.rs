@@ -10,9 +10,9 @@ use crate::kernel::attention::{Geometry, Tiling};
 
 use super::blocks::{self, Multiply, Right};
 use super::element::Float;
-use super::normalize::largest;
 use super::product::{Extent, Into, Product, Strides, with_area};
 use super::reduce::sum_run;
+use super::rows::largest;
 use super::team::{MatrixMut, Planes, Team};
 use super::vectors::{Lanes, Task, Vectorised};
 use super::view::{Typed, View, ViewMut, take, with_float};

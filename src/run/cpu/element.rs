@@ -3,7 +3,7 @@
 use crate::ir::{Binary, Unary, random_bits};
 
 use super::math;
-use super::vectors::{Lanes, Task, Vectorised};
+use super::vectors::{Alone, Lanes, Portable, Task, Vectorised};
 
 /// A type that elements are computed in. Halves are computed in f32 and `bool` is a `u8`.
 pub(super) trait Element: Copy + PartialOrd + Default + Send + Sync + 'static {
@@ -105,6 +105,8 @@ pub(super) trait Float: Element<Sum = f64> {
     fn exp(self) -> Self;
     /// The exponential of what is not above zero; one that is hardly above zero may become zero.
     fn exp_below<L: Lanes<Self>>(self, lanes: L) -> Self;
+    /// The same of each number of a vector.
+    fn exps_below<L: Lanes<Self>>(lanes: L, x: L::Vector) -> L::Vector;
     fn tanh(self) -> Self;
     fn sigmoid(self) -> Self;
     /// The nearest value of this type.
@@ -112,7 +114,7 @@ pub(super) trait Float: Element<Sum = f64> {
 }
 
 macro_rules! float {
-    ($type:ident, exp: $exp:expr, below: $below:expr, tanh: $tanh:expr, sigmoid: $sigmoid:expr, erf: $erf:expr) => {
+    ($type:ident, exp: $exp:expr, below: $below:expr, vector: $vector:expr, tanh: $tanh:expr, sigmoid: $sigmoid:expr, erf: $erf:expr) => {
         impl Element for $type {
             type Sum = f64;
             const ZERO: Self = 0.0;
@@ -240,6 +242,10 @@ macro_rules! float {
                 ($below)(lanes, self)
             }
             #[inline(always)]
+            fn exps_below<L: Lanes<Self>>(lanes: L, x: L::Vector) -> L::Vector {
+                ($vector)(lanes, x)
+            }
+            #[inline(always)]
             fn tanh(self) -> Self {
                 ($tanh)(self)
             }
@@ -255,19 +261,29 @@ macro_rules! float {
     };
 }
 
+/// Exponentials of a vector's numbers.
+#[inline(always)]
+fn exps<L: Lanes<f64>>(lanes: L, x: L::Vector) -> L::Vector {
+    let mut each = [0.0; 8];
+    lanes.store(x, &mut each);
+    each[..L::WIDTH].iter_mut().for_each(|x| *x = x.exp());
+    lanes.load(&each)
+}
+
 float!(
     f32,
-    exp: math::exp,
-    below: math::exp_below,
-    tanh: math::tanh,
-    sigmoid: math::sigmoid,
-    erf: math::erf
+    exp: |x| math::exp(Alone(Portable), x),
+    below: |lanes, x| math::exp_below(Alone(lanes), x),
+    vector: math::exp_below,
+    tanh: |x| math::tanh(Alone(Portable), x),
+    sigmoid: |x| math::sigmoid(Alone(Portable), x),
+    erf: |x| math::erf(Alone(Portable), x)
 );
 float!(
     f64,
-
     exp: f64::exp,
     below: |_, x: f64| x.exp(),
+    vector: exps,
     tanh: f64::tanh,
     sigmoid: |x: f64| 1.0 / (1.0 + (-x).exp()),
     erf: math::erf64

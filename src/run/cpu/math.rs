@@ -1,5 +1,4 @@
-//! Elementary functions of f32 without branches, which the compiler vectorises, and the error
-//! function in f64, which the standard library lacks.
+//! Elementary functions of f32 on vectors, and the error function in f64, which the standard library lacks.
 //!
 //! Exponential: reduction to |r| <= ln 2 / 2 and a polynomial (S. Moshier, Cephes, `expf`).
 //! Hyperbolic tangent and error function: rational minimax approximations as in Eigen. The f64
@@ -10,96 +9,119 @@
 
 use super::vectors::Lanes;
 
-#[inline(always)]
-fn clamp(x: f32, low: f32, high: f32) -> f32 {
-    // Comparisons, so that not-a-number passes.
-    let x = if x < low { low } else { x };
-    if x > high { high } else { x }
-}
+/// What is added to a number, and subtracted again, to round it: its low bits then hold the whole number.
+const ROUND: f32 = 12_582_912.0;
 
 #[inline(always)]
-fn power_of_two(exponent: i32) -> f32 {
-    // Where x is not a number the exponent is anything, and what it is multiplied with no number.
-    f32::from_bits((exponent.wrapping_add(127) << 23) as u32)
+fn clamp<L: Lanes<f32>>(l: L, x: L::Vector, low: f32, high: f32) -> L::Vector {
+    // Where x is not a number, it is the second that passes.
+    l.smaller(l.splat(high), l.larger(l.splat(low), x))
+}
+
+/// The sum of products of coefficients and powers of x, the last with the power 0.
+#[inline(always)]
+fn powers<L: Lanes<f32>, const N: usize>(l: L, x: L::Vector, coefficients: [f32; N]) -> L::Vector {
+    let mut sum = l.splat(coefficients[0]);
+    for &c in &coefficients[1..] {
+        sum = l.fused(sum, x, l.splat(c));
+    }
+    sum
+}
+
+/// `e^r` and the power of two, shifted by [`ROUND`], whose product is `e^x`.
+#[inline(always)]
+fn reduced_exp<L: Lanes<f32>>(l: L, x: L::Vector) -> (L::Vector, L::Vector) {
+    let shifted = l.fused(x, l.splat(std::f32::consts::LOG2_E), l.splat(ROUND));
+    let n = l.sub(shifted, l.splat(ROUND));
+    let r = l.fused(n, l.splat(2.121_944_4e-4), l.fused(n, l.splat(-0.693_359_4), x));
+    let p = powers(l, r, [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_6e-1, 0.5]);
+    (l.add(l.fused(l.mul(p, r), r, r), l.splat(1.0)), shifted)
 }
 
 /// `e^x`; 2 units in the last place.
 #[inline(always)]
-pub(super) fn exp(x: f32) -> f32 {
-    const ROUND: f32 = 12_582_912.0;
-    let x = clamp(x, -105.0, 89.0);
-    let shifted = x * std::f32::consts::LOG2_E + ROUND;
-    let n = shifted - ROUND;
-    let r = x - n * 0.693_359_4 - n * -2.121_944_4e-4;
-    let mut p = 1.987_569_1e-4f32;
-    for c in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_6e-1, 0.5] {
-        p = p * r + c;
-    }
-    let p = p * r * r + r + 1.0;
+pub(super) fn exp<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
+    let (p, shifted) = reduced_exp(l, clamp(l, x, -105.0, 89.0));
     // Two factors, so that neither overflows before the result does.
-    let n = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
-    let half = n >> 1;
-    let rest = n.wrapping_sub(half);
-    p * power_of_two(half) * power_of_two(rest)
+    let n = l.sub(shifted, l.splat(ROUND));
+    let half = l.fused(n, l.splat(0.5), l.splat(ROUND));
+    let rest = l.add(l.sub(n, l.sub(half, l.splat(ROUND))), l.splat(ROUND));
+    l.mul(l.mul(p, l.power_of_two(half)), l.power_of_two(rest))
 }
 
-/// `e^x` for `x <= 0`, with products and sums that round once where the processor has them; 2 units in the
-/// last place, 0 where the result is below 2e-38.
+/// `e^x` for `x <= 0`; 2 units in the last place, 0 where the result is below 2e-38.
 #[inline(always)]
-pub(super) fn exp_below<L: Lanes<f32>>(lanes: L, x: f32) -> f32 {
-    const ROUND: f32 = 12_582_912.0;
-    const LEAST: f32 = -87.0;
-    let shifted = lanes.number(x, std::f32::consts::LOG2_E, ROUND);
-    let n = shifted - ROUND;
-    let r = lanes.number(n, 2.121_944_4e-4, lanes.number(n, -0.693_359_4, x));
-    let mut p = 1.987_569_1e-4f32;
-    for c in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_6e-1, 0.5] {
-        p = lanes.number(p, r, c);
-    }
-    let p = lanes.number(p * r, r, r) + 1.0;
-    // The low bits of `shifted` are those of n; the others leave.
-    let scale = f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23));
+pub(super) fn exp_below<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
+    let (p, shifted) = reduced_exp(l, x);
+    let result = l.mul(p, l.power_of_two(shifted));
     // A comparison, so that not-a-number passes.
-    if x < LEAST { 0.0 } else { p * scale }
+    l.less(x, l.splat(-87.0), l.zero(), result)
 }
 
 /// `1 / (1 + e^-x)`.
 #[inline(always)]
-pub(super) fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + exp(-x))
+pub(super) fn sigmoid<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
+    let one = l.splat(1.0);
+    l.div(one, l.add(one, exp(l, l.sub(l.splat(-0.0), x))))
 }
 
 /// Hyperbolic tangent; a few units in the last place.
 #[inline(always)]
-pub(super) fn tanh(x: f32) -> f32 {
-    let c = clamp(x, -7.998_811_7, 7.998_811_7);
-    let s = c * c;
-    let mut p = -2.760_768_5e-16f32;
-    for a in [2.000_188e-13, -8.604_672e-11, 5.122_297e-8, 1.485_722_4e-5, 6.372_619_3e-4, 4.893_524_6e-3] {
-        p = p * s + a;
-    }
-    let mut q = 1.198_258_4e-6f32;
-    for b in [1.185_347e-4, 2.268_434_6e-3, 4.893_525e-3] {
-        q = q * s + b;
-    }
-    let result = c * p / q;
-    if x.abs() < 4e-4 { x } else { result }
+pub(super) fn tanh<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
+    const P: [f32; 7] = [
+        -2.760_768_5e-16,
+        2.000_188e-13,
+        -8.604_672e-11,
+        5.122_297e-8,
+        1.485_722_4e-5,
+        6.372_619_3e-4,
+        4.893_524_6e-3,
+    ];
+    const Q: [f32; 4] = [1.198_258_4e-6, 1.185_347e-4, 2.268_434_6e-3, 4.893_525e-3];
+    let c = clamp(l, x, -7.998_811_7, 7.998_811_7);
+    let s = l.mul(c, c);
+    let result = l.div(l.mul(c, powers(l, s, P)), powers(l, s, Q));
+    l.less(l.magnitude(x), l.splat(4e-4), x, result)
 }
 
 /// Error function; a few units in the last place.
 #[inline(always)]
-pub(super) fn erf(x: f32) -> f32 {
-    let c = clamp(x, -4.0, 4.0);
-    let s = c * c;
-    let mut p = -2.726_142_3e-10f32;
-    for a in [2.770_681_4e-8, -2.101_024e-6, -5.692_506_4e-5, -7.349_906e-4, -2.954_6e-3, -1.609_603_3e-2] {
-        p = p * s + a;
-    }
-    let mut q = -1.456_607_2e-5f32;
-    for b in [-2.133_740_6e-4, -1.682_827_e-3, -7.373_329e-3, -1.426_473_9e-2] {
-        q = q * s + b;
-    }
-    c * p / q
+pub(super) fn erf<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
+    const P: [f32; 7] = [
+        -2.726_142_3e-10,
+        2.770_681_4e-8,
+        -2.101_024e-6,
+        -5.692_506_4e-5,
+        -7.349_906e-4,
+        -2.954_6e-3,
+        -1.609_603_3e-2,
+    ];
+    const Q: [f32; 5] = [-1.456_607_2e-5, -2.133_740_6e-4, -1.682_827_e-3, -7.373_329e-3, -1.426_473_9e-2];
+    let c = clamp(l, x, -4.0, 4.0);
+    let s = l.mul(c, c);
+    l.div(l.mul(c, powers(l, s, P)), powers(l, s, Q))
+}
+
+/// `x / 2 * (1 + erf(x / sqrt 2))`.
+#[inline(always)]
+pub(super) fn gelu<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
+    let inner = erf(l, l.mul(x, l.splat(std::f32::consts::FRAC_1_SQRT_2)));
+    l.mul(l.mul(l.splat(0.5), x), l.add(l.splat(1.0), inner))
+}
+
+/// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`.
+#[inline(always)]
+pub(super) fn gelu_tanh<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
+    const SQRT_2_OVER_PI: f32 = 0.797_884_6;
+    let cube = l.mul(l.mul(x, x), x);
+    let inner = tanh(l, l.mul(l.splat(SQRT_2_OVER_PI), l.fused(l.splat(0.044715), cube, x)));
+    l.mul(l.mul(l.splat(0.5), x), l.add(l.splat(1.0), inner))
+}
+
+/// `x / (1 + e^-x)`.
+#[inline(always)]
+pub(super) fn silu<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
+    l.mul(x, sigmoid(l, x))
 }
 
 #[inline(always)]
@@ -216,7 +238,7 @@ const SB: [f64; 8] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::cpu::vectors::Portable;
+    use crate::run::cpu::vectors::{Alone, Portable, Task, Vectorised};
 
     /// The Maclaurin series of erf, for |x| <= 3; sums of alternating terms below 1e3.
     fn erf_series(x: f64) -> f64 {
@@ -229,27 +251,64 @@ mod tests {
         sum * std::f64::consts::FRAC_2_SQRT_PI
     }
 
-    #[test]
-    fn functions_are_accurate() {
-        for step in -100_000..=100_000 {
-            let x = step as f32 * 1e-3;
-            let wide = f64::from(x);
-            let close = |name: &str, found: f32, exact: f64, tolerance: f64| {
-                let error = (f64::from(found) - exact).abs();
-                assert!(error <= tolerance * exact.abs() + 1e-40, "{name}({x}): {found} for {exact}");
-            };
-            if (-87.0..88.0).contains(&x) {
-                close("exp", exp(x), wide.exp(), 3e-7);
-                if x <= 0.0 {
-                    close("exp below", exp_below(Portable, x), wide.exp(), 3e-7);
+    /// A function of each number, by vectors of the best instruction set and by single numbers, with and
+    /// without one rounding of a product and a sum.
+    macro_rules! ways {
+        ($f:path) => {{
+            struct Each<'a>(&'a [f32], &'a mut Vec<f32>, bool);
+            impl Task<f32> for Each<'_> {
+                fn run<L: Lanes<f32>>(self, l: L) {
+                    let mut padded = self.0.to_vec();
+                    padded.resize(self.0.len().next_multiple_of(L::WIDTH), 0.0);
+                    self.1.resize(padded.len(), 0.0);
+                    for (x, out) in padded.chunks(L::WIDTH).zip(self.1.chunks_mut(L::WIDTH)) {
+                        match self.2 {
+                            true => out.iter_mut().zip(x).for_each(|(out, &x)| *out = $f(Alone(l), x)),
+                            false => l.store($f(l, l.load(x)), out),
+                        }
+                    }
+                    self.1.truncate(self.0.len());
                 }
             }
-            close("tanh", tanh(x), wide.tanh(), 5e-7);
-            if x > -80.0 {
-                close("sigmoid", sigmoid(x), 1.0 / (1.0 + (-wide).exp()), 4e-7);
+            let with = |alone: bool, portable: bool, x: &[f32]| {
+                let mut out = Vec::new();
+                let task = Each(x, &mut out, alone);
+                if portable {
+                    task.run(Portable)
+                } else {
+                    f32::dispatch(task)
+                }
+                out
+            };
+            move |x: &[f32]| {
+                let ways = [(false, false), (true, false), (false, true), (true, true)];
+                let found = ways.map(|(alone, portable)| with(alone, portable, x));
+                let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                assert!(x.iter().any(|x| x.is_nan()) || bits(&found[0]) == bits(&found[1]));
+                assert!(x.iter().any(|x| x.is_nan()) || bits(&found[2]) == bits(&found[3]));
+                found
             }
-            close("erf", erf(x), erf64(wide), 6e-7);
-        }
+        }};
+    }
+
+    #[test]
+    fn functions_are_accurate() {
+        let x: Vec<f32> = (-100_000..=100_000).map(|step| step as f32 * 1e-3).collect();
+        let close = |name: &str, found: [Vec<f32>; 4], exact: &dyn Fn(f64) -> f64, tolerance: f64| {
+            for (found, &x) in found.iter().flat_map(|found| found.iter().zip(&x)) {
+                let exact = exact(f64::from(x));
+                let error = (f64::from(*found) - exact).abs();
+                let small = exact.abs() < 2e-36 || !(exact as f32).is_finite();
+                assert!(small || error <= tolerance * exact.abs(), "{name}({x}): {found} for {exact}");
+            }
+        };
+        close("exp", ways!(exp)(&x), &f64::exp, 3e-7);
+        let below: Vec<f32> = x.iter().map(|x| -x.abs()).collect();
+        close("exp below", ways!(exp_below)(&below), &|x| (-x.abs()).exp(), 3e-7);
+        close("tanh", ways!(tanh)(&x), &f64::tanh, 5e-7);
+        close("sigmoid", ways!(sigmoid)(&x), &|x| 1.0 / (1.0 + (-x).exp()), 4e-7);
+        close("erf", ways!(erf)(&x), &erf64, 6e-7);
+        close("silu", ways!(silu)(&x), &|x| x / (1.0 + (-x).exp()), 5e-7);
     }
 
     #[test]
@@ -264,21 +323,34 @@ mod tests {
 
     #[test]
     fn functions_know_their_limits() {
-        assert_eq!(exp(f32::INFINITY), f32::INFINITY);
-        assert_eq!(exp(f32::NEG_INFINITY), 0.0);
-        assert_eq!(exp(0.0), 1.0);
-        assert!(exp(-100.0) > 0.0);
-        assert_eq!(
-            [0.0, -88.0, -1e30, f32::NEG_INFINITY].map(|x| exp_below(Portable, x)),
-            [1.0, 0.0, 0.0, 0.0]
-        );
-        for bits in [0x7fc0_0000, 0x7f80_0001, 0x7fff_ffff, 0xffc0_01ff] {
-            assert!(exp_below(Portable, f32::from_bits(bits)).is_nan());
+        const INF: f32 = f32::INFINITY;
+        for found in ways!(exp)(&[INF, -INF, 0.0]) {
+            assert_eq!(found, [INF, 0.0, 1.0]);
         }
-        assert_eq!(sigmoid(f32::NEG_INFINITY), 0.0);
-        assert_eq!(sigmoid(f32::INFINITY), 1.0);
-        for f in [exp, sigmoid, tanh, erf] {
-            assert!(f(f32::NAN).is_nan());
+        assert!(ways!(exp)(&[-100.0]).iter().all(|found| found[0] > 0.0));
+        for found in ways!(exp_below)(&[0.0, -88.0, -1e30, -INF]) {
+            assert_eq!(found, [1.0, 0.0, 0.0, 0.0]);
         }
+        for found in ways!(sigmoid)(&[-INF, INF]) {
+            assert_eq!(found, [0.0, 1.0]);
+        }
+        for found in ways!(tanh)(&[-INF, INF, 1e-5, -0.0]) {
+            assert!(
+                found[..2].iter().all(|x| (1.0 - 3e-7..=1.0).contains(&x.abs())) && found[0] == -found[1]
+            );
+            assert_eq!(
+                found[2..].iter().map(|x| x.to_bits()).collect::<Vec<_>>(),
+                [1e-5, -0.0].map(f32::to_bits)
+            );
+        }
+        let nan = [0x7fc0_0000, 0x7f80_0001, 0x7fff_ffff, 0xffc0_01ff].map(f32::from_bits);
+        let all = [
+            ways!(exp)(&nan),
+            ways!(exp_below)(&nan),
+            ways!(sigmoid)(&nan),
+            ways!(tanh)(&nan),
+            ways!(erf)(&nan),
+        ];
+        assert!(all.iter().flatten().flatten().all(|x| x.is_nan()));
     }
 }

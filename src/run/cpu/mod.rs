@@ -33,6 +33,7 @@ mod product;
 mod recurrent;
 mod reduce;
 mod resize;
+mod rows;
 mod strip;
 mod team;
 pub(crate) mod tile;

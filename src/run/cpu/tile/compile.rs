@@ -4,8 +4,9 @@ use crate::error::{Error, Result};
 use crate::ir::{Binary, DType, Op};
 
 use super::super::index::{self, Space};
+use super::chain::{Link, OPERANDS, is_binary_link, is_unary_link};
 use super::compute::Action;
-use super::{Access, Operand, Part, Step};
+use super::{Access, Linked, Operand, Part, Read, Step, Work};
 
 pub(super) fn not_elementwise(op: &Op) -> Error {
     Error::Internal(format!("{} in a chain of elementwise operations", op.name()))
@@ -78,6 +79,10 @@ pub(super) struct Compiler {
     pub(super) results: Vec<Option<u32>>,
     last_of_outside: Vec<usize>,
     last_of_inside: Vec<usize>,
+    /// Parts whose result is read by the next one alone, and stored nowhere.
+    passed_on: Vec<bool>,
+    /// The chain that the next part may go on with, and its first and last part.
+    open: Option<(Linked, usize, usize)>,
 }
 
 impl Compiler {
@@ -93,6 +98,8 @@ impl Compiler {
             }
         }
         stores.iter().for_each(|&(part, _)| last_of_inside[part] = usize::MAX);
+        // Read by the next, and by none after it.
+        let passed_on = (0..parts.len()).map(|part| last_of_inside[part] == part + 1).collect();
         Self {
             first: Vec::new(),
             steps: Vec::new(),
@@ -102,7 +109,106 @@ impl Compiler {
             results: vec![None; parts.len()],
             last_of_outside,
             last_of_inside,
+            passed_on,
+            open: None,
         }
+    }
+
+    /// Makes a part a link of the open chain, or of a new one, which ends the open one; false where it can be
+    /// none, which ends the open one too.
+    pub(super) fn link(
+        &mut self,
+        position: usize,
+        part: &Part<'_>,
+        parts: &[Part<'_>],
+        outside: &[(DType, Vec<usize>)],
+    ) -> Result<bool> {
+        let is_f32 = |operand: &Operand| match *operand {
+            Operand::Outside(source) => outside[source].0 == DType::F32,
+            Operand::Inside(other) => parts[other].dtype == DType::F32,
+        };
+        let can = match part.op {
+            Op::Unary(unary) => part.operands.len() == 1 && is_unary_link(*unary),
+            Op::Binary(binary) => part.operands.len() == 2 && is_binary_link(*binary),
+            _ => false,
+        };
+        let can = can && part.dtype == DType::F32 && part.operands.iter().all(is_f32);
+        let made = Operand::Inside(position.wrapping_sub(1));
+        let goes_on = can
+            && part.operands.contains(&made)
+            && self.passed_on[position - 1]
+            && self
+                .open
+                .as_ref()
+                .is_some_and(|(chain, _, last)| last + 1 == position && chain.operands.len() < OPERANDS)
+            && self.are_loaded_alike(part, outside)?;
+        if !goes_on {
+            self.close(parts);
+        }
+        if !can {
+            return Ok(false);
+        }
+        let (mut chain, first, _) = self.open.take().unwrap_or((Linked::default(), position, position));
+        let mut read = |operand: &Operand| -> Result<usize> {
+            let found = match *operand {
+                Operand::Outside(source) => {
+                    let access = access(&outside[source].1, &part.dims)?;
+                    let (single, linear) = (access == Access::Scalar, access == Access::Linear);
+                    let before = self.steps.len();
+                    let register = self.load(source, DType::F32, access, false);
+                    Read { register, single, ahead: linear && self.steps.len() > before }
+                }
+                Operand::Inside(other) => Read { register: self.inside(other)?, single: false, ahead: false },
+            };
+            let same = |other: &Read| (other.register, other.single) == (found.register, found.single);
+            Ok(chain.operands.iter().position(same).unwrap_or_else(|| {
+                chain.operands.push(found);
+                chain.operands.len() - 1
+            }))
+        };
+        let link = match (part.op, &part.operands[..]) {
+            (Op::Unary(unary), [x]) => {
+                if !goes_on {
+                    read(x)?;
+                }
+                Link::Unary(*unary)
+            }
+            (Op::Binary(binary), [x, y]) => match (goes_on && *x == made, goes_on && *y == made) {
+                (true, true) => Link::Twice(*binary),
+                (true, false) => Link::With(*binary, read(y)?),
+                (false, true) => Link::Of(*binary, read(x)?),
+                (false, false) => {
+                    read(x)?;
+                    Link::With(*binary, read(y)?)
+                }
+            },
+            _ => return Err(not_elementwise(part.op)),
+        };
+        chain.links.push(link);
+        self.open = Some((chain, first, position));
+        Ok(true)
+    }
+
+    /// True where no operand lies in a register that would be loaded with other elements of it, which the open
+    /// chain may still read.
+    fn are_loaded_alike(&self, part: &Part<'_>, outside: &[(DType, Vec<usize>)]) -> Result<bool> {
+        for operand in &part.operands {
+            let Operand::Outside(source) = *operand else { continue };
+            let wanted = access(&outside[source].1, &part.dims)?;
+            if self.loaded[source].as_ref().is_some_and(|(_, loaded)| *loaded != wanted) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Ends the open chain.
+    pub(super) fn close(&mut self, parts: &[Part<'_>]) {
+        let Some((chain, first, last)) = self.open.take() else { return };
+        let to = self.allocate();
+        self.steps.push(Step::Compute { to, work: Work::Chain(Box::new(chain)) });
+        self.results[last] = Some(to);
+        (first..=last).for_each(|position| self.release(position, &parts[position].operands));
     }
 
     pub(super) fn allocate(&mut self) -> u32 {
@@ -112,12 +218,12 @@ impl Compiler {
         })
     }
 
-    pub(super) fn load(&mut self, source: usize, dtype: DType, access: Access) -> u32 {
+    pub(super) fn load(&mut self, source: usize, dtype: DType, access: Access, fetches: bool) -> u32 {
         if access.is_same() && self.loaded[source].is_none() {
             // A register of its own: it is never released.
             let to = self.count;
             self.count += 1;
-            self.first.push(Step::Load { to, source, dtype, access: access.clone() });
+            self.first.push(Step::Load { to, source, dtype, access: access.clone(), fetches });
             self.loaded[source] = Some((to, access));
             self.last_of_outside[source] = usize::MAX;
             return to;
@@ -129,7 +235,7 @@ impl Compiler {
             Some((register, _)) => *register,
             None => self.allocate(),
         };
-        self.steps.push(Step::Load { to, source, dtype, access: access.clone() });
+        self.steps.push(Step::Load { to, source, dtype, access: access.clone(), fetches });
         self.loaded[source] = Some((to, access));
         to
     }

@@ -208,11 +208,11 @@ impl<'a> Target<'a> {
 
     /// Gives `count` elements of `size` bytes from `start` to be written by `write`, which reads
     /// `operands`. Panics where they are not within the bytes, or an operand has one of them.
-    pub(super) fn with(
+    pub(super) fn with<'r>(
         &self,
         (start, count, size): (usize, usize, usize),
-        operands: [Held<'_>; 3],
-        write: impl FnOnce([Held<'_>; 3], &mut HeldMut<'_>),
+        operands: impl Iterator<Item = Held<'r>>,
+        write: impl FnOnce(&mut HeldMut<'_>),
     ) {
         let start = start - self.first;
         assert!(start + count <= self.length / size);
@@ -222,7 +222,7 @@ impl<'a> Target<'a> {
         for Held { pointer, bytes, .. } in operands {
             assert!(own.end <= pointer.addr() || pointer.addr() + bytes <= own.start);
         }
-        write(operands, &mut HeldMut { pointer, bytes, life: PhantomData });
+        write(&mut HeldMut { pointer, bytes, life: PhantomData });
     }
 
     fn store<T: Plain>(&self, start: usize, values: &[T], around: bool) {
@@ -265,6 +265,7 @@ pub(super) fn load(
     access: &Access,
     (start, count): (usize, usize),
     apart: bool,
+    fetches: bool,
 ) {
     let first = match access {
         _ if !apart || dtype.is_half() => None,
@@ -276,7 +277,7 @@ pub(super) fn load(
         with_element!(dtype, T => {
             let bytes = count * size_of::<T>();
             let pointer = source.at::<T>(first, count).cast::<u8>();
-            if *access == Access::Linear {
+            if fetches && *access == Access::Linear {
                 let behind = (source.length - bytes).saturating_sub((first - source.first) * size_of::<T>());
                 fetch(pointer.wrapping_add(bytes), behind.min(bytes));
             }

@@ -1,12 +1,14 @@
 //! Tile programs: chains of elementwise operations, 1024 elements at a time.
 //!
 //! A [`Program`] walks the row-major positions of one space. For each tile it runs one loop for each
-//! operation. What an operation reads lies in a register of 1024 elements, or where the operand
+//! chain of operations on f32, in which each reads what the one before it made (`chain`), and one for each
+//! other operation. What an operation reads lies in a register of 1024 elements, or where the operand
 //! lies, if that is apart from all results and need not be repeated or widened; the last operation
 //! writes its result where it belongs. An operand may share its bytes with a result where both are
 //! read and written at the same position: it is copied first. Halves are computed in f32 and rounded
 //! after each operation, so fusing changes no bit.
 
+mod chain;
 mod compile;
 mod compute;
 mod memory;
@@ -19,10 +21,12 @@ use crate::ir::{DType, Op};
 
 use super::index::Space;
 use super::team::Team;
+use super::vectors::Vectorised;
 use super::view::Plain;
+use chain::{Chain, Link, OPERANDS};
 use compile::{Compiler, Descent, access, action, descent, not_elementwise};
 use compute::{Action, compute};
-use memory::{Registers, load, store};
+use memory::{Held, HeldMut, Registers, load, store};
 pub(crate) use memory::{Source, Target};
 
 /// Elements of a tile.
@@ -77,24 +81,50 @@ enum Step {
         source: usize,
         dtype: DType,
         access: Access,
+        /// What follows in the source is fetched: by chains, their own loop does it.
+        fetches: bool,
     },
     Compute {
         to: u32,
-        from: [u32; 3],
-        action: Action,
+        work: Work,
     },
     /// The last operation: where the elements have as many bytes as are written.
     Finish {
         target: usize,
         dtype: DType,
-        from: [u32; 3],
-        action: Action,
+        work: Work,
     },
     Store {
         from: u32,
         target: usize,
         dtype: DType,
     },
+}
+
+/// What is computed of registers.
+#[derive(Clone, Debug)]
+enum Work {
+    /// One operation.
+    One { action: Action, from: [u32; 3] },
+    /// Some that follow one another.
+    Chain(Box<Linked>),
+}
+
+/// A chain, and the registers of its operands.
+#[derive(Clone, Debug, Default)]
+struct Linked {
+    operands: Vec<Read>,
+    links: Vec<Link>,
+}
+
+/// A chain's operand.
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    register: u32,
+    /// One number stands for all.
+    single: bool,
+    /// It lies in memory and goes on.
+    ahead: bool,
 }
 
 /// What an operation of a program reads.
@@ -152,12 +182,15 @@ impl Program {
             if part.operands.len() > 3 || part.dims.iter().product::<usize>() != elements {
                 return Err(not_elementwise(part.op));
             }
+            if compiler.link(position, part, parts, outside)? {
+                continue;
+            }
             for (slot, operand) in part.operands.iter().enumerate() {
                 let (register, dtype) = match *operand {
                     Operand::Outside(source) => {
                         let (dtype, sizes) = &outside[source];
                         let access = access(sizes, &part.dims)?;
-                        (compiler.load(source, *dtype, access), *dtype)
+                        (compiler.load(source, *dtype, access, true), *dtype)
                     }
                     Operand::Inside(other) => (compiler.inside(other)?, parts[other].dtype),
                 };
@@ -166,10 +199,11 @@ impl Program {
             }
             let action = action(part, types)?;
             let to = compiler.allocate();
-            compiler.steps.push(Step::Compute { to, from, action });
+            compiler.steps.push(Step::Compute { to, work: Work::One { action, from } });
             compiler.results[position] = Some(to);
             compiler.release(position, &part.operands);
         }
+        compiler.close(parts);
         for &(part, target) in stores {
             let from = compiler.inside(part)?;
             compiler.steps.push(Step::Store { from, target, dtype: parts[part].dtype });
@@ -240,35 +274,54 @@ impl Program {
         REGISTERS.with_borrow_mut(|registers| {
             registers.begin(self.registers);
             for step in &self.first {
-                if let Step::Load { to, source: from, dtype, access } = step {
+                if let Step::Load { to, source: from, dtype, access, .. } = step {
                     let apart = apart(*from);
-                    load(registers, *to, source(*from), *dtype, access, (start, TILE.min(count)), apart);
+                    load(
+                        registers,
+                        *to,
+                        source(*from),
+                        *dtype,
+                        access,
+                        (start, TILE.min(count)),
+                        apart,
+                        false,
+                    );
                 }
             }
             for at in (0..count).step_by(TILE) {
                 let (start, count) = (start + at, TILE.min(count - at));
                 for step in &self.steps {
                     match step {
-                        Step::Load { to, source: from, dtype, access } => {
+                        Step::Load { to, source: from, dtype, access, fetches } => {
                             let apart = apart(*from);
-                            load(registers, *to, source(*from), *dtype, access, (start, count), apart);
+                            load(
+                                registers,
+                                *to,
+                                source(*from),
+                                *dtype,
+                                access,
+                                (start, count),
+                                apart,
+                                *fetches,
+                            );
                         }
-                        Step::Compute { to, from, action } => {
+                        Step::Compute { to, work } => {
                             let mut taken = registers.take(*to);
-                            compute(*action, registers.operands(*from), &mut taken.held(), count);
+                            work.compute(registers, &mut taken.held(), count, false);
                             registers.put(taken);
                         }
-                        Step::Finish { target: to, dtype, from, action } if around(*dtype) => {
+                        Step::Finish { target: to, dtype, work: work @ Work::One { .. } }
+                            if around(*dtype) =>
+                        {
                             let mut taken = registers.take(spare);
-                            compute(*action, registers.operands(*from), &mut taken.held(), count);
+                            work.compute(registers, &mut taken.held(), count, false);
                             registers.put(taken);
                             store(registers.get(spare), *dtype, target(*to), (start, count), true);
                         }
-                        Step::Finish { target: to, dtype, from, action } => {
+                        Step::Finish { target: to, dtype, work } => {
                             let size = dtype.size() as usize;
-                            let operands = registers.operands(*from);
-                            target(*to).with((start, count, size), operands, |operands, out| {
-                                compute(*action, operands, out, count);
+                            target(*to).with((start, count, size), work.read(registers), |out| {
+                                work.compute(registers, out, count, around(*dtype));
                             });
                         }
                         Step::Store { from, target: to, dtype } => {
@@ -291,15 +344,45 @@ fn finished(mut steps: Vec<Step>, parts: usize, stores: &[(usize, usize)]) -> Ve
     let stored =
         steps.iter().position(|step| matches!(step, Step::Store { target: to, .. } if *to == target));
     let (Some(last), Some(stored)) = (last, stored) else { return steps };
-    let (&Step::Compute { from, action, .. }, &Step::Store { dtype, .. }) = (&steps[last], &steps[stored])
-    else {
+    let (Step::Compute { work, .. }, &Step::Store { dtype, .. }) = (&steps[last], &steps[stored]) else {
         return steps;
     };
     if !dtype.is_half() {
-        steps[last] = Step::Finish { target, dtype, from, action };
+        steps[last] = Step::Finish { target, dtype, work: work.clone() };
         steps.remove(stored);
     }
     steps
+}
+
+impl Work {
+    /// What it reads.
+    fn read<'r>(&'r self, registers: &'r Registers) -> impl Iterator<Item = Held<'r>> {
+        let (one, chain) = match self {
+            Self::One { from, .. } => (Some(registers.operands(*from)), None),
+            Self::Chain(chain) => {
+                (None, Some(chain.operands.iter().map(|read| registers.get(read.register))))
+            }
+        };
+        one.into_iter().flatten().chain(chain.into_iter().flatten())
+    }
+
+    /// Computes `count` elements; `around` the caches only what a chain makes.
+    fn compute(&self, registers: &Registers, out: &mut HeldMut<'_>, count: usize, around: bool) {
+        match self {
+            Self::One { action, from } => compute(*action, registers.operands(*from), out, count),
+            Self::Chain(chain) => {
+                let mut operands: [&[f32]; OPERANDS] = [&[]; OPERANDS];
+                let mut ahead = [false; OPERANDS];
+                for (slot, read) in chain.operands.iter().enumerate() {
+                    let held = registers.get(read.register);
+                    operands[slot] = held.slice(if read.single { 1 } else { count });
+                    ahead[slot] = read.ahead;
+                }
+                let out = out.slice_mut(count);
+                f32::dispatch(Chain { operands, ahead, links: &chain.links, out, around });
+            }
+        }
+    }
 }
 
 /// A program with one result that runs on what a kernel made, piece by piece, where it lies.

@@ -1,0 +1,184 @@
+//! Vectors of the processor's instruction sets, for loops that are written once.
+//!
+//! A [`Task`] is written against [`Lanes`] and compiled for each instruction set;
+//! [`Vectorised::dispatch`] runs the one for the best set that this processor has. All of them
+//! round alike: a product and a sum are one operation with one rounding, on every processor that
+//! has it.
+//!
+//! A value of [`Avx512`] or [`Avx2`] is the proof that the processor has the set: there is none
+//! where it was not found.
+
+use super::view::Plain;
+
+/// Operations on vectors of one instruction set.
+pub(super) trait Lanes<T>: Copy {
+    /// `WIDTH` numbers.
+    type Vector: Copy;
+    const WIDTH: usize;
+    /// How many vectors of a result's row are held in registers at once, of six rows: 2 or 4.
+    const VECTORS: usize;
+
+    fn zero(self) -> Self::Vector;
+    fn splat(self, number: T) -> Self::Vector;
+    /// The first `WIDTH` numbers. Panics where there are fewer.
+    fn load(self, from: &[T]) -> Self::Vector;
+    /// Into the first `WIDTH` numbers. Panics where there are fewer.
+    fn store(self, vector: Self::Vector, to: &mut [T]);
+    /// As [`Lanes::store`], around the caches where the processor can and the place is aligned to a whole
+    /// vector. [`streamed`] is to follow, before others are told of it.
+    #[inline(always)]
+    fn stream(self, vector: Self::Vector, to: &mut [T]) {
+        self.store(vector, to);
+    }
+    /// `a * b + c`.
+    fn fused(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
+    /// `a * b + c` of one number, rounded as [`Lanes::fused`] rounds.
+    fn number(self, a: T, b: T, c: T) -> T;
+    fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    fn sub(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    fn mul(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    fn div(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    fn sqrt(self, a: Self::Vector) -> Self::Vector;
+    /// Without their signs.
+    fn magnitude(self, a: Self::Vector) -> Self::Vector;
+    /// `a` where `a > b`, which not-a-number never is, else `b`.
+    fn larger(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// `a` where `a < b`, which not-a-number never is, else `b`.
+    fn smaller(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// `yes` where `a < b`, which not-a-number never is, else `no`.
+    fn less(self, a: Self::Vector, b: Self::Vector, yes: Self::Vector, no: Self::Vector) -> Self::Vector;
+    /// `yes` where `a >= b`, which not-a-number never is, else `no`.
+    fn at_least(self, a: Self::Vector, b: Self::Vector, yes: Self::Vector, no: Self::Vector) -> Self::Vector;
+    /// Two to the powers that the low bits of numbers hold: whole numbers to which 1.5 times two to the
+    /// number of the fraction's bits was added. The powers are those of numbers that are not subnormal.
+    fn power_of_two(self, shifted: Self::Vector) -> Self::Vector;
+    /// `a[0], b[0], a[1], b[1], ...`: the first half of them, and the second.
+    fn interleave(self, a: Self::Vector, b: Self::Vector) -> (Self::Vector, Self::Vector);
+    /// `a[0], a[2], ..., b[0], b[2], ...`.
+    fn even(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// Transposes the first `WIDTH` vectors, by interleaving those that are half of them apart, as
+    /// often as it takes (Stone, "Parallel Processing with the Perfect Shuffle", IEEE Transactions on
+    /// Computers C-20(2), 1971).
+    #[inline(always)]
+    fn turn(self, vectors: &mut [Self::Vector; 16]) {
+        let half = Self::WIDTH / 2;
+        for _ in 0..Self::WIDTH.ilog2() {
+            let before = *vectors;
+            for i in 0..half {
+                (vectors[2 * i], vectors[2 * i + 1]) = self.interleave(before[i], before[i + half]);
+            }
+        }
+    }
+    /// Brings what a number's line of the cache holds near. A hint.
+    #[inline(always)]
+    fn fetch(self, _: &T) {}
+}
+
+/// Brings bytes near. A hint: nothing need be there.
+#[inline(always)]
+pub(super) fn fetch(from: *const u8, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for at in (0..bytes).step_by(64) {
+        use std::arch::x86_64 as arch;
+        // SAFETY: every x86-64 has the instruction, which reads no memory that the program sees.
+        unsafe { arch::_mm_prefetch::<{ arch::_MM_HINT_T0 }>(from.wrapping_add(at).cast()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (from, bytes);
+}
+
+/// Copies bytes around the caches, where the processor can. [`streamed`] is to follow, before
+/// others are told of them.
+///
+/// # Safety
+///
+/// The bytes can be read and written, and do not overlap.
+pub(super) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
+    let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64 as arch;
+        done += to.align_offset(64).min(bytes);
+        // SAFETY: the first bytes, as the caller promises.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, done) };
+        if is_x86_feature_detected!("avx512f") {
+            // SAFETY: the processor has the set; whole lines within what the caller promises, aligned where
+            // they are written.
+            unsafe { x86::stream_lines(from.add(done), to.add(done), (bytes - done) / 64) };
+            done += (bytes - done) / 64 * 64;
+        }
+        while done + 16 <= bytes {
+            // SAFETY: 16 bytes within what the caller promises, aligned where they are written.
+            unsafe {
+                arch::_mm_stream_si128(to.add(done).cast(), arch::_mm_loadu_si128(from.add(done).cast()))
+            };
+            done += 16;
+        }
+    }
+    // SAFETY: the remaining bytes, as the caller promises.
+    unsafe { std::ptr::copy_nonoverlapping(from.add(done), to.add(done), bytes - done) };
+}
+
+/// Orders what [`stream`] wrote before what this thread writes after.
+pub(super) fn streamed() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has the instruction.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+/// What is compiled for each instruction set. Implementations are marked `#[inline(always)]`, so
+/// that they become part of a function that may use the set.
+pub(super) trait Task<T> {
+    fn run<L: Lanes<T>>(self, lanes: L);
+}
+
+/// Numbers that there are vectors of.
+pub(super) trait Vectorised: Plain {
+    /// Runs a task with the widest vectors that this processor has.
+    fn dispatch<W: Task<Self>>(task: W);
+}
+
+mod portable;
+
+pub(super) use portable::{Alone, Portable};
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use x86::{Avx2, Avx512};
+
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+macro_rules! vectorised {
+    ($type:ident) => {
+        impl Vectorised for $type {
+            fn dispatch<W: Task<Self>>(task: W) {
+                #[cfg(target_arch = "x86_64")]
+                {
+                    #[target_feature(enable = "avx512f,avx2,fma")]
+                    fn avx512<W: Task<$type>>(lanes: Avx512, task: W) {
+                        task.run(lanes);
+                    }
+                    #[target_feature(enable = "avx2,fma")]
+                    fn avx2<W: Task<$type>>(lanes: Avx2, task: W) {
+                        task.run(lanes);
+                    }
+                    if let Some(lanes) = Avx512::find() {
+                        // SAFETY: the processor has the set, which holds the others.
+                        return unsafe { avx512(lanes, task) };
+                    }
+                    if let Some(lanes) = Avx2::find() {
+                        // SAFETY: the processor has both sets.
+                        return unsafe { avx2(lanes, task) };
+                    }
+                }
+                task.run(Portable);
+            }
+        }
+    };
+}
+
+vectorised!(f32);
+vectorised!(f64);

@@ -1,0 +1,201 @@
+//! Vectors of processors without an instruction set that is known here, and of one number.
+
+use super::Lanes;
+
+/// Arrays, for processors without a set that is known here; the compiler makes of them what it can.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Portable;
+
+/// True where the compiler's target has one operation for a product and a sum.
+const FUSED: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
+
+macro_rules! portable {
+    ($set:ident, $type:ident x $width:literal, $fraction:literal, $bias:literal) => {
+        impl Lanes<$type> for $set {
+            type Vector = [$type; $width];
+            const WIDTH: usize = $width;
+            const VECTORS: usize = 2;
+
+            #[inline(always)]
+            fn zero(self) -> Self::Vector {
+                [0.0; $width]
+            }
+            #[inline(always)]
+            fn splat(self, number: $type) -> Self::Vector {
+                [number; $width]
+            }
+            #[inline(always)]
+            fn load(self, from: &[$type]) -> Self::Vector {
+                std::array::from_fn(|lane| from[lane])
+            }
+            #[inline(always)]
+            fn store(self, vector: Self::Vector, to: &mut [$type]) {
+                to[..vector.len()].copy_from_slice(&vector);
+            }
+            #[inline(always)]
+            fn fused(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector {
+                std::array::from_fn(|lane| self.number(a[lane], b[lane], c[lane]))
+            }
+            #[inline(always)]
+            fn interleave(self, a: Self::Vector, b: Self::Vector) -> (Self::Vector, Self::Vector) {
+                let at = |i: usize| if i % 2 == 0 { a[i / 2] } else { b[i / 2] };
+                (std::array::from_fn(at), std::array::from_fn(|i| at(i + a.len())))
+            }
+            #[inline(always)]
+            fn even(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                std::array::from_fn(|i| if 2 * i < a.len() { a[2 * i] } else { b[2 * i - a.len()] })
+            }
+            #[inline(always)]
+            fn number(self, a: $type, b: $type, c: $type) -> $type {
+                if FUSED { a.mul_add(b, c) } else { a * b + c }
+            }
+            #[inline(always)]
+            fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                std::array::from_fn(|lane| a[lane] + b[lane])
+            }
+            #[inline(always)]
+            fn sub(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                std::array::from_fn(|lane| a[lane] - b[lane])
+            }
+            #[inline(always)]
+            fn mul(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                std::array::from_fn(|lane| a[lane] * b[lane])
+            }
+            #[inline(always)]
+            fn div(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                std::array::from_fn(|lane| a[lane] / b[lane])
+            }
+            #[inline(always)]
+            fn sqrt(self, a: Self::Vector) -> Self::Vector {
+                a.map($type::sqrt)
+            }
+            #[inline(always)]
+            fn magnitude(self, a: Self::Vector) -> Self::Vector {
+                a.map($type::abs)
+            }
+            #[inline(always)]
+            fn larger(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                std::array::from_fn(|lane| if a[lane] > b[lane] { a[lane] } else { b[lane] })
+            }
+            #[inline(always)]
+            fn smaller(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                std::array::from_fn(|lane| if a[lane] < b[lane] { a[lane] } else { b[lane] })
+            }
+            #[inline(always)]
+            fn less(
+                self,
+                a: Self::Vector,
+                b: Self::Vector,
+                yes: Self::Vector,
+                no: Self::Vector,
+            ) -> Self::Vector {
+                std::array::from_fn(|lane| if a[lane] < b[lane] { yes[lane] } else { no[lane] })
+            }
+            #[inline(always)]
+            fn at_least(
+                self,
+                a: Self::Vector,
+                b: Self::Vector,
+                yes: Self::Vector,
+                no: Self::Vector,
+            ) -> Self::Vector {
+                std::array::from_fn(|lane| if a[lane] >= b[lane] { yes[lane] } else { no[lane] })
+            }
+            #[inline(always)]
+            fn power_of_two(self, shifted: Self::Vector) -> Self::Vector {
+                shifted.map(|x| $type::from_bits((x.to_bits() << $fraction).wrapping_add($bias << $fraction)))
+            }
+        }
+    };
+}
+
+portable!(Portable, f32 x 8, 23, 127);
+portable!(Portable, f64 x 4, 52, 1023);
+
+/// Vectors of one number, which are rounded as those of the instruction set: for loops that the compiler
+/// vectorises.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Alone<L>(pub(in super::super) L);
+
+impl<L: Lanes<f32>> Lanes<f32> for Alone<L> {
+    type Vector = f32;
+    const WIDTH: usize = 1;
+    const VECTORS: usize = 2;
+
+    #[inline(always)]
+    fn zero(self) -> f32 {
+        0.0
+    }
+    #[inline(always)]
+    fn splat(self, number: f32) -> f32 {
+        number
+    }
+    #[inline(always)]
+    fn load(self, from: &[f32]) -> f32 {
+        from[0]
+    }
+    #[inline(always)]
+    fn store(self, vector: f32, to: &mut [f32]) {
+        to[0] = vector;
+    }
+    #[inline(always)]
+    fn fused(self, a: f32, b: f32, c: f32) -> f32 {
+        self.0.number(a, b, c)
+    }
+    #[inline(always)]
+    fn number(self, a: f32, b: f32, c: f32) -> f32 {
+        self.0.number(a, b, c)
+    }
+    #[inline(always)]
+    fn interleave(self, a: f32, b: f32) -> (f32, f32) {
+        (a, b)
+    }
+    #[inline(always)]
+    fn even(self, a: f32, _: f32) -> f32 {
+        a
+    }
+    #[inline(always)]
+    fn add(self, a: f32, b: f32) -> f32 {
+        a + b
+    }
+    #[inline(always)]
+    fn sub(self, a: f32, b: f32) -> f32 {
+        a - b
+    }
+    #[inline(always)]
+    fn mul(self, a: f32, b: f32) -> f32 {
+        a * b
+    }
+    #[inline(always)]
+    fn div(self, a: f32, b: f32) -> f32 {
+        a / b
+    }
+    #[inline(always)]
+    fn sqrt(self, a: f32) -> f32 {
+        a.sqrt()
+    }
+    #[inline(always)]
+    fn magnitude(self, a: f32) -> f32 {
+        a.abs()
+    }
+    #[inline(always)]
+    fn larger(self, a: f32, b: f32) -> f32 {
+        if a > b { a } else { b }
+    }
+    #[inline(always)]
+    fn smaller(self, a: f32, b: f32) -> f32 {
+        if a < b { a } else { b }
+    }
+    #[inline(always)]
+    fn less(self, a: f32, b: f32, yes: f32, no: f32) -> f32 {
+        if a < b { yes } else { no }
+    }
+    #[inline(always)]
+    fn at_least(self, a: f32, b: f32, yes: f32, no: f32) -> f32 {
+        if a >= b { yes } else { no }
+    }
+    #[inline(always)]
+    fn power_of_two(self, shifted: f32) -> f32 {
+        f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23))
+    }
+}

@@ -1,0 +1,324 @@
+//! Vectors of x86-64's instruction sets.
+//!
+//! Holds `unsafe`: their instructions may run where the processor has them alone.
+
+use std::arch::x86_64 as arch;
+
+use super::Lanes;
+
+/// AVX-512F.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Avx512(());
+
+/// AVX2 and FMA.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Avx2(());
+
+impl Avx512 {
+    pub(in super::super) fn find() -> Option<Self> {
+        is_x86_feature_detected!("avx512f").then_some(Self(()))
+    }
+}
+
+impl Avx2 {
+    pub(in super::super) fn find() -> Option<Self> {
+        (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")).then_some(Self(()))
+    }
+}
+
+/// Copies lines of 64 bytes around the caches.
+///
+/// # Safety
+///
+/// The bytes can be read and written, do not overlap, and are aligned to a line where they are written.
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn stream_lines(from: *const u8, to: *mut u8, count: usize) {
+    for line in 0..count {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let vector = arch::_mm512_loadu_si512(from.add(line * 64).cast());
+            arch::_mm512_stream_si512(to.add(line * 64).cast(), vector);
+        }
+    }
+}
+
+macro_rules! lanes {
+    ($set:ident, $type:ident: $width:literal x $vectors:literal, $vector:ident,
+     $zero:ident, $splat:ident, $load:ident, $store:ident, $stream:ident, $fused:ident, $interleave:ident, $even:ident,
+     $add:ident, $sub:ident, $mul:ident, $div:ident, $sqrt:ident, $larger:ident, $smaller:ident, $magnitude:ident, $less:ident, $at_least:ident, $power:ident) => {
+        impl Lanes<$type> for $set {
+            type Vector = arch::$vector;
+            const WIDTH: usize = $width;
+            const VECTORS: usize = $vectors;
+
+            #[inline(always)]
+            fn zero(self) -> Self::Vector {
+                // SAFETY: `self` says that the processor has the set.
+                unsafe { arch::$zero() }
+            }
+            #[inline(always)]
+            fn splat(self, number: $type) -> Self::Vector {
+                // SAFETY: as above.
+                unsafe { arch::$splat(number) }
+            }
+            #[inline(always)]
+            fn load(self, from: &[$type]) -> Self::Vector {
+                let from = &from[..$width];
+                // SAFETY: as above; all numbers of the vector lie within the slice.
+                unsafe { arch::$load(from.as_ptr()) }
+            }
+            #[inline(always)]
+            fn store(self, vector: Self::Vector, to: &mut [$type]) {
+                let to = &mut to[..$width];
+                // SAFETY: as above; all numbers of the vector lie within the slice.
+                unsafe { arch::$store(to.as_mut_ptr(), vector) }
+            }
+            #[inline(always)]
+            fn stream(self, vector: Self::Vector, to: &mut [$type]) {
+                let to = &mut to[..$width];
+                if to.as_ptr().addr() % size_of::<Self::Vector>() != 0 {
+                    return self.store(vector, to);
+                }
+                // SAFETY: as above; aligned, as was just checked.
+                unsafe { arch::$stream(to.as_mut_ptr(), vector) }
+            }
+            #[inline(always)]
+            fn fused(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector {
+                // SAFETY: as above.
+                unsafe { arch::$fused(a, b, c) }
+            }
+            #[inline(always)]
+            fn interleave(self, a: Self::Vector, b: Self::Vector) -> (Self::Vector, Self::Vector) {
+                // SAFETY: as above.
+                unsafe { $interleave(a, b) }
+            }
+            #[inline(always)]
+            fn even(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                // SAFETY: as above.
+                unsafe { $even(a, b) }
+            }
+            #[inline(always)]
+            fn number(self, a: $type, b: $type, c: $type) -> $type {
+                a.mul_add(b, c)
+            }
+            #[inline(always)]
+            fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                // SAFETY: as above.
+                unsafe { arch::$add(a, b) }
+            }
+            #[inline(always)]
+            fn sub(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                // SAFETY: as above.
+                unsafe { arch::$sub(a, b) }
+            }
+            #[inline(always)]
+            fn mul(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                // SAFETY: as above.
+                unsafe { arch::$mul(a, b) }
+            }
+            #[inline(always)]
+            fn div(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                // SAFETY: as above.
+                unsafe { arch::$div(a, b) }
+            }
+            #[inline(always)]
+            fn sqrt(self, a: Self::Vector) -> Self::Vector {
+                // SAFETY: as above.
+                unsafe { arch::$sqrt(a) }
+            }
+            #[inline(always)]
+            fn magnitude(self, a: Self::Vector) -> Self::Vector {
+                // SAFETY: as above.
+                unsafe { $magnitude(a) }
+            }
+            #[inline(always)]
+            fn larger(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                // SAFETY: as above. The instruction gives the second where it does not compare.
+                unsafe { arch::$larger(a, b) }
+            }
+            #[inline(always)]
+            fn smaller(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                // SAFETY: as above.
+                unsafe { arch::$smaller(a, b) }
+            }
+            #[inline(always)]
+            fn less(
+                self,
+                a: Self::Vector,
+                b: Self::Vector,
+                yes: Self::Vector,
+                no: Self::Vector,
+            ) -> Self::Vector {
+                // SAFETY: as above.
+                unsafe { $less(a, b, yes, no) }
+            }
+            #[inline(always)]
+            fn at_least(
+                self,
+                a: Self::Vector,
+                b: Self::Vector,
+                yes: Self::Vector,
+                no: Self::Vector,
+            ) -> Self::Vector {
+                // SAFETY: as above.
+                unsafe { $at_least(a, b, yes, no) }
+            }
+            #[inline(always)]
+            fn power_of_two(self, shifted: Self::Vector) -> Self::Vector {
+                // SAFETY: as above.
+                unsafe { $power(shifted) }
+            }
+            #[inline(always)]
+            fn fetch(self, number: &$type) {
+                // SAFETY: as above; the address is one of a number that is there.
+                unsafe { arch::_mm_prefetch::<{ arch::_MM_HINT_T1 }>(std::ptr::from_ref(number).cast()) }
+            }
+        }
+    };
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn wide_ps(a: arch::__m512, b: arch::__m512) -> (arch::__m512, arch::__m512) {
+    let low = arch::_mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    let high = arch::_mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    (arch::_mm512_permutex2var_ps(a, low, b), arch::_mm512_permutex2var_ps(a, high, b))
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn wide_pd(a: arch::__m512d, b: arch::__m512d) -> (arch::__m512d, arch::__m512d) {
+    let low = arch::_mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11);
+    let high = arch::_mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
+    (arch::_mm512_permutex2var_pd(a, low, b), arch::_mm512_permutex2var_pd(a, high, b))
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn narrow_ps(a: arch::__m256, b: arch::__m256) -> (arch::__m256, arch::__m256) {
+    let (low, high) = (arch::_mm256_unpacklo_ps(a, b), arch::_mm256_unpackhi_ps(a, b));
+    (arch::_mm256_permute2f128_ps::<0x20>(low, high), arch::_mm256_permute2f128_ps::<0x31>(low, high))
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn narrow_pd(a: arch::__m256d, b: arch::__m256d) -> (arch::__m256d, arch::__m256d) {
+    let (low, high) = (arch::_mm256_unpacklo_pd(a, b), arch::_mm256_unpackhi_pd(a, b));
+    (arch::_mm256_permute2f128_pd::<0x20>(low, high), arch::_mm256_permute2f128_pd::<0x31>(low, high))
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn even_wide_ps(a: arch::__m512, b: arch::__m512) -> arch::__m512 {
+    let even = arch::_mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    arch::_mm512_permutex2var_ps(a, even, b)
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn even_wide_pd(a: arch::__m512d, b: arch::__m512d) -> arch::__m512d {
+    arch::_mm512_permutex2var_pd(a, arch::_mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14), b)
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn even_narrow_ps(a: arch::__m256, b: arch::__m256) -> arch::__m256 {
+    let halves = arch::_mm256_castps_pd(arch::_mm256_shuffle_ps::<0x88>(a, b));
+    arch::_mm256_castpd_ps(arch::_mm256_permute4x64_pd::<0xd8>(halves))
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn even_narrow_pd(a: arch::__m256d, b: arch::__m256d) -> arch::__m256d {
+    arch::_mm256_permute4x64_pd::<0xd8>(arch::_mm256_unpacklo_pd(a, b))
+}
+
+/// Comparisons that choose, and what touches the bits of numbers.
+macro_rules! bits {
+    (wide $vector:ident, $mask:ident, $blend:ident, $magnitude:ident, $abs:ident, $less:ident, $at_least:ident) => {
+        #[target_feature(enable = "avx512f")]
+        #[inline]
+        fn $magnitude(a: arch::$vector) -> arch::$vector {
+            arch::$abs(a)
+        }
+        #[target_feature(enable = "avx512f")]
+        #[inline]
+        fn $less(a: arch::$vector, b: arch::$vector, yes: arch::$vector, no: arch::$vector) -> arch::$vector {
+            arch::$blend(arch::$mask::<{ arch::_CMP_LT_OQ }>(a, b), no, yes)
+        }
+        #[target_feature(enable = "avx512f")]
+        #[inline]
+        fn $at_least(
+            a: arch::$vector,
+            b: arch::$vector,
+            yes: arch::$vector,
+            no: arch::$vector,
+        ) -> arch::$vector {
+            arch::$blend(arch::$mask::<{ arch::_CMP_GE_OQ }>(a, b), no, yes)
+        }
+    };
+    (narrow $vector:ident, $mask:ident, $blend:ident, $magnitude:ident, $without:ident, $splat:ident, $less:ident, $at_least:ident) => {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn $magnitude(a: arch::$vector) -> arch::$vector {
+            arch::$without(arch::$splat(-0.0), a)
+        }
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn $less(a: arch::$vector, b: arch::$vector, yes: arch::$vector, no: arch::$vector) -> arch::$vector {
+            arch::$blend(no, yes, arch::$mask::<{ arch::_CMP_LT_OQ }>(a, b))
+        }
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn $at_least(
+            a: arch::$vector,
+            b: arch::$vector,
+            yes: arch::$vector,
+            no: arch::$vector,
+        ) -> arch::$vector {
+            arch::$blend(no, yes, arch::$mask::<{ arch::_CMP_GE_OQ }>(a, b))
+        }
+    };
+}
+
+bits!(wide __m512, _mm512_cmp_ps_mask, _mm512_mask_blend_ps, magnitude_wide_ps, _mm512_abs_ps, less_wide_ps, at_least_wide_ps);
+bits!(wide __m512d, _mm512_cmp_pd_mask, _mm512_mask_blend_pd, magnitude_wide_pd, _mm512_abs_pd, less_wide_pd, at_least_wide_pd);
+bits!(narrow __m256, _mm256_cmp_ps, _mm256_blendv_ps, magnitude_narrow_ps, _mm256_andnot_ps, _mm256_set1_ps, less_narrow_ps, at_least_narrow_ps);
+bits!(narrow __m256d, _mm256_cmp_pd, _mm256_blendv_pd, magnitude_narrow_pd, _mm256_andnot_pd, _mm256_set1_pd, less_narrow_pd, at_least_narrow_pd);
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn power_wide_ps(shifted: arch::__m512) -> arch::__m512 {
+    let exponent = arch::_mm512_slli_epi32::<23>(arch::_mm512_castps_si512(shifted));
+    arch::_mm512_castsi512_ps(arch::_mm512_add_epi32(exponent, arch::_mm512_set1_epi32(127 << 23)))
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn power_wide_pd(shifted: arch::__m512d) -> arch::__m512d {
+    let exponent = arch::_mm512_slli_epi64::<52>(arch::_mm512_castpd_si512(shifted));
+    arch::_mm512_castsi512_pd(arch::_mm512_add_epi64(exponent, arch::_mm512_set1_epi64(1023 << 52)))
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn power_narrow_ps(shifted: arch::__m256) -> arch::__m256 {
+    let exponent = arch::_mm256_slli_epi32::<23>(arch::_mm256_castps_si256(shifted));
+    arch::_mm256_castsi256_ps(arch::_mm256_add_epi32(exponent, arch::_mm256_set1_epi32(127 << 23)))
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn power_narrow_pd(shifted: arch::__m256d) -> arch::__m256d {
+    let exponent = arch::_mm256_slli_epi64::<52>(arch::_mm256_castpd_si256(shifted));
+    arch::_mm256_castsi256_pd(arch::_mm256_add_epi64(exponent, arch::_mm256_set1_epi64x(1023 << 52)))
+}
+
+lanes!(Avx512, f32: 16 x 4, __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_stream_ps, _mm512_fmadd_ps, wide_ps, even_wide_ps,
+    _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps, _mm512_div_ps, _mm512_sqrt_ps, _mm512_max_ps, _mm512_min_ps, magnitude_wide_ps, less_wide_ps, at_least_wide_ps, power_wide_ps);
+lanes!(Avx512, f64: 8 x 4, __m512d, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_stream_pd, _mm512_fmadd_pd, wide_pd, even_wide_pd,
+    _mm512_add_pd, _mm512_sub_pd, _mm512_mul_pd, _mm512_div_pd, _mm512_sqrt_pd, _mm512_max_pd, _mm512_min_pd, magnitude_wide_pd, less_wide_pd, at_least_wide_pd, power_wide_pd);
+lanes!(Avx2, f32: 8 x 2, __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_stream_ps, _mm256_fmadd_ps, narrow_ps, even_narrow_ps,
+    _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps, _mm256_div_ps, _mm256_sqrt_ps, _mm256_max_ps, _mm256_min_ps, magnitude_narrow_ps, less_narrow_ps, at_least_narrow_ps, power_narrow_ps);
+lanes!(Avx2, f64: 4 x 2, __m256d, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_stream_pd, _mm256_fmadd_pd, narrow_pd, even_narrow_pd,
+    _mm256_add_pd, _mm256_sub_pd, _mm256_mul_pd, _mm256_div_pd, _mm256_sqrt_pd, _mm256_max_pd, _mm256_min_pd, magnitude_narrow_pd, less_narrow_pd, at_least_narrow_pd, power_narrow_pd);

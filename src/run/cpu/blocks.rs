@@ -315,12 +315,12 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
     ) {
         let (rows, depth) = (c.rows, self.part.depth);
         let tall = if self.in_place { rows } else { ROWS };
+        let goes_on = self.in_place && matches!(self.from, Right::Packed { .. });
         for row in (0..rows).step_by(tall) {
             let height = tall.min(rows - row);
             let a = (&a.0[row * a.1..], a.1);
             for (at, width) in self.each() {
                 let b = self.lying(at, width).unwrap_or((&packed[at * depth..], PANEL));
-                let ahead = if self.in_place { self.beyond(width) } else { &[] };
                 if !self.in_place {
                     let next = (at + PANEL).min(c.columns)..(at + 2 * PANEL).min(c.columns);
                     for row in row..row + height {
@@ -329,7 +329,7 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
                     }
                 }
                 let mut c = c.block((row, at), (height, width));
-                Strip { depth, a, b, ahead }.multiply(lanes, &mut c, into.at_row(row));
+                Strip { depth, a, b, goes_on }.multiply(lanes, &mut c, into.at_row(row));
             }
         }
     }

@@ -7,7 +7,7 @@ use super::blocks::{PANEL, ROWS};
 use super::element::Float;
 use super::product::Into;
 use super::team::MatrixMut;
-use super::vectors::{Lanes, fetch};
+use super::vectors::{Lanes, fetch, fetch_second};
 use super::view::Plain;
 
 /// The same for each row of a tile, [`ROWS`] at most, written out: sums whose place is not known when it is
@@ -29,8 +29,8 @@ pub(super) struct Strip<'a, T> {
     pub(super) depth: usize,
     pub(super) a: (&'a [T], usize),
     pub(super) b: (&'a [T], usize),
-    /// What is read after this panel, where it is contiguous: fetched meanwhile.
-    pub(super) ahead: &'a [T],
+    /// What is read after the panel follows it, and comes from far: it is fetched meanwhile.
+    pub(super) goes_on: bool,
 }
 
 impl<T: Plain + Float> Strip<'_, T> {
@@ -97,26 +97,29 @@ impl<T: Plain + Float> Strip<'_, T> {
             Into::Add => each_row!(i < R, sums[i] = read(lanes, &wider(c.row(i)))),
             Into::Replace | Into::Less(_) => {}
         }
-        if self.b.1 == PANEL && self.ahead.is_empty() {
+        if self.b.1 == PANEL {
             let b = &self.b.0.as_chunks::<PANEL>().0[..depth];
-            for p in 0..depth {
-                term(lanes, &a, p, read(lanes, &b[p][column..][..V * L::WIDTH]), &mut sums);
+            if self.goes_on && row == 0 {
+                let forth = if R <= 2 { NEAR } else { FAR };
+                for p in 0..depth {
+                    let from = b[p][column..][..V * L::WIDTH].as_ptr().cast::<u8>();
+                    fetch_second(from.wrapping_add(forth), V * L::WIDTH * size_of::<T>());
+                    term(lanes, &a, p, read(lanes, &b[p][column..][..V * L::WIDTH]), &mut sums);
+                }
+            } else {
+                for p in 0..depth {
+                    term(lanes, &a, p, read(lanes, &b[p][column..][..V * L::WIDTH]), &mut sums);
+                }
             }
         } else {
-            let b = &self.b.0[column..];
             // Rows that lie apart are not fetched by the processor itself.
-            let apart = self.b.1 != PANEL && row == 0;
-            let ahead = self.ahead.get(row / R * depth * LINE..).unwrap_or(&[]);
+            let forth = self.b.1 * FORTH * size_of::<T>();
             for p in 0..depth {
-                let b = read(lanes, &b[p * self.b.1..][..V * L::WIDTH]);
-                if let Some(ahead) = ahead.get(p * LINE) {
-                    lanes.fetch(ahead);
+                let b = &self.b.0[p * self.b.1 + column..][..V * L::WIDTH];
+                if row == 0 {
+                    fetch(b.as_ptr().cast::<u8>().wrapping_add(forth), size_of_val(b));
                 }
-                if apart {
-                    let next = p * self.b.1 + self.b.1 * FORTH;
-                    fetch(b.as_ptr().wrapping_add(next).cast(), V * L::WIDTH * size_of::<T>());
-                }
-                term(lanes, &a, p, b, &mut sums);
+                term(lanes, &a, p, read(lanes, b), &mut sums);
             }
         }
         if whole {
@@ -153,6 +156,11 @@ const FORTH: usize = 16;
 
 /// Elements of a line of the cache, of the larger type.
 pub(super) const LINE: usize = 16;
+
+/// Bytes that fetching a contiguous right operand goes ahead of one or two rows, and of more: these take longer for
+/// each of its rows, so that more of them may be on their way. Measured on Zen 4.
+const NEAR: usize = 4096;
+const FAR: usize = 8192;
 
 /// A row that is shorter than its vectors.
 #[inline(always)]

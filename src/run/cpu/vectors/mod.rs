@@ -87,6 +87,19 @@ pub(super) fn fetch(from: *const u8, bytes: usize) {
     let _ = (from, bytes);
 }
 
+/// As [`fetch`], into the second cache.
+#[inline(always)]
+pub(super) fn fetch_second(from: *const u8, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for at in (0..bytes).step_by(64) {
+        use std::arch::x86_64 as arch;
+        // SAFETY: as above.
+        unsafe { arch::_mm_prefetch::<{ arch::_MM_HINT_T1 }>(from.wrapping_add(at).cast()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (from, bytes);
+}
+
 /// Copies bytes around the caches, where the processor can. [`streamed`] is to follow, before
 /// others are told of them.
 ///

@@ -6,7 +6,8 @@
 DIR holds NAME.onnx with its weights; IO holds NAME.io.npz with inputs (made up where absent).
 Runs take turns (ours, onnxruntime, torch eager, torch.compile; then again), each figure is the
 median over the rounds of the medians of each turn. Needs onnx, onnxruntime, torch, numpy; a
-runtime that is not installed is left out and named. Nothing else should run meanwhile. tract is not among the peers: it has no Python package.
+runtime that is not installed is left out and named. Nothing else should run meanwhile. tract is a peer where its program is
+given, which stands beside this script: `cargo build --release` in `tract`, then `--tract tract/target/release/partition-tract-peer`.
 """
 
 import argparse
@@ -197,6 +198,17 @@ def torch_ms(case, threads, args, compiled):
         return median_of(lambda: function(x))
 
 
+def tract_ms(case, threads, args):
+    """None where it does not take the model, which is told."""
+    command = [args.tract, case.path, str(threads), str(SECONDS), str(MOST)]
+    done = subprocess.run(command + [f"{k}={v}" for k, v in case.dims.items()], capture_output=True, text=True)
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.strip().splitlines() if line.strip()]
+        print(f"{case.name}: tract: {lines[-1] if lines else done.returncode}", file=sys.stderr)
+        return None
+    return float(done.stdout)
+
+
 def copy_bandwidth(threads):
     """GB/s read and written by a copy of 64 MB."""
     import torch
@@ -247,6 +259,7 @@ def main():
     parser.add_argument("--device", default="cpu", help="a kind, or e.g. cpu[2x4GB]")
     parser.add_argument("--large", action="store_true", help="also batch 8 and sequence 128")
     parser.add_argument("--processes", action="store_true", help="start and memory of whole processes instead")
+    parser.add_argument("--tract", help="the program in `tract`")
     parser.add_argument("--compile", action="store_true", help="also torch.compile")
     args = parser.parse_args()
     peers = [("ours", ours)]
@@ -256,6 +269,8 @@ def main():
         peers.append(("torch", lambda *a: torch_ms(*a, compiled=False)))
         if args.compile:
             peers.append(("torch.compile", lambda *a: torch_ms(*a, compiled=True)))
+    if args.tract:
+        peers.append(("tract", tract_ms))
     with tempfile.TemporaryDirectory() as folder:
         every = cases(args, folder)
         if args.processes:

@@ -125,6 +125,89 @@ DEVICE void product_columns(const P& p) {
   }
 }
 
+// As product_dots with 16 bytes of the right operand, of elements S, at a time; LEFT_WIDE: of the left one as well.
+template <class P, int ROWS, class S, bool LEFT_WIDE>
+DEVICE void product_dots_wide(const P& p) {
+  typedef typename P::T T;
+  typedef typename P::I I;
+  const int LANES = 16 / sizeof(S);
+  const i64 column = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
+  if (column >= P::BATCH * P::N) return;
+  const I b = (I)(column / P::N), n = (I)(column % P::N), lane = threadIdx.x & 31;
+  bool inside = true;
+  T sum[ROWS];
+#pragma unroll
+  for (int m = 0; m < ROWS; ++m) sum[m] = (T)0;
+#pragma unroll 4
+  for (I k = lane * LANES; k < (I)P::K; k += 32 * LANES) {
+    const vec<LANES, S> y = *(const vec<LANES, S>*)p.right_wide(b, k, n, inside);
+#pragma unroll
+    for (int m = 0; m < ROWS; ++m) {
+      vec<LANES, S> x;
+      if constexpr (LEFT_WIDE) x = *(const vec<LANES, S>*)p.left_wide(b, (I)m, k, inside);
+#pragma unroll
+      for (int i = 0; i < LANES; ++i) {
+        T own;
+        if constexpr (LEFT_WIDE) own = get(x.v[i]);
+        else own = p.left(b, (I)m, k + i);
+        sum[m] = f_add(sum[m], f_mul(own, get(y.v[i])));
+      }
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < ROWS; ++m) {
+    const T total = warp_fold<fold_sum>(sum[m]);
+    if (lane == 0) p.store(b, (I)m, n, total);
+  }
+}
+
+// As product_columns with 16 bytes of the right operand, of elements S, at a time: 256 threads make 32 columns.
+template <class P, int ROWS, class S>
+DEVICE void product_columns_wide(const P& p) {
+  typedef typename P::T T;
+  typedef typename P::I I;
+  const int LANES = 16 / sizeof(S), ACROSS = 32 / LANES, PARTS = 256 / ACROSS;
+  SHARED(T, part, 8 * 32);
+  const I blocks = (I)((P::N + 31) / 32);
+  const int thread = threadIdx.x, across = thread % ACROSS;
+  const I b = (I)blockIdx.x / blocks, n0 = (I)blockIdx.x % blocks * 32, n = n0 + across * LANES;
+  bool inside = true;
+  T sum[ROWS][LANES];
+#pragma unroll
+  for (int m = 0; m < ROWS * LANES; ++m) sum[m / LANES][m % LANES] = (T)0;
+  if (n < (I)P::N) {
+#pragma unroll 4
+    for (I k = thread / ACROSS; k < (I)P::K; k += PARTS) {
+      const vec<LANES, S> y = *(const vec<LANES, S>*)p.right_wide(b, k, n, inside);
+#pragma unroll
+      for (int m = 0; m < ROWS; ++m) {
+        const T x = p.left(b, (I)m, k);
+#pragma unroll
+        for (int i = 0; i < LANES; ++i) sum[m][i] = f_add(sum[m][i], f_mul(x, get(y.v[i])));
+      }
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < ROWS; ++m) {
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < LANES; ++i) {
+      T own = sum[m][i];
+      // Of the parts of a warp.
+#pragma unroll
+      for (int lanes = ACROSS; lanes < 32; lanes *= 2) own = f_add(own, swapped(own, lanes));
+      if ((thread & 31) < ACROSS) part[(thread >> 5) * 32 + across * LANES + i] = own;
+    }
+    __syncthreads();
+    if (thread < 32 && n0 + thread < (I)P::N) {
+      T total = (T)0;
+#pragma unroll
+      for (int warp = 0; warp < 8; ++warp) total = f_add(total, part[warp * 32 + thread]);
+      p.store(b, (I)m, n0 + thread, total);
+    }
+  }
+}
+
 // An operand of halves on its way to shared memory, 32 of k at a time, in the order in which it lies in memory: ROWS
 // rows of 32 (ALONG_K) or 32 of ROWS, and 8 more each, so that a fragment's rows fall into different banks. WIDE: P
 // has pointers to 8 neighbours, zeros where they are not inside, and copies are waited for later; else elements are

@@ -1,6 +1,8 @@
 //! Operations whose kernels are written by hand, in every form in which they are printed, on made-up operands.
 
-use partition::ir::{ArgReduce, Attention, DType, HeadOrder, Op, Real, ReduceKind, ScatterKind};
+use partition::ir::{
+    ArgReduce, Attention, ConvTranspose, DType, HeadOrder, Layout, Op, Real, ReduceKind, ScatterKind, Window,
+};
 use partition::kernel::program;
 
 use crate::cuda::values;
@@ -149,6 +151,34 @@ pub(crate) fn hero_cases() -> Vec<Case> {
     }
     cases.push(sized(product(false, false), &[(f32, &[2, 3, 20, 12]), (f32, &[2, 1, 12, 20])]));
     cases.push(sized(product(false, true), &[(bf16, &[4, 20, 12]), (bf16, &[24, 12])]));
+    // Few rows, sixteen bytes at a time, with ends.
+    for (right, dtype) in [(true, f32), (true, bf16), (false, f32), (false, f16), (false, DType::F64)] {
+        for (m, n, k) in [(1, 72, 136), (3, 40, 600), (8, 16, 24)] {
+            let y: &[usize] = if right { &[2, n, k] } else { &[2, k, n] };
+            cases.push(sized(product(false, right), &[(dtype, &[2, m, k]), (dtype, y)]));
+        }
+    }
+    cases.push(sized(product(true, true), &[(bf16, &[136, 5]), (bf16, &[24, 136])]));
+    // Transposed convolutions, of which channels last are read eight at a time.
+    for (layout, dtype, groups) in [
+        (Layout::ChannelsFirst, f32, 1),
+        (Layout::ChannelsLast, bf16, 1),
+        (Layout::ChannelsFirst, f16, 2),
+        (Layout::ChannelsLast, f32, 2),
+    ] {
+        let window = Window {
+            strides: vec![2, 1],
+            dilations: vec![1, 2],
+            pads_before: vec![1, 0],
+            pads_after: vec![0, 1],
+        };
+        let (x, w): (&[usize], &[usize]) = match layout {
+            Layout::ChannelsFirst => (&[2, 16, 5, 6], &[16, 12, 3, 2]),
+            Layout::ChannelsLast => (&[2, 5, 6, 16], &[3, 2, 12, 16]),
+        };
+        let op = ConvTranspose { layout, window, output_padding: vec![1, 0], groups };
+        cases.push(sized(Op::ConvTranspose(Box::new(op)), &[(dtype, x), (dtype, w)]));
+    }
     // Halves in larger tiles: 130 of 128, eight neighbours along k, along rows and columns, and one at a time.
     for (left, right, k) in [(false, true, 40), (true, false, 24), (false, true, 9)] {
         let x: &[usize] = if left { &[33, k, 136] } else { &[33, 136, k] };

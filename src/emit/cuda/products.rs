@@ -16,6 +16,8 @@ const LARGE: i64 = 128;
 const MANY: i64 = 96;
 /// Halves that are copied together.
 const WIDE: i64 = 8;
+/// Bytes of one access.
+const ACCESS: i64 = 16;
 
 pub(super) fn product(program: &Program) -> Result<Printed> {
     let Body::Product { batch, row, column, inner, left, right, stores } = &program.body else {
@@ -30,10 +32,17 @@ pub(super) fn product(program: &Program) -> Result<Printed> {
     let left_along = is_along(program, *left, *inner);
     let right_along = is_along(program, *right, *inner);
     let half = dtype.is_half() && dtype == exprs.dtype(*right);
-    let form = if m <= FEW && right_along {
-        Form::Dots
+    // Sixteen bytes of an operand, which is nowhere anything else.
+    let lanes = ACCESS / dtype.size() as i64;
+    let whole =
+        |id: ExprId, along: Var| neighbours(program, id, along, lanes).is_some_and(|found| found.2.is_none());
+    let thin = dtype.is_float() && dtype == exprs.dtype(*right);
+    let form = if m <= FEW && right_along && thin && whole(*right, *inner) {
+        Form::Dots { wide: [left_along && whole(*left, *inner), true] }
+    } else if m <= FEW && right_along {
+        Form::Dots { wide: [false; 2] }
     } else if m <= FEW {
-        Form::Columns
+        Form::Columns { wide: thin && whole(*right, *column) }
     } else if half {
         let wide = [
             wide_load(program, *left, if left_along { *inner } else { *row }).is_some(),
@@ -47,14 +56,23 @@ pub(super) fn product(program: &Program) -> Result<Printed> {
         Form::Tiled
     };
     let (call, threads, grid) = match form {
-        Form::Dots => (
-            format!("product_dots<KERNEL_operands, {m}>"),
-            [128, 1],
-            b.saturating_mul(n).saturating_add(3) / 4,
-        ),
-        Form::Columns => {
-            let blocks = n.saturating_add(31) / 32;
-            (format!("product_columns<KERNEL_operands, {m}, 8>"), [32, 8], b.saturating_mul(blocks))
+        Form::Dots { wide: [left, right] } => {
+            let call = match right {
+                true => format!("product_dots_wide<KERNEL_operands, {m}, {}, {left}>", storage(dtype)),
+                false => format!("product_dots<KERNEL_operands, {m}>"),
+            };
+            (call, [128, 1], ceil(b.saturating_mul(n), 4))
+        }
+        Form::Columns { wide } => {
+            let grid = b.saturating_mul(ceil(n, 32));
+            match wide {
+                true => (
+                    format!("product_columns_wide<KERNEL_operands, {m}, {}>", storage(dtype)),
+                    [256, 1],
+                    grid,
+                ),
+                false => (format!("product_columns<KERNEL_operands, {m}, 8>"), [32, 8], grid),
+            }
         }
         Form::Tensor { wide: [x, y], tile: [down, across] } => (
             format!(
@@ -90,13 +108,17 @@ pub(super) fn product(program: &Program) -> Result<Printed> {
         writer.line(&format!("return {value};"));
         text.push_str(&writer.out);
         text.push_str("  }\n");
-        let Form::Tensor { wide, .. } = form else { continue };
-        let (own, along, rows) = match name {
-            "left" => (wide[0], left_along, *row),
-            _ => (wide[1], right_along, *column),
+        let (own, along, rows, lanes) = match (name, form) {
+            ("left", Form::Tensor { wide, .. }) => (wide[0], left_along, *row, WIDE),
+            (_, Form::Tensor { wide, .. }) => (wide[1], right_along, *column, WIDE),
+            ("left", Form::Dots { wide }) => (wide[0], true, *row, lanes),
+            (_, Form::Dots { wide }) => (wide[1], true, *column, lanes),
+            ("right", Form::Columns { wide }) => (wide, false, *column, lanes),
+            _ => continue,
         };
         let along = if along { *inner } else { rows };
-        let Some((arg, index, guard)) = wide_load(program, id, along).filter(|_| own) else { continue };
+        let found = neighbours(program, id, along, lanes).filter(|_| own);
+        let Some((arg, index, guard)) = found else { continue };
         text.push_str(&format!(
             "  DEVICE const u16* {name}_wide(I {x}, I {y}, I {z}, bool& inside) const {{\n"
         ));
@@ -130,8 +152,14 @@ pub(super) fn product(program: &Program) -> Result<Printed> {
 /// How a product is shared out.
 #[derive(Clone, Copy)]
 enum Form {
-    Dots,
-    Columns,
+    /// Whether sixteen bytes of each operand are read at once.
+    Dots {
+        wide: [bool; 2],
+    },
+    /// Whether sixteen bytes of the right operand are.
+    Columns {
+        wide: bool,
+    },
     /// Whether each operand's neighbours are copied together, and the tile of a block.
     Tensor {
         wide: [bool; 2],
@@ -143,8 +171,8 @@ enum Form {
 impl Form {
     fn name(self) -> String {
         match self {
-            Self::Dots => "a warp a column".to_owned(),
-            Self::Columns => "32 columns a block".to_owned(),
+            Self::Dots { .. } => "a warp a column".to_owned(),
+            Self::Columns { .. } => "32 columns a block".to_owned(),
             Self::Tensor { tile: [m, n], .. } => format!("tiles of {m} x {n} on tensor cores"),
             Self::Tiled => "tiles of 64 x 64".to_owned(),
         }

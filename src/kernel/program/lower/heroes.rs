@@ -1,16 +1,9 @@
-//! Heroes whose threads work together: reductions of rows, transpositions, matrix products and
-//! convolutions as such, each with what follows from it.
+//! Heroes whose threads work together: reductions of rows, transpositions and matrix products,
+//! each with what follows from it.
 
-use super::windows::{laid, spatial, weight_sizes};
 use super::{Builder, ExprId, Given, Halt, Lowered};
-use crate::ir::{
-    ArgReduce, Binary, Conv, DType, Layout, NodeId, Op, ReduceKind, ScatterKind, Unary, ValueId,
-};
+use crate::ir::{ArgReduce, Binary, DType, NodeId, Op, ReduceKind, ScatterKind, Unary, ValueId};
 use crate::kernel::program::{Along, Body, Fold, Reduction, Store, Var};
-
-/// Multiplications in one output of a convolution, or outputs of one input element, below which each
-/// output is folded by a thread of its own.
-const DIRECT: i64 = 4;
 
 /// How a reduction folds.
 pub(super) fn fold_of(kind: ReduceKind) -> Fold {
@@ -247,7 +240,7 @@ impl Builder<'_> {
         )
     }
 
-    fn products(
+    pub(super) fn products(
         &mut self,
         (batch, row, column, inner): (Var, Var, Var, Var),
         (left, right): (ExprId, ExprId),
@@ -257,58 +250,6 @@ impl Builder<'_> {
         self.given = Some(given);
         let stores = self.stores_at(given.position)?;
         Ok(Body::Product { batch, row, column, inner, left, right, stores })
-    }
-
-    /// A convolution: as a product whose operand is unfolded where it is read, or, where little is
-    /// summed or shared, one element a thread.
-    pub(super) fn conv(&mut self, id: NodeId, conv: &Conv) -> Lowered<Body> {
-        let node = self.graph.node(id);
-        let (x, weights) = (node.operands[0], node.operands[1]);
-        let (kernel, inner, outer) = weight_sizes(conv.layout, &self.dims(weights)?);
-        let window: i64 = kernel.iter().product();
-        let per_group = outer / conv.groups.max(1);
-        let depth = window.saturating_mul(inner);
-        if per_group < DIRECT || depth < DIRECT {
-            return self.map();
-        }
-        let (x_dims, dims) = (self.dims(x)?, self.dims(node.first_result)?);
-        let places = spatial(conv.layout, &dims);
-        let pixels: i64 = places.iter().product();
-        let group = self.exprs.var(conv.groups);
-        let channels = self.exprs.var(per_group);
-        let points = self.exprs.var(dims[0].saturating_mul(pixels));
-        let sum_over = self.exprs.var(depth);
-        let (g, o, p, k) =
-            (self.exprs.at(group), self.exprs.at(channels), self.exprs.at(points), self.exprs.at(sum_over));
-        let (image, pixel) = (self.exprs.div(p, pixels.max(1)), self.exprs.modulo(p, pixels.max(1)));
-        let at = self.exprs.apart(&places, pixel);
-        let (c, offset) = match conv.layout {
-            Layout::ChannelsFirst => (self.exprs.div(k, window), self.exprs.modulo(k, window)),
-            Layout::ChannelsLast => (self.exprs.modulo(k, inner), self.exprs.div(k, inner)),
-        };
-        let offset = self.exprs.apart(&kernel, offset);
-        let (position, inside) = self.touched(&conv.window, &spatial(conv.layout, &x_dims), &at, &offset);
-        let from = self.exprs.sum(0, &[(g, inner), (c, 1)]);
-        let x = self.guarded(x, &laid(conv.layout, image, from, &position), inside, 0.0)?;
-        let channel = self.exprs.sum(0, &[(g, per_group), (o, 1)]);
-        let weight = match conv.layout {
-            Layout::ChannelsFirst => [&[channel, c], &offset[..]].concat(),
-            Layout::ChannelsLast => [&offset[..], &[c, channel]].concat(),
-        };
-        let w = self.at(weights, &weight, None)?;
-        let position = match conv.layout {
-            Layout::ChannelsFirst => {
-                self.exprs.sum(0, &[(image, outer.saturating_mul(pixels)), (channel, pixels), (pixel, 1)])
-            }
-            Layout::ChannelsLast => self.exprs.sum(0, &[(p, outer), (channel, 1)]),
-        };
-        let hero = self.exprs.hero(self.dtype(node.first_result));
-        let expr = self.with_bias(node.operands.get(2).copied(), hero, channel, None)?;
-        let given = Given { value: node.first_result, position, expr };
-        match conv.layout {
-            Layout::ChannelsFirst => self.products((group, channels, points, sum_over), (w, x), given),
-            Layout::ChannelsLast => self.products((group, points, channels, sum_over), (x, w), given),
-        }
     }
 
     /// A store that replaces what stands there.

@@ -8,6 +8,7 @@
 
 mod at;
 mod attention;
+mod convolutions;
 mod gradients;
 mod heroes;
 mod index_maps;
@@ -136,6 +137,7 @@ impl<'a> Builder<'a> {
             Op::NormalizeGradient { .. } => return self.normalize_gradient(first),
             Op::MatMul { .. } => self.product(first)?,
             Op::Conv(conv) => self.conv(first, conv)?,
+            Op::ConvTranspose(conv) => self.conv_transpose(first, conv)?,
             Op::Transpose { .. } => self.transpose(first)?,
             Op::CumSum { .. }
             | Op::TopK(_)
@@ -166,7 +168,6 @@ impl<'a> Builder<'a> {
             | Op::Convert { .. }
             | Op::LocalResponseNorm { .. }
             | Op::Rotary { .. }
-            | Op::ConvTranspose(_)
             | Op::Pool(_)
             | Op::Resize(_)
             | Op::Reshape { .. }

@@ -224,7 +224,7 @@ impl Builder<'_> {
 
     /// The input position that an output position gets something from through one element of the
     /// window, and whether there is one: `(at + pad - offset * dilation) / stride`, where that is whole.
-    fn spread_from(
+    pub(super) fn spread_from(
         &mut self,
         conv: &ConvTranspose,
         axis: usize,

@@ -135,14 +135,18 @@ fn the_check_says_how_far_it_goes_without_a_gpu() {
         return;
     }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/gpu_check");
-    let out = match Command::new("python3").arg(script).output() {
+    let own = ["--small", "--partition", env!("CARGO_BIN_EXE_partition")];
+    let out = match Command::new("python3").arg("-B").arg(script).args(own).output() {
         Ok(out) => out,
         Err(error) => return println!("skipped: python3: {error}"),
     };
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert_eq!(out.status.code(), Some(3), "{text}{}", String::from_utf8_lossy(&out.stderr));
     assert!(
-        text.starts_with("no GPU: ") && text.contains("suite: built") && text.contains("cases of the table"),
+        text.starts_with("no GPU: ")
+            && text.contains("suite: built")
+            && text.contains("6 cases of the table")
+            && text.contains("plans 6 of them"),
         "{text}"
     );
 }

@@ -1,0 +1,283 @@
+"""What scripts/gpu_check times: models in this program's own format, and the same as functions of torch or JAX.
+
+A function takes the peer (its operations by one name for both), the inputs and the parameters in the order of the model.
+"""
+
+
+class Case:
+    """`must`: what the issue asks for. `bytes` and `flops`: the work of one step; `kernels`: launches that must be."""
+
+    def __init__(self, name, model, function, must, bytes=0, flops=0, kernels=0, devices="cuda", dtype="f32", alike=None):
+        self.name, self.model, self.function, self.must = name, model, function, must
+        self.bytes, self.flops, self.kernels = bytes, flops, kernels
+        self.devices, self.dtype, self.alike = devices, dtype, alike
+
+
+class Training:
+    """A training run: layers of units and activations over `inputs` elements, `loss`, and on which devices."""
+
+    def __init__(self, name, inputs, layers, loss, batch, devices, extra, must):
+        self.name, self.inputs, self.layers, self.loss = name, inputs, layers, loss
+        self.batch, self.devices, self.extra, self.must = batch, devices, extra, must
+        self.model = network(inputs, layers)
+
+
+def model(inputs, params, nodes, outputs, constants=()):
+    """A model; nodes are (name, operation, inputs, attributes)."""
+    listed = [{"name": n, "op": o, "inputs": list(i), **a} for n, o, i, a in nodes]
+    given = [{"name": n, "type": t} for n, t in inputs]
+    held = [{"name": n, "type": t, "init": {"kind": "normal", "deviation": 0.02}} for n, t in params]
+    fixed = [{"name": n, "type": t, "values": v} for n, t, v in constants]
+    return {"partition_model": 1, "name": "gpu_check", "inputs": given, "params": held, "constants": fixed, "nodes": listed,
+            "outputs": outputs}
+
+
+def rows_case(kind, rows, width):
+    size = f"f32[{rows}, {width}]"
+    vector = f"f32[{width}]"
+    params, nodes = [], []
+    if kind == "elementwise chain":
+        nodes = [("a", "mul", ["x", "x"], {}), ("b", "add", ["a", "x"], {}), ("c", "tanh", ["b"], {}),
+                 ("d", "mul", ["c", "x"], {}), ("y", "relu", ["d"], {})]
+        function = lambda f, x, p: f.relu(f.tanh(x * x + x) * x)
+    elif kind == "softmax":
+        nodes = [("y", "softmax", ["x"], {"axis": -1})]
+        function = lambda f, x, p: f.softmax(x)
+    elif kind == "layer norm":
+        params = [("s", vector), ("b", vector)]
+        nodes = [("y", "layer_norm", ["x", "s", "b"], {})]
+        function = lambda f, x, p: f.layer_norm(x, p[0], p[1])
+    elif kind == "RMS norm":
+        params = [("s", vector)]
+        nodes = [("y", "rms_norm", ["x", "s"], {})]
+        function = lambda f, x, p: f.rms_norm(x, p[0])
+    else:
+        nodes = [("l", "softmax", ["x"], {"axis": -1, "log": True}), ("y", "reduce", ["l"], {"kind": "mean", "axes": [-1]})]
+        function = lambda f, x, p: f.mean(f.log_softmax(x))
+    moved = rows * width * 4 * (1 if kind == "log-softmax, mean of rows" else 2)
+    return Case(f"{kind}, {rows} x {width} f32", model([("x", size)], params, nodes, ["y"]), function,
+                "0.80 of copy", bytes=moved)
+
+
+def product_case(m, n, k, dtype):
+    nodes = [("y", "dense", ["x", "w", "b"], {"activation": "gelu_tanh"})]
+    made = model([("x", f"{dtype}[{m}, {k}]")], [("w", f"{dtype}[{k}, {n}]"), ("b", f"{dtype}[{n}]")], nodes, ["y"])
+    return Case(f"GEMM + bias + GELU, {m} x {n} x {k} {dtype}", made, lambda f, x, p: f.gelu(x @ p[0] + p[1]),
+                "0.95 of cuBLASLt", flops=2 * m * n * k, dtype=dtype)
+
+
+def attention_case(length, depth, heads, dtype):
+    size = f"{dtype}[1, {heads}, {length}, {depth}]"
+    nodes = [("s", "matmul", ["q", "k"], {"transpose_right": True}), ("p", "softmax", ["s"], {"axis": -1}),
+             ("y", "matmul", ["p", "v"], {})]
+    made = model([("q", size), ("k", size), ("v", size)], [], nodes, ["y"])
+    function = lambda f, x, p: f.attention(x[0], x[1], x[2], 1.0, False)
+    return Case(f"attention, {heads} heads of {depth}, {length} long, {dtype}", made, function, "0.70 of flash attention",
+                flops=4 * heads * length * length * depth, dtype=dtype)
+
+
+def tiny_case(count):
+    # Each reduction reads what the one before made, so that none fuse.
+    nodes, last = [], "x"
+    for number in range(count):
+        nodes.append((f"n{number}", "softmax", [last], {"axis": -1 if number % 2 else 0}))
+        last = f"n{number}"
+    return Case(f"{count} tiny kernels", model([("x", "f32[32, 32]")], [], nodes, [last]), None, "3 us each", kernels=count)
+
+
+def mlp(devices):
+    params, nodes, last = [], [], "x"
+    for layer in range(8):
+        params += [(f"w{layer}", "f32[4096, 4096]"), (f"b{layer}", "f32[4096]")]
+        nodes.append((f"h{layer}", "dense", [last, f"w{layer}", f"b{layer}"], {"activation": "relu"}))
+        last = f"h{layer}"
+
+    def function(f, x, p):
+        for layer in range(8):
+            x = f.relu(x @ p[2 * layer] + p[2 * layer + 1])
+        return x
+
+    name = "MLP of 8 layers of 4096, 512 rows"
+    return Case(f"{name}, {devices}", model([("x", "f32[512, 4096]")], params, nodes, [last]), function,
+                "eager" if devices == "cuda" else "the same output, 10% over one device", flops=8 * 2 * 512 * 4096 ** 2,
+                devices=devices, alike=None if devices == "cuda" else f"{name}, cuda")
+
+
+def block(nodes, params, name, x, cache, heads, width, dtype, batch, length):
+    """A block of GPT-2 on `length` rows after `cache` keys; the name of its result."""
+    depth = width // heads
+
+    def dense(to, of, rows, columns, **more):
+        params.extend([(f"{name}{to}_w", f"{dtype}[{rows}, {columns}]"), (f"{name}{to}_b", f"{dtype}[{columns}]")])
+        nodes.append((f"{name}{to}", "dense", [of, f"{name}{to}_w", f"{name}{to}_b"], more))
+        return f"{name}{to}"
+
+    def norm(to, of):
+        params.extend([(f"{name}{to}_s", f"{dtype}[{width}]"), (f"{name}{to}_h", f"{dtype}[{width}]")])
+        nodes.append((f"{name}{to}", "layer_norm", [of, f"{name}{to}_s", f"{name}{to}_h"], {}))
+        return f"{name}{to}"
+
+    def split(to, of):
+        nodes.append((f"{name}{to}_r", "reshape", [of], {"shape": [batch, length, heads, depth]}))
+        nodes.append((f"{name}{to}_t", "transpose", [f"{name}{to}_r"], {"perm": [0, 2, 1, 3]}))
+        return f"{name}{to}_t"
+
+    first = norm("ln1", x)
+    q, k, v = (split(to, dense(to, first, width, width)) for to in "qkv")
+    if cache:
+        for to, new in (("k", k), ("v", v)):
+            nodes.append((f"{name}{to}_all", "concat", [f"{name}{to}_cache", new], {"axis": 2}))
+        k, v = f"{name}k_all", f"{name}v_all"
+    nodes.append((f"{name}dots", "matmul", [q, k], {"transpose_right": True}))
+    nodes.append((f"{name}scaled", "mul", [f"{name}dots", "scale"], {}))
+    scores = f"{name}scaled"
+    if length > 1:
+        nodes.append((f"{name}seen", "select", ["causal", scores, "hidden"], {}))
+        scores = f"{name}seen"
+    nodes.append((f"{name}p", "softmax", [scores], {"axis": -1}))
+    nodes.append((f"{name}a", "matmul", [f"{name}p", v], {}))
+    nodes.append((f"{name}at", "transpose", [f"{name}a"], {"perm": [0, 2, 1, 3]}))
+    nodes.append((f"{name}ar", "reshape", [f"{name}at"], {"shape": [batch, length, width]}))
+    nodes.append((f"{name}x1", "add", [x, dense("o", f"{name}ar", width, width)], {}))
+    wide = dense("up", norm("ln2", f"{name}x1"), width, 4 * width, activation="gelu_tanh")
+    nodes.append((f"{name}x2", "add", [f"{name}x1", dense("down", wide, 4 * width, width)], {}))
+    return f"{name}x2"
+
+
+# Of a block's parameters: scale and shift of the first norm; weights and biases of q, k, v, o; of the second norm; up, down.
+OF_BLOCK = 16
+
+
+def blocked(f, x, p, cache, heads):
+    """As `block`; `p` are its parameters."""
+    batch, length, width = x.shape
+    split = lambda y: f.swap(y.reshape(batch, length, heads, width // heads))
+    first = f.layer_norm(x, p[0], p[1])
+    q, k, v = (split(first @ p[2 + 2 * i] + p[3 + 2 * i]) for i in range(3))
+    if cache:
+        k, v = f.concat([cache[0], k], 2), f.concat([cache[1], v], 2)
+    a = f.attention(q, k, v, (width // heads) ** -0.5, length > 1)
+    x = x + (f.swap(a).reshape(batch, length, width) @ p[8] + p[9])
+    wide = f.gelu(f.layer_norm(x, p[10], p[11]) @ p[12] + p[13])
+    return x + (wide @ p[14] + p[15])
+
+
+def gpt2_case(batch, length, heads, width, dtype):
+    nodes, params = [], []
+    if length > 1:
+        nodes = [("rows", "iota", [], {"type": f"i64[{length}, {length}]", "axis": 0}),
+                 ("columns", "iota", [], {"type": f"i64[{length}, {length}]", "axis": 1}),
+                 ("causal", "ge", ["rows", "columns"], {})]
+    last = block(nodes, params, "", "x", False, heads, width, dtype, batch, length)
+    constants = [("scale", dtype, (width // heads) ** -0.5), ("hidden", dtype, -1e9)]
+    made = model([("x", f"{dtype}[{batch}, {length}, {width}]")], params, nodes, [last], constants)
+    rows = batch * length
+    flops = 2 * rows * 12 * width * width + 4 * batch * length * length * width
+    return Case(f"GPT-2 block, {batch} x {length}, {heads} heads, {width} wide, {dtype}", made,
+                lambda f, x, p: blocked(f, x, p, None, heads), "eager", flops=flops, dtype=dtype)
+
+
+def decode_case(layers, known, heads, width, dtype):
+    nodes, params, last = [], [], "x"
+    inputs = [("x", f"{dtype}[1, 1, {width}]")]
+    for layer in range(layers):
+        name = f"b{layer}_"
+        inputs += [(f"{name}{to}_cache", f"{dtype}[1, {heads}, {known}, {width // heads}]") for to in "kv"]
+        last = block(nodes, params, name, last, True, heads, width, dtype, 1, 1)
+    made = model(inputs, params, nodes, [last], [("scale", dtype, (width // heads) ** -0.5)])
+
+    def function(f, x, p):
+        y = x[0]
+        for layer in range(layers):
+            cache = x[1 + 2 * layer : 3 + 2 * layer]
+            y = blocked(f, y, p[OF_BLOCK * layer : OF_BLOCK * (layer + 1)], cache, heads)
+        return y
+
+    size = 2 if dtype != "f32" else 4
+    moved = size * layers * (12 * width * width + 2 * known * width)
+    return Case(f"decode, batch 1, {layers} blocks {width} wide after {known} tokens, {dtype}", made, function, "eager",
+                bytes=moved, dtype=dtype)
+
+
+def resnet50_case(batch, side, dtype, stages=(3, 4, 6, 3)):
+    """ResNet-50 with its normalisations folded into the convolutions, channels first."""
+    nodes, params, plan, flops = [], [], [], 0
+
+    def conv(name, x, inner, outer, kernel, stride, size):
+        nonlocal flops
+        params.extend([(f"{name}_w", f"{dtype}[{outer}, {inner}, {kernel}, {kernel}]"), (f"{name}_b", f"{dtype}[{outer}]")])
+        pad = kernel // 2
+        nodes.append((name, "conv", [x, f"{name}_w", f"{name}_b"],
+                      {"strides": [stride] * 2, "pads_before": [pad] * 2, "pads_after": [pad] * 2}))
+        flops += 2 * batch * (size // stride) ** 2 * inner * outer * kernel * kernel
+        return name
+
+    def relu(name, x):
+        nodes.append((name, "relu", [x], {}))
+        return name
+
+    x, size, inner = relu("r0", conv("stem", "x", 3, 64, 7, 2, side)), side // 2, 64
+    nodes.append(("pool", "pool", [x], {"kind": "max", "kernel": [3, 3], "strides": [2, 2], "pads_before": [1, 1],
+                                        "pads_after": [1, 1]}))
+    x, size = "pool", size // 2
+    for stage, count in enumerate(stages):
+        for unit in range(count):
+            name, wide, stride = f"s{stage}u{unit}", 64 << stage, 2 if unit == 0 and stage > 0 else 1
+            a = relu(f"{name}ar", conv(f"{name}a", x, inner, wide, 1, 1, size))
+            b = relu(f"{name}br", conv(f"{name}b", a, wide, wide, 3, stride, size))
+            c = conv(f"{name}c", b, wide, 4 * wide, 1, 1, size // stride)
+            if unit == 0:
+                x = conv(f"{name}d", x, inner, 4 * wide, 1, stride, size)
+            nodes.append((f"{name}sum", "add", [c, x], {}))
+            x, inner, size = relu(f"{name}out", f"{name}sum"), 4 * wide, size // stride
+            plan.append((unit == 0, stride))
+    params.extend([("head_w", f"{dtype}[{inner}, 1000]"), ("head_b", f"{dtype}[1000]")])
+    nodes.append(("mean", "reduce", [x], {"kind": "mean", "axes": [2, 3]}))
+    nodes.append(("y", "dense", ["mean", "head_w", "head_b"], {}))
+    made = model([("x", f"{dtype}[{batch}, 3, {side}, {side}]")], params, nodes, ["y"])
+
+    def function(f, x, p):
+        p = iter(p)
+        conv = lambda x, stride: f.conv(x, next(p), next(p), stride)
+        x = f.max_pool(f.relu(conv(x, 2)))
+        for first, stride in plan:
+            y = f.relu(conv(x, 1))
+            y = conv(f.relu(conv(y, stride)), 1)
+            x = f.relu(y + (conv(x, stride) if first else x))
+        return f.mean(f.mean(x)) @ next(p) + next(p)
+
+    return Case(f"ResNet-50, {batch} images of {side}, {dtype}", made, function, "eager", flops=flops, dtype=dtype)
+
+
+def network(inputs, layers):
+    """Dense layers in Keras' JSON."""
+    first = {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [None, inputs], "dtype": "float32"}}
+    dense = [{"class_name": "Dense", "config": {"name": f"dense_{i}", "units": units, "activation": act, "use_bias": True}}
+             for i, (units, act) in enumerate(layers)]
+    return {"class_name": "Sequential", "config": {"name": "net", "layers": [first] + dense}}
+
+
+def trainings(small):
+    stack = [(1000, "linear")] * 11 + [(100, "linear")]
+    pyramid = [(4000, "tanh"), (2000, "relu"), (500, "relu"), (300, "relu"), (1, "sigmoid")]
+    found = [Training("seed_stack", 100, stack, "mae", 10, devices, extra, must)
+             for devices, extra, must in (("cuda", [], "torch"), ("cuda[12x1000MB]", ["--use", "all"], "a layer on each"))]
+    found += [Training("pyramid_8000", 8000, pyramid, "mse", 1024, devices, extra, must)
+              for devices, extra, must in (("cuda", [], "torch"), ("cuda[4x4GB]", ["--replicas", "4"], "one device"))]
+    return found[:1] if small else found
+
+
+def cases(small):
+    if small:
+        return [rows_case("softmax", 64, 256), product_case(64, 48, 40, "f32"), tiny_case(8),
+                gpt2_case(1, 16, 2, 32, "bf16"), decode_case(1, 16, 2, 32, "bf16"),
+                resnet50_case(1, 32, "bf16", (1, 1, 1, 1))]
+    gigabyte = 1 << 28
+    found = [rows_case(kind, gigabyte // 4096, 4096)
+             for kind in ("elementwise chain", "softmax", "layer norm", "RMS norm", "log-softmax, mean of rows")]
+    found += [product_case(s, s, s, "bf16") for s in (1024, 2048, 4096, 8192)]
+    found += [product_case(1000, 3001, 777, "bf16"), product_case(1, 4096, 4096, "bf16"), product_case(8, 4096, 4096, "bf16")]
+    found += [attention_case(length, depth, 16, "bf16") for depth in (64, 128) for length in (1024, 4096, 16384)]
+    found += [gpt2_case(8, 1024, 12, 768, "bf16"), decode_case(12, 1023, 12, 768, "bf16"), resnet50_case(32, 224, "bf16")]
+    found += [tiny_case(1000)]
+    return found + [mlp(devices) for devices in ("cuda", "cuda[2x4GB]", "cuda[4x2GB]", "cuda[12x1GB]")]

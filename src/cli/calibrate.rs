@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::ir::{ParamId, Tensor};
 use crate::load::weights::ParamReader;
 use crate::plan::{Plan, write_atomically};
+use crate::run::Gpus;
 
 pub(super) fn calibrate(args: &RunArgs, console: &Console) -> Result<()> {
     let profile = {
@@ -34,7 +35,7 @@ fn of_model(file: &ModelFile, args: &RunArgs) -> Result<Profile> {
     let source = Files { given: &given, seed };
     if Plan::is_json(&file.bytes) {
         let (plan, network) = from_plan(file, args, &given, true)?;
-        check_targets(&plan, &args.map)?;
+        check_targets(&plan, &args.map, &Gpus::default())?;
         if plan.options.microbatches.is_some() {
             return Err(Error::usage("--calibrate", "a plan with microbatches is not measured")
                 .with_help("calibrate with a plan of the same model without --microbatches"));

@@ -9,7 +9,8 @@ use crate::error::{Error, Report, Result};
 use crate::ir::{ParamId, Tensor};
 use crate::load::weights::ParamReader;
 use crate::plan::{self, Plan};
-use crate::run::{ExecOptions, ExecPlan, Program, RunReport, exec_plan};
+use crate::run::{ExecOptions, ExecPlan, Gpus, Program, RunReport, exec_plan};
+use crate::topology::{self, Topology};
 
 /// A device of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,9 +79,21 @@ pub(super) fn targets(plan: &Plan, map: &[String], backend: Backend) -> Result<V
     Ok(real)
 }
 
-/// Error: a device of the plan that does something is not the CPU, and mapped to none of it.
-pub(super) fn check_targets(plan: &Plan, map: &[String]) -> Result<()> {
-    targets(plan, map, Backend::Cpu).map(|_| ())
+/// Error: a device of the plan that does something is not the CPU, and mapped to none of it; nor a GPU, where there
+/// are some.
+pub(super) fn check_targets(plan: &Plan, map: &[String], gpus: &Gpus) -> Result<()> {
+    let backend = if gpus.are_there() { Backend::Auto } else { Backend::Cpu };
+    targets(plan, map, backend).map(|_| ())
+}
+
+/// This machine's GPUs, where devices are to be on them.
+///
+/// Error: there is no driver.
+pub(super) fn gpus(topology: &Topology) -> Result<Gpus> {
+    match topology.devices.iter().any(|device| matches!(device.target, topology::Target::Cuda(_))) {
+        true => Gpus::native().map_err(|error| error.with_help("--devices cpu, cut into as many slices")),
+        false => Ok(Gpus::default()),
+    }
 }
 
 /// Whether a name in a map means this device: itself, or the physical one that it is a slice of.

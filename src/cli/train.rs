@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::args::Batch;
-use super::machine::check_targets;
+use super::machine::{check_targets, gpus};
 use super::model::ModelFile;
 use super::options::{compile_options, duration, size, with_profile};
 use super::planning::{interruptible, planning};
@@ -50,6 +50,7 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
         return Err(Error::usage("--batch max", "ways of spreading a step are compared for one batch")
             .with_help("a --batch of your own, or --parallel with one way"));
     }
+    options.gpus = gpus(&topology)?;
     if let Some(count) = args.spread.ensemble {
         return ensemble(count, args, (&graph, &topology), &options, console);
     }
@@ -67,7 +68,7 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
     let mut trainer = planning(&args.placement, console, |control| {
         Trainer::with(graph, &topology, &options, control).map_err(|error| error.within(&file.name()))
     })?;
-    check_targets(trainer.plan(), &[])?;
+    check_targets(trainer.plan(), &[], &options.gpus)?;
     console.print(&layer_table(trainer.layers()))?;
     console.print(&plan_line(&trainer))?;
     if let Some(figures) = trainer.pipeline() {

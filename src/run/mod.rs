@@ -15,6 +15,7 @@ mod group;
 mod interpret;
 mod packing;
 pub mod probe;
+mod runner;
 mod session;
 
 pub use executor::{
@@ -22,4 +23,5 @@ pub use executor::{
     RunReport,
 };
 pub use interpret::{Weights, interpret, watch};
+pub use runner::{Gpus, Runner};
 pub use session::{exec_plan, input_type};

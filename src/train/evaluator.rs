@@ -6,11 +6,11 @@ use super::trainer::Trainer;
 use crate::error::{Error, Result};
 use crate::ir::{ParamId, Tensor};
 use crate::load::weights::ParamReader;
-use crate::run::{ExecOptions, Program, exec_plan};
+use crate::run::Runner;
 
 /// The network alone, with the loss of each sample.
 pub(super) struct Evaluator {
-    program: Program,
+    program: Runner,
     batch: usize,
 }
 
@@ -19,14 +19,13 @@ impl Evaluator {
     ///
     /// Errors: those of planning and of allocating arenas.
     pub(super) fn new(trainer: &Trainer) -> Result<Self> {
-        let Trainer { forward, loss, plan, topology, compile, .. } = trainer;
+        let Trainer { forward, loss, plan, topology, compile, gpus, .. } = trainer;
         let compiled = evaluation_plan(forward, loss, plan, topology, compile)?;
         let network =
             compiled.network.ok_or_else(|| Error::Internal("a graph compiles to a network".into()))?;
-        let exec = exec_plan(&compiled.plan, &network.graph, &network.grouping)?;
         let weights = |id: ParamId| initial(&network.graph, id, &mut ParamReader::new(), 0);
-        let groups = network.grouping.all_fused();
-        let program = Program::new(&network.graph, &groups, &exec, &weights, ExecOptions::default())?;
+        let of = (&network.graph, &network.grouping);
+        let program = Runner::new(of, &compiled.plan, &weights, None, gpus)?;
         Ok(Self { program, batch: trainer.batch / trainer.microbatches as usize })
     }
 

@@ -10,6 +10,7 @@ use super::rate::Rate;
 use super::step::Recipe;
 use crate::compile;
 use crate::error::{Error, Result};
+use crate::run::Gpus;
 use crate::strategy::pipeline;
 
 /// How a network is trained, and laid over devices.
@@ -33,6 +34,8 @@ pub struct Options {
     pub compile: compile::Options,
     /// Ends a step that takes longer.
     pub timeout: Option<Duration>,
+    /// Where devices of the plan that are GPUs run.
+    pub gpus: Gpus,
     /// Ends the run where a loss or a parameter is not finite, and says which operation made it so: the
     /// parameters are copied in each step.
     pub check_numerics: bool,
@@ -53,6 +56,7 @@ impl Options {
             asynchronous: None,
             compile: compile::Options::default(),
             timeout: None,
+            gpus: Gpus::default(),
             check_numerics: false,
         }
     }

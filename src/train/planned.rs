@@ -22,7 +22,7 @@ use crate::load::weights::ParamReader;
 use crate::load::{Model, fill};
 use crate::place;
 use crate::plan::Plan;
-use crate::run::{ExecOptions, Program, exec_plan};
+use crate::run::Runner;
 use crate::topology::Topology;
 
 /// A training step with its plan.
@@ -72,10 +72,9 @@ pub(super) fn evaluation_plan(
 }
 
 /// A planned step, ready to run, with its parameters' first values.
-pub(super) fn program(compiled: Compiled, forward: &Graph, options: &Options) -> Result<Program> {
+pub(super) fn program(compiled: Compiled, forward: &Graph, options: &Options) -> Result<Runner> {
     let Compiled { plan, network, .. } = compiled;
     let network = network.ok_or_else(|| Error::Internal("a graph compiles to a network".into()))?;
-    let exec = exec_plan(&plan, &network.graph, &network.grouping)?;
     let reader = RefCell::new(ParamReader::new());
     // Looked up, never iterated.
     let whole: HashMap<&str, u32> =
@@ -93,8 +92,8 @@ pub(super) fn program(compiled: Compiled, forward: &Graph, options: &Options) ->
             None => initial(&network.graph, id, reader, options.seed),
         }
     };
-    let exec_options = ExecOptions { timeout: options.timeout, ..ExecOptions::default() };
-    Program::new(&network.graph, &network.grouping.all_fused(), &exec, &weights, exec_options)
+    let of = (&network.graph, &network.grouping);
+    Runner::new(of, &plan, &weights, options.timeout, &options.gpus)
 }
 
 impl Planned {

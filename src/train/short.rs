@@ -7,7 +7,7 @@ use super::trainer::{Outcome, Trainer};
 use crate::compile;
 use crate::error::{Error, Result};
 use crate::ir::{Graph, Tensor};
-use crate::run::Program;
+use crate::run::Runner;
 
 /// A network and how it is trained, to plan a step of another batch.
 pub(super) struct Spare {
@@ -75,7 +75,7 @@ impl Trainer {
 }
 
 /// Gives one program the parameters that another has too.
-fn hand_over(from: &Program, to: &mut Program) -> Result<()> {
+fn hand_over(from: &Runner, to: &mut Runner) -> Result<()> {
     let names: Vec<String> = to.params().map(str::to_owned).collect();
     for name in names {
         if let Some(tensor) = from.param(base_name(&name))? {

@@ -23,7 +23,7 @@ use crate::error::{Error, Report, Result};
 use crate::ir::{Graph, Tensor};
 use crate::pass::Params;
 use crate::plan::Plan;
-use crate::run::{Program, RunReport};
+use crate::run::{Gpus, RunReport, Runner};
 use crate::strategy::pipeline::Figures;
 use crate::topology::Topology;
 
@@ -40,7 +40,7 @@ pub struct Outcome {
 
 /// A network that is being trained: its parameters live in the arenas of the devices.
 pub struct Trainer {
-    pub(super) program: Program,
+    pub(super) program: Runner,
     /// Those who make gradients, where `program` only updates.
     pub(super) workers: Option<Workers>,
     /// Batches that were handed over and no step was made of yet, where there are no workers.
@@ -72,6 +72,7 @@ pub struct Trainer {
     pub(super) loss: Loss,
     pub(super) compile: compile::Options,
     pub(super) topology: Topology,
+    pub(super) gpus: Gpus,
 }
 
 impl Trainer {
@@ -150,6 +151,7 @@ impl Trainer {
             loss: options.recipe.loss,
             compile: asked,
             topology: topology.clone(),
+            gpus: options.gpus.clone(),
         })
     }
 

@@ -16,7 +16,7 @@ use super::step::GRADIENT;
 use crate::error::{Error, Result};
 use crate::ir::{Graph, Tensor};
 use crate::pass::gradient::build::constant;
-use crate::run::Program;
+use crate::run::Runner;
 
 /// Arrays by name.
 pub(super) type Arrays = Vec<(String, Tensor)>;
@@ -57,8 +57,8 @@ impl Workers {
     /// One for each program of the network's gradients.
     ///
     /// Errors: the system gives no thread.
-    pub(super) fn new(programs: Vec<Program>, network: &Graph, options: Async, seed: u64) -> Result<Self> {
-        let held: BTreeSet<&str> = programs.first().into_iter().flat_map(Program::params).collect();
+    pub(super) fn new(programs: Vec<Runner>, network: &Graph, options: Async, seed: u64) -> Result<Self> {
+        let held: BTreeSet<&str> = programs.first().into_iter().flat_map(Runner::params).collect();
         let params = network.params().iter().filter(|param| held.contains(param.name.as_str()));
         let names = params.map(|param| param.name.clone()).collect();
         let moved = network.params().iter().filter(|param| param.statistic.is_some());
@@ -180,7 +180,7 @@ impl Workers {
 
 /// A worker: its program, and the thread that computes with it.
 struct Worker {
-    program: Arc<Mutex<Program>>,
+    program: Arc<Mutex<Runner>>,
     /// Turns to compute; the thread ends when this goes.
     turns: Option<Sender<Vec<Arrays>>>,
     computed: Receiver<Result<Gradients>>,
@@ -193,7 +193,7 @@ struct Worker {
 
 impl Worker {
     /// Error: the system gives no thread.
-    fn start(number: usize, program: Program, moved: Vec<String>) -> Result<Self> {
+    fn start(number: usize, program: Runner, moved: Vec<String>) -> Result<Self> {
         let program = Arc::new(Mutex::new(program));
         let (turns, asked) = channel::<Vec<Arrays>>();
         let (tell, computed) = channel();
@@ -267,12 +267,12 @@ fn gone() -> Error {
     Error::Internal("a worker's thread panicked".into())
 }
 
-fn locked(program: &Mutex<Program>) -> Result<MutexGuard<'_, Program>> {
+fn locked(program: &Mutex<Runner>) -> Result<MutexGuard<'_, Runner>> {
     program.lock().map_err(|_| gone())
 }
 
 /// The gradient for a batch in microbatches, by the parameters that the program holds.
-fn gradients(program: &mut Program, microbatches: &[Arrays]) -> Result<Gradients> {
+fn gradients(program: &mut Runner, microbatches: &[Arrays]) -> Result<Gradients> {
     let (mut outputs, mut wall) = (Vec::with_capacity(microbatches.len()), Duration::ZERO);
     let mut found = Vec::new();
     for (number, arrays) in microbatches.iter().enumerate() {

@@ -315,6 +315,40 @@ fn models(names: &[&str]) {
     }
 }
 
+/// A network in training on one GPU, on slices of one, and on two; after a checkpoint it goes on, on the CPU.
+#[test]
+fn training_on_slices_and_gpus_gives_what_the_cpu_gives() {
+    use partition::run::Gpus;
+    use partition::train::{Loss, Options, Trainer};
+    let Some(toolchain) = CpuToolchain::shared() else { return };
+    let network = || crate::train::network(4);
+    let trainer = |spec: &str, gpus: Gpus| {
+        let mut options = Options::new(Loss::MeanSquared);
+        options.recipe.updates = "adam".parse().unwrap();
+        options.rate.base = 0.05;
+        options.seed = 7;
+        options.gpus = gpus;
+        options.compile.place.devices = partition::place::DeviceUse::All;
+        Trainer::new(network(), &partition::topology::Topology::parse(spec).unwrap(), &options).unwrap()
+    };
+    let mut reference = trainer("cpu", Gpus::default());
+    let losses: Vec<f64> =
+        (0..4).map(|step| reference.step(&crate::train::batch(step)).unwrap().loss).collect();
+    for (spec, gpus) in [("cuda:memory=1MB", 1), ("cuda[3x1MB]", 1), ("2xcuda:memory=1MB", 2)] {
+        let emulator = Emulator::new(Build { gpus, products: gpus == 1, ..Build::default() });
+        let mut own = trainer(spec, Gpus::of(emulator.machine(&toolchain)));
+        for (step, expected) in losses.iter().enumerate() {
+            let loss = own.step(&crate::train::batch(step as u64)).unwrap().loss;
+            assert!((loss - expected).abs() <= 1e-5 * expected.abs(), "{spec}: {loss}, {expected}");
+        }
+        assert!(emulator.counts().0 >= 3 && emulator.counts().1 > 0, "{spec}: {:?}", emulator.counts());
+        let (found, expected) = (own.weights().unwrap(), reference.weights().unwrap());
+        same(&found, &expected, spec);
+        drop(own);
+        assert_eq!(emulator.held(), [""; 0], "{spec}");
+    }
+}
+
 #[test]
 fn some_small_models_on_slices_and_gpus_give_what_is_stored() {
     models(&["s_lstm", "tract_deconv_group"]);

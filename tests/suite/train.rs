@@ -13,7 +13,7 @@ use crate::random_graph::Random;
 use crate::reference::Array;
 
 /// `y = relu(x a + b) c`, with the layers named.
-fn network(batch: i64) -> Graph {
+pub(crate) fn network(batch: i64) -> Graph {
     let mut graph = Graph::new("net");
     let data = graph.add_source(Source_::new("x", "Input", SourceRole::Data));
     let x = graph.add_input("x", Type::new(DType::F32, Shape::known(&[batch, 3])), data);
@@ -47,7 +47,7 @@ fn trainer(devices: &str, optimizer: &str, lr: f64) -> Trainer {
 }
 
 /// Inputs and targets of a step, from a seed.
-fn batch(seed: u64) -> Vec<(String, Tensor)> {
+pub(crate) fn batch(seed: u64) -> Vec<(String, Tensor)> {
     let mut random = Random::new(seed);
     let mut draw = |count: usize| -> Vec<f32> { (0..count).map(|_| random.float()).collect() };
     vec![

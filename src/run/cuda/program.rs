@@ -209,6 +209,11 @@ impl CudaProgram {
         tensor(ty, &self.read(place)?).map(Some)
     }
 
+    /// Names of the parameters that the plan holds, in the order of the network.
+    pub fn params(&self) -> impl Iterator<Item = &str> {
+        self.params.iter().map(|(name, ..)| name.as_str())
+    }
+
     /// Puts a parameter's value wherever the plan holds it, for the steps that follow.
     ///
     /// Errors: no such parameter; a value of another type; an earlier run that failed; the driver's.

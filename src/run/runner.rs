@@ -1,0 +1,170 @@
+//! A plan ready to run on this machine: on the CPU, or on GPUs where its devices are.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{ExecOptions, Program, RunReport, Weights, exec_plan};
+use crate::error::Result;
+use crate::ir::{Graph, Tensor};
+use crate::kernel::Grouping;
+use crate::plan::Plan;
+
+/// What runs the GPUs that plans name; without it the CPU stands in for every device.
+#[derive(Clone, Default)]
+pub struct Gpus {
+    #[cfg(feature = "cuda")]
+    machine: Option<super::cuda::Machine>,
+}
+
+impl fmt::Debug for Gpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.are_there() { "Gpus" } else { "no GPUs" })
+    }
+}
+
+impl Gpus {
+    /// This machine's.
+    ///
+    /// Error: there is no driver, or this was built without the feature `cuda`.
+    #[cfg(feature = "cuda")]
+    pub fn native() -> Result<Self> {
+        super::cuda::Machine::native().map(Self::of)
+    }
+
+    /// This machine's.
+    ///
+    /// Error: this was built without the feature `cuda`.
+    #[cfg(not(feature = "cuda"))]
+    pub fn native() -> Result<Self> {
+        let report = crate::error::Report::new("", "this program was built without the feature `cuda`");
+        Err(crate::error::Error::Unsupported(report.help("cargo build --features cuda, or --devices cpu")))
+    }
+
+    /// Those of a driver.
+    #[cfg(feature = "cuda")]
+    pub fn of(machine: super::cuda::Machine) -> Self {
+        Self { machine: Some(machine) }
+    }
+
+    /// False where the CPU stands in for them.
+    pub fn are_there(&self) -> bool {
+        #[cfg(feature = "cuda")]
+        return self.machine.is_some();
+        #[cfg(not(feature = "cuda"))]
+        false
+    }
+}
+
+/// A program on the CPU or on GPUs.
+pub enum Runner {
+    /// On the CPU.
+    Cpu(Box<Program>),
+    /// With devices on GPUs.
+    #[cfg(feature = "cuda")]
+    Gpu(Box<super::cuda::CudaProgram>),
+}
+
+/// What is done alike on either.
+macro_rules! either {
+    ($runner:expr, $program:ident => $what:expr) => {
+        match $runner {
+            Self::Cpu($program) => $what,
+            #[cfg(feature = "cuda")]
+            Self::Gpu($program) => $what,
+        }
+    };
+}
+
+impl Runner {
+    /// Allocates, loads and starts. `weights` gives each parameter's data once.
+    ///
+    /// Errors: those of [`exec_plan`], of [`Program::new`], and of programs on GPUs.
+    pub fn new(
+        (graph, grouping): (&Graph, &Grouping),
+        plan: &Plan,
+        weights: Weights<'_>,
+        timeout: Option<Duration>,
+        gpus: &Gpus,
+    ) -> Result<Self> {
+        let exec = exec_plan(plan, graph, grouping)?;
+        let groups = grouping.all_fused();
+        #[cfg(feature = "cuda")]
+        if let Some(machine) = &gpus.machine
+            && let Some(targets) = targets(plan)
+        {
+            let options = super::cuda::CudaOptions { timeout, ..Default::default() };
+            let made =
+                super::cuda::CudaProgram::new(machine, graph, &groups, &exec, &targets, weights, &options);
+            return made.map(|program| Self::Gpu(Box::new(program)));
+        }
+        #[cfg(not(feature = "cuda"))]
+        let _ = gpus;
+        let options = ExecOptions { timeout, ..ExecOptions::default() };
+        Program::new(graph, &groups, &exec, weights, options).map(|program| Self::Cpu(Box::new(program)))
+    }
+
+    /// Runs one step: hands over the inputs, works through the plan, takes the outputs out.
+    ///
+    /// Errors: those of the programs.
+    pub fn run(&mut self, inputs: &[(String, Tensor)]) -> Result<(Vec<(String, Tensor)>, RunReport)> {
+        either!(self, program => program.run(inputs))
+    }
+
+    /// Hands over the inputs of the steps that follow.
+    ///
+    /// Errors: those of the programs.
+    pub fn feed(&mut self, inputs: &[(String, Tensor)]) -> Result<()> {
+        either!(self, program => program.feed(inputs))
+    }
+
+    /// Works through the plan once; how long it took.
+    ///
+    /// Errors: those of the programs.
+    pub fn step(&mut self) -> Result<Duration> {
+        either!(self, program => program.step())
+    }
+
+    /// The outputs of the last step, but for those that take a parameter's place.
+    ///
+    /// Errors: those of the programs.
+    pub fn outputs(&self) -> Result<Vec<(String, Tensor)>> {
+        either!(self, program => program.outputs())
+    }
+
+    /// A parameter as it is now, by its name; none where the plan holds none of that name.
+    ///
+    /// Errors: those of the programs.
+    pub fn param(&self, name: &str) -> Result<Option<Tensor>> {
+        either!(self, program => program.param(name))
+    }
+
+    /// Names of the parameters that the plan holds, in the order of the graph.
+    pub fn params(&self) -> Box<dyn Iterator<Item = &str> + '_> {
+        either!(self, program => Box::new(program.params()))
+    }
+
+    /// Puts a parameter's value wherever the plan holds it, for the steps that follow.
+    ///
+    /// Errors: those of the programs.
+    pub fn set_param(&mut self, name: &str, value: &Tensor) -> Result<()> {
+        either!(self, program => program.set_param(name, value))
+    }
+
+    /// What the last step did; `wall` is how long it took.
+    pub fn report(&self, wall: Duration) -> RunReport {
+        either!(self, program => program.report(wall))
+    }
+}
+
+/// What each device of a plan is; none where none that does something is a GPU.
+#[cfg(feature = "cuda")]
+fn targets(plan: &Plan) -> Option<Vec<super::cuda::Target>> {
+    use super::cuda::Target;
+    let gpu = |device: &crate::plan::Device| {
+        let number = device.target.strip_prefix("cuda:").and_then(|number| number.parse().ok());
+        number.filter(|_| device.arena.get() > 0)
+    };
+    let target = |device: &crate::plan::Device| gpu(device).map_or(Target::Cpu, Target::Gpu);
+    let targets: Vec<Target> = plan.devices.iter().map(target).collect();
+    targets.iter().any(|target| *target != Target::Cpu).then_some(targets)
+}

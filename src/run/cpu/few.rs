@@ -157,23 +157,29 @@ impl<T: Plain + Float> Dots<'_, T> {
         let a: [&[T]; M] = std::array::from_fn(|row| &self.a.0[row * self.a.1..][..self.k]);
         let b: [&[T]; N] = std::array::from_fn(|column| &self.b.0[column * self.b.1..][..self.k]);
         let whole = self.k - self.k % DOT;
-        // As many vectors as hold the chains; the others stay unused.
+        // As many vectors as hold the chains; the others stay unused. Loops of a known length without iterators or
+        // closures: what they hold stays in registers.
         let mut sums = [[[lanes.zero(); 4]; N]; M];
         for at in (0..whole).step_by(DOT) {
-            for v in 0..DOT / L::WIDTH {
+            for v in 0..4 {
+                if v >= DOT / L::WIDTH {
+                    continue;
+                }
                 let at = at + v * L::WIDTH;
-                if M == 1 {
-                    // Reading the columns takes the time: the next ones are fetched meanwhile.
-                    for b in b {
-                        let next = b[at..].as_ptr().wrapping_add(N * self.b.1);
+                let mut left = [lanes.zero(); M];
+                for row in 0..M {
+                    left[row] = lanes.load(&a[row][at..][..L::WIDTH]);
+                }
+                for column in 0..N {
+                    let from = &b[column][at..][..L::WIDTH];
+                    if M == 1 {
+                        // Reading the columns takes the time: the next ones are fetched meanwhile.
+                        let next = from.as_ptr().wrapping_add(N * self.b.1);
                         fetch(next.cast(), L::WIDTH * size_of::<T>());
                     }
-                }
-                let b: [L::Vector; N] = std::array::from_fn(|column| lanes.load(&b[column][at..]));
-                for (a, sums) in a.iter().zip(&mut sums) {
-                    let a = lanes.load(&a[at..]);
-                    for (&b, sums) in b.iter().zip(sums) {
-                        sums[v] = lanes.fused(a, b, sums[v]);
+                    let right = lanes.load(from);
+                    for row in 0..M {
+                        sums[row][column][v] = lanes.fused(left[row], right, sums[row][column][v]);
                     }
                 }
             }

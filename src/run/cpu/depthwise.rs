@@ -133,12 +133,18 @@ fn sum<T: Plain + Float, L: Lanes<T>>(
     let mut at = 0;
     while at < sums.len() {
         let (plane, sums) = (&plane[at..], &mut sums[at..]);
+        // Tiles of about the same size: few sums wait for one another.
         let vectors = sums.len() / L::WIDTH;
+        let most = if L::VECTORS >= 4 { 8 } else { 4 };
         at += L::WIDTH
-            * match vectors {
+            * match vectors.div_ceil(vectors.div_ceil(most)) {
                 8.. if L::VECTORS >= 4 => tile::<T, L, 8>(lanes, offsets, plane, weights, begin, sums),
+                7 if L::VECTORS >= 4 => tile::<T, L, 7>(lanes, offsets, plane, weights, begin, sums),
+                6 if L::VECTORS >= 4 => tile::<T, L, 6>(lanes, offsets, plane, weights, begin, sums),
+                5 if L::VECTORS >= 4 => tile::<T, L, 5>(lanes, offsets, plane, weights, begin, sums),
                 4.. => tile::<T, L, 4>(lanes, offsets, plane, weights, begin, sums),
-                2.. => tile::<T, L, 2>(lanes, offsets, plane, weights, begin, sums),
+                3 => tile::<T, L, 3>(lanes, offsets, plane, weights, begin, sums),
+                2 => tile::<T, L, 2>(lanes, offsets, plane, weights, begin, sums),
                 _ => tile::<T, L, 1>(lanes, offsets, plane, weights, begin, sums),
             };
     }
@@ -158,8 +164,8 @@ fn tile<T: Plain + Float, L: Lanes<T>, const V: usize>(
     for (&offset, &weight) in offsets.iter().zip(weights) {
         let weight = lanes.splat(weight);
         let plane = &plane[offset..][..V * L::WIDTH];
-        for (v, sum) in sums.iter_mut().enumerate() {
-            *sum = lanes.fused(weight, lanes.load(&plane[v * L::WIDTH..]), *sum);
+        for v in 0..V {
+            sums[v] = lanes.fused(weight, lanes.load(&plane[v * L::WIDTH..][..L::WIDTH]), sums[v]);
         }
     }
     let to = &mut to[..V * L::WIDTH];

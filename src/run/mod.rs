@@ -19,8 +19,8 @@ mod runner;
 mod session;
 
 pub use executor::{
-    Batch, DeviceReport, ExecAction, ExecBuffer, ExecDevice, ExecOptions, ExecPlan, ExecStep, Hook, Program,
-    RunReport,
+    Batch, DeviceReport, Engines, ExecAction, ExecBuffer, ExecDevice, ExecOptions, ExecPlan, ExecStep, Hook,
+    Program, RunReport,
 };
 pub use interpret::{Weights, interpret, watch};
 pub use runner::{Gpus, Runner};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{ExecOptions, Program, RunReport, Weights, exec_plan};
+use super::{Engines, ExecOptions, Program, RunReport, Weights, exec_plan};
 use crate::error::Result;
 use crate::ir::{Graph, Tensor};
 use crate::kernel::Grouping;
@@ -86,6 +86,20 @@ impl Runner {
         timeout: Option<Duration>,
         gpus: &Gpus,
     ) -> Result<Self> {
+        Self::beside(&Engines::default(), (graph, grouping), plan, weights, timeout, gpus)
+    }
+
+    /// The same, where other programs of these engines may run at the same time.
+    ///
+    /// Errors: those of [`Runner::new`].
+    pub fn beside(
+        engines: &Engines,
+        (graph, grouping): (&Graph, &Grouping),
+        plan: &Plan,
+        weights: Weights<'_>,
+        timeout: Option<Duration>,
+        gpus: &Gpus,
+    ) -> Result<Self> {
         let exec = exec_plan(plan, graph, grouping)?;
         let groups = grouping.all_fused();
         #[cfg(feature = "cuda")]
@@ -99,7 +113,7 @@ impl Runner {
         }
         #[cfg(not(feature = "cuda"))]
         let _ = gpus;
-        let options = ExecOptions { timeout, ..ExecOptions::default() };
+        let options = ExecOptions { timeout, engines: engines.clone(), ..ExecOptions::default() };
         Program::new(graph, &groups, &exec, weights, options).map(|program| Self::Cpu(Box::new(program)))
     }
 

@@ -22,7 +22,7 @@ use crate::load::weights::ParamReader;
 use crate::load::{Model, fill};
 use crate::place;
 use crate::plan::Plan;
-use crate::run::Runner;
+use crate::run::{Engines, Runner};
 use crate::topology::Topology;
 
 /// A training step with its plan.
@@ -71,8 +71,14 @@ pub(super) fn evaluation_plan(
         .map_err(|error| error.within("validation, beside the training step"))
 }
 
-/// A planned step, ready to run, with its parameters' first values.
-pub(super) fn program(compiled: Compiled, forward: &Graph, options: &Options) -> Result<Runner> {
+/// A planned step, ready to run, with its parameters' first values; programs of the same `engines` may run at
+/// the same time.
+pub(super) fn program(
+    compiled: Compiled,
+    forward: &Graph,
+    options: &Options,
+    engines: &Engines,
+) -> Result<Runner> {
     let Compiled { plan, network, .. } = compiled;
     let network = network.ok_or_else(|| Error::Internal("a graph compiles to a network".into()))?;
     let reader = RefCell::new(ParamReader::new());
@@ -93,7 +99,7 @@ pub(super) fn program(compiled: Compiled, forward: &Graph, options: &Options) ->
         }
     };
     let of = (&network.graph, &network.grouping);
-    Runner::new(of, &plan, &weights, options.timeout, &options.gpus)
+    Runner::beside(engines, of, &plan, &weights, options.timeout, &options.gpus)
 }
 
 impl Planned {

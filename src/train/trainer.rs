@@ -22,8 +22,9 @@ use crate::data::Field;
 use crate::error::{Error, Report, Result};
 use crate::ir::{Graph, Tensor};
 use crate::pass::Params;
+use crate::pass::gradient::build::constant;
 use crate::plan::Plan;
-use crate::run::{Gpus, RunReport, Runner};
+use crate::run::{Engines, Gpus, RunReport, Runner};
 use crate::strategy::pipeline::Figures;
 use crate::topology::Topology;
 
@@ -114,10 +115,12 @@ impl Trainer {
             graph.forget_data();
             graph
         });
-        let updates = program(compiled, &forward, options)?;
+        let engines = Engines::default();
+        let updates = program(compiled, &forward, options, &engines)?;
         let workers = match options.asynchronous {
             Some(asynchronous) => {
-                let programs = others.into_iter().map(|one| program(one.compiled, &forward, options));
+                let programs =
+                    others.into_iter().map(|one| program(one.compiled, &forward, options, &engines));
                 Some(Workers::new(programs.collect::<Result<_>>()?, &forward, asynchronous, options.seed)?)
             }
             None => None,
@@ -298,7 +301,7 @@ impl Trainer {
         }
         let held: BTreeSet<&str> = self.program.params().collect();
         let params = self.arrays(|name| self.own.contains(name) && held.contains(name))?;
-        self.workers.as_mut().ok_or_else(missing)?.take(&turn, &params)?;
+        self.workers.as_mut().ok_or_else(missing)?.take(&turn, params)?;
         let parts = made.outputs.into_iter().map(|outputs| part_of_outputs(outputs, Duration::ZERO));
         Ok((parts.collect::<Result<_>>()?, wall))
     }

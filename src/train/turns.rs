@@ -115,10 +115,11 @@ impl Workers {
     }
 
     /// Lets the worker of a turn, or all of them, take parameters, and go on.
-    pub(super) fn take(&mut self, turn: &Turn, params: &[(String, Tensor)]) -> Result<()> {
+    pub(super) fn take(&mut self, turn: &Turn, params: Arrays) -> Result<()> {
+        let params = Arc::new(params);
         for (number, worker) in self.workers.iter_mut().enumerate() {
             if turn.starts_all || number == turn.worker {
-                worker.take(params)?;
+                worker.given = Arc::clone(&params);
             }
         }
         self.compute()
@@ -168,9 +169,10 @@ impl Workers {
         self.give_up(turns)?;
         self.clock = Clock::after(self.options, self.seed, turns);
         for (number, worker) in self.workers.iter_mut().enumerate() {
+            worker.given = Arc::default();
             for name in &self.names {
                 if let Some(tensor) = array(&stale_name(number, name)).or_else(|| array(name)) {
-                    worker.take(&[(name.clone(), tensor.clone())])?;
+                    locked(&worker.program)?.set_param(name, tensor)?;
                 }
             }
         }
@@ -182,25 +184,33 @@ impl Workers {
 struct Worker {
     program: Arc<Mutex<Runner>>,
     /// Turns to compute; the thread ends when this goes.
-    turns: Option<Sender<Vec<Arrays>>>,
+    turns: Option<Sender<Job>>,
     computed: Receiver<Result<Gradients>>,
     thread: Option<JoinHandle<()>>,
     /// Names of what a turn itself changes.
     moved: Vec<String>,
     /// That, as it was before the turn under way.
     before: Arrays,
+    /// Parameters that it was given and takes before its next turn.
+    given: Arc<Arrays>,
 }
+
+/// What a thread is to compute: parameters to take, and the batch.
+type Job = (Arc<Arrays>, Vec<Arrays>);
 
 impl Worker {
     /// Error: the system gives no thread.
     fn start(number: usize, program: Runner, moved: Vec<String>) -> Result<Self> {
         let program = Arc::new(Mutex::new(program));
-        let (turns, asked) = channel::<Vec<Arrays>>();
+        let (turns, asked) = channel::<Job>();
         let (tell, computed) = channel();
         let own = Arc::clone(&program);
         let run = move || {
-            for microbatches in asked {
-                let found = locked(&own).and_then(|mut program| gradients(&mut program, &microbatches));
+            for (given, microbatches) in asked {
+                let found = locked(&own).and_then(|mut program| {
+                    taken(&mut program, &given)?;
+                    gradients(&mut program, &microbatches)
+                });
                 if tell.send(found).is_err() {
                     return;
                 }
@@ -209,7 +219,15 @@ impl Worker {
         let thread = std::thread::Builder::new().name(format!("worker {number}")).spawn(run);
         let thread =
             thread.map_err(|error| Error::run(format!("worker {number}"), format!("no thread: {error}")))?;
-        Ok(Self { program, turns: Some(turns), computed, thread: Some(thread), moved, before: Vec::new() })
+        Ok(Self {
+            program,
+            turns: Some(turns),
+            computed,
+            thread: Some(thread),
+            moved,
+            before: Vec::new(),
+            given: Arc::default(),
+        })
     }
 
     /// Begins a turn.
@@ -220,7 +238,8 @@ impl Worker {
             self.before.extend(program.param(name)?.map(|tensor| (name.clone(), tensor)));
         }
         drop(program);
-        let sent = self.turns.as_ref().map(|turns| turns.send(microbatches).is_ok());
+        let sent =
+            self.turns.as_ref().map(|turns| turns.send((Arc::clone(&self.given), microbatches)).is_ok());
         if sent == Some(true) { Ok(()) } else { Err(gone()) }
     }
 
@@ -228,6 +247,7 @@ impl Worker {
     fn computed(&mut self) -> Result<Gradients> {
         let found = self.computed.recv().map_err(|_| gone())?;
         self.before.clear();
+        self.given = Arc::default();
         found
     }
 
@@ -236,20 +256,17 @@ impl Worker {
         let before = std::mem::take(&mut self.before);
         // What it could not compute is wanted no more.
         drop(self.computed.recv().map_err(|_| gone())?);
-        self.take(&before)
+        self.given = Arc::default();
+        let mut program = locked(&self.program)?;
+        taken(&mut program, &before)
     }
 
     /// A parameter as it is between turns.
     fn param(&self, name: &str) -> Result<Option<Tensor>> {
-        match self.before.iter().find(|(own, _)| own == name) {
+        match self.before.iter().chain(&*self.given).find(|(own, _)| own == name) {
             Some((_, tensor)) => Ok(Some(tensor.clone())),
             None => locked(&self.program)?.param(name),
         }
-    }
-
-    fn take(&mut self, params: &[(String, Tensor)]) -> Result<()> {
-        let mut program = locked(&self.program)?;
-        params.iter().try_for_each(|(name, tensor)| program.set_param(name, tensor))
     }
 }
 
@@ -269,6 +286,10 @@ fn gone() -> Error {
 
 fn locked(program: &Mutex<Runner>) -> Result<MutexGuard<'_, Runner>> {
     program.lock().map_err(|_| gone())
+}
+
+fn taken(program: &mut Runner, params: &[(String, Tensor)]) -> Result<()> {
+    params.iter().try_for_each(|(name, tensor)| program.set_param(name, tensor))
 }
 
 /// The gradient for a batch in microbatches, by the parameters that the program holds.

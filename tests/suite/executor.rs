@@ -263,8 +263,9 @@ fn any_cut_and_any_timing_give_the_same_bits() {
             });
             hook
         });
-        let mut program =
-            setup.program(&setup.plan, ExecOptions { before_step: dawdle, timeout: None }).unwrap();
+        let mut program = setup
+            .program(&setup.plan, ExecOptions { before_step: dawdle, ..ExecOptions::default() })
+            .unwrap();
         for round in 0..3 {
             let (found, report) = program.run(&setup.inputs).unwrap();
             assert_eq!(found.len(), expected.len());
@@ -350,6 +351,7 @@ fn a_run_that_takes_too_long_says_where_it_is() {
                 std::thread::sleep(Duration::from_millis(2000));
             }
         })),
+        ..ExecOptions::default()
     };
     let mut program = setup.program(&setup.plan, options).unwrap();
     let error = program.run(&setup.inputs).unwrap_err();
@@ -362,7 +364,7 @@ fn a_run_that_takes_too_long_says_where_it_is() {
 fn a_panic_ends_the_run_of_all_workers() {
     let setup = Setup::new(3, 20, 3);
     let options =
-        ExecOptions { timeout: None, before_step: Some(Box::new(|step| assert!(step != 5, "on purpose"))) };
+        ExecOptions { before_step: Some(Box::new(|step| assert!(step != 5, "on purpose"))), ..ExecOptions::default() };
     let mut program = setup.program(&setup.plan, options).unwrap();
     let error = program.run(&setup.inputs).unwrap_err().to_string();
     assert!(error.starts_with("step 5 on cpu0."), "{error}");

@@ -336,7 +336,11 @@ fn run_one(seed: u64) -> (usize, u64) {
         .collect();
     let weights = |param: ParamId| Ok(params[param.index()].clone());
     let expected = interpret(&graph, &inputs, &weights).unwrap();
-    let options = ExecOptions { timeout: Some(Duration::from_secs(60)), before_step: Some(dawdling(seed)) };
+    let options = ExecOptions {
+        timeout: Some(Duration::from_secs(60)),
+        before_step: Some(dawdling(seed)),
+        ..ExecOptions::default()
+    };
     let mut program = Program::new(&graph, &groups.fused(), &plan, &weights, options)
         .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     for round in 0..2 {

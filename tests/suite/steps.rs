@@ -36,7 +36,7 @@ fn allocations(program: &mut Program, inputs: &[(String, Tensor)]) -> u64 {
 /// Watches each worker from its first step on.
 fn options() -> ExecOptions {
     let hook: Hook = Box::new(|_| watch(true));
-    ExecOptions { timeout: None, before_step: Some(hook) }
+    ExecOptions { timeout: None, before_step: Some(hook), ..ExecOptions::default() }
 }
 
 /// The allocations of a network planned for two CPUs.

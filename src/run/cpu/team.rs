@@ -68,8 +68,8 @@ impl Job {
 
 struct Shared {
     cores: usize,
-    /// Threads that work.
-    busy: AtomicUsize,
+    /// Threads that work, those of other pools on the device included.
+    busy: Arc<AtomicUsize>,
     jobs: Vec<Job>,
     sleepers: AtomicUsize,
     shut_down: AtomicBool,
@@ -161,9 +161,21 @@ impl Pool {
         cores: usize,
         begin: impl Fn() + Clone + Send + 'static,
     ) -> std::io::Result<Self> {
+        Self::beside(Arc::default(), workers, cores, begin)
+    }
+
+    /// The same, beside other pools of the device: `busy` counts the threads of all of them that work.
+    ///
+    /// Error: the system gives no thread.
+    pub(in crate::run) fn beside(
+        busy: Arc<AtomicUsize>,
+        workers: usize,
+        cores: usize,
+        begin: impl Fn() + Clone + Send + 'static,
+    ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             cores: cores.max(1),
-            busy: AtomicUsize::new(0),
+            busy,
             jobs: (0..workers).map(|_| Job::new()).collect(),
             sleepers: AtomicUsize::new(0),
             shut_down: AtomicBool::new(false),

@@ -18,7 +18,8 @@ mod worker;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
@@ -48,6 +49,20 @@ pub struct ExecOptions {
     pub timeout: Option<Duration>,
     /// Called before each step.
     pub before_step: Option<Hook>,
+    /// Those of other programs that run at the same time: they leave one another their cores.
+    pub engines: Engines,
+}
+
+/// Physical devices on which several programs may run at once.
+#[derive(Clone, Debug, Default)]
+pub struct Engines(Arc<Mutex<BTreeMap<u32, Arc<AtomicUsize>>>>);
+
+impl Engines {
+    /// Threads that work on a device, of all programs.
+    fn busy(&self, engine: u32) -> Arc<AtomicUsize> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(engine).or_default())
+    }
 }
 
 /// What a run did.
@@ -128,7 +143,7 @@ impl Program {
             packing.form(value).write(tensor, unsafe { arenas[place.device].bytes_mut(place.range) })
         })?;
         let updates = checker.updates(&buffers)?;
-        let pools = pools(plan, &compiled)?;
+        let pools = pools(plan, &compiled, &options.engines)?;
         let shared = Arc::new(Shared::new(plan, arenas, compiled, tasks, pools, options.before_step));
         let workers = Workers::start(&shared)?;
         Ok(Self {
@@ -249,20 +264,21 @@ fn parameters(
 }
 
 /// The threads of each engine. Error: the system gives none.
-fn pools(plan: &ExecPlan, groups: &[Compiled]) -> Result<Vec<(Arc<Pool>, usize)>> {
+fn pools(plan: &ExecPlan, groups: &[Compiled], shared: &Engines) -> Result<Vec<(Arc<Pool>, usize)>> {
     let registers = registers(groups);
     let mut engines: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (number, device) in plan.devices.iter().enumerate() {
         engines.entry(device.engine).or_default().push(number);
     }
     let mut pools = vec![None; plan.devices.len()];
-    for devices in engines.into_values() {
+    for (engine, devices) in engines {
         let cores = devices.iter().map(|&device| plan.devices[device].cores).max().unwrap_or(1);
         let begin = move || cpu::prepare(registers);
-        let pool = Pool::new(devices.len(), cores as usize, begin).map_err(|error| {
-            let name = &plan.devices[devices[0]].name;
-            Error::run(format!("device {name}"), format!("no thread to help its worker: {error}"))
-        })?;
+        let pool =
+            Pool::beside(shared.busy(engine), devices.len(), cores as usize, begin).map_err(|error| {
+                let name = &plan.devices[devices[0]].name;
+                Error::run(format!("device {name}"), format!("no thread to help its worker: {error}"))
+            })?;
         let pool = Arc::new(pool);
         devices
             .iter()

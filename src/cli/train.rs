@@ -71,6 +71,7 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
     check_targets(trainer.plan(), &[], &options.gpus)?;
     console.print(&layer_table(trainer.layers()))?;
     console.print(&plan_line(&trainer))?;
+    trainer.plan().notes.iter().for_each(|line| console.note(line));
     if let Some(figures) = trainer.pipeline() {
         console.print(&pipelined(figures))?;
     }
@@ -123,6 +124,11 @@ fn options(args: &TrainArgs, file: &ModelFile) -> Result<train::Options> {
     match args.spread.replicas {
         Some(workers) if args.spread.sync == "async" => {
             let SpreadArgs { staleness, warm_up, .. } = args.spread;
+            if args.spread.spare > 0 {
+                let place = format!("--spare {}", args.spread.spare);
+                let message = "with --sync async nobody waits for anybody";
+                return Err(Error::usage(place, message).with_help("--sync allreduce"));
+            }
             let stale = args.spread.stale.parse()?;
             options.asynchronous = Some(Async { workers, staleness, stale, warm_up });
         }
@@ -174,6 +180,7 @@ pub(super) fn replicas(args: &SpreadArgs, count: usize) -> Result<Replicas> {
     Ok(Replicas {
         count,
         each: args.devices_each,
+        spare: args.spare,
         shards: args.shards.unwrap_or(count),
         sync: args.sync.parse()?,
         exchange: args.exchange.parse()?,

@@ -139,6 +139,10 @@ pub(super) struct SpreadArgs {
     /// pipelines, 1 stands for an even part of all devices]
     #[arg(long, value_name = "K", requires = "replicas", default_value_t = 1)]
     pub(super) devices_each: usize,
+    /// So many of the replicas are not waited for: a step counts the gradients of those that are done first by
+    /// a logical clock, drawn from --seed, and drops the others'
+    #[arg(long, value_name = "B", requires = "replicas", default_value_t = 0)]
+    pub(super) spare: usize,
     /// Parts of the batch [default: one for each replica]; the same parts give the same bits on any
     /// number of replicas
     #[arg(long, value_name = "N")]

@@ -122,6 +122,8 @@ pub struct Replicas {
     /// Devices of each: over several, the network is laid as the planner lays one replica. Of pipelines, 1
     /// stands for an even part of all devices.
     pub each: usize,
+    /// So many of them are not waited for: the gradients of the others count, by a clock that is drawn.
+    pub spare: usize,
     /// Into how many parts the batch is cut; a multiple of `count`. Of pipelines they are the microbatches,
     /// whose number need not be told here.
     pub shards: usize,
@@ -143,6 +145,7 @@ impl Replicas {
         Self {
             count,
             each: 1,
+            spare: 0,
             shards: count,
             sync: Sync::AllReduce,
             exchange: Exchange::Auto,
@@ -167,6 +170,12 @@ impl Replicas {
                 self.shards
             );
             return Err(Error::usage(place(), message).with_help("--shards N, --batch N"));
+        }
+        if self.spare > 0 && (self.spare >= self.count || batch % self.shards as i64 != 0) {
+            let message =
+                format!("of {} replicas, and a batch of {batch} in {} parts", self.count, self.shards);
+            return Err(Error::usage(format!("--spare {}", self.spare), message)
+                .with_help("fewer than replicas, and a --batch that is a multiple of the parts"));
         }
         if self.zero != Zero::None && self.sync != Sync::AllReduce {
             let message = format!("--sync {} keeps all state once as it is", self.sync);

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::names::{base_name, part_name, part_of};
 use super::optimizer::Scalar;
 use super::planned::cut;
+use super::spares::is_count;
 use super::trainer::Trainer;
 use super::turns::Workers;
 use crate::data::Position;
@@ -79,9 +80,8 @@ impl Trainer {
     ///
     /// Errors: none but internal ones.
     pub fn checkpoint(&self, position: Position) -> Result<Checkpoint> {
-        let scalar = |name: &str| Scalar::ALL.iter().any(|scalar| scalar.name() == name);
         let mut optimizer =
-            self.arrays(|name| !self.own.contains(name) && !scalar(name) && base_name(name) == name)?;
+            self.arrays(|name| !self.own.contains(name) && !is_set(name) && base_name(name) == name)?;
         if let Some(workers) = &self.workers {
             optimizer.extend(workers.arrays()?);
         }
@@ -104,9 +104,8 @@ impl Trainer {
             return Err(Error::usage("--resume", "the checkpoint is of another model"));
         }
         self.give_up()?;
-        let scalar = |name: &str| Scalar::ALL.iter().any(|scalar| scalar.name() == name);
         let held: Vec<String> =
-            self.program.params().filter(|name| !scalar(name)).map(str::to_owned).collect();
+            self.program.params().filter(|name| !is_set(name)).map(str::to_owned).collect();
         let arrays = checkpoint.weights.iter().chain(&checkpoint.optimizer);
         // Looked up, never iterated; the first of a name counts.
         let arrays: HashMap<&str, &Tensor> =
@@ -130,4 +129,9 @@ impl Trainer {
         self.seed = checkpoint.seed;
         Ok(())
     }
+}
+
+/// Whether a parameter is set anew in each step.
+fn is_set(name: &str) -> bool {
+    is_count(name) || Scalar::ALL.iter().any(|scalar| scalar.name() == name)
 }

@@ -45,6 +45,7 @@ mod reduce;
 mod replicas;
 mod scaling;
 mod short;
+mod spares;
 mod spec;
 mod statistics;
 mod step;

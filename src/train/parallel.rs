@@ -251,16 +251,16 @@ pub fn spread(options: &Options, strategy: Strategy) -> Options {
             } else {
                 replicas.count
             };
-            let Replicas { exchange, transfer, bucket, .. } = asked;
-            spread.replicas = Some(Replicas { shards, exchange, transfer, bucket, ..replicas });
+            let Replicas { exchange, transfer, bucket, spare, .. } = asked;
+            spread.replicas = Some(Replicas { shards, exchange, transfer, bucket, spare, ..replicas });
         }
         Strategy::Pipelines(replicas, asked) => {
             spread.recipe.updates.microbatches = 1;
             spread.pipeline = Some(asked);
             let own = options.replicas.unwrap_or(replicas);
             let shards = if own.shards > 1 { own.shards } else { replicas.count };
-            let Replicas { exchange, transfer, bucket, .. } = own;
-            spread.replicas = Some(Replicas { shards, exchange, transfer, bucket, ..replicas });
+            let Replicas { exchange, transfer, bucket, spare, .. } = own;
+            spread.replicas = Some(Replicas { shards, exchange, transfer, bucket, spare, ..replicas });
         }
     }
     spread

@@ -103,6 +103,8 @@ pub(super) struct Replicated<'a> {
     /// Inputs of the whole batch, then targets.
     inputs: Vec<ValueId>,
     pub(super) losses: Vec<ValueId>,
+    /// By replica: what its loss counts, where some are spare.
+    pub(super) counts: Vec<Option<ValueId>>,
     /// By shard, then by value of its network: the copy's.
     values: Vec<Vec<ValueId>>,
     /// By shard, then by output of the network.
@@ -146,6 +148,7 @@ impl<'a> Replicated<'a> {
             names: params.iter().map(|param| param.name.clone()).collect(),
             inputs: Vec::new(),
             losses: Vec::new(),
+            counts: vec![None; replicas.count],
             values: Vec::new(),
             outputs: Vec::new(),
             gradients: Vec::new(),
@@ -273,6 +276,7 @@ impl<'a> Replicated<'a> {
         }
         let total = total.ok_or_else(|| Error::usage("model", "it has no output to train"))?;
         let loss = b.scale(total, 1.0 / batch as f64)?;
+        let loss = self.counted(shard, loss)?;
         if shard == 0 {
             self.note_readers(&network.graph, &sources);
         }
@@ -310,7 +314,8 @@ impl<'a> Replicated<'a> {
             *gradient = gradient.filter(|_| *trainable);
         }
         for moved in &network.moved {
-            found[moved.param.index()] = Some(self.values[shard][moved.value.index()]);
+            let value = self.values[shard][moved.value.index()];
+            found[moved.param.index()] = Some(self.counted(shard, value)?);
         }
         self.gradients.push(found);
         Ok(())

@@ -1,6 +1,6 @@
 //! The step of an epoch's last batch, where that is not full: a step of its own beside the other.
 
-use super::exchange::Zero;
+use super::exchange::{Replicas, Zero};
 use super::names::base_name;
 use super::options::Options;
 use super::trainer::{Outcome, Trainer};
@@ -46,7 +46,10 @@ impl Trainer {
         let fits = |parts: &usize| samples.is_multiple_of(*parts) && samples / parts <= most;
         let parts = (1..=samples).find(fits).unwrap_or(1);
         options.recipe.updates.microbatches = parts as u32;
-        options.replicas = options.replicas.filter(|replicas| replicas.shards * parts <= samples);
+        let even =
+            |replicas: &Replicas| replicas.spare == 0 || samples.is_multiple_of(replicas.shards * parts);
+        options.replicas =
+            options.replicas.filter(|replicas| replicas.shards * parts <= samples && even(replicas));
         if let Some(pipeline) = &mut options.pipeline {
             let each = samples / options.replicas.map_or(1, |replicas| replicas.count.max(1));
             pipeline.microbatches = pipeline.microbatches.min(each as u32);

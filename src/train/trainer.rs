@@ -14,6 +14,7 @@ use super::planned::{Planned, all_planned, check_names, fields, program};
 use super::rate::Rate;
 use super::scaling::{FACTOR, SKIPPED, Scaling};
 use super::short::Spare;
+use super::spares::{count_name, counts};
 use super::step::{LOSS, Step};
 use super::turns::{Arrays, Workers};
 use crate::compile;
@@ -57,6 +58,8 @@ pub struct Trainer {
     pub(super) model: String,
     pub(super) batch: usize,
     pub(super) microbatches: u32,
+    /// Replicas, where some of them are spare, and how many are.
+    spares: Option<(usize, usize)>,
     /// The step of a batch that is not full, once one came.
     pub(super) short: Option<Box<Self>>,
     /// What such a step is made of, where the batch is open.
@@ -144,6 +147,7 @@ impl Trainer {
             model: options.compile.model_hash.clone(),
             batch: batch * microbatches.max(1) as usize,
             microbatches: microbatches.max(1),
+            spares: options.replicas.filter(|own| own.spare > 0).map(|own| (own.count, own.spare)),
             short: None,
             spare,
             step: 0,
@@ -349,13 +353,22 @@ impl Trainer {
         let step = (self.step + 1).saturating_sub(skipped);
         let at = Moment { rate: self.rate() * factor, step, microbatch };
         for scalar in Scalar::ALL {
-            if let Some(held) = self.program.param(scalar.name())? {
-                let value = self.optimizer.scalar(scalar, at);
-                let value = crate::pass::gradient::build::constant(held.dtype(), &[], &[value])?;
-                self.program.set_param(scalar.name(), &value)?;
+            self.set_scalar(scalar.name(), self.optimizer.scalar(scalar, at))?;
+        }
+        if let Some((count, spare)) = self.spares {
+            for (replica, value) in counts(self.seed, self.step, count, spare).into_iter().enumerate() {
+                self.set_scalar(&count_name(replica), value)?;
             }
         }
         Ok(())
+    }
+
+    /// Sets a parameter of one element, where it is held.
+    fn set_scalar(&mut self, name: &str, value: f64) -> Result<()> {
+        match self.program.param(name)? {
+            Some(held) => self.program.set_param(name, &constant(held.dtype(), &[], &[value])?),
+            None => Ok(()),
+        }
     }
 
     /// The factor of the loss and how many steps changed nothing because a gradient was not finite; none

@@ -363,8 +363,10 @@ fn a_run_that_takes_too_long_says_where_it_is() {
 #[test]
 fn a_panic_ends_the_run_of_all_workers() {
     let setup = Setup::new(3, 20, 3);
-    let options =
-        ExecOptions { before_step: Some(Box::new(|step| assert!(step != 5, "on purpose"))), ..ExecOptions::default() };
+    let options = ExecOptions {
+        before_step: Some(Box::new(|step| assert!(step != 5, "on purpose"))),
+        ..ExecOptions::default()
+    };
     let mut program = setup.program(&setup.plan, options).unwrap();
     let error = program.run(&setup.inputs).unwrap_err().to_string();
     assert!(error.starts_with("step 5 on cpu0."), "{error}");

@@ -349,3 +349,62 @@ fn each_of_twelve_devices_holds_a_layer_of_the_seed_stack() {
         trainer.layers().iter().filter(|one| one.parameters > 0).map(|one| one.device.as_str()).collect();
     assert_eq!(devices.len(), 12, "{devices:?}");
 }
+
+#[test]
+fn a_step_counts_the_gradients_of_the_replicas_that_are_done_first() {
+    let spare = |zero, devices: &str, seed| {
+        let replicas = Replicas { spare: 1, zero, ..Replicas::new(3) };
+        let options = Options { seed, ..options(6, "sgd:momentum=0.5", Some(replicas)) };
+        let trainer = Trainer::new(network(), &Topology::parse(devices).unwrap(), &options).unwrap();
+        plan::check(trainer.plan()).unwrap();
+        trainer
+    };
+    let rows = |seed, wanted: &[usize]| -> Vec<(String, Tensor)> {
+        let cut = |(name, whole): (String, Tensor)| {
+            let (width, values) = (whole.dims()[1] as usize, whole.to_f32().unwrap());
+            let own: Vec<f32> =
+                wanted.iter().flat_map(|row| &values[row * width..][..width]).copied().collect();
+            (name, Tensor::from_f32(vec![wanted.len() as u64, width as u64], &own).unwrap())
+        };
+        batch(seed).into_iter().map(cut).collect()
+    };
+    let all: Vec<usize> = (0..6).collect();
+    let mut trainer = spare(Zero::None, "3xcpu", 3);
+    let mut late = Vec::new();
+    for step in 0..8 {
+        let before = trainer.checkpoint(Default::default()).unwrap();
+        let loss = trainer.step(&rows(step, &all)).unwrap().loss;
+        let after = weights(&trainer);
+        // It is the step on the batch less the rows of one replica, and of one only.
+        let without = |out: usize| {
+            let kept: Vec<usize> = all.iter().copied().filter(|row| row / 2 != out).collect();
+            let mut plain = options(4, "sgd:momentum=0.5", None);
+            plain.seed = 3;
+            let mut plain = Trainer::new(network(), &Topology::parse("cpu").unwrap(), &plain).unwrap();
+            plain.restore(&before).unwrap();
+            let found = plain.step(&rows(step, &kept)).unwrap().loss;
+            let near = |(x, y): (&f32, &f32)| (x - y).abs() < 1e-6;
+            let same = weights(&plain).iter().all(|(name, own)| own.iter().zip(&after[name]).all(near));
+            same && (found - loss).abs() < 1e-5 * loss
+        };
+        let found: Vec<usize> = (0..3).filter(|&out| without(out)).collect();
+        assert_eq!(found.len(), 1, "step {step}: {found:?}");
+        late.extend(found);
+    }
+    assert!((0..3).all(|replica| late.contains(&replica)), "{late:?}");
+    // The same replicas are late whatever is kept once, and after a checkpoint.
+    let mut zero = spare(Zero::Gradients, "3xcpu", 3);
+    (0..4).for_each(|step| drop(zero.step(&rows(step, &all)).unwrap()));
+    let checkpoint = zero.checkpoint(Default::default()).unwrap();
+    let mut resumed = spare(Zero::None, "4xcpu", 3);
+    resumed.restore(&checkpoint).unwrap();
+    (4..8).for_each(|step| drop(resumed.step(&rows(step, &all)).unwrap()));
+    assert!(weights(&resumed) == weights(&trainer));
+    let refused = |replicas| {
+        let options = options(7, "sgd", Some(replicas));
+        Trainer::new(network(), &Topology::parse("3xcpu").unwrap(), &options).err().unwrap().to_string()
+    };
+    for replicas in [Replicas { spare: 3, ..Replicas::new(3) }, Replicas { spare: 1, ..Replicas::new(3) }] {
+        assert!(refused(replicas).contains("--spare"));
+    }
+}

@@ -43,14 +43,13 @@ fn options(optimizer: &str, microbatches: u32) -> Options {
     options
 }
 
-/// As [`compare`], on devices with twice the room that a plan for `enough` samples takes: placements are
-/// held against caps by an estimate that can be over what their schedule takes.
+/// As [`compare`], on devices with no more room than a plan for `enough` samples takes where there is plenty.
 fn check(path: &Path, (devices, asked): (&str, &Options), unit: i64, enough: i64) {
     let mut options = asked.clone();
     options.compile.batch = Some(enough);
     let roomy = Topology::parse(&format!("{devices}:memory=64GB")).unwrap();
     let roomy = Trainer::new(graph(path), &roomy, &options).unwrap();
-    let cap = roomy.plan().devices.iter().map(|device| device.arena.get()).max().unwrap() * 2;
+    let cap = roomy.plan().devices.iter().map(|device| device.arena.get()).max().unwrap();
     compare(path, (&format!("{devices}:memory={cap}B"), asked), unit, enough);
 }
 

@@ -272,3 +272,28 @@ fn training_steps_that_run_layers_again_give_the_same_bits() {
     crate::shared::verify_plan(&path);
     assert_eq!(run(tight, &data), expected);
 }
+
+#[test]
+fn training_steps_compute_again_and_offload_with_the_same_bits() {
+    use crate::pipelined::{Way, batch, dense, run};
+    let data = |seed| batch(seed, 256);
+    let of = |devices: &str| dense(devices, (256, 1), Way::OneAfterTheOther);
+    let whole = of("cpu");
+    let most = whole.plan().devices.iter().map(|device| device.arena.0).max().unwrap();
+    let expected = run(whole, &data);
+    // Nine sixteenths of it take kernels that run again, seven a host too.
+    for (host, sixteenths, words) in
+        [("", 9, &["run again"][..]), ("cpu:use=host+", 7, &["run again", "are offloaded"])]
+    {
+        let tight = of(&format!("{host}cpu:memory={}B", most / 16 * sixteenths));
+        let plan = tight.plan();
+        check(plan).unwrap();
+        let told = |word: &&str| plan.notes.iter().any(|note| note.contains(word));
+        assert!(words.iter().all(told), "{:?}", plan.notes);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plan.json");
+        std::fs::write(&path, plan.to_json()).unwrap();
+        crate::shared::verify_plan(&path);
+        assert!(run(tight, &data) == expected, "{host}{sixteenths}/16");
+    }
+}

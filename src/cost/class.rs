@@ -84,7 +84,7 @@ impl Class {
             Op::Conv(conv) if conv.groups > 1 && is_depthwise(graph, node, conv) => Self::Depthwise,
             Op::Conv(_) => Self::Conv,
             Op::ConvTranspose(_) => Self::ConvTranspose,
-            Op::Pool(_) => Self::Pool,
+            Op::Pool(_) | Op::MaxPoolGradient(_) => Self::Pool,
             Op::Resize(_) => Self::Resize,
             Op::Recurrent(_) => Self::Recurrent,
             Op::Gather { .. }

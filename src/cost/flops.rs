@@ -86,6 +86,10 @@ fn flops(op: &Op, operands: &[&Type], results: &[&Type]) -> u64 {
             product([2, read, elements(operands[1]) / inputs.max(1)])
         }
         Op::Pool(pool) => made.saturating_mul(product(pool.kernel.iter().map(|k| k.unsigned_abs()))),
+        Op::MaxPoolGradient(pool) => {
+            let windows = operands.get(1).map_or(0, |ty| elements(ty));
+            windows.saturating_mul(product(pool.kernel.iter().map(|k| k.unsigned_abs())))
+        }
         Op::Resize(_) => made.saturating_mul(4),
         Op::Recurrent(recurrent) => {
             let gates = match recurrent.cell {

@@ -78,7 +78,8 @@ pub enum Op {
         log: bool,
     },
     /// `(x - mean) / sqrt(variance + epsilon)` over the axes, or without `center`
-    /// `x / sqrt(mean of squares + epsilon)`.
+    /// `x / sqrt(mean of squares + epsilon)`. With `moments` two more results, of the sizes without the
+    /// axes: the means and the variances.
     Normalize {
         /// The axes, ascending.
         axes: Vec<u32>,
@@ -86,6 +87,8 @@ pub enum Op {
         epsilon: Real,
         /// Whether the mean is subtracted.
         center: bool,
+        /// Whether means and variances are results; only with `center`.
+        moments: bool,
     },
     /// The gradient of a softmax or its logarithm `y` by what it was taken of. Operands: `y` and the
     /// gradient `g` of it; the result is `y (g - sum of y g)`, or `g - e^y sum of g`.
@@ -109,6 +112,7 @@ pub enum Op {
     /// `r` what its deviations were multiplied with, and `d` the product of `g` and the factor, the first
     /// result is `r (d - mean of d - n mean of d n)`, without `center` that without the mean of `d`.
     /// Where it is scaled, two more, of the factor's sizes: the sums of `g n`, its gradient, and of `g`.
+    /// With `moments`, two operands more give the means and the variances, which are not computed again.
     NormalizeGradient {
         /// The axes, ascending.
         axes: Vec<u32>,
@@ -118,6 +122,8 @@ pub enum Op {
         center: bool,
         /// Whether there is a factor.
         scaled: bool,
+        /// Whether means and variances are operands; only with `center`.
+        moments: bool,
     },
     /// Local response normalisation over channels (axis 1):
     /// `x / (bias + alpha / size * sum of squares over the window) ^ beta`.
@@ -158,6 +164,9 @@ pub enum Op {
     ConvTranspose(Box<ConvTranspose>),
     /// A pooling.
     Pool(Box<Pool>),
+    /// The gradient of a pooling of the largest element by its input. Operands: the input, the result, and the
+    /// gradient of that; each window's goes to the first of its elements that is as large as its result.
+    MaxPoolGradient(Box<Pool>),
     /// A resize.
     Resize(Box<Resize>),
     /// A recurrent layer.
@@ -249,6 +258,7 @@ impl Op {
             Self::Conv(_) => "conv",
             Self::ConvTranspose(_) => "conv_transpose",
             Self::Pool(_) => "pool",
+            Self::MaxPoolGradient(_) => "max_pool_gradient",
             Self::Resize(_) => "resize",
             Self::Recurrent(_) => "recurrent",
             Self::Reshape { .. } => "reshape",
@@ -284,7 +294,9 @@ impl Op {
     pub fn results(&self) -> usize {
         match self {
             Self::TopK(_) => 2,
-            Self::NormalizeGradient { scaled: true, .. } | Self::AttentionGradient(_) => 3,
+            Self::Normalize { moments: true, .. }
+            | Self::NormalizeGradient { scaled: true, .. }
+            | Self::AttentionGradient(_) => 3,
             Self::Recurrent(recurrent) if recurrent.cell == Cell::Lstm => 3,
             Self::Recurrent(_) => 2,
             _ => 1,
@@ -324,6 +336,7 @@ impl Op {
             | Self::Conv(_)
             | Self::ConvTranspose(_)
             | Self::Pool(_)
+            | Self::MaxPoolGradient(_)
             | Self::Recurrent(_)
             | Self::Transpose { .. }
             | Self::Pad(_)

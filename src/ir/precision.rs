@@ -58,6 +58,7 @@ impl Op {
             | Self::Convert { .. }
             | Self::ArgReduce { .. }
             | Self::Rotary { .. }
+            | Self::MaxPoolGradient(_)
             | Self::Resize(_)
             | Self::Reshape { .. }
             | Self::Transpose { .. }

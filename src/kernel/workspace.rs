@@ -16,6 +16,10 @@ pub(crate) const NORMALIZE_PARTS: u64 = 16;
 /// Numbers of eight bytes that it keeps of each row where these are not contiguous.
 pub(crate) const NORMALIZE_ROW: u64 = 4;
 
+/// Numbers that a normalisation whose rows are not contiguous keeps of each: of eight bytes, the sums of each
+/// part, and what follows from them; of the elements' own type, what its elements are computed with.
+pub(crate) const CHANNEL: [u64; 2] = [2 * NORMALIZE_PARTS + 4, 4];
+
 /// Least bytes of unfolded windows that are multiplied at once, where there are as many.
 const UNFOLDED: u64 = 1 << 20;
 
@@ -25,7 +29,8 @@ const UNFOLDED: u64 = 1 << 20;
 /// - Recurrent layers: the gates of every time step, and for a GRU one hidden state.
 /// - Attention: the scores of a tile, and two numbers for each of its rows, for each of up to 16 parts; its
 ///   gradients: two such matrices and three numbers.
-/// - Gradients of normalisations: some numbers for each row; sums of columns for each of up to 16 parts.
+/// - Normalisations whose rows are not contiguous: some numbers for each row, sums of rows for each of up to
+///   16 parts; gradients of normalisations likewise, and sums of columns.
 /// - `topk`: one position for each element along the axis.
 /// - Operations that compute in f32 on halves (all but elementwise ones and those that only move
 ///   elements): every half operand and result as f32, and what the operation needs in f32.
@@ -63,6 +68,7 @@ pub(crate) fn widens(op: &Op) -> bool {
         | Op::Conv(_)
         | Op::ConvTranspose(_)
         | Op::Pool(_)
+        | Op::MaxPoolGradient(_)
         | Op::Recurrent(_)
         | Op::TopK(_) => true,
         Op::Resize(resize) => resize.interpolation == crate::ir::Interpolation::Linear,
@@ -107,15 +113,33 @@ fn own(op: &Op, operands: &[&Type], results: &[&Type], width: Option<u64>) -> By
             let numbers = part(rows.saturating_mul(2), size(q));
             part(tiling.parts.saturating_mul(tiling.slot), size(q)).max(numbers)
         }
-        (Op::NormalizeGradient { axes, scaled, .. }, [x, ..], _) => {
+        (Op::Normalize { axes, moments, .. }, [x], _) => channels(axes, *moments, x, size(x)),
+        (Op::NormalizeGradient { axes, scaled, moments, .. }, [x, ..], _) => {
             let (columns, rows) = product_apart(axes, x);
             let slots = rows.min(NORMALIZE_PARTS).saturating_mul(2).saturating_mul(columns);
-            part(rows.saturating_mul(NORMALIZE_ROW), 8).max(part(if *scaled { slots } else { 0 }, size(x)))
+            let slots = if *scaled && are_rows(axes, x) { slots } else { 0 };
+            let rows = part(rows.saturating_mul(NORMALIZE_ROW), 8).max(part(slots, size(x)));
+            rows.max(channels(axes, *moments, x, size(x)))
         }
         (Op::Recurrent(layer), [x, ..], _) => recurrent(layer, x, size(x)),
         (Op::TopK(TopK { axis, .. }), [x], _) => part(dim(x, *axis as usize), 8),
         _ => Bytes::ZERO,
     }
+}
+
+/// What is kept of rows that are not contiguous, or whose moments are results or operands.
+fn channels(axes: &[u32], moments: bool, x: &Type, size: u64) -> Bytes {
+    if are_rows(axes, x) && !moments {
+        return Bytes::ZERO;
+    }
+    let (_, rows) = product_apart(axes, x);
+    part(rows.saturating_mul(CHANNEL[0]), 8) + part(rows.saturating_mul(CHANNEL[1]), size)
+}
+
+/// Whether no axis that stays stands behind one that goes, those of one element aside.
+fn are_rows(axes: &[u32], x: &Type) -> bool {
+    let mut long = (0..x.rank()).filter(|&axis| x.size(axis) != 1).map(|axis| axes.contains(&(axis as u32)));
+    !long.any(|goes| goes) || !long.any(|goes| !goes)
 }
 
 fn recurrent(layer: &Recurrent, x: &Type, size: u64) -> Bytes {

@@ -147,6 +147,7 @@ impl Outcome {
                 | Op::Conv(_)
                 | Op::ConvTranspose(_)
                 | Op::Pool(_)
+                | Op::MaxPoolGradient(_)
                 | Op::Resize(_)
                 | Op::Recurrent(_)
                 | Op::Reshape { .. }

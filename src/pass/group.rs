@@ -166,8 +166,9 @@ impl<'g> Fuser<'g> {
         let of_it = |other: &&ValueId| self.base[other.index()] == operand;
         let own_reads = node.operands.iter().filter(of_it).count() as u32;
         let last = group.nodes.last().map(|&last| self.graph.node(last));
-        // What stands beside the first result of a norm's gradient are sums that nothing is behind.
-        let alone = |op: &Op| op.results() == 1 || matches!(op, Op::NormalizeGradient { .. });
+        // What stands beside the first result of a norm or its gradient are vectors that nothing is behind.
+        let alone =
+            |op: &Op| op.results() == 1 || matches!(op, Op::Normalize { .. } | Op::NormalizeGradient { .. });
         let lone = last.is_some_and(|last| last.first_result == operand && alone(&last.op));
         lone && self.readers[operand.index()] == own_reads
             && !self.is_output[operand.index()]

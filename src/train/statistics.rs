@@ -2,11 +2,14 @@
 //! follow (Ioffe and Szegedy 2015).
 //!
 //! Loaders lower the layer to vectors made of the stored statistics and mark those parameters
-//! ([`Param::statistic`](crate::ir::Param::statistic)). Here what reads them reads the batch's instead.
+//! ([`Param::statistic`](crate::ir::Param::statistic)). Here the layer becomes one normalisation over all axes
+//! but that of the channels; where it is written in another way, what reads the stored statistics reads the
+//! batch's instead.
 
 use crate::error::{Error, Result};
 use crate::ir::{
-    Binary, Graph, NodeId, Op, ParamId, Phase, Source, SourceId, SourceRole, StatisticKind, ValueId,
+    Binary, Graph, NodeId, Op, ParamId, Phase, Real, Source, SourceId, SourceRole, StatisticKind, Unary,
+    Users, ValueId,
 };
 use crate::pass::gradient::build::Build;
 use crate::pass::rewrite::Rewriter;
@@ -26,11 +29,17 @@ pub(super) fn batch_statistics(graph: &mut Graph) -> Result<Vec<Moved>> {
         return Ok(Vec::new());
     }
     let readers = readers(graph);
+    let layers = layers(graph, &readers);
     let mut rewriter = Rewriter::new(graph);
     let mut moved: Vec<Moved> = Vec::new();
     for node in graph.node_ids() {
         let source = graph.node(node).source;
-        if let Some(params) = readers.get(source.index()).filter(|params| !params.is_empty()) {
+        if let Some(affine) = layers.get(source.index()).and_then(Option::as_ref) {
+            if node == affine.sum {
+                affine.normalise(graph, &mut rewriter, &mut moved)?;
+                continue;
+            }
+        } else if let Some(params) = readers.get(source.index()).filter(|params| !params.is_empty()) {
             let own = graph.node(node).operands.iter().any(|&operand| statistic(graph, operand).is_some());
             if own {
                 let layer = Layer::find(graph, source)?;
@@ -67,6 +76,149 @@ fn readers(graph: &Graph) -> Vec<Vec<ParamId>> {
         }
     }
     readers
+}
+
+/// By source: the layer that it is, where it reads stored statistics in the way that loaders write. O(nodes).
+fn layers(graph: &Graph, readers: &[Vec<ParamId>]) -> Vec<Option<Affine>> {
+    let mut layers: Vec<Option<Affine>> = vec![None; graph.sources().len()];
+    let users = Users::new(graph);
+    for id in graph.node_ids() {
+        let source = graph.node(id).source.index();
+        if readers[source].len() == 2 && layers[source].is_none() {
+            layers[source] = Affine::find(graph, &users, id);
+        }
+    }
+    layers
+}
+
+/// `x * scale + shift`, where `scale` is `gamma / sqrt(variance + epsilon)` and `shift` is
+/// `beta - mean * scale`, each without gamma or beta, and reshaped to the axis of the channels.
+#[derive(Clone)]
+struct Affine {
+    sum: NodeId,
+    x: ValueId,
+    axis: usize,
+    epsilon: f64,
+    mean: ParamId,
+    variance: ParamId,
+    gamma: Option<ValueId>,
+    beta: Option<ValueId>,
+    /// The sizes that gamma and beta are broadcast from.
+    dims: Vec<i64>,
+}
+
+impl Affine {
+    /// The layer that ends with a node, where nothing else reads what stands between.
+    fn find(graph: &Graph, users: &Users, sum: NodeId) -> Option<Self> {
+        let [product, moved] = operands(graph, graph.node(sum).first_result, &Op::Binary(Binary::Add))?;
+        let [x, scale] = operands(graph, product, &Op::Binary(Binary::Mul))?;
+        let (vector, shift) = (reshaped(graph, scale), reshaped(graph, moved));
+        let (gamma, deviation) = match operands(graph, vector, &Op::Binary(Binary::Div)) {
+            Some([gamma, deviation]) => (Some(gamma), deviation),
+            None => (None, operands::<1>(graph, vector, &Op::Unary(Unary::Reciprocal))?[0]),
+        };
+        let [spread] = operands(graph, deviation, &Op::Unary(Unary::Sqrt))?;
+        let [variance, epsilon] = operands(graph, spread, &Op::Binary(Binary::Add))?;
+        let (beta, taken) = match operands(graph, shift, &Op::Binary(Binary::Sub)) {
+            Some([beta, taken]) => (Some(beta), taken),
+            None => (None, operands::<1>(graph, shift, &Op::Unary(Unary::Neg))?[0]),
+        };
+        let [mean, factor] = operands(graph, taken, &Op::Binary(Binary::Mul))?;
+        let of = |value: ValueId, kind: StatisticKind| {
+            statistic(graph, value)
+                .filter(|&id| graph.param(id).statistic.is_some_and(|statistic| statistic.kind == kind))
+        };
+        let (mean, variance) = (of(mean, StatisticKind::Mean)?, of(variance, StatisticKind::Variance)?);
+        let between = [product, moved, scale, vector, shift, deviation, spread, taken];
+        let own = |&user: &NodeId| graph.node(user).source == graph.node(sum).source;
+        let outputs = graph.outputs().iter().any(|(_, output)| between.contains(output));
+        if outputs || !between.iter().all(|&value| users.of(value).iter().all(own)) {
+            return None;
+        }
+        let epsilon = graph.as_constant(epsilon).filter(|tensor| tensor.elements() == 1)?.to_f64()[0];
+        let dims = graph.ty(scale).shape.dims()?;
+        let (axis, own) = (graph.ty(x).shape.rank().checked_sub(dims.len())?, graph.ty(x).shape.dims()?);
+        let along = own.get(axis) == dims.first() && dims[1..].iter().all(|&size| size == 1);
+        let alike = graph.ty(x).dtype == graph.ty(scale).dtype;
+        (factor == vector && along && alike && own.len() > 1).then_some(Self {
+            sum,
+            x,
+            axis,
+            epsilon,
+            mean,
+            variance,
+            gamma,
+            beta,
+            dims,
+        })
+    }
+
+    /// The normalisation in the layer's place, whose means and variances the stored ones follow.
+    fn normalise(&self, graph: &Graph, rewriter: &mut Rewriter<'_>, moved: &mut Vec<Moved>) -> Result<()> {
+        let x = rewriter.value(self.x)?;
+        let gamma = self.gamma.map(|gamma| rewriter.value(gamma)).transpose()?;
+        let beta = self.beta.map(|beta| rewriter.value(beta)).transpose()?;
+        let source = graph.node(self.sum).source;
+        let mut b = Build { graph: rewriter.graph_mut(), source };
+        let axes = (0..b.rank(x) as u32).filter(|&axis| axis as usize != self.axis).collect();
+        let op = Op::Normalize { axes, epsilon: Real(self.epsilon), center: true, moments: true };
+        let made = b.graph.push(op, &[x], source)?;
+        let [mut y, mean, variance] =
+            [0, 1, 2].map(|result| ValueId(b.graph.node(made).first_result.0 + result));
+        if let Some(gamma) = gamma {
+            let gamma = b.reshape(gamma, &self.dims)?;
+            y = b.mul(y, gamma)?;
+        }
+        if let Some(beta) = beta {
+            let beta = b.reshape(beta, &self.dims)?;
+            y = b.add(y, beta)?;
+        }
+        for (id, found) in [(self.mean, mean), (self.variance, variance)] {
+            follow(graph, rewriter, source, (id, found), moved)?;
+        }
+        rewriter.replace_each(self.sum, &[y]);
+        Ok(())
+    }
+}
+
+/// The operands of what makes a value, where that is this operation.
+fn operands<const N: usize>(graph: &Graph, value: ValueId, op: &Op) -> Option<[ValueId; N]> {
+    let maker = graph.maker(value);
+    (maker.op == *op).then(|| maker.operands[..].try_into().ok()).flatten()
+}
+
+/// What a reshape reads.
+fn reshaped(graph: &Graph, value: ValueId) -> ValueId {
+    let maker = graph.maker(value);
+    if matches!(maker.op, Op::Reshape { .. }) { maker.operands[0] } else { value }
+}
+
+/// Says what a stored statistic becomes, which a layer has found in the batch; of several calls of a layer, the
+/// first one's.
+fn follow(
+    graph: &Graph,
+    rewriter: &mut Rewriter<'_>,
+    layer: SourceId,
+    (id, found): (ParamId, ValueId),
+    moved: &mut Vec<Moved>,
+) -> Result<()> {
+    let param = graph.param(id);
+    let Some(statistic) = param.statistic.filter(|_| moved.iter().all(|one| one.param != id)) else {
+        return Ok(());
+    };
+    let stored = rewriter.value(graph.node(param.node).first_result)?;
+    let update = Source {
+        forward: Some(layer),
+        phase: Phase::Update,
+        ..Source::new(format!("{}/update", param.name), "update", SourceRole::Node)
+    };
+    let source = rewriter.graph_mut().add_source(update);
+    let mut b = Build { graph: rewriter.graph_mut(), source };
+    let found = b.convert(found, b.dtype(stored))?;
+    let kept = b.scale(stored, statistic.momentum.0)?;
+    let new = b.scale(found, 1.0 - statistic.momentum.0)?;
+    moved.push(Moved { param: id, value: b.add(kept, new)? });
+    Ok(())
 }
 
 /// A normalisation's input, and the axis of its channels.
@@ -111,8 +263,6 @@ impl Layer {
         let Some(statistic) = param.statistic else { return Ok(()) };
         let stored_node = param.node;
         let x = rewriter.value(self.x)?;
-        let first = moved.iter().all(|one| one.param != id);
-        let stored = first.then(|| rewriter.value(graph.node(stored_node).first_result)).transpose()?;
         let mut b = Build { graph: rewriter.graph_mut(), source: self.source };
         let axes: Vec<u32> = (0..b.rank(x) as u32).filter(|&axis| axis as usize != self.axis).collect();
         // Both read the same mean, which is computed once.
@@ -130,17 +280,7 @@ impl Layer {
         };
         let dtype = graph.ty(graph.node(stored_node).first_result).dtype;
         let found = b.convert(found, dtype)?;
-        if let Some(stored) = stored {
-            let forward = Source {
-                forward: Some(self.source),
-                phase: Phase::Update,
-                ..Source::new(format!("{}/update", param.name), "update", SourceRole::Node)
-            };
-            b.source = b.graph.add_source(forward);
-            let kept = b.scale(stored, statistic.momentum.0)?;
-            let new = b.scale(found, 1.0 - statistic.momentum.0)?;
-            moved.push(Moved { param: id, value: b.add(kept, new)? });
-        }
+        follow(graph, rewriter, self.source, (id, found), moved)?;
         rewriter.replace_each(stored_node, &[found]);
         Ok(())
     }

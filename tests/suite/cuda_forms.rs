@@ -117,7 +117,12 @@ fn scatters() -> Vec<Case> {
 pub(crate) fn hero_cases() -> Vec<Case> {
     let (f32, f16, bf16) = (DType::F32, DType::F16, DType::Bf16);
     let softmax = |axis: u32| Op::Softmax { axis, log: false };
-    let normalize = |axes: &[u32]| Op::Normalize { axes: axes.to_vec(), epsilon: Real(1e-5), center: true };
+    let normalize = |axes: &[u32]| Op::Normalize {
+        axes: axes.to_vec(),
+        epsilon: Real(1e-5),
+        center: true,
+        moments: false,
+    };
     let reduce = |kind: ReduceKind, axes: &[u32]| Op::Reduce { kind, axes: axes.to_vec(), keep: false };
     let argmax = |axis: u32| Op::ArgReduce { kind: ArgReduce::Max, axis, keep: false, last: true };
     let mut cases = vec![

@@ -142,7 +142,8 @@ fn transformer() -> Run {
     let share = net.apply(Op::Softmax { axis: 2, log: false }, &[scores]);
     let a = net.matmul(share, v, false);
     let h = net.binary(Binary::Add, e, a);
-    let h = net.apply(Op::Normalize { axes: vec![2], epsilon: Real(1e-5), center: true }, &[h]);
+    let h =
+        net.apply(Op::Normalize { axes: vec![2], epsilon: Real(1e-5), center: true, moments: false }, &[h]);
     let h = net.binary(Binary::Mul, h, params[4]);
     let h = net.binary(Binary::Add, h, params[5]);
     let y = net.matmul(h, params[6], false);

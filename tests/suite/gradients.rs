@@ -222,7 +222,11 @@ fn reductions(seen: &mut BTreeSet<&'static str>) {
     let classes = named.indices(&[5], 4);
     named.run(&Op::CrossEntropy, &[classes], seen);
     for center in [false, true] {
-        let op = Op::Normalize { axes: vec![1, 2], epsilon: Real(1e-3), center };
+        let op = Op::Normalize { axes: vec![1, 2], epsilon: Real(1e-3), center, moments: false };
+        Case::new(&[&[2, 3, 4]], (-1.0, 1.0)).run(&op, &[], seen);
+    }
+    for axes in [vec![1, 2], vec![0, 2], vec![0, 1]] {
+        let op = Op::Normalize { axes, epsilon: Real(1e-3), center: true, moments: true };
         Case::new(&[&[2, 3, 4]], (-1.0, 1.0)).run(&op, &[], seen);
     }
     for size in [3, 4] {
@@ -406,6 +410,7 @@ fn all_operations() -> Vec<&'static str> {
             Op::Attention(_) | Op::AttentionGradient(_) | Op::Rotary { .. } => true,
             Op::SoftmaxGradient { .. } | Op::NormalizeGradient { .. } => true,
             Op::CrossEntropy | Op::CrossEntropyGradient => true,
+            Op::MaxPoolGradient(_) => true,
             Op::Conv(_) | Op::ConvTranspose(_) | Op::Pool(_) | Op::Resize(_) | Op::Recurrent(_) => true,
             Op::Reshape { .. } | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Slice(_) => true,
             Op::Pad(_) | Op::Concat { .. } | Op::Gather { .. } | Op::GatherElements { .. } => true,
@@ -477,7 +482,7 @@ fn a_normalisation_with_factor_and_summand_has_its_gradients_from_one_operation(
         let sizes: Vec<&[i64]> = [dims, factor].into_iter().chain(shift).collect();
         let mut case = Case::new(&sizes, (-1.0, 1.0));
         let center = number != 3;
-        let op = Op::Normalize { axes: axes.to_vec(), epsilon: Real(1e-3), center };
+        let op = Op::Normalize { axes: axes.to_vec(), epsilon: Real(1e-3), center, moments: false };
         let normal = case.graph.apply(op, &[case.of[0]], case.source).unwrap();
         let pair = if number % 2 == 0 { [normal, case.of[1]] } else { [case.of[1], normal] };
         let mut y = add(&mut case.graph, Binary::Mul, pair, case.source).unwrap();

@@ -290,6 +290,11 @@ pub(crate) fn block_step() -> Network {
     prepare(step.graph, &Options::default()).unwrap()
 }
 
+/// The graph of a step as it is grouped.
+pub(crate) fn prepare_step(graph: Graph) -> Graph {
+    prepare(graph, &Options::default()).unwrap().graph
+}
+
 #[test]
 fn a_training_step_of_a_transformer_block_takes_the_kernels_that_it_must() {
     let network = block_step();

@@ -94,7 +94,7 @@ fn normalised_rows() {
                 // Multiples of 1/1024, which f32 holds beside any of these numbers.
                 x.data.iter_mut().for_each(|v| *v = far + (*v * 1024.0).round() / 1024.0);
                 x.data[size * 4] = 100.0;
-                check(&Op::Normalize { axes: vec![1], epsilon: Real(1e-2), center }, &[x]);
+                check(&Op::Normalize { axes: vec![1], epsilon: Real(1e-2), center, moments: false }, &[x]);
             }
         }
     }

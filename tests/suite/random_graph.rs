@@ -252,7 +252,12 @@ impl Builder {
         let axis = self.axis(dims);
         let op = match self.random.below(3) {
             0 => Op::Softmax { axis, log: self.random.one_in(3) },
-            1 => Op::Normalize { axes: vec![axis], epsilon: Real(1e-5), center: self.random.one_in(2) },
+            1 => Op::Normalize {
+                axes: vec![axis],
+                epsilon: Real(1e-5),
+                center: self.random.one_in(2),
+                moments: false,
+            },
             _ => Op::CumSum { axis, exclusive: self.random.one_in(2), reverse: self.random.one_in(2) },
         };
         let y = self.apply(op, &[x]);

@@ -100,7 +100,10 @@ pub fn evaluate(op: &Op, x: &[Array], results: &[(DType, Vec<usize>)]) -> Vec<Ar
             let e = x[0].at(i) - most;
             if *log { e - total.ln() } else { e.exp() / total }
         }),
-        Op::Normalize { axes, epsilon, center } => out(&mut |i| {
+        Op::Normalize { axes, epsilon, moments: true, .. } => {
+            row_gradients::normal((axes, epsilon.0), &x[0], results)
+        }
+        Op::Normalize { axes, epsilon, center, .. } => out(&mut |i| {
             let kept: Vec<usize> = i
                 .iter()
                 .enumerate()
@@ -124,8 +127,8 @@ pub fn evaluate(op: &Op, x: &[Array], results: &[(DType, Vec<usize>)]) -> Vec<Ar
         Op::SoftmaxGradient { axis, log } => out(&mut |i| row_gradients::softmax(*axis, *log, x, i)),
         Op::CrossEntropy => out(&mut |i| row_gradients::entropy(x, i)),
         Op::CrossEntropyGradient => out(&mut |i| row_gradients::entropy_slope(x, i)),
-        Op::NormalizeGradient { axes, epsilon, center, .. } => {
-            row_gradients::normalize((axes, epsilon.0, *center), x, results)
+        Op::NormalizeGradient { axes, epsilon, center, moments, .. } => {
+            row_gradients::normalize((axes, epsilon.0, *center, *moments), x, results)
         }
         Op::Attention(op) => out(&mut |i| attended(op, x, i)),
         Op::AttentionGradient(op) => slopes(op, x, results),
@@ -146,6 +149,7 @@ pub fn evaluate(op: &Op, x: &[Array], results: &[(DType, Vec<usize>)]) -> Vec<Ar
         Op::Conv(op) => out(&mut |i| conv(op, x, i)),
         Op::ConvTranspose(op) => conv_transpose(op, x, dtype, dims),
         Op::Pool(op) => out(&mut |i| pool(op, &x[0], i)),
+        Op::MaxPoolGradient(op) => vec![max_pool_gradient(op, x)],
         Op::Resize(op) => out(&mut |i| resize(op, &x[0], dims, i)),
         Op::Recurrent(op) => recurrent(op, x, results),
         Op::Reshape { .. } => vec![Array::new(dtype, dims, x[0].data.clone())],
@@ -515,6 +519,23 @@ fn conv_transpose(op: &ConvTranspose, x: &[Array], dtype: DType, dims: &[usize])
         }
     }
     vec![result]
+}
+
+/// Window by window, to the first element that is as large as the result.
+fn max_pool_gradient(op: &Pool, x: &[Array]) -> Array {
+    let mut dx = Array::from(x[0].dtype, &x[0].dims, |_| 0.0);
+    let size = spatial(op.layout, &x[0].dims);
+    let kernel: Vec<usize> = op.kernel.iter().map(|&k| k as usize).collect();
+    for i in indices(&x[1].dims) {
+        let (image, channel, at) = parts(op.layout, &i);
+        let places = indices(&kernel).into_iter().filter_map(|offset| touch(&op.window, &size, &at, &offset));
+        let mut places = places.map(|from| laid(op.layout, image, channel, &from));
+        if let Some(place) = places.find(|place| x[0].at(place) == x[1].at(&i)) {
+            let at = dx.offset(&place);
+            dx.data[at] += x[2].at(&i);
+        }
+    }
+    dx
 }
 
 fn pool(op: &Pool, x: &Array, i: &[usize]) -> f64 {

@@ -52,28 +52,57 @@ pub(crate) fn entropy_slope(x: &[Array], index: &[usize]) -> f64 {
     x[2].at(outer) * (weights.iter().sum::<f64>() * share[class] - weights[class])
 }
 
-/// The results of `normalize_gradient`, row by row.
-pub(crate) fn normalize(
-    (axes, epsilon, center): (&[u32], f64, bool),
-    x: &[Array],
-    results: &[(DType, Vec<usize>)],
-) -> Vec<Array> {
-    let dims = &x[0].dims;
+/// The places of the elements of each row.
+fn rows(dims: &[usize], axes: &[u32]) -> Vec<Vec<usize>> {
     let mut rows: BTreeMap<Vec<usize>, Vec<usize>> = BTreeMap::new();
-    let all = indices(dims);
-    for (place, index) in all.iter().enumerate() {
+    for (place, index) in indices(dims).iter().enumerate() {
         let along = |axis: usize| axes.contains(&(axis as u32));
         let row = (0..dims.len()).map(|axis| if along(axis) { 0 } else { index[axis] }).collect();
         rows.entry(row).or_default().push(place);
     }
+    rows.into_values().collect()
+}
+
+/// The results of `normalize` with its moments.
+pub(crate) fn normal(
+    (axes, epsilon): (&[u32], f64),
+    x: &Array,
+    results: &[(DType, Vec<usize>)],
+) -> Vec<Array> {
+    let mut made = [vec![0.0; x.data.len()], vec![], vec![]];
+    for row in rows(&x.dims, axes) {
+        let count = row.len() as f64;
+        let mean = row.iter().map(|&place| x.data[place]).sum::<f64>() / count;
+        let variance = row.iter().map(|&place| (x.data[place] - mean).powi(2)).sum::<f64>() / count;
+        row.iter().for_each(|&at| made[0][at] = (x.data[at] - mean) / (variance + epsilon).sqrt());
+        made[1].push(mean);
+        made[2].push(variance);
+    }
+    for (numbers, (_, dims)) in made.iter_mut().zip(results) {
+        numbers.resize(dims.iter().product(), f64::NAN);
+    }
+    made.into_iter().zip(results).map(|(data, (dtype, dims))| Array::new(*dtype, dims, data)).collect()
+}
+
+/// The results of `normalize_gradient`, row by row; with `moments`, by the means and variances that are given.
+pub(crate) fn normalize(
+    (axes, epsilon, center, moments): (&[u32], f64, bool, bool),
+    x: &[Array],
+    results: &[(DType, Vec<usize>)],
+) -> Vec<Array> {
+    let dims = &x[0].dims;
+    let all = indices(dims);
+    let (x, known) = x.split_at(x.len() - if moments { 2 } else { 0 });
     let factor = |place: usize| x.get(2).map_or(1.0, |factor| factor.broadcast_at(&all[place]));
     let mut dx = vec![0.0; all.len()];
     let mut normal = dx.clone();
-    for row in rows.values() {
+    for (number, row) in rows(dims, axes).iter().enumerate() {
         let count = row.len() as f64;
         let mean_of = |of: &dyn Fn(usize) -> f64| row.iter().map(|&place| of(place)).sum::<f64>() / count;
         let mean = if center { mean_of(&|i| x[0].data[i]) } else { 0.0 };
-        let r = 1.0 / (mean_of(&|i| (x[0].data[i] - mean).powi(2)) + epsilon).sqrt();
+        let mean = known.first().map_or(mean, |means| means.data[number]);
+        let variance = mean_of(&|i| (x[0].data[i] - mean).powi(2));
+        let r = 1.0 / (known.get(1).map_or(variance, |variances| variances.data[number]) + epsilon).sqrt();
         row.iter().for_each(|&i| normal[i] = (x[0].data[i] - mean) * r);
         let d = |i: usize| x[1].data[i] * factor(i);
         let (level, along) = (if center { mean_of(&d) } else { 0.0 }, mean_of(&|i| d(i) * normal[i]));
@@ -162,7 +191,17 @@ pub(crate) fn gradients_of_normalisations() {
             }
             operands.push(array(&mut random, dtype, &own));
         }
-        let op = Op::NormalizeGradient { axes, epsilon: Real(1e-2), center: random.flag(), scaled };
+        let moments = random.flag();
+        let center = moments || random.flag();
+        if moments {
+            let kept: Vec<usize> =
+                (0..rank).filter(|axis| !axes.contains(&(*axis as u32))).map(|axis| dims[axis]).collect();
+            operands.push(array(&mut random, dtype, &kept));
+            let mut variances = array(&mut random, dtype, &kept);
+            variances.data.iter_mut().for_each(|variance| *variance = variance.abs());
+            operands.push(variances);
+        }
+        let op = Op::NormalizeGradient { axes, epsilon: Real(1e-2), center, scaled, moments };
         check(&op, &operands);
     }
 }
@@ -175,9 +214,13 @@ fn gradients_of_rows_in_several_parts() {
         (vec![4, 40, 65], vec![65], vec![2]),
         (vec![5, 7, 9, 11], vec![7, 1, 1], vec![0, 2, 3]),
         (vec![5, 7, 9, 11], vec![11], vec![0, 1, 2]),
+        (vec![3, 600, 40], vec![600, 1], vec![0, 2]),
+        (vec![600, 70], vec![70], vec![0]),
     ] {
         let operands = [&dims, &dims, &own].map(|dims| array(&mut random, DType::F32, dims));
-        check(&Op::NormalizeGradient { axes, epsilon: Real(1e-5), center: true, scaled: true }, &operands);
+        let epsilon = Real(1e-5);
+        let op = Op::NormalizeGradient { axes, epsilon, center: true, scaled: true, moments: false };
+        check(&op, &operands);
     }
     let dims = [70, 300];
     let operands = [array(&mut random, DType::F32, &dims), array(&mut random, DType::F32, &dims)];

@@ -425,6 +425,42 @@ fn batch_normalisation_trains_by_the_batch_and_its_statistics_follow() {
     }
 }
 
+/// What loaders write for a batch norm becomes one operation, which gives its means and variances too; another
+/// one is its gradient.
+#[test]
+fn batch_normalisation_is_one_operation_each_way() {
+    for (options, factor) in [("", true), (r#", "scale": false"#, false), (r#", "axis": 1"#, true)] {
+        let model = format!(
+            r#"{{"class_name": "Sequential", "config": {{"name": "bn", "layers": [
+            {{"class_name": "InputLayer", "config": {{"name": "x", "batch_input_shape": [4, 3, 5, 2], "dtype": "float32"}}}},
+            {{"class_name": "Conv2D", "config": {{"name": "conv", "filters": 2, "kernel_size": [1, 1]}}}},
+            {{"class_name": "BatchNormalization", "config": {{"name": "bn"{options}}}}},
+            {{"class_name": "Activation", "config": {{"name": "relu", "activation": "relu"}}}}]}},
+            "keras_version": "2.15.0", "backend": "tensorflow"}}"#
+        );
+        let loading = partition::load::LoadOptions::default();
+        let partition::load::Model::Graph(graph) =
+            partition::load::load(model.as_bytes(), None, &loading).unwrap()
+        else {
+            panic!("a network");
+        };
+        let recipe = Options::new(Loss::MeanSquared).recipe;
+        let step = training_step(graph, &recipe).unwrap().graph;
+        let network = crate::kernel_counts::prepare_step(step);
+        let ops: Vec<&Op> = network.node_ids().map(|id| &network.node(id).op).collect();
+        let count = |wanted: &dyn Fn(&Op) -> bool| ops.iter().filter(|op| wanted(op)).count();
+        assert_eq!(count(&|op| matches!(op, Op::Normalize { moments: true, .. })), 1);
+        let gradient =
+            |op: &Op| matches!(op, Op::NormalizeGradient { scaled, moments: true, .. } if *scaled == factor);
+        assert_eq!(count(&gradient), 1);
+        // The mean of the loss, and the sums for the convolution's bias and, without a factor, for the summand.
+        assert_eq!(count(&|op| matches!(op, Op::Reduce { .. })), if factor { 3 } else { 4 }, "{options}");
+        let text = network.to_string();
+        assert!(text.contains(" center=true moments"));
+        assert_eq!(partition::ir::text::parse(&text).unwrap().to_string(), text);
+    }
+}
+
 /// [`network`] with its batch open.
 fn open_network() -> Graph {
     let mut graph = Graph::new("net");

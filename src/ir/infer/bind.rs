@@ -40,6 +40,7 @@ pub(in crate::ir) fn bind_op(op: &mut Op, value_of: &[Option<i64>]) -> Result<()
         | Op::Conv(_)
         | Op::ConvTranspose(_)
         | Op::Pool(_)
+        | Op::MaxPoolGradient(_)
         | Op::Recurrent(_)
         | Op::Transpose { .. }
         | Op::Pad(_)

@@ -55,10 +55,12 @@ fn results(op: &Op, context: &Context<'_>) -> Result<Vec<Type>> {
         Op::SoftmaxGradient { axis, .. } => one(reduce::softmax_gradient(context, *axis)),
         Op::CrossEntropy => one(reduce::cross_entropy(context)),
         Op::CrossEntropyGradient => one(reduce::cross_entropy_gradient(context)),
-        Op::NormalizeGradient { axes, epsilon, scaled, .. } => {
-            reduce::normalize_gradient(context, axes, *epsilon, *scaled)
+        Op::NormalizeGradient { axes, epsilon, center, scaled, moments } => {
+            reduce::normalize_gradient(context, (axes, *epsilon), (*center, *moments), *scaled)
         }
-        Op::Normalize { axes, epsilon, .. } => one(reduce::normalize(context, axes, *epsilon)),
+        Op::Normalize { axes, epsilon, center, moments } => {
+            reduce::normalize(context, (axes, *epsilon), (*center, *moments))
+        }
         Op::LocalResponseNorm { size, .. } => one(reduce::local_response_norm(context, *size)),
         Op::MatMul { transpose_left, transpose_right } => {
             one(product::matmul(context, *transpose_left, *transpose_right))
@@ -69,6 +71,7 @@ fn results(op: &Op, context: &Context<'_>) -> Result<Vec<Type>> {
         Op::Conv(conv) => one(window::conv(context, conv)),
         Op::ConvTranspose(conv) => one(window::conv_transpose(context, conv)),
         Op::Pool(pool) => one(window::pool(context, pool)),
+        Op::MaxPoolGradient(pool) => one(window::max_pool_gradient(context, pool)),
         Op::Resize(resize) => one(window::resize(context, resize)),
         Op::Recurrent(recurrent) => product::recurrent(context, recurrent),
         Op::Reshape { shape } => one(layout::reshape(context, shape)),

@@ -78,15 +78,22 @@ fn entropies(context: &Context<'_>, logits: &Type, target: &Type) -> Result<Type
 
 pub(super) fn normalize_gradient(
     context: &Context<'_>,
-    axes: &[u32],
-    epsilon: Real,
+    (axes, epsilon): (&[u32], Real),
+    (center, moments): (bool, bool),
     scaled: bool,
 ) -> Result<Vec<Type>> {
-    let operands = context.between(2 + usize::from(scaled), 2 + usize::from(scaled))?;
+    let own = 2 + usize::from(scaled);
+    let count = own + if moments { 2 } else { 0 };
+    let operands = context.between(count, count)?;
     let x = operands[0];
     normalized(context, x, axes, epsilon)?;
     like(context, "a gradient", x, operands[1])?;
-    let Some(factor) = operands.get(2) else { return Ok(vec![x.clone()]) };
+    if moments {
+        let each = moments_of(context, x, axes, center)?;
+        like(context, "means", &each, operands[own])?;
+        like(context, "variances", &each, operands[own + 1])?;
+    }
+    let Some(factor) = operands.get(2).filter(|_| scaled) else { return Ok(vec![x.clone()]) };
     context.same_dtype("a factor", x.dtype, factor.dtype)?;
     if Varies::new(axes, x.shape.sizes(), factor.shape.sizes()).is_none() {
         let (found, whole) = (context.show(&factor.shape), context.show(&x.shape));
@@ -122,10 +129,26 @@ impl Varies {
     }
 }
 
-pub(super) fn normalize(context: &Context<'_>, axes: &[u32], epsilon: Real) -> Result<Type> {
+pub(super) fn normalize(
+    context: &Context<'_>,
+    (axes, epsilon): (&[u32], Real),
+    (center, moments): (bool, bool),
+) -> Result<Vec<Type>> {
     let [x] = context.operands()?;
     normalized(context, x, axes, epsilon)?;
-    Ok(x.clone())
+    if !moments {
+        return Ok(vec![x.clone()]);
+    }
+    let each = moments_of(context, x, axes, center)?;
+    Ok(vec![x.clone(), each.clone(), each])
+}
+
+/// The type of the means of what is normalised, and of its variances.
+fn moments_of(context: &Context<'_>, x: &Type, axes: &[u32], center: bool) -> Result<Type> {
+    if !center {
+        return Err(context.fail("expected center with moments, found none"));
+    }
+    Ok(Type::new(x.dtype, without(&x.shape, axes, false)))
 }
 
 fn normalized(context: &Context<'_>, x: &Type, axes: &[u32], epsilon: Real) -> Result<()> {

@@ -73,6 +73,24 @@ pub(super) fn conv_transpose(context: &Context<'_>, conv: &ConvTranspose) -> Res
 
 pub(super) fn pool(context: &Context<'_>, pool: &Pool) -> Result<Type> {
     let [x] = context.operands()?;
+    pooled(context, pool, x)
+}
+
+pub(super) fn max_pool_gradient(context: &Context<'_>, pool: &Pool) -> Result<Type> {
+    let [x, y, given] = context.operands()?;
+    context.float("an input", x.dtype)?;
+    if pool.kind != PoolKind::Max {
+        return Err(context.fail(format!("expected a pooling of kind max, found {}", pool.kind)));
+    }
+    let made = pooled(context, pool, x)?;
+    for (what, ty) in [("a result", y), ("a gradient", given)] {
+        context.same_dtype(what, made.dtype, ty.dtype)?;
+        context.same_shape(what, &made.shape, &ty.shape)?;
+    }
+    Ok(x.clone())
+}
+
+fn pooled(context: &Context<'_>, pool: &Pool, x: &Type) -> Result<Type> {
     let spatial = spatial_rank(context, x, &pool.window)?;
     match pool.kind {
         PoolKind::Max => context.number("an input", x.dtype)?,

@@ -43,15 +43,20 @@ fn windowed(cursor: &mut Cursor<'_>, name: &str) -> Result<Option<Op>> {
             output_padding: integers(cursor, "output_padding")?,
             groups: integer(cursor, "groups")?,
         })),
-        "pool" => Op::Pool(Box::new(Pool {
-            kind: named(cursor, "kind", PoolKind::from_name)?,
-            layout: layout(cursor)?,
-            kernel: integers(cursor, "kernel")?,
-            window: window(cursor)?,
-            extra_after: integers(cursor, "extra_after")?,
-        })),
+        "pool" => Op::Pool(Box::new(pool(cursor)?)),
+        "max_pool_gradient" => Op::MaxPoolGradient(Box::new(pool(cursor)?)),
         _ => return Ok(None),
     }))
+}
+
+fn pool(cursor: &mut Cursor<'_>) -> Result<Pool> {
+    Ok(Pool {
+        kind: named(cursor, "kind", PoolKind::from_name)?,
+        layout: layout(cursor)?,
+        kernel: integers(cursor, "kernel")?,
+        window: window(cursor)?,
+        extra_after: integers(cursor, "extra_after")?,
+    })
 }
 
 fn plain(cursor: &mut Cursor<'_>, name: &str, dims: &Dims) -> Result<Op> {
@@ -79,11 +84,13 @@ fn plain(cursor: &mut Cursor<'_>, name: &str, dims: &Dims) -> Result<Op> {
             epsilon: real(cursor, "epsilon")?,
             center: flag(cursor, "center")?,
             scaled: flag(cursor, "scaled")?,
+            moments: cursor.eat("moments"),
         },
         "normalize" => Op::Normalize {
             axes: integers(cursor, "axes")?,
             epsilon: real(cursor, "epsilon")?,
             center: flag(cursor, "center")?,
+            moments: cursor.eat("moments"),
         },
         "local_response_norm" => Op::LocalResponseNorm {
             size: integer(cursor, "size")?,

@@ -38,17 +38,19 @@ pub(super) fn attributes(printer: &Printer<'_>, f: &mut Formatter<'_>, op: &Op) 
             write!(f, " axis={axis} log={log}")
         }
         Op::Rotary { transposed } => write!(f, " transposed={transposed}"),
-        Op::Normalize { axes, epsilon, center } => {
+        Op::Normalize { axes, epsilon, center, moments } => {
             integers(f, "axes", axes)?;
             f.write_str(" epsilon=")?;
             real(f, epsilon)?;
-            write!(f, " center={center}")
+            write!(f, " center={center}")?;
+            with_moments(f, *moments)
         }
-        Op::NormalizeGradient { axes, epsilon, center, scaled } => {
+        Op::NormalizeGradient { axes, epsilon, center, scaled, moments } => {
             integers(f, "axes", axes)?;
             f.write_str(" epsilon=")?;
             real(f, epsilon)?;
-            write!(f, " center={center} scaled={scaled}")
+            write!(f, " center={center} scaled={scaled}")?;
+            with_moments(f, *moments)
         }
         Op::LocalResponseNorm { size, alpha, beta, bias } => {
             write!(f, " size={size}")?;
@@ -85,7 +87,7 @@ pub(super) fn attributes(printer: &Printer<'_>, f: &mut Formatter<'_>, op: &Op) 
             integers(f, "output_padding", &conv.output_padding)?;
             write!(f, " groups={}", conv.groups)
         }
-        Op::Pool(pool) => {
+        Op::Pool(pool) | Op::MaxPoolGradient(pool) => {
             write!(f, " kind={} layout={}", pool.kind, pool.layout)?;
             integers(f, "kernel", &pool.kernel)?;
             window(f, &pool.window)?;
@@ -130,6 +132,10 @@ pub(super) fn attributes(printer: &Printer<'_>, f: &mut Formatter<'_>, op: &Op) 
 fn integers<T: fmt::Display>(f: &mut Formatter<'_>, name: &str, values: &[T]) -> fmt::Result {
     write!(f, " {name}=")?;
     list(f, values, |f, value| write!(f, "{value}"))
+}
+
+fn with_moments(f: &mut Formatter<'_>, moments: bool) -> fmt::Result {
+    if moments { f.write_str(" moments") } else { Ok(()) }
 }
 
 fn window(f: &mut Formatter<'_>, window: &Window) -> fmt::Result {

@@ -128,6 +128,7 @@ impl LayerNorm {
             axes: axes.iter().map(|&axis| axis as u32).collect(),
             epsilon: Real(self.epsilon),
             center: self.center,
+            moments: false,
         };
         let mut value = site.apply(normalize, &[x])?;
         if let Some(init) = &self.gamma {

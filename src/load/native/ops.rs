@@ -112,7 +112,8 @@ impl Builder {
         }
         let axes = self.axes(node, *x, &[-1])?;
         let epsilon = node.real("epsilon")?.unwrap_or(EPSILON);
-        let mut value = self.graph.apply(Op::Normalize { axes, epsilon, center }, &[*x], source)?;
+        let mut value =
+            self.graph.apply(Op::Normalize { axes, epsilon, center, moments: false }, &[*x], source)?;
         for (operand, binary) in rest.iter().zip([Binary::Mul, Binary::Add]) {
             value = self.graph.apply(Op::Binary(binary), &[value, *operand], source)?;
         }
@@ -213,6 +214,7 @@ impl Builder {
                 axes: self.axes(node, x, &[-1])?,
                 epsilon: node.real("epsilon")?.unwrap_or(EPSILON),
                 center: node.flag("center", true)?,
+                moments: false,
             },
             "local_response_norm" => Op::LocalResponseNorm {
                 size: number("size")?,

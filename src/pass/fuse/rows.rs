@@ -51,7 +51,8 @@ impl Look<'_> {
             .filter(|&[x, mean]| self.mean(mean).is_some_and(|(of, over)| of == x && over == axes));
         let x = centered.map_or(numerator, |[x, _]| x);
         let axes = axes.to_vec();
-        Some((Op::Normalize { axes, epsilon: Real(epsilon), center: centered.is_some() }, vec![x]))
+        let (epsilon, center) = (Real(epsilon), centered.is_some());
+        Some((Op::Normalize { axes, epsilon, center, moments: false }, vec![x]))
     }
 
     /// What a value is the mean of, its axes kept, and over which.

@@ -152,6 +152,7 @@ impl Tape<'_> {
             | Op::CrossEntropyGradient
             | Op::NormalizeGradient { .. }
             | Op::AttentionGradient(_)
+            | Op::MaxPoolGradient(_)
             | Op::Recurrent(_)
             | Op::ScatterElements { .. }
             | Op::ScatterNd { .. } => no_gradient(op),

@@ -1,6 +1,7 @@
 //! Gradients of reductions, cross-entropy and local response normalisation.
 
 use super::build::Build;
+use super::rules::Site;
 use crate::error::Result;
 use crate::ir::{Binary, Compare, Op, ReduceKind, Unary, ValueId};
 
@@ -62,6 +63,36 @@ fn product(b: &mut Build<'_>, axes: &[u32], x: ValueId, dy: ValueId) -> Result<V
     let rest = b.div(elsewhere, safe)?;
     let slope = b.select(is_zero, at_zero, rest)?;
     b.mul(dy, slope)
+}
+
+/// Of what is normalised: through the result, and where they are results too, through the means and the
+/// variances.
+pub(super) fn normalize(b: &mut Build<'_>, site: &Site<'_>) -> Result<Option<ValueId>> {
+    let Op::Normalize { axes, epsilon, center, moments } = site.op else { return Ok(None) };
+    let (x, dims) = (site.operands[0], b.dims(site.operands[0])?);
+    let mut found = None;
+    if let Some(dy) = site.given[0] {
+        let (axes, epsilon, center, moments) = (axes.clone(), *epsilon, *center, *moments);
+        let operands: Vec<ValueId> = [x, dy].into_iter().chain(site.results[1..].iter().copied()).collect();
+        let op = Op::NormalizeGradient { axes, epsilon, center, scaled: false, moments };
+        found = Some(b.apply(op, &operands)?);
+    }
+    if let Some(&Some(given)) = site.given.get(1) {
+        let through = reduce(b, (ReduceKind::Mean, axes), x, site.results[1], given)?;
+        found = Some(add(b, found, through)?);
+    }
+    if let Some(&Some(given)) = site.given.get(2) {
+        let (mean, given) = (kept(b, site.results[1], x, axes)?, kept(b, given, x, axes)?);
+        let share = b.scale(given, 2.0 / count(b, x, axes)?.max(1.0))?;
+        let (share, apart) = (b.broadcast(share, &dims)?, b.sub(x, mean)?);
+        let through = b.mul(apart, share)?;
+        found = Some(add(b, found, through)?);
+    }
+    Ok(found)
+}
+
+fn add(b: &mut Build<'_>, sum: Option<ValueId>, term: ValueId) -> Result<ValueId> {
+    sum.map_or(Ok(term), |sum| b.add(sum, term))
 }
 
 /// Of logits, and of weights where the target is such: each is compared with `-ln p`.

@@ -31,7 +31,8 @@ pub fn no_gradient(op: &Op) -> Option<&'static str> {
         Op::SoftmaxGradient { .. }
         | Op::CrossEntropyGradient
         | Op::NormalizeGradient { .. }
-        | Op::AttentionGradient(_) => Some("it is a gradient itself"),
+        | Op::AttentionGradient(_)
+        | Op::MaxPoolGradient(_) => Some("it is a gradient itself"),
         Op::Recurrent(_) => Some("it is unrolled into its steps before"),
         Op::ScatterElements { kind, .. } | Op::ScatterNd { kind } => match kind {
             ScatterKind::Replace | ScatterKind::Add => None,
@@ -73,6 +74,9 @@ pub fn no_gradient(op: &Op) -> Option<&'static str> {
 pub(super) fn gradients(b: &mut Build<'_>, site: &Site<'_>) -> Result<Vec<Option<ValueId>>> {
     let (x, want) = (site.operands, site.want);
     let none = vec![None; x.len()];
+    if let Op::Normalize { .. } = site.op {
+        return reduce::normalize(b, site).map(|gradient| vec![gradient]);
+    }
     let [Some(dy), ..] = *site.given else { return Ok(none) };
     if no_gradient(site.op).is_some() {
         return Ok(none);
@@ -97,6 +101,8 @@ pub(super) fn gradients(b: &mut Build<'_>, site: &Site<'_>) -> Result<Vec<Option
         | Op::CrossEntropyGradient
         | Op::NormalizeGradient { .. }
         | Op::AttentionGradient(_)
+        | Op::MaxPoolGradient(_)
+        | Op::Normalize { .. }
         | Op::Recurrent(_) => Ok(none),
         Op::Unary(f) => elementwise::unary(b, *f, x[0], y, dy).map(|gradient| vec![gradient]),
         Op::Binary(f) => {
@@ -115,10 +121,6 @@ pub(super) fn gradients(b: &mut Build<'_>, site: &Site<'_>) -> Result<Vec<Option
             one(b.apply(Op::CumSum { axis: *axis, exclusive: *exclusive, reverse: !reverse }, &[dy])?)
         }
         Op::Softmax { axis, log } => one(b.apply(Op::SoftmaxGradient { axis: *axis, log: *log }, &[y, dy])?),
-        Op::Normalize { axes, epsilon, center } => {
-            let (axes, epsilon, center) = (axes.clone(), *epsilon, *center);
-            one(b.apply(Op::NormalizeGradient { axes, epsilon, center, scaled: false }, &[x[0], dy])?)
-        }
         Op::CrossEntropy => reduce::cross_entropy(b, (x[0], x[1]), dy, [want[0], want[1]]),
         Op::LocalResponseNorm { .. } => Ok(vec![reduce::local_response_norm(b, site.op, x[0], dy)?]),
         Op::MatMul { transpose_left, transpose_right } => {

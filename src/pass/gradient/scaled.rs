@@ -31,6 +31,7 @@ impl Scaled {
             let (Op::Binary(Binary::Mul), &[a, b]) = (&data.op, &data.operands[..]) else { return None };
             [[a, b], [b, a]].into_iter().find_map(|[normal, factor]| {
                 let normalize = inner(normal, node)?;
+                (graph.node(normalize).first_result == normal).then_some(())?;
                 varies(graph, normalize, factor)?;
                 Some(Self { normalize, factor, shift: None })
             })
@@ -53,11 +54,13 @@ impl Scaled {
     /// The gradients of what is normalised, of the factor, and of the summand.
     pub(super) fn gradients(&self, b: &mut Build<'_>, given: ValueId) -> Result<[ValueId; 3]> {
         let node = b.graph.node(self.normalize);
-        let Op::Normalize { axes, epsilon, center } = node.op.clone() else {
+        let Op::Normalize { axes, epsilon, center, moments } = node.op.clone() else {
             return Err(Error::Internal(format!("{} does not normalise", node.op.name())));
         };
-        let operands = [node.operands[0], given, self.factor];
-        let op = Op::NormalizeGradient { axes, epsilon, center, scaled: true };
+        let beside = b.graph.results(self.normalize).skip(1);
+        let operands: Vec<ValueId> =
+            [node.operands[0], given, self.factor].into_iter().chain(beside).collect();
+        let op = Op::NormalizeGradient { axes, epsilon, center, scaled: true, moments };
         let made = b.graph.push(op, &operands, b.source)?;
         let first = b.graph.node(made).first_result;
         let [dx, factor, shift] = [0, 1, 2].map(|result| ValueId(first.0 + result));

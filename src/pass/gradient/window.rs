@@ -1,10 +1,9 @@
-//! Gradients of poolings and resizes, made of transposed convolutions, slices and products.
+//! Gradients of poolings, of means by transposed convolutions, and of resizes by products.
 
 use super::build::Build;
 use super::conv::transposed;
-use super::layout::spread;
 use crate::error::Result;
-use crate::ir::{Binary, Compare, DType, Layout, Op, Pool, PoolKind, Resize, Shape, Unary, ValueId};
+use crate::ir::{Layout, Op, Pool, PoolKind, Resize, Shape, ValueId};
 
 /// The axes of a tensor channels last, as they stand channels first, and the other way round.
 fn to_first(spatial: usize) -> Vec<usize> {
@@ -12,26 +11,21 @@ fn to_first(spatial: usize) -> Vec<usize> {
 }
 
 pub(super) fn pool(b: &mut Build<'_>, pool: &Pool, x: ValueId, y: ValueId, dy: ValueId) -> Result<ValueId> {
+    if pool.kind == PoolKind::Max {
+        return b.apply(Op::MaxPoolGradient(Box::new(pool.clone())), &[x, y, dy]);
+    }
     let spatial = pool.kernel.len();
     if pool.layout == Layout::ChannelsFirst {
-        return pool_first(b, pool, x, y, dy);
+        return average_pool(b, pool, x, dy);
     }
     let perm = to_first(spatial);
-    let (x, y, dy) = (b.transpose(x, &perm)?, b.transpose(y, &perm)?, b.transpose(dy, &perm)?);
-    let gradient = pool_first(b, pool, x, y, dy)?;
+    let (x, dy) = (b.transpose(x, &perm)?, b.transpose(dy, &perm)?);
+    let gradient = average_pool(b, pool, x, dy)?;
     let back: Vec<usize> = [0].into_iter().chain(2..spatial + 2).chain([1]).collect();
     b.transpose(gradient, &back)
 }
 
-/// Channels first.
-fn pool_first(b: &mut Build<'_>, pool: &Pool, x: ValueId, y: ValueId, dy: ValueId) -> Result<ValueId> {
-    match pool.kind {
-        PoolKind::Max => max_pool(b, pool, x, y, dy),
-        PoolKind::Average | PoolKind::AverageWithPadding => average_pool(b, pool, x, dy),
-    }
-}
-
-/// Each window's share goes to all its elements.
+/// Each window's share goes to all its elements; channels first.
 fn average_pool(b: &mut Build<'_>, pool: &Pool, x: ValueId, dy: ValueId) -> Result<ValueId> {
     let (x_dims, dy_dims) = (b.dims(x)?, b.dims(dy)?);
     let (dtype, spatial) = (b.dtype(x), pool.kernel.len());
@@ -69,62 +63,6 @@ fn counted(pool: &Pool, axis: usize, size: i64, out: i64) -> f64 {
     let at = |element: i64| start + element * window.dilations[axis];
     let count = (0..pool.kernel[axis]).filter(|&element| (low..high).contains(&at(element))).count();
     count.max(1) as f64
-}
-
-/// Each window's gradient goes to the first element that is as large as its result.
-fn max_pool(b: &mut Build<'_>, pool: &Pool, x: ValueId, y: ValueId, dy: ValueId) -> Result<ValueId> {
-    let (x_dims, y_dims) = (b.dims(x)?, b.dims(y)?);
-    let window = &pool.window;
-    let rank = x_dims.len();
-    let on_axes = |list: &[i64]| -> Vec<i64> { [0, 0].iter().chain(list).copied().collect() };
-    let before = on_axes(&window.pads_before);
-    let padded = b.pad(x, &before, &on_axes(&window.pads_after), f64::NEG_INFINITY)?;
-    let whole = b.dims(padded)?;
-    let steps: Vec<i64> = [1, 1].iter().chain(&window.strides).copied().collect();
-    let mut offset = vec![0; rank];
-    let mut taken: Option<ValueId> = None;
-    let mut sum: Option<ValueId> = None;
-    loop {
-        let starts: Vec<i64> = (0..rank)
-            .map(|axis| if axis < 2 { 0 } else { offset[axis] * window.dilations[axis - 2] })
-            .collect();
-        let element = b.slice(padded, &starts, &y_dims, &steps)?;
-        let equal = b.compare(Compare::Eq, element, y)?;
-        let (mine, next) = match taken {
-            None => (equal, equal),
-            Some(taken) => {
-                let free = b.unary(Unary::Not, taken)?;
-                (b.binary(Binary::And, equal, free)?, b.binary(Binary::Or, taken, equal)?)
-            }
-        };
-        taken = Some(next);
-        let share = b.masked(mine, dy)?;
-        let placed = spread(b, share, &starts, &steps, &whole)?;
-        sum = Some(match sum {
-            Some(sum) => b.add(sum, placed)?,
-            None => placed,
-        });
-        if !advance(&mut offset, &pool.kernel) {
-            break;
-        }
-    }
-    let turned = |list: &[i64]| on_axes(list).iter().map(|amount| -amount).collect::<Vec<i64>>();
-    match sum {
-        Some(sum) => b.pad(sum, &turned(&window.pads_before), &turned(&window.pads_after), 0.0),
-        None => b.full(DType::F32, &x_dims, 0.0),
-    }
-}
-
-/// The next offset in a window; false after the last.
-fn advance(offset: &mut [i64], kernel: &[i64]) -> bool {
-    for axis in (0..kernel.len()).rev() {
-        offset[axis + 2] += 1;
-        if offset[axis + 2] < kernel[axis] {
-            return true;
-        }
-        offset[axis + 2] = 0;
-    }
-    false
 }
 
 /// A resize is linear along each axis: its matrix is the resize of the identity.

@@ -73,6 +73,7 @@ pub(super) fn rewritten(look: &Look<'_, '_>) -> Vec<Rewrite> {
         | Op::Conv(_)
         | Op::ConvTranspose(_)
         | Op::Pool(_)
+        | Op::MaxPoolGradient(_)
         | Op::Resize(_)
         | Op::Recurrent(_)
         | Op::Gather { .. }

@@ -11,6 +11,7 @@ mod apart;
 mod attention;
 mod attention_gradient;
 mod blocks;
+mod channels;
 mod conv;
 mod conv_last;
 mod conv_transpose;
@@ -29,6 +30,7 @@ mod normalize_gradient;
 mod panels;
 mod phases;
 mod pool;
+mod pool_gradient;
 mod product;
 mod recurrent;
 mod reduce;
@@ -46,6 +48,8 @@ use crate::error::{Error, Result};
 use crate::ir::half;
 use crate::ir::{DType, Op};
 use crate::kernel::workspace::widens;
+
+use normalize::Normalization;
 
 pub(super) use conv::reads_packed as conv_reads_packed;
 pub(super) use product::{adds_along, pack, unpack};
@@ -114,12 +118,13 @@ fn dispatch(
         (Op::CrossEntropyGradient, [logits, target, given], [out]) => {
             entropy::cross_entropy_gradient(team, [logits, target, given], out)
         }
-        (Op::NormalizeGradient { axes, epsilon, center, .. }, [_, _] | [_, _, _], [_] | [_, _, _]) => {
-            let op = normalize_gradient::Normalization { axes, epsilon: epsilon.0, center: *center };
+        (Op::NormalizeGradient { axes, epsilon, center, moments, .. }, [_, _, ..], [_] | [_, _, _]) => {
+            let op = Normalization { axes, epsilon: epsilon.0, center: *center, moments: *moments };
             normalize_gradient::normalize_gradient(team, op, inputs, outputs, workspace)
         }
-        (Op::Normalize { axes, epsilon, center }, [x], [out]) => {
-            normalize::normalize(team, axes, epsilon.0, *center, x, out)
+        (Op::Normalize { axes, epsilon, center, moments }, [x], [_] | [_, _, _]) => {
+            let op = Normalization { axes, epsilon: epsilon.0, center: *center, moments: *moments };
+            normalize::normalize(team, op, x, outputs, workspace)
         }
         (Op::LocalResponseNorm { size, alpha, beta, bias }, [x], [out]) => {
             let response = normalize::Response { size: *size, alpha: alpha.0, beta: beta.0, bias: bias.0 };
@@ -140,6 +145,9 @@ fn dispatch(
             conv_transpose::conv_transpose(team, op, inputs, out, workspace)
         }
         (Op::Pool(op), [x], [out]) => pool::pool(team, op, x, out),
+        (Op::MaxPoolGradient(op), [_, _, _], [out]) => {
+            pool_gradient::max_pool_gradient(team, op, inputs, out)
+        }
         (Op::Resize(op), [x], [out]) => resize::resize(op, x, out),
         (Op::Recurrent(layer), ..) => recurrent::recurrent(layer, inputs, outputs, workspace),
         (Op::Reshape { .. }, [x], [out]) => layout::reshape(x, out),
@@ -187,6 +195,7 @@ fn dispatch(
             | Op::Conv(_)
             | Op::ConvTranspose(_)
             | Op::Pool(_)
+            | Op::MaxPoolGradient(_)
             | Op::Resize(_)
             | Op::Reshape { .. }
             | Op::Transpose { .. }

@@ -1,12 +1,13 @@
 //! Softmax, normalisation over axes, and local response normalisation. Of rows that lie one after the other:
 //! `rows`.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
+use super::channels::{self, Channels};
 use super::element::Float;
 use super::index::{Space, sizes, strides};
 use super::reduce::{Parts, sum_space};
-use super::rows::{NormalizeRows, SoftmaxRows, each_row, part_of};
+use super::rows::{NormalizeRows, SoftmaxRows, each_part, part_of};
 use super::team::Team;
 use super::vectors::Vectorised;
 use super::view::{Typed, View, ViewMut, bytes_of_mut, with_float};
@@ -38,7 +39,8 @@ fn softmax_as<T: Typed + Float + Vectorised>(
         return Ok(());
     }
     if inner == 1 {
-        each_row(team, source, target, size, after, |x, out, around| {
+        each_part(team, target, size, after, |start, out, around| {
+            let x = &source[start..][..out.len()];
             T::dispatch(SoftmaxRows { x, out, size, log, around });
         });
         return Ok(());
@@ -72,40 +74,60 @@ fn strided<T: Typed + Float>(x: &[T], out: &mut [T], start: usize, size: usize, 
     }
 }
 
+/// The attributes of a normalisation and of its gradient.
+#[derive(Clone, Copy)]
+pub(super) struct Normalization<'a> {
+    pub(super) axes: &'a [u32],
+    pub(super) epsilon: f64,
+    pub(super) center: bool,
+    pub(super) moments: bool,
+}
+
 /// `Op::Normalize`.
 pub(super) fn normalize(
     team: &Team<'_>,
-    axes: &[u32],
-    epsilon: f64,
-    center: bool,
+    op: Normalization<'_>,
     x: &View<'_>,
-    out: &mut ViewMut<'_>,
+    outputs: &mut [ViewMut<'_>],
+    workspace: &mut [u8],
 ) -> Result<()> {
-    with_float!(x.dtype, "normalize", T => normalize_as::<T>(team, axes, epsilon, center, x, out))
+    with_float!(x.dtype, "normalize", T => normalize_as::<T>(team, op, x, outputs, workspace))
 }
 
 fn normalize_as<T: Typed + Float + Vectorised>(
     team: &Team<'_>,
-    axes: &[u32],
-    epsilon: f64,
-    center: bool,
+    op: Normalization<'_>,
     x: &View<'_>,
-    out: &mut ViewMut<'_>,
+    outputs: &mut [ViewMut<'_>],
+    workspace: &mut [u8],
 ) -> Result<()> {
-    let parts = Parts::new(&sizes(x.dims)?, axes)?;
+    let Normalization { axes, epsilon, center, moments } = op;
+    let dims = sizes(x.dims)?;
+    let parts = Parts::new(&dims, axes)?;
     let count = parts.reduced.len();
+    if let Some(shape) = Channels::new(&dims, axes).filter(|_| moments || !parts.are_rows()) {
+        return channels::normalize::<T>(team, op, shape, x, outputs, workspace);
+    }
+    let misfit = || Error::Internal("results of normalize".to_owned());
+    let (out, rest) = outputs.split_first_mut().ok_or_else(misfit)?;
+    let mut results = match rest {
+        [means, variances] => [means.slice::<T>()?, variances.slice::<T>()?],
+        _ => [&mut [][..], &mut []],
+    };
     let after = if parts.are_rows() { out.take_after() } else { None };
     let (source, target) = (x.slice::<T>()?, out.slice::<T>()?);
     if source.is_empty() {
+        results.iter_mut().for_each(|numbers| numbers.fill(T::narrow(f64::NAN)));
         return Ok(());
     }
     if parts.are_rows() {
-        each_row(team, source, target, count, after, |x, out, around| {
+        each_part(team, target, count, after, |start, out, around| {
+            let x = &source[start..][..out.len()];
             T::dispatch(NormalizeRows { x, out, size: count, epsilon, center, around });
         });
         return Ok(());
     }
-    parts.kept.each([0, 0], |[from, _]| {
+    parts.kept.each([0, 0], |[from, row]| {
         let mean = match center {
             true => sum_space(source, from, &parts.reduced, T::accumulate) / count as f64,
             false => 0.0,
@@ -115,6 +137,10 @@ fn normalize_as<T: Typed + Float + Vectorised>(
             sum + distance * distance
         });
         let scale = 1.0 / (squares / count as f64 + epsilon).sqrt();
+        if moments {
+            let row = row as usize;
+            (results[0][row], results[1][row]) = (T::narrow(mean), T::narrow(squares / count as f64));
+        }
         apply(source, target, from, &parts.reduced, |x| T::narrow((x.to_f64() - mean) * scale));
     });
     Ok(())

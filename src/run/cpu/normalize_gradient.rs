@@ -4,22 +4,16 @@ use crate::error::{Error, Result};
 use crate::ir::Varies;
 use crate::kernel::workspace::{NORMALIZE_PARTS, NORMALIZE_ROW};
 
+use super::channels::{self, Channels};
 use super::element::Float;
 use super::entropy::sums;
 use super::index::{PerAxis, Space, broadcast_strides, sizes, strides};
+use super::normalize::Normalization;
 use super::reduce::{Parts, sum_run};
 use super::rows::part_of;
 use super::team::{Planes, Team};
 use super::vectors::{Lanes, Task, Vectorised};
 use super::view::{Typed, View, ViewMut, bytes_of_mut, take, with_float};
-
-/// The attributes.
-#[derive(Clone, Copy)]
-pub(super) struct Normalization<'a> {
-    pub(super) axes: &'a [u32],
-    pub(super) epsilon: f64,
-    pub(super) center: bool,
-}
 
 /// `Op::NormalizeGradient`.
 pub(super) fn normalize_gradient(
@@ -63,6 +57,8 @@ struct Gradient<'a, T> {
     x: &'a [T],
     given: &'a [T],
     factor: Option<(&'a [T], Varies)>,
+    /// Means and variances that are known.
+    known: Option<[&'a [T]; 2]>,
     count: usize,
 }
 
@@ -90,15 +86,28 @@ fn as_type<T: Typed + Float + Vectorised>(
     mut workspace: &mut [u8],
 ) -> Result<()> {
     let misfit = || Error::Internal("operands of normalize_gradient".to_owned());
-    let factor = match inputs.get(2) {
+    let (own, beside) = inputs.split_at(inputs.len() - if op.moments { 2 } else { 0 });
+    let known = match beside {
+        [means, variances] => Some([means.slice::<T>()?, variances.slice::<T>()?]),
+        _ => None,
+    };
+    let factor = match own.get(2) {
         Some(view) => {
             Some((view.slice::<T>()?, Varies::new(op.axes, inputs[0].dims, view.dims).ok_or_else(misfit)?))
         }
         None => None,
     };
-    let parts = Parts::new(&sizes(inputs[0].dims)?, op.axes)?;
+    let dims = sizes(inputs[0].dims)?;
+    let parts = Parts::new(&dims, op.axes)?;
     let count = parts.reduced.len();
-    let gradient = Gradient { op, x: inputs[0].slice::<T>()?, given: inputs[1].slice::<T>()?, factor, count };
+    let (x, given) = (inputs[0].slice::<T>()?, inputs[1].slice::<T>()?);
+    let gradient = Gradient { op, x, given, factor, known, count };
+    let are_rows = parts.are_rows() && known.is_none();
+    let by_channel = !are_rows && !x.is_empty() && !matches!(factor, Some((_, Varies::Along)));
+    if let Some(shape) = Channels::new(&dims, op.axes).filter(|_| by_channel) {
+        let operands = ([x, given], factor.map(|factor| factor.0), known);
+        return channels::gradient(team, op, shape, operands, outputs, workspace);
+    }
     let (dx, rest) = outputs.split_first_mut().ok_or_else(misfit)?;
     let mut columns = match rest {
         [factor, shift] => [factor.slice::<T>()?, shift.slice::<T>()?],
@@ -108,7 +117,7 @@ fn as_type<T: Typed + Float + Vectorised>(
         columns.iter_mut().for_each(|sums| sums.fill(T::ZERO));
         return Ok(());
     }
-    if parts.are_rows() && !matches!(factor, Some((_, Varies::Across))) {
+    if are_rows && !matches!(factor, Some((_, Varies::Across))) {
         let after = dx.take_after();
         let target = dx.slice::<T>()?;
         let then = |start: usize, made: &mut [T]| {
@@ -131,7 +140,7 @@ fn as_type<T: Typed + Float + Vectorised>(
         });
         return Ok(());
     }
-    let walks = Walks::new(&op, inputs)?;
+    let walks = Walks::new(&op, own)?;
     let rows = take::<f64>(&mut workspace, walks.kept.len() * NORMALIZE_ROW as usize)?;
     gradient.strided(team, &walks, rows, dx.slice::<T>()?, columns);
     Ok(())
@@ -310,12 +319,17 @@ impl<T: Typed + Float> Task<T> for RowSums<'_, T> {
         let Self { gradient, walks, row, out } = self;
         let start = walks.kept.at(row);
         let (outer, length, [step, factor_step]) = walks.reduced.split_inner();
-        let mean = match gradient.op.center {
-            true => over(&outer, start[0], (length, step), gradient.x, |sum, x| sum + x.to_f64()),
-            false => 0.0,
-        } / gradient.count as f64;
-        let square = |sum: f64, x: T| sum + (x.to_f64() - mean) * (x.to_f64() - mean);
-        let squares = over(&outer, start[0], (length, step), gradient.x, square);
+        let count = gradient.count as f64;
+        let (mean, squares) = if let Some([means, variances]) = gradient.known {
+            (means[row].to_f64(), variances[row].to_f64() * count)
+        } else {
+            let mean = match gradient.op.center {
+                true => over(&outer, start[0], (length, step), gradient.x, |sum, x| sum + x.to_f64()) / count,
+                false => 0.0,
+            };
+            let square = |sum: f64, x: T| sum + (x.to_f64() - mean) * (x.to_f64() - mean);
+            (mean, over(&outer, start[0], (length, step), gradient.x, square))
+        };
         let mut row = Row { mean, r: gradient.deviation(squares), sums: [0.0; 2] };
         outer.each(start, |[at, factor_at]| {
             let found = match gradient.factor {

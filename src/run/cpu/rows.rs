@@ -19,7 +19,7 @@ const PART: usize = 1 << 14;
 const FOLLOWED: usize = 1 << 11;
 
 /// Most elements of a row that is held in the first cache until it is written.
-const HELD: usize = 2048;
+pub(super) const HELD: usize = 2048;
 
 /// Sums that are made side by side, so that they do not wait for one another.
 const SUMS: usize = 32;
@@ -38,35 +38,34 @@ pub(super) fn part_of(row: usize) -> usize {
     (PART / row.max(1)).max(1) * row
 }
 
-/// Makes rows from rows, some whole ones at a time, and what follows from them. `make` is given some, where
-/// they go, and whether they go there around the caches.
-pub(super) fn each_row<T: Typed>(
+/// Makes rows, some whole ones at a time, and what follows from them. `make` is given the first element of
+/// some, where they go, and whether they go there around the caches.
+pub(super) fn each_part<T: Typed>(
     team: &Team<'_>,
-    source: &[T],
     target: &mut [T],
     size: usize,
     after: Option<&Epilogue<'_>>,
-    make: impl Fn(&[T], &mut [T], bool) + Sync,
+    make: impl Fn(usize, &mut [T], bool) + Sync,
 ) {
     let around = size_of_val(target) >= AROUND;
     let length = part_of(size);
     let few = (FOLLOWED / size).max(1) * size;
     team.each_chunk(target, length, |part, out| {
-        let (start, x) = (part * length, &source[part * length..][..out.len()]);
+        let start = part * length;
         let Some(after) = after else {
-            make(x, out, around);
+            make(start, out, around);
             return streamed();
         };
-        for (number, (x, out)) in x.chunks(few).zip(out.chunks_mut(few)).enumerate() {
+        for (number, out) in out.chunks_mut(few).enumerate() {
             let start = start + number * few;
             if around && size_of_val(out) <= STRIP_BYTES {
                 // What follows is written around the caches: what it follows from lies apart.
                 with_strip::<T>(out.len(), |made, _| {
-                    make(x, made, false);
+                    make(start, made, false);
                     after.apply_to(start, bytes_of_mut(made), bytes_of_mut(out), true);
                 });
             } else {
-                make(x, out, false);
+                make(start, out, false);
                 after.apply(start, bytes_of_mut(out));
             }
         }
@@ -163,7 +162,7 @@ fn fetch_ahead<T: Typed, L: Lanes<T>>(_: L, x: &[T], at: usize) {
 /// Makes each vector of a row from that of another, `(x - shift) * factor + summand`: around the caches or not, and
 /// while it fetches every other one of what follows, or not.
 #[inline(always)]
-fn map_row<T: Typed + Float, L: Lanes<T>>(
+pub(super) fn map_row<T: Typed + Float, L: Lanes<T>>(
     l: L,
     x: &[T],
     out: &mut [T],

@@ -106,7 +106,8 @@ impl Builder<'_> {
             }
             Op::CumSum { .. } => return Err(Halt::Apart),
             Op::Softmax { axis, log } => self.softmax_at(x, *axis, *log, index, guard)?,
-            Op::Normalize { axes, epsilon, center } => {
+            Op::Normalize { moments: true, .. } => return Err(Halt::Apart),
+            Op::Normalize { axes, epsilon, center, .. } => {
                 self.normalized_at(x, axes, epsilon.0, *center, index, guard)?
             }
             Op::LocalResponseNorm { size, alpha, beta, bias } => {
@@ -119,6 +120,7 @@ impl Builder<'_> {
             Op::Conv(conv) => self.conv_at(id, conv, index, guard)?,
             Op::ConvTranspose(conv) => self.conv_transpose_at(id, conv, index, guard)?,
             Op::Pool(pool) => self.pool_at(x, pool, index, guard)?,
+            Op::MaxPoolGradient(pool) => self.max_pool_gradient_at(id, pool, index, guard)?,
             Op::Resize(resize) => self.resize_at(id, resize, index, guard)?,
             Op::Reshape { .. } => {
                 let (dims, under) = (self.dims(node.first_result)?, self.dims(x)?);

@@ -63,8 +63,14 @@ impl Builder<'_> {
         let size = spatial(conv.layout, &x_dims);
         let (mut position, mut inside) = (Vec::new(), None);
         for axis in 0..size.len() {
-            let (place, within) =
-                self.spread_from(conv, axis, kernel[axis], size[axis], over.at[axis], over.offset[axis]);
+            let (place, within) = self.spread_from(
+                &conv.window,
+                axis,
+                kernel[axis],
+                size[axis],
+                over.at[axis],
+                over.offset[axis],
+            );
             inside = self.exprs.both(inside, within);
             position.push(place);
         }

@@ -165,22 +165,27 @@ impl Builder<'_> {
         self.row_body(id, &over, cached, reductions, made)
     }
 
-    /// The mean of a row, what its deviations are multiplied with, and the normalised element.
+    /// The mean of a row, what its deviations are multiplied with, and the normalised element; `known` are
+    /// its mean and its variance.
     fn normalized_row(
         &mut self,
         op: &Op,
-        x: ExprId,
+        (x, known): (ExprId, Option<[ExprId; 2]>),
         count: i64,
         reductions: &mut Reductions,
     ) -> Lowered<Normalized> {
         let Op::NormalizeGradient { epsilon, center, .. } = *op else { return Err(Halt::Apart) };
         let dtype = self.exprs.dtype(x);
-        let count = self.exprs.constant(count as f64, dtype);
-        let mean = center.then(|| reductions.fold(self, Fold::Sum, x));
-        let mean = mean.map(|sum| self.div(sum, count));
-        let square = self.squared(x, mean);
-        let squares = reductions.fold(self, Fold::Sum, square);
-        let variance = self.div(squares, count);
+        let (mean, variance) = if let Some([mean, variance]) = known {
+            (Some(mean), variance)
+        } else {
+            let count = self.exprs.constant(count as f64, dtype);
+            let mean = center.then(|| reductions.fold(self, Fold::Sum, x));
+            let mean = mean.map(|sum| self.div(sum, count));
+            let square = self.squared(x, mean);
+            let squares = reductions.fold(self, Fold::Sum, square);
+            (mean, self.div(squares, count))
+        };
         let epsilon = self.exprs.constant(epsilon.0, dtype);
         let above = self.add(variance, epsilon);
         let deviation = self.exprs.unary(Unary::Sqrt, above);
@@ -194,11 +199,20 @@ impl Builder<'_> {
     /// mean and `r` of each row in the workspace.
     pub(super) fn normalize_gradient(mut self, id: NodeId) -> Lowered<Vec<Program>> {
         let node = self.graph.node(id);
-        let Op::NormalizeGradient { axes, .. } = &node.op else { return Err(Halt::Apart) };
-        let (x, given) = (node.operands[0], node.operands[1]);
+        let Op::NormalizeGradient { axes, moments, .. } = &node.op else { return Err(Halt::Apart) };
+        let (own, beside) = node.operands.split_at(node.operands.len() - if *moments { 2 } else { 0 });
+        let (x, given) = (own[0], own[1]);
         let dims = self.dims(x)?;
         let over = self.rows_over(&dims, axes);
-        let varies = match node.operands.get(2) {
+        let kept: Vec<ExprId> = (0..dims.len())
+            .filter(|&axis| !axes.contains(&(axis as u32)))
+            .map(|axis| over.index[axis])
+            .collect();
+        let known = match beside {
+            &[mean, variance] => Some([self.wide_at(mean, &kept)?, self.wide_at(variance, &kept)?]),
+            _ => None,
+        };
+        let varies = match own.get(2) {
             Some(&factor) => {
                 Some((factor, Varies::new(axes, &dims, &self.dims(factor)?).ok_or(Halt::Apart)?))
             }
@@ -210,7 +224,8 @@ impl Builder<'_> {
         };
         let (x_at, g) = (self.wide_at(x, &over.index)?, self.wide_at(given, &over.index)?);
         let mut reductions = Reductions::default();
-        let Normalized { n, r, mean } = self.normalized_row(&node.op, x_at, over.count, &mut reductions)?;
+        let Normalized { n, r, mean } =
+            self.normalized_row(&node.op, (x_at, known), over.count, &mut reductions)?;
         let mut d = g;
         if let Some((factor, _)) = varies {
             let index = self.broadcast(factor, &over.index)?;
@@ -238,14 +253,7 @@ impl Builder<'_> {
         let position = self.linear(&dims, &over.index);
         let expr = self.exprs.convert(self.dtype(dx), made);
         self.given = Some(Given { value: dx, position, expr });
-        let mut made = self.results();
-        made.retain(|&value| value != of_factor && value != of_shift);
-        let elements: i64 = dims.iter().product();
-        for &value in &made {
-            if self.dims(value)?.iter().product::<i64>() != elements {
-                return Err(Halt::Apart);
-            }
-        }
+        let made = self.whole_results(dx, &[of_factor, of_shift])?;
         let stores = self.stores_of(&made, position)?;
         let row = self.exprs.at(over.row);
         let sums = match varies {

@@ -111,6 +111,8 @@ impl Builder<'_> {
         let node = self.graph.node(id);
         let (x, result) = (node.operands[0], node.first_result);
         let (dims, dtype) = (self.dims(x)?, self.dtype(x));
+        let beside: Vec<ValueId> = self.graph.results(id).skip(1).collect();
+        let mut row_values = Vec::new();
         let axes: Vec<u32> = match &node.op {
             Op::Reduce { axes, .. } | Op::Normalize { axes, .. } => axes.clone(),
             Op::ArgReduce { axis, .. } | Op::Softmax { axis, .. } => vec![*axis],
@@ -145,6 +147,8 @@ impl Builder<'_> {
                 let mean = mean.map(|sum| self.exprs.binary(Binary::Div, sum, count));
                 let square = self.squared(element, mean);
                 let squares = reduce(self, Fold::Sum, square);
+                let variance = self.exprs.binary(Binary::Div, squares, count);
+                row_values.extend(mean.map(|mean| [mean, variance]).into_iter().flatten());
                 (self.normalized_of(element, mean, squares, count, epsilon.0), false)
             }
             _ => return Err(Halt::Apart),
@@ -152,9 +156,15 @@ impl Builder<'_> {
         let cached = if whole_row { vec![] } else { vec![element] };
         let position = if whole_row { self.exprs.at(row) } else { position };
         self.given = Some(Given { value: result, position, expr });
-        self.same_elements(result)?;
-        let all = self.stores_at(position)?;
-        let (stores, row_stores) = if whole_row { (vec![], all) } else { (all, vec![]) };
+        let made = self.whole_results(result, &beside)?;
+        let all = self.stores_of(&made, position)?;
+        let (stores, mut row_stores) = if whole_row { (vec![], all) } else { (all, vec![]) };
+        let row_position = self.exprs.at(row);
+        for (value, number) in beside.into_iter().zip(row_values) {
+            let arg = self.arg(value, true)?;
+            let number = self.exprs.convert(self.dtype(value), number);
+            row_stores.push(self.replacing(arg, row_position, number));
+        }
         Ok(Body::Rows { row, column, along, cached, reductions, stores, row_stores })
     }
 
@@ -162,6 +172,20 @@ impl Builder<'_> {
     pub(super) fn same_elements(&self, hero: ValueId) -> Lowered<()> {
         let elements = self.dims(hero)?.iter().product::<i64>();
         if self.elements()? == elements { Ok(()) } else { Err(Halt::Apart) }
+    }
+
+    /// The program's results but for those of the hero `beside` its first. `Halt::Apart` where one has not as
+    /// many elements as that.
+    pub(super) fn whole_results(&self, hero: ValueId, beside: &[ValueId]) -> Lowered<Vec<ValueId>> {
+        let elements = self.dims(hero)?.iter().product::<i64>();
+        let mut made = self.results();
+        made.retain(|value| !beside.contains(value));
+        for &value in &made {
+            if self.dims(value)?.iter().product::<i64>() != elements {
+                return Err(Halt::Apart);
+            }
+        }
+        Ok(made)
     }
 
     /// A transposition, through a tile where neighbours of what is read are not neighbours of what is

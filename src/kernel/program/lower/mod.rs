@@ -169,6 +169,7 @@ impl<'a> Builder<'a> {
             | Op::LocalResponseNorm { .. }
             | Op::Rotary { .. }
             | Op::Pool(_)
+            | Op::MaxPoolGradient(_)
             | Op::Resize(_)
             | Op::Reshape { .. }
             | Op::Broadcast { .. }

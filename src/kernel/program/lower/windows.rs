@@ -112,6 +112,50 @@ impl Builder<'_> {
         Ok(self.exprs.binary(Binary::Div, total, count))
     }
 
+    /// The shares of the windows in which an element is the first that is as large as the result.
+    pub(super) fn max_pool_gradient_at(
+        &mut self,
+        id: NodeId,
+        pool: &Pool,
+        index: &[ExprId],
+        guard: Option<ExprId>,
+    ) -> Lowered<ExprId> {
+        let operands = self.graph.node(id).operands.clone();
+        let (x, y, given) = (operands[0], operands[1], operands[2]);
+        let (image, channel, at) = parts(pool.layout, index);
+        let size = spatial(pool.layout, &self.dims(x)?);
+        let windows = spatial(pool.layout, &self.dims(y)?);
+        let (vars, offset) = self.window_vars(&pool.kernel);
+        let (mut window, mut inside) = (Vec::new(), guard);
+        for axis in 0..at.len() {
+            let (kernel, windows) = (pool.kernel[axis], windows[axis]);
+            let (place, within) =
+                self.spread_from(&pool.window, axis, kernel, windows, at[axis], offset[axis]);
+            inside = self.exprs.both(inside, within);
+            window.push(place);
+        }
+        let of_window = laid(pool.layout, image, channel, &window);
+        let largest = self.guarded(y, &of_window, inside, 0.0)?;
+        let share = self.guarded(given, &of_window, inside, 0.0)?;
+        // The number of the first element of the window that is as large.
+        let (others, other) = self.window_vars(&pool.kernel);
+        let (from, there) = self.touched(&pool.window, &size, &window, &other);
+        let read = self.exprs.both(inside, there);
+        let value = self.guarded(x, &laid(pool.layout, image, channel, &from), read, 0.0)?;
+        let equal = self.exprs.compare(Compare::Eq, value, largest);
+        let (number, own) =
+            (self.exprs.linear(&pool.kernel, &other), self.exprs.linear(&pool.kernel, &offset));
+        let (number, own) = (self.exprs.position(number), self.exprs.position(own));
+        let none = self.exprs.constant(pool.kernel.iter().product::<i64>() as f64, DType::I64);
+        let found = self.exprs.select(equal, number, none);
+        let found = read.map_or(found, |read| self.exprs.select(read, found, none));
+        let first = self.folded_over(Fold::Min, &others, found);
+        let wins = self.exprs.compare(Compare::Eq, first, own);
+        let nothing = self.exprs.constant(0.0, self.dtype(given));
+        let taken = self.exprs.select(wins, share, nothing);
+        Ok(self.folded_over(Fold::Sum, &vars, taken))
+    }
+
     /// Whether a window's element counts where padding does: not beyond what was asked for.
     fn counted(&mut self, pool: &Pool, size: &[i64], at: &[ExprId], offset: &[ExprId]) -> Option<ExprId> {
         let mut counts = None;
@@ -204,7 +248,7 @@ impl Builder<'_> {
         let (mut position, mut inside) = (Vec::new(), guard);
         for axis in 0..at.len() {
             let (place, within) =
-                self.spread_from(conv, axis, kernel[axis], size[axis], at[axis], offset[axis]);
+                self.spread_from(&conv.window, axis, kernel[axis], size[axis], at[axis], offset[axis]);
             inside = self.exprs.both(inside, within);
             position.push(place);
         }
@@ -226,14 +270,13 @@ impl Builder<'_> {
     /// window, and whether there is one: `(at + pad - offset * dilation) / stride`, where that is whole.
     pub(super) fn spread_from(
         &mut self,
-        conv: &ConvTranspose,
+        window: &Window,
         axis: usize,
         kernel: i64,
         size: i64,
         at: ExprId,
         offset: ExprId,
     ) -> (ExprId, Option<ExprId>) {
-        let window = &conv.window;
         let (stride, dilation) = (window.strides[axis], window.dilations[axis]);
         // Moved up by whole strides, so that it is not negative.
         let up = (kernel.max(1) - 1).saturating_mul(dilation).div_euclid(stride) + 1;

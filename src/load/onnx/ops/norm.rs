@@ -83,7 +83,10 @@ pub(super) fn layer_normalization(at: &mut At<'_>) -> Result<()> {
     let (x, axes, epsilon) = normalized_part(at)?;
     let dtype = at.type_of(x).dtype;
     let wide = at.convert(x, widened(dtype))?;
-    let y = at.apply(Op::Normalize { axes: axes.clone(), epsilon: Real(epsilon), center: true }, &[wide])?;
+    let y = at.apply(
+        Op::Normalize { axes: axes.clone(), epsilon: Real(epsilon), center: true, moments: false },
+        &[wide],
+    )?;
     let y = at.convert(y, dtype)?;
     let y = scale_and_shift(at, y)?;
     at.set(0, y);
@@ -107,7 +110,8 @@ pub(super) fn rms_normalization(at: &mut At<'_>) -> Result<()> {
     let (x, axes, epsilon) = normalized_part(at)?;
     let dtype = at.type_of(x).dtype;
     let wide = at.convert(x, widened(dtype))?;
-    let y = at.apply(Op::Normalize { axes, epsilon: Real(epsilon), center: false }, &[wide])?;
+    let y =
+        at.apply(Op::Normalize { axes, epsilon: Real(epsilon), center: false, moments: false }, &[wide])?;
     let y = at.convert(y, dtype)?;
     let y = scale_and_shift(at, y)?;
     at.set(0, y);
@@ -150,7 +154,7 @@ pub(super) fn instance_normalization(at: &mut At<'_>) -> Result<()> {
     let rank = at.rank(0)?;
     let x = at.value(0)?;
     let axes = (2..rank as u32).collect();
-    let y = at.apply(Op::Normalize { axes, epsilon: Real(epsilon), center: true }, &[x])?;
+    let y = at.apply(Op::Normalize { axes, epsilon: Real(epsilon), center: true, moments: false }, &[x])?;
     let y = channel_scale_and_shift(at, y, rank)?;
     at.set(0, y);
     Ok(())
@@ -180,7 +184,7 @@ pub(super) fn group_normalization(at: &mut At<'_>) -> Result<()> {
     let x = at.value(0)?;
     let x = at.reshape(x, grouped.sizes().to_vec())?;
     let axes = (2..grouped.rank() as u32).collect();
-    let y = at.apply(Op::Normalize { axes, epsilon: Real(epsilon), center: true }, &[x])?;
+    let y = at.apply(Op::Normalize { axes, epsilon: Real(epsilon), center: true, moments: false }, &[x])?;
     let by_group = at.opset < 21;
     let y = if by_group { channel_scale_and_shift(at, y, grouped.rank())? } else { y };
     let y = at.reshape(y, shape.sizes().to_vec())?;

@@ -55,7 +55,8 @@ pub(crate) fn print(words: &[String]) {
 fn counted_steps(network: &Network) -> partition::Result<[u64; 4]> {
     let compiled = network.plan("2xcpu:cores=1", DeviceUse::All)?;
     let hook: Hook = Box::new(|_| watch(true));
-    let mut program = network.ready(&compiled, ExecOptions { before_step: Some(hook), ..ExecOptions::default() })?;
+    let mut program =
+        network.ready(&compiled, ExecOptions { before_step: Some(hook), ..ExecOptions::default() })?;
     program.feed(&network.inputs)?;
     program.step()?;
     let before = counted();

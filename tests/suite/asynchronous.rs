@@ -9,7 +9,7 @@ use partition::data::Source;
 use partition::ir::{Graph, Tensor};
 use partition::load::{LoadOptions, Model, load};
 use partition::topology::Topology;
-use partition::train::{Async, Event, Fit, Loss, Options, Stale, Trainer, fit};
+use partition::train::{Async, Loss, Options, Stale, Trainer};
 
 use crate::pipelined;
 use crate::random_graph::Random;
@@ -109,30 +109,36 @@ fn turns_that_are_computed_at_once_have_the_bits_of_one_after_the_other() {
 
 #[test]
 fn several_workers_compute_at_once() {
+    const BATCH: usize = 8192;
     let mut options = Options::new(Loss::MeanSquared);
     options.rate.base = 0.01;
-    options.compile.batch = Some(64);
-    let asynchronous = Async { workers: 3, staleness: 8, stale: Stale::Drop, warm_up: 0 };
+    options.compile.batch = Some(BATCH as i64);
+    let asynchronous = Async { workers: 2, staleness: 8, stale: Stale::Drop, warm_up: 0 };
     let of = || workers(pipelined::network(), options.clone(), asynchronous);
     let mut together = of();
-    let source = Source::open("random:records=3840,seed=5", &together.fields()).unwrap();
-    let (mut working, mut losses) = (Duration::ZERO, Vec::new());
-    let start = Instant::now();
-    fit(&mut together, &source, &Fit::default(), &mut |event| {
-        if let Event::Step { loss, wall, .. } = event {
-            working += wall;
-            losses.push(loss);
-        }
-    })
-    .unwrap();
-    let elapsed = start.elapsed();
-    assert!(working > elapsed * 6 / 5, "{working:?} of work in {elapsed:?}");
-    // One after the other, work takes no longer than the clock on the wall.
+    let ahead = together.ahead();
+    let data = format!("random:records={},seed=5", BATCH * ahead);
+    let source = Source::open(&data, &together.fields()).unwrap();
+    let batches = || {
+        let options = partition::data::Options { batch: BATCH, ..Default::default() };
+        source.batches(&options).unwrap().map(|batch| {
+            let batch = batch.unwrap();
+            batch.inputs.into_iter().chain(batch.targets).collect::<Vec<_>>()
+        })
+    };
+    // Among so many turns both workers have one that needs none before it. Those are computed meanwhile.
+    batches().for_each(|arrays| together.begin(&arrays).unwrap());
+    std::thread::sleep(Duration::from_secs(2));
+    let (mut losses, mut computed) = (Vec::new(), 0);
+    for _ in 0..ahead {
+        let start = Instant::now();
+        let outcome = together.finish().unwrap();
+        computed += usize::from(start.elapsed() * 2 < outcome.wall);
+        losses.push(outcome.loss);
+    }
+    assert!(computed >= 2, "{computed} of {ahead} turns were computed before they were asked for");
     let mut one = of();
-    let mut batches = source.batches(&partition::data::Options { batch: 64, ..Default::default() }).unwrap();
-    for loss in losses {
-        let batch = batches.next().unwrap().unwrap();
-        let arrays: Vec<_> = batch.inputs.into_iter().chain(batch.targets).collect();
+    for (arrays, loss) in batches().zip(losses) {
         assert_eq!(one.step(&arrays).unwrap().loss, loss);
     }
     assert!(held(&one) == held(&together));

@@ -263,7 +263,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--sides", nargs="*", default=["eager", "compile"])
+    parser.add_argument("--sides", nargs="*", choices=["eager", "compile"], default=["eager", "compile"])
     parser.add_argument("what", nargs="*", default=["gpt2", "resnet50", "vit"])
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -30,8 +30,9 @@ pub(super) fn batch_statistics(graph: &mut Graph) -> Result<Vec<Moved>> {
     }
     let readers = readers(graph);
     let layers = layers(graph, &readers);
+    let others = others(graph, &readers, &layers);
     let mut rewriter = Rewriter::new(graph);
-    let mut moved: Vec<Moved> = Vec::new();
+    let mut moved = Moves { list: Vec::new(), is_moved: vec![false; graph.params().len()] };
     for node in graph.node_ids() {
         let source = graph.node(node).source;
         if let Some(affine) = layers.get(source.index()).and_then(Option::as_ref) {
@@ -42,7 +43,11 @@ pub(super) fn batch_statistics(graph: &mut Graph) -> Result<Vec<Moved>> {
         } else if let Some(params) = readers.get(source.index()).filter(|params| !params.is_empty()) {
             let own = graph.node(node).operands.iter().any(|&operand| statistic(graph, operand).is_some());
             if own {
-                let layer = Layer::find(graph, source)?;
+                let layer = others[source.index()].as_ref().ok_or_else(|| {
+                    let place = format!("node {}", graph.source(source).name);
+                    Error::usage(place, "its stored statistics are used in a way that cannot be trained")
+                        .with_help("--freeze what it reads, and leave the layer as it is")
+                })?;
                 for &param in params {
                     layer.replace(graph, &mut rewriter, param, &mut moved)?;
                 }
@@ -51,7 +56,14 @@ pub(super) fn batch_statistics(graph: &mut Graph) -> Result<Vec<Moved>> {
         rewriter.keep(node)?;
     }
     *graph = rewriter.finish()?;
-    Ok(moved)
+    Ok(moved.list)
+}
+
+/// What stored statistics become, each once.
+struct Moves {
+    list: Vec<Moved>,
+    /// By parameter.
+    is_moved: Vec<bool>,
 }
 
 fn statistic(graph: &Graph, value: ValueId) -> Option<ParamId> {
@@ -89,6 +101,18 @@ fn layers(graph: &Graph, readers: &[Vec<ParamId>]) -> Vec<Option<Affine>> {
         }
     }
     layers
+}
+
+/// By source: the layer that it is, where it reads stored statistics in another way. O(nodes).
+fn others(graph: &Graph, readers: &[Vec<ParamId>], layers: &[Option<Affine>]) -> Vec<Option<Layer>> {
+    let mut others: Vec<Option<Layer>> = readers.iter().map(|_| None).collect();
+    for node in graph.node_ids() {
+        let source = graph.node(node).source.index();
+        if !readers[source].is_empty() && layers[source].is_none() && others[source].is_none() {
+            others[source] = Layer::at(graph, node);
+        }
+    }
+    others
 }
 
 /// `x * scale + shift`, where `scale` is `gamma / sqrt(variance + epsilon)` and `shift` is
@@ -154,7 +178,7 @@ impl Affine {
     }
 
     /// The normalisation in the layer's place, whose means and variances the stored ones follow.
-    fn normalise(&self, graph: &Graph, rewriter: &mut Rewriter<'_>, moved: &mut Vec<Moved>) -> Result<()> {
+    fn normalise(&self, graph: &Graph, rewriter: &mut Rewriter<'_>, moved: &mut Moves) -> Result<()> {
         let x = rewriter.value(self.x)?;
         let gamma = self.gamma.map(|gamma| rewriter.value(gamma)).transpose()?;
         let beta = self.beta.map(|beta| rewriter.value(beta)).transpose()?;
@@ -200,12 +224,10 @@ fn follow(
     rewriter: &mut Rewriter<'_>,
     layer: SourceId,
     (id, found): (ParamId, ValueId),
-    moved: &mut Vec<Moved>,
+    moved: &mut Moves,
 ) -> Result<()> {
     let param = graph.param(id);
-    let Some(statistic) = param.statistic.filter(|_| moved.iter().all(|one| one.param != id)) else {
-        return Ok(());
-    };
+    let Some(statistic) = param.statistic.filter(|_| !moved.is_moved[id.index()]) else { return Ok(()) };
     let stored = rewriter.value(graph.node(param.node).first_result)?;
     let update = Source {
         forward: Some(layer),
@@ -217,7 +239,8 @@ fn follow(
     let found = b.convert(found, b.dtype(stored))?;
     let kept = b.scale(stored, statistic.momentum.0)?;
     let new = b.scale(found, 1.0 - statistic.momentum.0)?;
-    moved.push(Moved { param: id, value: b.add(kept, new)? });
+    moved.list.push(Moved { param: id, value: b.add(kept, new)? });
+    moved.is_moved[id.index()] = true;
     Ok(())
 }
 
@@ -229,26 +252,21 @@ struct Layer {
 }
 
 impl Layer {
-    /// The layer multiplies its input with a vector along the channels.
-    fn find(graph: &Graph, source: SourceId) -> Result<Self> {
+    /// The layer whose input a node multiplies with a vector along the channels, if it does.
+    fn at(graph: &Graph, node: NodeId) -> Option<Self> {
+        let data = graph.node(node);
+        let source = data.source;
+        let [x, scale] = data.operands[..] else { return None };
         let own = |value: ValueId| {
             let maker = graph.maker(value);
             maker.source == source || maker.op.is_leaf()
         };
-        let scales = graph.node_ids().find_map(|node: NodeId| {
-            let data = graph.node(node);
-            let [x, scale] = data.operands[..] else { return None };
-            let scaled = data.source == source && data.op == Op::Binary(Binary::Mul);
-            let outer = !own(x) || matches!(graph.maker(x).op, Op::Convert { .. } | Op::Input);
-            (scaled && outer && own(scale)).then_some((x, scale))
-        });
-        let (x, scale) = scales.ok_or_else(|| {
-            let place = format!("node {}", graph.source(source).name);
-            Error::usage(place, "its stored statistics are used in a way that cannot be trained")
-                .with_help("--freeze what it reads, and leave the layer as it is")
-        })?;
-        let axis = graph.ty(x).shape.rank() - graph.ty(scale).shape.rank();
-        Ok(Self { source, x, axis })
+        let outer = !own(x) || matches!(graph.maker(x).op, Op::Convert { .. } | Op::Input);
+        if data.op != Op::Binary(Binary::Mul) || !outer || !own(scale) {
+            return None;
+        }
+        let axis = graph.ty(x).shape.rank().checked_sub(graph.ty(scale).shape.rank())?;
+        Some(Self { source, x, axis })
     }
 
     /// Lets the batch's statistic stand for a stored one.
@@ -257,7 +275,7 @@ impl Layer {
         graph: &Graph,
         rewriter: &mut Rewriter<'_>,
         id: ParamId,
-        moved: &mut Vec<Moved>,
+        moved: &mut Moves,
     ) -> Result<()> {
         let param = graph.param(id);
         let Some(statistic) = param.statistic else { return Ok(()) };

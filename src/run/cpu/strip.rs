@@ -154,11 +154,8 @@ fn term<T: Plain, L: Lanes<T>, const R: usize, const V: usize>(
 /// Rows of a right operand that lie apart are fetched so many before they are read.
 const FORTH: usize = 16;
 
-/// Elements of a line of the cache, of the larger type.
-pub(super) const LINE: usize = 16;
-
 /// Bytes that fetching a contiguous right operand goes ahead of one or two rows, and of more: these take longer for
-/// each of its rows, so that more of them may be on their way. Measured on Zen 4.
+/// each of its rows, so that more of them may be on their way.
 const NEAR: usize = 4096;
 const FAR: usize = 8192;
 

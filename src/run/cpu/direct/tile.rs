@@ -5,12 +5,14 @@
 use super::super::blocks::PANEL;
 use super::super::element::Float;
 use super::super::grid::Grid;
-use super::super::strip::LINE;
 use super::super::team::MatrixMut;
 use super::super::tile::Epilogue;
-use super::super::vectors::Lanes;
+use super::super::vectors::{Lanes, fetch_second};
 use super::super::view::{Plain, bytes_of_mut};
 use super::{DEPTH, Lying, WIDEST};
+
+/// Elements of a line of the cache, of the larger type.
+const LINE: usize = 16;
 
 /// Where the terms of a block lie, counted from the first element of a window.
 pub(super) struct Offsets {
@@ -115,7 +117,7 @@ impl<T: Plain + Float> Strip<'_, T> {
             let b: [L::Vector; V] =
                 std::array::from_fn(|v| lanes.load(&self.b[p * PANEL + column + v * L::WIDTH..]));
             if let Some(ahead) = ahead.get(p * LINE) {
-                lanes.fetch(ahead);
+                fetch_second(std::ptr::from_ref(ahead).cast(), size_of::<T>());
             }
             for i in 0..R {
                 // SAFETY: `multiply` saw that the farthest term of the farthest place lies within `x`.

@@ -69,20 +69,13 @@ pub(super) trait Lanes<T>: Copy {
             }
         }
     }
-    /// Brings what a number's line of the cache holds near. A hint.
-    #[inline(always)]
-    fn fetch(self, _: &T) {}
 }
 
 /// Brings bytes near. A hint: nothing need be there.
 #[inline(always)]
 pub(super) fn fetch(from: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
-    for at in (0..bytes).step_by(64) {
-        use std::arch::x86_64 as arch;
-        // SAFETY: every x86-64 has the instruction, which reads no memory that the program sees.
-        unsafe { arch::_mm_prefetch::<{ arch::_MM_HINT_T0 }>(from.wrapping_add(at).cast()) }
-    }
+    x86::fetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(from, bytes);
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (from, bytes);
 }
@@ -91,11 +84,7 @@ pub(super) fn fetch(from: *const u8, bytes: usize) {
 #[inline(always)]
 pub(super) fn fetch_second(from: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
-    for at in (0..bytes).step_by(64) {
-        use std::arch::x86_64 as arch;
-        // SAFETY: as above.
-        unsafe { arch::_mm_prefetch::<{ arch::_MM_HINT_T1 }>(from.wrapping_add(at).cast()) }
-    }
+    x86::fetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(from, bytes);
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (from, bytes);
 }

@@ -26,6 +26,15 @@ impl Avx2 {
     }
 }
 
+/// Brings the lines of the cache near that bytes begin at. A hint: nothing need be there.
+#[inline(always)]
+pub(super) fn fetch<const HINT: i32>(from: *const u8, bytes: usize) {
+    for at in (0..bytes).step_by(64) {
+        // SAFETY: every x86-64 has the instruction, which reads no memory that the program sees.
+        unsafe { arch::_mm_prefetch::<HINT>(from.wrapping_add(at).cast()) }
+    }
+}
+
 /// Copies lines of 64 bytes around the caches.
 ///
 /// # Safety
@@ -167,11 +176,6 @@ macro_rules! lanes {
             fn power_of_two(self, shifted: Self::Vector) -> Self::Vector {
                 // SAFETY: as above.
                 unsafe { $power(shifted) }
-            }
-            #[inline(always)]
-            fn fetch(self, number: &$type) {
-                // SAFETY: as above; the address is one of a number that is there.
-                unsafe { arch::_mm_prefetch::<{ arch::_MM_HINT_T1 }>(std::ptr::from_ref(number).cast()) }
             }
         }
     };

@@ -118,6 +118,12 @@ impl Outcome {
             (Op::Gather { axis }, [data, indices]) => {
                 layout::gather(*axis as usize, data, indices, self.count)
             }
+            (Op::GatherElements { axis }, [data, indices]) => {
+                layout::gather_elements(*axis as usize, data, indices)
+            }
+            (Op::GatherNd { batch_dims }, [data, indices]) => {
+                layout::gather_nd(*batch_dims as usize, data, indices, self.count)
+            }
             // Leaves; what rounds or needs a mathematics library; what is rare among constants.
             (
                 Op::Input

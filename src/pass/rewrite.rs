@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
-use crate::ir::{DType, Graph, NodeId, Op, Param, Tensor, Type, ValueId};
+use crate::ir::{DType, Graph, NodeId, Op, Param, SourceId, Tensor, Type, ValueId};
 
 /// A graph being rebuilt. A node of the old graph is kept, replaced by values that are already
 /// there, or, where nothing is said of it, dropped.
@@ -136,6 +136,13 @@ impl<'g> Rewriter<'g> {
         let node = self.new.append(op, operands, types, self.old.node(old).source);
         let first = self.new.node(node).first_result;
         self.kept(old, first)
+    }
+
+    /// Appends a node with one result that stands for none of the old graph.
+    pub(crate) fn add(&mut self, op: Op, operands: &[ValueId], source: SourceId) -> Result<ValueId> {
+        let value = self.new.apply(op, operands, source)?;
+        self.ordered.resize(self.new.node_count(), false);
+        Ok(value)
     }
 
     /// Keeps a node with one result as a constant of the same type.

@@ -24,6 +24,8 @@ pub(super) enum Rewrite {
     Value(ValueId),
     /// The result is that of this operation.
     Node(Op, Vec<ValueId>),
+    /// The result is that of the second operation, which reads the first one's.
+    Both(Op, Vec<ValueId>, Op),
 }
 
 /// Simplifies by exact identities until nothing changes, in a bounded number of sweeps, each
@@ -32,7 +34,8 @@ pub(super) enum Rewrite {
 /// Reshapes, transpositions, broadcasts, slices, padding, conversions and concatenations that
 /// change nothing go; chains of reshapes, transpositions or broadcasts become one; a
 /// transposition that moves only axes of size 1 becomes a reshape, and so does a broadcast that
-/// only adds such axes; a matrix product reads transposed operands as they lie; a broadcast goes where its reader broadcasts anyway; `x * 1`, `x / 1`,
+/// only adds such axes; a gather of neighbours whose indices are known becomes a slice, which reads past
+/// axes of size 1 and past transpositions that move no others of what it takes; a matrix product reads transposed operands as they lie; a broadcast goes where its reader broadcasts anyway; `x * 1`, `x / 1`,
 /// `x - 0`, `x + 0` (of floats, where the zero has the sign that makes it exact), `not not x`,
 /// and selections whose condition is known go. Nothing is read past a node that a control
 /// dependency holds. Error: only of a graph that does not verify.
@@ -59,22 +62,39 @@ fn visit(graph: &Graph, rewriter: &mut Rewriter<'_>, uniform: &[bool], id: NodeI
         rewriter.keep(id)?;
         return Ok(false);
     }
-    let ty = graph.ty(node.first_result);
+    let mut ty = graph.ty(node.first_result).clone();
     let (mut op, mut operands) = (node.op.clone(), rewriter.operands(id)?);
+    // Operations that read what the one at hand makes, and the types of what they make, last one first.
+    let mut later: Vec<(Op, Type)> = Vec::new();
     let mut changed = false;
     for _ in 0..STEPS {
-        let look = Look { rewriter, uniform, op: &op, operands: &operands, ty };
-        match rewritten(&look).into_iter().find(|rewrite| is_of(rewriter, rewrite, ty)) {
-            None => break,
-            Some(Rewrite::Value(value)) => {
-                rewriter.replace(id, value);
-                return Ok(true);
-            }
+        let look = Look { rewriter, uniform, op: &op, operands: &operands, ty: &ty };
+        let made = match rewritten(&look).into_iter().find(|rewrite| is_of(rewriter, rewrite, &ty)) {
+            None if later.is_empty() => break,
+            None => rewriter.add(op, &operands, node.source)?,
+            Some(Rewrite::Value(value)) => value,
             Some(Rewrite::Node(to, reads)) => {
                 (op, operands) = (to, reads);
                 changed = true;
+                continue;
             }
-        }
+            Some(Rewrite::Both(first, reads, then)) => {
+                let Some(made) = inferred(rewriter.graph(), &first, &reads) else { break };
+                later.push((then, std::mem::replace(&mut ty, made)));
+                (op, operands) = (first, reads);
+                changed = true;
+                continue;
+            }
+        };
+        let Some((then, to)) = later.pop() else {
+            rewriter.replace(id, made);
+            return Ok(true);
+        };
+        (op, operands, ty) = (then, vec![made], to);
+    }
+    while let Some((then, _)) = later.pop() {
+        operands = vec![rewriter.add(op, &operands, node.source)?];
+        op = then;
     }
     rewriter.keep_as(id, op, &operands)?;
     Ok(changed)
@@ -85,10 +105,19 @@ fn is_of(rewriter: &Rewriter<'_>, rewrite: &Rewrite, ty: &Type) -> bool {
     let graph = rewriter.graph();
     match rewrite {
         Rewrite::Value(value) => graph.ty(*value) == ty,
-        Rewrite::Node(op, operands) => {
-            let types: Vec<&Type> = operands.iter().map(|&value| graph.ty(value)).collect();
-            infer(op, &types, &|dim| graph.dim_name(dim).to_owned())
-                .is_ok_and(|results| results.len() == 1 && results[0] == *ty)
-        }
+        Rewrite::Node(op, operands) => inferred(graph, op, operands).as_ref() == Some(ty),
+        Rewrite::Both(op, operands, then) => inferred(graph, op, operands)
+            .and_then(|made| result(graph, then, &[&made]))
+            .is_some_and(|made| made == *ty),
     }
+}
+
+fn inferred(graph: &Graph, op: &Op, operands: &[ValueId]) -> Option<Type> {
+    result(graph, op, &operands.iter().map(|&value| graph.ty(value)).collect::<Vec<_>>())
+}
+
+/// The type of the one result of an operation.
+fn result(graph: &Graph, op: &Op, operands: &[&Type]) -> Option<Type> {
+    let mut results = infer(op, operands, &|dim| graph.dim_name(dim).to_owned()).ok()?;
+    if results.len() == 1 { results.pop() } else { None }
 }

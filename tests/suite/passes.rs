@@ -198,6 +198,11 @@ fn of_constants(seed: u64, dtype: DType) -> Graph {
     let y = constant(&mut graph, dtype, &[3, 1]);
     let condition = constant(&mut graph, DType::Bool, &[2, 1, 1]);
     let indices = graph.add_constant(Tensor::from_i64(vec![2, 2], &[1, 0, -1, 1]).unwrap(), source);
+    let pairs = [vec![1, 0], vec![0, 1], vec![-1, 1], vec![2, 0]].concat();
+    let pairs = graph.add_constant(Tensor::from_i64(vec![2, 2, 2], &pairs).unwrap(), source);
+    let column = graph.add_constant(Tensor::from_i64(vec![2, 1], &[2, -3]).unwrap(), source);
+    let deep =
+        graph.add_constant(Tensor::from_i64(vec![2, 2, 2], &[3, 0, -4, 1, 2, 2, -1, 0]).unwrap(), source);
     let size = |size: i64| Size::Known(size);
     let mut applied: Vec<(Op, Vec<ValueId>)> = vec![
         (Op::Select, vec![condition, x, y]),
@@ -208,6 +213,10 @@ fn of_constants(seed: u64, dtype: DType) -> Graph {
         (Op::Concat { axis: 1 }, vec![x, x]),
         (Op::Gather { axis: 1 }, vec![x, indices]),
         (Op::Gather { axis: 0 }, vec![y, indices]),
+        (Op::GatherElements { axis: 0 }, vec![y, column]),
+        (Op::GatherElements { axis: 2 }, vec![x, deep]),
+        (Op::GatherNd { batch_dims: 0 }, vec![x, indices]),
+        (Op::GatherNd { batch_dims: 1 }, vec![x, pairs]),
     ];
     applied.extend(Unary::ALL.iter().map(|&unary| (Op::Unary(unary), vec![x])));
     applied.extend(Binary::ALL.iter().map(|&binary| (Op::Binary(binary), vec![x, y])));
@@ -370,6 +379,38 @@ output "right" %5
 output "batched" %7
 output "twice" %9
 output "other axes" %11
+"#,
+    );
+}
+
+#[test]
+fn simplify_reads_slices_where_they_lie() {
+    snapshot(
+        "pass_simplify_slices",
+        simplify,
+        r#"graph "g"
+source s0 node "a" "A"
+%0: f32[5, 6] = input "x" @s0
+%1: i64[] = constant {1} @s0
+%2: i64[2] = constant {-2, -1} @s0
+%3: i64[2] = constant {3, 1} @s0
+%4: i64[] = constant {3} @s0
+%5: f32[5, 1, 3, 2] = reshape %0 shape=[5, 1, 3, 2] @s0
+%6: f32[3, 5, 1, 2] = transpose %5 perm=[2, 0, 1, 3] @s0
+%7: f32[3, 5, 2] = reshape %6 shape=[3, 5, 2] @s0
+%8: f32[5, 2] = gather %7, %1 axis=0 @s0
+%9: f32[2, 6] = gather %0, %2 axis=0 @s0
+%10: f32[2, 6] = gather %0, %3 axis=0 @s0
+%11: f32[3, 2, 2] = slice %7 starts=[0, 1, 0] sizes=[3, 2, 2] steps=[1, 2, 1] @s0
+%12: f32[5, 2] = gather %7, %4 axis=0 @s0
+%13: f32[15, 2] = reshape %7 shape=[15, 2] @s0
+%14: f32[1, 2] = slice %13 starts=[4, 0] sizes=[1, 2] steps=[1, 1] @s0
+output "one of three" %8
+output "neighbours" %9
+output "not neighbours" %10
+output "moved axes" %11
+output "no such index" %12
+output "merged axes" %14
 "#,
     );
 }

@@ -119,12 +119,55 @@ pub(super) fn gather(axis: usize, data: &Tensor, indices: &Tensor, count: usize)
     let (before, rest) = data.dims().split_at_checked(axis)?;
     let (&size, after) = rest.split_first()?;
     let (outer, inner) = (before.iter().product::<u64>() as usize, after.iter().product::<u64>() as usize);
-    let place = |&index: &i64| {
-        let index = if index < 0 { index.checked_add(size as i64)? } else { index };
-        let index = u64::try_from(index).ok().filter(|&index| index < size)?;
-        (index as usize).checked_mul(inner).map(Some)
-    };
+    let place = |&index: &i64| wrapped(index, size)?.checked_mul(inner).map(Some);
     let rows: Option<Table> = indices.iter().map(place).collect();
     let tables = [steps(outer, (size as usize).checked_mul(inner)?), rows?, steps(inner, 1)];
     pick(data.bytes(), data.dtype().size() as usize, &places(&tables), None)
+}
+
+/// The data's place along an axis of `size`; negative indices count from the end.
+fn wrapped(index: i64, size: u64) -> Option<usize> {
+    let index = if index < 0 { index.checked_add(i64::try_from(size).ok()?)? } else { index };
+    u64::try_from(index).ok().filter(|&index| index < size)?.try_into().ok()
+}
+
+pub(super) fn gather_elements(axis: usize, data: &Tensor, indices: &Tensor) -> Option<Vec<u8>> {
+    let Numbers::Ints(numbers) = Numbers::decode(indices.dtype(), indices.bytes()) else { return None };
+    let (own, at) = (strides(data.dims()), strides(indices.dims()));
+    let (&size, &along) = (data.dims().get(axis)?, own.get(axis)?);
+    let place = |(position, &index): (usize, &i64)| {
+        let mut place = wrapped(index, size)?.checked_mul(along)?;
+        for other in (0..own.len()).filter(|&other| other != axis) {
+            let step = position / at[other].max(1) % (indices.dims()[other].max(1) as usize);
+            place = place.checked_add(step.checked_mul(own[other])?)?;
+        }
+        Some(Some(place))
+    };
+    let places: Option<Vec<Option<usize>>> = numbers.iter().enumerate().map(place).collect();
+    pick(data.bytes(), data.dtype().size() as usize, &places?, None)
+}
+
+pub(super) fn gather_nd(batch: usize, data: &Tensor, indices: &Tensor, count: usize) -> Option<Vec<u8>> {
+    if count == 0 {
+        return None;
+    }
+    let Numbers::Ints(numbers) = Numbers::decode(indices.dtype(), indices.bytes()) else { return None };
+    let depth = usize::try_from(*indices.dims().last()?).ok()?;
+    let own = strides(data.dims());
+    let (shared, rest) = data.dims().split_at_checked(batch)?;
+    let (indexed, slice) = rest.split_at_checked(depth)?;
+    let tuples = numbers.len().checked_div(depth)?;
+    let batches = shared.iter().product::<u64>() as usize;
+    let apart: usize = rest.iter().product::<u64>() as usize;
+    let within = steps(slice.iter().product::<u64>() as usize, 1);
+    let mut places = Vec::with_capacity(count);
+    for (number, tuple) in numbers.chunks_exact(depth).enumerate() {
+        let of_batch = number / (tuples / batches.max(1)).max(1);
+        let mut place = of_batch.checked_mul(apart)?;
+        for ((&index, &size), &stride) in tuple.iter().zip(indexed).zip(&own[batch..]) {
+            place = place.checked_add(wrapped(index, size)?.checked_mul(stride)?)?;
+        }
+        places.extend(within.iter().map(|&step| step.and_then(|step| place.checked_add(step))));
+    }
+    pick(data.bytes(), data.dtype().size() as usize, &places, None)
 }

@@ -41,6 +41,7 @@ pub(super) fn rewritten(look: &Look<'_, '_>) -> Vec<Rewrite> {
         Op::Transpose { perm } => one(look.transpose(perm)),
         Op::Broadcast { shape } => one(look.broadcast(shape)),
         Op::Slice(slice) => one(look.slice(slice)),
+        Op::Gather { axis } => one(look.gather(*axis as usize)),
         Op::Pad(pad) => one(look.pad(pad)),
         Op::Convert { .. } => one(look.identity()),
         Op::Concat { axis } => one(look.concat(*axis as usize)),
@@ -76,7 +77,6 @@ pub(super) fn rewritten(look: &Look<'_, '_>) -> Vec<Rewrite> {
         | Op::MaxPoolGradient(_)
         | Op::Resize(_)
         | Op::Recurrent(_)
-        | Op::Gather { .. }
         | Op::GatherElements { .. }
         | Op::GatherNd { .. }
         | Op::ScatterElements { .. }
@@ -160,7 +160,86 @@ impl<'a> Look<'a, '_> {
             slice.starts.iter().zip(&slice.sizes).zip(&slice.steps).all(|((start, size), &step)| {
                 *start == Size::Known(0) && (step == 1 || *size == Size::Known(1))
             });
-        whole.then(|| self.identity())?
+        if whole {
+            self.identity()
+        } else {
+            self.slice_past_ones(slice).or_else(|| self.slice_past_turn(slice))
+        }
+    }
+
+    /// A slice of a reshape that only adds or drops axes of size 1, as such a reshape of a slice.
+    fn slice_past_ones(&self, slice: &Slice) -> Option<Rewrite> {
+        let (Op::Reshape { .. }, &[x]) = self.maker(0)? else { return None };
+        let own = self.operand_type(0)?.shape.sizes();
+        let under = self.rewriter.graph().ty(x).shape.sizes();
+        let long = |sizes: &[Size]| -> Vec<usize> {
+            (0..sizes.len()).filter(|&axis| sizes[axis] != Size::Known(1)).collect()
+        };
+        let (from, to) = (long(own), long(under));
+        if from.len() != to.len() || from.iter().zip(&to).any(|(&from, &to)| own[from] != under[to]) {
+            return None;
+        }
+        // What it takes of an axis of size 1 is that one element.
+        let ones = (0..own.len()).filter(|axis| !from.contains(axis));
+        if ones.into_iter().any(|axis| slice.sizes[axis] != Size::Known(1)) {
+            return None;
+        }
+        let (mut starts, mut steps) = (vec![Size::Known(0); under.len()], vec![1; under.len()]);
+        let mut sizes = vec![Size::Known(1); under.len()];
+        for (&from, &to) in from.iter().zip(&to) {
+            starts[to] = slice.starts[from].clone();
+            sizes[to] = slice.sizes[from].clone();
+            steps[to] = slice.steps[from];
+        }
+        let taken = Op::Slice(Box::new(Slice { starts, sizes, steps }));
+        Some(Rewrite::Both(taken, vec![x], Op::Reshape { shape: self.ty.shape.clone() }))
+    }
+
+    /// A slice of a transposition that moves only axes of which the slice takes one element, as a
+    /// reshape of a slice.
+    fn slice_past_turn(&self, slice: &Slice) -> Option<Rewrite> {
+        let (Op::Transpose { perm }, &[x]) = self.maker(0)? else { return None };
+        let long = |&position: &usize| slice.sizes[position] != Size::Known(1);
+        let moved: Vec<u32> = (0..perm.len()).filter(long).map(|position| perm[position]).collect();
+        if !moved.is_sorted() {
+            return None;
+        }
+        let mut position_of = vec![0; perm.len()];
+        perm.iter().enumerate().for_each(|(position, &axis)| position_of[axis as usize] = position);
+        let taken = Slice {
+            starts: position_of.iter().map(|&position| slice.starts[position].clone()).collect(),
+            sizes: position_of.iter().map(|&position| slice.sizes[position].clone()).collect(),
+            steps: position_of.iter().map(|&position| slice.steps[position]).collect(),
+        };
+        let taken = Op::Slice(Box::new(taken));
+        Some(Rewrite::Both(taken, vec![x], Op::Reshape { shape: self.ty.shape.clone() }))
+    }
+
+    /// A gather whose indices are constants that follow one another, as a slice.
+    fn gather(&self, axis: usize) -> Option<Rewrite> {
+        let (Op::Constant(id), _) = self.maker(1)? else { return None };
+        let indices = self.rewriter.graph().constant(*id);
+        let dims = self.operand_type(0)?.shape.dims()?;
+        let size = *dims.get(axis)?;
+        let count = i64::try_from(indices.elements()).ok()?;
+        let place = |at: i64| {
+            let index = integer(indices, at as usize)?;
+            if index < 0 { index.checked_add(size) } else { Some(index) }
+        };
+        let start = place(0)?;
+        if start < 0 || start.checked_add(count)? > size || (1..count).any(|at| place(at) != Some(start + at))
+        {
+            return None;
+        }
+        let mut slice = Slice {
+            starts: vec![Size::Known(0); dims.len()],
+            sizes: dims.iter().map(|&dim| Size::Known(dim)).collect(),
+            steps: vec![1; dims.len()],
+        };
+        (slice.starts[axis], slice.sizes[axis]) = (Size::Known(start), Size::Known(count));
+        let data = vec![*self.operands.first()?];
+        let then = Op::Reshape { shape: self.ty.shape.clone() };
+        Some(Rewrite::Both(Op::Slice(Box::new(slice)), data, then))
     }
 
     fn pad(&self, pad: &Pad) -> Option<Rewrite> {
@@ -254,6 +333,17 @@ impl<'a> Look<'a, '_> {
             }
         }
         found
+    }
+}
+
+/// An element of a constant of integers.
+fn integer(tensor: &Tensor, at: usize) -> Option<i64> {
+    let size = tensor.dtype().size() as usize;
+    let bytes = tensor.bytes().get(at.checked_mul(size)?..)?.get(..size)?;
+    match tensor.dtype() {
+        DType::I64 => Some(i64::from_le_bytes(bytes.try_into().ok()?)),
+        DType::I32 => Some(i32::from_le_bytes(bytes.try_into().ok()?).into()),
+        _ => None,
     }
 }
 

@@ -342,6 +342,9 @@ fn simplified(mut graph: Graph, options: &Options, places: &[u32]) -> Result<Sim
     verified(&graph)?;
     pass::cse(&mut graph)?;
     verified(&graph)?;
+    // What nobody reads any more must not keep a pattern from being taken whole.
+    pass::dce(&mut graph)?;
+    verified(&graph)?;
     pass::fuse(&mut graph, places)?;
     verified(&graph)?;
     pass::dce(&mut graph)?;

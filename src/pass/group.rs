@@ -1,12 +1,15 @@
 //! Fusion: which nodes become one kernel.
 //!
-//! Greedy, one sweep in the arena's order. An elementwise node joins the latest group among those
-//! that make its operands, where all works out (see [`Fuser::joins`]); every other node begins a
-//! group of its own. Reshapes are views of what they reshape and join nothing.
+//! Greedy, in the arena's order. First, an elementwise node joins the latest group among those that
+//! make its operands, where all works out (see [`Fuser::joins`]); every other node begins a group of
+//! its own. Reshapes are views of what they reshape and join nothing. Then a group whose results
+//! nothing but one group of elementwise nodes reads, however often, moves down to that group and
+//! becomes its head (see [`Fuser::heads`]): what is saved is the result, written and read.
 //!
 //! Groups stay in topological order by construction: a group reads only leaves and groups that
 //! began before it. A node joins only the latest group among its operands' makers, so this holds
-//! for every node of a group and not only for its first.
+//! for every node of a group and not only for its first. A group that moves down is read by nothing
+//! on the way.
 
 use std::collections::BTreeSet;
 
@@ -22,6 +25,13 @@ pub struct GroupOptions {
     /// Most values read from outside.
     pub reads: usize,
 }
+
+/// As many groups down a group moves however much it reads: longer ways keep what it reads in memory,
+/// and are gone only where that is less than what it makes.
+const NEAR: usize = 8;
+
+/// Most sweeps of groups that move down: one that has moved may be moved to.
+const SWEEPS: usize = 3;
 
 impl Default for GroupOptions {
     fn default() -> Self {
@@ -42,7 +52,20 @@ pub fn group_apart(graph: &Graph, options: &GroupOptions, place: &[u32]) -> Grou
     for node in graph.node_ids() {
         fuser.visit(node);
     }
+    for _ in 0..SWEEPS {
+        if !fuser.move_down() {
+            break;
+        }
+    }
     fuser.finish()
+}
+
+/// Who reads a value from outside the group that makes it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Readers {
+    None,
+    One(GroupId),
+    Several,
 }
 
 struct Fuser<'g> {
@@ -166,10 +189,7 @@ impl<'g> Fuser<'g> {
         let of_it = |other: &&ValueId| self.base[other.index()] == operand;
         let own_reads = node.operands.iter().filter(of_it).count() as u32;
         let last = group.nodes.last().map(|&last| self.graph.node(last));
-        // What stands beside the first result of a norm or its gradient are vectors that nothing is behind.
-        let alone =
-            |op: &Op| op.results() == 1 || matches!(op, Op::Normalize { .. } | Op::NormalizeGradient { .. });
-        let lone = last.is_some_and(|last| last.first_result == operand && alone(&last.op));
+        let lone = last.is_some_and(|last| last.first_result == operand && is_followed(&last.op));
         lone && self.readers[operand.index()] == own_reads
             && !self.is_output[operand.index()]
             && size(operand) == size(node.first_result)
@@ -182,6 +202,132 @@ impl<'g> Fuser<'g> {
         phase(node.source) == phase(self.graph.node(primitive).source)
             || phase(node.source) != Phase::Update
             || is_made_apart(self.graph, primitive)
+    }
+
+    /// Joins groups with those that they may head; true where any moves. Of several that could head
+    /// one group the latest does, so what it reads is kept for the shortest time.
+    fn move_down(&mut self) -> bool {
+        let readers = self.outside_readers();
+        let mut head_of: Vec<Option<GroupId>> = vec![None; self.groups.len()];
+        let mut moves = vec![false; self.groups.len()];
+        for head in (0..self.groups.len() as u32).rev().map(GroupId) {
+            if let Some(group) = self.heads(head, &readers)
+                && head_of[group.index()].is_none()
+                && !moves[group.index()]
+            {
+                head_of[group.index()] = Some(head);
+                moves[head.index()] = true;
+            }
+        }
+        let mut heads: Vec<Option<Group>> = vec![None; self.groups.len()];
+        for (index, group) in std::mem::take(&mut self.groups).into_iter().enumerate() {
+            if moves[index] {
+                heads[index] = Some(group);
+                continue;
+            }
+            let id = GroupId(self.groups.len() as u32);
+            let head = head_of[index].and_then(|head| heads[head.index()].take());
+            let group = match head {
+                Some(head) => self.joined(head, group),
+                None => group,
+            };
+            for node in &group.nodes {
+                self.group_of[node.index()] = Some(id);
+            }
+            self.groups.push(group);
+        }
+        moves.contains(&true)
+    }
+
+    /// One group of the nodes of two.
+    fn joined(&self, head: Group, group: Group) -> Group {
+        let made = head.nodes.iter().flat_map(|&node| self.graph.results(node)).collect::<BTreeSet<_>>();
+        let mut nodes = [head.nodes, group.nodes].concat();
+        nodes.sort_unstable();
+        let mut reads = head.reads;
+        let known: BTreeSet<ValueId> = reads.iter().copied().collect();
+        reads.extend(group.reads.into_iter().filter(|read| !made.contains(read) && !known.contains(read)));
+        Group { nodes, hero: head.hero, reads, writes: Vec::new() }
+    }
+
+    /// By value.
+    fn outside_readers(&self) -> Vec<Readers> {
+        let mut readers = vec![Readers::None; self.graph.value_count()];
+        for (index, group) in self.groups.iter().enumerate() {
+            for read in &group.reads {
+                let of_it = &mut readers[read.index()];
+                *of_it = match of_it {
+                    Readers::None => Readers::One(GroupId(index as u32)),
+                    Readers::One(_) | Readers::Several => Readers::Several,
+                };
+            }
+        }
+        readers
+    }
+
+    /// The elementwise group that a group may be the head of: nothing else reads what the head makes,
+    /// both have the same elements in the same order, no pin and no update is between, and the limits
+    /// hold. A primitive's result is written over by one of the group's, so it needs no memory.
+    fn heads(&self, id: GroupId, readers: &[Readers]) -> Option<GroupId> {
+        let head = &self.groups[id.index()];
+        let (&begin, &last) = (head.nodes.first()?, head.nodes.last()?);
+        let made = || head.nodes.iter().flat_map(|&node| self.graph.results(node));
+        let read = || made().filter(|value| readers[value.index()] != Readers::None);
+        let Readers::One(into) = readers[read().next()?.index()] else { return None };
+        let group = &self.groups[into.index()];
+        let &follows = group.nodes.first()?;
+        let alone = !made().any(|value| self.is_output[value.index()])
+            && read().all(|value| readers[value.index()] == Readers::One(into));
+        if group.hero != Hero::Map || !alone {
+            return None;
+        }
+        let result = self.graph.node(last).first_result;
+        let followed = head.hero == Hero::Map
+            || is_followed(&self.graph.node(last).op)
+                && read().all(|value| value == result)
+                && self.writes_over(group, into, result, readers);
+        let source = |node: NodeId| self.graph.node(node).source;
+        if !followed || !same_marks(self.graph, self.place, source(begin), source(follows)) {
+            return None;
+        }
+        let update = |&node: &NodeId| self.graph.source(source(node)).phase == Phase::Update;
+        if !self.as_many(result, self.graph.node(follows).first_result) || group.nodes.iter().any(update) {
+            return None;
+        }
+        let new = group
+            .reads
+            .iter()
+            .filter(|&&value| self.maker(value) != Some(id) && !head.reads.contains(&value));
+        let fits = head.nodes.len() + group.nodes.len() <= self.options.nodes
+            && head.reads.len() + new.count() <= self.options.reads;
+        if !fits || !read().all(|value| self.reads_whole(group, value)) {
+            return None;
+        }
+        let bytes = |value: ValueId| self.graph.ty(value).bytes().map_or(u64::MAX, |bytes| bytes.get());
+        let sum = |values: &mut dyn Iterator<Item = ValueId>| values.map(bytes).fold(0, u64::saturating_add);
+        let kept = || sum(&mut head.reads.iter().copied().filter(|&value| self.maker(value).is_some()));
+        (into.index() - id.index() <= NEAR || kept() <= sum(&mut read())).then_some(into)
+    }
+
+    /// Whether all that a group reads of a value it reads element by element.
+    fn reads_whole(&self, group: &Group, value: ValueId) -> bool {
+        group.nodes.iter().map(|&node| self.graph.node(node)).all(|node| {
+            let mut reads = node.operands.iter().filter(|operand| self.base[operand.index()] == value);
+            reads.all(|&operand| self.as_many(operand, node.first_result))
+        })
+    }
+
+    /// Whether a group writes a result whose elements are as large as a value's.
+    fn writes_over(&self, group: &Group, id: GroupId, value: ValueId, readers: &[Readers]) -> bool {
+        let size = |value: ValueId| self.graph.ty(value).dtype.size();
+        group.nodes.iter().flat_map(|&node| self.graph.results(node)).any(|result| {
+            let read_outside = match readers[result.index()] {
+                Readers::None => self.readers[result.index()] == 0,
+                Readers::One(reader) => reader != id,
+                Readers::Several => true,
+            };
+            (read_outside || self.is_output[result.index()]) && size(result) == size(value)
+        })
     }
 
     fn finish(mut self) -> Grouping {
@@ -199,6 +345,12 @@ impl<'g> Fuser<'g> {
         }
         Grouping { groups: self.groups, group_of: self.group_of, base: self.base }
     }
+}
+
+/// Whether elementwise nodes may stand behind an operation's first result. What stands beside that of a
+/// norm or its gradient are vectors that nothing is behind.
+fn is_followed(op: &Op) -> bool {
+    op.results() == 1 || matches!(op, Op::Normalize { .. } | Op::NormalizeGradient { .. })
 }
 
 /// By value: the value whose bytes it shares. A reshape is a view, unless it is an output of the

@@ -126,6 +126,44 @@ output \"y\" %4
 }
 
 #[test]
+fn a_convolution_that_is_read_twice_takes_hard_swish_along() {
+    // The two nodes read it, and the scale, which is made later.
+    case(
+        "read_twice",
+        "%0: f32[2, 3, 4, 4] = input \"x\" @s0
+%1: f32[4, 3, 1, 1] = param \"w\" init=constant(0.0) @s0
+%2: f32[4, 1, 1] = param \"v\" init=constant(0.0) @s0
+%3: f32[2, 4, 4, 4] = conv %0, %1 layout=channels_first strides=[1, 1] dilations=[1, 1] pads_before=[0, 0] pads_after=[0, 0] groups=1 @s0
+%4: f32[4, 1, 1] = sqrt %2 @s0
+%5: f32[2, 4, 4, 4] = sigmoid %3 @s0
+%6: f32[2, 4, 4, 4] = mul %3, %5 @s0
+%7: f32[2, 4, 4, 4] = mul %6, %4 @s0
+output \"y\" %7
+",
+    );
+}
+
+#[test]
+fn what_a_primitive_makes_stays_where_others_need_it() {
+    // It is an output; what stands behind it has smaller elements.
+    case(
+        "stays",
+        "%0: f32[4, 4] = input \"x\" @s0
+%1: f32[4, 4] = matmul %0, %0 transpose_left=false transpose_right=false @s0
+%2: f32[4, 4] = neg %1 @s0
+%3: f32[4, 4] = mul %2, %1 @s0
+%4: f32[4, 4] = matmul %3, %0 transpose_left=false transpose_right=false @s0
+%5: bool[4, 4] = gt %4, %0 @s0
+%6: bool[4, 4] = lt %4, %0 @s0
+%7: bool[4, 4] = or %5, %6 @s0
+output \"first\" %1
+output \"second\" %3
+output \"third\" %7
+",
+    );
+}
+
+#[test]
 fn fusion_never_crosses_a_pin() {
     case(
         "pin",

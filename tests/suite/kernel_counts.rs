@@ -303,8 +303,9 @@ fn a_training_step_of_a_transformer_block_takes_the_kernels_that_it_must() {
     let forward = 6 + 2 + 1 + 1 + 3;
     // For each product the gradients of bias, weights (with their update) and, but for the first, input.
     let products = 6 * 3 - 1;
-    // The attention's with its parts put together, each norm's with the residual sum, GELU's, the loss's.
-    let others = 2 + 2 + 1 + 1;
+    // The attention's with its parts put together, each norm's with the residual sum, the loss's. GELU's
+    // stands behind the product that makes what it reads.
+    let others = 2 + 2 + 1;
     // Biases, and the norms' factors and summands.
     let updates = 6 + 2 * 2;
     let expected = forward + products + others + updates;
@@ -320,8 +321,8 @@ fn a_training_step_of_a_transformer_block_takes_the_kernels_that_it_must() {
         ("cross_entropy_gradient", 2 * whole(12) + 8 * 8 + vector(8)),
         // Logits, classes; each row's loss.
         ("cross_entropy", whole(12) + 8 * 8 + vector(8)),
-        // x and the gradient; the gradient of x, and some constants.
-        ("mul erf", 3 * whole(32) + 5 * 4),
+        // The gradient behind the product, its weights, x; the gradient of x, and some constants.
+        ("matmul mul erf", whole(8) + 8 * vector(32) + 2 * whole(32) + 5 * 4),
     ] {
         let mut found = 0;
         for (group, ops) in network.grouping.groups.iter().zip(&heroes) {

@@ -84,6 +84,8 @@ pub(crate) fn operations() -> Vec<(Vec<&'static str>, Value, &'static str)> {
         (vec![x], json!({"op": "argmax", "axis": -1}), "i64[batch, 4]"),
         (vec![x], json!({"op": "cumsum", "axis": 1}), "f32[batch, 4, 6]"),
         (vec![x], json!({"op": "softmax"}), "f32[batch, 4, 6]"),
+        (vec!["f32[batch, 6]", "i64[batch]"], json!({"op": "cross_entropy"}), "f32[batch]"),
+        (vec![x, x], json!({"op": "cross_entropy"}), "f32[batch, 4]"),
         (vec![x], json!({"op": "normalize", "axes": [1, 2]}), "f32[batch, 4, 6]"),
         (vec![image], json!({"op": "local_response_norm", "size": 3}), "f32[batch, 2, 8, 8]"),
         (vec![x, "f32[5, 6]"], json!({"op": "matmul", "transpose_right": true}), "f32[batch, 4, 5]"),

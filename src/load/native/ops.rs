@@ -210,6 +210,7 @@ impl Builder {
                 reverse: node.flag("reverse", false)?,
             },
             "softmax" => Op::Softmax { axis: self.axis(node, x, Some(-1))?, log: node.flag("log", false)? },
+            "cross_entropy" => Op::CrossEntropy,
             "normalize" => Op::Normalize {
                 axes: self.axes(node, x, &[-1])?,
                 epsilon: node.real("epsilon")?.unwrap_or(EPSILON),

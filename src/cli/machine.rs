@@ -1,5 +1,7 @@
 //! What a plan runs on: devices of this machine for those of the plan, and the program that runs there.
 
+use serde::Serialize;
+
 use super::args::{Backend, RunArgs};
 use super::options::duration;
 use super::run::weight;
@@ -133,14 +135,61 @@ impl Ready {
             .map(|program| Self::Cpu(Box::new(program)))
     }
 
-    /// See [`Program::run`].
-    pub(super) fn run(&mut self, inputs: &[(String, Tensor)]) -> Result<(Vec<(String, Tensor)>, RunReport)> {
+    /// One step on these inputs, and what it did.
+    pub(super) fn step(&mut self, inputs: &[(String, Tensor)]) -> Result<RunReport> {
         match self {
-            Self::Cpu(program) => program.run(inputs),
+            Self::Cpu(program) => {
+                program.feed(inputs)?;
+                program.step().map(|wall| program.report(wall))
+            }
             #[cfg(feature = "cuda")]
-            Self::Cuda(program) => program.run(inputs),
+            Self::Cuda(program) => {
+                program.feed(inputs)?;
+                program.step().map(|wall| program.report(wall))
+            }
         }
     }
+
+    /// The outputs of the last step.
+    pub(super) fn outputs(&self) -> Result<Vec<(String, Tensor)>> {
+        match self {
+            Self::Cpu(program) => program.outputs(),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(program) => program.outputs(),
+        }
+    }
+
+    /// The library of products with its version, and what it computes in each step; none where none does.
+    pub(super) fn products(&self) -> Option<(String, Vec<Product>)> {
+        match self {
+            Self::Cpu(_) => None,
+            #[cfg(feature = "cuda")]
+            Self::Cuda(program) => {
+                let products = program.products().iter().map(|one| Product {
+                    product: format!("{} on {}", one.gemm, one.gpu),
+                    calls: one.calls,
+                    best_ns: one.best.as_nanos(),
+                    flops: one.gemm.flops(),
+                });
+                let products: Vec<Product> = products.collect();
+                (!products.is_empty()).then(|| (program.library(), products))
+            }
+        }
+    }
+}
+
+/// A product that a library computes.
+#[derive(Serialize)]
+#[cfg_attr(not(feature = "cuda"), expect(dead_code))]
+pub(super) struct Product {
+    /// What it is.
+    pub(super) product: String,
+    /// How often a step computes it.
+    pub(super) calls: usize,
+    /// The best of the library's times for one.
+    pub(super) best_ns: u128,
+    /// Of one.
+    pub(super) flops: u64,
 }
 
 /// A program on GPUs.

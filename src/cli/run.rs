@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::args::{Batch, RunArgs};
-use super::machine::{Ready, targets};
+use super::machine::{Product, Ready, targets};
 use super::model::{ModelFile, model_path};
 use super::options::{compile_options, half, with_profile};
 use super::terminal::{Console, write_stdout};
@@ -61,9 +61,11 @@ pub(super) fn run(args: &RunArgs, console: &Console) -> Result<()> {
         write_trace(path, &plan, median(&reports))?;
     }
     let comparisons = given.compare(&network.graph, &outputs, (args.rtol, args.atol))?;
-    report(&plan, &reports, &comparisons, args, console)?;
+    let products = program.products();
+    report(&plan, &reports, &comparisons, products.as_ref(), args, console)?;
     if args.stats {
         console.print(&super::stats::stats(&plan, &network, &reports)?)?;
+        console.print(&super::stats::products(products.as_ref()))?;
     }
     verdict(&comparisons, args)
 }
@@ -312,14 +314,8 @@ fn absent(data: Option<&Data>) -> String {
 type Outputs = Vec<(String, Tensor)>;
 
 fn steps(program: &mut Ready, inputs: &[(String, Tensor)], count: u32) -> Result<(Outputs, Vec<RunReport>)> {
-    let mut reports = Vec::new();
-    let mut last = Vec::new();
-    for _ in 0..count {
-        let (outputs, report) = program.run(inputs)?;
-        last = outputs;
-        reports.push(report);
-    }
-    Ok((last, reports))
+    let reports = (0..count).map(|_| program.step(inputs)).collect::<Result<Vec<_>>>()?;
+    Ok((program.outputs()?, reports))
 }
 
 /// The report of median time; there is one.
@@ -341,10 +337,12 @@ fn write_trace(path: &Path, plan: &Plan, report: &RunReport) -> Result<()> {
 
 /// What a run is said to have done.
 #[derive(Serialize)]
-struct Ran {
+struct Ran<'a> {
     steps: usize,
     /// Median over the steps.
     step_ns: u128,
+    /// Likewise by the GPUs' clocks; none without one.
+    device_ns: Option<u128>,
     predicted_ns: u64,
     step_bytes: u64,
     /// Of all devices.
@@ -355,6 +353,9 @@ struct Ran {
     code_bytes: Option<u64>,
     devices: Vec<RanDevice>,
     outputs: Vec<RanOutput>,
+    /// The library of products and its version, and what it computes; none where it is not asked.
+    library: Option<&'a str>,
+    products: &'a [Product],
 }
 
 #[derive(Serialize)]
@@ -378,9 +379,12 @@ fn report(
     plan: &Plan,
     reports: &[RunReport],
     comparisons: &[Comparison],
+    products: Option<&(String, Vec<Product>)>,
     args: &RunArgs,
     console: &Console,
 ) -> Result<()> {
+    let mut device_times: Vec<_> = reports.iter().filter_map(|report| report.device).collect();
+    device_times.sort_unstable();
     let median = median(reports);
     let memory = probe::resident();
     let device = |(index, device): (usize, &crate::run::DeviceReport)| RanDevice {
@@ -393,6 +397,7 @@ fn report(
     let ran = Ran {
         steps: reports.len(),
         step_ns: median.wall.as_nanos(),
+        device_ns: device_times.get(device_times.len() / 2).map(std::time::Duration::as_nanos),
         predicted_ns: plan.cost.latency_ns.get(),
         step_bytes: plan.cost.step_bytes.get(),
         arena_bytes: plan.devices.iter().map(|device| device.arena.get()).sum(),
@@ -408,6 +413,8 @@ fn report(
                 max_error: c.max_error,
             })
             .collect(),
+        library: products.map(|(library, _)| library.as_str()),
+        products: products.map_or(&[], |(_, products)| products),
     };
     if args.json {
         let text = serde_json::to_string_pretty(&ran).map_err(|error| Error::Internal(error.to_string()))?;
@@ -415,11 +422,13 @@ fn report(
     }
     let used = ran.devices.iter().filter(|device| device.steps > 0);
     let mut text = format!(
-        "ran {} {} on {} devices, {:.3} ms each, {} moved\n",
+        "ran {} {} on {} devices, {:.3} ms each{}, {} moved\n",
         ran.steps,
         if ran.steps == 1 { "step" } else { "steps" },
         used.clone().count(),
         ran.step_ns as f64 / 1e6,
+        ran.device_ns
+            .map_or(String::new(), |time| format!(" ({:.3} ms by the GPU's clock)", time as f64 / 1e6)),
         plan.cost.step_bytes
     );
     for device in used {

@@ -3,18 +3,20 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use super::machine::Product;
 use crate::compile::Network;
 use crate::cost::{self, Lowered, node_flops};
 use crate::error::{Result, escaped};
 use crate::kernel::type_text;
-use crate::plan::{Action, Plan, Step};
+use crate::plan::{Action, Copy, Plan, Step};
 use crate::run::RunReport;
-use crate::topology::{DeviceId, Topology};
+use crate::topology::{DeviceId, Route, Topology};
 use crate::units::Nanos;
 
-/// One line for each step, in the plan's order: what it runs, what was predicted, the median of
-/// what was measured, the bytes read and written and the operations per second, and the larger of
-/// the two as a fraction of the device's peak. O(steps x reports log reports + lowering).
+/// One line for each step, in the plan's order: what it runs, what was predicted where nothing else
+/// runs, the median of what was measured, bytes and operations per second, and the larger of the two as a
+/// fraction of the peak. Of a kernel those are the bytes read and written and the peak of the device; of a
+/// copy the bytes moved and the bandwidth of the way. O(steps x (reports log reports + buffers) + lowering).
 ///
 /// Errors: those of lowering a network.
 pub(super) fn stats(plan: &Plan, network: &Network, reports: &[RunReport]) -> Result<String> {
@@ -22,6 +24,19 @@ pub(super) fn stats(plan: &Plan, network: &Network, reports: &[RunReport]) -> Re
     let table = Table { plan, network, lowered, kinds: Vec::new() };
     let kinds = plan.topology.kinds_in(&table.lowered.graph.kinds);
     Table { kinds, ..table }.text(reports)
+}
+
+/// One line for each product of a library, by the best of its times alone.
+pub(super) fn products(found: Option<&(String, Vec<Product>)>) -> String {
+    let Some((library, products)) = found else { return String::new() };
+    let mut text = format!("products of {library}, by the best of its ways alone\n");
+    for one in products {
+        let rate = one.flops as f64 / (one.best_ns.max(1) as f64);
+        let (calls, time) = (one.calls, micros(one.best_ns as f64));
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{calls:>5} x {time:>10} {rate:>8.2} GFLOP/s  {}", escaped(&one.product));
+    }
+    text
 }
 
 struct Table<'a> {
@@ -38,6 +53,16 @@ struct Work {
     predicted: Option<Nanos>,
     bytes: u64,
     flops: u64,
+    peak: Peak,
+}
+
+/// The least time that the work of a step takes.
+#[derive(Clone, Copy)]
+enum Peak {
+    Device(DeviceId),
+    /// On the way between devices.
+    Way(Nanos),
+    Unknown,
 }
 
 impl Table<'_> {
@@ -51,19 +76,23 @@ impl Table<'_> {
             let work = self.work(step, device);
             let nanos = median(reports, position).as_nanos().max(1) as f64;
             let (bytes, flops) = (work.bytes as f64 / nanos, work.flops as f64 / nanos);
-            let peak = device.map_or(0.0, |id| peak(&self.plan.topology, id, bytes, flops));
+            let peak = match work.peak {
+                Peak::Device(id) => percent(peak(&self.plan.topology, id, bytes, flops)),
+                Peak::Way(least) => percent(least.get() as f64 / nanos),
+                Peak::Unknown => "-".to_owned(),
+            };
             let predicted = work.predicted.map_or("-".to_owned(), |time| micros(time.get() as f64));
             // Writing to a String cannot fail.
             let _ = writeln!(
                 text,
-                "{:>5} {:<8} {:>10} {:>10} {:>8.2} {:>8.2} {:>5.0}%  {}",
+                "{:>5} {:<8} {:>10} {:>10} {:>8.3} {:>8.3} {:>6}  {}",
                 step.id,
                 escaped(&step.device),
                 predicted,
                 micros(nanos),
                 bytes,
                 flops,
-                peak * 100.0,
+                peak,
                 escaped(&work.what)
             );
         }
@@ -72,20 +101,36 @@ impl Table<'_> {
 
     fn work(&self, step: &Step, device: Option<DeviceId>) -> Work {
         match &step.action {
-            Action::Copy(copy) => Work {
-                what: format!("copy of {}", copy.from),
-                predicted: None,
-                bytes: copy.bytes.get().saturating_mul(2),
-                flops: 0,
-            },
+            Action::Copy(copy) => self.copy(copy, device),
             Action::Launch(launch) => self.launch(launch.group.unwrap_or(u32::MAX) as usize, device),
+        }
+    }
+
+    fn copy(&self, copy: &Copy, device: Option<DeviceId>) -> Work {
+        let source = self.plan.buffers.iter().find(|buffer| buffer.id == copy.from);
+        let from = source.and_then(|buffer| self.plan.topology.find(&buffer.device));
+        let ends = from.zip(device).filter(|(from, to)| from != to);
+        let route = ends.map(|(from, to)| self.plan.topology.route(from, to));
+        let least = |route: &Route| route.hops.iter().map(|hop| hop.bandwidth.time(copy.bytes)).sum();
+        Work {
+            what: format!("copy of {}", copy.from),
+            predicted: route.map(|route| route.time(copy.bytes)),
+            bytes: copy.bytes.get(),
+            flops: 0,
+            peak: route.map_or(Peak::Unknown, |route| Peak::Way(least(route))),
         }
     }
 
     fn launch(&self, number: usize, device: Option<DeviceId>) -> Work {
         let graph = &self.network.graph;
         let Some(group) = self.network.grouping.groups.get(number) else {
-            return Work { what: "a launch".to_owned(), predicted: None, bytes: 0, flops: 0 };
+            return Work {
+                what: "a launch".to_owned(),
+                predicted: None,
+                bytes: 0,
+                flops: 0,
+                peak: Peak::Unknown,
+            };
         };
         let bytes = |value: &crate::ir::ValueId| graph.ty(*value).bytes().map_or(0, |bytes| bytes.get());
         let ops: Vec<&str> = group.nodes.iter().map(|&node| graph.node(node).op.name()).collect();
@@ -98,6 +143,7 @@ impl Table<'_> {
             predicted,
             bytes: group.reads.iter().chain(&group.writes).map(bytes).fold(0, u64::saturating_add),
             flops: group.nodes.iter().map(|&node| node_flops(graph, node).0).fold(0, u64::saturating_add),
+            peak: device.map_or(Peak::Unknown, Peak::Device),
         }
     }
 }
@@ -114,6 +160,10 @@ fn median(reports: &[RunReport], step: usize) -> Duration {
     let mut times: Vec<Duration> = spans.map(|(start, end)| end.saturating_sub(*start)).collect();
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+fn percent(fraction: f64) -> String {
+    format!("{:.0}%", fraction * 100.0)
 }
 
 fn micros(nanos: f64) -> String {

@@ -315,22 +315,77 @@ fn shells_get_completions() {
     }
 }
 
-/// A line for each step, and no step faster than what stands in its own columns.
+/// A line of `--stats`: predicted and measured in us, GB/s, GFLOP/s, the peak in percent, what it is.
+struct Line {
+    device: String,
+    figures: [f64; 5],
+    what: String,
+}
+
+fn stats_line(line: &str) -> Line {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [_, device, predicted, "us", measured, "us", bytes, flops, peak, what @ ..] = &words[..] else {
+        panic!("{line}")
+    };
+    let number = |word: &str| word.trim_end_matches('%').parse::<f64>().unwrap_or_else(|_| panic!("{line}"));
+    let figures = [predicted, measured, bytes, flops, peak].map(|word| number(word));
+    Line { device: (*device).to_owned(), figures, what: what.join(" ") }
+}
+
+/// Two products of 256 x 384 x 320 and 256 x 320 x 192, on two devices, the result of the first moved.
 #[test]
 fn a_run_tells_what_each_step_took() {
     let folder = Folder::new();
-    let mlp = example("mlp.json");
-    let out =
-        folder.ok(&["run", &mlp, "-d", "2xcpu:cores=1", "--init", "seed=1", "--repeat", "3", "--stats"]);
-    assert!(out.contains("ran 3 steps"), "{out}");
+    let model = r#"{"partition_model": 1, "inputs": [{"name": "x", "type": "f32[256, 384]"}],
+        "params": [{"name": "a", "type": "f32[384, 320]", "init": {"kind": "constant", "value": 1}},
+                   {"name": "b", "type": "f32[320, 192]", "init": {"kind": "constant", "value": 1}}],
+        "nodes": [{"name": "h", "op": "matmul", "inputs": ["x", "a"]}, {"name": "y", "op": "matmul", "inputs": ["h", "b"]}],
+        "outputs": ["y"]}"#;
+    std::fs::write(folder.path("two.json"), model).unwrap();
+    let spread = ["-d", "2xcpu:cores=1", "--pin", "h=cpu0", "--pin", "y=cpu1"];
+    let out = folder.ok(&[&["run", "two.json", "--init", "seed=1", "--stats"], &spread[..]].concat());
+    let (wall, _) = out.split_once(" ms each").expect("the time of a step");
+    let wall: f64 = wall.rsplit(' ').next().unwrap().parse().unwrap();
     let mut lines = out.lines().skip_while(|line| !line.trim_start().starts_with("step "));
     let head = lines.next().expect("a table");
     for column in ["device", "predicted", "measured", "GB/s", "GFLOP/s", "peak", "what"] {
         assert!(head.contains(column), "{head}");
     }
-    let plan = folder.ok(&[&mlp, "-d", "2xcpu:cores=1", "--emit", "plan"]);
+    let lines: Vec<Line> = lines.map(stats_line).collect();
+    let plan = folder.ok(&[&["two.json", "--emit", "plan"], &spread[..]].concat());
     let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
-    assert_eq!(lines.count(), plan["steps"].as_array().unwrap().len(), "{out}");
+    let steps = plan["steps"].as_array().unwrap();
+    assert_eq!(lines.len(), steps.len(), "{out}");
+    // What the columns have to say of each step, but for how fast this machine is.
+    let moved = (256 * 320 * 4) as f64;
+    let (mut copies, mut spent) = (0, [0.0; 2]);
+    for (line, step) in lines.iter().zip(steps) {
+        let [predicted, measured, bytes, flops, peak] = line.figures;
+        assert_eq!(line.device, step["device"].as_str().unwrap(), "{out}");
+        assert!(predicted > 0.0 && measured > 0.0, "{out}");
+        let (expected_bytes, expected_flops) = match (line.what.as_str(), line.device.as_str()) {
+            (what, _) if what.starts_with("copy of ") => {
+                copies += 1;
+                // The host's memory, as the specification has it where it says nothing: 51.2 GB/s after 500 ns
+                // at either end.
+                let expected = 1.0 + moved / 51.2e3;
+                assert!((predicted - expected).abs() <= 0.051, "{predicted} us, expected {expected}");
+                assert!((peak - bytes / 51.2 * 100.0).abs() <= 0.52, "{peak}%, {bytes} GB/s");
+                (moved, 0.0)
+            }
+            (_, "cpu0") => (moved + ((256 * 384 + 384 * 320) * 4) as f64, 2.0 * (256 * 384 * 320) as f64),
+            (_, _) => (moved + ((320 * 192 + 256 * 192) * 4) as f64, 2.0 * (256 * 320 * 192) as f64),
+        };
+        // Within what printing rounds.
+        let nanos = measured * 1e3;
+        let near = |rate: f64, amount: f64| (rate * nanos - amount).abs() <= 0.00051 * nanos + 0.01 * amount;
+        assert!(near(bytes, expected_bytes), "{bytes} GB/s in {measured} us are not {expected_bytes}");
+        assert!(near(flops, expected_flops), "{flops} GFLOP/s in {measured} us are not {expected_flops}");
+        spent[usize::from(line.device == "cpu1")] += measured;
+    }
+    assert_eq!(copies, 1, "{out}");
+    // One step after the other: together no longer than the whole.
+    assert!(spent.iter().sum::<f64>() / 1e3 <= wall * 1.01 + 0.001, "{spent:?} us in {wall} ms");
 }
 
 /// Sources for a GPU hold each kernel of the plan, with how it is launched.

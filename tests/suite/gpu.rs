@@ -3,29 +3,58 @@
 
 use std::process::Command;
 
+use partition::compile::{Options, compile};
 use partition::error::Error;
-use partition::ir::{ParamId, Tensor};
-use partition::pass::{GroupOptions, group};
-use partition::place::DeviceUse;
+use partition::ir::{DType, ParamId, Tensor};
+use partition::load::Model;
+use partition::pass::{GroupOptions, Params, Precision, group};
+use partition::place::{self, DeviceUse};
 use partition::run::cuda::{CudaOptions, CudaProgram, Machine, Target};
 use partition::run::exec_plan;
+use partition::topology::Topology;
 
 use crate::emulator::{Build, CpuToolchain, Emulator};
-use crate::kernels::{Case, SMALL_MODELS, cases};
+use crate::kernels::{Case, SMALL_KERAS, SMALL_MODELS, cases};
 use crate::networks::Network;
 use crate::random_graph::Random;
 use crate::run_ops::{GENERATORS, encode, tolerance};
-use crate::{executor, reference, shared};
+use crate::{executor, precision, reference, shared};
 
-/// Runs a model of the corpus, cut over devices, and compares its outputs with what is stored.
-pub(crate) fn model(machine: &Machine, name: &str, spec: &str, targets: &[Target]) {
-    let Some(path) = shared::file(&format!("corpus/onnx/{name}.onnx")) else { return };
+/// What became of a model of the corpus on a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It ran, and its outputs are as near what is stored as they are to be.
+    Near,
+    /// It is one kernel, which is not cut over devices.
+    Whole,
+    /// Its file is not there.
+    Absent,
+}
+
+/// Runs a model of the corpus, cut over devices, in f32 or a half, and compares its outputs with what is
+/// stored.
+pub(crate) fn model(
+    machine: &Machine,
+    file: &str,
+    spec: &str,
+    targets: &[Target],
+    half: Option<DType>,
+) -> Outcome {
+    let Some(path) = shared::present(&format!("corpus/{file}")) else { return Outcome::Absent };
+    let name = format!("{file} in {}", half.unwrap_or(DType::F32));
     let network = Network::open(&path).unwrap();
-    let devices = DeviceUse::Count(targets.len() as u32);
-    let compiled = match network.plan(spec, devices) {
+    let options = Options {
+        bind: network.dims.clone(),
+        precision: half.map(|half| Precision { half, params: Params::Rounded }),
+        place: place::Options { devices: DeviceUse::Count(targets.len() as u32), ..<_>::default() },
+        ..Options::default()
+    };
+    let topology = Topology::parse(spec).unwrap();
+    let compiled = match compile(Model::Graph(network.graph.clone()), &topology, &options) {
         Ok(compiled) => compiled,
-        // A model of one kernel is not cut.
-        Err(Error::Usage(report)) if report.message.contains("there are only 1 nodes") => return,
+        Err(Error::Usage(report)) if report.message.contains("there are only 1 nodes") => {
+            return Outcome::Whole;
+        }
         Err(error) => panic!("{name} on {spec}: {error}"),
     };
     let lowered = compiled.network.as_ref().unwrap();
@@ -39,8 +68,13 @@ pub(crate) fn model(machine: &Machine, name: &str, spec: &str, targets: &[Target
         let (outputs, _) = program.run(&network.inputs).unwrap_or_else(|error| panic!("{name}: {error}"));
         let distance = network.distance(&outputs, 1e-4);
         let distance = distance.unwrap_or_else(|| panic!("{name} has no stored outputs"));
-        assert!(distance.relative <= 1.0, "{name} on {spec}, run {run}: {distance:?}");
+        let near = match half {
+            None => distance.relative <= 1.0,
+            Some(half) => distance.absolute <= precision::within(half) * distance.largest,
+        };
+        assert!(near, "{name} on {spec}, run {run}: {distance:?}");
     }
+    Outcome::Near
 }
 
 /// Runs an operation alone and compares it with its reference in f64.
@@ -99,11 +133,50 @@ fn every_operation() {
 #[ignore = "needs a GPU: scripts/gpu_check"]
 fn every_small_model() {
     let machine = Machine::native().unwrap_or_else(|error| panic!("{error}"));
-    for name in SMALL_MODELS {
-        model(&machine, name, "h200-141g", &[Target::Gpu(0)]);
-        model(&machine, name, "h200-141g[2x4GB]", &[Target::Gpu(0); 2]);
-        println!("gpu: {name} on one device and on two slices");
+    let mut absent = Vec::new();
+    for file in small_models() {
+        for half in [None, Some(DType::Bf16), Some(DType::F16)] {
+            let outcome = |spec, targets: &[Target]| model(&machine, &file, spec, targets, half);
+            let found =
+                [outcome("h200-141g", &[Target::Gpu(0)]), outcome("h200-141g[2x4GB]", &[Target::Gpu(0); 2])];
+            println!("gpu: {file} in {}: {}", half.unwrap_or(DType::F32), told(found));
+            absent.extend(found.contains(&Outcome::Absent).then(|| file.clone()));
+        }
     }
+    absent.dedup();
+    assert!(absent.is_empty(), "absent from the corpus, and not checked: {}", absent.join(", "));
+}
+
+/// What happened on one device and on two slices, in words.
+fn told(found: [Outcome; 2]) -> &'static str {
+    match found {
+        [Outcome::Near, Outcome::Near] => "as stored, on one device and on two slices",
+        [Outcome::Near, Outcome::Whole] => "as stored, on one device; it is not cut",
+        _ => "ABSENT",
+    }
+}
+
+/// Files of the corpus with stored outputs that are small.
+pub(crate) fn small_models() -> Vec<String> {
+    let keras =
+        SMALL_KERAS.iter().flat_map(|name| ["k2", "k3"].map(|made| format!("keras/{name}.{made}.json")));
+    SMALL_MODELS.iter().map(|name| format!("onnx/{name}.onnx")).chain(keras).collect()
+}
+
+#[test]
+fn the_small_models_of_the_check_are_in_the_corpus() {
+    let Some(folder) = shared::dir() else { return };
+    let files = small_models();
+    assert_eq!(files.len(), 22);
+    for file in files {
+        let stored = folder.join("corpus").join(&file).with_extension("io.npz");
+        assert!(stored.exists(), "{}", stored.display());
+    }
+    // One that is not there is told as such, and does not count as checked.
+    let Some(toolchain) = CpuToolchain::shared() else { return };
+    let machine = Emulator::new(Build::default()).machine(&toolchain);
+    let outcome = model(&machine, "onnx/no_such_model.onnx", "h200-141g", &[Target::Gpu(0)], None);
+    assert_eq!((outcome, told([outcome; 2])), (Outcome::Absent, "ABSENT"));
 }
 
 #[test]

@@ -156,6 +156,10 @@ pub(crate) const SMALL_MODELS: [&str; 12] = [
     "tract_deconv_group",
 ];
 
+/// Small networks of Keras in the corpus that have stored outputs, each as Keras 2 and 3 write it.
+pub(crate) const SMALL_KERAS: [&str; 5] =
+    ["cnn_small", "gru_conv1d_small", "mlp_small", "siamese_multi_io", "transformer_small"];
+
 /// The programs of a model of the corpus; none where it is not there.
 pub(crate) fn model_programs(relative: &str) -> Vec<Program> {
     shared::file(relative).map_or_else(Vec::new, |path| file_programs(&path))

@@ -179,7 +179,7 @@ output "y" %2
 }
 
 /// How far the outputs of a half may be from those in f32, in units of the largest: some dozens of roundings.
-fn within(half: DType) -> f64 {
+pub(crate) fn within(half: DType) -> f64 {
     if half == DType::F16 { 0.015 } else { 0.1 }
 }
 
@@ -208,6 +208,20 @@ fn small_models_in_halves_are_near_what_is_stored() {
             assert!(error < within(half), "{name} in {half}: {error}");
             // In earnest: not by way of f32.
             assert!(error > 2e-5, "{name} in {half}: {error}");
+        }
+    }
+}
+
+#[test]
+fn every_small_model_in_halves_is_near_what_is_stored() {
+    for file in crate::gpu::small_models() {
+        let Some(path) = shared::file(&format!("corpus/{file}")) else { return };
+        let network = Network::open(&path).unwrap();
+        for half in [DType::F16, DType::Bf16] {
+            let compiled = planned(&network, "cpu", Some(rounded(half)));
+            let distance = network.distance(&network.run(&compiled).unwrap(), 0.0).unwrap();
+            let error = distance.absolute / distance.largest;
+            assert!(error < within(half), "{file} in {half}: {error}");
         }
     }
 }

@@ -29,6 +29,11 @@ pub(crate) fn file(relative: &str) -> Option<PathBuf> {
     None
 }
 
+/// A file of the shared folder; none where it is absent, whatever is required.
+pub(crate) fn present(relative: &str) -> Option<PathBuf> {
+    dir().map(|dir| dir.join(relative)).filter(|path| path.exists())
+}
+
 /// A command that runs a Python script of the shared folder; none where the script or python3
 /// is absent.
 pub(crate) fn python(script: &str) -> Option<Command> {

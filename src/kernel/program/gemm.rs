@@ -59,6 +59,22 @@ impl Gemm {
     }
 }
 
+impl std::fmt::Display for Gemm {
+    /// Sizes, type and what follows, such as `3 x 64 x 128 x 32 bf16 + bias, gelu_tanh`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.batch != 1 {
+            write!(f, "{} x ", self.batch)?;
+        }
+        write!(f, "{} x {} x {} {}", self.rows, self.columns, self.inner, self.dtype)?;
+        f.write_str(if self.bias { " + bias" } else { "" })?;
+        f.write_str(match self.activation {
+            Activation::None => "",
+            Activation::Relu => ", relu",
+            Activation::GeluTanh => ", gelu_tanh",
+        })
+    }
+}
+
 /// A product and the arguments of its program, each with the element at which it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GemmCall {

@@ -82,7 +82,9 @@ pub(super) fn build(
     let board = builder.board(options.timeout.is_some())?;
     let host = Arc::new(builder.host(&compiled, &bases)?);
     let maker = Maker { builder: &builder, board: &board, bases: &bases, kernels: &kernels, host: &host };
-    let orders = maker.orders(tasks, &compiled)?;
+    let mut tuner = Tuner::new(machine);
+    let orders = maker.orders(tasks, &compiled, &mut tuner)?;
+    let products = tuner.used;
     let updates = updates.iter().map(|&(from, to)| maker.update(from, to)).collect::<Result<_>>()?;
     if let Some(marks) = board.marks {
         marks.begin(orders.len(), board.streams.len());
@@ -94,6 +96,8 @@ pub(super) fn build(
         let event = builder.resources.event(gpu).map_err(|fault| fault.at(&format!("GPU {gpu}")))?;
         gpus.insert(gpu, (info.out, event));
     }
+    let mut clock = || builder.resources.event(board.streams[0].gpu).map_err(|fault| fault.at("events"));
+    let clock = [clock()?, clock()?];
     let params = data.iter().filter_map(|(value, places)| param(network, *value, places)).collect();
     let steps = orders.len();
     let program = CudaProgram {
@@ -118,6 +122,9 @@ pub(super) fn build(
         timeout: options.timeout,
         broken: false,
         spans: vec![Default::default(); steps],
+        clock,
+        busy: None,
+        products,
         resources: builder.resources,
     };
     Ok((program, data))
@@ -301,9 +308,8 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    fn orders(&self, tasks: Vec<Task>, compiled: &[Compiled]) -> Result<Vec<Order>> {
+    fn orders(&self, tasks: Vec<Task>, compiled: &[Compiled], tuner: &mut Tuner<'_>) -> Result<Vec<Order>> {
         let steps = &self.builder.plan.steps;
-        let mut tuner = Tuner::new(self.builder.machine);
         let mut orders = Vec::with_capacity(steps.len());
         let mut signals = vec![false; steps.len()];
         for (number, (step, task)) in steps.iter().zip(tasks).enumerate() {
@@ -321,7 +327,7 @@ impl Maker<'_> {
                     format!("step {number} on {name}: copy from {from}")
                 }
             };
-            let work = self.work(device, lane, task, &place, &mut tuner)?;
+            let work = self.work(device, lane, task, &place, tuner)?;
             orders.push(Order { lane, after, signals: false, work, place });
         }
         orders.iter_mut().zip(signals).for_each(|(order, signals)| order.signals = signals);

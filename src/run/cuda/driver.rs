@@ -189,6 +189,9 @@ pub trait Driver: Send + Sync {
     /// Ends what [`Driver::begin_capture`] began; every stream that joined has been waited for.
     fn end_capture(&self, stream: Stream) -> Outcome<Graph>;
 
+    /// Ends what [`Driver::begin_capture`] began and did not become whole: nothing of it is kept.
+    fn drop_capture(&self, stream: Stream);
+
     /// Puts a graph on a stream as a whole.
     fn launch_graph(&self, graph: Graph, stream: Stream) -> Outcome<()>;
 

@@ -12,6 +12,7 @@ mod kernels;
 mod native;
 mod program;
 mod resources;
+mod steps;
 mod toolchain;
 mod tune;
 mod work;
@@ -23,3 +24,4 @@ pub use driver::{
 pub use native::native;
 pub use program::{CudaOptions, CudaProgram, Machine, Products, Target};
 pub use toolchain::{NvrtcToolchain, Toolchain};
+pub use tune::TimedProduct;

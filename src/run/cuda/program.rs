@@ -1,5 +1,4 @@
-//! A plan on GPUs, ready to run: its first run puts every step on its stream and waits for it, so that
-//! what fails has a name; those after replay one graph.
+//! A plan on GPUs, ready to run: what goes in, what comes out, and what is known of its last run.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,11 +10,12 @@ use super::super::executor::ports::{Ports, load};
 use super::super::executor::{DeviceReport, RunReport};
 use super::super::interpret::{Weights, check_type, tensor};
 use super::build::{Base, build};
-use super::driver::{Driver, Event, Fault, FaultKind, Gemm, Graph, Outcome};
+use super::driver::{Driver, Event, Gemm, Graph};
 use super::host::Host;
-use super::issue::{Board, Session, Window, read_host, write_host};
+use super::issue::{Board, Window, read_host, write_host};
 use super::resources::Resources;
 use super::toolchain::{NvrtcToolchain, Toolchain};
+use super::tune::TimedProduct;
 use super::work::{Order, Transfer};
 use crate::emit::cache::Cache;
 use crate::error::{Error, Result};
@@ -127,6 +127,12 @@ pub struct CudaProgram {
     pub(super) broken: bool,
     /// By step: when it began and ended in the last run that was timed.
     pub(super) spans: Vec<(Duration, Duration)>,
+    /// On the first stream: before and after a graph.
+    pub(super) clock: [Event; 2],
+    /// How long the last run took by its GPUs' clocks.
+    pub(super) busy: Option<Duration>,
+    /// What was found out about the library's products.
+    pub(super) products: Vec<TimedProduct>,
     /// Dropped last: what the above uses.
     pub(super) resources: Resources,
 }
@@ -180,29 +186,28 @@ impl CudaProgram {
         if let Some(marks) = self.board.marks {
             marks.reset(self.board.streams.len());
         }
-        let done = match (self.runs, self.timed) {
-            (0, _) => self.first(deadline),
-            (_, true) => self.eager(deadline),
-            (_, false) => self.replay(deadline),
-        };
+        let done = self.work(deadline);
         self.runs += 1;
         let wall = start.elapsed();
-        self.broken = done.is_err();
-        done?;
+        if let Err(failure) = done {
+            return Err(self.failed(failure));
+        }
         self.host.failure().map_or(Ok(wall), Err)
     }
 
     /// The outputs of the last step, but for those that take a parameter's place.
     ///
-    /// Error: the driver's.
+    /// Errors: the last step did not end; the driver's.
     pub fn outputs(&self) -> Result<Vec<(String, Tensor)>> {
+        self.reachable()?;
         self.ports.outputs(&mut |place| self.read(place).map(Cow::Owned))
     }
 
     /// A parameter as it is now, by its name; none where the plan holds none of that name.
     ///
-    /// Error: the driver's.
+    /// Errors: a step did not end; the driver's.
     pub fn param(&self, name: &str) -> Result<Option<Tensor>> {
+        self.reachable()?;
         let found = self.params.iter().find(|(own, ..)| own == name);
         let Some((_, ty, places)) = found else { return Ok(None) };
         let Some(&place) = places.first() else { return Ok(None) };
@@ -242,7 +247,17 @@ impl CudaProgram {
             let ((computing, launches), (copying, copies)) = (busy(0), busy(1));
             DeviceReport { name: name.clone(), computing, copying, steps: launches + copies }
         });
-        RunReport { wall, devices: devices.collect(), steps: self.spans.clone() }
+        RunReport { wall, device: self.busy, devices: devices.collect(), steps: self.spans.clone() }
+    }
+
+    /// Name and version of the library of products.
+    pub fn library(&self) -> String {
+        self.board.driver.library()
+    }
+
+    /// The products that the library computes in each run, and the best of its times for each alone.
+    pub fn products(&self) -> &[TimedProduct] {
+        &self.products
     }
 
     fn usable(&self) -> Result<()> {
@@ -252,150 +267,12 @@ impl CudaProgram {
         }
     }
 
-    /// Step by step, each waited for.
-    fn first(&mut self, deadline: Option<Instant>) -> Result<()> {
-        let mut session = Session::new(&self.board, true);
-        let mut failure = begin(&self.board, &self.gpus).err().map(|fault| fault.at("the run's beginning"));
-        for (number, order) in self.orders.iter().enumerate() {
-            if failure.is_some() {
-                break;
-            }
-            let done = session.step(number, order).and_then(|()| wait(&self.board, order.lane, deadline));
-            failure = done.err().map(|fault| fault.at(&order.place));
+    /// Error: work is left that does not end, so that whoever waits for a GPU waits for ever.
+    fn reachable(&self) -> Result<()> {
+        match self.resources.abandoned {
+            true => Err(Error::run("", "a run did not end; what its GPUs hold cannot be read")),
+            false => Ok(()),
         }
-        drop(session);
-        match failure {
-            None => {}
-            Some(error) => return Err(self.failed(error)),
-        }
-        self.update(deadline)?;
-        self.measure()
-    }
-
-    /// All steps at once, each timed.
-    fn eager(&mut self, deadline: Option<Instant>) -> Result<()> {
-        let mut session = Session::new(&self.board, true);
-        let issued = begin(&self.board, &self.gpus).map_err(|fault| fault.at("the run's beginning"));
-        let issued = issued.and_then(|()| {
-            self.orders.iter().enumerate().try_for_each(|(number, order)| {
-                session.step(number, order).map_err(|fault| fault.at(&order.place))
-            })
-        });
-        drop(session);
-        if let Err(error) = issued {
-            return Err(self.failed(error));
-        }
-        for stream in 0..self.board.streams.len() {
-            if let Err(fault) = wait(&self.board, stream, deadline) {
-                return Err(self.stopped(fault));
-            }
-        }
-        self.update(deadline)?;
-        self.measure()
-    }
-
-    /// The captured plan.
-    fn replay(&mut self, deadline: Option<Instant>) -> Result<()> {
-        let graph = match self.graph {
-            Some(graph) => graph,
-            None => {
-                let captured = self.capture();
-                *self.graph.insert(captured.map_err(|fault| fault.at("the plan's graph"))?)
-            }
-        };
-        let launched = self.board.driver.launch_graph(graph, self.board.streams[0]);
-        match launched.and_then(|()| wait(&self.board, 0, deadline)) {
-            Ok(()) => Ok(()),
-            Err(fault) => Err(self.stopped(fault)),
-        }
-    }
-
-    fn capture(&mut self) -> Outcome<Graph> {
-        let board = &self.board;
-        let origin = board.streams[0];
-        board.driver.begin_capture(origin)?;
-        let mut session = Session::new(board, false);
-        session.fork()?;
-        for (number, order) in self.orders.iter().enumerate() {
-            session.step(number, order)?;
-        }
-        session.join()?;
-        if !self.updates.is_empty() {
-            session.fork()?;
-            self.updates.iter().try_for_each(|(lane, transfer)| session.transfer(*lane, transfer))?;
-            session.join()?;
-        }
-        self.resources.end_capture(origin)
-    }
-
-    /// What is copied when all steps are done.
-    fn update(&mut self, deadline: Option<Instant>) -> Result<()> {
-        let mut session = Session::new(&self.board, false);
-        let mut copy = |(lane, transfer): &(usize, Transfer)| {
-            session.transfer(*lane, transfer)?;
-            wait(&self.board, *lane, deadline)
-        };
-        let done = self.updates.iter().try_for_each(&mut copy);
-        done.map_err(|fault| fault.at("the update of the parameters"))
-    }
-
-    /// Reads the times of all steps.
-    fn measure(&mut self) -> Result<()> {
-        let board = &self.board;
-        let mut spans = Vec::with_capacity(self.orders.len());
-        for (number, order) in self.orders.iter().enumerate() {
-            let gpu = board.streams[order.lane].gpu;
-            let start = self.gpus.get(&gpu).map(|&(_, event)| event);
-            let start = start.ok_or_else(|| Error::Internal("a stream of no GPU".to_owned()))?;
-            let at = |event| board.driver.elapsed(start, event).map_err(|fault| fault.at(&order.place));
-            spans.push((at(board.begins[number])?, at(board.ends[number])?));
-        }
-        self.spans = spans;
-        Ok(())
-    }
-
-    /// A failure after which the GPU is of no use to this program.
-    fn failed(&mut self, error: Error) -> Error {
-        self.broken = true;
-        match error {
-            Error::Device { kind: FaultKind::Hung, report } => {
-                self.resources.abandoned = true;
-                Error::Device { kind: FaultKind::Hung, report: report.details(self.running()) }
-            }
-            error => error,
-        }
-    }
-
-    /// Likewise, of several steps at once.
-    fn stopped(&mut self, fault: Fault) -> Error {
-        let hung = fault.kind == FaultKind::Hung;
-        let mut error = fault.at("the run");
-        if let Error::Device { report, .. } = &mut error
-            && !hung
-        {
-            let details = self.running();
-            *report = std::mem::take(report).details(details);
-        }
-        self.failed(error)
-    }
-
-    /// By stream with steps: what it is at.
-    fn running(&self) -> Vec<String> {
-        let Some(marks) = self.board.marks else { return Vec::new() };
-        let mut lines = Vec::new();
-        for (name, lanes) in &self.devices {
-            for (lane, what) in lanes.iter().zip(["kernels", "copies"]) {
-                let Some(stream) = *lane else { continue };
-                let last = marks.last(stream);
-                let mut left = self.orders.iter().enumerate().filter(|(_, order)| order.lane == stream);
-                let next = left.find(|(number, _)| last.is_none_or(|last| *number > last));
-                lines.push(match next {
-                    Some((_, order)) => format!("{}, or waits for others", order.place),
-                    None => format!("{name}: {what} done"),
-                });
-            }
-        }
-        lines
     }
 
     fn write(&self, place: Located, bytes: &[u8]) -> Result<()> {
@@ -447,27 +324,4 @@ pub(super) fn param(
         }
         _ => None,
     }
-}
-
-/// Records a run's beginning on each GPU, on which nothing runs.
-fn begin(board: &Board, gpus: &BTreeMap<u32, (usize, Event)>) -> Outcome<()> {
-    gpus.values().try_for_each(|&(stream, event)| {
-        board.driver.record(event, board.streams[stream])?;
-        board.driver.finish(board.streams[stream])
-    })
-}
-
-/// Waits for a stream. Error: it failed, or took longer.
-fn wait(board: &Board, stream: usize, deadline: Option<Instant>) -> Outcome<()> {
-    let stream = board.streams[stream];
-    let Some(deadline) = deadline else { return board.driver.finish(stream) };
-    let mut pause = Duration::ZERO;
-    while !board.driver.is_done(stream)? {
-        if Instant::now() >= deadline {
-            return Err(Fault::new(FaultKind::Hung, "the time given with --timeout is over"));
-        }
-        std::thread::sleep(pause);
-        pause = (pause + Duration::from_micros(5)).min(Duration::from_micros(200));
-    }
-    Ok(())
 }

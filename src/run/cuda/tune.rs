@@ -21,16 +21,34 @@ pub(super) struct Bench {
     pub(super) end: Event,
 }
 
+/// A product of a program that the library computes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimedProduct {
+    /// Name of the GPU.
+    pub gpu: String,
+    /// The product.
+    pub gemm: Gemm,
+    /// How often a run computes it.
+    pub calls: usize,
+    /// The time of the best of the library's ways, alone.
+    pub best: Duration,
+}
+
+/// A way and its time.
+type Timed = (Algorithm, Duration);
+
 /// See the module's documentation.
 pub(super) struct Tuner<'a> {
     machine: &'a Machine,
     /// By GPU's name and product; none where the library has none.
-    known: HashMap<(String, Gemm), Option<Algorithm>>,
+    known: HashMap<(String, Gemm), Option<Timed>>,
+    /// What was asked for and is there, in order.
+    pub(super) used: Vec<TimedProduct>,
 }
 
 impl<'a> Tuner<'a> {
     pub(super) fn new(machine: &'a Machine) -> Self {
-        Self { machine, known: HashMap::new() }
+        Self { machine, known: HashMap::new(), used: Vec::new() }
     }
 
     /// The best way; none where the library has none. The arguments' memory is written.
@@ -43,25 +61,34 @@ impl<'a> Tuner<'a> {
         gemm: &Gemm,
         args: &GemmArgs,
     ) -> Result<Option<Algorithm>> {
+        let Some((algorithm, best)) = self.kept(gpu, bench, gemm, args)? else { return Ok(None) };
+        match self.used.iter_mut().find(|one| one.gpu == gpu && one.gemm == *gemm) {
+            Some(one) => one.calls += 1,
+            None => self.used.push(TimedProduct { gpu: gpu.to_owned(), gemm: gemm.clone(), calls: 1, best }),
+        }
+        Ok(Some(algorithm))
+    }
+
+    fn kept(&mut self, gpu: &str, bench: Bench, gemm: &Gemm, args: &GemmArgs) -> Result<Option<Timed>> {
         let key = (gpu.to_owned(), gemm.clone());
         if let Some(known) = self.known.get(&key) {
             return Ok(known.clone());
         }
         let place = format!("product {gemm:?} on GPU {}", bench.stream.gpu);
         let make = || match self.timed(bench, gemm, args) {
-            Ok(Some(Algorithm(bytes))) => Ok(bytes),
+            Ok(Some(timed)) => Ok(bytes(&timed)),
             Ok(None) => Err(Error::Cancelled),
             Err(fault) => Err(fault.at(&place)),
         };
         let made = match &self.machine.cache {
             Some(cache) => {
                 let library = self.machine.driver.library();
-                cache.get_or_make(&format!("product {library} {gpu} {gemm:?}"), make)
+                cache.get_or_make(&format!("timed product {library} {gpu} {gemm:?}"), make)
             }
             None => make(),
         };
         let best = match made {
-            Ok(bytes) => Some(Algorithm(bytes)),
+            Ok(bytes) => timed(&bytes),
             Err(Error::Cancelled) => None,
             Err(error) => return Err(error),
         };
@@ -69,13 +96,10 @@ impl<'a> Tuner<'a> {
         Ok(best)
     }
 
-    fn timed(&self, bench: Bench, gemm: &Gemm, args: &GemmArgs) -> Outcome<Option<Algorithm>> {
+    fn timed(&self, bench: Bench, gemm: &Gemm, args: &GemmArgs) -> Outcome<Option<Timed>> {
         let driver = &*self.machine.driver;
-        let mut ways = driver.algorithms(bench.stream.gpu, gemm)?;
-        if ways.len() < 2 {
-            return Ok(ways.pop());
-        }
-        let mut best: Option<(Duration, Algorithm)> = None;
+        let ways = driver.algorithms(bench.stream.gpu, gemm)?;
+        let mut best: Option<Timed> = None;
         for algorithm in ways {
             let call = Call::Product { gemm: gemm.clone(), algorithm: algorithm.clone(), args: *args };
             // The first launch may load code.
@@ -88,10 +112,22 @@ impl<'a> Tuner<'a> {
                 driver.finish(bench.stream)?;
                 least = least.min(driver.elapsed(bench.begin, bench.end)?);
             }
-            if best.as_ref().is_none_or(|(shortest, _)| least < *shortest) {
-                best = Some((least, algorithm));
+            if best.as_ref().is_none_or(|(_, shortest)| least < *shortest) {
+                best = Some((algorithm, least));
             }
         }
-        Ok(best.map(|(_, algorithm)| algorithm))
+        Ok(best)
     }
+}
+
+/// A way and its time as the cache keeps them: nanoseconds, then what describes the way.
+fn bytes((Algorithm(way), time): &Timed) -> Vec<u8> {
+    let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    [&nanos.to_le_bytes()[..], way].concat()
+}
+
+/// See [`bytes`].
+fn timed(bytes: &[u8]) -> Option<Timed> {
+    let (nanos, way) = bytes.split_first_chunk::<8>()?;
+    Some((Algorithm(way.to_vec()), Duration::from_nanos(u64::from_le_bytes(*nanos))))
 }

@@ -70,6 +70,8 @@ impl Engines {
 pub struct RunReport {
     /// From the first step's start to the last one's end, as the caller saw it.
     pub wall: Duration,
+    /// Likewise by the clocks of the GPUs that ran it; none without one.
+    pub device: Option<Duration>,
     /// By device.
     pub devices: Vec<DeviceReport>,
     /// By step: when it started and ended, counted from the start of the run.

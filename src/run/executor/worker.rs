@@ -101,7 +101,7 @@ impl Shared {
                 steps: compute.len() + copy.len(),
             }
         });
-        RunReport { wall, devices: devices.collect(), steps }
+        RunReport { wall, device: None, devices: devices.collect(), steps }
     }
 
     /// What a step is called in messages.

@@ -28,10 +28,14 @@ pub(crate) struct Faults {
     pub(crate) host_memory: u64,
     /// The launch that is refused, from 1.
     pub(crate) refuse: u64,
-    /// The kernel that fails while it runs, from 1.
+    /// The kernel that fails while it runs, from 1, of all that run, those of graphs as well.
     pub(crate) fail: u64,
-    /// The kernel that never ends, from 1.
+    /// Likewise the kernel that never ends.
     pub(crate) hang: u64,
+    /// Likewise the copy that never ends.
+    pub(crate) hang_copy: u64,
+    /// Likewise the event that is never reached.
+    pub(crate) hang_record: u64,
     /// Code cannot be loaded.
     pub(crate) image: bool,
 }
@@ -69,7 +73,7 @@ impl Emulator {
             peers: build.peers,
             products: build.products,
             faults: build.faults,
-            state: Mutex::new(State::new(build.choice)),
+            state: Mutex::new(State::new(build.choice, build.faults)),
         })
     }
 
@@ -95,6 +99,17 @@ impl Emulator {
     pub(crate) fn counts(&self) -> (u64, u64, u64) {
         let state = self.lock();
         (state.graphs_launched, state.kernels_run, state.products_run)
+    }
+
+    /// Launches that were asked for, and copies that ran.
+    pub(crate) fn asked_and_copied(&self) -> (u64, u64) {
+        let state = self.lock();
+        (state.launches, state.copies_run)
+    }
+
+    /// How often somebody waited, without an end, for what never ends.
+    pub(crate) fn waits(&self) -> u64 {
+        self.lock().waits
     }
 
     /// Bytes of each allocation on a GPU, in order.
@@ -216,10 +231,12 @@ impl Driver for Emulator {
     }
 
     fn finish(&self, stream: Stream) -> Outcome<()> {
-        match self.lock().advance(stream.id, usize::MAX)? {
-            true => Ok(()),
-            false => fault(FaultKind::Other, "a stream that never ends is waited for"),
+        let mut state = self.lock();
+        if state.advance(stream.id, usize::MAX)? {
+            return Ok(());
         }
+        state.waits += 1;
+        fault(FaultKind::Other, "a stream that never ends is waited for")
     }
 
     fn load(&self, gpu: u32, image: &[u8]) -> Outcome<Module> {
@@ -251,6 +268,10 @@ impl Driver for Emulator {
     fn end_capture(&self, stream: Stream) -> Outcome<Graph> {
         let id = self.lock().end_capture(stream.id)?;
         Ok(Graph { gpu: stream.gpu, id })
+    }
+
+    fn drop_capture(&self, stream: Stream) {
+        self.lock().drop_capture(stream.id);
     }
 
     fn launch_graph(&self, graph: Graph, stream: Stream) -> Outcome<()> {
@@ -285,11 +306,10 @@ impl Driver for Emulator {
         for arg in args {
             state.within(Memory::Gpu(stream.gpu), arg.0, 0);
         }
-        let (fails, hangs) = (state.launches == self.faults.fail, state.launches == self.faults.hang);
         let (module, name) = state.functions[&function.id].clone();
         let code = Arc::clone(&state.modules[&module]);
         let args = args.iter().map(|arg| arg.0).collect();
-        state.put(stream.id, Op::Kernel { code, name, launch, args, fails, hangs })
+        state.put(stream.id, Op::Kernel { code, name, launch, args })
     }
 
     unsafe fn multiply(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use partition::run::cuda::{Fault, FaultKind, Gemm, GemmArgs, HostWork, Launch, Outcome};
 
+use super::Faults;
 use super::code::{Code, Libraries};
 use crate::random_graph::Random;
 
@@ -31,13 +32,27 @@ pub(super) enum Memory {
 /// What a stream does.
 #[derive(Clone)]
 pub(super) enum Op {
-    Kernel { code: Arc<Code>, name: String, launch: Launch, args: Vec<u64>, fails: bool, hangs: bool },
-    Product { gemm: Gemm, args: GemmArgs },
-    Copy { to: u64, from: u64, bytes: u64 },
+    Kernel {
+        code: Arc<Code>,
+        name: String,
+        launch: Launch,
+        args: Vec<u64>,
+    },
+    Product {
+        gemm: Gemm,
+        args: GemmArgs,
+    },
+    Copy {
+        to: u64,
+        from: u64,
+        bytes: u64,
+    },
     Host(HostWork),
     Graph(u64),
     Record(u64, u64),
     Wait(u64, u64),
+    /// What is left of something that never ends.
+    Endless,
 }
 
 /// A stream.
@@ -95,9 +110,14 @@ pub(super) struct State {
     captures: BTreeMap<u64, Captured>,
     pub(super) graphs: BTreeMap<u64, Captured>,
     failed: Option<Fault>,
+    faults: Faults,
+    /// How often somebody waits for what never ends.
+    pub(super) waits: u64,
     pub(super) launches: u64,
     pub(super) graphs_launched: u64,
     pub(super) kernels_run: u64,
+    pub(super) copies_run: u64,
+    records_run: u64,
     pub(super) products_run: u64,
     pub(super) allocated: Vec<(u32, u64)>,
 }
@@ -107,7 +127,7 @@ fn refused<T>(message: &str) -> Outcome<T> {
 }
 
 impl State {
-    pub(super) fn new(choice: Choice) -> Self {
+    pub(super) fn new(choice: Choice, faults: Faults) -> Self {
         let seed = if let Choice::Random(seed) = choice { seed } else { 0 };
         Self {
             ids: 0,
@@ -125,9 +145,13 @@ impl State {
             captures: <_>::default(),
             graphs: <_>::default(),
             failed: None,
+            faults,
+            waits: 0,
             launches: 0,
             graphs_launched: 0,
             kernels_run: 0,
+            copies_run: 0,
+            records_run: 0,
             products_run: 0,
             allocated: vec![],
         }
@@ -277,6 +301,17 @@ impl State {
         Ok(id)
     }
 
+    /// Ends a capture of which nothing is kept.
+    pub(super) fn drop_capture(&mut self, stream: u64) {
+        let Some((capture, _)) = self.streams.get_mut(&stream).unwrap().capture.take() else { return };
+        self.captures.remove(&capture);
+        for queue in self.streams.values_mut() {
+            if queue.capture.as_ref().is_some_and(|(own, _)| *own == capture) {
+                queue.capture = None;
+            }
+        }
+    }
+
     /// Does up to `most` things, on any streams, until this one has nothing left; whether it has.
     pub(super) fn advance(&mut self, stream: u64, most: usize) -> Outcome<bool> {
         if self.streams[&stream].capture.is_some() {
@@ -293,14 +328,16 @@ impl State {
                 self.streams.iter().filter(|(_, queue)| self.is_ready(queue)).map(|(&id, _)| id).collect();
             let Some(chosen) = self.choose(&ready) else { return Ok(false) };
             let op = self.streams.get_mut(&chosen).unwrap().ops.pop_front().unwrap();
-            self.perform(op)?;
+            if !self.perform(op)? {
+                self.streams.get_mut(&chosen).unwrap().ops.push_front(Op::Endless);
+            }
         }
         Ok(self.streams[&stream].ops.is_empty())
     }
 
     fn is_ready(&self, queue: &Queue) -> bool {
         match queue.ops.front() {
-            None | Some(Op::Kernel { hangs: true, .. }) => false,
+            None | Some(Op::Endless) => false,
             Some(Op::Wait(event, asked)) => self.events[event].reached >= *asked,
             Some(_) => true,
         }
@@ -314,10 +351,21 @@ impl State {
         }
     }
 
-    fn perform(&mut self, op: Op) -> Outcome<()> {
+    /// Counts one more; whether that is the one of which a fault speaks.
+    fn is_next(count: &mut u64, fault: u64) -> bool {
+        *count += 1;
+        *count == fault
+    }
+
+    /// False where it never ends.
+    fn perform(&mut self, op: Op) -> Outcome<bool> {
         self.clock += 1;
         match op {
+            Op::Endless => unreachable!("is never ready"),
             Op::Record(event, asked) => {
+                if Self::is_next(&mut self.records_run, self.faults.hang_record) {
+                    return Ok(false);
+                }
                 let point = self.events.get_mut(&event).unwrap();
                 point.reached = point.reached.max(asked);
                 point.time = Some(self.clock);
@@ -325,6 +373,9 @@ impl State {
             Op::Wait(..) => {}
             Op::Host(work) => work(),
             Op::Copy { to, from, bytes } => {
+                if Self::is_next(&mut self.copies_run, self.faults.hang_copy) {
+                    return Ok(false);
+                }
                 self.clock += bytes / 1000;
                 // SAFETY: both were found within blocks, which live until they are given back.
                 unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes as usize) };
@@ -334,13 +385,16 @@ impl State {
                 // SAFETY: the runtime promises so many bytes.
                 unsafe { super::product(&gemm, &args) };
             }
-            Op::Kernel { code, name, launch, args, fails, .. } => {
-                if fails {
+            Op::Kernel { code, name, launch, args } => {
+                self.kernels_run += 1;
+                if self.kernels_run == self.faults.hang {
+                    return Ok(false);
+                }
+                if self.kernels_run == self.faults.fail {
                     let failed = Fault::new(FaultKind::Kernel, "an illegal address");
                     self.failed = Some(failed.clone());
                     return Err(failed);
                 }
-                self.kernels_run += 1;
                 let reversed = self.random.one_in(2);
                 // SAFETY: the runtime promises such memory.
                 assert!(unsafe { code.run(&name, launch, &args, reversed) }, "no kernel {name}");
@@ -348,18 +402,20 @@ impl State {
             Op::Graph(graph) => {
                 self.graphs_launched += 1;
                 let graph = self.graphs[&graph].clone();
-                let mut done = vec![false; graph.nodes.len()];
+                let (mut begun, mut done) = (vec![false; graph.nodes.len()], vec![false; graph.nodes.len()]);
                 loop {
                     let ready: Vec<usize> = (0..done.len())
-                        .filter(|&node| !done[node] && graph.nodes[node].1.iter().all(|&before| done[before]))
+                        .filter(|&node| {
+                            !begun[node] && graph.nodes[node].1.iter().all(|&before| done[before])
+                        })
                         .collect();
                     let Some(node) = self.choose(&ready) else { break };
-                    done[node] = true;
-                    self.perform(graph.nodes[node].0.clone())?;
+                    begun[node] = true;
+                    done[node] = self.perform(graph.nodes[node].0.clone())?;
                 }
-                assert!(done.iter().all(|&done| done));
+                return Ok(done.iter().all(|&done| done));
             }
         }
-        Ok(())
+        Ok(true)
     }
 }

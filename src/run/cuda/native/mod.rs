@@ -354,6 +354,18 @@ impl Driver for Native {
         Ok(Graph { gpu: stream.gpu, id: made.expose_provenance() as u64 })
     }
 
+    fn drop_capture(&self, stream: Stream) {
+        if self.enter(stream.gpu).is_ok() {
+            // SAFETY: the stream captures; what it gives is a graph of its own, or none where the capture is
+            // not valid, which ends it as well.
+            unsafe {
+                if let Ok(captured) = stream::end_capture(stream_of(stream)) {
+                    let _ = graph::destroy(captured);
+                }
+            }
+        }
+    }
+
     fn launch_graph(&self, graph: Graph, stream: Stream) -> Outcome<()> {
         self.enter(stream.gpu)?;
         // SAFETY: both are alive.

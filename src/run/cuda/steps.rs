@@ -1,0 +1,237 @@
+//! How a step of a program on GPUs goes: the first puts every step of the plan on its stream and waits for
+//! it, so that what fails has a name; those after replay one graph. What fails, or does not end, is told with
+//! the step and the device.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::driver::{Event, Fault, FaultKind, Graph, Outcome};
+use super::issue::{Board, Session};
+use super::program::CudaProgram;
+use crate::error::Error;
+
+/// A fault, and where it showed.
+pub(super) struct Failure {
+    /// None where several steps were at work.
+    place: Option<String>,
+    /// How many steps were on their streams.
+    issued: usize,
+    fault: Fault,
+}
+
+type Done<T = ()> = std::result::Result<T, Failure>;
+
+const BEGINNING: &str = "the run's beginning";
+const UPDATE: &str = "the update of the parameters";
+const GRAPH: &str = "the plan's graph";
+
+/// Where nothing else is at work.
+fn at(place: &str, issued: usize) -> impl FnOnce(Fault) -> Failure {
+    move |fault| Failure { place: Some(place.to_owned()), issued, fault }
+}
+
+/// Where any step may be at work.
+fn among(issued: usize) -> impl FnOnce(Fault) -> Failure {
+    move |fault| Failure { place: None, issued, fault }
+}
+
+/// A step of several that are put on streams at once: that an earlier one failed may show here.
+fn putting(place: &str, number: usize) -> impl FnOnce(Fault) -> Failure {
+    move |fault| match fault.kind {
+        FaultKind::Kernel | FaultKind::Lost => among(number)(fault),
+        _ => at(place, number)(fault),
+    }
+}
+
+impl CudaProgram {
+    /// Works through the plan once.
+    pub(super) fn work(&mut self, deadline: Option<Instant>) -> Done {
+        match (self.runs, self.timed) {
+            (0, _) => self.first(deadline),
+            (_, true) => self.eager(deadline),
+            (_, false) => self.replay(deadline),
+        }
+    }
+
+    /// Step by step, each waited for.
+    fn first(&mut self, deadline: Option<Instant>) -> Done {
+        let mut session = Session::new(&self.board, true);
+        begin(&self.board, &self.gpus, deadline).map_err(at(BEGINNING, 0))?;
+        for (number, order) in self.orders.iter().enumerate() {
+            let done = session.step(number, order).and_then(|()| wait(&self.board, order.lane, deadline));
+            done.map_err(at(&order.place, number + 1))?;
+        }
+        self.update(deadline)?;
+        self.measure()
+    }
+
+    /// All steps at once, each timed.
+    fn eager(&mut self, deadline: Option<Instant>) -> Done {
+        let mut session = Session::new(&self.board, true);
+        begin(&self.board, &self.gpus, deadline).map_err(at(BEGINNING, 0))?;
+        for (number, order) in self.orders.iter().enumerate() {
+            session.step(number, order).map_err(putting(&order.place, number))?;
+        }
+        for stream in 0..self.board.streams.len() {
+            wait(&self.board, stream, deadline).map_err(among(self.orders.len()))?;
+        }
+        self.update(deadline)?;
+        self.measure()
+    }
+
+    /// The captured plan.
+    fn replay(&mut self, deadline: Option<Instant>) -> Done {
+        let graph = match self.graph {
+            Some(graph) => graph,
+            None => {
+                let made = self.capture()?;
+                *self.graph.insert(made)
+            }
+        };
+        let (driver, stream, [begin, end]) = (&self.board.driver, self.board.streams[0], self.clock);
+        let launched = driver
+            .record(begin, stream)
+            .and_then(|()| driver.launch_graph(graph, stream))
+            .and_then(|()| driver.record(end, stream));
+        let all = self.orders.len();
+        launched.map_err(at(GRAPH, all))?;
+        wait(&self.board, 0, deadline).map_err(among(all))?;
+        self.busy = Some(self.board.driver.elapsed(begin, end).map_err(at(GRAPH, all))?);
+        Ok(())
+    }
+
+    /// Captures the plan. A capture that fails is ended, so that its streams can be used and given back.
+    fn capture(&mut self) -> Done<Graph> {
+        let origin = self.board.streams[0];
+        self.board.driver.begin_capture(origin).map_err(at(GRAPH, 0))?;
+        if let Err(failure) = self.captured() {
+            self.board.driver.drop_capture(origin);
+            return Err(failure);
+        }
+        self.resources.end_capture(origin).map_err(at(GRAPH, 0))
+    }
+
+    /// Puts all steps on streams that capture.
+    fn captured(&self) -> Done {
+        let mut session = Session::new(&self.board, false);
+        session.fork().map_err(at(GRAPH, 0))?;
+        for (number, order) in self.orders.iter().enumerate() {
+            session.step(number, order).map_err(at(&order.place, 0))?;
+        }
+        session.join().map_err(at(GRAPH, 0))?;
+        if self.updates.is_empty() {
+            return Ok(());
+        }
+        session.fork().map_err(at(GRAPH, 0))?;
+        let mut copies = self.updates.iter();
+        copies.try_for_each(|(lane, transfer)| session.transfer(*lane, transfer)).map_err(at(UPDATE, 0))?;
+        session.join().map_err(at(GRAPH, 0))
+    }
+
+    /// What is copied when all steps are done.
+    fn update(&self, deadline: Option<Instant>) -> Done {
+        let mut session = Session::new(&self.board, false);
+        let copied = self.updates.iter().try_for_each(|(lane, transfer)| {
+            session.transfer(*lane, transfer)?;
+            wait(&self.board, *lane, deadline)
+        });
+        copied.map_err(at(UPDATE, self.orders.len()))
+    }
+
+    /// Reads the times of all steps.
+    fn measure(&mut self) -> Done {
+        let board = &self.board;
+        let mut spans = Vec::with_capacity(self.orders.len());
+        for (number, order) in self.orders.iter().enumerate() {
+            // Each stream is of a GPU of the program.
+            let Some(&(_, start)) = self.gpus.get(&board.streams[order.lane].gpu) else { continue };
+            let since =
+                |event| board.driver.elapsed(start, event).map_err(at(&order.place, self.orders.len()));
+            spans.push((since(board.begins[number])?, since(board.ends[number])?));
+        }
+        let first = spans.iter().map(|&(begin, _)| begin).min().unwrap_or_default();
+        let last = spans.iter().map(|&(_, end)| end).max().unwrap_or_default();
+        self.busy = Some(last.saturating_sub(first));
+        self.spans = spans;
+        Ok(())
+    }
+
+    /// A failure after which the GPU is of no use to this program, as an error: with the step where it showed,
+    /// or with what each stream was at.
+    pub(super) fn failed(&mut self, failure: Failure) -> Error {
+        self.broken = true;
+        let Failure { place, issued, fault } = failure;
+        let hung = fault.kind == FaultKind::Hung;
+        self.resources.abandoned |= hung;
+        let (named, details) = match place.is_none() || hung {
+            true => self.running(issued),
+            false => (None, Vec::new()),
+        };
+        let mut error = fault.at(&place.or(named).unwrap_or_else(|| "the run".to_owned()));
+        if let Error::Device { report, .. } = &mut error {
+            *report = std::mem::take(report).details(details);
+        }
+        error
+    }
+
+    /// The step that is at work, where it is but one; and by stream with steps: what it is at, or waits for.
+    /// `issued` steps are on their streams.
+    fn running(&self, issued: usize) -> (Option<String>, Vec<String>) {
+        let Some(marks) = self.board.marks else {
+            return (
+                None,
+                vec!["with a --timeout steps are marked, and the one that failed is known".to_owned()],
+            );
+        };
+        let last: Vec<Option<usize>> = (0..self.board.streams.len()).map(|at| marks.last(at)).collect();
+        let is_done = |step: usize| last[self.orders[step].lane].is_some_and(|last| last >= step);
+        let (mut working, mut lines) = (Vec::new(), Vec::new());
+        for (name, lanes) in &self.devices {
+            for (lane, what) in lanes.iter().zip(["kernels", "copies"]) {
+                let Some(stream) = *lane else { continue };
+                let mut own = self.orders.iter().enumerate().filter(|(_, order)| order.lane == stream);
+                let left = own.find(|&(number, _)| !is_done(number));
+                lines.push(match left {
+                    None => format!("{name}: {what} done"),
+                    Some((number, order)) if number >= issued => format!("{} has not begun", order.place),
+                    Some((_, order)) => match order.after.iter().find(|&&before| !is_done(before)) {
+                        Some(before) => format!("{} waits for step {before}", order.place),
+                        None => {
+                            working.push(order.place.clone());
+                            format!("{} is at work", order.place)
+                        }
+                    },
+                });
+            }
+        }
+        let all_done = (0..self.orders.len()).all(is_done);
+        let named = match all_done && !self.updates.is_empty() {
+            true => Some(UPDATE.to_owned()),
+            false => working.pop().filter(|_| working.is_empty()),
+        };
+        (named, lines)
+    }
+}
+
+/// Records a run's beginning on each GPU, on which nothing runs.
+fn begin(board: &Board, gpus: &BTreeMap<u32, (usize, Event)>, deadline: Option<Instant>) -> Outcome<()> {
+    gpus.values().try_for_each(|&(stream, event)| {
+        board.driver.record(event, board.streams[stream])?;
+        wait(board, stream, deadline)
+    })
+}
+
+/// Waits for a stream. Error: it failed, or took longer.
+fn wait(board: &Board, stream: usize, deadline: Option<Instant>) -> Outcome<()> {
+    let stream = board.streams[stream];
+    let Some(deadline) = deadline else { return board.driver.finish(stream) };
+    let mut pause = Duration::ZERO;
+    while !board.driver.is_done(stream)? {
+        if Instant::now() >= deadline {
+            return Err(Fault::new(FaultKind::Hung, "the time given with --timeout is over"));
+        }
+        std::thread::sleep(pause);
+        pause = (pause + Duration::from_micros(5)).min(Duration::from_micros(200));
+    }
+    Ok(())
+}

@@ -3,6 +3,8 @@
 
 use std::process::Command;
 
+use serde_json::{Value, json};
+
 use partition::compile::{Options, compile};
 use partition::error::Error;
 use partition::ir::{DType, ParamId, Tensor};
@@ -207,21 +209,162 @@ fn the_check_says_how_far_it_goes_without_a_gpu() {
         println!("skipped: there is a GPU");
         return;
     }
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/gpu_check");
     let own = ["--small", "--partition", env!("CARGO_BIN_EXE_partition")];
-    let out = match Command::new("python3").arg("-B").arg(script).args(own).output() {
-        Ok(out) => out,
-        Err(error) => return println!("skipped: python3: {error}"),
-    };
+    let Some(out) = script(&own) else { return };
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert_eq!(out.status.code(), Some(3), "{text}{}", String::from_utf8_lossy(&out.stderr));
     assert!(
         text.starts_with("no GPU: ")
             && text.contains("suite: built")
-            && text.contains("6 cases of the table")
-            && text.contains("plans 6 of them"),
+            && text.contains("13 cases of the table")
+            && text.contains("plans 13 of them"),
         "{text}"
     );
+}
+
+/// The script, without what it would leave behind.
+fn script(args: &[&str]) -> Option<std::process::Output> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/gpu_check");
+    let out = Command::new("python3").arg("-B").arg(script).args(args).output();
+    out.map_err(|error| println!("skipped: python3: {error}")).ok()
+}
+
+/// What would be measured where every small case runs at 0.5 ms and everybody else, and a copy, is as fast as it must be.
+fn measured() -> Value {
+    let rows = ["elementwise chain", "softmax", "layer norm", "RMS norm", "cross-entropy"];
+    let mut names: Vec<String> = rows.iter().map(|kind| format!("{kind}, 64 x 256 f32")).collect();
+    let others = [
+        "GEMM + bias + GELU, 64 x 48 x 40 f32",
+        "attention, 2 heads of 8, 32 long, bf16",
+        "8 tiny kernels",
+        "GPT-2 block, 1 x 16, 2 heads, 32 wide, bf16",
+        "decode, batch 1, 1 blocks 32 wide after 16 tokens, bf16",
+        "ResNet-50, 1 images of 32, bf16",
+        "MLP of 2 layers of 64, 8 rows, cuda",
+        "MLP of 2 layers of 64, 8 rows, cuda[2x1MB]",
+    ];
+    names.extend(others.map(Into::into));
+    let own = |name: &str| match name {
+        "8 tiny kernels" => json!([{"device": 0.02, "wall": 0.03, "products": null}]),
+        _ => {
+            json!([{"device": 0.4, "wall": 0.6, "products": 0.48}, {"device": 0.5, "wall": 0.6, "products": 0.48},
+                    {"device": 0.9, "wall": 0.9, "products": 0.48}])
+        }
+    };
+    let cases = names.iter().map(|name| {
+        (name.clone(), json!({"ours": own(name), "torch": [{"device": 0.6, "wall": 0.7}], "JAX jit": [{"device": 0.7, "wall": 0.8}]}))
+    });
+    json!({
+        // The rows of 64 x 256 move 65536 bytes for the cross-entropy, twice as many else.
+        "copy": 0.16, "contenders": ["torch", "JAX jit"], "absent": ["torch.compile"],
+        "cases": cases.collect::<serde_json::Map<_, _>>(),
+        "outputs": {"MLP of 2 layers of 64, 8 rows, cuda": "a", "MLP of 2 layers of 64, 8 rows, cuda[2x1MB]": "a"},
+        "library": "cuBLASLt 130100", "training": [[[[0.1, 0.5]], [[0.2, 0.5]]]],
+    })
+}
+
+#[test]
+fn the_check_fails_where_a_case_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("measured.json");
+    let judged = |measured: &Value| {
+        std::fs::write(&path, measured.to_string()).unwrap();
+        let out = script(&["--small", "--from", path.to_str().unwrap()])?;
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
+        Some((out.status.code().unwrap(), text))
+    };
+    let Some((code, text)) = judged(&measured()) else { return };
+    assert_eq!(code, 0, "{text}");
+    // Medians, clocks, the library and who is absent.
+    for part in [
+        "13 rows, 0 faults, 0 without",
+        "| softmax, 64 x 256 f32 | 0.5000 | 0.6000 |",
+        "events of the GPU around the plan's graph",
+        "wall clock over calls put in the queue",
+        "Absent: torch.compile.",
+        "The library of products: cuBLASLt 130100",
+        "| 0.5000 | 0.6000 | 0.4800 | 0.6000 | 0.7000 |",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let mlp = "MLP of 2 layers of 64, 8 rows, cuda[2x1MB]";
+    let product = "GEMM + bias + GELU, 64 x 48 x 40 f32";
+    let slow = |time: f64| json!([{"device": time, "wall": time, "products": 0.48}]);
+    let faulty: [(&str, Value, &str); 9] = [
+        ("/cases/softmax, 64 x 256 f32/ours", json!([]), "softmax, 64 x 256 f32: ours did not run"),
+        (
+            "/cases/softmax, 64 x 256 f32/ours",
+            slow(1.1),
+            "softmax, 64 x 256 f32: 0.74, and must be 0.80 of a copy",
+        ),
+        (
+            &format!("/cases/{product}/ours"),
+            slow(0.6),
+            "0.80, and must be 0.95 of the best cuBLASLt algorithm",
+        ),
+        (
+            "/cases/attention, 2 heads of 8, 32 long, bf16/ours",
+            slow(1.0),
+            "0.60, and must be 0.70 of torch's flash",
+        ),
+        ("/cases/8 tiny kernels/ours", slow(0.03), "3.75, and must be 3.00 us a kernel"),
+        (
+            "/cases/GPT-2 block, 1 x 16, 2 heads, 32 wide, bf16/ours",
+            slow(0.7),
+            "0.86, and must be 1.00 of torch eager",
+        ),
+        (&format!("/cases/{mlp}/ours"), slow(0.6), "1.20, and must be 1.10 of one device's time"),
+        (&format!("/outputs/{mlp}"), json!("b"), "ANOTHER output than one device"),
+        ("/training/0/0", json!([]), "seed_stack on cuda: ours did not run"),
+    ];
+    for (place, value, fault) in faulty {
+        let mut measured = measured();
+        // A pointer of JSON has its slashes between keys; none of the names has one.
+        *measured.pointer_mut(place).unwrap_or_else(|| panic!("{place}")) = value;
+        let (code, text) = judged(&measured).unwrap();
+        assert_eq!(code, 1, "{place}: {text}");
+        assert!(text.contains(fault), "{fault}: {text}");
+    }
+    // Slices of which no output came.
+    let mut measured = measured();
+    measured["outputs"][mlp] = Value::Null;
+    assert_eq!(judged(&measured).unwrap().0, 1);
+    // What nobody is there to be compared with is told, and is no fault.
+    let mut measured = self::measured();
+    measured["contenders"] = json!([]);
+    measured["copy"] = Value::Null;
+    let (code, text) = judged(&measured).unwrap();
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("0 faults, 10 without"), "{text}");
+    assert!(text.contains("softmax, 64 x 256 f32: no rate of a copy"), "{text}");
+}
+
+#[test]
+fn the_check_fails_where_a_test_of_the_suite_does_or_is_skipped() {
+    let suite = |code: i32, out: &str| {
+        let lines = "import sys; sys.dont_write_bytecode = True; sys.path.insert(0, sys.argv[1])\n\
+                     from gpu_table import suite_verdict\n\
+                     good, text = suite_verdict(int(sys.argv[2]), sys.argv[3], '')\n\
+                     print(text)\nsys.exit(0 if good else 1)";
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts");
+        let mut command = Command::new("python3");
+        let out = command.args(["-c", lines, folder, &code.to_string(), out]).output().ok()?;
+        Some((out.status.success(), String::from_utf8_lossy(&out.stdout).into_owned()))
+    };
+    let ran = "gpu: onnx/s_bert.onnx in f32: as stored, on one device and on two slices\n\
+               test result: ok. 2 passed; 0 failed; 0 ignored\n";
+    let Some((good, text)) = suite(0, ran) else { return println!("skipped: no python3") };
+    assert!(good && text.contains("s_bert.onnx"), "{text}");
+    for (code, out) in [
+        (1, ran.to_owned()),
+        (0, "test result: ok. 0 passed; 0 failed; 2 ignored\n".to_owned()),
+        (0, format!("skipped: no ../shared\n{ran}")),
+        (0, format!("gpu: onnx/s_vit.onnx in f32: ABSENT\n{ran}")),
+    ] {
+        let (good, text) = suite(code, &out).unwrap();
+        assert!(!good, "{out}: {text}");
+    }
 }
 
 /// Every model of the table, as a plan for a GPU, is one that kernels are printed for.

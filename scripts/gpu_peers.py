@@ -1,0 +1,215 @@
+"""Who scripts/gpu_check measures beside this program: torch eager, torch.compile, JAX jit, and a copy by the driver."""
+import ctypes
+import importlib.util
+import statistics
+import time
+
+
+def dtype_of(text):
+    return text[: text.index("[")]
+
+
+def sizes(text):
+    return [int(size) for size in text[text.index("[") + 1 : -1].split(",")]
+
+
+class Torch:
+    """The functions of cases in torch, timed by events of the GPU around each call."""
+
+    def __init__(self):
+        import torch
+        self.torch, self.f = torch, torch.nn.functional
+        self.relu, self.tanh = torch.relu, torch.tanh
+
+    softmax = lambda self, x: self.torch.softmax(x, -1)
+    mean = lambda self, x: x.mean(-1)
+    gelu = lambda self, x: self.f.gelu(x, approximate="tanh")
+    layer_norm = lambda self, x, s, b: self.f.layer_norm(x, (x.shape[-1],), s, b, 1e-5)
+    rms_norm = lambda self, x, s: self.f.rms_norm(x, (x.shape[-1],), s, 1e-5)
+    swap = lambda self, x: x.transpose(1, 2)
+    concat = lambda self, x, axis: self.torch.cat(x, axis)
+    conv = lambda self, x, w, b, stride: self.f.conv2d(x, w, b, stride, w.shape[-1] // 2)
+    max_pool = lambda self, x: self.f.max_pool2d(x, 3, 2, 1)
+
+    def attention(self, q, k, v, scale, causal):
+        return self.f.scaled_dot_product_attention(q, k, v, scale=scale, is_causal=causal)
+
+    def cross_entropy(self, x, labels):
+        return self.f.cross_entropy(x, labels, reduction="none")
+
+    def arrays(self, listed):
+        kinds = {"f32": self.torch.float32, "bf16": self.torch.bfloat16}
+
+        def array(text):
+            if dtype_of(text) == "i64":
+                return self.torch.randint(0, 8, sizes(text), device="cuda")
+            return self.torch.randn(sizes(text), device="cuda", dtype=kinds[dtype_of(text)]) * 0.1
+
+        return [array(one["type"]) for one in listed]
+
+    def time(self, case, compiled):
+        if case.function is None:
+            return None
+        inputs, params = self.arrays(case.model["inputs"]), self.arrays(case.model["params"])
+        x = inputs if len(inputs) > 1 else inputs[0]
+        call = lambda: case.function(self, x, params)
+        with self.torch.inference_mode():
+            if compiled:
+                call = self.torch.compile(call, mode="max-autotune")
+            for _ in range(5):
+                call()
+            times, walls = [], []
+            for _ in range(case.steps):
+                begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+                self.torch.cuda.synchronize()
+                start = time.perf_counter()
+                begin.record()
+                call()
+                end.record()
+                self.torch.cuda.synchronize()
+                walls.append((time.perf_counter() - start) * 1e3)
+                times.append(begin.elapsed_time(end))
+        return {"device": statistics.median(times), "wall": statistics.median(walls)}
+
+
+class Jax:
+    """The functions of cases in JAX, which has no events: timed over calls put in the queue and waited for once."""
+
+    def __init__(self):
+        import jax
+        self.jax, self.np = jax, jax.numpy
+        self.relu, self.tanh = jax.nn.relu, jax.numpy.tanh
+
+    softmax = lambda self, x: self.jax.nn.softmax(x, -1)
+    log_softmax = lambda self, x: self.jax.nn.log_softmax(x, -1)
+    mean = lambda self, x: x.mean(-1)
+    gelu = lambda self, x: self.jax.nn.gelu(x, approximate=True)
+
+    def layer_norm(self, x, s, b):
+        rest = x - x.mean(-1, keepdims=True)
+        return rest * self.jax.lax.rsqrt((rest * rest).mean(-1, keepdims=True) + 1e-5) * s + b
+
+    rms_norm = lambda self, x, s: x * self.jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5) * s
+    swap = lambda self, x: self.np.swapaxes(x, 1, 2)
+    concat = lambda self, x, axis: self.np.concatenate(x, axis)
+
+    def conv(self, x, w, b, stride):
+        pad = [(w.shape[-1] // 2,) * 2] * 2
+        return self.jax.lax.conv_general_dilated(x, w, (stride, stride), pad) + b[:, None, None]
+
+    def max_pool(self, x):
+        pads = ((0, 0), (0, 0), (1, 1), (1, 1))
+        return self.jax.lax.reduce_window(x, -self.np.inf, self.jax.lax.max, (1, 1, 3, 3), (1, 1, 2, 2), pads)
+
+    def attention(self, q, k, v, scale, causal):
+        scores = q @ self.np.swapaxes(k, -1, -2) * scale
+        if causal:
+            scores = self.np.where(self.np.tri(q.shape[-2], dtype=bool), scores, -self.np.inf)
+        return self.jax.nn.softmax(scores, -1) @ v
+
+    def cross_entropy(self, x, labels):
+        return -self.np.take_along_axis(self.log_softmax(x), labels[:, None], -1)[:, 0]
+
+    def time(self, case):
+        if case.function is None:
+            return None
+        kinds = {"f32": self.np.float32, "bf16": self.np.bfloat16, "i64": self.np.int32}
+        array = lambda text: self.np.full(sizes(text), 1 if dtype_of(text) == "i64" else 0.1, kinds[dtype_of(text)])
+        inputs, params = ([array(one["type"]) for one in case.model[listed]] for listed in ("inputs", "params"))
+        x = inputs if len(inputs) > 1 else inputs[0]
+        call = self.jax.jit(lambda x, p: case.function(self, x, p))
+        call(x, params).block_until_ready()
+        begin = time.perf_counter()
+        call(x, params).block_until_ready()
+        wall = (time.perf_counter() - begin) * 1e3
+        begin = time.perf_counter()
+        for _ in range(case.steps):
+            last = call(x, params)
+        last.block_until_ready()
+        return {"device": (time.perf_counter() - begin) * 1e3 / case.steps, "wall": wall}
+
+
+def torch_trained(case):
+    """As `trained`, in torch eager on the GPU."""
+    import torch
+    names = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU, "sigmoid": torch.nn.Sigmoid, "linear": torch.nn.Identity}
+    layers, inner = [], case.inputs
+    for units, activation in case.layers:
+        layers += [torch.nn.Linear(inner, units), names[activation]()]
+        inner = units
+    net = torch.nn.Sequential(*layers).cuda()
+    loss = torch.nn.L1Loss() if case.loss == "mae" else torch.nn.MSELoss()
+    x, y = torch.rand(10 * case.batch, case.inputs), torch.rand(10 * case.batch, inner)
+    optimizer, times = torch.optim.SGD(net.parameters(), lr=0.01), []
+    for _ in range(4):
+        begin = time.perf_counter()
+        for at in range(0, len(x), case.batch):
+            optimizer.zero_grad()
+            found = loss(net(x[at : at + case.batch].cuda()), y[at : at + case.batch].cuda())
+            found.backward()
+            optimizer.step()
+            found.item()
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times[1:]), found.item()
+
+
+def peers():
+    """Names and functions of what is installed and has a GPU; names of what is not."""
+    found, absent = [], []
+    if importlib.util.find_spec("torch"):
+        torch = Torch()
+        if torch.torch.cuda.is_available():
+            found += [("torch", lambda case: torch.time(case, False)), ("torch.compile", lambda case: torch.time(case, True))]
+        else:
+            absent += ["torch (has no GPU)", "torch.compile (has no GPU)"]
+    else:
+        absent += ["torch", "torch.compile"]
+    if importlib.util.find_spec("jax"):
+        jax = Jax()
+        if any(device.platform == "gpu" for device in jax.jax.devices()):
+            found.append(("JAX jit", jax.time))
+        else:
+            absent.append("JAX jit (has no GPU)")
+    else:
+        absent.append("JAX jit")
+    return found, absent
+
+
+def copy_rate(size=1 << 30, rounds=9):
+    """GB/s read and written by the driver's own copy within the first GPU, by its events; none with the reason."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        return None, str(error)
+
+    def call(name, *args):
+        code = getattr(cuda, name)(*args)
+        if code:
+            raise RuntimeError(f"{name} gives {code}")
+
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    source, target, begin, end = (ctypes.c_void_p() for _ in range(4))
+    passed, times = ctypes.c_float(), []
+    try:
+        call("cuInit", 0)
+        call("cuDeviceGet", ctypes.byref(device), 0)
+        call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        call("cuCtxSetCurrent", context)
+        for memory in (source, target):
+            call("cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(size))
+        for event in (begin, end):
+            call("cuEventCreate", ctypes.byref(event), 0)
+        for _ in range(rounds):
+            call("cuEventRecord", begin, None)
+            call("cuMemcpyDtoDAsync_v2", target, source, ctypes.c_size_t(size), None)
+            call("cuEventRecord", end, None)
+            call("cuEventSynchronize", end)
+            call("cuEventElapsedTime", ctypes.byref(passed), begin, end)
+            times.append(passed.value)
+        for memory in (source, target):
+            call("cuMemFree_v2", memory)
+        call("cuDevicePrimaryCtxRelease_v2", device)
+    except (AttributeError, RuntimeError) as error:
+        return None, str(error)
+    return 2 * size / statistics.median(times[1:]) / 1e6, ""

@@ -140,7 +140,7 @@ pub(crate) fn lowered(graph: &Graph, grouping: &Grouping) -> Vec<Program> {
     grouping.all_fused().iter().flat_map(|fused| program::lower(graph, fused).unwrap()).collect()
 }
 
-/// The models of the corpus whose kernels are all looked at.
+/// The models of the corpus that GPUs, and the emulated driver, run as plans.
 pub(crate) const SMALL_MODELS: [&str; 12] = [
     "s_autoencoder_convt",
     "s_bert",

@@ -12,6 +12,7 @@ mod bounds;
 mod calibrate;
 mod cli;
 mod copies;
+mod corpus;
 mod corpus_plans;
 mod costgraph;
 mod cuda;

@@ -13,7 +13,7 @@ mod lower;
 mod text;
 mod verify;
 
-pub use evaluate::{Array, evaluate};
+pub use evaluate::{Array, evaluate, evaluate_at, points};
 pub use expr::{Expr, ExprId, Exprs, Fold, MAX_VARS, Ty, Var};
 pub use gemm::{Activation, Gemm, GemmCall, Strides, gemm};
 pub use lower::lower;

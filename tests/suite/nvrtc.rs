@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use partition::emit::cache::{Cache, compile_all};
 use partition::emit::nvrtc::{Nvrtc, nvrtc};
@@ -10,8 +11,10 @@ use partition::emit::{self, Kernel, module};
 use partition::ir::DType;
 use partition::kernel::program::Program;
 
+use crate::corpus::{REAL, REAL_HALVES, SMALL, SMALL_HALVES};
 use crate::cuda::{hero_kernels, operation_kernels};
-use crate::kernels::{SMALL_MODELS, half_programs, model_programs, step_programs};
+use crate::kernels::{half_programs, model_programs, step_programs};
+use crate::shared;
 
 fn compiler() -> Option<&'static Nvrtc> {
     match nvrtc() {
@@ -77,29 +80,35 @@ fn kernels_of_every_form_compile() {
     compile_for(&kernels, &["sm_80", "sm_90"]);
 }
 
+/// Of the small models, whose kernels other tests run, and of a training step.
 #[test]
 fn kernels_of_the_small_models_compile() {
-    let mut kernels = BTreeMap::new();
-    for name in SMALL_MODELS {
-        kernels.extend(kernels_of(model_programs(&format!("corpus/onnx/{name}.onnx"))));
-    }
-    for (name, half) in [("s_gpt2", DType::Bf16), ("s_llama", DType::F16), ("s_mobilenet_v2", DType::F16)] {
-        kernels.extend(kernels_of(half_programs(&format!("corpus/onnx/{name}.onnx"), half)));
-    }
-    kernels.extend(kernels_of(step_programs()));
-    compile_for(&kernels, &["sm_80", "sm_90"]);
+    compile_corpus(SMALL, SMALL_HALVES, step_programs());
 }
 
+/// Of all others.
 #[test]
-#[ignore = "minutes: PARTITION_NVRTC=... cargo test --test suite nvrtc::kernels_of_real_models -- --ignored"]
-fn kernels_of_real_models_compile() {
-    let mut kernels = BTreeMap::new();
-    for name in
-        ["bert_base", "gpt2", "llama_small", "resnet50", "mobilenet_v3_large", "vit_b_16", "sd_unet_small"]
-    {
-        kernels.extend(kernels_of(model_programs(&format!("corpus/onnx/{name}.onnx"))));
+fn kernels_of_the_real_models_compile() {
+    compile_corpus(REAL, REAL_HALVES, vec![]);
+}
+
+/// Every kernel of these models, each text once.
+fn compile_corpus(models: &[&str], halves: &[(&str, DType)], others: Vec<Program>) {
+    if compiler().is_none() {
+        return;
     }
+    let began = Instant::now();
+    let mut kernels = kernels_of(others);
+    for name in models {
+        kernels.extend(kernels_of(model_programs(&format!("corpus/{name}"))));
+    }
+    for (name, half) in halves {
+        kernels.extend(kernels_of(half_programs(&format!("corpus/{name}"), *half)));
+    }
+    println!("{} models, printed after {:?}", models.len(), began.elapsed());
     compile_for(&kernels, &["sm_80", "sm_90"]);
+    println!("compiled after {:?}", began.elapsed());
+    assert!(kernels.len() > 15 * models.len() || shared::dir().is_none(), "{} kernels", kernels.len());
 }
 
 #[test]

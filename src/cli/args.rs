@@ -123,7 +123,7 @@ pub(super) enum Emit {
     Ir,
     /// What becomes one kernel
     Groups,
-    /// The kernels: CUDA C and launch sizes for CUDA devices, programs for others
+    /// The kernels: CUDA C and launch sizes for CUDA devices; programs for others, and what runs of them in tiles and parts
     Kernels,
     /// The cost graph as JSON
     Costgraph,
@@ -135,6 +135,13 @@ pub(super) enum Emit {
     Timeline,
     /// Devices, timeline, memory and placement as one HTML page
     Html,
+}
+
+/// What a run prints instead of running.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RunEmit {
+    /// As `partition MODEL --emit kernels`
+    Kernels,
 }
 
 /// How many samples a step takes.
@@ -327,6 +334,9 @@ pub(super) struct RunArgs {
     /// Print for each step what was predicted and measured, its rates and the fraction of the device's peak
     #[arg(long, conflicts_with = "json")]
     pub(super) stats: bool,
+    /// Print what the plan's kernels are, without weights, and run nothing
+    #[arg(long, value_enum, conflicts_with_all = ["stats", "json", "outputs", "expect", "trace"])]
+    pub(super) emit: Option<RunEmit>,
     /// Map a planned device to a real one (repeatable)
     #[arg(long, value_name = "PLANNED=REAL")]
     pub(super) map: Vec<String>,

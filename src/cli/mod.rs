@@ -8,6 +8,7 @@ mod check;
 mod devices;
 mod explain;
 mod infeasible;
+mod kernels;
 #[cfg(feature = "run")]
 mod machine;
 mod model;
@@ -75,6 +76,10 @@ fn dispatch(cli: &Cli) -> Result<()> {
         #[cfg(feature = "run")]
         Some(Command::Run(args)) if args.calibrate => {
             calibrate::calibrate(args, &Console::new(&args.terminal))
+        }
+        #[cfg(feature = "run")]
+        Some(Command::Run(args)) if args.emit == Some(args::RunEmit::Kernels) => {
+            kernels::of_run(args, &Console::new(&args.terminal))
         }
         #[cfg(feature = "run")]
         Some(Command::Run(args)) => run::run(args, &Console::new(&args.terminal)),

@@ -1,6 +1,5 @@
 //! `partition MODEL --devices SPEC`: plans, and prints or writes what was asked for.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,9 +11,7 @@ use super::planning::planning;
 use super::score::{read_placement, score};
 use super::terminal::Console;
 use crate::compile::{self, Alternative, Compiled};
-use crate::emit;
 use crate::error::{Error, Result};
-use crate::kernel::GroupId;
 use crate::load::Model;
 use crate::place::{Objective, Previous};
 use crate::plan::{is_compressed, write_atomically, write_atomically_with};
@@ -258,7 +255,7 @@ fn rendered(emit: Emit, compiled: &Compiled, summary: &Summary) -> Result<String
             let network = network()?;
             network.grouping.dump(&network.graph)
         }
-        Emit::Kernels => kernels(network()?, compiled)?,
+        Emit::Kernels => super::kernels::kernels(network()?, &compiled.plan)?,
         Emit::Costgraph => crate::load::write_costgraph(&compiled.cost_graph),
         Emit::Trace | Emit::Html => return Err(Error::Internal("this is streamed".into())),
         Emit::Timeline => {
@@ -268,29 +265,4 @@ fn rendered(emit: Emit, compiled: &Compiled, summary: &Summary) -> Result<String
         }
         Emit::Dot => report::dot(&compiled.cost_graph, &compiled.topology, &compiled.placement),
     })
-}
-
-/// The kernels of a network's groups, each for the device that its group is on.
-fn kernels(network: &compile::Network, compiled: &Compiled) -> Result<String> {
-    let topology = &compiled.topology;
-    let cpus: BTreeSet<&str> = topology
-        .ids()
-        .filter(|&id| topology.device(id).kind == "cpu")
-        .map(|id| topology.device(id).name.as_str())
-        .collect();
-    let on_cpu: BTreeSet<&str> = compiled
-        .plan
-        .placement
-        .iter()
-        .filter(|(_, device)| cpus.contains(device.as_str()))
-        .map(|(node, _)| node.as_str())
-        .collect();
-    let on_cuda = |group: GroupId| {
-        let first = network.grouping.groups[group.index()].nodes.first();
-        first.is_none_or(|&node| {
-            let source = network.graph.node(node).source;
-            !on_cpu.contains(network.graph.source(source).name.as_str())
-        })
-    };
-    emit::listing(&network.graph, &network.grouping, &on_cuda)
 }

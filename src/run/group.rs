@@ -4,16 +4,16 @@ use crate::error::{Error, Result};
 use crate::ir::{DType, Graph, NodeId, Op, ValueId};
 use crate::kernel::{Fused, Layout, Place, Segment, is_made_apart, layout};
 
-use super::arena::{Arena, Range};
+use super::arena::{ALIGNMENT, Arena, Range};
 use super::cpu::tile::{Epilogue, Operand, Part, Program, Source, Target};
-use super::cpu::{self, Team, View, ViewMut};
+use super::cpu::{self, Notes, Team, View, ViewMut};
 use super::interpret::{bytes, dims};
 use super::packing::{Form, Packing};
 
 /// A group that can be run on any device's buffers.
 #[derive(Debug)]
 pub(super) struct Compiled {
-    segments: Vec<Step>,
+    pub(super) segments: Vec<Step>,
     /// Bytes of each value that is read and written, in the group's order.
     pub(super) reads: Vec<u64>,
     pub(super) writes: Vec<u64>,
@@ -22,17 +22,18 @@ pub(super) struct Compiled {
     pub(super) name: String,
 }
 
+/// What a group does, one after the other.
 #[derive(Debug)]
-enum Step {
+pub(super) enum Step {
     Kernel { op: Op, inputs: Vec<Tensor>, outputs: Vec<Tensor>, after: Option<After>, name: String },
     Chain { program: Program, sources: Vec<(Place, usize)>, targets: Vec<Place> },
 }
 
 /// A chain on the elements of a kernel's first result, where they lie.
 #[derive(Debug)]
-struct After {
-    program: Program,
-    sources: Vec<(Place, usize)>,
+pub(super) struct After {
+    pub(super) program: Program,
+    pub(super) sources: Vec<(Place, usize)>,
     /// Which of them the result is.
     source: usize,
     /// The kernel may make its result apart, so that the chain's takes the bytes of another source.
@@ -41,12 +42,12 @@ struct After {
 
 /// A tensor of a kernel: where it lies and what it is.
 #[derive(Debug)]
-struct Tensor {
-    place: Place,
-    dtype: DType,
-    dims: Vec<i64>,
+pub(super) struct Tensor {
+    pub(super) place: Place,
+    pub(super) dtype: DType,
+    pub(super) dims: Vec<i64>,
     /// See [`View::packed`].
-    packed: bool,
+    pub(super) packed: bool,
 }
 
 /// What a worker uses again for every kernel, made before it runs.
@@ -169,20 +170,36 @@ impl Compiled {
     /// overlap neither one another nor those that are read, except one that [`Compiled::in_place`]
     /// allows, which is the same range.
     pub(super) unsafe fn run(&self, bound: &Bound<'_>, scratch: &mut Scratch) -> Result<()> {
+        // SAFETY: as the caller promises.
+        self.segments.iter().try_for_each(|step| unsafe { bound.step(step, scratch) })
+    }
+
+    /// By segment: into how many parts each piece of its work is divided where so many threads may share
+    /// it. Parts are noted and not computed; what a kernel does beside them it does on zeros.
+    ///
+    /// Errors: memory that the system does not give; those of kernels.
+    pub(super) fn parts(&self, threads: usize) -> Result<Vec<Vec<usize>>> {
+        let mut end = 0u64;
+        let mut lay = |bytes: u64| {
+            let start = end.next_multiple_of(ALIGNMENT as u64);
+            end = start.saturating_add(bytes);
+            Range { offset: start as usize, length: bytes as usize }
+        };
+        let reads: Vec<Range> = self.reads.iter().map(|&bytes| lay(bytes)).collect();
+        let writes: Vec<Range> = self.writes.iter().map(|&bytes| lay(bytes)).collect();
+        let workspace = lay(self.workspace);
+        let arena = Arena::new(end)?;
+        let notes = Notes::of(threads);
+        let team = Team::noting(&notes);
+        let bound = Bound { team: &team, arena: &arena, reads: &reads, writes: &writes, workspace };
+        let mut scratch = Scratch::default();
+        let mut noted = Vec::with_capacity(self.segments.len());
         for step in &self.segments {
-            match step {
-                Step::Kernel { op, inputs, outputs, after, name } => {
-                    // SAFETY: as the caller promises.
-                    let done = unsafe { bound.kernel(op, inputs, outputs, after.as_ref(), scratch) };
-                    done.map_err(|error| error.within(&format!("node {name}")))?;
-                }
-                Step::Chain { program, sources, targets } => {
-                    // SAFETY: as the caller promises.
-                    unsafe { bound.chain(program, sources, targets, scratch)? };
-                }
-            }
+            // SAFETY: the ranges were laid out one behind the other in an arena that is nobody else's.
+            unsafe { bound.step(step, &mut scratch)? };
+            noted.push(notes.take());
         }
-        Ok(())
+        Ok(noted)
     }
 }
 
@@ -316,6 +333,23 @@ fn sizes(dims: &[i64]) -> Result<Vec<usize>> {
 }
 
 impl Bound<'_> {
+    /// # Safety
+    ///
+    /// As [`Compiled::run`].
+    unsafe fn step(&self, step: &Step, scratch: &mut Scratch) -> Result<()> {
+        match step {
+            Step::Kernel { op, inputs, outputs, after, name } => {
+                // SAFETY: as the caller promises.
+                let done = unsafe { self.kernel(op, inputs, outputs, after.as_ref(), scratch) };
+                done.map_err(|error| error.within(&format!("node {name}")))
+            }
+            Step::Chain { program, sources, targets } => {
+                // SAFETY: as the caller promises.
+                unsafe { self.chain(program, sources, targets, scratch) }
+            }
+        }
+    }
+
     fn range(&self, place: Place) -> Result<Range> {
         let missing = || Error::Internal("a group's place is missing".to_owned());
         match place {

@@ -13,6 +13,7 @@ mod executor;
 pub mod feed;
 mod group;
 mod interpret;
+mod listing;
 mod packing;
 pub mod probe;
 mod runner;
@@ -23,5 +24,6 @@ pub use executor::{
     Program, RunReport,
 };
 pub use interpret::{Weights, interpret, watch};
+pub use listing::listing;
 pub use runner::{Gpus, Runner};
 pub use session::{exec_plan, input_type};

@@ -401,6 +401,37 @@ fn kernels_can_be_looked_at_without_a_gpu() {
     assert!(!on_cpu.contains("__global__") && !on_cpu.is_empty(), "{on_cpu}");
 }
 
+/// 100 000 elements are 7 parts of 16 tiles of 1024, a product's of 64 rows whatever it likes; no weights are there.
+#[test]
+fn a_run_can_print_its_kernels_instead() {
+    let folder = Folder::new();
+    let model = r#"{"partition_model": 1, "inputs": [{"name": "x", "type": "f32[100, 1000]"}],
+        "params": [{"name": "w", "type": "f32[1000, 64]"}],
+        "nodes": [{"name": "a", "op": "mul", "inputs": ["x", "x"]}, {"name": "b", "op": "tanh", "inputs": ["a"]},
+                  {"name": "y", "op": "matmul", "inputs": ["b", "w"]}],
+        "outputs": ["y", "b"]}"#;
+    std::fs::write(folder.path("net.json"), model).unwrap();
+    for devices in ["cpu:cores=3", "a100-80g", "cpu:cores=3+a100-80g"] {
+        let planned = folder.ok(&["net.json", "-d", devices, "--emit", "kernels"]);
+        assert_eq!(folder.ok(&["run", "net.json", "-d", devices, "--emit", "kernels"]), planned);
+        folder.ok(&["net.json", "-d", devices, "-o", "plan.json"]);
+        assert_eq!(folder.ok(&["run", "plan.json", "--emit", "kernels"]), planned);
+        assert_eq!(planned.contains("// launch "), devices.ends_with("g"), "{devices}: {planned}");
+    }
+    let on_cpu = folder.ok(&["run", "net.json", "-d", "cpu:cores=1", "--emit", "kernels"]);
+    for part in [
+        " on cpu0: node y, 0 B of workspace, one thread\n",
+        "chain, 7 parts: 100000 elements in tiles of 1024, parts of 16384, ",
+        "; s0 = r0, t0 = w0\n",
+        " | tanh",
+        "kernel matmul r0: f32[100,1000], r1: f32[1000,64] packed -> w0: f32[100,64]: ",
+    ] {
+        assert!(on_cpu.contains(part), "{part}: {on_cpu}");
+    }
+    let refused = folder.run(&["run", "net.json", "--emit", "kernels", "--stats"]);
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
+}
+
 #[test]
 fn what_training_cannot_do_is_refused() {
     let folder = Folder::new();

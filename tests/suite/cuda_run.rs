@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use partition::error::{Error, FaultKind};
 use partition::ir::{DType, Graph, ParamId, Tensor};
-use partition::run::cuda::{CudaOptions, CudaProgram, Target};
+use partition::run::cuda::{CudaOptions, CudaProgram, Machine, Target};
 use partition::run::{ExecBuffer, interpret};
 use partition::units::Bytes;
 
@@ -190,6 +190,53 @@ fn operations_of_every_kind_on_slices_and_gpus_give_what_the_reference_gives() {
         drop(program);
         assert_eq!(emulator.held(), [""; 0]);
     }
+}
+
+const PRODUCT: &str = r#"graph "product"
+
+source s0 data "x" "input"
+source s1 node "y" "matmul"
+
+%0: f32[16, 24] = input "x" @s0
+%1: f32[24, 12] = input "w" @s0
+%2: f32[16, 12] = matmul %0, %1 transpose_left=false transpose_right=false @s1
+
+output "y" %2
+"#;
+
+#[test]
+fn the_time_of_a_run_and_the_best_of_each_product_are_told_and_the_latter_kept() {
+    let Some(toolchain) = CpuToolchain::shared() else { return };
+    let graph = partition::ir::text::parse(PRODUCT).unwrap();
+    let groups = Groups::planned(&graph);
+    let plan = random_plan(&graph, &groups, 1, &mut Random::new(1));
+    let input = |(name, value): &(String, _)| (name.clone(), tensor(graph.ty(*value), &mut Random::new(2)));
+    let inputs: Vec<(String, Tensor)> = graph.inputs().iter().map(input).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let cache = partition::emit::cache::Cache::open(folder.path()).unwrap();
+    let mut told = Vec::new();
+    // Two ways, each once to load and three times to time; then what is kept.
+    for trials in [8, 0] {
+        let emulator = Emulator::new(Build { products: true, ..Build::default() });
+        let machine = Machine { cache: Some(cache.clone()), ..emulator.machine(&toolchain) };
+        let weights = |_: ParamId| unreachable!("there are no parameters");
+        let options = CudaOptions::default();
+        let groups = groups.fused();
+        let made = CudaProgram::new(&machine, &graph, &groups, &plan, &[Target::Gpu(0)], &weights, &options);
+        let mut program = made.unwrap();
+        assert_eq!(emulator.counts().2, trials);
+        for _ in 0..2 {
+            let (_, report) = program.run(&inputs).unwrap();
+            assert!(report.device.is_some_and(|time| time > Duration::ZERO), "{report:?}");
+        }
+        assert_eq!(emulator.counts(), (1, 0, trials + 2));
+        let [product] = program.products() else { panic!("{:?}", program.products()) };
+        assert_eq!((product.calls, product.gemm.flops()), (1, 2 * 16 * 24 * 12));
+        assert_eq!(product.gemm.to_string(), "16 x 12 x 24 f32");
+        assert!(product.best > Duration::ZERO);
+        told.push(product.clone());
+    }
+    assert_eq!(told[0], told[1]);
 }
 
 /// How programs under faults run.

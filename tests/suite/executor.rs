@@ -386,3 +386,29 @@ fn wrong_inputs_are_refused() {
     assert!(program.run(&inputs).unwrap_err().to_string().contains("expected"));
     program.run(&setup.inputs).unwrap();
 }
+
+/// With nothing computed, and of every group once.
+#[test]
+fn what_a_cpu_runs_is_told_of_every_operation_and_of_random_networks() {
+    let told = |graph: &Graph, what: &str| {
+        let grouping = partition::pass::group(graph, &Default::default());
+        let plan = random_plan(graph, &Groups::planned(graph), 1, &mut Random::new(1));
+        let text = partition::run::listing(graph, &grouping, &plan, &|_| true);
+        let text = text.unwrap_or_else(|error| panic!("{what}: {error}"));
+        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("// g")).collect();
+        assert_eq!(lines.len(), grouping.groups.len(), "{what}: {text}");
+        assert!(lines.iter().all(|line| line.contains(" on cpu0.0: node ")), "{what}: {text}");
+        assert!(partition::run::listing(graph, &grouping, &plan, &|_| false).unwrap().is_empty());
+    };
+    let mut count = 0;
+    for &generator in crate::run_ops::GENERATORS {
+        for case in crate::kernels::cases(generator) {
+            told(&case.graph(), &format!("{:?}", case.op));
+            count += 1;
+        }
+    }
+    assert!(count > 300, "{count}");
+    for seed in 0..20 {
+        told(&random_graph(seed, 30), &format!("seed {seed}"));
+    }
+}

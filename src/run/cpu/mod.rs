@@ -53,8 +53,8 @@ use normalize::Normalization;
 
 pub(super) use conv::reads_packed as conv_reads_packed;
 pub(super) use product::{adds_along, pack, unpack};
-pub(super) use team::Pool;
 pub use team::Team;
+pub(super) use team::{Notes, Pool};
 pub use view::{View, ViewMut, elements};
 
 /// Gives this thread what its kernels need, so that none of them allocates; `registers` as

@@ -201,7 +201,7 @@ impl Pool {
         let job = &self.shared.jobs[worker];
         assert!(!job.taken.swap(true, Ordering::Acquire), "a worker has one team at a time");
         self.shared.busy.fetch_add(1, Ordering::Relaxed);
-        Team { pool: Some((&*self.shared, job)), one_worker: PhantomData }
+        Team { pool: Some((&*self.shared, job)), notes: None, one_worker: PhantomData }
     }
 }
 
@@ -216,9 +216,29 @@ impl Drop for Pool {
     }
 }
 
+/// What a kernel hands out to threads, noted and not done.
+pub(in crate::run) struct Notes {
+    threads: usize,
+    parts: Mutex<Vec<usize>>,
+}
+
+impl Notes {
+    /// Of a kernel that so many threads share.
+    pub(in crate::run) fn of(threads: usize) -> Self {
+        Self { threads: threads.max(1), parts: Mutex::default() }
+    }
+
+    /// By call: how many parts it handed out since this was asked before.
+    pub(in crate::run) fn take(&self) -> Vec<usize> {
+        std::mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// A worker and the helpers that are free. Not shared between threads.
 pub struct Team<'a> {
     pool: Option<(&'a Shared, &'a Job)>,
+    /// Where parts are noted and not done.
+    notes: Option<&'a Notes>,
     /// Keeps a team with one worker.
     one_worker: PhantomData<UnsafeCell<()>>,
 }
@@ -251,17 +271,25 @@ impl Drop for Opened<'_> {
 impl Team<'_> {
     /// Threads that may work on a kernel.
     pub(super) fn threads(&self) -> usize {
-        self.pool.map_or(1, |(shared, _)| shared.cores)
+        self.pool.map_or(self.notes.map_or(1, |notes| notes.threads), |(shared, _)| shared.cores)
     }
 
     /// A worker without helpers.
     pub fn alone() -> Self {
-        Self { pool: None, one_worker: PhantomData }
+        Self { pool: None, notes: None, one_worker: PhantomData }
+    }
+
+    /// A team that does nothing: what it is given is noted.
+    pub(in crate::run) fn noting<'a>(notes: &'a Notes) -> Team<'a> {
+        Team { pool: None, notes: Some(notes), one_worker: PhantomData }
     }
 
     /// Calls `work` once with each number below `parts`, in any order and on any thread of the
     /// team. Panics where a part does, when all are done.
     pub(super) fn each(&self, parts: usize, work: &(dyn Fn(usize) + Sync)) {
+        if let Some(notes) = self.notes {
+            return notes.parts.lock().unwrap_or_else(PoisonError::into_inner).push(parts);
+        }
         let (shared, job) = match self.pool {
             Some(pool) if parts > 1 && pool.0.cores > 1 => pool,
             _ => return (0..parts).for_each(work),

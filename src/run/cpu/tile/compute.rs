@@ -1,5 +1,7 @@
 //! One operation on the elements of a tile.
 
+mod listing;
+
 use crate::ir::{Binary, Compare, DType, Unary};
 
 use super::super::element::{Element, map, zip};

@@ -43,7 +43,7 @@ pub(crate) fn product(transpose_left: bool, transpose_right: bool) -> Op {
     Op::MatMul { transpose_left, transpose_right }
 }
 
-fn attention((heads, key_heads): (i64, i64), causal: Option<i64>, order: HeadOrder) -> Attention {
+pub(crate) fn attention((heads, key_heads): (i64, i64), causal: Option<i64>, order: HeadOrder) -> Attention {
     let (first, orders, scale) = ([0; 3], [order; 4], Real(0.3));
     let (fill, zeros) = (Real(f64::NEG_INFINITY), true);
     Attention { heads, key_heads, first, orders, scale, causal, fill, zeros }

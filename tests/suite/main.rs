@@ -18,6 +18,7 @@ mod costgraph;
 mod cuda;
 mod cuda_forms;
 mod cuda_run;
+mod cuda_text;
 mod curves;
 mod data;
 mod embed;

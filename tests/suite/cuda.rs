@@ -360,12 +360,12 @@ fn an_embedding_is_read_and_updated_sixteen_bytes_at_a_time() {
 /// Evaluations of an expression or a product that a trial takes, about.
 const WORK: i64 = 30_000;
 
-/// Points at which the evaluation of a program is not too much work; none where that is all of them.
-fn some_points(program: &Program) -> Option<Vec<i64>> {
+/// Points at which the evaluation of a program takes about so much; none where that is all of them.
+pub(crate) fn some_points(program: &Program, work: i64) -> Option<Vec<i64>> {
     let (exprs, points) = (&program.exprs, program::points(program).max(1));
     let vars = (0..exprs.vars() as u32).map(|var| exprs.extent(program::Var(var)).max(1));
     let each = vars.fold(1, i64::saturating_mul) / points;
-    let count = (WORK / each.max(1)).max(12);
+    let count = (work / each.max(1)).max(12);
     // The first, the last, and one in each part of what lies between.
     let part = |i: i64| (i128::from(points) * i128::from(i) / i128::from(count)) as i64;
     let inside = |i: i64| part(i) + (i.wrapping_mul(0x9e37_79b9) >> 7).rem_euclid(part(i + 1) - part(i));
@@ -418,7 +418,7 @@ fn made_up_trial(program: Program, what: &str) -> Option<Trial> {
     let before: Vec<_> =
         args.map(|(position, arg)| made_up(arg.dtype, arg.elements, position as u64 * 77)).collect();
     let mut after = before.clone();
-    let some = match some_points(&program) {
+    let some = match some_points(&program, WORK) {
         Some(points) => program::evaluate_at(&program, &mut after, &points).map(Some),
         None => program::evaluate(&program, &mut after).map(|()| None),
     };

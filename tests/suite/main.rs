@@ -38,6 +38,7 @@ mod ir_text;
 mod keras;
 mod keras_weights;
 mod kernel_counts;
+mod kernel_proofs;
 mod kernels;
 mod largest;
 mod makespan;

@@ -200,7 +200,7 @@ pub struct Layer {
     pub features: i64,
     /// Arguments that are read, in the order of the operation's operands.
     pub reads: Vec<u32>,
-    /// Arguments that are written, in the order of its results; none where a result is not used.
+    /// Arguments that are written, in the order of its results.
     pub writes: Vec<u32>,
 }
 

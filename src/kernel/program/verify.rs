@@ -1,19 +1,29 @@
 //! Proves that a kernel program is sound: what it names is there, types fit, every index stays within
 //! its argument, and every variable that is used is bound where it is used.
 
-use super::super::attention::Lie;
-use super::{Arg, Body, Expr, ExprId, Heads, MAX_VARS, Pass, Program, Scatter, Store, Ty};
-use crate::error::{Error, Result};
-use crate::ir::{DType, ScatterKind};
+mod reach;
 
-/// Error: what does not hold, with the program's name. O(expressions).
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use reach::Bounds;
+
+use super::super::attention::Lie;
+use super::{Arg, Body, Expr, ExprId, Exprs, Heads, Layer, MAX_VARS, Pass, Program, Scatter, Store, Ty};
+use crate::error::{Error, Result};
+use crate::ir::{Cell, DType, Direction, ScatterKind};
+
+/// Error: what does not hold, with the program's name. O(expressions), but for what is read where a guard
+/// holds: O(what its index is made of x the guard's comparisons).
 pub fn verify(program: &Program) -> Result<()> {
-    let verifier = Verifier { program };
+    let verifier = Verifier { program, guards: RefCell::default() };
     verifier.all().map_err(|message| Error::Internal(format!("kernel {}: {message}", program.name)))
 }
 
 struct Verifier<'a> {
     program: &'a Program,
+    /// What the guards that were met say.
+    guards: RefCell<HashMap<ExprId, Bounds<'a>>>,
 }
 
 type Check = std::result::Result<(), String>;
@@ -37,9 +47,7 @@ impl Verifier<'_> {
             self.store(store)?;
         }
         if let Body::Recurrent(layer) = &self.program.body {
-            for &arg in layer.reads.iter().chain(&layer.writes) {
-                self.arg(arg)?;
-            }
+            self.layer(layer)?;
         }
         if let Body::Attention(heads) = &self.program.body {
             self.heads(heads)?;
@@ -62,6 +70,39 @@ impl Verifier<'_> {
             true => Ok(()),
             false => Err(format!("a{} does not take {rows} x {columns} in order", scatter.out)),
         }
+    }
+
+    /// Every operand and result has the size that the layer's make it have.
+    fn layer(&self, layer: &Layer) -> Check {
+        let Layer { cell, time, batch, features, .. } = layer;
+        let (time, batch, features, hidden) = (*time, *batch, *features, cell.hidden);
+        let gates = match cell.cell {
+            Cell::Rnn => 1,
+            Cell::Lstm => 4,
+            Cell::Gru | Cell::GruResetAfter => 3,
+        };
+        let ways = if cell.direction == Direction::Bidirectional { 2 } else { 1 };
+        let (states, rows) = ([ways, batch, hidden, 1], [ways, gates, hidden]);
+        let weights = |columns: i64| [rows[0], rows[1], rows[2], columns];
+        let cells = usize::from(cell.cell == Cell::Lstm);
+        let read =
+            [[time, batch, features, 1], weights(features), weights(hidden), weights(2), states, states];
+        let made = [[time, ways, batch, hidden], states, states];
+        if layer.reads.len() != 5 + cells || layer.writes.len() != 2 + cells {
+            return Err("operands of a recurrent layer".to_owned());
+        }
+        let reads = layer.reads.iter().zip(read).map(|(&arg, sizes)| (arg, sizes, false));
+        let writes = layer.writes.iter().zip(made).map(|(&arg, sizes)| (arg, sizes, true));
+        reads.chain(writes).try_for_each(|(at, sizes, written)| {
+            let (arg, dtype) = (self.arg(at)?, self.arg(layer.reads[0])?.dtype);
+            let size = sizes.iter().try_fold(1u64, |all, &size| all.checked_mul(u64::try_from(size).ok()?));
+            match size == Some(arg.elements) && arg.dtype == dtype && (arg.written || !written) {
+                true => Ok(()),
+                false => {
+                    Err(format!("a{at} is not {} of {dtype}", sizes.map(|size| size.to_string()).join(" x ")))
+                }
+            }
+        })
     }
 
     /// Every row lies within its argument.
@@ -93,6 +134,9 @@ impl Verifier<'_> {
         }
         for (&(arg, lie), &sizes) in heads.writes.iter().zip(made) {
             within(arg, lie, sizes)?;
+            if !self.arg(arg)?.written {
+                return Err(format!("a{arg} is written and not marked as such"));
+            }
         }
         for arg in heads.given.into_iter().flatten() {
             within(arg, geometry.lies[3], results)?;
@@ -158,17 +202,28 @@ impl Verifier<'_> {
         if fits { Ok(()) } else { Err(format!("{id} = {:?} does not fit its operands", exprs.get(id))) }
     }
 
-    /// True where an index is within its argument by its range; a guarded one by its guard.
+    /// True where an index is within its argument by its range, which a guard may narrow.
     fn reaches(&self, arg: u32, index: ExprId, guard: Option<ExprId>) -> std::result::Result<bool, String> {
-        let (low, high) = self.program.exprs.range(index);
+        let exprs = &self.program.exprs;
         let elements = i64::try_from(self.arg(arg)?.elements).unwrap_or(i64::MAX);
-        let free = self.program.exprs.free(index);
-        let never = |var: u32| free >> var & 1 == 1 && self.program.exprs.extent(super::Var(var)) == 0;
-        let vars = self.program.exprs.vars() as u32;
-        if guard.is_some() || (low >= 0 && high < elements) || (0..vars).any(never) {
+        let within = |(low, high): (i64, i64)| low >= 0 && high < elements;
+        let free = exprs.free(index);
+        let never = |var: u32| free >> var & 1 == 1 && exprs.extent(super::Var(var)) == 0;
+        let (low, high) = exprs.range(index);
+        if within((low, high)) || (0..exprs.vars() as u32).any(never) {
             return Ok(true);
         }
-        Err(format!("a{arg} has {elements} elements, and {index} runs from {low} to {high}"))
+        let Some(guard) = guard else {
+            return Err(format!("a{arg} has {elements} elements, and {index} runs from {low} to {high}"));
+        };
+        let mut guards = self.guards.borrow_mut();
+        let bounds = guards.entry(guard).or_insert_with(|| Bounds::new(exprs, guard));
+        match bounds.range(index) {
+            Some((low, high)) if !within((low, high)) => Err(format!(
+                "a{arg} has {elements} elements, and {index} runs from {low} to {high} where {guard} holds"
+            )),
+            _ => Ok(true),
+        }
     }
 
     /// No root depends on a variable that nothing runs over there.

@@ -34,6 +34,9 @@ impl Builder<'_> {
         let (x, axis) = (node.operands[0], topk.axis as usize);
         let dims = self.dims(x)?;
         let out_dims = self.dims(node.first_result)?;
+        if topk.k < 1 {
+            return Ok(Body::Map { point: self.exprs.var(0), stores: vec![] });
+        }
         let (point, index) = self.over(&dims);
         let own = self.at(x, &index, None)?;
         let var = self.exprs.var(dims[axis]);
@@ -51,7 +54,7 @@ impl Builder<'_> {
         let k = self.exprs.whole(topk.k, DType::I64);
         let chosen = self.exprs.compare(Compare::Lt, rank, k);
         let mut to = index.clone();
-        to[axis] = self.exprs.wrapped(rank, topk.k.max(1));
+        to[axis] = self.exprs.wrapped(rank, topk.k);
         let position = self.exprs.linear(&out_dims, &to);
         let named = self.exprs.position(index[axis]);
         let mut stores = Vec::new();

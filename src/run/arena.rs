@@ -3,6 +3,8 @@
 //! All pointers into arenas are made here. A range is checked against the arena when it is made;
 //! who may use it when is the caller's promise (see each function), which the plan's
 //! happens-before order keeps.
+//!
+//! Contains `unsafe`: the allocation, and slices of its ranges.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;

@@ -1,5 +1,7 @@
 //! Asks the NVIDIA driver which GPUs there are. The driver's library is loaded at run time, and
 //! its absence is no error.
+//!
+//! Contains `unsafe`: loading that library, and calls into it.
 
 use cudarc::driver::result::{self, device};
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute as Attribute};

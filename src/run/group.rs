@@ -1,4 +1,6 @@
 //! A group, compiled: kernels and tile programs over the bytes that it reads and writes.
+//!
+//! Contains `unsafe`: the ranges that a group reads and writes become slices, as its caller promises.
 
 use crate::error::{Error, Result};
 use crate::ir::{DType, Graph, NodeId, Op, ValueId};

@@ -1,4 +1,6 @@
 //! A plan on GPUs, ready to run: what goes in, what comes out, and what is known of its last run.
+//!
+//! Contains `unsafe`: what goes into and out of arenas in host memory while no stream runs.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,4 +1,6 @@
 //! The workers: one thread for each device that has steps.
+//!
+//! Contains `unsafe`: a step runs on its ranges, which nobody else uses meanwhile by the plan's order.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -7,6 +7,8 @@
 //!
 //! A value of [`Avx512`] or [`Avx2`] is the proof that the processor has the set: there is none
 //! where it was not found.
+//!
+//! Holds `unsafe`: calls of what is compiled for a set that was found, and stores that go past the caches.
 
 use super::view::Plain;
 

@@ -4,21 +4,34 @@
 use std::fmt::Write as _;
 
 use partition::compile::{Network, Options, prepare};
-use partition::ir::Graph;
 use partition::ir::text::parse;
+use partition::ir::{DType, Graph};
 use partition::load::{LoadOptions, Model, load};
+use partition::pass::{Params, Precision};
 use partition::train::{Loss, Recipe, training_step};
 
+use crate::corpus::{REAL, REAL_HALVES, SMALL, SMALL_HALVES};
+use crate::kernels::lowered;
 use crate::shared;
 
-/// The network of a model of the corpus, and none where that is a cost graph.
+/// The network of a model of the corpus; none, which is told, where the corpus is absent.
 fn network(relative: &str) -> Option<Network> {
+    network_with(relative, &Options::default())
+}
+
+fn network_with(relative: &str, options: &Options) -> Option<Network> {
     let path = shared::file(relative)?;
     let bytes = std::fs::read(&path).unwrap();
     match load(&bytes, Some(&path), &LoadOptions::default()).unwrap() {
-        Model::Graph(graph) => Some(prepare(graph, &Options::default()).unwrap()),
-        Model::CostGraph { .. } => None,
+        Model::Graph(graph) => Some(prepare(graph, options).unwrap()),
+        Model::CostGraph { .. } => panic!("{relative} is a cost graph"),
     }
+}
+
+/// Launches: a group may take several, one after the other.
+fn launches(network: &Network) -> usize {
+    let programs = lowered(&network.graph, &network.grouping);
+    programs.iter().filter(|program| !program.is_empty()).count()
 }
 
 /// Kernels, and bytes of all that they read and write.
@@ -37,13 +50,17 @@ fn heroes(network: &Network) -> Vec<String> {
     network.grouping.groups.iter().map(|group| ops(&group.nodes)).collect()
 }
 
-fn snapshot(name: &str, models: &[&str]) {
+fn snapshot(name: &str, models: &[&str], halves: &[(&str, DType)]) {
+    let whole = models.iter().map(|model| (*model, None));
+    let halves = halves.iter().map(|(model, half)| (*model, Some(*half)));
     let mut text = String::new();
-    for model in models {
-        let Some(network) = network(model) else { return };
-        let (kernels, bytes) = counts(&network);
-        let file = model.rsplit('/').next().unwrap();
-        writeln!(text, "{file}: {kernels} kernels, {bytes} bytes").unwrap();
+    for (model, half) in whole.chain(halves) {
+        let precision = half.map(|half| Precision { half, params: Params::Rounded });
+        let options = Options { precision, ..Options::default() };
+        let Some(network) = network_with(&format!("corpus/{model}"), &options) else { return };
+        let ((groups, bytes), launches) = (counts(&network), launches(&network));
+        let half = half.map_or(String::new(), |half| format!(" in {half}"));
+        writeln!(text, "{model}{half}: {groups} groups, {launches} launches, {bytes} bytes").unwrap();
     }
     let snapshots = concat!(env!("CARGO_MANIFEST_DIR"), "/snapshots");
     insta::with_settings!({snapshot_path => snapshots, prepend_module_to_snapshot => false, omit_expression => true}, {
@@ -53,61 +70,12 @@ fn snapshot(name: &str, models: &[&str]) {
 
 #[test]
 fn kernels_and_bytes_of_the_small_models() {
-    snapshot(
-        "kernel_counts_small",
-        &[
-            "corpus/onnx/s_autoencoder_convt.onnx",
-            "corpus/onnx/s_bert.onnx",
-            "corpus/onnx/s_gpt2.onnx",
-            "corpus/onnx/s_llama.onnx",
-            "corpus/onnx/s_lstm.onnx",
-            "corpus/onnx/s_mixtral.onnx",
-            "corpus/onnx/s_mobilenet_v2.onnx",
-            "corpus/onnx/s_resnet_hf.onnx",
-            "corpus/onnx/s_sd_unet.onnx",
-            "corpus/onnx/s_t5_encoder.onnx",
-            "corpus/onnx/s_vit.onnx",
-            "corpus/keras/cnn_small.k3.json",
-            "corpus/keras/gru_conv1d_small.k3.json",
-            "corpus/keras/lstm_text.k3.json",
-            "corpus/keras/mlp_small.k3.json",
-            "corpus/keras/siamese_multi_io.k3.json",
-            "corpus/keras/transformer_small.k3.json",
-        ],
-    );
+    snapshot("kernel_counts_small", SMALL, SMALL_HALVES);
 }
 
 #[test]
 fn kernels_and_bytes_of_the_real_models() {
-    snapshot(
-        "kernel_counts_real",
-        &[
-            "corpus/onnx/bert_base.onnx",
-            "corpus/onnx/gpt2.onnx",
-            "corpus/onnx/llama_small.onnx",
-            "corpus/onnx/lstm_text_full.onnx",
-            "corpus/onnx/mixtral_small.onnx",
-            "corpus/onnx/mobilenet_v3_large.onnx",
-            "corpus/onnx/resnet50.onnx",
-            "corpus/onnx/resnet50_ts13.onnx",
-            "corpus/onnx/sd_unet_small.onnx",
-            "corpus/onnx/shufflenet_v2_x1_0.onnx",
-            "corpus/onnx/vgg16.onnx",
-            "corpus/onnx/vit_b_16.onnx",
-            "corpus/onnx/light_bvlc_alexnet.onnx",
-            "corpus/onnx/light_densenet121.onnx",
-            "corpus/onnx/light_inception_v1.onnx",
-            "corpus/onnx/light_resnet50.onnx",
-            "corpus/onnx/light_squeezenet.onnx",
-            "corpus/onnx/light_vgg19.onnx",
-            "corpus/hf/bert_base.config.json",
-            "corpus/hf/gpt2.config.json",
-            "corpus/hf/llama_default_7b.config.json",
-            "corpus/keras/mobilenet_v2.k3.json",
-            "corpus/keras/resnet50.k3.json",
-            "corpus/keras/xception.k3.json",
-        ],
-    );
+    snapshot("kernel_counts_real", REAL, REAL_HALVES);
 }
 
 /// Attention is found in every model that has it: one for each layer that the model's name promises.

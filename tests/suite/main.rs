@@ -19,6 +19,7 @@ mod cuda;
 mod cuda_forms;
 mod cuda_run;
 mod cuda_text;
+mod cuda_wide;
 mod curves;
 mod data;
 mod embed;

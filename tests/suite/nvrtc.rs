@@ -40,7 +40,7 @@ fn is_code(bytes: &[u8]) -> bool {
 const TOGETHER: usize = 12;
 
 /// Compiles kernels for the architectures, several in one source, on all cores.
-fn compile_for(kernels: &BTreeMap<String, Kernel>, architectures: &[&str]) {
+pub(crate) fn compile_for(kernels: &BTreeMap<String, Kernel>, architectures: &[&str]) {
     let Some(compiler) = compiler() else { return };
     let list: Vec<&Kernel> = kernels.values().collect();
     let sources: Vec<String> = list.chunks(TOGETHER).map(module).collect();

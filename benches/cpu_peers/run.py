@@ -6,7 +6,7 @@
 DIR holds NAME.onnx with its weights; IO holds NAME.io.npz with inputs (made up where absent).
 Runs take turns (ours, onnxruntime, torch eager, torch.compile; then again), each figure is the
 median over the rounds of the medians of each turn. Needs onnx, onnxruntime, torch, numpy; a
-runtime that is not installed is left out and named. Nothing else should run meanwhile. tract is a peer where its program is
+runtime that is not installed is left out; networks of torch need torchvision and transformers. Nothing else should run meanwhile. tract is a peer where its program is
 given, which stands beside this script: `cargo build --release` in `tract`, then `--tract tract/target/release/partition-tract-peer`.
 """
 
@@ -187,15 +187,27 @@ def print_processes(every, args):
 
 
 def torch_ms(case, threads, args, compiled):
+    """None of a network whose library is not installed, which is told."""
     import torch
-    if case.kind is None:
-        return None
     torch.set_num_threads(threads)
     with torch.inference_mode():
-        function, x = torch_function(case.kind, torch, case.sizes)
+        if case.kind is None:
+            try:
+                import torch_models
+                found = torch_models.model(torch, os.path.basename(case.path).removesuffix(".onnx"), case.dims)
+            except ImportError as error:
+                print(f"{case.name}: torch: {error}", file=sys.stderr)
+                return None
+            if found is None:
+                return None
+            function, arguments = found
+        else:
+            function, x = torch_function(case.kind, torch, case.sizes)
+            arguments = (x,)
         if compiled:
+            torch.compiler.reset()
             function = torch.compile(function)
-        return median_of(lambda: function(x))
+        return median_of(lambda: function(*arguments))
 
 
 def tract_ms(case, threads, args):

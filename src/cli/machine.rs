@@ -135,11 +135,15 @@ impl Ready {
             .map(|program| Self::Cpu(Box::new(program)))
     }
 
-    /// One step on these inputs, and what it did.
-    pub(super) fn step(&mut self, inputs: &[(String, Tensor)]) -> Result<RunReport> {
+    /// One step on these inputs, and what it did; `again` on the same as before.
+    pub(super) fn step(&mut self, inputs: &[(String, Tensor)], again: bool) -> Result<RunReport> {
         match self {
             Self::Cpu(program) => {
-                program.feed(inputs)?;
+                if again {
+                    program.feed_again(inputs)?;
+                } else {
+                    program.feed(inputs)?;
+                }
                 program.step().map(|wall| program.report(wall))
             }
             #[cfg(feature = "cuda")]

@@ -314,7 +314,7 @@ fn absent(data: Option<&Data>) -> String {
 type Outputs = Vec<(String, Tensor)>;
 
 fn steps(program: &mut Ready, inputs: &[(String, Tensor)], count: u32) -> Result<(Outputs, Vec<RunReport>)> {
-    let reports = (0..count).map(|_| program.step(inputs)).collect::<Result<Vec<_>>>()?;
+    let reports = (0..count).map(|step| program.step(inputs, step > 0)).collect::<Result<Vec<_>>>()?;
     Ok((program.outputs()?, reports))
 }
 

@@ -15,6 +15,7 @@ mod lanes;
 pub(super) mod plan;
 pub(super) mod ports;
 mod worker;
+mod written;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -38,6 +39,7 @@ pub use plan::{Batch, ExecAction, ExecBuffer, ExecDevice, ExecPlan, ExecStep};
 use plan::{Checker, Located};
 use ports::{Ports, load};
 use worker::{Shared, Workers};
+use written::Written;
 
 /// Called by a device's worker before each step with the step's position. For tests and tracing.
 pub type Hook = Box<dyn Fn(usize) + Send + Sync>;
@@ -108,6 +110,7 @@ pub struct Program {
     ports: Ports,
     /// What is copied after each step.
     updates: Vec<(Located, Located)>,
+    written: Written,
     /// Name, type, places and form of each parameter.
     params: Vec<(String, Type, Vec<Located>, Form)>,
     names: Vec<String>,
@@ -145,6 +148,7 @@ impl Program {
             packing.form(value).write(tensor, unsafe { arenas[place.device].bytes_mut(place.range) })
         })?;
         let updates = checker.updates(&buffers)?;
+        let written = Written::of(plan, &tasks, arenas.len());
         let pools = pools(plan, &compiled, &options.engines)?;
         let shared = Arc::new(Shared::new(plan, arenas, compiled, tasks, pools, options.before_step));
         let workers = Workers::start(&shared)?;
@@ -153,6 +157,7 @@ impl Program {
             workers,
             ports,
             updates,
+            written,
             params: parameters(graph, &packing, data),
             names: plan.devices.iter().map(|device| device.name.clone()).collect(),
             timeout: options.timeout,
@@ -180,8 +185,22 @@ impl Program {
         })
     }
 
+    /// Hands over the same inputs for another step: those alone whose bytes the last step wrote over.
+    ///
+    /// Errors: those of [`Program::feed`].
+    pub fn feed_again(&mut self, inputs: &[(String, Tensor)]) -> Result<()> {
+        self.workers.usable()?;
+        self.ports.feed(inputs, &mut |place, bytes| {
+            if self.written.touches(place) {
+                write(&self.shared.arenas, place, bytes);
+            }
+            Ok(())
+        })
+    }
+
     /// Works through the plan once, on the inputs handed over last; how long it took. Where the
-    /// plan gives an input's bytes to something else, they are to be handed over anew each time.
+    /// plan gives an input's bytes to something else, they are to be handed over anew each time
+    /// ([`Program::feed_again`]).
     /// After the first step it allocates nothing.
     ///
     /// Errors: a step that fails, with its place; a run that takes too long, naming what ran

@@ -9,7 +9,7 @@ use super::conv::Groups;
 use super::element::Float;
 use super::grid::Grid;
 use super::phases::{Phases, SPARE, copy_row};
-use super::product::{Product, with_area};
+use super::product::{Product, STRIP_BYTES, with_strip};
 use super::team::Team;
 use super::tile::Epilogue;
 use super::vectors::{Lanes, Task, Vectorised};
@@ -38,8 +38,8 @@ pub(super) fn first_depthwise<T: Product + Float + Vectorised>(
     team.each_chunk(out, planes * positions, |part, out| {
         let first = part * planes;
         match &phases {
-            Some(phases) => with_area(|area| {
-                T::dispatch(Planes { phases, groups, x, weights, bias, first, out, after, area });
+            Some(phases) => with_strip(apart(phases, after), |made, area| {
+                T::dispatch(Planes { phases, groups, x, weights, bias, first, out, after, made, area });
             }),
             None => {
                 for (plane, out) in (first..).zip(out.chunks_mut(positions)) {
@@ -53,6 +53,13 @@ pub(super) fn first_depthwise<T: Product + Float + Vectorised>(
     });
 }
 
+/// Elements that lie apart from the result until what follows from them is written there: what is both read
+/// and written is copied first.
+fn apart(phases: &Phases, after: Option<&Epilogue<'_>>) -> usize {
+    let most = FOLLOWED + phases.tall * phases.small[1] + SPARE;
+    if after.is_some() && most <= STRIP_BYTES / size_of::<f64>() { most } else { 0 }
+}
+
 /// Some planes of the result, from one on.
 struct Planes<'a, T> {
     phases: &'a Phases,
@@ -63,6 +70,8 @@ struct Planes<'a, T> {
     first: usize,
     out: &'a mut [T],
     after: Option<&'a Epilogue<'a>>,
+    /// See [`apart`].
+    made: &'a mut [T],
     /// Of [`super::blocks::AREA`] bytes, aligned to 64.
     area: &'a mut [u8],
 }
@@ -70,7 +79,7 @@ struct Planes<'a, T> {
 impl<T: Plain + Float> Task<T> for Planes<'_, T> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, lanes: L) {
-        let Self { phases, groups, x, weights, bias, first, out, after, mut area } = self;
+        let Self { phases, groups, x, weights, bias, first, out, after, made, mut area } = self;
         let Phases { small: [rows, across], tall, width, .. } = *phases;
         let (Ok(lying), Ok(sums)) =
             (take::<T>(&mut area, phases.elements() + SPARE), take::<T>(&mut area, tall * width + SPARE))
@@ -78,9 +87,8 @@ impl<T: Plain + Float> Task<T> for Planes<'_, T> {
             return;
         };
         let (window, plane) = (phases.offsets().len(), phases.plane());
-        let begun = first * rows * across;
-        let (mut made, mut followed) = (0, 0);
-        for number in first..first + out.len() / (rows * across) {
+        let mut rest = Rest { after, start: first * rows * across, out, made, begun: 0 };
+        for number in first..first + rest.out.len() / (rows * across) {
             let (image, channel) = (number / groups.outputs(), number % groups.outputs());
             let x = &x[(image * groups.count + channel / groups.outer) * plane..];
             let weights = &weights[channel * window..][..window];
@@ -99,24 +107,51 @@ impl<T: Plain + Float> Task<T> for Planes<'_, T> {
                 );
                 for row in 0..height {
                     // What is written beyond a row is written again with the next one.
-                    copy_row(lanes, &sums[row * width..], across, &mut out[made..]);
-                    made += across;
+                    copy_row(lanes, &sums[row * width..], across, rest.next());
+                    rest.begun += across;
                 }
-                if made - followed >= FOLLOWED {
-                    follow(after, begun + followed, &mut out[followed..made]);
-                    followed = made;
+                if rest.begun >= FOLLOWED {
+                    rest.follow();
                 }
             }
         }
-        follow(after, begun + followed, &mut out[followed..made]);
+        rest.follow();
     }
 }
 
-/// What follows on some elements, from one on.
-#[inline(always)]
-fn follow<T: Plain>(after: Option<&Epilogue<'_>>, start: usize, out: &mut [T]) {
-    if let Some(after) = after.filter(|_| !out.is_empty()) {
-        after.apply(start, bytes_of_mut(out));
+/// What is still to be made of a part of the result.
+struct Rest<'a, T> {
+    after: Option<&'a Epilogue<'a>>,
+    /// Where it begins in the tensor.
+    start: usize,
+    out: &'a mut [T],
+    /// See [`apart`].
+    made: &'a mut [T],
+    /// Elements that are made and not followed yet.
+    begun: usize,
+}
+
+impl<T: Plain> Rest<'_, T> {
+    /// Where the next elements go.
+    #[inline(always)]
+    fn next(&mut self) -> &mut [T] {
+        let to = if self.made.is_empty() { &mut *self.out } else { &mut *self.made };
+        &mut to[self.begun..]
+    }
+
+    /// What follows on the elements that are made; they are done.
+    #[inline(always)]
+    fn follow(&mut self) {
+        let (out, rest) = std::mem::take(&mut self.out).split_at_mut(self.begun);
+        if let Some(after) = self.after.filter(|_| !out.is_empty()) {
+            match self.made.get_mut(..self.begun) {
+                Some(made) if !made.is_empty() => {
+                    after.apply_to(self.start, bytes_of_mut(made), bytes_of_mut(out), false);
+                }
+                _ => after.apply(self.start, bytes_of_mut(out)),
+            }
+        }
+        (self.start, self.out, self.begun) = (self.start + self.begun, rest, 0);
     }
 }
 

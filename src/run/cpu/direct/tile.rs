@@ -145,30 +145,16 @@ pub(super) fn finish<T: Plain + Float, L: Lanes<T>>(
     out: &mut MatrixMut<'_, T>,
     after: Option<(&Epilogue<'_>, usize, usize)>,
 ) {
+    let Some((after, start, width)) = after else { return turn(lanes, sums, out) };
+    // They lie apart meanwhile: what is both read and written would be copied first.
     let (rows, columns) = (out.rows, out.columns);
-    let apart = after.is_some_and(|(after, ..)| after.replaces());
-    if apart {
-        let mut made = MatrixMut::new(&mut *made, (rows, columns), columns);
-        turn(lanes, sums, &mut made);
-    } else {
-        turn(lanes, sums, out);
-    }
-    let Some((after, start, width)) = after else { return };
+    turn(lanes, sums, &mut MatrixMut::new(&mut *made, (rows, columns), columns));
     if let (true, Some(out)) = (columns == width, out.contiguous()) {
-        match apart {
-            true => {
-                after.apply_to(start, bytes_of_mut(&mut made[..rows * columns]), bytes_of_mut(out), false)
-            }
-            false => after.apply(start, bytes_of_mut(out)),
-        }
+        after.apply_to(start, bytes_of_mut(&mut made[..rows * columns]), bytes_of_mut(out), false);
         return;
     }
     for (r, made) in (0..rows).zip(made.chunks_mut(columns)) {
-        let (start, out) = (start + r * width, bytes_of_mut(out.row(r)));
-        match apart {
-            true => after.apply_to(start, bytes_of_mut(made), out, false),
-            false => after.apply(start, out),
-        }
+        after.apply_to(start + r * width, bytes_of_mut(made), bytes_of_mut(out.row(r)), false);
     }
 }
 

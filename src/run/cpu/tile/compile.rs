@@ -223,21 +223,37 @@ impl Compiler {
             // A register of its own: it is never released.
             let to = self.count;
             self.count += 1;
-            self.first.push(Step::Load { to, source, dtype, access: access.clone(), fetches });
+            let single = access == Access::Scalar && !fetches;
+            self.first.push(Step::Load { to, source, dtype, access: access.clone(), fetches, single });
             self.loaded[source] = Some((to, access));
             self.last_of_outside[source] = usize::MAX;
             return to;
         }
         let to = match &self.loaded[source] {
-            Some((register, other)) if *other == access => return *register,
+            Some((register, other)) if *other == access => {
+                let register = *register;
+                if fetches {
+                    self.read_whole(source);
+                }
+                return register;
+            }
             Some((_, other)) if other.is_same() => self.allocate(),
             // The same tensor seen with other sizes.
             Some((register, _)) => *register,
             None => self.allocate(),
         };
-        self.steps.push(Step::Load { to, source, dtype, access: access.clone(), fetches });
+        self.steps.push(Step::Load { to, source, dtype, access: access.clone(), fetches, single: false });
         self.loaded[source] = Some((to, access));
         to
+    }
+
+    /// Not only chains read a source, which take one number for many.
+    fn read_whole(&mut self, of: usize) {
+        for step in &mut self.first {
+            if let Step::Load { source, single, .. } = step {
+                *single &= *source != of;
+            }
+        }
     }
 
     pub(super) fn inside(&self, part: usize) -> Result<u32> {

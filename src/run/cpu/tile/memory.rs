@@ -270,7 +270,7 @@ pub(super) fn load(
     let first = match access {
         _ if !apart || dtype.is_half() => None,
         Access::Linear => Some(start),
-        Access::Scalar => None,
+        Access::Scalar => (count == 1).then_some(source.first),
         Access::Strided(space) => contiguous(space, start, count),
     };
     if let Some(first) = first {

@@ -83,6 +83,8 @@ enum Step {
         access: Access,
         /// What follows in the source is fetched: by chains, their own loop does it.
         fetches: bool,
+        /// One number is read of it, by chains alone.
+        single: bool,
     },
     Compute {
         to: u32,
@@ -274,25 +276,17 @@ impl Program {
         REGISTERS.with_borrow_mut(|registers| {
             registers.begin(self.registers);
             for step in &self.first {
-                if let Step::Load { to, source: from, dtype, access, .. } = step {
+                if let Step::Load { to, source: from, dtype, access, single, .. } = step {
                     let apart = apart(*from);
-                    load(
-                        registers,
-                        *to,
-                        source(*from),
-                        *dtype,
-                        access,
-                        (start, TILE.min(count)),
-                        apart,
-                        false,
-                    );
+                    let count = if *single { 1 } else { TILE.min(count) };
+                    load(registers, *to, source(*from), *dtype, access, (start, count), apart, false);
                 }
             }
             for at in (0..count).step_by(TILE) {
                 let (start, count) = (start + at, TILE.min(count - at));
                 for step in &self.steps {
                     match step {
-                        Step::Load { to, source: from, dtype, access, fetches } => {
+                        Step::Load { to, source: from, dtype, access, fetches, .. } => {
                             let apart = apart(*from);
                             load(
                                 registers,

@@ -364,7 +364,7 @@ impl<T: Typed + Float, F: Fn([T; 4], T, T) -> T> Task<T> for Elements<'_, T, F> 
         for (number, out) in self.out.chunks_mut(piece).enumerate() {
             let (start, held) = (self.start + number * piece, &mut held[..out.len()]);
             make(self.shape, self.sources, self.numbers, start, held, &self.made);
-            map_row(lanes, held, out, [T::ZERO, T::ONE, T::narrow(-0.0)], (true, false));
+            map_row(lanes, held, out, [T::ZERO, T::ONE, T::narrow(-0.0)], true);
         }
     }
 }

@@ -1,22 +1,23 @@
 //! Softmax and normalisation of rows that lie one after the other.
 //!
-//! A row stays in the first cache from its first pass to its last; meanwhile what comes after it is fetched. Sums
-//! are made in the elements' own type over runs of 512, 32 side by side, and then in f64: each number is one of
-//! at most 16 that are added before they are widened.
+//! A row stays in the first cache from its first pass to its last. Rows that lie one after the other are fetched by
+//! the processor itself, faster than where it is told. Sums are made in the elements' own type over runs of 512, 32
+//! side by side, and then in f64: each number is one of at most 32 that are added before they are widened.
 
 use super::element::{Float, map};
 use super::product::{STRIP_BYTES, with_strip};
 use super::reduce::sum_run;
 use super::team::Team;
 use super::tile::{AROUND, Epilogue};
-use super::vectors::{Lanes, Task, fetch, streamed};
+use super::vectors::{Lanes, Task, streamed};
 use super::view::{Typed, bytes_of_mut};
 
 /// Elements of what one thread takes at a time, about.
 const PART: usize = 1 << 14;
 
-/// Elements of whole rows that are followed at once by what comes of them, about: the first cache holds them.
-const FOLLOWED: usize = 1 << 11;
+/// Elements of whole rows that are followed at once by what comes of them, about. The first cache would hold more,
+/// but memory that is read for long, and then written for long, is slower than the two in quick turns.
+const FOLLOWED: usize = 1 << 10;
 
 /// Most elements of a row that is held in the first cache until it is written.
 pub(super) const HELD: usize = 2048;
@@ -30,8 +31,8 @@ const RUN: usize = 512;
 /// Vectors of so many sums, at most: four numbers are the least that a vector has.
 const VECTORS: usize = SUMS / 4;
 
-/// Bytes that fetching goes ahead.
-const AHEAD: usize = 4096;
+/// Elements at the beginning of a row whose mean is taken for one near that of all.
+const SAMPLE: usize = 128;
 
 /// Elements of the whole rows that one thread takes at a time.
 pub(super) fn part_of(row: usize) -> usize {
@@ -147,35 +148,28 @@ fn totals<T: Typed + Float, L: Lanes<T>, const S: usize>(
             for i in 0..SUMS / L::WIDTH {
                 l.store(sums[i][s], &mut all[i * L::WIDTH..]);
             }
-            totals[s] += sum_run(&all, T::accumulate);
+            // Half as many are left to be widened.
+            let (low, high) = all.split_at_mut(SUMS / 2);
+            low.iter_mut().zip(high).for_each(|(low, high)| *low = low.add(*high));
+            totals[s] += sum_run(low, T::accumulate);
         }
     }
     totals
 }
 
-/// Fetches a vector's bytes that are so far ahead of it.
-#[inline(always)]
-fn fetch_ahead<T: Typed, L: Lanes<T>>(_: L, x: &[T], at: usize) {
-    fetch(x.as_ptr().wrapping_add(at).cast::<u8>().wrapping_add(AHEAD), L::WIDTH * size_of::<T>());
-}
-
-/// Makes each vector of a row from that of another, `(x - shift) * factor + summand`: around the caches or not, and
-/// while it fetches every other one of what follows, or not.
+/// Makes each vector of a row from that of another, `(x - shift) * factor + summand`: around the caches or not.
 #[inline(always)]
 pub(super) fn map_row<T: Typed + Float, L: Lanes<T>>(
     l: L,
     x: &[T],
     out: &mut [T],
     [shift, factor, summand]: [T; 3],
-    (around, fetches): (bool, bool),
+    around: bool,
 ) {
     let (shift, factor, summand) = (l.splat(shift), l.splat(factor), l.splat(summand));
     let whole = x.len() - x.len() % L::WIDTH;
     let (wide, last) = out.split_at_mut(whole);
-    for (number, (some, out)) in x.chunks_exact(L::WIDTH).zip(wide.chunks_exact_mut(L::WIDTH)).enumerate() {
-        if fetches && number % 2 == 1 {
-            fetch_ahead(l, x, number * L::WIDTH);
-        }
+    for (some, out) in x.chunks_exact(L::WIDTH).zip(wide.chunks_exact_mut(L::WIDTH)) {
         let made = l.fused(l.sub(l.load(some), shift), factor, summand);
         if around { l.stream(made, out) } else { l.store(made, out) }
     }
@@ -190,7 +184,6 @@ pub(super) fn map_row<T: Typed + Float, L: Lanes<T>>(
 /// Exponentials of numbers less one that none of them is above; where they go, if anywhere: a place for whole
 /// vectors.
 struct Exponentials<'a, T> {
-    x: &'a [T],
     shift: T,
     to: Option<&'a mut [T]>,
 }
@@ -198,7 +191,6 @@ struct Exponentials<'a, T> {
 impl<T: Typed + Float, L: Lanes<T>> Pass<T, L, 1> for Exponentials<'_, T> {
     #[inline(always)]
     fn step(&mut self, l: L, at: usize, x: L::Vector, sums: &mut [L::Vector; 1]) {
-        fetch_ahead(l, self.x, at);
         let made = T::exps_below(l, l.sub(x, l.splat(self.shift)));
         sums[0] = l.add(sums[0], made);
         if let Some(to) = &mut self.to {
@@ -212,9 +204,9 @@ impl<T: Typed + Float, L: Lanes<T>> Pass<T, L, 1> for Exponentials<'_, T> {
 fn exponentials<T: Typed + Float, L: Lanes<T>>(l: L, x: &[T], shift: T, to: &mut [T]) -> f64 {
     let (wide, last) = x.split_at(x.len() - x.len() % SUMS);
     let (to, to_last) = to.split_at_mut(wide.len());
-    let [sum] = totals(l, wide, T::LOWEST, Exponentials { x: wide, shift, to: Some(to) });
+    let [sum] = totals(l, wide, T::LOWEST, Exponentials { shift, to: Some(to) });
     let mut padded = [T::ZERO; SUMS];
-    let [rest] = totals(l, last, T::LOWEST, Exponentials { x: last, shift, to: Some(&mut padded) });
+    let [rest] = totals(l, last, T::LOWEST, Exponentials { shift, to: Some(&mut padded) });
     to_last.copy_from_slice(&padded[..last.len()]);
     sum + rest
 }
@@ -239,13 +231,13 @@ impl<T: Typed + Float> Task<T> for SoftmaxRows<'_, T> {
         for (x, out) in x.chunks(size).zip(out.chunks_mut(size)) {
             let shift = highest(l, x);
             if log {
-                let [sum] = totals(l, x, T::LOWEST, Exponentials { x, shift, to: None });
+                let [sum] = totals(l, x, T::LOWEST, Exponentials { shift, to: None });
                 let total = T::narrow(sum.ln());
-                map_row(l, x, out, [shift, T::ONE, T::ZERO.sub(total)], (around, false));
+                map_row(l, x, out, [shift, T::ONE, T::ZERO.sub(total)], around);
             } else if around && size <= HELD {
                 let held = &mut held[..size];
                 let sum = exponentials(l, x, shift, held);
-                map_row(l, held, out, [T::ZERO, T::narrow(1.0 / sum), nothing], (true, false));
+                map_row(l, held, out, [T::ZERO, T::narrow(1.0 / sum), nothing], true);
             } else {
                 let factor = T::narrow(1.0 / exponentials(l, x, shift, out));
                 out.iter_mut().for_each(|out| *out = out.mul(factor));
@@ -265,21 +257,27 @@ impl<T: Typed + Float, L: Lanes<T>> Pass<T, L, 1> for Sum {
 }
 
 /// The sums of a row's distances from a number, and of their squares.
-struct Distances<'a, T> {
-    x: &'a [T],
+struct Distances<T> {
     from: T,
 }
 
-impl<T: Typed + Float, L: Lanes<T>> Pass<T, L, 2> for Distances<'_, T> {
+impl<T: Typed + Float, L: Lanes<T>> Pass<T, L, 2> for Distances<T> {
     #[inline(always)]
-    fn step(&mut self, l: L, at: usize, x: L::Vector, sums: &mut [L::Vector; 2]) {
-        if (at / L::WIDTH).is_multiple_of(2) {
-            fetch_ahead(l, self.x, at);
-        }
+    fn step(&mut self, l: L, _: usize, x: L::Vector, sums: &mut [L::Vector; 2]) {
         let distance = l.sub(x, l.splat(self.from));
         sums[0] = l.add(sums[0], distance);
         sums[1] = l.fused(distance, distance, sums[1]);
     }
+}
+
+/// How far the mean of a row is from a number, and the variance: of distances from 0 where rows are not
+/// centered.
+#[inline(always)]
+fn moments<T: Typed + Float, L: Lanes<T>>(l: L, x: &[T], near: T, center: bool) -> (f64, f64) {
+    let count = x.len() as f64;
+    let [sum, squares] = totals(l, x, near, Distances { from: near });
+    let off = if center { sum / count } else { 0.0 };
+    (off, squares / count - off * off)
 }
 
 /// Whole rows.
@@ -297,14 +295,19 @@ impl<T: Typed + Float> Task<T> for NormalizeRows<'_, T> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, l: L) {
         let Self { x, out, size, epsilon, center, around } = self;
-        let count = size as f64;
         for (x, out) in x.chunks(size).zip(out.chunks_mut(size)) {
             // Distances from a number near the mean, whose own mean corrects what that is off (Chan, Golub and
-            // LeVeque, "Algorithms for Computing the Sample Variance", 1983).
-            let near = if center { T::narrow(totals(l, x, T::ZERO, Sum)[0] / count) } else { T::ZERO };
-            let [sum, squares] = totals(l, x, near, Distances { x, from: near });
-            let off = if center { sum / count } else { 0.0 };
-            let variance = squares / count - off * off;
+            // LeVeque, "Algorithms for Computing the Sample Variance", 1983): from the mean of the first ones,
+            // and from that of all where this turns out to be further off than numbers are apart.
+            let first = &x[..size.min(SAMPLE)];
+            let mean_of =
+                |sum: f64, count: usize| if center { T::narrow(sum / count as f64) } else { T::ZERO };
+            let mut near = mean_of(if center { totals(l, first, T::ZERO, Sum)[0] } else { 0.0 }, first.len());
+            let (mut off, mut variance) = moments(l, x, near, center);
+            if off * off > variance {
+                near = mean_of(totals(l, x, T::ZERO, Sum)[0], size);
+                (off, variance) = moments(l, x, near, center);
+            }
             // Squares that leave the range of T on either side.
             if !(1e-30..1e30).contains(&variance) {
                 let (mean, scale) = normal(x, epsilon, center);
@@ -312,7 +315,7 @@ impl<T: Typed + Float> Task<T> for NormalizeRows<'_, T> {
                 continue;
             }
             let scale = 1.0 / (variance + epsilon).sqrt();
-            map_row(l, x, out, [near, T::narrow(scale), T::narrow(-off * scale)], (around, true));
+            map_row(l, x, out, [near, T::narrow(scale), T::narrow(-off * scale)], around);
         }
     }
 }

@@ -19,7 +19,7 @@ const VECTORS: usize = 8;
 const WIDEST: usize = 16;
 
 /// Bytes that reading is ahead of what is computed.
-const AHEAD: usize = 2048;
+const AHEAD: usize = 512;
 
 /// One operation of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

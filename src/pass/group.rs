@@ -182,7 +182,8 @@ impl<'g> Fuser<'g> {
     }
 
     /// Whether `operand`, which a group behind a primitive makes, can be written over by a result of
-    /// this node: nobody else reads it, it is no output, and elements are as large.
+    /// this node: nobody else reads it, it is no output, and elements are as large. A conversion behind
+    /// what is written once anyway needs none of this: it saves that a kernel reads it again.
     fn is_epilogue(&self, group: &Group, node: &Node, operand: ValueId) -> bool {
         let size = |value: ValueId| self.graph.ty(value).dtype.size();
         let operand = self.base[operand.index()];
@@ -190,6 +191,10 @@ impl<'g> Fuser<'g> {
         let own_reads = node.operands.iter().filter(of_it).count() as u32;
         let last = group.nodes.last().map(|&last| self.graph.node(last));
         let lone = last.is_some_and(|last| last.first_result == operand && is_followed(&last.op));
+        let hero = group.nodes.first().map(|&first| &self.graph.node(first).op);
+        if matches!(node.op, Op::Convert { .. }) && hero.is_some_and(is_converted) {
+            return lone;
+        }
         lone && self.readers[operand.index()] == own_reads
             && !self.is_output[operand.index()]
             && size(operand) == size(node.first_result)
@@ -351,6 +356,21 @@ impl<'g> Fuser<'g> {
 /// norm or its gradient are vectors that nothing is behind.
 fn is_followed(op: &Op) -> bool {
     op.results() == 1 || matches!(op, Op::Normalize { .. } | Op::NormalizeGradient { .. })
+}
+
+/// Whether what an operation makes may be converted in its kernel whoever else reads it. Products, which
+/// libraries compute, write one type.
+fn is_converted(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Normalize { moments: false, .. }
+            | Op::Softmax { .. }
+            | Op::Reduce { .. }
+            | Op::Rotary { .. }
+            | Op::Gather { .. }
+            | Op::Slice(_)
+            | Op::Concat { .. }
+    )
 }
 
 /// By value: the value whose bytes it shares. A reshape is a view, unless it is an output of the

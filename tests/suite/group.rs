@@ -164,6 +164,24 @@ output \"third\" %7
 }
 
 #[test]
+fn what_a_norm_makes_is_converted_in_its_kernel() {
+    // The product reads halves, the sum what was there before.
+    case(
+        "converted",
+        "%0: f32[4, 4] = input \"x\" @s0
+%1: bf16[4, 4] = param \"w\" init=constant(0.0) @s0
+%2: f32[4, 4] = normalize %0 axes=[1] epsilon=0.00001 center=true @s0
+%3: f32[4, 4] = mul %2, %0 @s0
+%4: bf16[4, 4] = convert %3 to=bf16 @s0
+%5: bf16[4, 4] = matmul %4, %1 transpose_left=false transpose_right=false @s0
+%6: f32[4, 4] = convert %5 to=f32 @s0
+%7: f32[4, 4] = add %6, %3 @s0
+output \"y\" %7
+",
+    );
+}
+
+#[test]
 fn fusion_never_crosses_a_pin() {
     case(
         "pin",

@@ -149,3 +149,31 @@ fn the_checker_shares_no_code_with_the_planner() {
         }
     }
 }
+
+/// A file with `unsafe` says so in its header, and ARCHITECTURE.md says which files those are.
+#[test]
+fn files_with_unsafe_say_so() {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md"))
+        .expect("it is there");
+    let list = page.split("- **`unsafe` is in few files**").nth(1).expect("the page lists them");
+    let list: String = list.split("\n- ").next().unwrap_or_default().split_whitespace().collect();
+    let mut holders = 0;
+    for path in sources() {
+        let text = fs::read_to_string(&path).expect("a source is text");
+        let uses = text.lines().any(|line| {
+            let code = line.split("//").next().unwrap_or_default();
+            code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "unsafe")
+        });
+        let says =
+            text.lines().take_while(|line| line.starts_with("//!")).any(|line| line.contains("`unsafe`"));
+        assert_eq!(uses, says, "{}: has unsafe, and says so in its header", path.display());
+        if uses {
+            holders += 1;
+            let name = path.to_string_lossy().replace('\\', "/");
+            let name = name.rsplit_once("/src/").expect("a file of src").1.to_owned();
+            let name = name.strip_suffix(".rs").unwrap_or(&name).trim_end_matches("/mod");
+            assert!(list.contains(&format!("`{name}`")), "{name} is missing in ARCHITECTURE.md");
+        }
+    }
+    assert!(holders > 10, "only {holders} files found: the test reads nothing");
+}

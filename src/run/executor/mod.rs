@@ -9,6 +9,8 @@
 //! A [`Program`] trusts that the plan passed `plan::check`: that every pair of steps that touch
 //! the same bytes, one of them writing, is ordered by `after` and the lanes. All else (bounds,
 //! sizes, indices, what one step may overlap) it checks itself.
+//!
+//! Contains `unsafe`: what goes into and out of arenas while no worker runs.
 
 mod batch;
 mod lanes;

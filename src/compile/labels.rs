@@ -105,7 +105,7 @@ fn source_names(graph: &Graph, nodes: &[NodeId]) -> Vec<String> {
 fn hero_name(graph: &Graph, group: &Group) -> String {
     match group.hero {
         Hero::Map => "map".to_owned(),
-        Hero::Primitive => group.nodes.first().map_or("map", |&node| graph.node(node).op.name()).to_owned(),
+        Hero::Primitive => group.hero_node(graph).map_or("map", |node| graph.node(node).op.name()).to_owned(),
     }
 }
 

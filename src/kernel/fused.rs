@@ -105,19 +105,13 @@ pub(crate) fn is_made_apart(graph: &Graph, node: NodeId) -> bool {
 /// (read, write) pairs, by position, of which the write may lie where the read does: the group is one
 /// chain of elementwise nodes that reads each element of the one where it writes that of the other,
 /// and their elements are as large; or such a chain behind a product that does not read it
-/// (`is_made_apart`) and that it writes over. O((nodes + operands) log nodes + reads x writes).
+/// (`is_made_apart`) and that it writes over, whatever runs before the product. O((nodes + operands) log nodes +
+/// reads x writes).
 pub fn in_place(graph: &Graph, fused: &Fused<'_>) -> Vec<(u32, u32)> {
     let segments = segments(graph, fused);
-    let (nodes, product) = match &segments[..] {
-        [Segment::Chain(nodes)] => (nodes, None),
-        [Segment::Primitive(product), Segment::Chain(nodes)]
-            if is_made_apart(graph, *product)
-                && fused.writes.len() == 1
-                && graph.ty(graph.node(*product).first_result).dtype.size()
-                    == graph.ty(fused.writes[0]).dtype.size() =>
-        {
-            (nodes, Some(*product))
-        }
+    let (nodes, before) = match &segments[..] {
+        [Segment::Chain(nodes)] => (nodes, &[][..]),
+        [before @ .., Segment::Chain(nodes)] if writes_over(graph, fused, before, nodes) => (nodes, before),
         _ => return Vec::new(),
     };
     let elements = |value: ValueId| graph.ty(value).elements();
@@ -132,7 +126,8 @@ pub fn in_place(graph: &Graph, fused: &Fused<'_>) -> Vec<(u32, u32)> {
             whole[position] &= elements(*operand) == Some(walked);
         }
     }
-    for operand in product.iter().flat_map(|&product| graph.node(product).operands.iter()) {
+    let apart = || before.iter().flat_map(Segment::nodes);
+    for operand in apart().flat_map(|&node| graph.node(node).operands.iter()) {
         let base = fused.base.get(operand.index()).copied();
         if let Some(position) = base.and_then(|base| reads.get(base)) {
             whole[position] = false;
@@ -145,10 +140,29 @@ pub fn in_place(graph: &Graph, fused: &Fused<'_>) -> Vec<(u32, u32)> {
             let ty = graph.ty(write);
             ty.dtype.size() == size && ty.elements() == Some(walked) && elements(value) == Some(walked)
         };
-        let writes = fused.writes.iter().enumerate().filter(|(_, write)| alike(write));
+        let by_chain = |write: &ValueId| apart().all(|&node| graph.results(node).all(|made| made != *write));
+        let writes = fused.writes.iter().enumerate().filter(|(_, write)| by_chain(write) && alike(write));
         pairs.extend(writes.map(|(write, _)| (read as u32, write as u32)));
     }
     pairs
+}
+
+/// Whether a chain writes over what a product before it makes, which may be made apart, and the chain makes nothing
+/// else; what stands before the product is one sum at most.
+fn writes_over(graph: &Graph, fused: &Fused<'_>, before: &[Segment], chain: &[NodeId]) -> bool {
+    let (product, beside) = match before {
+        [Segment::Primitive(product)] => (*product, 0),
+        [Segment::Primitive(sum), Segment::Primitive(product)] => {
+            (*product, graph.results(*sum).filter(|made| fused.writes.contains(made)).count())
+        }
+        _ => return false,
+    };
+    let made = |value: &&ValueId| chain.iter().any(|&node| graph.results(node).any(|made| made == **value));
+    let size = |value: ValueId| graph.ty(value).dtype.size();
+    let written: Vec<&ValueId> = fused.writes.iter().filter(made).collect();
+    is_made_apart(graph, product)
+        && matches!(written[..], [&one] if size(one) == size(graph.node(product).first_result))
+        && fused.writes.len() == 1 + beside
 }
 
 /// O((nodes + operands) log nodes).

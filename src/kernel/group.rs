@@ -22,9 +22,17 @@ impl GroupId {
 pub enum Hero {
     /// Elementwise nodes only, over one iteration space.
     Map,
-    /// One node that is not elementwise, first; elementwise ones that follow from it may come
-    /// after it.
+    /// One node that is not elementwise, then elementwise ones that follow from it, if any. Before a matrix
+    /// product that makes a weight's gradient may stand the sum that makes the bias's.
     Primitive,
+}
+
+impl Group {
+    /// The node that shapes the kernel; the first one where all are elementwise.
+    pub fn hero_node(&self, graph: &Graph) -> Option<NodeId> {
+        let primitive = self.nodes.iter().rev().find(|&&node| !graph.node(node).op.is_elementwise());
+        primitive.or(self.nodes.first()).copied()
+    }
 }
 
 /// Nodes that become one kernel.
@@ -71,7 +79,7 @@ impl Grouping {
         for (index, group) in self.groups.iter().enumerate() {
             let hero = match group.hero {
                 Hero::Map => "map",
-                Hero::Primitive => group.nodes.first().map_or("?", |&node| graph.node(node).op.name()),
+                Hero::Primitive => group.hero_node(graph).map_or("?", |node| graph.node(node).op.name()),
             };
             // Writing to a String cannot fail.
             let _ = writeln!(out, "g{index} {hero}: {} -> {}", list(&group.reads), list(&group.writes));

@@ -6,15 +6,18 @@
 //! nothing but one group of elementwise nodes reads, however often, moves down to that group and
 //! becomes its head (see [`Fuser::heads`]): what is saved is the result, written and read.
 //!
+//! A matrix product joins the sum of an operand's rows over what it sums itself, as the gradients of a
+//! dense layer's weights and bias are: both read the same, and a library makes both at once.
+//!
 //! Groups stay in topological order by construction: a group reads only leaves and groups that
-//! began before it. A node joins only the latest group among its operands' makers, so this holds
-//! for every node of a group and not only for its first. A group that moves down is read by nothing
-//! on the way.
+//! began before it. A node joins only the latest group among its operands' makers, and a product only
+//! a sum that began after these, so this holds for every node of a group and not only for its first. A
+//! group that moves down is read by nothing on the way.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::same_marks;
-use crate::ir::{Graph, Node, NodeId, Op, Phase, SourceId, ValueId};
+use crate::ir::{Graph, Node, NodeId, Op, Phase, ReduceKind, SourceId, ValueId};
 use crate::kernel::{Group, GroupId, Grouping, Hero, is_made_apart};
 
 /// Limits of one group.
@@ -78,6 +81,8 @@ struct Fuser<'g> {
     /// What each group is known to read.
     listed: BTreeSet<(GroupId, ValueId)>,
     base: Vec<ValueId>,
+    /// By the base of a matrix: the group that sums up its rows, and how many columns there are.
+    sums: BTreeMap<ValueId, (GroupId, u64)>,
     /// By value: an output of the graph, or the base of one.
     is_output: Vec<bool>,
     /// By value, counted at its base: operands that read it.
@@ -104,8 +109,18 @@ impl<'g> Fuser<'g> {
             }
         }
         let group_of = vec![None; graph.node_count()];
-        let listed = BTreeSet::new();
-        Self { graph, options, place, groups: Vec::new(), group_of, listed, base, is_output, readers }
+        Self {
+            graph,
+            options,
+            place,
+            groups: Vec::new(),
+            group_of,
+            listed: BTreeSet::new(),
+            base,
+            sums: BTreeMap::new(),
+            is_output,
+            readers,
+        }
     }
 
     fn visit(&mut self, id: NodeId) {
@@ -113,12 +128,17 @@ impl<'g> Fuser<'g> {
         if node.op.is_leaf() || self.base[node.first_result.index()] != node.first_result {
             return;
         }
-        let group = match self.latest_maker(node).filter(|&group| self.joins(id, group)) {
+        let behind = self.latest_maker(node).filter(|&group| self.joins(id, group));
+        let group = match behind.or_else(|| self.sum_beside(node)) {
             Some(group) => group,
             None => {
                 let hero = if node.op.is_elementwise() { Hero::Map } else { Hero::Primitive };
                 self.groups.push(Group { nodes: Vec::new(), hero, reads: Vec::new(), writes: Vec::new() });
-                GroupId(self.groups.len() as u32 - 1)
+                let group = GroupId(self.groups.len() as u32 - 1);
+                if let Some(columns) = self.summed_rows(node) {
+                    self.sums.insert(self.base[node.operands[0].index()], (group, columns));
+                }
+                group
             }
         };
         self.group_of[id.index()] = Some(group);
@@ -130,6 +150,37 @@ impl<'g> Fuser<'g> {
                 self.groups[group.index()].reads.push(base);
             }
         }
+    }
+
+    /// The columns of a matrix whose rows a node sums up.
+    fn summed_rows(&self, node: &Node) -> Option<u64> {
+        let Op::Reduce { kind: ReduceKind::Sum, axes, .. } = &node.op else { return None };
+        let sizes = self.graph.ty(node.operands[0]).shape.sizes();
+        let last = sizes.len().checked_sub(1)? as u32;
+        let all = axes.len() == last as usize && !axes.contains(&last);
+        (all && last > 0).then(|| sizes[last as usize].known()?.try_into().ok()).flatten()
+    }
+
+    /// The group of nothing but a sum of an operand's rows over what a product sums up, where it can hold
+    /// the product as well: the other operand is made before, and no pin is crossed.
+    fn sum_beside(&self, node: &Node) -> Option<GroupId> {
+        let Op::MatMul { transpose_left, transpose_right } = node.op else { return None };
+        let [left, right] = node.operands[..] else { return None };
+        let sides = [(right, left, !transpose_right), (left, right, transpose_left)];
+        sides.into_iter().filter(|&(_, _, by_rows)| by_rows).find_map(|(operand, other, _)| {
+            let &(group, columns) = self.sums.get(&self.base[operand.index()])?;
+            let [sum] = self.groups[group.index()].nodes[..] else { return None };
+            let sum = self.graph.node(sum);
+            let matrix = self.graph.ty(operand);
+            let alike = matrix.shape.rank() == 2
+                && self.as_many(operand, sum.operands[0])
+                && matrix.shape.sizes()[1].known().and_then(|size| u64::try_from(size).ok()) == Some(columns);
+            let phase = |source: SourceId| self.graph.source(source).phase;
+            let fits = self.maker(self.base[other.index()]).is_none_or(|maker| maker < group)
+                && phase(sum.source) == phase(node.source)
+                && same_marks(self.graph, self.place, node.source, sum.source);
+            (alike && fits).then_some(group)
+        })
     }
 
     fn maker(&self, value: ValueId) -> Option<GroupId> {
@@ -151,7 +202,7 @@ impl<'g> Fuser<'g> {
         if !node.op.is_elementwise() || group.nodes.len() >= self.options.nodes {
             return false;
         }
-        let Some(&begin) = group.nodes.first() else { return false };
+        let Some(begin) = group.hero_node(self.graph) else { return false };
         if !same_marks(self.graph, self.place, node.source, self.graph.node(begin).source) {
             return false;
         }

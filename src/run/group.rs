@@ -31,6 +31,22 @@ pub(super) enum Step {
     Chain { program: Program, sources: Vec<(Place, usize)>, targets: Vec<Place> },
 }
 
+impl Step {
+    /// Whether it reads or writes any of these places.
+    fn uses(&self, places: [Place; 2]) -> bool {
+        match self {
+            Self::Kernel { inputs, outputs, after, .. } => {
+                let behind = after.iter().flat_map(|after| after.sources.iter().map(|(place, _)| place));
+                let own = inputs.iter().chain(outputs).map(|tensor| &tensor.place);
+                own.chain(behind).any(|place| places.contains(place))
+            }
+            Self::Chain { sources, targets, .. } => {
+                sources.iter().map(|(place, _)| place).chain(targets).any(|place| places.contains(place))
+            }
+        }
+    }
+}
+
 /// A chain on the elements of a kernel's first result, where they lie.
 #[derive(Debug)]
 pub(super) struct After {
@@ -121,7 +137,7 @@ impl Compiled {
                 Segment::Chain(nodes) => compiler.chain(nodes),
             })
             .collect::<Result<Vec<_>>>()?;
-        let apart = fused.nodes.first().is_some_and(|&first| is_made_apart(graph, first));
+        let apart = fused.nodes.iter().any(|&node| is_made_apart(graph, node));
         let segments = joined(segments, apart);
         let sizes = |values: &[ValueId]| -> Result<Vec<u64>> {
             values.iter().map(|&value| bytes(graph.ty(value))).collect()
@@ -143,6 +159,7 @@ impl Compiled {
                 (program, sources, targets.contains(&Place::Write(write)))
             }
             [
+                before @ ..,
                 Step::Kernel {
                     inputs,
                     outputs,
@@ -150,8 +167,10 @@ impl Compiled {
                     ..
                 },
             ] => {
-                let read = inputs.iter().any(|tensor| tensor.place == Place::Read(read));
-                (program, sources, !read && outputs.iter().all(|made| made.place == Place::Write(write)))
+                let (read, write) = (Place::Read(read), Place::Write(write));
+                let reads = inputs.iter().any(|tensor| tensor.place == read);
+                let writes = outputs.iter().all(|made| made.place == write);
+                (program, sources, !reads && writes && !before.iter().any(|step| step.uses([read, write])))
             }
             _ => return false,
         };

@@ -269,8 +269,8 @@ fn a_training_step_of_a_transformer_block_takes_the_kernels_that_it_must() {
     let heroes = heroes(&network);
     // Six products with what follows, two norms, the attention, GELU; cross-entropy and two means.
     let forward = 6 + 2 + 1 + 1 + 3;
-    // For each product the gradients of bias, weights (with their update) and, but for the first, input.
-    let products = 6 * 3 - 1;
+    // For each product the gradients of weights (with their update) and bias, and, but for the first, of input.
+    let products = 6 * 2 - 1;
     // The attention's with its parts put together, each norm's with the residual sum, the loss's. GELU's
     // stands behind the product that makes what it reads.
     let others = 2 + 2 + 1;

@@ -17,6 +17,7 @@ mod corpus_plans;
 mod costgraph;
 mod cuda;
 mod cuda_forms;
+mod cuda_products;
 mod cuda_run;
 mod cuda_text;
 mod cuda_wide;

@@ -1,7 +1,12 @@
 //! Products that a library of matrix products computes as well: matrices that lie in memory row by row
-//! or column by column, a bias along the columns, one of a few activations.
+//! or column by column, a matrix and a bias that are added, one of a few activations, and beside the product
+//! the sums of one of its operands, as a bias's gradient is of the operand of the weights' gradient.
+//!
+//! An activation's gradient is not among them, though cuBLASLt has those of ReLU and GELU: the one reads a mask of
+//! bits that only its own forward product writes, which is no tensor of the graph, so that plans could neither count
+//! nor move it.
 
-use super::{Body, Expr, ExprId, Program, ScatterKind, Var};
+use super::{Along, Body, Expr, ExprId, Fold, Place, Program, Reduction, ScatterKind, Store, Var};
 use crate::ir::{Binary, DType, Unary};
 
 /// Elements between neighbours of a matrix.
@@ -26,7 +31,16 @@ pub enum Activation {
     GeluTanh,
 }
 
-/// `out[b] = activation(left[b] * right[b] + bias)`, all of one type, summed in f32 where that is a half.
+/// An operand of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Its sums are one for each row of the result.
+    Left,
+    /// Its sums are one for each column of the result.
+    Right,
+}
+
+/// `out[b] = activation(left[b] * right[b] + addend[b] + bias)`, all of one type, summed in f32 where that is a half.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Gemm {
     /// Type of the elements.
@@ -47,8 +61,12 @@ pub struct Gemm {
     pub out: Strides,
     /// Whether each row has a bias of `columns` elements added.
     pub bias: bool,
+    /// How the matrix lies that is added, if any: `rows` x `columns`, neighbours of a row beside one another.
+    pub addend: Option<Strides>,
     /// What follows.
     pub activation: Activation,
+    /// The operand of which the sums over `inner` are written as well, if any.
+    pub sums: Option<Side>,
 }
 
 impl Gemm {
@@ -67,27 +85,40 @@ impl std::fmt::Display for Gemm {
         }
         write!(f, "{} x {} x {} {}", self.rows, self.columns, self.inner, self.dtype)?;
         f.write_str(if self.bias { " + bias" } else { "" })?;
+        f.write_str(if self.addend.is_some() { " + matrix" } else { "" })?;
         f.write_str(match self.activation {
             Activation::None => "",
             Activation::Relu => ", relu",
             Activation::GeluTanh => ", gelu_tanh",
+        })?;
+        f.write_str(match self.sums {
+            None => "",
+            Some(Side::Left) => ", sums of rows",
+            Some(Side::Right) => ", sums of columns",
         })
     }
 }
 
-/// A product and the arguments of its program, each with the element at which it begins.
+/// Whose bytes an operand is, and the element at which it begins.
+pub type At = (Place, u64);
+
+/// A product and where its operands lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GemmCall {
     /// The product.
     pub gemm: Gemm,
     /// The left operand.
-    pub left: (u32, u64),
+    pub left: At,
     /// The right operand.
-    pub right: (u32, u64),
+    pub right: At,
     /// The bias.
-    pub bias: Option<(u32, u64)>,
+    pub bias: Option<At>,
+    /// What is added.
+    pub addend: Option<At>,
     /// The result.
-    pub out: (u32, u64),
+    pub out: At,
+    /// The sums.
+    pub sums: Option<At>,
 }
 
 /// A program as one call of a library; none where a library has no such product. O(expressions of the
@@ -119,7 +150,7 @@ pub fn gemm(program: &Program) -> Option<GemmCall> {
     if !apart || !is_matrix(left, m, k) || !is_matrix(right, k, n) || result.column != 1 || result.row < n {
         return None;
     }
-    let (bias, activation) = reader.epilogue(store.value, dtype)?;
+    let Epilogue { bias, addend, activation } = reader.epilogue(store.value, dtype, [b, m, n])?;
     let gemm = Gemm {
         dtype,
         batch: b,
@@ -130,15 +161,72 @@ pub fn gemm(program: &Program) -> Option<GemmCall> {
         right,
         out: result,
         bias: bias.is_some(),
+        addend: addend.map(|(strides, _)| strides),
         activation,
+        sums: None,
     };
+    let place = |arg: u32| program.args[arg as usize].place;
     Some(GemmCall {
         gemm,
-        left: (left_arg, x.start),
-        right: (right_arg, y.start),
+        left: (place(left_arg), x.start),
+        right: (place(right_arg), y.start),
         bias,
-        out: (store.arg, out.start),
+        addend: addend.map(|(_, at)| at),
+        out: (place(store.arg), out.start),
+        sums: None,
     })
+}
+
+/// A product that writes what another program does as well: the sums over `inner` of one of its operands. None
+/// where the program does something else, or the library has no such product: it has them of one matrix in f32 and
+/// halves, with nothing else behind the product. O(expressions of the program).
+pub fn with_sums(call: &GemmCall, program: &Program) -> Option<GemmCall> {
+    let gemm = &call.gemm;
+    let plain = gemm.batch == 1 && !gemm.bias && gemm.addend.is_none() && gemm.activation == Activation::None;
+    let Body::Rows { row, column, along: Along::Rows, reductions, stores, row_stores, .. } = &program.body
+    else {
+        return None;
+    };
+    let ([Reduction { kind: Fold::Sum, value }], [], [store]) =
+        (&reductions[..], &stores[..], &row_stores[..])
+    else {
+        return None;
+    };
+    let Store { arg, index, value: sum, guard: None, kind: ScatterKind::Replace } = *store else {
+        return None;
+    };
+    let whole = matches!(program.exprs.get(sum), Expr::Reduced(0, _));
+    let dtype = program.exprs.dtype(sum);
+    if !plain || !whole || gemm.dtype != dtype || dtype == DType::F64 {
+        return None;
+    }
+    let reader = Reader { program, vars: [*row, *column] };
+    let (from, read) = reader.load(*value, dtype)?;
+    let written = reader.index(index)?;
+    let place = |arg: u32| program.args[arg as usize].place;
+    let sizes = [*row, *column].map(|var| program.exprs.extent(var));
+    let is = |(operand, start): At, lies: [i64; 2], size: i64| {
+        (operand, start) == (place(from), read.start)
+            && read.along == lies
+            && sizes == [size, gemm.inner]
+            && sizes.iter().all(|&size| size > 1)
+    };
+    let side = if is(call.right, [gemm.right.column, gemm.right.row], gemm.columns) {
+        Side::Right
+    } else if is(call.left, [gemm.left.row, gemm.left.column], gemm.rows) {
+        Side::Left
+    } else {
+        return None;
+    };
+    let sums = (written.along == [1, 0]).then_some((place(arg), written.start))?;
+    Some(GemmCall { gemm: Gemm { sums: Some(side), ..gemm.clone() }, sums: Some(sums), ..call.clone() })
+}
+
+/// What is done with each sum of products.
+struct Epilogue {
+    bias: Option<At>,
+    addend: Option<(Strides, At)>,
+    activation: Activation,
 }
 
 /// Whether rows or columns lie one after the other without overlapping.
@@ -147,14 +235,14 @@ fn is_matrix(strides: Strides, rows: i64, columns: i64) -> bool {
         && (strides.column == 1 && strides.row >= columns || strides.row == 1 && strides.column >= rows)
 }
 
-/// An index that is a constant and multiples of the product's variables.
-struct Linear {
+/// An index that is a constant and multiples of some variables.
+struct Linear<const N: usize> {
     start: u64,
-    /// By batch, row, column, inner.
-    along: [i64; 4],
+    /// By variable.
+    along: [i64; N],
 }
 
-impl Linear {
+impl Linear<4> {
     /// The stride along a variable; one that does no harm where the variable has but one value.
     fn stride(&self, var: usize, extent: i64, other: i64) -> i64 {
         match extent {
@@ -164,15 +252,15 @@ impl Linear {
     }
 }
 
-struct Reader<'a> {
+struct Reader<'a, const N: usize> {
     program: &'a Program,
-    vars: [Var; 4],
+    vars: [Var; N],
 }
 
-impl Reader<'_> {
-    fn index(&self, id: ExprId) -> Option<Linear> {
+impl<const N: usize> Reader<'_, N> {
+    fn index(&self, id: ExprId) -> Option<Linear<N>> {
         let (constant, terms) = self.program.exprs.terms(id);
-        let mut linear = Linear { start: u64::try_from(constant).ok()?, along: [0; 4] };
+        let mut linear = Linear { start: u64::try_from(constant).ok()?, along: [0; N] };
         for (term, factor) in terms {
             let Expr::Var(var) = *self.program.exprs.get(term) else { return None };
             linear.along[self.vars.iter().position(|&own| own == var)?] = factor;
@@ -181,7 +269,7 @@ impl Reader<'_> {
     }
 
     /// An element that is loaded as it is.
-    fn load(&self, id: ExprId, dtype: DType) -> Option<(u32, Linear)> {
+    fn load(&self, id: ExprId, dtype: DType) -> Option<(u32, Linear<N>)> {
         match *self.program.exprs.get(id) {
             Expr::Load { arg, index, guard: None, .. } if self.program.exprs.dtype(id) == dtype => {
                 Some((arg, self.index(index)?))
@@ -189,28 +277,52 @@ impl Reader<'_> {
             _ => None,
         }
     }
+}
 
-    fn is_hero(&self, id: ExprId) -> bool {
-        matches!(self.program.exprs.get(id), Expr::Hero(_))
-    }
+/// Most that is summed up behind a product: the product, a bias and a matrix.
+const TERMS: usize = 3;
 
-    /// The bias and the activation of a stored value.
-    fn epilogue(&self, value: ExprId, dtype: DType) -> Option<(Option<(u32, u64)>, Activation)> {
-        let (inner, activation) = match *self.program.exprs.get(value) {
+impl Reader<'_, 4> {
+    /// What makes a stored value of the sum of products.
+    fn epilogue(&self, value: ExprId, dtype: DType, [b, m, n]: [i64; 3]) -> Option<Epilogue> {
+        let exprs = &self.program.exprs;
+        let (inner, activation) = match *exprs.get(value) {
             Expr::Unary(Unary::Relu, x) => (x, Activation::Relu),
             Expr::Unary(Unary::GeluTanh, x) => (x, Activation::GeluTanh),
             _ => (value, Activation::None),
         };
-        if self.is_hero(inner) {
-            return Some((None, activation));
+        let mut epilogue = Epilogue { bias: None, addend: None, activation };
+        let (mut pending, mut products, mut terms) = (vec![inner], 0, 0);
+        while let Some(id) = pending.pop() {
+            match *exprs.get(id) {
+                Expr::Hero(_) => products += 1,
+                Expr::Binary(Binary::Add, x, y) if terms < TERMS => {
+                    terms += 1;
+                    pending.extend([x, y]);
+                }
+                _ => {
+                    let (arg, index) = self.load(id, dtype)?;
+                    let at = (self.program.args[arg as usize].place, index.start);
+                    let matrix = Strides {
+                        batch: index.along[0],
+                        row: index.stride(1, m, n),
+                        column: index.stride(2, n, 1),
+                    };
+                    if index.along == [0, 0, 1, 0] && epilogue.bias.is_none() {
+                        epilogue.bias = Some(at);
+                    } else if index.along[3] == 0
+                        && matrix.column == 1
+                        && matrix.row >= n
+                        && (b == 1 || matrix.batch > 0)
+                        && epilogue.addend.is_none()
+                    {
+                        epilogue.addend = Some((matrix, at));
+                    } else {
+                        return None;
+                    }
+                }
+            }
         }
-        let Expr::Binary(Binary::Add, x, y) = *self.program.exprs.get(inner) else { return None };
-        let other = match (self.is_hero(x), self.is_hero(y)) {
-            (true, false) => y,
-            (false, true) => x,
-            _ => return None,
-        };
-        let (arg, index) = self.load(other, dtype)?;
-        (index.along == [0, 0, 1, 0]).then_some((Some((arg, index.start)), activation))
+        (products == 1).then_some(epilogue)
     }
 }

@@ -15,8 +15,8 @@ mod verify;
 
 pub use evaluate::{Array, evaluate, evaluate_at, points};
 pub use expr::{Expr, ExprId, Exprs, Fold, MAX_VARS, Ty, Var};
-pub use gemm::{Activation, Gemm, GemmCall, Strides, gemm};
-pub use lower::lower;
+pub use gemm::{Activation, At, Gemm, GemmCall, Side, Strides, gemm, with_sums};
+pub use lower::{lower, lower_apart};
 pub use verify::verify;
 
 use super::attention::{Geometry, Lie};

@@ -18,7 +18,7 @@ use super::work::{Call, Order, Transfer, Way, Work, awaited};
 use crate::error::{Error, Result};
 use crate::ir::Graph as Network;
 use crate::kernel::Fused;
-use crate::kernel::program::{GemmCall, Place};
+use crate::kernel::program::{At, GemmCall, Place};
 use crate::schedule::Lane;
 
 /// Where a device's arena begins.
@@ -356,42 +356,65 @@ impl Maker<'_> {
                     Place::Write(position) => base.offset(writes[position as usize].offset as u64),
                     Place::Workspace(offset) => base.offset((workspace.offset as u64).saturating_add(offset)),
                 };
-                let parts = self.kernels.groups.get(&group).map_or(&[][..], Vec::as_slice);
-                let calls = parts.iter().map(|part| self.call(gpu, lane, part, &at, tuner));
-                let calls = calls.collect::<Result<_>>().map_err(|error| error.within(place))?;
-                Ok(Work::Launches(calls))
+                for way in self.kernels.groups.get(&group).into_iter().flatten() {
+                    let calls = self.calls(gpu, lane, way, &at, tuner);
+                    if let Some(calls) = calls.map_err(|error| error.within(place))? {
+                        return Ok(Work::Launches(calls));
+                    }
+                }
+                Ok(Work::Launches(vec![]))
             }
         }
     }
 
-    fn call(
+    /// What computes a group in one way; none where the library has not a product of it.
+    fn calls(
         &self,
         gpu: u32,
         lane: usize,
-        part: &Part,
+        way: &[Part],
         at: &dyn Fn(Place) -> Pointer,
         tuner: &mut Tuner<'_>,
-    ) -> Result<Call> {
-        let kernel = &self.kernels.list[part.kernel];
-        if let Some(GemmCall { gemm, left, right, bias, out }) = &part.product {
-            let address = |(arg, element): (u32, u64)| {
-                at(part.args[arg as usize]).offset(element.saturating_mul(gemm.dtype.size()))
-            };
-            let args = GemmArgs {
-                left: address(*left),
-                right: address(*right),
-                bias: bias.map(address),
-                out: address(*out),
-            };
-            let (begin, end) = (self.board.joins[lane], self.board.joins[self.builder.gpus[&gpu].out]);
-            let bench = Bench { stream: self.board.streams[lane], begin, end };
-            let name = &self.builder.gpus[&gpu].name;
-            if let Some(algorithm) = tuner.best(name, bench, gemm, &args)? {
-                return Ok(Call::Product { gemm: gemm.clone(), algorithm, args });
-            }
+    ) -> Result<Option<Vec<Call>>> {
+        let mut calls = Vec::with_capacity(way.len());
+        for part in way {
+            calls.push(match part {
+                Part::Own { kernel, args } => Call::Kernel {
+                    function: self.kernels.function(gpu, *kernel)?,
+                    launch: self.kernels.list[*kernel].launch,
+                    args: args.iter().map(|&place| at(place)).collect(),
+                },
+                Part::Library(call) => match self.product(gpu, lane, call, at, tuner)? {
+                    Some(call) => call,
+                    None => return Ok(None),
+                },
+            });
         }
-        let args = part.args.iter().map(|&place| at(place)).collect();
-        Ok(Call::Kernel { function: self.kernels.function(gpu, part.kernel)?, launch: kernel.launch, args })
+        Ok(Some(calls))
+    }
+
+    fn product(
+        &self,
+        gpu: u32,
+        lane: usize,
+        call: &GemmCall,
+        at: &dyn Fn(Place) -> Pointer,
+        tuner: &mut Tuner<'_>,
+    ) -> Result<Option<Call>> {
+        let gemm = &call.gemm;
+        let address = |(place, element): At| at(place).offset(element.saturating_mul(gemm.dtype.size()));
+        let args = GemmArgs {
+            left: address(call.left),
+            right: address(call.right),
+            bias: call.bias.map(address),
+            addend: call.addend.map(address),
+            out: address(call.out),
+            sums: call.sums.map(address),
+        };
+        let (begin, end) = (self.board.joins[lane], self.board.joins[self.builder.gpus[&gpu].out]);
+        let bench = Bench { stream: self.board.streams[lane], begin, end };
+        let algorithm = tuner.best(&self.builder.gpus[&gpu].name, bench, gemm, &args)?;
+        Ok(algorithm.map(|algorithm| Call::Product { gemm: gemm.clone(), algorithm, args }))
     }
 
     /// A copy, by what its ends are on.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 pub use crate::emit::Launch;
 pub use crate::error::FaultKind;
-pub use crate::kernel::program::{Activation, Gemm};
+pub use crate::kernel::program::{Activation, Gemm, Side};
 
 /// A call of the driver that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +38,11 @@ impl Pointer {
     /// So many bytes further.
     pub fn offset(self, bytes: u64) -> Self {
         Self(self.0.wrapping_add(bytes))
+    }
+
+    /// The power of two that it is a multiple of, up to 256.
+    pub fn alignment(self) -> u32 {
+        1 << self.0.trailing_zeros().min(8)
     }
 }
 
@@ -107,8 +112,12 @@ pub struct GemmArgs {
     pub right: Pointer,
     /// What is added to each row, where the product has a bias.
     pub bias: Option<Pointer>,
+    /// The matrix that is added, where there is one.
+    pub addend: Option<Pointer>,
     /// The result.
     pub out: Pointer,
+    /// The sums of an operand, where they are written.
+    pub sums: Option<Pointer>,
 }
 
 /// A way of computing a product, as the library describes it: bytes that it takes back.
@@ -198,8 +207,9 @@ pub trait Driver: Send + Sync {
     /// Ends a graph.
     fn end_graph(&self, graph: Graph);
 
-    /// Ways of computing a product, best guess first; none where the library is not there or has none.
-    fn algorithms(&self, gpu: u32, gemm: &Gemm) -> Outcome<Vec<Algorithm>>;
+    /// Ways of computing a product of operands that lie so, best guess first; none where the library is not
+    /// there or has none.
+    fn algorithms(&self, gpu: u32, gemm: &Gemm, args: &GemmArgs) -> Outcome<Vec<Algorithm>>;
 
     /// Version of the library of products, for what is kept of its algorithms.
     fn library(&self) -> String;

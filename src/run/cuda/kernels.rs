@@ -8,25 +8,31 @@ use super::resources::Resources;
 use crate::emit::{self, Kernel};
 use crate::error::{Error, Result};
 use crate::ir::Graph;
-use crate::kernel::Fused;
-use crate::kernel::program::{GemmCall, Place, gemm, lower};
+use crate::kernel::program::{Body, GemmCall, Place, Program, gemm, lower, lower_apart, with_sums};
+use crate::kernel::{Fused, in_place};
 
 /// One launch of a group.
-pub(super) struct Part {
-    /// Position in [`Kernels::list`].
-    pub(super) kernel: usize,
-    /// Whose bytes each argument is.
-    pub(super) args: Vec<Place>,
-    /// The same as a product of the library, where it has one as good.
-    pub(super) product: Option<GemmCall>,
+pub(super) enum Part {
+    /// A kernel.
+    Own {
+        /// Position in [`Kernels::list`].
+        kernel: usize,
+        /// Whose bytes each argument is.
+        args: Vec<Place>,
+    },
+    /// A product of the library.
+    Library(Box<GemmCall>),
 }
+
+/// What computes a group, in order.
+pub(super) type Way = Vec<Part>;
 
 /// See the module's documentation.
 #[derive(Default)]
 pub(super) struct Kernels {
     pub(super) list: Vec<Kernel>,
-    /// By group.
-    pub(super) groups: BTreeMap<usize, Vec<Part>>,
+    /// By group: ways of computing it, best first, the last one with kernels alone.
+    pub(super) groups: BTreeMap<usize, Vec<Way>>,
     /// By GPU: a function for each kernel.
     functions: BTreeMap<u32, Vec<Function>>,
 }
@@ -47,21 +53,68 @@ impl Kernels {
             let fused = &groups[group];
             let name = fused.nodes.last().map_or("", |&node| &graph.source(graph.node(node).source).name);
             let within = |error: Error| error.within(&format!("node {name}"));
-            let mut parts = Vec::new();
-            for program in lower(graph, fused).map_err(within)? {
-                let Some(kernel) = emit::kernel(&program).map_err(within)? else { continue };
-                let next = known.len();
-                let position = *known.entry(kernel.text.clone()).or_insert(next);
-                let args = kernel.args.iter().map(|arg| arg.place).collect();
-                if position == kernels.list.len() {
-                    kernels.list.push(kernel);
-                }
-                let product = gemm(&program).filter(|call| products.take(&call.gemm));
-                parts.push(Part { kernel: position, args, product });
+            let whole = lower(graph, fused).map_err(within)?;
+            let mut ways = Vec::new();
+            if let Some(apart) = products_apart(graph, fused, &whole, products).map_err(within)? {
+                kernels.add_ways(&apart, products, &mut known, &mut ways).map_err(within)?;
             }
-            kernels.groups.insert(group, parts);
+            kernels.add_ways(&whole, products, &mut known, &mut ways).map_err(within)?;
+            let own = whole.iter().map(|program| kernels.own(program, &mut known));
+            ways.push(own.filter_map(Result::transpose).collect::<Result<_>>().map_err(within)?);
+            kernels.groups.insert(group, ways);
         }
         Ok(kernels)
+    }
+
+    /// Ways with products of the library, if there are any: those that also sum up an operand, those that do not.
+    fn add_ways(
+        &mut self,
+        programs: &[Program],
+        products: Products,
+        known: &mut BTreeMap<String, usize>,
+        ways: &mut Vec<Way>,
+    ) -> Result<()> {
+        let calls: Vec<Option<GemmCall>> =
+            programs.iter().map(|program| gemm(program).filter(|call| products.take(&call.gemm))).collect();
+        if calls.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let mut summing = calls.clone();
+        let mut summed = vec![false; programs.len()];
+        for call in summing.iter_mut().flatten() {
+            let mut both = programs.iter().map(|program| with_sums(call, program)).enumerate();
+            if let Some((sums, Some(together))) = both.find(|(_, both)| both.is_some()) {
+                *call = together;
+                summed[sums] = true;
+            }
+        }
+        let mut add = |calls: &[Option<GemmCall>], without: &[bool]| -> Result<()> {
+            let mut way = Vec::new();
+            for ((program, call), _) in programs.iter().zip(calls).zip(without).filter(|(_, out)| !**out) {
+                match call {
+                    Some(call) => way.push(Part::Library(Box::new(call.clone()))),
+                    None => way.extend(self.own(program, known)?),
+                }
+            }
+            ways.push(way);
+            Ok(())
+        };
+        if summed.contains(&true) {
+            add(&summing, &summed)?;
+        }
+        add(&calls, &vec![false; programs.len()])
+    }
+
+    /// The kernel of a program; none where that does nothing.
+    fn own(&mut self, program: &Program, known: &mut BTreeMap<String, usize>) -> Result<Option<Part>> {
+        let Some(kernel) = emit::kernel(program)? else { return Ok(None) };
+        let next = known.len();
+        let position = *known.entry(kernel.text.clone()).or_insert(next);
+        let args = kernel.args.iter().map(|arg| arg.place).collect();
+        if position == self.list.len() {
+            self.list.push(kernel);
+        }
+        Ok(Some(Part::Own { kernel: position, args }))
     }
 
     /// Compiles for the architectures and loads on the GPUs.
@@ -99,4 +152,25 @@ impl Kernels {
         let found = self.functions.get(&gpu).and_then(|functions| functions.get(kernel));
         found.copied().ok_or_else(|| Error::Internal("a kernel was not loaded".to_owned()))
     }
+}
+
+/// The programs of a group with its product apart from what follows: where the library has the product and not what
+/// follows, the product is large, and nothing is written over that is read behind it.
+fn products_apart(
+    graph: &Graph,
+    fused: &Fused<'_>,
+    whole: &[Program],
+    products: Products,
+) -> Result<Option<Vec<Program>>> {
+    let is_product = |program: &&Program| matches!(program.body, Body::Product { .. });
+    let refused = |program: &Program| gemm(program).is_none();
+    if products == Products::Own
+        || !whole.iter().filter(is_product).any(refused)
+        || !in_place(graph, fused).is_empty()
+    {
+        return Ok(None);
+    }
+    let apart = lower_apart(graph, fused)?;
+    let large = |program: &Program| gemm(program).is_some_and(|call| products.take_apart(&call.gemm));
+    Ok((apart.len() > whole.len() && apart.iter().any(large)).then_some(apart))
 }

@@ -19,7 +19,7 @@ mod work;
 
 pub use driver::{
     Activation, Algorithm, Driver, Event, Fault, FaultKind, Function, Gemm, GemmArgs, GpuInfo, Graph,
-    HostPointer, HostWork, Launch, Module, Outcome, Pointer, Stream,
+    HostPointer, HostWork, Launch, Module, Outcome, Pointer, Side, Stream,
 };
 pub use native::native;
 pub use program::{CudaOptions, CudaProgram, Machine, Products, Target};

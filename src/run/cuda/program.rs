@@ -67,6 +67,9 @@ pub enum Products {
     Library {
         /// Rows and columns of the result.
         least: i64,
+        /// Terms of each sum from which on the library's product and a kernel for what it does not do behind
+        /// it are preferred to one kernel of both.
+        apart: i64,
     },
 }
 
@@ -75,7 +78,15 @@ impl Products {
     pub(super) fn take(self, gemm: &Gemm) -> bool {
         match self {
             Self::Own => false,
-            Self::Library { least } => gemm.rows.min(gemm.columns) >= least,
+            Self::Library { least, .. } => gemm.rows.min(gemm.columns) >= least,
+        }
+    }
+
+    /// Whether it is also asked for one that something else follows.
+    pub(super) fn take_apart(self, gemm: &Gemm) -> bool {
+        match self {
+            Self::Own => false,
+            Self::Library { apart, .. } => self.take(gemm) && gemm.inner >= apart,
         }
     }
 }
@@ -83,7 +94,7 @@ impl Products {
 impl Default for Products {
     /// The library for what is more than a few rows.
     fn default() -> Self {
-        Self::Library { least: 9 }
+        Self::Library { least: 9, apart: 512 }
     }
 }
 

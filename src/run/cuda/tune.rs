@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::driver::{Algorithm, Event, Gemm, GemmArgs, Outcome, Stream};
+use super::driver::{Algorithm, Event, Gemm, GemmArgs, Outcome, Pointer, Stream};
 use super::issue::trial;
 use super::program::Machine;
 use super::work::Call;
@@ -40,8 +40,8 @@ type Timed = (Algorithm, Duration);
 /// See the module's documentation.
 pub(super) struct Tuner<'a> {
     machine: &'a Machine,
-    /// By GPU's name and product; none where the library has none.
-    known: HashMap<(String, Gemm), Option<Timed>>,
+    /// By GPU's name, product and where its operands begin; none where the library has none.
+    known: HashMap<(String, Gemm, u32), Option<Timed>>,
     /// What was asked for and is there, in order.
     pub(super) used: Vec<TimedProduct>,
 }
@@ -70,7 +70,9 @@ impl<'a> Tuner<'a> {
     }
 
     fn kept(&mut self, gpu: &str, bench: Bench, gemm: &Gemm, args: &GemmArgs) -> Result<Option<Timed>> {
-        let key = (gpu.to_owned(), gemm.clone());
+        let operands = [args.left, args.right, args.out].into_iter().chain(args.addend);
+        let alignment = operands.map(Pointer::alignment).min().unwrap_or(1);
+        let key = (gpu.to_owned(), gemm.clone(), alignment);
         if let Some(known) = self.known.get(&key) {
             return Ok(known.clone());
         }
@@ -83,7 +85,8 @@ impl<'a> Tuner<'a> {
         let made = match &self.machine.cache {
             Some(cache) => {
                 let library = self.machine.driver.library();
-                cache.get_or_make(&format!("timed product {library} {gpu} {gemm:?}"), make)
+                let at = format!("at multiples of {alignment}");
+                cache.get_or_make(&format!("timed product {library} {gpu} {gemm:?} {at}"), make)
             }
             None => make(),
         };
@@ -98,7 +101,7 @@ impl<'a> Tuner<'a> {
 
     fn timed(&self, bench: Bench, gemm: &Gemm, args: &GemmArgs) -> Outcome<Option<Timed>> {
         let driver = &*self.machine.driver;
-        let ways = driver.algorithms(bench.stream.gpu, gemm)?;
+        let ways = driver.algorithms(bench.stream.gpu, gemm, args)?;
         let mut best: Option<Timed> = None;
         for algorithm in ways {
             let call = Call::Product { gemm: gemm.clone(), algorithm: algorithm.clone(), args: *args };

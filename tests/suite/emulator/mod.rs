@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use partition::run::cuda::{
     Activation, Algorithm, Driver, Event, Fault, FaultKind, Function, Gemm, GemmArgs, GpuInfo, Graph,
-    HostPointer, HostWork, Launch, Machine, Module, Outcome, Pointer, Stream,
+    HostPointer, HostWork, Launch, Machine, Module, Outcome, Pointer, Side, Stream,
 };
 
 pub(crate) use code::CpuToolchain;
@@ -44,6 +44,7 @@ pub(crate) struct Emulator {
     gpus: u32,
     peers: bool,
     products: bool,
+    sums: bool,
     faults: Faults,
     state: Mutex<State>,
 }
@@ -56,13 +57,22 @@ pub(crate) struct Build {
     pub(crate) peers: bool,
     /// Whether there is a library of products.
     pub(crate) products: bool,
+    /// Whether it sums up operands.
+    pub(crate) sums: bool,
     pub(crate) choice: Choice,
     pub(crate) faults: Faults,
 }
 
 impl Default for Build {
     fn default() -> Self {
-        Self { gpus: 1, peers: true, products: false, choice: Choice::Random(1), faults: Faults::default() }
+        Self {
+            gpus: 1,
+            peers: true,
+            products: false,
+            sums: true,
+            choice: Choice::Random(1),
+            faults: Faults::default(),
+        }
     }
 }
 
@@ -72,6 +82,7 @@ impl Emulator {
             gpus: build.gpus,
             peers: build.peers,
             products: build.products,
+            sums: build.sums,
             faults: build.faults,
             state: Mutex::new(State::new(build.choice, build.faults)),
         })
@@ -282,8 +293,12 @@ impl Driver for Emulator {
         self.lock().graphs.remove(&graph.id).unwrap();
     }
 
-    fn algorithms(&self, _: u32, _: &Gemm) -> Outcome<Vec<Algorithm>> {
-        Ok(if self.products { vec![Algorithm(vec![0]), Algorithm(vec![1])] } else { vec![] })
+    fn algorithms(&self, _: u32, gemm: &Gemm, _: &GemmArgs) -> Outcome<Vec<Algorithm>> {
+        Ok(if self.products && (self.sums || gemm.sums.is_none()) {
+            vec![Algorithm(vec![0]), Algorithm(vec![1])]
+        } else {
+            vec![]
+        })
     }
 
     fn library(&self) -> String {
@@ -321,6 +336,11 @@ impl Driver for Emulator {
     ) -> Outcome<()> {
         assert!(algorithm.0.len() == 1 && algorithm.0[0] < 2);
         assert_eq!(args.bias.is_some(), gemm.bias);
+        assert_eq!(args.addend.is_some(), gemm.addend.is_some());
+        assert_eq!(args.sums.is_some(), gemm.sums.is_some());
+        // What the library documents of sums: nothing else behind the product.
+        let plain = !gemm.bias && gemm.addend.is_none() && gemm.activation == Activation::None;
+        assert!(gemm.sums.is_none() || plain && gemm.batch == 1);
         self.put(stream, Op::Product { gemm: gemm.clone(), args: *args })
     }
 
@@ -371,6 +391,12 @@ impl Driver for Emulator {
 pub(crate) unsafe fn product(gemm: &Gemm, args: &GemmArgs) {
     use crate::run_ops::{decode, encode};
     let size = gemm.dtype.size() as usize;
+    let write = |base: u64, element: i64, value: f64| {
+        let bytes = encode(&crate::reference::Array::new(gemm.dtype, &[1], vec![value]));
+        let to = (base as usize + element as usize * size) as *mut u8;
+        // SAFETY: as the caller promises.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, size) };
+    };
     let read = |base: u64, element: i64| {
         let at = (base as usize + element as usize * size) as *const u8;
         // SAFETY: as the caller promises.
@@ -386,6 +412,9 @@ pub(crate) unsafe fn product(gemm: &Gemm, args: &GemmArgs) {
                         * read(args.right.0, b * y.batch + k * y.row + n * y.column);
                 }
                 sum += args.bias.map_or(0.0, |bias| read(bias.0, n));
+                if let (Some(addend), Some(lies)) = (args.addend, gemm.addend) {
+                    sum += read(addend.0, b * lies.batch + m * lies.row + n * lies.column);
+                }
                 let value = match gemm.activation {
                     Activation::None => sum,
                     Activation::Relu => sum.max(0.0),
@@ -396,12 +425,17 @@ pub(crate) unsafe fn product(gemm: &Gemm, args: &GemmArgs) {
                                     .tanh())
                     }
                 };
-                let bytes = encode(&crate::reference::Array::new(gemm.dtype, &[1], vec![value]));
-                let at = b * gemm.out.batch + m * gemm.out.row + n * gemm.out.column;
-                let to = (args.out.0 as usize + at as usize * size) as *mut u8;
-                // SAFETY: as the caller promises.
-                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, size) };
+                write(args.out.0, b * gemm.out.batch + m * gemm.out.row + n * gemm.out.column, value);
             }
         }
+    }
+    let (count, base, [along, inner]) = match gemm.sums {
+        None => return,
+        Some(Side::Left) => (gemm.rows, args.left.0, [gemm.left.row, gemm.left.column]),
+        Some(Side::Right) => (gemm.columns, args.right.0, [gemm.right.column, gemm.right.row]),
+    };
+    for i in 0..count {
+        let sum = (0..gemm.inner).map(|k| read(base, i * along + k * inner)).sum();
+        write(args.sums.unwrap().0, i, sum);
     }
 }

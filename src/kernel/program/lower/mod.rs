@@ -73,6 +73,20 @@ pub fn lower(graph: &Graph, fused: &Fused<'_>) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
+/// As [`lower`], but nothing is an epilogue: each node with a kernel of its own, and each chain, is a program.
+/// They may not run where a plan lets the group write over what a chain behind a product reads.
+///
+/// Errors: those of [`lower`].
+pub fn lower_apart(graph: &Graph, fused: &Fused<'_>) -> Result<Vec<Program>> {
+    let layout = layout(graph, fused);
+    let mut programs = Vec::new();
+    for segment in &layout.segments {
+        programs.extend(apart(graph, fused, &layout, segment.nodes())?);
+    }
+    programs.iter().try_for_each(verify)?;
+    Ok(programs)
+}
+
 fn apart(graph: &Graph, fused: &Fused<'_>, layout: &Layout, nodes: &[NodeId]) -> Result<Vec<Program>> {
     match Builder::new(graph, fused, layout, nodes).programs(nodes) {
         Ok(programs) => Ok(programs),

@@ -1,14 +1,15 @@
-//! cuBLASLt: matrix products with bias and activation.
+//! cuBLASLt: matrix products with what is added, activation, and sums of an operand.
 //!
 //! The library's matrices are column by column, ours row by row: it is asked for the transposed product,
-//! whose left operand is our right one.
+//! whose left operand (A) is our right one. The sums of A over what is multiplied (BGRADA) are one for each
+//! row of its result, which are our columns; those of B (BGRADB) one for each of our rows.
 //!
 //! Contains `unsafe`: calls of the library.
 
 use cudarc::cublaslt::{result, sys};
 use cudarc::driver::sys::CUstream;
 
-use super::super::driver::{Activation, Algorithm, Fault, FaultKind, Gemm, GemmArgs, Outcome};
+use super::super::driver::{Activation, Algorithm, Fault, FaultKind, Gemm, GemmArgs, Outcome, Side};
 use crate::ir::DType;
 use crate::kernel::program::Strides;
 
@@ -53,6 +54,8 @@ struct Described {
     product: Owned<sys::cublasLtMatmulDesc_t>,
     left: Owned<sys::cublasLtMatrixLayout_t>,
     right: Owned<sys::cublasLtMatrixLayout_t>,
+    /// What is added; the result where that is nothing.
+    addend: Owned<sys::cublasLtMatrixLayout_t>,
     out: Owned<sys::cublasLtMatrixLayout_t>,
 }
 
@@ -68,20 +71,30 @@ impl Blas {
         result::create_handle().ok().map(|handle| Self { handle })
     }
 
-    /// Ways of computing a product without memory beside its operands, best guess first.
-    pub(super) fn algorithms(&self, gemm: &Gemm) -> Vec<Algorithm> {
-        self.heuristic(gemm).unwrap_or_default()
+    /// Ways of computing a product of operands that lie so, without memory beside them, best guess first.
+    pub(super) fn algorithms(&self, gemm: &Gemm, args: &GemmArgs) -> Vec<Algorithm> {
+        self.heuristic(gemm, args).unwrap_or_default()
     }
 
-    fn heuristic(&self, gemm: &Gemm) -> Made<Vec<Algorithm>> {
-        let described = describe(gemm, None)?;
+    fn heuristic(&self, gemm: &Gemm, args: &GemmArgs) -> Made<Vec<Algorithm>> {
+        use sys::cublasLtMatmulPreferenceAttributes_t as Key;
+        let described = describe(gemm, args)?;
         let preference = Owned(result::create_matmul_pref()?, result::destroy_matmul_pref);
-        let workspace = 0u64;
-        set(&workspace, |value, bytes| {
-            let key = sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+        let give = |key: Key, value: *const std::ffi::c_void, bytes: usize| {
             // SAFETY: the preference is alive, and the value is read at once.
             unsafe { result::set_matmul_pref_attribute(preference.0, key, value, bytes) }
-        })?;
+        };
+        let workspace = 0u64;
+        set(&workspace, |value, bytes| give(Key::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, value, bytes))?;
+        // Without these the library takes matrices to begin at multiples of 256.
+        for (key, matrix) in [
+            (Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, args.right),
+            (Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, args.left),
+            (Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, args.addend.unwrap_or(args.out)),
+            (Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, args.out),
+        ] {
+            set(&matrix.alignment(), |value, bytes| give(key, value, bytes))?;
+        }
         let mut found =
             [const { std::mem::MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::uninit() }; WAYS];
         let mut count = 0;
@@ -92,7 +105,7 @@ impl Blas {
                 described.product.0,
                 described.left.0,
                 described.right.0,
-                described.out.0,
+                described.addend.0,
                 described.out.0,
                 preference.0,
                 WAYS as i32,
@@ -131,12 +144,12 @@ impl Blas {
         let data: [u64; 8] =
             words.try_into().map_err(|_| Fault::new(FaultKind::Image, "a kept algorithm is damaged"))?;
         let way = sys::cublasLtMatmulAlgo_t { data };
-        let described = describe(gemm, args.bias.map(|bias| bias.0)).map_err(refused)?;
-        let (one, none) = ([1.0f32, 0.0], [0.0f32, 0.0]);
-        let wide = [1.0f64, 0.0];
+        let described = describe(gemm, args).map_err(refused)?;
+        let added = if gemm.addend.is_some() { 1.0 } else { 0.0 };
+        let (narrow, wide) = ([1.0f32, added as f32], [1.0f64, added]);
         let (alpha, beta) = match gemm.dtype {
             DType::F64 => (wide.as_ptr().cast(), wide[1..].as_ptr().cast()),
-            _ => (one.as_ptr().cast(), none.as_ptr().cast()),
+            _ => (narrow.as_ptr().cast(), narrow[1..].as_ptr().cast()),
         };
         let at = |pointer: u64| std::ptr::with_exposed_provenance_mut::<std::ffi::c_void>(pointer as usize);
         // SAFETY: as the caller promises; the descriptions live until the call returns.
@@ -150,8 +163,8 @@ impl Blas {
                 described.left.0,
                 at(args.left.0),
                 described.right.0,
-                at(args.out.0),
-                described.out.0,
+                at(args.addend.unwrap_or(args.out).0),
+                described.addend.0,
                 at(args.out.0),
                 described.out.0,
                 &way,
@@ -170,7 +183,7 @@ fn set<T>(value: &T, give: impl FnOnce(*const std::ffi::c_void, usize) -> Made<(
 }
 
 /// What the library calls `left` is our right operand.
-fn describe(gemm: &Gemm, bias: Option<u64>) -> Made<Described> {
+fn describe(gemm: &Gemm, args: &GemmArgs) -> Made<Described> {
     use sys::cublasLtMatmulDescAttributes_t as Key;
     let (compute, scale) = match gemm.dtype {
         DType::F64 => (sys::cublasComputeType_t::CUBLAS_COMPUTE_64F, sys::cudaDataType::CUDA_R_64F),
@@ -184,22 +197,26 @@ fn describe(gemm: &Gemm, bias: Option<u64>) -> Made<Described> {
     let (x, turned_x) = matrix(gemm, gemm.right, gemm.inner, gemm.columns)?;
     let (y, turned_y) = matrix(gemm, gemm.left, gemm.rows, gemm.inner)?;
     let (out, _) = matrix(gemm, gemm.out, gemm.rows, gemm.columns)?;
+    let (addend, _) = matrix(gemm, gemm.addend.unwrap_or(gemm.out), gemm.rows, gemm.columns)?;
     set(&i32::from(turned_x), |value, bytes| give(Key::CUBLASLT_MATMUL_DESC_TRANSA, value, bytes))?;
     set(&i32::from(turned_y), |value, bytes| give(Key::CUBLASLT_MATMUL_DESC_TRANSB, value, bytes))?;
     use sys::cublasLtEpilogue_t as Epilogue;
-    let epilogue = match (gemm.activation, gemm.bias) {
-        (Activation::None, false) => Epilogue::CUBLASLT_EPILOGUE_DEFAULT,
-        (Activation::None, true) => Epilogue::CUBLASLT_EPILOGUE_BIAS,
-        (Activation::Relu, false) => Epilogue::CUBLASLT_EPILOGUE_RELU,
-        (Activation::Relu, true) => Epilogue::CUBLASLT_EPILOGUE_RELU_BIAS,
-        (Activation::GeluTanh, false) => Epilogue::CUBLASLT_EPILOGUE_GELU,
-        (Activation::GeluTanh, true) => Epilogue::CUBLASLT_EPILOGUE_GELU_BIAS,
+    let epilogue = match (gemm.sums, gemm.activation, gemm.bias) {
+        (Some(Side::Right), ..) => Epilogue::CUBLASLT_EPILOGUE_BGRADA,
+        (Some(Side::Left), ..) => Epilogue::CUBLASLT_EPILOGUE_BGRADB,
+        (None, Activation::None, false) => Epilogue::CUBLASLT_EPILOGUE_DEFAULT,
+        (None, Activation::None, true) => Epilogue::CUBLASLT_EPILOGUE_BIAS,
+        (None, Activation::Relu, false) => Epilogue::CUBLASLT_EPILOGUE_RELU,
+        (None, Activation::Relu, true) => Epilogue::CUBLASLT_EPILOGUE_RELU_BIAS,
+        (None, Activation::GeluTanh, false) => Epilogue::CUBLASLT_EPILOGUE_GELU,
+        (None, Activation::GeluTanh, true) => Epilogue::CUBLASLT_EPILOGUE_GELU_BIAS,
     };
     set(&epilogue, |value, bytes| give(Key::CUBLASLT_MATMUL_DESC_EPILOGUE, value, bytes))?;
-    if let Some(bias) = bias {
-        set(&bias, |value, bytes| give(Key::CUBLASLT_MATMUL_DESC_BIAS_POINTER, value, bytes))?;
+    // Sums go where a bias would come from; either is of the elements' type.
+    if let Some(vector) = args.sums.or(args.bias) {
+        set(&vector.0, |value, bytes| give(Key::CUBLASLT_MATMUL_DESC_BIAS_POINTER, value, bytes))?;
     }
-    Ok(Described { product, left: x, right: y, out })
+    Ok(Described { product, left: x, right: y, addend, out })
 }
 
 /// A matrix of ours, which is transposed as the library sees it; whether it is to be transposed again.

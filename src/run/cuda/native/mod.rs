@@ -379,11 +379,11 @@ impl Driver for Native {
         }
     }
 
-    fn algorithms(&self, gpu: u32, gemm: &Gemm) -> Outcome<Vec<Algorithm>> {
+    fn algorithms(&self, gpu: u32, gemm: &Gemm, args: &GemmArgs) -> Outcome<Vec<Algorithm>> {
         self.enter(gpu)?;
         let mut blas = lock(&self.blas);
         let library = blas.entry(gpu).or_insert_with(Blas::open);
-        Ok(library.as_ref().map_or_else(Vec::new, |library| library.algorithms(gemm)))
+        Ok(library.as_ref().map_or_else(Vec::new, |library| library.algorithms(gemm, args)))
     }
 
     fn library(&self) -> String {

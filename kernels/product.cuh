@@ -11,7 +11,8 @@
 //     DEVICE const u16 *left_wide(I b, I m, I k, bool& inside) const, *right_wide(I b, I k, I n, bool& inside) const;
 //   };
 //
-// where the last two are there for halves that lie beside one another (see Operand).
+// where the last two are there for elements that lie beside one another (see Operand and product_dots_wide). Few
+// rows may have been normalised by the block, which then keeps them in shared memory.
 
 // 256 threads make a tile of BM x BN, each TM x TN of it, BK at a time through shared memory. Blocks
 // run over columns first, then rows, then batches. LEFT_ALONG_K, RIGHT_ALONG_K: neighbours of the
@@ -92,20 +93,21 @@ DEVICE void product_dots(const P& p) {
   }
 }
 
-// Few rows, right operand contiguous along n: a block of 32 columns, PARTS parts of k.
+// Few rows, right operand contiguous along n: a block of 32 columns, a warp for each of PARTS parts of k.
 template <class P, int ROWS, int PARTS>
 DEVICE void product_columns(const P& p) {
   typedef typename P::T T;
   typedef typename P::I I;
   SHARED(T, part, PARTS * 32);
   const I blocks = (I)((P::N + 31) / 32);
-  const I b = (I)blockIdx.x / blocks, n = (I)blockIdx.x % blocks * 32 + threadIdx.x;
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  const I b = (I)blockIdx.x / blocks, n = (I)blockIdx.x % blocks * 32 + lane;
   T sum[ROWS];
 #pragma unroll
   for (int m = 0; m < ROWS; ++m) sum[m] = (T)0;
   if (n < (I)P::N) {
 #pragma unroll 4
-    for (I k = threadIdx.y; k < (I)P::K; k += PARTS) {
+    for (I k = warp; k < (I)P::K; k += PARTS) {
       const T y = p.right(b, k, n);
 #pragma unroll
       for (int m = 0; m < ROWS; ++m) sum[m] = f_add(sum[m], f_mul(p.left(b, (I)m, k), y));
@@ -114,19 +116,20 @@ DEVICE void product_columns(const P& p) {
 #pragma unroll
   for (int m = 0; m < ROWS; ++m) {
     __syncthreads();
-    part[threadIdx.y * 32 + threadIdx.x] = sum[m];
+    part[threadIdx.x] = sum[m];
     __syncthreads();
-    if (threadIdx.y == 0 && n < (I)P::N) {
+    if (warp == 0 && n < (I)P::N) {
       T total = (T)0;
 #pragma unroll
-      for (int i = 0; i < PARTS; ++i) total = f_add(total, part[i * 32 + threadIdx.x]);
+      for (int i = 0; i < PARTS; ++i) total = f_add(total, part[i * 32 + lane]);
       p.store(b, (I)m, n, total);
     }
   }
 }
 
-// As product_dots with 16 bytes of the right operand, of elements S, at a time; LEFT_WIDE: of the left one as well.
-template <class P, int ROWS, class S, bool LEFT_WIDE>
+// As product_dots with 16 bytes of the right operand, of elements S, at a time; LEFT_WIDE: of the left one, of
+// elements L, as well.
+template <class P, int ROWS, class S, bool LEFT_WIDE, class L = S>
 DEVICE void product_dots_wide(const P& p) {
   typedef typename P::T T;
   typedef typename P::I I;
@@ -143,14 +146,18 @@ DEVICE void product_dots_wide(const P& p) {
     const vec<LANES, S> y = *(const vec<LANES, S>*)p.right_wide(b, k, n, inside);
 #pragma unroll
     for (int m = 0; m < ROWS; ++m) {
-      vec<LANES, S> x;
-      if constexpr (LEFT_WIDE) x = *(const vec<LANES, S>*)p.left_wide(b, (I)m, k, inside);
+      const int STEP = LEFT_WIDE ? 16 / sizeof(L) : 1;
 #pragma unroll
-      for (int i = 0; i < LANES; ++i) {
-        T own;
-        if constexpr (LEFT_WIDE) own = get(x.v[i]);
-        else own = p.left(b, (I)m, k + i);
-        sum[m] = f_add(sum[m], f_mul(own, get(y.v[i])));
+      for (int i = 0; i < LANES; i += STEP) {
+        vec<STEP, L> x;
+        if constexpr (LEFT_WIDE) x = *(const vec<STEP, L>*)p.left_wide(b, (I)m, k + i, inside);
+#pragma unroll
+        for (int j = 0; j < STEP; ++j) {
+          T own;
+          if constexpr (LEFT_WIDE) own = get(x.v[j]);
+          else own = p.left(b, (I)m, k + i);
+          sum[m] = f_add(sum[m], f_mul(own, get(y.v[i + j])));
+        }
       }
     }
   }

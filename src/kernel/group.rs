@@ -23,7 +23,8 @@ pub enum Hero {
     /// Elementwise nodes only, over one iteration space.
     Map,
     /// One node that is not elementwise, then elementwise ones that follow from it, if any. Before a matrix
-    /// product that makes a weight's gradient may stand the sum that makes the bias's.
+    /// product that makes a weight's gradient may stand the sum that makes the bias's, and before one of few rows
+    /// the norm that makes these, with elementwise ones behind it.
     Primitive,
 }
 

@@ -7,6 +7,7 @@ mod fused;
 mod group;
 mod positions;
 pub mod program;
+mod thin;
 pub mod workspace;
 
 pub use digest::digest;
@@ -17,3 +18,4 @@ pub use fused::{Fused, group_workspace, in_place};
 pub(crate) use fused::{Layout, Place, Segment, layout};
 pub use group::{Group, GroupId, Grouping, Hero};
 pub(crate) use positions::Positions;
+pub(crate) use thin::{FEW, normalizes_rows};

@@ -6,19 +6,20 @@
 //! nothing but one group of elementwise nodes reads, however often, moves down to that group and
 //! becomes its head (see [`Fuser::heads`]): what is saved is the result, written and read.
 //!
-//! A matrix product joins the sum of an operand's rows over what it sums itself, as the gradients of a
-//! dense layer's weights and bias are: both read the same, and a library makes both at once.
+//! A matrix product of few rows joins the norm that makes them for it alone. Any product joins the sum of an
+//! operand's rows over what it sums itself, as the gradients of a dense layer's weights and bias are: both
+//! read the same, and a library makes both at once.
 //!
 //! Groups stay in topological order by construction: a group reads only leaves and groups that
 //! began before it. A node joins only the latest group among its operands' makers, and a product only
-//! a sum that began after these, so this holds for every node of a group and not only for its first. A
-//! group that moves down is read by nothing on the way.
+//! a norm or a sum that began after what else it reads, so this holds for every node of a group and not
+//! only for its first. A group that moves down is read by nothing on the way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::same_marks;
 use crate::ir::{Graph, Node, NodeId, Op, Phase, ReduceKind, SourceId, ValueId};
-use crate::kernel::{Group, GroupId, Grouping, Hero, is_made_apart};
+use crate::kernel::{Group, GroupId, Grouping, Hero, is_made_apart, normalizes_rows};
 
 /// Limits of one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +130,8 @@ impl<'g> Fuser<'g> {
             return;
         }
         let behind = self.latest_maker(node).filter(|&group| self.joins(id, group));
-        let group = match behind.or_else(|| self.sum_beside(node)) {
+        let beside = || self.norm_before(id).or_else(|| self.sum_beside(node));
+        let group = match behind.or_else(beside) {
             Some(group) => group,
             None => {
                 let hero = if node.op.is_elementwise() { Hero::Map } else { Hero::Primitive };
@@ -150,6 +152,41 @@ impl<'g> Fuser<'g> {
                 self.groups[group.index()].reads.push(base);
             }
         }
+    }
+
+    /// The group of a norm that a product of few rows reads and nobody else does: its kernel normalises the
+    /// rows itself.
+    fn norm_before(&self, id: NodeId) -> Option<GroupId> {
+        let node = self.graph.node(id);
+        let [left, right] = node.operands[..] else { return None };
+        let left = self.base[left.index()];
+        let into = self.maker(left)?;
+        let group = &self.groups[into.index()];
+        let norm = group.hero_node(self.graph)?;
+        let last = self.graph.node(*group.nodes.last()?);
+        let first = self.graph.node(norm);
+        // What the group makes on the way is read in it alone.
+        let reads_in = |value: ValueId| {
+            let operands = group.nodes.iter().flat_map(|&node| self.graph.node(node).operands.iter());
+            operands.filter(|operand| self.base[operand.index()] == value).count() as u32
+        };
+        let mut made = group.nodes.iter().flat_map(|&node| self.graph.results(node));
+        let alone = last.first_result == left
+            && made.all(|value| {
+                let outside = self.readers[value.index()] - reads_in(value);
+                outside == u32::from(value == left) && !self.is_output[value.index()]
+            });
+        let fits = normalizes_rows(self.graph, norm, id)
+            && self.maker(self.base[right.index()]).is_none_or(|maker| maker < into)
+            && same_marks(self.graph, self.place, node.source, first.source)
+            && self.graph.source(node.source).phase == self.graph.source(first.source).phase
+            && self.has_room(group);
+        (alone && fits).then_some(into)
+    }
+
+    /// Whether a product that reads one more value may join a group.
+    fn has_room(&self, group: &Group) -> bool {
+        group.nodes.len() < self.options.nodes && group.reads.len() < self.options.reads
     }
 
     /// The columns of a matrix whose rows a node sums up.
@@ -178,7 +215,8 @@ impl<'g> Fuser<'g> {
             let phase = |source: SourceId| self.graph.source(source).phase;
             let fits = self.maker(self.base[other.index()]).is_none_or(|maker| maker < group)
                 && phase(sum.source) == phase(node.source)
-                && same_marks(self.graph, self.place, node.source, sum.source);
+                && same_marks(self.graph, self.place, node.source, sum.source)
+                && self.has_room(&self.groups[group.index()]);
             (alike && fits).then_some(group)
         })
     }

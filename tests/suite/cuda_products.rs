@@ -1,12 +1,16 @@
-//! Products that the library computes together with what stands beside and behind them, on emulated GPUs.
+//! Products with what stands before, beside and behind them, on emulated GPUs: which of it the library computes, and
+//! that products of few rows normalise these themselves.
 
+use partition::emit::{self, Kernel};
 use partition::ir::text::parse;
 use partition::ir::{Graph, ParamId};
+use partition::pass::{GroupOptions, group};
 use partition::run::cuda::{CudaOptions, CudaProgram, Products, Target};
 use partition::run::interpret;
 
-use crate::emulator::{Build, CpuToolchain, Emulator};
+use crate::emulator::{Build, Choice, CpuToolchain, Emulator};
 use crate::executor::{Groups, random_plan, tensor};
+use crate::kernels::lowered;
 use crate::random_graph::Random;
 use crate::run_ops::tolerance;
 
@@ -16,9 +20,16 @@ fn written(lines: &str) -> Graph {
     parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// Runs a graph twice on an emulated GPU, compares with the interpreter, and tells how many kernels a run takes
-/// beside the library's products, of which there is one at least.
+/// As [`ran`], of a graph with one product of the library at least.
 fn kernels(lines: &str, build: Build) -> Option<u64> {
+    let (kernels, products) = ran(lines, build)?;
+    assert!(products > 0, "{lines}");
+    Some(kernels)
+}
+
+/// Runs a graph twice on an emulated GPU, compares with the interpreter, and tells how many kernels a run takes
+/// beside the library's products, and how many of those ran at all.
+fn ran(lines: &str, build: Build) -> Option<(u64, u64)> {
     let toolchain = CpuToolchain::shared()?;
     let graph = written(lines);
     let groups = Groups::planned(&graph);
@@ -50,11 +61,10 @@ fn kernels(lines: &str, build: Build) -> Option<u64> {
         }
     }
     let (_, kernels, products) = emulator.counts();
-    assert!(products > 0, "{lines}");
     assert_eq!(kernels % runs, 0);
     drop(program);
     assert_eq!(emulator.held(), [""; 0]);
-    Some(kernels / runs)
+    Some((kernels / runs, products))
 }
 
 /// The gradients of a dense layer's weights, of either order, and bias.
@@ -142,4 +152,98 @@ fn what_the_library_does_not_do_runs_behind_its_product() {
         let Some(count) = kernels(&product(dtype, &gelu), Build::default()) else { return };
         assert_eq!(count, 1);
     }
+}
+
+/// What [`thin`] makes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Thin {
+    pub(crate) dtype: &'static str,
+    /// Whether each row's mean is taken off, and a bias follows the scale.
+    pub(crate) center: bool,
+    /// Whether the weights lie by columns.
+    pub(crate) turned: bool,
+    /// Rows, columns, and what is summed over.
+    pub(crate) sizes: [u64; 3],
+}
+
+/// A norm with its scale, and a product of its rows with bias, GELU and a residual sum.
+pub(crate) fn thin(Thin { dtype, center, turned, sizes: [m, n, k] }: Thin) -> String {
+    let weights = if turned { format!("{n}, {k}") } else { format!("{k}, {n}") };
+    let shifted = match center {
+        true => format!("%8: {dtype}[1, {m}, {k}] = add %7, %2 @s0"),
+        false => format!("%8: {dtype}[1, {m}, {k}] = reshape %7 shape=[1, {m}, {k}] @s0"),
+    };
+    format!(
+        "%0: {dtype}[1, {m}, {k}] = input \"x\" @s0
+%1: {dtype}[{k}] = input \"g\" @s0
+%2: {dtype}[{k}] = input \"s\" @s0
+%3: {dtype}[{weights}] = input \"w\" @s0
+%4: {dtype}[{n}] = input \"b\" @s0
+%5: {dtype}[{m}, {n}] = input \"r\" @s0
+%6: {dtype}[1, {m}, {k}] = normalize %0 axes=[2] epsilon=0.00001 center={center} @s0
+%7: {dtype}[1, {m}, {k}] = mul %6, %1 @s0
+{shifted}
+%9: {dtype}[{m}, {k}] = reshape %8 shape=[{m}, {k}] @s0
+%10: {dtype}[{m}, {n}] = matmul %9, %3 transpose_left=false transpose_right={turned} @s0
+%11: {dtype}[{m}, {n}] = add %10, %4 @s0
+%12: {dtype}[{m}, {n}] = gelu_tanh %11 @s0
+%13: {dtype}[{m}, {n}] = add %12, %5 @s0
+output \"y\" %13
+"
+    )
+}
+
+/// Each form of such a kernel: a warp a column, 32 columns a block, either sixteen bytes at a time or one element.
+pub(crate) const THIN: [Thin; 10] = [
+    Thin { dtype: "f32", center: true, turned: true, sizes: [1, 37, 136] },
+    Thin { dtype: "bf16", center: false, turned: true, sizes: [8, 18, 600] },
+    Thin { dtype: "f16", center: true, turned: true, sizes: [3, 5, 64] },
+    Thin { dtype: "f32", center: false, turned: true, sizes: [2, 20, 33] },
+    Thin { dtype: "bf16", center: true, turned: false, sizes: [1, 72, 1030] },
+    Thin { dtype: "f32", center: true, turned: false, sizes: [5, 40, 24] },
+    Thin { dtype: "f16", center: false, turned: false, sizes: [2, 33, 40] },
+    Thin { dtype: "f64", center: true, turned: false, sizes: [3, 34, 65] },
+    Thin { dtype: "f64", center: false, turned: true, sizes: [4, 17, 130] },
+    Thin { dtype: "f32", center: true, turned: true, sizes: [1, 1, 1] },
+];
+
+/// The kernels of [`THIN`].
+pub(crate) fn thin_kernels() -> Vec<Kernel> {
+    let programs = THIN.into_iter().flat_map(|one| {
+        let graph = written(&thin(one));
+        lowered(&graph, &group(&graph, &GroupOptions::default()))
+    });
+    programs.map(|program| emit::kernel(&program).unwrap().unwrap()).collect()
+}
+
+#[test]
+fn products_of_few_rows_normalise_them_in_every_form() {
+    let kernels = thin_kernels();
+    assert_eq!(kernels.len(), THIN.len());
+    for form in ["product_dots<", "product_dots_wide<", "product_columns<", "product_columns_wide<"] {
+        assert!(kernels.iter().any(|kernel| kernel.text.contains(form)), "no {form}");
+    }
+    for (one, kernel) in THIN.into_iter().zip(&kernels) {
+        let [m, _, k] = one.sizes;
+        let width = if one.dtype == "f64" { 8 } else { 4 };
+        assert_eq!(u64::from(kernel.launch.shared), m * k * width, "{one:?}");
+        assert!(kernel.text.contains("reduce_rows();"), "{}", kernel.text);
+        for choice in [Choice::Random(1), Choice::Random(6)] {
+            let Some(found) = ran(&thin(one), Build { choice, ..Build::default() }) else { return };
+            assert_eq!(found, (1, 0), "{one:?}");
+        }
+    }
+}
+
+#[test]
+fn what_others_read_is_normalised_once() {
+    let one = Thin { dtype: "f32", center: true, turned: false, sizes: [4, 12, 32] };
+    let twice = thin(one)
+        + "%14: f32[4, 12] = matmul %9, %3 transpose_left=false transpose_right=false @s0\noutput \"z\" %14\n";
+    let Some(found) = ran(&twice, Build::default()) else { return };
+    assert_eq!(found, (3, 0));
+    let read = thin(one) + "output \"z\" %8\n";
+    assert_eq!(ran(&read, Build::default()), Some((2, 0)));
+    // More rows are normalised by a kernel of their own.
+    assert_eq!(ran(&thin(Thin { sizes: [9, 12, 32], ..one }), Build::default()), Some((2, 0)));
 }

@@ -1,7 +1,7 @@
 //! Fusion: soundness on random graphs, and cases in which nodes are or are not fused.
 
 use partition::ir::text::parse;
-use partition::ir::{Graph, NodeId, SourceId};
+use partition::ir::{Graph, NodeId, Op, SourceId};
 use partition::kernel::Grouping;
 use partition::pass::{GroupOptions, group};
 use petgraph::algo::is_cyclic_directed;
@@ -50,7 +50,12 @@ proptest! {
             let pin = |node: NodeId| graph.source(graph.node(node).source).pin.clone();
             prop_assert!(one.nodes.iter().all(|&node| pin(node) == pin(one.nodes[0])));
             prop_assert!(one.nodes.windows(2).all(|pair| pair[0] < pair[1]));
-            prop_assert!(one.nodes[1..].iter().all(|&node| graph.node(node).op.is_elementwise()));
+            // One primitive, or a product and what makes its rows or sums up what it reads.
+            let own: Vec<&Op> = one.nodes.iter().map(|&node| &graph.node(node).op).collect();
+            let after = own[1..].iter().filter(|op| !op.is_elementwise()).count();
+            let product = own[1..].iter().any(|op| matches!(op, Op::MatMul { .. }));
+            let first = matches!(own[0], Op::Normalize { .. } | Op::Reduce { .. });
+            prop_assert!(after == 0 || after == 1 && product && first);
             prop_assert!(one.nodes.len() <= most_nodes);
             prop_assert!(one.nodes.len() == 1 || one.reads.len() <= most_reads);
         }

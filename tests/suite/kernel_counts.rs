@@ -120,6 +120,22 @@ fn layers_take_the_kernels_that_they_must() {
     }
 }
 
+/// A step that decodes one token: products normalise the row that they read.
+#[test]
+fn a_decoding_step_takes_the_kernels_that_it_must() {
+    let Some(network) = network("corpus/hf/gpt2.config.json") else { return };
+    let heroes = heroes(&network);
+    // The row of the token, that of its position, and the head with the last norm.
+    let beside = 3;
+    // Queries, keys and values with the norm, their three slices, the attention, its product with the residual sum,
+    // two products with GELU between, the first with the norm, the second with the sum.
+    let layer = 1 + 3 + 1 + 1 + 2;
+    assert_eq!(heroes.len(), beside + 12 * layer, "{}", heroes.join("\n"));
+    let normalising = heroes.iter().filter(|hero| hero.starts_with("normalize mul add matmul")).count();
+    assert_eq!(normalising, 12 * 2 + 1);
+    assert_eq!(heroes.iter().filter(|hero| hero.contains("normalize")).count(), normalising);
+}
+
 /// A network of `x: f32[4, 8]` and these lines.
 fn written(lines: &str) -> Network {
     let head = "graph \"g\"\n\nsource s0 node \"a\" \"A\"\n\n%0: f32[4, 8] = input \"x\" @s0\n";

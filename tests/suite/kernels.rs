@@ -329,3 +329,18 @@ output \"y\" %5
 ",
     );
 }
+
+#[test]
+fn a_product_of_few_rows_normalises_them_first() {
+    case(
+        "thin",
+        "%0: bf16[2, 64] = input \"x\" @s0
+%1: bf16[64] = param \"g\" init=constant(1.0) @s0
+%2: bf16[50, 64] = param \"w\" init=constant(0.0) @s0
+%3: bf16[2, 64] = normalize %0 axes=[1] epsilon=0.00001 center=true @s0
+%4: bf16[2, 64] = mul %3, %1 @s0
+%5: bf16[2, 50] = matmul %4, %2 transpose_left=false transpose_right=true @s0
+output \"y\" %5
+",
+    );
+}

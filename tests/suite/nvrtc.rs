@@ -13,6 +13,7 @@ use partition::kernel::program::Program;
 
 use crate::corpus::{REAL, REAL_HALVES, SMALL, SMALL_HALVES};
 use crate::cuda::{hero_kernels, operation_kernels};
+use crate::cuda_products::thin_kernels;
 use crate::kernels::{half_programs, model_programs, step_programs};
 use crate::shared;
 
@@ -75,7 +76,8 @@ fn kernels_of_every_operation_compile() {
 
 #[test]
 fn kernels_of_every_form_compile() {
-    let kernels = hero_kernels();
+    let mut kernels = hero_kernels();
+    kernels.extend(thin_kernels().into_iter().map(|kernel| (kernel.name.clone(), kernel)));
     assert!(kernels.len() > 100, "{}", kernels.len());
     compile_for(&kernels, &["sm_80", "sm_90"]);
 }

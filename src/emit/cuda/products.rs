@@ -3,13 +3,17 @@
 
 use super::heroes::no_hero;
 use super::map::neighbours;
-use super::writer::Writer;
+use super::writer::{Writer, fold_name};
 use super::{Launch, Printed, Template, blocks, ceil, compute, index_type, storage, title};
 use crate::error::Result;
+use crate::ir::DType;
 use crate::kernel::program::{Body, Expr, ExprId, Program, Var};
 
 /// Most rows that are multiplied without tiles.
-const FEW: i64 = 8;
+const FEW: i64 = crate::kernel::FEW as i64;
+/// Warps of a block of which each takes a column, and where the block first normalises the rows.
+const WARPS: i64 = 4;
+const WARPS_NORMALIZING: i64 = 16;
 /// Rows and columns of tiles on tensor cores: of the larger ones where that leaves so many blocks.
 const SMALL: i64 = 64;
 const LARGE: i64 = 128;
@@ -20,7 +24,8 @@ const WIDE: i64 = 8;
 const ACCESS: i64 = 16;
 
 pub(super) fn product(program: &Program) -> Result<Printed> {
-    let Body::Product { batch, row, column, inner, left, right, stores } = &program.body else {
+    let Body::Product { batch, row, column, inner, reductions, left, right, stores, .. } = &program.body
+    else {
         return Err(no_hero());
     };
     let extent = |var: Var| program.exprs.extent(var);
@@ -29,7 +34,9 @@ pub(super) fn product(program: &Program) -> Result<Printed> {
     let index_ty = index_type(program);
     let dtype = exprs.dtype(*left);
     let ty = compute(dtype);
-    let left_along = is_along(program, *left, *inner);
+    // Rows that are reduced first lie in shared memory, one after the other.
+    let kept = !reductions.is_empty();
+    let left_along = kept || is_along(program, *left, *inner);
     let right_along = is_along(program, *right, *inner);
     let half = dtype.is_half() && dtype == exprs.dtype(*right);
     // Sixteen bytes of an operand, which is nowhere anything else.
@@ -38,11 +45,13 @@ pub(super) fn product(program: &Program) -> Result<Printed> {
         |id: ExprId, along: Var| neighbours(program, id, along, lanes).is_some_and(|found| found.2.is_none());
     let thin = dtype.is_float() && dtype == exprs.dtype(*right);
     let form = if m <= FEW && right_along && thin && whole(*right, *inner) {
-        Form::Dots { wide: [left_along && whole(*left, *inner), true] }
+        Form::Dots { wide: [kept || left_along && whole(*left, *inner), true] }
     } else if m <= FEW && right_along {
         Form::Dots { wide: [false; 2] }
     } else if m <= FEW {
         Form::Columns { wide: thin && whole(*right, *column) }
+    } else if kept {
+        return Err(no_hero());
     } else if half {
         let wide = [
             wide_load(program, *left, if left_along { *inner } else { *row }).is_some(),
@@ -58,20 +67,22 @@ pub(super) fn product(program: &Program) -> Result<Printed> {
     let (call, threads, grid) = match form {
         Form::Dots { wide: [left, right] } => {
             let call = match right {
-                true => format!("product_dots_wide<KERNEL_operands, {m}, {}, {left}>", storage(dtype)),
+                true => {
+                    let from = if kept { format!(", {ty}") } else { String::new() };
+                    format!("product_dots_wide<KERNEL_operands, {m}, {}, {left}{from}>", storage(dtype))
+                }
                 false => format!("product_dots<KERNEL_operands, {m}>"),
             };
-            (call, [128, 1], ceil(b.saturating_mul(n), 4))
+            let warps = if kept { WARPS_NORMALIZING } else { WARPS };
+            (call, 32 * warps as u32, ceil(b.saturating_mul(n), warps))
         }
         Form::Columns { wide } => {
             let grid = b.saturating_mul(ceil(n, 32));
             match wide {
-                true => (
-                    format!("product_columns_wide<KERNEL_operands, {m}, {}>", storage(dtype)),
-                    [256, 1],
-                    grid,
-                ),
-                false => (format!("product_columns<KERNEL_operands, {m}, 8>"), [32, 8], grid),
+                true => {
+                    (format!("product_columns_wide<KERNEL_operands, {m}, {}>", storage(dtype)), 256, grid)
+                }
+                false => (format!("product_columns<KERNEL_operands, {m}, 8>"), 256, grid),
             }
         }
         Form::Tensor { wide: [x, y], tile: [down, across] } => (
@@ -79,16 +90,17 @@ pub(super) fn product(program: &Program) -> Result<Printed> {
                 "product_mma<KERNEL_operands, {}, {down}, {across}, {left_along}, {right_along}, {x}, {y}>",
                 storage(dtype)
             ),
-            [128, 1],
+            128,
             tiles(b, (m, down), (n, across)),
         ),
         Form::Tiled => (
             format!("product_tiled<KERNEL_operands, 64, 64, 16, 4, 4, {left_along}, {right_along}>"),
-            [256, 1],
+            256,
             tiles(b, (m, SMALL), (n, SMALL)),
         ),
     };
-    let mut text = title(program, &format!("{b} x ({m} x {k}) x ({k} x {n}), {}", form.name()));
+    let rows = if kept { ", of rows that each block reduces first" } else { "" };
+    let mut text = title(program, &format!("{b} x ({m} x {k}) x ({k} x {n}), {}{rows}", form.name()));
     text.push_str("struct KERNEL_operands {\n");
     text.push_str(&format!("  typedef {ty} T;\n  typedef {index_ty} I;\n"));
     text.push_str(&format!("  static const i64 BATCH = {b}, M = {m}, N = {n}, K = {k};\n"));
@@ -96,10 +108,19 @@ pub(super) fn product(program: &Program) -> Result<Printed> {
         let constant = if arg.written { "" } else { "const " };
         text.push_str(&format!("  {constant}{}* a{position};\n", storage(arg.dtype)));
     }
+    if kept {
+        text.push_str(&format!("  {ty}* rows;\n"));
+        text.push_str(&reduced_rows(program, index_ty));
+        text.push_str("  DEVICE T left(I b, I m, I k) const { return rows[m * (I)K + k]; }\n");
+        text.push_str("  DEVICE const T* left_wide(I b, I m, I k, bool& inside) const { return rows + m * (I)K + k; }\n");
+    }
     for (name, id, vars) in [
         ("left", *left, [(*batch, "b"), (*row, "m"), (*inner, "k")]),
         ("right", *right, [(*batch, "b"), (*inner, "k"), (*column, "n")]),
     ] {
+        if kept && name == "left" {
+            continue;
+        }
         let [(_, x), (_, y), (_, z)] = vars;
         text.push_str(&format!("  DEVICE T {name}(I {x}, I {y}, I {z}) const {{\n"));
         let mut writer = Writer::method(program, index_ty);
@@ -139,14 +160,68 @@ pub(super) fn product(program: &Program) -> Result<Printed> {
     writer.stores(stores);
     text.push_str(&writer.out);
     text.push_str("  }\n};\n");
-    text.push_str(&super::head(program, threads[0] * threads[1]));
+    text.push_str(&super::head(program, threads));
     text.push_str("  KERNEL_operands p;\n");
     for position in 0..program.args.len() {
         text.push_str(&format!("  p.a{position} = a{position};\n"));
     }
+    let mut shared = 0;
+    if kept {
+        text.push_str("  DYNAMIC_SHARED(kept);\n");
+        text.push_str(&format!("  p.rows = ({ty}*)kept;\n  p.reduce_rows();\n"));
+        shared = m.saturating_mul(k).saturating_mul(if dtype == DType::F64 { 8 } else { 4 });
+    }
     text.push_str(&format!("  {call}(p);\n}}\n"));
-    let launch = Launch { grid: blocks(grid)?, block: threads, shared: 0 };
+    let shared = u32::try_from(shared).map_err(|_| no_hero())?;
+    let launch = Launch { grid: blocks(grid)?, block: [threads, 1], shared };
     Ok(Printed { text, template: Some(Template::Product), launch })
+}
+
+/// The method with which a block reduces the rows of the left operand, one after the other, and puts what is
+/// multiplied into shared memory, where what reductions read meanwhile lies. Each thread has its own elements.
+fn reduced_rows(program: &Program, index_ty: &'static str) -> String {
+    let Body::Product { batch, row, inner, cached, reductions, left, .. } = &program.body else {
+        return String::new();
+    };
+    let mut writer = Writer::method(program, index_ty);
+    writer.bind(*batch, "0");
+    writer.open("for (I m = 0; m < (I)M; ++m)");
+    writer.bind(*row, "m");
+    writer.line("T* row = rows + m * (I)K;");
+    // Threads of a row keep one element each time; more than one are computed again.
+    let kept = cached.first().copied();
+    for (position, reduction) in reductions.iter().enumerate() {
+        let (ty, join) = (writer.type_of(reduction.value), fold_name(reduction.kind));
+        writer.line(&format!("{ty} part{position} = {join}::start<{ty}>();"));
+        open_row(&mut writer, *inner, reduction.value);
+        if let Some(kept) = kept.filter(|_| position == 0) {
+            let value = writer.value(kept);
+            writer.line(&format!("row[k] = {value};"));
+        } else if let Some(kept) = kept {
+            writer.name(kept, "row[k]");
+        }
+        let value = writer.value(reduction.value);
+        writer.line(&format!("part{position} = {join}::join(part{position}, {value});"));
+        writer.close();
+        writer.line(&format!("const {ty} r{position} = block_fold<{join}>(part{position});"));
+    }
+    open_row(&mut writer, *inner, *left);
+    if let Some(kept) = kept {
+        writer.name(kept, "row[k]");
+    }
+    let value = writer.value(*left);
+    writer.line(&format!("row[k] = {value};"));
+    writer.close();
+    writer.close();
+    writer.line("__syncthreads();");
+    format!("  DEVICE void reduce_rows() const {{\n{}  }}\n", writer.out)
+}
+
+fn open_row(writer: &mut Writer<'_>, inner: Var, value: ExprId) {
+    writer.hoist(value, inner);
+    writer.line("#pragma unroll 4");
+    writer.open("for (I k = threadIdx.x; k < (I)K; k += blockDim.x)");
+    writer.bind(inner, "k");
 }
 
 /// How a product is shared out.

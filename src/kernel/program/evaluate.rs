@@ -166,8 +166,17 @@ impl<'a> Machine<'a> {
                     machine.store(stores, args)
                 })
             }
-            Body::Product { batch, row, column, inner, left, right, stores } => {
+            Body::Product { batch, row, column, inner, reductions, left, right, stores, .. } => {
+                let mut known = None;
                 self.grid(&[*batch, *row, *column], points, args, |machine, args| {
+                    let r = machine.vars[row.0 as usize];
+                    if known.replace(r) != Some(r) {
+                        machine.reduced.clear();
+                        for reduction in reductions {
+                            let result = machine.fold(reduction.kind, *inner, reduction.value, args)?;
+                            machine.reduced.push(result);
+                        }
+                    }
                     machine.hero = machine.dot(*inner, *left, *right, args)?;
                     machine.memo.fill(None);
                     machine.store(stores, args)

@@ -124,7 +124,7 @@ pub struct GemmCall {
 /// A program as one call of a library; none where a library has no such product. O(expressions of the
 /// stored value).
 pub fn gemm(program: &Program) -> Option<GemmCall> {
-    let Body::Product { batch, row, column, inner, left, right, stores } = &program.body else {
+    let Body::Product { batch, row, column, inner, left, right, stores, .. } = &program.body else {
         return None;
     };
     let reader = Reader { program, vars: [*batch, *row, *column, *inner] };

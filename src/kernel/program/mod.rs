@@ -131,7 +131,7 @@ pub enum Body {
         stores: Vec<Store>,
     },
     /// A matrix product of what the operands' expressions give: [`Expr::Hero`] is the sum over
-    /// `inner` of `left * right`.
+    /// `inner` of `left * right`. The left operand's rows may be reduced first.
     Product {
         /// Products apart.
         batch: Var,
@@ -141,7 +141,11 @@ pub enum Body {
         column: Var,
         /// What is summed over.
         inner: Var,
-        /// Of batch, row and inner.
+        /// Of `row` and `inner`, what reductions read several times.
+        cached: Vec<ExprId>,
+        /// Of the left operand's rows over `inner`, in order; there is one batch then.
+        reductions: Vec<Reduction>,
+        /// Of batch, row and inner, and the reductions.
         left: ExprId,
         /// Of batch, inner and column.
         right: ExprId,
@@ -318,7 +322,11 @@ impl Program {
             }
             Body::Lines { running, .. } => roots.extend(running.iter().map(|running| running.value)),
             Body::Tile { value, .. } => roots.push(*value),
-            Body::Product { left, right, .. } => roots.extend([*left, *right]),
+            Body::Product { cached, reductions, left, right, .. } => {
+                roots.extend(cached);
+                roots.extend(reductions.iter().map(|reduction| reduction.value));
+                roots.extend([*left, *right]);
+            }
             Body::Scatter(scatter) => roots.extend([scatter.start, scatter.place, scatter.update]),
             Body::Map { .. } | Body::Recurrent(_) | Body::Attention(_) => {}
         }

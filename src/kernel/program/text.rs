@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::{Body, Expr, ExprId, Place, Program, Store, Ty};
+use super::{Body, Expr, ExprId, Place, Program, Reduction, Store, Ty};
 use crate::ir::ScatterKind;
 
 impl fmt::Display for Place {
@@ -39,22 +39,31 @@ impl fmt::Display for Program {
 }
 
 impl Program {
+    fn write_reductions(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        cached: &[ExprId],
+        reductions: &[Reduction],
+    ) -> fmt::Result {
+        for value in cached {
+            writeln!(f, "  keep {}", name(self, *value))?;
+        }
+        for (position, reduction) in reductions.iter().enumerate() {
+            writeln!(f, "  r{position} = {} {}", reduction.kind.name(), name(self, reduction.value))?;
+        }
+        Ok(())
+    }
+
     fn write_body(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.body {
-            Body::Rows { cached, reductions, .. } => {
-                for value in cached {
-                    writeln!(f, "  keep {}", name(self, *value))?;
-                }
-                for (position, reduction) in reductions.iter().enumerate() {
-                    writeln!(f, "  r{position} = {} {}", reduction.kind.name(), name(self, reduction.value))?;
-                }
-            }
+            Body::Rows { cached, reductions, .. } => self.write_reductions(f, cached, reductions)?,
             Body::Lines { running: Some(running), .. } => {
                 let kind = if running.exclusive { "running_before" } else { "running" };
                 writeln!(f, "  hero = {kind} {}", name(self, running.value))?;
             }
             Body::Tile { value, .. } => writeln!(f, "  hero = {}", name(self, *value))?,
-            Body::Product { left, right, .. } => {
+            Body::Product { cached, reductions, left, right, .. } => {
+                self.write_reductions(f, cached, reductions)?;
                 writeln!(f, "  hero = sum {} * {}", name(self, *left), name(self, *right))?;
             }
             Body::Recurrent(layer) => {

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use reach::Bounds;
 
 use super::super::attention::Lie;
-use super::{Arg, Body, Expr, ExprId, Exprs, Heads, Layer, MAX_VARS, Pass, Program, Scatter, Store, Ty};
+use super::{Arg, Body, Expr, ExprId, Exprs, Heads, Layer, MAX_VARS, Pass, Program, Scatter, Store, Ty, Var};
 use crate::error::{Error, Result};
 use crate::ir::{Cell, DType, Direction, ScatterKind};
 
@@ -191,10 +191,12 @@ impl Verifier<'_> {
                 value(body) && var.0 < exprs.vars() as u32 && !self.program.domain().contains(&var)
             }
             Expr::Reduced(position, dtype) => match &self.program.body {
-                Body::Rows { reductions, .. } => reductions.get(position as usize).is_some_and(|reduction| {
-                    let made = exprs.dtype(reduction.value);
-                    dtype == if reduction.kind.is_position() { DType::I64 } else { made }
-                }),
+                Body::Rows { reductions, .. } | Body::Product { reductions, .. } => {
+                    reductions.get(position as usize).is_some_and(|reduction| {
+                        let made = exprs.dtype(reduction.value);
+                        dtype == if reduction.kind.is_position() { DType::I64 } else { made }
+                    })
+                }
                 _ => false,
             },
             Expr::Var(_) | Expr::Constant(..) | Expr::Whole(..) | Expr::Hero(_) => true,
@@ -208,7 +210,7 @@ impl Verifier<'_> {
         let elements = i64::try_from(self.arg(arg)?.elements).unwrap_or(i64::MAX);
         let within = |(low, high): (i64, i64)| low >= 0 && high < elements;
         let free = exprs.free(index);
-        let never = |var: u32| free >> var & 1 == 1 && exprs.extent(super::Var(var)) == 0;
+        let never = |var: u32| free >> var & 1 == 1 && exprs.extent(Var(var)) == 0;
         let (low, high) = exprs.range(index);
         if within((low, high)) || (0..exprs.vars() as u32).any(never) {
             return Ok(true);
@@ -229,12 +231,12 @@ impl Verifier<'_> {
     /// No root depends on a variable that nothing runs over there.
     fn bound(&self) -> Check {
         let exprs = &self.program.exprs;
-        let mask = |vars: &[super::Var]| vars.iter().fold(0u64, |mask, var| mask | 1 << var.0.min(63));
-        let within = |id: ExprId, vars: &[super::Var]| match exprs.free(id) & !mask(vars) {
+        let mask = |vars: &[Var]| vars.iter().fold(0u64, |mask, var| mask | 1 << var.0.min(63));
+        let within = |id: ExprId, vars: &[Var]| match exprs.free(id) & !mask(vars) {
             0 => Ok(()),
             _ => Err(format!("{id} uses a variable that is not bound")),
         };
-        let stores = |stores: &[Store], vars: &[super::Var]| -> Check {
+        let stores = |stores: &[Store], vars: &[Var]| -> Check {
             stores.iter().try_for_each(|store| {
                 within(store.index, vars)?;
                 within(store.value, vars)?;
@@ -257,7 +259,12 @@ impl Verifier<'_> {
                 within(*value, &[*batch, *row, *column])?;
                 stores(list, &[*batch, *row, *column])
             }
-            Body::Product { batch, row, column, inner, left, right, stores: list } => {
+            Body::Product { batch, row, column, inner, cached, reductions, left, right, stores: list } => {
+                let values = reductions.iter().map(|reduction| reduction.value);
+                cached.iter().copied().chain(values).try_for_each(|id| within(id, &[*row, *inner]))?;
+                if !reductions.is_empty() {
+                    self.rows_of_one_batch(*batch, *right, list)?;
+                }
                 within(*left, &[*batch, *row, *inner])?;
                 within(*right, &[*batch, *inner, *column])?;
                 stores(list, &[*batch, *row, *column])
@@ -269,6 +276,26 @@ impl Verifier<'_> {
             }
             Body::Recurrent(_) | Body::Attention(_) => Ok(()),
         }
+    }
+
+    /// What is reduced of rows is known to the left operand alone, and there is one row of each number.
+    fn rows_of_one_batch(&self, batch: Var, right: ExprId, stores: &[Store]) -> Check {
+        let exprs = &self.program.exprs;
+        if exprs.extent(batch) != 1 {
+            return Err(format!("{} batches of rows that are reduced", exprs.extent(batch)));
+        }
+        let mut pending: Vec<ExprId> = stores.iter().flat_map(|store| [store.index, store.value]).collect();
+        pending.push(right);
+        let mut seen = vec![false; exprs.len()];
+        while let Some(id) = pending.pop() {
+            if matches!(exprs.get(id), Expr::Reduced(..)) {
+                return Err(format!("{id} is reduced of a row, and read beside the left operand"));
+            }
+            if !std::mem::replace(&mut seen[id.0 as usize], true) {
+                pending.extend(exprs.operands(id));
+            }
+        }
+        Ok(())
     }
 
     fn store(&self, store: &Store) -> Check {

@@ -310,6 +310,17 @@ impl Builder<'_> {
         at: [ExprId; 2],
         guard: Option<ExprId>,
     ) -> Lowered<ExprId> {
+        let index = self.matrix_index(x, outer, at)?;
+        self.at(x, &index, guard)
+    }
+
+    /// The index of an element of a matrix, of those that `outer` counts.
+    pub(super) fn matrix_index(
+        &mut self,
+        x: ValueId,
+        outer: &[ExprId],
+        at: [ExprId; 2],
+    ) -> Lowered<Vec<ExprId>> {
         let dims = self.dims(x)?;
         let zero = self.exprs.index(0);
         let own = dims.len() - 2;
@@ -320,6 +331,6 @@ impl Builder<'_> {
             }
         });
         index.extend(at);
-        self.at(x, &index, guard)
+        Ok(index)
     }
 }

@@ -1,6 +1,7 @@
 //! Convolutions, and transposed ones, as products whose operand is unfolded where it is read; or, where little is
 //! summed or shared, one element a thread.
 
+use super::thin::RowsFirst;
 use super::windows::{laid, spatial, weight_sizes};
 use super::{Builder, ExprId, Given, Lowered};
 use crate::ir::{Conv, ConvTranspose, Layout, NodeId};
@@ -139,8 +140,12 @@ impl Builder<'_> {
         let expr = self.with_bias(node.operands.get(2).copied(), hero, channel, None)?;
         let given = Given { value: node.first_result, position, expr };
         match layout {
-            Layout::ChannelsFirst => self.products((group, channels, points, sum_over), (w, x), given),
-            Layout::ChannelsLast => self.products((group, points, channels, sum_over), (x, w), given),
+            Layout::ChannelsFirst => {
+                self.products((group, channels, points, sum_over), RowsFirst::default(), (w, x), given)
+            }
+            Layout::ChannelsLast => {
+                self.products((group, points, channels, sum_over), RowsFirst::default(), (x, w), given)
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Heroes whose threads work together: reductions of rows, transpositions and matrix products,
 //! each with what follows from it.
 
+use super::thin::RowsFirst;
 use super::{Builder, ExprId, Given, Halt, Lowered};
 use crate::ir::{ArgReduce, Binary, DType, NodeId, Op, ReduceKind, ScatterKind, Unary, ValueId};
 use crate::kernel::program::{Along, Body, Fold, Reduction, Store, Var};
@@ -142,14 +143,9 @@ impl Builder<'_> {
                 (self.softmax_of(element, most, total, *log), false)
             }
             Op::Normalize { epsilon, center, .. } => {
-                let count = self.exprs.constant(count as f64, dtype);
-                let mean = center.then(|| reduce(self, Fold::Sum, element));
-                let mean = mean.map(|sum| self.exprs.binary(Binary::Div, sum, count));
-                let square = self.squared(element, mean);
-                let squares = reduce(self, Fold::Sum, square);
-                let variance = self.exprs.binary(Binary::Div, squares, count);
-                row_values.extend(mean.map(|mean| [mean, variance]).into_iter().flatten());
-                (self.normalized_of(element, mean, squares, count, epsilon.0), false)
+                let (normal, moments) = self.normal(element, count, (epsilon.0, *center), &mut reduce);
+                row_values.extend(moments.into_iter().flatten());
+                (normal, false)
             }
             _ => return Err(Halt::Apart),
         };
@@ -249,7 +245,12 @@ impl Builder<'_> {
         let outer_index: Vec<ExprId> = if merged { rows[..rows.len() - 1].to_vec() } else { batch_index };
         let left = if transpose_left { [k, m] } else { [m, k] };
         let right = if transpose_right { [n, k] } else { [k, n] };
-        let left = self.matrix_at(x, &outer_index, left, None)?;
+        let index = self.matrix_index(x, &outer_index, left)?;
+        let first = match self.nodes.first() {
+            Some(&norm) if norm != id => self.normalized_rows((norm, id), (x, &index))?,
+            _ => RowsFirst::default(),
+        };
+        let left = self.at(x, &index, None)?;
         let nowhere = vec![zero; outer_index.len()];
         let right = self.matrix_at(y, if merged { &nowhere } else { &outer_index }, right, None)?;
         let (b, r) = (self.exprs.at(batch), self.exprs.at(row));
@@ -257,23 +258,21 @@ impl Builder<'_> {
         let position =
             self.exprs.sum(0, &[(b, self.exprs.extent(row).saturating_mul(columns)), (r, columns), (n, 1)]);
         let expr = self.exprs.hero(self.dtype(node.first_result));
-        self.products(
-            (batch, row, column, inner),
-            (left, right),
-            Given { value: node.first_result, position, expr },
-        )
+        let given = Given { value: node.first_result, position, expr };
+        self.products((batch, row, column, inner), first, (left, right), given)
     }
 
     pub(super) fn products(
         &mut self,
         (batch, row, column, inner): (Var, Var, Var, Var),
+        RowsFirst { cached, reductions }: RowsFirst,
         (left, right): (ExprId, ExprId),
         given: Given,
     ) -> Lowered<Body> {
         self.same_elements(given.value)?;
         self.given = Some(given);
         let stores = self.stores_at(given.position)?;
-        Ok(Body::Product { batch, row, column, inner, left, right, stores })
+        Ok(Body::Product { batch, row, column, inner, cached, reductions, left, right, stores })
     }
 
     /// A store that replaces what stands there.

@@ -2,7 +2,7 @@
 //!
 //! The group's layout says what runs one after the other and where values between lie. A node with
 //! a kernel of its own takes the chain of elementwise nodes behind it as its epilogue where that reads
-//! each element where it is made; otherwise each is a program. Values are computed where they are
+//! each element where it is made, and a product of few rows the norm before it; otherwise each is a program. Values are computed where they are
 //! read: a program is built from what it writes back to what it loads, and views, transpositions,
 //! slices, padding and gathers are nothing but index arithmetic on the way.
 
@@ -13,6 +13,7 @@ mod gradients;
 mod heroes;
 mod index_maps;
 mod ordered;
+mod thin;
 mod windows;
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,8 +21,8 @@ use std::collections::{BTreeMap, HashMap};
 use super::{Arg, Body, Expr, ExprId, Exprs, Place, Program, Store, Var, verify};
 use crate::error::{Error, Report, Result};
 use crate::ir::{DType, Graph, NodeId, Op, ScatterKind, ValueId};
-use crate::kernel::Fused;
 use crate::kernel::fused::{self, Layout, Segment, layout};
+use crate::kernel::{Fused, normalizes_rows};
 
 /// Why nodes do not become one program.
 #[derive(Debug)]
@@ -49,28 +50,46 @@ pub fn lower(graph: &Graph, fused: &Fused<'_>) -> Result<Vec<Program>> {
     let mut programs = Vec::new();
     let mut position = 0;
     while position < layout.segments.len() {
-        let (segment, next) = (&layout.segments[position], layout.segments.get(position + 1));
-        let both = match (segment, next) {
-            (Segment::Primitive(node), Some(Segment::Chain(chain))) => {
-                let nodes: Vec<NodeId> = [*node].into_iter().chain(chain.iter().copied()).collect();
-                match Builder::new(graph, fused, &layout, &nodes).programs(&nodes) {
-                    Ok(programs) => Some(programs),
-                    Err(Halt::Apart) => None,
-                    Err(Halt::Failed(error)) => return Err(error),
+        let segments = &layout.segments[position..];
+        let mut found = None;
+        for count in together(graph, segments) {
+            let nodes: Vec<NodeId> = segments[..count].iter().flat_map(Segment::nodes).copied().collect();
+            match Builder::new(graph, fused, &layout, &nodes).programs(&nodes) {
+                Ok(programs) => {
+                    found = Some((count, programs));
+                    break;
                 }
+                Err(Halt::Apart) => {}
+                Err(Halt::Failed(error)) => return Err(error),
             }
-            _ => None,
+        }
+        let (count, made) = match found {
+            Some(found) => found,
+            None => (1, apart(graph, fused, &layout, segments[0].nodes())?),
         };
-        position += if both.is_some() { 2 } else { 1 };
-        programs.extend(match both {
-            Some(programs) => programs,
-            None => apart(graph, fused, &layout, segment.nodes())?,
-        });
+        position += count;
+        programs.extend(made);
     }
     for program in &programs {
         verify(program)?;
     }
     Ok(programs)
+}
+
+/// How many of the first segments may be one program, most first: a node with a kernel of its own and the chain
+/// behind it, or a norm, its chain, the product of what they make, and the chain behind that.
+fn together(graph: &Graph, segments: &[Segment]) -> Vec<usize> {
+    let chain = |at: usize| matches!(segments.get(at), Some(Segment::Chain(_)));
+    let Some(Segment::Primitive(first)) = segments.first() else { return vec![] };
+    let at = if chain(1) { 2 } else { 1 };
+    let product = match segments.get(at) {
+        Some(Segment::Primitive(product)) if normalizes_rows(graph, *first, *product) => {
+            let behind = chain(at + 1).then_some(at + 2);
+            behind.into_iter().chain([at + 1]).collect()
+        }
+        _ => vec![],
+    };
+    product.into_iter().chain(chain(1).then_some(2)).collect()
 }
 
 /// As [`lower`], but nothing is an epilogue: each node with a kernel of its own, and each chain, is a program.
@@ -142,6 +161,8 @@ impl<'a> Builder<'a> {
             return Ok(vec![]);
         }
         let fused = nodes.len() > 1;
+        let product = nodes.iter().find(|&&node| matches!(self.graph.node(node).op, Op::MatMul { .. }));
+        let first = product.copied().unwrap_or(first);
         let body = match &self.graph.node(first).op {
             Op::Reduce { .. } | Op::ArgReduce { .. } | Op::Softmax { .. } | Op::Normalize { .. } => {
                 self.rows(first)?

@@ -17,7 +17,7 @@ const LARGEST: i64 = 1 << 40;
 const UNEVEN: i64 = 16;
 
 /// Units above the size found that are tried beside the next one.
-const BEYOND: [i64; 3] = [2, 3, 4];
+const BEYOND: [i64; 5] = [2, 3, 4, 6, 8];
 
 /// The largest size that something can be planned for.
 pub(crate) struct Largest<T> {

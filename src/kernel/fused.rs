@@ -157,11 +157,19 @@ fn writes_over(graph: &Graph, fused: &Fused<'_>, before: &[Segment], chain: &[No
         }
         _ => return false,
     };
+    // The chain reads it, in one shape, as the executor sees it; and each element where it writes one.
+    let of_product = graph.node(product).first_result;
+    let operands = chain.iter().flat_map(|&node| graph.node(node).operands.iter());
+    let mut shapes = operands.filter(|operand| fused.base.get(operand.index()) == Some(&of_product));
+    let Some(shape) = shapes.next() else { return false };
+    if shapes.any(|other| other != shape) {
+        return false;
+    }
     let made = |value: &&ValueId| chain.iter().any(|&node| graph.results(node).any(|made| made == **value));
-    let size = |value: ValueId| graph.ty(value).dtype.size();
+    let size = |value: ValueId| (graph.ty(value).dtype.size(), graph.ty(value).elements());
     let written: Vec<&ValueId> = fused.writes.iter().filter(made).collect();
     is_made_apart(graph, product)
-        && matches!(written[..], [&one] if size(one) == size(graph.node(product).first_result))
+        && matches!(written[..], [&one] if size(one) == size(of_product))
         && fused.writes.len() == 1 + beside
 }
 

@@ -113,6 +113,15 @@ fn layers_take_the_kernels_that_they_must() {
         ("corpus/onnx/s_t5_encoder.onnx", 3, 6, 2),
         // Patches, their transposition, class token, positions, last norm, head.
         ("corpus/onnx/s_vit.onnx", 4, 6, 6),
+        // Lookups of words and positions, last norm, head.
+        ("corpus/onnx/gpt2.onnx", 12, 4, 4),
+        // Words, positions, kinds of sentence, their norm; three for the mask; what the first word is taken for.
+        ("corpus/onnx/bert_base.onnx", 12, 6, 8),
+        // Queries, keys and values by one product, read where they lie; beside them as in s_vit, but that the
+        // class token is there at once and is taken out at the end.
+        ("corpus/onnx/vit_b_16.onnx", 12, 4, 6),
+        // Seven products and two rotary embeddings; words, last norm, head.
+        ("corpus/onnx/llama_small.onnx", 8, 9, 3),
     ] {
         let Some(network) = network(model) else { return };
         let expected = layers * (2 + products + 1) + beside;
@@ -134,6 +143,28 @@ fn a_decoding_step_takes_the_kernels_that_it_must() {
     let normalising = heroes.iter().filter(|hero| hero.starts_with("normalize mul add matmul")).count();
     assert_eq!(normalising, 12 * 2 + 1);
     assert_eq!(heroes.iter().filter(|hero| hero.contains("normalize")).count(), normalising);
+}
+
+/// Convolutional networks by hand: a kernel for each convolution with bias, activation and residual sum.
+#[test]
+fn convolutions_take_along_what_follows_them() {
+    for (model, convolutions, beside) in [
+        // Pooling, mean, head.
+        ("corpus/onnx/resnet50.onnx", 53, 3),
+        // Two convolutions in each of eight gates, whose mean and product stand beside them; mean, and two
+        // products for the head.
+        ("corpus/onnx/mobilenet_v3_large.onnx", 62, 8 * 2 + 3),
+    ] {
+        let Some(network) = network(model) else { return };
+        let heroes = heroes(&network);
+        let found = heroes.iter().filter(|hero| hero.split(' ').next() == Some("conv")).count();
+        assert_eq!(
+            (found, heroes.len()),
+            (convolutions, convolutions + beside),
+            "{model}:\n{}",
+            heroes.join("\n")
+        );
+    }
 }
 
 /// A network of `x: f32[4, 8]` and these lines.

@@ -73,8 +73,10 @@ fn compare(path: &Path, (devices, asked): (&str, &Options), unit: i64, enough: i
     assert_eq!(trainer.batch() as i64, report.batch);
     let arrays = arrays(&trainer);
     trainer.step(&arrays).unwrap();
+    // What a device needs most may be gradients of weights, whatever the batch.
+    assert!(report.memory.iter().any(|line| line.per_sample.get() > 0), "{name}: {:?}", report.memory);
     for line in &report.memory {
-        assert!(line.total <= line.cap && line.per_sample.get() > 0, "{name}: {line:?}");
+        assert!(line.total <= line.cap, "{name}: {line:?}");
         let samples = line.per_sample.get() as i64 * line.batch + line.fixed;
         let rest = line.parameters + line.state + line.workspace + line.unused + line.reserve;
         assert_eq!(samples as u64 + rest.get(), line.total.get(), "{name}: {line:?}");

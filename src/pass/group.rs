@@ -284,9 +284,12 @@ impl<'g> Fuser<'g> {
         if matches!(node.op, Op::Convert { .. }) && hero.is_some_and(is_converted) {
             return lone;
         }
+        // A product may be converted, too: where a library computes it, a kernel behind it does that.
+        let is_product = hero.is_some_and(|hero| matches!(hero, Op::MatMul { .. } | Op::Conv(_)));
+        let converted = is_product && matches!(node.op, Op::Convert { .. });
         lone && self.readers[operand.index()] == own_reads
             && !self.is_output[operand.index()]
-            && size(operand) == size(node.first_result)
+            && (converted || size(operand) == size(node.first_result))
     }
 
     /// Whether a node may follow a primitive: an update writes over its parameter, so it does only
@@ -447,8 +450,7 @@ fn is_followed(op: &Op) -> bool {
     op.results() == 1 || matches!(op, Op::Normalize { .. } | Op::NormalizeGradient { .. })
 }
 
-/// Whether what an operation makes may be converted in its kernel whoever else reads it. Products, which
-/// libraries compute, write one type.
+/// Whether what an operation makes may be converted in its kernel whoever else reads it.
 fn is_converted(op: &Op) -> bool {
     matches!(
         op,

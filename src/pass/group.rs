@@ -280,7 +280,7 @@ impl<'g> Fuser<'g> {
         let own_reads = node.operands.iter().filter(of_it).count() as u32;
         let last = group.nodes.last().map(|&last| self.graph.node(last));
         let lone = last.is_some_and(|last| last.first_result == operand && is_followed(&last.op));
-        let hero = group.nodes.first().map(|&first| &self.graph.node(first).op);
+        let hero = group.hero_node(self.graph).map(|hero| &self.graph.node(hero).op);
         if matches!(node.op, Op::Convert { .. }) && hero.is_some_and(is_converted) {
             return lone;
         }
@@ -382,7 +382,7 @@ impl<'g> Fuser<'g> {
         let followed = head.hero == Hero::Map
             || is_followed(&self.graph.node(last).op)
                 && read().all(|value| value == result)
-                && self.writes_over(group, into, result, readers);
+                && self.writes_over(group, result, readers);
         let source = |node: NodeId| self.graph.node(node).source;
         if !followed || !same_marks(self.graph, self.place, source(begin), source(follows)) {
             return None;
@@ -401,9 +401,10 @@ impl<'g> Fuser<'g> {
             return None;
         }
         let bytes = |value: ValueId| self.graph.ty(value).bytes().map_or(u64::MAX, |bytes| bytes.get());
-        let sum = |values: &mut dyn Iterator<Item = ValueId>| values.map(bytes).fold(0, u64::saturating_add);
-        let kept = || sum(&mut head.reads.iter().copied().filter(|&value| self.maker(value).is_some()));
-        (into.index() - id.index() <= NEAR || kept() <= sum(&mut read())).then_some(into)
+        let made_before = head.reads.iter().copied().filter(|&value| self.maker(value).is_some());
+        let kept = made_before.map(bytes).fold(0, u64::saturating_add);
+        let saved = read().map(bytes).fold(0, u64::saturating_add);
+        (into.index() - id.index() <= NEAR || kept <= saved).then_some(into)
     }
 
     /// Whether all that a group reads of a value it reads element by element.
@@ -415,15 +416,13 @@ impl<'g> Fuser<'g> {
     }
 
     /// Whether a group writes a result whose elements are as large as a value's.
-    fn writes_over(&self, group: &Group, id: GroupId, value: ValueId, readers: &[Readers]) -> bool {
+    fn writes_over(&self, group: &Group, value: ValueId, readers: &[Readers]) -> bool {
         let size = |value: ValueId| self.graph.ty(value).dtype.size();
         group.nodes.iter().flat_map(|&node| self.graph.results(node)).any(|result| {
-            let read_outside = match readers[result.index()] {
-                Readers::None => self.readers[result.index()] == 0,
-                Readers::One(reader) => reader != id,
-                Readers::Several => true,
-            };
-            (read_outside || self.is_output[result.index()]) && size(result) == size(value)
+            let written = readers[result.index()] != Readers::None
+                || self.readers[result.index()] == 0
+                || self.is_output[result.index()];
+            written && size(result) == size(value)
         })
     }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
-use crate::ir::{DType, Graph, NodeId, Op, Param, SourceId, Tensor, Type, ValueId};
+use crate::ir::{DType, Graph, NodeId, Op, Param, SourceId, Tensor, Type, ValueId, infer};
 
 /// A graph being rebuilt. A node of the old graph is kept, replaced by values that are already
 /// there, or, where nothing is said of it, dropped.
@@ -191,6 +191,13 @@ impl<'g> Rewriter<'g> {
         }
         Ok(self.new)
     }
+}
+
+/// The type of what an operation makes of operands of these types; none where it takes no such, or makes
+/// more than one result.
+pub(super) fn result_type(graph: &Graph, op: &Op, operands: &[&Type]) -> Option<Type> {
+    let mut results = infer(op, operands, &|dim| graph.dim_name(dim).to_owned()).ok()?;
+    if results.len() == 1 { results.pop() } else { None }
 }
 
 fn misplaced(node: NodeId) -> Error {

@@ -7,9 +7,9 @@
 
 mod rules;
 
-use super::rewrite::Rewriter;
+use super::rewrite::{Rewriter, result_type};
 use crate::error::Result;
-use crate::ir::{Graph, NodeId, Op, Type, ValueId, infer};
+use crate::ir::{Graph, NodeId, Op, Type, ValueId};
 use rules::{Look, rewritten};
 
 /// Most sweeps over the graph. One does nearly everything, as operands are simplified first.
@@ -107,17 +107,11 @@ fn is_of(rewriter: &Rewriter<'_>, rewrite: &Rewrite, ty: &Type) -> bool {
         Rewrite::Value(value) => graph.ty(*value) == ty,
         Rewrite::Node(op, operands) => inferred(graph, op, operands).as_ref() == Some(ty),
         Rewrite::Both(op, operands, then) => inferred(graph, op, operands)
-            .and_then(|made| result(graph, then, &[&made]))
+            .and_then(|made| result_type(graph, then, &[&made]))
             .is_some_and(|made| made == *ty),
     }
 }
 
 fn inferred(graph: &Graph, op: &Op, operands: &[ValueId]) -> Option<Type> {
-    result(graph, op, &operands.iter().map(|&value| graph.ty(value)).collect::<Vec<_>>())
-}
-
-/// The type of the one result of an operation.
-fn result(graph: &Graph, op: &Op, operands: &[&Type]) -> Option<Type> {
-    let mut results = infer(op, operands, &|dim| graph.dim_name(dim).to_owned()).ok()?;
-    if results.len() == 1 { results.pop() } else { None }
+    result_type(graph, op, &operands.iter().map(|&value| graph.ty(value)).collect::<Vec<_>>())
 }

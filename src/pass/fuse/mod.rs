@@ -13,9 +13,9 @@ mod rotary;
 mod rows;
 mod view;
 
-use super::rewrite::Rewriter;
+use super::rewrite::{Rewriter, result_type};
 use crate::error::Result;
-use crate::ir::{Graph, NodeId, Op, Shape, SourceId, Type, ValueId, infer};
+use crate::ir::{Graph, NodeId, Op, Shape, SourceId, Type, ValueId};
 use look::Look;
 
 /// Most sweeps over the graph: patterns consist of patterns, a norm of a square.
@@ -49,11 +49,7 @@ impl Found {
 
     /// True where the result has this type.
     fn is_of(&self, graph: &Graph, ty: &Type) -> bool {
-        let names = |dim| graph.dim_name(dim).to_owned();
-        let inferred = |op: &Op, types: &[&Type]| {
-            let mut results = infer(op, types, &names).ok()?;
-            if results.len() == 1 { results.pop() } else { None }
-        };
+        let inferred = |op: &Op, types: &[&Type]| result_type(graph, op, types);
         let reshaped = |operand: &Operand| {
             let own = graph.ty(operand.value);
             match &operand.shape {

@@ -218,17 +218,16 @@ impl<'a> Look<'a, '_> {
     /// A gather whose indices are constants that follow one another, as a slice.
     fn gather(&self, axis: usize) -> Option<Rewrite> {
         let (Op::Constant(id), _) = self.maker(1)? else { return None };
-        let indices = self.rewriter.graph().constant(*id);
+        let indices = self.rewriter.graph().constant(*id).to_i64()?;
         let dims = self.operand_type(0)?.shape.dims()?;
         let size = *dims.get(axis)?;
-        let count = i64::try_from(indices.elements()).ok()?;
-        let place = |at: i64| {
-            let index = integer(indices, at as usize)?;
-            if index < 0 { index.checked_add(size) } else { Some(index) }
-        };
-        let start = place(0)?;
-        if start < 0 || start.checked_add(count)? > size || (1..count).any(|at| place(at) != Some(start + at))
-        {
+        let count = i64::try_from(indices.len()).ok()?;
+        let place = |index: i64| if index < 0 { index.checked_add(size) } else { Some(index) };
+        let start = place(*indices.first()?)?;
+        if start < 0 || start.checked_add(count)? > size {
+            return None;
+        }
+        if !(start..start + count).zip(&indices).all(|(expected, &index)| place(index) == Some(expected)) {
             return None;
         }
         let mut slice = Slice {
@@ -333,17 +332,6 @@ impl<'a> Look<'a, '_> {
             }
         }
         found
-    }
-}
-
-/// An element of a constant of integers.
-fn integer(tensor: &Tensor, at: usize) -> Option<i64> {
-    let size = tensor.dtype().size() as usize;
-    let bytes = tensor.bytes().get(at.checked_mul(size)?..)?.get(..size)?;
-    match tensor.dtype() {
-        DType::I64 => Some(i64::from_le_bytes(bytes.try_into().ok()?)),
-        DType::I32 => Some(i32::from_le_bytes(bytes.try_into().ok()?).into()),
-        _ => None,
     }
 }
 

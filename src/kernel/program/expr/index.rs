@@ -241,7 +241,7 @@ impl Exprs {
 }
 
 /// Sorts terms, adds those of one index, and leaves out what is zero.
-fn collect(terms: &mut Vec<(ExprId, i64)>) {
+pub(in crate::kernel::program) fn collect<T: Copy + Ord>(terms: &mut Vec<(T, i64)>) {
     terms.sort_unstable();
     terms.dedup_by(|later, first| {
         let same = later.0 == first.0;

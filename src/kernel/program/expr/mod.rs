@@ -14,6 +14,8 @@ use std::fmt;
 
 use crate::ir::{Binary, Compare, DType, Real, Unary};
 
+pub(super) use index::collect;
+
 /// An expression of a program; prints as `e7`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExprId(pub u32);

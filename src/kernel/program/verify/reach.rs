@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use super::super::expr::collect;
 use super::{Expr, ExprId, Exprs, Ty};
 use crate::ir::{Binary, Compare};
 
@@ -131,7 +132,8 @@ impl<'a> Bounds<'a> {
             let part = Digit { of, unit, count: end.map(|end| end / unit) };
             all.push((part, factor.saturating_mul(unit / begin)));
         }
-        collected(all)
+        collect(&mut all);
+        all
     }
 
     /// The least and the greatest value of an index where the guard holds; none where it never does.
@@ -206,20 +208,6 @@ impl<'a> Bounds<'a> {
         let alone = self.known.iter().filter(|(terms, _)| terms[..] == [(digit, 1)]);
         alone.fold(range, |range, &(_, bound)| both(range, bound))
     }
-}
-
-/// Terms in order, those of one digit added up, none of them zero.
-fn collected(mut terms: Terms) -> Terms {
-    terms.sort_unstable();
-    terms.dedup_by(|later, first| {
-        let same = later.0 == first.0;
-        if same {
-            first.1 = first.1.saturating_add(later.1);
-        }
-        same
-    });
-    terms.retain(|term| term.1 != 0);
-    terms
 }
 
 fn gcd(a: i64, b: i64) -> i64 {

@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::escape::escaped;
 use crate::units::Bytes;
 
 /// A result with the library's [`Error`].
@@ -156,16 +157,6 @@ fn one_line(text: &str) -> String {
     let mut tail: Vec<char> = text.chars().rev().take(LONG / 4).collect();
     tail.reverse();
     format!("{} ... {}", escaped(&head), escaped(&tail.into_iter().collect::<String>()))
-}
-
-/// `text` with control characters escaped: names come from files, and what is printed of them must
-/// neither break lines nor steer a terminal.
-pub(crate) fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
-    }
-    out
 }
 
 /// Why no plan came out.
@@ -392,8 +383,13 @@ impl Error {
     #[must_use]
     pub fn within(mut self, outer: &str) -> Self {
         if let Some(report) = self.report_mut() {
-            report.place =
-                if report.place.is_empty() { outer.to_owned() } else { format!("{outer}: {}", report.place) };
+            let is_named = report.place == outer
+                || report.place.strip_prefix(outer).is_some_and(|rest| rest.starts_with(": "));
+            if report.place.is_empty() {
+                report.place = outer.to_owned();
+            } else if !is_named {
+                report.place = format!("{outer}: {}", report.place);
+            }
         }
         self
     }

@@ -1,5 +1,55 @@
 //! The `partition` program.
+//!
+//! `unsafe` for the allocator alone, which hands every call on to the system's.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::Write;
 
 fn main() -> std::process::ExitCode {
     partition::cli::main()
+}
+
+#[global_allocator]
+static ALLOCATOR: OneLine = OneLine;
+
+/// The system's allocator. Where it has no memory left for something small, the program ends with one line: nothing
+/// can be done without memory, and a backtrace tells a user nothing. What is large is asked for by those who can do
+/// without (arenas, files), so its refusal is handed back.
+struct OneLine;
+
+/// From here on a refusal is handed back, in bytes.
+const LARGE: usize = 1 << 20;
+
+/// Returns an allocation. Ends the program where there is none and it was small.
+fn granted(memory: *mut u8, bytes: usize) -> *mut u8 {
+    if memory.is_null() && bytes < LARGE {
+        // Neither of the two takes memory. A closed stderr changes nothing.
+        let _ = std::io::stderr()
+            .write_all(b"error: there is no memory left (a limit of the system or of `ulimit -v`)\n");
+        std::process::exit(1);
+    }
+    memory
+}
+
+// SAFETY: every call goes to the system's allocator unchanged, and what it returns is returned.
+unsafe impl GlobalAlloc for OneLine {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        granted(unsafe { System.alloc(layout) }, layout.size())
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        granted(unsafe { System.alloc_zeroed(layout) }, layout.size())
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        granted(unsafe { System.realloc(memory, layout, size) }, size)
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(memory, layout) }
+    }
 }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::files::Links;
+
 const EXAMPLES: &str = "\
 Examples:
   partition model.onnx --devices 4xa100-80g                    plan, and print a summary
@@ -19,7 +21,8 @@ Device specifications:
   4xa100-80g:memory=60MB four A100, of each of which 60 MB may be used
   cluster.toml           a file with the same content
 
-Exit codes: 0 done, 1 failed, 2 usage, 3 no plan exists or none was found.";
+Exit codes: 0 done, 1 failed, 2 usage, 3 no plan exists or none was found,
+130 and 143 ended by SIGINT or SIGTERM, after what it had was saved.";
 
 /// Lays a neural network over devices: a checked plan that fits to the byte, and runs.
 #[derive(Parser, Debug)]
@@ -51,7 +54,7 @@ pub(super) enum Command {
     Explain(ExplainArgs),
     /// Show what moved between two plans, and what it costs
     Diff(DiffArgs),
-    /// Show what this machine has, as a specification
+    /// Print what this machine has, as a specification file
     Devices(DevicesArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
@@ -175,6 +178,20 @@ pub(super) enum PrecisionArg {
     F16,
 }
 
+/// Which files a model may name.
+#[derive(Args, Debug, Clone, Copy, Default)]
+pub(super) struct TrustArgs {
+    /// Follow what a model names out of its folder: `..`, absolute paths, links
+    #[arg(long)]
+    pub(super) allow_outside: bool,
+}
+
+impl TrustArgs {
+    pub(super) fn links(self) -> Links {
+        if self.allow_outside { Links::Outside } else { Links::Inside }
+    }
+}
+
 /// What shapes a network before it is planned.
 #[derive(Args, Debug, Clone, Default)]
 pub(super) struct ModelArgs {
@@ -193,9 +210,16 @@ pub(super) struct ModelArgs {
     /// Compute products, convolutions and attention in this type, adding up in f32; what needs range stays f32
     #[arg(long, value_enum, value_name = "TYPE", default_value = "f32")]
     pub(super) precision: PrecisionArg,
-    /// File with the weights: npz, safetensors, Keras .h5 or .keras
+    /// File with the weights: npz, safetensors, an index of shards, Keras .h5 or .keras [default for a
+    /// transformers config.json: model.safetensors beside it]
     #[arg(long, value_name = "FILE")]
     pub(super) weights: Option<PathBuf>,
+    /// An optional input that the model shall have: attention_mask, token_type_ids, position_ids of
+    /// transformers (repeatable; a run has those of --inputs anyway)
+    #[arg(long = "with-input", value_name = "NAME")]
+    pub(super) with_inputs: Vec<String>,
+    #[command(flatten)]
+    pub(super) trust: TrustArgs,
 }
 
 /// Where a model runs, from what, and how long.
@@ -210,6 +234,9 @@ pub(super) struct ExecArgs {
     /// Give up on a step that takes longer (30s, 500ms)
     #[arg(long, value_name = "TIME")]
     pub(super) timeout: Option<String>,
+    /// Run the devices of all hosts of the specification on this machine
+    #[arg(long)]
+    pub(super) simulate_hosts: bool,
 }
 
 /// What a placement must respect.
@@ -258,8 +285,8 @@ pub(super) struct PlacementArgs {
 
 #[derive(Args, Debug, Clone)]
 pub(super) struct PlanArgs {
-    /// Model file (ONNX, Keras JSON, model.json, transformers config.json, cost graph, placement workload), or -
-    /// for stdin
+    /// Model file (ONNX, Keras JSON, model.json, transformers config.json or its folder, cost graph, placement
+    /// workload), or - for stdin
     #[arg(value_name = "MODEL", required = true)]
     pub(super) model: Option<PathBuf>,
     /// Devices to plan for, or a TOML or JSON file
@@ -320,10 +347,10 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "F.npz")]
     pub(super) expect: Option<PathBuf>,
     /// Relative tolerance of the comparison
-    #[arg(long, value_name = "R", default_value_t = 1e-4)]
+    #[arg(long, value_name = "R", default_value_t = 1e-4, requires = "expect")]
     pub(super) rtol: f64,
     /// Absolute tolerance of the comparison
-    #[arg(long, value_name = "A", default_value_t = 1e-5)]
+    #[arg(long, value_name = "A", default_value_t = 1e-5, requires = "expect")]
     pub(super) atol: f64,
     /// What to run on
     #[arg(long, value_enum, default_value = "auto")]
@@ -378,6 +405,8 @@ pub(super) struct CheckArgs {
     #[arg(long)]
     pub(super) json: bool,
     #[command(flatten)]
+    pub(super) trust: TrustArgs,
+    #[command(flatten)]
     pub(super) terminal: Terminal,
 }
 
@@ -412,6 +441,8 @@ pub(super) struct ExplainArgs {
     #[arg(long)]
     pub(super) json: bool,
     #[command(flatten)]
+    pub(super) trust: TrustArgs,
+    #[command(flatten)]
     pub(super) terminal: Terminal,
 }
 
@@ -428,6 +459,8 @@ pub(super) struct DiffArgs {
     #[arg(long)]
     pub(super) json: bool,
     #[command(flatten)]
+    pub(super) trust: TrustArgs,
+    #[command(flatten)]
     pub(super) terminal: Terminal,
 }
 
@@ -437,12 +470,15 @@ pub(super) struct DevicesArgs {
     #[arg(long)]
     pub(super) probe: bool,
     /// List the presets instead
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["spec", "probe", "table"])]
     pub(super) presets: bool,
-    /// Explain a specification instead
-    #[arg(long, value_name = "SPEC")]
+    /// Explain a specification instead, line by line; with -o as a specification file
+    #[arg(long, value_name = "SPEC", conflicts_with = "probe")]
     pub(super) spec: Option<String>,
-    /// Write a specification file
+    /// Print the devices line by line instead of as a specification file
+    #[arg(long)]
+    pub(super) table: bool,
+    /// Write to a file
     #[arg(short, long, value_name = "PATH")]
     pub(super) output: Option<PathBuf>,
     #[command(flatten)]

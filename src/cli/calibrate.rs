@@ -1,25 +1,30 @@
 //! `partition run --calibrate`: measures this machine, or one model's kernels, into a profile.
 
 use super::args::RunArgs;
+use super::arrays::Given;
 use super::machine::check_targets;
-use super::model::ModelFile;
-use super::run::{Given, Request, from_plan, init_seed, weight};
+use super::modes::{Explicit, check_run};
+use super::run::{Request, Source as Planned, init_seed, weight};
 use super::terminal::{Console, write_stdout};
+use super::weights::Missing;
 use crate::calibrate::{self, Source};
 use crate::compile::Network;
 use crate::cost::Profile;
 use crate::error::{Error, Result};
+use crate::files::write_atomically;
 use crate::ir::{ParamId, Tensor};
 use crate::load::weights::ParamReader;
-use crate::plan::{Plan, write_atomically};
 use crate::run::Gpus;
 
-pub(super) fn calibrate(args: &RunArgs, console: &Console) -> Result<()> {
+pub(super) fn calibrate(args: &RunArgs, explicit: &Explicit, console: &Console) -> Result<()> {
     let profile = {
         let _working = console.working("measuring");
         match &args.model {
-            Some(path) => of_model(&ModelFile::read(path)?, args)?,
-            None => calibrate::machine()?,
+            Some(_) => of_model(Planned::open(args, explicit)?, args, console)?,
+            None => {
+                check_run(args, explicit, false)?;
+                calibrate::machine()?
+            }
         }
     };
     match &args.output {
@@ -29,25 +34,26 @@ pub(super) fn calibrate(args: &RunArgs, console: &Console) -> Result<()> {
 }
 
 /// The kernels of a model, or of a plan. What has no data is made up.
-fn of_model(file: &ModelFile, args: &RunArgs) -> Result<Profile> {
+fn of_model(planned: Planned, args: &RunArgs, console: &Console) -> Result<Profile> {
     let seed = args.exec.init.as_deref().map(init_seed).transpose()?.unwrap_or(0);
-    let given = Given::open(args)?;
-    let source = Files { given: &given, seed };
-    if Plan::is_json(&file.bytes) {
-        let (plan, network) = from_plan(file, args, &given, true)?;
+    if planned.is_plan {
+        let (given, (plan, network)) = planned.planned(args, Missing::MadeUp, console)?;
         check_targets(&plan, &args.map, &Gpus::default())?;
         if plan.options.microbatches.is_some() {
             return Err(Error::usage("--calibrate", "a plan with microbatches is not measured")
                 .with_help("calibrate with a plan of the same model without --microbatches"));
         }
-        return calibrate::plan(&plan, &network, &source);
+        return calibrate::plan(&plan, &network, &Files { given: &given, seed });
     }
     if args.shape.microbatches.is_some() {
         return Err(Error::usage("--calibrate", "kernels are measured without --microbatches")
             .with_help("with --batch at the size of one microbatch they are the same"));
     }
-    let Request { graph, topology, options } = Request::new(file, args, &given, true)?;
-    calibrate::network(graph, &topology, &options, &source).map_err(|error| error.within(&file.name()))
+    let Planned { given, file, .. } = planned;
+    let name = file.name();
+    let Request { graph, topology, options } = Request::new(file, args, &given, Missing::MadeUp, console)?;
+    let source = Files { given: &given, seed };
+    calibrate::network(graph, &topology, &options, &source).map_err(|error| error.within(&name))
 }
 
 /// Data from the files given, made up where they have none.

@@ -6,18 +6,26 @@ use serde::Serialize;
 
 use super::args::CheckArgs;
 use super::model::ModelFile;
+use super::modes::Explicit;
 use super::options;
 use super::terminal::{Console, write_stdout};
 use crate::compile;
-use crate::error::{Error, Result, escaped};
+use crate::error::{Error, Result};
+use crate::escape::{escaped, to_json_pretty};
+use crate::files::Links;
 use crate::load::Model;
 use crate::plan::{self, Plan};
+use crate::report::counted;
 
-pub(super) fn check(args: &CheckArgs, console: &Console) -> Result<()> {
-    let file = ModelFile::read(&args.file)?;
+pub(super) fn check(args: &CheckArgs, explicit: &Explicit, console: &Console) -> Result<()> {
+    let file = ModelFile::read(&args.file, args.trust.links())?;
     if Plan::is_json(&file.bytes) {
+        let message = "a plan says which dimensions it is for";
+        explicit.only(&[&["file", "model", "json"]], message, "leave it out")?;
         check_plan(&file, args, console)
     } else {
+        let message = "this is a model, which is checked on its own";
+        explicit.only(&[&["file", "dims", "json"]], message, "partition check PLAN --model MODEL")?;
         check_model(&file, args, console)
     }
 }
@@ -39,7 +47,7 @@ fn check_plan(file: &ModelFile, args: &CheckArgs, console: &Console) -> Result<(
     let plan = Plan::from_json(&file.bytes, &name)?;
     plan::check(&plan).map_err(|error| error.within(&name))?;
     if let Some(model) = &args.model {
-        check_against_model(&plan, model).map_err(|error| error.within(&name))?;
+        check_against_model(&plan, model, args.trust.links()).map_err(|error| error.within(&name))?;
     }
     let sound = Sound {
         sound: true,
@@ -52,16 +60,27 @@ fn check_plan(file: &ModelFile, args: &CheckArgs, console: &Console) -> Result<(
     if args.json {
         return print_json(&sound);
     }
-    let with = if sound.model_checked { ", and is of this model" } else { "" };
+    let with = match (sound.model_checked, &plan.model.path) {
+        (true, _) => ", and is of this model\n".to_owned(),
+        (false, path) => {
+            let model = escaped(path.as_deref().unwrap_or("MODEL"));
+            format!(
+                "\nnot proven without the model: what launches read, and which values are results (--model {model})\n"
+            )
+        }
+    };
     console.print(&format!(
-        "sound: {} steps on {} devices, {} buffers, {} moved in a step{with}\n",
-        sound.steps, sound.devices, sound.buffers, plan.cost.step_bytes
+        "sound: {} on {}, {}, {} moved in a step{with}",
+        counted(sound.steps, "step"),
+        counted(sound.devices, "device"),
+        counted(sound.buffers, "buffer"),
+        plan.cost.step_bytes
     ))
 }
 
 /// The model's hash is the plan's, and the sizes derived from it anew are those of the plan.
-fn check_against_model(plan: &Plan, path: &Path) -> Result<()> {
-    let file = ModelFile::read(path)?;
+fn check_against_model(plan: &Plan, path: &Path, links: Links) -> Result<()> {
+    let file = ModelFile::read(path, links)?.taking(plan.options.inputs.iter().cloned());
     compile::check_hash(plan, &file.hash(), &file.name())?;
     let options = compile::Options::of_plan(plan)?;
     compile::check_model(plan, file.load(&options.dims)?, &options)
@@ -139,6 +158,6 @@ fn check_model(file: &ModelFile, args: &CheckArgs, console: &Console) -> Result<
 }
 
 fn print_json<T: Serialize>(value: &T) -> Result<()> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| Error::Internal(error.to_string()))?;
+    let text = to_json_pretty(value).map_err(|error| Error::Internal(error.to_string()))?;
     write_stdout(format!("{text}\n").as_bytes())
 }

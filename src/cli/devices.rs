@@ -1,14 +1,16 @@
 //! `partition devices`: what this machine has, as a specification.
 
 use super::args::DevicesArgs;
+use super::destinations;
 use super::terminal::{Console, write_stdout};
 use crate::error::Result;
-use crate::plan::write_atomically;
+use crate::files::write_atomically;
 use crate::topology::{PRESETS, Topology};
 
 pub(super) fn devices(args: &DevicesArgs, console: &Console) -> Result<()> {
+    destinations::check(&[("--output", args.output.as_deref())], &[])?;
     if args.presets {
-        return write_stdout(presets().as_bytes());
+        return written(args, &presets());
     }
     let (topology, file) = match &args.spec {
         Some(spec) => {
@@ -18,12 +20,21 @@ pub(super) fn devices(args: &DevicesArgs, console: &Console) -> Result<()> {
         }
         None => probed(console)?,
     };
+    let lines = topology.summary();
+    // A specification that is asked about is explained; the machine's is a file that `--devices` takes.
+    if args.table || args.spec.is_some() && args.output.is_none() {
+        return written(args, &lines.iter().map(|line| format!("{line}\n")).collect::<String>());
+    }
+    if args.spec.is_none() {
+        lines.iter().for_each(|line| console.note(line));
+    }
+    written(args, &file)
+}
+
+fn written(args: &DevicesArgs, text: &str) -> Result<()> {
     match &args.output {
-        Some(path) => write_atomically(path, file.as_bytes()),
-        None => {
-            let lines: String = topology.summary().iter().map(|line| format!("{line}\n")).collect();
-            write_stdout(lines.as_bytes())
-        }
+        Some(path) => write_atomically(path, text.as_bytes()),
+        None => write_stdout(text.as_bytes()),
     }
 }
 

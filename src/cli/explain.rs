@@ -8,13 +8,14 @@ use super::terminal::{Console, write_stdout};
 use crate::compile;
 use crate::control::Control;
 use crate::error::{Error, Result};
+use crate::escape::to_json_pretty;
 use crate::explain::{NodeReport, Overview};
 use crate::load::Model;
 use crate::plan::{self, Bound, Plan, Step, Wait};
 use crate::report;
 
 pub(super) fn explain(args: &ExplainArgs, console: &Console) -> Result<()> {
-    let file = ModelFile::read(&args.plan)?;
+    let file = ModelFile::read(&args.plan, args.trust.links())?;
     let name = file.name();
     let plan = Plan::from_json(&file.bytes, &name)?;
     plan::check(&plan).map_err(|error| error.within(&name))?;
@@ -23,12 +24,12 @@ pub(super) fn explain(args: &ExplainArgs, console: &Console) -> Result<()> {
         // Without the model only the plan's own figures can be told.
         (Err(error), None) if args.model.is_none() => {
             console.note(&format!("{error}: only what the plan itself says"));
-            let json = || serde_json::to_string_pretty(&Bare::of(&plan));
+            let json = || to_json_pretty(&Bare::of(&plan));
             return print(args, console, &report::plan_text(&plan), json);
         }
         (Err(error), _) => return Err(error),
     };
-    let model = ModelFile::read(&path)?;
+    let model = ModelFile::read(&path, args.trust.links())?.taking(plan.options.inputs.iter().cloned());
     compile::check_hash(&plan, &model.hash(), &model.name()).map_err(|error| error.within(&name))?;
     let loaded: Model = model.load(&compile::Options::of_plan(&plan)?.dims)?;
     let working = console.working("explaining");
@@ -38,14 +39,14 @@ pub(super) fn explain(args: &ExplainArgs, console: &Console) -> Result<()> {
             let report = compile::explain_node(&plan, loaded, node, &control)?;
             drop(working);
             let waits = waits(&plan, |step| step.is_about(&report.node));
-            let json = || serde_json::to_string_pretty(&Node { report: &report, waits });
+            let json = || to_json_pretty(&Node { report: &report, waits });
             print(args, console, &report::node_text(&report, &plan), json)
         }
         None => {
             let overview = compile::explain_plan(&plan, loaded, &control)?;
             drop(working);
             let (bound, waits) = (plan.bound.as_ref(), waits(&plan, |_| true));
-            let json = || serde_json::to_string_pretty(&Whole { bound, overview: &overview, waits });
+            let json = || to_json_pretty(&Whole { bound, overview: &overview, waits });
             print(args, console, &report::overview_text(&overview, &plan), json)
         }
     }

@@ -7,6 +7,7 @@ use super::terminal::write_stdout;
 use crate::compile;
 use crate::control::Control;
 use crate::error::{Error, Infeasible, Result};
+use crate::escape::to_json_pretty;
 use crate::topology::Topology;
 
 /// The error of planning a file, with the changes that would help. Other errors stay as they are.
@@ -38,7 +39,7 @@ struct NoPlan<'e> {
 /// Prints the error as one JSON object on stdout, where it is that nothing fits.
 pub(super) fn print_json(error: &Error) -> Result<()> {
     let Error::Infeasible(why) = error else { return Ok(()) };
-    let text = serde_json::to_string_pretty(&NoPlan { feasible: false, why })
+    let text = to_json_pretty(&NoPlan { feasible: false, why })
         .map_err(|error| Error::Internal(error.to_string()))?;
     write_stdout(format!("{text}\n").as_bytes())
 }

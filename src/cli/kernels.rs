@@ -4,38 +4,21 @@ use std::collections::BTreeSet;
 
 use crate::compile::Network;
 use crate::emit;
-#[cfg(feature = "run")]
-use crate::error::Error;
 use crate::error::Result;
 use crate::kernel::GroupId;
-#[cfg(feature = "run")]
-use crate::load::Model;
 use crate::plan::Plan;
 
 /// `partition run --emit kernels`: of a model planned for the devices given, or of a plan.
 ///
 /// Errors: those of planning, or of reading a plan; of [`kernels`].
 #[cfg(feature = "run")]
-pub(super) fn of_run(args: &super::args::RunArgs, console: &super::terminal::Console) -> Result<()> {
-    use super::run::{Given, Request, from_plan};
-    use crate::compile::compile_with;
-    let Some(path) = &args.model else {
-        return Err(Error::usage("MODEL", "no model is given").with_help("partition run --help"));
-    };
-    let (file, given) = (super::model::ModelFile::read(path)?, Given::open(args)?);
-    let (plan, network) = if Plan::is_json(&file.bytes) {
-        from_plan(&file, args, &given, true)?
-    } else {
-        let Request { graph, topology, options } = Request::new(&file, args, &given, true)?;
-        let compiled = super::planning::planning(&args.placement, console, |control| {
-            compile_with(Model::Graph(graph), &topology, &options, control)
-                .map_err(|error| error.within(&file.name()))
-        })?;
-        super::plan::tell_assumptions(&compiled, console);
-        let network =
-            compiled.network.ok_or_else(|| Error::Internal("a graph compiles to a network".into()))?;
-        (compiled.plan, network)
-    };
+pub(super) fn of_run(
+    args: &super::args::RunArgs,
+    explicit: &super::modes::Explicit,
+    console: &super::terminal::Console,
+) -> Result<()> {
+    let source = super::run::Source::open(args, explicit)?;
+    let (_, (plan, network)) = source.planned(args, super::weights::Missing::MadeUp, console)?;
     super::terminal::write_stdout(kernels(&network, &plan)?.as_bytes())
 }
 

@@ -11,8 +11,10 @@ use crate::error::{Error, Report, Result};
 use crate::ir::{ParamId, Tensor};
 use crate::load::weights::ParamReader;
 use crate::plan::{self, Plan};
-use crate::run::{ExecOptions, ExecPlan, Gpus, Program, RunReport, exec_plan};
+use crate::report::counted;
+use crate::run::{ExecOptions, ExecPlan, Gpus, Program, RunReport, exec_plan, probe};
 use crate::topology::{self, Topology};
+use crate::units::Bytes;
 
 /// A device of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +45,9 @@ pub(super) fn targets(plan: &Plan, map: &[String], backend: Backend) -> Result<V
         let fault = |message: &str| Error::usage(format!("--map {pair}"), message);
         let (planned, real) = pair.rsplit_once('=').ok_or_else(|| fault("expected PLANNED=REAL"))?;
         if !plan.devices.iter().any(|device| covers(planned, &device.name)) {
-            return Err(fault("the plan has no such device"));
+            let names: Vec<&str> = plan.devices.iter().take(8).map(|device| device.name.as_str()).collect();
+            let help = format!("its devices: {}", names.join(", "));
+            return Err(fault("the plan has no such device").with_help(help));
         }
         let real =
             Real::parse(real).ok_or_else(|| fault("expected a real device such as cpu:0 or cuda:0"))?;
@@ -86,6 +90,43 @@ pub(super) fn targets(plan: &Plan, map: &[String], backend: Backend) -> Result<V
 pub(super) fn check_targets(plan: &Plan, map: &[String], gpus: &Gpus) -> Result<()> {
     let backend = if gpus.are_there() { Backend::Auto } else { Backend::Cpu };
     targets(plan, map, backend).map(|_| ())
+}
+
+/// The devices to run on: those of the specification, else the CPU, or the GPU where the backend asks for it. A
+/// `cuda` of which the specification does not say the memory has what the GPU of this machine has.
+///
+/// Errors: those of a specification; such a `cuda` where there is no GPU.
+pub(super) fn topology(spec: Option<&str>, backend: Backend) -> Result<Topology> {
+    let spec = spec.unwrap_or(if backend == Backend::Cuda { "cuda" } else { "cpu" });
+    Topology::load_with(spec, &mut memory_of_gpu)
+}
+
+/// The memory of a GPU of this machine that other programs leave.
+fn memory_of_gpu(ordinal: usize) -> Result<Bytes> {
+    let found = probe::probe();
+    if let Some(gpu) = found.gpus.get(ordinal) {
+        return Ok(gpu.memory);
+    }
+    let why = if found.notes.is_empty() { String::new() } else { format!(": {}", found.notes.join("; ")) };
+    let message = match found.gpus.len() {
+        0 => format!("no GPU is found here{why}"),
+        count => format!("cuda{ordinal} is asked for, and {} found here", counted(count, "GPU")),
+    };
+    Err(Error::run("--devices", message).with_help(
+        "--devices cpu runs here; partition MODEL --devices cuda:memory=16GB plans for a GPU elsewhere",
+    ))
+}
+
+/// Error: devices on several hosts, where this process is one of them and does not stand for the others.
+pub(super) fn check_hosts(topology: &Topology, simulated: bool) -> Result<()> {
+    if topology.hosts.len() <= 1 || simulated {
+        return Ok(());
+    }
+    let names: Vec<&str> = topology.hosts.iter().map(String::as_str).collect();
+    let message =
+        format!("they are on {} hosts ({}), and this program is on one", names.len(), names.join(", "));
+    Err(Error::usage("--devices", message)
+        .with_help("--simulate-hosts runs all of them here, or name devices of one host"))
 }
 
 /// This machine's GPUs, where devices are to be on them.

@@ -3,8 +3,11 @@
 
 mod args;
 #[cfg(feature = "run")]
+mod arrays;
+#[cfg(feature = "run")]
 mod calibrate;
 mod check;
+mod destinations;
 mod devices;
 mod explain;
 mod infeasible;
@@ -12,13 +15,20 @@ mod kernels;
 #[cfg(feature = "run")]
 mod machine;
 mod model;
+mod modes;
 mod options;
 mod plan;
 mod planning;
 mod plans;
 #[cfg(feature = "run")]
+mod predicted;
+#[cfg(feature = "run")]
 mod run;
+#[cfg(feature = "run")]
+mod sample;
 mod score;
+mod shared_cores;
+mod signals;
 #[cfg(feature = "run")]
 mod stats;
 mod terminal;
@@ -27,43 +37,81 @@ mod train;
 #[cfg(feature = "run")]
 mod train_args;
 #[cfg(feature = "run")]
+mod train_before;
+#[cfg(feature = "run")]
+mod train_data;
+#[cfg(feature = "run")]
+mod train_dry;
+#[cfg(feature = "run")]
 mod train_ensemble;
 #[cfg(feature = "run")]
 mod train_logs;
 #[cfg(feature = "run")]
+mod train_options;
+#[cfg(feature = "run")]
 mod train_table;
+#[cfg(feature = "run")]
+mod train_watch;
+#[cfg(feature = "run")]
+mod weights;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use args::{Cli, Command};
+use modes::Explicit;
 use terminal::Console;
 
 /// Runs the program with this process's arguments.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            // Help and version go to stdout and succeed; clap knows which is which.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
-        }
+    let mut command = Cli::command();
+    let parsed = command.try_get_matches_from_mut(std::env::args_os());
+    let (cli, explicit) = match parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches))) {
+        Ok((cli, matches)) => (cli, explicit(&command, &matches)),
+        Err(error) => return explained(&error),
     };
-    match dispatch(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            terminal::report(&error);
-            ExitCode::from(error.exit_code())
-        }
+    signals::listen();
+    match (dispatch(&cli, &explicit), signals::exit_code()) {
+        (Ok(()), _) => ExitCode::SUCCESS,
+        // What a signal ended has said so.
+        (Err(Error::Cancelled), Some(code)) => ExitCode::from(code),
+        (Err(error), _) => failed(&error),
     }
 }
 
-fn dispatch(cli: &Cli) -> Result<()> {
+/// Prints what clap says of the arguments: help and version go to stdout and succeed, clap knows which is which.
+fn explained(error: &clap::Error) -> ExitCode {
+    use std::io::Write;
+    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    match (error.use_stderr(), printed) {
+        (true, _) => ExitCode::from(2),
+        (false, Err(fault)) if fault.kind() != std::io::ErrorKind::BrokenPipe => {
+            failed(&Error::io("stdout", fault))
+        }
+        (false, _) => ExitCode::SUCCESS,
+    }
+}
+
+fn failed(error: &Error) -> ExitCode {
+    terminal::report(error);
+    ExitCode::from(error.exit_code())
+}
+
+/// The options that stand on the command line, of the subcommand where there is one.
+fn explicit(command: &clap::Command, matches: &ArgMatches) -> Explicit {
+    let inner = matches.subcommand().and_then(|(name, inner)| Some((command.find_subcommand(name)?, inner)));
+    match inner {
+        Some((command, matches)) => Explicit::of(command, matches),
+        None => Explicit::of(command, matches),
+    }
+}
+
+fn dispatch(cli: &Cli, explicit: &Explicit) -> Result<()> {
     match &cli.command {
-        None => plan::plan(&cli.plan, &Console::new(&cli.plan.terminal)),
-        Some(Command::Check(args)) => check::check(args, &Console::new(&args.terminal)),
+        None => plan::plan(&cli.plan, explicit, &Console::new(&cli.plan.terminal)),
+        Some(Command::Check(args)) => check::check(args, explicit, &Console::new(&args.terminal)),
         Some(Command::Export(args)) => plans::export(args, &Console::new(&args.terminal)),
         Some(Command::Diff(args)) => plans::diff(args, &Console::new(&args.terminal)),
         Some(Command::Explain(args)) => explain::explain(args, &Console::new(&args.terminal)),
@@ -75,14 +123,14 @@ fn dispatch(cli: &Cli) -> Result<()> {
         }
         #[cfg(feature = "run")]
         Some(Command::Run(args)) if args.calibrate => {
-            calibrate::calibrate(args, &Console::new(&args.terminal))
+            calibrate::calibrate(args, explicit, &Console::new(&args.terminal))
         }
         #[cfg(feature = "run")]
         Some(Command::Run(args)) if args.emit == Some(args::RunEmit::Kernels) => {
-            kernels::of_run(args, &Console::new(&args.terminal))
+            kernels::of_run(args, explicit, &Console::new(&args.terminal))
         }
         #[cfg(feature = "run")]
-        Some(Command::Run(args)) => run::run(args, &Console::new(&args.terminal)),
+        Some(Command::Run(args)) => run::run(args, explicit, &Console::new(&args.terminal)),
         #[cfg(feature = "run")]
         Some(Command::Train(args)) => train::train(args, &Console::new(&args.terminal)),
         #[cfg(not(feature = "run"))]

@@ -1,36 +1,102 @@
 //! Reads model files for the commands.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::Read;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::compile;
-use crate::error::{Error, Result};
-use crate::load::{LoadOptions, Model, load};
-use crate::plan::{Plan, decompressed};
+use crate::error::{Error, Report, Result};
+use crate::files::{self, Links};
+#[cfg(feature = "run")]
+use crate::ir::Graph;
+#[cfg(feature = "run")]
+use crate::load::{FindDims, load_with};
+#[cfg(feature = "run")]
+use crate::load::{Format, recognise};
+use crate::load::{LoadOptions, Model, load, may_be_model};
+use crate::plan::{Plan, Sense, read_decompressed};
 
 /// The bytes of a model file, and where they come from.
 pub(super) struct ModelFile {
     pub(super) bytes: Vec<u8>,
     /// None for standard input.
     pub(super) path: Option<PathBuf>,
+    /// Which files the model may name.
+    links: Links,
+    /// Names of arrays that there are for the model's inputs.
+    inputs: BTreeSet<String>,
 }
 
 impl ModelFile {
-    /// Reads a file, or standard input for `-`.
-    pub(super) fn read(path: &Path) -> Result<Self> {
+    /// Reads a file, the `config.json` of a folder, a pipe, or standard input for `-`: to its end, or as far as it
+    /// takes to see that it is neither a model nor a plan.
+    pub(super) fn read(path: &Path, links: Links) -> Result<Self> {
+        let inputs = BTreeSet::new();
         if path == Path::new("-") {
-            let mut bytes = Vec::new();
-            std::io::stdin()
-                .lock()
-                .read_to_end(&mut bytes)
-                .map_err(|error| Error::io("standard input", error))?;
-            return Ok(Self { bytes: decompressed(bytes, "standard input")?, path: None });
+            let bytes = read_decompressed(&mut std::io::stdin().lock(), "standard input", judge)?;
+            return Ok(Self { bytes, path: None, links, inputs });
         }
-        let bytes = fs::read(path).map_err(|error| Error::io(path.display().to_string(), error))?;
-        let bytes = decompressed(bytes, &path.display().to_string())?;
-        Ok(Self { bytes, path: Some(path.to_owned()) })
+        let path = &in_folder(path)?;
+        let mut file = files::open_or_pipe(path).map_err(|error| match error {
+            Error::Io { source, .. } => unreadable(path, source),
+            other => other,
+        })?;
+        let bytes = read_decompressed(&mut file, &path.display().to_string(), judge)?;
+        Ok(Self { bytes, path: Some(path.clone()), links, inputs })
+    }
+
+    /// Takes those of the model's optional inputs that are among these names.
+    pub(super) fn taking(mut self, inputs: impl IntoIterator<Item = String>) -> Self {
+        self.inputs.extend(inputs);
+        self
+    }
+
+    /// The same, of names that the caller chose. Error: one is no input of the model.
+    pub(super) fn taking_all(self, inputs: &[String], dims: &BTreeMap<String, i64>) -> Result<Self> {
+        if inputs.is_empty() {
+            return Ok(self);
+        }
+        let file = self.taking(inputs.iter().cloned());
+        let known: Vec<String> = match file.load(dims)? {
+            Model::Graph(graph) => graph.inputs().iter().map(|(name, _)| name.clone()).collect(),
+            Model::CostGraph { .. } => Vec::new(),
+        };
+        match inputs.iter().find(|name| !known.contains(name)) {
+            None => Ok(file),
+            Some(name) => Err(Error::usage(format!("--with-input {name}"), "the model has no such input")
+                .with_help(format!("its inputs are: {}", known.join(", ")))),
+        }
+    }
+
+    /// An optional input that the model has as it is read now, and `graph`, the same model, lacks; none
+    /// where there is none.
+    #[cfg(feature = "run")]
+    pub(super) fn input_beyond(&self, graph: &Graph, dims: &BTreeMap<String, i64>) -> Result<Option<String>> {
+        if recognise(&self.bytes)? != Format::Transformers {
+            return Ok(None);
+        }
+        let Model::Graph(all) = self.load(dims)? else { return Ok(None) };
+        let is_beyond = |name: &String| graph.inputs().iter().all(|(own, _)| own != name);
+        Ok(all.inputs().iter().map(|(name, _)| name.clone()).find(is_beyond))
+    }
+
+    /// The weights: those that the caller names, or those beside a transformers `config.json`. Error:
+    /// there are some beside it in a form that is not read.
+    #[cfg(feature = "run")]
+    pub(super) fn weights(&self, named: Option<&Path>) -> Result<Option<PathBuf>> {
+        let beside = || {
+            let path = self.path.as_deref().filter(|path| path.file_name() == Some(CONFIG.as_ref()))?;
+            recognise(&self.bytes)
+                .is_ok_and(|format| format == Format::Transformers)
+                .then_some(path.parent()?)
+        };
+        match (named, beside()) {
+            (Some(named), _) => Ok(Some(named.to_owned())),
+            (None, Some(folder)) => {
+                let folder = if folder == Path::new("") { Path::new(".") } else { folder };
+                crate::load::weights::weights_in(folder)
+            }
+            (None, None) => Ok(None),
+        }
     }
 
     /// The name for messages.
@@ -45,8 +111,54 @@ impl ModelFile {
 
     /// Reads the model with these dimensions bound.
     pub(super) fn load(&self, dims: &BTreeMap<String, i64>) -> Result<Model> {
-        load(&self.bytes, self.path.as_deref(), &LoadOptions { dims: dims.clone() })
+        let options = LoadOptions { dims: dims.clone(), links: self.links, inputs: self.inputs.clone() };
+        load(&self.bytes, self.path.as_deref(), &options)
     }
+
+    /// As [`ModelFile::load`], with dimensions that are known once the inputs are.
+    #[cfg(feature = "run")]
+    pub(super) fn load_with(&self, dims: &BTreeMap<String, i64>, find: FindDims<'_>) -> Result<Model> {
+        let options = LoadOptions { dims: dims.clone(), links: self.links, inputs: self.inputs.clone() };
+        load_with(&self.bytes, self.path.as_deref(), &options, find)
+    }
+}
+
+/// What a folder's model is called.
+const CONFIG: &str = "config.json";
+
+/// The model in a folder; other paths as they are. Error: a folder without one.
+fn in_folder(path: &Path) -> Result<PathBuf> {
+    if !path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let config = path.join(CONFIG);
+    if config.is_file() {
+        return Ok(config);
+    }
+    let report = Report::new(path.display().to_string(), "the folder holds no config.json");
+    Err(Error::Format(
+        report.help("as a folder, a model is one of transformers: config.json beside its weights"),
+    ))
+}
+
+/// A model that cannot be opened, with the way out where it is the name of one that the hub has.
+fn unreadable(path: &Path, error: std::io::Error) -> Error {
+    let parts = path.components().count();
+    let hub = error.kind() == std::io::ErrorKind::NotFound && path.extension().is_none() && parts <= 2;
+    if !hub || path.is_absolute() {
+        return Error::io(path.display().to_string(), error);
+    }
+    let name = path.display();
+    let report = Report::new(name.to_string(), format!("there is no such file: {error}"));
+    let help = format!(
+        "a model of the hub is downloaded first: hf download {name} --local-dir DIR, then DIR as MODEL"
+    );
+    Error::Usage(report.help(help))
+}
+
+/// Plans begin as models in JSON do.
+fn judge(start: &[u8]) -> Sense {
+    if may_be_model(start) { Sense::ReadOn } else { Sense::Stop }
 }
 
 /// Where the model of a plan is: where the caller says, where the plan says, or beside the plan.
@@ -58,11 +170,15 @@ pub(super) fn model_path(plan: &Plan, file: &ModelFile, given: Option<&Path>) ->
         Error::usage(file.name(), "the plan does not tell where its model is").with_help("--model MODEL")
     })?;
     if told.exists() {
+        // The plan chose the name, not the user: it may not make the program wait for a pipe.
+        if !told.is_dir() {
+            files::open(&told).map_err(|error| error.within(&file.name()))?;
+        }
         return Ok(told);
     }
     let beside = file.path.as_deref().and_then(Path::parent).zip(told.file_name());
     match beside.map(|(folder, name)| folder.join(name)) {
-        Some(path) if path.exists() => Ok(path),
+        Some(path) if path.is_file() => Ok(path),
         _ => {
             let message = format!("the plan's model {} is not there", told.display());
             Err(Error::usage(file.name(), message).with_help("--model MODEL"))

@@ -1,36 +1,56 @@
 //! `partition MODEL --devices SPEC`: plans, and prints or writes what was asked for.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::args::{Batch, Emit, PlanArgs};
+use super::destinations;
 use super::infeasible;
 use super::model::ModelFile;
+use super::modes::Explicit;
 use super::options::{compile_options, with_profile};
 use super::planning::planning;
 use super::score::{read_placement, score};
+use super::shared_cores::{shared_cores, used};
 use super::terminal::Console;
 use crate::compile::{self, Alternative, Compiled};
 use crate::error::{Error, Result};
+use crate::escape::to_json_pretty;
+use crate::files::{write_atomically, write_atomically_with};
+use crate::ir::{DimId, Graph};
 use crate::load::Model;
 use crate::place::{Objective, Previous};
-use crate::plan::{is_compressed, write_atomically, write_atomically_with};
 use crate::report::{self, AlternativeLine, BatchLine, Summary};
 use crate::topology::Topology;
 use crate::units::Nanos;
 
-pub(super) fn plan(args: &PlanArgs, console: &Console) -> Result<()> {
+pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> Result<()> {
     let Some(path) = &args.model else {
         return Err(Error::usage("MODEL", "no model is given").with_help("partition --help"));
     };
+    let emit = emitted(args)?;
+    let read = [Some(path), args.shape.weights.as_ref(), args.from.as_ref(), args.score.as_ref()];
+    destinations::check(
+        &[("--output", args.output.as_deref())],
+        &read.map(|path| path.map(|path| path.as_path())),
+    )?;
     let mut options = compile_options(&args.shape, &args.placement)?;
-    let file = ModelFile::read(path)?;
+    let file = ModelFile::read(path, args.shape.trust.links())?
+        .taking_all(&args.shape.with_inputs, &options.dims)?;
     let mut model = {
         let _working = console.working("reading the model");
         file.load(&options.dims)?
     };
+    if let Model::CostGraph { .. } = &model {
+        let message = "a cost graph has its sizes and no weights";
+        explicit.without(&["batch", "weights"], message, "leave it out; the costs are those of the graph")?;
+    }
+    if let Model::Graph(graph) = &model {
+        tell_equal(graph, &options.dims, console);
+    }
     if let Some(weights) = &args.shape.weights {
-        check_weights(&mut model, weights)?;
+        check_weights(&mut model, weights, console)?;
     }
     let topology = with_profile(topology_for(args.devices.as_deref(), &model)?, &options)?;
     options.model_hash = file.hash();
@@ -41,7 +61,7 @@ pub(super) fn plan(args: &PlanArgs, console: &Console) -> Result<()> {
     if let Some(placement) = &args.score {
         return score(args, (model, &file.name()), &topology, &options, placement, console);
     }
-    let summarised = is_summarised(args, console);
+    let summarised = is_summarised(args, emit, console);
     let mut largest = None;
     let planned = planning(&args.placement, console, |control| {
         let compiled = match args.shape.batch {
@@ -61,11 +81,14 @@ pub(super) fn plan(args: &PlanArgs, console: &Console) -> Result<()> {
         let fewer = if summarised { compile::fewer(&compiled, &options.place, control) } else { None };
         Ok((compiled, alternatives, fewer))
     });
-    if let (Err(error), Emit::SummaryJson) = (&planned, emitted(args)) {
+    if let (Err(error), Emit::SummaryJson) = (&planned, emit) {
         infeasible::print_json(error)?;
     }
     let (compiled, alternatives, fewer) = planned?;
     tell_assumptions(&compiled, console);
+    if let Some(line) = shared_cores(&compiled.topology, used(&compiled.plan)) {
+        console.note(&line);
+    }
     let summary = Summary { fewer, largest, ..summary(&compiled, &options, alternatives) };
     let outcome = deliver(args, &compiled, &summary, console);
     // The process ends: there is no need to free millions of names one by one.
@@ -100,32 +123,44 @@ pub(super) fn tell_assumptions(compiled: &Compiled, console: &Console) {
     }
 }
 
+/// Notes the dimensions that are others because the model's operations fit only so; not those of `known`.
+pub(super) fn tell_equal(graph: &Graph, known: &BTreeMap<String, i64>, console: &Console) {
+    let names = |dim: DimId| graph.dim_name(dim);
+    let equal = graph.dims().iter().filter(|dim| !known.contains_key(&dim.name)).filter_map(|dim| {
+        let size = dim.is.as_ref()?;
+        Some(format!("{} = {}", dim.name, size.display(&names)))
+    });
+    let equal: Vec<String> = equal.collect();
+    if !equal.is_empty() {
+        console.note(&format!("as the model's operations need, {}", equal.join(", ")));
+    }
+}
+
 /// Weights do not change a plan, but those that do not fit the model are found now.
-fn check_weights(model: &mut Model, path: &Path) -> Result<()> {
+fn check_weights(model: &mut Model, path: &Path, console: &Console) -> Result<()> {
     #[cfg(feature = "run")]
     if let Model::Graph(graph) = model {
-        return super::run::weights_fit(graph, path);
+        use super::weights::{Missing, take_weights};
+        return take_weights(graph, Some(path), Missing::Refused, console);
     }
-    let _ = (model, path);
+    let _ = (model, path, console);
     Ok(())
 }
 
 /// What is asked for: by name, or by the ending of the file.
-pub(super) fn emitted(args: &PlanArgs) -> Emit {
-    let is_json = |path: &Path| path.extension().is_some_and(|extension| extension == "json");
-    let writes_plan = |path: &Path| {
-        is_json(path) || is_compressed(path) && path.file_stem().map(Path::new).is_some_and(is_json)
-    };
+///
+/// Error: the file's name says nothing.
+pub(super) fn emitted(args: &PlanArgs) -> Result<Emit> {
     match (args.emit, &args.output) {
-        (Some(emit), _) => emit,
-        (None, Some(path)) if writes_plan(path) => Emit::Plan,
-        (None, _) => Emit::Summary,
+        (Some(emit), _) => Ok(emit),
+        (None, Some(path)) => destinations::form(path),
+        (None, None) => Ok(Emit::Summary),
     }
 }
 
 /// True where a summary is printed: of itself, or because the plan goes to a file.
-fn is_summarised(args: &PlanArgs, console: &Console) -> bool {
-    match emitted(args) {
+fn is_summarised(args: &PlanArgs, emit: Emit, console: &Console) -> bool {
+    match emit {
         Emit::Summary | Emit::SummaryJson => true,
         Emit::Plan => args.output.is_some() && !console.is_quiet(),
         Emit::Text
@@ -147,7 +182,7 @@ pub(super) fn deliver(
     summary: &Summary,
     console: &Console,
 ) -> Result<()> {
-    let emit = emitted(args);
+    let emit = emitted(args)?;
     if let (Emit::Plan, Some(path)) = (emit, &args.output) {
         compiled.plan.save(path)?;
         if console.is_quiet() {
@@ -243,8 +278,7 @@ fn rendered(emit: Emit, compiled: &Compiled, summary: &Summary) -> Result<String
     Ok(match emit {
         Emit::Summary => summary.text(),
         Emit::SummaryJson => {
-            let mut text =
-                serde_json::to_string_pretty(summary).map_err(|error| Error::Internal(error.to_string()))?;
+            let mut text = to_json_pretty(summary).map_err(|error| Error::Internal(error.to_string()))?;
             text.push('\n');
             text
         }

@@ -1,25 +1,12 @@
-//! How the command line plans: on how many threads, for how long, and what Ctrl-C does.
-//!
-//! The first Ctrl-C while a plan is made ends the search with the best plan so far; the next one,
-//! or one at any other time, ends the program.
-
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
+//! How the command line plans: on how many threads, for how long. A signal while a plan is made ends the
+//! search with the best plan so far.
 
 use super::args::PlacementArgs;
 use super::options::{duration, size};
+use super::signals::orderly;
 use super::terminal::Console;
 use crate::control::{Control, Progress};
 use crate::error::Result;
-
-/// True while a plan is made: an interruption then stops the search, not the program.
-static PLANNING: AtomicBool = AtomicBool::new(false);
-/// Set by the first interruption.
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-static HANDLER: Once = Once::new();
-
-/// The exit code of a program that SIGINT ended.
-const EXIT_INTERRUPTED: i32 = 130;
 
 /// Plans with what the arguments say of threads, time and memory.
 ///
@@ -31,13 +18,12 @@ pub(super) fn planning<T>(
 ) -> Result<T> {
     let limit = args.time_limit.as_deref().map(|text| duration("--time-limit", text)).transpose()?;
     let memory = args.memory_limit.as_deref().map(|text| size("--memory-limit", text)).transpose()?;
-    catch_interruptions();
     let working = console.working("planning");
-    let (result, truncated) = {
+    let (result, truncated) = orderly(|stop| {
         let tell = |progress: Progress<'_>| {
             working.tell(&format!("{} {}/{}", progress.stage, progress.done, progress.total));
         };
-        let mut control = Control::new().cancel(&INTERRUPTED).progress(&tell);
+        let mut control = Control::new().cancel(stop).progress(&tell);
         if let Some(threads) = args.threads {
             control = control.threads(threads);
         }
@@ -47,11 +33,9 @@ pub(super) fn planning<T>(
         if let Some(memory) = memory {
             control = control.memory(memory);
         }
-        PLANNING.store(true, Ordering::SeqCst);
         let result = plan(&control);
-        PLANNING.store(false, Ordering::SeqCst);
         (result, control.was_truncated())
-    };
+    });
     drop(working);
     match (truncated, &result) {
         (true, Ok(_)) => console.note("the search was cut short: the plan is sound, a better one may exist"),
@@ -61,28 +45,4 @@ pub(super) fn planning<T>(
         (false, _) => {}
     }
     result
-}
-
-/// Does something that an interruption ends in an orderly way: the first Ctrl-C sets the flag that
-/// `work` is given, the next one ends the program.
-#[cfg(feature = "run")]
-pub(super) fn interruptible<T>(work: impl FnOnce(&AtomicBool) -> T) -> T {
-    catch_interruptions();
-    INTERRUPTED.store(false, Ordering::SeqCst);
-    PLANNING.store(true, Ordering::SeqCst);
-    let result = work(&INTERRUPTED);
-    PLANNING.store(false, Ordering::SeqCst);
-    result
-}
-
-fn catch_interruptions() {
-    HANDLER.call_once(|| {
-        let handler = || {
-            if !PLANNING.load(Ordering::SeqCst) || INTERRUPTED.swap(true, Ordering::SeqCst) {
-                std::process::exit(EXIT_INTERRUPTED);
-            }
-        };
-        // Without a handler Ctrl-C ends the program, which is no worse than before.
-        let _ = ctrlc::set_handler(handler);
-    });
 }

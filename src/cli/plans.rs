@@ -7,15 +7,16 @@ use super::model::ModelFile;
 use super::terminal::{Console, write_stdout};
 use crate::compile;
 use crate::error::Result;
+use crate::files::write_atomically;
 use crate::load::Model;
-use crate::plan::{self, Plan, write_atomically};
+use crate::plan::{self, Plan};
 
 pub(super) fn diff(args: &DiffArgs, console: &Console) -> Result<()> {
     let (old, new) = (Plan::load(&args.old)?, Plan::load(&args.new)?);
     let diff = match &args.model {
         None => plan::diff(&old, &new),
         Some(model) => {
-            let file = ModelFile::read(model)?;
+            let file = ModelFile::read(model, args.trust.links())?;
             match file.load(&BTreeMap::new())? {
                 Model::CostGraph { graph, .. } => {
                     let state = compile::state_between(&graph, &old, &new)

@@ -1,46 +1,57 @@
 //! `partition run`: a model or a plan on this machine.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
 use super::args::{Batch, RunArgs};
-use super::machine::{Product, Ready, targets};
+use super::arrays::Given;
+use super::destinations;
+use super::machine::{Product, Ready, check_hosts, targets, topology};
 use super::model::{ModelFile, model_path};
+use super::modes::{Explicit, check_run};
 use super::options::{compile_options, half, with_profile};
+use super::predicted::Predicted;
+use super::sample::Sample;
+use super::shared_cores::{shared_cores, used};
+use super::signals;
 use super::terminal::{Console, write_stdout};
+use super::weights::{Missing, take_weights};
 use crate::compile::{self, Network};
-use crate::error::{Error, Report, Result, escaped};
+use crate::error::{Error, Report, Result};
+use crate::escape::{escaped, to_json_pretty};
 use crate::ir::{Data, Graph, ParamId, Tensor, Type};
-use crate::load::weights::{Arrays, ParamReader, match_params, write_npz};
+use crate::load::weights::{ParamReader, write_npz};
 use crate::load::{Model, fill};
 use crate::plan::{self, Plan};
-use crate::report::{Clock, Trace, lives_of_plan};
-use crate::run::feed::{self, Comparison, Role};
+use crate::report::{Clock, Trace, counted, lives_of_plan};
+use crate::run::feed::Comparison;
 use crate::run::{RunReport, input_type, probe};
+use crate::state::WeightsForm;
 use crate::topology::Topology;
 use crate::units::Nanos;
 
-pub(super) fn run(args: &RunArgs, console: &Console) -> Result<()> {
+pub(super) fn run(args: &RunArgs, explicit: &Explicit, console: &Console) -> Result<()> {
     if args.steps == 0 {
         return Err(Error::usage("--steps 0", "at least one step is run"));
     }
     let seed = args.exec.init.as_deref().map(init_seed).transpose()?;
-    let given = Given::open(args)?;
-    let Some(path) = &args.model else {
-        return Err(Error::usage("MODEL", "no model is given").with_help("partition run --help"));
-    };
-    let file = ModelFile::read(path)?;
-    let (plan, mut network) = {
+    let source = Source::open(args, explicit)?;
+    check_outputs(args)?;
+    let (given, (plan, mut network)) = {
         let _working = console.working("planning");
-        if Plan::is_json(&file.bytes) {
-            from_plan(&file, args, &given, seed.is_some())?
-        } else {
-            from_model(&file, args, &given, seed.is_some(), console)?
-        }
+        let missing = if seed.is_some() { Missing::MadeUp } else { Missing::Refused };
+        source.planned(args, missing, console)?
     };
-    drop(file);
+    check_hosts(&plan.topology, args.exec.simulate_hosts)?;
+    if let Some(line) = shared_cores(&plan.topology, used(&plan)) {
+        console.note(&line);
+    }
+    let types = (0..network.graph.inputs().len()).map(|number| input_type(&plan, &network.graph, number));
+    let types: Vec<Type> = types.collect();
+    given.check_sizes(&network.graph, &types, &plan.options.dims)?;
     let targets = targets(&plan, &args.map, args.backend)?;
     let mut program = {
         let _working = console.working("loading weights");
@@ -48,123 +59,82 @@ pub(super) fn run(args: &RunArgs, console: &Console) -> Result<()> {
     };
     // The arenas have what the model's file holds of weights.
     network.graph.forget_data();
-    let types = (0..network.graph.inputs().len()).map(|number| input_type(&plan, &network.graph, number));
-    let inputs = given.inputs(&network.graph, &types.collect::<Vec<_>>(), seed)?;
+    let inputs = given.inputs(&network.graph, &types, seed)?;
+    // What was cut short is not run.
+    signals::check()?;
     let (outputs, reports) = {
         let _working = console.working("running");
-        steps(&mut program, &inputs, args.steps)?
+        signals::orderly(|stop| steps(&mut program, &inputs, args.steps, kept(&plan), stop))?
     };
+    if reports.seen() < u64::from(args.steps) {
+        console.note(&format!("ended after {} of {} steps", reports.seen(), args.steps));
+    }
     if let Some(path) = &args.outputs {
         write_npz(path, &outputs)?;
     }
     if let Some(path) = &args.trace {
-        write_trace(path, &plan, median(&reports))?;
+        write_trace(path, &plan, median(reports.kept()))?;
     }
-    let comparisons = given.compare(&network.graph, &outputs, (args.rtol, args.atol))?;
+    let comparisons = given.compare(&network.graph, &outputs)?;
     let products = program.products();
     report(&plan, &reports, &comparisons, products.as_ref(), args, console)?;
     if args.stats {
-        console.print(&super::stats::stats(&plan, &network, &reports)?)?;
+        console.print(&super::stats::stats(&plan, &network, reports.kept())?)?;
         console.print(&super::stats::products(products.as_ref()))?;
     }
-    verdict(&comparisons, args)
+    verdict(&comparisons, args)?;
+    signals::check()
+}
+
+/// Every file that a run writes can be written, and is none that it reads.
+fn check_outputs(args: &RunArgs) -> Result<()> {
+    let written = [("--outputs", &args.outputs), ("--trace", &args.trace)];
+    let read = [&args.model, &args.plan_model, &args.inputs, &args.expect, &args.shape.weights];
+    destinations::check(
+        &written.map(|(option, path)| (option, path.as_deref())),
+        &read.map(|path| path.as_deref()),
+    )
+}
+
+/// What is run: a file that is a model or a plan, and the arrays for it.
+pub(super) struct Source {
+    pub(super) file: ModelFile,
+    pub(super) given: Given,
+    pub(super) is_plan: bool,
+}
+
+impl Source {
+    /// Errors: no model; files that cannot be read; options that a model, or a plan, does not heed.
+    pub(super) fn open(args: &RunArgs, explicit: &Explicit) -> Result<Self> {
+        let Some(path) = &args.model else {
+            return Err(Error::usage("MODEL", "no model is given").with_help("partition run --help"));
+        };
+        let file = ModelFile::read(path, args.shape.trust.links())?;
+        let is_plan = Plan::is_json(&file.bytes);
+        check_run(args, explicit, is_plan)?;
+        Ok(Self { given: Given::open(args)?, file, is_plan })
+    }
+
+    /// The arrays; the plan, made now or before, and its network.
+    pub(super) fn planned(
+        self,
+        args: &RunArgs,
+        missing: Missing,
+        console: &Console,
+    ) -> Result<(Given, (Plan, Network))> {
+        let Self { file, given, is_plan } = self;
+        let planned = match is_plan {
+            true => from_plan(&file, args, &given, missing, console)?,
+            false => from_model(file, args, &given, missing, console)?,
+        };
+        Ok((given, planned))
+    }
 }
 
 /// `seed=N`.
 pub(super) fn init_seed(text: &str) -> Result<u64> {
     let seed = text.strip_prefix("seed=").and_then(|seed| seed.parse().ok());
     seed.ok_or_else(|| Error::usage(format!("--init {text}"), "expected seed=N"))
-}
-
-/// The arrays of `--inputs` and `--expect`.
-pub(super) struct Given {
-    inputs: Option<Arrays>,
-    expect: Option<Arrays>,
-}
-
-impl Given {
-    pub(super) fn open(args: &RunArgs) -> Result<Self> {
-        let open = |path: &Option<PathBuf>| path.as_deref().map(Arrays::open).transpose();
-        Ok(Self { inputs: open(&args.inputs)?, expect: open(&args.expect)? })
-    }
-
-    /// Input numbers and their arrays.
-    fn input_arrays(&self, graph: &Graph) -> Result<Vec<(usize, Tensor)>> {
-        let Some(arrays) = &self.inputs else { return Ok(Vec::new()) };
-        let roles = feed::roles(graph, arrays.names());
-        feed::check_unknown(graph, arrays.names(), &roles).map_err(|error| error.within("--inputs"))?;
-        let mut found = Vec::new();
-        for (name, role) in arrays.names().iter().zip(roles) {
-            if let (Role::Input(input), Some(tensor)) = (role, read(arrays, name, role)?) {
-                found.push((input, tensor));
-            }
-        }
-        Ok(found)
-    }
-
-    /// Values of the graph's dimensions, as the inputs have them.
-    fn dims(&self, graph: &Graph) -> Result<BTreeMap<String, i64>> {
-        let arrays = self.input_arrays(graph)?;
-        let borrowed: Vec<(usize, &Tensor)> = arrays.iter().map(|(input, tensor)| (*input, tensor)).collect();
-        feed::infer_dims(graph, &borrowed)
-    }
-
-    /// Every input of the graph, by name; `types` are theirs. Error: one is missing and there is no seed to make it up.
-    pub(super) fn inputs(
-        &self,
-        graph: &Graph,
-        types: &[Type],
-        seed: Option<u64>,
-    ) -> Result<Vec<(String, Tensor)>> {
-        let mut arrays: BTreeMap<usize, Tensor> = self.input_arrays(graph)?.into_iter().collect();
-        let mut inputs = Vec::new();
-        let mut missing = Vec::new();
-        for (number, ((name, _), ty)) in graph.inputs().iter().zip(types).enumerate() {
-            match (arrays.remove(&number), seed) {
-                (Some(tensor), _) => inputs.push((name.clone(), tensor)),
-                (None, Some(seed)) => inputs.push((name.clone(), feed::made_up(ty, seed, name)?)),
-                (None, None) => missing.push(name.clone()),
-            }
-        }
-        if missing.is_empty() {
-            return Ok(inputs);
-        }
-        let message = format!("no data is given for {}", missing.join(", "));
-        Err(Error::Run(
-            Report::new("inputs", message).help("--inputs F.npz, or --init seed=N to make them up"),
-        ))
-    }
-
-    /// Compares what is expected. Errors: an array that is no output; expectations of other sizes;
-    /// a file that expects nothing.
-    fn compare(
-        &self,
-        graph: &Graph,
-        outputs: &[(String, Tensor)],
-        tolerance: (f64, f64),
-    ) -> Result<Vec<Comparison>> {
-        let Some(arrays) = &self.expect else { return Ok(Vec::new()) };
-        let roles = feed::roles(graph, arrays.names());
-        feed::check_unknown(graph, arrays.names(), &roles).map_err(|error| error.within("--expect"))?;
-        let mut comparisons = Vec::new();
-        for (name, role) in arrays.names().iter().zip(roles) {
-            let (Role::Output { output, stride }, Some(expected)) = (role, read(arrays, name, role)?) else {
-                continue;
-            };
-            let (name, found) = &outputs[output];
-            comparisons.push(feed::compare(name, found, &expected, stride, tolerance)?);
-        }
-        if comparisons.is_empty() {
-            let message = "the file has no array for any output of the model";
-            return Err(Error::usage(format!("--expect {}", arrays.path().display()), message));
-        }
-        Ok(comparisons)
-    }
-}
-
-/// The array, where it has a role at all.
-fn read(arrays: &Arrays, name: &str, role: Role) -> Result<Option<Tensor>> {
-    if role == Role::Unknown { Ok(None) } else { arrays.get(name) }
 }
 
 /// What is to be planned.
@@ -175,39 +145,78 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// The model for the devices given, the CPU where none are; dimensions as the inputs have them.
-    pub(super) fn new(file: &ModelFile, args: &RunArgs, given: &Given, made_up: bool) -> Result<Self> {
+    /// The model for the devices given, the CPU where none are; dimensions and optional inputs as the
+    /// arrays are.
+    pub(super) fn new(
+        file: ModelFile,
+        args: &RunArgs,
+        given: &Given,
+        missing: Missing,
+        console: &Console,
+    ) -> Result<Self> {
         if args.shape.batch == Some(Batch::Max) {
             return Err(Error::usage("--batch max", "a run takes inputs of one size")
                 .with_help("partition MODEL --batch max -o plan.json, then partition run plan.json"));
         }
+        let topology = topology(args.exec.devices.as_deref(), args.backend)?;
+        check_hosts(&topology, args.exec.simulate_hosts)?;
         let mut options = compile_options(&args.shape, &args.placement)?;
-        let mut graph = network_of(file, &options.dims)?;
-        take_weights(&mut graph, args.shape.weights.as_deref(), made_up)?;
-        options.bind = given.dims(&graph)?;
-        if options.batch.is_some() {
-            // The caller's own word counts; inputs of another size are told as such.
-            options.bind.clear();
-        }
+        let file = file.taking_all(&args.shape.with_inputs, &options.dims)?.taking(given.input_names());
+        let mut graph = sized_network(&file, given, &mut options, console)?;
+        given.check_names(&graph)?;
+        can_be_written(args, &graph)?;
+        let weights = file.weights(args.shape.weights.as_deref())?;
+        take_weights(&mut graph, weights.as_deref(), missing, console)?;
         options.model_hash = file.hash();
         options.model_path = file.path.as_ref().map(|path| path.display().to_string());
-        let topology = Topology::load(args.exec.devices.as_deref().unwrap_or("cpu"))?;
         Ok(Self { graph, topology: with_profile(topology, &options)?, options })
     }
 }
 
+/// The network with its dimensions as the options and the inputs' sizes have them. The batch of a step in
+/// microbatches stays open: it is the planner that divides it.
+fn sized_network(
+    file: &ModelFile,
+    given: &Given,
+    options: &mut compile::Options,
+    console: &Console,
+) -> Result<Graph> {
+    let (mut found, mut open) = (BTreeMap::new(), BTreeMap::new());
+    let mut find = |graph: &Graph| -> Result<BTreeMap<String, i64>> {
+        let batch = compile::batch_dim(graph);
+        let stated = batch.clone().zip(options.batch).into_iter().collect();
+        found = given.dims(graph, &stated)?;
+        let mut bound = found.clone();
+        if let Some(name) = batch.filter(|_| options.pipeline.is_some()) {
+            open.extend(bound.remove_entry(&name));
+        }
+        Ok(bound)
+    };
+    let graph = graph_of(file, file.load_with(&options.dims, &mut find)?)?;
+    if !found.is_empty() {
+        let sizes: Vec<String> = found.iter().map(|(name, size)| format!("{name} = {size}")).collect();
+        console.note(&format!("by the sizes of the inputs, {}", sizes.join(", ")));
+    }
+    super::plan::tell_equal(&graph, &found, console);
+    found.retain(|name, _| !open.contains_key(name));
+    options.dims.extend(found);
+    options.bind = open;
+    Ok(graph)
+}
+
 /// Plans a model for the devices given, the CPU where none are.
 fn from_model(
-    file: &ModelFile,
+    file: ModelFile,
     args: &RunArgs,
     given: &Given,
-    made_up: bool,
+    missing: Missing,
     console: &Console,
 ) -> Result<(Plan, Network)> {
-    let Request { graph, topology, options } = Request::new(file, args, given, made_up)?;
+    let name = file.name();
+    let Request { graph, topology, options } = Request::new(file, args, given, missing, console)?;
     let compiled = super::planning::planning(&args.placement, console, |control| {
         compile::compile_with(Model::Graph(graph), &topology, &options, control)
-            .map_err(|error| error.within(&file.name()))
+            .map_err(|error| error.within(&name))
     })?;
     super::plan::tell_assumptions(&compiled, console);
     let network = compiled.network.ok_or_else(|| Error::Internal("a graph compiles to a network".into()))?;
@@ -215,16 +224,18 @@ fn from_model(
 }
 
 /// Reads a plan, checks it, and lowers its model again.
-pub(super) fn from_plan(
+fn from_plan(
     file: &ModelFile,
     args: &RunArgs,
     given: &Given,
-    made_up: bool,
+    missing: Missing,
+    console: &Console,
 ) -> Result<(Plan, Network)> {
     let name = file.name();
     let plan = Plan::from_json(&file.bytes, &name)?;
     plan::check(&plan).map_err(|error| error.within(&name))?;
-    let model = ModelFile::read(&model_path(&plan, file, args.plan_model.as_deref())?)?;
+    let path = model_path(&plan, file, args.plan_model.as_deref())?;
+    let model = ModelFile::read(&path, args.shape.trust.links())?.taking(plan.options.inputs.iter().cloned());
     compile::check_hash(&plan, &model.hash(), &model.name()).map_err(|error| error.within(&name))?;
     let options = compile::Options::of_plan(&plan)?;
     if let Some(half) = half(args.shape.precision)
@@ -234,21 +245,26 @@ pub(super) fn from_plan(
         return Err(Error::usage(format!("--precision {half}"), format!("the plan is of {own}"))
             .with_help("plan the model anew"));
     }
-    let mut graph = network_of(&model, &options.dims)?;
-    take_weights(&mut graph, args.shape.weights.as_deref(), made_up)?;
+    let mut graph = graph_of(&model, model.load(&options.dims)?)?;
+    super::plan::tell_equal(&graph, &options.dims, console);
+    can_be_written(args, &graph)?;
+    let weights = model.weights(args.shape.weights.as_deref())?;
+    take_weights(&mut graph, weights.as_deref(), missing, console)?;
     compile::check_model(&plan, Model::Graph(graph.clone()), &options)
         .map_err(|error| error.within(&name))?;
-    let dims = given.dims(&graph)?;
-    if let Some((dim, size)) = dims.iter().find(|(dim, size)| options.dims.get(*dim) != Some(size)) {
-        let message = format!("the plan is not for {dim} = {size}, which the inputs have");
-        return Err(Error::Run(Report::new(name, message).help("plan the model anew with --dim")));
+    let model = model.taking(given.input_names().chain(args.shape.with_inputs.iter().cloned()));
+    if let Some(input) = model.input_beyond(&graph, &options.dims)? {
+        let message = format!("the plan is for the model without its optional input {input}");
+        let help = format!("plan the model anew with --with-input {input}");
+        return Err(Error::Run(Report::new(name, message).help(help)));
     }
+    given.check_names(&graph)?;
     let network = compile::prepare(graph, &options)?;
     Ok((plan, network))
 }
 
-fn network_of(file: &ModelFile, dims: &BTreeMap<String, i64>) -> Result<Graph> {
-    match file.load(dims)? {
+fn graph_of(file: &ModelFile, model: Model) -> Result<Graph> {
+    match model {
         Model::Graph(graph) => Ok(graph),
         Model::CostGraph { .. } => {
             let message = "a cost graph can be planned, but has no operations to run";
@@ -257,26 +273,13 @@ fn network_of(file: &ModelFile, dims: &BTreeMap<String, i64>) -> Result<Graph> {
     }
 }
 
-/// Gives the parameters their arrays. Error: they do not fit, or some have none and are not to
-/// be made up.
-fn take_weights(graph: &mut Graph, path: Option<&Path>, made_up: bool) -> Result<()> {
-    let Some(path) = path else { return Ok(()) };
-    let loaded = match_params(graph, &Arrays::open(path)?)?;
-    let message = match (&loaded.missing[..], loaded.params) {
-        (_, 0) if !graph.params().is_empty() => "no array carries the name of a parameter".to_owned(),
-        ([first, ..], _) if !made_up => {
-            format!("{} parameters have no array, the first is {first}", loaded.missing.len())
-        }
-        _ => return Ok(()),
-    };
-    let report =
-        Report::new(path.display().to_string(), message).help("--init seed=N makes up what is missing");
-    Err(Error::Model(report.details(loaded.missing)))
-}
-
-/// The weights of a file fit a network's parameters.
-pub(super) fn weights_fit(graph: &mut Graph, path: &Path) -> Result<()> {
-    take_weights(graph, Some(path), false)
+/// Error: outputs have names that the file that is asked for cannot hold.
+fn can_be_written(args: &RunArgs, graph: &Graph) -> Result<()> {
+    let names = graph.outputs().iter().map(|(name, _)| name.as_str());
+    match args.outputs {
+        Some(_) => WeightsForm::Npz.check_names(names),
+        None => Ok(()),
+    }
 }
 
 /// A parameter's data, made up where it has none and there is a seed.
@@ -313,8 +316,27 @@ fn absent(data: Option<&Data>) -> String {
 /// Outputs by name.
 type Outputs = Vec<(String, Tensor)>;
 
-fn steps(program: &mut Ready, inputs: &[(String, Tensor)], count: u32) -> Result<(Outputs, Vec<RunReport>)> {
-    let reports = (0..count).map(|step| program.step(inputs, step > 0)).collect::<Result<Vec<_>>>()?;
+/// How many reports are kept, however often a plan runs: each tells when each of its steps ran.
+fn kept(plan: &Plan) -> usize {
+    const TIMES: usize = 1 << 20;
+    (TIMES / plan.steps.len().max(1)).clamp(15, 256)
+}
+
+/// Runs so many steps, or fewer where it is to stop; what the last one gave.
+fn steps(
+    program: &mut Ready,
+    inputs: &[(String, Tensor)],
+    count: u32,
+    most: usize,
+    stop: &AtomicBool,
+) -> Result<(Outputs, Sample<RunReport>)> {
+    let mut reports = Sample::new(most);
+    for step in 0..count {
+        reports.push(program.step(inputs, step > 0)?);
+        if stop.load(Ordering::SeqCst) {
+            break;
+        }
+    }
     Ok((program.outputs()?, reports))
 }
 
@@ -332,13 +354,13 @@ fn write_trace(path: &Path, plan: &Plan, report: &RunReport) -> Result<()> {
         report.steps.iter().map(|(start, end)| (nanos(start), nanos(end))).collect();
     let lives = lives_of_plan(plan, &times);
     let trace = Trace { plan, clock: Clock::Measured, times: &times, lives: &lives, crossings: &[] };
-    plan::write_atomically_with(path, |out| trace.write(out))
+    crate::files::write_atomically_with(path, |out| trace.write(out))
 }
 
 /// What a run is said to have done.
 #[derive(Serialize)]
 struct Ran<'a> {
-    steps: usize,
+    steps: u64,
     /// Median over the steps.
     step_ns: u128,
     /// Likewise by the GPUs' clocks; none without one.
@@ -377,15 +399,15 @@ struct RanOutput {
 
 fn report(
     plan: &Plan,
-    reports: &[RunReport],
+    reports: &Sample<RunReport>,
     comparisons: &[Comparison],
     products: Option<&(String, Vec<Product>)>,
     args: &RunArgs,
     console: &Console,
 ) -> Result<()> {
-    let mut device_times: Vec<_> = reports.iter().filter_map(|report| report.device).collect();
+    let mut device_times: Vec<_> = reports.kept().iter().filter_map(|report| report.device).collect();
     device_times.sort_unstable();
-    let median = median(reports);
+    let median = median(reports.kept());
     let memory = probe::resident();
     let device = |(index, device): (usize, &crate::run::DeviceReport)| RanDevice {
         device: device.name.clone(),
@@ -395,7 +417,7 @@ fn report(
         utilisation: median.utilisation(index),
     };
     let ran = Ran {
-        steps: reports.len(),
+        steps: reports.seen(),
         step_ns: median.wall.as_nanos(),
         device_ns: device_times.get(device_times.len() / 2).map(std::time::Duration::as_nanos),
         predicted_ns: plan.cost.latency_ns.get(),
@@ -417,18 +439,21 @@ fn report(
         products: products.map_or(&[], |(_, products)| products),
     };
     if args.json {
-        let text = serde_json::to_string_pretty(&ran).map_err(|error| Error::Internal(error.to_string()))?;
+        let text = to_json_pretty(&ran).map_err(|error| Error::Internal(error.to_string()))?;
         return write_stdout(format!("{text}\n").as_bytes());
     }
     let used = ran.devices.iter().filter(|device| device.steps > 0);
+    let hosts = plan.topology.hosts.len();
     let mut text = format!(
-        "ran {} {} on {} devices, {:.3} ms each{}, {} moved\n",
+        "ran {} {} on {}{}, {:.3} ms each{} (predicted {}), {} moved\n",
         ran.steps,
         if ran.steps == 1 { "step" } else { "steps" },
-        used.clone().count(),
+        counted(used.clone().count(), "device"),
+        if hosts > 1 { format!(" of {hosts} hosts, simulated here") } else { String::new() },
         ran.step_ns as f64 / 1e6,
         ran.device_ns
             .map_or(String::new(), |time| format!(" ({:.3} ms by the GPU's clock)", time as f64 / 1e6)),
+        plan.cost.latency_ns,
         plan.cost.step_bytes
     );
     for device in used {
@@ -453,7 +478,11 @@ fn report(
         // The error that follows tells the same.
         return Ok(());
     }
-    console.print(&text)
+    console.print(&text)?;
+    if let Some(advice) = Predicted::of(plan, median.wall).advice() {
+        console.note(&advice);
+    }
+    Ok(())
 }
 
 /// Error: an element is beyond the tolerance.

@@ -10,12 +10,27 @@ use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::args::{Terminal, When};
-use crate::error::{Error, Result, escaped};
+use crate::error::{Error, Result};
+use crate::escape::{escaped, escaped_lines};
 
 /// How this run of the program talks to its user.
 pub(super) struct Console {
     quiet: bool,
     progress: bool,
+    #[cfg(feature = "run")]
+    live: Live,
+}
+
+/// How what goes on is shown while it does.
+#[cfg(feature = "run")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Live {
+    /// Not at all.
+    Nothing,
+    /// A line every few seconds: there is no terminal.
+    Lines,
+    /// A bar.
+    Bar,
 }
 
 impl Console {
@@ -31,7 +46,25 @@ impl Console {
             When::Always => true,
             When::Never => false,
         };
-        Self { quiet: terminal.quiet, progress: progress && !terminal.quiet }
+        #[cfg(feature = "run")]
+        let live = match terminal.progress {
+            When::Never => Live::Nothing,
+            When::Auto | When::Always if terminal.quiet => Live::Nothing,
+            When::Auto | When::Always if io::stderr().is_terminal() => Live::Bar,
+            When::Auto | When::Always => Live::Lines,
+        };
+        Self {
+            quiet: terminal.quiet,
+            progress: progress && !terminal.quiet,
+            #[cfg(feature = "run")]
+            live,
+        }
+    }
+
+    /// How what goes on is shown while it does.
+    #[cfg(feature = "run")]
+    pub(super) fn live(&self) -> Live {
+        self.live
     }
 
     /// Whether only errors are wanted.
@@ -50,7 +83,7 @@ impl Console {
 
     /// A result. Error: stdout cannot be written; a closed pipe ends the output quietly.
     pub(super) fn print(&self, text: &str) -> Result<()> {
-        if self.quiet { Ok(()) } else { write_stdout(text.as_bytes()) }
+        if self.quiet { Ok(()) } else { write_stdout(escaped_lines(text).as_bytes()) }
     }
 
     /// Shows what is being done, from one second after the start to the end of the returned guard.
@@ -131,7 +164,7 @@ pub(super) fn report(error: &Error) {
     let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
     let mut err = anstream::stderr();
     // There is nowhere left to report a failure to.
-    let _ = writeln!(err, "{style}error:{style:#} {error}");
+    let _ = writeln!(err, "{style}error:{style:#} {}", escaped(&error.to_string()));
     for line in error.details() {
         let _ = writeln!(err, "  {}", escaped(line));
     }

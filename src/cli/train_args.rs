@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::args::{ExecArgs, ModelArgs, PlacementArgs, Terminal};
 
@@ -13,6 +13,7 @@ Examples:
   partition train net.onnx -d 4xcpu --data train.csv --loss sparse --optimizer adam --lr 0.001 --metric accuracy
   partition train net.json -d cpu --data 'x.npz' --loss mse --validation-split 0.1 --patience 5 --checkpoints ckpt
   partition train net.json -d cpu --data 'x.npz' --loss mse --checkpoints ckpt --resume
+  partition train net.json -d 4xa100-80g --batch 64 --loss mse --dry-run --plan step.json
   partition train net.json -d 2xcpu --data 'x.npz' --loss mse --history h.csv --tensorboard logs --report run.html
 
 Losses: mse, mae, huber[:delta=D], hinge, cosine, kl, sparse, categorical, binary; the last three with :logits.
@@ -70,9 +71,14 @@ pub(super) struct TrainArgs {
     /// How often to write one, beside the end of each epoch: 500, 10min, or both
     #[arg(long, value_name = "WHEN", requires = "checkpoints")]
     pub(super) checkpoint_every: Option<String>,
-    /// Go on from the newest checkpoint
-    #[arg(long, requires = "checkpoints")]
-    pub(super) resume: bool,
+    /// Go on from the newest checkpoint, an error where there is none; --resume=auto begins anew then
+    #[arg(long, value_enum, value_name = "WHEN", requires = "checkpoints", num_args = 0..=1, require_equals = true,
+        default_missing_value = "must")]
+    pub(super) resume: Option<Resume>,
+    /// Plan, prove, print and write (--plan) the step, and train nothing: the devices need not be here, nor the
+    /// data
+    #[arg(long, conflicts_with_all = ["ensemble", "output", "history", "report", "tensorboard", "resume"])]
+    pub(super) dry_run: bool,
     #[command(flatten)]
     pub(super) spread: SpreadArgs,
     /// Where to write the trained weights (safetensors or npz)
@@ -94,12 +100,21 @@ pub(super) struct TrainArgs {
     pub(super) terminal: Terminal,
 }
 
+/// Whether a run goes on from a checkpoint.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resume {
+    /// It does, and there must be one
+    Must,
+    /// Where there is one
+    Auto,
+}
+
 /// Where records come from.
 #[derive(Args, Debug, Clone)]
 pub(super) struct DataArgs {
     /// Records: files (CSV, npz, safetensors, TFRecord, raw) or made up (ones, zeros, random)
-    #[arg(long, value_name = "DATA")]
-    pub(super) data: String,
+    #[arg(long, value_name = "DATA", required_unless_present = "dry_run")]
+    pub(super) data: Option<String>,
     /// Records for validation
     #[arg(long, value_name = "DATA", conflicts_with = "validation_split")]
     pub(super) validation_data: Option<String>,

@@ -2,16 +2,22 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use super::args::Batch;
-use super::planning::{interruptible, planning};
+use super::planning::planning;
+use super::signals;
 use super::terminal::Console;
-use super::train::{fitting, keep, resume, show};
+use super::train::resume;
 use super::train_args::TrainArgs;
+use super::train_before::found;
+use super::train_data::records;
+use super::train_options::{fitting, keep};
+use super::train_watch::Watch;
 use crate::data::Source;
 use crate::error::{Error, Result};
+use crate::files::write_atomically;
 use crate::ir::Graph;
-use crate::plan::write_atomically;
 use crate::state::{Store, write_weights};
 use crate::topology::Topology;
 use crate::train::{self, Event, Fit, Member, Override, Trained, Trainer};
@@ -30,28 +36,43 @@ pub(super) fn ensemble(
     if args.shape.batch == Some(Batch::Max) {
         give_batch(&mut members, args, (graph, topology), console)?;
     }
-    let store = |member: &Member| {
-        let folder = args.checkpoints.as_deref();
-        let open = |folder: &Path| Store::open(&folder.join(format!("member{}", member.number)), keep(args));
-        folder.map(open).transpose()
+    let folder = |member: &Member| {
+        args.checkpoints.as_deref().map(|folder| folder.join(format!("member{}", member.number)))
     };
+    // What a member lacks is told before any of them is planned.
+    for member in &members {
+        let fitting = fitting(args, None, None, member.options.seed)?;
+        records(args, graph, &member.options, &fitting)
+            .map_err(|error| error.within(&format!("member {}", member.number)))?;
+        found(args, folder(member).as_deref(), &member.options.compile.model_hash)?;
+    }
+    let store = |member: &Member| folder(member).map(|path| Store::open(&path, keep(args))).transpose();
     let stores = members.iter().map(store).collect::<Result<Vec<_>>>()?;
-    let source = |trainer: &Trainer| Source::open(&args.data.data, &trainer.fields());
-    let tell = |member: &Member, event: &Event<'_>| {
-        if let Event::Epoch(_) | Event::Saved(_) = event {
-            show(console, event, args.epochs, &format!("member {}  ", member.number));
+    let source =
+        |trainer: &Trainer| Source::open(args.data.data.as_deref().unwrap_or_default(), &trainer.fields());
+    let watches: Vec<Mutex<Watch<'_>>> =
+        members.iter().map(|member| Mutex::new(Watch::member(console, args.epochs, member.number))).collect();
+    let tell = |member: &Member, event: &Event<'_>| match event {
+        Event::LeftOut(_) | Event::Stopped(_) | Event::Input(_) => {}
+        Event::Begins { .. }
+        | Event::Step { .. }
+        | Event::Epoch(_)
+        | Event::CutShort(_)
+        | Event::NoBatches(_)
+        | Event::Saved(_) => {
+            watches[member.number - 1].lock().unwrap_or_else(PoisonError::into_inner).hear(event);
         }
     };
-    let trained = interruptible(|stop| {
+    let trained = signals::orderly(|stop| {
         let fit = |member: &Member, trainer: &mut Trainer| {
             let store = stores[member.number - 1].as_ref();
-            let start = resume(args, store, trainer, console)?;
+            let hash = &member.options.compile.model_hash;
+            let start = resume(args, found(args, folder(member).as_deref(), hash)?, trainer, console)?;
             let fitting = fitting(args, None, store, member.options.seed)?;
             Ok(Fit { start, stop: Some(stop), ..fitting })
         };
         train::ensemble(&members, graph, topology, &source, &fit, &tell)
     });
-    console.print(&table(&members, &trained))?;
     for (member, trained) in members.iter().zip(&trained) {
         if let (Some(path), Ok(trained)) = (&args.output, trained) {
             write_weights(&of_member(path, member.number), &trained.weights)?;
@@ -60,6 +81,11 @@ pub(super) fn ensemble(
     if let Some(path) = &args.logs.history {
         write_atomically(path, history(&members, &trained).as_bytes())?;
     }
+    console.print(&table(&members, &trained))?;
+    for watch in watches {
+        watch.into_inner().unwrap_or_else(PoisonError::into_inner).result()?;
+    }
+    signals::check()?;
     trained.into_iter().find_map(std::result::Result::err).map_or(Ok(()), Err)
 }
 
@@ -87,7 +113,7 @@ fn give_batch(
 }
 
 /// `net.safetensors` as `net.member2.safetensors`.
-fn of_member(path: &Path, number: usize) -> PathBuf {
+pub(super) fn of_member(path: &Path, number: usize) -> PathBuf {
     let mut name = path.file_stem().unwrap_or_default().to_owned();
     name.push(format!(".member{number}"));
     if let Some(extension) = path.extension() {

@@ -1,12 +1,12 @@
 //! What a training run writes beside its result: a history, event files of TensorBoard, a report.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::train_args::LogArgs;
 use crate::error::{Error, Result};
-use crate::plan::write_atomically_with;
-use crate::report::{Clock, Events, Html, is_csv, lives_of_plan, write_history};
+use crate::files::write_atomically_with;
+use crate::report::{Clock, Events, Html, lives_of_plan, write_history};
 use crate::train::{Epoch, Event, Trainer};
 use crate::units::Nanos;
 
@@ -16,6 +16,8 @@ pub(super) struct Logs<'a> {
     events: Option<Events>,
     /// The epochs so far.
     rows: Vec<Vec<(String, f64)>>,
+    /// When the history was written last, and how long that took.
+    written: Option<(Instant, Duration)>,
     /// How long the last step took.
     last: Duration,
     /// What could not be written: told when the run has ended, which it does not stop for.
@@ -23,20 +25,17 @@ pub(super) struct Logs<'a> {
 }
 
 impl<'a> Logs<'a> {
-    /// Makes the event file, with the plan as its graph. Errors: it cannot be made; the history's name
-    /// tells no format.
+    /// Makes the event file, with the plan as its graph. Error: it cannot be made.
     pub(super) fn open(args: &'a LogArgs, trainer: &Trainer) -> Result<Self> {
-        if let Some(path) = &args.history {
-            is_csv(path)?;
-        }
         let mut events = args.tensorboard.as_deref().map(Events::create).transpose()?;
         if let Some(events) = &mut events {
             events.graph(trainer.plan())?;
         }
-        Ok(Self { args, events, rows: Vec::new(), last: Duration::ZERO, failed: None })
+        Ok(Self { args, events, rows: Vec::new(), written: None, last: Duration::ZERO, failed: None })
     }
 
-    /// Takes in what happens. The history is written anew after each epoch.
+    /// Takes in what happens. The history is written anew after an epoch, but not so often that it takes more
+    /// than a small part of the time.
     pub(super) fn hear(&mut self, event: &Event<'_>) {
         let written = match event {
             Event::Step { step, loss, rate, wall, .. } => {
@@ -47,8 +46,12 @@ impl<'a> Logs<'a> {
                 let row = row(epoch);
                 let shown = self.scalars(epoch.step, "epoch", &row[2..]);
                 self.rows.push(row);
-                let history = self.args.history.as_deref();
-                shown.and_then(|()| history.map_or(Ok(()), |path| write_history(path, &self.rows)))
+                let due = self.written.is_none_or(|(when, took)| when.elapsed() >= pause(took));
+                if due { shown.and_then(|()| self.history()) } else { shown }
+            }
+            Event::CutShort(epoch) => {
+                self.rows.push(row(epoch));
+                Ok(())
             }
             _ => Ok(()),
         };
@@ -66,15 +69,21 @@ impl<'a> Logs<'a> {
         events.scalars(step, &named)
     }
 
-    /// Writes what is known only at the end: `history` holds an epoch that was cut short too. Error: a
-    /// file cannot be written, or could not before.
-    pub(super) fn close(self, history: &[Epoch], trainer: &Trainer) -> Result<()> {
-        let rows: Vec<Vec<(String, f64)>> = history.iter().map(row).collect();
-        if let Some(path) = &self.args.history {
-            write_history(path, &rows)?;
-        }
+    /// Writes the history as far as it goes.
+    fn history(&mut self) -> Result<()> {
+        let Some(path) = &self.args.history else { return Ok(()) };
+        let begun = Instant::now();
+        write_history(path, &self.rows)?;
+        self.written = Some((Instant::now(), begun.elapsed()));
+        Ok(())
+    }
+
+    /// Writes the whole history, and what is known only at the end. Error: a file cannot be written, or could
+    /// not before.
+    pub(super) fn close(mut self, trainer: &Trainer) -> Result<()> {
+        self.history()?;
         if let Some(path) = &self.args.report {
-            self.report(path, &rows, trainer)?;
+            self.report(path, &self.rows, trainer)?;
         }
         self.failed.map_or(Ok(()), Err)
     }
@@ -94,6 +103,12 @@ impl<'a> Logs<'a> {
         };
         write_atomically_with(path, |out| page.write(out))
     }
+}
+
+/// How long a history that took so long to write is not written again.
+fn pause(took: Duration) -> Duration {
+    const LEAST: Duration = Duration::from_millis(500);
+    took.saturating_mul(20).max(LEAST)
 }
 
 /// An epoch as named numbers.

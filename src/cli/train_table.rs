@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
+use super::train_args::TrainArgs;
+use crate::escape::escaped;
 use crate::plan::{BufferKind, Plan};
-use crate::train::{Candidate, Layer, Strategy, Trainer};
+use crate::train::{Candidate, Layer, Strategy};
 use crate::units::Bytes;
 
 /// The layers as a table: name, sizes, parameters, device.
@@ -12,8 +14,8 @@ pub(super) fn layer_table(layers: &[Layer]) -> String {
         vec![["layer".into(), "output".into(), "parameters".into(), "device".into()]];
     for layer in layers {
         let sizes: Vec<String> = layer.shape.iter().map(ToString::to_string).collect();
-        let name = format!("{} ({})", layer.name, layer.op);
-        rows.push([name, sizes.join("x"), grouped(layer.parameters), layer.device.clone()]);
+        let name = format!("{} ({})", clipped(&layer.name), clipped(&layer.op));
+        rows.push([name, sizes.join("x"), grouped(layer.parameters), clipped(&layer.device)]);
     }
     let total: u64 = layers.iter().map(|layer| layer.parameters).sum();
     rows.push(["total".into(), String::new(), grouped(total), String::new()]);
@@ -29,6 +31,22 @@ pub(super) fn layer_table(layers: &[Layer]) -> String {
     out
 }
 
+/// The most characters of a name in a table.
+const LONGEST: usize = 48;
+
+/// A name as it stands in a table: the middle of a long one is left out.
+fn clipped(name: &str) -> String {
+    let name = escaped(name);
+    let count = name.chars().count();
+    if count <= LONGEST {
+        return name;
+    }
+    let half = (LONGEST - 3) / 2;
+    let head: String = name.chars().take(half).collect();
+    let tail: String = name.chars().skip(count - half).collect();
+    format!("{head}...{tail}")
+}
+
 /// `10,211,100`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -42,11 +60,31 @@ fn grouped(number: u64) -> String {
     out
 }
 
-pub(super) fn plan_line(trainer: &Trainer) -> String {
-    let plan = trainer.plan();
+/// The devices that compute something.
+fn used(plan: &Plan) -> Vec<&str> {
     let mut used: Vec<&str> = plan.placement.iter().map(|(_, device)| device.as_str()).collect();
     used.sort_unstable();
     used.dedup();
+    used
+}
+
+/// A word on devices that have nothing to do, where nothing was said of how they are to be used.
+pub(super) fn one_device(args: &TrainArgs, plan: &Plan) -> Option<String> {
+    let asked = args.spread.parallel.is_some()
+        || args.spread.replicas.is_some()
+        || args.placement.use_devices != "auto"
+        || !args.placement.pins.is_empty();
+    let there = plan.topology.computing().count();
+    (!asked && there > 1 && used(plan).len() == 1).then(|| {
+        format!(
+            "the step runs on one of {there} devices, where nothing moves: --parallel auto compares ways to \
+             spread it, --use all lays its layers over all of them"
+        )
+    })
+}
+
+pub(super) fn plan_line(plan: &Plan) -> String {
+    let used = used(plan);
     format!(
         "a step: {} launches and copies on {} of {} devices, {} moved, predicted {}\n",
         plan.steps.len(),
@@ -112,4 +150,24 @@ pub(super) fn memory_table(plan: &Plan) -> String {
         );
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_any_length_and_content_stays_in_its_column() {
+        let layer = |name: String| Layer {
+            name,
+            op: "Dense".into(),
+            shape: vec![2, 3],
+            parameters: 6,
+            device: "cpu0".into(),
+        };
+        let table = layer_table(&[layer("x".repeat(70_000)), layer("a\u{1b}[31m\nb".into())]);
+        assert_eq!(table.lines().count(), 4);
+        assert!(table.lines().all(|line| line.chars().count() < 120), "{table}");
+        assert!(table.contains("xxx...xxx") && !table.contains('\u{1b}'));
+    }
 }

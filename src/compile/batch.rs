@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::labels::labels;
 use super::largest::{Largest, largest};
-use super::{Compiled, Options, batch_dim, compile_with, prepare};
+use super::{Compiled, Options, batch_dim, compile_with, fixed_batch, prepare};
 use crate::control::Control;
 use crate::cost;
 use crate::error::{Error, Result};
@@ -48,9 +48,12 @@ pub fn largest_batch(
 ) -> Result<LargestBatch> {
     let graph = match model {
         Model::Graph(graph) if batch_dim(graph).is_some() => graph,
-        _ => {
-            return Err(Error::usage("--batch max", "the model has no batch dimension that is open")
-                .with_help("leave --batch out"));
+        Model::Graph(graph) => {
+            return Err(Error::usage("--batch max", fixed_batch(graph))
+                .with_help("leave --batch out; a model that is exported with an open batch takes any"));
+        }
+        Model::CostGraph { .. } => {
+            return Err(Error::usage("--batch max", "a cost graph is of one batch").with_help("leave it out"));
         }
     };
     // In what sizes are counted: microbatches divide them.

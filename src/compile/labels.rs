@@ -21,6 +21,8 @@ pub(super) fn labels(
 ) -> Labels {
     let Network { graph, grouping, .. } = network;
     let names = ValueNames::new(graph);
+    let mut outputs = vec![false; graph.value_count()];
+    graph.outputs().iter().for_each(|(_, value)| outputs[grouping.base[value.index()].index()] = true);
     let mut params = vec![ParamLabel::default(); lowered.graph.param_count()];
     for node in lowered.graph.nodes() {
         let (Origin::Data(value), Some(param)) = (lowered.origins[node.index()], lowered.graph.param(node))
@@ -42,6 +44,7 @@ pub(super) fn labels(
                 ty: type_text(graph.ty(value)),
                 name: names.of(graph, value),
                 state: matches!(graph.maker(value).op, Op::Param(_)),
+                output: outputs[value.index()],
             })
             .collect(),
         params,

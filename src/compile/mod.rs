@@ -31,7 +31,7 @@ use crate::kernel::Grouping;
 use crate::load::Model;
 use crate::pass::{self, Params, Precision};
 use crate::place::{self, Objective, Placement};
-use crate::plan::{self, Foreign, Plan};
+use crate::plan::{self, ExpectedModel, Foreign, Plan};
 use crate::schedule::{Cost, Schedule};
 use crate::strategy::{
     self,
@@ -179,6 +179,7 @@ pub fn compile_with(
             Ok(step.compiled(plan, None, graph, topology))
         }
         Model::Graph(graph) => {
+            place::check_pins(&options.place.pins, topology)?;
             let divided = pipeline::divided(&graph, options)?;
             let batch = divided.as_ref().map_or(options.batch, |divided| Some(divided.microbatch));
             let network = prepare(graph, &Options { batch, ..options.clone() })?;
@@ -202,7 +203,7 @@ pub fn compile_with(
             if let Some(divided) = &divided {
                 divided.tell(&mut plan, &network, &lowered, &step)?;
             }
-            plan::check(&plan)?;
+            plan::check_model(&plan, &ExpectedModel::new(&lowered.graph, &labels, plan.model.hash.clone()))?;
             Ok(step.compiled(plan, Some(network), lowered.graph, topology))
         }
     }
@@ -419,9 +420,8 @@ fn matching(graph: &Graph, pattern: &str, what: &str) -> Result<Vec<SourceId>> {
         .filter(|&id| glob.matches(&graph.source(id).name))
         .collect();
     if ids.is_empty() {
-        let names: Vec<&str> = graph.sources().iter().take(5).map(|source| source.name.as_str()).collect();
-        return Err(Error::usage(what, "no node matches this pattern")
-            .with_help(format!("nodes are called {}, ...", names.join(", "))));
+        let names: Vec<&str> = graph.sources().iter().map(|source| source.name.as_str()).collect();
+        return Err(place::no_match(what, pattern, &names));
     }
     Ok(ids)
 }
@@ -432,8 +432,8 @@ fn bind(graph: &mut Graph, options: &Options) -> Result<(Vec<String>, BTreeMap<S
     let mut values = options.bind.clone();
     if let Some(batch) = options.batch {
         let name = batch_dim(graph).ok_or_else(|| {
-            Error::usage("--batch", "the model has no batch dimension that is open")
-                .with_help("leave --batch out, or name a dimension with --dim")
+            Error::usage(format!("--batch {batch}"), fixed_batch(graph))
+                .with_help("leave --batch out; a model that is exported with an open batch takes any")
         })?;
         values.insert(name, batch);
     }
@@ -477,9 +477,21 @@ pub(crate) fn has_open_batch(graph: &Graph) -> bool {
     batch_dim(graph).is_some()
 }
 
+/// Why a batch cannot be chosen, in words.
+pub(crate) fn fixed_batch(graph: &Graph) -> String {
+    let sizes = graph.inputs().iter().filter_map(|(name, value)| {
+        let first = graph.ty(*value).shape.sizes().first()?.known()?;
+        Some((name, first))
+    });
+    match sizes.clone().next() {
+        Some((name, size)) => format!("the model's batch is fixed: the first axis of input {name} is {size}"),
+        None => "the model has no batch dimension".to_owned(),
+    }
+}
+
 /// The dimension that is the first axis of the inputs, or that is called `batch`.
-fn batch_dim(graph: &Graph) -> Option<String> {
-    if graph.dims().iter().any(|dim| dim.name == "batch") {
+pub(crate) fn batch_dim(graph: &Graph) -> Option<String> {
+    if graph.dims().iter().any(|dim| dim.name == "batch" && dim.is.is_none()) {
         return Some("batch".to_owned());
     }
     graph.inputs().iter().find_map(|(_, value)| {
@@ -535,17 +547,25 @@ pub fn check_model(plan: &Plan, model: Model, options: &Options) -> Result<()> {
         Model::Graph(graph) => {
             check_sources(plan, &graph)?;
             let network = prepare(graph, options)?;
-            let lowered =
-                cost::lower(&network.graph, &network.grouping, &plan.topology, plan.profile.as_ref())?;
-            // The check compares sizes and names; where things are is the plan's own affair.
-            let anywhere =
-                Placement { device: vec![DeviceId(0); lowered.graph.node_count()], ..Placement::default() };
-            let labels = labels::labels(&network, &lowered, &plan.topology, &anywhere);
-            let expected = plan::ExpectedModel::new(&lowered.graph, &labels, options.model_hash.clone());
+            let (expected, graph) = expected(&network, plan, options)?;
             plan::check_model(plan, &expected)?;
-            plan::check_bound(plan, &lowered.graph)
+            plan::check_bound(plan, &graph)
         }
     }
+}
+
+/// What a network demands of its plan, for [`plan::check_model`], and the cost graph that it is lowered to.
+/// O(nodes + edges).
+///
+/// Errors: those of lowering.
+pub fn expected(network: &Network, plan: &Plan, options: &Options) -> Result<(ExpectedModel, CostGraph)> {
+    let lowered = cost::lower(&network.graph, &network.grouping, &plan.topology, plan.profile.as_ref())?;
+    // The check compares sizes and names; where things are is the plan's own affair.
+    let anywhere =
+        Placement { device: vec![DeviceId(0); lowered.graph.node_count()], ..Placement::default() };
+    let labels = labels::labels(network, &lowered, &plan.topology, &anywhere);
+    let expected = ExpectedModel::new(&lowered.graph, &labels, options.model_hash.clone());
+    Ok((expected, lowered.graph))
 }
 
 impl Options {
@@ -581,7 +601,9 @@ impl Options {
     fn network_meta(&self, network: &Network) -> plan::Meta {
         let sources = network.graph.sources().iter();
         let nodes = sources.filter(|source| source.role == SourceRole::Node).count();
-        self.meta(&network.graph.name, nodes, &network.dims)
+        let mut meta = self.meta(&network.graph.name, nodes, &network.dims);
+        meta.options.inputs = network.graph.rules().optional_inputs();
+        meta
     }
 
     fn meta(&self, name: &str, nodes: usize, dims: &BTreeMap<String, i64>) -> plan::Meta {

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::class::{Class, ClassWork};
 use super::roofline::{Rates, Work};
 use crate::error::{Error, Result};
+use crate::escape::to_json;
 use crate::topology::{Communication, DeviceGroup, Topology};
 use crate::units::{Bytes, Flops, Nanos, Rate};
 
@@ -123,9 +124,8 @@ impl Profile {
 
     /// Reads a profile from a file. Errors: [`Error::Io`], and those of [`Profile::from_json`].
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
-        let name = path.as_ref().display().to_string();
-        let bytes = std::fs::read(path).map_err(|source| Error::io(name.clone(), source))?;
-        Self::from_json(&bytes, &name)
+        let path = path.as_ref();
+        Self::from_json(&crate::files::read(path)?, &path.display().to_string())
     }
 
     /// The JSON form: one rate, kernel and copy on each line.
@@ -296,7 +296,7 @@ fn lines<T: Serialize>(out: &mut String, name: &str, items: &[T]) {
     for (position, item) in items.iter().enumerate() {
         *out += if position == 0 { "\n    " } else { ",\n    " };
         // Numbers and strings always have a JSON form.
-        *out += &serde_json::to_string(item).unwrap_or_default();
+        *out += &to_json(item).unwrap_or_default();
     }
     *out += "]";
 }

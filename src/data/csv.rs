@@ -161,8 +161,19 @@ impl CsvReader {
                 Some(value) => bound.encoding.push(Number::Real(value), out),
                 None => Err("an empty cell (missing=V gives it a value)".to_owned()),
             },
-            None => bound.encoding.push_text(text, out),
+            None => bound.encoding.push_text(text, out).map_err(|fault| words(bound, text, fault)),
         }
+    }
+}
+
+/// What is wrong with a cell, and what to do where words stand for classes.
+fn words(bound: &Bound, text: &str, fault: String) -> String {
+    let name = &bound.field.name;
+    match bound.field.role {
+        Role::Target if bound.encoding.classes.is_empty() && encode::number(text.trim()).is_err() => {
+            format!("{fault} (where words are classes: classes.{name}=FIRST+SECOND+... lists them)")
+        }
+        Role::Target | Role::Input => fault,
     }
 }
 

@@ -71,7 +71,10 @@ impl Encoding {
         let text = text.trim();
         if !self.classes.is_empty() {
             let class = self.classes.iter().position(|class| class == text);
-            let class = class.ok_or_else(|| format!("{text:?} is none of its classes"))?;
+            let class = class.ok_or_else(|| {
+                let known: Vec<&str> = self.classes.iter().take(20).map(String::as_str).collect();
+                format!("{:?} is none of its classes: {}", shown(text), known.join(", "))
+            })?;
             return self.push(Number::Int(class as i64), out);
         }
         self.push(number(text)?, out)
@@ -86,11 +89,13 @@ pub(super) fn number(text: &str) -> Result<Number, String> {
     match text {
         "true" | "True" | "TRUE" => Ok(Number::Int(1)),
         "false" | "False" | "FALSE" => Ok(Number::Int(0)),
-        _ => {
-            let shown: String = text.chars().take(40).collect();
-            text.parse().map(Number::Real).map_err(|_| format!("{shown:?} is no number"))
-        }
+        _ => text.parse().map(Number::Real).map_err(|_| format!("{:?} is no number", shown(text))),
     }
+}
+
+/// As much of a cell as a message tells.
+fn shown(text: &str) -> String {
+    text.chars().take(40).collect()
 }
 
 /// Appends one element. Error, in words: the type does not hold the value.

@@ -206,7 +206,16 @@ impl Wish {
         let wanted: Vec<String> =
             dims.iter().map(|dim| dim.map_or_else(|| "?".to_owned(), |dim| dim.to_string())).collect();
         let message = format!("a record has sizes {given:?}, the network takes [{}]", wanted.join(", "));
-        Err(Error::usage(format!("--data: {}", self.name), message))
+        let error = Error::usage(format!("--data: {}", self.name), message);
+        // A class number, where a number for each class is compared.
+        let class = self.role == Role::Target && elements(given) == Some(1) && self.options.onehot.is_none();
+        Err(match dims {
+            [Some(classes)] if class && *classes > 1 => error.with_help(format!(
+                "where it is the number of a class: onehot.{}={classes}, or --loss sparse",
+                self.name
+            )),
+            _ => error,
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Names and patterns of files as the files that there are.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
@@ -8,6 +8,7 @@ use wildmatch::WildMatch;
 
 use super::spec::Format;
 use crate::error::{Error, Result};
+use crate::files;
 
 /// The files that the names and patterns mean, each pattern's in the order of their names.
 ///
@@ -67,7 +68,7 @@ fn matching(pattern: &Path) -> Result<Vec<PathBuf>> {
 pub(super) fn format_of(path: &Path) -> Result<Format> {
     let place = path.display().to_string();
     let mut start = Vec::new();
-    let file = fs::File::open(path).map_err(|error| Error::io(place.as_str(), error))?;
+    let file = files::open(path)?;
     file.take(16).read_to_end(&mut start).map_err(|error| Error::io(place.as_str(), error))?;
     // A compressed file is named after what is in it.
     let path = match path.extension() {
@@ -95,7 +96,7 @@ pub(super) fn format_of(path: &Path) -> Result<Format> {
 /// offsets count decompressed bytes.
 pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead + Send>> {
     let io = |error| Error::io(path.display().to_string(), error);
-    let mut file = BufReader::with_capacity(1 << 17, File::open(path).map_err(io)?);
+    let mut file = BufReader::with_capacity(1 << 17, files::open(path)?);
     let start = file.fill_buf().map_err(io)?;
     if start.starts_with(&[0x1f, 0x8b]) {
         let data = flate2::bufread::MultiGzDecoder::new(file);

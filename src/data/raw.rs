@@ -1,6 +1,5 @@
 //! Records of one size, back to back, as `record=NAME:TYPE[SIZES]+...` lays them out.
 
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
@@ -110,7 +109,7 @@ impl Reader for RawReader {
     fn split(&self, path: &Path, hand: &mut dyn FnMut(Raw) -> bool) -> Result<()> {
         let io = |error| Error::io(path.display().to_string(), error);
         let records = self.records(path)?;
-        let mut file = BufReader::with_capacity(1 << 17, File::open(path).map_err(io)?);
+        let mut file = BufReader::with_capacity(1 << 17, crate::files::open(path)?);
         std::io::copy(&mut (&mut file).take(self.skip), &mut std::io::sink()).map_err(io)?;
         let most = (CHUNK_BYTES / self.record).max(1);
         let mut first = 0;

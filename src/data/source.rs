@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::arrays::ArrayReader;
 use super::chunk::{Chunk, Raw};
 use super::csv::CsvReader;
-use super::fields::{Bound, wishes};
+use super::fields::{Bound, Wish, wishes};
 use super::made::MadeReader;
 use super::pipeline::{self, Batches};
 use super::raw::RawReader;
@@ -54,7 +54,35 @@ impl Source {
 
     /// As [`Source::open`], of a specification that was read.
     pub fn of(spec: &Spec, wanted: &[Field]) -> Result<Self> {
-        let wishes = wishes(spec, wanted)?;
+        Self::with_wishes(spec, wishes(spec, wanted)?)
+    }
+
+    /// Names and sizes of a record's inputs as the first file has them, whatever sizes are `wanted`; no size
+    /// where records have different lengths, and no sizes at all where neither file nor specification says any.
+    ///
+    /// Errors: those of [`Source::open`], but for sizes that do not fit.
+    pub fn sizes(spec: &str, wanted: &[Field]) -> Result<Vec<(String, Option<Vec<Option<u64>>>)>> {
+        let spec: Spec = spec.parse()?;
+        let mut wishes = wishes(&spec, wanted)?;
+        for wish in &mut wishes {
+            let declared = wish.options.shape.as_ref();
+            wish.dims = declared.map(|shape| shape.iter().map(|&dim| Some(dim)).collect());
+        }
+        let made = matches!(spec.from, From::Made(_));
+        let source = Self::with_wishes(&spec, wishes)?;
+        let inputs = source.bound.iter().filter(|bound| bound.field.role == Role::Input);
+        let sizes = inputs.map(|bound| {
+            let options = &bound.options;
+            let known = options.shape.is_some() || !made;
+            let varies = options.list.is_some() || options.pad.is_some();
+            let dims = if varies { vec![None] } else { bound.field.dims.clone() };
+            (bound.field.name.clone(), known.then_some(dims))
+        });
+        Ok(sizes.collect())
+    }
+
+    /// Opens what the wishes ask for.
+    fn with_wishes(spec: &Spec, wishes: Vec<Wish>) -> Result<Self> {
         let (files, (reader, bound)) = match &spec.from {
             From::Made(fill) => {
                 let (reader, bound) = MadeReader::open(spec, *fill, wishes)?;

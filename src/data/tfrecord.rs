@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::ir::DType;
 
 /// A longer message is taken for a damaged length.
-const LONGEST_MESSAGE: u64 = 1 << 30;
+const LONGEST_MESSAGE: u64 = 1 << 28;
 
 /// CRC-32C (Castagnoli; RFC 3720, appendix B.4), eight tables of 256.
 const TABLES: [[u32; 256]; 8] = tables();

@@ -1,5 +1,8 @@
 //! Compiled kernels on disk. A kernel is known by its source, the compiler's options and version, and
-//! the architecture; what is found damaged is compiled again.
+//! the architecture; what is found damaged, or was made for another kernel, is compiled again.
+//!
+//! What is in the folder runs on the user's GPU, so nobody else may write there: it is made for its
+//! owner alone, and one that others own or may write to is refused.
 //!
 //! Files are written aside and renamed, so that several processes may share a folder.
 
@@ -13,25 +16,45 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 use super::Kernel;
 use super::nvrtc::{Nvrtc, options};
 use crate::error::{Error, Result};
-use crate::plan::write_atomically;
+use crate::files;
+use crate::files::write_atomically;
 
 /// What a file begins with.
-const MAGIC: &[u8; 8] = b"pkernel1";
+const MAGIC: &[u8; 8] = b"pkernel2";
 
 /// A folder of compiled kernels.
 #[derive(Clone, Debug)]
 pub struct Cache {
     folder: PathBuf,
+    owner: Option<u32>,
 }
 
 impl Cache {
-    /// The cache in a folder, which is made where it is not there.
+    /// The cache in a folder, which is made for its owner alone where it is not there.
     ///
-    /// Error: it cannot be made.
+    /// Errors: [`Error::Io`] where it cannot be made; [`Error::Usage`] where it is another user's, or others
+    /// may write to it.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self> {
         let folder = folder.into();
-        fs::create_dir_all(&folder).map_err(|error| Error::io(folder.display().to_string(), error))?;
-        Ok(Self { folder })
+        let io = |error| Error::io(folder.display().to_string(), error);
+        private_folder(&folder).map_err(io)?;
+        let owner = owner::of(&fs::metadata(&folder).map_err(io)?);
+        if let Some(fault) = owner::fault(&folder).map_err(io)? {
+            let message = format!("the folder of compiled kernels {fault}");
+            return Err(Error::usage(folder.display().to_string(), message)
+                .with_help("chmod 700 and empty it, or name a folder of your own in PARTITION_CACHE"));
+        }
+        Ok(Self { folder, owner })
+    }
+
+    /// The cache in [`Cache::default_folder`]; none where there is no such, or it cannot be made.
+    ///
+    /// Error: [`Error::Usage`] as for [`Cache::open`].
+    pub fn open_default() -> Result<Option<Self>> {
+        match Self::default_folder().map(Self::open) {
+            None | Some(Err(Error::Io { .. })) => Ok(None),
+            Some(opened) => opened.map(Some),
+        }
     }
 
     /// `PARTITION_CACHE`, else `partition` in the user's cache folder; none where there is no such.
@@ -49,13 +72,19 @@ impl Cache {
     /// Error: that of `make`.
     pub fn get_or_make(&self, key: &str, make: impl FnOnce() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
         let path = self.path(key);
-        if let Some(code) = fs::read(&path).ok().as_deref().and_then(opened) {
+        if let Some(code) = self.read(&path).as_deref().and_then(|bytes| opened(key, bytes)) {
             return Ok(code.to_vec());
         }
         let code = make()?;
         // A full or read-only disk costs time, not the result.
-        let _ = write_atomically(&path, &sealed(&code));
+        let _ = write_atomically(&path, &sealed(key, &code));
         Ok(code)
+    }
+
+    /// The bytes of a file of the folder's owner; none where there is none.
+    fn read(&self, path: &Path) -> Option<Vec<u8>> {
+        let is_own = owner::of(&fs::metadata(path).ok()?) == self.owner;
+        if is_own { files::read(path).ok() } else { None }
     }
 
     fn path(&self, key: &str) -> PathBuf {
@@ -68,15 +97,96 @@ impl Cache {
     }
 }
 
-/// The bytes of a file: magic, checksum, code.
-fn sealed(code: &[u8]) -> Vec<u8> {
-    [MAGIC.as_slice(), &xxh3_64(code).to_le_bytes(), code].concat()
+/// Makes a folder, and those around it, where it is not there; itself for its owner alone.
+fn private_folder(folder: &Path) -> std::io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    if let Some(around) = folder.parent() {
+        fs::create_dir_all(around)?;
+    }
+    match owner::private().create(folder) {
+        // Another process was faster.
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
 }
 
-/// The code of a file, where it is whole.
-fn opened(bytes: &[u8]) -> Option<&[u8]> {
-    let (sum, code) = bytes.strip_prefix(MAGIC)?.split_first_chunk::<8>()?;
-    (u64::from_le_bytes(*sum) == xxh3_64(code)).then_some(code)
+/// Whose a folder is, and who may write to it.
+#[cfg(unix)]
+mod owner {
+    use std::fs::{DirBuilder, Metadata};
+    use std::io;
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+    use std::path::Path;
+
+    /// Write permission of the group and of all others.
+    const OTHERS_WRITE: u32 = 0o022;
+
+    pub(super) fn private() -> DirBuilder {
+        let mut builder = DirBuilder::new();
+        builder.mode(0o700);
+        builder
+    }
+
+    /// The user whose file or folder it is.
+    pub(super) fn of(there: &Metadata) -> Option<u32> {
+        Some(there.uid())
+    }
+
+    /// Why a folder is not to be trusted, in words; none where it is.
+    pub(super) fn fault(folder: &Path) -> io::Result<Option<&'static str>> {
+        let there = std::fs::metadata(folder)?;
+        if there.mode() & OTHERS_WRITE != 0 {
+            return Ok(Some("may be written to by other users"));
+        }
+        Ok((there.uid() != own(folder)?).then_some("is another user's"))
+    }
+
+    /// This process's user: that of its entry in `/proc`, else of a file that it makes.
+    fn own(folder: &Path) -> io::Result<u32> {
+        if let Ok(process) = std::fs::metadata("/proc/self") {
+            return Ok(process.uid());
+        }
+        let probe = folder.join(format!(".owner.{}", std::process::id()));
+        let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&probe)?;
+        let uid = made.metadata()?.uid();
+        std::fs::remove_file(&probe)?;
+        Ok(uid)
+    }
+}
+
+/// Where files have no owners in this sense, the system's own rules for the user's folders hold.
+#[cfg(not(unix))]
+mod owner {
+    use std::fs::{DirBuilder, Metadata};
+    use std::io;
+    use std::path::Path;
+
+    pub(super) fn private() -> DirBuilder {
+        DirBuilder::new()
+    }
+
+    pub(super) fn of(_: &Metadata) -> Option<u32> {
+        None
+    }
+
+    pub(super) fn fault(_: &Path) -> io::Result<Option<&'static str>> {
+        Ok(None)
+    }
+}
+
+/// The bytes of a file: magic, the checksum of the rest, the key's digest, code.
+fn sealed(key: &str, code: &[u8]) -> Vec<u8> {
+    let rest = [xxh3_128(key.as_bytes()).to_le_bytes().as_slice(), code].concat();
+    [MAGIC.as_slice(), &xxh3_64(&rest).to_le_bytes(), &rest].concat()
+}
+
+/// The code of a file, where it is whole and was made for this key.
+fn opened<'b>(key: &str, bytes: &'b [u8]) -> Option<&'b [u8]> {
+    let (sum, rest) = bytes.strip_prefix(MAGIC)?.split_first_chunk::<8>()?;
+    let code = rest.strip_prefix(xxh3_128(key.as_bytes()).to_le_bytes().as_slice())?;
+    (u64::from_le_bytes(*sum) == xxh3_64(rest)).then_some(code)
 }
 
 /// Compiles kernels for an architecture on several threads, and tells how many are done. The result is
@@ -165,6 +275,49 @@ mod tests {
             assert_eq!(made.load(Ordering::Relaxed), before + 1, "{damage:?}");
             assert_eq!(fs::read(&path).unwrap(), whole);
         }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn an_entry_is_bound_to_its_key() {
+        let folder = folder("bound");
+        let cache = Cache::open(&folder).unwrap();
+        cache.get_or_make("one", || Ok(b"1".to_vec())).unwrap();
+        fs::copy(cache.path("one"), cache.path("other")).unwrap();
+        assert_eq!(cache.get_or_make("other", || Ok(b"2".to_vec())).unwrap(), b"2");
+        assert_eq!(cache.get_or_make("one", || unreachable!()).unwrap(), b"1");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_is_its_owners_alone_and_one_that_others_may_write_to_is_refused() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+        let folder = folder("owner").join("inner");
+        Cache::open(&folder).unwrap();
+        assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
+        for mode in [0o755, 0o500] {
+            fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+            Cache::open(&folder).unwrap();
+        }
+        for mode in [0o770, 0o777, 0o1777] {
+            fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+            let error = Cache::open(&folder).unwrap_err().to_string();
+            assert!(error.starts_with(&folder.display().to_string()), "{error}");
+            assert!(error.contains("may be written to by other users"), "{error}");
+            assert!(error.contains("PARTITION_CACHE"), "{error}");
+        }
+        fs::remove_dir_all(folder.parent().unwrap()).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn an_entry_of_another_user_is_made_again() {
+        let folder = folder("foreign");
+        let cache = Cache::open(&folder).unwrap();
+        cache.get_or_make("key", || Ok(b"old".to_vec())).unwrap();
+        let other = Cache { owner: cache.owner.map(|uid| uid + 1), ..cache.clone() };
+        assert_eq!(other.get_or_make("key", || Ok(b"new".to_vec())).unwrap(), b"new");
         fs::remove_dir_all(&folder).unwrap();
     }
 

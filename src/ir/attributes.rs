@@ -71,7 +71,9 @@ pub struct Resize {
     pub interpolation: Interpolation,
     /// Which sample an output coordinate falls on.
     pub coordinates: ResizeCoordinates,
-    /// Scale of each axis, where the source gives one; else it is out / in.
+    /// Scale of each axis, where the source gives one; else it is out / in. Coordinates follow from the
+    /// length that it gives before that is rounded down to a size, of aligned corners too: so ONNX's
+    /// reference does, where onnxruntime takes the rounded one.
     pub scales: Option<Vec<Real>>,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::infer::{bind_op, bind_type};
-use super::{ConstId, Graph, Op, Shape, Size, Tensor, Type, infer};
+use super::{ConstId, Dim, DimId, Graph, Op, Shape, Size, Tensor, Type, infer};
 use crate::error::{Error, Result};
 
 impl Graph {
@@ -11,7 +11,7 @@ impl Graph {
     /// constants. Dimensions not in `values` stay. Types are inferred anew, so sizes that only now
     /// turn out not to fit are found.
     ///
-    /// Errors: a name that is no dimension of the graph, a value below 1, sizes that do not fit or
+    /// Errors: a name that is no dimension of the graph, a value below 1 or above its [`Limit`](super::Limit), sizes that do not fit or
     /// become negative.
     pub fn bind(&mut self, values: &BTreeMap<String, i64>) -> Result<()> {
         for (name, value) in values {
@@ -28,12 +28,38 @@ impl Graph {
             if *value < 1 {
                 return Err(Error::usage(format!("dimension {name}"), format!("{value} is less than 1")));
             }
+            self.rules().check_dim(name, *value)?;
+            if let Some(is) = self.dims.iter().find(|dim| dim.name == *name).and_then(|dim| dim.is.as_ref())
+                && is.known() != Some(*value)
+            {
+                let names = |dim: DimId| self.dims[dim.index()].name.as_str();
+                let message = format!("it is {} in this model", is.display(&names));
+                return Err(Error::usage(format!("dimension {name}"), message)
+                    .with_help("give values before the model is read, or of what it consists of"));
+            }
         }
-        let value_of: Vec<Option<i64>> = self.dims.iter().map(|dim| values.get(&dim.name).copied()).collect();
+        let value = |dim: &Dim| values.get(&dim.name).map(|&value| Size::Known(value));
+        let value_of: Vec<Option<Size>> = self.dims.iter().map(value).collect();
         self.rebuild_bound(&value_of)
     }
 
-    fn rebuild_bound(&mut self, value_of: &[Option<i64>]) -> Result<()> {
+    /// Puts sizes in the place of dimensions, in all that is there; sizes that mention one of them are
+    /// not to be used any more. O(values + operations).
+    ///
+    /// Errors: those of [`Graph::bind`] but for the names; the graph is empty then.
+    #[cfg(feature = "onnx")]
+    pub(crate) fn replace_dims(&mut self, sizes: &[Option<Size>]) -> Result<()> {
+        let of = |dim: DimId| sizes.get(dim.index()).cloned().flatten();
+        for (number, dim) in self.dims.iter_mut().enumerate() {
+            dim.is = match &dim.is {
+                Some(is) => is.substituted(&of),
+                None => sizes.get(number).cloned().flatten(),
+            };
+        }
+        self.rebuild_bound(sizes)
+    }
+
+    fn rebuild_bound(&mut self, value_of: &[Option<Size>]) -> Result<()> {
         let old = std::mem::take(self);
         let mut new = old.emptied();
         new.params = old.params;

@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::{DType, Data, DimId, Init, Op, Param, Shape, Size, Source, Tensor, Type, infer};
+use super::infer::unequal;
+use super::{DType, Data, DimId, Init, Op, Param, Rules, Shape, Size, Source, Tensor, Type, infer};
 use crate::error::{Error, Result};
 
 macro_rules! id {
@@ -54,6 +55,8 @@ id! {
 pub struct Dim {
     /// Its name.
     pub name: String,
+    /// What it was found to be while the model was read, in terms of the others: no size mentions it then.
+    pub is: Option<Size>,
 }
 
 /// One operation in the graph.
@@ -92,6 +95,9 @@ pub struct Graph {
     pub(super) inputs: Vec<(String, ValueId)>,
     pub(super) outputs: Vec<(String, ValueId)>,
     pub(super) controls: Vec<(NodeId, NodeId)>,
+    rules: Rules,
+    /// See [`Graph::take_unequal`].
+    unequal: Option<(Size, Size)>,
 }
 
 impl Graph {
@@ -105,7 +111,7 @@ impl Graph {
         match self.dims.iter().position(|dim| dim.name == name) {
             Some(position) => DimId(position as u32),
             None => {
-                self.dims.push(Dim { name: name.to_owned() });
+                self.dims.push(Dim { name: name.to_owned(), is: None });
                 DimId(self.dims.len() as u32 - 1)
             }
         }
@@ -121,10 +127,27 @@ impl Graph {
     /// with the source's name as place; a leaf operation or [`Op::Sizes`], [`Op::Iota`], which
     /// need a type.
     pub fn push(&mut self, op: Op, operands: &[ValueId], source: SourceId) -> Result<NodeId> {
+        self.push_inferred(op, operands, source)
+            .map_err(|error| error.within(&format!("node {}", self.sources[source.index()].name)))
+    }
+
+    /// As [`Graph::push`], with the operation alone as the place of errors.
+    pub(crate) fn push_inferred(&mut self, op: Op, operands: &[ValueId], source: SourceId) -> Result<NodeId> {
         let types: Vec<&Type> = operands.iter().map(|value| &self.values[value.index()].ty).collect();
-        let results = infer(&op, &types, &|dim| self.dims[dim.index()].name.clone())
-            .map_err(|error| error.within(&format!("node {}", self.sources[source.index()].name)))?;
-        Ok(self.append(op, operands, results, source))
+        match infer(&op, &types, &|dim| self.dims[dim.index()].name.clone()) {
+            Ok(results) => Ok(self.append(op, operands, results, source)),
+            Err(error) => {
+                self.unequal = unequal(&op, &types);
+                Err(error)
+            }
+        }
+    }
+
+    /// The sizes that would have to be equal for the last node that was refused; none where
+    /// that is not why, or it was asked before.
+    #[cfg(feature = "onnx")]
+    pub(crate) fn take_unequal(&mut self) -> Option<(Size, Size)> {
+        self.unequal.take()
     }
 
     /// Adds a node with one result and returns that. Errors as [`Graph::push`].
@@ -396,6 +419,16 @@ impl Graph {
         }
     }
 
+    /// What the network expects beside its types.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// The same, to change.
+    pub fn rules_mut(&mut self) -> &mut Rules {
+        &mut self.rules
+    }
+
     /// Names and values of the inputs, in order.
     pub fn inputs(&self) -> &[(String, ValueId)] {
         &self.inputs
@@ -411,13 +444,14 @@ impl Graph {
         &self.controls
     }
 
-    /// The same graph without nodes, values, parameters, constants, inputs, outputs and controls:
-    /// what a rewriting pass fills.
+    /// The same graph without nodes, values, parameters, constants, inputs, outputs and controls,
+    /// with its rules: what a rewriting pass fills.
     pub(crate) fn emptied(&self) -> Self {
         Self {
             name: self.name.clone(),
             dims: self.dims.clone(),
             sources: self.sources.clone(),
+            rules: self.rules.clone(),
             ..Self::default()
         }
     }

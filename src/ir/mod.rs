@@ -10,6 +10,7 @@
 mod attributes;
 mod bind;
 mod dtype;
+mod equations;
 mod graph;
 #[cfg_attr(not(feature = "run"), allow(dead_code))]
 pub(crate) mod half;
@@ -19,6 +20,7 @@ mod noise;
 mod op;
 mod param;
 mod precision;
+mod rules;
 mod shape;
 mod source;
 mod tensor;
@@ -29,6 +31,7 @@ mod visit;
 
 pub use attributes::{Attention, Conv, ConvTranspose, Pad, Pool, Recurrent, Resize, Slice, TopK, Window};
 pub use dtype::DType;
+pub use equations::{Equations, Refused};
 pub use graph::{ConstId, Dim, Graph, Node, NodeId, ParamId, SourceId, Value, ValueId};
 pub(crate) use infer::Varies;
 pub use infer::infer;
@@ -40,7 +43,8 @@ pub use noise::{Noise, NoiseKind, random_bits};
 pub use op::Op;
 pub use param::{Data, Distribution, Fan, Init, Param, Statistic, StatisticKind};
 pub use precision::Range;
-pub use shape::{Affine, DimId, Shape, Size, Type};
+pub use rules::{Absent, ArrayNames, InputRule, Limit, Rules};
+pub use shape::{Affine, DimId, MAX_AXES, Shape, Size, Type};
 pub use source::{Phase, Source, SourceRole};
 pub use tensor::Tensor;
 pub use users::Users;

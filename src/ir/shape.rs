@@ -144,6 +144,36 @@ impl Size {
         Some(sum)
     }
 
+    /// The size with dimensions replaced by sizes; none where it overflows.
+    pub fn substituted(&self, of: &dyn Fn(DimId) -> Option<Self>) -> Option<Self> {
+        let mut constant = self.constant();
+        let mut terms = Vec::new();
+        for &(dim, coefficient) in self.terms() {
+            match of(dim) {
+                Some(size) => {
+                    let part = size.scale(coefficient)?;
+                    constant = constant.checked_add(part.constant())?;
+                    terms.extend_from_slice(part.terms());
+                }
+                None => terms.push((dim, coefficient)),
+            }
+        }
+        Self::new(constant, terms)
+    }
+
+    /// The dimension that this size, being zero, fixes, and what it is then: of those whose value is whole
+    /// for every value of the others the last one. None where no dimension is, or its value is a number
+    /// below 1.
+    #[cfg_attr(not(feature = "onnx"), allow(dead_code))]
+    pub(crate) fn zero_at(&self) -> Option<(DimId, Self)> {
+        let solved = self.terms().iter().rev().find_map(|&(dim, coefficient)| {
+            let rest = self.sub(&Self::new(0, [(dim, coefficient)])?)?;
+            Some((dim, rest.div_exact(coefficient.checked_neg()?)?))
+        });
+        // What is never 1 or more is no size.
+        solved.filter(|(_, size)| size.constant() >= 1 || size.terms().iter().any(|term| term.1 > 0))
+    }
+
     /// Prints with the dimensions' names: `2*batch+1`.
     pub fn display<'a>(&'a self, names: &'a dyn Fn(DimId) -> &'a str) -> impl fmt::Display + 'a {
         DisplaySize { size: self, names }
@@ -177,6 +207,9 @@ impl fmt::Display for DisplaySize<'_> {
         }
     }
 }
+
+/// Most axes of a tensor that can be run.
+pub const MAX_AXES: usize = 32;
 
 /// The sizes of a tensor's axes, outermost first; empty for a scalar.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -300,6 +333,19 @@ mod tests {
         let less = batch().add(&Size::Known(-1)).unwrap();
         assert_eq!(less.display(&names).to_string(), "n-1");
         assert_eq!(Size::Known(0).display(&names).to_string(), "0");
+    }
+
+    #[test]
+    fn a_size_that_is_zero_fixes_its_last_dimension() {
+        let [n, m] = [DimId(0), DimId(1)];
+        let size = |constant, terms: &[(DimId, i64)]| Size::new(constant, terms.iter().copied()).unwrap();
+        assert_eq!(size(-6, &[(n, 2)]).zero_at(), Some((n, Size::Known(3))));
+        assert_eq!(size(1, &[(n, 1), (m, -1)]).zero_at(), Some((m, size(1, &[(n, 1)]))));
+        assert_eq!(size(0, &[(n, 1), (m, -2)]).zero_at(), Some((n, size(0, &[(m, 2)]))));
+        assert_eq!(size(0, &[(n, 1), (m, 2)]).zero_at(), None);
+        assert_eq!(size(0, &[(n, 3), (m, 2)]).zero_at(), None);
+        assert_eq!(size(6, &[(n, 2)]).zero_at(), None);
+        assert_eq!(Size::Known(0).zero_at(), None);
     }
 
     #[test]

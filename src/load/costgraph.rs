@@ -15,6 +15,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use super::json::{Amount, Text, json_error};
 use crate::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
 use crate::error::{Error, Result};
+use crate::escape::quoted;
 use crate::units::{Bytes, Nanos};
 
 /// The most that all times, or all bytes, may add up to: beyond it sums would saturate.
@@ -416,9 +417,4 @@ fn write_node(out: &mut String, graph: &CostGraph, node: NodeIx, pin: Option<&st
         let _ = write!(out, ",\"in_place\":[{}]", pairs.join(","));
     }
     out.push('}');
-}
-
-/// The text as a JSON string.
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
 }

@@ -3,12 +3,13 @@
 //! On exit a [`Graph`] is lowered, its types are inferred, its sources name every node of the
 //! source model and know their consumers. Nothing here decides a placement.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::costgraph::CostGraph;
-use crate::error::{Error, Result};
-use crate::ir::Graph;
+use crate::error::{Error, Report, Result};
+use crate::files::Links;
+use crate::ir::{Graph, MAX_AXES};
 use crate::topology::Topology;
 
 mod costgraph;
@@ -35,6 +36,12 @@ pub struct LoadOptions {
     /// affine in its dimensions can be read only so. Names that the model does not have are
     /// an error.
     pub dims: BTreeMap<String, i64>,
+    /// Which files the model may name, for weights that lie beside it.
+    pub links: Links,
+    /// Names of arrays that the caller has for the model's inputs. A model with optional inputs
+    /// (a transformer's `attention_mask`, `token_type_ids`, `position_ids`) takes those among them;
+    /// other names mean nothing here.
+    pub inputs: BTreeSet<String>,
 }
 
 /// A model that was read.
@@ -81,8 +88,47 @@ pub fn recognise(bytes: &[u8]) -> Result<Format> {
     if let Some(format) = json::recognise(bytes)? {
         return Ok(format);
     }
+    if let Some(error) = weights_alone(bytes) {
+        return Err(error);
+    }
     Err(Error::format("", "the file is no model of a known format")
         .with_help("known: native model.json, ONNX, Keras JSON, transformers config.json, cost graph JSON, placement workload"))
+}
+
+/// The error for weights in place of a model, which names what they are; none for other bytes.
+fn weights_alone(bytes: &[u8]) -> Option<Error> {
+    let what = match bytes {
+        [b'G', b'G', b'U', b'F', ..] => "GGUF",
+        [b'P', b'K', 3, 4, ..] => "a zip archive: npz, .keras, or a pickle of PyTorch",
+        [0x80, 2..=5, ..] => "a pickle of PyTorch",
+        [0x89, b'H', b'D', b'F', ..] => "HDF5",
+        [_, _, _, _, _, _, 0, 0, b'{', ..] => "safetensors",
+        [b'{', ..] if bytes.windows(12).take(1 << 20).any(|window| window == b"\"weight_map\"") => {
+            "an index of safetensors"
+        }
+        _ => return None,
+    };
+    let message = format!("these are weights ({what}), and the model is missing");
+    Some(
+        Error::format("", message)
+            .with_help("a model is the config.json beside them, or the folder; weights: --weights"),
+    )
+}
+
+/// Whether what begins with `start` may be a model of any format: what may not is neither read nor
+/// decompressed further.
+#[cfg_attr(not(feature = "cli"), expect(dead_code))]
+pub(crate) fn may_be_model(start: &[u8]) -> bool {
+    let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
+    match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
+        Some(b'{') | None => true,
+        Some(_) => {
+            #[cfg(feature = "onnx")]
+            return onnx::may_begin(start);
+            #[cfg(not(feature = "onnx"))]
+            return false;
+        }
+    }
 }
 
 /// Reads the model in `bytes`. `path` is where they come from: errors name it, and files that the
@@ -91,8 +137,29 @@ pub fn recognise(bytes: &[u8]) -> Result<Format> {
 /// Errors: an unknown or malformed format, operations that are not supported (all of them at
 /// once), shapes that do not fit.
 pub fn load(bytes: &[u8], path: Option<&Path>, options: &LoadOptions) -> Result<Model> {
+    load_with(bytes, path, options, &mut |_| Ok(BTreeMap::new()))
+}
+
+/// Values of dimensions, by name, for a graph of which at least the inputs are there.
+pub type FindDims<'a> = &'a mut dyn FnMut(&Graph) -> Result<BTreeMap<String, i64>>;
+
+/// As [`load`], with dimensions whose values are known once the inputs are: `find` is called once for a model
+/// that is a graph, as early as its inputs are read, and what it says is bound.
+///
+/// Errors: those of [`load`], of `find` and of [`Graph::bind`].
+pub fn load_with(
+    bytes: &[u8],
+    path: Option<&Path>,
+    options: &LoadOptions,
+    find: FindDims<'_>,
+) -> Result<Model> {
     let place = path.map_or_else(|| "standard input".to_owned(), |path| path.display().to_string());
+    let bytes = json::without_mark(bytes);
     let format = recognise(bytes).map_err(|error| error.within(&place))?;
+    // Their readers take fields as they need them; those of costs name every field and refuse one that stands twice.
+    if matches!(format, Format::Native | Format::Keras | Format::Transformers) {
+        json::check_keys(bytes).map_err(|error| error.within(&place))?;
+    }
     let model = match format {
         Format::Native => native::load(bytes, path, options).map(Model::Graph),
         Format::Transformers => transformers::load(bytes, path, options).map(Model::Graph),
@@ -113,14 +180,44 @@ pub fn load(bytes: &[u8], path: Option<&Path>, options: &LoadOptions) -> Result<
             "this build does not read Keras models (feature `keras`)",
         ))),
         #[cfg(feature = "onnx")]
-        Format::Onnx => onnx::load(bytes, path, options).map(Model::Graph),
+        Format::Onnx => onnx::load_with(bytes, path, options, &mut *find).map(Model::Graph),
         #[cfg(not(feature = "onnx"))]
         Format::Onnx => Err(Error::Unsupported(crate::error::Report::new(
             "",
             "this build does not read ONNX (feature `onnx`)",
         ))),
     };
-    model.map_err(|error| error.within(&place))
+    let model = model.and_then(|model| match &model {
+        Model::Graph(graph) => axes_in_bounds(graph).map(|()| model),
+        Model::CostGraph { .. } => Ok(model),
+    });
+    let mut model = model.map_err(|error| error.within(&place))?;
+    match &mut model {
+        // Their inputs were asked about while they were read.
+        Model::Graph(_) if format == Format::Onnx => {}
+        Model::Graph(graph) => {
+            let found = find(graph)?;
+            if !found.is_empty() {
+                graph.bind(&found).map_err(|error| error.within(&place))?;
+            }
+        }
+        Model::CostGraph { .. } => {}
+    }
+    Ok(model)
+}
+
+/// Error: a tensor has more axes than can be run.
+fn axes_in_bounds(graph: &Graph) -> Result<()> {
+    let wide = graph.node_ids().find(|&id| {
+        let rank = |value| graph.ty(value).shape.sizes().len();
+        graph.results(id).any(|value| rank(value) > MAX_AXES)
+    });
+    let Some(id) = wide else { return Ok(()) };
+    let name = &graph.source(graph.node(id).source).name;
+    Err(Error::Unsupported(Report::new(
+        format!("node {name}"),
+        format!("a tensor of more than {MAX_AXES} axes"),
+    )))
 }
 
 /// Error: values are given for dimensions of a model that has none.

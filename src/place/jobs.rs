@@ -5,6 +5,8 @@
 //! the tensor on that route. Delays leave contention out, and inputs are taken to lie wherever they
 //! are read: the evaluation of what is found counts both.
 
+use std::collections::BTreeMap;
+
 use super::evaluate::compute_resources;
 use super::nets::weight_limit;
 use super::problem::{NONE, Problem};
@@ -55,7 +57,10 @@ pub(super) struct Jobs {
     before_start: Vec<u32>,
     after: Vec<Link>,
     after_start: Vec<u32>,
-    /// By sender and receiver: which of the different routes.
+    /// By device: its physical device, of which there are so many.
+    physical: Vec<u32>,
+    physicals: usize,
+    /// By the physical devices of sender and receiver: which of the different routes.
     route: Vec<u32>,
     routes: usize,
     delay: Vec<u64>,
@@ -130,6 +135,8 @@ impl Jobs {
             before_start: vec![0],
             after: Vec::new(),
             after_start: vec![0],
+            physical: problem.topology.devices.iter().map(|device| device.physical).collect(),
+            physicals: problem.topology.physicals.len(),
             route,
             routes,
             delay,
@@ -202,9 +209,12 @@ impl Jobs {
         &self.after[self.after_start[job] as usize..self.after_start[job + 1] as usize]
     }
 
-    /// Which of the different routes leads from one device to another.
+    /// Which of the different routes leads from one device to another; 0 from a device to itself.
     pub(super) fn route(&self, from: usize, to: usize) -> u32 {
-        self.route[from * self.kind.len() + to]
+        if from == to {
+            return 0;
+        }
+        self.route[self.physical[from] as usize * self.physicals + self.physical[to] as usize]
     }
 
     /// How long after the end of its maker a tensor is on a device.
@@ -220,27 +230,33 @@ impl Jobs {
     }
 }
 
-/// For each pair of devices the number of its route among the different ones, counted from 1 (0
-/// within a device), and a pair for each. `times` tells routes apart.
-fn different_routes<T: PartialEq>(
+/// For each pair of physical devices the number of the route between devices of theirs among the different
+/// ones, counted from 1 in the order in which pairs of devices show them (0 where there is no such pair), and
+/// a pair of devices for each. `times` tells routes apart.
+/// O(physical devices^2 x log of the different routes).
+fn different_routes<T: Ord>(
     topology: &Topology,
     times: impl Fn(DeviceId, DeviceId) -> T,
 ) -> (Vec<u32>, Vec<(DeviceId, DeviceId)>) {
-    let mut number = Vec::with_capacity(topology.len() * topology.len());
-    let mut first: Vec<(T, (DeviceId, DeviceId))> = Vec::new();
-    for from in topology.ids() {
-        for to in topology.ids() {
-            if from == to {
-                number.push(0);
-                continue;
-            }
-            let own = times(from, to);
-            let known = first.iter().position(|(other, _)| *other == own);
-            number.push(known.unwrap_or(first.len()) as u32 + 1);
-            if known.is_none() {
-                first.push((own, (from, to)));
-            }
+    // The first two devices of each.
+    let mut slices: Vec<Vec<DeviceId>> = vec![Vec::new(); topology.physicals.len()];
+    for id in topology.ids() {
+        let own = &mut slices[topology.device(id).physical as usize];
+        if own.len() < 2 {
+            own.push(id);
         }
     }
-    (number, first.into_iter().map(|(_, pair)| pair).collect())
+    let mut number = vec![0; slices.len() * slices.len()];
+    let (mut known, mut pairs) = (BTreeMap::new(), Vec::new());
+    for (from, senders) in slices.iter().enumerate() {
+        for (to, receivers) in slices.iter().enumerate() {
+            let other = if from == to { receivers.get(1) } else { receivers.first() };
+            let (Some(&sender), Some(&receiver)) = (senders.first(), other) else { continue };
+            number[from * slices.len() + to] = *known.entry(times(sender, receiver)).or_insert_with(|| {
+                pairs.push((sender, receiver));
+                pairs.len() as u32
+            });
+        }
+    }
+    (number, pairs)
 }

@@ -36,6 +36,7 @@ mod pool;
 mod portfolio;
 mod problem;
 mod random;
+mod reduced;
 mod replan;
 mod segment;
 mod segments;
@@ -59,6 +60,8 @@ pub use moves::Moves;
 use nets::Nets;
 use pool::Pool;
 use problem::{Backward, Problem};
+pub(crate) use problem::{check_pins, no_match};
+use reduced::Reduced;
 pub(crate) use replan::Rank;
 pub use replan::{Previous, Stability, StateMove, StateMoved, state_moved, state_moves};
 
@@ -174,6 +177,22 @@ pub fn place(graph: &CostGraph, topology: &Topology, options: &Options) -> Resul
 ///
 /// Stops early with the best so far where `control` says so.
 pub fn candidates(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    control: &Control<'_>,
+) -> Result<Vec<Placement>> {
+    match Reduced::of(graph, topology, options) {
+        None => candidates_among_all(graph, topology, options, control),
+        Some(reduced) => {
+            let found = candidates_among_all(graph, &reduced.topology, &reduced.options, control)?;
+            Ok(found.into_iter().map(|placement| reduced.on_whole(placement)).collect())
+        }
+    }
+}
+
+/// As [`candidates`], where every device is looked at.
+fn candidates_among_all(
     graph: &CostGraph,
     topology: &Topology,
     options: &Options,

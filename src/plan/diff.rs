@@ -8,7 +8,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{Bound, BufferKind, MovedState, Plan};
-use crate::error::escaped;
+use crate::escape::{escaped, to_json};
 use crate::units::{Bytes, Nanos};
 
 pub use state::StateDiff;
@@ -114,7 +114,7 @@ impl Diff {
 
     /// The JSON form, on one line.
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
+        to_json(self).unwrap_or_default()
     }
 }
 

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::Plan;
 use crate::error::{Error, Result};
+use crate::escape::quoted;
 
 /// Names of the forms that [`export`] knows, each with what it is.
 pub const FORMATS: &[(&str, &str)] = &[
@@ -30,9 +31,11 @@ pub fn export(plan: &Plan, format: &str) -> Result<String> {
 
 /// Name to device, one node on each line, in the plan's order.
 fn json(plan: &Plan) -> String {
-    let text = |name: &str| Value::from(name).to_string();
-    let lines: Vec<String> =
-        plan.placement.iter().map(|(node, device)| format!("  {}: {}", text(node), text(device))).collect();
+    let lines: Vec<String> = plan
+        .placement
+        .iter()
+        .map(|(node, device)| format!("  {}: {}", quoted(node), quoted(device)))
+        .collect();
     format!("{{\n{}\n}}\n", lines.join(",\n"))
 }
 
@@ -63,7 +66,7 @@ fn accelerate(plan: &Plan) -> Result<String> {
     for (prefix, value) in collapse(&entries) {
         let name = prefix.join(".");
         if map.insert(name.clone(), value.clone()).is_none() {
-            lines.push(format!("  {}: {value}", Value::from(name)));
+            lines.push(format!("  {}: {value}", quoted(&name)));
         }
     }
     Ok(format!("{{\n{}\n}}\n", lines.join(",\n")))

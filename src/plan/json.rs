@@ -7,8 +7,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::gzip::compress;
-use super::{Plan, VERSION, decompressed, is_compressed, write_atomically_with};
+use super::{Plan, VERSION, decompressed, is_compressed};
 use crate::error::{Error, Result};
+use crate::escape::to_json;
+use crate::files::{self, write_atomically_with};
 
 impl Plan {
     /// Streams the JSON form. O(size).
@@ -74,9 +76,9 @@ impl Plan {
 
     /// Reads the JSON form from a file, compressed or not. Errors: [`Error::Io`], and those of [`Plan::from_json`].
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
-        let name = path.as_ref().display().to_string();
-        let bytes = std::fs::read(path).map_err(|source| Error::io(name.clone(), source))?;
-        Self::from_json(&decompressed(bytes, &name)?, &name)
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        Self::from_json(&decompressed(files::read(path)?, &name)?, &name)
     }
 
     /// True where `bytes` begin as a plan's JSON form does: an object whose first field is
@@ -122,14 +124,14 @@ fn version(bytes: &[u8]) -> Option<u64> {
 
 fn one(out: &mut dyn Write, name: &str, value: &impl Serialize) -> io::Result<()> {
     write!(out, ",\n \"{name}\":")?;
-    Ok(serde_json::to_writer(out, value)?)
+    out.write_all(to_json(value)?.as_bytes())
 }
 
 fn list<T: Serialize>(out: &mut dyn Write, name: &str, items: &[T]) -> io::Result<()> {
     write!(out, ",\n \"{name}\":[")?;
     for (i, item) in items.iter().enumerate() {
         out.write_all(if i == 0 { b"\n  " } else { b",\n  " })?;
-        serde_json::to_writer(&mut *out, item)?;
+        out.write_all(to_json(item)?.as_bytes())?;
     }
     out.write_all(b"]")
 }
@@ -138,9 +140,9 @@ fn object<V: Serialize>(out: &mut dyn Write, name: &str, items: &[(String, V)]) 
     write!(out, ",\n \"{name}\":{{")?;
     for (i, (key, value)) in items.iter().enumerate() {
         out.write_all(if i == 0 { b"\n  " } else { b",\n  " })?;
-        serde_json::to_writer(&mut *out, key)?;
+        out.write_all(to_json(key)?.as_bytes())?;
         out.write_all(b":")?;
-        serde_json::to_writer(&mut *out, value)?;
+        out.write_all(to_json(value)?.as_bytes())?;
     }
     out.write_all(b"}")
 }

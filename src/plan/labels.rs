@@ -50,6 +50,8 @@ pub struct ValueLabel {
     pub name: String,
     /// True for a parameter that is updated in the step.
     pub state: bool,
+    /// True for what holds an output of the model.
+    pub output: bool,
 }
 
 /// A parameter's type and name.

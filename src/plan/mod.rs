@@ -9,7 +9,6 @@ mod build;
 pub mod check;
 mod diff;
 mod export;
-mod file;
 mod foreign;
 mod gzip;
 mod json;
@@ -27,12 +26,16 @@ use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
 
 pub use build::{Meta, build, build_derived};
-pub use check::{Checked, ExpectedLaunch, ExpectedModel, check, check_bound, check_costgraph, check_model};
+pub use check::{
+    Checked, ExpectedLaunch, ExpectedModel, ExpectedValue, InPlace, Origin, check, check_bound,
+    check_costgraph, check_model,
+};
 pub use diff::{Bounds, Change, Diff, Flow, Move, Quality, StateDiff, diff, diff_with_state};
 pub use export::{FORMATS, export};
-pub use file::{check_writable, write_atomically, write_atomically_with};
 pub(crate) use foreign::listed;
 pub use foreign::{Foreign, Lookup};
+#[cfg(feature = "cli")]
+pub(crate) use gzip::{Sense, read_decompressed};
 pub use gzip::{decompressed, is_compressed};
 pub use labels::{Labels, NodeLabel, ParamLabel, Read, ValueLabel};
 pub use replan::{MovedState, Replan, circumstances};
@@ -133,6 +136,9 @@ pub struct Options {
     /// Named dimensions and what they were bound to.
     #[serde(default, with = "pairs", skip_serializing_if = "Vec::is_empty")]
     pub dims: Vec<(String, i64)>,
+    /// Optional inputs that the model was read with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<String>,
     /// Whether planning was stopped (by the caller or a time limit) before its work was done.
     #[serde(default, skip_serializing_if = "is_false")]
     pub truncated: bool,

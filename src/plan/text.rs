@@ -25,6 +25,7 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use super::{Action, Plan, Step};
 use crate::error::Result;
+use crate::escape::{is_harmless, to_json};
 
 impl Plan {
     /// The text form. O(size).
@@ -158,7 +159,7 @@ fn option(out: &mut dyn Write, key: &str, value: Option<&str>) -> fmt::Result {
 
 /// True for a character that needs no quotes.
 fn is_bare(c: char) -> bool {
-    !c.is_whitespace() && !c.is_control() && !matches!(c, '(' | ')' | '"')
+    !c.is_whitespace() && is_harmless(c) && !matches!(c, '(' | ')' | '"')
 }
 
 /// A name, quoted where it must be.
@@ -192,6 +193,6 @@ struct Json<T>(T);
 
 impl<T: serde::Serialize> Display for Json<T> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(&serde_json::to_string(&self.0).map_err(|_| fmt::Error)?)
+        f.write_str(&to_json(&self.0).map_err(|_| fmt::Error)?)
     }
 }

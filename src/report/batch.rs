@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::error::escaped;
+use crate::escape::escaped;
 use crate::units::Bytes;
 
 /// The largest batch that fits.

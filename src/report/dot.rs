@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::costgraph::{CostGraph, NodeIx, Role};
+use crate::escape::is_harmless;
 use crate::place::Placement;
 use crate::topology::Topology;
 
@@ -69,7 +70,7 @@ fn quoted(text: &str) -> String {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
             '\n' => out.push_str("\\n"),
-            c if c.is_control() => out.push(' '),
+            c if !is_harmless(c) => out.push(' '),
             c => out.push(c),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::error::escaped;
+use crate::escape::escaped;
 use crate::explain::{Crossing, Fewer, NodeReport, Outcome, Overview};
 use crate::plan::{Action, OFFLOADED, Plan, Step};
 use crate::units::{Bytes, Nanos};

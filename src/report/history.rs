@@ -5,7 +5,8 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
-use crate::plan::write_atomically;
+use crate::escape::to_json;
+use crate::files::write_atomically;
 
 /// Writes rows of named numbers, each row in the order of its names: as CSV or JSON, as the end of
 /// the file's name says. In CSV a column stands for every name that any row has; a number that is
@@ -59,7 +60,7 @@ fn json(rows: &[Vec<(String, f64)>]) -> Result<String> {
         };
         let object: Map<String, Value> =
             row.iter().map(|(name, value)| (name.clone(), number(*value))).collect();
-        let text = serde_json::to_string(&object).map_err(|error| Error::Internal(error.to_string()))?;
+        let text = to_json(&object).map_err(|error| Error::Internal(error.to_string()))?;
         lines.push(format!("  {text}"));
     }
     Ok(format!("[\n{}\n]\n", lines.join(",\n")))

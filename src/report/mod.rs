@@ -11,6 +11,12 @@ mod summary;
 mod timeline;
 mod trace;
 
+/// `1 device`, `2 devices`.
+#[cfg_attr(not(feature = "cli"), allow(dead_code))]
+pub(crate) fn counted(count: usize, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
 pub use batch::{BatchLine, MemoryLine};
 pub use dot::dot;
 #[cfg(feature = "run")]

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::BatchLine;
 use crate::costgraph::{CostGraph, Role};
-use crate::error::escaped;
+use crate::escape::escaped;
 use crate::explain::Fewer;
 use crate::place::{Objective, Placement};
 use crate::plan::Bound;
@@ -101,6 +101,9 @@ pub struct Summary {
     pub bound: Option<BoundLine>,
     /// Other objectives that gain something in their own measure.
     pub alternatives: Vec<AlternativeLine>,
+    /// What the planner's own placement comes to, beside one that was made elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub planned: Option<AlternativeLine>,
     /// Whether fewer devices are as good, where that was tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fewer: Option<Fewer>,
@@ -178,6 +181,7 @@ impl Summary {
             optimal: reached == 0,
             bound: None,
             alternatives: Vec::new(),
+            planned: None,
             fewer: None,
             precision: None,
             notes: placement.notes.clone(),
@@ -250,7 +254,16 @@ impl Summary {
                 _ => format!("transfer {transfer_bytes}"),
             };
             text += &format!(
-                "instead    --objective {objective}: {gain} on {devices} devices, {transfer_bytes} moved\n"
+                "instead    --objective {objective}: {gain} on {}, {transfer_bytes} moved\n",
+                super::counted(*devices, "device")
+            );
+        }
+        if let Some(own) = &self.planned {
+            let AlternativeLine { objective, latency, max_load, transfer_bytes, devices } = own;
+            text += &format!(
+                "planner    its own placement for {objective}: latency {latency}, load {max_load}, \
+                 {transfer_bytes} moved, on {}\n",
+                super::counted(*devices, "device")
             );
         }
         text += &self.replan.as_ref().map_or_else(String::new, replanned);
@@ -344,8 +357,31 @@ fn replanned(replan: &Replan) -> String {
     text
 }
 
+/// Devices in a row that agree in everything but their names are listed one by one up to so many.
+#[cfg(feature = "cli")]
+const ALIKE: usize = 8;
+
 #[cfg(feature = "cli")]
 impl Summary {
+    /// What the table has a row for, with the names: a device, or a range of many that are alike.
+    fn rows(&self) -> Vec<(&DeviceLine, String, String)> {
+        let figures =
+            |line: &DeviceLine| DeviceLine { device: String::new(), target: String::new(), ..line.clone() };
+        let mut rows = Vec::new();
+        for alike in self.devices.chunk_by(|one, other| figures(one) == figures(other)) {
+            match alike {
+                [first, .., last] if alike.len() > ALIKE => {
+                    let device = format!("{} .. {}", escaped(&first.device), escaped(&last.device));
+                    rows.push((first, device, format!("{} alike", alike.len())));
+                }
+                _ => {
+                    rows.extend(alike.iter().map(|line| (line, escaped(&line.device), escaped(&line.target))))
+                }
+            }
+        }
+        rows
+    }
+
     /// The summary as a table with its closing lines.
     pub fn text(&self) -> String {
         use comfy_table::{CellAlignment, Table, presets};
@@ -354,10 +390,10 @@ impl Summary {
         table.set_header([
             "device", "target", "peak", "bound", "arena", "of", "resident", "kernels", "busy", "receives",
         ]);
-        for line in &self.devices {
+        for (line, device, target) in self.rows() {
             table.add_row([
-                escaped(&line.device),
-                escaped(&line.target),
+                device,
+                target,
                 line.peak.to_string(),
                 line.bound.map_or_else(String::new, |bound| bound.to_string()),
                 line.arena.to_string(),
@@ -377,12 +413,12 @@ impl Summary {
             .map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(&line).trim_end()))
             .collect();
         format!(
-            "{}: {} nodes, {} kernels on {} of {} devices\n\n{rows}\n{}",
+            "{}: {}, {} on {} of {}\n\n{rows}\n{}",
             escaped(&self.model),
-            self.nodes,
-            self.launches,
+            super::counted(self.nodes, "node"),
+            super::counted(self.launches, "kernel"),
             self.used(),
-            self.devices.len(),
+            super::counted(self.devices.len(), "device"),
             self.conclusions()
         )
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::costgraph::{CostGraph, NodeIx};
-use crate::error::escaped;
+use crate::escape::escaped;
 use crate::plan::{self, Plan};
 use crate::schedule::{self, Action, Lane, Schedule};
 use crate::topology::Topology;
@@ -42,8 +42,9 @@ pub fn timeline(
             *cell = mark;
         }
     }
-    let width =
-        topology.ids().map(|id| escaped(&topology.device(id).name).chars().count()).max().unwrap_or(0);
+    let lengths = topology.ids().map(|id| escaped(&topology.device(id).name).chars().count());
+    // A name may be of any length, a column may not.
+    let width = lengths.max().unwrap_or(0).min(64);
     let mut text = format!("{} in slices of {}\n", schedule.cost.latency, Nanos(slice));
     for (id, lanes) in topology.ids().zip(&rows) {
         for (row, name) in lanes.iter().zip([escaped(&topology.device(id).name).as_str(), ""]) {

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::io::{self, Write};
 
 use crate::costgraph::CostGraph;
+use crate::escape::quoted;
 use crate::plan::{Action, Lane, Plan, Step};
 use crate::schedule::{self, Accesses, BufferIx, Crossing, Schedule};
 use crate::units::{Bytes, Nanos};
@@ -75,7 +76,7 @@ impl Trace<'_> {
         write!(
             events.out,
             "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"model\":{},\"clock\":\"{clock}\"}},\"traceEvents\":[",
-            text(&self.plan.model.name)
+            quoted(&self.plan.model.name)
         )?;
         let devices: HashMap<&str, usize> =
             self.plan.devices.iter().zip(0..).map(|(device, pid)| (device.name.as_str(), pid)).collect();
@@ -144,27 +145,27 @@ impl Trace<'_> {
             "{{\"ph\":\"X\",\"pid\":{pid},\"tid\":{tid},\"ts\":{},\"dur\":{},\"name\":{},\"cat\":\"{category}\",\"args\":{{\"step\":{}",
             Micros(start),
             Micros(end.saturating_sub(start)),
-            text(if name.is_empty() { "launch" } else { &name }),
+            quoted(if name.is_empty() { "launch" } else { &name }),
             step.id
         )?;
         match &step.action {
             Action::Launch(launch) => {
                 if let Some(kernel) = &launch.kernel {
-                    write!(events.out, ",\"kernel\":{}", text(kernel))?;
+                    write!(events.out, ",\"kernel\":{}", quoted(kernel))?;
                 }
             }
             Action::Copy(copy) => {
                 write!(
                     events.out,
                     ",\"from\":{},\"to\":{},\"bytes\":{}",
-                    text(&copy.from),
-                    text(&copy.to),
+                    quoted(&copy.from),
+                    quoted(&copy.to),
                     copy.bytes.get()
                 )?;
             }
         }
         if let Some(why) = &step.why {
-            write!(events.out, ",\"why\":{}", text(why))?;
+            write!(events.out, ",\"why\":{}", quoted(why))?;
         }
         write!(events.out, "}}}}")
     }
@@ -311,7 +312,7 @@ impl Events<'_> {
 
     fn metadata(&mut self, what: &str, pid: usize, tid: Option<usize>, name: &str) -> io::Result<()> {
         self.begin()?;
-        let (tid, name) = (tid.unwrap_or(0), text(name));
+        let (tid, name) = (tid.unwrap_or(0), quoted(name));
         write!(
             self.out,
             "{{\"ph\":\"M\",\"pid\":{pid},\"tid\":{tid},\"ts\":0,\"name\":\"{what}\",\"args\":{{\"name\":{name}}}}}"
@@ -326,11 +327,6 @@ impl Events<'_> {
             "{{\"ph\":\"M\",\"pid\":{pid},\"tid\":0,\"ts\":0,\"name\":\"process_sort_index\",\"args\":{{\"sort_index\":{pid}}}}}"
         )
     }
-}
-
-/// A JSON string.
-fn text(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
 }
 
 /// Nanoseconds as the format's microseconds, exactly.

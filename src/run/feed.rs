@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Report, Result};
-use crate::ir::{DType, Graph, Init, Real, Tensor, Type};
+use crate::ir::{Absent, DType, DimId, Equations, Graph, Init, InputRule, Real, Refused, Size, Tensor, Type};
 use crate::load::fill;
 
 /// What an array of a file is to a network.
@@ -63,54 +63,286 @@ fn sampled(name: &str) -> Option<(usize, &str)> {
     stride.parse().ok().filter(|&stride| stride > 0).map(|stride| (stride, rest))
 }
 
-/// Error: an array that is neither input nor output, in a file that does not hold both kinds.
-pub fn check_unknown(graph: &Graph, names: &[String], roles: &[Role]) -> Result<()> {
-    let inputs = roles.iter().any(|role| matches!(role, Role::Input(_)));
-    let outputs = roles.iter().any(|role| matches!(role, Role::Output { .. }));
-    let unknown = roles.iter().position(|role| *role == Role::Unknown);
-    match unknown {
-        Some(position) if !(inputs && outputs) => {
-            let list = |list: &[(String, crate::ir::ValueId)]| {
-                list.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
-            };
-            let message = "this array is neither an input nor an output of the model";
-            Err(Error::usage(format!("array {}", names[position]), message).with_help(format!(
-                "inputs: {}; outputs: {}",
-                list(graph.inputs()),
-                list(graph.outputs())
-            )))
+/// What a file of arrays is read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Inputs: an array whose name alone is that of an output is an error.
+    Inputs,
+    /// Outputs, likewise.
+    Outputs,
+    /// Both.
+    Both,
+    /// Both, and parameters, whose names are looked up elsewhere.
+    Weights,
+}
+
+/// One of a network's two lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Input,
+    Output,
+}
+
+impl Kind {
+    fn list(self, graph: &Graph) -> &[(String, crate::ir::ValueId)] {
+        match self {
+            Self::Input => graph.inputs(),
+            Self::Output => graph.outputs(),
         }
-        _ => Ok(()),
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::Output => "output",
+        }
+    }
+
+    /// What begins the name of such an array in a file of both kinds.
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Input => "in_",
+            Self::Output => "out_",
+        }
+    }
+
+    const fn other(self) -> Self {
+        match self {
+            Self::Input => Self::Output,
+            Self::Output => Self::Input,
+        }
     }
 }
 
-/// Values of the dimensions that the inputs' sizes mention, from the sizes given.
+/// The role of each array of a file; none is passed over.
 ///
-/// Errors: an input of another rank, two values for one dimension, a size that no value gives.
-pub fn infer_dims(graph: &Graph, given: &[(usize, &Tensor)]) -> Result<BTreeMap<String, i64>> {
-    let mut values: BTreeMap<String, i64> = BTreeMap::new();
-    for &(input, tensor) in given {
-        let (name, value) = &graph.inputs()[input];
-        let sizes = graph.ty(*value).shape.sizes();
-        let fault = |message: String| Error::usage(format!("input {name}"), message);
-        if sizes.len() != tensor.dims().len() {
-            return Err(fault(format!("expected rank {}, found sizes {:?}", sizes.len(), tensor.dims())));
+/// Errors: an array that is neither an input nor an output, or by its bare name not what the file is for; one
+/// input or output that is there twice.
+pub fn matched(graph: &Graph, names: &[String], purpose: Purpose) -> Result<Vec<Role>> {
+    let roles = roles(graph, names);
+    let mut first: BTreeMap<(Kind, usize, usize), &str> = BTreeMap::new();
+    for (name, role) in names.iter().zip(&roles) {
+        let place = format!("array {name}");
+        let (kind, number, stride) = match *role {
+            Role::Input(input) => (Kind::Input, input, 1),
+            Role::Output { output, stride } => (Kind::Output, output, stride),
+            Role::Unknown if purpose == Purpose::Weights || is_parameter(name) => continue,
+            Role::Unknown => return Err(unknown(graph, name)),
+        };
+        let own = &kind.list(graph)[number].0;
+        let foreign = match purpose {
+            Purpose::Inputs => kind == Kind::Output,
+            Purpose::Outputs => kind == Kind::Input,
+            Purpose::Both | Purpose::Weights => false,
+        };
+        if foreign && own == name {
+            let (is, read) = (kind.name(), kind.other().name());
+            let message = format!("this is an {is} of the model, and the file is read for {read}s");
+            let help = format!("call it {}{name}, so that the file can hold both", kind.prefix());
+            return Err(Error::usage(place, message).with_help(help));
         }
-        for (axis, (size, &found)) in sizes.iter().zip(tensor.dims()).enumerate() {
-            let [(dim, coefficient)] = size.terms() else { continue };
-            let rest = i64::try_from(found).ok().and_then(|found| found.checked_sub(size.constant()));
-            let solved = rest.filter(|rest| rest % coefficient == 0).map(|rest| rest / coefficient);
-            let solved = solved.filter(|&solved| solved > 0).ok_or_else(|| {
-                fault(format!("axis {axis}: no value of {} gives size {found}", graph.dim_name(*dim)))
-            })?;
-            let known = *values.entry(graph.dim_name(*dim).to_owned()).or_insert(solved);
-            if known != solved {
-                let dim = graph.dim_name(*dim);
-                return Err(fault(format!("axis {axis}: {dim} would be {solved} here, {known} before")));
-            }
+        if let Some(other) = first.insert((kind, number, stride), name) {
+            let message = format!("{} {own} is there twice, also as {other}", kind.name());
+            return Err(Error::usage(place, message).with_help("leave one of them out"));
         }
     }
-    Ok(values)
+    Ok(roles)
+}
+
+/// True for `w012:NAME`, which is how a file of inputs and outputs says that it holds a parameter too.
+fn is_parameter(name: &str) -> bool {
+    let number = name.strip_prefix('w').and_then(|rest| rest.split_once(':')).map(|(number, _)| number);
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Names that are listed in a message.
+const LISTED: usize = 8;
+
+/// An array that is neither input nor output.
+fn unknown(graph: &Graph, name: &str) -> Error {
+    let prefixed = |kind: Kind| Some((kind, name.strip_prefix(kind.prefix())?));
+    let (message, bare, kinds) = match prefixed(Kind::Input).or_else(|| prefixed(Kind::Output)) {
+        Some((kind, bare)) => (format!("the model has no such {}", kind.name()), bare, vec![kind]),
+        None => {
+            let message = "this array is neither an input nor an output of the model".to_owned();
+            (message, name, vec![Kind::Input, Kind::Output])
+        }
+    };
+    let names = kinds.iter().flat_map(|kind| kind.list(graph)).map(|(name, _)| name.as_str());
+    let near = crate::topology::near::suggestion(bare, names);
+    let listed = kinds.iter().map(|kind| {
+        let all = kind.list(graph);
+        let some: Vec<&str> = all.iter().take(LISTED).map(|(name, _)| name.as_str()).collect();
+        let more = if all.len() > LISTED { ", ..." } else { "" };
+        format!("{}s: {}{more}", kind.name(), some.join(", "))
+    });
+    let listed = listed.collect::<Vec<_>>().join("; ");
+    let help = if near.is_empty() { listed } else { format!("{near} {listed}") };
+    Error::usage(format!("array {name}"), message).with_help(help)
+}
+
+/// The array that an input is to take, by its header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The input's number.
+    pub input: usize,
+    /// Type of its elements.
+    pub dtype: DType,
+    /// Its sizes.
+    pub dims: Vec<u64>,
+}
+
+/// Values of the dimensions that the inputs' sizes mention, from the sizes of arrays; `known` are values that
+/// are so already. Sizes that are affine in several dimensions are solved together.
+///
+/// Errors: an array of another element type, rank or size than its input.
+pub fn infer_dims(
+    graph: &Graph,
+    arrays: &[Header],
+    known: &BTreeMap<String, i64>,
+) -> Result<BTreeMap<String, i64>> {
+    let ids = || (0..graph.dims().len() as u32).map(DimId);
+    let mut equations = Equations::default();
+    for id in ids() {
+        if let Some(&value) = known.get(graph.dim_name(id)) {
+            let refused = |_| Error::usage(format!("dimension {}", graph.dim_name(id)), "it is below 1");
+            equations.add(&Size::dim(id), value).map_err(refused)?;
+        }
+    }
+    for array in arrays {
+        let (name, value) = &graph.inputs()[array.input];
+        let ty = graph.ty(*value);
+        let axes = fits(ty, array, graph).and_then(|()| {
+            ty.shape.sizes().iter().zip(&array.dims).enumerate().try_for_each(|(axis, (size, &found))| {
+                let equal = i64::try_from(found).map_err(|_| Refused::Contradicts);
+                let equal = equal.and_then(|found| equations.add(size, found));
+                equal.map_err(|refused| misfit(graph, &equations, Axis { axis, size, found }, refused))
+            })
+        });
+        axes.map_err(|error| error.within(&format!("input {name}")))?;
+    }
+    let mentioned = |id: &DimId| !known.contains_key(graph.dim_name(*id));
+    let found = ids().filter(mentioned).filter_map(|id| Some((id, equations.value(id)?)));
+    Ok(found.map(|(id, value)| (graph.dim_name(id).to_owned(), value)).collect())
+}
+
+/// Error: another element type or rank.
+fn fits(ty: &Type, array: &Header, graph: &Graph) -> Result<()> {
+    let names = |dim: DimId| graph.dim_name(dim);
+    let sizes = || {
+        let sizes: Vec<String> =
+            ty.shape.sizes().iter().map(|size| size.display(&names).to_string()).collect();
+        sizes.join(", ")
+    };
+    // Integers are taken in any width that their values fit: see `as_input`.
+    let integers = ty.dtype.is_integer() && array.dtype.is_integer();
+    if ty.dtype != array.dtype && !integers {
+        return Err(Error::run("", format!("expected {}, found {}", ty.dtype, array.dtype)));
+    }
+    if ty.shape.rank() != array.dims.len() {
+        let message =
+            format!("expected {} axes ([{}]), found sizes {:?}", ty.shape.rank(), sizes(), array.dims);
+        return Err(Error::run("", message));
+    }
+    Ok(())
+}
+
+/// An axis of an array, and the size that its input has there.
+#[derive(Clone, Copy)]
+struct Axis<'a> {
+    axis: usize,
+    size: &'a Size,
+    found: u64,
+}
+
+/// Why an axis of an array does not fit its input.
+fn misfit(graph: &Graph, equations: &Equations, axis: Axis<'_>, refused: Refused) -> Error {
+    let Axis { axis, size, found } = axis;
+    let names = |dim: DimId| graph.dim_name(dim);
+    let shown = size.display(&names);
+    let error = |message: String| Error::run(format!("axis {axis}"), message);
+    match (refused, size.eval(&|dim| equations.value(dim))) {
+        (Refused::NoSize(dim), _) if size.terms().iter().any(|term| term.0 == dim) => {
+            let dim = graph.dim_name(dim);
+            error(format!("no {dim} of 1 or more makes {shown} = {found}"))
+        }
+        (_, Some(expected)) if size.terms().is_empty() => {
+            error(format!("expected {expected}, found {found}"))
+        }
+        (_, Some(expected)) => {
+            let values = size
+                .terms()
+                .iter()
+                .filter_map(|&(dim, _)| Some(format!("{} = {}", graph.dim_name(dim), equations.value(dim)?)));
+            let values = values.collect::<Vec<_>>().join(", ");
+            error(format!("expected {expected}, found {found}"))
+                .with_help(format!("{values}, as asked for or by another array"))
+        }
+        (_, None) => error(format!("{shown} = {found} contradicts the sizes of other arrays")),
+    }
+}
+
+/// An array as the type of input number `input`: integers of another width as those of the input. Error:
+/// one does not fit.
+pub fn as_input(graph: &Graph, input: usize, tensor: Tensor) -> Result<Tensor> {
+    let (name, value) = &graph.inputs()[input];
+    let to = graph.ty(*value).dtype;
+    if tensor.dtype() == to || !to.is_integer() || !tensor.dtype().is_integer() {
+        return Ok(tensor);
+    }
+    let Some(values) = tensor.to_i64() else { return Ok(tensor) };
+    let size = to.size() as usize;
+    let mut bytes = Vec::with_capacity(values.len() * size);
+    for value in values {
+        let low = &value.to_le_bytes()[..size];
+        let fits = match to {
+            DType::U8 => u8::try_from(value).is_ok(),
+            _ => sign_extended(low) == value,
+        };
+        if !fits {
+            let message = format!("{value} does not fit {to}, the type of the input");
+            return Err(Error::usage(format!("input {name}"), message));
+        }
+        bytes.extend_from_slice(low);
+    }
+    Tensor::new(to, tensor.dims().to_vec(), bytes)
+}
+
+/// The signed integer of these little-endian bytes.
+fn sign_extended(bytes: &[u8]) -> i64 {
+    let negative = bytes.last().is_some_and(|last| last & 0x80 != 0);
+    let mut all = [if negative { 0xff } else { 0 }; 8];
+    all[..bytes.len()].copy_from_slice(bytes);
+    i64::from_le_bytes(all)
+}
+
+/// Data for an input that there is no array for: what an optional one means then, else made up where there
+/// is a seed, within what the model knows. None without either. Error: a dimension is not bound, or the
+/// size overflows.
+pub fn supplied(
+    ty: &Type,
+    rule: Option<&InputRule>,
+    seed: Option<u64>,
+    name: &str,
+) -> Result<Option<Tensor>> {
+    let filled = match rule.and_then(|rule| rule.absent) {
+        Some(Absent::Filled(value)) => Some(value),
+        Some(Absent::Computed) | None => None,
+    };
+    let made = match (filled, seed) {
+        (None, None) => return Ok(None),
+        (Some(_), _) => made_up(ty, 0, name)?,
+        (None, Some(seed)) => made_up(ty, seed, name)?,
+    };
+    let below = rule.and_then(|rule| rule.below.as_ref()).map(|limit| limit.count);
+    let value = |made: i64| filled.unwrap_or_else(|| below.map_or(made, |below| made.rem_euclid(below)));
+    match made.to_i64().filter(|_| ty.dtype == DType::I64) {
+        Some(values) => {
+            let values: Vec<i64> = values.into_iter().map(value).collect();
+            Tensor::from_i64(made.dims().to_vec(), &values).map(Some)
+        }
+        None => Ok(Some(made)),
+    }
 }
 
 /// Data for an input that is not given: floats in [-1, 1), integers in 0..8, which are positions
@@ -231,23 +463,74 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_array_is_an_error_unless_both_kinds_are_there() {
+    fn no_array_is_passed_over() {
         let graph = graph();
-        let check = |list: &[&str]| {
-            let list = names(list);
-            check_unknown(&graph, &list, &roles(&graph, &list))
+        let check =
+            |list: &[&str], purpose| matched(&graph, &names(list), purpose).map_err(|e| e.to_string());
+        let refused = |list: &[&str], purpose, part: &str| {
+            let error = check(list, purpose).unwrap_err();
+            assert!(error.contains(part), "{error}");
         };
-        assert!(check(&["x", "z"]).unwrap_err().to_string().contains("array z"));
-        assert!(check(&["x", "z", "out_y"]).is_ok());
+        refused(&["x", "z"], Purpose::Inputs, "array z: this array is neither");
+        refused(&["x", "z", "out_y"], Purpose::Both, "array z: this array is neither");
+        refused(
+            &["in_z"],
+            Purpose::Both,
+            "array in_z: the model has no such input (did you mean `x`? inputs: x)",
+        );
+        refused(&["out_x"], Purpose::Outputs, "the model has no such output");
+        refused(&["x", "y"], Purpose::Inputs, "array y: this is an output of the model");
+        refused(&["x", "y"], Purpose::Outputs, "array x: this is an input of the model");
+        refused(&["x", "in_x"], Purpose::Inputs, "array in_x: input x is there twice, also as x");
+        refused(&["out_y", "y"], Purpose::Both, "array y: output y is there twice, also as out_y");
+        check(&["x", "out_y"], Purpose::Inputs).unwrap();
+        check(&["in_x", "y"], Purpose::Outputs).unwrap();
+        check(&["x", "y"], Purpose::Both).unwrap();
+        check(&["x", "w000:dense/kernel"], Purpose::Inputs).unwrap();
+        check(&["x", "dense/kernel"], Purpose::Weights).unwrap();
+        refused(&["x", "wx:dense"], Purpose::Both, "array wx:dense: this array is neither");
+    }
+
+    fn header(input: usize, dims: &[u64]) -> Header {
+        Header { input, dtype: DType::F32, dims: dims.to_vec() }
     }
 
     #[test]
     fn dimensions_follow_from_sizes() {
-        let tensor = Tensor::from_f32(vec![3, 2], &[0.0; 6]).unwrap();
-        let dims = infer_dims(&graph(), &[(0, &tensor)]).unwrap();
+        let none = BTreeMap::new();
+        let dims = infer_dims(&graph(), &[header(0, &[3, 2])], &none).unwrap();
         assert_eq!(dims, BTreeMap::from([("batch".to_owned(), 3)]));
-        let flat = Tensor::from_f32(vec![6], &[0.0; 6]).unwrap();
-        assert!(infer_dims(&graph(), &[(0, &flat)]).is_err());
+        let four = BTreeMap::from([("batch".to_owned(), 4)]);
+        for (array, known, part) in [
+            (header(0, &[6]), &none, "input x: expected 2 axes ([batch, 2]), found sizes [6]"),
+            (header(0, &[3, 5]), &none, "input x: axis 1: expected 2, found 5"),
+            (header(0, &[0, 2]), &none, "input x: axis 0: no batch of 1 or more makes batch = 0"),
+            (header(0, &[3, 2]), &four, "input x: axis 0: expected 4, found 3 (batch = 4"),
+            (Header { dtype: DType::I64, ..header(0, &[3, 2]) }, &none, "input x: expected f32, found i64"),
+        ] {
+            let error = infer_dims(&graph(), &[array], known).unwrap_err();
+            assert!(error.to_string().contains(part), "{error}");
+            assert_eq!(error.exit_code(), 1);
+        }
+    }
+
+    #[test]
+    fn sizes_of_several_dimensions_are_solved_together() {
+        let mut graph = Graph::new("g");
+        let source = graph.add_source(Source::new("x", "Input", SourceRole::Data));
+        let [past, new] = ["past", "new"].map(|name| Size::dim(graph.dim(name)));
+        for (name, size) in [("mask", past.add(&new).unwrap()), ("cache", past), ("ids", new)] {
+            graph.add_input(name, Type::new(DType::F32, Shape::new([size])), source);
+        }
+        let none = BTreeMap::new();
+        let found = BTreeMap::from([("past".to_owned(), 7), ("new".to_owned(), 2)]);
+        for given in [[0, 1], [1, 0], [2, 0], [1, 2]] {
+            let arrays = given.map(|input| header(input, &[[9, 7, 2][input]]));
+            assert_eq!(infer_dims(&graph, &arrays, &none).unwrap(), found);
+        }
+        let all = [header(0, &[9]), header(1, &[7]), header(2, &[3])];
+        let error = infer_dims(&graph, &all, &none).unwrap_err().to_string();
+        assert!(error.contains("input ids: axis 0: expected 2, found 3"), "{error}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::executor::{ExecAction, ExecPlan};
 use super::group::{Compiled, Step, Tensor};
 use super::packing::Packing;
 use crate::error::Result;
+use crate::escape::in_comment;
 use crate::ir::Graph;
 use crate::kernel::{Grouping, Place};
 use crate::units::Bytes;
@@ -41,8 +42,9 @@ pub fn listing(
         // Writing to a String cannot fail.
         let _ = writeln!(
             out,
-            "\n// g{group} on {}: node {name}, {workspace} of workspace, {threads}",
-            device.name
+            "\n// g{group} on {}: node {}, {workspace} of workspace, {threads}",
+            in_comment(&device.name),
+            in_comment(name)
         );
         for (segment, parts) in compiled.segments.iter().zip(&parts) {
             write_segment(&mut out, segment, parts);

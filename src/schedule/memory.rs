@@ -233,7 +233,8 @@ impl<'p, 'a> Planner<'p, 'a> {
     }
 
     /// Lets a tensor be written where the state lies that it takes the place of, where all others
-    /// that read the state stand before it: launches do so on its own lane, copies are waited for.
+    /// that read the state stand before it: launches do so on its own lane, copies are waited for. A state that is
+    /// a result itself is still there when the step ends.
     fn updates_in_place(&mut self, node: NodeIx, tensor: TensorIx, position: u32) -> bool {
         let graph = self.problem.graph;
         let Some(state) = graph.updated(tensor) else { return false };
@@ -243,7 +244,8 @@ impl<'p, 'a> Planner<'p, 'a> {
             Some(read as usize) == input && graph.outputs(node).nth(write as usize) == Some(tensor)
         });
         let left = self.state_readers.get(&state).copied().unwrap_or(0);
-        if home != self.problem.device(node) || (input.is_some() && !own) || left != u32::from(own) {
+        let kept = graph.is_result(state);
+        if kept || home != self.problem.device(node) || (input.is_some() && !own) || left != u32::from(own) {
             return false;
         }
         let mut copies: Vec<u32> = Vec::new();

@@ -7,8 +7,8 @@ use std::path::Path;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{Error, Result};
+use crate::files::write_atomically_with;
 use crate::ir::{DType, Tensor};
-use crate::plan::write_atomically_with;
 
 /// Length and XXH3 (64 bits) of what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

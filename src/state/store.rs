@@ -8,15 +8,17 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::Xxh3;
 
+use super::folder::{self, FILES, MANIFEST, OPTIMIZER, WEIGHTS};
 use super::manifest::{FileEntry, Manifest, hex};
-use super::weights::read_weights;
+use super::weights::read_safetensors;
 use super::{Checkpoint, safetensors};
 use crate::error::{Error, Report, Result};
+use crate::files;
 use crate::ir::Tensor;
 
-const MANIFEST: &str = "manifest.json";
-const WEIGHTS: &str = "weights.safetensors";
-const OPTIMIZER: &str = "optimizer.safetensors";
+const LOCK: &str = ".lock";
+/// What the names of folders begin with that are being written or removed.
+const UNFINISHED: &str = ".part-";
 
 /// A larger manifest is none.
 const LONGEST_MANIFEST: u64 = 1 << 26;
@@ -83,7 +85,7 @@ impl Store {
     pub fn open(path: &Path, keep: Keep) -> Result<Self> {
         let io = |error| Error::io(path.display().to_string(), error);
         fs::create_dir_all(path).map_err(io)?;
-        let lock = OpenOptions::new().create(true).append(true).open(path.join(".lock")).map_err(io)?;
+        let lock = open_lock(&path.join(LOCK))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -114,8 +116,8 @@ impl Store {
     fn clear(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with(".part-") {
-                fs::remove_dir_all(entry.path())?;
+            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+                folder::remove_unfinished(&entry.path())?;
             }
         }
         Ok(())
@@ -127,15 +129,16 @@ impl Store {
     /// Errors: the disk is full or fails, a name is there twice; the checkpoints before are untouched.
     pub fn save(&self, checkpoint: &Checkpoint) -> Result<PathBuf> {
         let name = self.free_name(checkpoint.step);
-        let aside = self.path.join(format!(".part-{name}"));
+        let aside = self.path.join(format!("{UNFINISHED}{name}"));
         let path = self.path.join(&name);
         let io = |error| Error::io(path.display().to_string(), error);
+        folder::begin(&aside).map_err(io)?;
         let written = write_into(&aside, checkpoint, &path)
-            .and_then(|()| fs::rename(&aside, &path).map_err(io))
+            .and_then(|()| folder::finish(&aside, &path).map_err(io))
             .and_then(|()| sync_folder(&self.path).map_err(io));
         if written.is_err() {
-            // The first error is the one to tell.
-            let _ = fs::remove_dir_all(&aside);
+            // The first error is the one to report.
+            let _ = folder::remove_unfinished(&aside);
         }
         written?;
         self.prune().map_err(|error| Error::io(self.path.display().to_string(), error))?;
@@ -147,7 +150,12 @@ impl Store {
         let base = format!("step-{step:012}");
         let again = (1u32..).map(|again| format!("{base}-{again}"));
         let mut names = std::iter::once(base.clone()).chain(again);
-        names.find(|name| !self.path.join(name).exists()).unwrap_or(base)
+        let is_free = |name: &str| {
+            [self.path.join(name), self.path.join(format!("{UNFINISHED}{name}"))]
+                .iter()
+                .all(|path| fs::symlink_metadata(path).is_err())
+        };
+        names.find(|name| is_free(name)).unwrap_or(base)
     }
 
     /// Folders of checkpoints, the newest first.
@@ -156,7 +164,9 @@ impl Store {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.path).map_err(io)? {
             let entry = entry.map_err(io)?;
-            if let Some(key) = key(&entry.file_name().to_string_lossy()) {
+            if let Some(key) = key(&entry.file_name().to_string_lossy())
+                && entry.path().is_dir()
+            {
                 found.push((key, entry.path()));
             }
         }
@@ -204,9 +214,11 @@ impl Store {
         Err(Error::Format(Report::new(self.path.display().to_string(), message).details(passed_over)))
     }
 
-    /// Removes what is not to be kept, each under another name first, so that none is ever there in part.
+    /// Removes what is not to be kept, each under another name first, so that none is ever there in part. A folder that
+    /// is no checkpoint, or in which something else lies, is the user's: it is neither removed nor counted.
     fn prune(&self) -> io::Result<()> {
         let all = self.list().map_err(|error| io::Error::other(error.to_string()))?;
+        let all: Vec<PathBuf> = all.into_iter().filter(|path| is_own(path)).collect();
         let best = self.keep.best.as_ref().and_then(|(metric, goal)| {
             let rated: Vec<(f64, PathBuf)> = all
                 .iter()
@@ -216,9 +228,7 @@ impl Store {
         });
         for path in all.iter().skip(self.keep.last.max(1)).filter(|path| Some(*path) != best.as_ref()) {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let aside = self.path.join(format!(".part-{name}"));
-            fs::rename(path, &aside)?;
-            fs::remove_dir_all(&aside)?;
+            folder::discard(path, &self.path.join(format!("{UNFINISHED}{name}")))?;
         }
         Ok(())
     }
@@ -244,17 +254,34 @@ fn key(name: &str) -> Option<(u64, u32)> {
     }
 }
 
-/// Writes all files of a checkpoint into a new folder, and has the disk keep them. `told` is the
-/// folder that errors name.
-fn write_into(folder: &Path, checkpoint: &Checkpoint, told: &Path) -> Result<()> {
-    let io = |error| Error::io(told.display().to_string(), error);
-    if folder.exists() {
-        fs::remove_dir_all(folder).map_err(io)?;
+/// Opens the file whose lock says who writes. A link could lead out of the folder: it is refused.
+fn open_lock(path: &Path) -> Result<File> {
+    let io = |error| Error::io(path.display().to_string(), error);
+    if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
+        let message = "is no regular file, so it cannot lock the folder";
+        return Err(
+            Error::run(path.display().to_string(), message).with_help("remove it, or name another folder")
+        );
     }
-    fs::create_dir_all(folder).map_err(io)?;
+    OpenOptions::new().create(true).append(true).open(path).map_err(io)
+}
+
+/// Whether a folder is a checkpoint of ours, and nothing else lies in it.
+fn is_own(path: &Path) -> bool {
+    folder::is_folder(path)
+        && read_manifest(path).is_ok_and(|manifest| {
+            manifest.files.iter().all(|file| FILES.contains(&file.name.as_str()))
+                && folder::holds_only_files(path)
+        })
+}
+
+/// Writes all files of a checkpoint into a folder, and has the disk keep them. `place` is the
+/// folder that errors name.
+fn write_into(folder: &Path, checkpoint: &Checkpoint, place: &Path) -> Result<()> {
+    let io = |error| Error::io(place.display().to_string(), error);
     let mut files = Vec::new();
     for (name, arrays) in [(WEIGHTS, &checkpoint.weights), (OPTIMIZER, &checkpoint.optimizer)] {
-        files.push(write_arrays(folder, name, arrays, told)?);
+        files.push(write_arrays(folder, name, arrays, place)?);
     }
     let manifest = Manifest::new(checkpoint, files).to_json()?;
     let mut file = File::create_new(folder.join(MANIFEST)).map_err(io)?;
@@ -262,8 +289,8 @@ fn write_into(folder: &Path, checkpoint: &Checkpoint, told: &Path) -> Result<()>
     sync_folder(folder).map_err(io)
 }
 
-fn write_arrays(folder: &Path, name: &str, arrays: &[(String, Tensor)], told: &Path) -> Result<FileEntry> {
-    let place = told.join(name).display().to_string();
+fn write_arrays(folder: &Path, name: &str, arrays: &[(String, Tensor)], place: &Path) -> Result<FileEntry> {
+    let place = place.join(name).display().to_string();
     let header = safetensors::header(arrays, &place)?;
     let io = |error| Error::io(place.as_str(), error);
     let file = File::create_new(folder.join(name)).map_err(io)?;
@@ -282,10 +309,7 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 fn read_manifest(folder: &Path) -> Result<Manifest> {
     let path = folder.join(MANIFEST);
     let place = path.display().to_string();
-    let mut bytes = Vec::new();
-    File::open(&path)
-        .and_then(|file| file.take(LONGEST_MANIFEST).read_to_end(&mut bytes))
-        .map_err(|error| Error::io(place.as_str(), error))?;
+    let bytes = files::read_at_most(&path, LONGEST_MANIFEST)?;
     Manifest::from_json(&bytes).map_err(|error| error.within(&place))
 }
 
@@ -299,15 +323,15 @@ fn load(folder: &Path) -> Result<Checkpoint> {
         verify(&folder.join(name), entry)?;
     }
     let mut checkpoint = manifest.checkpoint();
-    checkpoint.weights = read_weights(&folder.join(WEIGHTS))?;
-    checkpoint.optimizer = read_weights(&folder.join(OPTIMIZER))?;
+    checkpoint.weights = read_safetensors(&folder.join(WEIGHTS))?;
+    checkpoint.optimizer = read_safetensors(&folder.join(OPTIMIZER))?;
     Ok(checkpoint)
 }
 
 fn verify(path: &Path, entry: &FileEntry) -> Result<()> {
     let place = path.display().to_string();
     let io = |error| Error::io(place.as_str(), error);
-    let mut file = File::open(path).map_err(io)?;
+    let mut file = files::open(path)?;
     let (mut sum, mut bytes) = (Xxh3::new(), 0u64);
     let mut buffer = vec![0; 1 << 18];
     loop {

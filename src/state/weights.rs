@@ -7,15 +7,59 @@ use crate::error::{Error, Result};
 use crate::ir::Tensor;
 use crate::load::weights::{Arrays, write_npz};
 
+/// A form of files of weights that can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightsForm {
+    /// `.safetensors`
+    Safetensors,
+    /// `.npz`
+    Npz,
+}
+
+/// The most bytes of a name in an npz file, which is a zip archive.
+const LONGEST_ENTRY: usize = u16::MAX as usize;
+
+impl WeightsForm {
+    /// The form that the end of a name says.
+    ///
+    /// Error: it says none that can be written.
+    pub fn of(path: &Path) -> Result<Self> {
+        let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+        let message = match ending.as_deref() {
+            Some("safetensors") => return Ok(Self::Safetensors),
+            Some("npz") => return Ok(Self::Npz),
+            Some("h5" | "hdf5" | "keras") => "weights of Keras are read, not written",
+            Some("pt" | "pth" | "bin" | "ckpt") => "weights of torch are not written",
+            Some("onnx") => "ONNX models are read, not written",
+            _ => "its name tells no form of weights",
+        };
+        Err(Error::usage(path.display().to_string(), message).with_help("name it .safetensors or .npz"))
+    }
+
+    /// Error: arrays of these names cannot be written in this form.
+    pub fn check_names<'n>(self, names: impl IntoIterator<Item = &'n str>) -> Result<()> {
+        let mut seen = std::collections::BTreeSet::new();
+        for name in names {
+            let message = match self {
+                Self::Safetensors if name == "__metadata__" => "is not an array's in safetensors",
+                Self::Npz if name.len() + ".npy".len() > LONGEST_ENTRY => "is too long for npz",
+                Self::Safetensors | Self::Npz if !seen.insert(name) => "is there twice",
+                Self::Safetensors | Self::Npz => continue,
+            };
+            return Err(Error::usage(format!("array {name}"), format!("the name {message}"))
+                .with_help("rename it in the model, or write the other of .safetensors and .npz"));
+        }
+        Ok(())
+    }
+}
+
 /// Writes arrays as safetensors or npz, as the end of the name says.
 ///
 /// Errors: another end; the file cannot be written.
 pub fn write_weights(path: &Path, arrays: &[(String, Tensor)]) -> Result<()> {
-    match path.extension().and_then(|ending| ending.to_str()) {
-        Some("safetensors") => write_safetensors(path, arrays),
-        Some("npz") => write_npz(path, arrays),
-        _ => Err(Error::usage(path.display().to_string(), "its name tells no format of weights")
-            .with_help(".safetensors or .npz")),
+    match WeightsForm::of(path)? {
+        WeightsForm::Safetensors => write_safetensors(path, arrays),
+        WeightsForm::Npz => write_npz(path, arrays),
     }
 }
 
@@ -23,7 +67,16 @@ pub fn write_weights(path: &Path, arrays: &[(String, Tensor)]) -> Result<()> {
 ///
 /// Errors: the file cannot be read, or is damaged.
 pub fn read_weights(path: &Path) -> Result<Vec<(String, Tensor)>> {
-    let file = Arrays::open(path)?;
+    all(&Arrays::open(path)?)
+}
+
+/// As [`read_weights`], but of a file that must be safetensors, as those of checkpoints are: what
+/// is in it is no longer than it is itself.
+pub(super) fn read_safetensors(path: &Path) -> Result<Vec<(String, Tensor)>> {
+    all(&Arrays::open_safetensors(path)?)
+}
+
+fn all(file: &Arrays) -> Result<Vec<(String, Tensor)>> {
     let mut arrays = Vec::new();
     for name in file.names() {
         if let Some(tensor) = file.get(name)? {

@@ -55,17 +55,30 @@ impl Topology {
     /// [`Error::Io`] where the file cannot be read; [`Error::Spec`], which shows the spec with
     /// a mark under the characters at fault, or names the file, the table and the key.
     pub fn load(spec_or_path: &str) -> Result<Self> {
+        Self::load_filled(spec_or_path, None)
+    }
+
+    /// As [`Topology::load`]; in a spec a `cuda` without a memory has that of `memory`, which is asked with the
+    /// GPU's number.
+    ///
+    /// # Errors
+    /// Those of [`Topology::load`] and of `memory`.
+    pub fn load_with(spec_or_path: &str, memory: &mut dyn FnMut(usize) -> Result<Bytes>) -> Result<Self> {
+        Self::load_filled(spec_or_path, Some(memory))
+    }
+
+    fn load_filled(spec_or_path: &str, memory: Option<super::spec::Memory<'_>>) -> Result<Self> {
         let path = Path::new(spec_or_path);
         let is_toml = spec_or_path.ends_with(".toml");
         let is_json = spec_or_path.ends_with(".json");
         if !(is_toml || is_json || path.is_file()) {
-            return Self::parse(spec_or_path);
+            return Self::parse_filled(spec_or_path, memory);
         }
-        let io = |source| Error::io(spec_or_path, source);
-        if std::fs::metadata(path).map_err(io)?.len() > LONGEST {
+        let there = std::fs::metadata(path).map_err(|source| Error::io(spec_or_path, source))?;
+        if there.len() > LONGEST {
             return Err(spec_error(spec_or_path, format!("longer than {LONGEST} bytes")));
         }
-        let bytes = std::fs::read(path).map_err(io)?;
+        let bytes = crate::files::read(path)?;
         let text =
             String::from_utf8(bytes).map_err(|_| spec_error(spec_or_path, "not a text file (UTF-8)"))?;
         let looks_json = text.trim_start().starts_with('{');

@@ -14,10 +14,11 @@ mod build;
 mod description;
 mod file;
 mod links;
-mod near;
+pub(crate) mod near;
 mod preset;
 mod route;
 mod spec;
+mod subset;
 mod summary;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,8 @@ use crate::units::{Bytes, Flops, Nanos, Rate};
 
 pub use build::{MAX_CORES, MAX_DEVICES, MAX_HOSTS, MAX_PHYSICALS};
 pub use description::{Description, DeviceGroup, LinkGroup};
+#[cfg(feature = "run")]
+pub(crate) use near::suggestion;
 pub use preset::{
     CPU_CORE_FLOPS, CPU_CORES, CPU_LATENCY, CPU_MEMORY, HOST_LATENCY, NETWORK_LATENCY, NETWORK_RATE,
     PEER_LATENCY, PRESETS, Preset,

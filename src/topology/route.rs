@@ -76,7 +76,10 @@ pub(super) fn connect(
     let mut routes = Vec::with_capacity(physicals.len() * physicals.len());
     for (from, own) in within.into_iter().enumerate() {
         for to in 0..physicals.len() {
-            routes.push(if from == to { own.clone() } else { router.route(from, to)? });
+            let mut route = if from == to { own.clone() } else { router.route(from, to)? };
+            // There may be a million of them.
+            route.hops.shrink_to_fit();
+            routes.push(route);
         }
     }
     Ok((channels.list, routes))

@@ -19,6 +19,7 @@ use super::near::suggestion;
 use super::preset::{PRESETS, Preset};
 use super::{Contention, Role, Topology};
 use crate::error::{Error, Report, Result};
+use crate::escape::is_harmless;
 use crate::units::{Bytes, Rate};
 
 /// Bytes of the longest spec that is read; longer ones belong in a file.
@@ -33,9 +34,33 @@ impl Topology {
     /// # Errors
     /// [`Error::Spec`]; its details show the spec with a mark under the characters at fault.
     pub fn parse(spec: &str) -> Result<Self> {
-        let (description, spans) = read(spec).map_err(|wrong| wrong.into_error(spec))?;
+        Self::parse_filled(spec, None)
+    }
+
+    pub(super) fn parse_filled(spec: &str, memory: Option<Memory<'_>>) -> Result<Self> {
+        let (mut description, spans) = read(spec).map_err(|wrong| wrong.into_error(spec))?;
+        if let Some(memory) = memory {
+            fill(&mut description, memory)?;
+        }
         super::build::topology(&description).map_err(|fault| spans.locate(fault).into_error(spec))
     }
+}
+
+/// The memory of the GPU with this number.
+pub(super) type Memory<'a> = &'a mut dyn FnMut(usize) -> Result<Bytes>;
+
+/// Gives each `cuda` its memory, where the spec does not: the least of a group's.
+fn fill(description: &mut Description, memory: Memory<'_>) -> Result<()> {
+    let mut number = 0;
+    for group in description.devices.iter_mut().filter(|group| group.kind != "cpu") {
+        let count = group.count.unwrap_or(1) as usize;
+        if group.kind == "cuda" && group.memory.is_none() && group.slices.is_empty() {
+            let sizes = (number..number + count).map(&mut *memory).collect::<Result<Vec<Bytes>>>()?;
+            group.memory = sizes.into_iter().min();
+        }
+        number += count;
+    }
+    Ok(())
 }
 
 /// What is wrong with a spec, and where.
@@ -68,7 +93,7 @@ fn marked(spec: &str, span: Range<usize>) -> Vec<String> {
     const BEFORE: usize = 30;
     const WIDEST: usize = 72;
     // Every character takes one column: those that would not are shown as a question mark.
-    let shown = |c: char| if c.is_control() { '?' } else { c };
+    let shown = |c: char| if is_harmless(c) { c } else { '?' };
     let start = spec[..span.start].chars().count();
     let width = spec[span].chars().count().max(1);
     let skipped = if start + width > WIDEST { start.saturating_sub(BEFORE) } else { 0 };
@@ -191,8 +216,14 @@ fn read_count(
     let number = span.start..span.start + digits;
     let after = text[digits..].trim_start();
     let Some(rest) = after.strip_prefix(['x', 'X']) else {
-        return Err(Wrong::new(number, "a kind of device does not begin with a digit")
-            .help(format!("write a count with an `x`, like `{}xcuda`", &text[..digits])));
+        let kind = text.split(['[', ':', ',']).next().unwrap_or(text).trim();
+        let near = super::near::kind(kind, PRESETS.iter().map(|preset| preset.name));
+        let counted = Preset::find(text[digits..].split(['[', ':']).next().unwrap_or_default()).is_some();
+        let help = match counted || near.is_empty() {
+            true => format!("write a count with an `x`, like `{}xcuda`", &text[..digits]),
+            false => near,
+        };
+        return Err(Wrong::new(number, "a kind of device does not begin with a digit").help(help));
     };
     let count = count(&text[..digits]).map_err(|message| Wrong::new(number.clone(), message))?;
     spans.count = Some(number);
@@ -219,14 +250,42 @@ fn check_kind(kind: &str, span: &Range<usize>) -> Result<(), Wrong> {
         return Err(Wrong::new(span.clone(), format!("no file is named `{kind}`, and no kind of device"))
             .help("a kind is `cpu`, `cuda`, or a preset like `a100-80g`"));
     }
+    if kind.contains(',') {
+        return Err(Wrong::new(span.clone(), "groups of devices are joined by `+`, not by commas")
+            .help(format!("write `{}`", joined(kind))));
+    }
+    if let Some(known) = PRESETS.iter().find(|preset| is_numbered(kind, preset.name)) {
+        let message = format!("`{kind}` is a device's name, and not its kind");
+        return Err(Wrong::new(span.clone(), message).help(pinning(known.name)));
+    }
     let near = super::near::kind(kind, PRESETS.iter().map(|preset| preset.name));
     let help = if near.is_empty() {
-        let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
-        format!("known are {}", names.join(", "))
+        let others = PRESETS.len() - 2;
+        format!("known are `cpu`, `cuda` and {others} presets, which `partition devices --presets` lists")
     } else {
         near
     };
     Err(Wrong::new(span.clone(), format!("unknown kind of device `{kind}`")).help(help))
+}
+
+/// A list of groups as it is to be written.
+fn joined(list: &str) -> String {
+    let parts: Vec<&str> = list.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
+    parts.join("+")
+}
+
+/// True for `cuda0`, where the kind is `cuda`.
+fn is_numbered(text: &str, kind: &str) -> bool {
+    text.strip_prefix(kind).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// How one of several devices is asked for.
+fn pinning(kind: &str) -> String {
+    let name = if kind == "cpu" { "cpu" } else { "cuda" };
+    format!(
+        "`{kind}` is one, `2x{kind}` are two, named {name}0 and {name}1: --pin PATTERN={name}1 puts nodes on one, \
+         run --map {name}0={name}:1 says which real one it is"
+    )
 }
 
 /// Reads `[...]` where `span` begins with it; returns what follows.
@@ -298,6 +357,18 @@ fn read_keys(
         let part = trim(spec, part);
         let text = &spec[part.clone()];
         let Some((name, value)) = text.split_once('=') else {
+            if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+                let kind = group.kind.as_str();
+                let message = format!("`{kind}:{text}` is a real device, and a spec names kinds");
+                return Err(Wrong::new(part, message).help(pinning(kind)));
+            }
+            let kind = text.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start_matches('x');
+            if Preset::find(text).is_some() || Preset::find(kind).is_some() {
+                let message = "groups of devices are joined by `+`, not by commas";
+                return Err(
+                    Wrong::new(part, message).help(format!("write `+{text}` at the end of the group"))
+                );
+            }
             let message =
                 if text.is_empty() { "a setting is missing here" } else { "a setting is `key=value`" };
             return Err(Wrong::new(part, message).help(format!("keys are {}", KEYS.join(", "))));

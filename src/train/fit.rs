@@ -86,6 +86,11 @@ pub struct Epoch {
 /// Told to the caller as it happens.
 #[derive(Debug)]
 pub enum Event<'a> {
+    /// The first step is about to be made.
+    Begins {
+        /// Steps that are done by the end, those before included; none where the data does not tell.
+        steps: Option<u64>,
+    },
     /// A step is done.
     Step {
         /// Counted from 1.
@@ -98,9 +103,15 @@ pub enum Event<'a> {
         rate: f64,
         /// How long it took, without waiting for its input.
         wall: Duration,
+        /// Records that it used.
+        samples: u64,
     },
     /// An epoch is done.
     Epoch(&'a Epoch),
+    /// The run ends within an epoch: what it gave so far.
+    CutShort(&'a Epoch),
+    /// The run went on from where nothing was left of this epoch, which is counted from 1: it has no loss.
+    NoBatches(u64),
     /// A checkpoint was written.
     Saved(&'a std::path::Path),
     /// The run ends before its last epoch.
@@ -140,7 +151,9 @@ pub fn fit(
         Some(samples @ 1..) => tell(Event::LeftOut(samples)),
         _ => {}
     }
-    set_total_steps(trainer, source, options)?;
+    let steps = all_steps(trainer, source, options)?;
+    set_total_steps(trainer, steps)?;
+    tell(Event::Begins { steps });
     let mut run = Run {
         evaluator: validated(options).then(|| Evaluator::new(trainer)).transpose()?,
         meters: options.metrics.iter().map(|&metric| Meter::new(metric)).collect(),
@@ -164,7 +177,7 @@ fn validated(options: &Fit<'_>) -> bool {
 }
 
 /// Records of an epoch that are trained on, where the source can tell.
-fn trained_on(source: &Source, options: &Fit<'_>) -> Result<Option<u64>> {
+pub(super) fn trained_on(source: &Source, options: &Fit<'_>) -> Result<Option<u64>> {
     Ok(source.records()?.map(|records| {
         let kept = (records as f64 * options.validation_split) as u64;
         records - kept.min(records)
@@ -177,24 +190,35 @@ fn remainder(trainer: &Trainer, source: &Source, options: &Fit<'_>) -> Result<Op
     Ok(trained_on(source, options)?.map(|records| records % batch))
 }
 
-/// Tells a trainer whose rate depends on it how many steps there will be.
-fn set_total_steps(trainer: &mut Trainer, source: &Source, options: &Fit<'_>) -> Result<()> {
-    if !trainer.needs_total_steps() {
-        return Ok(());
-    }
+/// Steps that are done by the end of the run, where the data or the caller tells.
+fn all_steps(trainer: &Trainer, source: &Source, options: &Fit<'_>) -> Result<Option<u64>> {
     let batch = trainer.batch().max(1) as u64;
     let short = trainer.takes_short() && !options.drop_remainder;
     let each = trained_on(source, options)?;
     let each = each.map(|records| if short { records.div_ceil(batch) } else { records / batch });
     let all = each.map(|each| each.saturating_mul(options.epochs));
-    match options.steps.into_iter().chain(all).min() {
-        Some(steps) => trainer.set_total_steps(steps),
-        None => {
-            let message = "it needs to know how many steps there are, and the data does not tell";
-            return Err(Error::usage("--lr-schedule", message).with_help("steps=N in the schedule"));
-        }
+    Ok(options.steps.into_iter().chain(all).min())
+}
+
+/// Tells a trainer whose rate depends on it how many steps there will be.
+fn set_total_steps(trainer: &mut Trainer, steps: Option<u64>) -> Result<()> {
+    if !trainer.needs_total_steps() {
+        return Ok(());
     }
+    trainer.set_total_steps(steps.ok_or_else(unknown_steps)?);
     Ok(())
+}
+
+/// The rate goes over all steps, and nobody says how many there are.
+pub(super) fn unknown_steps() -> Error {
+    let message = "it needs to know how many steps there are, and the data does not tell";
+    Error::usage("--lr-schedule", message).with_help("steps=N in the schedule")
+}
+
+/// The data makes no batch.
+pub(super) fn too_few(batch: usize) -> Error {
+    let message = format!("the data holds fewer records than one batch of {batch}");
+    Error::usage("--data", message).with_help("a smaller --batch")
 }
 
 struct Run<'r, 'o> {
@@ -227,8 +251,21 @@ impl Sums {
     }
 }
 
+/// When it is asked whether the run ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum After {
+    /// A step is done.
+    Step,
+    /// An epoch is done.
+    Epoch,
+}
+
 impl Run<'_, '_> {
     fn all(&mut self, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
+        if self.options.steps.is_some_and(|steps| self.trainer.steps() >= steps) {
+            tell(Event::Stopped(Stop::Steps));
+            return Ok(());
+        }
         let part = if self.options.validation_split > 0.0 { Part::Train } else { Part::All };
         let options = data::Options {
             batch: self.trainer.batch(),
@@ -245,41 +282,55 @@ impl Run<'_, '_> {
         };
         let mut batches = self.source.batches(&options)?;
         let mut sums = Sums::new(self.options.start.epoch);
-        let mut stop = None;
         let mut begun = VecDeque::new();
-        while let Some(batch) = self.next(&mut batches, &mut begun)? {
-            // A batch that is left out ends an epoch too, so its end shows in what comes next.
+        // Where a checkpoint stands that is due.
+        let mut due: Option<Position> = None;
+        let stop = loop {
+            let next = self.next(&mut batches, &mut begun);
+            // A batch that is left out ends an epoch too, so its end shows in what comes next. Whatever is due
+            // there is written with what the epoch measured, once.
+            let goes_on = match &next {
+                Ok(Some(batch)) => batch.at.epoch == sums.epoch,
+                Ok(None) => false,
+                Err(_) => true,
+            };
+            if let Some(at) = due.take().filter(|_| goes_on) {
+                self.save(at, &sums, &[], tell)?;
+            }
+            let Some(batch) = next? else {
+                if self.trainer.steps() > 0 {
+                    self.end_epoch(&sums, Position { epoch: sums.epoch + 1, batch: 0 }, tell)?;
+                }
+                break None;
+            };
             if batch.at.epoch != sums.epoch {
-                stop = self.end_epoch(&sums, Position { epoch: batch.at.epoch, batch: 0 }, tell)?;
-                if stop.is_some() {
-                    break;
+                let next = Position { epoch: batch.at.epoch, batch: 0 };
+                if let Some(reason) = self.end_epoch(&sums, next, tell)? {
+                    break Some(reason);
                 }
                 sums = Sums::new(batch.at.epoch);
             }
             self.step(&batch, &mut sums, tell)?;
-            stop = self.stops(false);
-            if stop.is_some() || self.due.is_due(self.trainer.steps()) {
-                self.save(batch.next, &sums, &[], tell)?;
+            match self.stops(After::Step) {
+                // The last of the steps asked for may be the last of its epoch.
+                Some(Stop::Steps) if batch.ends_epoch => {
+                    self.end_epoch(&sums, batch.next, tell)?;
+                    break Some(Stop::Steps);
+                }
+                Some(reason) => {
+                    self.cut_short(&sums, batch.next, tell)?;
+                    break Some(reason);
+                }
+                None if self.due.is_due(self.trainer.steps()) => due = Some(batch.next),
+                None => {}
             }
-            if stop.is_some() {
-                break;
-            }
-        }
-        if stop.is_none() && sums.steps > 0 {
-            let next = Position { epoch: sums.epoch + 1, batch: 0 };
-            self.end_epoch(&sums, next, tell)?;
-        }
+        };
         if let Some(reason) = stop {
             tell(Event::Stopped(reason));
         }
         tell(Event::Input(&batches.stats()));
         if self.trainer.steps() == 0 {
-            let message = format!("the data holds fewer records than one batch of {}", self.trainer.batch());
-            return Err(Error::usage("--data", message).with_help("a smaller --batch"));
-        }
-        if stop.is_some_and(|reason| reason != Stop::Patience) {
-            let line = self.line(&sums);
-            self.history.push(line);
+            return Err(too_few(self.trainer.batch()));
         }
         Ok(())
     }
@@ -324,7 +375,7 @@ impl Run<'_, '_> {
         measure(&mut self.meters, &outcome.outputs, batch)?;
         let step = self.trainer.steps();
         let (epoch, loss, wall) = (batch.at.epoch + 1, outcome.loss, outcome.wall);
-        tell(Event::Step { epoch, step, loss, rate, wall });
+        tell(Event::Step { epoch, step, loss, rate, wall, samples: batch.samples as u64 });
         Ok(())
     }
 
@@ -342,13 +393,26 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Validates, tells, saves; whether the run ends here.
+    /// Saves and tells what there is of an epoch that the run ends in.
+    fn cut_short(&mut self, sums: &Sums, next: Position, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
+        self.save(next, sums, &[], tell)?;
+        let line = self.line(sums);
+        tell(Event::CutShort(&line));
+        self.history.push(line);
+        Ok(())
+    }
+
+    /// Validates, tells, saves; whether the run ends here. An epoch without batches has no loss, and is none.
     fn end_epoch(
         &mut self,
         sums: &Sums,
         next: Position,
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<Option<Stop>> {
+        if sums.steps == 0 {
+            tell(Event::NoBatches(sums.epoch + 1));
+            return Ok(None);
+        }
         let mut line = self.line(sums);
         self.meters.iter_mut().for_each(Meter::reset);
         line.metrics.extend(self.validate()?);
@@ -361,7 +425,7 @@ impl Run<'_, '_> {
         tell(Event::Epoch(&line));
         self.save(next, sums, &line.metrics, tell)?;
         self.history.push(line);
-        Ok(self.stops(true))
+        Ok(self.stops(After::Epoch))
     }
 
     /// Loss and metrics of the records for validation.
@@ -398,9 +462,9 @@ impl Run<'_, '_> {
         Ok(all)
     }
 
-    fn stops(&self, ends_epoch: bool) -> Option<Stop> {
+    fn stops(&self, after: After) -> Option<Stop> {
         let options = self.options;
-        let patience = options.patience.filter(|_| ends_epoch);
+        let patience = options.patience.filter(|_| after == After::Epoch);
         if options.stop.is_some_and(|stop| stop.load(Ordering::SeqCst)) {
             Some(Stop::Asked)
         } else if options.limit.is_some_and(|limit| self.begun.elapsed() >= limit) {

@@ -20,12 +20,13 @@ pub struct Layer {
     pub device: String,
 }
 
-/// The layers of a network under a plan, in the source's order; layers that compute nothing are left
-/// out. O(nodes + operands).
+/// The layers of a network under a plan, in the source's order; what computes nothing (a reshape is another
+/// view of the same bytes) is left out. O(nodes + operands).
 pub fn layers(graph: &Graph, plan: &Plan) -> Vec<Layer> {
     let devices: BTreeMap<&str, &str> =
         plan.placement.iter().map(|(name, device)| (name.as_str(), device.as_str())).collect();
-    let mut found: Vec<Option<(Vec<i64>, u64)>> = vec![None; graph.sources().len()];
+    // Sizes, parameters, and whether anything is computed.
+    let mut found: Vec<Option<(Vec<i64>, u64, bool)>> = vec![None; graph.sources().len()];
     let mut counted = vec![false; graph.params().len()];
     for id in graph.node_ids() {
         let node = graph.node(id);
@@ -34,6 +35,7 @@ pub fn layers(graph: &Graph, plan: &Plan) -> Vec<Layer> {
         }
         let layer = found[node.source.index()].get_or_insert_with(Default::default);
         layer.0 = graph.ty(node.first_result).shape.dims().unwrap_or_default();
+        layer.2 |= !matches!(node.op, Op::Reshape { .. });
         for &operand in &node.operands {
             let Op::Param(param) = graph.maker(operand).op else { continue };
             if !std::mem::replace(&mut counted[param.index()], true) {
@@ -42,7 +44,7 @@ pub fn layers(graph: &Graph, plan: &Plan) -> Vec<Layer> {
         }
     }
     let layers = graph.sources().iter().zip(found).filter_map(|(source, layer)| {
-        let (shape, parameters) = layer.filter(|_| source.role == SourceRole::Node)?;
+        let (shape, parameters, _) = layer.filter(|layer| layer.2 && source.role == SourceRole::Node)?;
         Some(Layer {
             name: source.name.clone(),
             op: source.op.clone(),

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use crate::error::{Error, Result};
 use crate::ir::{Binary, Compare, DType, Op, Unary, ValueId};
 use crate::pass::gradient::build::Build;
+use crate::topology::suggestion;
 
 /// Probabilities are kept this far from 0 and 1 before their logarithm is taken.
 const CLIP: f64 = 1e-7;
@@ -65,23 +66,68 @@ const NAMES: &[(&str, &str, Loss)] = &[
     ("binary:logits", "binary_crossentropy:logits", Loss::BinaryCrossEntropy { logits: true }),
 ];
 
+/// What else people call a loss, in small letters and with one separator.
+const ALIASES: &[(&str, &str)] = &[
+    ("mseloss", "mse"),
+    ("l2", "mse"),
+    ("l1", "mae"),
+    ("l1loss", "mae"),
+    ("smooth_l1", "huber"),
+    ("huberloss", "huber"),
+    ("cosine_embedding", "cosine"),
+    ("kld", "kl"),
+    ("kldivloss", "kl"),
+    ("kullback_leibler_divergence", "kl"),
+    ("bce", "binary"),
+    ("bceloss", "binary"),
+    ("binary_cross_entropy", "binary"),
+    ("bcewithlogitsloss", "binary:logits"),
+    ("sparse_cross_entropy", "sparse"),
+    ("sparse_categorical_cross_entropy", "sparse"),
+    ("categorical_cross_entropy", "categorical"),
+];
+
+/// What a cross-entropy of no kind may be.
+const CROSS_ENTROPIES: &[&str] =
+    &["cross_entropy", "crossentropy", "crossentropyloss", "ce", "xent", "nll", "nllloss"];
+
 impl FromStr for Loss {
     type Err = Error;
 
-    /// `mae`, `sparse:logits`, `huber:delta=0.5`, or the name that Keras gives it.
+    /// `mae`, `sparse:logits`, `huber:delta=0.5`, or the name that Keras or torch gives it, in letters of any
+    /// case.
     fn from_str(text: &str) -> Result<Self> {
-        if let Some(delta) = text.strip_prefix("huber:delta=") {
+        let name = text.trim().to_lowercase().replace(['-', ' '], "_");
+        if let Some(delta) = name.strip_prefix("huber:delta=") {
             let delta = delta.parse().ok().filter(|delta: &f64| delta.is_finite() && *delta > 0.0);
             return delta
                 .map(|delta| Self::Huber { delta })
                 .ok_or_else(|| Error::usage(format!("--loss {text}"), "delta is not a positive number"));
         }
-        let found = NAMES.iter().find(|(short, long, _)| text == *short || text == *long);
-        found.map(|&(.., loss)| loss).ok_or_else(|| {
-            let names: Vec<&str> = NAMES.iter().map(|&(short, ..)| short).collect();
-            Error::usage(format!("--loss {text}"), "no such loss").with_help(names.join(", "))
-        })
+        let (base, end) = match name.strip_suffix(":logits") {
+            Some(base) => (base, ":logits"),
+            None => (name.as_str(), ""),
+        };
+        let alias = ALIASES.iter().find(|(alias, _)| *alias == base);
+        let name = alias.map_or_else(|| name.clone(), |(_, short)| format!("{short}{end}"));
+        let found = NAMES.iter().find(|(short, long, _)| name == *short || name == *long);
+        found.map(|&(.., loss)| loss).ok_or_else(|| unknown(text, base))
     }
+}
+
+/// There is no loss of this name.
+fn unknown(text: &str, base: &str) -> Error {
+    let error = |message: &str| Error::usage(format!("--loss {text}"), message);
+    if CROSS_ENTROPIES.contains(&base) {
+        return error("which cross-entropy is not said").with_help(
+            "sparse where targets are class numbers, categorical where they are probabilities, binary for yes \
+             and no; with :logits where the network ends without a softmax or sigmoid",
+        );
+    }
+    let names: Vec<&str> = NAMES.iter().map(|&(short, ..)| short).collect();
+    let near = suggestion(base, names.iter().copied());
+    let help = if near.is_empty() { names.join(", ") } else { format!("{near} known: {}", names.join(", ")) };
+    error("no such loss").with_help(help)
 }
 
 impl fmt::Display for Loss {

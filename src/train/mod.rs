@@ -23,6 +23,8 @@
 
 mod accumulate;
 mod asynchronous;
+mod before;
+mod dry;
 mod ensemble;
 mod evaluator;
 mod exchange;
@@ -35,6 +37,7 @@ mod loss;
 mod names;
 mod noise;
 mod numerics;
+mod open_dims;
 mod optimizer;
 mod options;
 mod parallel;
@@ -55,12 +58,15 @@ mod workers;
 mod zero;
 
 pub use asynchronous::{Async, Stale};
+pub use before::{check_data, fields_of, weight_bytes};
+pub use dry::{DryRun, dry_run};
 pub use ensemble::{Change, Member, Override, Trained, ensemble, members};
 pub use exchange::{Exchange, Replicas, Sync, Transfer, Zero};
 pub use fit::{Epoch, Event, Fit, Stop, fit};
 pub use largest::{LargestBatch, largest_batch};
 pub use layers::{Layer, layers};
 pub use loss::Loss;
+pub use open_dims::{infer_dims, open_dims};
 pub use optimizer::{Optimizer, Updates};
 pub use options::Options;
 pub use parallel::{Candidate, Estimate, Parallel, Strategy, best, candidates, spread};

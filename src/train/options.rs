@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
+use super::accumulate::part_of;
 use super::asynchronous::Async;
 use super::exchange::{Replicas, Zero};
 use super::loss::Loss;
 use super::optimizer::Updates;
 use super::rate::Rate;
+use super::scaling::Scaling;
 use super::step::Recipe;
 use crate::compile;
 use crate::error::{Error, Result};
+use crate::pass::Params;
 use crate::run::Gpus;
 use crate::strategy::pipeline;
 
@@ -61,8 +64,25 @@ impl Options {
         }
     }
 
+    /// As a step of one part of the batch is planned, where the batch is taken in parts that run one after the
+    /// other.
+    ///
+    /// Errors: the batch does not divide; what is asked for does not go together.
+    pub(super) fn of_a_part(&self) -> Result<Self> {
+        let mut own = self.clone();
+        if let Some(batch) = own.compile.batch {
+            own.compile.batch = Some(part_of(batch, own.recipe.updates.microbatches)?);
+        }
+        if let Some(precision) = &mut own.compile.precision {
+            precision.params = Params::Kept;
+            own.recipe.scaling.get_or_insert(Scaling::of(precision.half));
+        }
+        own.check()?;
+        Ok(own)
+    }
+
     /// Error: what is asked for does not go together.
-    pub(super) fn check(&self) -> Result<()> {
+    fn check(&self) -> Result<()> {
         check_pipeline(self)?;
         check_scaling(self)
     }

@@ -90,7 +90,7 @@ fn hand_over(from: &Runner, to: &mut Runner) -> Result<()> {
 
 /// Whether a step of another batch can be planned beside this one: the batch is open, and parameters
 /// are whole and of one program.
-fn takes_any_batch(graph: &Graph, options: &Options) -> bool {
+pub(super) fn takes_any_batch(graph: &Graph, options: &Options) -> bool {
     let whole = options.replicas.is_none_or(|replicas| replicas.zero == Zero::None);
     compile::has_open_batch(graph) && whole && options.asynchronous.is_none()
 }

@@ -8,6 +8,8 @@ pub(super) struct Spec<'a> {
     text: &'a str,
     name: &'a str,
     keys: Vec<(&'a str, Option<&'a str>)>,
+    /// Keys that were looked for.
+    known: Vec<&'static str>,
 }
 
 impl<'a> Spec<'a> {
@@ -24,7 +26,7 @@ impl<'a> Spec<'a> {
             }
             keys.push((key, value));
         }
-        Ok(Self { option, text, name: name.trim(), keys })
+        Ok(Self { option, text, name: name.trim(), keys, known: Vec::new() })
     }
 
     pub(super) const fn name(&self) -> &'a str {
@@ -39,13 +41,14 @@ impl<'a> Spec<'a> {
         self.wrong(format!("there is no {what} {}", self.name)).with_help(known.to_owned())
     }
 
-    fn take(&mut self, key: &str) -> Option<Option<&'a str>> {
+    fn take(&mut self, key: &'static str) -> Option<Option<&'a str>> {
+        self.known.push(key);
         let position = self.keys.iter().position(|(other, _)| *other == key)?;
         Some(self.keys.remove(position).1)
     }
 
     /// A key without a value.
-    pub(super) fn flag(&mut self, key: &str) -> Result<bool> {
+    pub(super) fn flag(&mut self, key: &'static str) -> Result<bool> {
         match self.take(key) {
             None => Ok(false),
             Some(None) => Ok(true),
@@ -56,43 +59,54 @@ impl<'a> Spec<'a> {
     }
 
     /// A finite number of 0 or more, where it is given.
-    pub(super) fn optional(&mut self, key: &str) -> Result<Option<f64>> {
+    pub(super) fn optional(&mut self, key: &'static str) -> Result<Option<f64>> {
         let Some(value) = self.take(key) else { return Ok(None) };
         let number = value.and_then(|value| value.parse().ok());
         match number.filter(|number: &f64| number.is_finite() && *number >= 0.0) {
             Some(number) => Ok(Some(number)),
-            None => Err(self.wrong(format!("{key} is not a number of 0 or more"))),
+            None => Err(self.no_number(key, value, "a number of 0 or more")),
         }
     }
 
-    pub(super) fn real(&mut self, key: &str, default: f64) -> Result<f64> {
+    pub(super) fn real(&mut self, key: &'static str, default: f64) -> Result<f64> {
         Ok(self.optional(key)?.unwrap_or(default))
     }
 
     /// Above zero.
-    pub(super) fn positive(&mut self, key: &str, default: f64) -> Result<f64> {
+    pub(super) fn positive(&mut self, key: &'static str, default: f64) -> Result<f64> {
         let number = self.real(key, default)?;
         if number > 0.0 { Ok(number) } else { Err(self.wrong(format!("{key} is not above 0"))) }
     }
 
     /// From 0 to below 1.
-    pub(super) fn share(&mut self, key: &str, default: f64) -> Result<f64> {
+    pub(super) fn share(&mut self, key: &'static str, default: f64) -> Result<f64> {
         let number = self.real(key, default)?;
         if number < 1.0 { Ok(number) } else { Err(self.wrong(format!("{key} is not below 1"))) }
     }
 
     /// A whole number of 1 or more, where it is given.
-    pub(super) fn count(&mut self, key: &str) -> Result<Option<u64>> {
+    pub(super) fn count(&mut self, key: &'static str) -> Result<Option<u64>> {
         let Some(value) = self.take(key) else { return Ok(None) };
         let number = value.and_then(|value| value.parse().ok()).filter(|&number: &u64| number > 0);
-        number.map(Some).ok_or_else(|| self.wrong(format!("{key} is not a whole number of 1 or more")))
+        number.map(Some).ok_or_else(|| self.no_number(key, value, "a whole number of 1 or more"))
+    }
+
+    /// A key whose value is missing, or is none.
+    fn no_number(&self, key: &str, value: Option<&str>, wanted: &str) -> Error {
+        match value {
+            None | Some("") => self.wrong(format!("the value of {key} is missing: expected {wanted}")),
+            Some(_) => self.wrong(format!("{key} is not {wanted}")),
+        }
+        .with_help(format!("{}:{key}=VALUE", self.name))
     }
 
     /// Error: a key that nothing took.
     pub(super) fn finish(self) -> Result<()> {
-        match self.keys.first() {
-            Some((key, _)) => Err(self.wrong(format!("{} has no {key}", self.name))),
-            None => Ok(()),
-        }
+        let Some((key, _)) = self.keys.first() else { return Ok(()) };
+        let error = self.wrong(format!("{} has no {key}", self.name));
+        Err(match *key {
+            "lr" | "learning_rate" | "rate" => error.with_help("the learning rate is --lr RATE"),
+            _ => error.with_help(format!("it has {}", self.known.join(", "))),
+        })
     }
 }

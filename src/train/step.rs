@@ -309,7 +309,12 @@ pub(super) fn trainable(graph: &Graph, freeze: &[String]) -> Result<Vec<ParamId>
             any |= own;
         }
         if !any {
-            return Err(Error::usage(format!("--freeze {pattern}"), "no parameter matches this pattern"));
+            let names: Vec<&str> = graph.params().iter().map(|param| param.name.as_str()).collect();
+            let near = crate::topology::near::pattern(pattern, &names);
+            let first = || format!("parameters: {}, ...", names[..names.len().min(3)].join(", "));
+            let help = if near.is_empty() { first() } else { near };
+            return Err(Error::usage(format!("--freeze {pattern}"), "no parameter matches this pattern")
+                .with_help(help));
         }
     }
     let float = |id: &ParamId| {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::accumulate::{self, joined, parts};
+use super::accumulate::{joined, parts};
 use super::layers::{Layer, layers};
 use super::loss::Loss;
 use super::noise::{STREAMS, streams};
@@ -12,7 +12,7 @@ use super::optimizer::{Moment, Optimizer, Scalar};
 use super::options::Options;
 use super::planned::{Planned, all_planned, check_names, fields, program};
 use super::rate::Rate;
-use super::scaling::{FACTOR, SKIPPED, Scaling};
+use super::scaling::{FACTOR, SKIPPED};
 use super::short::Spare;
 use super::spares::{count_name, counts};
 use super::step::{LOSS, Step};
@@ -22,7 +22,6 @@ use crate::control::Control;
 use crate::data::Field;
 use crate::error::{Error, Report, Result};
 use crate::ir::{Graph, Tensor};
-use crate::pass::Params;
 use crate::pass::gradient::build::constant;
 use crate::plan::Plan;
 use crate::run::{Engines, Gpus, RunReport, Runner};
@@ -95,16 +94,7 @@ impl Trainer {
         check_names(&graph)?;
         let spare = Spare::of(&graph, options);
         let microbatches = options.recipe.updates.microbatches;
-        let mut own = options.clone();
-        if let Some(batch) = own.compile.batch {
-            own.compile.batch = Some(accumulate::part_of(batch, microbatches)?);
-        }
-        if let Some(precision) = &mut own.compile.precision {
-            precision.params = Params::Kept;
-            own.recipe.scaling.get_or_insert(Scaling::of(precision.half));
-        }
-        let options = &own;
-        options.check()?;
+        let options = &options.of_a_part()?;
         let (main, others) = all_planned(graph, topology, options, control)?;
         // The plan to show is that of the network.
         let plan = others.first().unwrap_or(&main).plan().clone();
@@ -185,6 +175,11 @@ impl Trainer {
     /// Samples in a step.
     pub fn batch(&self) -> usize {
         self.batch
+    }
+
+    /// How often a step runs the plan: once for each part of its batch.
+    pub fn parts(&self) -> u32 {
+        self.microbatches
     }
 
     /// Steps done.

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 /// From the bottom up: each module may use only what stands before it.
 const MODULES: &[&str] = &[
     "units",
+    "escape",
     "error",
+    "files",
     "control",
     "ir",
     "costgraph",
@@ -176,4 +178,34 @@ fn files_with_unsafe_say_so() {
         }
     }
     assert!(holders > 10, "only {holders} files found: the test reads nothing");
+}
+
+/// Files that users name are opened in one place, which knows what may be opened. What else opens files writes
+/// them, keeps a store's own, or reads what the system tells of itself; a line that reads says so.
+#[test]
+fn files_are_opened_to_read_in_one_place() {
+    const READS: &[&str] =
+        &["File::open(", "fs::read(", "fs::read_to_string(", "read_to_string(path", ".read(true)"];
+    const ALLOWED: &[&str] = &["files/read.rs", "run/probe.rs"];
+    let mut wrong = Vec::new();
+    let mut allowed = 0;
+    for path in sources() {
+        let text = fs::read_to_string(&path).expect("a source is text");
+        for (number, line) in text.lines().enumerate() {
+            if line.trim().starts_with("#[cfg(") && line.contains("test") {
+                break;
+            }
+            let code = line.split("//").next().unwrap_or_default();
+            if !READS.iter().any(|read| code.contains(read)) || code.contains("sync_all()") {
+                continue;
+            }
+            let name = path.to_string_lossy().replace('\\', "/");
+            match ALLOWED.iter().any(|file| name.ends_with(&format!("/src/{file}"))) {
+                true => allowed += 1,
+                false => wrong.push(format!("{}:{}: {}", path.display(), number + 1, line.trim())),
+            }
+        }
+    }
+    assert!(allowed > 2, "only {allowed} found: the test reads nothing");
+    assert!(wrong.is_empty(), "use crate::files:\n{}", wrong.join("\n"));
 }

@@ -484,3 +484,112 @@ fn names_that_are_no_text() {
     fs::write(folder.path("keras.json"), keras.to_string()).expect("writable");
     refused(&folder, 1, &["check", "keras.json"], &["keras.json", "a\\n"]);
 }
+
+/// A model of one operation, with `fields` in place of its own.
+fn small(fields: &str) -> String {
+    format!(
+        r#"{{"partition_model": 1, "inputs": [{{"name": "x", "type": "f32[2]"}}], "params": [],
+            "nodes": [{{"name": "y", "op": "exp", "inputs": ["x"]}}], "outputs": ["y"], {fields}}}"#
+    )
+}
+
+#[test]
+fn what_stands_twice() {
+    let folder = Folder::new();
+    for (file, text, key) in [
+        ("top.json", small(r#""name": "one", "name": "two""#), "name"),
+        (
+            "deep.json",
+            small(r#""constants": [{"name": "c", "type": "f32[1]", "values": 1, "values": 2}]"#),
+            "values",
+        ),
+        (
+            "keras.json",
+            r#"{"class_name": "Sequential", "config": {"name": "a", "name": "b", "layers": []}}"#.to_owned(),
+            "name",
+        ),
+        ("config.json", r#"{"model_type": "gpt2", "n_layer": 1, "n_layer": 2}"#.to_owned(), "n_layer"),
+    ] {
+        fs::write(folder.path(file), text).unwrap();
+        refused(&folder, 1, &[file, "-d", "cpu"], &[file, &format!("\"{key}\" stands twice")]);
+    }
+}
+
+#[test]
+fn numbers_that_their_type_does_not_hold() {
+    let folder = Folder::new();
+    for (ty, value, fits) in [
+        ("f32", "1e39", false),
+        ("f32", "3.4e38", true),
+        ("f16", "70000", false),
+        ("f16", "65504", true),
+        ("bf16", "-3.38e38", true),
+        ("bf16", "3.4e39", false),
+        ("f64", "1e300", true),
+    ] {
+        let text =
+            small(&format!(r#""constants": [{{"name": "c", "type": "{ty}[1]", "values": [{value}]}}]"#));
+        fs::write(folder.path("m.json"), text).unwrap();
+        if fits {
+            folder.ok(&["m.json", "-d", "cpu", "--quiet"]);
+        } else {
+            refused(&folder, 1, &["m.json", "-d", "cpu"], &["m.json", "constant c", "is not of type"]);
+        }
+    }
+}
+
+#[test]
+fn a_byte_order_mark_is_passed_over() {
+    let folder = Folder::new();
+    let text = small(r#""name": "marked""#);
+    fs::write(folder.path("m.json"), [b"\xef\xbb\xbf", text.as_bytes()].concat()).unwrap();
+    assert!(folder.ok(&["m.json", "-d", "cpu"]).starts_with("marked: "));
+}
+
+#[test]
+fn arrays_that_cannot_be_written_are_one_line() {
+    let folder = Folder::new();
+    fs::write(folder.path("m.json"), small(r#""name": "m""#)).unwrap();
+    let ran = folder.run(&["run", "m.json", "--init", "seed=1", "--outputs", "/dev/full"]);
+    assert_eq!(
+        (ran.code, ran.stderr.lines().filter(|line| !line.starts_with("note: ")).count()),
+        (1, 1),
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stderr.contains("/dev/full: No space left"), "{}", ran.stderr);
+}
+
+#[test]
+fn no_memory_is_one_line() {
+    let folder = Folder::new();
+    fs::write(folder.path("m.json"), small(r#""name": "m""#)).unwrap();
+    let mut refused = 0;
+    for kilobytes in (8_000..80_000).step_by(2_000) {
+        let output = Command::new("sh")
+            .args([
+                "-c",
+                &format!("ulimit -v {kilobytes} && exec \"$0\" \"$@\""),
+                env!("CARGO_BIN_EXE_partition"),
+            ])
+            .args(["m.json", "-d", "cpu", "--threads", "1"])
+            .current_dir(folder.path(""))
+            .env("RUST_BACKTRACE", "1")
+            .output()
+            .expect("there is a shell");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        if stderr.contains("there is no memory left") {
+            assert_eq!(
+                (output.status.code(), stderr.lines().count()),
+                (Some(1), 1),
+                "{kilobytes} kB: {stderr}"
+            );
+            refused += 1;
+        }
+        assert!(
+            !stderr.contains("backtrace") && !stderr.contains("memory allocation of"),
+            "{kilobytes} kB: {stderr}"
+        );
+    }
+    println!("{refused} of 36 limits were met by a refused allocation");
+}

@@ -291,8 +291,15 @@ fn a_plan_for_devices_that_are_not_here_says_how_to_map_them() {
             "{error}"
         );
     }
-    let error = folder.fails(2, &["run", &example("mlp.json"), "--backend", "cuda", "--init", "seed=1"]);
+    let run = ["run", &example("mlp.json"), "--backend", "cuda", "--init", "seed=1"];
+    let error = folder.fails(2, &[&run[..], &["-d", "cpu"]].concat());
     assert!(error.contains("no device of the plan is a GPU"), "{error}");
+    if !gpu_is_there() {
+        for args in [&run[..], &["run", &example("mlp.json"), "-d", "cuda", "--init", "seed=1"]] {
+            let error = folder.fails(1, args);
+            assert!(error.contains("no GPU is found here") && error.contains("--devices cpu"), "{error}");
+        }
+    }
     folder.ok(&["run", "plan.json", "--init", "seed=1", "--map", "cuda0=cpu:0", "--map", "cuda1=cpu:0"]);
 }
 
@@ -303,7 +310,15 @@ fn devices_are_written_as_a_file_that_reads_back() {
     let ran = folder.run(&["devices", "-o", "machine.toml"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let ran = folder.run(&["devices"]);
-    assert!(ran.code == 0 && ran.stdout.contains("cpu0"), "{}", ran.stderr);
+    let file = fs::read_to_string(folder.path("machine.toml")).expect("written");
+    assert_eq!((ran.code, &ran.stdout), (0, &file), "{}", ran.stderr);
+    assert!(ran.stderr.contains("note: cpu0: cpu, "), "{}", ran.stderr);
+    let table = folder.ok(&["devices", "--table"]);
+    assert!(table.starts_with("cpu0: cpu, "), "{table}");
+    fs::write(folder.path("printed"), &ran.stdout).expect("writable");
+    for name in ["printed", "machine.toml"] {
+        assert!(folder.ok(&["devices", "--spec", name]).starts_with(&table), "{name} reads back");
+    }
     assert!(folder.ok(&[&example("mlp.json"), "--devices", "machine.toml"]).contains("cpu0"));
 }
 

@@ -368,7 +368,8 @@ fn immense_dimensions_are_counted_or_refused() {
     let topology = Topology::parse("cpu:memory=900PB").expect("sound");
     for exponent in 0..63 {
         let size = 1i64 << exponent;
-        let dims = LoadOptions { dims: BTreeMap::from([("batch".to_owned(), size)]) };
+        let dims =
+            LoadOptions { dims: BTreeMap::from([("batch".to_owned(), size)]), ..LoadOptions::default() };
         let bound =
             load(&bytes, None, &dims).and_then(|model| compile(model, &topology, &Options::default()));
         let open = load(&bytes, None, &LoadOptions::default()).and_then(|model| {

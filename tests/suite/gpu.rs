@@ -209,7 +209,9 @@ fn the_check_says_how_far_it_goes_without_a_gpu() {
         println!("skipped: there is a GPU");
         return;
     }
-    let own = ["--small", "--partition", env!("CARGO_BIN_EXE_partition")];
+    let suite = std::env::current_exe().expect("this program");
+    let suite = suite.to_str().expect("a name in UTF-8");
+    let own = ["--small", "--partition", env!("CARGO_BIN_EXE_partition"), "--suite", suite];
     let Some(out) = script(&own) else { return };
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert_eq!(out.status.code(), Some(3), "{text}{}", String::from_utf8_lossy(&out.stderr));
@@ -220,6 +222,29 @@ fn the_check_says_how_far_it_goes_without_a_gpu() {
             && text.contains("plans 13 of them"),
         "{text}"
     );
+}
+
+/// What cargo was told to build elsewhere is found there.
+#[test]
+fn the_check_finds_what_was_built_elsewhere() {
+    if Command::new("nvidia-smi").output().is_ok_and(|out| out.status.success()) {
+        println!("skipped: there is a GPU");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/gpu_check");
+    let says = || {
+        let asked =
+            Command::new("python3").args(["-B", script]).env("CARGO_TARGET_DIR", folder.path()).output();
+        asked.map(|out| String::from_utf8_lossy(&out.stdout).into_owned())
+    };
+    let Ok(before) = says() else { return println!("skipped: no python3") };
+    assert!(before.contains("suite: not built") && before.contains("partition: not built"), "{before}");
+    let built = folder.path().join("debug/deps");
+    std::fs::create_dir_all(&built).unwrap();
+    std::fs::write(built.join("suite-0123456789abcdef"), "").unwrap();
+    let after = says().unwrap();
+    assert!(after.contains("suite: built"), "{after}");
 }
 
 /// The script, without what it would leave behind.

@@ -10,7 +10,7 @@ use partition::load::{Format, LoadOptions, keras, recognise};
 use partition::{Error, Result};
 use serde_json::{Value, json};
 
-use crate::{bad, shared};
+use crate::{bad, npz, shared};
 
 fn load(text: &[u8]) -> Result<Graph> {
     keras::load(text, &LoadOptions::default())
@@ -85,25 +85,17 @@ fn parameters_stand_in_the_order_of_the_stored_weights() {
 /// Names and tensors of the arrays whose names begin with `prefix`, in order of their names.
 #[cfg(feature = "weights")]
 fn arrays(npz: &[u8], prefix: &str) -> Vec<(String, Tensor)> {
-    let mut archive = npyz::npz::NpzArchive::new(std::io::Cursor::new(npz)).unwrap();
-    let mut names: Vec<String> =
-        archive.array_names().filter(|name| name.starts_with(prefix)).map(Into::into).collect();
-    names.sort();
-    let mut read = |name: String| {
-        let array = archive.by_name(&name).unwrap().unwrap();
-        let dims = array.shape().to_vec();
-        assert_eq!(array.order(), npyz::Order::C, "{name}");
-        let tensor = match array.dtype().descr().as_str() {
-            "'<f4'" => Tensor::from_f32(dims, &array.into_vec::<f32>().unwrap()).unwrap(),
-            "'<i4'" => {
-                let bytes = array.into_vec::<i32>().unwrap().into_iter().flat_map(i32::to_le_bytes);
-                Tensor::new(DType::I32, dims, bytes.collect::<Vec<u8>>()).unwrap()
-            }
+    let named = npz::arrays(npz).into_iter().filter(|(name, _)| name.starts_with(prefix));
+    let read = |(name, array): (String, npz::Array)| {
+        let dtype = match array.descr.as_str() {
+            "<f4" => DType::F32,
+            "<i4" => DType::I32,
             other => panic!("{name}: {other}"),
         };
+        let tensor = Tensor::new(dtype, array.dims, array.bytes).unwrap();
         (name, tensor)
     };
-    names.into_iter().map(&mut read).collect()
+    named.map(read).collect()
 }
 
 #[cfg(feature = "run")]
@@ -403,7 +395,10 @@ fn initialisers_are_the_layers_own() {
 #[test]
 fn dimensions_can_be_fixed_while_reading() {
     let text = sequential(json!([null, null, 4]), &[layer("Flatten", json!({"name": "l"}))]);
-    let dims = |name: &str, value| LoadOptions { dims: BTreeMap::from([(name.to_owned(), value)]) };
+    let dims = |name: &str, value| LoadOptions {
+        dims: BTreeMap::from([(name.to_owned(), value)]),
+        ..LoadOptions::default()
+    };
     assert_eq!(output(&text), json!([null, null]));
     let graph = keras::load(text.as_bytes(), &dims("x_1", 5)).unwrap();
     assert_eq!(shape(&graph, graph.outputs()[0].1), json!([null, 20]));

@@ -185,7 +185,10 @@ fn order_ties_pins_and_marks_are_kept() {
 #[test]
 fn dimensions_can_be_fixed_while_reading() {
     let text = model(&["f32[batch, time, 4]"], json!({"op": "reshape", "shape": [-1, 4]})).to_string();
-    let dims = |name: &str, value| LoadOptions { dims: BTreeMap::from([(name.to_owned(), value)]) };
+    let dims = |name: &str, value| LoadOptions {
+        dims: BTreeMap::from([(name.to_owned(), value)]),
+        ..LoadOptions::default()
+    };
     assert!(load(text.as_bytes()).is_err(), "not affine");
     let graph = native::load(text.as_bytes(), None, &dims("time", 3)).unwrap();
     assert_eq!(graph.unbound_dims(), ["batch"]);
@@ -288,12 +291,11 @@ fn wrong_models_are_named() {
         (param("f32[batch, 4]", json!({})), "a parameter's sizes must be numbers"),
         (param("f32[4, 4]", json!({"init": "magic"})), "\"magic\" is not known"),
         (param("f32[4, 4]", json!({"init": {"kind": "normal", "sigma": 1}})), "normal has no such field"),
-        (param("f32[4, 4]", json!({"data": {"file": "../w.npz"}})), "does not lie beside the model"),
-        (param("f32[4, 4]", json!({"data": {"file": "/etc/passwd"}})), "does not lie beside the model"),
+        (param("f32[4, 4]", json!({"data": {"file": "../w.npz"}})), "outside of the model's directory"),
+        (param("f32[4, 4]", json!({"data": {"file": "/etc/passwd"}})), "outside of the model's directory"),
         (constant("f32[4]", json!([1, 2])), "expected 4 numbers, found 2"),
         (constant("u8[2]", json!([1, 300])), "300 is not of type u8"),
         (constant("bool[1]", json!([1])), "1 is not of type bool"),
-        (constant("f32[9000000000]", json!([1])), "too many"),
     ];
     for (model, expected) in cases {
         let error = read(&model).expect_err(expected).to_string();

@@ -103,8 +103,13 @@ impl Network {
         if arrays.names().iter().any(|name| name.starts_with("w0")) {
             match_params(&mut self.graph, arrays)?;
         }
-        let borrowed: Vec<(usize, &Tensor)> = given.iter().map(|(input, tensor)| (*input, tensor)).collect();
-        self.dims = feed::infer_dims(&self.graph, &borrowed)?;
+        let header = |(input, tensor): &(usize, Tensor)| feed::Header {
+            input: *input,
+            dtype: tensor.dtype(),
+            dims: tensor.dims().to_vec(),
+        };
+        let headers: Vec<feed::Header> = given.iter().map(header).collect();
+        self.dims = feed::infer_dims(&self.graph, &headers, &BTreeMap::new())?;
         for expected in self.expected.iter().filter(|expected| expected.stride == 1) {
             let sizes = self.outputs()[expected.output].shape.sizes().to_vec();
             for (size, &found) in sizes.iter().zip(expected.values.dims()) {

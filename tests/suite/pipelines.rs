@@ -411,7 +411,7 @@ fn what_does_not_go_with_microbatches_says_so() {
     };
     fails(&["--from", "plain.json"], &["--from", "leave out --from or --microbatches"]);
     fails(&["--score", "plain.json"], &["--score", "leave out --score or --microbatches"]);
-    fails(&["--batch", "max"], &["--batch max", "no batch dimension"]);
+    fails(&["--batch", "max"], &["--batch", "a cost graph has its sizes"]);
     let model = crate::cli::example("mlp.json");
     let measured = ["run", &model, "--calibrate", "--microbatches", "2", "--batch", "4"];
     let error = folder.fails(2, &measured);

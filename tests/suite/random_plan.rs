@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use partition::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
 use partition::place::{self, Placement};
-use partition::plan::{self, ExpectedModel, Labels, Meta, NodeLabel, ParamLabel, Plan, Read, ValueLabel};
+use partition::plan::{
+    self, ExpectedModel, InPlace, Labels, Meta, NodeLabel, ParamLabel, Plan, Read, ValueLabel,
+};
 use partition::schedule::{
     Action, Buffer, BufferIx, BufferKind, Content, DeviceUsage, Lane, Schedule, Step, StepIx, Why,
 };
@@ -102,16 +104,17 @@ fn allow_in_place(plan: &Plan, model: &mut ExpectedModel) {
     let buffer = |id: &String| plan.buffers.iter().find(|buffer| buffer.id == *id).expect("a buffer");
     for step in &plan.steps {
         let plan::Action::Launch(launch) = &step.action else { continue };
+        let values = &model.values;
+        let named = |name: &str| values.iter().position(|value| value.name == name).expect("a value") as u32;
+        let pairs = launch.reads.iter().flat_map(|read| launch.writes.iter().map(move |write| (read, write)));
+        let pairs: Vec<InPlace> = pairs
+            .map(|(read, write)| (buffer(read), buffer(write)))
+            .filter(|(read, write)| (read.offset, &read.device) == (write.offset, &write.device))
+            .filter(|(_, write)| write.kind != plan::BufferKind::Workspace)
+            .map(|(read, write)| InPlace { operand: named(&read.value), result: named(&write.value) })
+            .collect();
         let expected = model.launches.iter_mut().find(|expected| Some(expected.group) == launch.group);
-        let Some(expected) = expected else { continue };
-        for (read, write) in
-            launch.reads.iter().flat_map(|read| launch.writes.iter().map(move |write| (read, write)))
-        {
-            let (read, write) = (buffer(read), buffer(write));
-            if read.offset == write.offset && read.device == write.device {
-                expected.in_place.push((read.value.clone(), write.value.clone()));
-            }
-        }
+        expected.expect("its group").in_place.extend(pairs);
     }
 }
 
@@ -121,7 +124,11 @@ pub(crate) fn labels(graph: &CostGraph, placement: &Placement, rng: &mut Rng) ->
     let raw = |bytes: Bytes| format!("u8[{}]", bytes.0);
     for tensor in graph.tensors() {
         let name = format!("{}:{}", graph.node_name(graph.producer(tensor)), graph.output_index(tensor));
-        labels.tensors.push(ValueLabel { ty: raw(graph.tensor_bytes(tensor)), name, state: false });
+        labels.tensors.push(ValueLabel {
+            ty: raw(graph.tensor_bytes(tensor)),
+            name,
+            ..ValueLabel::default()
+        });
     }
     for i in 0..graph.param_count() as u32 {
         let (bytes, name) = (graph.param_bytes(ParamIx(i)), graph.param_name(ParamIx(i)));
@@ -382,7 +389,7 @@ impl Scheduler<'_> {
             let content = Content::Tensor(tensor);
             let fits = |s: &mut Self, input: TensorIx| {
                 let (buffer, _) = s.held[&(input, device)];
-                bytes.0 > 0 && s.slot(buffer).size >= bytes.0
+                bytes.0 > 0 && s.out.buffers[buffer.index()].bytes == bytes
             };
             let buffer = match reused.take() {
                 Some(input) if fits(self, input) => {

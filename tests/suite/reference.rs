@@ -571,7 +571,10 @@ fn resize(op: &Resize, x: &Array, dims: &[usize], i: &[usize]) -> f64 {
             ResizeCoordinates::HalfPixel | ResizeCoordinates::PytorchHalfPixel => (at + 0.5) / scale - 0.5,
             ResizeCoordinates::Asymmetric => at / scale,
             ResizeCoordinates::AlignCorners if dims[axis] == 1 => 0.0,
-            ResizeCoordinates::AlignCorners => at * (from - 1.0) / (to - 1.0),
+            ResizeCoordinates::AlignCorners => {
+                let length = op.scales.as_ref().map_or(to, |scales| scales[axis].0 * from);
+                at * (from - 1.0) / (length - 1.0)
+            }
         }
     };
     let inside = |axis: usize, p: f64| p.max(0.0).min(x.dims[axis] as f64 - 1.0);

@@ -400,7 +400,7 @@ fn reductions() {
 }
 
 #[test]
-fn reductions_of_several_parts() {
+pub(crate) fn reductions_of_several_parts() {
     let mut random = Random::new(41);
     for (dims, axes) in [
         (vec![600, 200], vec![0]),
@@ -478,6 +478,22 @@ pub(crate) fn matrix_products() {
     }
 }
 
+#[test]
+pub(crate) fn products_of_many_columns() {
+    let mut random = Random::new(19);
+    for _ in 0..40 {
+        let batch = broadcasting(&mut random, 2, 3);
+        let (m, n, k) = (random.size(1, 30), random.size(60, 140), random.size(1, 40));
+        let (left, right) = (random.flag(), random.flag());
+        let a = if left { [k, m] } else { [m, k] };
+        let b = if right { [n, k] } else { [k, n] };
+        let dtype = *random.pick(&[DType::F32, DType::F64]);
+        let x = array(&mut random, dtype, &[&batch[0][..], &a].concat());
+        let y = array(&mut random, dtype, &[&batch[1][..], &b].concat());
+        check(&Op::MatMul { transpose_left: left, transpose_right: right }, &[x, y]);
+    }
+}
+
 fn window(random: &mut Random, rank: usize) -> Window {
     let list = |random: &mut Random, low, high| (0..rank).map(|_| random.range(low, high)).collect();
     Window {
@@ -526,7 +542,7 @@ fn convolutions() {
 }
 
 #[test]
-fn convolutions_of_many_channels() {
+pub(crate) fn convolutions_of_many_channels() {
     let mut random = Random::new(18);
     for _ in 0..12 {
         let (inner, outer) = (random.size(6, 20), random.size(16, 80));

@@ -75,9 +75,9 @@ fn what_is_not_supported_is_named() {
         config[name] = value;
         fault(&config)
     };
-    assert!(with("hidden_act", json!("mish")).contains("hidden_act: mish is not supported"));
-    assert!(with("architectures", json!(["LlamaForSequenceClassification"])).contains("architectures"));
-    assert!(with("rope_parameters", json!({"rope_type": "yarn"})).contains("yarn"));
+    assert!(with("hidden_act", json!("xielu")).contains("hidden_act: xielu is not supported"));
+    assert!(with("architectures", json!(["LlamaForImageClassification"])).contains("architectures"));
+    assert!(with("rope_parameters", json!({"rope_type": "longrope"})).contains("longrope"));
     assert!(with("num_key_value_heads", json!(3)).contains("do not divide"));
     assert!(with("vocab_size", json!(-1)).contains("vocab_size: -1 is no size"));
     assert!(with("hidden_size", json!(null)).contains("hidden_size: is missing"));

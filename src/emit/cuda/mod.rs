@@ -16,6 +16,7 @@ use std::fmt::Write;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::{Error, Report, Result};
+use crate::escape::in_comment;
 use crate::ir::DType;
 use crate::kernel::program::{Arg, Body, Expr, ExprId, Place, Program};
 
@@ -235,5 +236,11 @@ fn title(program: &Program, how: &str) -> String {
         .collect::<Vec<_>>()
         .join(", ")
     };
-    format!("// {} {}: {} -> {}; {how}\n", program.hero(), program.name, places(false), places(true))
+    format!(
+        "// {} {}: {} -> {}; {how}\n",
+        program.hero(),
+        in_comment(&program.name),
+        places(false),
+        places(true)
+    )
 }

@@ -1,11 +1,11 @@
 //! Fixing dimensions in types and in operations' attributes.
 
-use super::super::{Op, Shape, Size, Type};
+use super::super::{DimId, Op, Shape, Size, Type};
 use crate::error::{Error, Result};
 
 /// Replaces bound dimensions in an operation's attributes. Errors: a size overflows or becomes
 /// negative.
-pub(in crate::ir) fn bind_op(op: &mut Op, value_of: &[Option<i64>]) -> Result<()> {
+pub(in crate::ir) fn bind_op(op: &mut Op, value_of: &[Option<Size>]) -> Result<()> {
     match op {
         Op::Reshape { shape } | Op::Broadcast { shape } => *shape = bind_shape(shape, value_of)?,
         Op::Resize(resize) => resize.shape = bind_shape(&resize.shape, value_of)?,
@@ -56,11 +56,11 @@ pub(in crate::ir) fn bind_op(op: &mut Op, value_of: &[Option<i64>]) -> Result<()
 }
 
 /// The type with bound dimensions replaced. Errors: a size overflows or becomes negative.
-pub(in crate::ir) fn bind_type(ty: &Type, value_of: &[Option<i64>]) -> Result<Type> {
+pub(in crate::ir) fn bind_type(ty: &Type, value_of: &[Option<Size>]) -> Result<Type> {
     Ok(Type::new(ty.dtype, bind_shape(&ty.shape, value_of)?))
 }
 
-fn bind_shape(shape: &Shape, value_of: &[Option<i64>]) -> Result<Shape> {
+fn bind_shape(shape: &Shape, value_of: &[Option<Size>]) -> Result<Shape> {
     shape
         .sizes()
         .iter()
@@ -77,24 +77,14 @@ fn bind_shape(shape: &Shape, value_of: &[Option<i64>]) -> Result<Shape> {
 }
 
 /// Values, not sizes of axes: they may be negative.
-fn bind_sizes(sizes: &mut [Size], value_of: &[Option<i64>]) -> Result<()> {
+fn bind_sizes(sizes: &mut [Size], value_of: &[Option<Size>]) -> Result<()> {
     for size in sizes {
         *size = bind_size(size, value_of)?;
     }
     Ok(())
 }
 
-fn bind_size(size: &Size, value_of: &[Option<i64>]) -> Result<Size> {
-    let bind = || {
-        let mut constant = size.constant();
-        let mut terms = Vec::new();
-        for &(dim, coefficient) in size.terms() {
-            match value_of.get(dim.index()).copied().flatten() {
-                Some(value) => constant = constant.checked_add(value.checked_mul(coefficient)?)?,
-                None => terms.push((dim, coefficient)),
-            }
-        }
-        Size::new(constant, terms)
-    };
-    bind().ok_or_else(|| Error::model("", "a size overflows"))
+fn bind_size(size: &Size, value_of: &[Option<Size>]) -> Result<Size> {
+    let of = |dim: DimId| value_of.get(dim.index()).cloned().flatten();
+    size.substituted(&of).ok_or_else(|| Error::model("", "a size overflows"))
 }

@@ -1,5 +1,7 @@
 //! What the rules share: operands, messages, and checks that appear in many rules.
 
+use std::cell::RefCell;
+
 use super::super::{DType, DimId, Shape, Size, Type};
 use crate::error::{Error, Result};
 
@@ -8,6 +10,8 @@ pub(super) struct Context<'a> {
     op: &'static str,
     operands: &'a [&'a Type],
     names: &'a dyn Fn(DimId) -> String,
+    /// The sizes that were to be equal and are not.
+    unequal: RefCell<Option<(Size, Size)>>,
 }
 
 impl<'a> Context<'a> {
@@ -16,7 +20,7 @@ impl<'a> Context<'a> {
         operands: &'a [&'a Type],
         names: &'a dyn Fn(DimId) -> String,
     ) -> Self {
-        Self { op, operands, names }
+        Self { op, operands, names, unequal: RefCell::new(None) }
     }
 
     /// An error at this operation.
@@ -115,8 +119,14 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
+    /// The two sizes that were to be equal and are not, where that is what was wrong.
+    pub(super) fn unequal(self) -> Option<(Size, Size)> {
+        self.unequal.into_inner()
+    }
+
     /// The way out where two sizes cannot be compared before a dimension is bound.
     pub(super) fn hint(&self, a: &Size, b: &Size) -> Option<String> {
+        self.unequal.replace(Some((a.clone(), b.clone())));
         let difference = a.sub(b)?;
         let &(dim, coefficient) = difference.terms().first()?;
         let name = (self.names)(dim);

@@ -14,7 +14,7 @@ mod product;
 mod reduce;
 mod window;
 
-use super::{DimId, Op, Type};
+use super::{DimId, Op, Size, Type};
 use crate::error::Result;
 use context::Context;
 
@@ -35,6 +35,14 @@ pub fn infer(op: &Op, operands: &[&Type], names: &dyn Fn(DimId) -> String) -> Re
         context.representable(result)?;
     }
     Ok(results)
+}
+
+/// The two sizes that would have to be equal for `op` to take operands that [`infer`] refuses; none where
+/// that is not what is wrong.
+pub(super) fn unequal(op: &Op, operands: &[&Type]) -> Option<(Size, Size)> {
+    let names = |_: DimId| String::new();
+    let context = Context::new(op.name(), operands, &names);
+    results(op, &context).err().and_then(|_| context.unequal())
 }
 
 fn results(op: &Op, context: &Context<'_>) -> Result<Vec<Type>> {

@@ -87,7 +87,7 @@ impl Parser {
         if self.dims.insert(name.clone(), id).is_some() {
             return Err(cursor.fail(format!("the dimension {name} is there twice")));
         }
-        self.graph.dims.push(Dim { name });
+        self.graph.dims.push(Dim { name, is: None });
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! Printing a graph.
 
+use crate::escape::is_harmless;
 use std::fmt::{self, Display, Formatter, Write};
 
 use super::super::{
@@ -284,7 +285,7 @@ fn hexadecimal(f: &mut Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     Ok(())
 }
 
-/// A string in quotes, with quotes, backslashes and control characters escaped.
+/// A string in quotes, with quotes, backslashes and what is not harmless escaped.
 pub(super) struct Quoted<'a>(pub(super) &'a str);
 
 impl Display for Quoted<'_> {
@@ -297,7 +298,7 @@ impl Display for Quoted<'_> {
                 '\n' => f.write_str("\\n")?,
                 '\r' => f.write_str("\\r")?,
                 '\t' => f.write_str("\\t")?,
-                c if c.is_control() => write!(f, "\\u{{{:x}}}", c as u32)?,
+                c if !is_harmless(c) => write!(f, "\\u{{{:x}}}", c as u32)?,
                 c => f.write_char(c)?,
             }
         }

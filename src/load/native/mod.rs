@@ -10,7 +10,7 @@ mod ops;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
-use std::path::{Component, Path};
+use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -19,9 +19,11 @@ use self::attributes::Attributes;
 use super::LoadOptions;
 use super::json::json_error;
 use crate::error::{Error, Result};
+use crate::files::Folder;
 use crate::ir::text::parse_type;
 use crate::ir::{
-    DType, Data, DimId, Graph, Init, Shape, Size, Source, SourceId, SourceRole, Tensor, Type, ValueId,
+    DType, Data, DimId, Graph, Init, Op, Shape, Size, Source, SourceId, SourceRole, Tensor, Type, ValueId,
+    half,
 };
 
 #[derive(Deserialize)]
@@ -125,9 +127,9 @@ pub fn load(text: &[u8], path: Option<&Path>, options: &LoadOptions) -> Result<G
     for input in &document.inputs {
         builder.input(input)?;
     }
-    let beside = path.and_then(Path::parent);
+    let folder = Folder::of(path, options.links);
     for param in &document.params {
-        builder.param(param, beside)?;
+        builder.param(param, &folder)?;
     }
     for constant in &document.constants {
         builder.constant(constant)?;
@@ -246,14 +248,14 @@ impl Builder {
         self.define(&input.name, value).map_err(place)
     }
 
-    fn param(&mut self, param: &RawParam, beside: Option<&Path>) -> Result<()> {
+    fn param(&mut self, param: &RawParam, folder: &Folder) -> Result<()> {
         let place = |error: Error| error.within(&format!("param {}", param.name));
         let ty = self.ty(&param.r#type).map_err(place)?;
         if ty.shape.dims().is_none() {
             return Err(place(Error::model(param.r#type.as_str(), "a parameter's sizes must be numbers")));
         }
         let init = param.init.as_ref().map_or(Ok(Init::zeros()), init::initialiser).map_err(place)?;
-        let data = param.data.as_ref().map(|data| data_of(data, &param.name, beside)).transpose();
+        let data = param.data.as_ref().map(|data| data_of(data, &param.name, folder)).transpose();
         let source = self.data_source(&param.name, "param");
         let value = self.graph.add_param(&param.name, ty, init, data.map_err(place)?, source);
         self.define(&param.name, value).map_err(place)
@@ -263,8 +265,17 @@ impl Builder {
         let place = |error: Error| error.within(&format!("constant {}", constant.name));
         let ty = self.ty(&constant.r#type).map_err(place)?;
         let tensor = literal(&ty, &constant.values).map_err(place)?;
-        let source = self.data_source(&constant.name, "constant");
-        let value = self.graph.add_constant(tensor, source);
+        let is_whole = tensor.dims().len() == ty.shape.sizes().len();
+        let source = match is_whole {
+            true => self.data_source(&constant.name, "constant"),
+            // What spreads the number is computed somewhere, so it is placed as nodes are.
+            false => self.graph.add_source(Source::new(&constant.name, "constant", SourceRole::Node)),
+        };
+        let held = self.graph.add_constant(tensor, source);
+        let value = match is_whole {
+            true => held,
+            false => self.graph.apply(Op::Broadcast { shape: ty.shape }, &[held], source).map_err(place)?,
+        };
         self.define(&constant.name, value).map_err(place)
     }
 
@@ -408,18 +419,16 @@ fn cycle(nodes: &[RawNode], makers: &HashMap<String, usize>, missing: &[usize]) 
 }
 
 /// Where a parameter's data is. Error: a path that leaves the model's folder.
-fn data_of(data: &RawData, name: &str, beside: Option<&Path>) -> Result<Data> {
-    let file = Path::new(&data.file);
-    let inside = file.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-    if data.file.is_empty() || !inside {
-        return Err(Error::model("data", format!("\"{}\" does not lie beside the model", data.file))
-            .with_help("give a path relative to the model, without .."));
-    }
-    let path = beside.map_or_else(|| file.to_owned(), |folder| folder.join(file));
+fn data_of(data: &RawData, name: &str, folder: &Folder) -> Result<Data> {
+    let path = folder.path(&data.file).map_err(|error| error.within("data"))?;
     Ok(Data::Array { path, name: data.array.clone().unwrap_or_else(|| name.to_owned()) })
 }
 
-/// A tensor of numbers (or truth values) in row-major order; one stands for all.
+/// The most elements of a constant of which all are one number and are held nevertheless.
+const SPREAD: u64 = 1 << 16;
+
+/// A tensor of numbers (or truth values) in row-major order; one stands for all. Where there would be more than
+/// [`SPREAD`] of those, the tensor is that number alone, without axes.
 fn literal(ty: &Type, values: &Value) -> Result<Tensor> {
     let Some(elements) = ty.elements() else {
         return Err(Error::model("type", "a constant's sizes must be numbers"));
@@ -430,10 +439,11 @@ fn literal(ty: &Type, values: &Value) -> Result<Tensor> {
     if !spread && flat.len() as u64 != elements {
         return Err(Error::model("values", format!("expected {elements} numbers, found {}", flat.len())));
     }
-    if spread && elements > 1 << 28 {
-        return Err(Error::model("values", format!("{elements} elements are too many for a constant")));
-    }
     let mut bytes = Vec::new();
+    if spread && elements > SPREAD {
+        encode(ty.dtype, flat[0], &mut bytes)?;
+        return Tensor::new(ty.dtype, Vec::new(), bytes);
+    }
     for index in 0..elements as usize {
         encode(ty.dtype, flat[if spread { 0 } else { index }], &mut bytes)?;
     }
@@ -472,11 +482,23 @@ fn encode(dtype: DType, value: &Value, bytes: &mut Vec<u8>) -> Result<()> {
         return Ok(());
     }
     let real = value.as_f64().ok_or_else(wrong)?;
+    let fits = |is_finite: bool| if is_finite { Ok(()) } else { Err(wrong()) };
     match dtype {
         DType::F64 => bytes.extend(real.to_le_bytes()),
-        DType::F16 => bytes.extend(crate::ir::half::f32_to_f16(real as f32).to_le_bytes()),
-        DType::Bf16 => bytes.extend(crate::ir::half::f32_to_bf16(real as f32).to_le_bytes()),
-        _ => bytes.extend((real as f32).to_le_bytes()),
+        DType::F16 => {
+            let half = half::f32_to_f16(real as f32);
+            fits(half::f16_to_f32(half).is_finite())?;
+            bytes.extend(half.to_le_bytes());
+        }
+        DType::Bf16 => {
+            let half = half::f32_to_bf16(real as f32);
+            fits(half::bf16_to_f32(half).is_finite())?;
+            bytes.extend(half.to_le_bytes());
+        }
+        _ => {
+            fits((real as f32).is_finite())?;
+            bytes.extend((real as f32).to_le_bytes());
+        }
     }
     Ok(())
 }

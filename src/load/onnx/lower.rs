@@ -5,14 +5,16 @@
 //! arithmetic that serve only as attributes leave no node behind.
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
-use std::path::PathBuf;
 
+use super::dimension::{Stated, dimension_name};
 use super::known::{Items, Known};
 use super::node::At;
 use super::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto};
 use super::{ops, tensor};
 use crate::error::{Error, Report, Result};
+use crate::files::Folder;
 use crate::ir::{Data, DimId, Graph, Op, Shape, Size, Source, SourceId, SourceRole, Type, ValueId};
+use crate::load::FindDims;
 
 /// What a name of the ONNX graph stands for.
 pub(super) struct Binding {
@@ -35,17 +37,21 @@ pub(super) struct Lowering {
     /// Results of nodes that failed: nodes that read them are not lowered.
     lost: HashSet<String>,
     opsets: BTreeMap<String, i64>,
-    directory: PathBuf,
+    folder: Folder,
+    /// How often a dimension was replaced because an operation fits only so.
+    pub(super) equations: usize,
 }
 
-/// Lowers a graph. `directory` is where external data lies; `dims` binds dimensions at once.
+/// Lowers a graph. `folder` is where external data lies; `dims` binds dimensions at once, `more` those that
+/// it finds once it sees the inputs.
 ///
 /// Errors: everything that is not supported, at once; else the first node that is wrong.
 pub(super) fn lower(
     mut proto: GraphProto,
     opsets: BTreeMap<String, i64>,
-    directory: PathBuf,
+    folder: Folder,
     dims: &BTreeMap<String, i64>,
+    more: FindDims<'_>,
 ) -> Result<Graph> {
     if !proto.sparse_initializer.is_empty() {
         return Err(Error::Unsupported(Report::new("", "sparse initialisers are not supported yet")));
@@ -56,10 +62,16 @@ pub(super) fn lower(
         names: HashMap::new(),
         lost: HashSet::new(),
         opsets,
-        directory,
+        folder,
+        equations: 0,
     };
     lowering.initializers(std::mem::take(&mut proto.initializer))?;
-    lowering.inputs(&proto.input, dims)?;
+    lowering.inputs(&proto.input, &Stated::of(&proto), dims)?;
+    let found = more(&lowering.graph)?;
+    let dims = lowering.graph.dims().iter().enumerate();
+    let found: BTreeMap<DimId, Size> =
+        dims.filter_map(|(id, dim)| Some((DimId(id as u32), Size::Known(*found.get(&dim.name)?)))).collect();
+    lowering.replace(&found)?;
     let order = order(&proto.node, |name| lowering.names.contains_key(name))?;
     let sources = lowering.sources(&proto.node);
     lowering.nodes(&proto.node, &sources, &order)?;
@@ -90,15 +102,26 @@ impl Lowering {
     }
 
     /// Inputs that are not initialisers too (those only give a default to what nobody hands over).
-    fn inputs(&mut self, inputs: &[ValueInfoProto], dims: &BTreeMap<String, i64>) -> Result<()> {
+    fn inputs(
+        &mut self,
+        inputs: &[ValueInfoProto],
+        stated: &Stated,
+        dims: &BTreeMap<String, i64>,
+    ) -> Result<()> {
         let mut unknown: Vec<&String> = dims.keys().collect();
+        let mut seen = HashSet::new();
         for input in inputs {
-            if self.names.contains_key(&input.name) {
+            let place = || format!("input {}", input.name);
+            if !seen.insert(input.name.as_str()) {
+                return Err(Error::model(place(), "two inputs have this name"));
+            }
+            if let Some(&default) = self.names.get(&input.name) {
+                let ty = self.bindings[default].ty.clone();
+                agrees(input, &ty, "its initialiser").map_err(|error| error.within(&place()))?;
                 continue;
             }
-            let ty = self
-                .input_type(input, dims, &mut unknown)
-                .map_err(|error| error.within(&format!("input {}", input.name)))?;
+            let ty =
+                self.input_type(input, stated, dims, &mut unknown).map_err(|error| error.within(&place()))?;
             let source = Source::new(input.name.as_str(), "Input", SourceRole::Data);
             let source = self.graph.add_source(source);
             let value = self.graph.add_input(input.name.as_str(), ty.clone(), source);
@@ -122,6 +145,7 @@ impl Lowering {
     fn input_type(
         &mut self,
         input: &ValueInfoProto,
+        named: &Stated,
         dims: &BTreeMap<String, i64>,
         unknown: &mut Vec<&String>,
     ) -> Result<Type> {
@@ -153,7 +177,14 @@ impl Lowering {
                     unknown.retain(|other| *other != key);
                     sizes.push(Size::Known(value));
                 }
-                None => sizes.push(Size::dim(self.graph.dim(&name))),
+                None => {
+                    let mut of = |name: &str| match dims.get(name) {
+                        Some(&value) => Size::Known(value),
+                        None => Size::dim(self.graph.dim(name)),
+                    };
+                    let size = named.size(stated, &mut of);
+                    sizes.push(size.unwrap_or_else(|| Size::dim(self.graph.dim(&name))));
+                }
             }
         }
         let ty = Type::new(dtype, Shape::new(sizes));
@@ -196,7 +227,7 @@ impl Lowering {
             // supported either.
             let result = match node.input.iter().any(|name| self.lost.contains(name)) {
                 true => ops::find(self, node).map(|_| self.lose(node)),
-                false => self.node(node, source),
+                false => self.fitted(node, source)?,
             };
             let Err(error) = result else { continue };
             self.lose(node);
@@ -217,6 +248,16 @@ impl Lowering {
 
     fn lose(&mut self, node: &NodeProto) {
         self.lost.extend(node.output.iter().filter(|name| !name.is_empty()).cloned());
+    }
+
+    /// Lowers a node, where it fits only so with dimensions replaced. The outer error ends the reading.
+    fn fitted(&mut self, node: &NodeProto, source: SourceId) -> Result<Result<()>> {
+        loop {
+            let result = self.node(node, source);
+            if result.is_ok() || !self.equate()? {
+                return Ok(result);
+            }
+        }
     }
 
     fn node(&mut self, node: &NodeProto, source: SourceId) -> Result<()> {
@@ -257,12 +298,17 @@ impl Lowering {
     }
 
     fn outputs(&mut self, outputs: &[ValueInfoProto]) -> Result<()> {
+        let mut seen = HashSet::new();
         for output in outputs {
+            let place = || format!("output {}", output.name);
             let Some(&binding) = self.names.get(&output.name) else {
-                return Err(Error::model(format!("output {}", output.name), "it is made by nothing"));
+                return Err(Error::model(place(), "it is made by nothing"));
             };
-            let value =
-                self.value(binding).map_err(|error| error.within(&format!("output {}", output.name)))?;
+            if !seen.insert(output.name.as_str()) {
+                return Err(Error::model(place(), "two outputs have this name"));
+            }
+            let value = self.value(binding).map_err(|error| error.within(&place()))?;
+            agrees(output, self.graph.ty(value), "what makes it").map_err(|error| error.within(&place()))?;
             self.graph.add_output(output.name.as_str(), value);
         }
         if outputs.is_empty() {
@@ -283,6 +329,10 @@ impl Lowering {
     /// The version of the operators of a domain that the model asks for.
     pub(super) fn opset(&self, domain: &str) -> Option<i64> {
         self.opsets.get(if domain == "ai.onnx" { "" } else { domain }).copied()
+    }
+
+    pub(super) fn bindings_mut(&mut self) -> &mut [Binding] {
+        &mut self.bindings
     }
 
     pub(super) fn binding(&self, index: usize) -> &Binding {
@@ -314,7 +364,7 @@ impl Lowering {
         let init = tensor::initialiser(&name, &header);
         let ty = Type::new(header.dtype, header.dims.iter().map(|&dim| Size::Known(dim as i64)).collect());
         if tensor::is_external(&proto) {
-            let data = tensor::external(&proto, &header, &self.directory).map_err(place)?;
+            let data = tensor::external(&proto, &header, &self.folder).map_err(place)?;
             return Ok(self.graph.add_param(name.as_str(), ty, init, Some(data), source));
         }
         let data = tensor::inline(proto, &header).map_err(place)?;
@@ -323,6 +373,34 @@ impl Lowering {
             false => self.graph.add_constant(data, source),
         })
     }
+}
+
+/// Error: the element type or a size that a file declares is not that of `maker`. Sizes that are named, or not yet known,
+/// agree with any.
+fn agrees(declared: &ValueInfoProto, ty: &Type, maker: &str) -> Result<()> {
+    let Some(tensor) = declared.r#type.as_ref().and_then(|ty| ty.tensor_type.as_ref()) else { return Ok(()) };
+    let contradicted = |stated: String, found: String| {
+        Err(Error::model("", format!("the file declares {stated}, {maker} has {found}"))
+            .with_help("the file contradicts itself: export it anew"))
+    };
+    // Zero stands for a type that is not declared.
+    if tensor.elem_type != 0 && tensor::dtype(tensor.elem_type)? != ty.dtype {
+        let stated = format!("elements of type {}", tensor::dtype(tensor.elem_type)?);
+        return contradicted(stated, ty.dtype.to_string());
+    }
+    let Some(shape) = &tensor.shape else { return Ok(()) };
+    let sizes = ty.shape.sizes();
+    if shape.dim.len() != sizes.len() {
+        return contradicted(format!("{} axes", shape.dim.len()), sizes.len().to_string());
+    }
+    for (axis, (dim, size)) in shape.dim.iter().zip(sizes).enumerate() {
+        if let (Some(stated @ 0..), Some(found)) = (dim.dim_value, size.known())
+            && stated != found
+        {
+            return contradicted(format!("a size of {stated} on axis {axis}"), found.to_string());
+        }
+    }
+    Ok(())
 }
 
 impl Binding {
@@ -363,15 +441,6 @@ pub(super) fn make(graph: &mut Graph, known: &Known, source: SourceId) -> Result
         value = graph.apply(Op::Convert { to: known.dtype }, &[value], source)?;
     }
     Ok(value)
-}
-
-/// A dimension's name in the text form's alphabet; none where nothing is left of it.
-fn dimension_name(stated: &str) -> Option<String> {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
-    let name: String = stated.chars().map(plain).collect();
-    let named = name.chars().any(|c| c != '_');
-    let digit = name.starts_with(|c: char| c.is_ascii_digit());
-    named.then(|| if digit { format!("_{name}") } else { name })
 }
 
 /// An order in which each node stands after the makers of its inputs: the file's own where that

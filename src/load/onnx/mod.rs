@@ -10,10 +10,12 @@ use std::path::Path;
 
 use prost::Message;
 
-use super::LoadOptions;
+use super::{FindDims, LoadOptions};
 use crate::error::{Error, Report, Result};
+use crate::files::Folder;
 use crate::ir::Graph;
 
+mod dimension;
 mod known;
 mod lower;
 mod node;
@@ -29,16 +31,36 @@ pub fn looks_like_onnx(bytes: &[u8]) -> bool {
     proto::looks_like_model(bytes)
 }
 
+/// True where the bytes may be the start of an ONNX model: its first field is one of a model's.
+pub(crate) fn may_begin(start: &[u8]) -> bool {
+    proto::may_begin_model(start)
+}
+
 /// Reads an ONNX model. External data is looked up beside `path`, when a run needs it; it need not
 /// be there.
 ///
 /// Dimensions named in `options` are bound at once. An input's unnamed dimension is called
-/// `<input>_<axis>`; characters other than letters, digits and `_` in a name become `_`.
+/// `<input>_<axis>`; characters other than letters, digits and `_` in a name become `_`. A size that is written
+/// in terms of other inputs' dimensions (`past + 1`) is that; dimensions that have to be equal for an operation
+/// to fit are one ([`crate::ir::Dim::is`]).
 ///
 /// Errors: a damaged file; every operation, attribute or type that is not supported, all at
 /// once; the first node that is wrong; a dimension that must be bound first. Linear in the file,
 /// but for the sorting of nodes.
 pub fn load(bytes: &[u8], path: Option<&Path>, options: &LoadOptions) -> Result<Graph> {
+    load_with(bytes, path, options, &mut |_| Ok(BTreeMap::new()))
+}
+
+/// As [`load`], with dimensions that are known once the inputs are.
+pub(super) fn load_with(
+    bytes: &[u8],
+    path: Option<&Path>,
+    options: &LoadOptions,
+    more: FindDims<'_>,
+) -> Result<Graph> {
+    if let Some(what) = proto::shortest(bytes) {
+        return Err(Error::format("", format!("damaged ONNX model: {what} without content")));
+    }
     let model = proto::ModelProto::decode(bytes)
         .map_err(|error| Error::format("", format!("truncated or damaged ONNX model: {error}")))?;
     let graph = model.graph.ok_or_else(|| Error::format("", "the ONNX model has no graph"))?;
@@ -54,6 +76,5 @@ pub fn load(bytes: &[u8], path: Option<&Path>, options: &LoadOptions) -> Result<
                 .help(format!("opsets {first} to {last} are; onnx.version_converter converts a model")),
         ));
     }
-    let directory = path.and_then(Path::parent).unwrap_or(Path::new("")).to_owned();
-    lower::lower(graph, opsets, directory, &options.dims)
+    lower::lower(graph, opsets, Folder::of(path, options.links), &options.dims, more)
 }

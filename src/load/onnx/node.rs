@@ -256,7 +256,7 @@ impl<'a> At<'a> {
     }
 
     pub(super) fn tensor(&self, name: &str) -> Result<Option<&'a TensorProto>> {
-        Ok(self.attribute(name, attribute_type::TENSOR)?.and_then(|attribute| attribute.t.as_ref()))
+        Ok(self.attribute(name, attribute_type::TENSOR)?.and_then(|attribute| attribute.t.as_deref()))
     }
 
     // Axes.
@@ -302,10 +302,7 @@ impl<'a> At<'a> {
     /// Adds an operation and returns its results; there is at least one.
     pub(super) fn apply_all(&mut self, op: Op, operands: &[ValueId]) -> Result<Vec<ValueId>> {
         let graph = &mut self.lowering.graph;
-        let types: Vec<&Type> = operands.iter().map(|&value| graph.ty(value)).collect();
-        let names = |dim| graph.dim_name(dim).to_owned();
-        let results = crate::ir::infer(&op, &types, &names)?;
-        let node = graph.append(op, operands, results, self.source);
+        let node = graph.push_inferred(op, operands, self.source)?;
         Ok(graph.results(node).collect())
     }
 

@@ -1,9 +1,8 @@
 //! Tensors of an ONNX file: element types, inline data, references to other files.
 
-use std::path::{Component, Path, PathBuf};
-
 use super::proto::{EXTERNAL, TensorProto};
 use crate::error::{Error, Report, Result};
+use crate::files::Folder;
 use crate::ir::{DType, Data, Fan, Init, Real, Tensor};
 
 /// The element type with ONNX's number. Error: it is not supported.
@@ -122,23 +121,14 @@ fn typed_data(proto: &TensorProto, dtype: DType) -> Result<Vec<u8>> {
 
 /// Where the data of an external tensor is. Errors: a location that leaves the model's
 /// directory, a length that is not the tensor's.
-pub(super) fn external(proto: &TensorProto, header: &Header, directory: &Path) -> Result<Data> {
+pub(super) fn external(proto: &TensorProto, header: &Header, folder: &Folder) -> Result<Data> {
     let entry =
         |key: &str| proto.external_data.iter().find(|entry| entry.key == key).map(|e| e.value.as_str());
     let number = |key: &str| -> Result<Option<u64>> {
         let Some(text) = entry(key) else { return Ok(None) };
         text.parse().map(Some).map_err(|_| Error::model("", format!("external {key} {text:?} is no number")))
     };
-    let location = entry("location").unwrap_or_default();
-    let path = Path::new(location);
-    let inside = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-    if location.is_empty() || !inside {
-        return Err(Error::model(
-            "",
-            format!("external data {location:?} is outside of the model's directory"),
-        )
-        .with_help("the location must be a relative path without `..`"));
-    }
+    let path = folder.path(entry("location").unwrap_or_default())?;
     let bytes = header.elements * header.dtype.size();
     let offset = number("offset")?.unwrap_or(0);
     let length = number("length")?.unwrap_or(bytes);
@@ -148,7 +138,7 @@ pub(super) fn external(proto: &TensorProto, header: &Header, directory: &Path) -
             format!("external data has {length} bytes at {offset}, the tensor takes {bytes}"),
         ));
     }
-    Ok(Data::File { path: PathBuf::from(directory).join(path), offset, length })
+    Ok(Data::File { path, offset, length })
 }
 
 /// How a parameter without data starts: kernels and embeddings (two axes or more) Glorot uniform;
@@ -236,7 +226,10 @@ fn bf16_bits(value: f32) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::files::Links;
 
     #[test]
     fn halves_round_to_nearest_even() {
@@ -269,7 +262,7 @@ mod tests {
                 value: location.into(),
             };
             let proto = TensorProto { external_data: vec![entry], ..TensorProto::default() };
-            external(&proto, &header, Path::new("dir"))
+            external(&proto, &header, &Folder::of(Some(Path::new("dir/m.onnx")), Links::Inside))
         };
         assert!(matches!(at("w.bin"), Ok(Data::File { offset: 0, length: 8, .. })));
         for outside in ["", "/etc/passwd", "../w.bin", "a/../../w.bin"] {

@@ -26,6 +26,7 @@ pub(super) struct Layer {
 
 /// The layers of a Keras file that have weights; none where the file is of another kind.
 pub(super) fn layers(file: &Hdf5) -> Result<Option<Vec<Layer>>> {
+    file.renew();
     for root in ["model_weights", ""] {
         if let Some(names) = file.texts(root, "layer_names")? {
             return second(file, root, names).map(Some);
@@ -59,6 +60,8 @@ fn second(file: &Hdf5, root: &str, names: Vec<String>) -> Result<Vec<Layer>> {
 /// Layers as Keras 3 writes them.
 fn third(file: &Hdf5) -> Result<Option<Vec<Layer>>> {
     let mut layers = Vec::new();
+    // The name that each object notes, where it does: those inside of it have it as well.
+    let mut noted: BTreeMap<&str, Option<String>> = BTreeMap::new();
     for vars in file.groups().filter(|group| group.ends_with("/vars")) {
         let arrays: Vec<(String, Option<String>)> = (0..)
             .map(|at| format!("{vars}/{at}"))
@@ -71,10 +74,14 @@ fn third(file: &Hdf5) -> Result<Option<Vec<Layer>>> {
         let object = vars.trim_end_matches("/vars");
         let mut names = Vec::new();
         for (end, _) in object.match_indices('/').chain([(object.len(), "")]) {
-            let name = file.texts(&format!("{}/vars", &object[..end]), "name").ok().flatten();
-            names.extend(name.and_then(|name| name.into_iter().next()));
+            let outer = &object[..end];
+            let name = noted.entry(outer).or_insert_with(|| {
+                let name = file.texts(&format!("{outer}/vars"), "name").ok().flatten();
+                name.and_then(|name| name.into_iter().next())
+            });
+            names.extend(name.clone());
         }
-        let own = file.texts(vars, "name").ok().flatten().is_some();
+        let own = noted.get(object).is_some_and(Option::is_some);
         let name = if own { names.join("/") } else { String::new() };
         layers.push(Layer { name, class: counted(object), arrays });
     }

@@ -10,8 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use crate::error::{Error, Report, Result};
+use crate::files;
 use crate::ir::{DType, Graph, Tensor};
 
+mod checkpoint;
+mod extra;
 mod hdf5;
 mod keras;
 mod npy;
@@ -20,7 +23,8 @@ mod params;
 mod safetensors;
 mod stream;
 
-pub use npz::write_npz;
+pub use checkpoint::{shard_of, weights_in};
+pub use npz::{check_npz_names, write_npz};
 pub use params::{Loaded, ParamReader, load_params, match_params};
 pub use stream::Rows;
 
@@ -37,6 +41,7 @@ enum Source {
     Npz(npz::Npz),
     Safetensors(safetensors::Safetensors),
     Hdf5(hdf5::Hdf5),
+    Shards(checkpoint::Shards),
 }
 
 impl Arrays {
@@ -44,12 +49,19 @@ impl Arrays {
     /// read, is none of them, or its directory is damaged. O(arrays).
     pub fn open(path: &Path) -> Result<Self> {
         let place = path.display().to_string();
-        let file = File::open(path).map_err(|error| Error::io(place.as_str(), error))?;
-        let mut file = BufReader::new(file);
+        let mut file = BufReader::new(files::open(path)?);
         let mut magic = Vec::new();
         let read = (&mut file).take(16).read_to_end(&mut magic);
         read.map_err(|error| Error::io(place.as_str(), error))?;
         Self::open_as(file, &magic, path).map_err(|error| error.within(&place))
+    }
+
+    /// Opens a safetensors file. Errors: those of [`Arrays::open`]; it is of another format.
+    pub fn open_safetensors(path: &Path) -> Result<Self> {
+        let file = BufReader::new(files::open(path)?);
+        let (names, safetensors) = safetensors::Safetensors::open(file)
+            .map_err(|error| error.within(&path.display().to_string()))?;
+        Ok(Self { path: path.to_owned(), names, source: Source::Safetensors(safetensors) })
     }
 
     fn open_as(mut file: BufReader<File>, magic: &[u8], path: &Path) -> Result<Self> {
@@ -70,6 +82,13 @@ impl Arrays {
                 let length = file.metadata().map_err(damaged)?.len();
                 hdf5_source(hdf5::Section::File { file: Mutex::new(file), start: 0, length })?
             }
+            [b'G', b'G', b'U', b'F', ..] => {
+                return Err(Error::Unsupported(
+                    Report::new("", "GGUF files are not read yet")
+                        .help("the safetensors of the same model are"),
+                ));
+            }
+            [0x80, 2..=5, ..] => return Err(pickled()),
             _ => {
                 return Err(Error::format("", "no npz, safetensors, HDF5 or Keras file")
                     .with_help("numpy.savez, safetensors.save_file and model.save write them"));
@@ -81,6 +100,14 @@ impl Arrays {
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The file that holds an array: one of several where this is an index of shards.
+    pub fn file_of(&self, name: &str) -> &Path {
+        match &self.source {
+            Source::Shards(shards) => shards.of(name).map_or(&self.path, |arrays| &arrays.path),
+            Source::Npz(_) | Source::Safetensors(_) | Source::Hdf5(_) => &self.path,
+        }
     }
 
     /// Names of the arrays, in the order of the file.
@@ -95,6 +122,7 @@ impl Arrays {
             Source::Npz(npz) => npz.header(name),
             Source::Safetensors(safetensors) => safetensors.header(name),
             Source::Hdf5(hdf5) => hdf5.header(name),
+            Source::Shards(shards) => return shards.header(name),
         }
         .map_err(|error| self.at(error, name))
     }
@@ -106,6 +134,7 @@ impl Arrays {
             Source::Npz(npz) => npz.get(name),
             Source::Safetensors(safetensors) => safetensors.get(name),
             Source::Hdf5(hdf5) => hdf5.get(name),
+            Source::Shards(shards) => return shards.get(name),
         }
         .map_err(|error| self.at(error, name))
     }
@@ -116,6 +145,7 @@ impl Arrays {
         match &self.source {
             Source::Npz(npz) => npz.rows(&self.path, name),
             Source::Safetensors(safetensors) => safetensors.rows(&self.path, name),
+            Source::Shards(shards) => return shards.of(name).map_or(Ok(None), |arrays| arrays.rows(name)),
             Source::Hdf5(_) => Err(Error::Unsupported(
                 Report::new("", "arrays of HDF5 files are not read in parts").help("numpy.savez"),
             )),
@@ -148,6 +178,14 @@ fn hdf5_source(section: hdf5::Section) -> Result<(Vec<String>, Source)> {
 /// A failed read of an open file, as an error without a place: the caller adds it.
 fn damaged(error: impl std::fmt::Display) -> Error {
     Error::format("", format!("cannot be read: {error}"))
+}
+
+/// The error for a file of `torch.save`.
+fn pickled() -> Error {
+    Error::Unsupported(
+        Report::new("", "this is a pickle of PyTorch, which is not read: it holds programs beside arrays")
+            .help("save_pretrained or safetensors.torch.save_file write what is"),
+    )
 }
 
 /// Number of bytes of an array. Error: it overflows.

@@ -1,22 +1,36 @@
 //! The npz format: a zip archive of npy files.
 
-use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Mutex;
 
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use super::hdf5::Section;
+use super::hdf5::{SIGNATURE, Section};
 use super::stream::{Rows, section};
 use super::{damaged, npy};
 use crate::error::{Error, Report, Result};
+use crate::files::{self, write_seekable};
 use crate::ir::{DType, Tensor};
+
+/// What the name of an array's entry ends in.
+const ENDING: &str = ".npy";
+
+/// The longest name of an entry, in bytes: the archive keeps its length in 16 bits.
+const LONGEST_ENTRY: usize = u16::MAX as usize;
 
 /// Deflate cannot shrink data by more than about this factor, so no entry holds more.
 const GREATEST_RATIO: u64 = 1040;
+
+/// Weights hardly shrink, and Keras itself stores them as they are: where the file in a `.keras` archive
+/// is compressed, it is held as a whole, so no more than this many times its compressed bytes.
+const WEIGHTS_RATIO: u64 = 32;
+
+/// Compressed weights up to this size are read in any case.
+const SMALL_WEIGHTS: u64 = 1 << 26;
 
 /// An open archive. The lock is held while one array is read.
 pub(super) struct Npz {
@@ -34,14 +48,22 @@ impl Npz {
     /// The names of the arrays, in the order of the archive, and the archive.
     pub(super) fn open(mut file: BufReader<File>) -> Result<(Vec<String>, Self)> {
         file.seek(SeekFrom::Start(0)).map_err(damaged)?;
-        let archive = ZipArchive::new(file).map_err(damaged)?;
+        let mut archive = ZipArchive::new(file).map_err(damaged)?;
+        if archive.has_overlapping_entries().map_err(damaged)? {
+            // Each would be decompressed from the same bytes: a small archive would hold any amount.
+            return Err(Error::format("", "the entries of the zip archive overlap"));
+        }
         let (mut names, mut entries) = (Vec::new(), BTreeMap::new());
         for index in 0..archive.len() {
             let Some(Ok(entry)) = archive.name_for_index(index) else { continue };
             let Some(name) = entry.strip_suffix(".npy") else { continue };
-            if entries.insert(name.to_owned(), index).is_none() {
-                names.push(name.to_owned());
+            if entries.insert(name.to_owned(), index).is_some() {
+                return Err(Error::format(format!("array {name}"), "stands twice in the archive"));
             }
+            names.push(name.to_owned());
+        }
+        if names.is_empty() && archive.file_names().flatten().any(|name| name.ends_with("data.pkl")) {
+            return Err(super::pickled());
         }
         if names.is_empty() && !archive.is_empty() {
             return Err(Error::format("", "the zip archive holds no npy files"));
@@ -108,11 +130,19 @@ pub(super) fn keras_weights(file: &mut BufReader<File>, path: &Path) -> Result<O
         && let Some(start) = entry.data_start()
     {
         let length = entry.size().min(entry.compressed_size());
-        let file = Mutex::new(File::open(path).map_err(damaged)?);
+        let file = Mutex::new(files::open(path)?);
         return Ok(Some(Section::File { file, start, length }));
     }
-    let most = entry.compressed_size().saturating_mul(GREATEST_RATIO).min(entry.size());
+    let most = entry.compressed_size().saturating_mul(WEIGHTS_RATIO).max(SMALL_WEIGHTS);
+    if entry.size() > most {
+        let message = format!("model.weights.h5 is more than {WEIGHTS_RATIO} times as large as its entry");
+        return Err(Error::format("", message).with_help("unzip it, and give model.weights.h5 itself"));
+    }
     let mut bytes = Vec::new();
+    (&mut entry).take(SIGNATURE.len() as u64).read_to_end(&mut bytes).map_err(damaged)?;
+    if bytes != SIGNATURE {
+        return Err(Error::format("", "model.weights.h5 is not in the HDF5 format"));
+    }
     (&mut entry).take(most).read_to_end(&mut bytes).map_err(damaged)?;
     Ok(Some(Section::Memory(bytes)))
 }
@@ -131,44 +161,54 @@ impl Read for Noted<'_> {
     }
 }
 
-/// Writes arrays as an npz file: aside, then renamed, so that nothing half-written is left. What
-/// is there and is no regular file (a pipe, a device) is written directly. The same arrays give
-/// the same bytes. Errors: the file cannot be written, a name is there twice.
+/// Writes arrays as an npz file, whole or not at all ([`write_seekable`]). The same arrays give the same bytes.
+/// Errors: the file cannot be written, [`check_npz_names`].
 pub fn write_npz(path: &Path, arrays: &[(String, Tensor)]) -> Result<()> {
-    let written = match fs::metadata(path) {
-        Ok(there) if there.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        Ok(there) if !there.is_file() => write_directly(path, arrays),
-        Ok(_) => fs::canonicalize(path).and_then(|target| write_aside(&target, arrays)),
-        Err(_) => write_aside(path, arrays),
-    };
-    written.map_err(|error| Error::io(path.display().to_string(), error))
+    check_npz_names(arrays.iter().map(|(name, _)| name.as_str()))
+        .map_err(|error| error.within(&path.display().to_string()))?;
+    write_seekable(path, |out| write_all(out, arrays).map(|_| ()))
 }
 
-/// A zip archive needs to seek, which a pipe cannot: it is made in memory first.
-fn write_directly(path: &Path, arrays: &[(String, Tensor)]) -> io::Result<()> {
-    let archive = write_all(io::Cursor::new(Vec::new()), arrays)?.into_inner();
-    let mut file = File::options().write(true).open(path)?;
-    file.write_all(&archive)?;
-    file.flush()
-}
-
-fn write_aside(path: &Path, arrays: &[(String, Tensor)]) -> io::Result<()> {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(format!(".{}.tmp", std::process::id()));
-    let aside = Path::new(&aside);
-    let written = File::create(aside)
-        .and_then(|file| write_all(BufWriter::new(file), arrays))
-        .and_then(|buffered| buffered.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all())
-        .and_then(|()| fs::rename(aside, path));
-    if written.is_err() {
-        // What could not be finished is taken away; the first error is the one to tell.
-        let _ = fs::remove_file(aside);
+/// Whether arrays of these names can be an npz file, each an entry `NAME.npy` of a zip archive.
+///
+/// Errors: a name that is there twice, has more bytes than an archive keeps, has a zero byte, or has a part `..`: an
+/// archiver that unpacks it would write outside of its folder.
+pub fn check_npz_names<'n>(names: impl Iterator<Item = &'n str>) -> Result<()> {
+    let mut known = HashSet::new();
+    for name in names {
+        let refused = |message: &str| {
+            Err(Error::usage(format!("array {name:?}"), format!("{message}, so npz cannot hold it"))
+                .with_help("a name that ends in .safetensors holds any array, or rename the output"))
+        };
+        if name.len() + ENDING.len() > LONGEST_ENTRY {
+            let start: String = name.chars().take(40).collect();
+            let message = format!("its name has {} bytes, so npz cannot hold it", name.len());
+            return Err(Error::usage(format!("array {start:?}..."), message).with_help("rename the output"));
+        }
+        if name.split(['/', '\\']).any(|part| part == "..") {
+            return refused("its name leads out of an archive's folder");
+        }
+        if name.contains('\0') {
+            return refused("its name has a zero byte");
+        }
+        if !known.insert(name) {
+            return refused("two arrays have this name");
+        }
     }
-    written
+    Ok(())
 }
 
 fn write_all<W: Write + Seek>(target: W, arrays: &[(String, Tensor)]) -> io::Result<W> {
     let mut zip = ZipWriter::new(target);
+    if let Err(error) = add_entries(&mut zip, arrays) {
+        // Dropping the writer would try to finish the archive, and print that it cannot.
+        std::mem::forget(zip);
+        return Err(error);
+    }
+    Ok(zip.finish()?)
+}
+
+fn add_entries<W: Write + Seek>(zip: &mut ZipWriter<W>, arrays: &[(String, Tensor)]) -> io::Result<()> {
     for (name, tensor) in arrays {
         let header = npy::encode_header(tensor.dtype(), tensor.dims());
         let large = (header.len() + tensor.bytes().len()) as u64 >= u64::from(u32::MAX);
@@ -176,9 +216,9 @@ fn write_all<W: Write + Seek>(target: W, arrays: &[(String, Tensor)]) -> io::Res
             .compression_method(CompressionMethod::Stored)
             .large_file(large)
             .unix_permissions(0o644);
-        zip.start_file(format!("{name}.npy"), options)?;
+        zip.start_file(format!("{name}{ENDING}"), options)?;
         zip.write_all(&header)?;
         zip.write_all(tensor.bytes())?;
     }
-    Ok(zip.finish()?)
+    Ok(())
 }

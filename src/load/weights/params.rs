@@ -1,31 +1,34 @@
 //! Arrays and parameters: which array is which parameter's, and where each one's data is read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
-use super::{Arrays, damaged};
+use super::{Arrays, damaged, extra};
 use crate::error::{Error, Report, Result};
-use crate::ir::{DType, Data, Graph, ParamId, Tensor};
+use crate::files;
+use crate::ir::{DType, Data, Graph, Param, ParamId, Tensor, half};
 
 /// What [`load_params`] did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// Number of parameters that have an array now.
     pub params: usize,
-    /// Arrays that are no parameter's.
+    /// Arrays that are no parameter's, but for buffers and for arrays of inputs and outputs.
     pub extra: Vec<String>,
     /// Parameters that have neither array nor data.
     pub missing: Vec<String>,
 }
 
-/// Gives each parameter of the graph its array of a file: by the parameter's name, or in order
-/// where the arrays are called `w000:...`, `w001:...` (Keras' order of weights, which is that of
-/// [`Graph::params`] there), or by layer in files of Keras itself. Headers are compared, data is read later, by [`ParamReader`].
+/// Gives each parameter of the graph its array of a file: by the parameter's name or one that files
+/// give it ([`ArrayNames`](crate::ir::ArrayNames)), or in order where the arrays are called `w000:...`,
+/// `w001:...` (Keras' order of weights, which is that of [`Graph::params`] there), or by layer in files of
+/// Keras itself. Headers are compared, data is read later, by [`ParamReader`]; f16 and bf16 become f32.
 ///
-/// Parameters without an array keep the data they have. Errors, each naming all parameters
-/// concerned: a parameter has neither array nor data; an array has another type or other sizes.
+/// Parameters without an array keep the data they have. Errors, each naming all parameters or arrays
+/// concerned: a parameter has neither array nor data; an array has another type or other sizes; an array
+/// that no parameter takes is of a layer that has others; two arrays of one parameter differ.
 /// O(arrays + params, sorted).
 pub fn load_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
     let loaded = match_params(graph, arrays)?;
@@ -45,7 +48,7 @@ pub fn match_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
     let of_keras = if ordered.is_empty() { arrays.of_keras(graph)? } else { None };
     let chosen: Vec<Option<String>> = match of_keras {
         Some(chosen) => chosen,
-        None if ordered.is_empty() => by_name(graph, arrays),
+        None if ordered.is_empty() => by_name(graph, arrays)?,
         None if ordered.len() == graph.params().len() => ordered.into_iter().map(Some).collect(),
         None => {
             let message =
@@ -68,12 +71,11 @@ pub fn match_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
     let mut loaded = Loaded { missing, ..Loaded::default() };
     for (index, array) in chosen.iter().enumerate() {
         let Some(name) = array.clone() else { continue };
-        let data = Data::Array { path: arrays.path().to_owned(), name };
+        let data = Data::Array { path: arrays.file_of(&name).to_owned(), name };
         graph.param_mut(ParamId(index as u32)).data = Some(data);
         loaded.params += 1;
     }
-    let used: std::collections::BTreeSet<&String> = chosen.iter().flatten().collect();
-    loaded.extra = arrays.names().iter().filter(|name| !used.contains(name)).cloned().collect();
+    loaded.extra = extra::extra(graph, arrays, &chosen)?;
     Ok(loaded)
 }
 
@@ -92,18 +94,55 @@ fn ordered(arrays: &Arrays) -> Vec<String> {
     numbered.into_iter().map(|(_, name)| name.clone()).collect()
 }
 
-fn by_name(graph: &Graph, arrays: &Arrays) -> Vec<Option<String>> {
-    let names: std::collections::BTreeSet<&str> = arrays.names().iter().map(String::as_str).collect();
-    graph.params().iter().map(|param| names.get(param.name.as_str()).map(ToString::to_string)).collect()
+/// The array of each parameter: that of its name, or of another that files give it. Error: several,
+/// which differ. O(arrays + params + bytes of arrays that there are twice).
+fn by_name(graph: &Graph, arrays: &Arrays) -> Result<Vec<Option<String>>> {
+    let names: BTreeSet<&str> = arrays.names().iter().map(String::as_str).collect();
+    let aliases = &graph.rules().arrays.aliases;
+    let choose = |param: &Param| {
+        let others = aliases.get(&param.name).into_iter().flatten();
+        let mut found =
+            std::iter::once(&param.name).chain(others).filter(|name| names.contains(name.as_str()));
+        let Some(first) = found.next() else { return Ok(None) };
+        for other in found {
+            if arrays.get(first)? != arrays.get(other)? {
+                let message =
+                    format!("arrays {first} and {other} are one parameter of the model, and differ");
+                let place = arrays.path().display().to_string();
+                return Err(Error::model(place, message)
+                    .with_help("layers that are not tied say \"tie_word_embeddings\": false"));
+            }
+        }
+        Ok(Some(first.clone()))
+    };
+    graph.params().iter().map(choose).collect()
+}
+
+/// True for types whose every number the other has.
+fn widens(from: DType, to: DType) -> bool {
+    from == to || from.is_half() && to == DType::F32
+}
+
+/// Halves as f32.
+fn widened(tensor: &Tensor) -> Result<Tensor> {
+    let number = match tensor.dtype() {
+        DType::F16 => half::f16_to_f32,
+        _ => half::bf16_to_f32,
+    };
+    let mut bytes = Vec::with_capacity(tensor.bytes().len() * 2);
+    for pair in tensor.bytes().chunks_exact(2) {
+        bytes.extend(number(u16::from_le_bytes([pair[0], pair[1]])).to_le_bytes());
+    }
+    Tensor::new(DType::F32, tensor.dims().to_vec(), bytes)
 }
 
 /// What is wrong with an array as a parameter, in words; none where it fits.
-fn mismatch(graph: &Graph, param: &crate::ir::Param, arrays: &Arrays, array: &str) -> Result<Option<String>> {
+fn mismatch(graph: &Graph, param: &Param, arrays: &Arrays, array: &str) -> Result<Option<String>> {
     let ty = param.given_type(graph);
     let Some((dtype, dims)) = arrays.header(array)? else { return Ok(None) };
     let expected: Option<Vec<u64>> =
         ty.shape.dims().and_then(|dims| dims.into_iter().map(|dim| u64::try_from(dim).ok()).collect());
-    Ok((dtype != ty.dtype || expected.as_ref() != Some(&dims)).then(|| {
+    Ok((!widens(dtype, ty.dtype) || expected.as_ref() != Some(&dims)).then(|| {
         let expected = expected.map_or_else(|| "unbound sizes".to_owned(), |dims| format!("{dims:?}"));
         format!("parameter {}: expected {}{expected}, array {array} is {dtype}{dims:?}", param.name, ty.dtype)
     }))
@@ -156,6 +195,8 @@ impl ParamReader {
             }
             Some(Data::Array { path, name }) => self.array(path, name).map_err(place)?,
         };
+        let halves = tensor.dtype().is_half() && ty.dtype == DType::F32;
+        let tensor = if halves { widened(&tensor).map_err(place)? } else { tensor };
         if tensor.dtype() != ty.dtype || tensor.dims() != dims {
             let found = format!("{}{:?}", tensor.dtype(), tensor.dims());
             return Err(place(Error::model("", format!("expected {}{dims:?}, found {found}", ty.dtype))));
@@ -184,8 +225,7 @@ impl ParamReader {
     ) -> Result<Tensor> {
         let place = path.display().to_string();
         if !self.files.contains_key(path) {
-            let file = File::open(path).map_err(|error| Error::io(place.as_str(), error))?;
-            self.files.insert(path.clone(), file);
+            self.files.insert(path.clone(), files::open(path)?);
         }
         let Some(file) = self.files.get_mut(path) else {
             return Err(Error::Internal("a file that was just opened".to_owned()));

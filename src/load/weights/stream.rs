@@ -1,6 +1,5 @@
 //! The rows of an array, one after another: for arrays that are larger than memory.
 
-use std::fs::File;
 use std::io::{BufReader, Read};
 
 use super::{damaged, normalise};
@@ -99,7 +98,7 @@ impl Rows {
 /// Bytes of a file from `start` on, `length` of them.
 pub(super) fn section(path: &std::path::Path, start: u64, length: u64) -> Result<Box<dyn Read + Send>> {
     use std::io::{Seek, SeekFrom};
-    let mut file = File::open(path).map_err(damaged)?;
+    let mut file = crate::files::open(path)?;
     file.seek(SeekFrom::Start(start)).map_err(damaged)?;
     Ok(Box::new(BufReader::with_capacity(1 << 17, file).take(length)))
 }

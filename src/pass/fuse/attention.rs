@@ -186,15 +186,8 @@ impl Core {
         dims.extend(&own);
         let (outer, ends) = dims.split_at(rank - 2);
         let full = &self.scores[..rank - 2];
-        let outer = if outer.iter().all(|&dim| dim == 1) {
-            [1, 1]
-        } else if outer == full {
-            [batch, heads]
-        } else if *full == [batch, heads] {
-            [outer[0], outer[1]]
-        } else {
-            return None;
-        };
+        let outer =
+            if outer.iter().all(|&dim| dim == 1) { [1, 1] } else { spread(outer, full, [batch, heads])? };
         if outer == [1, 1]
             && *ends == self.scores[rank - 2..]
             && let Some(offset) = look.causal(mask, [ends[0], ends[1]])
@@ -208,6 +201,24 @@ impl Core {
         let shape = Some(Shape::known(&[outer[0], outer[1], ends[0], ends[1]]));
         Some((Some(Operand { value: mask.value, shape }), None))
     }
+}
+
+/// The axes of a mask before its last two as one for batches and one for heads, each 1 where all have
+/// one mask. `full`: the scores' axes there. None where it does not lie so.
+fn spread(outer: &[i64], full: &[i64], [batch, heads]: [i64; 2]) -> Option<[i64; 2]> {
+    if outer == full {
+        return Some([batch, heads]);
+    }
+    let size = |own: &[i64], full: &[i64]| {
+        let count: i64 = full.iter().product();
+        if own.iter().all(|&dim| dim == 1) { Some(1) } else { (own == full).then_some(count) }
+    };
+    (0..=full.len()).find_map(|at| {
+        let ((own_batch, own_heads), (all_batch, all_heads)) = (outer.split_at(at), full.split_at(at));
+        let fits = all_batch.iter().product::<i64>() == batch && all_heads.iter().product::<i64>() == heads;
+        fits.then_some(())?;
+        Some([size(own_batch, all_batch)?, size(own_heads, all_heads)?])
+    })
 }
 
 /// How many heads at the end read the same keys.

@@ -161,10 +161,19 @@ impl<'a> Look<'a, '_> {
                 *start == Size::Known(0) && (step == 1 || *size == Size::Known(1))
             });
         if whole {
-            self.identity()
+            self.identity().or_else(|| self.slice_of_one())
         } else {
-            self.slice_past_ones(slice).or_else(|| self.slice_past_turn(slice))
+            self.slice_of_one()
+                .or_else(|| self.slice_past_ones(slice))
+                .or_else(|| self.slice_past_turn(slice))
         }
+    }
+
+    /// A slice of what is one element everywhere, as that element in fewer places.
+    fn slice_of_one(&self) -> Option<Rewrite> {
+        let (Op::Broadcast { .. }, &[x]) = self.maker(0)? else { return None };
+        let is_one = self.rewriter.graph().ty(x).elements() == Some(1);
+        is_one.then(|| Rewrite::Node(Op::Broadcast { shape: self.ty.shape.clone() }, vec![x]))
     }
 
     /// A slice of a reshape that only adds or drops axes of size 1, as such a reshape of a slice.

@@ -10,7 +10,7 @@ use super::super::problem::{DeviceSet, NONE, Problem};
 use super::chains::Chains;
 use super::windows::{Spans, Windows};
 use super::work::Shares;
-use super::{Certificate, Effort, runs, search};
+use super::{Certificate, Effort, is_pairwise, runs, search};
 use crate::control::Control;
 use crate::costgraph::{NodeIx, TensorIx};
 use crate::topology::{DeviceId, Legs};
@@ -28,6 +28,9 @@ pub(super) fn bounds(problem: &Problem<'_>, control: &Control<'_>, incumbent: u6
     }
     let shares = Shares::new(problem, incumbent);
     found.push(shares.certificate(Objective::Latency));
+    if !is_pairwise(problem) {
+        return found;
+    }
     let known = found.iter().map(|one| one.value).max().unwrap_or(0);
     if known < incumbent {
         found.extend(runs::bound(problem, &fastest, known, incumbent, control));

@@ -39,6 +39,14 @@ pub struct Certificate {
     pub data: Value,
 }
 
+/// The most devices between all pairs of which proofs look at the links.
+const PAIRED: usize = 2048;
+
+/// Whether proofs that look at pairs of devices are sought.
+fn is_pairwise(problem: &Problem<'_>) -> bool {
+    problem.topology.len() <= PAIRED
+}
+
 /// What no plan's highest load is below: the work that there is, shared out.
 pub(super) fn shared_work(problem: &Problem<'_>, incumbent: u64) -> u64 {
     work::Shares::new(problem, incumbent).certificate(Objective::Throughput).value

@@ -161,13 +161,15 @@ impl Search<'_, '_> {
         let unit = self.jobs.unit[job] as usize;
         let placed = self.unit[unit];
         let all = 0..self.jobs.devices();
+        // By device: whether one alike that is empty came before.
+        let mut offered = vec![false; if placed == NONE { self.jobs.devices() } else { 0 }];
         all.filter(move |&d| {
-            let first_empty = || {
-                let twins = (0..d).filter(|&other| self.alike[other] == self.alike[d]);
-                self.used[d] > 0 || twins.into_iter().all(|other| self.used[other] > 0)
-            };
+            if placed != NONE {
+                return placed as usize == d;
+            }
             let may = self.problem.allowed(unit).contains(DeviceId(d as u32));
-            if placed == NONE { may && first_empty() } else { placed as usize == d }
+            let is_new = self.used[d] > 0 || !std::mem::replace(&mut offered[self.alike[d]], true);
+            may && is_new
         })
     }
 
@@ -217,18 +219,19 @@ fn least_tails(jobs: &Jobs) -> Vec<u64> {
 /// routes to all the others. Engines that are shared make each device its own.
 fn alike(problem: &Problem<'_>, jobs: &Jobs) -> Vec<usize> {
     let count = jobs.devices();
-    let alone = |d: usize| jobs.engine.iter().filter(|&&engine| engine == jobs.engine[d]).count() == 1;
+    let mut sharing = vec![0u32; jobs.engines];
+    jobs.engine.iter().for_each(|&engine| sharing[engine as usize] += 1);
+    let alone = |d: usize| sharing[jobs.engine[d] as usize] == 1;
     let same = |a: usize, b: usize| {
         let (ida, idb) = (DeviceId(a as u32), DeviceId(b as u32));
         let sets = (0..problem.unit_count()).map(|unit| problem.allowed(unit));
         problem.kinds[a] == problem.kinds[b]
-            && alone(a)
-            && alone(b)
             && jobs.route(a, b) == jobs.route(b, a)
             && (0..count)
                 .filter(|&c| c != a && c != b)
                 .all(|c| jobs.route(a, c) == jobs.route(b, c) && jobs.route(c, a) == jobs.route(c, b))
             && sets.into_iter().all(|set| set.contains(ida) == set.contains(idb))
     };
-    (0..count).map(|d| (0..d).find(|&first| same(first, d)).unwrap_or(d)).collect()
+    let twin = |d: usize| (0..d).find(|&first| alone(first) && same(first, d));
+    (0..count).map(|d| if alone(d) { twin(d).unwrap_or(d) } else { d }).collect()
 }

@@ -7,7 +7,7 @@ use super::super::disjoint::DisjointSets;
 use super::NONE;
 use crate::costgraph::{CostGraph, NodeIx};
 use crate::error::{Error, Result};
-use crate::topology::{DeviceId, Topology};
+use crate::topology::{DeviceId, Topology, near};
 
 /// Nodes that go together, by the graph's classes and the caller's patterns.
 pub(in crate::place) fn colocation(graph: &CostGraph, options: &Options) -> Result<DisjointSets> {
@@ -28,7 +28,7 @@ pub(in crate::place) fn colocation(graph: &CostGraph, options: &Options) -> Resu
             sets.union(*first.get_or_insert(node.0), node.0);
         }
         if first.is_none() {
-            return Err(unmatched("--colocate", graph, pattern));
+            return Err(unmatched(&format!("--colocate {pattern}"), graph, pattern));
         }
     }
     Ok(sets)
@@ -40,9 +40,20 @@ fn matching<'g>(graph: &'g CostGraph, pattern: &str) -> impl Iterator<Item = Nod
 }
 
 fn unmatched(option: &str, graph: &CostGraph, pattern: &str) -> Error {
+    let names: Vec<&str> = graph.nodes().map(|node| graph.node_name(node)).collect();
+    no_match(option, pattern, &names)
+}
+
+/// Nothing that could match a pattern of `option` does: the names that are near, or the first ones.
+pub(crate) fn no_match(option: &str, pattern: &str, names: &[&str]) -> Error {
     let error = Error::usage(option, format!("no node matches `{pattern}`"));
-    let names: Vec<&str> = graph.nodes().take(3).map(|node| graph.node_name(node)).collect();
-    if names.is_empty() { error } else { error.with_help(format!("node names: {}, ...", names.join(", "))) }
+    let near = near::pattern(pattern, names);
+    let first = &names[..names.len().min(3)];
+    match (near.is_empty(), first.is_empty()) {
+        (false, _) => error.with_help(near),
+        (true, false) => error.with_help(format!("node names: {}, ...", first.join(", "))),
+        (true, true) => error,
+    }
 }
 
 /// The device that each node is pinned to, by the graph and, above it, by the caller.
@@ -53,46 +64,40 @@ pub(in crate::place) fn pins(graph: &CostGraph, topology: &Topology, options: &O
         pins[node.index()] = find_device(topology, name).map_err(|error| error.within(&place()))?.0;
     }
     for (pattern, name) in &options.pins {
-        let device = find_device(topology, name).map_err(|error| error.within("--pin"))?;
+        let place = || format!("--pin {pattern}={name}");
+        let device = find_device(topology, name).map_err(|error| error.within(&place()))?;
         let mut found = false;
         for node in matching(graph, pattern) {
             pins[node.index()] = device.0;
             found = true;
         }
         if !found {
-            return Err(unmatched("--pin", graph, pattern));
+            return Err(unmatched(&place(), graph, pattern));
         }
     }
     Ok(pins)
 }
 
-fn find_device(topology: &Topology, name: &str) -> Result<DeviceId> {
-    topology.find(name).ok_or_else(|| {
-        let mut near: Vec<(usize, &str)> = topology
-            .devices
-            .iter()
-            .map(|device| (edit_distance(name, &device.name), device.name.as_str()))
-            .collect();
-        near.sort_by_key(|&(distance, _)| distance);
-        let names: Vec<&str> = near.iter().take(4).map(|&(_, name)| name).collect();
-        let more = if near.len() > names.len() { ", ..." } else { "" };
-        Error::usage("", format!("there is no device `{name}`"))
-            .with_help(format!("devices: {}{more}", names.join(", ")))
+/// Error: a pin names a device that is not there.
+pub(crate) fn check_pins(pins: &[(String, String)], topology: &Topology) -> Result<()> {
+    pins.iter().try_for_each(|(pattern, name)| {
+        let place = format!("--pin {pattern}={name}");
+        find_device(topology, name).map(|_| ()).map_err(|error| error.within(&place))
     })
 }
 
-/// Levenshtein's distance of the first 64 characters.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().take(64).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().take(64).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, &cb) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(ca != cb);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(row[j + 1] + 1);
-        }
-    }
-    row[b.len()]
+/// Devices that are listed in a message.
+const LISTED: usize = 8;
+
+fn find_device(topology: &Topology, name: &str) -> Result<DeviceId> {
+    topology.find(name).ok_or_else(|| {
+        let names = topology.devices.iter().map(|device| device.name.as_str());
+        let near = near::suggestion(name, names.clone().filter(|other| other.len() > 1));
+        let shown: Vec<&str> = names.take(LISTED).collect();
+        let more = if topology.len() > LISTED { ", ..." } else { "" };
+        let devices = format!("devices: {}{more}", shown.join(", "));
+        let help =
+            if near.is_empty() || topology.len() <= LISTED { devices } else { format!("{near} {devices}") };
+        Error::usage("", format!("there is no device `{name}`")).with_help(help)
+    })
 }

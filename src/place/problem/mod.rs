@@ -13,6 +13,7 @@ mod units;
 use std::collections::BTreeMap;
 
 pub(super) use devices::DeviceSet;
+pub(crate) use marks::{check_pins, no_match};
 pub(super) use marks::{colocation, pins};
 pub(super) use rows::Rows;
 use units::{Resolver, homes};

@@ -7,7 +7,7 @@ use super::super::{Action, Copy, Launch, Plan, Step};
 use super::certificate::{Patterns, prove};
 use super::order::{Event, Past, sweep};
 use super::parts::Covered;
-use super::resolve::{Resolved, resolve};
+use super::resolve::{Resolved, Views, resolve};
 use super::{Checked, Faults, check};
 use crate::costgraph::derive::{Derived, Instance};
 use crate::costgraph::microbatch::{Sizes, microbatches};
@@ -31,7 +31,7 @@ pub fn check_costgraph(plan: &Plan, graph: &CostGraph) -> Result<Checked> {
     let checked = check(plan)?;
     let mut faults = Faults::default();
     // What `check` has passed resolves.
-    if let Some(resolved) = resolve(plan, &mut faults)
+    if let Some(resolved) = resolve(plan, Views::Declared, &mut faults)
         && let Some((names, placement)) = placement(plan, graph, &resolved, &mut faults)
     {
         let kinds = plan.topology.kinds_in(&graph.kinds);

@@ -14,7 +14,10 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) -
     let mut buffers = BufferCopies::new(resolved);
     let mut nodes = NodeCopies::default();
     for (step, at) in plan.steps.iter().zip(&resolved.steps) {
-        let Action::Copy(copy) = &step.action else { continue };
+        let Action::Copy(copy) = &step.action else {
+            buffers.launch(resolved, &at.touch);
+            continue;
+        };
         copies += 1;
         moved += copy.bytes;
         match at.touch {
@@ -49,11 +52,23 @@ struct BufferCopies {
     origin: Vec<u32>,
     /// By origin and receiving device, the buffer that receives.
     seen: HashMap<(u32, u32), u32>,
+    /// State that was updated: it holds a value of another name.
+    updated: HashSet<u32>,
 }
 
 impl BufferCopies {
     fn new(resolved: &Resolved<'_>) -> Self {
-        Self { origin: (0..resolved.buffers.len() as u32).collect(), seen: HashMap::new() }
+        Self {
+            origin: (0..resolved.buffers.len() as u32).collect(),
+            seen: HashMap::new(),
+            updated: HashSet::new(),
+        }
+    }
+
+    fn launch(&mut self, resolved: &Resolved<'_>, touch: &Touch) {
+        let Touch::Launch { writes, .. } = touch else { return };
+        let is_state = |&&buffer: &&u32| resolved.buffers[buffer as usize].kind == BufferKind::State;
+        self.updated.extend(writes.iter().filter(is_state));
     }
 
     fn check(
@@ -98,7 +113,8 @@ impl BufferCopies {
                 )
             });
         }
-        if source_buffer.value != target_buffer.value || source_buffer.ty != target_buffer.ty {
+        let same = (&source_buffer.value, &source_buffer.ty) == (&target_buffer.value, &target_buffer.ty);
+        if !same && !self.updated.contains(&from) {
             faults.add(|| {
                 format!(
                     "step {} copies {} {} into {}, which holds {} {}",

@@ -2,7 +2,7 @@
 //!
 //! A launch runs once for all microbatches or once for each, in ascending order; it touches what is
 //! of its own microbatch or of none, and the sum that it adds to; a launch that computes something
-//! again does what the first one did.
+//! again does what the first one did. What the batch is cut into, and put together of, is told alike by all.
 
 use std::collections::HashMap;
 
@@ -37,6 +37,35 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
         }
     }
     launched.finish(faults);
+    axes(plan, faults);
+}
+
+/// Inputs and outputs are divided along an axis that they have, the same in all microbatches, and which all
+/// of them together make as long as the batch.
+fn axes(plan: &Plan, faults: &mut Faults) {
+    let mut first: HashMap<&str, Option<u32>> = HashMap::new();
+    let ends = |buffer: &&Buffer| matches!(buffer.kind, BufferKind::Input | BufferKind::Output);
+    for buffer in plan.buffers.iter().filter(ends) {
+        let Buffer { id, value, axis, .. } = buffer;
+        let other = *first.entry(value).or_insert(*axis);
+        if other != *axis {
+            faults.add(|| format!("{id} divides {value} along another axis than a buffer before it"));
+        }
+        let Some(number) = *axis else { continue };
+        let size = dimension(&buffer.ty, number as usize);
+        let whole =
+            size.zip(plan.options.microbatches).and_then(|(size, count)| size.checked_mul(count.into()));
+        let fits = whole.is_some_and(|whole| plan.options.batch.is_none_or(|batch| batch == whole));
+        if !fits || buffer.microbatch.is_none() {
+            faults.add(|| format!("{id}, of type {}, is divided along axis {number}", buffer.ty));
+        }
+    }
+}
+
+/// A dimension of a type such as `f32[64,1024]`.
+fn dimension(ty: &str, axis: usize) -> Option<u64> {
+    let (_, sizes) = ty.strip_suffix(']')?.split_once('[')?;
+    sizes.split(',').nth(axis)?.trim().parse().ok()
 }
 
 fn known(plan: &Plan, microbatch: Option<u32>, faults: &mut Faults, place: impl Fn() -> String) {

@@ -9,13 +9,19 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{Action, BufferKind, Plan};
+use super::super::{Action, Buffer, BufferKind, Plan};
 use super::Faults;
 use super::order::{Event, Past, sweep};
 use super::parts::Covered;
 use super::resolve::{Resolved, Touch};
 
-pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
+/// `kept` says which buffers are to hold their value when the step ends.
+pub(super) fn check(
+    plan: &Plan,
+    resolved: &Resolved<'_>,
+    kept: impl Fn(&Buffer) -> bool,
+    faults: &mut Faults,
+) {
     if plan.buffers.is_empty() {
         return;
     }
@@ -27,7 +33,7 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
         Touch::Copy { from, to, range } => memory.copy(i, event, past, (*from, *to), *range),
         Touch::Nothing => {}
     });
-    memory.finish();
+    memory.finish(kept);
 }
 
 /// A view lies on its storage's device, within its bytes.
@@ -292,7 +298,7 @@ impl<'a, 'b> Memory<'a, 'b> {
     }
 
     /// What is made in the step has been made, and its results are still there.
-    fn finish(self) {
+    fn finish(self, kept: impl Fn(&Buffer) -> bool) {
         for (i, buffer) in self.resolved.buffers.iter().enumerate() {
             let id = &self.plan.buffers[i].id;
             if !buffer.kind.is_resident() && self.writers[i].is_none() {
@@ -304,7 +310,7 @@ impl<'a, 'b> Memory<'a, 'b> {
                 self.faults.add(|| format!("byte {missing} of buffer {id} is never written"));
             }
             let taken = self.uses[buffer.storage as usize].taken_by;
-            if let (BufferKind::Output, Some(taker)) = (buffer.kind, taken) {
+            if let (true, Some(taker)) = (kept(&self.plan.buffers[i]), taken) {
                 let taker = self.plan.steps[taker as usize].id;
                 self.faults.add(|| format!("step {taker} overwrites output {id}"));
             }

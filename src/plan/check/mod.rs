@@ -5,8 +5,13 @@
 //! the order of each lane, for every interleaving that these allow; no two buffers that share bytes
 //! are alive at once, by the same order; buffers lie in their arenas, arenas under the caps; a
 //! launch touches its own device's memory alone, and each value crosses to a device once; the
-//! placement is complete; what runs for several microbatches, or again, does so as it should; the figures under `cost` follow from the steps and buffers; a certificate
-//! is well-formed, and with the model it is proven anew.
+//! placement is complete; what runs for several microbatches, or again, does so as it should; a value has
+//! one type and one maker; the figures under `cost` follow from the steps and buffers; a certificate
+//! is well-formed.
+//!
+//! With the model ([`check_model`], [`check_costgraph`]) nothing that decides what is computed is taken
+//! from the plan's word: each value is followed from what is there before the step through launches and
+//! copies to the results and the state of the next step, and the certificate is proven anew.
 //!
 //! No interleaving gets stuck: all that a step waits for (the steps under `after` and the one before
 //! it on its lane) stands before it in the list. Whatever has been done so far, of the steps that are
@@ -19,8 +24,10 @@
 
 mod bounds;
 mod certificate;
+mod contents;
 mod costgraph;
 mod costs;
+mod expected;
 mod instances;
 mod memory;
 mod model;
@@ -28,16 +35,20 @@ mod order;
 mod parts;
 mod placement;
 mod resolve;
+mod values;
 
 use crate::costgraph::CostGraph;
 use crate::costgraph::microbatch::{Sizes, microbatches};
 use crate::error::{Error, Report, Result};
 use crate::units::Bytes;
 
-use super::Plan;
+use super::{Buffer, BufferKind, Plan};
+use resolve::{Resolved, Views};
+use values::Names;
 
 pub use costgraph::check_costgraph;
-pub use model::{ExpectedLaunch, ExpectedModel, check_model};
+pub use expected::{ExpectedLaunch, ExpectedModel, ExpectedValue, InPlace, Origin};
+pub use model::check_model;
 
 /// What was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,12 +66,25 @@ pub struct Checked {
 }
 
 /// Proves a plan sound; see the module's documentation. A plan from a cost graph has no buffers,
-/// and its data dependencies are not in it: [`check_costgraph`] proves them too.
+/// and its data dependencies are not in it: [`check_costgraph`] proves them too. Which buffers
+/// hold results, and which share their bytes, is what the plan says: [`check_model`] proves that too.
 ///
 /// Errors: [`Error::Check`] with one line for each violation, the first twenty of them.
 pub fn check(plan: &Plan) -> Result<Checked> {
     let mut faults = Faults::default();
-    let resolved = resolve::resolve(plan, &mut faults);
+    let (checked, _) = prove(plan, None, &mut faults);
+    faults.result(plan).map(|()| checked)
+}
+
+/// What is proven without a model, or with one, whose results are kept whatever the plan calls
+/// them. None where names do not resolve.
+fn prove<'a>(
+    plan: &'a Plan,
+    model: Option<&Names<'_>>,
+    faults: &mut Faults,
+) -> (Checked, Option<Resolved<'a>>) {
+    let views = if model.is_some() { Views::Ignored } else { Views::Declared };
+    let resolved = resolve::resolve(plan, views, faults);
     let mut checked = Checked {
         devices: plan.devices.len(),
         steps: plan.steps.len(),
@@ -68,14 +92,18 @@ pub fn check(plan: &Plan) -> Result<Checked> {
         ..Checked::default()
     };
     if let Some(resolved) = &resolved {
-        placement::check(plan, resolved, &mut faults);
-        instances::check(plan, resolved, &mut faults);
-        bounds::check(plan, resolved, &mut faults);
-        (checked.copies, checked.moved) = costs::check(plan, resolved, &mut faults);
-        memory::check(plan, resolved, &mut faults);
-        certificate::check(plan, &mut faults);
+        placement::check(plan, resolved, faults);
+        instances::check(plan, resolved, faults);
+        bounds::check(plan, resolved, faults);
+        (checked.copies, checked.moved) = costs::check(plan, resolved, faults);
+        let kept = |buffer: &Buffer| {
+            buffer.kind == BufferKind::Output || model.is_some_and(|names| names.is_given_result(buffer))
+        };
+        memory::check(plan, resolved, kept, faults);
+        contents::check(plan, resolved, faults);
+        certificate::check(plan, faults);
     }
-    faults.result(plan).map(|()| checked)
+    (checked, resolved)
 }
 
 /// Proves the certificate of a plan, where it has one, from the cost graph that the plan's model

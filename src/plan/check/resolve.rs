@@ -47,8 +47,18 @@ pub(super) struct Resolved<'a> {
     pub(super) lanes: usize,
 }
 
+/// What is made of `alias`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Views {
+    /// A view has its bytes of what it names.
+    Declared,
+    /// A buffer has the bytes that its offset gives it, whatever it names: kernels that write a view
+    /// write bytes.
+    Ignored,
+}
+
 /// Numbers every name; none where one of them names nothing.
-pub(super) fn resolve<'a>(plan: &'a Plan, faults: &mut Faults) -> Option<Resolved<'a>> {
+pub(super) fn resolve<'a>(plan: &'a Plan, views: Views, faults: &mut Faults) -> Option<Resolved<'a>> {
     let before = faults.count;
     let too_many = |len: usize| u32::try_from(len).is_err();
     if too_many(plan.steps.len()) || too_many(plan.buffers.len()) || too_many(plan.devices.len()) {
@@ -62,6 +72,11 @@ pub(super) fn resolve<'a>(plan: &'a Plan, faults: &mut Faults) -> Option<Resolve
         buffers.push(resolve_buffer(buffer, &devices, &ids, faults)?);
     }
     storages(plan, &mut buffers, faults);
+    if views == Views::Ignored {
+        for (number, buffer) in (0..).zip(&mut buffers) {
+            (buffer.storage, buffer.alias) = (number, None);
+        }
+    }
     let (steps, lanes) = steps(plan, &devices, &ids, faults)?;
     (faults.count == before).then_some(Resolved { devices, buffers, steps, lanes })
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::{Clock, Life};
+use crate::escape::is_harmless;
 use crate::plan::{Action, Lane, Plan};
 use crate::units::Nanos;
 
@@ -226,7 +227,7 @@ pub(super) fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            c if c.is_control() => out.push(' '),
+            c if !is_harmless(c) => out.push(' '),
             c => out.push(c),
         }
     }

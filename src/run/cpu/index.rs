@@ -1,12 +1,10 @@
 //! Walking strided tensors: strides, an odometer over axes, and copies between strided regions.
 
 use crate::error::{Error, Result};
+use crate::ir::MAX_AXES;
 
 /// Most axes of a tensor that kernels walk.
 pub(super) const MAX_RANK: usize = 16;
-
-/// Most axes of a tensor, those that walks merge or leave out included.
-const MAX_AXES: usize = 32;
 
 /// One entry for each axis of a tensor, without memory from the heap: kernels allocate nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

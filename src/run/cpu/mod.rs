@@ -25,6 +25,7 @@ mod grid;
 mod index;
 mod layout;
 mod math;
+mod matrices;
 mod normalize;
 mod normalize_gradient;
 mod panels;
@@ -52,7 +53,7 @@ use crate::kernel::workspace::widens;
 use normalize::Normalization;
 
 pub(super) use conv::reads_packed as conv_reads_packed;
-pub(super) use product::{adds_along, pack, unpack};
+pub(super) use matrices::{Matrices, adds_along, pack, unpack};
 pub use team::Team;
 pub(super) use team::{Notes, Pool};
 pub use view::{View, ViewMut, elements};

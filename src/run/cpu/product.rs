@@ -11,9 +11,7 @@ use super::index::{self, PerAxis, Space};
 use super::team::{MatrixMut, Team};
 use super::tile::Epilogue;
 use super::vectors::Vectorised;
-use super::view::{
-    Plain, Typed, View, ViewMut, bytes_of_mut, from_bytes_mut, take, with_element, with_float,
-};
+use super::view::{Plain, Typed, View, ViewMut, bytes_of_mut, take, with_element};
 
 /// Where the elements of a matrix lie in a slice: from its first element, by strides.
 #[derive(Clone, Copy, Debug)]
@@ -328,60 +326,10 @@ macro_rules! integer {
 
 integer!(i8, i16, i32, i64, u8);
 
-/// Whether `Op::MatMul` adds up along its operands, instead of packing the right one, a matrix: packed,
-/// its sums would be in another order. True where sizes are not known.
-pub(in crate::run) fn adds_along(right: bool, x: &[i64], out: &[i64]) -> bool {
-    let size = |size: i64| usize::try_from(size).ok();
-    let ([.., rows, columns], Some(&terms)) = (out, x.last()) else { return true };
-    let all = out[..out.len() - 1].iter().try_fold(1usize, |all, &rows| all.checked_mul(size(rows)?));
-    let (Some(m), Some(all), Some(n), Some(k)) = (size(*rows), all, size(*columns), size(terms)) else {
-        return true;
-    };
-    let strides = oriented(right, if right { k } else { n });
-    // Batches of rows are one product, where all of them share the right operand.
-    [m, all].into_iter().any(|m| blocks::adds_along(Extent { m, n, k }, strides))
-}
-
 /// How a row-major matrix with rows of so many elements lies, or its transposed one.
-fn oriented(flip: bool, row: usize) -> Strides {
+pub(super) fn oriented(flip: bool, row: usize) -> Strides {
     let strides = Strides::rows(row);
     if flip { strides.transposed() } else { strides }
-}
-
-/// Packs a matrix as [`View::packed`] has it: the right operand of `Op::MatMul`, transposed there or
-/// not. All axes but the first are one.
-///
-/// Errors: it is no matrix of floats; the bytes are not those of its sizes.
-pub(in crate::run) fn pack(view: &View<'_>, transposed: bool, to: &mut [u8]) -> Result<()> {
-    reorder(view, transposed, to, false)
-}
-
-/// Undoes [`pack`]. Errors: those of it.
-pub(in crate::run) fn unpack(view: &View<'_>, transposed: bool, to: &mut [u8]) -> Result<()> {
-    reorder(view, transposed, to, true)
-}
-
-fn reorder(view: &View<'_>, transposed: bool, to: &mut [u8], back: bool) -> Result<()> {
-    let dims = index::sizes(view.dims)?;
-    let [rows, _, ..] = *dims else {
-        return Err(Error::Internal("what is packed is no matrix".to_owned()));
-    };
-    let columns = dims[1..].iter().product();
-    let (extent, strides) = match transposed {
-        false => ((rows, columns), Strides::rows(columns)),
-        true => ((columns, rows), Strides::rows(columns).transposed()),
-    };
-    with_float!(view.dtype, "packing", T => {
-        let to = from_bytes_mut::<T>(to)?;
-        if to.len() != rows * columns {
-            return Err(Error::Internal("what is packed has another size".to_owned()));
-        }
-        match back {
-            false => blocks::pack(view.slice::<T>()?, strides, extent, to),
-            true => blocks::unpack(view.slice::<T>()?, strides, extent, to),
-        }
-        Ok(())
-    })
 }
 
 /// `Op::MatMul`.
@@ -419,6 +367,7 @@ fn batched<T: Product>(
     if outer == 0 || m == 0 || n == 0 {
         return Ok(());
     }
+    // Of the matrix that the elements begin with.
     let operand = |elements| match y.packed {
         true => Right::Packed { elements, columns: n, from: 0 },
         false => Right::Lying(elements, b),
@@ -451,54 +400,4 @@ fn batched<T: Product>(
         team.each_chunk(os, m * n, |number, os| one(&Team::alone(), number, os));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ir::DType;
-
-    /// Numbers whose sums round differently in another order.
-    fn numbers(count: usize, seed: u32) -> Vec<f32> {
-        (0..count as u32)
-            .map(|i| {
-                let bits = (i + 1).wrapping_mul(seed.wrapping_mul(0x9e37_79b9)) >> 8;
-                bits as f32 / (1 << 23) as f32 - 1.0
-            })
-            .collect()
-    }
-
-    #[test]
-    fn packed_operands_give_the_bits_of_those_that_lie_as_they_are() {
-        let mut compared = 0;
-        for (m, n) in
-            [1i64, 2, 4, 5, 16, 17, 30].into_iter().flat_map(|m| [1i64, 3, 4, 5, 64, 70, 130].map(|n| (m, n)))
-        {
-            for (k, transposed) in
-                [1i64, 7, 100, 255, 256, 300].into_iter().flat_map(|k| [(k, false), (k, true)])
-            {
-                if adds_along(transposed, &[m, k], &[m, n]) {
-                    continue;
-                }
-                let (xd, od) = ([m, k], [m, n]);
-                let wd = if transposed { [n, k] } else { [k, n] };
-                let (x, w) = (numbers((m * k) as usize, 3), numbers((k * n) as usize, 5));
-                let plain = View::new(DType::F32, &wd, super::super::view::bytes_of(&w)).unwrap();
-                let mut other = vec![0f32; w.len()];
-                pack(&plain, transposed, bytes_of_mut(&mut other)).unwrap();
-                let bytes = super::super::view::bytes_of(&other);
-                let packed = View { packed: true, ..View::new(DType::F32, &wd, bytes).unwrap() };
-                let run = |w: View<'_>| {
-                    let mut out = vec![0f32; (m * n) as usize];
-                    let x = View::new(DType::F32, &xd, super::super::view::bytes_of(&x)).unwrap();
-                    let made = ViewMut::new(DType::F32, &od, bytes_of_mut(&mut out)).unwrap();
-                    matmul(&Team::alone(), (false, transposed), &[x, w], &mut [made]).unwrap();
-                    out.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
-                };
-                assert_eq!(run(plain), run(packed), "{m} x {n}, {k} terms, transposed: {transposed}");
-                compared += 1;
-            }
-        }
-        assert!(compared > 300, "{compared}");
-    }
 }

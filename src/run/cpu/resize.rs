@@ -37,14 +37,17 @@ impl Axes {
     /// Where an output position falls on the input's axis.
     fn coordinate(&self, resize: &Resize, axis: usize, position: usize) -> f64 {
         let (from, to, at) = (self.from[axis] as f64, self.to[axis] as f64, position as f64);
-        let scale = resize.scales.as_ref().map_or(to / from, |scales| scales[axis].0);
+        let (scale, length) = match &resize.scales {
+            Some(scales) => (scales[axis].0, from * scales[axis].0),
+            None => (to / from, to),
+        };
         match resize.coordinates {
             ResizeCoordinates::HalfPixel => (at + 0.5) / scale - 0.5,
             ResizeCoordinates::PytorchHalfPixel if self.to[axis] == 1 => 0.0,
             ResizeCoordinates::PytorchHalfPixel => (at + 0.5) / scale - 0.5,
             ResizeCoordinates::Asymmetric => at / scale,
             ResizeCoordinates::AlignCorners if self.to[axis] == 1 => 0.0,
-            ResizeCoordinates::AlignCorners => at * (from - 1.0) / (to - 1.0),
+            ResizeCoordinates::AlignCorners => at * (from - 1.0) / (length - 1.0),
         }
     }
 

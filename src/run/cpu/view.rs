@@ -17,7 +17,7 @@ pub struct View<'a> {
     pub dims: &'a [i64],
     /// Row-major elements in the machine's byte order, but where they are packed.
     pub bytes: &'a [u8],
-    /// A matrix that lies as the right operands of products are read best (see `blocks`).
+    /// Matrices that lie as the right operands of products are read best (see `blocks`), each for itself.
     pub packed: bool,
 }
 

@@ -38,11 +38,11 @@ pub struct Machine {
 impl Machine {
     /// This machine's GPUs, with the cache in its usual folder.
     ///
-    /// Error: there is no driver.
+    /// Errors: there is no driver; the cache's folder is not the user's alone.
     pub fn native() -> Result<Self> {
         let driver = super::native().map_err(|fault| fault.at(""))?;
         // Without a folder kernels are compiled each time.
-        let cache = Cache::default_folder().and_then(|folder| Cache::open(folder).ok());
+        let cache = Cache::open_default()?;
         let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
         let toolchain = Arc::new(NvrtcToolchain { cache: cache.clone(), threads });
         Ok(Self { driver, toolchain, cache })

@@ -6,6 +6,14 @@ use crate::ir::{
     ValueId,
 };
 
+/// What an axis is resized by.
+#[derive(Clone, Copy)]
+struct Scale {
+    factor: f64,
+    /// Of the result, before it is rounded down to a size.
+    length: f64,
+}
+
 impl Builder<'_> {
     pub(super) fn slice_at(
         &mut self,
@@ -182,9 +190,11 @@ impl Builder<'_> {
         // By axis: the samples on both sides and the weight of the second, or one sample.
         let mut samples: Vec<(ExprId, Option<(ExprId, ExprId)>)> = Vec::new();
         for axis in 0..from.len() {
-            let scale =
-                resize.scales.as_ref().map_or(to[axis] as f64 / from[axis] as f64, |scales| scales[axis].0);
-            if from[axis] == to[axis] && scale == 1.0 {
+            let scale = match &resize.scales {
+                Some(scales) => Scale { factor: scales[axis].0, length: from[axis] as f64 * scales[axis].0 },
+                None => Scale { factor: to[axis] as f64 / from[axis] as f64, length: to[axis] as f64 },
+            };
+            if from[axis] == to[axis] && scale.factor == 1.0 {
                 samples.push((index[axis], None));
                 continue;
             }
@@ -195,25 +205,26 @@ impl Builder<'_> {
     }
 
     /// Where a position of the result falls, in f64.
-    fn coordinate(&mut self, resize: &Resize, [from, to]: [i64; 2], scale: f64, at: ExprId) -> ExprId {
+    fn coordinate(&mut self, resize: &Resize, [from, to]: [i64; 2], scale: Scale, at: ExprId) -> ExprId {
         let at = self.exprs.position(at);
         let at = self.exprs.convert(DType::F64, at);
         let constant = |this: &mut Self, value: f64| this.exprs.constant(value, DType::F64);
-        let (half, scale) = (constant(self, 0.5), constant(self, scale));
+        let (half, factor) = (constant(self, 0.5), constant(self, scale.factor));
         match resize.coordinates {
             ResizeCoordinates::PytorchHalfPixel | ResizeCoordinates::AlignCorners if to == 1 => {
                 constant(self, 0.0)
             }
             ResizeCoordinates::HalfPixel | ResizeCoordinates::PytorchHalfPixel => {
                 let at = self.exprs.binary(Binary::Add, at, half);
-                let at = self.exprs.binary(Binary::Div, at, scale);
+                let at = self.exprs.binary(Binary::Div, at, factor);
                 self.exprs.binary(Binary::Sub, at, half)
             }
-            ResizeCoordinates::Asymmetric => self.exprs.binary(Binary::Div, at, scale),
+            ResizeCoordinates::Asymmetric => self.exprs.binary(Binary::Div, at, factor),
             ResizeCoordinates::AlignCorners => {
-                let (from, to) = (constant(self, from as f64 - 1.0), constant(self, to as f64 - 1.0));
+                let from = constant(self, from as f64 - 1.0);
+                let length = constant(self, scale.length - 1.0);
                 let at = self.exprs.binary(Binary::Mul, at, from);
-                self.exprs.binary(Binary::Div, at, to)
+                self.exprs.binary(Binary::Div, at, length)
             }
         }
     }

@@ -47,11 +47,17 @@ pub(super) fn modulo(at: &mut At<'_>) -> Result<()> {
     binary(at, if fmod { Binary::Rem } else { Binary::Mod })
 }
 
-/// The result has the type of the base, whatever the exponent's.
+/// The result has the type of the base, whatever the exponent's. An integer to the power of a float is
+/// computed in f64, in which no i32 is rounded; of integers in the wider type.
 pub(super) fn pow(at: &mut At<'_>) -> Result<()> {
     let (x, y) = (at.value(0)?, at.value(1)?);
     let (base, exponent) = (at.type_of(x).dtype, at.type_of(y).dtype);
-    let common = if base.is_float() { base } else { exponent };
+    let common = match (base.is_float(), exponent.is_float()) {
+        (true, _) => base,
+        (false, true) => DType::F64,
+        (false, false) if exponent.size() > base.size() => exponent,
+        (false, false) => base,
+    };
     let (x, y) = (at.convert(x, common)?, at.convert(y, common)?);
     let power = at.binary(Binary::Pow, x, y)?;
     let power = at.convert(power, base)?;
@@ -251,9 +257,12 @@ pub(super) fn thresholded_relu(at: &mut At<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Of integers too, whose bounds need not be whole: those are shrunk as f64 and cut to integers.
 pub(super) fn shrink(at: &mut At<'_>) -> Result<()> {
     let (lambda, bias) = (at.float_or("lambd", 0.5)?, at.float_or("bias", 0.0)?);
     let x = at.value(0)?;
+    let dtype = at.type_of(x).dtype;
+    let x = if dtype.is_float() { x } else { at.convert(x, DType::F64)? };
     let low = compare_scalar(at, Compare::Lt, x, -lambda)?;
     let high = compare_scalar(at, Compare::Gt, x, lambda)?;
     let raised = at.binary_scalar(Binary::Add, x, bias)?;
@@ -261,6 +270,7 @@ pub(super) fn shrink(at: &mut At<'_>) -> Result<()> {
     let zero = at.scalar(at.graph().ty(x).dtype, 0.0)?;
     let y = at.apply(Op::Select, &[high, lowered, zero])?;
     let y = at.apply(Op::Select, &[low, raised, y])?;
+    let y = at.convert(y, dtype)?;
     at.set(0, y);
     Ok(())
 }

@@ -284,7 +284,10 @@ pub(super) fn slice_plan(at: &At<'_>) -> Result<Slice> {
     Ok(plan)
 }
 
-/// First element and number of elements of a range of an axis. A bound that may or may not lie
+/// First element and number of elements of a range of an axis. Of a backward one, a start before the axis
+/// is taken as its first element, as onnxruntime does and the standard's text says, where NumPy and the
+/// standard's reference take nothing: `[1, 2, 3][-9:-99:-1]` is `[1]`. An end that is one of the largest
+/// integers is behind the first element, then, as it is behind the last of a forward one. A bound that may or may not lie
 /// within the axis, depending on a dimension, is taken to lie within: binding the dimension checks
 /// it again, and a dimension bound before loading is clamped exactly. None: not affine.
 fn range(size: &Size, start: &Size, end: &Size, step: i64) -> Option<(Size, Size)> {
@@ -297,7 +300,10 @@ fn range(size: &Size, start: &Size, end: &Size, step: i64) -> Option<(Size, Size
         (start, end, span)
     } else {
         let start = clamp(position(start, size)?, &zero, &last);
-        let end = clamp(position(end, size)?, &minus_one, &last);
+        let end = match end.known() {
+            Some(end) if end >= FAR => minus_one,
+            _ => clamp(position(end, size)?, &minus_one, &last),
+        };
         let span = start.sub(&end)?;
         (start, end, span)
     };
@@ -309,10 +315,11 @@ fn range(size: &Size, start: &Size, end: &Size, step: i64) -> Option<(Size, Size
     Some(if none { (zero.clone(), zero) } else { (start, count) })
 }
 
-/// A bound counted from the start: negative ones count from the end. Exporters write "to the
-/// end" as one of the largest integers, and "from before the start" as one of the smallest.
+/// What exporters write for "to the end"; its negative, or less, for "from before the start".
+const FAR: i64 = i32::MAX as i64 - 1;
+
+/// A bound counted from the start: negative ones count from the end.
 fn position(bound: &Size, size: &Size) -> Option<Size> {
-    const FAR: i64 = i32::MAX as i64 - 1;
     match bound.known() {
         Some(bound) if bound >= FAR => Some(size.clone()),
         Some(bound) if bound <= -FAR => Some(Size::Known(-1)),

@@ -78,9 +78,11 @@ pub(super) fn batch_normalization(at: &mut At<'_>) -> Result<()> {
     Ok(())
 }
 
-/// In the type of `stash_type` (f32 unless it says f64 or the input's own), then scale and bias.
+/// In the type of `stash_type` (f32 unless it says f64 or the input's own), then scale and bias. Of f64 the
+/// statistics that are asked for are narrowed to that type.
 pub(super) fn layer_normalization(at: &mut At<'_>) -> Result<()> {
     let (x, axes, epsilon) = normalized_part(at)?;
+    let stashed = if at.int_or("stash_type", 1)? == 11 { DType::F64 } else { DType::F32 };
     let dtype = at.type_of(x).dtype;
     let wide = at.convert(x, widened(dtype))?;
     let y = at.apply(
@@ -93,13 +95,15 @@ pub(super) fn layer_normalization(at: &mut At<'_>) -> Result<()> {
     if at.wants(1) || at.wants(2) {
         let mean =
             at.apply(Op::Reduce { kind: ReduceKind::Mean, axes: axes.clone(), keep: true }, &[wide])?;
-        at.set(1, mean);
+        let stored = at.convert(mean, stashed)?;
+        at.set(1, stored);
         let centered = at.binary(Binary::Sub, wide, mean)?;
         let square = at.binary(Binary::Mul, centered, centered)?;
         let variance = at.apply(Op::Reduce { kind: ReduceKind::Mean, axes, keep: true }, &[square])?;
         let variance = at.binary_scalar(Binary::Add, variance, epsilon)?;
         let deviation = at.unary(Unary::Sqrt, variance)?;
         let inverse = at.unary(Unary::Reciprocal, deviation)?;
+        let inverse = at.convert(inverse, stashed)?;
         at.set(2, inverse);
     }
     Ok(())

@@ -117,12 +117,15 @@ pub(super) fn reduce_log_sum(at: &mut At<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The largest element is taken out of the sum, so that nothing overflows.
+/// The largest element is taken out of the sum, so that nothing overflows; where that is infinite, so is the result.
 pub(super) fn reduce_log_sum_exp(at: &mut At<'_>) -> Result<()> {
     let plan = plan(at)?;
     let x = at.value(0)?;
     let kept = Plan { axes: plan.axes.clone(), keep: true };
     let largest = reduced(at, ReduceKind::Max, &kept, x)?;
+    let infinite = at.unary(Unary::IsInf, largest)?;
+    let zero = at.scalar(at.type_of(x).dtype, 0.0)?;
+    let largest = at.apply(Op::Select, &[infinite, zero, largest])?;
     let below = at.binary(Binary::Sub, x, largest)?;
     let power = at.unary(Unary::Exp, below)?;
     let sum = reduced(at, ReduceKind::Sum, &plan, power)?;

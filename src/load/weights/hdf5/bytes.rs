@@ -2,11 +2,15 @@
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::super::damaged as failed;
 use super::{damaged, unsupported};
 use crate::error::Result;
+
+/// What every file begins with.
+pub(in super::super) const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
 
 /// Where the bytes are: a part of a file, or in memory.
 #[derive(Debug)]
@@ -42,13 +46,24 @@ pub(super) struct File {
     base: u64,
     /// Address of the root group's header.
     pub(super) root: u64,
+    /// What may still be read of structures and held of names; see [`File::charge`].
+    allowance: AtomicU64,
 }
 
+/// How often the bytes of a file may be read as structures. Structures do not overlap in a file that a
+/// library wrote, so each is read once or twice.
+const READINGS: u64 = 16;
+
+/// Allowed beyond that, so that a file of a few bytes is not refused for its names.
+const SPARE: u64 = 1 << 20;
+
 impl File {
-    pub(super) fn open(section: Section) -> Result<Self> {
-        let mut file = Self { section, address: 8, length: 8, base: 0, root: 0 };
+    pub(super) fn of(section: Section) -> Result<Self> {
+        let mut file =
+            Self { section, address: 8, length: 8, base: 0, root: 0, allowance: AtomicU64::new(0) };
+        file.renew();
         let start = file.bytes(0, 16)?;
-        if !start.starts_with(b"\x89HDF\r\n\x1a\n") {
+        if !start.starts_with(SIGNATURE) {
             return Err(damaged("not in the HDF5 format"));
         }
         let version = start[8];
@@ -89,9 +104,29 @@ impl File {
         self.section.length()
     }
 
+    /// Bytes of a length.
+    pub(super) fn length_width(&self) -> usize {
+        self.length
+    }
+
     /// Bytes of an address.
     pub(super) fn address_width(&self) -> usize {
         self.address
+    }
+
+    /// Allows for one more pass over all structures.
+    pub(super) fn renew(&self) {
+        self.allowance.store(self.size().saturating_mul(READINGS).saturating_add(SPARE), Ordering::Relaxed);
+    }
+
+    /// Counts bytes of structures that were read, and of names that are held. What is held stays a small
+    /// multiple of the file by that, however its structures refer to one another.
+    ///
+    /// Error: far more than the file has; groups share headers, tables or heaps.
+    pub(super) fn charge(&self, bytes: usize) -> Result<()> {
+        let less = |left: u64| left.checked_sub(bytes as u64);
+        let left = self.allowance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        left.map(|_| ()).map_err(|_| damaged("its structures overlap: they are larger than the file"))
     }
 
     /// `count` bytes at an address. Error: they are beyond the end.

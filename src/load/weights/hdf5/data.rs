@@ -1,5 +1,6 @@
 //! The elements of datasets: in the header, in one piece, or in chunks that may be filtered.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 
 use super::super::{byte_count, normalise};
@@ -15,6 +16,13 @@ const GREATEST_RATIO: u64 = 1040;
 
 /// Arrays up to this size may be there without data.
 const SMALL: u64 = 1 << 20;
+
+/// Chunks together are at most this many times as large as their array, or [`LARGE`].
+const OVERHANG: u64 = 16;
+const LARGE: u64 = 1 << 26;
+
+/// The most filters that the format allows.
+const MOST_FILTERS: u8 = 32;
 
 /// Reads a dataset of numbers.
 pub(super) fn read(file: &File, header: &Header) -> Result<Tensor> {
@@ -81,6 +89,9 @@ fn filters(file: &File, header: &Header) -> Result<Vec<Filter>> {
     if version == 1 {
         fields.skip(6)?;
     }
+    if count > MOST_FILTERS {
+        return Err(damaged(format!("{count} filters")));
+    }
     let mut filters = Vec::new();
     for _ in 0..count {
         let id = fields.uint(2)?;
@@ -123,11 +134,22 @@ fn chunked(
         return Err(damaged(format!("chunks of sizes {chunk:?}")));
     }
     let mut out = zeros(file, byte_count(dtype, dims)?, ratio)?;
-    let mut read_key = |fields: &mut Fields<'_>| fields.skip(8 + 8 * axes);
-    for leaf in tree::leaves(file, root, 1, &mut read_key)? {
+    let leaves = tree::leaves(file, root, 1, 8 + 8 * axes)?;
+    // Chunks at the edges of an array stand over it.
+    let inflated = expected.saturating_mul(leaves.len() as u64);
+    if inflated > (out.len() as u64).saturating_mul(OVERHANG).max(LARGE) {
+        return Err(damaged(format!("{} chunks of {expected} bytes", leaves.len())));
+    }
+    let mut stored = file.size();
+    let mut filled = BTreeSet::new();
+    for leaf in leaves {
         let mut key = Fields::new(&leaf.key, file);
         let (size, mask) = (key.uint(4)?, key.uint(4)?);
         let at: Vec<u64> = (0..dims.len()).map(|_| key.uint(8)).collect::<Result<_>>()?;
+        stored = stored.checked_sub(size).ok_or_else(|| damaged("its chunks overlap"))?;
+        if !filled.insert(at.clone()) {
+            return Err(damaged(format!("two chunks at {at:?}")));
+        }
         let mut bytes = file.bytes(leaf.child, size as usize)?;
         for (number, filter) in filters.iter().enumerate().rev() {
             if mask >> number & 1 == 0 {

@@ -1,8 +1,11 @@
 //! Object headers: the messages that say what a group or dataset is.
 
+use std::collections::BTreeMap;
+
 use super::bytes::{Fields, File};
+use super::heap::Heaps;
 use super::types::{self, Element};
-use super::{damaged, heap, unsupported};
+use super::{damaged, unsupported};
 use crate::error::Result;
 
 /// A larger header is none.
@@ -112,6 +115,7 @@ impl Header {
             return Err(unsupported("a type that several objects share"));
         }
         if flags & 2 == 0 && kind <= 0xff {
+            file.charge(size_of::<(u8, Vec<u8>)>() + data.len())?;
             self.messages.push((kind as u8, data.to_vec()));
         }
         Ok(())
@@ -166,8 +170,8 @@ impl Header {
         Ok(links)
     }
 
-    /// The texts of an attribute; none where there is none of this name, or it holds no texts.
-    pub(super) fn attribute(&self, file: &File, name: &str) -> Result<Option<Vec<String>>> {
+    /// The attributes by name: of each the message from its types on. Error: they are not in the header.
+    pub(super) fn attributes(&self, file: &File) -> Result<BTreeMap<&[u8], Attribute<'_>>> {
         for info in self.all(Kind::AttributeInfo) {
             let mut fields = Fields::new(info, file);
             fields.skip(1)?;
@@ -177,29 +181,47 @@ impl Header {
                 return Err(unsupported("attributes in a fractal heap"));
             }
         }
-        for attribute in self.all(Kind::Attribute) {
-            let mut fields = Fields::new(attribute, file);
-            let version = fields.byte()?;
-            fields.skip(1)?;
-            let sizes = [fields.uint(2)? as usize, fields.uint(2)? as usize, fields.uint(2)? as usize];
-            fields.skip(usize::from(version == 3))?;
-            let mut part = |size: usize| -> Result<&[u8]> {
-                let part = fields.take(size)?;
-                if version == 1 {
-                    fields.align();
-                }
-                Ok(part)
-            };
-            let own = part(sizes[0])?;
-            if own.split(|&byte| byte == 0).next() != Some(name.as_bytes()) {
-                continue;
-            }
-            let (ty, space) = (part(sizes[1])?, part(sizes[2])?);
-            let element = types::element(&mut Fields::new(ty, file))?;
-            let dims = types::dims(&mut Fields::new(space, file))?;
-            return heap::texts(file, element, &dims, fields.rest());
+        let mut attributes = BTreeMap::new();
+        for message in self.all(Kind::Attribute) {
+            let (name, attribute) = Attribute::split(file, message)?;
+            attributes.entry(name).or_insert(attribute);
         }
-        Ok(None)
+        Ok(attributes)
+    }
+}
+
+/// The parts of an attribute's message.
+pub(super) struct Attribute<'h> {
+    ty: &'h [u8],
+    space: &'h [u8],
+    data: &'h [u8],
+}
+
+impl<'h> Attribute<'h> {
+    /// The name, up to its first zero, and the parts.
+    fn split(file: &File, message: &'h [u8]) -> Result<(&'h [u8], Self)> {
+        let mut fields = Fields::new(message, file);
+        let version = fields.byte()?;
+        fields.skip(1)?;
+        let sizes = [fields.uint(2)? as usize, fields.uint(2)? as usize, fields.uint(2)? as usize];
+        fields.skip(usize::from(version == 3))?;
+        let mut part = |size: usize| -> Result<&'h [u8]> {
+            let part = fields.take(size)?;
+            if version == 1 {
+                fields.align();
+            }
+            Ok(part)
+        };
+        let name = part(sizes[0])?.split(|&byte| byte == 0).next().unwrap_or_default();
+        let (ty, space) = (part(sizes[1])?, part(sizes[2])?);
+        Ok((name, Self { ty, space, data: fields.rest() }))
+    }
+
+    /// Its texts; none where it holds none.
+    pub(super) fn texts(&self, file: &File, heaps: &Heaps) -> Result<Option<Vec<String>>> {
+        let element = types::element(&mut Fields::new(self.ty, file))?;
+        let dims = types::dims(&mut Fields::new(self.space, file))?;
+        heaps.texts(file, element, &dims, self.data)
     }
 }
 
@@ -208,5 +230,6 @@ fn block(file: &File, at: u64, size: u64, total: u64) -> Result<Vec<u8>> {
     if size > LARGEST || total > LARGEST.min(file.size().saturating_mul(2)) {
         return Err(damaged("an object's header is too large"));
     }
+    file.charge(size as usize)?;
     file.bytes(at, size as usize)
 }

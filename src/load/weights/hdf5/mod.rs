@@ -3,7 +3,9 @@
 //! Fletcher filters; attributes of strings. What lies outside of it is told as not supported.
 //!
 //! Addresses, sizes and counts come from the file: each is compared with the file's length before it
-//! is followed, and no group, tree or heap is followed for longer than the file is.
+//! is followed, and what is read and held of structures and names in one pass is counted
+//! ([`File::charge`]): where they refer to one another so that it becomes more than a few times the
+//! file, the file is refused. Numbers are read when they are asked for, and only by who knows their sizes.
 
 mod bytes;
 mod data;
@@ -18,8 +20,9 @@ use crate::error::{Error, Report, Result};
 use crate::ir::{DType, Tensor};
 
 use bytes::File;
-pub(super) use bytes::Section;
+pub(super) use bytes::{SIGNATURE, Section};
 use header::{Header, Kind};
+use heap::Heaps;
 use types::Element;
 
 /// Deeper groups are taken for a loop.
@@ -29,36 +32,67 @@ const DEEPEST: usize = 64;
 #[derive(Debug)]
 pub(super) struct Hdf5 {
     file: File,
-    /// Addresses of the headers of objects, by path; the root's path is empty.
+    heaps: Heaps,
+    /// Addresses of the headers of groups, by path; the root's path is empty.
     groups: BTreeMap<String, u64>,
-    datasets: BTreeMap<String, u64>,
+    datasets: BTreeMap<String, Dataset>,
+}
+
+/// What is known of a dataset without its data.
+#[derive(Debug)]
+struct Dataset {
+    /// Address of its header.
+    address: u64,
+    /// Type and sizes; none where it holds no numbers, or none that a tensor can hold.
+    shape: Option<(DType, Vec<u64>)>,
+}
+
+/// A group or dataset that a link names.
+struct Linked {
+    path: String,
+    address: u64,
+    depth: usize,
 }
 
 impl Hdf5 {
-    /// Walks through all groups. O(objects). Errors: a damaged file, or one of another kind.
+    /// Walks through all groups. O(bytes of their structures), which are no more than a few times those of
+    /// the file. Errors: a damaged file, or one of another kind.
     pub(super) fn open(section: Section) -> Result<Self> {
-        let file = File::open(section)?;
-        let mut found = Self { file, groups: BTreeMap::new(), datasets: BTreeMap::new() };
-        let mut open = vec![(String::new(), found.file.root, 0)];
+        let file = File::of(section)?;
+        let root = Linked { path: String::new(), address: file.root, depth: 0 };
+        let mut found =
+            Self { file, heaps: Heaps::default(), groups: BTreeMap::new(), datasets: BTreeMap::new() };
+        let mut open = vec![root];
         let mut seen = BTreeSet::new();
-        while let Some((path, address, depth)) = open.pop() {
-            let header = Header::read(&found.file, address).map_err(|error| error.within(&path))?;
-            if header.has(Kind::Layout) {
-                found.datasets.insert(path, address);
-                continue;
-            }
-            // A group that is linked to twice is read where it is met first.
-            if depth > DEEPEST || !seen.insert(address) {
-                continue;
-            }
-            let members = found.members(&header).map_err(|error| error.within(&path))?;
-            for (name, member) in members {
-                let inner = if path.is_empty() { name } else { format!("{path}/{name}") };
-                open.push((inner, member, depth + 1));
-            }
-            found.groups.insert(path, address);
+        while let Some(linked) = open.pop() {
+            let path = linked.path.clone();
+            let members = found.visit(linked, &mut seen).map_err(|error| error.within(&path))?;
+            open.extend(members);
         }
         Ok(found)
+    }
+
+    /// Notes a group or dataset. Returns what a group holds.
+    fn visit(&mut self, linked: Linked, seen: &mut BTreeSet<u64>) -> Result<Vec<Linked>> {
+        let Linked { path, address, depth } = linked;
+        let header = Header::read(&self.file, address)?;
+        if header.has(Kind::Layout) {
+            let shape = self.shape(&header).ok();
+            self.datasets.insert(path, Dataset { address, shape });
+            return Ok(Vec::new());
+        }
+        // A group that is linked to twice is read where it is met first.
+        if depth > DEEPEST || !seen.insert(address) {
+            return Ok(Vec::new());
+        }
+        let mut members = Vec::new();
+        for (name, address) in self.members(&header)? {
+            let path = if path.is_empty() { name } else { format!("{path}/{name}") };
+            self.file.charge(size_of::<Linked>() + path.len())?;
+            members.push(Linked { path, address, depth: depth + 1 });
+        }
+        self.groups.insert(path, address);
+        Ok(members)
     }
 
     fn members(&self, header: &Header) -> Result<Vec<(String, u64)>> {
@@ -69,10 +103,20 @@ impl Hdf5 {
         Ok(members)
     }
 
+    fn shape(&self, header: &Header) -> Result<(DType, Vec<u64>)> {
+        let (element, dims) = header.shape(&self.file)?;
+        match element {
+            Element::Number { dtype, .. } => Ok((dtype, dims)),
+            Element::Text(_) | Element::VariableText => {
+                Err(Error::Unsupported(Report::new("", "its elements are texts, not numbers")))
+            }
+        }
+    }
+
     /// Paths of all datasets whose elements are numbers, sorted.
     pub(super) fn names(&self) -> Vec<String> {
-        let is_array = |path: &&String| self.header(path).is_ok_and(|header| header.is_some());
-        self.datasets.keys().filter(is_array).cloned().collect()
+        let arrays = self.datasets.iter().filter(|(_, dataset)| dataset.shape.is_some());
+        arrays.map(|(path, _)| path.clone()).collect()
     }
 
     /// Paths of all groups, sorted; the root's is empty.
@@ -87,21 +131,26 @@ impl Hdf5 {
 
     /// Type and sizes of a dataset; none where there is none of this path.
     pub(super) fn header(&self, path: &str) -> Result<Option<(DType, Vec<u64>)>> {
-        let Some(&address) = self.datasets.get(path) else { return Ok(None) };
-        let header = Header::read(&self.file, address)?;
-        let (element, dims) = header.shape(&self.file)?;
-        match element {
-            Element::Number { dtype, .. } => Ok(Some((dtype, dims))),
-            Element::Text(_) | Element::VariableText => {
-                Err(Error::Unsupported(Report::new("", "its elements are texts, not numbers")))
+        let Some(dataset) = self.datasets.get(path) else { return Ok(None) };
+        match &dataset.shape {
+            Some(shape) => Ok(Some(shape.clone())),
+            None => {
+                self.renew();
+                self.shape(&Header::read(&self.file, dataset.address)?).map(Some)
             }
         }
     }
 
     /// A dataset; none where there is none of this path.
     pub(super) fn get(&self, path: &str) -> Result<Option<Tensor>> {
-        let Some(&address) = self.datasets.get(path) else { return Ok(None) };
-        data::read(&self.file, &Header::read(&self.file, address)?).map(Some)
+        let Some(dataset) = self.datasets.get(path) else { return Ok(None) };
+        self.renew();
+        data::read(&self.file, &Header::read(&self.file, dataset.address)?).map(Some)
+    }
+
+    /// Begins a pass over structures: what it may read and hold of them is counted from here on.
+    pub(super) fn renew(&self) {
+        self.file.renew();
     }
 
     /// The texts of a group's attribute, which Keras divides into `NAME0`, `NAME1`, ... where it is
@@ -109,12 +158,17 @@ impl Hdf5 {
     pub(super) fn texts(&self, group: &str, name: &str) -> Result<Option<Vec<String>>> {
         let Some(&address) = self.groups.get(group) else { return Ok(None) };
         let header = Header::read(&self.file, address)?;
-        if let Some(texts) = header.attribute(&self.file, name)? {
-            return Ok(Some(texts));
+        let attributes = header.attributes(&self.file)?;
+        let texts = |name: &str| match attributes.get(name.as_bytes()) {
+            Some(attribute) => attribute.texts(&self.file, &self.heaps),
+            None => Ok(None),
+        };
+        if let Some(whole) = texts(name)? {
+            return Ok(Some(whole));
         }
         let mut all = Vec::new();
         for part in 0.. {
-            match header.attribute(&self.file, &format!("{name}{part}"))? {
+            match texts(&format!("{name}{part}"))? {
                 Some(texts) => all.extend(texts),
                 None if part == 0 => return Ok(None),
                 None => break,

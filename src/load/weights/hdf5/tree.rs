@@ -9,8 +9,9 @@ pub(super) fn symbols(file: &File, table: &[u8]) -> Result<Vec<(String, u64)>> {
     let mut fields = Fields::new(table, file);
     let (tree, heap) = (fields.address()?, fields.address()?);
     let names = local_heap(file, heap)?;
+    file.charge(names.len())?;
     let mut members = Vec::new();
-    for leaf in leaves(file, tree, 0, &mut |fields| fields.length().map(|_| ()))? {
+    for leaf in leaves(file, tree, 0, file.length_width())? {
         symbol_node(file, leaf.child, &names, &mut members)?;
     }
     Ok(members)
@@ -40,6 +41,7 @@ fn symbol_node(file: &File, address: u64, names: &[u8], members: &mut Vec<(Strin
     let count = fields.uint(2)? as usize;
     let entry = 2 * file.address_width() + 24;
     let bytes = file.bytes(address.saturating_add(8), count * entry)?;
+    file.charge(8 + bytes.len())?;
     let mut fields = Fields::new(&bytes, file);
     for _ in 0..count {
         let at = fields.address()?;
@@ -48,6 +50,7 @@ fn symbol_node(file: &File, address: u64, names: &[u8], members: &mut Vec<(Strin
         let name = usize::try_from(at).ok().and_then(|at| names.get(at..));
         let name = name.and_then(|name| name.split(|&byte| byte == 0).next());
         let name = name.ok_or_else(|| damaged("a name is beyond its heap"))?;
+        file.charge(name.len())?;
         members.push((String::from_utf8_lossy(name).into_owned(), header));
     }
     Ok(())
@@ -59,23 +62,18 @@ pub(super) struct Leaf {
     pub(super) child: u64,
 }
 
-/// The leaves of a tree, in order. `kind` is 0 for groups, 1 for chunks; `key` reads one key.
-/// O(nodes), of which there are no more than the file has room for.
-pub(super) fn leaves(
-    file: &File,
-    root: u64,
-    kind: u8,
-    key: &mut dyn FnMut(&mut Fields<'_>) -> Result<()>,
-) -> Result<Vec<Leaf>> {
+/// The leaves of a tree, in order. `kind` is 0 for groups, 1 for chunks; `key` is the length of a key.
+/// O(nodes), which together are no longer than the file.
+pub(super) fn leaves(file: &File, root: u64, kind: u8, key: usize) -> Result<Vec<Leaf>> {
     let mut found = Vec::new();
     if root == u64::MAX {
         return Ok(found);
     }
     let head = 8 + 2 * file.address_width();
-    let mut room = file.size() / head as u64;
+    let entry = key + file.address_width();
+    let mut left = file.size();
     let mut open = vec![(root, None::<u8>)];
     while let Some((address, above)) = open.pop() {
-        room = room.checked_sub(1).ok_or_else(|| damaged("a tree has more nodes than the file"))?;
         let start = file.bytes(address, head)?;
         let mut fields = Fields::new(&start, file);
         if fields.take(4)? != b"TREE" || fields.byte()? != kind {
@@ -86,18 +84,15 @@ pub(super) fn leaves(
             return Err(damaged("a tree's levels do not descend"));
         }
         let used = fields.uint(2)? as usize;
-        // Keys are no longer than for 32 axes.
-        let most = (used + 1) * (8 + 33 * 8 + file.address_width());
-        let at = address.saturating_add(head as u64);
-        let left = file.size().saturating_sub(at) as usize;
-        let bytes = file.bytes(at, most.min(left))?;
+        left = left
+            .checked_sub((head + used * entry) as u64)
+            .ok_or_else(|| damaged("the nodes of a tree are longer than the file"))?;
+        let bytes = file.bytes(address.saturating_add(head as u64), used * entry)?;
         let mut fields = Fields::new(&bytes, file);
         let mut children = Vec::new();
         for _ in 0..used {
-            let before = fields.rest();
-            key(&mut fields)?;
-            let own = before[..before.len() - fields.rest().len()].to_vec();
-            children.push(Leaf { key: own, child: fields.address()? });
+            let key = fields.take(key)?.to_vec();
+            children.push(Leaf { key, child: fields.address()? });
         }
         match level {
             0 => found.extend(children),

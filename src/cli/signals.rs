@@ -1,0 +1,67 @@
+//! What ends the program from outside: SIGINT (Ctrl-C) and SIGTERM.
+//!
+//! While something is at work that can end in an orderly way, the first signal asks it to, and the next
+//! one ends the program; at any other time the first one does. A program that a signal ended exits with
+//! 128 and the signal's number, as shells count.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+#[cfg(feature = "run")]
+use crate::error::{Error, Result};
+
+/// True while something is at work that [`orderly`] was asked for.
+static WORKING: AtomicBool = AtomicBool::new(false);
+/// Set by the first signal.
+static STOP: AtomicBool = AtomicBool::new(false);
+/// The number of the first signal; 0 before.
+static SIGNAL: AtomicU8 = AtomicU8::new(0);
+
+/// Does something that a signal ends in an orderly way, by the flag that `work` is given. The flag stays
+/// set: what is begun after it ends soon.
+pub(super) fn orderly<T>(work: impl FnOnce(&'static AtomicBool) -> T) -> T {
+    WORKING.store(true, Ordering::SeqCst);
+    let result = work(&STOP);
+    WORKING.store(false, Ordering::SeqCst);
+    result
+}
+
+/// The exit code of a program that a signal ended; none where there was none.
+pub(super) fn exit_code() -> Option<u8> {
+    match SIGNAL.load(Ordering::SeqCst) {
+        0 => None,
+        signal => Some(128u8.saturating_add(signal)),
+    }
+}
+
+/// Error: [`Error::Cancelled`], where a signal came.
+#[cfg(feature = "run")]
+pub(super) fn check() -> Result<()> {
+    if exit_code().is_some() { Err(Error::Cancelled) } else { Ok(()) }
+}
+
+/// A signal came.
+fn heard(signal: u8) {
+    let first = SIGNAL.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+    STOP.store(true, Ordering::SeqCst);
+    if !first || !WORKING.load(Ordering::SeqCst) {
+        crate::files::remove_unfinished();
+        std::process::exit(i32::from(exit_code().unwrap_or(1)));
+    }
+}
+
+/// Hears signals from now on. Without a listener one ends the program at once, and what it was writing aside
+/// is left.
+#[cfg(unix)]
+pub(super) fn listen() {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let Ok(mut signals) = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]) else { return };
+    let wait = move || signals.forever().for_each(|signal| heard(u8::try_from(signal).unwrap_or(1)));
+    // A thread of its own, so that ending the program may clean up.
+    let _ = std::thread::Builder::new().name("signals".into()).spawn(wait);
+}
+
+#[cfg(not(unix))]
+pub(super) fn listen() {
+    const SIGINT: u8 = 2;
+    let _ = ctrlc::set_handler(|| heard(SIGINT));
+}

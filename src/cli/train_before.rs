@@ -1,0 +1,213 @@
+//! What `partition train` refuses before it plans: names and folders that cannot be written, disks that are
+//! full, checkpoints that are not there, devices that are not here.
+
+use std::path::{Path, PathBuf};
+
+use super::train_args::{Resume, TrainArgs};
+use super::train_ensemble::of_member;
+use crate::data::Source;
+use crate::error::{Error, Report, Result};
+use crate::files::check_writable;
+use crate::ir::Graph;
+use crate::report::is_csv;
+use crate::state::{Found, Store, WeightsForm};
+use crate::topology::{Target, Topology};
+use crate::train::weight_bytes;
+use crate::units::Bytes;
+
+/// What a run writes.
+pub(super) struct Outputs {
+    /// By option.
+    files: Vec<(&'static str, PathBuf)>,
+    folders: Vec<(&'static str, PathBuf)>,
+    form: Option<WeightsForm>,
+}
+
+impl Outputs {
+    /// What the arguments name, tried without leaving anything behind.
+    ///
+    /// Errors: a name that tells no form; one that is given twice; a file or folder that cannot be written.
+    pub(super) fn of(args: &TrainArgs) -> Result<Self> {
+        let form = args.output.as_deref().map(WeightsForm::of).transpose()?;
+        args.logs.history.as_deref().map(is_csv).transpose()?;
+        let named =
+            [("--plan", &args.plan), ("--history", &args.logs.history), ("--report", &args.logs.report)];
+        let named = named.into_iter().filter_map(|(option, path)| Some((option, path.clone()?)));
+        let weights: Vec<PathBuf> = match (&args.output, args.spread.ensemble) {
+            (None, _) => Vec::new(),
+            (Some(path), None) => vec![path.clone()],
+            (Some(path), Some(count)) => (1..=count).map(|member| of_member(path, member)).collect(),
+        };
+        let files: Vec<_> = weights.into_iter().map(|path| ("-o", path)).chain(named).collect();
+        let folders = [("--checkpoints", &args.checkpoints), ("--tensorboard", &args.logs.tensorboard)];
+        let folders: Vec<_> =
+            folders.into_iter().filter_map(|(option, path)| Some((option, path.clone()?))).collect();
+        let outputs = Self { files, folders, form };
+        outputs.are_different()?;
+        outputs.files.iter().try_for_each(|(_, path)| check_writable(path))?;
+        outputs.folders.iter().try_for_each(|(option, path)| check_folder(option, path))?;
+        Ok(outputs)
+    }
+
+    fn are_different(&self) -> Result<()> {
+        let all: Vec<_> = self.files.iter().chain(&self.folders).collect();
+        for (number, (option, path)) in all.iter().enumerate() {
+            if let Some((other, _)) = all[..number].iter().find(|(_, other)| is_same(other, path)) {
+                let message = format!("{other} writes there too");
+                return Err(Error::usage(format!("{option} {}", path.display()), message)
+                    .with_help("give each a name of its own"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Errors: a file that is read would be written over.
+    pub(super) fn are_not_read(&self, args: &TrainArgs, data: &[&Source]) -> Result<()> {
+        let read = [Some(&args.model), args.shape.weights.as_ref(), args.placement.profile.as_ref()];
+        let read = read.into_iter().flatten().chain(data.iter().flat_map(|source| source.files()));
+        for path in read {
+            if let Some((option, _)) = self.files.iter().find(|(_, output)| is_same(output, path)) {
+                let message = "this file is read: it would be written over";
+                return Err(
+                    Error::usage(format!("{option} {}", path.display()), message).with_help("another name")
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Errors: parameters whose names cannot be written, or that the disk has no room for.
+    pub(super) fn hold(&self, graph: &Graph) -> Result<()> {
+        let names = || graph.params().iter().map(|param| param.name.as_str());
+        if let Some(form) = self.form {
+            form.check_names(names())?;
+        }
+        let checkpoints = self.folders.iter().find(|(option, _)| *option == "--checkpoints");
+        if checkpoints.is_some() {
+            WeightsForm::Safetensors.check_names(names())?;
+        }
+        let needed = weight_bytes(graph);
+        let weights = self.files.iter().filter(|(option, _)| *option == "-o");
+        weights.chain(checkpoints).try_for_each(|(option, path)| check_space(option, path, needed))
+    }
+}
+
+/// Whether two names are one file, however it is called; neither need be there.
+fn is_same(one: &Path, other: &Path) -> bool {
+    if one == other {
+        return true;
+    }
+    let full = |path: &Path| {
+        path.canonicalize().ok().or_else(|| {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            Some(parent.unwrap_or(Path::new(".")).canonicalize().ok()?.join(path.file_name()?))
+        })
+    };
+    full(one).is_some_and(|one| full(other) == Some(one))
+}
+
+/// The nearest folder above a path that is there.
+fn existing(path: &Path) -> &Path {
+    let nearest = path.ancestors().find(|path| path.exists());
+    nearest.filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Error: files cannot be made in a folder, or the folder cannot be made.
+fn check_folder(option: &str, path: &Path) -> Result<()> {
+    let folder = existing(path);
+    if !folder.is_dir() {
+        let message = format!("{} is no folder", folder.display());
+        return Err(Error::usage(format!("{option} {}", path.display()), message));
+    }
+    check_writable(folder.join("partition")).map_err(|error| match error {
+        Error::Io { source, .. } => Error::io(format!("{option} {}", path.display()), source),
+        other => other,
+    })
+}
+
+/// Error: a disk has less room than is needed at least.
+fn check_space(option: &str, path: &Path, needed: Bytes) -> Result<()> {
+    match free_space(existing(path)) {
+        Some(free) if free < needed => {
+            let message = format!("the weights take {needed}, and {free} are free there");
+            Err(Error::run(format!("{option} {}", path.display()), message).with_help("another disk"))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// What may still be written beside a path that is there; none where the system does not tell.
+#[cfg(unix)]
+fn free_space(path: &Path) -> Option<Bytes> {
+    // A device or a pipe has no size.
+    let is_stored = path.is_dir() || path.is_file();
+    let stored = rustix::fs::statvfs(path).ok().filter(|_| is_stored)?;
+    stored.f_bavail.checked_mul(stored.f_frsize).map(Bytes)
+}
+
+#[cfg(not(unix))]
+fn free_space(_: &Path) -> Option<Bytes> {
+    None
+}
+
+/// The checkpoint that a run is to go on from; none for a run that begins.
+///
+/// Errors: there must be one and is none; all are damaged; it is of another model, of the hash `model`.
+pub(super) fn found(args: &TrainArgs, folder: Option<&Path>, model: &str) -> Result<Option<Found>> {
+    let (Some(resume), Some(folder)) = (args.resume, folder) else { return Ok(None) };
+    let found = if folder.is_dir() { Store::read(folder)?.latest()? } else { None };
+    match (found, resume) {
+        (Some(found), _) if found.checkpoint.model != model => {
+            let place = format!("--resume: {}", found.path.display());
+            Err(Error::usage(place, "the checkpoint is of another model"))
+        }
+        (Some(found), _) => Ok(Some(found)),
+        (None, Resume::Auto) => Ok(None),
+        (None, Resume::Must) => {
+            let message = "there is no checkpoint in this folder";
+            Err(Error::usage(format!("--resume: {}", folder.display()), message)
+                .with_help("--resume=auto begins anew where there is none"))
+        }
+    }
+}
+
+/// What to do where a device is not here.
+pub(super) const NOT_HERE: &str =
+    "--dry-run plans for it; -d cpu, or -d cuda where there is a GPU, trains here";
+
+/// Error: none of the devices is of this machine.
+pub(super) fn check_here(topology: &Topology) -> Result<()> {
+    let mut devices = topology.computing().map(|id| topology.device(id));
+    let Some(first) = devices.next() else { return Ok(()) };
+    let is_model = |target: &Target| matches!(target, Target::Model(_));
+    if !is_model(&first.target) || !devices.all(|device| is_model(&device.target)) {
+        return Ok(());
+    }
+    let message = format!("device {} is {}, which is not on this machine", first.name, first.target);
+    Err(Error::Run(Report::new("", message).help(NOT_HERE)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_with_less_room_than_the_weights_take_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("not/there/yet.npz");
+        check_space("-o", &path, Bytes(0)).unwrap();
+        if cfg!(unix) {
+            let error = check_space("-o", &path, Bytes(u64::MAX)).unwrap_err().to_string();
+            assert!(error.contains("yet.npz") && error.contains("are free there"), "{error}");
+        }
+    }
+
+    #[test]
+    fn two_names_of_one_file_are_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (plain, round) = (dir.path().join("a.npz"), dir.path().join("./a.npz"));
+        assert!(is_same(&plain, &round) && !is_same(&plain, &dir.path().join("b.npz")));
+        std::fs::create_dir(dir.path().join("d")).unwrap();
+        assert!(is_same(&plain, &dir.path().join("d/../a.npz")));
+    }
+}

@@ -1,0 +1,30 @@
+//! `partition train --dry-run`: the step planned, proven, printed and written, and nothing trained.
+
+use super::model::ModelFile;
+use super::plan::summary;
+use super::planning::planning;
+use super::terminal::Console;
+use super::train::tell_plan;
+use super::train_args::TrainArgs;
+use super::train_table::{layer_table, memory_table};
+use crate::error::Result;
+use crate::ir::Graph;
+use crate::topology::Topology;
+use crate::train::{self, DryRun};
+
+pub(super) fn dry_run(
+    args: &TrainArgs,
+    (graph, topology): (Graph, &Topology),
+    options: &train::Options,
+    file: &ModelFile,
+    console: &Console,
+) -> Result<()> {
+    let DryRun { layers, compiled } = planning(&args.placement, console, |control| {
+        train::dry_run(graph, topology, options, control).map_err(|error| error.within(&file.name()))
+    })?;
+    console.print(&layer_table(&layers))?;
+    console.print(&summary(&compiled, &options.compile, Vec::new()).text())?;
+    console.print(&memory_table(&compiled.plan))?;
+    tell_plan(args, &compiled.plan, console)?;
+    console.print("the plan is sound; nothing was trained\n")
+}

@@ -1,0 +1,108 @@
+//! The arguments of `partition train` as the library's options.
+
+use super::model::ModelFile;
+use super::options::{compile_options, duration, size};
+use super::run::init_seed;
+use super::train_args::{SpreadArgs, TrainArgs};
+use crate::data::{self, OnBad, Order, Source};
+use crate::error::{Error, Result};
+use crate::state::{Goal, Keep, Store};
+use crate::train::{self, Async, Fit, Rate, Replicas};
+
+/// How a network is trained, and laid over devices.
+pub(super) fn options(args: &TrainArgs, file: &ModelFile) -> Result<train::Options> {
+    if !args.lr.is_finite() || args.lr < 0.0 {
+        return Err(Error::usage(format!("--lr {}", args.lr), "expected a number of 0 or more"));
+    }
+    let mut options = train::Options::new(args.loss.parse()?);
+    options.recipe.updates = args.optimizer.parse()?;
+    options.recipe.freeze.clone_from(&args.freeze);
+    options.recipe.scaling = args.loss_scale.as_deref().map(str::parse).transpose()?;
+    options.recipe.outputs = !args.metrics.is_empty();
+    options.rate = Rate::parse(args.lr, &args.lr_schedule)?;
+    options.seed = args.exec.init.as_deref().map_or(Ok(args.placement.seed), init_seed)?;
+    match args.spread.replicas {
+        Some(workers) if args.spread.sync == "async" => {
+            let SpreadArgs { staleness, warm_up, .. } = args.spread;
+            if args.spread.spare > 0 {
+                let place = format!("--spare {}", args.spread.spare);
+                let message = "with --sync async nobody waits for anybody";
+                return Err(Error::usage(place, message).with_help("--sync allreduce"));
+            }
+            let stale = args.spread.stale.parse()?;
+            options.asynchronous = Some(Async { workers, staleness, stale, warm_up });
+        }
+        Some(count) => options.replicas = Some(replicas(&args.spread, count)?),
+        None => {}
+    }
+    options.timeout = args.exec.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?;
+    options.check_numerics = args.check_numerics;
+    options.compile = compile_options(&args.shape, &args.placement)?;
+    let pipeline = options.compile.pipeline.take();
+    match args.shape.schedule {
+        Some(_) => options.pipeline = pipeline,
+        None => options.recipe.updates.microbatches = args.shape.microbatches.unwrap_or(1),
+    }
+    options.compile.model_hash = file.hash();
+    options.compile.model_path = file.path.as_ref().map(|path| path.display().to_string());
+    Ok(options)
+}
+
+/// Replicas as the arguments ask for them.
+pub(super) fn replicas(args: &SpreadArgs, count: usize) -> Result<Replicas> {
+    Ok(Replicas {
+        count,
+        each: args.devices_each,
+        spare: args.spare,
+        shards: args.shards.unwrap_or(count),
+        sync: args.sync.parse()?,
+        exchange: args.exchange.parse()?,
+        transfer: args.transfer.parse()?,
+        zero: args.zero.parse()?,
+        bucket: args.bucket.as_deref().map(|text| size("--bucket", text)).transpose()?.map(|size| size.get()),
+    })
+}
+
+/// Whether losses of other records are measured.
+pub(super) fn validated(args: &TrainArgs) -> bool {
+    args.data.validation_data.is_some() || args.data.validation_split > 0.0
+}
+
+/// Which checkpoints are kept.
+pub(super) fn keep(args: &TrainArgs) -> Keep {
+    let watched = if validated(args) { "val_loss" } else { "loss" };
+    Keep { best: Some((watched.to_owned(), Goal::Less)), ..Keep::default() }
+}
+
+/// How the arguments ask to train; `seed` draws the order of the records.
+pub(super) fn fitting<'a>(
+    args: &TrainArgs,
+    validation: Option<&'a Source>,
+    store: Option<&'a Store>,
+    seed: u64,
+) -> Result<Fit<'a>> {
+    let split = args.data.validation_split;
+    if !(0.0..1.0).contains(&split) {
+        return Err(Error::usage(format!("--validation-split {split}"), "expected a share from 0 to 1"));
+    }
+    let order = match args.data.in_order {
+        true => Order::Fifo,
+        false => Order::Shuffle { seed, window: args.data.shuffle_window },
+    };
+    let on_bad = if args.data.on_bad_record == "skip" { OnBad::Skip } else { OnBad::Fail };
+    let data = data::Options { order, on_bad, threads: args.data.readers, ..data::Options::default() };
+    Ok(Fit {
+        epochs: args.epochs,
+        steps: args.steps,
+        data,
+        validation_split: split,
+        validation,
+        drop_remainder: args.data.drop_remainder,
+        metrics: args.metrics.iter().map(|metric| metric.parse()).collect::<Result<_>>()?,
+        patience: args.patience,
+        store,
+        policy: args.checkpoint_every.as_deref().map(str::parse).transpose()?.unwrap_or_default(),
+        limit: args.run_limit.as_deref().map(|text| duration("--run-limit", text)).transpose()?,
+        ..Fit::default()
+    })
+}

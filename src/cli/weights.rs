@@ -1,0 +1,84 @@
+//! Weights for the commands: which file, whether it fits, what it holds beside.
+
+use std::path::Path;
+
+use super::terminal::Console;
+use crate::error::{Error, Report, Result};
+use crate::ir::Graph;
+use crate::load::weights::{Arrays, Loaded, match_params, shard_of};
+
+/// Names told of arrays that nothing takes.
+const MOST_NAMES: usize = 12;
+
+/// What becomes of parameters without an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// They are an error.
+    Refused,
+    /// They are made up, and that is told.
+    MadeUp,
+}
+
+/// Gives the parameters their arrays, and tells of arrays that none takes. Error: they do not fit, or
+/// some parameters have none and are not to be made up.
+pub(super) fn take_weights(
+    graph: &mut Graph,
+    path: Option<&Path>,
+    missing: Missing,
+    console: &Console,
+) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let arrays = Arrays::open_weights(path)?;
+    let loaded = match_params(graph, &arrays)?;
+    tell_extra(&arrays, &loaded, console);
+    if loaded.params == 0 && !graph.params().is_empty() {
+        return Err(strangers(graph, &arrays));
+    }
+    match (loaded.missing.first(), missing) {
+        (None, _) => Ok(()),
+        (Some(first), Missing::MadeUp) => {
+            let count = loaded.missing.len();
+            console.note(&format!("{count} parameters have no array and are made up, the first is {first}"));
+            Ok(())
+        }
+        (Some(_), Missing::Refused) => Err(incomplete(&arrays, loaded)),
+    }
+}
+
+/// One line for all arrays that nothing takes.
+fn tell_extra(arrays: &Arrays, loaded: &Loaded, console: &Console) {
+    if loaded.extra.is_empty() {
+        return;
+    }
+    let mut names = loaded.extra.iter().take(MOST_NAMES).cloned().collect::<Vec<_>>().join(", ");
+    if loaded.extra.len() > MOST_NAMES {
+        names += &format!(" and {} more", loaded.extra.len() - MOST_NAMES);
+    }
+    console.note(&format!("{}: arrays that the model does not take: {names}", arrays.path().display()));
+}
+
+/// The error for a file of which nothing is the model's.
+fn strangers(graph: &Graph, arrays: &Arrays) -> Error {
+    let own = graph.params().first().map_or("", |param| param.name.as_str());
+    let found = arrays.names().first().map_or("none", String::as_str);
+    let report = Report::new(arrays.path().display().to_string(), "no array carries the name of a parameter");
+    Error::Model(report.help(format!("the model's are called {own}, ...; the file's {found}, ...")))
+}
+
+/// The error for a file that lacks some parameters.
+fn incomplete(arrays: &Arrays, loaded: Loaded) -> Error {
+    let count = loaded.missing.len();
+    let first = loaded.missing.first().map_or("", String::as_str);
+    let (message, help) = match shard_of(arrays.path()) {
+        Some((number, of)) => (
+            format!("this is shard {number} of {of}; {count} parameters are in others, the first is {first}"),
+            "--weights model.safetensors.index.json, or the folder that holds all of them",
+        ),
+        None => (
+            format!("{count} parameters have no array, the first is {first}"),
+            "--weights with a file that holds them, or --init seed=N for random ones",
+        ),
+    };
+    let report = Report::new(arrays.path().display().to_string(), message).help(help);
+    Error::Model(report.details(loaded.missing))
+}

@@ -1,0 +1,118 @@
+//! What a network expects beside its types: how large a dimension may become, which integers an
+//! input may hold, what an input that was left out would have been, and what files of weights call
+//! its parameters. Configurations say this; a graph carries it through every pass.
+
+use std::collections::BTreeMap;
+
+use super::Tensor;
+use crate::error::{Error, Report, Result};
+
+/// A count that a field of a configuration sets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// The largest size of a dimension, or the first integer that is too large.
+    pub count: i64,
+    /// The field, for messages.
+    pub field: String,
+}
+
+/// What an optional input is where the caller has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absent {
+    /// This integer everywhere.
+    Filled(i64),
+    /// What the network computes of other inputs' sizes, where it is built without this one.
+    Computed,
+}
+
+/// What an input expects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InputRule {
+    /// Its integers are 0 and more, and below this.
+    pub below: Option<Limit>,
+    /// Set where the network could be built without it.
+    pub absent: Option<Absent>,
+}
+
+/// What a network expects, by name; names without an entry expect nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Dimensions.
+    pub dims: BTreeMap<String, Limit>,
+    /// Inputs.
+    pub inputs: BTreeMap<String, InputRule>,
+    /// Arrays of weights.
+    pub arrays: ArrayNames,
+}
+
+/// What files of weights call a network's parameters, beside the parameters' own names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ArrayNames {
+    /// Other names of a parameter's array, by the parameter's own. A file may hold several of one
+    /// parameter, if they are equal: tied layers were written twice.
+    pub aliases: BTreeMap<String, Vec<String>>,
+    /// Patterns (`*`, `?`) of arrays that such files hold and nothing reads: masks, frequencies.
+    pub unread: Vec<String>,
+}
+
+impl Rules {
+    /// Error: a dimension is larger than it may be.
+    pub fn check_dim(&self, name: &str, value: i64) -> Result<()> {
+        match self.dims.get(name) {
+            Some(limit) if value > limit.count => {
+                let message = format!("{value} is more than {}, the model's {}", limit.count, limit.field);
+                Err(Error::usage(format!("dimension {name}"), message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Error: an input holds an integer that it may not; the first is named. O(elements).
+    pub fn check_values(&self, input: &str, tensor: &Tensor) -> Result<()> {
+        let Some(limit) = self.inputs.get(input).and_then(|rule| rule.below.as_ref()) else { return Ok(()) };
+        let Some(values) = tensor.to_i64() else { return Ok(()) };
+        match values.iter().position(|value| !(0..limit.count).contains(value)) {
+            None => Ok(()),
+            Some(position) => {
+                let index = index_of(position, tensor.dims());
+                let message = format!(
+                    "element {index:?} is {}, outside 0..{} ({})",
+                    values[position], limit.count, limit.field
+                );
+                Err(Error::Run(Report::new(format!("input {input}"), message)))
+            }
+        }
+    }
+
+    /// Names of the inputs that the network could be built without, sorted.
+    pub fn optional_inputs(&self) -> Vec<String> {
+        let optional = self.inputs.iter().filter(|(_, rule)| rule.absent.is_some());
+        optional.map(|(name, _)| name.clone()).collect()
+    }
+}
+
+/// The index along each axis of an element in row-major order.
+fn index_of(mut position: usize, dims: &[u64]) -> Vec<u64> {
+    let mut index = vec![0; dims.len()];
+    for (axis, &dim) in dims.iter().enumerate().rev() {
+        index[axis] = position as u64 % dim.max(1);
+        position /= dim.max(1) as usize;
+    }
+    index
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_integer_out_of_range_is_named() {
+        let below = Some(Limit { count: 5, field: "vocab_size".to_owned() });
+        let rule = InputRule { below, absent: None };
+        let rules = Rules { inputs: BTreeMap::from([("ids".to_owned(), rule)]), ..Rules::default() };
+        let tensor = Tensor::from_i64(vec![2, 3], &[0, 1, 4, 2, -1, 9]).unwrap();
+        let error = rules.check_values("ids", &tensor).unwrap_err().to_string();
+        assert_eq!(error, "input ids: element [1, 1] is -1, outside 0..5 (vocab_size)");
+        assert!(rules.check_values("others", &tensor).is_ok());
+    }
+}

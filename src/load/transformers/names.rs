@@ -1,0 +1,67 @@
+//! What published files call a network's arrays: with or without the prefix of a head, the names of
+//! TensorFlow's norms, layers that are tied and written twice, and buffers that nothing reads.
+
+use super::family::Family;
+use super::net::Net;
+
+/// Buffers of all families: causal masks, rotary frequencies, positions.
+const BUFFERS: &[&str] = &[
+    "*.attn.bias",
+    "*.attn.masked_bias",
+    "*rotary_emb.inv_freq",
+    "*embeddings.position_ids",
+    "*embeddings.token_type_ids",
+];
+
+/// Adds what files may call the arrays of the parameters that were written.
+pub(super) fn collect(net: &mut Net, family: &Family, prefix: &str, tied: bool) {
+    let params: Vec<String> = net.param_names().map(str::to_owned).collect();
+    let mut unread: Vec<String> = BUFFERS.iter().map(ToString::to_string).collect();
+    let mut aliases = Vec::new();
+    for param in &params {
+        let mut names = other_prefixes(param, prefix, family.prefix);
+        if tied {
+            names.extend(copies(param, prefix, family));
+        }
+        let both: Vec<String> =
+            std::iter::once(param).chain(&names).filter_map(|name| of_tensorflow(name)).collect();
+        names.extend(both);
+        if !names.is_empty() {
+            aliases.push((param.clone(), names));
+        }
+    }
+    if !tied {
+        unread.extend(family.idle.iter().map(ToString::to_string));
+    }
+    let arrays = net.array_names();
+    arrays.aliases.extend(aliases);
+    arrays.unread = unread;
+}
+
+/// The name that the same parameter has in a file of a model with another head, or none.
+fn other_prefixes(param: &str, prefix: &str, usual: &str) -> Vec<String> {
+    if prefix.is_empty() {
+        return vec![format!("{usual}{param}")];
+    }
+    let Some(bare) = param.strip_prefix(prefix) else { return Vec::new() };
+    let mut names = vec![bare.to_owned()];
+    if prefix != usual {
+        names.push(format!("{usual}{bare}"));
+    }
+    names
+}
+
+/// Arrays that hold a tied parameter again.
+fn copies(param: &str, prefix: &str, family: &Family) -> Vec<String> {
+    let of = |target: &str| match target.strip_prefix('.') {
+        Some(rest) => format!("{prefix}{rest}") == param,
+        None => target == param,
+    };
+    family.copies.iter().filter(|(_, target)| of(target)).map(|(array, _)| (*array).to_owned()).collect()
+}
+
+/// What TensorFlow calls the factors and summands of a norm.
+fn of_tensorflow(name: &str) -> Option<String> {
+    let gamma = name.strip_suffix("LayerNorm.weight").map(|start| format!("{start}LayerNorm.gamma"));
+    gamma.or_else(|| name.strip_suffix("LayerNorm.bias").map(|start| format!("{start}LayerNorm.beta")))
+}

@@ -1,0 +1,200 @@
+//! The native document that a network is written as, with the layers that families share.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::ir::{Absent, ArrayNames, InputRule, Limit, Rules};
+
+/// Input and output features of a linear layer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Features {
+    pub(super) from: u64,
+    pub(super) to: u64,
+}
+
+/// How a linear layer's weights lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// `[out, in]`, as PyTorch holds them.
+    OutIn,
+    /// `[in, out]`.
+    InOut,
+}
+
+/// Whether a linear layer adds a bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bias {
+    With,
+    Without,
+}
+
+impl From<bool> for Bias {
+    fn from(with: bool) -> Self {
+        if with { Self::With } else { Self::Without }
+    }
+}
+
+/// A normalisation of rows, with what is added under the root.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Norm {
+    Layer(f64),
+    RootMeanSquare(f64),
+}
+
+/// A native document that is being written.
+pub(super) struct Net {
+    /// Names of optional inputs that the caller has.
+    taken: BTreeSet<String>,
+    inputs: Vec<Value>,
+    params: Vec<Value>,
+    constants: Vec<Value>,
+    nodes: Vec<Value>,
+    outputs: Vec<Value>,
+    rules: Rules,
+}
+
+impl Net {
+    /// A document with the input `input_ids`, `[batch, sequence]`. `taken`: names of inputs that the
+    /// caller has beside; those that the network does not know are passed over.
+    pub(super) fn new(taken: &BTreeSet<String>, vocabulary: u64) -> Self {
+        let mut net = Self {
+            taken: taken.clone(),
+            inputs: Vec::new(),
+            params: Vec::new(),
+            constants: Vec::new(),
+            nodes: Vec::new(),
+            outputs: Vec::new(),
+            rules: Rules::default(),
+        };
+        net.input("input_ids", InputRule { below: Some(limit("vocab_size", vocabulary)), absent: None });
+        net
+    }
+
+    fn input(&mut self, name: &str, rule: InputRule) {
+        self.inputs.push(json!({"name": name, "type": "i64[batch, sequence]"}));
+        self.rules.inputs.insert(name.to_owned(), rule);
+    }
+
+    /// The name of an optional input `[batch, sequence]`; none where the caller does not have it.
+    pub(super) fn optional(
+        &mut self,
+        name: &'static str,
+        absent: Absent,
+        below: Option<Limit>,
+    ) -> Option<&'static str> {
+        self.taken.contains(name).then(|| {
+            self.input(name, InputRule { below, absent: Some(absent) });
+            name
+        })
+    }
+
+    /// True where the caller has an input of this name.
+    pub(super) fn takes(&self, name: &str) -> bool {
+        self.taken.contains(name)
+    }
+
+    /// Bounds a dimension.
+    pub(super) fn at_most(&mut self, dim: &str, limit: Limit) {
+        self.rules.dims.insert(dim.to_owned(), limit);
+    }
+
+    /// The document, and what it cannot say: what the network expects of its inputs and weights.
+    pub(super) fn finish(self, name: &str) -> (Value, Rules) {
+        let document = json!({
+            "partition_model": 1, "name": name, "dims": ["batch", "sequence"],
+            "inputs": self.inputs, "params": self.params, "constants": self.constants,
+            "nodes": self.nodes, "outputs": self.outputs,
+        });
+        (document, self.rules)
+    }
+
+    pub(super) fn output(&mut self, name: &str, value: &str) {
+        self.outputs.push(json!({"name": name, "value": value}));
+    }
+
+    /// Names of the parameters so far.
+    pub(super) fn param_names(&self) -> impl Iterator<Item = &str> {
+        self.params.iter().filter_map(|param| param["name"].as_str())
+    }
+
+    /// What files call the arrays of this network's parameters.
+    pub(super) fn array_names(&mut self) -> &mut ArrayNames {
+        &mut self.rules.arrays
+    }
+
+    pub(super) fn param(&mut self, name: &str, dims: &[u64], init: &str) -> String {
+        let sizes: Vec<String> = dims.iter().map(u64::to_string).collect();
+        let init = if init == "normal" { json!({"kind": "normal", "deviation": 0.02}) } else { json!(init) };
+        self.params.push(json!({"name": name, "type": format!("f32[{}]", sizes.join(", ")), "init": init}));
+        name.to_owned()
+    }
+
+    pub(super) fn scalar(&mut self, name: &str, value: f64) -> String {
+        self.constant(name, "f32[]", json!(value))
+    }
+
+    pub(super) fn constant(&mut self, name: &str, ty: &str, values: Value) -> String {
+        self.constants.push(json!({"name": name, "type": ty, "values": values}));
+        name.to_owned()
+    }
+
+    pub(super) fn node(&mut self, name: &str, op: &str, inputs: &[&str], attributes: Value) -> String {
+        let mut node = json!({"name": name, "op": op, "inputs": inputs});
+        if let (Some(node), Value::Object(attributes)) = (node.as_object_mut(), attributes) {
+            node.extend(attributes);
+        }
+        self.nodes.push(node);
+        name.to_owned()
+    }
+
+    pub(super) fn linear(
+        &mut self,
+        name: &str,
+        x: &str,
+        features: Features,
+        bias: Bias,
+        order: Order,
+    ) -> String {
+        let Features { from, to } = features;
+        let dims = if order == Order::InOut { [from, to] } else { [to, from] };
+        let mut inputs = vec![x.to_owned(), self.param(&format!("{name}.weight"), &dims, "normal")];
+        if bias == Bias::With {
+            inputs.push(self.param(&format!("{name}.bias"), &[to], "zeros"));
+        }
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        self.node(name, "dense", &inputs, json!({"transpose_right": order == Order::OutIn}))
+    }
+
+    pub(super) fn norm(&mut self, name: &str, x: &str, size: u64, norm: Norm) -> String {
+        let scale = self.param(&format!("{name}.weight"), &[size], "ones");
+        match norm {
+            Norm::Layer(epsilon) => {
+                let shift = self.param(&format!("{name}.bias"), &[size], "zeros");
+                self.node(name, "layer_norm", &[x, &scale, &shift], json!({"epsilon": epsilon}))
+            }
+            Norm::RootMeanSquare(epsilon) => {
+                self.node(name, "rms_norm", &[x, &scale], json!({"epsilon": epsilon}))
+            }
+        }
+    }
+
+    /// The rows of a table that the integers `ids` name.
+    pub(super) fn embedding(&mut self, name: &str, ids: &str, dims: [u64; 2]) -> String {
+        let table = self.param(&format!("{name}.weight"), &dims, "normal");
+        self.rows(name, &table, ids)
+    }
+
+    pub(super) fn rows(&mut self, name: &str, table: &str, ids: &str) -> String {
+        self.node(name, "gather", &[table, ids], json!({"axis": 0}))
+    }
+
+    pub(super) fn sum(&mut self, name: &str, x: &str, y: &str) -> String {
+        self.node(name, "add", &[x, y], json!({}))
+    }
+}
+
+/// A count that a field sets.
+pub(super) fn limit(field: &str, count: u64) -> Limit {
+    Limit { count: i64::try_from(count).unwrap_or(i64::MAX), field: field.to_owned() }
+}

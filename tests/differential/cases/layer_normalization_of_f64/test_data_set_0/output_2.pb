@@ -1,0 +1,1 @@
+BinverseJìQ?æDC?JQÚ?

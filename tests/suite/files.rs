@@ -1,0 +1,249 @@
+//! The user's own files: what is written through links and modes, what an interruption leaves, which folders of a
+//! checkpoint store are ours, and which files a model may name.
+
+#![cfg(unix)]
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use partition::files::{check_writable, write_atomically};
+use partition::ir::Tensor;
+use partition::load::weights::write_npz;
+use partition::state::{Checkpoint, Keep, Store};
+
+use crate::cli::Folder;
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Both writers: of bytes, and of a format that seeks.
+fn each_writer(test: impl Fn(&dyn Fn(&Path), &Path)) {
+    let array = vec![("x".to_owned(), Tensor::from_f32(vec![1], &[1.0]).unwrap())];
+    let writers: [&dyn Fn(&Path); 2] =
+        [&|path| write_atomically(path, b"new").unwrap(), &|path| write_npz(path, &array).unwrap()];
+    for write in writers {
+        let dir = tempfile::tempdir().unwrap();
+        test(write, dir.path());
+    }
+}
+
+#[test]
+fn a_file_that_is_replaced_keeps_its_mode_and_a_new_one_has_the_users() {
+    each_writer(|write, dir| {
+        let (private, new, touched) = (dir.join("private"), dir.join("new"), dir.join("touched"));
+        fs::write(&private, "old").unwrap();
+        fs::set_permissions(&private, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(&touched, "").unwrap();
+        write(&private);
+        write(&new);
+        assert_eq!(mode(&private), 0o600);
+        assert_eq!(mode(&new), mode(&touched), "the mode that the umask gives");
+        assert_ne!(fs::read(&private).unwrap(), b"old");
+    });
+}
+
+#[test]
+fn links_are_written_through_whether_or_not_something_is_there() {
+    each_writer(|write, dir| {
+        fs::create_dir(dir.join("far")).unwrap();
+        fs::write(dir.join("far/there"), "old").unwrap();
+        for name in ["there", "missing"] {
+            let (link, target) = (dir.join(format!("to_{name}")), dir.join("far").join(name));
+            symlink(Path::new("far").join(name), &link).unwrap();
+            check_writable(&link).unwrap();
+            write(&link);
+            assert!(fs::symlink_metadata(&link).unwrap().is_symlink(), "{name}: the link stays");
+            assert_ne!(fs::read(&target).unwrap(), b"old", "{name}");
+        }
+        assert_eq!(names(&dir.join("far")), ["missing", "there"]);
+        symlink("circle", dir.join("circle")).unwrap();
+        check_writable(dir.join("circle")).expect_err("a link to itself");
+    });
+}
+
+#[test]
+fn names_of_the_greatest_length_work() {
+    each_writer(|write, dir| {
+        let name = "n".repeat(250);
+        write(&dir.join(&name));
+        assert_eq!(names(dir), [name]);
+        let error = check_writable(dir.join("n".repeat(256))).unwrap_err().to_string();
+        assert!(error.contains("too long"), "{error}");
+    });
+}
+
+/// 256 MB of output, so that an interruption falls into its writing.
+const LARGE: &str = r#"{"partition_model": 1, "inputs": [{"name": "x", "type": "f32[1]"}], "params": [],
+    "nodes": [{"name": "y", "op": "broadcast", "inputs": ["x"], "shape": [64, 1048576]}], "outputs": ["y"]}"#;
+
+#[test]
+fn an_interruption_leaves_no_half_written_file() {
+    let folder = Folder::new();
+    fs::write(folder.path("large.json"), LARGE).unwrap();
+    let dir = folder.path(".");
+    let is_unfinished = || names(&dir).iter().any(|name| name.ends_with(".part"));
+    for signal in ["-INT", "-TERM"] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_partition"))
+            .args(["run", "large.json", "--init", "seed=1", "--outputs", "out.npz", "--quiet"])
+            .current_dir(&dir)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        while !is_unfinished() {
+            assert!(child.try_wait().unwrap().is_none(), "it ended before it wrote");
+            assert!(begun.elapsed() < Duration::from_secs(120), "it writes nothing");
+        }
+        let kill = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        assert!(kill.success());
+        let code = child.wait().unwrap().code();
+        assert!(matches!(code, Some(130 | 143)), "{signal}: {code:?}");
+        assert_eq!(names(&dir), ["large.json"], "{signal}");
+    }
+}
+
+#[test]
+fn an_array_whose_name_leads_out_of_an_archive_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let array = Tensor::from_f32(vec![1], &[1.0]).unwrap();
+    let refused = |names: &[&str]| {
+        let arrays: Vec<(String, Tensor)> =
+            names.iter().map(|name| ((*name).to_owned(), array.clone())).collect();
+        write_npz(&dir.path().join("x.npz"), &arrays).unwrap_err().to_string()
+    };
+    let long = "n".repeat(65_536);
+    for (names, part) in [
+        (&["../../evil"][..], "leads out of an archive's folder"),
+        (&["a/../../b"], "leads out of an archive's folder"),
+        (&["a\\..\\b"], "leads out of an archive's folder"),
+        (&["x", "x"], "two arrays have this name"),
+        (&[&long], "has 65536 bytes"),
+    ] {
+        let error = refused(names);
+        assert!(error.contains(part) && error.len() < 300, "{error}");
+    }
+    // Names as exporters give them are no such names.
+    write_npz(&dir.path().join("x.npz"), &[("/model/Add_output_0".into(), array)]).unwrap();
+}
+
+fn checkpoint(step: u64) -> Checkpoint {
+    let weights = vec![("w".to_owned(), Tensor::from_f32(vec![1], &[step as f32]).unwrap())];
+    Checkpoint { step, weights, ..Checkpoint::default() }
+}
+
+#[test]
+fn only_what_is_ours_is_removed_from_a_folder_of_checkpoints() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    // A stranger's folders and files under names such as ours.
+    for name in ["step-1", ".part-thesis", "step-000000000002"] {
+        fs::create_dir(at(name)).unwrap();
+        fs::write(at(name).join("results.txt"), "years of work").unwrap();
+    }
+    fs::write(at("step-3"), "a file").unwrap();
+    fs::create_dir(at("far")).unwrap();
+    fs::write(at("far/precious.txt"), "elsewhere").unwrap();
+    symlink("far", at("step-4")).unwrap();
+    let keep = Keep { last: 1, best: None };
+    let store = Store::open(dir.path(), keep.clone()).unwrap();
+    for step in [10, 11, 12] {
+        store.save(&checkpoint(step)).unwrap();
+        // What a user lays into a checkpoint is the user's.
+        if step == 11 {
+            fs::write(at("step-000000000011").join("notes.txt"), "the good one").unwrap();
+        }
+    }
+    store.save(&checkpoint(13)).unwrap();
+    drop(store);
+    let store = Store::open(dir.path(), keep).unwrap();
+    assert_eq!(store.latest().unwrap().unwrap().checkpoint, checkpoint(13));
+    assert_eq!(
+        names(dir.path()),
+        [
+            ".lock",
+            ".part-thesis",
+            "far",
+            "step-000000000002",
+            "step-000000000011",
+            "step-000000000013",
+            "step-1",
+            "step-3",
+            "step-4"
+        ]
+    );
+    assert!(at("far/precious.txt").exists() && at(".part-thesis/results.txt").exists());
+    assert_eq!(names(&at("step-000000000011")).len(), 4);
+}
+
+#[test]
+fn what_was_being_written_or_removed_is_cleared() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = Store::open(dir.path(), Keep::default()).unwrap().save(&checkpoint(1)).unwrap();
+    // As a process leaves it that is killed in the middle.
+    fs::write(path.join("unfinished"), "partition checkpoint, being written or removed\n").unwrap();
+    fs::rename(&path, dir.path().join(".part-step-000000000001")).unwrap();
+    Store::open(dir.path(), Keep::default()).unwrap();
+    assert_eq!(names(dir.path()), [".lock"]);
+}
+
+#[test]
+fn a_lock_that_is_a_link_makes_no_file_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("ckpt")).unwrap();
+    symlink("../elsewhere", dir.path().join("ckpt/.lock")).unwrap();
+    let error = Store::open(&dir.path().join("ckpt"), Keep::default()).unwrap_err().to_string();
+    assert!(error.contains(".lock: is no regular file"), "{error}");
+    assert_eq!(names(dir.path()), ["ckpt"]);
+}
+
+/// A matrix product with weights that lie in a file of their own.
+fn model(weights: &str) -> String {
+    format!(
+        r#"{{"partition_model": 1, "inputs": [{{"name": "x", "type": "f32[1, 2]"}}],
+            "params": [{{"name": "w", "type": "f32[2, 1]", "data": {{"file": "{weights}"}}}}],
+            "nodes": [{{"name": "y", "op": "matmul", "inputs": ["x", "w"]}}], "outputs": ["y"]}}"#
+    )
+}
+
+#[test]
+fn a_model_names_files_of_its_own_folder_alone() {
+    let folder = Folder::new();
+    fs::create_dir_all(folder.path("model/sub")).unwrap();
+    let arrays = [("w".to_owned(), Tensor::from_f32(vec![2, 1], &[1.0, 2.0]).unwrap())];
+    write_npz(&folder.path("w.npz"), &arrays).unwrap();
+    write_npz(&folder.path("model/sub/w.npz"), &arrays).unwrap();
+    symlink("../w.npz", folder.path("model/link.npz")).unwrap();
+    symlink("..", folder.path("model/up")).unwrap();
+    symlink("sub/w.npz", folder.path("model/near.npz")).unwrap();
+    for (weights, is_inside) in [
+        ("sub/w.npz", true),
+        ("near.npz", true),
+        ("link.npz", false),
+        ("up/w.npz", false),
+        ("../w.npz", false),
+    ] {
+        fs::write(folder.path("model/m.json"), model(weights)).unwrap();
+        let run = ["run", "model/m.json", "--init", "seed=1", "--quiet"];
+        let with = |flag: &'static str| [&run[..], &[flag]].concat();
+        if is_inside {
+            folder.ok(&run);
+        } else {
+            let error = folder.fails(1, &run);
+            assert!(error.contains(weights) && error.contains("--allow-outside"), "{error}");
+        }
+        folder.ok(&with("--allow-outside"));
+    }
+}

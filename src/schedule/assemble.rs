@@ -3,16 +3,19 @@
 //! A [`Draft`] has steps and buffers with their final offsets; only what fits is timed.
 
 use super::copies::Source;
-use super::lifetimes::lives;
 use super::memory::Layout;
-use super::offsets::{Ground, arenas, merged, settle, taken};
 use super::problem::{Problem, Task};
-use super::residents::Residents;
 use super::simulate::{Work, run_listed};
-use super::{
-    Action, Buffer, BufferIx, BufferKind, Content, DeviceUsage, Part, Schedule, Step, StepIx, Why, cost,
-};
+use super::{Action, Buffer, BufferIx, BufferKind, Content, DeviceUsage, Part, Schedule, Step, StepIx, Why};
 use crate::costgraph::{NodeIx, TensorIx};
+use crate::schedule::memory::lifetimes::lives;
+use crate::schedule::memory::offsets::Ground;
+use crate::schedule::memory::offsets::arenas;
+use crate::schedule::memory::offsets::merged;
+use crate::schedule::memory::offsets::settle;
+use crate::schedule::memory::offsets::taken;
+use crate::schedule::memory::residents::Residents;
+use crate::schedule::simulate::cost;
 use crate::topology::DeviceId;
 use crate::units::{Bytes, Nanos};
 

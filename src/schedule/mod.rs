@@ -10,46 +10,28 @@
 //! less memory is tried. [`Schedule::pack`] is for the schedule that is chosen.
 
 mod accesses;
-mod arena;
 mod assemble;
-mod clocks;
 mod copies;
-mod cost;
 mod csr;
-mod earliest;
-mod fit;
-mod given;
-mod hold;
-mod improve;
-mod lifetimes;
-mod machine;
 mod memory;
-mod offsets;
 mod order;
-mod pack;
-mod packed;
-mod parts;
-mod path;
 mod problem;
-mod residents;
-mod retime;
+mod replay;
 mod simulate;
-mod trees;
-mod waits;
 
 pub use accesses::Accesses;
-pub use earliest::earliest_first;
-pub use given::{GivenAction, GivenStep, schedule_given};
-pub use improve::{MOST_STEPS, Search, improve};
-pub use packed::Packing;
-pub use path::{Overlap, PathStep, critical_path};
-pub use retime::{Load, loads, loads_of, retimed};
+pub use memory::packed::Packing;
+pub use order::earliest::earliest_first;
+pub use order::improve::{MOST_STEPS, Search, improve};
+pub use replay::{GivenAction, GivenStep, schedule_given};
+pub use simulate::critical_path::{Overlap, PathStep, critical_path};
+pub use simulate::retime::{Load, loads, loads_of, retimed};
 pub use simulate::{Crossing, SimulatedStep, Timeline, Work, simulate};
 
-use self::fit::Shortage;
+use self::memory::fit::Shortage;
+use self::memory::residents::Residents;
 use self::order::Rule;
 use self::problem::Problem;
-use self::residents::Residents;
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
 use crate::error::{Error, Result};
 use crate::place::Placement;

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 
 use super::copies::{Arrangement, ArrivalIx, Copies, CopyIx, Source};
 use super::csr::Csr;
-use super::machine::Machine;
 use super::simulate::Work;
 use super::{GivenAction, GivenStep, Offload, Part, Schedule};
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
 use crate::error::{Error, Result};
 use crate::place::Placement;
+use crate::schedule::simulate::machine::Machine;
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Nanos};
 

@@ -10,7 +10,7 @@
 //! only of steps that others still wait for. O(steps x lanes tracked).
 
 /// A lane as a number.
-pub(super) type LaneNumber = u32;
+pub(crate) type LaneNumber = u32;
 
 /// Bytes for all clocks where every step keeps one.
 const BUDGET: usize = 256 << 20;
@@ -18,7 +18,7 @@ const BUDGET: usize = 256 << 20;
 const MOST_LANES: usize = 256;
 
 /// Clocks, moved on step by step in list order.
-pub(super) struct Clocks {
+pub(crate) struct Clocks {
     width: usize,
     /// By lane: the clock of its last step when done.
     running: Vec<u32>,
@@ -38,7 +38,7 @@ const NONE: u32 = u32::MAX;
 
 impl Clocks {
     /// Clocks for steps of which each is waited for by so many others, over so many lanes.
-    pub(super) fn new(waiters: Vec<u32>, lanes: usize) -> Self {
+    pub(crate) fn new(waiters: Vec<u32>, lanes: usize) -> Self {
         let affordable = BUDGET / 4 / waiters.len().max(1);
         let width = lanes.min(affordable.clamp(16, MOST_LANES));
         Self {
@@ -54,7 +54,7 @@ impl Clocks {
     }
 
     /// Begins a launch on a lane: all before it there is done.
-    pub(super) fn begin_launch(&mut self, lane: LaneNumber, position: u32) {
+    pub(crate) fn begin_launch(&mut self, lane: LaneNumber, position: u32) {
         let start = lane as usize * self.width;
         self.current.copy_from_slice(&self.running[start..start + self.width]);
         self.direct.clear();
@@ -62,14 +62,14 @@ impl Clocks {
     }
 
     /// Begins a copy.
-    pub(super) fn begin_copy(&mut self) {
+    pub(crate) fn begin_copy(&mut self) {
         self.current.fill(0);
         self.direct.clear();
     }
 
     /// Joins all that is known once the step at `position` of `lane` is done, and counts one
     /// waiter off it.
-    pub(super) fn wait(&mut self, lane: LaneNumber, position: u32) {
+    pub(crate) fn wait(&mut self, lane: LaneNumber, position: u32) {
         let slot = self.slot[position as usize];
         if slot != NONE {
             let start = slot as usize * self.width;
@@ -82,7 +82,7 @@ impl Clocks {
     }
 
     /// Counts one waiter off a step without waiting for it.
-    pub(super) fn forget(&mut self, position: u32) {
+    pub(crate) fn forget(&mut self, position: u32) {
         let waiters = &mut self.waiters[position as usize];
         *waiters = waiters.saturating_sub(1);
         if *waiters == 0 && self.slot[position as usize] != NONE {
@@ -91,7 +91,7 @@ impl Clocks {
     }
 
     /// Notes that the steps before `until` on a lane are done.
-    pub(super) fn learn(&mut self, lane: LaneNumber, until: u32) {
+    pub(crate) fn learn(&mut self, lane: LaneNumber, until: u32) {
         match self.current.get_mut(lane as usize) {
             Some(known) => *known = (*known).max(until),
             None => self.direct.push((lane, until)),
@@ -99,7 +99,7 @@ impl Clocks {
     }
 
     /// True where the step at `position` of `lane` is known to be done.
-    pub(super) fn knows(&self, lane: LaneNumber, position: u32) -> bool {
+    pub(crate) fn knows(&self, lane: LaneNumber, position: u32) -> bool {
         match self.current.get(lane as usize) {
             Some(&known) => known > position,
             None => self.direct.iter().any(|&(other, until)| other == lane && until > position),
@@ -107,12 +107,12 @@ impl Clocks {
     }
 
     /// True where every lane is tracked, so that nothing is forgotten.
-    pub(super) fn tracks_all(&self) -> bool {
+    pub(crate) fn tracks_all(&self) -> bool {
         self.width * self.width == self.running.len()
     }
 
     /// Ends the step that was begun last.
-    pub(super) fn end(&mut self, lane: LaneNumber, position: u32) {
+    pub(crate) fn end(&mut self, lane: LaneNumber, position: u32) {
         self.learn(lane, position + 1);
         let start = lane as usize * self.width;
         for (running, known) in self.running[start..start + self.width].iter_mut().zip(&self.current) {

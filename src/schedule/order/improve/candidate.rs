@@ -1,47 +1,48 @@
 //! What an order is made of, and what comes of it on the simulator.
 
-use super::super::copies::{Arrangement, ArrivalIx};
-use super::super::problem::{Problem, Task};
-use super::super::simulate::{Run, Tasks, Work, run_greedy};
-use super::super::{parts, trees};
-use super::Search;
 use crate::costgraph::{NodeIx, TensorIx};
+use crate::schedule::copies::parts;
+use crate::schedule::copies::trees;
+use crate::schedule::copies::{Arrangement, ArrivalIx};
+use crate::schedule::order::improve::Search;
+use crate::schedule::problem::{Problem, Task};
+use crate::schedule::simulate::{Run, Tasks, Work, run_greedy};
 
 /// What can be urgent, or be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Item {
+pub(crate) enum Item {
     Launch(NodeIx),
     Arrival(ArrivalIx),
 }
 
 /// What an order is made of.
 #[derive(Clone, Debug)]
-pub(super) struct Candidate {
-    pub(super) arrangement: Arrangement,
+pub(crate) struct Candidate {
+    pub(crate) arrangement: Arrangement,
     /// By node; the least is the most urgent.
-    pub(super) launches: Vec<u64>,
+    pub(crate) launches: Vec<u64>,
     /// By arrival.
-    pub(super) arrivals: Vec<u64>,
+    pub(crate) arrivals: Vec<u64>,
     /// What is held back, and until when.
-    pub(super) holds: Vec<(Item, Item)>,
+    pub(crate) holds: Vec<(Item, Item)>,
 }
 
 /// A candidate with its order and times.
-pub(super) struct Scored<'a> {
-    pub(super) candidate: Candidate,
-    pub(super) problem: Problem<'a>,
-    pub(super) run: Run,
+pub(crate) struct Scored<'a> {
+    pub(crate) candidate: Candidate,
+    pub(crate) problem: Problem<'a>,
+    pub(crate) run: Run,
 }
 
 impl Candidate {
-    pub(super) fn urgency(&mut self, item: Item) -> &mut u64 {
+    pub(crate) fn urgency(&mut self, item: Item) -> &mut u64 {
         match item {
             Item::Launch(node) => &mut self.launches[node.index()],
             Item::Arrival(arrival) => &mut self.arrivals[arrival.index()],
         }
     }
 
-    pub(super) fn urgency_of(&self, item: Item) -> u64 {
+    pub(crate) fn urgency_of(&self, item: Item) -> u64 {
         match item {
             Item::Launch(node) => self.launches[node.index()],
             Item::Arrival(arrival) => self.arrivals[arrival.index()],
@@ -50,7 +51,7 @@ impl Candidate {
 
     /// Lets a tensor's arrivals come as a tree says; straight from home without one. Parts, which
     /// belong to the way, are joined.
-    pub(super) fn relay(&mut self, base: &Problem<'_>, tensor: TensorIx, tree: Option<&trees::Tree>) {
+    pub(crate) fn relay(&mut self, base: &Problem<'_>, tensor: TensorIx, tree: Option<&trees::Tree>) {
         if base.copies.is_offloaded(tensor) {
             return;
         }
@@ -63,13 +64,13 @@ impl Candidate {
     }
 
     /// Lets a tensor's arrivals come whole.
-    pub(super) fn join(&mut self, base: &Problem<'_>, tensor: TensorIx) {
+    pub(crate) fn join(&mut self, base: &Problem<'_>, tensor: TensorIx) {
         self.arrangement.parts.retain(|(arrival, _)| base.copies.arrival(*arrival).tensor != tensor);
     }
 
     /// Lets a tensor's arrivals come in so many parts, where that may help. `problem` has them as
     /// they come now.
-    pub(super) fn split(&mut self, base: &Problem<'_>, problem: &Problem<'_>, tensor: TensorIx, count: u64) {
+    pub(crate) fn split(&mut self, base: &Problem<'_>, problem: &Problem<'_>, tensor: TensorIx, count: u64) {
         let split = parts::propose(problem, tensor, count);
         if !split.is_empty() {
             self.join(base, tensor);
@@ -80,7 +81,7 @@ impl Candidate {
 }
 
 /// The order and the times of a candidate; none where it waits for itself.
-pub(super) fn score<'a>(base: &Problem<'a>, candidate: Candidate, search: &mut Search) -> Option<Scored<'a>> {
+pub(crate) fn score<'a>(base: &Problem<'a>, candidate: Candidate, search: &mut Search) -> Option<Scored<'a>> {
     let mut problem = base.arranged(&candidate.arrangement);
     for &(held, until) in &candidate.holds {
         let done: Vec<u32> = tasks(&problem, until);

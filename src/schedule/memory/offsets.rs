@@ -4,23 +4,26 @@
 //! fixed, a device's buffers are packed anew; what is better is kept. A result that may be written
 //! in place of an operand that dies there takes its bytes.
 
-use super::arena::aligned;
-use super::lifetimes::{FOREVER, Life, Lives};
-use super::pack::{Item, pack};
-use super::{Buffer, BufferKind};
+use crate::schedule::memory::arena::aligned;
+use crate::schedule::memory::lifetimes::FOREVER;
+use crate::schedule::memory::lifetimes::Life;
+use crate::schedule::memory::lifetimes::Lives;
+use crate::schedule::memory::pack::Item;
+use crate::schedule::memory::pack::pack;
+use crate::schedule::{Buffer, BufferKind};
 use crate::units::Bytes;
 
 /// What lies at the bottom of the arenas and is never written over.
 #[derive(Clone, Copy)]
-pub(super) struct Ground<'a> {
+pub(crate) struct Ground<'a> {
     /// By device: the first aligned offset above it.
-    pub(super) base: &'a [u64],
+    pub(crate) base: &'a [u64],
     /// By device: its end.
-    pub(super) end: &'a [u64],
+    pub(crate) end: &'a [u64],
 }
 
 /// By device: end of the last buffer.
-pub(super) fn arenas(buffers: &[Buffer], devices: usize) -> Vec<Bytes> {
+pub(crate) fn arenas(buffers: &[Buffer], devices: usize) -> Vec<Bytes> {
     let mut arenas = vec![Bytes::ZERO; devices];
     for buffer in buffers {
         let arena = &mut arenas[buffer.device.index()];
@@ -36,7 +39,7 @@ const HOPELESS: usize = 16;
 /// as many bytes as is wanted of it, and gives for each of them the fewest bytes that its arena could
 /// have, where that is known. No arena becomes longer; little is done where the wish is beyond what
 /// could be. `taken` holds by buffer the one that takes its bytes in place.
-pub(super) fn settle(
+pub(crate) fn settle(
     buffers: &mut [Buffer],
     ground: Ground<'_>,
     lives: &Lives,
@@ -82,7 +85,7 @@ pub(super) fn settle(
 }
 
 /// (operand, result) of what is written in place: those of `taken` that lie at the same place.
-pub(super) fn merged<'a>(buffers: &'a [Buffer], taken: &'a [u32]) -> impl Iterator<Item = (u32, u32)> + 'a {
+pub(crate) fn merged<'a>(buffers: &'a [Buffer], taken: &'a [u32]) -> impl Iterator<Item = (u32, u32)> + 'a {
     let same = |&(old, new): &(u32, u32)| {
         new != NONE && buffers[old as usize].offset == buffers[new as usize].offset
     };
@@ -103,7 +106,7 @@ const NONE: u32 = u32::MAX;
 /// By buffer: the one that takes its bytes in place. `in_place` holds pairs (operand, result) of which
 /// the second may lie where the first does, as far as the operation goes; the first pair of each is
 /// taken in which the operand's last use, whatever the timing, is the launch that writes the result.
-pub(super) fn taken(buffers: &[Buffer], lives: &Lives, in_place: &[(u32, u32)]) -> Vec<u32> {
+pub(crate) fn taken(buffers: &[Buffer], lives: &Lives, in_place: &[(u32, u32)]) -> Vec<u32> {
     let mut taken = vec![NONE; buffers.len()];
     let mut takes = vec![false; buffers.len()];
     for &(operand, result) in in_place {

@@ -1,10 +1,10 @@
 //! A schedule made again from steps that are known: those of a plan that was read.
 
-use super::problem::Problem;
-use super::{Action, Options, Part, Schedule, StepIx, Why, first_that_fits};
 use crate::costgraph::{CostGraph, NodeIx, TensorIx};
 use crate::error::{Error, Result};
 use crate::place::Placement;
+use crate::schedule::problem::Problem;
+use crate::schedule::{Action, Options, Part, Schedule, StepIx, Why, first_that_fits};
 use crate::topology::{DeviceId, Topology};
 
 /// What a given step does.
@@ -37,11 +37,11 @@ pub struct GivenStep {
 impl Schedule {
     /// The schedule's steps, as [`schedule_given`] takes them.
     pub fn given(&self) -> Vec<GivenStep> {
-        let device = |buffer: super::BufferIx| {
+        let device = |buffer: crate::schedule::BufferIx| {
             let found = self.buffers.get(buffer.index());
             found.map_or(DeviceId(u32::MAX), |buffer| buffer.device)
         };
-        let given = |step: &super::Step| {
+        let given = |step: &crate::schedule::Step| {
             let action = match step.action {
                 Action::Launch(node) => GivenAction::Launch(node),
                 Action::Copy { tensor, from, part, .. } => {
@@ -57,7 +57,7 @@ impl Schedule {
 
 /// The schedule of given steps: same order, same copies, with memory laid out anew.
 ///
-/// Errors: as [`super::schedule()`], and where the steps are not those of this placement, or one stands
+/// Errors: as [`crate::schedule::schedule()`], and where the steps are not those of this placement, or one stands
 /// before what it reads from.
 pub fn schedule_given(
     graph: &CostGraph,

@@ -8,23 +8,25 @@
 
 use std::collections::VecDeque;
 
-use super::clocks::{Clocks, LaneNumber};
-use super::{Action, Buffer, BufferKind, Lane, Step};
+use crate::schedule::order::clocks::Clocks;
+
+use crate::schedule::order::clocks::LaneNumber;
+use crate::schedule::{Action, Buffer, BufferKind, Lane, Step};
 
 /// Where a buffer is alive until the step ends.
-pub(super) const FOREVER: u32 = u32::MAX;
+pub(crate) const FOREVER: u32 = u32::MAX;
 
 /// One buffer's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Life {
+pub(crate) struct Life {
     /// The first coordinate at which it may be alive.
-    pub(super) first: u32,
+    pub(crate) first: u32,
     /// The first launch of its device that surely comes after its first write, or does it.
-    pub(super) written: u32,
+    pub(crate) written: u32,
     /// The last launch of its device that uses it; 0 where none does.
-    pub(super) used: u32,
+    pub(crate) used: u32,
     /// The last coordinate at which it may be alive.
-    pub(super) last: u32,
+    pub(crate) last: u32,
 }
 
 impl Life {
@@ -33,18 +35,18 @@ impl Life {
 
 /// The lives of all buffers that are made in the step.
 #[derive(Debug)]
-pub(super) struct Lives {
+pub(crate) struct Lives {
     /// By buffer.
-    pub(super) of: Vec<Life>,
+    pub(crate) of: Vec<Life>,
     /// By device: its launches.
-    pub(super) launches: Vec<u32>,
+    pub(crate) launches: Vec<u32>,
     /// True where nothing that `after` implies was missed, so that no life is too long.
-    pub(super) exact: bool,
+    pub(crate) exact: bool,
 }
 
 /// Finds the lives. `touched` visits the buffers that a step uses, and tells whether it writes them.
 /// O((steps + dependencies) x lanes + uses log steps).
-pub(super) fn lives(
+pub(crate) fn lives(
     steps: &[Step],
     buffers: &[Buffer],
     devices: usize,

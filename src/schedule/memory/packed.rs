@@ -1,10 +1,16 @@
 //! The arenas of a schedule that is chosen, packed as tightly as is worth the work.
 
-use super::hold::hold_back;
-use super::lifetimes::lives;
-use super::offsets::{Ground, arenas, merged, settle, taken};
-use super::{Accesses, Action, BufferIx, Content, Schedule, Step, arena, cost};
 use crate::costgraph::CostGraph;
+use crate::schedule::memory::arena;
+use crate::schedule::memory::hold::hold_back;
+use crate::schedule::memory::lifetimes::lives;
+use crate::schedule::memory::offsets::Ground;
+use crate::schedule::memory::offsets::arenas;
+use crate::schedule::memory::offsets::merged;
+use crate::schedule::memory::offsets::settle;
+use crate::schedule::memory::offsets::taken;
+use crate::schedule::simulate::cost;
+use crate::schedule::{Accesses, Action, BufferIx, Content, Schedule, Step};
 use crate::units::Bytes;
 
 /// How tightly arenas are packed.
@@ -24,7 +30,7 @@ impl Packing {
 }
 
 impl Schedule {
-    /// Packs the arenas anew and sets [`super::DeviceUsage::bound`]: no arena becomes longer, and what may be
+    /// Packs the arenas anew and sets [`crate::schedule::DeviceUsage::bound`]: no arena becomes longer, and what may be
     /// written in place is. Copies wait longer where that saves bytes and no time. `graph` is the one that
     /// was scheduled.
     ///

@@ -18,13 +18,18 @@
 //!   ready later waits.
 //! - **Staged copies** of one tensor over one upload channel share one upload.
 
+pub(crate) mod cost;
+pub(crate) mod critical_path;
+pub(crate) mod machine;
+pub(crate) mod retime;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::csr::Csr;
-use super::machine::Machine;
 use super::{Lane, StepIx};
 use crate::error::{Error, Result};
+use crate::schedule::simulate::machine::Machine;
 use crate::topology::{ChannelId, DeviceId, Hop, Topology};
 use crate::units::{Bytes, Nanos};
 

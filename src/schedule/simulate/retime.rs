@@ -1,12 +1,13 @@
 //! A schedule timed again on a machine that is faster somewhere: the same placement in the same
 //! order, so what is gained is the least that the faster machine gives.
 
-use super::problem::Problem;
-use super::simulate::{Work, run_listed};
-use super::{Cost, Schedule, StepIx, cost};
 use crate::costgraph::CostGraph;
 use crate::error::Result;
 use crate::place::Placement;
+use crate::schedule::problem::Problem;
+use crate::schedule::simulate::cost;
+use crate::schedule::simulate::{Work, run_listed};
+use crate::schedule::{Cost, Schedule, StepIx};
 use crate::topology::{DeviceId, Topology};
 use crate::units::Nanos;
 
@@ -32,7 +33,7 @@ impl Load {
 
 /// The loads of all engines and channels that do something, the highest first. O(nodes + edges).
 ///
-/// Errors: as [`super::schedule()`], but never for lack of memory.
+/// Errors: as [`crate::schedule::schedule()`], but never for lack of memory.
 pub fn loads(graph: &CostGraph, topology: &Topology, placement: &Placement) -> Result<Vec<Load>> {
     Ok(named(topology, &Problem::new(graph, topology, placement, &[])?))
 }

@@ -18,17 +18,25 @@
 mod candidate;
 mod conflicts;
 
-use self::candidate::{Candidate, Item, Scored, score};
-use self::conflicts::{Conflict, conflicts};
-use super::assemble::assemble;
-use super::copies::{Arrangement, ArrivalIx};
-use super::fit::fit;
-use super::problem::{Problem, Task};
-use super::residents::Residents;
-use super::{Options, Schedule, Why, order, trees};
+use crate::schedule::order::improve::candidate::Candidate;
+
+use crate::schedule::order::improve::candidate::Item;
+
+use crate::schedule::order::improve::candidate::Scored;
+
 use crate::costgraph::{CostGraph, Role, TensorIx};
 use crate::error::Result;
 use crate::place::Placement;
+use crate::schedule::assemble::assemble;
+use crate::schedule::copies::trees;
+use crate::schedule::copies::{Arrangement, ArrivalIx};
+use crate::schedule::memory::fit::fit;
+use crate::schedule::memory::residents::Residents;
+use crate::schedule::order::improve::candidate::score;
+use crate::schedule::order::improve::conflicts::Conflict;
+use crate::schedule::order::improve::conflicts::conflicts;
+use crate::schedule::problem::{Problem, Task};
+use crate::schedule::{Options, Schedule, Why, order};
 use crate::topology::Topology;
 use crate::units::Nanos;
 

@@ -11,7 +11,7 @@ use crate::units::{Bytes, Nanos, Rate};
 
 /// Engines and channels. On exit from [`Machine::new`] every index in the topology is in range.
 #[derive(Clone, Debug)]
-pub(super) struct Machine {
+pub(crate) struct Machine {
     /// By device.
     engine: Vec<u32>,
     /// By device: its engine is busy with its copies too.
@@ -24,7 +24,7 @@ pub(super) struct Machine {
 impl Machine {
     /// Reads the topology. Errors where it refers to what it does not hold: it may come from a
     /// file.
-    pub(super) fn new(topology: &Topology) -> Result<Self> {
+    pub(crate) fn new(topology: &Topology) -> Result<Self> {
         check(topology)?;
         let mut shared: Vec<Option<u32>> = vec![None; topology.physicals.len()];
         let mut engines = 0u32;
@@ -53,27 +53,27 @@ impl Machine {
     }
 
     /// The engine that runs a device's launches.
-    pub(super) fn engine(&self, device: DeviceId) -> usize {
+    pub(crate) fn engine(&self, device: DeviceId) -> usize {
         self.engine[device.index()] as usize
     }
 
     /// The engine that a device's copies keep busy; none where they run beside it.
-    pub(super) fn copying_engine(&self, device: DeviceId) -> Option<usize> {
+    pub(crate) fn copying_engine(&self, device: DeviceId) -> Option<usize> {
         self.added[device.index()].then(|| self.engine(device))
     }
 
     /// Number of engines.
-    pub(super) fn engine_count(&self) -> usize {
+    pub(crate) fn engine_count(&self) -> usize {
         self.engines
     }
 
     /// Number of channels.
-    pub(super) fn channel_count(&self) -> usize {
+    pub(crate) fn channel_count(&self) -> usize {
         self.channels.len()
     }
 
     /// How long a copy keeps a channel from others; none where it does not.
-    pub(super) fn occupies(&self, channel: ChannelId, bytes: Bytes) -> Option<Nanos> {
+    pub(crate) fn occupies(&self, channel: ChannelId, bytes: Bytes) -> Option<Nanos> {
         self.channels[channel.index()].map(|rate| rate.time(bytes))
     }
 }

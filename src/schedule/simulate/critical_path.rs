@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Action, Lane, Schedule, Step, StepIx};
+use crate::schedule::{Action, Lane, Schedule, Step, StepIx};
 use crate::topology::{ChannelId, Topology};
 use crate::units::Nanos;
 

@@ -1,12 +1,12 @@
 //! From an order to a draft whose arenas stay under their caps.
 
-use super::assemble::Draft;
-use super::memory::{Reuse, lay_out};
-use super::problem::Problem;
-use super::residents::Residents;
 use crate::costgraph::NodeIx;
 use crate::error::{Error, Result};
 use crate::place::binding;
+use crate::schedule::assemble::Draft;
+use crate::schedule::memory::residents::Residents;
+use crate::schedule::memory::{Reuse, lay_out};
+use crate::schedule::problem::Problem;
 use crate::topology::DeviceId;
 use crate::units::Bytes;
 
@@ -14,7 +14,7 @@ use crate::units::Bytes;
 /// memory, then, where that is too much even when packed anew with at most `work` visits of pairs, with waiting.
 ///
 /// Errors with the first device whose arena is still over its cap.
-pub(super) fn fit(
+pub(crate) fn fit(
     problem: &Problem<'_>,
     residents: &Residents,
     order: &[u32],
@@ -29,7 +29,7 @@ pub(super) fn fit(
 }
 
 /// As [`fit`], but where no waiting helps, the draft whose arenas are over their caps.
-pub(super) fn closest(
+pub(crate) fn closest(
     problem: &Problem<'_>,
     residents: &Residents,
     order: &[u32],
@@ -53,14 +53,14 @@ pub(super) fn closest(
 
 /// A device whose arena does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shortage {
-    pub(super) device: DeviceId,
-    pub(super) arena: Bytes,
+pub(crate) struct Shortage {
+    pub(crate) device: DeviceId,
+    pub(crate) arena: Bytes,
 }
 
 impl Shortage {
     /// As an error, with what the device holds in any case.
-    pub(super) fn error(self, problem: &Problem<'_>, residents: &Residents, caps: &[Bytes]) -> Error {
+    pub(crate) fn error(self, problem: &Problem<'_>, residents: &Residents, caps: &[Bytes]) -> Error {
         let name = &problem.topology.device(self.device).name;
         let cap = caps[self.device.index()];
         let here = |node: NodeIx| problem.device(node) == self.device;

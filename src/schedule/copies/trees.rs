@@ -10,14 +10,14 @@
 //!
 //! A tree is a proposal: what else is under way is not looked at, and the simulator judges.
 
-use super::copies::ArrivalIx;
-use super::problem::Problem;
 use crate::costgraph::TensorIx;
+use crate::schedule::copies::ArrivalIx;
+use crate::schedule::problem::Problem;
 use crate::topology::{ChannelId, Route};
 use crate::units::{Bytes, Nanos};
 
 /// A tensor's tree: where its arrivals come from.
-pub(super) type Tree = Vec<(ArrivalIx, Option<ArrivalIx>)>;
+pub(crate) type Tree = Vec<(ArrivalIx, Option<ArrivalIx>)>;
 
 /// Receivers up to which a tensor's tree is looked for.
 const MOST_RECEIVERS: usize = 256;
@@ -25,13 +25,13 @@ const MOST_RECEIVERS: usize = 256;
 /// The trees that promise an earlier arrival than copies straight from home, by tensor.
 /// `urgency` holds for each arrival the longest way from its arriving to the end of the step.
 /// O(copies x receivers x hops).
-pub(super) fn propose(problem: &Problem<'_>, urgency: &[Nanos]) -> Vec<(TensorIx, Tree)> {
+pub(crate) fn propose(problem: &Problem<'_>, urgency: &[Nanos]) -> Vec<(TensorIx, Tree)> {
     let tensors = problem.graph.tensors();
     tensors.filter_map(|tensor| Some((tensor, propose_for(problem, tensor, urgency)?))).collect()
 }
 
 /// One tensor's tree, where one promises an earlier arrival.
-pub(super) fn propose_for(problem: &Problem<'_>, tensor: TensorIx, urgency: &[Nanos]) -> Option<Tree> {
+pub(crate) fn propose_for(problem: &Problem<'_>, tensor: TensorIx, urgency: &[Nanos]) -> Option<Tree> {
     let copies = &problem.copies;
     let count = copies.of(tensor).len();
     if !(2..=MOST_RECEIVERS).contains(&count) || copies.is_offloaded(tensor) {

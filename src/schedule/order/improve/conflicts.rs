@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::super::copies::ArrivalIx;
-use super::super::csr::Csr;
-use super::super::problem::{Problem, Task};
-use super::super::simulate::Run;
-use super::candidate::{Item, Scored};
+use crate::schedule::copies::ArrivalIx;
+use crate::schedule::csr::Csr;
+use crate::schedule::order::improve::candidate::Item;
+use crate::schedule::order::improve::candidate::Scored;
+use crate::schedule::problem::{Problem, Task};
+use crate::schedule::simulate::Run;
 use crate::topology::ChannelId;
 use crate::units::Nanos;
 
 /// What keeps a critical path from being shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Conflict {
+pub(crate) enum Conflict {
     /// One was ready, or could have been, while another had taken the engine or the channel.
     Blocked { late: Item, early: Item },
     /// A copy takes its time.
@@ -20,7 +21,7 @@ pub(super) enum Conflict {
 }
 
 /// Walks the critical path back from its end.
-pub(super) fn conflicts(scored: &Scored<'_>) -> Vec<Conflict> {
+pub(crate) fn conflicts(scored: &Scored<'_>) -> Vec<Conflict> {
     let Scored { problem, run, .. } = scored;
     let (start, end) = (&run.timeline.start, &run.timeline.end);
     let before = sources(problem);

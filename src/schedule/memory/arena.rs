@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ALIGNMENT;
+use crate::schedule::ALIGNMENT;
 
 /// What had a range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Occupant {
+pub(crate) enum Occupant {
     /// A tensor on the device that made it.
     Tensor(u32),
     /// An arrival, on its receiver.
@@ -22,7 +22,7 @@ pub(super) enum Occupant {
 /// Free and taken ranges above a fixed base. All offsets and lengths are multiples of
 /// [`ALIGNMENT`].
 #[derive(Debug)]
-pub(super) struct Arena {
+pub(crate) struct Arena {
     top: u64,
     by_offset: BTreeMap<u64, u64>,
     by_size: BTreeSet<(u64, u64)>,
@@ -31,47 +31,47 @@ pub(super) struct Arena {
 }
 
 /// `bytes` rounded up to the alignment; none where that overflows.
-pub(super) fn aligned(bytes: u64) -> Option<u64> {
+pub(crate) fn aligned(bytes: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(ALIGNMENT)
 }
 
 impl Arena {
     /// All free from `base` (aligned) on.
-    pub(super) fn new(base: u64) -> Self {
+    pub(crate) fn new(base: u64) -> Self {
         Self { top: base, by_offset: BTreeMap::new(), by_size: BTreeSet::new(), last: BTreeMap::new() }
     }
 
     /// Offsets of free ranges that hold `length`, the smallest first.
-    pub(super) fn fits(&self, length: u64) -> impl Iterator<Item = u64> {
+    pub(crate) fn fits(&self, length: u64) -> impl Iterator<Item = u64> {
         self.by_size.range((length, 0)..).map(|&(_, offset)| offset)
     }
 
     /// Where nothing was ever put.
-    pub(super) fn top(&self) -> u64 {
+    pub(crate) fn top(&self) -> u64 {
         self.top
     }
 
     /// Begin of the free range that touches the top.
-    pub(super) fn last_free(&self) -> Option<u64> {
+    pub(crate) fn last_free(&self) -> Option<u64> {
         let (&offset, &length) = self.by_offset.last_key_value()?;
         (offset + length == self.top).then_some(offset)
     }
 
     /// Who had the bytes of a range before, from its start on; each with its end.
-    pub(super) fn history(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, Occupant)> {
+    pub(crate) fn history(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, Occupant)> {
         let before = self.last.range(..start).next_back().filter(|(_, (stop, _))| *stop > start);
         before.into_iter().chain(self.last.range(start..end)).map(|(_, &entry)| entry)
     }
 
     /// Puts one occupant in place of all that had a free range before.
-    pub(super) fn merge(&mut self, start: u64, end: u64, occupant: Occupant) {
+    pub(crate) fn merge(&mut self, start: u64, end: u64, occupant: Occupant) {
         self.forget(start, end);
         self.last.insert(start, (end, occupant));
     }
 
     /// Takes a free range, or one that begins in a free range (or at the top) and leaves over the
     /// top. False, and nothing is changed, where its end overflows.
-    pub(super) fn take(&mut self, start: u64, length: u64) -> bool {
+    pub(crate) fn take(&mut self, start: u64, length: u64) -> bool {
         let Some(end) = start.checked_add(length) else { return false };
         if let Some((&offset, &free)) = self.by_offset.range(..=start).next_back()
             && offset + free > start
@@ -87,7 +87,7 @@ impl Arena {
     }
 
     /// Gives a range back.
-    pub(super) fn release(&mut self, start: u64, length: u64, occupant: Occupant) {
+    pub(crate) fn release(&mut self, start: u64, length: u64, occupant: Occupant) {
         if length == 0 {
             return;
         }

@@ -1,12 +1,12 @@
 //! What a placement and its schedule cost: loads in steady state, bytes moved, peaks of memory.
 
-use super::problem::Problem;
-use super::{Action, Buffer, BufferIx, BufferKind, Cost, Schedule, Step};
+use crate::schedule::problem::Problem;
+use crate::schedule::{Action, Buffer, BufferIx, BufferKind, Cost, Schedule, Step};
 use crate::topology::Hop;
 use crate::units::{Bytes, Nanos};
 
 /// The highest of [`loads`].
-pub(super) fn max_load(problem: &Problem<'_>) -> Nanos {
+pub(crate) fn max_load(problem: &Problem<'_>) -> Nanos {
     let (engines, channels) = loads(problem);
     engines.into_iter().map(|(own, copies)| own + copies).chain(channels).max().unwrap_or_default()
 }
@@ -15,7 +15,7 @@ pub(super) fn max_load(problem: &Problem<'_>) -> Nanos {
 /// time of all launches on it (all slices of one physical device together), and beside it, where
 /// communication is added, the time of each tensor that leaves or reaches it; for a channel the
 /// time of the bytes that cross it. A tensor whose copies share an upload leaves once.
-pub(super) fn loads(problem: &Problem<'_>) -> (Vec<(Nanos, Nanos)>, Vec<Nanos>) {
+pub(crate) fn loads(problem: &Problem<'_>) -> (Vec<(Nanos, Nanos)>, Vec<Nanos>) {
     let machine = &problem.machine;
     let mut engines = vec![(Nanos::ZERO, Nanos::ZERO); machine.engine_count()];
     let mut channels = vec![Nanos::ZERO; machine.channel_count()];
@@ -55,37 +55,37 @@ fn cross(problem: &Problem<'_>, hop: &Hop, bytes: Bytes, channels: &mut [Nanos])
 }
 
 /// Bytes that the copies move in a step.
-pub(super) fn step_bytes(problem: &Problem<'_>) -> Bytes {
+pub(crate) fn step_bytes(problem: &Problem<'_>) -> Bytes {
     problem.copies.iter().map(|copy| problem.copies.bytes(copy)).sum()
 }
 
 /// Costs that follow from the placement alone.
-pub(super) fn of_placement(problem: &Problem<'_>, load_bytes: Bytes) -> Cost {
+pub(crate) fn of_placement(problem: &Problem<'_>, load_bytes: Bytes) -> Cost {
     Cost { step_bytes: step_bytes(problem), load_bytes, latency: Nanos::ZERO, max_load: max_load(problem) }
 }
 
 /// A point on the simulated timeline. What happens at one time is told apart by the order of the
 /// steps: first ends what began earlier, then each step begins, and ends where it takes no time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Moment(Nanos, u64);
+pub(crate) struct Moment(Nanos, u64);
 
 impl Moment {
-    pub(super) const FIRST: Self = Self(Nanos::ZERO, 0);
-    pub(super) const LAST: Self = Self(Nanos::MAX, u64::MAX);
+    pub(crate) const FIRST: Self = Self(Nanos::ZERO, 0);
+    pub(crate) const LAST: Self = Self(Nanos::MAX, u64::MAX);
 
     /// When the step at this position begins.
-    pub(super) fn start(step: &Step, position: usize) -> Self {
+    pub(crate) fn start(step: &Step, position: usize) -> Self {
         Self(step.start, 2 * position as u64 + 1)
     }
 
     /// When it ends.
-    pub(super) fn end(step: &Step, position: usize) -> Self {
+    pub(crate) fn end(step: &Step, position: usize) -> Self {
         Self(step.end, if step.end > step.start { 0 } else { 2 * position as u64 + 2 })
     }
 }
 
 /// Adds busy times and received bytes from a schedule's times.
-pub(super) fn measure_lanes(schedule: &mut Schedule) {
+pub(crate) fn measure_lanes(schedule: &mut Schedule) {
     for step in &schedule.steps {
         let usage = &mut schedule.devices[step.device.index()];
         match step.action {
@@ -99,7 +99,7 @@ pub(super) fn measure_lanes(schedule: &mut Schedule) {
 
 /// By buffer: when it is first written and when its last use ends. `in_place` holds pairs of which
 /// the second takes the first one's bytes; `touched` visits the buffers that a step uses.
-pub(super) fn users(
+pub(crate) fn users(
     steps: &[Step],
     buffers: &[Buffer],
     in_place: &[(u32, u32)],
@@ -119,7 +119,7 @@ pub(super) fn users(
 }
 
 /// Sets the peaks and what is alive then, from a schedule's times and the [`users`] of its buffers.
-pub(super) fn measure_memory(schedule: &mut Schedule, users: &[(Moment, Moment)]) {
+pub(crate) fn measure_memory(schedule: &mut Schedule, users: &[(Moment, Moment)]) {
     let lives: Vec<Option<(Moment, Moment)>> =
         schedule.buffers.iter().zip(users).map(|(buffer, &users)| life(buffer, users)).collect();
     let at = peaks(schedule, &lives);

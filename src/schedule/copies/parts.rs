@@ -7,23 +7,23 @@
 //! channels let each copy have the whole bandwidth: its parts would cross at once. What is
 //! offloaded has time, and is left whole too.
 
-use super::ALIGNMENT;
-use super::Part;
-use super::copies::ArrivalIx;
-use super::problem::Problem;
 use crate::costgraph::TensorIx;
+use crate::schedule::ALIGNMENT;
+use crate::schedule::Part;
+use crate::schedule::copies::ArrivalIx;
+use crate::schedule::problem::Problem;
 use crate::topology::Route;
 use crate::units::Bytes;
 
 /// A part has at least this many bytes.
-pub(super) const LEAST_PART: u64 = 64 << 10;
+pub(crate) const LEAST_PART: u64 = 64 << 10;
 
 /// What a tensor's arrivals are split into; those that are not named stay whole.
-pub(super) type Split = Vec<(ArrivalIx, Vec<Part>)>;
+pub(crate) type Split = Vec<(ArrivalIx, Vec<Part>)>;
 
 /// A tensor's arrivals in `count` parts each, as far as that may gain anything; empty where it
 /// cannot. O(arrivals x hops).
-pub(super) fn propose(problem: &Problem<'_>, tensor: TensorIx, count: u64) -> Split {
+pub(crate) fn propose(problem: &Problem<'_>, tensor: TensorIx, count: u64) -> Split {
     let copies = &problem.copies;
     let bytes = problem.graph.tensor_bytes(tensor);
     let count = count.min(bytes.0 / LEAST_PART);

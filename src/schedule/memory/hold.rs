@@ -6,9 +6,10 @@
 //! than the peak, such a copy waits for the last launch that is over by then anyway: the timeline stays as
 //! it is, to the nanosecond.
 
-use super::clocks::Clocks;
-use super::lifetimes::{FOREVER, Lives};
-use super::{Action, Buffer, Lane, Schedule, Step, StepIx, Why};
+use crate::schedule::memory::lifetimes::FOREVER;
+use crate::schedule::memory::lifetimes::Lives;
+use crate::schedule::order::clocks::Clocks;
+use crate::schedule::{Action, Buffer, Lane, Schedule, Step, StepIx, Why};
 use crate::units::{Bytes, Nanos};
 
 /// By device: bytes of its arena that some buffer covers. O(buffers log buffers).
@@ -28,7 +29,7 @@ fn covered(buffers: &[Buffer], devices: usize) -> Vec<Bytes> {
 /// Makes copies wait where that shortens lives and leaves the timeline as it is; true where any does.
 /// `taken` holds by buffer the one that takes its bytes in place.
 /// O((steps + dependencies) x lanes + buffers log buffers).
-pub(super) fn hold_back(schedule: &mut Schedule, lives: &Lives, taken: &[u32]) -> bool {
+pub(crate) fn hold_back(schedule: &mut Schedule, lives: &Lives, taken: &[u32]) -> bool {
     let covered = covered(&schedule.buffers, schedule.devices.len());
     let over: Vec<bool> =
         schedule.devices.iter().zip(covered).map(|(usage, covered)| covered > usage.peak).collect();

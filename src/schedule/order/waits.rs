@@ -1,32 +1,34 @@
 //! What each step of an order waits for: its data, and what is left of other dependencies once those
 //! that follow are taken out.
 
-use super::clocks::{Clocks, LaneNumber};
-use super::copies::Source;
-use super::problem::{Problem, Task};
+use crate::schedule::order::clocks::Clocks;
+
+use crate::schedule::copies::Source;
+use crate::schedule::order::clocks::LaneNumber;
+use crate::schedule::problem::{Problem, Task};
 use crate::topology::DeviceId;
 
 const NONE: u32 = u32::MAX;
 
 /// The lane of the step at a position.
-pub(super) fn lane_of(problem: &Problem<'_>, task: u32) -> LaneNumber {
+pub(crate) fn lane_of(problem: &Problem<'_>, task: u32) -> LaneNumber {
     match problem.task(task) {
         Task::Launch(node) => compute_lane(problem.device(node)),
         Task::Copy(copy) => copy_lane(problem.copies.target(copy).to),
     }
 }
 
-pub(super) fn compute_lane(device: DeviceId) -> LaneNumber {
+pub(crate) fn compute_lane(device: DeviceId) -> LaneNumber {
     device.0 * 2
 }
 
-pub(super) fn copy_lane(device: DeviceId) -> LaneNumber {
+pub(crate) fn copy_lane(device: DeviceId) -> LaneNumber {
     device.0 * 2 + 1
 }
 
 /// By step: the last step of another lane whose data it needs, unless a launch before it on its
 /// lane has waited for that one already.
-pub(super) fn data_dependencies(problem: &Problem<'_>, order: &[u32]) -> Vec<Option<u32>> {
+pub(crate) fn data_dependencies(problem: &Problem<'_>, order: &[u32]) -> Vec<Option<u32>> {
     let mut position = vec![NONE; problem.task_count()];
     let mut waited = vec![None; problem.topology.len()];
     let mut data = Vec::with_capacity(order.len());
@@ -53,7 +55,7 @@ pub(super) fn data_dependencies(problem: &Problem<'_>, order: &[u32]) -> Vec<Opt
 }
 
 /// Leaves out dependencies that follow from the others.
-pub(super) fn needed(
+pub(crate) fn needed(
     problem: &Problem<'_>,
     order: &[u32],
     data: &[Option<u32>],

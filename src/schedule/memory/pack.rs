@@ -1,5 +1,5 @@
 //! Where each buffer lies, once it is known which may be alive together: dynamic storage
-//! allocation (Garey and Johnson SR2) with the lives of [`super::lifetimes`].
+//! allocation (Garey and Johnson SR2) with the lives of [`crate::schedule::memory::lifetimes`].
 //!
 //! Buffers are placed one by one, each in the smallest gap that holds it among those placed before
 //! that it meets; the order is everything. First orders are by size (Pisarchyk and Lee, "Efficient
@@ -8,15 +8,15 @@
 //! ends above the lower bound is placed earlier in the next round, and the best round is kept. Work
 //! is counted: pairs that meet, times rounds.
 
-use super::lifetimes::Life;
+use crate::schedule::memory::lifetimes::Life;
 
 /// What needs bytes, for how long.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Item {
+pub(crate) struct Item {
     /// When it is alive.
-    pub(super) life: Life,
+    pub(crate) life: Life,
     /// Its bytes, rounded up to the alignment.
-    pub(super) length: u64,
+    pub(crate) length: u64,
 }
 
 /// Pairs of items that meet, beyond which nothing is packed.
@@ -27,7 +27,7 @@ const PATIENCE: usize = 40;
 
 /// Offsets for all items, none of which ends above `limit`; none at all where that does not succeed, or too
 /// many pairs meet. Stops at `bound`, which is good enough, and where no visits of pairs are `left`. O(items log items + pairs x rounds).
-pub(super) fn pack(items: &[Item], bound: u64, limit: u64, left: &mut usize) -> Option<Vec<u64>> {
+pub(crate) fn pack(items: &[Item], bound: u64, limit: u64, left: &mut usize) -> Option<Vec<u64>> {
     let meets = Meets::new(items, (*left / 4).min(MOST_PAIRS))?;
     let mut best: Option<(Vec<u64>, u64)> = None;
     let mut placed = Placed { items, meets: &meets, offsets: vec![NOWHERE; items.len()], gaps: Vec::new() };

@@ -1,31 +1,31 @@
 //! What lies on each device before a step begins: parameters, state, inputs. It stands at the
 //! bottom of the arenas and is never written over, for a step may be run many times.
 
-use super::copies::param_holders;
-use super::problem::Problem;
-use super::{Buffer, BufferKind, Content};
 use crate::costgraph::Role;
 use crate::error::{Error, Result};
+use crate::schedule::copies::param_holders;
+use crate::schedule::problem::Problem;
+use crate::schedule::{Buffer, BufferKind, Content};
 use crate::topology::DeviceId;
 use crate::units::Bytes;
 
 /// The resident buffers, laid out.
-pub(super) struct Residents {
+pub(crate) struct Residents {
     /// Parameters, then inputs, then what nodes own.
-    pub(super) buffers: Vec<Buffer>,
+    pub(crate) buffers: Vec<Buffer>,
     /// By device: the first aligned offset above them.
-    pub(super) base: Vec<u64>,
+    pub(crate) base: Vec<u64>,
     /// By device: end of the last one.
-    pub(super) end: Vec<u64>,
+    pub(crate) end: Vec<u64>,
     /// By device: their bytes.
-    pub(super) bytes: Vec<Bytes>,
+    pub(crate) bytes: Vec<Bytes>,
     /// Bytes of parameters on devices beyond the first that holds each.
-    pub(super) load_bytes: Bytes,
+    pub(crate) load_bytes: Bytes,
 }
 
 impl Residents {
     /// Lays them out. Errors where a device would hold more than 2^64 bytes.
-    pub(super) fn new(problem: &Problem<'_>) -> Result<Self> {
+    pub(crate) fn new(problem: &Problem<'_>) -> Result<Self> {
         let graph = problem.graph;
         let devices = problem.topology.len();
         let mut residents = Self {
@@ -76,7 +76,7 @@ impl Residents {
         let base = &mut self.base[device.index()];
         let offset = *base;
         let end = offset.checked_add(bytes.0);
-        let (Some(end), Some(next)) = (end, end.and_then(super::arena::aligned)) else {
+        let (Some(end), Some(next)) = (end, end.and_then(crate::schedule::memory::arena::aligned)) else {
             return Err(too_large(problem, device));
         };
         *base = next;
@@ -88,7 +88,7 @@ impl Residents {
 }
 
 /// A device would hold more than 2^64 bytes.
-pub(super) fn too_large(problem: &Problem<'_>, device: DeviceId) -> Error {
+pub(crate) fn too_large(problem: &Problem<'_>, device: DeviceId) -> Error {
     let name = &problem.topology.device(device).name;
     Error::model("graph", format!("what is placed on {name} takes more than 2^64 bytes"))
 }

@@ -28,10 +28,11 @@ pub use simulate::critical_path::{Overlap, PathStep, critical_path};
 pub use simulate::retime::{Load, loads, loads_of, retimed};
 pub use simulate::{Crossing, SimulatedStep, Timeline, Work, simulate};
 
-use self::memory::fit::Shortage;
+use self::memory::fit::{self, Shortage};
 use self::memory::residents::Residents;
 use self::order::Rule;
 use self::problem::Problem;
+use self::simulate::cost;
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
 use crate::error::{Error, Result};
 use crate::place::Placement;

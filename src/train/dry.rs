@@ -2,13 +2,14 @@
 
 use super::layers::{Layer, layers};
 use super::options::Options;
-use super::planned::{all_planned, check_names};
 use crate::compile::Compiled;
 use crate::control::Control;
 use crate::error::Result;
 use crate::ir::Graph;
 use crate::plan;
 use crate::topology::Topology;
+use crate::train::epochs::planned::all_planned;
+use crate::train::epochs::planned::check_names;
 
 /// A step as it would be run.
 #[derive(Clone, Debug)]

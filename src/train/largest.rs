@@ -1,9 +1,6 @@
 //! The largest batch whose training step fits, and what its memory is made of.
 
-use super::exchange::Replicas;
 use super::options::Options;
-use super::pipelined::on_stages;
-use super::planned::{Planned, all_planned, evaluation_plan, step_of};
 use super::step::gradient_step;
 use crate::compile::{self, Largest};
 use crate::control::Control;
@@ -11,6 +8,12 @@ use crate::error::{Error, Result};
 use crate::ir::Graph;
 use crate::report::BatchLine;
 use crate::topology::Topology;
+use crate::train::epochs::planned::Planned;
+use crate::train::epochs::planned::all_planned;
+use crate::train::epochs::planned::evaluation_plan;
+use crate::train::epochs::planned::step_of;
+use crate::train::spread::exchange::Replicas;
+use crate::train::spread::pipelined::on_stages;
 
 /// The largest batch that can be trained on.
 #[derive(Clone, Debug)]

@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
-use super::accumulate::part_of;
-use super::asynchronous::Async;
-use super::exchange::{Replicas, Zero};
-use super::loss::Loss;
-use super::optimizer::Updates;
-use super::rate::Rate;
-use super::scaling::Scaling;
 use super::step::Recipe;
 use crate::compile;
 use crate::error::{Error, Result};
 use crate::pass::Params;
 use crate::run::Gpus;
 use crate::strategy::pipeline;
+use crate::train::optimize::Updates;
+use crate::train::optimize::rate::Rate;
+use crate::train::spread::asynchronous::Async;
+use crate::train::spread::exchange::Replicas;
+use crate::train::spread::exchange::Zero;
+use crate::train::step::accumulate::part_of;
+use crate::train::step::loss::Loss;
+use crate::train::step::scaling::Scaling;
 
 /// How a network is trained, and laid over devices.
 #[derive(Clone, Debug)]

@@ -156,7 +156,7 @@ impl Loss {
     }
 
     /// One number for each sample: `[batch]`.
-    pub(super) fn per_sample(&self, b: &mut Build<'_>, y: ValueId, target: ValueId) -> Result<ValueId> {
+    pub(crate) fn per_sample(&self, b: &mut Build<'_>, y: ValueId, target: ValueId) -> Result<ValueId> {
         let each = self.each(b, y, target)?;
         let axes: Vec<u32> = (1..b.rank(each) as u32).collect();
         b.mean(each, &axes, false)

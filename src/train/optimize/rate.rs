@@ -5,8 +5,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::spec::Spec;
 use crate::error::{Error, Result};
+use crate::train::spec::Spec;
 
 /// The shape of the rate after its warm-up.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,17 +2,23 @@
 
 use std::str::FromStr;
 
-use super::fit::{Epoch, Event, Fit, fit};
-use super::loss::Loss;
-use super::optimizer::Updates;
-use super::options::Options;
-use super::rate::Rate;
-use super::trainer::Trainer;
+use crate::train::epochs::fit::Epoch;
+
+use crate::train::epochs::fit::Event;
+
+use crate::train::epochs::fit::Fit;
+
 use crate::control::Control;
 use crate::data::Source;
 use crate::error::{Error, Result};
 use crate::ir::{Graph, Tensor};
 use crate::topology::Topology;
+use crate::train::epochs::fit::fit;
+use crate::train::epochs::trainer::Trainer;
+use crate::train::optimize::Updates;
+use crate::train::optimize::rate::Rate;
+use crate::train::options::Options;
+use crate::train::step::loss::Loss;
 
 /// What is different for one member: `2:lr=0.1`.
 #[derive(Clone, Debug, PartialEq)]

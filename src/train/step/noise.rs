@@ -17,7 +17,7 @@ use crate::pass::gradient::build::Build;
 use crate::pass::rewrite::Rewriter;
 
 /// The input that holds each sample's number.
-pub(super) const STREAMS: &str = "training/streams";
+pub(crate) const STREAMS: &str = "training/streams";
 
 /// Samples whose numbers differ in their low bits alone.
 const SAMPLES: i64 = 1 << 20;
@@ -25,7 +25,7 @@ const SAMPLES: i64 = 1 << 20;
 const BITS: i64 = 24;
 
 /// The numbers of a step's samples: the step's own, with the sample's place in its low bits.
-pub(super) fn streams(seed: u64, step: u64, batch: usize) -> Result<Tensor> {
+pub(crate) fn streams(seed: u64, step: u64, batch: usize) -> Result<Tensor> {
     let own = random_bits(step as i64, random_bits(0, seed as i64)) & !(SAMPLES - 1);
     let bytes: Vec<u8> =
         (0..batch as i64).flat_map(|sample| own.wrapping_add(sample).to_le_bytes()).collect();
@@ -36,7 +36,7 @@ pub(super) fn streams(seed: u64, step: u64, batch: usize) -> Result<Tensor> {
 /// O(nodes + operands).
 ///
 /// Errors: a dimension that is not bound.
-pub(super) fn disturb(graph: &mut Graph, batch: i64) -> Result<bool> {
+pub(crate) fn disturb(graph: &mut Graph, batch: i64) -> Result<bool> {
     let marked = |graph: &Graph, node: NodeId| {
         let data = graph.node(node);
         let noise = graph.source(data.source).noise.clone();

@@ -1,23 +1,26 @@
 //! The step of an epoch's last batch, where that is not full: a step of its own beside the other.
 
-use super::exchange::{Replicas, Zero};
-use super::names::base_name;
-use super::options::Options;
-use super::trainer::{Outcome, Trainer};
+use crate::train::spread::exchange::Replicas;
+
 use crate::compile;
 use crate::error::{Error, Result};
 use crate::ir::{Graph, Tensor};
 use crate::run::Runner;
+use crate::train::epochs::trainer::Outcome;
+use crate::train::epochs::trainer::Trainer;
+use crate::train::options::Options;
+use crate::train::spread::exchange::Zero;
+use crate::train::spread::names::base_name;
 
 /// A network and how it is trained, to plan a step of another batch.
-pub(super) struct Spare {
+pub(crate) struct Spare {
     graph: Graph,
     options: Options,
 }
 
 impl Spare {
     /// None where no other batch can be planned beside this one.
-    pub(super) fn of(graph: &Graph, options: &Options) -> Option<Self> {
+    pub(crate) fn of(graph: &Graph, options: &Options) -> Option<Self> {
         takes_any_batch(graph, options).then(|| {
             let mut graph = graph.clone();
             graph.forget_data();
@@ -28,14 +31,14 @@ impl Spare {
 
 impl Trainer {
     /// Whether a batch of fewer samples can be trained on: the network's batch is open.
-    pub(super) fn takes_short(&self) -> bool {
+    pub(crate) fn takes_short(&self) -> bool {
         self.spare.is_some()
     }
 
     /// Plans the step of a batch of fewer samples, for the same devices and caps.
     ///
     /// Errors: those of [`Trainer::new`]; the network has a batch of its own.
-    pub(super) fn prepare_short(&mut self, samples: usize) -> Result<()> {
+    pub(crate) fn prepare_short(&mut self, samples: usize) -> Result<()> {
         if self.short.as_ref().is_some_and(|short| short.batch == samples) {
             return Ok(());
         }
@@ -62,7 +65,7 @@ impl Trainer {
     }
 
     /// As [`Trainer::step`], of a batch of fewer samples.
-    pub(super) fn short_step(&mut self, arrays: &[(String, Tensor)], samples: usize) -> Result<Outcome> {
+    pub(crate) fn short_step(&mut self, arrays: &[(String, Tensor)], samples: usize) -> Result<Outcome> {
         self.prepare_short(samples)?;
         let Some(mut short) = self.short.take() else {
             return Err(Error::Internal("a step that was not planned".into()));
@@ -90,7 +93,7 @@ fn hand_over(from: &Runner, to: &mut Runner) -> Result<()> {
 
 /// Whether a step of another batch can be planned beside this one: the batch is open, and parameters
 /// are whole and of one program.
-pub(super) fn takes_any_batch(graph: &Graph, options: &Options) -> bool {
+pub(crate) fn takes_any_batch(graph: &Graph, options: &Options) -> bool {
     let whole = options.replicas.is_none_or(|replicas| replicas.zero == Zero::None);
     compile::has_open_batch(graph) && whole && options.asynchronous.is_none()
 }

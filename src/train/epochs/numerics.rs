@@ -10,7 +10,7 @@ use crate::ir::{Graph, Op, ParamId, Tensor, ValueId};
 use crate::run::watch;
 
 /// Whether all elements are finite; integers are.
-pub(super) fn is_finite(tensor: &Tensor) -> bool {
+pub(crate) fn is_finite(tensor: &Tensor) -> bool {
     !tensor.dtype().is_float() || tensor.to_f64().iter().all(|value| value.is_finite())
 }
 
@@ -18,7 +18,7 @@ pub(super) fn is_finite(tensor: &Tensor) -> bool {
 /// number though all that is read is one. None where the step is finite when it runs so.
 ///
 /// Errors: those of running the step.
-pub(super) fn first_fault(
+pub(crate) fn first_fault(
     graph: &Graph,
     inputs: &[(String, Tensor)],
     params: &BTreeMap<String, Tensor>,

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::evaluator::Evaluator;
-use super::trainer::Trainer;
 use crate::data::{self, Last, Order, Part, Position, Source};
 use crate::error::{Error, Result};
 use crate::ir::Tensor;
 use crate::metrics::{Meter, Metric};
 use crate::state::{Due, Policy, Store};
+use crate::train::epochs::evaluator::Evaluator;
+use crate::train::epochs::trainer::Trainer;
 
 /// How long a network is trained, and what is kept on the way.
 #[derive(Debug)]
@@ -177,7 +177,7 @@ fn validated(options: &Fit<'_>) -> bool {
 }
 
 /// Records of an epoch that are trained on, where the source can tell.
-pub(super) fn trained_on(source: &Source, options: &Fit<'_>) -> Result<Option<u64>> {
+pub(crate) fn trained_on(source: &Source, options: &Fit<'_>) -> Result<Option<u64>> {
     Ok(source.records()?.map(|records| {
         let kept = (records as f64 * options.validation_split) as u64;
         records - kept.min(records)
@@ -210,13 +210,13 @@ fn set_total_steps(trainer: &mut Trainer, steps: Option<u64>) -> Result<()> {
 }
 
 /// The rate goes over all steps, and nobody says how many there are.
-pub(super) fn unknown_steps() -> Error {
+pub(crate) fn unknown_steps() -> Error {
     let message = "it needs to know how many steps there are, and the data does not tell";
     Error::usage("--lr-schedule", message).with_help("steps=N in the schedule")
 }
 
 /// The data makes no batch.
-pub(super) fn too_few(batch: usize) -> Error {
+pub(crate) fn too_few(batch: usize) -> Error {
     let message = format!("the data holds fewer records than one batch of {batch}");
     Error::usage("--data", message).with_help("a smaller --batch")
 }

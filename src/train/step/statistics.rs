@@ -15,16 +15,16 @@ use crate::pass::gradient::build::Build;
 use crate::pass::rewrite::Rewriter;
 
 /// What a stored statistic is to become after the step.
-pub(super) struct Moved {
-    pub(super) param: ParamId,
-    pub(super) value: ValueId,
+pub(crate) struct Moved {
+    pub(crate) param: ParamId,
+    pub(crate) value: ValueId,
 }
 
 /// Puts the statistics of the batch in place of the stored ones; the new stored ones. A layer that is
 /// called several times keeps those of its first call. O(nodes + operands).
 ///
 /// Errors: statistics that no layer's input can be found for.
-pub(super) fn batch_statistics(graph: &mut Graph) -> Result<Vec<Moved>> {
+pub(crate) fn batch_statistics(graph: &mut Graph) -> Result<Vec<Moved>> {
     if graph.params().iter().all(|param| param.statistic.is_none()) {
         return Ok(Vec::new());
     }

@@ -3,20 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::accumulate::{joined, parts};
-use super::layers::{Layer, layers};
-use super::loss::Loss;
-use super::noise::{STREAMS, streams};
-use super::numerics::{first_fault, is_finite};
-use super::optimizer::{Moment, Optimizer, Scalar};
-use super::options::Options;
-use super::planned::{Planned, all_planned, check_names, fields, program};
-use super::rate::Rate;
-use super::scaling::{FACTOR, SKIPPED};
-use super::short::Spare;
-use super::spares::{count_name, counts};
-use super::step::{LOSS, Step};
-use super::turns::{Arrays, Workers};
+use crate::train::step::accumulate::joined;
+
 use crate::compile;
 use crate::control::Control;
 use crate::data::Field;
@@ -27,6 +15,31 @@ use crate::plan::Plan;
 use crate::run::{Engines, Gpus, RunReport, Runner};
 use crate::strategy::pipeline::Figures;
 use crate::topology::Topology;
+use crate::train::epochs::last_batch::Spare;
+use crate::train::epochs::numerics::first_fault;
+use crate::train::epochs::numerics::is_finite;
+use crate::train::epochs::planned::Planned;
+use crate::train::epochs::planned::all_planned;
+use crate::train::epochs::planned::check_names;
+use crate::train::epochs::planned::fields;
+use crate::train::epochs::planned::program;
+use crate::train::layers::{Layer, layers};
+use crate::train::optimize::Moment;
+use crate::train::optimize::Optimizer;
+use crate::train::optimize::Scalar;
+use crate::train::optimize::rate::Rate;
+use crate::train::options::Options;
+use crate::train::spread::spares::count_name;
+use crate::train::spread::spares::counts;
+use crate::train::spread::turns::Arrays;
+use crate::train::spread::turns::Workers;
+use crate::train::step::accumulate::parts;
+use crate::train::step::loss::Loss;
+use crate::train::step::noise::STREAMS;
+use crate::train::step::noise::streams;
+use crate::train::step::scaling::FACTOR;
+use crate::train::step::scaling::SKIPPED;
+use crate::train::step::{LOSS, Step};
 
 /// What a step gave.
 #[derive(Clone, Debug)]
@@ -41,41 +54,41 @@ pub struct Outcome {
 
 /// A network that is being trained: its parameters live in the arenas of the devices.
 pub struct Trainer {
-    pub(super) program: Runner,
+    pub(crate) program: Runner,
     /// Those who make gradients, where `program` only updates.
-    pub(super) workers: Option<Workers>,
+    pub(crate) workers: Option<Workers>,
     /// Batches that were handed over and no step was made of yet, where there are no workers.
     begun: VecDeque<Arrays>,
-    pub(super) plan: Plan,
-    pub(super) pipeline: Option<Figures>,
-    pub(super) layers: Vec<Layer>,
-    pub(super) fields: Vec<Field>,
-    pub(super) optimizer: Optimizer,
-    pub(super) rate: Rate,
-    pub(super) total_steps: u64,
-    pub(super) seed: u64,
-    pub(super) model: String,
-    pub(super) batch: usize,
-    pub(super) microbatches: u32,
+    pub(crate) plan: Plan,
+    pub(crate) pipeline: Option<Figures>,
+    pub(crate) layers: Vec<Layer>,
+    pub(crate) fields: Vec<Field>,
+    pub(crate) optimizer: Optimizer,
+    pub(crate) rate: Rate,
+    pub(crate) total_steps: u64,
+    pub(crate) seed: u64,
+    pub(crate) model: String,
+    pub(crate) batch: usize,
+    pub(crate) microbatches: u32,
     /// Replicas, where some of them are spare, and how many are.
     spares: Option<(usize, usize)>,
     /// The step of a batch that is not full, once one came.
-    pub(super) short: Option<Box<Self>>,
+    pub(crate) short: Option<Box<Self>>,
     /// What such a step is made of, where the batch is open.
-    pub(super) spare: Option<Spare>,
-    pub(super) step: u64,
+    pub(crate) spare: Option<Spare>,
+    pub(crate) step: u64,
     /// The step's graph, where it is to be told what first is not finite.
-    pub(super) checked: Option<Graph>,
+    pub(crate) checked: Option<Graph>,
     /// Whether layers draw random numbers.
-    pub(super) disturbed: bool,
+    pub(crate) disturbed: bool,
     /// Names of the network's own parameters; all others are the optimizer's.
-    pub(super) own: BTreeSet<String>,
+    pub(crate) own: BTreeSet<String>,
     /// The network without its training, for validation.
-    pub(super) forward: Graph,
-    pub(super) loss: Loss,
-    pub(super) compile: compile::Options,
-    pub(super) topology: Topology,
-    pub(super) gpus: Gpus,
+    pub(crate) forward: Graph,
+    pub(crate) loss: Loss,
+    pub(crate) compile: compile::Options,
+    pub(crate) topology: Topology,
+    pub(crate) gpus: Gpus,
 }
 
 impl Trainer {

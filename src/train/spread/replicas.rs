@@ -8,22 +8,27 @@
 
 use std::collections::HashMap;
 
-use super::exchange::{Links, Replicas, Sync};
-use super::groups::Groups;
-use super::names::replica_name;
-use super::noise::disturb;
-use super::scaling::Scale;
-use super::statistics::{Moved, batch_statistics};
-use super::step::{Recipe, Step, Target, batch_of, targets, trainable};
+use crate::train::spread::exchange::Links;
+
+use crate::train::spread::exchange::Replicas;
+
 use crate::error::{Error, Result};
 use crate::ir::{Graph, Op, Param, ParamId, Shape, Source, SourceId, SourceRole, Type, ValueId};
 use crate::pass::gradient::build::Build;
 use crate::pass::gradient::{gradient, unroll};
+use crate::train::spread::exchange::Sync;
+use crate::train::spread::groups::Groups;
+use crate::train::spread::names::replica_name;
+use crate::train::step::noise::disturb;
+use crate::train::step::scaling::Scale;
+use crate::train::step::statistics::Moved;
+use crate::train::step::statistics::batch_statistics;
+use crate::train::step::{Recipe, Step, Target, batch_of, targets, trainable};
 
 /// The training step of a batch over replicas; `bound` gives the network for a number of samples.
 ///
-/// Errors: those of [`training_step`](super::training_step), for each size of a shard.
-pub(super) fn replicated_step(
+/// Errors: those of [`training_step`](crate::train::training_step), for each size of a shard.
+pub(crate) fn replicated_step(
     batch: i64,
     bound: &dyn Fn(i64) -> Result<Graph>,
     recipe: &Recipe,
@@ -64,8 +69,8 @@ pub(super) fn replicated_step(
 }
 
 /// The network of a shard, as it trains.
-pub(super) struct Network {
-    pub(super) graph: Graph,
+pub(crate) struct Network {
+    pub(crate) graph: Graph,
     moved: Vec<Moved>,
 }
 
@@ -80,7 +85,7 @@ impl Network {
 }
 
 /// Where a parameter is kept.
-pub(super) enum Held {
+pub(crate) enum Held {
     /// Whole, by every set of parameters.
     Each,
     /// A part on each replica, which is gathered where it is read.
@@ -88,40 +93,40 @@ pub(super) enum Held {
 }
 
 /// The graph of all replicas as it grows.
-pub(super) struct Replicated<'a> {
-    pub(super) graph: Graph,
-    pub(super) replicas: &'a Replicas,
-    pub(super) groups: &'a Groups,
-    pub(super) links: Links,
+pub(crate) struct Replicated<'a> {
+    pub(crate) graph: Graph,
+    pub(crate) replicas: &'a Replicas,
+    pub(crate) groups: &'a Groups,
+    pub(crate) links: Links,
     /// By replica, then by parameter of the network: its value. One list where they share them.
-    pub(super) params: Vec<Vec<ValueId>>,
+    pub(crate) params: Vec<Vec<ValueId>>,
     /// By parameter.
-    pub(super) held: Vec<Held>,
-    pub(super) names: Vec<String>,
+    pub(crate) held: Vec<Held>,
+    pub(crate) names: Vec<String>,
     /// By parameter: the device of each group that it belongs to.
-    pub(super) stages: Vec<usize>,
+    pub(crate) stages: Vec<usize>,
     /// Inputs of the whole batch, then targets.
     inputs: Vec<ValueId>,
-    pub(super) losses: Vec<ValueId>,
+    pub(crate) losses: Vec<ValueId>,
     /// By replica: what its loss counts, where some are spare.
-    pub(super) counts: Vec<Option<ValueId>>,
+    pub(crate) counts: Vec<Option<ValueId>>,
     /// By shard, then by value of its network: the copy's.
     values: Vec<Vec<ValueId>>,
     /// By shard, then by output of the network.
-    pub(super) outputs: Vec<Vec<ValueId>>,
+    pub(crate) outputs: Vec<Vec<ValueId>>,
     /// By shard, then by parameter: its gradient, or the value that it is to have.
-    pub(super) gradients: Vec<Vec<Option<ValueId>>>,
+    pub(crate) gradients: Vec<Vec<Option<ValueId>>>,
     /// The state of the loss's scaling.
-    pub(super) scale: Option<Scale>,
+    pub(crate) scale: Option<Scale>,
     /// By parameter: the source of the first shard that reads it.
-    pub(super) readers: Vec<Option<SourceId>>,
-    pub(super) trainable: Vec<bool>,
+    pub(crate) readers: Vec<Option<SourceId>>,
+    pub(crate) trainable: Vec<bool>,
     /// By replica: parameters gathered anew for its backward pass, by what was gathered before.
-    pub(super) again: Vec<Option<HashMap<ValueId, ValueId>>>,
+    pub(crate) again: Vec<Option<HashMap<ValueId, ValueId>>>,
     /// By parameter: what the owners of its parts send for that.
-    pub(super) sent_again: Vec<Option<Vec<ValueId>>>,
+    pub(crate) sent_again: Vec<Option<Vec<ValueId>>>,
     /// By device: bytes that it adds up or keeps.
-    pub(super) load: Vec<u64>,
+    pub(crate) load: Vec<u64>,
 }
 
 impl<'a> Replicated<'a> {
@@ -191,29 +196,29 @@ impl<'a> Replicated<'a> {
         Ok(())
     }
 
-    pub(super) fn add_param(&mut self, name: String, ty: Type, param: &Param) -> ValueId {
+    pub(crate) fn add_param(&mut self, name: String, ty: Type, param: &Param) -> ValueId {
         let source = self.graph.add_source(Source::new(name.clone(), "weight", SourceRole::Data));
         self.graph.add_param(name, ty, param.init.clone(), param.data.clone(), source)
     }
 
     /// The replica that a shard belongs to.
-    pub(super) fn replica(&self, shard: usize) -> usize {
+    pub(crate) fn replica(&self, shard: usize) -> usize {
         shard * self.replicas.count / self.replicas.shards.max(1)
     }
 
     /// Which of its replica's shards one is: they are what a replica does one after the other.
-    pub(super) fn microbatch(&self, shard: usize) -> Option<u32> {
+    pub(crate) fn microbatch(&self, shard: usize) -> Option<u32> {
         let each = self.replicas.shards / self.replicas.count.max(1);
         u32::try_from(shard % each.max(1)).ok()
     }
 
     /// The device of a replica that a parameter belongs to.
-    pub(super) fn pin(&self, at: usize, replica: usize) -> Option<String> {
+    pub(crate) fn pin(&self, at: usize, replica: usize) -> Option<String> {
         Some(self.groups.devices[replica][self.stages[at]].clone())
     }
 
     /// A source on the device of a replica that makes the network's outputs.
-    pub(super) fn source(&mut self, name: String, op: &str, replica: usize) -> SourceId {
+    pub(crate) fn source(&mut self, name: String, op: &str, replica: usize) -> SourceId {
         let pin = Some(self.groups.devices[replica][self.groups.last].clone());
         self.graph.add_source(Source { pin, ..Source::new(name, op, SourceRole::Node) })
     }
@@ -362,7 +367,7 @@ impl<'a> Replicated<'a> {
         values
     }
 
-    pub(super) fn name_of(&self, at: usize) -> String {
+    pub(crate) fn name_of(&self, at: usize) -> String {
         self.names[at].clone()
     }
 }

@@ -3,16 +3,8 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::exchange::{Links, Replicas};
-use super::groups::Groups;
-use super::loss::Loss;
-use super::names::{base_name, part_of};
-use super::options::Options;
-use super::pipelined::pipelined;
-use super::reduce::part;
-use super::replicas::replicated_step;
-use super::step::{Step, Target, evaluation, training_step};
-use super::workers;
+use crate::train::spread::exchange::Links;
+
 use crate::compile::{self, Compiled};
 use crate::control::Control;
 use crate::data::{Field, Role};
@@ -24,21 +16,32 @@ use crate::place;
 use crate::plan::Plan;
 use crate::run::{Engines, Runner};
 use crate::topology::Topology;
+use crate::train::options::Options;
+use crate::train::spread::exchange::Replicas;
+use crate::train::spread::groups::Groups;
+use crate::train::spread::names::base_name;
+use crate::train::spread::names::part_of;
+use crate::train::spread::pipelined::pipelined;
+use crate::train::spread::reduce::part;
+use crate::train::spread::replicas::replicated_step;
+use crate::train::spread::workers;
+use crate::train::step::loss::Loss;
+use crate::train::step::{Step, Target, evaluation, training_step};
 
 /// A training step with its plan.
-pub(super) struct Planned {
+pub(crate) struct Planned {
     /// The network without its training.
-    pub(super) forward: Graph,
+    pub(crate) forward: Graph,
     /// The step, but for its graph.
-    pub(super) step: Step,
-    pub(super) asked: compile::Options,
-    pub(super) compiled: Compiled,
+    pub(crate) step: Step,
+    pub(crate) asked: compile::Options,
+    pub(crate) compiled: Compiled,
 }
 
 /// Plans all that a step takes: what updates, and, for workers that do not wait, what each of them runs.
 ///
 /// Errors: those of [`planned`].
-pub(super) fn all_planned(
+pub(crate) fn all_planned(
     graph: Graph,
     topology: &Topology,
     options: &Options,
@@ -56,7 +59,7 @@ pub(super) fn all_planned(
 /// The plan of the network alone with the loss of each sample, in the room that a step leaves.
 ///
 /// Errors: those of planning.
-pub(super) fn evaluation_plan(
+pub(crate) fn evaluation_plan(
     forward: &Graph,
     loss: &Loss,
     step: &Plan,
@@ -73,7 +76,7 @@ pub(super) fn evaluation_plan(
 
 /// A planned step, ready to run, with its parameters' first values; programs of the same `engines` may run at
 /// the same time.
-pub(super) fn program(
+pub(crate) fn program(
     compiled: Compiled,
     forward: &Graph,
     options: &Options,
@@ -103,7 +106,7 @@ pub(super) fn program(
 }
 
 impl Planned {
-    pub(super) fn plan(&self) -> &Plan {
+    pub(crate) fn plan(&self) -> &Plan {
         &self.compiled.plan
     }
 }
@@ -111,7 +114,7 @@ impl Planned {
 /// Makes the training step of a network and plans it.
 ///
 /// Errors: those of [`training_step`] and of planning.
-pub(super) fn planned(
+pub(crate) fn planned(
     graph: Graph,
     topology: &Topology,
     options: &Options,
@@ -144,7 +147,7 @@ pub(super) fn planned(
 /// A bound network, its training step, and its dimensions.
 ///
 /// Errors: those of [`training_step`].
-pub(super) fn step_of(
+pub(crate) fn step_of(
     graph: Graph,
     topology: &Topology,
     options: &Options,
@@ -163,7 +166,7 @@ pub(super) fn step_of(
 
 /// Where losses go.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Losses {
+pub(crate) enum Losses {
     /// With the layer whose output they take.
     WithLayers,
     /// Anywhere.
@@ -172,7 +175,7 @@ pub(super) enum Losses {
 
 /// Marks gradients and updates to go with the layer that they belong to, and losses with the layer whose
 /// output they take, but for those that are pinned.
-pub(super) fn layers_together(graph: &mut Graph, losses: Losses) {
+pub(crate) fn layers_together(graph: &mut Graph, losses: Losses) {
     let mut layers: Vec<(SourceId, SourceId)> = Vec::new();
     for node in graph.node_ids().filter(|_| losses == Losses::WithLayers).map(|id| graph.node(id)) {
         let is_loss = |id: SourceId| graph.source(id).op == "loss" && graph.source(id).pin.is_none();
@@ -199,7 +202,7 @@ pub(super) fn layers_together(graph: &mut Graph, losses: Losses) {
 }
 
 /// Error: a parameter is called as a replica's, or a part of one, is.
-pub(super) fn check_names(network: &Graph) -> Result<()> {
+pub(crate) fn check_names(network: &Graph) -> Result<()> {
     let taken = |name: &str| part_of(name).is_some() || base_name(name) != name;
     match network.params().iter().find(|param| taken(&param.name)) {
         None => Ok(()),
@@ -212,7 +215,7 @@ pub(super) fn check_names(network: &Graph) -> Result<()> {
 }
 
 /// A part of an array, flat.
-pub(super) fn cut(whole: &Tensor, number: usize, count: usize) -> Result<Tensor> {
+pub(crate) fn cut(whole: &Tensor, number: usize, count: usize) -> Result<Tensor> {
     let size = whole.dtype().size() as usize;
     let (start, length) = part((whole.bytes().len() / size) as u64, number, count);
     let bytes = &whole.bytes()[start as usize * size..][..length as usize * size];
@@ -220,7 +223,7 @@ pub(super) fn cut(whole: &Tensor, number: usize, count: usize) -> Result<Tensor>
 }
 
 /// A parameter's first value.
-pub(super) fn initial(graph: &Graph, id: ParamId, reader: &mut ParamReader, seed: u64) -> Result<Tensor> {
+pub(crate) fn initial(graph: &Graph, id: ParamId, reader: &mut ParamReader, seed: u64) -> Result<Tensor> {
     if let Some(tensor) = reader.read(graph, id)? {
         return Ok(tensor);
     }
@@ -292,7 +295,7 @@ fn groups_of(
 /// What each record gives, and the batch.
 ///
 /// Errors: an input without a batch axis, or two sizes of it.
-pub(super) fn fields(forward: &Graph, targets: &[Target]) -> Result<(Vec<Field>, usize)> {
+pub(crate) fn fields(forward: &Graph, targets: &[Target]) -> Result<(Vec<Field>, usize)> {
     let mut fields = Vec::new();
     let mut batch: Option<i64> = None;
     let inputs = forward.inputs().iter().map(|(name, value)| {

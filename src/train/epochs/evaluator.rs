@@ -1,15 +1,17 @@
 //! Validation: the network alone, with the loss of each sample, beside its training step.
 
-use super::planned::{evaluation_plan, initial};
-use super::step::LOSS;
-use super::trainer::Trainer;
+use crate::train::epochs::planned::evaluation_plan;
+
 use crate::error::{Error, Result};
 use crate::ir::{ParamId, Tensor};
 use crate::load::weights::ParamReader;
 use crate::run::Runner;
+use crate::train::epochs::planned::initial;
+use crate::train::epochs::trainer::Trainer;
+use crate::train::step::LOSS;
 
 /// The network alone, with the loss of each sample.
-pub(super) struct Evaluator {
+pub(crate) struct Evaluator {
     program: Runner,
     batch: usize,
 }
@@ -18,7 +20,7 @@ impl Evaluator {
     /// Plans it for the same devices.
     ///
     /// Errors: those of planning and of allocating arenas.
-    pub(super) fn new(trainer: &Trainer) -> Result<Self> {
+    pub(crate) fn new(trainer: &Trainer) -> Result<Self> {
         let Trainer { forward, loss, plan, topology, compile, gpus, .. } = trainer;
         let compiled = evaluation_plan(forward, loss, plan, topology, compile)?;
         let network =
@@ -30,12 +32,12 @@ impl Evaluator {
     }
 
     /// Samples that it takes at once: those of a microbatch.
-    pub(super) fn batch(&self) -> usize {
+    pub(crate) fn batch(&self) -> usize {
         self.batch
     }
 
     /// Takes the parameters as the trainer has them now.
-    pub(super) fn follow(&mut self, trainer: &Trainer) -> Result<()> {
+    pub(crate) fn follow(&mut self, trainer: &Trainer) -> Result<()> {
         let names: Vec<String> = self.program.params().map(str::to_owned).collect();
         for name in names {
             if let Some(tensor) = trainer.param(&name)? {
@@ -46,7 +48,7 @@ impl Evaluator {
     }
 
     /// The loss of each sample, and the network's outputs.
-    pub(super) fn run(&mut self, arrays: &[(String, Tensor)]) -> Result<(Vec<f64>, Vec<(String, Tensor)>)> {
+    pub(crate) fn run(&mut self, arrays: &[(String, Tensor)]) -> Result<(Vec<f64>, Vec<(String, Tensor)>)> {
         let (mut outputs, _) = self.program.run(arrays)?;
         let at = outputs.iter().position(|(name, _)| name == LOSS);
         let at = at.ok_or_else(|| Error::Internal("an evaluation without a loss".into()))?;

@@ -5,28 +5,28 @@
 //! So a run is the same on every machine, and goes on from a checkpoint. What a replica's loss counts is a
 //! parameter that is set before each step, and its gradients follow.
 
-use super::replicas::Replicated;
 use crate::data::mix;
 use crate::error::Result;
 use crate::ir::{Init, Shape, Source, SourceRole, Type, ValueId};
 use crate::pass::gradient::build::Build;
+use crate::train::spread::replicas::Replicated;
 
 /// What the names of the parameters that tell what counts begin with.
 const COUNTS: &str = "optimizer/counts@";
 
 /// The parameter that tells what a replica's loss counts.
-pub(super) fn count_name(replica: usize) -> String {
+pub(crate) fn count_name(replica: usize) -> String {
     format!("{COUNTS}{replica}")
 }
 
 /// Whether a parameter is such a one.
-pub(super) fn is_count(name: &str) -> bool {
+pub(crate) fn is_count(name: &str) -> bool {
     name.starts_with(COUNTS)
 }
 
 /// By replica: what its loss counts in a step, so that the mean is that of those that count. `spare` of `count`
 /// are not waited for.
-pub(super) fn counts(seed: u64, step: u64, count: usize, spare: usize) -> Vec<f64> {
+pub(crate) fn counts(seed: u64, step: u64, count: usize, spare: usize) -> Vec<f64> {
     let takes = |replica: usize| mix(seed ^ mix(replica as u64 ^ mix(step)));
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by_key(|&replica| (takes(replica), replica));
@@ -40,7 +40,7 @@ pub(super) fn counts(seed: u64, step: u64, count: usize, spare: usize) -> Vec<f6
 
 impl Replicated<'_> {
     /// A value of a shard as far as its replica counts.
-    pub(super) fn counted(&mut self, shard: usize, value: ValueId) -> Result<ValueId> {
+    pub(crate) fn counted(&mut self, shard: usize, value: ValueId) -> Result<ValueId> {
         if self.replicas.spare == 0 {
             return Ok(value);
         }

@@ -3,16 +3,20 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::names::{base_name, part_name, part_of};
-use super::optimizer::Scalar;
-use super::planned::cut;
-use super::spares::is_count;
-use super::trainer::Trainer;
-use super::turns::Workers;
+use crate::train::spread::names::base_name;
+
+use crate::train::spread::names::part_name;
+
 use crate::data::Position;
 use crate::error::{Error, Result};
 use crate::ir::Tensor;
 use crate::state::Checkpoint;
+use crate::train::epochs::planned::cut;
+use crate::train::epochs::trainer::Trainer;
+use crate::train::optimize::Scalar;
+use crate::train::spread::names::part_of;
+use crate::train::spread::spares::is_count;
+use crate::train::spread::turns::Workers;
 
 impl Trainer {
     /// The network's parameters as they are now, by name.
@@ -22,7 +26,7 @@ impl Trainer {
         self.arrays(|name| self.own.contains(name))
     }
 
-    pub(super) fn arrays(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<(String, Tensor)>> {
+    pub(crate) fn arrays(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<(String, Tensor)>> {
         let mut arrays = Vec::new();
         let others = self.workers.iter().flat_map(Workers::names);
         let mut known = BTreeSet::new();
@@ -42,7 +46,7 @@ impl Trainer {
     }
 
     /// A parameter by its own name, however it is held.
-    pub(super) fn param(&self, name: &str) -> Result<Option<Tensor>> {
+    pub(crate) fn param(&self, name: &str) -> Result<Option<Tensor>> {
         if let Some(tensor) = self.program.param(name)? {
             return Ok(Some(tensor));
         }

@@ -9,17 +9,19 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::accumulate::sum_name;
-use super::asynchronous::{Async, Clock, Turn};
-use super::optimizer::Scalar;
-use super::step::GRADIENT;
 use crate::error::{Error, Result};
 use crate::ir::{Graph, Tensor};
 use crate::pass::gradient::build::constant;
 use crate::run::Runner;
+use crate::train::optimize::Scalar;
+use crate::train::spread::asynchronous::Async;
+use crate::train::spread::asynchronous::Clock;
+use crate::train::spread::asynchronous::Turn;
+use crate::train::step::GRADIENT;
+use crate::train::step::accumulate::sum_name;
 
 /// Arrays by name.
-pub(super) type Arrays = Vec<(String, Tensor)>;
+pub(crate) type Arrays = Vec<(String, Tensor)>;
 
 /// What the array of a worker's parameter is called in a checkpoint.
 fn stale_name(worker: usize, name: &str) -> String {
@@ -27,15 +29,15 @@ fn stale_name(worker: usize, name: &str) -> String {
 }
 
 /// What a worker's turn gave.
-pub(super) struct Gradients {
+pub(crate) struct Gradients {
     /// By microbatch.
-    pub(super) outputs: Vec<Arrays>,
-    pub(super) gradients: Arrays,
-    pub(super) wall: Duration,
+    pub(crate) outputs: Vec<Arrays>,
+    pub(crate) gradients: Arrays,
+    pub(crate) wall: Duration,
 }
 
 /// Workers, their turns under way, and those that wait.
-pub(super) struct Workers {
+pub(crate) struct Workers {
     workers: Vec<Worker>,
     options: Async,
     seed: u64,
@@ -57,7 +59,7 @@ impl Workers {
     /// One for each program of the network's gradients.
     ///
     /// Errors: the system gives no thread.
-    pub(super) fn new(programs: Vec<Runner>, network: &Graph, options: Async, seed: u64) -> Result<Self> {
+    pub(crate) fn new(programs: Vec<Runner>, network: &Graph, options: Async, seed: u64) -> Result<Self> {
         let held: BTreeSet<&str> = programs.first().into_iter().flat_map(Runner::params).collect();
         let params = network.params().iter().filter(|param| held.contains(param.name.as_str()));
         let names = params.map(|param| param.name.clone()).collect();
@@ -71,19 +73,19 @@ impl Workers {
 
     /// Among how many turns that follow one another every worker has one: none takes half a unit more than
     /// three times while another takes one.
-    pub(super) fn ahead(&self) -> usize {
+    pub(crate) fn ahead(&self) -> usize {
         3 * self.workers.len().saturating_sub(1) + 1
     }
 
     /// Turns that are not over.
-    pub(super) fn pending(&self) -> usize {
+    pub(crate) fn pending(&self) -> usize {
         self.turns.len()
     }
 
     /// Hands over the microbatches of the turn after those that are pending.
     ///
     /// Errors: a worker whose thread is gone.
-    pub(super) fn begin(&mut self, microbatches: Vec<Arrays>) -> Result<()> {
+    pub(crate) fn begin(&mut self, microbatches: Vec<Arrays>) -> Result<()> {
         let turn = self.clock.next();
         self.turns.push_back(Pending { turn, microbatches: Some(microbatches) });
         self.compute()
@@ -108,14 +110,14 @@ impl Workers {
     /// The next turn, and what it gave. The worker's next turn begins once it [took](Self::take) parameters.
     ///
     /// Errors: those of computing it; no turn was handed over.
-    pub(super) fn finish(&mut self) -> Result<(Turn, Gradients)> {
+    pub(crate) fn finish(&mut self) -> Result<(Turn, Gradients)> {
         let missing = || Error::Internal("a turn that was not handed over".into());
         let Pending { turn, .. } = self.turns.pop_front().ok_or_else(missing)?;
         Ok((turn, self.workers[turn.worker].computed()?))
     }
 
     /// Lets the worker of a turn, or all of them, take parameters, and go on.
-    pub(super) fn take(&mut self, turn: &Turn, params: Arrays) -> Result<()> {
+    pub(crate) fn take(&mut self, turn: &Turn, params: Arrays) -> Result<()> {
         let params = Arc::new(params);
         for (number, worker) in self.workers.iter_mut().enumerate() {
             if turn.starts_all || number == turn.worker {
@@ -126,17 +128,17 @@ impl Workers {
     }
 
     /// A parameter as the first worker has it: those that are not trained, and statistics.
-    pub(super) fn param(&self, name: &str) -> Result<Option<Tensor>> {
+    pub(crate) fn param(&self, name: &str) -> Result<Option<Tensor>> {
         self.workers.first().map_or(Ok(None), |worker| worker.param(name))
     }
 
     /// Names of the network's parameters.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)
     }
 
     /// What each worker has for the turns that are not over, for a checkpoint.
-    pub(super) fn arrays(&self) -> Result<Arrays> {
+    pub(crate) fn arrays(&self) -> Result<Arrays> {
         let mut arrays = Vec::new();
         for (number, worker) in self.workers.iter().enumerate() {
             for name in &self.names {
@@ -147,7 +149,7 @@ impl Workers {
     }
 
     /// Gives up the turns that are not over: it goes on after so many.
-    pub(super) fn give_up(&mut self, turns: u64) -> Result<()> {
+    pub(crate) fn give_up(&mut self, turns: u64) -> Result<()> {
         if self.turns.is_empty() {
             return Ok(());
         }
@@ -161,7 +163,7 @@ impl Workers {
     }
 
     /// Goes on after so many turns; `array` gives what a checkpoint holds by name.
-    pub(super) fn restore<'t>(
+    pub(crate) fn restore<'t>(
         &mut self,
         turns: u64,
         array: impl Fn(&str) -> Option<&'t Tensor>,

@@ -1,16 +1,25 @@
 //! A network as its training step: loss, gradients, updates, all in one graph.
 
+pub(crate) mod accumulate;
+pub(crate) mod loss;
+pub(crate) mod noise;
+pub(crate) mod scaling;
+pub(crate) mod statistics;
+
 use wildmatch::WildMatch;
 
-use super::loss::Loss;
-use super::noise::disturb;
-use super::optimizer::{Scalars, Updates};
-use super::scaling::{Scale, Scaling};
-use super::statistics::{Moved, batch_statistics};
 use crate::error::{Error, Result};
 use crate::ir::{DType, Graph, Op, ParamId, Phase, Shape, Source, SourceId, SourceRole, Type, ValueId};
 use crate::pass::gradient::build::Build;
 use crate::pass::gradient::{gradient, unroll};
+use crate::train::optimize::Scalars;
+use crate::train::optimize::Updates;
+use crate::train::step::loss::Loss;
+use crate::train::step::noise::disturb;
+use crate::train::step::scaling::Scale;
+use crate::train::step::scaling::Scaling;
+use crate::train::step::statistics::Moved;
+use crate::train::step::statistics::batch_statistics;
 
 /// Name of the output that holds the loss.
 pub const LOSS: &str = "loss";
@@ -52,7 +61,7 @@ pub struct Step {
     pub targets: Vec<Target>,
     /// Trained parameters.
     pub trained: usize,
-    /// Whether layers draw random numbers: the step then has an input more, [`STREAMS`](super::noise::STREAMS).
+    /// Whether layers draw random numbers: the step then has an input more, [`STREAMS`](crate::train::step::noise::STREAMS).
     pub(super) disturbed: bool,
 }
 
@@ -108,7 +117,7 @@ pub(super) fn keep_statistic(
 pub(super) const GRADIENT: &str = "gradient/";
 
 /// As [`training_step`], but with gradients as outputs in place of updates; the names of the parameters that
-/// they are of. In microbatches the sums so far are what is kept, in slots of [`sum_name`](super::accumulate::sum_name).
+/// they are of. In microbatches the sums so far are what is kept, in slots of [`sum_name`](crate::train::step::accumulate::sum_name).
 ///
 /// Errors: those of [`training_step`].
 pub(super) fn gradient_step(mut graph: Graph, recipe: &Recipe) -> Result<(Step, Vec<String>)> {

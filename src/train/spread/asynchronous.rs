@@ -61,17 +61,17 @@ pub struct Async {
 
 /// A worker's turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Turn {
-    pub(super) worker: usize,
+pub(crate) struct Turn {
+    pub(crate) worker: usize,
     /// What its gradient counts; none where it is dropped.
-    pub(super) factor: Option<f64>,
+    pub(crate) factor: Option<f64>,
     /// Warm-up ends with this turn: all workers take the parameters.
-    pub(super) starts_all: bool,
+    pub(crate) starts_all: bool,
 }
 
 /// Who is done when, and with which parameters.
 #[derive(Clone, Debug)]
-pub(super) struct Clock {
+pub(crate) struct Clock {
     options: Async,
     seed: u64,
     /// Turns so far.
@@ -86,14 +86,14 @@ pub(super) struct Clock {
 const TURN: u64 = 1 << 16;
 
 impl Clock {
-    pub(super) fn new(options: Async, seed: u64) -> Self {
+    pub(crate) fn new(options: Async, seed: u64) -> Self {
         let mut clock = Self { options, seed, turns: 0, version: 0, workers: vec![(0, 0); options.workers] };
         (0..options.workers).for_each(|worker| clock.begin(worker, 0));
         clock
     }
 
     /// As it stands after so many turns. O(turns).
-    pub(super) fn after(options: Async, seed: u64, turns: u64) -> Self {
+    pub(crate) fn after(options: Async, seed: u64, turns: u64) -> Self {
         let mut clock = Self::new(options, seed);
         (0..turns).for_each(|_| {
             clock.next();
@@ -108,7 +108,7 @@ impl Clock {
     }
 
     /// The turn that is over next, and what its gradient counts.
-    pub(super) fn next(&mut self) -> Turn {
+    pub(crate) fn next(&mut self) -> Turn {
         let warm = self.turns < self.options.warm_up;
         let count = if warm { 1 } else { self.workers.len() };
         let worker = (0..count).min_by_key(|&worker| self.workers[worker].0).unwrap_or(0);

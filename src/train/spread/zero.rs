@@ -6,31 +6,35 @@
 
 use std::collections::HashMap;
 
-use super::exchange::Zero;
-use super::names::part_name;
-use super::reduce::{Due, Sum, flattened, part};
-use super::replicas::{Held, Replicated};
 use crate::error::{Error, Result};
 use crate::ir::{
     Binary, Compare, Op, Param, ParamId, Phase, Shape, Source, SourceId, SourceRole, Type, ValueId,
 };
 use crate::pass::gradient::build::Build;
+use crate::train::spread::exchange::Zero;
+use crate::train::spread::names::part_name;
+use crate::train::spread::reduce::Due;
+use crate::train::spread::reduce::Sum;
+use crate::train::spread::reduce::flattened;
+use crate::train::spread::reduce::part;
+use crate::train::spread::replicas::Held;
+use crate::train::spread::replicas::Replicated;
 
 /// Parameters of fewer elements are kept whole where others are kept in parts.
-pub(super) const SPLIT: u64 = 1 << 10;
+pub(crate) const SPLIT: u64 = 1 << 10;
 
 /// A parameter, or a part of it, that one replica updates for all.
-pub(super) struct Owned {
-    pub(super) at: usize,
-    pub(super) owner: usize,
-    pub(super) part: bool,
+pub(crate) struct Owned {
+    pub(crate) at: usize,
+    pub(crate) owner: usize,
+    pub(crate) part: bool,
     /// The value before.
-    pub(super) value: ValueId,
+    pub(crate) value: ValueId,
 }
 
 impl Replicated<'_> {
     /// Whether each replica keeps only a part of a parameter.
-    pub(super) fn is_in_parts(&self, at: usize, ty: &Type) -> bool {
+    pub(crate) fn is_in_parts(&self, at: usize, ty: &Type) -> bool {
         let count = self.replicas.count;
         self.replicas.zero == Zero::Parameters
             && count > 1
@@ -39,7 +43,7 @@ impl Replicated<'_> {
     }
 
     /// A part on each replica, and all of them together where each reads them.
-    pub(super) fn add_parts(&mut self, at: usize, param: &Param, ty: &Type) -> Result<()> {
+    pub(crate) fn add_parts(&mut self, at: usize, param: &Param, ty: &Type) -> Result<()> {
         let (count, elements) = (self.replicas.count, ty.elements().unwrap_or(0));
         let mut parts = Vec::with_capacity(count);
         for owner in 0..count {
@@ -70,7 +74,7 @@ impl Replicated<'_> {
     /// Gathers parameters that are kept in parts anew on a replica, so that they need not be kept from
     /// the forward to the backward pass. What is sent then is made of each part's value when its owner's
     /// forward pass is over: `part x 1`, where the one is whether the loss equals itself.
-    pub(super) fn gather_again(&mut self, replica: usize) -> Result<()> {
+    pub(crate) fn gather_again(&mut self, replica: usize) -> Result<()> {
         if self.again[replica].is_some() {
             return Ok(());
         }
@@ -117,7 +121,7 @@ impl Replicated<'_> {
     }
 
     /// Whether a trained parameter is kept in parts.
-    pub(super) fn is_split(&self, at: usize) -> bool {
+    pub(crate) fn is_split(&self, at: usize) -> bool {
         let elements = self.type_of(at).elements().unwrap_or(0);
         self.replicas.zero != Zero::None
             && self.replicas.count > 1
@@ -126,13 +130,13 @@ impl Replicated<'_> {
 
     /// Whether one replica updates for all: large parameters in parts, small ones where there are
     /// several, so that a launch divides what is sent.
-    pub(super) fn is_kept_once(&self, bucket: &[usize]) -> bool {
+    pub(crate) fn is_kept_once(&self, bucket: &[usize]) -> bool {
         let several = bucket.len() > 1 && self.replicas.count > 1;
         self.replicas.zero != Zero::None && (several || self.is_split(bucket[0]))
     }
 
     /// Notes who updates what of a bucket that is kept once.
-    pub(super) fn share_out(
+    pub(crate) fn share_out(
         &mut self,
         bucket: &[usize],
         sum: Sum,
@@ -182,7 +186,7 @@ impl Replicated<'_> {
     }
 
     /// Gives every replica what others updated for it.
-    pub(super) fn spread(&mut self, owned: &[Owned], new: &[ValueId]) -> Result<()> {
+    pub(crate) fn spread(&mut self, owned: &[Owned], new: &[ValueId]) -> Result<()> {
         let mut first = 0;
         while first < owned.len() {
             let Owned { at, owner, part, .. } = owned[first];
@@ -245,7 +249,7 @@ impl Replicated<'_> {
         Ok(())
     }
 
-    pub(super) fn owned_name(&self, owned: &Owned) -> String {
+    pub(crate) fn owned_name(&self, owned: &Owned) -> String {
         let name = self.name_of(owned.at);
         if owned.part { part_name(owned.owner, self.replicas.count, &name) } else { name }
     }

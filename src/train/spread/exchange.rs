@@ -87,7 +87,7 @@ named!(Transfer, "--transfer", Own = "own", F16 = "f16", Bf16 = "bf16", Int8 = "
 
 impl Transfer {
     /// The type that is sent.
-    pub(super) fn dtype(self) -> Option<DType> {
+    pub(crate) fn dtype(self) -> Option<DType> {
         match self {
             Self::Own => None,
             Self::F16 => Some(DType::F16),
@@ -157,7 +157,7 @@ impl Replicas {
 
     /// Errors: none or more replicas than devices; shards that the replicas do not divide, or more than
     /// samples; sharded state without an all-reduce.
-    pub(super) fn check(&self, topology: &Topology, batch: i64) -> Result<()> {
+    pub(crate) fn check(&self, topology: &Topology, batch: i64) -> Result<()> {
         let place = || format!("--replicas {}", self.count);
         let devices = topology.computing().count();
         if self.count == 0 || self.each == 0 || self.count.saturating_mul(self.each) > devices {
@@ -190,7 +190,7 @@ const LAUNCH: Nanos = Nanos(5_000);
 
 /// The links among replicas: the slowest of them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Links {
+pub(crate) struct Links {
     count: u64,
     /// Before the first byte arrives.
     latency: Nanos,
@@ -203,7 +203,7 @@ const MANY: u64 = 1 << 26;
 
 impl Links {
     /// Those of the first `count` devices that compute. O(count^2).
-    pub(super) fn of(topology: &Topology, count: usize) -> Self {
+    pub(crate) fn of(topology: &Topology, count: usize) -> Self {
         let ids = || topology.computing().take(count);
         let pairs = || ids().flat_map(|from| ids().map(move |to| (from, to))).filter(|(from, to)| from != to);
         let slowest = |bytes| pairs().map(|(from, to)| topology.route(from, to).time(bytes)).max();
@@ -219,7 +219,7 @@ impl Links {
 
     /// The way that takes the least time, of equals the first of star, tree and ring: a star's sums one
     /// after the other, a tree's in levels, a ring's parts at once but with more launches.
-    pub(super) fn exchange(&self, asked: Exchange, bytes: u64) -> Exchange {
+    pub(crate) fn exchange(&self, asked: Exchange, bytes: u64) -> Exchange {
         if asked != Exchange::Auto {
             return asked;
         }
@@ -238,7 +238,7 @@ impl Links {
     /// Bytes of a bucket of gradients, of `total` in all: each bucket costs its start, and the last one
     /// is not hidden behind the backward pass. `total / b * start + b / rate` is least at
     /// `sqrt(total * start * rate)`.
-    pub(super) fn bucket(&self, total: u64) -> u64 {
+    pub(crate) fn bucket(&self, total: u64) -> u64 {
         let start = 2.0 * (self.latency.0 + LAUNCH.0) as f64;
         let rate = MANY as f64 / self.many.0.max(1) as f64;
         ((total as f64 * start * rate).sqrt() as u64).clamp(SMALLEST, LARGEST)

@@ -4,20 +4,20 @@ use crate::ir::{Graph, Op};
 
 /// The devices of replicas, and which of its own each replica computes what on.
 #[derive(Clone, Debug)]
-pub(super) struct Groups {
+pub(crate) struct Groups {
     /// By replica.
-    pub(super) devices: Vec<Vec<String>>,
+    pub(crate) devices: Vec<Vec<String>>,
     /// By source of the network: which of a replica's devices it is on; empty where there is one.
-    pub(super) stages: Vec<usize>,
+    pub(crate) stages: Vec<usize>,
     /// That of the network's first output.
-    pub(super) last: usize,
+    pub(crate) last: usize,
     /// Whether a replica's shards go through its devices as the microbatches of a pipeline.
-    pub(super) pipelines: bool,
+    pub(crate) pipelines: bool,
 }
 
 impl Groups {
     /// One device for each replica.
-    pub(super) fn single(devices: Vec<String>) -> Self {
+    pub(crate) fn single(devices: Vec<String>) -> Self {
         Self {
             devices: devices.into_iter().map(|device| vec![device]).collect(),
             stages: Vec::new(),
@@ -27,7 +27,7 @@ impl Groups {
     }
 
     /// Several for each: `place` tells by a source's name which of a replica's devices it is on.
-    pub(super) fn several(
+    pub(crate) fn several(
         devices: Vec<Vec<String>>,
         network: &Graph,
         place: impl Fn(&str) -> Option<usize>,
@@ -40,12 +40,12 @@ impl Groups {
     }
 
     /// The same, where shards are microbatches.
-    pub(super) fn of_pipelines(self) -> Self {
+    pub(crate) fn of_pipelines(self) -> Self {
         Self { pipelines: true, ..self }
     }
 
     /// By parameter: the stage of the first source that reads it.
-    pub(super) fn stages_of_params(&self, network: &Graph) -> Vec<usize> {
+    pub(crate) fn stages_of_params(&self, network: &Graph) -> Vec<usize> {
         let mut stages: Vec<Option<usize>> = vec![None; network.params().len()];
         for node in network.node_ids().map(|id| network.node(id)) {
             for &operand in &node.operands {

@@ -3,13 +3,15 @@
 //! What changes from step to step (the learning rate, the corrections of Adam) are parameters of one
 //! element each, which the caller sets: [`Scalars`]. Everything else is a constant.
 
+pub(crate) mod rate;
+
 use std::fmt;
 use std::str::FromStr;
 
-use super::spec::Spec;
 use crate::error::{Error, Result};
 use crate::ir::{Binary, Compare, Init, ParamId, Real, Shape, SourceId, Type, Unary, ValueId};
 use crate::pass::gradient::build::Build;
+use crate::train::spec::Spec;
 
 /// How parameters follow their gradients. Names and constants are those of the papers; where
 /// frameworks differ, PyTorch's form is taken.
@@ -148,7 +150,7 @@ impl fmt::Display for Updates {
 
 /// Numbers that change from step to step, as parameters of one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scalar {
+pub(crate) enum Scalar {
     /// The learning rate.
     Rate,
     /// `1 / (1 - beta1^t)` of Adam.
@@ -163,19 +165,19 @@ pub(super) enum Scalar {
 
 /// Where a run stands: what scalars follow from.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(crate) struct Moment {
     /// The learning rate.
-    pub(super) rate: f64,
+    pub(crate) rate: f64,
     /// The step, counted from 1.
-    pub(super) step: u64,
+    pub(crate) step: u64,
     /// The microbatch, counted from 0, and how many there are.
-    pub(super) microbatch: (u32, u32),
+    pub(crate) microbatch: (u32, u32),
 }
 
 impl Scalar {
-    pub(super) const ALL: [Self; 5] = [Self::Rate, Self::First, Self::Second, Self::Begins, Self::Ends];
+    pub(crate) const ALL: [Self; 5] = [Self::Rate, Self::First, Self::Second, Self::Begins, Self::Ends];
 
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Rate => "optimizer/rate",
             Self::First => "optimizer/first_correction",
@@ -188,7 +190,7 @@ impl Scalar {
 
 impl Optimizer {
     /// The value of a scalar.
-    pub(super) fn scalar(&self, scalar: Scalar, at: Moment) -> f64 {
+    pub(crate) fn scalar(&self, scalar: Scalar, at: Moment) -> f64 {
         let (beta1, beta2) = match *self {
             Self::Adam { beta1, beta2, .. } => (beta1, beta2),
             Self::Sgd { .. } | Self::Adagrad { .. } | Self::RmsProp { .. } | Self::Lion { .. } => (0.0, 0.0),
@@ -218,15 +220,15 @@ fn power(base: f64, mut exponent: u64) -> f64 {
 
 /// The scalars as values of a graph.
 #[derive(Clone, Copy)]
-pub(super) struct Scalars {
+pub(crate) struct Scalars {
     values: [Option<ValueId>; 5],
     /// Whether all gradients are finite, where a step with others changes nothing.
-    pub(super) finite: Option<ValueId>,
+    pub(crate) finite: Option<ValueId>,
 }
 
 impl Scalars {
     /// Adds those that the updates read.
-    pub(super) fn add(b: &mut Build<'_>, updates: &Updates, dtype: crate::ir::DType) -> Self {
+    pub(crate) fn add(b: &mut Build<'_>, updates: &Updates, dtype: crate::ir::DType) -> Self {
         let add = |b: &mut Build<'_>, scalar: Scalar| {
             let ty = Type::new(dtype, Shape::scalar());
             updates.reads(scalar).then(|| b.graph.add_param(scalar.name(), ty, Init::zeros(), None, b.source))
@@ -235,7 +237,7 @@ impl Scalars {
     }
 
     /// Adds [`Scalar::Begins`] alone.
-    pub(super) fn begins(b: &mut Build<'_>, dtype: crate::ir::DType) -> Self {
+    pub(crate) fn begins(b: &mut Build<'_>, dtype: crate::ir::DType) -> Self {
         let ty = || Type::new(dtype, Shape::scalar());
         let add = |b: &mut Build<'_>, scalar: Scalar| {
             (scalar == Scalar::Begins)
@@ -250,7 +252,7 @@ impl Scalars {
     }
 
     /// The new value, or the old one where the step is to change nothing.
-    pub(super) fn where_finite(&self, b: &mut Build<'_>, new: ValueId, old: ValueId) -> Result<ValueId> {
+    pub(crate) fn where_finite(&self, b: &mut Build<'_>, new: ValueId, old: ValueId) -> Result<ValueId> {
         match self.finite {
             Some(finite) => b.select(finite, new, old),
             None => Ok(new),
@@ -258,7 +260,7 @@ impl Scalars {
     }
 
     /// Whether a scalar is not 0.
-    pub(super) fn holds(&self, b: &mut Build<'_>, scalar: Scalar) -> Result<ValueId> {
+    pub(crate) fn holds(&self, b: &mut Build<'_>, scalar: Scalar) -> Result<ValueId> {
         let value = self.get(scalar)?;
         let zero = b.number(b.dtype(value), 0.0)?;
         b.compare(Compare::Ne, value, zero)
@@ -284,7 +286,7 @@ impl Updates {
     }
 
     /// What was there before, but for the last microbatch.
-    pub(super) fn at_the_end(
+    pub(crate) fn at_the_end(
         &self,
         b: &mut Build<'_>,
         scalars: &Scalars,
@@ -299,7 +301,7 @@ impl Updates {
     }
 
     /// Clips gradients in place.
-    pub(super) fn clip(
+    pub(crate) fn clip(
         &self,
         b: &mut Build<'_>,
         gradients: &mut [(ParamId, SourceId, ValueId)],
@@ -339,7 +341,7 @@ impl Updates {
     }
 
     /// Adds the update of one parameter, with the slots that it needs.
-    pub(super) fn apply(
+    pub(crate) fn apply(
         &self,
         b: &mut Build<'_>,
         scalars: &Scalars,
@@ -353,7 +355,7 @@ impl Updates {
     }
 
     /// What a parameter, or a part of one, becomes; slots take their names from `name`.
-    pub(super) fn stepped(
+    pub(crate) fn stepped(
         &self,
         b: &mut Build<'_>,
         scalars: &Scalars,
@@ -456,14 +458,14 @@ fn over_root(b: &mut Build<'_>, g: ValueId, a: ValueId, epsilon: f64) -> Result<
 }
 
 /// An array that the optimizer keeps for a parameter; it begins as zeros.
-pub(super) struct Slot {
-    pub(super) id: ParamId,
-    pub(super) value: ValueId,
+pub(crate) struct Slot {
+    pub(crate) id: ParamId,
+    pub(crate) value: ValueId,
 }
 
 impl Slot {
     /// `of`: what the slot takes its name from, and what it is as large as.
-    pub(super) fn add(b: &mut Build<'_>, (of, w): (&str, ValueId), name: &str) -> Self {
+    pub(crate) fn add(b: &mut Build<'_>, (of, w): (&str, ValueId), name: &str) -> Self {
         let ty = b.graph.ty(w).clone();
         let id = ParamId(b.graph.params().len() as u32);
         let value = b.graph.add_param(format!("{of}/{name}"), ty, Init::Constant(Real(0.0)), None, b.source);

@@ -5,20 +5,24 @@
 //! own that begins as soon as its gradients are made: the schedule lays its copies beside the rest of
 //! the backward pass.
 
-use super::exchange::{Exchange, Sync};
-use super::optimizer::Scalars;
-use super::replicas::{Held, Network, Replicated};
-use super::step::{LOSS, Recipe, keep_statistic, update_source};
-use super::zero::Owned;
+use crate::train::spread::exchange::Exchange;
+
 use crate::error::{Error, Result};
 use crate::ir::{
     Binary, DType, Graph, Init, Op, ParamId, Phase, Real, ReduceKind, Source, SourceId, SourceRole, Type,
     Unary, ValueId,
 };
 use crate::pass::gradient::build::Build;
+use crate::train::optimize::Scalars;
+use crate::train::spread::exchange::Sync;
+use crate::train::spread::replicas::Held;
+use crate::train::spread::replicas::Network;
+use crate::train::spread::replicas::Replicated;
+use crate::train::spread::zero::Owned;
+use crate::train::step::{LOSS, Recipe, keep_statistic, update_source};
 
 /// A sum of gradients.
-pub(super) enum Sum {
+pub(crate) enum Sum {
     /// All of it on one replica.
     Whole(usize, ValueId),
     /// A part on each.
@@ -34,11 +38,11 @@ struct Sent {
 }
 
 /// A gradient whose update is due.
-pub(super) type Due = (ParamId, SourceId, ValueId);
+pub(crate) type Due = (ParamId, SourceId, ValueId);
 
 impl Replicated<'_> {
     /// Sums, updates, outputs; how many parameters are trained.
-    pub(super) fn finish(&mut self, network: &Network, recipe: &Recipe, whole: &Graph) -> Result<usize> {
+    pub(crate) fn finish(&mut self, network: &Network, recipe: &Recipe, whole: &Graph) -> Result<usize> {
         self.add_outputs(recipe, whole)?;
         let graph = &network.graph;
         let sets = self.params.len();
@@ -140,7 +144,7 @@ impl Replicated<'_> {
         self.gradients.iter().all(|shard| shard[at].is_some())
     }
 
-    pub(super) fn type_of(&self, at: usize) -> &Type {
+    pub(crate) fn type_of(&self, at: usize) -> &Type {
         self.graph.ty(self.params[0][at])
     }
 
@@ -289,7 +293,7 @@ impl Replicated<'_> {
     }
 
     /// By set of parameters: the sum, flat.
-    pub(super) fn gather(&mut self, bucket: &[usize], sum: Sum, statistic: bool) -> Result<Vec<ValueId>> {
+    pub(crate) fn gather(&mut self, bucket: &[usize], sum: Sum, statistic: bool) -> Result<Vec<ValueId>> {
         let (at, sets) = (bucket[0], self.params.len());
         let parts = match sum {
             Sum::Whole(_, value) if sets == 1 => return Ok(vec![value]),
@@ -323,7 +327,7 @@ impl Replicated<'_> {
     }
 
     /// The gradients of a bucket that lie one after the other, with the sizes of their parameters.
-    pub(super) fn divide(&mut self, bucket: &[usize], flat: ValueId, replica: usize) -> Result<Vec<ValueId>> {
+    pub(crate) fn divide(&mut self, bucket: &[usize], flat: ValueId, replica: usize) -> Result<Vec<ValueId>> {
         let source = match bucket.len() {
             1 => self.graph.maker(flat).source,
             _ => self.backward(format!("{}/divide@{replica}", self.name_of(bucket[0])), bucket[0], replica),
@@ -394,7 +398,7 @@ impl Replicated<'_> {
         Ok(all)
     }
 
-    pub(super) fn param_id(&self, set: usize, at: usize) -> Result<ParamId> {
+    pub(crate) fn param_id(&self, set: usize, at: usize) -> Result<ParamId> {
         match (&self.graph.maker(self.params[set][at]).op, &self.held[at]) {
             (Op::Param(id), _) => Ok(*id),
             (_, Held::Parts(parts)) => Ok(parts[set].0),
@@ -403,7 +407,7 @@ impl Replicated<'_> {
     }
 
     /// The parameter of a set, and the source of its update: on the set's device, or where the sum is.
-    pub(super) fn update_of(&mut self, set: usize, at: usize, sum: ValueId) -> Result<(ParamId, SourceId)> {
+    pub(crate) fn update_of(&mut self, set: usize, at: usize, sum: ValueId) -> Result<(ParamId, SourceId)> {
         let id = self.param_id(set, at)?;
         let forward = self.readers[at].unwrap_or(self.graph.maker(sum).source);
         let pin = match self.params.len() {
@@ -428,7 +432,7 @@ impl Replicated<'_> {
     }
 
     /// A source of the backward pass on a device.
-    pub(super) fn backward(&mut self, name: String, at: usize, device: usize) -> SourceId {
+    pub(crate) fn backward(&mut self, name: String, at: usize, device: usize) -> SourceId {
         let pin = self.pin(at, device);
         let (forward, phase) = (self.readers[at], Phase::Backward);
         let source = Source { pin, forward, phase, ..Source::new(name, "all-reduce", SourceRole::Node) };
@@ -437,12 +441,12 @@ impl Replicated<'_> {
 }
 
 /// Where a replica's part of so many elements begins, and how long it is.
-pub(super) fn part(elements: u64, replica: usize, count: usize) -> (i64, i64) {
+pub(crate) fn part(elements: u64, replica: usize, count: usize) -> (i64, i64) {
     let at = |number: usize| (u128::from(elements) * number as u128 / count.max(1) as u128) as i64;
     (at(replica), at(replica + 1) - at(replica))
 }
 
-pub(super) fn flattened(b: &mut Build<'_>, value: ValueId) -> Result<ValueId> {
+pub(crate) fn flattened(b: &mut Build<'_>, value: ValueId) -> Result<ValueId> {
     let elements: i64 = b.dims(value)?.iter().product();
     b.reshape(value, &[elements])
 }

@@ -9,13 +9,17 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::optimizer::{Scalar, Scalars, Updates};
-use super::spec::Spec;
+use crate::train::optimize::Scalar;
+
+use crate::train::optimize::Scalars;
+
 use crate::error::{Error, Result};
 use crate::ir::{
     Binary, Compare, DType, Graph, Init, ParamId, Real, Shape, Source, SourceId, SourceRole, Type, ValueId,
 };
 use crate::pass::gradient::build::Build;
+use crate::train::optimize::Updates;
+use crate::train::spec::Spec;
 
 /// The factor of the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,11 +42,11 @@ const EVERY: u64 = 2000;
 const MOST: f64 = (1u64 << 40) as f64;
 
 /// The parameter that holds the factor.
-pub(super) const FACTOR: &str = "loss_scale/factor";
+pub(crate) const FACTOR: &str = "loss_scale/factor";
 /// Steps since the factor was changed.
 const GOOD: &str = "loss_scale/good_steps";
 /// Steps that changed nothing.
-pub(super) const SKIPPED: &str = "loss_scale/skipped_steps";
+pub(crate) const SKIPPED: &str = "loss_scale/skipped_steps";
 
 impl Scaling {
     /// What a precision needs: f16 has a range of its own, bf16 that of f32.
@@ -54,7 +58,7 @@ impl Scaling {
     }
 
     /// Whether steps may be left out.
-    pub(super) fn skips(self) -> bool {
+    pub(crate) fn skips(self) -> bool {
         self != Self::Fixed(1)
     }
 }
@@ -90,7 +94,7 @@ impl fmt::Display for Scaling {
 
 /// The state of a scaling in a graph.
 #[derive(Clone, Copy)]
-pub(super) struct Scale {
+pub(crate) struct Scale {
     scaling: Scaling,
     factor: (ParamId, ValueId),
     good: (ParamId, ValueId),
@@ -99,7 +103,7 @@ pub(super) struct Scale {
 
 impl Scale {
     /// Adds the state.
-    pub(super) fn add(graph: &mut Graph, scaling: Scaling) -> Self {
+    pub(crate) fn add(graph: &mut Graph, scaling: Scaling) -> Self {
         let source = graph.add_source(Source::new("loss_scale", "loss_scale", SourceRole::Data));
         let start = match scaling {
             Scaling::Fixed(factor) => factor,
@@ -115,19 +119,19 @@ impl Scale {
     }
 
     /// The loss that gradients are made of.
-    pub(super) fn scaled(&self, b: &mut Build<'_>, loss: ValueId) -> Result<ValueId> {
+    pub(crate) fn scaled(&self, b: &mut Build<'_>, loss: ValueId) -> Result<ValueId> {
         let factor = b.convert(self.factor.1, b.dtype(loss))?;
         b.mul(loss, factor)
     }
 
     /// A gradient of the loss, from one of the scaled loss.
-    pub(super) fn unscaled(&self, b: &mut Build<'_>, gradient: ValueId) -> Result<ValueId> {
+    pub(crate) fn unscaled(&self, b: &mut Build<'_>, gradient: ValueId) -> Result<ValueId> {
         let factor = b.convert(self.factor.1, b.dtype(gradient))?;
         b.div(gradient, factor)
     }
 
     /// Whether all gradients are finite; none where steps are not left out.
-    pub(super) fn finite(
+    pub(crate) fn finite(
         &self,
         b: &mut Build<'_>,
         gradients: &[(ParamId, SourceId, ValueId)],
@@ -155,7 +159,7 @@ impl Scale {
     }
 
     /// What the state becomes, once in a step.
-    pub(super) fn follow(&self, b: &mut Build<'_>, updates: &Updates, scalars: &Scalars) -> Result<()> {
+    pub(crate) fn follow(&self, b: &mut Build<'_>, updates: &Updates, scalars: &Scalars) -> Result<()> {
         let Some(finite) = scalars.finite else { return Ok(()) };
         let ends = if updates.microbatches > 1 { Some(scalars.holds(b, Scalar::Ends)?) } else { None };
         let set = |b: &mut Build<'_>, (id, old): (ParamId, ValueId), new: ValueId| {

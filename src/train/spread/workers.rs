@@ -1,19 +1,21 @@
 //! What workers that do not wait for one another run: the plans of their gradients and of the updates.
 
-use super::asynchronous::Async;
-use super::options::Options;
-use super::planned::{Losses, Planned, layers_together};
-use super::step::{Step, gradient_step, update_step};
 use crate::compile;
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::ir::Graph;
 use crate::load::Model;
 use crate::topology::Topology;
+use crate::train::epochs::planned::Losses;
+use crate::train::epochs::planned::Planned;
+use crate::train::epochs::planned::layers_together;
+use crate::train::options::Options;
+use crate::train::spread::asynchronous::Async;
+use crate::train::step::{Step, gradient_step, update_step};
 
 /// Plans of a step that does not wait: of the updates, and of each worker's gradients. The first
 /// worker's device updates too: every worker leaves room for that.
-pub(super) fn planned(
+pub(crate) fn planned(
     forward: &Graph,
     topology: &Topology,
     options: &Options,

@@ -4,23 +4,29 @@
 //! A step then takes the activations of a part alone. Batch normalisation sees each part by itself, and
 //! its stored statistics follow each; draws of dropout are those of the whole batch.
 
-use super::optimizer::{Scalar, Scalars, Slot, Updates};
+use crate::train::optimize::Scalar;
+
+use crate::train::optimize::Scalars;
+
+use crate::train::optimize::Slot;
+
 use crate::error::{Error, Result};
 use crate::ir::{ParamId, SourceId, Tensor, ValueId};
 use crate::pass::gradient::build::Build;
+use crate::train::optimize::Updates;
 
 /// What the slot of a parameter's sum is called, after the parameter.
 const ACCUMULATED: &str = "accumulated";
 
 /// The name of the slot in which a parameter's gradients add up.
-pub(super) fn sum_name(param: &str) -> String {
+pub(crate) fn sum_name(param: &str) -> String {
     format!("{param}/{ACCUMULATED}")
 }
 
 impl Updates {
     /// Puts the sum over the microbatches so far in place of each gradient; slots take their names from
     /// `names`, as those of the optimizer do.
-    pub(super) fn accumulate(
+    pub(crate) fn accumulate(
         &self,
         b: &mut Build<'_>,
         scalars: &Scalars,
@@ -45,7 +51,7 @@ impl Updates {
 }
 
 /// Samples of a microbatch. Error: the batch does not divide.
-pub(super) fn part_of(batch: i64, microbatches: u32) -> Result<i64> {
+pub(crate) fn part_of(batch: i64, microbatches: u32) -> Result<i64> {
     let parts = i64::from(microbatches.max(1));
     if microbatches == 0 || batch % parts != 0 || batch < parts {
         let message = format!("a batch of {batch} does not divide into {microbatches} parts");
@@ -56,7 +62,7 @@ pub(super) fn part_of(batch: i64, microbatches: u32) -> Result<i64> {
 }
 
 /// By microbatch: the rows of each array that it takes.
-pub(super) fn parts(arrays: Vec<(String, Tensor)>, count: u32) -> Result<Vec<Vec<(String, Tensor)>>> {
+pub(crate) fn parts(arrays: Vec<(String, Tensor)>, count: u32) -> Result<Vec<Vec<(String, Tensor)>>> {
     match count {
         1 => Ok(vec![arrays]),
         _ => (0..count).map(|number| part(&arrays, (number, count))).collect(),
@@ -80,7 +86,7 @@ fn part(arrays: &[(String, Tensor)], (number, count): (u32, u32)) -> Result<Vec<
 }
 
 /// Outputs of the microbatches, one after the other.
-pub(super) fn joined(parts: Vec<Vec<(String, Tensor)>>) -> Result<Vec<(String, Tensor)>> {
+pub(crate) fn joined(parts: Vec<Vec<(String, Tensor)>>) -> Result<Vec<(String, Tensor)>> {
     let mut whole: Vec<(String, Tensor, Vec<u8>)> = Vec::new();
     for (number, part) in parts.into_iter().enumerate() {
         for (at, (name, tensor)) in part.into_iter().enumerate() {

@@ -8,12 +8,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::exchange::{Links, Replicas, Zero};
-use super::groups::Groups;
-use super::options::Options;
-use super::planned::{Losses, Planned, layers_together};
-use super::replicas::replicated_step;
-use super::step::{Step, batch_of, training_step};
+use crate::train::spread::exchange::Links;
+
+use crate::train::spread::exchange::Replicas;
+
 use crate::compile::{self, Compiled};
 use crate::control::Control;
 use crate::error::{Error, Result};
@@ -22,6 +20,14 @@ use crate::load::Model;
 use crate::place::{DeviceUse, Effort};
 use crate::strategy::pipeline::{self, Written};
 use crate::topology::Topology;
+use crate::train::epochs::planned::Losses;
+use crate::train::epochs::planned::Planned;
+use crate::train::epochs::planned::layers_together;
+use crate::train::options::Options;
+use crate::train::spread::exchange::Zero;
+use crate::train::spread::groups::Groups;
+use crate::train::spread::replicas::replicated_step;
+use crate::train::step::{Step, batch_of, training_step};
 
 /// How many placements of the stages are planned whole; at the least effort one.
 const TRIED: usize = 3;
@@ -30,7 +36,7 @@ const TRIED: usize = 3;
 ///
 /// Errors: fewer samples than microbatches; replicas that do not go with a pipeline; those of
 /// [`compile::stages`], of making the step, and of planning it where no stages fit.
-pub(super) fn pipelined(
+pub(crate) fn pipelined(
     graph: Graph,
     topology: &Topology,
     options: &Options,
@@ -80,7 +86,7 @@ pub(super) fn pipelined(
 /// The step of a network in microbatches, where `stages` tells each layer's device in the first replica.
 ///
 /// Errors: those of [`pipelined`], but for planning.
-pub(super) fn on_stages(
+pub(crate) fn on_stages(
     graph: Graph,
     topology: &Topology,
     options: &Options,

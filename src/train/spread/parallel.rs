@@ -3,9 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::exchange::{Replicas, Sync, Zero};
-use super::options::Options;
-use super::planned::planned;
+use crate::train::spread::exchange::Replicas;
+
+use crate::train::spread::exchange::Sync;
+
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::ir::Graph;
@@ -13,6 +14,9 @@ use crate::place::{DeviceUse, Effort, Objective};
 use crate::plan::{BufferKind, Plan};
 use crate::strategy::pipeline;
 use crate::topology::Topology;
+use crate::train::epochs::planned::planned;
+use crate::train::options::Options;
+use crate::train::spread::exchange::Zero;
 use crate::units::{Bytes, Nanos};
 
 /// A way of spreading a training step.

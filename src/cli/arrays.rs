@@ -11,7 +11,7 @@ use crate::load::weights::Arrays;
 use crate::run::feed::{self, Comparison, Header, Purpose, Role};
 
 /// The arrays of `--inputs` and `--expect`.
-pub(super) struct Given {
+pub(super) struct UserArrays {
     inputs: Option<Listed>,
     expect: Option<Listed>,
     tolerance: (f64, f64),
@@ -58,7 +58,7 @@ impl Listed {
     }
 }
 
-impl Given {
+impl UserArrays {
     /// Errors: a file cannot be read; a tolerance that nothing exceeds.
     pub(super) fn open(args: &RunArgs) -> Result<Self> {
         for (option, value) in [("--rtol", args.rtol), ("--atol", args.atol)] {

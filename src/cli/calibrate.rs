@@ -1,7 +1,7 @@
 //! `partition run --calibrate`: measures this machine, or one model's kernels, into a profile.
 
 use super::args::RunArgs;
-use super::arrays::Given;
+use super::arrays::UserArrays;
 use super::machine::check_targets;
 use super::modes::{Explicit, check_run};
 use super::run::{Request, Source as Planned, init_seed, weight};
@@ -58,7 +58,7 @@ fn of_model(planned: Planned, args: &RunArgs, console: &Console) -> Result<Profi
 
 /// Data from the files given, made up where they have none.
 struct Files<'a> {
-    given: &'a Given,
+    given: &'a UserArrays,
     seed: u64,
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Serialize;
 
 use super::args::{Batch, RunArgs};
-use super::arrays::Given;
+use super::arrays::UserArrays;
 use super::destinations;
 use super::machine::{Product, Ready, check_hosts, targets, topology};
 use super::model::{ModelFile, model_path};
@@ -99,7 +99,7 @@ fn check_outputs(args: &RunArgs) -> Result<()> {
 /// What is run: a file that is a model or a plan, and the arrays for it.
 pub(super) struct Source {
     pub(super) file: ModelFile,
-    pub(super) given: Given,
+    pub(super) given: UserArrays,
     pub(super) is_plan: bool,
 }
 
@@ -112,7 +112,7 @@ impl Source {
         let file = ModelFile::read(path, args.shape.trust.links())?;
         let is_plan = Plan::is_json(&file.bytes);
         check_run(args, explicit, is_plan)?;
-        Ok(Self { given: Given::open(args)?, file, is_plan })
+        Ok(Self { given: UserArrays::open(args)?, file, is_plan })
     }
 
     /// The arrays; the plan, made now or before, and its network.
@@ -121,7 +121,7 @@ impl Source {
         args: &RunArgs,
         missing: Missing,
         console: &Console,
-    ) -> Result<(Given, (Plan, Network))> {
+    ) -> Result<(UserArrays, (Plan, Network))> {
         let Self { file, given, is_plan } = self;
         let planned = match is_plan {
             true => from_plan(&file, args, &given, missing, console)?,
@@ -150,7 +150,7 @@ impl Request {
     pub(super) fn new(
         file: ModelFile,
         args: &RunArgs,
-        given: &Given,
+        given: &UserArrays,
         missing: Missing,
         console: &Console,
     ) -> Result<Self> {
@@ -177,7 +177,7 @@ impl Request {
 /// microbatches stays open: it is the planner that divides it.
 fn sized_network(
     file: &ModelFile,
-    given: &Given,
+    given: &UserArrays,
     options: &mut compile::Options,
     console: &Console,
 ) -> Result<Graph> {
@@ -208,7 +208,7 @@ fn sized_network(
 fn from_model(
     file: ModelFile,
     args: &RunArgs,
-    given: &Given,
+    given: &UserArrays,
     missing: Missing,
     console: &Console,
 ) -> Result<(Plan, Network)> {
@@ -227,7 +227,7 @@ fn from_model(
 fn from_plan(
     file: &ModelFile,
     args: &RunArgs,
-    given: &Given,
+    given: &UserArrays,
     missing: Missing,
     console: &Console,
 ) -> Result<(Plan, Network)> {

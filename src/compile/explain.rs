@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use wildmatch::WildMatch;
 
-use super::given::{Copied, Given, Names};
+use super::bound_plan::{BoundPlan, Copied, Names};
 use super::{Options, check_sources, labels, prepare};
 use crate::control::Control;
 use crate::cost::{self, Origin};
@@ -60,7 +60,7 @@ fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>)
             let late =
                 |copy: &Copy, launch: &Launch| launch.nodes.iter().any(|node| copy.readers.contains(node));
             let meant = Names { launched: &launched, copied: &copied, late: &late };
-            let given = Given::new(plan, &graph, Sizes::Batch, &meant)?;
+            let given = BoundPlan::new(plan, &graph, Sizes::Batch, &meant)?;
             if let Some(derived) = given.divided() {
                 let patterns = |pattern: &String| instance_patterns(pattern, derived);
                 let pins = options.pins.iter().flat_map(|(pattern, device)| {
@@ -113,7 +113,7 @@ fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>)
             };
             let late = |copy: &Copy, launch: &Launch| launch.reads.contains(&copy.to);
             let meant = Names { launched: &launched, copied: &copied, late: &late };
-            let given = Given::new(plan, &lowered.graph, Sizes::Microbatch, &meant)?;
+            let given = BoundPlan::new(plan, &lowered.graph, Sizes::Microbatch, &meant)?;
             explain(&subject(plan, &lowered.graph, &options, &given, names))
         }
     }
@@ -123,7 +123,7 @@ fn subject<'a>(
     plan: &'a Plan,
     base: &'a CostGraph,
     options: &'a place::Options,
-    given: &'a Given,
+    given: &'a BoundPlan,
     mut names: Vec<(String, NodeIx)>,
 ) -> Subject<'a> {
     if let Some(derived) = given.divided() {

@@ -3,8 +3,8 @@
 //! Nothing else knows the order of the passes.
 
 mod batch;
+mod bound_plan;
 mod explain;
-mod given;
 mod labels;
 mod largest;
 mod pipeline;
@@ -13,7 +13,7 @@ mod replan;
 mod rewrite;
 mod score;
 mod step;
-mod written;
+mod unrolled;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub use repair::repair;
 pub use replan::state_between;
 pub use score::{ScoredPlan, score};
 #[cfg(feature = "run")]
-pub(crate) use written::stages;
+pub(crate) use unrolled::stages;
 
 /// What the caller asks of a plan.
 #[derive(Clone, Debug, Default)]
@@ -73,9 +73,9 @@ pub struct Options {
     pub model_hash: String,
     /// A step in several microbatches, where that is asked for.
     pub pipeline: Option<strategy::pipeline::Options>,
-    /// The order of a step that is written out: its graph holds all microbatches, as its sources say
+    /// The order of a step that is unrolled: its graph holds all microbatches, as its sources say
     /// ([`Source::microbatch`](crate::ir::Source::microbatch)), pinned to the devices of their stages.
-    pub written: Option<strategy::pipeline::Written>,
+    pub unrolled: Option<strategy::pipeline::Unrolled>,
     /// By source, the device of a placement that was made elsewhere: nodes that it holds apart
     /// share no kernel.
     pub given: Option<BTreeMap<String, String>>,
@@ -189,9 +189,9 @@ pub fn compile_with(
             let place =
                 place::Options { pins: Vec::new(), colocate: Vec::new(), from, ..options.place.clone() };
             let (graph, sizes) = (&lowered.graph, Sizes::Microbatch);
-            let turns = options.written.map(|_| written::turns(&network, &lowered, Turn::Sum));
-            let written = options.written.zip(turns.as_deref());
-            let asked = Asked { graph, sizes, topology, place: &place, pipeline: options.pipeline, written };
+            let turns = options.unrolled.map(|_| unrolled::turns(&network, &lowered, Turn::Sum));
+            let unrolled = options.unrolled.zip(turns.as_deref());
+            let asked = Asked { graph, sizes, topology, place: &place, pipeline: options.pipeline, unrolled };
             let mut meta = options.network_meta(&network);
             if let Some(divided) = &divided {
                 meta.options.batch = u64::try_from(divided.batch).ok();
@@ -226,7 +226,7 @@ fn cost_graph_step(
         .with_help("leave it out; the costs are those of the graph"));
     }
     let (sizes, pipeline) = (Sizes::Batch, options.pipeline);
-    let asked = Asked { graph, sizes, topology, place, pipeline, written: None };
+    let asked = Asked { graph, sizes, topology, place, pipeline, unrolled: None };
     let meta = options.meta(&graph.name, graph.node_count(), &BTreeMap::new());
     let step = Step::find(&asked, &meta, control)?;
     let plan = step.plan(&asked, None, meta, control)?;
@@ -322,7 +322,7 @@ fn alternative(
 /// Binds, simplifies and groups a network.
 pub fn prepare(graph: Graph, options: &Options) -> Result<Network> {
     let places = options.given.as_ref().map(|given| score::numbered_places(&graph, given));
-    let divided = options.pipeline.is_some() || options.written.is_some();
+    let divided = options.pipeline.is_some() || options.unrolled.is_some();
     let places = phases(&graph, places.unwrap_or_default(), divided);
     let (graph, assumed, dims) = simplified(graph, options, &places)?;
     let grouping = grouped(&graph, &places)?;
@@ -613,7 +613,7 @@ impl Options {
             options.microbatches = Some(asked.microbatches);
             options.schedule = Some(asked.order.name().to_owned());
         }
-        if let Some(strategy::pipeline::Written { asked, replicas }) = self.written {
+        if let Some(strategy::pipeline::Unrolled { asked, replicas }) = self.unrolled {
             options.schedule = Some(asked.order.name().to_owned());
             options.other.push(("microbatches".to_owned(), asked.microbatches.to_string()));
             if replicas > 1 {

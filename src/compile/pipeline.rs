@@ -18,7 +18,7 @@ use crate::strategy::pipeline;
 /// Options as a pipeline takes them, where they ask for one. Error: with one, a plan that is to be
 /// kept to.
 pub(super) fn settled(mut options: Options) -> Result<Options> {
-    if options.pipeline.is_none() && options.written.is_none() {
+    if options.pipeline.is_none() && options.unrolled.is_none() {
         return Ok(options);
     }
     if options.from.is_some() || options.place.from.is_some() {

@@ -9,7 +9,7 @@ use crate::costgraph::{CostGraph, NodeIx, Role};
 use crate::error::{Error, Report, Result};
 use crate::ir::{Graph, SourceId};
 use crate::load::Model;
-use crate::place::{self, Given};
+use crate::place::{self, Completed};
 use crate::plan::{self, Foreign, Lookup, Plan, listed};
 use crate::strategy::{self, Scored};
 use crate::topology::{DeviceId, Topology};
@@ -211,7 +211,7 @@ fn readable<'n>(
     graph: &CostGraph,
     topology: &Topology,
     lookup: &Lookup<'_>,
-    given: &Given,
+    given: &Completed,
     name: impl Fn(NodeIx) -> &'n str,
 ) -> Result<()> {
     let faults = lookup.faults();
@@ -254,7 +254,7 @@ fn some(lines: impl ExactSizeIterator<Item = String>) -> Vec<String> {
 /// Checks the plan where it breaks nothing, and says what it breaks.
 fn finish(
     scored: Scored,
-    given: Given,
+    given: Completed,
     topology: &Topology,
     plan: Plan,
     cost_graph: CostGraph,

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::place::{self, Placement};
 use crate::plan::{self, Bound, Labels, Meta, Plan};
 use crate::schedule::Schedule;
-use crate::strategy::pipeline::{self, Figures, Pipeline, Turn, Written, pipeline, squeezed};
+use crate::strategy::pipeline::{self, Figures, Pipeline, Turn, Unrolled, pipeline, pipeline_within_memory};
 use crate::strategy::{self, Choice, Rewritten};
 use crate::topology::Topology;
 
@@ -23,8 +23,8 @@ pub(super) struct Asked<'a> {
     /// What a placement of this very graph must respect.
     pub(super) place: &'a place::Options,
     pub(super) pipeline: Option<pipeline::Options>,
-    /// The order of a step that is written out in microbatches, and when its nodes run.
-    pub(super) written: Option<(Written, &'a [Turn])>,
+    /// The order of a step that is unrolled in microbatches, and when its nodes run.
+    pub(super) unrolled: Option<(Unrolled, &'a [Turn])>,
 }
 
 /// A step that fits.
@@ -41,7 +41,7 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// Finds a step: see [`strategy::solve`], [`strategy::rewrite`], [`pipeline()`] and [`squeezed()`].
+    /// Finds a step: see [`strategy::solve`], [`strategy::rewrite`], [`pipeline()`] and [`pipeline_within_memory`].
     /// Where nothing has changed since the plan that is replaced, which `meta` tells, it is that plan's.
     ///
     /// Errors: those of the four.
@@ -50,15 +50,15 @@ impl Step {
             return Self::in_microbatches(asked, options, control);
         }
         let Asked { graph, topology, place, .. } = *asked;
-        if let Some((written, turns)) = asked.written {
-            let squeezed = || pipeline::ordered_squeezed((graph, turns), topology, place, written, control);
-            return match pipeline::ordered((graph, turns), topology, place, written, control) {
+        if let Some((unrolled, turns)) = asked.unrolled {
+            let fitted = || pipeline::order_within_memory((graph, turns), topology, place, unrolled, control);
+            return match pipeline::ordered((graph, turns), topology, place, unrolled, control) {
                 Ok((placement, schedule, figures)) => {
                     let pipeline = Some(figures);
                     Ok(Self { placement, schedule, derived: None, pipeline, choices: Vec::new() })
                 }
                 Err(Error::Infeasible(why)) => {
-                    rewrite::pipeline((graph, topology, place), why, squeezed()?).map(Self::from)
+                    rewrite::pipeline((graph, topology, place), why, fitted()?).map(Self::from)
                 }
                 Err(error) => Err(error),
             };
@@ -88,8 +88,8 @@ impl Step {
         };
         match pipeline(graph, topology, place, options, control) {
             Err(Error::Infeasible(why)) => {
-                let squeezed = squeezed(graph, topology, place, options, control)?;
-                rewrite::pipeline((graph, topology, place), why, squeezed).map(Self::from)
+                let fitted = pipeline_within_memory(graph, topology, place, options, control)?;
+                rewrite::pipeline((graph, topology, place), why, fitted).map(Self::from)
             }
             found => found.map(Self::from),
         }

@@ -21,12 +21,12 @@ mod encode;
 mod example;
 mod fields;
 mod files;
-mod made;
 mod order;
 mod pipeline;
 mod raw;
 mod source;
 mod spec;
+mod synthetic;
 mod tfrecord;
 
 use std::time::Duration;

@@ -16,7 +16,7 @@ use crate::control::Control;
 use crate::costgraph::{CostGraph, NodeIx};
 use crate::error::{Error, Result};
 use crate::place::{Effort, Moves, Options, Placement};
-use crate::schedule::{self, Cost, GivenStep, Offload, Schedule};
+use crate::schedule::{self, Cost, Offload, ReplayStep, Schedule};
 use crate::strategy;
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Nanos};
@@ -49,7 +49,7 @@ pub struct Subject<'a> {
     /// The order of the launches.
     pub launches: Vec<NodeIx>,
     /// The plan's steps, where they are those of the graph.
-    pub steps: Option<Vec<GivenStep>>,
+    pub steps: Option<Vec<ReplayStep>>,
     /// Names by which nodes are known: those of the source, each with what computes it.
     pub names: Vec<(String, NodeIx)>,
     /// Whether the step is divided into microbatches; what needs a plan made anew is then left out.

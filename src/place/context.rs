@@ -1,5 +1,5 @@
 //! What every method of the portfolio sees: the problem with what is derived from it once, and a
-//! scout that evaluates and keeps what a method finds.
+//! incumbents that evaluates and keeps what a method finds.
 
 use super::Objective;
 use super::evaluate::Evaluator;
@@ -142,7 +142,7 @@ impl<'c, 'a> Context<'c, 'a> {
 }
 
 /// Evaluates what a method finds, and keeps the best of it.
-pub(super) struct Scout<'c, 'a> {
+pub(super) struct Incumbents<'c, 'a> {
     /// What is sought.
     pub(super) context: &'c Context<'c, 'a>,
     /// What was found.
@@ -150,8 +150,8 @@ pub(super) struct Scout<'c, 'a> {
     evaluator: Evaluator<'c, 'a>,
 }
 
-impl<'c, 'a> Scout<'c, 'a> {
-    /// A scout with nothing found.
+impl<'c, 'a> Incumbents<'c, 'a> {
+    /// A incumbents with nothing found.
     pub(super) fn new(context: &'c Context<'c, 'a>) -> Self {
         let pool = Pool::new(context.problem.options.objective);
         Self { context, pool, evaluator: Evaluator::new(context.problem) }
@@ -165,7 +165,7 @@ impl<'c, 'a> Scout<'c, 'a> {
         candidate
     }
 
-    /// As [`Scout::consider`], for a placement whose compute nodes are meant to be launched in `order`.
+    /// As [`Incumbents::consider`], for a placement whose compute nodes are meant to be launched in `order`.
     /// Where that order takes too much memory and the latency is what counts, the placement is to be
     /// timed nevertheless if it might fit in another order.
     pub(super) fn consider_launched(&mut self, units: Vec<DeviceId>, order: Vec<NodeIx>) -> Candidate {

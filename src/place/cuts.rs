@@ -1,7 +1,7 @@
 //! Placements by minimum cuts, for few bytes under tight caps.
 
 use super::bound::transfer::split;
-use super::context::{Context, Scout};
+use super::context::{Context, Incumbents};
 use super::pool::Pool;
 use super::{Effort, Objective};
 use crate::error::Result;
@@ -17,13 +17,13 @@ const FILLS: [u64; 8] = [100, 97, 94, 90, 86, 80, 70, 60];
 
 /// Fills devices by cuts, less and less until a placement holds all constraints.
 pub(super) fn find(context: &Context<'_, '_>) -> Pool {
-    let mut scout = Scout::new(context);
+    let mut incumbents = Incumbents::new(context);
     // A split fails only where the options contradict one another, which is told elsewhere.
-    let _ = filled(context, &mut scout).is_err();
-    scout.pool
+    let _ = filled(context, &mut incumbents).is_err();
+    incumbents.pool
 }
 
-fn filled(context: &Context<'_, '_>, scout: &mut Scout<'_, '_>) -> Result<()> {
+fn filled(context: &Context<'_, '_>, incumbents: &mut Incumbents<'_, '_>) -> Result<()> {
     let options = context.problem.options;
     let work = match options.effort {
         Effort::Fast => return Ok(()),
@@ -40,7 +40,7 @@ fn filled(context: &Context<'_, '_>, scout: &mut Scout<'_, '_>) -> Result<()> {
         }
         let Some(units) = split(context.problem, fill, work)? else { break };
         let units = context.filled(|unit| units[unit]);
-        if scout.consider(units, &context.order).is_feasible() {
+        if incumbents.consider(units, &context.order).is_feasible() {
             break;
         }
     }

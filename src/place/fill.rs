@@ -6,7 +6,7 @@
 //! filled to is learnt from the evaluation, which knows activations too.
 
 use super::Effort;
-use super::context::{Context, Scout};
+use super::context::{Context, Incumbents};
 use super::nets::NetKind;
 use super::orders::{self, OrderKind};
 use super::pool::Pool;
@@ -25,7 +25,7 @@ const ROUNDS: usize = 8;
 
 /// Fills along the orders of the effort, from full caps and from even shares.
 pub(super) fn find(context: &Context<'_, '_>) -> Pool {
-    let mut scout = Scout::new(context);
+    let mut incumbents = Incumbents::new(context);
     let effort = context.problem.options.effort;
     let kinds = OrderKind::for_effort(effort);
     let nodes = context.problem.graph.node_count().max(1);
@@ -36,12 +36,12 @@ pub(super) fn find(context: &Context<'_, '_>) -> Pool {
         let units = orders::units(context.problem, &order);
         for budgets in [context.problem.caps.clone(), even(context)] {
             if context.control.stopped() {
-                return scout.pool;
+                return incumbents.pool;
             }
-            learn(&mut scout, &order, &units, budgets, rounds);
+            learn(&mut incumbents, &order, &units, budgets, rounds);
         }
     }
-    scout.pool
+    incumbents.pool
 }
 
 /// Shares of all that stays, in proportion to the caps.
@@ -58,11 +58,17 @@ fn even(context: &Context<'_, '_>) -> Vec<u64> {
 
 /// Fills, evaluates, and fills again with less where a device held too much and more where the
 /// others had to take what was left.
-fn learn(scout: &mut Scout<'_, '_>, order: &[NodeIx], units: &[u32], mut budgets: Vec<u64>, rounds: usize) {
-    let context = scout.context;
+fn learn(
+    incumbents: &mut Incumbents<'_, '_>,
+    order: &[NodeIx],
+    units: &[u32],
+    mut budgets: Vec<u64>,
+    rounds: usize,
+) {
+    let context = incumbents.context;
     for _ in 0..rounds {
         let chosen = Filling::new(context, &budgets).run(units);
-        let found = scout.consider(context.filled(|unit| chosen[unit]), order);
+        let found = incumbents.consider(context.filled(|unit| chosen[unit]), order);
         if found.is_feasible() {
             return;
         }

@@ -14,12 +14,12 @@
 //! (`bound`).
 
 mod bound;
+mod complete;
 mod context;
 mod cuts;
 mod disjoint;
 mod evaluate;
 mod fill;
-mod given;
 mod ideals;
 mod infeasible;
 mod jobs;
@@ -51,10 +51,10 @@ use crate::topology::{DeviceId, Topology};
 use crate::units::Bytes;
 
 pub use bound::{Certificate, certificate};
+pub use complete::{Completed, complete};
 use context::Context;
 pub use evaluate::Evaluation;
 use evaluate::Evaluator;
-pub use given::{Given, complete};
 pub(crate) use infeasible::binding;
 pub use moves::Moves;
 use nets::Nets;

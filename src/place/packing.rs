@@ -1,6 +1,6 @@
 //! Placements for tight constraints: largest units first, and moves away from what is overloaded.
 
-use super::context::{Context, Scout};
+use super::context::{Context, Incumbents};
 use super::multilevel;
 use super::pool::{Candidate, Pool};
 use crate::topology::DeviceId;
@@ -8,22 +8,22 @@ use crate::topology::DeviceId;
 /// Packs, then moves what is over its limit of time, in what comes closest of `pool` and the
 /// packing.
 pub(super) fn find(context: &Context<'_, '_>, closest: Option<&Candidate>) -> Pool {
-    let mut scout = Scout::new(context);
+    let mut incumbents = Incumbents::new(context);
     if let Some(closest) = closest {
-        rebalanced(&mut scout, closest);
+        rebalanced(&mut incumbents, closest);
     }
-    if scout.pool.best().is_none() {
-        packed(&mut scout);
-        if let Some(closest) = scout.pool.closest.clone() {
-            rebalanced(&mut scout, &closest);
+    if incumbents.pool.best().is_none() {
+        packed(&mut incumbents);
+        if let Some(closest) = incumbents.pool.closest.clone() {
+            rebalanced(&mut incumbents, &closest);
         }
     }
-    scout.pool
+    incumbents.pool
 }
 
 /// Largest units first, each where most room is left: finds a fit where segments do not.
-fn packed(scout: &mut Scout<'_, '_>) {
-    let context = scout.context;
+fn packed(incumbents: &mut Incumbents<'_, '_>) {
+    let context = incumbents.context;
     let problem = context.problem;
     let mut units: Vec<usize> =
         (0..problem.unit_count()).filter(|&unit| problem.fixed(unit).is_none()).collect();
@@ -47,15 +47,15 @@ fn packed(scout: &mut Scout<'_, '_>) {
         }
     }
     let units = context.filled(|unit| chosen[unit]);
-    scout.consider(units, &context.order);
+    incumbents.consider(units, &context.order);
 }
 
 /// Moves single units away from devices that compute for too long.
-fn rebalanced(scout: &mut Scout<'_, '_>, closest: &Candidate) {
-    let context = scout.context;
+fn rebalanced(incumbents: &mut Incumbents<'_, '_>, closest: &Candidate) {
+    let context = incumbents.context;
     if closest.excess.time > 0
         && let Some(units) = multilevel::mended(context, closest)
     {
-        scout.consider(units, &context.order);
+        incumbents.consider(units, &context.order);
     }
 }

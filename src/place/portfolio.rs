@@ -4,7 +4,7 @@
 //! was found better. Methods of one round run on all threads; their finds are merged in a fixed
 //! order and the first of equals stays, so that the result is deterministic.
 
-use super::context::{Context, Scout};
+use super::context::{Context, Incumbents};
 use super::evaluate::resident_bytes;
 use super::orders::OrderKind;
 use super::pool::{Candidate, Pool};
@@ -87,9 +87,9 @@ fn is_settled(context: &Context<'_, '_>, pool: &Pool) -> bool {
 
 /// All that has a choice on one device, for each device that differs from those before it.
 fn one_device(context: &Context<'_, '_>) -> Pool {
-    let mut scout = Scout::new(context);
+    let mut incumbents = Incumbents::new(context);
     if context.problem.count.is_some_and(|count| count > 1) {
-        return scout.pool;
+        return incumbents.pool;
     }
     let Problem { topology, devices, .. } = context.problem;
     let all = resident_bytes(context.problem.graph);
@@ -103,13 +103,13 @@ fn one_device(context: &Context<'_, '_>) -> Pool {
         }
         seen.push(alike);
         let units = context.filled(|_| id);
-        let found = scout.consider(units.clone(), &context.order);
+        let found = incumbents.consider(units.clone(), &context.order);
         if found.excess.bytes > 0 && !fixed {
             // All of it stays under the cap at once or not, as the order has it.
             for kind in OrderKind::ALL {
-                scout.consider(units.clone(), &kind.nodes(context.problem));
+                incumbents.consider(units.clone(), &kind.nodes(context.problem));
             }
         }
     }
-    scout.pool
+    incumbents.pool
 }

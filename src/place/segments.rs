@@ -1,7 +1,7 @@
 //! Segmentations: several orders, each cut for several sequences of devices, the promising cuts
 //! followed up with finer tables.
 
-use super::context::{Context, Scout};
+use super::context::{Context, Incumbents};
 use super::orders::{self, OrderKind};
 use super::pool::{Excess, Pool};
 use super::problem::NONE;
@@ -52,14 +52,14 @@ struct Promise {
 }
 /// Cuts each order for each sequence and goal; follows up what promises most.
 pub(super) fn find(context: &Context<'_, '_>) -> Pool {
-    let mut search = Search { context, scout: Scout::new(context) };
+    let mut search = Search { context, incumbents: Incumbents::new(context) };
     search.segmentations();
-    search.scout.pool
+    search.incumbents.pool
 }
 
 struct Search<'c, 'a> {
     context: &'c Context<'c, 'a>,
-    scout: Scout<'c, 'a>,
+    incumbents: Incumbents<'c, 'a>,
 }
 
 impl Search<'_, '_> {
@@ -195,7 +195,7 @@ impl Search<'_, '_> {
         };
         if settled.is_none() {
             let units = self.assigned(line, sequence, &ends);
-            self.scout.consider(units, nodes);
+            self.incumbents.consider(units, nodes);
             self.settle(promise.goal, nodes, line, tables, sequence);
         }
     }
@@ -219,7 +219,7 @@ impl Search<'_, '_> {
                 let bounds = Limits { caps: &caps, compute: &limits };
                 let Some(cut) = self.cut(tables, sequence, goal, alive, banned, &bounds) else { break };
                 let units = self.assigned(line, sequence, &cut.ends);
-                let candidate = self.scout.consider(units, nodes);
+                let candidate = self.incumbents.consider(units, nodes);
                 if candidate.excess == Excess::default() {
                     if !thorough {
                         return Some(cut.ends);

@@ -23,7 +23,7 @@ pub use accesses::Accesses;
 pub use memory::packed::Packing;
 pub use order::earliest::earliest_first;
 pub use order::improve::{MOST_STEPS, Search, improve};
-pub use replay::{GivenAction, GivenStep, schedule_given};
+pub use replay::{ReplayAction, ReplayStep, replay};
 pub use simulate::critical_path::{Overlap, PathStep, critical_path};
 pub use simulate::retime::{Load, loads, loads_of, retimed};
 pub use simulate::{Crossing, SimulatedStep, Timeline, Work, simulate};

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::copies::{Arrangement, ArrivalIx, Copies, CopyIx, Source};
 use super::csr::Csr;
 use super::simulate::Work;
-use super::{GivenAction, GivenStep, Offload, Part, Schedule};
+use super::{Offload, Part, ReplayAction, ReplayStep, Schedule};
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
 use crate::error::{Error, Result};
 use crate::place::Placement;
@@ -235,7 +235,7 @@ impl<'a> Problem<'a> {
         topology: &'a Topology,
         placement: &'a Placement,
         offload: &[Offload],
-        steps: &[GivenStep],
+        steps: &[ReplayStep],
     ) -> Result<(Self, Vec<u32>)> {
         let foreign = || Error::Internal("the steps are of another placement".into());
         let base = Self::new(graph, topology, placement, offload)?;
@@ -247,9 +247,9 @@ impl<'a> Problem<'a> {
         let mut done = vec![false; problem.task_count()];
         for step in steps {
             let task = match step.action {
-                GivenAction::Launch(NodeIx(node)) if (node as usize) < graph.node_count() => node,
-                GivenAction::Launch(_) => return Err(foreign()),
-                GivenAction::Copy { tensor, to, .. } => {
+                ReplayAction::Launch(NodeIx(node)) if (node as usize) < graph.node_count() => node,
+                ReplayAction::Launch(_) => return Err(foreign()),
+                ReplayAction::Copy { tensor, to, .. } => {
                     let arrival = problem.copies.find(tensor, to).ok_or_else(foreign)?;
                     let copy = CopyIx(next[arrival.index()]);
                     next[arrival.index()] += 1;
@@ -286,11 +286,11 @@ impl<'a> Problem<'a> {
 
     /// How given steps fill the arrivals; none where there are others than this placement asks for,
     /// or parts that do not cover theirs.
-    pub(super) fn arrangement(&self, steps: &[GivenStep]) -> Option<Arrangement> {
+    pub(super) fn arrangement(&self, steps: &[ReplayStep]) -> Option<Arrangement> {
         let mut parts: BTreeMap<ArrivalIx, Vec<Part>> = BTreeMap::new();
         let mut arrangement = Arrangement::default();
         for step in steps {
-            let GivenAction::Copy { tensor, from, to, part } = step.action else { continue };
+            let ReplayAction::Copy { tensor, from, to, part } = step.action else { continue };
             if tensor.index() >= self.graph.tensor_count() {
                 return None;
             }

@@ -9,7 +9,7 @@ use crate::topology::{DeviceId, Topology};
 
 /// What a given step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GivenAction {
+pub enum ReplayAction {
     /// Runs a node.
     Launch(NodeIx),
     /// Brings a tensor, or a part of it.
@@ -27,29 +27,29 @@ pub enum GivenAction {
 
 /// A step that is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GivenStep {
+pub struct ReplayStep {
     /// What it does.
-    pub action: GivenAction,
+    pub action: ReplayAction,
     /// The steps that it waits for so that a more urgent copy goes first.
     pub held: Vec<StepIx>,
 }
 
 impl Schedule {
-    /// The schedule's steps, as [`schedule_given`] takes them.
-    pub fn given(&self) -> Vec<GivenStep> {
+    /// The schedule's steps, as [`replay`] takes them.
+    pub fn given(&self) -> Vec<ReplayStep> {
         let device = |buffer: crate::schedule::BufferIx| {
             let found = self.buffers.get(buffer.index());
             found.map_or(DeviceId(u32::MAX), |buffer| buffer.device)
         };
         let given = |step: &crate::schedule::Step| {
             let action = match step.action {
-                Action::Launch(node) => GivenAction::Launch(node),
+                Action::Launch(node) => ReplayAction::Launch(node),
                 Action::Copy { tensor, from, part, .. } => {
-                    GivenAction::Copy { tensor, from: device(from), to: step.device, part }
+                    ReplayAction::Copy { tensor, from: device(from), to: step.device, part }
                 }
             };
             let starved = step.control.iter().filter(|(_, why)| *why == Why::Starve);
-            GivenStep { action, held: starved.map(|(other, _)| *other).collect() }
+            ReplayStep { action, held: starved.map(|(other, _)| *other).collect() }
         };
         self.steps.iter().map(given).collect()
     }
@@ -59,11 +59,11 @@ impl Schedule {
 ///
 /// Errors: as [`crate::schedule::schedule()`], and where the steps are not those of this placement, or one stands
 /// before what it reads from.
-pub fn schedule_given(
+pub fn replay(
     graph: &CostGraph,
     topology: &Topology,
     placement: &Placement,
-    steps: &[GivenStep],
+    steps: &[ReplayStep],
     options: &Options,
 ) -> Result<Schedule> {
     let (problem, tasks) = Problem::of_steps(graph, topology, placement, &options.offload, steps)?;

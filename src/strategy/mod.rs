@@ -117,16 +117,16 @@ pub fn timed(
 
 /// The schedule of steps that are known, under the caps of `options`; `offload` as in [`timed`].
 ///
-/// Errors: those of [`schedule::schedule_given`].
+/// Errors: those of [`schedule::replay`].
 pub fn again(
     graph: &CostGraph,
     topology: &Topology,
     options: &Options,
     placement: &Placement,
-    (steps, offload): (&[schedule::GivenStep], Vec<schedule::Offload>),
+    (steps, offload): (&[schedule::ReplayStep], Vec<schedule::Offload>),
 ) -> Result<Schedule> {
     let scheduling = schedule::Options { offload, ..scheduling(topology, options)? };
-    schedule::schedule_given(graph, topology, placement, steps, &scheduling)
+    schedule::replay(graph, topology, placement, steps, &scheduling)
 }
 
 /// The schedule of a placement, made faster and its arenas shorter as far as the effort goes, under

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::load::Model;
 use crate::place;
 use crate::schedule::Schedule;
-use crate::strategy::pipeline::{self, pipeline, squeezed};
+use crate::strategy::pipeline::{self, pipeline, pipeline_within_memory};
 use crate::strategy::{self, What, rewrite};
 use crate::topology::Topology;
 
@@ -79,7 +79,7 @@ pub(super) fn rewritten(
     }
     let (schedule, choices) = match divided {
         Some(asked) => {
-            let found = squeezed(graph, topology, options, asked, control).ok()??;
+            let found = pipeline_within_memory(graph, topology, options, asked, control).ok()??;
             (found.schedule, found.choices)
         }
         None => {

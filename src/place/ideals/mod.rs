@@ -15,7 +15,7 @@ mod split;
 #[cfg(test)]
 mod tests;
 
-use super::context::{Context, Scout};
+use super::context::{Context, Incumbents};
 use super::pool::Pool;
 use super::segment::Goal;
 use super::segments;
@@ -30,29 +30,29 @@ const ROUNDS: usize = 5;
 /// Splits the problem for each sequence of devices; nothing where there are too many ideals, or where
 /// the latency is what counts.
 pub(super) fn find(context: &Context<'_, '_>) -> Pool {
-    let mut scout = Scout::new(context);
+    let mut incumbents = Incumbents::new(context);
     let problem = context.problem;
     let most = match problem.options.effort {
-        Effort::Fast => return scout.pool,
+        Effort::Fast => return incumbents.pool,
         Effort::Default => 1_500,
         Effort::Best => 8_000,
     };
     let goal = match problem.options.objective {
         Objective::Transfer => Goal::Bytes,
         Objective::Throughput => Goal::Load,
-        Objective::Latency => return scout.pool,
+        Objective::Latency => return incumbents.pool,
     };
-    let Some(lattice) = Lattice::new(problem, most) else { return scout.pool };
+    let Some(lattice) = Lattice::new(problem, most) else { return incumbents.pool };
     let costs = Costs::new(context, &lattice);
     for sequence in segments::sequences(context) {
         let mut caps = context.base.caps.clone();
         for _ in 0..ROUNDS {
             if context.control.stopped() {
-                return scout.pool;
+                return incumbents.pool;
             }
             let request = Request { sequence: &sequence, caps: &caps, goal };
             let Some(found) = split::best(context, &lattice, &costs, &request) else { break };
-            let candidate = scout.consider(context.filled(|unit| found[unit]), &context.order);
+            let candidate = incumbents.consider(context.filled(|unit| found[unit]), &context.order);
             if candidate.excess.bytes == 0 {
                 break;
             }
@@ -63,5 +63,5 @@ pub(super) fn find(context: &Context<'_, '_>) -> Pool {
             }
         }
     }
-    scout.pool
+    incumbents.pool
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::board::{Board, Timetable};
+use super::partial::{PartialSchedule, Timetable};
 
 /// What a step makes best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,33 +30,37 @@ type Offer = ((i128, u64, Reverse<u32>, Reverse<usize>), u64);
 
 /// Schedules without gaps. Entries of jobs placed elsewhere are skipped when they surface.
 /// O((jobs + links) x devices x log jobs).
-pub(super) fn schedule(mut board: Board<'_, '_, '_>, rank: &[u64], measure: Measure) -> Timetable {
-    let mut queues: Vec<Queue> = (0..board.jobs.devices()).map(|_| Queue::default()).collect();
-    let mut placed = vec![false; board.jobs.len()];
-    let mut fresh: Vec<u32> = board.sources().collect();
+pub(super) fn schedule(
+    mut partial: PartialSchedule<'_, '_, '_>,
+    rank: &[u64],
+    measure: Measure,
+) -> Timetable {
+    let mut queues: Vec<Queue> = (0..partial.jobs.devices()).map(|_| Queue::default()).collect();
+    let mut placed = vec![false; partial.jobs.len()];
+    let mut fresh: Vec<u32> = partial.sources().collect();
     let mut choices = Vec::new();
     loop {
         for job in fresh.drain(..) {
-            board.choices(job as usize, &mut choices);
-            let arrivals = board.find_arrivals(job as usize);
+            partial.choices(job as usize, &mut choices);
+            let arrivals = partial.find_arrivals(job as usize);
             choices.iter().for_each(|&d| queues[d].enter(job, rank[job as usize], arrivals[d], measure));
         }
         let offers = queues
             .iter_mut()
             .enumerate()
-            .filter_map(|(d, queue)| queue.offer(rank, &placed, board.free(d), measure, d));
+            .filter_map(|(d, queue)| queue.offer(rank, &placed, partial.free(d), measure, d));
         let Some(((_, _, Reverse(job), Reverse(device)), start)) = offers.max() else { break };
         // Since it was entered its group may have gone elsewhere, or the device filled up.
-        board.choices(job as usize, &mut choices);
+        partial.choices(job as usize, &mut choices);
         if choices.contains(&device) {
             placed[job as usize] = true;
-            board.place(job as usize, device, start, |next| fresh.push(next));
+            partial.place(job as usize, device, start, |next| fresh.push(next));
         } else {
-            queues[device].drop_offered(start > board.free(device), measure);
+            queues[device].drop_offered(start > partial.free(device), measure);
             fresh.push(job);
         }
     }
-    board.finish()
+    partial.finish()
 }
 
 impl Queue {

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::board::{Board, Timetable};
+use super::partial::{PartialSchedule, Timetable};
 use crate::place::problem::NONE;
 
 /// A job with its device: the earliest start goes first, then the higher rank, the earlier job, the
@@ -30,22 +30,22 @@ struct Lane {
 
 /// Schedules without gaps; `favourite` by job, [`NONE`] where it has none.
 /// O((jobs + links) x devices x log jobs).
-pub(super) fn schedule(board: Board<'_, '_, '_>, rank: &[u64], favourite: &[u32]) -> Timetable {
-    let (devices, jobs) = (board.jobs.devices(), board.jobs.len());
+pub(super) fn schedule(partial: PartialSchedule<'_, '_, '_>, rank: &[u64], favourite: &[u32]) -> Timetable {
+    let (devices, jobs) = (partial.jobs.devices(), partial.jobs.len());
     let mut search = Search {
         rank,
         favourite,
         lanes: vec![Lane::default(); devices],
         open: vec![false; jobs * devices],
         choices: Vec::new(),
-        board,
+        partial,
     };
     search.run();
-    search.board.finish()
+    search.partial.finish()
 }
 
 struct Search<'s, 'b, 'c, 'a> {
-    board: Board<'b, 'c, 'a>,
+    partial: PartialSchedule<'b, 'c, 'a>,
     rank: &'s [u64],
     favourite: &'s [u32],
     /// By device.
@@ -58,17 +58,17 @@ struct Search<'s, 'b, 'c, 'a> {
 impl Search<'_, '_, '_, '_> {
     fn run(&mut self) {
         let devices = self.lanes.len();
-        let mut fresh: Vec<u32> = self.board.sources().collect();
+        let mut fresh: Vec<u32> = self.partial.sources().collect();
         loop {
             fresh.drain(..).for_each(|job| self.enter(job));
             let best = (0..devices).filter_map(|device| self.offer(device)).max();
             let Some((Reverse(start), _, Reverse(job), Reverse(device))) = best else { break };
             self.open[job as usize * devices..][..devices].fill(false);
             // Since it was entered its group may have gone elsewhere, or the device filled up.
-            self.board.choices(job as usize, &mut self.choices);
+            self.partial.choices(job as usize, &mut self.choices);
             if self.choices.contains(&device) {
                 self.lanes[device].last = Some(job);
-                self.board.place(job as usize, device, start, |next| fresh.push(next));
+                self.partial.place(job as usize, device, start, |next| fresh.push(next));
             } else {
                 fresh.push(job);
             }
@@ -77,8 +77,8 @@ impl Search<'_, '_, '_, '_> {
 
     fn enter(&mut self, job: u32) {
         let devices = self.lanes.len();
-        self.board.choices(job as usize, &mut self.choices);
-        let arrivals = self.board.find_arrivals(job as usize);
+        self.partial.choices(job as usize, &mut self.choices);
+        let arrivals = self.partial.find_arrivals(job as usize);
         let everywhere = self.choices.iter().map(|&device| arrivals[device]).max().unwrap_or(0);
         for &device in &self.choices {
             self.open[job as usize * devices + device] = true;
@@ -89,7 +89,7 @@ impl Search<'_, '_, '_, '_> {
 
     /// The best job for a device.
     fn offer(&mut self, device: usize) -> Option<Offer> {
-        let (free, awaited) = (self.board.free(device), self.awaited(device));
+        let (free, awaited) = (self.partial.free(device), self.awaited(device));
         let (rank, open, devices) = (self.rank, &self.open, self.lanes.len());
         let is_open = |job: u32| open[job as usize * devices + device];
         let offer =
@@ -123,8 +123,8 @@ impl Search<'_, '_, '_, '_> {
         if !open[device] {
             return None;
         }
-        let arrivals = self.board.find_arrivals(job as usize).to_vec();
-        let start = |device: usize| arrivals[device].max(self.board.free(device));
+        let arrivals = self.partial.find_arrivals(job as usize).to_vec();
+        let start = |device: usize| arrivals[device].max(self.partial.free(device));
         let own = start(device);
         let first = (0..open.len()).filter(|&other| open[other]).all(|other| own <= start(other));
         first.then_some((job, own))

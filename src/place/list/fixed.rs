@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::board::{Board, Timetable};
+use super::partial::{PartialSchedule, Timetable};
 
 /// Where a job goes.
 pub(super) enum Choice<'t> {
@@ -22,14 +22,18 @@ pub(super) enum Choice<'t> {
 
 /// Takes the ready job with the highest rank, the first of equals, into the earliest gap of the
 /// device it goes to. O((jobs + links) x devices + jobs log jobs).
-pub(super) fn schedule(mut board: Board<'_, '_, '_>, rank: &[u64], choice: &Choice<'_>) -> Timetable {
+pub(super) fn schedule(
+    mut partial: PartialSchedule<'_, '_, '_>,
+    rank: &[u64],
+    choice: &Choice<'_>,
+) -> Timetable {
     let mut ready: BinaryHeap<(u64, Reverse<u32>)> =
-        board.sources().map(|job| (rank[job as usize], Reverse(job))).collect();
+        partial.sources().map(|job| (rank[job as usize], Reverse(job))).collect();
     let mut choices = Vec::new();
     while let Some((_, Reverse(job))) = ready.pop() {
         let job = job as usize;
-        board.choices(job, &mut choices);
-        board.find_arrivals(job);
+        partial.choices(job, &mut choices);
+        partial.find_arrivals(job);
         if let Choice::Path { on_path, device } = choice
             && on_path[job]
             && choices.contains(device)
@@ -37,24 +41,26 @@ pub(super) fn schedule(mut board: Board<'_, '_, '_>, rank: &[u64], choice: &Choi
             choices.clear();
             choices.push(*device);
         }
-        let Some((_, start, device)) = best(&board, job, &choices, choice) else { break };
-        board.place(job, device, start, |next| ready.push((rank[next as usize], Reverse(next))));
+        let Some((_, start, device)) = best(&partial, job, &choices, choice) else { break };
+        partial.place(job, device, start, |next| ready.push((rank[next as usize], Reverse(next))));
     }
-    board.finish()
+    partial.finish()
 }
 
 /// Score, start and device.
 fn best(
-    board: &Board<'_, '_, '_>,
+    partial: &PartialSchedule<'_, '_, '_>,
     job: usize,
     choices: &[usize],
     choice: &Choice<'_>,
 ) -> Option<(u64, u64, usize)> {
     let scored = choices.iter().map(|&d| {
-        let (start, end) = board.inserted(job, d);
+        let (start, end) = partial.inserted(job, d);
         let score = match choice {
-            Choice::Lookahead(table) => end.saturating_add(table[job * board.jobs.devices() + d]),
-            Choice::Earliest | Choice::Path { .. } => start.saturating_add(board.group_time(job, d)).max(end),
+            Choice::Lookahead(table) => end.saturating_add(table[job * partial.jobs.devices() + d]),
+            Choice::Earliest | Choice::Path { .. } => {
+                start.saturating_add(partial.group_time(job, d)).max(end)
+            }
         };
         (score, start, d)
     });

@@ -6,30 +6,30 @@
 //! also runs on groups of jobs, of which the first decides where the others go. m-ETF and m-SCT
 //! themselves, as that paper has them, are [`within`] budgets of parameters.
 
-mod board;
 mod dynamic;
 mod favourite;
 mod fixed;
+mod free_memory;
 mod groups;
+mod partial;
 mod ranks;
-mod room;
 #[cfg(test)]
 mod tests;
 mod timeline;
 
-pub(in crate::place) use board::Timetable;
+pub(in crate::place) use free_memory::FreeMemory;
 pub(in crate::place) use groups::{Grouping, Groups};
-pub(in crate::place) use room::Room;
+pub(in crate::place) use partial::Timetable;
 
 use super::Effort;
-use super::context::{Context, Scout};
+use super::context::{Context, Incumbents};
 use super::jobs::{Jobs, NEVER};
 use super::pool::Candidate;
 use super::problem::Problem;
 use crate::costgraph::{NodeIx, Role};
 use crate::topology::DeviceId;
-use board::Board;
 use dynamic::Measure;
+use partial::PartialSchedule;
 
 /// Jobs up to which every list scheduler is tried, and at the least effort more than one.
 const SMALL: usize = 50_000;
@@ -81,14 +81,14 @@ pub(in crate::place) fn within(
     budgets: &[u64],
     scheduler: Scarce,
 ) -> Timetable {
-    let board = Board::new(context, jobs, groups, Room::lasting(context, budgets));
+    let partial = PartialSchedule::new(context, jobs, groups, FreeMemory::lasting(context, budgets));
     let rank: Vec<u64> = (0..jobs.len() as u64).rev().collect();
     match scheduler {
-        Scarce::EarliestTask => dynamic::schedule(board, &rank, Measure::Start),
-        Scarce::SmallCommunication => favourite::schedule(board, &rank, &ranks::favourites(jobs)),
+        Scarce::EarliestTask => dynamic::schedule(partial, &rank, Measure::Start),
+        Scarce::SmallCommunication => favourite::schedule(partial, &rank, &ranks::favourites(jobs)),
         Scarce::EarliestEnd => {
             let devices: Vec<usize> = context.problem.devices.iter().map(|id| id.index()).collect();
-            fixed::schedule(board, &ranks::upward(jobs, &devices, 16), &fixed::Choice::Earliest)
+            fixed::schedule(partial, &ranks::upward(jobs, &devices, 16), &fixed::Choice::Earliest)
         }
     }
 }
@@ -102,10 +102,10 @@ pub(in crate::place) fn schedules(context: &Context<'_, '_>, jobs: &Jobs, caps: 
         .map(|&grouping| Groups::new(context.problem, jobs, grouping))
         .collect();
     let of = |grouping: Grouping| &groups[usize::from(grouping == Grouping::Chains && groups.len() > 1)];
-    let room = Room::new(context, caps);
+    let room = FreeMemory::new(context, caps);
     let mut found: Vec<Timetable> = context.control.map_each(jobs.tables(), runs.len(), |number| {
         let (scheduler, grouping) = runs[number];
-        run(Board::new(context, jobs, of(grouping), room.clone()), context, scheduler)
+        run(PartialSchedule::new(context, jobs, of(grouping), room.clone()), context, scheduler)
     });
     found.sort_by_key(Timetable::makespan);
     found
@@ -133,12 +133,12 @@ fn runs(context: &Context<'_, '_>, jobs: &Jobs) -> Vec<(Scheduler, Grouping)> {
     runs
 }
 
-fn run(board: Board<'_, '_, '_>, context: &Context<'_, '_>, scheduler: Scheduler) -> Timetable {
-    let jobs = board.jobs;
+fn run(partial: PartialSchedule<'_, '_, '_>, context: &Context<'_, '_>, scheduler: Scheduler) -> Timetable {
+    let jobs = partial.jobs;
     let devices: Vec<usize> = context.problem.devices.iter().map(|id| id.index()).collect();
     let upward = |share| ranks::upward(jobs, &devices, share);
     match scheduler {
-        Scheduler::Heft(share) => fixed::schedule(board, &upward(share), &fixed::Choice::Earliest),
+        Scheduler::Heft(share) => fixed::schedule(partial, &upward(share), &fixed::Choice::Earliest),
         Scheduler::Streams => {
             let mut rank = upward(16);
             let longest = rank.iter().copied().max().unwrap_or(0);
@@ -146,33 +146,34 @@ fn run(board: Board<'_, '_, '_>, context: &Context<'_, '_>, scheduler: Scheduler
             for (rank, stream) in rank.iter_mut().zip(stream) {
                 *rank = rank.saturating_add(longest.saturating_mul(u64::from(count - stream)));
             }
-            dynamic::schedule(board, &rank, Measure::Start)
+            dynamic::schedule(partial, &rank, Measure::Start)
         }
         Scheduler::Peft => {
             let table = ranks::optimistic(jobs, &devices);
             let count = jobs.devices();
             let rank = |job| devices.iter().fold(0u64, |sum, d| sum.saturating_add(table[job * count + d]));
             let rank: Vec<u64> = (0..jobs.len()).map(rank).collect();
-            fixed::schedule(board, &rank, &fixed::Choice::Lookahead(&table))
+            fixed::schedule(partial, &rank, &fixed::Choice::Lookahead(&table))
         }
         Scheduler::Cpop => {
             let (up, down) = (upward(16), ranks::downward(jobs, &devices));
             let on_path = ranks::critical(&up, &down);
             let rank: Vec<u64> = up.iter().zip(&down).map(|(up, down)| up + down).collect();
             let device = fastest(jobs, &on_path, &devices);
-            fixed::schedule(board, &rank, &fixed::Choice::Path { on_path: &on_path, device })
+            fixed::schedule(partial, &rank, &fixed::Choice::Path { on_path: &on_path, device })
         }
-        Scheduler::Etf => dynamic::schedule(board, &upward(16), Measure::Start),
-        Scheduler::Dls => dynamic::schedule(board, &upward(0), Measure::Level),
+        Scheduler::Etf => dynamic::schedule(partial, &upward(16), Measure::Start),
+        Scheduler::Dls => dynamic::schedule(partial, &upward(0), Measure::Level),
     }
 }
 
 /// Schedules jobs where `device` says: of those that can start first the most urgent.
 pub(in crate::place) fn placed(context: &Context<'_, '_>, jobs: &Jobs, device: &[u32]) -> Timetable {
     let groups = Groups::new(context.problem, jobs, Grouping::Units);
-    let mut board = Board::new(context, jobs, &groups, Room::new(context, &context.problem.caps));
-    board.preset(device);
-    dynamic::schedule(board, &ranks::placed(jobs, device), Measure::Start)
+    let mut partial =
+        PartialSchedule::new(context, jobs, &groups, FreeMemory::new(context, &context.problem.caps));
+    partial.preset(device);
+    dynamic::schedule(partial, &ranks::placed(jobs, device), Measure::Start)
 }
 
 /// The device that runs some jobs in the least time.
@@ -185,15 +186,19 @@ fn fastest(jobs: &Jobs, chosen: &[bool], devices: &[usize]) -> usize {
 }
 
 /// Evaluates a schedule and keeps it where it is among the best.
-pub(in crate::place) fn consider(scout: &mut Scout<'_, '_>, jobs: &Jobs, found: &Timetable) -> Candidate {
-    let problem = scout.context.problem;
+pub(in crate::place) fn consider(
+    incumbents: &mut Incumbents<'_, '_>,
+    jobs: &Jobs,
+    found: &Timetable,
+) -> Candidate {
+    let problem = incumbents.context.problem;
     let mut units = vec![problem.devices[0]; problem.unit_count()];
     for (job, &unit) in jobs.unit.iter().enumerate() {
         units[unit as usize] = DeviceId(found.device[job]);
     }
     let launches: Vec<NodeIx> = found.sequence.iter().map(|&job| jobs.node[job as usize]).collect();
     let order = with_loads(problem, &launches);
-    scout.consider_launched(units, order)
+    incumbents.consider_launched(units, order)
 }
 
 /// An order of all nodes: what is loaded before the step, then the launches.

@@ -22,7 +22,7 @@ use climb::{Budget, Climb};
 use model::{Choices, Model};
 
 use super::bound;
-use super::context::{Context, Scout};
+use super::context::{Context, Incumbents};
 use super::pool::{Candidate, Pool};
 use super::random::Rng;
 use crate::place;
@@ -73,24 +73,24 @@ impl Effort {
 /// Climbs from the best of `start`, or from what comes closest; nothing where there is nothing to
 /// choose.
 pub(super) fn find(context: &Context<'_, '_>, start: &Pool) -> Pool {
-    let mut scout = Scout::new(context);
+    let mut incumbents = Incumbents::new(context);
     let problem = context.problem;
-    let Some(best) = start.best().or(start.closest.as_ref()) else { return scout.pool };
+    let Some(best) = start.best().or(start.closest.as_ref()) else { return incumbents.pool };
     let effort = if best.is_feasible() { problem.options.effort } else { place::Effort::Fast };
     let Effort { seeds, budget, precision } = Effort::new(effort, problem.unit_count());
     let load = if best.is_feasible() { best.evaluation.max_load.get() } else { u64::MAX };
     let floor = bound::shared_work(problem, best.evaluation.max_load.get());
     let enough = floor.saturating_add(floor / precision);
     if problem.devices.len() < 2 || load <= enough {
-        return scout.pool;
+        return incumbents.pool;
     }
-    let Some(charges) = Charges::new(problem.topology) else { return scout.pool };
+    let Some(charges) = Charges::new(problem.topology) else { return incumbents.pool };
     let cells = context.nets.len().saturating_mul(problem.topology.len()) as u64;
     if !context.control.affords(cells.saturating_mul(8)) {
-        return scout.pool;
+        return incumbents.pool;
     }
     let choices = Choices::new(problem);
-    let Some(model) = Model::new(context, &charges, &choices) else { return scout.pool };
+    let Some(model) = Model::new(context, &charges, &choices) else { return incumbents.pool };
     let mut bounds = bounds(context, best);
     let start = Best { device: best.units.iter().map(|id| id.0).collect(), load };
     let mut starts = vec![start; seeds];
@@ -106,7 +106,7 @@ pub(super) fn find(context: &Context<'_, '_>, start: &Pool) -> Pool {
         for (number, Best { device, .. }) in found.into_iter().enumerate() {
             starts[number] = Best { device: device.clone(), load: u64::MAX };
             let units = device.into_iter().map(DeviceId).collect();
-            let candidate = scout.consider(units, &context.order);
+            let candidate = incumbents.consider(units, &context.order);
             fits |= candidate.is_feasible();
             tighten(context, &candidate, &before, &mut bounds);
         }
@@ -114,7 +114,7 @@ pub(super) fn find(context: &Context<'_, '_>, start: &Pool) -> Pool {
             break;
         }
     }
-    scout.pool
+    incumbents.pool
 }
 
 /// What may not be exceeded: the room that the start's activations leave.

@@ -1,8 +1,8 @@
 //! The search for the least makespan of one step: list schedules, made better window by window.
 
-mod course;
+mod disjunctive;
 pub(super) mod exact;
-mod held;
+mod move_memory;
 mod moves;
 mod sweep;
 #[cfg(test)]
@@ -10,14 +10,14 @@ mod tests;
 mod window;
 
 use super::Effort;
-use super::context::{Context, Scout};
+use super::context::{Context, Incumbents};
 use super::jobs::Jobs;
 use super::list::{self, Grouping, Groups, Timetable};
 use super::pool::Pool;
 use super::random::Rng;
 use crate::topology::DeviceId;
-use course::Course;
-use held::Held;
+use disjunctive::DisjunctiveSchedule;
+use move_memory::MoveMemory;
 use sweep::Extent;
 
 /// List schedules that are evaluated.
@@ -53,10 +53,10 @@ const MOST: usize = 200_000;
 /// Schedules the problem by lists, and each placement of `seeds` (the device of each node) anew;
 /// improves the best.
 pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'s [DeviceId]>) -> Pool {
-    let mut scout = Scout::new(context);
-    let Some(jobs) = Jobs::new(context.problem) else { return scout.pool };
+    let mut incumbents = Incumbents::new(context);
+    let Some(jobs) = Jobs::new(context.problem) else { return incumbents.pool };
     if !context.control.affords(jobs.tables()) {
-        return scout.pool;
+        return incumbents.pool;
     }
     let mut schedules = list::schedules(context, &jobs, &context.problem.caps);
     let kept = if jobs.len() <= LARGE { EVALUATED } else { 1 };
@@ -66,42 +66,42 @@ pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'
     }
     schedules.sort_by_key(Timetable::makespan);
     schedules.dedup_by_key(|schedule| schedule.makespan());
-    let scarce = list::Room::new(context, &context.problem.caps).is_scarce();
+    let scarce = list::FreeMemory::new(context, &context.problem.caps).is_scarce();
     let evaluated = if scarce { kept.max(VISITED / jobs.len().max(1)) } else { kept };
     let mut fits = vec![false; schedules.len()];
     for (fits, schedule) in fits.iter_mut().zip(&schedules).take(evaluated) {
-        *fits = list::consider(&mut scout, &jobs, schedule).is_feasible();
+        *fits = list::consider(&mut incumbents, &jobs, schedule).is_feasible();
     }
     if let Some(best) = optimal(context, &jobs, &schedules) {
         for schedule in &best {
-            list::consider(&mut scout, &jobs, schedule);
+            list::consider(&mut incumbents, &jobs, schedule);
         }
-        return scout.pool;
+        return incumbents.pool;
     }
     if scarce {
         let (fitting, others): (Vec<_>, Vec<_>) =
             schedules.into_iter().zip(fits).partition(|(_, fits)| *fits);
         let schedules: Vec<Timetable> =
             fitting.into_iter().chain(others).map(|(schedule, _)| schedule).collect();
-        improve_within(&mut scout, &jobs, &schedules);
+        improve_within(&mut incumbents, &jobs, &schedules);
     } else {
         for schedule in &improved(context, &jobs, &schedules, None) {
-            list::consider(&mut scout, &jobs, schedule);
+            list::consider(&mut incumbents, &jobs, schedule);
         }
     }
-    scout.pool
+    incumbents.pool
 }
 
 /// Improves schedules without going beyond the room that the best of them leaves; with less room again
 /// where what is found does not fit.
-fn improve_within(scout: &mut Scout<'_, '_>, jobs: &Jobs, schedules: &[Timetable]) {
-    let context = scout.context;
-    let Some(mut room) = scout.pool.best().map(|best| context.room(best)) else { return };
+fn improve_within(incumbents: &mut Incumbents<'_, '_>, jobs: &Jobs, schedules: &[Timetable]) {
+    let context = incumbents.context;
+    let Some(mut room) = incumbents.pool.best().map(|best| context.room(best)) else { return };
     for _ in 0..ROUNDS {
-        let held = Held::new(context, jobs, room.clone());
+        let held = MoveMemory::new(context, jobs, room.clone());
         let mut fits = true;
         for schedule in &improved(context, jobs, schedules, Some(&held)) {
-            let found = list::consider(scout, jobs, schedule);
+            let found = list::consider(incumbents, jobs, schedule);
             fits &= found.is_feasible();
             for (room, (memory, &cap)) in
                 room.iter_mut().zip(found.evaluation.memory.iter().zip(&context.problem.caps))
@@ -131,7 +131,7 @@ fn improved(
     context: &Context<'_, '_>,
     jobs: &Jobs,
     schedules: &[Timetable],
-    held: Option<&Held>,
+    held: Option<&MoveMemory>,
 ) -> Vec<Timetable> {
     let Some((runs, extent)) = extent(context, jobs, held.is_some()) else { return Vec::new() };
     let enough = exact::least_makespan(jobs);
@@ -140,12 +140,13 @@ fn improved(
     }
     let chains = Groups::new(context.problem, jobs, Grouping::Chains);
     let mut found: Vec<Timetable> = context.control.map_each(jobs.tables(), runs, |run| {
-        let mut course = Course::new(jobs, &schedules[run / THRESHOLDS.len() % schedules.len()]);
+        let mut schedule =
+            DisjunctiveSchedule::new(jobs, &schedules[run / THRESHOLDS.len() % schedules.len()]);
         let share = THRESHOLDS[run % THRESHOLDS.len()];
         let extent = Extent { share, enough, exchanges: run % 2 == 1, ..extent };
         let mut rng = Rng::new(context.problem.options.seed.wrapping_mul(1000).wrapping_add(run as u64));
-        sweep::improve(context, jobs, &chains.of, held, &mut course, extent, &mut rng);
-        course.into_timetable()
+        sweep::improve(context, jobs, &chains.of, held, &mut schedule, extent, &mut rng);
+        schedule.into_timetable()
     });
     found.sort_by_key(Timetable::makespan);
     found.truncate(if held.is_some() { runs } else { 2 });

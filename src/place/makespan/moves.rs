@@ -4,7 +4,7 @@
 //! Source: Dueck and Scheuer, Threshold Accepting, J. Comput. Phys. 1990; moves of critical jobs as
 //! in Mastrolilli and Gambardella's search for flexible job shops, J. Scheduling 2000.
 
-use super::held::Held;
+use super::move_memory::MoveMemory;
 use super::window::{Score, State, Window};
 use crate::place::jobs::{Jobs, NEVER};
 use crate::place::random::Rng;
@@ -15,7 +15,7 @@ pub(super) struct Bounds<'b> {
     /// Devices that jobs may go to.
     pub(super) devices: &'b [u32],
     /// What jobs take of memory, where it may run out, and what is left by device.
-    pub(super) memory: Option<(&'b Held, &'b [u64])>,
+    pub(super) memory: Option<(&'b MoveMemory, &'b [u64])>,
     /// A longest way that need not be improved upon.
     pub(super) enough: u64,
     /// Moves tried.
@@ -89,7 +89,7 @@ struct Search<'s> {
     chain: &'s [u32],
     devices: &'s [u32],
     exchanges: bool,
-    memory: Option<(&'s Held, Vec<u64>)>,
+    memory: Option<(&'s MoveMemory, Vec<u64>)>,
     best: (State, Score),
     /// Longest way and score of the best.
     best_value: (u64, Score),

@@ -1,8 +1,8 @@
 //! Sweeps over a schedule: windows are opened one after the other from the beginning of the step to
 //! its end, and searched.
 
-use super::course::Course;
-use super::held::Held;
+use super::disjunctive::DisjunctiveSchedule;
+use super::move_memory::MoveMemory;
 use super::moves::{self, Bounds};
 use super::window::{Edges, Window};
 use crate::place::context::Context;
@@ -33,8 +33,8 @@ pub(super) fn improve(
     context: &Context<'_, '_>,
     jobs: &Jobs,
     chain: &[u32],
-    held: Option<&Held>,
-    course: &mut Course,
+    held: Option<&MoveMemory>,
+    schedule: &mut DisjunctiveSchedule,
     extent: Extent,
     rng: &mut Rng,
 ) {
@@ -44,20 +44,20 @@ pub(super) fn improve(
     }
     let mut local = vec![NONE; jobs.len()];
     for sweep in 0..extent.sweeps {
-        course.find_tails(jobs);
-        let mut free = held.map(|held| (held, held.free(context, jobs, &course.device)));
+        schedule.find_tails(jobs);
+        let mut free = held.map(|held| (held, held.free(context, jobs, &schedule.device)));
         let step = (extent.width / 2).max(1);
         let offset = if sweep % 2 == 0 { 0 } else { step / 2 };
         let mut first = jobs.len().min(offset);
-        let mut engines = Engines::new(jobs, course);
-        engines.pass(jobs, course, 0..first);
+        let mut engines = Engines::new(jobs, schedule);
+        engines.pass(jobs, schedule, 0..first);
         while first < jobs.len() && !context.control.stopped() {
             let last = (first + extent.width).min(jobs.len());
-            let edges = engines.edges(course, last);
-            let window = Window::open(context.problem, jobs, course, first..last, &edges, &mut local);
-            let (state, score) = window.state(jobs, course);
-            let span = course.sequence[first..last].iter().map(|&job| course.end[job as usize]).max();
-            let span = span.unwrap_or(0).saturating_sub(course.start[course.sequence[first] as usize]);
+            let edges = engines.edges(schedule, last);
+            let window = Window::open(context.problem, jobs, schedule, first..last, &edges, &mut local);
+            let (state, score) = window.state(jobs, schedule);
+            let span = schedule.sequence[first..last].iter().map(|&job| schedule.end[job as usize]).max();
+            let span = span.unwrap_or(0).saturating_sub(schedule.start[schedule.sequence[first] as usize]);
             let memory = free.as_ref().map(|(held, free)| (*held, free.as_slice()));
             let bounds = Bounds {
                 memory,
@@ -70,21 +70,21 @@ pub(super) fn improve(
             let (state, _) = moves::search(jobs, &window, chain, (state, score), &bounds, rng);
             if let Some((held, free)) = &mut free {
                 for (inner, &job) in window.jobs.iter().enumerate() {
-                    let (from, to) = (course.device[job as usize], state.device[inner]);
+                    let (from, to) = (schedule.device[job as usize], state.device[inner]);
                     if from != to {
                         held.shift(free, job, from, to);
                     }
                 }
             }
-            window.close(course, first, &state);
+            window.close(schedule, first, &state);
             if last == jobs.len() {
                 break;
             }
             let next = first + step;
-            engines.pass(jobs, course, first..next);
+            engines.pass(jobs, schedule, first..next);
             first = next;
         }
-        course.time(jobs);
+        schedule.time(jobs);
     }
 }
 
@@ -95,32 +95,32 @@ struct Engines {
 }
 
 impl Engines {
-    fn new(jobs: &Jobs, course: &Course) -> Self {
+    fn new(jobs: &Jobs, schedule: &DisjunctiveSchedule) -> Self {
         let mut positions = vec![Vec::new(); jobs.engines];
-        for (position, &job) in course.sequence.iter().enumerate() {
-            positions[engine(jobs, course, job)].push(position as u32);
+        for (position, &job) in schedule.sequence.iter().enumerate() {
+            positions[engine(jobs, schedule, job)].push(position as u32);
         }
         Self { free: vec![0; jobs.engines], positions }
     }
 
-    fn pass(&mut self, jobs: &Jobs, course: &Course, passed: std::ops::Range<usize>) {
-        for &job in &course.sequence[passed] {
-            let free = &mut self.free[engine(jobs, course, job)];
-            *free = (*free).max(course.end[job as usize]);
+    fn pass(&mut self, jobs: &Jobs, schedule: &DisjunctiveSchedule, passed: std::ops::Range<usize>) {
+        for &job in &schedule.sequence[passed] {
+            let free = &mut self.free[engine(jobs, schedule, job)];
+            *free = (*free).max(schedule.end[job as usize]);
         }
     }
 
     /// The edges of a window that ends before position `last`, from which on nothing has changed.
-    fn edges(&self, course: &Course, last: usize) -> Edges {
+    fn edges(&self, schedule: &DisjunctiveSchedule, last: usize) -> Edges {
         let next = |positions: &Vec<u32>| {
             let following = positions.partition_point(|&position| (position as usize) < last);
-            let job = positions.get(following).map(|&position| course.sequence[position as usize]);
-            job.map_or(0, |job| course.tail[job as usize])
+            let job = positions.get(following).map(|&position| schedule.sequence[position as usize]);
+            job.map_or(0, |job| schedule.tail[job as usize])
         };
         Edges { free: self.free.clone(), next: self.positions.iter().map(next).collect() }
     }
 }
 
-fn engine(jobs: &Jobs, course: &Course, job: u32) -> usize {
-    jobs.engine[course.device[job as usize] as usize] as usize
+fn engine(jobs: &Jobs, schedule: &DisjunctiveSchedule, job: u32) -> usize {
+    jobs.engine[schedule.device[job as usize] as usize] as usize
 }

@@ -4,7 +4,7 @@
 //! How long the step takes follows from the window alone: what comes in is given by the ends of the
 //! jobs before, what goes out by the tails of those after, both by device.
 
-use super::course::Course;
+use super::disjunctive::DisjunctiveSchedule;
 use crate::place::jobs::{Jobs, Link, NEVER};
 use crate::place::problem::{NONE, Problem};
 use crate::topology::DeviceId;
@@ -102,13 +102,13 @@ impl Window {
     pub(super) fn open(
         problem: &Problem<'_>,
         jobs: &Jobs,
-        course: &Course,
+        schedule: &DisjunctiveSchedule,
         range: std::ops::Range<usize>,
         edges: &Edges,
         local: &mut [u32],
     ) -> Self {
         let devices = jobs.devices();
-        let members = course.sequence[range].to_vec();
+        let members = schedule.sequence[range].to_vec();
         let mut window = Self {
             devices,
             before_start: vec![0],
@@ -122,7 +122,7 @@ impl Window {
             local[job as usize] = at as u32;
         }
         for &job in &members {
-            window.add(problem, jobs, course, job as usize, local);
+            window.add(problem, jobs, schedule, job as usize, local);
         }
         members.iter().for_each(|&job| local[job as usize] = NONE);
         window.jobs = members;
@@ -130,7 +130,14 @@ impl Window {
         window
     }
 
-    fn add(&mut self, problem: &Problem<'_>, jobs: &Jobs, course: &Course, job: usize, local: &[u32]) {
+    fn add(
+        &mut self,
+        problem: &Problem<'_>,
+        jobs: &Jobs,
+        schedule: &DisjunctiveSchedule,
+        job: usize,
+        local: &[u32],
+    ) {
         let unit = jobs.unit[job] as usize;
         let allowed = problem.allowed(unit);
         let first = self.time.len();
@@ -146,7 +153,7 @@ impl Window {
                 self.before.push(link.renumbered(inner));
                 continue;
             }
-            let (end, from) = (course.end[link.job as usize], course.device[link.job as usize] as usize);
+            let (end, from) = (schedule.end[link.job as usize], schedule.device[link.job as usize] as usize);
             for d in 0..self.devices {
                 let ready = &mut self.ready[first + d];
                 *ready = (*ready).max(end + jobs.delay(link, from, d));
@@ -158,7 +165,7 @@ impl Window {
                 self.after.push(link.renumbered(inner));
                 continue;
             }
-            let (tail, to) = (course.tail[link.job as usize], course.device[link.job as usize] as usize);
+            let (tail, to) = (schedule.tail[link.job as usize], schedule.device[link.job as usize] as usize);
             for d in 0..self.devices {
                 let rest = &mut self.rest[first + d];
                 *rest = (*rest).max(tail + jobs.delay(link, d, to));
@@ -237,10 +244,10 @@ impl Window {
     }
 
     /// The state that the schedule has.
-    pub(super) fn state(&self, jobs: &Jobs, course: &Course) -> (State, Score) {
+    pub(super) fn state(&self, jobs: &Jobs, schedule: &DisjunctiveSchedule) -> (State, Score) {
         let count = self.jobs.len();
         let mut state = State {
-            device: self.jobs.iter().map(|&job| course.device[job as usize]).collect(),
+            device: self.jobs.iter().map(|&job| schedule.device[job as usize]).collect(),
             sequence: (0..count as u32).collect(),
             position: (0..count as u32).collect(),
             start: vec![0; count],
@@ -346,13 +353,13 @@ impl Window {
     }
 
     /// Writes a state back into the schedule that the window was opened on.
-    pub(super) fn close(&self, course: &mut Course, first: usize, state: &State) {
+    pub(super) fn close(&self, schedule: &mut DisjunctiveSchedule, first: usize, state: &State) {
         for (at, &inner) in state.sequence.iter().enumerate() {
             let job = self.jobs[inner as usize];
-            course.sequence[first + at] = job;
-            course.device[job as usize] = state.device[inner as usize];
-            course.start[job as usize] = state.start[inner as usize];
-            course.end[job as usize] = state.end[inner as usize];
+            schedule.sequence[first + at] = job;
+            schedule.device[job as usize] = state.device[inner as usize];
+            schedule.start[job as usize] = state.start[inner as usize];
+            schedule.end[job as usize] = state.end[inner as usize];
         }
     }
 }

@@ -15,9 +15,9 @@ const TINY: usize = 10_000;
 pub(super) struct Work {
     /// Partitions from nothing.
     pub(super) starts: usize,
-    /// Given placements that are looked at.
+    /// Completed placements that are looked at.
     pub(super) seeds: usize,
-    /// Given placements that are refined.
+    /// Completed placements that are refined.
     pub(super) again: usize,
     /// Further cycles: how many partitions go through each of them.
     pub(super) cycles: &'static [usize],

@@ -23,7 +23,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use super::context::{Context, Scout};
+use super::context::{Context, Incumbents};
 use super::pool::{Candidate, Pool};
 use super::random::Rng;
 use crate::topology::DeviceId;
@@ -67,28 +67,29 @@ type Found = (usize, Vec<u32>);
 
 /// Partitions from nothing and from `seeds`, which give a device for each node.
 pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'s [DeviceId]>) -> Pool {
-    let mut scout = Scout::new(context);
+    let mut incumbents = Incumbents::new(context);
     let work = Work::new(context);
     if cells(context) > MOST_CELLS || context.control.stopped() || !context.control.affords(tables(context)) {
-        return scout.pool;
+        return incumbents.pool;
     }
     for seed in seeds.take(work.seeds) {
         let first = |unit: usize| {
             context.problem.unit(unit).next().map_or(context.problem.devices[0], |node| seed[node.index()])
         };
         let units = (0..context.problem.unit_count()).map(first).collect();
-        scout.consider(units, &context.order);
+        incumbents.consider(units, &context.order);
     }
-    let room = room(context, &scout.pool);
+    let room = room(context, &incumbents.pool);
     let mut instance = Instance::new(context);
     if work.acyclic {
         instance.graph.arcs = Arcs::of_units(context, instance.graph.len());
     }
-    let sets = device_sets(context, &instance, &room, &scout.pool);
+    let sets = device_sets(context, &instance, &room, &incumbents.pool);
     let blocks: Vec<Blocks> = sets.iter().map(|set| instance.blocks(set, &room)).collect();
-    let mut search = Search { context, instance: &instance, sets: &sets, blocks: &blocks, scout, room, work };
+    let mut search =
+        Search { context, instance: &instance, sets: &sets, blocks: &blocks, incumbents, room, work };
     search.run();
-    search.scout.pool
+    search.incumbents.pool
 }
 
 /// A placement that is over its limits, with single units moved to where they fit at the least loss
@@ -130,7 +131,7 @@ struct Search<'s, 'c, 'a> {
     /// Devices that are tried together.
     sets: &'s [Vec<DeviceId>],
     blocks: &'s [Blocks],
-    scout: Scout<'c, 'a>,
+    incumbents: Incumbents<'c, 'a>,
     /// Bytes that each device may hold beside activations.
     room: Vec<u64>,
     work: Work,
@@ -138,13 +139,13 @@ struct Search<'s, 'c, 'a> {
 
 impl Search<'_, '_, '_> {
     fn run(&mut self) {
-        let seeds: Vec<Candidate> = self.scout.pool.found.clone();
+        let seeds: Vec<Candidate> = self.incumbents.pool.found.clone();
         let mut jobs: Vec<Job> = (0..self.work.starts).map(|number| self.afresh(number)).collect();
         jobs.extend(seeds.iter().take(self.work.again).filter_map(|seed| self.again(seed, None, 0)));
         self.do_all(jobs);
         for (cycle, &count) in (1..).zip(self.work.cycles) {
             let before = self.best_bytes();
-            let found: Vec<Candidate> = self.scout.pool.found.iter().take(count).cloned().collect();
+            let found: Vec<Candidate> = self.incumbents.pool.found.iter().take(count).cloned().collect();
             let Some((best, others)) = found.split_first() else { break };
             let pairs = others.iter().map(Some).chain([None]);
             self.do_all(pairs.filter_map(|other| self.again(best, other, cycle)).collect());
@@ -155,7 +156,7 @@ impl Search<'_, '_, '_> {
     }
 
     fn best_bytes(&self) -> Option<Bytes> {
-        self.scout.pool.best().map(|best| best.evaluation.transfer_bytes())
+        self.incumbents.pool.best().map(|best| best.evaluation.transfer_bytes())
     }
 
     fn seed(&self, number: usize) -> u64 {
@@ -201,7 +202,7 @@ impl Search<'_, '_, '_> {
         let mut room = self.room.clone();
         for _ in 0..ROUNDS {
             let units = self.instance.to_devices(&block, &self.sets[set]);
-            let candidate = self.scout.consider(units, &self.context.order);
+            let candidate = self.incumbents.consider(units, &self.context.order);
             if candidate.excess.bytes == 0 {
                 return;
             }

@@ -7,7 +7,7 @@
 
 mod contiguous;
 
-use super::context::{Context, Scout};
+use super::context::{Context, Incumbents};
 use super::jobs::Jobs;
 use super::list::{self, Grouping, Groups, Scarce};
 use super::nets::NetKind;
@@ -33,11 +33,11 @@ const BUDGETS: usize = 24;
 
 /// Looks at them all; none in graphs so large that their cost would tell.
 pub(super) fn find(context: &Context<'_, '_>) -> Pool {
-    let mut scout = Scout::new(context);
+    let mut incumbents = Incumbents::new(context);
     let problem = context.problem;
     let nodes = problem.graph.node_count().max(1);
     if nodes > LARGE || problem.devices.len() < 2 || problem.options.balance.is_some() {
-        return scout.pool;
+        return incumbents.pool;
     }
     let visited = if problem.options.effort == Effort::Fast { VISITED_FAST } else { VISITED };
     let budgets = budgets(context, visited / nodes);
@@ -46,34 +46,34 @@ pub(super) fn find(context: &Context<'_, '_>) -> Pool {
         let units = orders::units(problem, &order);
         for share in Share::ALL {
             let chosen = contiguous::equal(context, &units, share);
-            scout.consider(context.filled(|unit| chosen[unit]), &order);
+            incumbents.consider(context.filled(|unit| chosen[unit]), &order);
         }
         for budget in &budgets {
             let chosen = contiguous::first_fit(context, &units, budget);
-            scout.consider(context.filled(|unit| chosen[unit]), &order);
+            incumbents.consider(context.filled(|unit| chosen[unit]), &order);
         }
     }
     let listed = problem.options.objective == Objective::Latency && nodes <= LISTED_FAST;
     if problem.options.effort == Effort::Fast && !listed {
-        return scout.pool;
+        return incumbents.pool;
     }
-    let Some(jobs) = Jobs::new(problem) else { return scout.pool };
+    let Some(jobs) = Jobs::new(problem) else { return incumbents.pool };
     let groups = Groups::new(problem, &jobs, Grouping::Units);
     for scheduler in Scarce::ALL {
         for budget in &budgets {
             if context.control.stopped() {
-                return scout.pool;
+                return incumbents.pool;
             }
             let found = list::within(context, &jobs, &groups, budget, scheduler);
-            list::consider(&mut scout, &jobs, &found);
+            list::consider(&mut incumbents, &jobs, &found);
         }
     }
     if problem.options.objective == Objective::Latency && problem.options.effort != Effort::Fast {
         // The latency of a placement is only estimated here.
-        let found = scout.pool.found.clone();
-        found.iter().for_each(|candidate| scout.pool.set_aside(candidate));
+        let found = incumbents.pool.found.clone();
+        found.iter().for_each(|candidate| incumbents.pool.set_aside(candidate));
     }
-    scout.pool
+    incumbents.pool
 }
 
 /// Budgets of bytes by device: from even shares of all that stays to the caps, the latter first. At

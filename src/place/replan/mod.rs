@@ -13,7 +13,7 @@ mod previous;
 mod relabel;
 mod state;
 
-use super::context::{Context, Scout};
+use super::context::{Context, Incumbents};
 use super::pool::{Candidate, Pool, key};
 use super::problem::NONE;
 use super::{Effort, Objective, Placement, portfolio};
@@ -101,8 +101,8 @@ pub(super) fn find(context: &Context<'_, '_>, previous: &Previous, fresh: Pool) 
     search.keep_earlier();
     search.take_fresh(&fresh);
     search.between();
-    let Search { ranked, scout, .. } = search;
-    let mut pool = scout.pool;
+    let Search { ranked, incumbents, .. } = search;
+    let mut pool = incumbents.pool;
     let closest = fresh.closest.into_iter().chain(pool.closest);
     pool.closest = closest.min_by_key(|candidate| candidate.excess);
     pool.found = ranked.into_iter().map(|ranked| ranked.candidate).collect();
@@ -122,7 +122,7 @@ struct Search<'s, 'c, 'a> {
     before: Vec<Before>,
     state: State,
     unit_state: UnitState,
-    scout: Scout<'s, 'a>,
+    incumbents: Incumbents<'s, 'a>,
     /// The best first; all distinct.
     ranked: Vec<Ranked>,
     /// What was there before, completed; feasible or not.
@@ -135,15 +135,15 @@ impl<'s, 'c: 's, 'a> Search<'s, 'c, 'a> {
         let before = state::before(problem.graph, problem.topology, previous);
         let state = State::new(problem.graph, &before);
         let unit_state = UnitState::new(problem, &state, &before);
-        let scout = Scout::new(context);
-        Self { context, previous, before, state, unit_state, scout, ranked: Vec::new(), held: None }
+        let incumbents = Incumbents::new(context);
+        Self { context, previous, before, state, unit_state, incumbents, ranked: Vec::new(), held: None }
     }
 
     /// Evaluates a placement and keeps it where it is among the best; the first of equals stays.
     fn consider(&mut self, units: Vec<DeviceId>, launches: Option<Vec<NodeIx>>) -> Candidate {
         let candidate = match launches {
-            Some(launches) => self.scout.consider_launched(units, self.all_nodes(launches)),
-            None => self.scout.consider(units, &self.context.order),
+            Some(launches) => self.incumbents.consider_launched(units, self.all_nodes(launches)),
+            None => self.incumbents.consider(units, &self.context.order),
         };
         let seen = |other: &Ranked| {
             other.candidate.nodes == candidate.nodes && other.candidate.launches == candidate.launches

@@ -9,7 +9,7 @@ use super::super::group::Compiled;
 use super::super::packing::Packing;
 use super::driver::{Event, Fault, GemmArgs, HostPointer, Pointer};
 use super::host::{self, Host};
-use super::issue::{Board, Marks, PIECE, Stage, Window};
+use super::issue::{Marks, PIECE, Stage, StreamSet, Window};
 use super::kernels::{Kernels, Part};
 use super::program::{CudaOptions, CudaProgram, Machine, Target, param};
 use super::resources::Resources;
@@ -79,15 +79,15 @@ pub(super) fn build(
     let mut kernels = Kernels::of(network, groups, &builder.launched(&tasks), options.products)?;
     let architectures = builder.gpus.iter().map(|(&gpu, info)| (gpu, info.architecture.clone())).collect();
     kernels.load(machine, &mut builder.resources, &architectures, options.progress)?;
-    let board = builder.board(options.timeout.is_some())?;
+    let streams = builder.streams(options.timeout.is_some())?;
     let host = Arc::new(builder.host(&compiled, &bases)?);
-    let maker = Maker { builder: &builder, board: &board, bases: &bases, kernels: &kernels, host: &host };
+    let maker = Maker { builder: &builder, streams: &streams, bases: &bases, kernels: &kernels, host: &host };
     let mut tuner = Tuner::new(machine);
     let orders = maker.orders(tasks, &compiled, &mut tuner)?;
     let products = tuner.used;
     let updates = updates.iter().map(|&(from, to)| maker.update(from, to)).collect::<Result<_>>()?;
-    if let Some(marks) = board.marks {
-        marks.begin(orders.len(), board.streams.len());
+    if let Some(marks) = streams.marks {
+        marks.begin(orders.len(), streams.lanes.len());
     }
     let memory = builder.resources.host(2 * PIECE).map_err(|fault| fault.at("memory for transfers"))?;
     let window = Window { memory, bytes: 2 * PIECE };
@@ -96,12 +96,12 @@ pub(super) fn build(
         let event = builder.resources.event(gpu).map_err(|fault| fault.at(&format!("GPU {gpu}")))?;
         gpus.insert(gpu, (info.out, event));
     }
-    let mut clock = || builder.resources.event(board.streams[0].gpu).map_err(|fault| fault.at("events"));
+    let mut clock = || builder.resources.event(streams.lanes[0].gpu).map_err(|fault| fault.at("events"));
     let clock = [clock()?, clock()?];
     let params = data.iter().filter_map(|(value, places)| param(network, *value, places)).collect();
     let steps = orders.len();
     let program = CudaProgram {
-        board,
+        streams,
         orders,
         updates,
         bases,
@@ -245,13 +245,13 @@ impl<'a> Builder<'a> {
         groups.collect()
     }
 
-    fn board(&mut self, marked: bool) -> Result<Board> {
+    fn streams(&mut self, marked: bool) -> Result<StreamSet> {
         let steps: Vec<u32> = self.plan.steps.iter().map(|step| self.gpu_of(step.device as usize)).collect();
         let made = self.made(&steps, marked).map_err(|fault| fault.at("streams and events"))?;
         Ok(made)
     }
 
-    fn made(&mut self, steps: &[u32], marked: bool) -> Result<Board, Fault> {
+    fn made(&mut self, steps: &[u32], marked: bool) -> Result<StreamSet, Fault> {
         let of = self.streams.clone();
         let resources = &mut self.resources;
         let streams = of.iter().map(|&gpu| resources.stream(gpu)).collect::<Result<Vec<_>, _>>()?;
@@ -274,7 +274,7 @@ impl<'a> Builder<'a> {
             false => None,
         };
         let driver = Arc::clone(&resources.driver);
-        Ok(Board { driver, streams, begins, ends, joins, stages, marks })
+        Ok(StreamSet { driver, lanes: streams, begins, ends, joins, stages, marks })
     }
 
     /// What runs on the CPU.
@@ -301,7 +301,7 @@ impl<'a> Builder<'a> {
 /// Turns steps into what streams do.
 struct Maker<'a> {
     builder: &'a Builder<'a>,
-    board: &'a Board,
+    streams: &'a StreamSet,
     bases: &'a [Base],
     kernels: &'a Kernels,
     host: &'a Arc<Host>,
@@ -411,8 +411,8 @@ impl Maker<'_> {
             out: address(call.out),
             sums: call.sums.map(address),
         };
-        let (begin, end) = (self.board.joins[lane], self.board.joins[self.builder.gpus[&gpu].out]);
-        let bench = Bench { stream: self.board.streams[lane], begin, end };
+        let (begin, end) = (self.streams.joins[lane], self.streams.joins[self.builder.gpus[&gpu].out]);
+        let bench = Bench { stream: self.streams.lanes[lane], begin, end };
         let algorithm = tuner.best(&self.builder.gpus[&gpu].name, bench, gemm, &args)?;
         Ok(algorithm.map(|algorithm| Call::Product { gemm: gemm.clone(), algorithm, args }))
     }

@@ -31,9 +31,10 @@ pub(super) struct Marks {
 }
 
 /// What steps are put on.
-pub(super) struct Board {
+pub(super) struct StreamSet {
     pub(super) driver: Arc<dyn Driver>,
-    pub(super) streams: Vec<Stream>,
+    /// By lane.
+    pub(super) lanes: Vec<Stream>,
     /// By step, on its stream: that it begins, that it is done.
     pub(super) begins: Vec<Event>,
     pub(super) ends: Vec<Event>,
@@ -45,7 +46,7 @@ pub(super) struct Board {
 
 /// One putting of steps on streams: eagerly, or into a graph.
 pub(super) struct Session<'a> {
-    board: &'a Board,
+    on: &'a StreamSet,
     /// By stage and piece: whether it was used, so that its event means something.
     used: Vec<[bool; 2]>,
     /// By stage: how many pieces went through.
@@ -55,40 +56,40 @@ pub(super) struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// `timed`: events say when each step begins and ends.
-    pub(super) fn new(board: &'a Board, timed: bool) -> Self {
-        let stages = board.stages.len();
-        Self { board, used: vec![[false; 2]; stages], turns: vec![0; stages], timed }
+    pub(super) fn new(on: &'a StreamSet, timed: bool) -> Self {
+        let stages = on.stages.len();
+        Self { on, used: vec![[false; 2]; stages], turns: vec![0; stages], timed }
     }
 
     pub(super) fn step(&mut self, number: usize, order: &Order) -> Outcome<()> {
-        let board = self.board;
-        let (driver, stream) = (&*board.driver, board.streams[order.lane]);
+        let on = self.on;
+        let (driver, stream) = (&*on.driver, on.lanes[order.lane]);
         for &before in &order.after {
-            driver.wait(stream, board.ends[before])?;
+            driver.wait(stream, on.ends[before])?;
         }
         if self.timed {
-            driver.record(board.begins[number], stream)?;
+            driver.record(on.begins[number], stream)?;
         }
         match &order.work {
             Work::Launches(calls) => calls.iter().try_for_each(|call| launch(driver, stream, call))?,
             Work::Host(work) => driver.host(stream, Arc::clone(work))?,
             Work::Copy(transfer) => self.transfer(order.lane, transfer)?,
         }
-        if let Some(marks) = board.marks {
+        if let Some(marks) = on.marks {
             let (from, to) = (marks.numbers.offset(4 * number as u64), reached(marks, order.lane));
             // SAFETY: both are words of the marks, which live as long as the streams.
             unsafe { driver.copy_host(stream, to, from, 4)? };
         }
         if self.timed || order.signals {
-            driver.record(board.ends[number], stream)?;
+            driver.record(on.ends[number], stream)?;
         }
         Ok(())
     }
 
     /// A copy on the receiver's stream.
     pub(super) fn transfer(&mut self, lane: usize, transfer: &Transfer) -> Outcome<()> {
-        let (board, bytes) = (self.board, transfer.bytes);
-        let (driver, stream) = (&*board.driver, board.streams[lane]);
+        let (on, bytes) = (self.on, transfer.bytes);
+        let (driver, stream) = (&*on.driver, on.lanes[lane]);
         if bytes == 0 {
             return Ok(());
         }
@@ -100,7 +101,7 @@ impl<'a> Session<'a> {
                 Way::Host { to, from } => driver.copy_host(stream, to, from, bytes),
                 Way::Down { out, to, from } => {
                     self.follow(out, lane)?;
-                    driver.download(board.streams[out], to, from, bytes)?;
+                    driver.download(on.lanes[out], to, from, bytes)?;
                     self.follow(lane, out)
                 }
                 Way::Staged { out, stage, to, from } => self.staged(lane, out, stage, (to, from), bytes),
@@ -119,9 +120,9 @@ impl<'a> Session<'a> {
         (to, from): (Pointer, Pointer),
         bytes: u64,
     ) -> Outcome<()> {
-        let board = self.board;
-        let (driver, receiver, sender) = (&*board.driver, board.streams[lane], board.streams[out]);
-        let own = &board.stages[stage];
+        let on = self.on;
+        let (driver, receiver, sender) = (&*on.driver, on.lanes[lane], on.lanes[out]);
+        let own = &on.stages[stage];
         self.follow(out, lane)?;
         let mut done = 0;
         while done < bytes {
@@ -146,21 +147,21 @@ impl<'a> Session<'a> {
 
     /// What is put on `later` from now on waits for what was put on `earlier` so far.
     fn follow(&self, later: usize, earlier: usize) -> Outcome<()> {
-        let (board, event) = (self.board, self.board.joins[earlier]);
-        board.driver.record(event, board.streams[earlier])?;
-        board.driver.wait(board.streams[later], event)
+        let (on, event) = (self.on, self.on.joins[earlier]);
+        on.driver.record(event, on.lanes[earlier])?;
+        on.driver.wait(on.lanes[later], event)
     }
 
     /// What is put on any stream from now on waits for what was put on the first so far.
     pub(super) fn fork(&self) -> Outcome<()> {
-        let (board, event) = (self.board, self.board.joins[0]);
-        board.driver.record(event, board.streams[0])?;
-        board.streams[1..].iter().try_for_each(|&stream| board.driver.wait(stream, event))
+        let (on, event) = (self.on, self.on.joins[0]);
+        on.driver.record(event, on.lanes[0])?;
+        on.lanes[1..].iter().try_for_each(|&stream| on.driver.wait(stream, event))
     }
 
     /// What is put on the first stream from now on waits for what was put on any so far.
     pub(super) fn join(&self) -> Outcome<()> {
-        (1..self.board.streams.len()).try_for_each(|other| self.follow(0, other))
+        (1..self.on.lanes.len()).try_for_each(|other| self.follow(0, other))
     }
 }
 

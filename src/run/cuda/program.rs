@@ -14,7 +14,7 @@ use super::super::interpret::{Weights, check_type, tensor};
 use super::build::{Base, build};
 use super::driver::{Driver, Event, Gemm, Graph};
 use super::host::Host;
-use super::issue::{Board, Window, read_host, write_host};
+use super::issue::{StreamSet, Window, read_host, write_host};
 use super::resources::Resources;
 use super::toolchain::{NvrtcToolchain, Toolchain};
 use super::tune::TimedProduct;
@@ -119,7 +119,7 @@ impl Default for CudaOptions<'_> {
 
 /// A plan that is ready to run on GPUs, and on the CPU where it has devices there.
 pub struct CudaProgram {
-    pub(super) board: Board,
+    pub(super) streams: StreamSet,
     pub(super) orders: Vec<Order>,
     /// What is copied after each run, and on which stream.
     pub(super) updates: Vec<(usize, Transfer)>,
@@ -196,8 +196,8 @@ impl CudaProgram {
         self.usable()?;
         let start = Instant::now();
         let deadline = self.timeout.map(|timeout| start + timeout);
-        if let Some(marks) = self.board.marks {
-            marks.reset(self.board.streams.len());
+        if let Some(marks) = self.streams.marks {
+            marks.reset(self.streams.lanes.len());
         }
         let done = self.work(deadline);
         self.runs += 1;
@@ -265,7 +265,7 @@ impl CudaProgram {
 
     /// Name and version of the library of products.
     pub fn library(&self) -> String {
-        self.board.driver.library()
+        self.streams.driver.library()
     }
 
     /// The products that the library computes in each run, and the best of its times for each alone.
@@ -298,7 +298,7 @@ impl CudaProgram {
             }
             Base::Gpu(gpu, base) => {
                 let stream = self.transfers(gpu)?;
-                let written = self.window.write(&*self.board.driver, stream, base.offset(at), bytes);
+                let written = self.window.write(&*self.streams.driver, stream, base.offset(at), bytes);
                 written.map_err(|fault| fault.at(&format!("data for {}", self.devices[place.device].0)))
             }
         }
@@ -311,7 +311,7 @@ impl CudaProgram {
             Base::Host(base) => unsafe { read_host(base.offset(at), &mut bytes) },
             Base::Gpu(gpu, base) => {
                 let stream = self.transfers(gpu)?;
-                let read = self.window.read(&*self.board.driver, stream, base.offset(at), &mut bytes);
+                let read = self.window.read(&*self.streams.driver, stream, base.offset(at), &mut bytes);
                 read.map_err(|fault| fault.at(&format!("data from {}", self.devices[place.device].0)))?;
             }
         }
@@ -320,7 +320,7 @@ impl CudaProgram {
 
     /// The stream on which the host hands over what a GPU gets.
     fn transfers(&self, gpu: u32) -> Result<super::Stream> {
-        let found = self.gpus.get(&gpu).map(|&(stream, _)| self.board.streams[stream]);
+        let found = self.gpus.get(&gpu).map(|&(stream, _)| self.streams.lanes[stream]);
         found.ok_or_else(|| Error::Internal("a GPU that is not open".to_owned()))
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::driver::{Event, Fault, FaultKind, Graph, Outcome};
-use super::issue::{Board, Session};
+use super::issue::{Session, StreamSet};
 use super::program::CudaProgram;
 use crate::error::Error;
 
@@ -55,10 +55,10 @@ impl CudaProgram {
 
     /// Step by step, each waited for.
     fn first(&mut self, deadline: Option<Instant>) -> Done {
-        let mut session = Session::new(&self.board, true);
-        begin(&self.board, &self.gpus, deadline).map_err(at(BEGINNING, 0))?;
+        let mut session = Session::new(&self.streams, true);
+        begin(&self.streams, &self.gpus, deadline).map_err(at(BEGINNING, 0))?;
         for (number, order) in self.orders.iter().enumerate() {
-            let done = session.step(number, order).and_then(|()| wait(&self.board, order.lane, deadline));
+            let done = session.step(number, order).and_then(|()| wait(&self.streams, order.lane, deadline));
             done.map_err(at(&order.place, number + 1))?;
         }
         self.update(deadline)?;
@@ -67,13 +67,13 @@ impl CudaProgram {
 
     /// All steps at once, each timed.
     fn eager(&mut self, deadline: Option<Instant>) -> Done {
-        let mut session = Session::new(&self.board, true);
-        begin(&self.board, &self.gpus, deadline).map_err(at(BEGINNING, 0))?;
+        let mut session = Session::new(&self.streams, true);
+        begin(&self.streams, &self.gpus, deadline).map_err(at(BEGINNING, 0))?;
         for (number, order) in self.orders.iter().enumerate() {
             session.step(number, order).map_err(putting(&order.place, number))?;
         }
-        for stream in 0..self.board.streams.len() {
-            wait(&self.board, stream, deadline).map_err(among(self.orders.len()))?;
+        for stream in 0..self.streams.lanes.len() {
+            wait(&self.streams, stream, deadline).map_err(among(self.orders.len()))?;
         }
         self.update(deadline)?;
         self.measure()
@@ -88,24 +88,24 @@ impl CudaProgram {
                 *self.graph.insert(made)
             }
         };
-        let (driver, stream, [begin, end]) = (&self.board.driver, self.board.streams[0], self.clock);
+        let (driver, stream, [begin, end]) = (&self.streams.driver, self.streams.lanes[0], self.clock);
         let launched = driver
             .record(begin, stream)
             .and_then(|()| driver.launch_graph(graph, stream))
             .and_then(|()| driver.record(end, stream));
         let all = self.orders.len();
         launched.map_err(at(GRAPH, all))?;
-        wait(&self.board, 0, deadline).map_err(among(all))?;
-        self.busy = Some(self.board.driver.elapsed(begin, end).map_err(at(GRAPH, all))?);
+        wait(&self.streams, 0, deadline).map_err(among(all))?;
+        self.busy = Some(self.streams.driver.elapsed(begin, end).map_err(at(GRAPH, all))?);
         Ok(())
     }
 
     /// Captures the plan. A capture that fails is ended, so that its streams can be used and given back.
     fn capture(&mut self) -> Done<Graph> {
-        let origin = self.board.streams[0];
-        self.board.driver.begin_capture(origin).map_err(at(GRAPH, 0))?;
+        let origin = self.streams.lanes[0];
+        self.streams.driver.begin_capture(origin).map_err(at(GRAPH, 0))?;
         if let Err(failure) = self.captured() {
-            self.board.driver.drop_capture(origin);
+            self.streams.driver.drop_capture(origin);
             return Err(failure);
         }
         self.resources.end_capture(origin).map_err(at(GRAPH, 0))
@@ -113,7 +113,7 @@ impl CudaProgram {
 
     /// Puts all steps on streams that capture.
     fn captured(&self) -> Done {
-        let mut session = Session::new(&self.board, false);
+        let mut session = Session::new(&self.streams, false);
         session.fork().map_err(at(GRAPH, 0))?;
         for (number, order) in self.orders.iter().enumerate() {
             session.step(number, order).map_err(at(&order.place, 0))?;
@@ -130,24 +130,24 @@ impl CudaProgram {
 
     /// What is copied when all steps are done.
     fn update(&self, deadline: Option<Instant>) -> Done {
-        let mut session = Session::new(&self.board, false);
+        let mut session = Session::new(&self.streams, false);
         let copied = self.updates.iter().try_for_each(|(lane, transfer)| {
             session.transfer(*lane, transfer)?;
-            wait(&self.board, *lane, deadline)
+            wait(&self.streams, *lane, deadline)
         });
         copied.map_err(at(UPDATE, self.orders.len()))
     }
 
     /// Reads the times of all steps.
     fn measure(&mut self) -> Done {
-        let board = &self.board;
+        let streams = &self.streams;
         let mut spans = Vec::with_capacity(self.orders.len());
         for (number, order) in self.orders.iter().enumerate() {
             // Each stream is of a GPU of the program.
-            let Some(&(_, start)) = self.gpus.get(&board.streams[order.lane].gpu) else { continue };
+            let Some(&(_, start)) = self.gpus.get(&streams.lanes[order.lane].gpu) else { continue };
             let since =
-                |event| board.driver.elapsed(start, event).map_err(at(&order.place, self.orders.len()));
-            spans.push((since(board.begins[number])?, since(board.ends[number])?));
+                |event| streams.driver.elapsed(start, event).map_err(at(&order.place, self.orders.len()));
+            spans.push((since(streams.begins[number])?, since(streams.ends[number])?));
         }
         let first = spans.iter().map(|&(begin, _)| begin).min().unwrap_or_default();
         let last = spans.iter().map(|&(_, end)| end).max().unwrap_or_default();
@@ -177,13 +177,13 @@ impl CudaProgram {
     /// The step that is at work, where it is but one; and by stream with steps: what it is at, or waits for.
     /// `issued` steps are on their streams.
     fn running(&self, issued: usize) -> (Option<String>, Vec<String>) {
-        let Some(marks) = self.board.marks else {
+        let Some(marks) = self.streams.marks else {
             return (
                 None,
                 vec!["with a --timeout steps are marked, and the one that failed is known".to_owned()],
             );
         };
-        let last: Vec<Option<usize>> = (0..self.board.streams.len()).map(|at| marks.last(at)).collect();
+        let last: Vec<Option<usize>> = (0..self.streams.lanes.len()).map(|at| marks.last(at)).collect();
         let is_done = |step: usize| last[self.orders[step].lane].is_some_and(|last| last >= step);
         let (mut working, mut lines) = (Vec::new(), Vec::new());
         for (name, lanes) in &self.devices {
@@ -214,19 +214,23 @@ impl CudaProgram {
 }
 
 /// Records a run's beginning on each GPU, on which nothing runs.
-fn begin(board: &Board, gpus: &BTreeMap<u32, (usize, Event)>, deadline: Option<Instant>) -> Outcome<()> {
+fn begin(
+    streams: &StreamSet,
+    gpus: &BTreeMap<u32, (usize, Event)>,
+    deadline: Option<Instant>,
+) -> Outcome<()> {
     gpus.values().try_for_each(|&(stream, event)| {
-        board.driver.record(event, board.streams[stream])?;
-        wait(board, stream, deadline)
+        streams.driver.record(event, streams.lanes[stream])?;
+        wait(streams, stream, deadline)
     })
 }
 
 /// Waits for a stream. Error: it failed, or took longer.
-fn wait(board: &Board, stream: usize, deadline: Option<Instant>) -> Outcome<()> {
-    let stream = board.streams[stream];
-    let Some(deadline) = deadline else { return board.driver.finish(stream) };
+fn wait(streams: &StreamSet, stream: usize, deadline: Option<Instant>) -> Outcome<()> {
+    let stream = streams.lanes[stream];
+    let Some(deadline) = deadline else { return streams.driver.finish(stream) };
     let mut pause = Duration::ZERO;
-    while !board.driver.is_done(stream)? {
+    while !streams.driver.is_done(stream)? {
         if Instant::now() >= deadline {
             return Err(Fault::new(FaultKind::Hung, "the time given with --timeout is over"));
         }

@@ -17,7 +17,7 @@ mod lanes;
 pub(super) mod plan;
 pub(super) mod ports;
 mod worker;
-mod written;
+mod write_set;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ pub use plan::{Batch, ExecAction, ExecBuffer, ExecDevice, ExecPlan, ExecStep};
 use plan::{Checker, Located};
 use ports::{Ports, load};
 use worker::{Shared, Workers};
-use written::Written;
+use write_set::WriteSet;
 
 /// Called by a device's worker before each step with the step's position. For tests and tracing.
 pub type Hook = Box<dyn Fn(usize) + Send + Sync>;
@@ -112,7 +112,7 @@ pub struct Program {
     ports: Ports,
     /// What is copied after each step.
     updates: Vec<(Located, Located)>,
-    written: Written,
+    written: WriteSet,
     /// Name, type, places and form of each parameter.
     params: Vec<(String, Type, Vec<Located>, Form)>,
     names: Vec<String>,
@@ -150,7 +150,7 @@ impl Program {
             packing.form(value).write(tensor, unsafe { arenas[place.device].bytes_mut(place.range) })
         })?;
         let updates = checker.updates(&buffers)?;
-        let written = Written::of(plan, &tasks, arenas.len());
+        let written = WriteSet::of(plan, &tasks, arenas.len());
         let pools = pools(plan, &compiled, &options.engines)?;
         let shared = Arc::new(Shared::new(plan, arenas, compiled, tasks, pools, options.before_step));
         let workers = Workers::start(&shared)?;

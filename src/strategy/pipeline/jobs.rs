@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::written::Written;
+use super::unrolled::Unrolled;
 use crate::costgraph::microbatch::Runs;
 use crate::costgraph::{CostGraph, NodeIx, Role};
 use crate::topology::{DeviceId, Topology};
@@ -104,11 +104,11 @@ impl Jobs {
         runs: &[Runs],
         topology: &Topology,
         placement: &[DeviceId],
-        written: Written,
+        unrolled: Unrolled,
     ) -> Self {
         let mut jobs = Self::new(graph, runs, topology, placement);
-        jobs.replicas = written.replicas.max(1);
-        let count = u64::from(written.asked.microbatches.max(1));
+        jobs.replicas = unrolled.replicas.max(1);
+        let count = u64::from(unrolled.asked.microbatches.max(1));
         let one = |time: Nanos| Nanos(time.get().div_ceil(count));
         jobs.jobs.iter_mut().for_each(|job| job.time = one(job.time));
         jobs.waits.iter_mut().for_each(|wait| wait.delay = one(wait.delay));

@@ -9,11 +9,11 @@
 //! Deterministic. O(microbatches x (nodes + edges)) for each of a few schedules that are made whole.
 
 mod cuts;
+mod figures;
 mod jobs;
+mod memory_constrained;
 mod order;
-mod squeezed;
-mod theory;
-mod written;
+mod unrolled;
 
 use std::collections::BTreeSet;
 
@@ -33,9 +33,9 @@ use self::cuts::Line;
 use self::jobs::{Jobs, Pass};
 use self::order::{Played, Rule, play};
 
-pub use self::squeezed::{ordered_squeezed, squeezed};
-pub use self::theory::{Figures, Stage, theoretical_bubble};
-pub use self::written::{Turn, Written, ordered, stages};
+pub use self::figures::{Figures, Stage, theoretical_bubble};
+pub use self::memory_constrained::{order_within_memory, pipeline_within_memory};
+pub use self::unrolled::{Turn, Unrolled, ordered, stages};
 
 /// How a pipeline orders its microbatches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,7 +136,7 @@ const ROUNDS: usize = 6;
 /// Jobs of a microbatch beyond which a placement counts as no pipeline.
 const MOST_JOBS: usize = 4_096;
 
-/// Plans a pipeline for the graph of one microbatch, as it is: see [`squeezed()`] for what fits only where
+/// Plans a pipeline for the graph of one microbatch, as it is: see [`pipeline_within_memory`] for what fits only where
 /// something is computed again.
 ///
 /// Errors: those of [`place::candidates`] where no stages can be found, [`Error::Infeasible`] where

@@ -153,7 +153,7 @@ impl<'a> Round<'a> {
         for &tensor in idle {
             let node = self.graph.producer(tensor);
             let again =
-                step.runs_again(node) || !self.late(tensor, peak).any(|reader| self.on(reader, device));
+                step.is_recomputed(node) || !self.late(tensor, peak).any(|reader| self.on(reader, device));
             if again || found.last().is_some_and(|last| self.graph.producer(last.tensor) == node) {
                 continue;
             }
@@ -218,7 +218,7 @@ impl<'a> Round<'a> {
         let Some(host) = self.host(device, room) else { return };
         let (there, back) = (self.topology.route(device, host), self.topology.route(host, device));
         let mut found: Vec<Candidate> = (idle.iter())
-            .filter(|&&tensor| !step.runs_again(self.graph.producer(tensor)))
+            .filter(|&&tensor| !step.is_recomputed(self.graph.producer(tensor)))
             .map(|&tensor| {
                 let frees = self.graph.tensor_bytes(tensor);
                 Candidate { tensor, frees, costs: there.time(frees) + back.time(frees) }

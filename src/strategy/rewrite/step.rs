@@ -26,7 +26,7 @@ pub(super) struct Offloaded {
 
 /// A node that runs again.
 #[derive(Clone, Debug)]
-struct Again {
+struct Recomputed {
     node: NodeIx,
     device: DeviceId,
     frees: Bytes,
@@ -36,7 +36,7 @@ struct Again {
 /// One choice of a step, to be taken back.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Chosen {
-    Again(NodeIx),
+    Recomputed(NodeIx),
     Offload(TensorIx),
 }
 
@@ -45,7 +45,7 @@ pub(super) enum Chosen {
 #[derive(Clone, Debug)]
 pub(super) struct StepOrder {
     runs: Vec<Run>,
-    again: Vec<Again>,
+    recomputed: Vec<Recomputed>,
     /// By node of the base graph: its position in `again`.
     numbers: Vec<u32>,
     pub(super) offloads: Vec<Offloaded>,
@@ -61,18 +61,22 @@ impl StepOrder {
             Action::Copy { .. } => None,
         });
         let numbers = vec![NONE; graph.node_count()];
-        Self { runs: runs.collect(), again: Vec::new(), numbers, offloads: Vec::new() }
+        Self { runs: runs.collect(), recomputed: Vec::new(), numbers, offloads: Vec::new() }
     }
 
     /// Launches that are known, in order; what runs again does so on its own device.
     pub(super) fn of_runs(graph: &CostGraph, device: &[DeviceId], runs: Vec<Run>) -> Self {
-        let mut step =
-            Self { runs, again: Vec::new(), numbers: vec![NONE; graph.node_count()], offloads: Vec::new() };
+        let mut step = Self {
+            runs,
+            recomputed: Vec::new(),
+            numbers: vec![NONE; graph.node_count()],
+            offloads: Vec::new(),
+        };
         for &(node, _) in step.runs.iter().filter(|run| run.1) {
-            let number = std::mem::replace(&mut step.numbers[node.index()], step.again.len() as u32);
+            let number = std::mem::replace(&mut step.numbers[node.index()], step.recomputed.len() as u32);
             if number == NONE {
                 let device = device[node.index()];
-                step.again.push(Again { node, device, frees: Bytes::ZERO, costs: Nanos::ZERO });
+                step.recomputed.push(Recomputed { node, device, frees: Bytes::ZERO, costs: Nanos::ZERO });
             } else {
                 step.numbers[node.index()] = number;
             }
@@ -81,7 +85,7 @@ impl StepOrder {
     }
 
     /// True where a node runs again already.
-    pub(super) fn runs_again(&self, node: NodeIx) -> bool {
+    pub(super) fn is_recomputed(&self, node: NodeIx) -> bool {
         self.numbers.get(node.index()).is_none_or(|&number| number != NONE)
     }
 
@@ -103,8 +107,8 @@ impl StepOrder {
             let node = round.producer(candidate.tensor);
             let Some(reader) = round.first_late_reader(node, device) else { continue };
             before.push((reader, node));
-            self.numbers[node.index()] = self.again.len() as u32;
-            self.again.push(Again { node, device, frees: candidate.frees, costs: candidate.costs });
+            self.numbers[node.index()] = self.recomputed.len() as u32;
+            self.recomputed.push(Recomputed { node, device, frees: candidate.frees, costs: candidate.costs });
         }
         before.sort_by_key(|&(reader, _)| reader);
         let mut before = before.into_iter().peekable();
@@ -123,7 +127,7 @@ impl StepOrder {
         for node in graph.nodes() {
             derivation.add(Instance::once(node))?;
         }
-        for again in &self.again {
+        for again in &self.recomputed {
             derivation.add(Instance { again: true, ..Instance::once(again.node) })?;
         }
         let mut position = vec![u32::MAX; graph.node_count()];
@@ -154,7 +158,7 @@ impl StepOrder {
     /// The run that a node of the derived graph is.
     pub(super) fn run(&self, node: NodeIx) -> Run {
         match node.index().checked_sub(self.numbers.len()) {
-            Some(number) => (self.again[number].node, true),
+            Some(number) => (self.recomputed[number].node, true),
             None => (node, false),
         }
     }
@@ -176,9 +180,9 @@ impl StepOrder {
 
     /// The choices, the most costly first.
     pub(super) fn by_cost(&self) -> Vec<Chosen> {
-        let again = self.again.iter().map(|again| (again.costs, Chosen::Again(again.node)));
+        let recomputed = self.recomputed.iter().map(|node| (node.costs, Chosen::Recomputed(node.node)));
         let offloads = self.offloads.iter().map(|offload| (offload.costs, Chosen::Offload(offload.tensor)));
-        let mut all: Vec<(Nanos, Chosen)> = again.chain(offloads).collect();
+        let mut all: Vec<(Nanos, Chosen)> = recomputed.chain(offloads).collect();
         all.sort_by_key(|&(costs, _)| std::cmp::Reverse(costs));
         all.into_iter().map(|(_, chosen)| chosen).collect()
     }
@@ -187,11 +191,11 @@ impl StepOrder {
     pub(super) fn without(&self, chosen: Chosen) -> Self {
         let mut step = self.clone();
         match chosen {
-            Chosen::Again(node) => {
+            Chosen::Recomputed(node) => {
                 step.runs.retain(|&run| run != (node, true));
-                step.again.retain(|again| again.node != node);
+                step.recomputed.retain(|again| again.node != node);
                 step.numbers.fill(NONE);
-                for (number, again) in step.again.iter().enumerate() {
+                for (number, again) in step.recomputed.iter().enumerate() {
                     step.numbers[again.node.index()] = number as u32;
                 }
                 step.offloads
@@ -206,7 +210,7 @@ impl StepOrder {
 
     /// What was chosen, by the numbers of the derived graph.
     pub(super) fn choices(&self) -> Vec<Choice> {
-        let again = self.again.iter().map(|again| Choice {
+        let recomputed = self.recomputed.iter().map(|again| Choice {
             what: What::Recompute(self.number((again.node, true))),
             device: again.device,
             frees: again.frees,
@@ -218,6 +222,6 @@ impl StepOrder {
             frees: offload.frees,
             costs: offload.costs,
         });
-        again.chain(offloads).collect()
+        recomputed.chain(offloads).collect()
     }
 }

@@ -13,12 +13,12 @@ use crate::train::spread::exchange::Zero;
 use crate::train::spread::names::base_name;
 
 /// A network and how it is trained, to plan a step of another batch.
-pub(crate) struct Spare {
+pub(crate) struct LastBatch {
     graph: Graph,
     options: Options,
 }
 
-impl Spare {
+impl LastBatch {
     /// None where no other batch can be planned beside this one.
     pub(crate) fn of(graph: &Graph, options: &Options) -> Option<Self> {
         takes_any_batch(graph, options).then(|| {
@@ -32,7 +32,7 @@ impl Spare {
 impl Trainer {
     /// Whether a batch of fewer samples can be trained on: the network's batch is open.
     pub(crate) fn takes_short(&self) -> bool {
-        self.spare.is_some()
+        self.last_batch.is_some()
     }
 
     /// Plans the step of a batch of fewer samples, for the same devices and caps.
@@ -42,8 +42,9 @@ impl Trainer {
         if self.short.as_ref().is_some_and(|short| short.batch == samples) {
             return Ok(());
         }
-        let spare = self.spare.as_ref().ok_or_else(|| Error::Internal("a batch that is not open".into()))?;
-        let mut options = spare.options.clone();
+        let last_batch =
+            self.last_batch.as_ref().ok_or_else(|| Error::Internal("a batch that is not open".into()))?;
+        let mut options = last_batch.options.clone();
         options.compile.batch = Some(samples as i64);
         let most = self.batch / self.microbatches as usize;
         let fits = |parts: &usize| samples.is_multiple_of(*parts) && samples / parts <= most;
@@ -58,7 +59,7 @@ impl Trainer {
             pipeline.microbatches = pipeline.microbatches.min(each as u32);
         }
         let place = format!("a last batch of {samples} samples");
-        let short = Self::new(spare.graph.clone(), &self.topology, &options)
+        let short = Self::new(last_batch.graph.clone(), &self.topology, &options)
             .map_err(|error| error.within(&place).with_help("--drop-remainder leaves it out"))?;
         self.short = Some(Box::new(short));
         Ok(())

@@ -280,14 +280,14 @@ fn groups_of(
     let used: BTreeSet<&str> = plan.placement.iter().map(|(_, device)| device.as_str()).collect();
     let (mut first, rest): (Vec<String>, Vec<String>) =
         names.into_iter().partition(|name| used.contains(name.as_str()));
-    let spare = each.saturating_sub(first.len());
-    first.extend(rest.iter().take(spare).cloned());
+    let last_batch = each.saturating_sub(first.len());
+    first.extend(rest.iter().take(last_batch).cloned());
     let places: BTreeMap<&str, usize> = plan
         .placement
         .iter()
         .filter_map(|(name, device)| Some((name.as_str(), first.iter().position(|own| own == device)?)))
         .collect();
-    let others = rest[spare.min(rest.len())..].chunks_exact(each).map(<[String]>::to_vec);
+    let others = rest[last_batch.min(rest.len())..].chunks_exact(each).map(<[String]>::to_vec);
     let devices = std::iter::once(first.clone()).chain(others).collect();
     Ok(Groups::several(devices, shard, |name| places.get(name).copied()))
 }

@@ -15,7 +15,7 @@ use crate::plan::Plan;
 use crate::run::{Engines, Gpus, RunReport, Runner};
 use crate::strategy::pipeline::Figures;
 use crate::topology::Topology;
-use crate::train::epochs::last_batch::Spare;
+use crate::train::epochs::last_batch::LastBatch;
 use crate::train::epochs::numerics::first_fault;
 use crate::train::epochs::numerics::is_finite;
 use crate::train::epochs::planned::Planned;
@@ -70,12 +70,12 @@ pub struct Trainer {
     pub(crate) model: String,
     pub(crate) batch: usize,
     pub(crate) microbatches: u32,
-    /// Replicas, where some of them are spare, and how many are.
+    /// Replicas, where some of them are last_batch, and how many are.
     spares: Option<(usize, usize)>,
     /// The step of a batch that is not full, once one came.
     pub(crate) short: Option<Box<Self>>,
     /// What such a step is made of, where the batch is open.
-    pub(crate) spare: Option<Spare>,
+    pub(crate) last_batch: Option<LastBatch>,
     pub(crate) step: u64,
     /// The step's graph, where it is to be told what first is not finite.
     pub(crate) checked: Option<Graph>,
@@ -105,7 +105,7 @@ impl Trainer {
     /// Errors: those of [`Trainer::new`].
     pub fn with(graph: Graph, topology: &Topology, options: &Options, control: &Control<'_>) -> Result<Self> {
         check_names(&graph)?;
-        let spare = Spare::of(&graph, options);
+        let last_batch = LastBatch::of(&graph, options);
         let microbatches = options.recipe.updates.microbatches;
         let options = &options.of_a_part()?;
         let (main, others) = all_planned(graph, topology, options, control)?;
@@ -152,7 +152,7 @@ impl Trainer {
             microbatches: microbatches.max(1),
             spares: options.replicas.filter(|own| own.spare > 0).map(|own| (own.count, own.spare)),
             short: None,
-            spare,
+            last_batch,
             step: 0,
             checked,
             disturbed,
@@ -363,8 +363,8 @@ impl Trainer {
         for scalar in Scalar::ALL {
             self.set_scalar(scalar.name(), self.optimizer.scalar(scalar, at))?;
         }
-        if let Some((count, spare)) = self.spares {
-            for (replica, value) in counts(self.seed, self.step, count, spare).into_iter().enumerate() {
+        if let Some((count, last_batch)) = self.spares {
+            for (replica, value) in counts(self.seed, self.step, count, last_batch).into_iter().enumerate() {
                 self.set_scalar(&count_name(replica), value)?;
             }
         }

@@ -2,7 +2,7 @@
 //! different microbatches at the same time; gradients add up, and one update follows. There may be several
 //! such pipelines side by side, as replicas of the network, whose gradients meet as those of others do.
 //!
-//! The step is written out with all its microbatches: they are the shards of replicas that lie over
+//! The step is unrolled with all its microbatches: they are the shards of replicas that lie over
 //! several devices each, so what they add up to has the bits that shards on one device give. Stages come
 //! from the planner, for the step of one microbatch on one replica's devices; the fastest of a few is taken.
 
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::ir::Graph;
 use crate::load::Model;
 use crate::place::{DeviceUse, Effort};
-use crate::strategy::pipeline::{self, Written};
+use crate::strategy::pipeline::{self, Unrolled};
 use crate::topology::Topology;
 use crate::train::epochs::planned::Losses;
 use crate::train::epochs::planned::Planned;
@@ -47,8 +47,8 @@ pub(crate) fn pipelined(
     let one = batches.one()?;
     let dims = batches.dims.clone();
     let bind = Default::default();
-    let written = Some(Written { asked, replicas: batches.replicas.count as u32 });
-    let asked_of = compile::Options { dims, bind, batch: None, written, ..options.compile.clone() };
+    let unrolled = Some(Unrolled { asked, replicas: batches.replicas.count as u32 });
+    let asked_of = compile::Options { dims, bind, batch: None, unrolled, ..options.compile.clone() };
     let mut graph = training_step(one.clone(), &options.recipe)?.graph;
     layers_together(&mut graph, Losses::WithLayers);
     let mut of_one = asked_of.clone();

@@ -15,9 +15,9 @@ use crate::ir::{
 use crate::pass::gradient::build::Build;
 use crate::train::optimize::Scalars;
 use crate::train::spread::exchange::Sync;
-use crate::train::spread::replicas::Held;
 use crate::train::spread::replicas::Network;
 use crate::train::spread::replicas::Replicated;
+use crate::train::spread::replicas::Storage;
 use crate::train::spread::zero::Owned;
 use crate::train::step::{LOSS, Recipe, keep_statistic, update_source};
 
@@ -399,9 +399,9 @@ impl Replicated<'_> {
     }
 
     pub(crate) fn param_id(&self, set: usize, at: usize) -> Result<ParamId> {
-        match (&self.graph.maker(self.params[set][at]).op, &self.held[at]) {
+        match (&self.graph.maker(self.params[set][at]).op, &self.storage[at]) {
             (Op::Param(id), _) => Ok(*id),
-            (_, Held::Parts(parts)) => Ok(parts[set].0),
+            (_, Storage::Sharded(parts)) => Ok(parts[set].0),
             _ => Err(Error::Internal("a parameter that is none".into())),
         }
     }

@@ -85,11 +85,11 @@ impl Network {
 }
 
 /// Where a parameter is kept.
-pub(crate) enum Held {
+pub(crate) enum Storage {
     /// Whole, by every set of parameters.
-    Each,
+    Replicated,
     /// A part on each replica, which is gathered where it is read.
-    Parts(Vec<(ParamId, ValueId)>),
+    Sharded(Vec<(ParamId, ValueId)>),
 }
 
 /// The graph of all replicas as it grows.
@@ -101,7 +101,7 @@ pub(crate) struct Replicated<'a> {
     /// By replica, then by parameter of the network: its value. One list where they share them.
     pub(crate) params: Vec<Vec<ValueId>>,
     /// By parameter.
-    pub(crate) held: Vec<Held>,
+    pub(crate) storage: Vec<Storage>,
     pub(crate) names: Vec<String>,
     /// By parameter: the device of each group that it belongs to.
     pub(crate) stages: Vec<usize>,
@@ -149,7 +149,7 @@ impl<'a> Replicated<'a> {
             groups,
             links,
             params: Vec::new(),
-            held: params.iter().map(|_| Held::Each).collect(),
+            storage: params.iter().map(|_| Storage::Replicated).collect(),
             names: params.iter().map(|param| param.name.clone()).collect(),
             inputs: Vec::new(),
             losses: Vec::new(),

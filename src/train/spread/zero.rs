@@ -17,8 +17,8 @@ use crate::train::spread::reduce::Due;
 use crate::train::spread::reduce::Sum;
 use crate::train::spread::reduce::flattened;
 use crate::train::spread::reduce::part;
-use crate::train::spread::replicas::Held;
 use crate::train::spread::replicas::Replicated;
+use crate::train::spread::replicas::Storage;
 
 /// Parameters of fewer elements are kept whole where others are kept in parts.
 pub(crate) const SPLIT: u64 = 1 << 10;
@@ -67,7 +67,7 @@ impl Replicated<'_> {
             let whole = b.reshape(flat, &dims)?;
             self.params[replica].push(whole);
         }
-        self.held[at] = Held::Parts(parts);
+        self.storage[at] = Storage::Sharded(parts);
         Ok(())
     }
 
@@ -79,8 +79,8 @@ impl Replicated<'_> {
             return Ok(());
         }
         let mut again = HashMap::new();
-        for at in 0..self.held.len() {
-            let Held::Parts(parts) = &self.held[at] else { continue };
+        for at in 0..self.storage.len() {
+            let Storage::Sharded(parts) = &self.storage[at] else { continue };
             let parts: Vec<ValueId> = parts.iter().map(|(_, value)| *value).collect();
             let before = self.params[replica][at];
             let values = self.sent_again(at, &parts)?;
@@ -166,9 +166,9 @@ impl Replicated<'_> {
                 }
                 for (owner, gradient) in gradients.into_iter().enumerate() {
                     let source = self.part_source(at, owner);
-                    let (id, value) = match &self.held[at] {
-                        Held::Parts(parts) => parts[owner],
-                        Held::Each => {
+                    let (id, value) = match &self.storage[at] {
+                        Storage::Sharded(parts) => parts[owner],
+                        Storage::Replicated => {
                             let (start, length) = part(elements, owner, count);
                             let whole = self.params[owner][at];
                             let mut b = Build { graph: &mut self.graph, source };
@@ -205,7 +205,7 @@ impl Replicated<'_> {
     }
 
     fn spread_parts(&mut self, at: usize, new: &[ValueId]) -> Result<()> {
-        if let Held::Parts(parts) = &self.held[at] {
+        if let Storage::Sharded(parts) = &self.storage[at] {
             let ids: Vec<ParamId> = parts.iter().map(|(id, _)| *id).collect();
             return ids.into_iter().zip(new).try_for_each(|(id, &new)| self.graph.update_param(id, new));
         }

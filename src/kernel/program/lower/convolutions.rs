@@ -3,7 +3,7 @@
 
 use super::thin::RowsFirst;
 use super::windows::{laid, spatial, weight_sizes};
-use super::{Builder, ExprId, Given, Lowered};
+use super::{Builder, ExprId, HeroResult, Lowered};
 use crate::ir::{Conv, ConvTranspose, Layout, NodeId};
 use crate::kernel::program::{Body, Var};
 
@@ -138,7 +138,7 @@ impl Builder<'_> {
         };
         let hero = self.exprs.hero(self.dtype(node.first_result));
         let expr = self.with_bias(node.operands.get(2).copied(), hero, channel, None)?;
-        let given = Given { value: node.first_result, position, expr };
+        let given = HeroResult { value: node.first_result, position, expr };
         match layout {
             Layout::ChannelsFirst => {
                 self.products((group, channels, points, sum_over), RowsFirst::default(), (w, x), given)

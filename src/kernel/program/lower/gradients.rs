@@ -1,7 +1,7 @@
 //! Gradients that work on whole rows: those of softmax, of cross-entropy, and of normalisations.
 
 use super::heroes::Over;
-use super::{Builder, ExprId, Given, Halt, Lowered};
+use super::{Builder, ExprId, Halt, HeroResult, Lowered};
 use crate::ir::{Binary, Compare, DType, NodeId, Op, Unary, ValueId, Varies};
 use crate::kernel::program::{Arg, Body, Fold, Place, Program, Reduction};
 
@@ -68,7 +68,7 @@ impl Builder<'_> {
         let dims = self.dims(result)?;
         let position = self.linear(&dims, &over.index);
         let expr = self.exprs.convert(self.dtype(result), made);
-        self.given = Some(Given { value: result, position, expr });
+        self.given = Some(HeroResult { value: result, position, expr });
         self.same_elements(result)?;
         let stores = self.stores_at(position)?;
         let Over { row, column, along, .. } = *over;
@@ -131,7 +131,7 @@ impl Builder<'_> {
             let result = node.first_result;
             let position = self.exprs.at(over.row);
             let expr = self.exprs.convert(self.dtype(result), made);
-            self.given = Some(Given { value: result, position, expr });
+            self.given = Some(HeroResult { value: result, position, expr });
             self.same_elements(result)?;
             let row_stores = self.stores_at(position)?;
             let Over { row, column, along, .. } = over;
@@ -252,7 +252,7 @@ impl Builder<'_> {
         let [dx, of_factor, of_shift] = results[..] else { return Err(Halt::Apart) };
         let position = self.linear(&dims, &over.index);
         let expr = self.exprs.convert(self.dtype(dx), made);
-        self.given = Some(Given { value: dx, position, expr });
+        self.given = Some(HeroResult { value: dx, position, expr });
         let made = self.whole_results(dx, &[of_factor, of_shift])?;
         let stores = self.stores_of(&made, position)?;
         let row = self.exprs.at(over.row);

@@ -2,7 +2,7 @@
 //! each with what follows from it.
 
 use super::thin::RowsFirst;
-use super::{Builder, ExprId, Given, Halt, Lowered};
+use super::{Builder, ExprId, Halt, HeroResult, Lowered};
 use crate::ir::{ArgReduce, Binary, DType, NodeId, Op, ReduceKind, ScatterKind, Unary, ValueId};
 use crate::kernel::program::{Along, Body, Fold, Reduction, Store, Var};
 
@@ -151,7 +151,7 @@ impl Builder<'_> {
         };
         let cached = if whole_row { vec![] } else { vec![element] };
         let position = if whole_row { self.exprs.at(row) } else { position };
-        self.given = Some(Given { value: result, position, expr });
+        self.given = Some(HeroResult { value: result, position, expr });
         let made = self.whole_results(result, &beside)?;
         let all = self.stores_of(&made, position)?;
         let (stores, mut row_stores) = if whole_row { (vec![], all) } else { (all, vec![]) };
@@ -216,7 +216,7 @@ impl Builder<'_> {
         let position = self.linear(&dims, &index);
         self.memo.clear();
         let expr = self.exprs.hero(self.dtype(node.first_result));
-        self.given = Some(Given { value: node.first_result, position, expr });
+        self.given = Some(HeroResult { value: node.first_result, position, expr });
         let stores = self.stores_at(position)?;
         Ok(Body::Tile { batch, row, column, value, stores })
     }
@@ -258,7 +258,7 @@ impl Builder<'_> {
         let position =
             self.exprs.sum(0, &[(b, self.exprs.extent(row).saturating_mul(columns)), (r, columns), (n, 1)]);
         let expr = self.exprs.hero(self.dtype(node.first_result));
-        let given = Given { value: node.first_result, position, expr };
+        let given = HeroResult { value: node.first_result, position, expr };
         self.products((batch, row, column, inner), first, (left, right), given)
     }
 
@@ -267,7 +267,7 @@ impl Builder<'_> {
         (batch, row, column, inner): (Var, Var, Var, Var),
         RowsFirst { cached, reductions }: RowsFirst,
         (left, right): (ExprId, ExprId),
-        given: Given,
+        given: HeroResult,
     ) -> Lowered<Body> {
         self.same_elements(given.value)?;
         self.given = Some(given);

@@ -116,7 +116,7 @@ fn apart(graph: &Graph, fused: &Fused<'_>, layout: &Layout, nodes: &[NodeId]) ->
 
 /// What a hero has made, at which linear position of which value.
 #[derive(Clone, Copy, Debug)]
-struct Given {
+struct HeroResult {
     value: ValueId,
     position: ExprId,
     expr: ExprId,
@@ -135,7 +135,7 @@ struct Builder<'a> {
     memo: HashMap<(ValueId, Vec<ExprId>, Option<ExprId>), ExprId>,
     /// Positions that were taken apart, by sizes and index.
     positions: HashMap<(Vec<i64>, Vec<ExprId>), ExprId>,
-    given: Option<Given>,
+    given: Option<HeroResult>,
 }
 
 impl<'a> Builder<'a> {

@@ -1,6 +1,6 @@
 //! Rows that a product normalises itself: the statistics of each, and its elements from these.
 
-use super::{Builder, ExprId, Given, Halt, Lowered};
+use super::{Builder, ExprId, Halt, HeroResult, Lowered};
 use crate::ir::{Binary, NodeId, Op, ValueId};
 use crate::kernel::normalizes_rows;
 use crate::kernel::program::{Fold, Reduction};
@@ -39,7 +39,7 @@ impl Builder<'_> {
         };
         let count = own.last().copied().unwrap_or(1);
         let (expr, _) = self.normal(element, count, (epsilon.0, *center), &mut reduce);
-        self.given = Some(Given { value: node.first_result, position, expr });
+        self.given = Some(HeroResult { value: node.first_result, position, expr });
         Ok(RowsFirst { cached: vec![element], reductions })
     }
 

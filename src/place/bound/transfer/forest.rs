@@ -7,12 +7,12 @@
 //! into n connected factors", 1961, of forests found greedily).
 
 use super::super::super::disjoint::DisjointSets;
+use super::capacity::Capacity;
 use super::hypergraph::Hypergraph;
-use super::room::Room;
 
 /// The bound of at most `forests` forests, and the costs at which they connect. O(pins log nets)
 /// for each.
-pub(super) fn bound(graph: &Hypergraph, room: &Room, forests: usize) -> (u64, Vec<u64>) {
+pub(super) fn bound(graph: &Hypergraph, room: &Capacity, forests: usize) -> (u64, Vec<u64>) {
     let mut left = graph.cost.clone();
     let (mut sum, mut costs) = (0u64, Vec::new());
     for _ in 0..forests {
@@ -28,7 +28,7 @@ pub(super) fn bound(graph: &Hypergraph, room: &Room, forests: usize) -> (u64, Ve
 }
 
 /// The highest bound of one forest, and the least that its nets have left.
-fn dearest(graph: &Hypergraph, room: &Room, left: &[u64]) -> (u64, u64) {
+fn dearest(graph: &Hypergraph, room: &Capacity, left: &[u64]) -> (u64, u64) {
     let mut order: Vec<u32> = (0..graph.nets() as u32).filter(|&net| left[net as usize] > 0).collect();
     order.sort_by_key(|&net| std::cmp::Reverse(left[net as usize]));
     let mut components = Components::new(room);
@@ -47,7 +47,7 @@ fn dearest(graph: &Hypergraph, room: &Room, left: &[u64]) -> (u64, u64) {
 
 /// Takes the cost of a forest from its nets: in their order, those that have it left and join
 /// something that needs several devices.
-fn take(graph: &Hypergraph, room: &Room, left: &mut [u64], cost: u64) {
+fn take(graph: &Hypergraph, room: &Capacity, left: &mut [u64], cost: u64) {
     let mut whole = Components::new(room);
     for net in (0..graph.nets()).filter(|&net| left[net] >= cost) {
         whole.join(graph.pins(net));
@@ -63,14 +63,14 @@ fn take(graph: &Hypergraph, room: &Room, left: &mut [u64], cost: u64) {
 
 /// Connected units, and how often they are cut at least.
 struct Components<'r> {
-    room: &'r Room,
+    room: &'r Capacity,
     sets: DisjointSets,
     weight: Vec<u64>,
     cuts: u64,
 }
 
 impl<'r> Components<'r> {
-    fn new(room: &'r Room) -> Self {
+    fn new(room: &'r Capacity) -> Self {
         let weight = room.weights.of.clone();
         let cuts = weight.iter().map(|&weight| cuts(room, weight)).sum();
         Self { room, sets: DisjointSets::new(weight.len()), weight, cuts }
@@ -98,6 +98,6 @@ impl<'r> Components<'r> {
     }
 }
 
-fn cuts(room: &Room, weight: u64) -> u64 {
+fn cuts(room: &Capacity, weight: u64) -> u64 {
     room.parts(weight).saturating_sub(1)
 }

@@ -6,10 +6,10 @@
 //! share, and parts add up: at least as many parts pay a sum or more as it takes devices to hold
 //! the units for which that is the least (`cuts`). `forest` is for graphs of any size.
 
+mod capacity;
 mod flow;
 mod forest;
 mod hypergraph;
-mod room;
 mod rooted;
 mod split;
 
@@ -20,9 +20,9 @@ use super::super::problem::Problem;
 use super::Certificate;
 use crate::control::Control;
 use crate::error::Result;
+use capacity::{Capacity, Resource};
 use flow::Pay;
 use hypergraph::Hypergraph;
-use room::{Resource, Room};
 use rooted::{Case, Effort, PRICES, Rooted, Search};
 pub(in crate::place) use split::split;
 
@@ -58,10 +58,10 @@ pub(super) fn bounds(
     control: &Control<'_>,
     incumbent: u64,
 ) -> Result<Vec<Certificate>> {
-    let graph = room::hypergraph(problem);
+    let graph = capacity::hypergraph(problem);
     let mut found = Vec::new();
     for resource in Resource::ALL {
-        let Some(room) = Room::new(problem, resource)? else { continue };
+        let Some(room) = Capacity::new(problem, resource)? else { continue };
         let (value, costs) = forest::bound(&graph, &room, forests(problem, &graph));
         let data = json!({ "of": resource.name(), "costs": costs });
         found.push(certificate(value, "forest", data));
@@ -76,7 +76,7 @@ pub(super) fn bounds(
 }
 
 /// True where one device may not do: for what units weigh and need, or where they may be.
-fn is_split(problem: &Problem<'_>, room: &Room) -> bool {
+fn is_split(problem: &Problem<'_>, room: &Capacity) -> bool {
     let need = room.weights.need.iter().max().copied().unwrap_or(0);
     room.parts(room.weights.total.saturating_add(need)) > 1 || problem.sets().len() > 1
 }
@@ -109,7 +109,7 @@ struct Target<'t, 'a> {
     problem: &'t Problem<'a>,
     control: &'t Control<'t>,
     graph: &'t Hypergraph,
-    room: &'t Room,
+    room: &'t Capacity,
     incumbent: u64,
 }
 

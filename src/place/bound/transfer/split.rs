@@ -2,9 +2,9 @@
 //! half gets the cheapest set of units that fits it and leaves what fits the other half.
 
 use super::super::super::problem::{Problem, Rows};
+use super::capacity::{self, Capacity, Resource};
 use super::flow::Pay;
 use super::hypergraph::Hypergraph;
-use super::room::{self, Resource, Room};
 use super::rooted::{Effort, PRICES, Part, Place, Search, Weights};
 use crate::error::Result;
 use crate::topology::DeviceId;
@@ -16,15 +16,15 @@ const CASES: usize = 24;
 /// memory, or of time where that is limited; none where no such cut was found. The fewest devices
 /// that have room are used. `work` is the most work for one cut, in arcs looked at.
 ///
-/// Errors: those of [`Room::new`].
+/// Errors: those of [`Capacity::new`].
 pub(in crate::place) fn split(
     problem: &Problem<'_>,
     percent: u64,
     work: u64,
 ) -> Result<Option<Vec<DeviceId>>> {
     let resource = if problem.options.balance.is_some() { Resource::Time } else { Resource::Memory };
-    let Some(room) = Room::new(problem, resource)? else { return Ok(None) };
-    let graph = room::hypergraph(problem);
+    let Some(room) = Capacity::new(problem, resource)? else { return Ok(None) };
+    let graph = capacity::hypergraph(problem);
     let mut devices: Vec<(u64, DeviceId)> =
         room.caps().iter().map(|&cap| cap / 100 * percent).zip(problem.devices.iter().copied()).collect();
     devices.sort_by_key(|&(cap, id)| (std::cmp::Reverse(cap), id));

@@ -1,4 +1,4 @@
-//! Training steps that are written out in microbatches: when their parts run, and stages for them.
+//! Training steps that are unrolled in microbatches: when their parts run, and stages for them.
 
 #[cfg(feature = "run")]
 use std::collections::BTreeMap;
@@ -42,14 +42,14 @@ pub(crate) fn stages(
     control: &Control<'_>,
 ) -> Result<Vec<BTreeMap<String, String>>> {
     let options = &pipeline::settled(options.clone())?;
-    let Some(written) = options.written else { return Ok(Vec::new()) };
+    let Some(unrolled) = options.unrolled else { return Ok(Vec::new()) };
     let network = prepare(graph, options)?;
     let profile = options.profile.as_deref();
     let lowered = crate::cost::lower(&network.graph, &network.grouping, topology, profile)?;
     let turns = turns(&network, &lowered, Turn::Microbatch(0));
     let place = crate::place::Options { pins: Vec::new(), colocate: Vec::new(), ..options.place.clone() };
     let graph = (&lowered.graph, turns.as_slice());
-    let found = crate::strategy::pipeline::stages(graph, topology, &place, written.asked, control)?;
+    let found = crate::strategy::pipeline::stages(graph, topology, &place, unrolled.asked, control)?;
     let names = found.iter().map(|placement| {
         let devices = labels::source_devices(&network, &lowered, topology, placement);
         devices.into_iter().map(|(source, id)| (source, topology.device(id).name.clone())).collect()

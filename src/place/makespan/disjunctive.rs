@@ -10,7 +10,7 @@ use crate::place::list::Timetable;
 
 /// A schedule with its heads and tails.
 #[derive(Clone, Debug)]
-pub(super) struct Course {
+pub(super) struct DisjunctiveSchedule {
     /// By job.
     pub(super) device: Vec<u32>,
     /// The jobs.
@@ -23,19 +23,19 @@ pub(super) struct Course {
     pub(super) tail: Vec<u64>,
 }
 
-impl Course {
+impl DisjunctiveSchedule {
     /// Takes a schedule over.
     pub(super) fn new(jobs: &Jobs, found: &Timetable) -> Self {
         let count = jobs.len();
-        let mut course = Self {
+        let mut schedule = Self {
             device: found.device.clone(),
             sequence: found.sequence.clone(),
             start: vec![0; count],
             end: vec![0; count],
             tail: vec![0; count],
         };
-        course.time(jobs);
-        course
+        schedule.time(jobs);
+        schedule
     }
 
     /// Finds all starts and ends, and puts the sequence in the order of starts. O(jobs log jobs + links).

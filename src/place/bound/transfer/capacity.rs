@@ -84,7 +84,7 @@ fn readers<'p>(problem: &'p Problem<'_>, param: usize) -> impl Iterator<Item = N
 
 /// What devices hold of one resource, and what units weigh in it.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct Capacity {
     /// What is limited.
     pub(super) resource: Resource,
     /// What units weigh.
@@ -97,7 +97,7 @@ pub(super) struct Room {
     used: Option<usize>,
 }
 
-impl Room {
+impl Capacity {
     /// None where the options do not limit the resource.
     ///
     /// Errors: those of [`infeasible::limits`].

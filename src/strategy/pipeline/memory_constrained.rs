@@ -4,9 +4,9 @@
 //! orders that are fastest in play the few first are rewritten (`strategy::rewrite`), instance by
 //! instance, so that only as many microbatches run again as must. The fastest that fits is taken.
 
+use super::figures::Figures;
 use super::jobs::Jobs;
-use super::theory::Figures;
-use super::written::{self, Turn, Written};
+use super::unrolled::{self, Turn, Unrolled};
 use super::{Candidate, Options, Pipeline, candidates, launches, placements, rank};
 use crate::control::Control;
 use crate::costgraph::CostGraph;
@@ -25,7 +25,7 @@ const ORDERS: usize = 4;
 /// again and tensors that are offloaded; none where that does not fit either.
 ///
 /// Errors: those of [`super::pipeline`], but for lack of memory.
-pub fn squeezed(
+pub fn pipeline_within_memory(
     graph: &CostGraph,
     topology: &Topology,
     options: &place::Options,
@@ -72,26 +72,26 @@ pub fn squeezed(
     Ok(None)
 }
 
-/// As [`super::ordered`], for a step that is written out, whose stages are pinned.
+/// As [`super::ordered`], for a step that is unrolled, whose stages are pinned.
 ///
 /// Errors: those of [`super::ordered`], but for lack of memory.
-pub fn ordered_squeezed(
+pub fn order_within_memory(
     (graph, turns): (&CostGraph, &[Turn]),
     topology: &Topology,
     options: &place::Options,
-    written: Written,
+    unrolled: Unrolled,
     control: &Control<'_>,
 ) -> Result<Option<Pipeline>> {
-    let (placement, jobs) = written::pinned_jobs((graph, turns), topology, options, written)?;
+    let (placement, jobs) = unrolled::pinned_jobs((graph, turns), topology, options, unrolled)?;
     let order = |candidate: &Candidate| {
-        let launches = written::launches(graph, turns, &jobs[0], &candidate.played);
+        let launches = unrolled::launches(graph, turns, &jobs[0], &candidate.played);
         Ok(Placement { launches: Some(launches), ..placement.clone() })
     };
     let mut left = schedules(graph, options.effort);
     let of = (graph, topology, options);
-    let found = best(of, candidates(&jobs, written.asked), &order, &mut left, control)?;
+    let found = best(of, candidates(&jobs, unrolled.asked), &order, &mut left, control)?;
     Ok(found.map(|(candidate, Rewritten { derived, placement, schedule, choices })| {
-        let figures = written::figures(topology, &jobs[0], candidate.order, written, &schedule);
+        let figures = unrolled::figures(topology, &jobs[0], candidate.order, unrolled, &schedule);
         Pipeline { derived, placement, schedule, figures, choices }
     }))
 }

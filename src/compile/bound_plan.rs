@@ -8,7 +8,7 @@ use crate::costgraph::microbatch::{Sizes, microbatches};
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
 use crate::error::{Error, Result};
 use crate::plan::{Action, BACK, Copy, Launch, OFFLOADED, Plan};
-use crate::schedule::{GivenAction, GivenStep, Offload, Part, StepIx};
+use crate::schedule::{Offload, Part, ReplayAction, ReplayStep, StepIx};
 use crate::strategy::rewritten_graph;
 use crate::topology::DeviceId;
 
@@ -33,7 +33,7 @@ pub(super) struct Copied {
 }
 
 /// A plan on its model.
-pub(super) struct Given {
+pub(super) struct BoundPlan {
     /// What runs, where some nodes run for each microbatch or again.
     pub(super) derived: Option<Derived>,
     is_divided: bool,
@@ -42,10 +42,10 @@ pub(super) struct Given {
     pub(super) launches: Vec<NodeIx>,
     pub(super) offload: Vec<Offload>,
     /// None where they are not steps of this model.
-    pub(super) steps: Option<Vec<GivenStep>>,
+    pub(super) steps: Option<Vec<ReplayStep>>,
 }
 
-impl Given {
+impl BoundPlan {
     /// Puts a plan on the graph that it was made from, which has the `sizes` of the batch or of one
     /// microbatch. O(steps log steps + edges).
     ///
@@ -203,24 +203,24 @@ fn steps(
     devices: &HashMap<&str, DeviceId>,
     names: &Names<'_>,
     numbers: &Numbers<'_>,
-) -> Option<Vec<GivenStep>> {
+) -> Option<Vec<ReplayStep>> {
     let positions: HashMap<u64, u32> = plan.steps.iter().zip(0..).map(|(step, at)| (step.id, at)).collect();
     let mut steps = Vec::with_capacity(plan.steps.len());
     for step in &plan.steps {
         let action = match &step.action {
-            Action::Launch(launch) => GivenAction::Launch(numbers.launch(launch, names)?),
+            Action::Launch(launch) => ReplayAction::Launch(numbers.launch(launch, names)?),
             Action::Copy(copy) => {
                 let copied = (names.copied)(copy)?;
                 let (tensor, from) = (numbers.tensor(&copied)?, copied.from);
                 let part = copy.part.map(|(offset, bytes)| Part { offset, bytes });
                 let (from, to) = (*devices.get(from.as_str())?, *devices.get(step.device.as_str())?);
-                GivenAction::Copy { tensor, from, to, part }
+                ReplayAction::Copy { tensor, from, to, part }
             }
         };
         // What is held back says so; that its data is among what it waits for does no harm.
         let after = step.after.iter().filter(|_| step.is_held());
         let held = after.map(|other| positions.get(other).map(|&at| StepIx(at))).collect::<Option<_>>()?;
-        steps.push(GivenStep { action, held });
+        steps.push(ReplayStep { action, held });
     }
     Some(steps)
 }

@@ -9,7 +9,7 @@ use crate::topology::{DeviceId, Topology};
 
 /// What becomes of a placement that was made elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Given {
+pub struct Completed {
     /// The placement. Parameters and inputs that nobody placed are where [`place`](super::place())
     /// would put them.
     pub placement: Placement,
@@ -32,7 +32,7 @@ pub fn complete(
     topology: &Topology,
     options: &Options,
     devices: &[Option<DeviceId>],
-) -> Result<Given> {
+) -> Result<Completed> {
     let mut problem = Problem::new(graph, topology, options, Backward::Free)?;
     let computes = |node: &NodeIx| graph.role(*node) == Role::Compute;
     let said = |node: NodeIx| devices.get(node.index()).copied().flatten();
@@ -50,7 +50,7 @@ pub fn complete(
     let unable = graph.nodes().filter(computes).filter(unable).collect();
     Evaluator::new(&problem).settle(&mut device, |unit| device_of_unit(&problem, unit, &said));
     let placement = Placement { device, ..Placement::default() };
-    Ok(Given { placement, missing, unable, broken })
+    Ok(Completed { placement, missing, unable, broken })
 }
 
 /// The device of a unit's first node.

@@ -1,7 +1,7 @@
 //! A schedule in the making: which jobs are placed where and when, and what may come next.
 
+use super::free_memory::FreeMemory;
 use super::groups::Groups;
-use super::room::Room;
 use super::timeline::Timeline;
 use crate::place::context::Context;
 use crate::place::jobs::{Jobs, NEVER};
@@ -27,7 +27,7 @@ impl Timetable {
 }
 
 /// A schedule in the making.
-pub(super) struct Board<'b, 'c, 'a> {
+pub(super) struct PartialSchedule<'b, 'c, 'a> {
     context: &'b Context<'c, 'a>,
     pub(super) jobs: &'b Jobs,
     groups: &'b Groups,
@@ -38,15 +38,20 @@ pub(super) struct Board<'b, 'c, 'a> {
     engines: Vec<Timeline>,
     group_device: Vec<u32>,
     missing: Vec<u32>,
-    room: Room,
+    free: FreeMemory,
     load: Vec<u64>,
     /// Devices among which a choice is made.
     devices: Vec<usize>,
     arrival: Vec<u64>,
 }
 
-impl<'b, 'c, 'a> Board<'b, 'c, 'a> {
-    pub(super) fn new(context: &'b Context<'c, 'a>, jobs: &'b Jobs, groups: &'b Groups, room: Room) -> Self {
+impl<'b, 'c, 'a> PartialSchedule<'b, 'c, 'a> {
+    pub(super) fn new(
+        context: &'b Context<'c, 'a>,
+        jobs: &'b Jobs,
+        groups: &'b Groups,
+        free: FreeMemory,
+    ) -> Self {
         let count = jobs.len();
         let chosen = context.problem.count.unwrap_or(usize::MAX);
         Self {
@@ -60,7 +65,7 @@ impl<'b, 'c, 'a> Board<'b, 'c, 'a> {
             engines: vec![Timeline::default(); jobs.engines],
             group_device: vec![NONE; groups.len()],
             missing: (0..count).map(|job| jobs.before(job).len() as u32).collect(),
-            room,
+            free,
             load: vec![0; jobs.devices()],
             devices: context.problem.devices.iter().map(|id| id.index()).take(chosen).collect(),
             arrival: vec![0; jobs.devices()],
@@ -93,7 +98,7 @@ impl<'b, 'c, 'a> Board<'b, 'c, 'a> {
         &self.arrival
     }
 
-    /// Devices that a job may go to: where its group is, or those that have room for the group.
+    /// Devices that a job may go to: where its group is, or those that have memory for the group.
     pub(super) fn choices(&mut self, job: usize, choices: &mut Vec<usize>) {
         choices.clear();
         let group = self.groups.of[job] as usize;
@@ -111,12 +116,12 @@ impl<'b, 'c, 'a> Board<'b, 'c, 'a> {
         for d in self.devices.iter().copied().filter(may) {
             let within = limits[d] == u64::MAX
                 || self.load[d].saturating_add(self.groups.time(self.jobs, group, d)) <= limits[d];
-            if within && self.room.fits(self.context, self.groups.units(group), d) {
+            if within && self.free.fits(self.context, self.groups.units(group), d) {
                 choices.push(d);
             }
         }
         if choices.is_empty() {
-            let any = self.devices.iter().copied().filter(may).max_by_key(|&d| self.room.free(d));
+            let any = self.devices.iter().copied().filter(may).max_by_key(|&d| self.free.free(d));
             choices.push(any.or_else(|| allowed.iter().next().map(|id| id.index())).unwrap_or(0));
         }
     }
@@ -157,7 +162,7 @@ impl<'b, 'c, 'a> Board<'b, 'c, 'a> {
         if self.group_device[group] == NONE {
             self.group_device[group] = device as u32;
             self.load[device] = self.load[device].saturating_add(self.groups.time(self.jobs, group, device));
-            self.room.take(self.context, self.groups.units(group), device);
+            self.free.take(self.context, self.groups.units(group), device);
         }
         for link in self.jobs.after(job) {
             self.missing[link.job as usize] -= 1;

@@ -7,7 +7,7 @@ use crate::place::nets::NetKind;
 
 /// Bytes that are left on each device.
 #[derive(Clone, Debug)]
-pub(in crate::place) struct Room {
+pub(in crate::place) struct FreeMemory {
     /// Empty where memory cannot run out.
     free: Vec<u64>,
     /// By net of a parameter: a bit for each of the first 64 devices that hold it.
@@ -18,7 +18,7 @@ pub(in crate::place) struct Room {
     results: Vec<u64>,
 }
 
-impl Room {
+impl FreeMemory {
     /// As much as `caps` says. Memory is not looked at where everything fits on every device.
     pub(in crate::place) fn new(context: &Context<'_, '_>, caps: &[u64]) -> Self {
         let graph = context.problem.graph;

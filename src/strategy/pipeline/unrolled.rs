@@ -1,6 +1,6 @@
-//! Pipelines of steps that are written out: their microbatches are nodes of the graph, side by side.
+//! Pipelines of steps that are unrolled: their microbatches are nodes of the graph, side by side.
 //!
-//! A training step is written out, for what microbatches add up to and what follows from it are nodes
+//! A training step is unrolled, for what microbatches add up to and what follows from it are nodes
 //! like any others. Its stages are found on the step of one microbatch ([`stages`]); the whole step, laid
 //! over them, is then [`ordered`] as its devices' jobs are played.
 //!
@@ -9,9 +9,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
+use super::figures::Figures;
 use super::jobs::Jobs;
 use super::order::Played;
-use super::theory::Figures;
 use super::{COMPARED, Candidate, Options, Order, TRIED, candidates, contiguous, rank};
 use crate::control::Control;
 use crate::costgraph::microbatch::Runs;
@@ -22,9 +22,9 @@ use crate::schedule::{Schedule, schedule_in_order};
 use crate::strategy::rewrite::{RELAXED, is_rewritable, larger};
 use crate::topology::{DeviceId, Topology};
 
-/// What is asked of a step that is written out.
+/// What is asked of a step that is unrolled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct Unrolled {
     /// Of each pipeline.
     pub asked: Options,
     /// Pipelines of equal shape side by side, each on devices of its own; their microbatches are counted
@@ -32,7 +32,7 @@ pub struct Written {
     pub replicas: u32,
 }
 
-/// When a node of a step that is written out runs.
+/// When a node of a step that is unrolled runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Before all microbatches, or it is data.
@@ -132,11 +132,11 @@ pub fn ordered(
     (graph, turns): (&CostGraph, &[Turn]),
     topology: &Topology,
     options: &place::Options,
-    written: Written,
+    unrolled: Unrolled,
     control: &Control<'_>,
 ) -> Result<(Placement, Schedule, Figures)> {
-    let asked = written.asked;
-    let (placement, jobs) = pinned_jobs((graph, turns), topology, options, written)?;
+    let asked = unrolled.asked;
+    let (placement, jobs) = pinned_jobs((graph, turns), topology, options, unrolled)?;
     let mut candidates = candidates(&jobs, asked);
     candidates.sort_by_key(|candidate| (candidate.irregular, candidate.played.end));
     let scheduling = crate::strategy::scheduling(topology, options)?;
@@ -170,21 +170,21 @@ pub fn ordered(
         return Err(refused.unwrap_or_else(|| cannot(asked)));
     };
     let schedule = crate::strategy::packed(graph, options, schedule);
-    let figures = figures(topology, &jobs[0], candidate.order, written, &schedule);
+    let figures = figures(topology, &jobs[0], candidate.order, unrolled, &schedule);
     Ok((placement, schedule, figures))
 }
 
-/// What an order of a step that is written out comes to.
+/// What an order of a step that is unrolled comes to.
 pub(super) fn figures(
     topology: &Topology,
     jobs: &Jobs,
     order: Order,
-    written: Written,
+    unrolled: Unrolled,
     schedule: &Schedule,
 ) -> Figures {
-    let mut figures = Figures::new(topology, jobs, order, written.asked.microbatches, schedule);
+    let mut figures = Figures::new(topology, jobs, order, unrolled.asked.microbatches, schedule);
     for stage in &mut figures.stages {
-        stage.nodes = stage.nodes.div_ceil(written.asked.microbatches.max(1) as usize);
+        stage.nodes = stage.nodes.div_ceil(unrolled.asked.microbatches.max(1) as usize);
     }
     figures
 }
@@ -194,11 +194,11 @@ pub(super) fn pinned_jobs(
     (graph, turns): (&CostGraph, &[Turn]),
     topology: &Topology,
     options: &place::Options,
-    written: Written,
+    unrolled: Unrolled,
 ) -> Result<(Placement, [Jobs; 1])> {
     let runs: Vec<Runs> = turns.iter().map(|turn| turn.runs()).collect();
     let placement = pinned(graph, topology, options)?;
-    let jobs = Jobs::side_by_side(graph, &runs, topology, &placement.device, written);
+    let jobs = Jobs::side_by_side(graph, &runs, topology, &placement.device, unrolled);
     Ok((placement, [jobs]))
 }
 

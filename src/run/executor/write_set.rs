@@ -4,9 +4,9 @@ use super::super::arena::Range;
 use super::plan::{ExecPlan, Located, Task};
 
 /// What a step writes: by device, ranges apart from one another, in order.
-pub(super) struct Written(Vec<Vec<std::ops::Range<usize>>>);
+pub(super) struct WriteSet(Vec<Vec<std::ops::Range<usize>>>);
 
-impl Written {
+impl WriteSet {
     /// O(writes log writes).
     pub(super) fn of(plan: &ExecPlan, tasks: &[Task], devices: usize) -> Self {
         let mut all = vec![Vec::new(); devices];
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn ranges_are_touched_where_they_share_a_byte() {
-        let written = Written(vec![vec![4..8, 16..24], vec![]]);
+        let written = WriteSet(vec![vec![4..8, 16..24], vec![]]);
         let place = |device, offset, length| Located { device, range: Range { offset, length } };
         for (offset, length, touched) in
             [(0, 4, false), (0, 5, true), (7, 1, true), (8, 8, false), (0, 99, true)]

@@ -8,7 +8,7 @@ use crate::place::problem::NONE;
 /// Bytes that each unit brings to a device and takes from it; those of a unit of several jobs are
 /// counted for its first.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct MoveMemory {
     /// By job: what it brings, its parameters counted whole.
     bring: Vec<u64>,
     /// By job: what it takes away, parameters that others may read left out.
@@ -17,7 +17,7 @@ pub(super) struct Held {
     room: Vec<u64>,
 }
 
-impl Held {
+impl MoveMemory {
     /// Reads a problem. `room`: by device, what may be held beside activations.
     pub(super) fn new(context: &Context<'_, '_>, jobs: &Jobs, room: Vec<u64>) -> Self {
         let nets = context.nets;

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use wildmatch::WildMatch;
 
 use super::bound_plan::{BoundPlan, Copied, Names};
-use super::{Options, check_sources, labels, prepare};
+use super::expected::check_sources;
+use super::{Options, labels, prepare};
 use crate::control::Control;
 use crate::cost::{self, Origin};
 use crate::costgraph::derive::{Derived, Instance};

@@ -2,11 +2,16 @@
 //!
 //! Nothing else knows the order of the passes.
 
+mod alternatives;
 mod batch;
+mod bind;
 mod bound_plan;
+mod expected;
 mod explain;
 mod labels;
 mod largest;
+mod marks;
+mod options;
 mod pipeline;
 mod repair;
 mod replan;
@@ -15,76 +20,46 @@ mod score;
 mod step;
 mod unrolled;
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
-
-use wildmatch::WildMatch;
+use std::collections::BTreeMap;
 
 use crate::control::Control;
-use crate::cost::{self, Profile};
+use crate::cost;
 use crate::costgraph::CostGraph;
 use crate::costgraph::microbatch::Sizes;
-use crate::error::{Error, Report, Result};
-use crate::explain::Fewer;
-use crate::ir::{DType, Graph, Phase, SourceId, SourceRole};
+use crate::error::{Error, Result};
+use crate::ir::{Graph, Phase};
 use crate::kernel::Grouping;
 use crate::load::Model;
-use crate::pass::{self, Params, Precision};
-use crate::place::{self, Objective, Placement};
-use crate::plan::{self, ExpectedModel, Foreign, Plan};
-use crate::schedule::{Cost, Schedule};
-use crate::strategy::{
-    self,
-    pipeline::{Figures, Turn},
-};
-use crate::topology::{DeviceId, Topology};
+use crate::pass::{self, Precision};
+use crate::place::{self, Placement};
+use crate::plan::{self, ExpectedModel, Plan};
+use crate::schedule::Schedule;
+use crate::strategy::pipeline::{Figures, Turn};
+use crate::topology::Topology;
 
 use self::step::{Asked, Step};
 
+pub use alternatives::{Alternative, alternatives, fewer};
 pub use batch::{LargestBatch, largest_batch};
 #[cfg(feature = "run")]
 pub(crate) use batch::{memory_lines, with_least_effort};
+#[cfg(all(feature = "cli", feature = "run"))]
+pub(crate) use bind::has_open_batch;
+pub(crate) use bind::{batch_dim, fixed_batch};
+pub use expected::{check_hash, check_model, expected, model_hash};
 pub use explain::{explain_node, explain_plan};
 #[cfg(feature = "run")]
 pub(crate) use largest::{Largest, largest};
+pub use options::Options;
 pub use repair::repair;
 pub use replan::state_between;
 pub use score::{ScoredPlan, score};
 #[cfg(feature = "run")]
 pub(crate) use unrolled::stages;
 
-/// What the caller asks of a plan.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Values of named dimensions that were applied when the model was read, for the plan to tell.
-    pub dims: BTreeMap<String, i64>,
-    /// Values of named dimensions that are still open.
-    pub bind: BTreeMap<String, i64>,
-    /// Size of the batch dimension.
-    pub batch: Option<i64>,
-    /// What a placement must respect. Pins and colocation patterns match the source's names.
-    pub place: place::Options,
-    /// The placement that the plan replaces, by the model's names. Its stability is that of
-    /// [`place::Options::from`], or the default.
-    pub from: Option<Foreign>,
-    /// Where the model was read from, for the plan to tell.
-    pub model_path: Option<String>,
-    /// Hash of the model's bytes, for the plan to tell.
-    pub model_hash: String,
-    /// A step in several microbatches, where that is asked for.
-    pub pipeline: Option<strategy::pipeline::Options>,
-    /// The order of a step that is unrolled: its graph holds all microbatches, as its sources say
-    /// ([`Source::microbatch`](crate::ir::Source::microbatch)), pinned to the devices of their stages.
-    pub unrolled: Option<strategy::pipeline::Unrolled>,
-    /// By source, the device of a placement that was made elsewhere: nodes that it holds apart
-    /// share no kernel.
-    pub given: Option<BTreeMap<String, String>>,
-    /// What products are computed in, and what stands between them, where that is not f32.
-    pub precision: Option<Precision>,
-    /// Measured times, which take the place of the roofline's. The topology is to be the one that
-    /// [`Profile::applied`] gives, so that copies are timed as measured too.
-    pub profile: Option<Arc<Profile>>,
-}
+use self::bind::bind;
+use self::expected::profile;
+use self::marks::{mark, pattern_classes};
 
 /// A network that is bound, simplified and grouped.
 #[derive(Clone, Debug)]
@@ -234,91 +209,6 @@ fn cost_graph_step(
     Ok((step, plan))
 }
 
-/// What another objective comes to on the same problem.
-#[derive(Clone, Debug)]
-pub struct Alternative {
-    /// The objective.
-    pub objective: Objective,
-    /// What a step costs then.
-    pub cost: Cost,
-    /// Devices that compute something then.
-    pub devices: usize,
-}
-
-/// Cost graphs beyond this many nodes are not planned again for the sake of [`alternatives`] ...
-const ALTERNATIVES: usize = 2_000;
-/// ... nor beyond this many where the plan is spread over devices anyway.
-const ALTERNATIVES_SPREAD: usize = 200;
-
-/// What the other objectives would gain over a plan: those whose own measure is lower than this
-/// plan's. None for large graphs, where planning again would take as long as planning. The
-/// objectives are planned for side by side.
-///
-/// Errors: none but internal ones; an objective under which nothing fits is left out.
-///
-/// None where `control` says to stop.
-pub fn alternatives(
-    compiled: &Compiled,
-    options: &place::Options,
-    control: &Control<'_>,
-) -> Result<Vec<Alternative>> {
-    let spread = compiled.schedule.devices.iter().filter(|usage| usage.busy.get() > 0).count() > 1;
-    let most = if spread { ALTERNATIVES_SPREAD } else { ALTERNATIVES };
-    let large = compiled.cost_graph.node_count() > most;
-    let other = compiled.pipeline.is_some() || compiled.is_rewritten();
-    if large || other || compiled.plan.options.truncated {
-        return Ok(Vec::new());
-    }
-    let others: Vec<Objective> =
-        Objective::ALL.into_iter().filter(|&objective| objective != options.objective).collect();
-    let found = control.map(others.len(), |number| alternative(compiled, options, others[number], control));
-    found.into_iter().filter_map(Result::transpose).collect()
-}
-
-/// Whether fewer devices are as good as a plan's: see [`explain::fewer`](crate::explain::fewer).
-/// None for graphs so large that planning again takes as long as planning did.
-pub fn fewer(compiled: &Compiled, options: &place::Options, control: &Control<'_>) -> Option<Fewer> {
-    let used = compiled.schedule.devices.iter().filter(|usage| usage.busy.get() > 0).count();
-    if compiled.pipeline.is_some() || compiled.is_rewritten() {
-        return None;
-    }
-    if compiled.cost_graph.node_count() > ALTERNATIVES || compiled.plan.options.truncated {
-        return None;
-    }
-    let mut options = place::Options { effort: place::Effort::Fast, ..options.clone() };
-    if compiled.network.is_some() {
-        // The network's own marks say the same.
-        (options.pins, options.colocate) = (Vec::new(), Vec::new());
-    }
-    let value = strategy::value(options.objective, &compiled.schedule.cost);
-    crate::explain::fewer(&compiled.cost_graph, &compiled.topology, &options, value, used, control)
-}
-
-/// What one other objective gives, where that is less in its own measure.
-fn alternative(
-    compiled: &Compiled,
-    options: &place::Options,
-    objective: Objective,
-    control: &Control<'_>,
-) -> Result<Option<Alternative>> {
-    let mut options = place::Options { objective, from: None, ..options.clone() };
-    if compiled.network.is_some() {
-        // The network's own marks say the same.
-        (options.pins, options.colocate) = (Vec::new(), Vec::new());
-    }
-    match strategy::solve(&compiled.cost_graph, &compiled.topology, &options, control) {
-        Ok((_, schedule))
-            if strategy::value(objective, &schedule.cost)
-                < strategy::value(objective, &compiled.schedule.cost) =>
-        {
-            let devices = schedule.devices.iter().filter(|usage| usage.busy.get() > 0).count();
-            Ok(Some(Alternative { objective, cost: schedule.cost, devices }))
-        }
-        Ok(_) | Err(Error::Infeasible(_)) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 /// Binds, simplifies and groups a network.
 pub fn prepare(graph: Graph, options: &Options) -> Result<Network> {
     let places = options.given.as_ref().map(|given| score::numbered_places(&graph, given));
@@ -387,64 +277,6 @@ fn verified(graph: &Graph) -> Result<()> {
     if cfg!(debug_assertions) { crate::ir::verify(graph) } else { Ok(()) }
 }
 
-/// Puts the caller's pins and colocation patterns on the sources they match. Inputs match too.
-fn mark(graph: &mut Graph, options: &place::Options) -> Result<()> {
-    for (pattern, device) in &options.pins {
-        let what = format!("--pin {pattern}={device}");
-        for id in matching(graph, pattern, &what)? {
-            graph.source_mut(id).pin = Some(device.clone());
-        }
-    }
-    for pattern in &options.colocate {
-        let what = format!("--colocate {pattern}");
-        for id in matching(graph, pattern, &what)? {
-            // A source that two patterns match joins the first one's; its own mark, too, is kept.
-            graph.source_mut(id).colocate.get_or_insert_with(|| format!("pattern {pattern}"));
-        }
-    }
-    // Gradients and updates go where their forward source is pinned, unless a pattern says otherwise.
-    for id in (0..graph.sources().len() as u32).map(SourceId) {
-        let forward = graph.source(id).forward;
-        if let Some(pin) = forward.and_then(|forward| graph.source(forward).pin.clone()) {
-            graph.source_mut(id).pin.get_or_insert(pin);
-        }
-    }
-    Ok(())
-}
-
-/// Sources whose name matches a glob. Error: there are none.
-fn matching(graph: &Graph, pattern: &str, what: &str) -> Result<Vec<SourceId>> {
-    let glob = WildMatch::new(pattern);
-    let ids: Vec<SourceId> = (0..graph.sources().len() as u32)
-        .map(SourceId)
-        .filter(|&id| glob.matches(&graph.source(id).name))
-        .collect();
-    if ids.is_empty() {
-        let names: Vec<&str> = graph.sources().iter().map(|source| source.name.as_str()).collect();
-        return Err(place::no_match(what, pattern, &names));
-    }
-    Ok(ids)
-}
-
-/// Binds what the caller gives, and takes the rest as 1; returns the names of the rest and all
-/// that is bound, for the plan to tell.
-fn bind(graph: &mut Graph, options: &Options) -> Result<(Vec<String>, BTreeMap<String, i64>)> {
-    let mut values = options.bind.clone();
-    if let Some(batch) = options.batch {
-        let name = batch_dim(graph).ok_or_else(|| {
-            Error::usage(format!("--batch {batch}"), fixed_batch(graph))
-                .with_help("leave --batch out; a model that is exported with an open batch takes any")
-        })?;
-        values.insert(name, batch);
-    }
-    graph.bind(&values)?;
-    let assumed = graph.unbound_dims();
-    let ones: BTreeMap<String, i64> = assumed.iter().map(|name| (name.clone(), 1)).collect();
-    graph.bind(&ones)?;
-    let bound = options.dims.clone().into_iter().chain(values).chain(ones).collect();
-    Ok((assumed, bound))
-}
-
 /// A network whose dimensions all have values: those of the options, 1 for the rest; with them.
 /// Patterns that are spelled out are one operation each, so that their gradients are, too.
 ///
@@ -452,182 +284,7 @@ fn bind(graph: &mut Graph, options: &Options) -> Result<(Vec<String>, BTreeMap<S
 #[cfg_attr(not(feature = "run"), allow(dead_code))]
 pub(crate) fn bound(mut graph: Graph, options: &Options) -> Result<(Graph, BTreeMap<String, i64>)> {
     let (_, dims) = bind(&mut graph, options)?;
-    let apart = apart(&graph, &options.place);
-    pass::fuse(&mut graph, &apart)?;
+    let classes = pattern_classes(&graph, &options.place);
+    pass::fuse(&mut graph, &classes)?;
     Ok((graph, dims))
-}
-
-/// By source: a number for the patterns of pins and colocation that match its name.
-#[cfg_attr(not(feature = "run"), allow(dead_code))]
-fn apart(graph: &Graph, options: &place::Options) -> Vec<u32> {
-    let patterns = options.pins.iter().map(|(pattern, _)| pattern).chain(&options.colocate);
-    let globs: Vec<WildMatch> = patterns.map(|pattern| WildMatch::new(pattern)).collect();
-    let matching = |name: &str| globs.iter().map(|glob| glob.matches(name)).collect::<Vec<bool>>();
-    let mut numbers = BTreeMap::new();
-    let number = |marks: Vec<bool>| {
-        let next = numbers.len() as u32;
-        *numbers.entry(marks).or_insert(next)
-    };
-    graph.sources().iter().map(|source| matching(&source.name)).map(number).collect()
-}
-
-/// Whether a network has a batch dimension that is open.
-#[cfg_attr(not(all(feature = "cli", feature = "run")), allow(dead_code))]
-pub(crate) fn has_open_batch(graph: &Graph) -> bool {
-    batch_dim(graph).is_some()
-}
-
-/// Why a batch cannot be chosen, in words.
-pub(crate) fn fixed_batch(graph: &Graph) -> String {
-    let sizes = graph.inputs().iter().filter_map(|(name, value)| {
-        let first = graph.ty(*value).shape.sizes().first()?.known()?;
-        Some((name, first))
-    });
-    match sizes.clone().next() {
-        Some((name, size)) => format!("the model's batch is fixed: the first axis of input {name} is {size}"),
-        None => "the model has no batch dimension".to_owned(),
-    }
-}
-
-/// The dimension that is the first axis of the inputs, or that is called `batch`.
-pub(crate) fn batch_dim(graph: &Graph) -> Option<String> {
-    if graph.dims().iter().any(|dim| dim.name == "batch" && dim.is.is_none()) {
-        return Some("batch".to_owned());
-    }
-    graph.inputs().iter().find_map(|(_, value)| {
-        let size = graph.ty(*value).shape.sizes().first()?;
-        match size.terms() {
-            [(dim, 1)] if size.constant() == 0 => Some(graph.dim_name(*dim).to_owned()),
-            _ => None,
-        }
-    })
-}
-
-/// What a plan needs of the profile that it is made with.
-fn profile(options: &Options, topology: &Topology, labels: &plan::Labels) -> Option<Profile> {
-    let profile = options.profile.as_ref()?;
-    let kernels = labels.nodes.iter().map(|label| label.hash).collect();
-    Some(profile.about(&topology.kind_keys(), &kernels))
-}
-
-/// The hash that plans carry of a model's bytes: XXH3, 128 bits, in hexadecimal.
-pub fn model_hash(bytes: &[u8]) -> String {
-    format!("{:032x}", xxhash_rust::xxh3::xxh3_128(bytes))
-}
-
-/// Error: the plan is of another model.
-pub fn check_hash(plan: &Plan, hash: &str, model: &str) -> Result<()> {
-    if plan.model.hash == hash {
-        return Ok(());
-    }
-    let message =
-        format!("the plan is of another model: it has hash {}, {model} has {hash}", plan.model.hash);
-    Err(Error::Check(Report::new("", message).help("plan this model anew")))
-}
-
-/// Error: the plan places what this network does not have. O(nodes).
-fn check_sources(plan: &Plan, graph: &Graph) -> Result<()> {
-    // Looked up, never iterated.
-    let own: HashSet<&str> = graph.sources().iter().map(|source| source.name.as_str()).collect();
-    let Some((name, _)) = plan.placement.iter().find(|(name, _)| !own.contains(name.as_str())) else {
-        return Ok(());
-    };
-    let message = format!("the plan places {name}, which {} does not have", graph.name);
-    Err(Error::Check(Report::new("", message).help(
-        "a plan of a training step is run by partition train; of another version, plan the model anew",
-    )))
-}
-
-/// Proves that a plan is of this model: its hash, its nodes, and every size derived anew.
-///
-/// Errors: [`Error::Check`] with what differs; those of lowering the model.
-pub fn check_model(plan: &Plan, model: Model, options: &Options) -> Result<()> {
-    match model {
-        Model::CostGraph { graph, .. } => plan::check_costgraph(plan, &graph).map(|_| ()),
-        Model::Graph(graph) => {
-            check_sources(plan, &graph)?;
-            let network = prepare(graph, options)?;
-            let (expected, graph) = expected(&network, plan, options)?;
-            plan::check_model(plan, &expected)?;
-            plan::check_bound(plan, &graph)
-        }
-    }
-}
-
-/// What a network demands of its plan, for [`plan::check_model`], and the cost graph that it is lowered to.
-/// O(nodes + edges).
-///
-/// Errors: those of lowering.
-pub fn expected(network: &Network, plan: &Plan, options: &Options) -> Result<(ExpectedModel, CostGraph)> {
-    let lowered = cost::lower(&network.graph, &network.grouping, &plan.topology, plan.profile.as_ref())?;
-    // The check compares sizes and names; where things are is the plan's own affair.
-    let anywhere =
-        Placement { device: vec![DeviceId(0); lowered.graph.node_count()], ..Placement::default() };
-    let labels = labels::labels(network, &lowered, &plan.topology, &anywhere);
-    let expected = ExpectedModel::new(&lowered.graph, &labels, options.model_hash.clone());
-    Ok((expected, lowered.graph))
-}
-
-impl Options {
-    /// The options under which a plan's model was lowered, to lower it again.
-    ///
-    /// Error: a pin or the precision of the plan is malformed.
-    pub fn of_plan(plan: &Plan) -> Result<Self> {
-        let pin = |pin: &String| match pin.rsplit_once('=') {
-            Some((pattern, device)) => Ok((pattern.to_owned(), device.to_owned())),
-            None => Err(Error::format("options.pins", format!("expected PATTERN=DEVICE, found {pin}"))),
-        };
-        let precision = match plan.options.precision.as_deref().map(str::parse::<DType>) {
-            None => None,
-            Some(Ok(half)) if half.is_half() => Some(Precision { half, params: Params::Rounded }),
-            Some(_) => return Err(Error::format("options.precision", "expected bf16 or f16")),
-        };
-        Ok(Self {
-            precision,
-            dims: plan.options.dims.iter().cloned().collect(),
-            place: place::Options {
-                pins: plan.options.pins.iter().map(pin).collect::<Result<_>>()?,
-                colocate: plan.options.colocate.clone(),
-                ..place::Options::default()
-            },
-            model_path: plan.model.path.clone(),
-            model_hash: plan.model.hash.clone(),
-            given: score::given_places(plan),
-            profile: plan.profile.clone().map(Arc::new),
-            ..Self::default()
-        })
-    }
-
-    fn network_meta(&self, network: &Network) -> plan::Meta {
-        let sources = network.graph.sources().iter();
-        let nodes = sources.filter(|source| source.role == SourceRole::Node).count();
-        let mut meta = self.meta(&network.graph.name, nodes, &network.dims);
-        meta.options.inputs = network.graph.rules().optional_inputs();
-        meta
-    }
-
-    fn meta(&self, name: &str, nodes: usize, dims: &BTreeMap<String, i64>) -> plan::Meta {
-        let mut options = plan::Options::from(&self.place);
-        options.dims = dims.iter().map(|(name, value)| (name.clone(), *value)).collect();
-        if let Some(asked) = self.pipeline {
-            options.microbatches = Some(asked.microbatches);
-            options.schedule = Some(asked.order.name().to_owned());
-        }
-        if let Some(strategy::pipeline::Unrolled { asked, replicas }) = self.unrolled {
-            options.schedule = Some(asked.order.name().to_owned());
-            options.other.push(("microbatches".to_owned(), asked.microbatches.to_string()));
-            if replicas > 1 {
-                options.other.push(("replicas".to_owned(), replicas.to_string()));
-            }
-        }
-        options.precision = self.precision.map(|precision| precision.half.to_string());
-        options.batch = self.batch.and_then(|batch| u64::try_from(batch).ok());
-        let model = plan::Model {
-            name: name.to_owned(),
-            hash: self.model_hash.clone(),
-            nodes: nodes as u64,
-            path: self.model_path.clone(),
-        };
-        plan::Meta { model, options, reserve: self.place.reserve, ..plan::Meta::default() }
-    }
 }

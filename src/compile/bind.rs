@@ -1,0 +1,58 @@
+//! Values for a network's named dimensions.
+
+use std::collections::BTreeMap;
+
+use super::Options;
+use crate::error::{Error, Result};
+use crate::ir::Graph;
+
+/// Binds what the caller gives, and takes the rest as 1; returns the names of the rest and all
+/// that is bound, for the plan to tell.
+pub(super) fn bind(graph: &mut Graph, options: &Options) -> Result<(Vec<String>, BTreeMap<String, i64>)> {
+    let mut values = options.bind.clone();
+    if let Some(batch) = options.batch {
+        let name = batch_dim(graph).ok_or_else(|| {
+            Error::usage(format!("--batch {batch}"), fixed_batch(graph))
+                .with_help("leave --batch out; a model that is exported with an open batch takes any")
+        })?;
+        values.insert(name, batch);
+    }
+    graph.bind(&values)?;
+    let assumed = graph.unbound_dims();
+    let ones: BTreeMap<String, i64> = assumed.iter().map(|name| (name.clone(), 1)).collect();
+    graph.bind(&ones)?;
+    let bound = options.dims.clone().into_iter().chain(values).chain(ones).collect();
+    Ok((assumed, bound))
+}
+
+/// Whether a network has a batch dimension that is open.
+#[cfg_attr(not(all(feature = "cli", feature = "run")), allow(dead_code))]
+pub(crate) fn has_open_batch(graph: &Graph) -> bool {
+    batch_dim(graph).is_some()
+}
+
+/// Why a batch cannot be chosen, in words.
+pub(crate) fn fixed_batch(graph: &Graph) -> String {
+    let sizes = graph.inputs().iter().filter_map(|(name, value)| {
+        let first = graph.ty(*value).shape.sizes().first()?.known()?;
+        Some((name, first))
+    });
+    match sizes.clone().next() {
+        Some((name, size)) => format!("the model's batch is fixed: the first axis of input {name} is {size}"),
+        None => "the model has no batch dimension".to_owned(),
+    }
+}
+
+/// The dimension that is the first axis of the inputs, or that is called `batch`.
+pub(crate) fn batch_dim(graph: &Graph) -> Option<String> {
+    if graph.dims().iter().any(|dim| dim.name == "batch" && dim.is.is_none()) {
+        return Some("batch".to_owned());
+    }
+    graph.inputs().iter().find_map(|(_, value)| {
+        let size = graph.ty(*value).shape.sizes().first()?;
+        match size.terms() {
+            [(dim, 1)] if size.constant() == 0 => Some(graph.dim_name(*dim).to_owned()),
+            _ => None,
+        }
+    })
+}

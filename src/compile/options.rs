@@ -1,0 +1,110 @@
+//! What a caller asks of a plan, and how a plan records it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Network, score};
+use crate::cost::Profile;
+use crate::error::{Error, Result};
+use crate::ir::{DType, SourceRole};
+use crate::pass::{Params, Precision};
+use crate::place;
+use crate::plan::{self, Foreign, Plan};
+use crate::strategy;
+
+/// What the caller asks of a plan.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Values of named dimensions that were applied when the model was read, for the plan to tell.
+    pub dims: BTreeMap<String, i64>,
+    /// Values of named dimensions that are still open.
+    pub bind: BTreeMap<String, i64>,
+    /// Size of the batch dimension.
+    pub batch: Option<i64>,
+    /// What a placement must respect. Pins and colocation patterns match the source's names.
+    pub place: place::Options,
+    /// The placement that the plan replaces, by the model's names. Its stability is that of
+    /// [`place::Options::from`], or the default.
+    pub from: Option<Foreign>,
+    /// Where the model was read from, for the plan to tell.
+    pub model_path: Option<String>,
+    /// Hash of the model's bytes, for the plan to tell.
+    pub model_hash: String,
+    /// A step in several microbatches, where that is asked for.
+    pub pipeline: Option<strategy::pipeline::Options>,
+    /// The order of a step that is unrolled: its graph holds all microbatches, as its sources say
+    /// ([`Source::microbatch`](crate::ir::Source::microbatch)), pinned to the devices of their stages.
+    pub unrolled: Option<strategy::pipeline::Unrolled>,
+    /// By source, the device of a placement that was made elsewhere: nodes that it holds apart
+    /// share no kernel.
+    pub given: Option<BTreeMap<String, String>>,
+    /// What products are computed in, and what stands between them, where that is not f32.
+    pub precision: Option<Precision>,
+    /// Measured times, which take the place of the roofline's. The topology is to be the one that
+    /// [`Profile::applied`] gives, so that copies are timed as measured too.
+    pub profile: Option<Arc<Profile>>,
+}
+
+impl Options {
+    /// The options under which a plan's model was lowered, to lower it again.
+    ///
+    /// Error: a pin or the precision of the plan is malformed.
+    pub fn of_plan(plan: &Plan) -> Result<Self> {
+        let pin = |pin: &String| match pin.rsplit_once('=') {
+            Some((pattern, device)) => Ok((pattern.to_owned(), device.to_owned())),
+            None => Err(Error::format("options.pins", format!("expected PATTERN=DEVICE, found {pin}"))),
+        };
+        let precision = match plan.options.precision.as_deref().map(str::parse::<DType>) {
+            None => None,
+            Some(Ok(half)) if half.is_half() => Some(Precision { half, params: Params::Rounded }),
+            Some(_) => return Err(Error::format("options.precision", "expected bf16 or f16")),
+        };
+        Ok(Self {
+            precision,
+            dims: plan.options.dims.iter().cloned().collect(),
+            place: place::Options {
+                pins: plan.options.pins.iter().map(pin).collect::<Result<_>>()?,
+                colocate: plan.options.colocate.clone(),
+                ..place::Options::default()
+            },
+            model_path: plan.model.path.clone(),
+            model_hash: plan.model.hash.clone(),
+            given: score::given_places(plan),
+            profile: plan.profile.clone().map(Arc::new),
+            ..Self::default()
+        })
+    }
+
+    pub(super) fn network_meta(&self, network: &Network) -> plan::Meta {
+        let sources = network.graph.sources().iter();
+        let nodes = sources.filter(|source| source.role == SourceRole::Node).count();
+        let mut meta = self.meta(&network.graph.name, nodes, &network.dims);
+        meta.options.inputs = network.graph.rules().optional_inputs();
+        meta
+    }
+
+    pub(super) fn meta(&self, name: &str, nodes: usize, dims: &BTreeMap<String, i64>) -> plan::Meta {
+        let mut options = plan::Options::from(&self.place);
+        options.dims = dims.iter().map(|(name, value)| (name.clone(), *value)).collect();
+        if let Some(asked) = self.pipeline {
+            options.microbatches = Some(asked.microbatches);
+            options.schedule = Some(asked.order.name().to_owned());
+        }
+        if let Some(strategy::pipeline::Unrolled { asked, replicas }) = self.unrolled {
+            options.schedule = Some(asked.order.name().to_owned());
+            options.other.push(("microbatches".to_owned(), asked.microbatches.to_string()));
+            if replicas > 1 {
+                options.other.push(("replicas".to_owned(), replicas.to_string()));
+            }
+        }
+        options.precision = self.precision.map(|precision| precision.half.to_string());
+        options.batch = self.batch.and_then(|batch| u64::try_from(batch).ok());
+        let model = plan::Model {
+            name: name.to_owned(),
+            hash: self.model_hash.clone(),
+            nodes: nodes as u64,
+            path: self.model_path.clone(),
+        };
+        plan::Meta { model, options, reserve: self.place.reserve, ..plan::Meta::default() }
+    }
+}

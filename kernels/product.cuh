@@ -14,6 +14,10 @@
 // where the last two are there for elements that lie beside one another (see Operand and product_dots_wide). Few
 // rows may have been normalised by the block, which then keeps them in shared memory.
 
+// A thread adds up so many products one after the other, and then begins a new sum: roundings are of sums of few
+// terms. Tensor cores add up all of k.
+const int CHAIN = 64;
+
 // 256 threads make a tile of BM x BN, each TM x TN of it, BK at a time through shared memory. Blocks
 // run over columns first, then rows, then batches. LEFT_ALONG_K, RIGHT_ALONG_K: neighbours of the
 // operand in memory are neighbours along k, and so are neighbouring threads that read it.
@@ -29,12 +33,21 @@ DEVICE void product_tiled(const P& p) {
   tile /= columns;
   const I m0 = tile % rows * BM, b = tile / rows;
   const int thread = threadIdx.x, tx = thread % (BN / TN), ty = thread / (BN / TN);
-  T sum[TM][TN];
+  T sum[TM][TN], total[TM][TN];
 #pragma unroll
   for (int i = 0; i < TM; ++i)
 #pragma unroll
-    for (int j = 0; j < TN; ++j) sum[i][j] = (T)0;
+    for (int j = 0; j < TN; ++j) sum[i][j] = total[i][j] = (T)0;
   for (I k0 = 0; k0 < (I)P::K; k0 += BK) {
+    if (k0 > 0 && k0 % CHAIN == 0) {
+#pragma unroll
+      for (int i = 0; i < TM; ++i)
+#pragma unroll
+        for (int j = 0; j < TN; ++j) {
+          total[i][j] = f_add(total[i][j], sum[i][j]);
+          sum[i][j] = (T)0;
+        }
+    }
 #pragma unroll
     for (int i = thread; i < BM * BK; i += 256) {
       const int k = LEFT_ALONG_K ? i % BK : i / BM, m = LEFT_ALONG_K ? i / BK : i % BM;
@@ -65,9 +78,21 @@ DEVICE void product_tiled(const P& p) {
 #pragma unroll
     for (int j = 0; j < TN; ++j) {
       const I m = m0 + ty + i * (BM / TM), n = n0 + tx + j * (BN / TN);
-      if (m < (I)P::M && n < (I)P::N) p.store(b, m, n, sum[i][j]);
+      if (m < (I)P::M && n < (I)P::N) p.store(b, m, n, f_add(total[i][j], sum[i][j]));
     }
 }
+
+// What `threads` that share the terms of a sum add up before each begins a new sum: terms from `begin` to `end`.
+template <class I> struct Chains {
+  const I all, most;
+  I begin, end;
+  DEVICE Chains(I all, int threads) : all(all), most((I)threads * CHAIN), begin(0), end(0) {}
+  DEVICE bool next() {
+    begin = end;
+    end = all - begin < most ? all : begin + most;
+    return begin < all;
+  }
+};
 
 // Few rows, right operand contiguous along k: a warp takes a column, its lanes the products.
 template <class P, int ROWS>
@@ -80,11 +105,18 @@ DEVICE void product_dots(const P& p) {
   T sum[ROWS];
 #pragma unroll
   for (int m = 0; m < ROWS; ++m) sum[m] = (T)0;
-#pragma unroll 4
-  for (I k = lane; k < (I)P::K; k += 32) {
-    const T y = p.right(b, k, n);
+  for (Chains<I> chain((I)P::K, 32); chain.next();) {
+    T part[ROWS];
 #pragma unroll
-    for (int m = 0; m < ROWS; ++m) sum[m] = f_add(sum[m], f_mul(p.left(b, (I)m, k), y));
+    for (int m = 0; m < ROWS; ++m) part[m] = (T)0;
+#pragma unroll 4
+    for (I k = chain.begin + lane; k < chain.end; k += 32) {
+      const T y = p.right(b, k, n);
+#pragma unroll
+      for (int m = 0; m < ROWS; ++m) part[m] = f_add(part[m], f_mul(p.left(b, (I)m, k), y));
+    }
+#pragma unroll
+    for (int m = 0; m < ROWS; ++m) sum[m] = f_add(sum[m], part[m]);
   }
 #pragma unroll
   for (int m = 0; m < ROWS; ++m) {
@@ -106,11 +138,18 @@ DEVICE void product_columns(const P& p) {
 #pragma unroll
   for (int m = 0; m < ROWS; ++m) sum[m] = (T)0;
   if (n < (I)P::N) {
-#pragma unroll 4
-    for (I k = warp; k < (I)P::K; k += PARTS) {
-      const T y = p.right(b, k, n);
+    for (Chains<I> chain((I)P::K, PARTS); chain.next();) {
+      T own[ROWS];
 #pragma unroll
-      for (int m = 0; m < ROWS; ++m) sum[m] = f_add(sum[m], f_mul(p.left(b, (I)m, k), y));
+      for (int m = 0; m < ROWS; ++m) own[m] = (T)0;
+#pragma unroll 4
+      for (I k = chain.begin + warp; k < chain.end; k += PARTS) {
+        const T y = p.right(b, k, n);
+#pragma unroll
+        for (int m = 0; m < ROWS; ++m) own[m] = f_add(own[m], f_mul(p.left(b, (I)m, k), y));
+      }
+#pragma unroll
+      for (int m = 0; m < ROWS; ++m) sum[m] = f_add(sum[m], own[m]);
     }
   }
 #pragma unroll
@@ -141,25 +180,32 @@ DEVICE void product_dots_wide(const P& p) {
   T sum[ROWS];
 #pragma unroll
   for (int m = 0; m < ROWS; ++m) sum[m] = (T)0;
+  for (Chains<I> chain((I)P::K, 32); chain.next();) {
+    T part[ROWS];
+#pragma unroll
+    for (int m = 0; m < ROWS; ++m) part[m] = (T)0;
 #pragma unroll 4
-  for (I k = lane * LANES; k < (I)P::K; k += 32 * LANES) {
-    const vec<LANES, S> y = *(const vec<LANES, S>*)p.right_wide(b, k, n, inside);
+    for (I k = chain.begin + lane * LANES; k < chain.end; k += 32 * LANES) {
+      const vec<LANES, S> y = *(const vec<LANES, S>*)p.right_wide(b, k, n, inside);
 #pragma unroll
-    for (int m = 0; m < ROWS; ++m) {
-      const int STEP = LEFT_WIDE ? 16 / sizeof(L) : 1;
+      for (int m = 0; m < ROWS; ++m) {
+        const int STEP = LEFT_WIDE ? 16 / sizeof(L) : 1;
 #pragma unroll
-      for (int i = 0; i < LANES; i += STEP) {
-        vec<STEP, L> x;
-        if constexpr (LEFT_WIDE) x = *(const vec<STEP, L>*)p.left_wide(b, (I)m, k + i, inside);
+        for (int i = 0; i < LANES; i += STEP) {
+          vec<STEP, L> x;
+          if constexpr (LEFT_WIDE) x = *(const vec<STEP, L>*)p.left_wide(b, (I)m, k + i, inside);
 #pragma unroll
-        for (int j = 0; j < STEP; ++j) {
-          T own;
-          if constexpr (LEFT_WIDE) own = get(x.v[j]);
-          else own = p.left(b, (I)m, k + i);
-          sum[m] = f_add(sum[m], f_mul(own, get(y.v[i + j])));
+          for (int j = 0; j < STEP; ++j) {
+            T own;
+            if constexpr (LEFT_WIDE) own = get(x.v[j]);
+            else own = p.left(b, (I)m, k + i);
+            part[m] = f_add(part[m], f_mul(own, get(y.v[i + j])));
+          }
         }
       }
     }
+#pragma unroll
+    for (int m = 0; m < ROWS; ++m) sum[m] = f_add(sum[m], part[m]);
   }
 #pragma unroll
   for (int m = 0; m < ROWS; ++m) {
@@ -183,15 +229,23 @@ DEVICE void product_columns_wide(const P& p) {
 #pragma unroll
   for (int m = 0; m < ROWS * LANES; ++m) sum[m / LANES][m % LANES] = (T)0;
   if (n < (I)P::N) {
+    for (Chains<I> chain((I)P::K, PARTS); chain.next();) {
+      T own[ROWS][LANES];
+#pragma unroll
+      for (int m = 0; m < ROWS * LANES; ++m) own[m / LANES][m % LANES] = (T)0;
 #pragma unroll 4
-    for (I k = thread / ACROSS; k < (I)P::K; k += PARTS) {
-      const vec<LANES, S> y = *(const vec<LANES, S>*)p.right_wide(b, k, n, inside);
+      for (I k = chain.begin + thread / ACROSS; k < chain.end; k += PARTS) {
+        const vec<LANES, S> y = *(const vec<LANES, S>*)p.right_wide(b, k, n, inside);
 #pragma unroll
-      for (int m = 0; m < ROWS; ++m) {
-        const T x = p.left(b, (I)m, k);
+        for (int m = 0; m < ROWS; ++m) {
+          const T x = p.left(b, (I)m, k);
 #pragma unroll
-        for (int i = 0; i < LANES; ++i) sum[m][i] = f_add(sum[m][i], f_mul(x, get(y.v[i])));
+          for (int i = 0; i < LANES; ++i) own[m][i] = f_add(own[m][i], f_mul(x, get(y.v[i])));
+        }
       }
+#pragma unroll
+      for (int m = 0; m < ROWS * LANES; ++m)
+        sum[m / LANES][m % LANES] = f_add(sum[m / LANES][m % LANES], own[m / LANES][m % LANES]);
     }
   }
 #pragma unroll

@@ -138,7 +138,7 @@ pub(crate) fn ty(array: &Array) -> Type {
 }
 
 /// Runs the kernel with exactly the workspace that it asks for.
-fn run(op: &Op, operands: &[Array], results: &[Type]) -> Result<Vec<Array>, partition::Error> {
+pub(crate) fn run(op: &Op, operands: &[Array], results: &[Type]) -> Result<Vec<Array>, partition::Error> {
     let types: Vec<Type> = operands.iter().map(ty).collect();
     let dims = |ty: &Type| ty.shape.dims().unwrap();
     let operand_dims: Vec<Vec<i64>> = types.iter().map(dims).collect();

@@ -7,10 +7,12 @@
 //! is allocated: what is packed goes into an [`area`](AREA) that the caller gives. A right operand
 //! that is used again and again lies packed as a whole (see [`pack`]).
 //!
-//! Every element of the result is one chain of fused multiply-adds in ascending order of the
-//! terms, whatever the blocks and the vectors' width. Where few rows meet a transposed operand it
-//! is the sum of a fixed number of such chains (see `few`). So the bits follow from the operands and
-//! their form alone, on every processor that fuses.
+//! Every element of the result is a sum of chains of fused multiply-adds: [`CHAIN`] terms each, in ascending
+//! order, the chains added one after the other to what the product is added to, whatever the blocks and the
+//! vectors' width. Where few rows meet a transposed operand sixteen such sums go side by side (see `few`). So
+//! the bits follow from the operands and their form alone, on every processor that fuses. Short chains also
+//! err less: each rounding is of a sum of few terms (Higham, "The accuracy of floating point summation", SIAM
+//! Journal on Scientific Computing 14(4), 1993).
 
 use super::element::Float;
 use super::few::{add_rows, dot_all};
@@ -24,10 +26,12 @@ use super::view::{Plain, take};
 
 /// Columns of a panel: four vectors of the widest set. Narrower sets walk through it in tiles.
 pub(super) const PANEL: usize = 64;
+/// Terms of a chain. Blocks are whole chains.
+pub(super) const CHAIN: usize = 64;
 /// Most terms of a block: some rows of the left operand stay in the first cache.
-pub(super) const DEPTH: usize = 352;
+pub(super) const DEPTH: usize = 384;
 /// Most terms of a block that few rows meet: a panel of the right operand stays in the first cache.
-const SHALLOW: usize = 168;
+const SHALLOW: usize = 128;
 /// Columns of a block: the block of the right operand stays in the second cache.
 pub(super) const COLUMNS: usize = 512;
 /// Rows of the tallest tile.
@@ -76,6 +80,13 @@ impl<T> Right<'_, T> {
     }
 }
 
+/// Terms of blocks of about the same depth, of `most` at most, which are whole chains: where a sum is
+/// interrupted changes no bit.
+pub(super) fn depth_of_blocks(terms: usize, most: usize) -> usize {
+    let chains = terms.div_ceil(CHAIN).max(1);
+    chains.div_ceil(chains.div_ceil((most / CHAIN).max(1))) * CHAIN
+}
+
 /// Which rows and columns of a right operand are packed.
 pub(super) struct Part {
     /// The first row, and how many.
@@ -121,7 +132,8 @@ impl<T: Plain + Float> Task<T> for Multiply<'_, '_, T> {
         let apart = matches!(into, Into::Less(_));
         if let Right::Lying(b, strides) = b {
             if extent.m <= FEWEST && strides.column == 1 && extent.n >= L::WIDTH && !apart {
-                return add_rows(lanes, extent, a, (b, strides.row), c, into);
+                let Ok(spare) = take::<T>(&mut area, FEWEST * COLUMNS) else { return };
+                return add_rows(lanes, extent, a, (b, strides.row), c, into, spare);
             }
             if dotted && a.1.column == 1 && strides.row == 1 {
                 return dot_all(lanes, extent, (a.0, a.1.row), (b, strides.column), c, into);
@@ -157,9 +169,9 @@ fn multiply_blocks<T: Plain + Float, L: Lanes<T>>(
     (left, right): (&mut [T], &mut [T]),
 ) {
     let (m, n) = (c.rows, c.columns);
-    // Blocks of about the same depth; one, where the sums are not what is written.
+    // One block, where the sums are not what is written.
     let few = m <= FEW && !matches!(into, Into::Less(_));
-    let deepest = k.div_ceil(k.div_ceil(if few { SHALLOW } else { DEPTH }));
+    let deepest = depth_of_blocks(k, if few { SHALLOW } else { DEPTH });
     let aliased = !few && n >= WORTH && (a.1.row * size_of::<T>()).is_multiple_of(ALIASED);
     let apart = a.1.column != 1 || aliased;
     let tall = if apart { m.div_ceil(m.div_ceil(PACKED)).next_multiple_of(ROWS) } else { m };
@@ -437,6 +449,10 @@ mod tests {
             (510, 5, 170),
             (30, 3, 100),
             (2, 2, 47),
+            (3, 70, 300),
+            (1, 1100, 130),
+            (2, 3, 5000),
+            (40, 70, 800),
         ];
         let flips = [(false, false), (true, false), (false, true), (true, true)];
         sizes.into_iter().flat_map(move |size| {

@@ -4,7 +4,7 @@
 
 use crate::ir::Layout;
 
-use super::blocks::{Multiply, ROWS, Right};
+use super::blocks::{Multiply, ROWS, Right, depth_of_blocks};
 use super::conv::{Groups, begin};
 use super::element::Float;
 use super::grid::Grid;
@@ -56,7 +56,7 @@ fn unfolded<T: Product + Float + Vectorised>(
     let depth = groups.inner * grid.kernel.iter().product::<usize>();
     let height = height(groups.batch * positions, team.threads());
     let most = STRIP_BYTES / size_of::<f64>() / height - 1;
-    let deepest = depth.div_ceil(depth.div_ceil(most).max(1)).max(1);
+    let deepest = depth_of_blocks(depth, most).min(depth.max(1));
     team.each_chunk(out, height * outputs, |number, out| {
         let rows = out.len() / outputs;
         begin(Layout::ChannelsLast, out, groups, positions, bias);

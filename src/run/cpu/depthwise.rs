@@ -5,6 +5,7 @@
 //! exception: a vector of results is a sum over the window of vectors of the plane. The rows of
 //! results follow one another at the padded width, and what is computed between them is not kept.
 
+use super::blocks::CHAIN;
 use super::conv::Groups;
 use super::element::Float;
 use super::grid::Grid;
@@ -196,11 +197,13 @@ fn tile<T: Plain + Float, L: Lanes<T>, const V: usize>(
     to: &mut [T],
 ) -> usize {
     let mut sums = [lanes.splat(begin); V];
-    for (&offset, &weight) in offsets.iter().zip(weights) {
-        let weight = lanes.splat(weight);
-        let plane = &plane[offset..][..V * L::WIDTH];
+    let (first, rest) = offsets.split_at(CHAIN.min(offsets.len()));
+    add::<T, L, V>(lanes, first, plane, weights, &mut sums);
+    for (offsets, weights) in rest.chunks(CHAIN).zip(weights[first.len()..].chunks(CHAIN)) {
+        let mut chain = [lanes.zero(); V];
+        add::<T, L, V>(lanes, offsets, plane, weights, &mut chain);
         for v in 0..V {
-            sums[v] = lanes.fused(weight, lanes.load(&plane[v * L::WIDTH..][..L::WIDTH]), sums[v]);
+            sums[v] = lanes.add(sums[v], chain[v]);
         }
     }
     let to = &mut to[..V * L::WIDTH];
@@ -208,6 +211,24 @@ fn tile<T: Plain + Float, L: Lanes<T>, const V: usize>(
         lanes.store(sum, &mut to[v * L::WIDTH..]);
     }
     V
+}
+
+/// Adds a chain of terms to the sums.
+#[inline(always)]
+fn add<T: Plain + Float, L: Lanes<T>, const V: usize>(
+    lanes: L,
+    offsets: &[usize],
+    plane: &[T],
+    weights: &[T],
+    sums: &mut [L::Vector; V],
+) {
+    for (&offset, &weight) in offsets.iter().zip(weights) {
+        let weight = lanes.splat(weight);
+        let plane = &plane[offset..][..V * L::WIDTH];
+        for v in 0..V {
+            sums[v] = lanes.fused(weight, lanes.load(&plane[v * L::WIDTH..][..L::WIDTH]), sums[v]);
+        }
+    }
 }
 
 /// A plane of windows of any kind.

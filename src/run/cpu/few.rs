@@ -1,17 +1,21 @@
 //! Products of matrices of floats with few rows: reading the operands takes the time, so they are
 //! read once, where they lie.
 
-use super::blocks::FEWEST;
+use std::ops::Range;
+
+use super::blocks::{CHAIN, COLUMNS, FEWEST};
 use super::element::Float;
 use super::product::{Extent, Into, Strides};
 use super::team::MatrixMut;
 use super::vectors::{Lanes, fetch};
 use super::view::Plain;
 
-/// Chains of a sum along contiguous operands, whatever the vectors' width. They are added pairwise.
+/// Sums side by side along contiguous operands, whatever the vectors' width: of every sixteenth term each, in
+/// chains of [`CHAIN`] terms. They are added pairwise.
 const DOT: usize = 16;
 
-/// Few rows: adds up the rows of the right operand, which are contiguous.
+/// Few rows: adds up the rows of the right operand, which are contiguous. Chains grow in `spare`, of
+/// [`FEWEST`] times [`COLUMNS`] elements.
 #[inline(always)]
 pub(super) fn add_rows<T: Plain + Float, L: Lanes<T>>(
     lanes: L,
@@ -20,27 +24,33 @@ pub(super) fn add_rows<T: Plain + Float, L: Lanes<T>>(
     b: (&[T], usize),
     c: &mut MatrixMut<'_, T>,
     into: Into<'_, T>,
+    spare: &mut [T],
 ) {
     match into {
         // Sums that are no results are made elsewhere.
         Into::Add | Into::Less(_) => {}
-        Into::Replace => (0..m).for_each(|row| c.row(row)[..n].fill(T::ZERO)),
+        // The zero to which every sum is added unchanged.
+        Into::Replace => (0..m).for_each(|row| c.row(row)[..n].fill(T::from_f64(-0.0))),
         Into::Rows(begin) => (0..m).for_each(|row| c.row(row)[..n].fill(begin[row])),
     }
-    for row in (0..m).step_by(FEWEST) {
-        let rows = Rows { first: row, n, k, a, b };
-        match m - row {
-            1 => rows.add::<L, 1, 8>(lanes, c),
-            2 => rows.add::<L, 2, 8>(lanes, c),
-            3 => rows.add::<L, 3, 4>(lanes, c),
-            _ => rows.add::<L, FEWEST, 4>(lanes, c),
+    for column in (0..n).step_by(COLUMNS) {
+        let columns = COLUMNS.min(n - column);
+        for row in (0..m).step_by(FEWEST) {
+            let rows = FEWEST.min(m - row);
+            let mut c = c.block((row, column), (rows, columns));
+            let some = Rows { n: columns, k, a: (&a.0[row * a.1.row..], a.1), b: (&b.0[column..], b.1) };
+            match rows {
+                1 => some.add::<L, 1, 8>(lanes, &mut c, spare),
+                2 => some.add::<L, 2, 8>(lanes, &mut c, spare),
+                3 => some.add::<L, 3, 4>(lanes, &mut c, spare),
+                _ => some.add::<L, FEWEST, 4>(lanes, &mut c, spare),
+            }
         }
     }
 }
 
-/// Some rows of the result, from one on.
+/// Some rows of the result.
 struct Rows<'a, T> {
-    first: usize,
     n: usize,
     k: usize,
     a: (&'a [T], Strides),
@@ -50,13 +60,18 @@ struct Rows<'a, T> {
 impl<T: Plain + Float> Rows<'_, T> {
     /// Adds the rows of the right operand to `M` rows, `COUNT` at a time: as many as registers hold.
     #[inline(always)]
-    fn add<L: Lanes<T>, const M: usize, const COUNT: usize>(&self, lanes: L, c: &mut MatrixMut<'_, T>) {
+    fn add<L: Lanes<T>, const M: usize, const COUNT: usize>(
+        &self,
+        lanes: L,
+        c: &mut MatrixMut<'_, T>,
+        spare: &mut [T],
+    ) {
         let whole = self.k - self.k % COUNT;
         for inner in (0..whole).step_by(COUNT) {
-            self.add_some::<L, M, COUNT>(lanes, inner, c);
+            self.add_some::<L, M, COUNT>(lanes, inner, c, spare);
         }
         for inner in whole..self.k {
-            self.add_some::<L, M, 1>(lanes, inner, c);
+            self.add_some::<L, M, 1>(lanes, inner, c, spare);
         }
     }
 
@@ -66,14 +81,17 @@ impl<T: Plain + Float> Rows<'_, T> {
         lanes: L,
         inner: usize,
         c: &mut MatrixMut<'_, T>,
+        spare: &mut [T],
     ) {
-        let Self { first, n, a, b, .. } = *self;
+        let Self { n, k, a, b } = *self;
+        // Where a chain begins there is nothing to read, and where it ends it becomes part of the result.
+        let (begins, ends) = (inner % CHAIN == 0, inner + COUNT == k || (inner + COUNT) % CHAIN == 0);
         // Loops of a known length that call no closures: what they hold stays in registers.
         let mut factors = [[T::ZERO; COUNT]; M];
         let mut splats = [[lanes.zero(); COUNT]; M];
         for row in 0..M {
             for i in 0..COUNT {
-                factors[row][i] = a.0[(first + row) * a.1.row + (inner + i) * a.1.column];
+                factors[row][i] = a.0[row * a.1.row + (inner + i) * a.1.column];
                 splats[row][i] = lanes.splat(factors[row][i]);
             }
         }
@@ -88,19 +106,27 @@ impl<T: Plain + Float> Rows<'_, T> {
                 b[i] = lanes.load(&rows[i][at..]);
             }
             for row in 0..M {
-                let to = &mut c.row(first + row)[at..];
-                let mut sum = lanes.load(to);
+                let chain = &mut spare[row * COLUMNS + at..][..L::WIDTH];
+                let mut sum = if begins { lanes.zero() } else { lanes.load(chain) };
                 for i in 0..COUNT {
                     sum = lanes.fused(splats[row][i], b[i], sum);
                 }
-                lanes.store(sum, to);
+                if ends {
+                    let to = &mut c.row(row)[at..];
+                    lanes.store(lanes.add(lanes.load(to), sum), to);
+                } else {
+                    lanes.store(sum, chain);
+                }
             }
         }
         for (row, factors) in factors.iter().enumerate() {
-            for (at, out) in c.row(first + row)[..n].iter_mut().enumerate().skip(whole) {
+            for (at, out) in c.row(row)[..n].iter_mut().enumerate().skip(whole) {
+                let chain = &mut spare[row * COLUMNS + at];
+                let mut sum = if begins { T::ZERO } else { *chain };
                 for (&factor, row) in factors.iter().zip(&rows) {
-                    *out = lanes.number(factor, row[at], *out);
+                    sum = lanes.number(factor, row[at], sum);
                 }
+                if ends { *out = out.add(sum) } else { *chain = sum }
             }
         }
     }
@@ -157,10 +183,52 @@ impl<T: Plain + Float> Dots<'_, T> {
         let a: [&[T]; M] = std::array::from_fn(|row| &self.a.0[row * self.a.1..][..self.k]);
         let b: [&[T]; N] = std::array::from_fn(|column| &self.b.0[column * self.b.1..][..self.k]);
         let whole = self.k - self.k % DOT;
+        let mut totals = [[[lanes.zero(); 4]; N]; M];
+        for first in (0..whole).step_by(DOT * CHAIN) {
+            let sums = self.chains(lanes, &a, &b, first..whole.min(first + DOT * CHAIN));
+            if first == 0 {
+                totals = sums;
+                continue;
+            }
+            for row in 0..M {
+                for column in 0..N {
+                    for v in 0..4 {
+                        let total = totals[row][column][v];
+                        totals[row][column][v] = lanes.add(total, sums[row][column][v]);
+                    }
+                }
+            }
+        }
+        for row in 0..M {
+            for column in 0..N {
+                let mut sum = total(lanes, &totals[row][column]);
+                for at in whole..self.k {
+                    sum = lanes.number(a[row][at], b[column][at], sum);
+                }
+                let out = &mut c.row(row)[column];
+                *out = match self.into {
+                    Into::Add => out.add(sum),
+                    Into::Replace => sum,
+                    Into::Rows(begin) => begin[row].add(sum),
+                    Into::Less(factor) => out.sub(sum.mul(factor)),
+                };
+            }
+        }
+    }
+
+    /// Chains of some terms, [`DOT`] for each element of the result.
+    #[inline(always)]
+    fn chains<L: Lanes<T>, const M: usize, const N: usize>(
+        &self,
+        lanes: L,
+        a: &[&[T]; M],
+        b: &[&[T]; N],
+        terms: Range<usize>,
+    ) -> [[[L::Vector; 4]; N]; M] {
         // As many vectors as hold the chains; the others stay unused. Loops of a known length without iterators or
         // closures: what they hold stays in registers.
         let mut sums = [[[lanes.zero(); 4]; N]; M];
-        for at in (0..whole).step_by(DOT) {
+        for at in terms.step_by(DOT) {
             for v in 0..4 {
                 if v >= DOT / L::WIDTH {
                     continue;
@@ -184,21 +252,7 @@ impl<T: Plain + Float> Dots<'_, T> {
                 }
             }
         }
-        for row in 0..M {
-            for column in 0..N {
-                let mut sum = total(lanes, &sums[row][column]);
-                for at in whole..self.k {
-                    sum = lanes.number(a[row][at], b[column][at], sum);
-                }
-                let out = &mut c.row(row)[column];
-                *out = match self.into {
-                    Into::Add => out.add(sum),
-                    Into::Replace => sum,
-                    Into::Rows(begin) => begin[row].add(sum),
-                    Into::Less(factor) => out.sub(sum.mul(factor)),
-                };
-            }
-        }
+        sums
     }
 }
 

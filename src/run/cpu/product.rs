@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use crate::error::{Error, Result};
 
 use super::apart::{STRIP, apart};
-use super::blocks::{self, DEPTH, Multiply, PANEL, ROWS, Right};
+use super::blocks::{self, CHAIN, DEPTH, Multiply, PANEL, ROWS, Right};
 use super::element::Element;
 use super::index::{self, PerAxis, Space};
 use super::team::{MatrixMut, Team};
@@ -291,10 +291,14 @@ fn by_elements<T: Element>(
                 Into::Replace | Into::Less(_) => T::ZERO,
                 Into::Rows(begin) => begin[row],
             };
-            for inner in 0..k {
-                let x = a.0[row * a.1.row + inner * a.1.column];
-                let y = b.0[inner * b.1.row + column * b.1.column];
-                sum = sum.add(x.mul(y));
+            for first in (0..k).step_by(CHAIN) {
+                let mut chain = T::ZERO;
+                for inner in first..k.min(first + CHAIN) {
+                    let x = a.0[row * a.1.row + inner * a.1.column];
+                    let y = b.0[inner * b.1.row + column * b.1.column];
+                    chain = chain.add(x.mul(y));
+                }
+                sum = sum.add(chain);
             }
             *out = if let Into::Less(factor) = into { out.sub(sum.mul(factor)) } else { sum };
         }

@@ -2,8 +2,9 @@
 //! while they are summed.
 
 use std::hint::black_box;
+use std::ops::Range;
 
-use super::blocks::{PANEL, ROWS};
+use super::blocks::{CHAIN, PANEL, ROWS};
 use super::element::Float;
 use super::product::Into;
 use super::team::MatrixMut;
@@ -90,31 +91,67 @@ impl<T: Plain + Float> Strip<'_, T> {
         // The compiler is not to know that rows are equally far from each other: it would step from one to
         // the next for each term.
         let a: [&[T]; R] = std::array::from_fn(|i| &self.a.0[black_box((row + i) * self.a.1)..][..depth]);
-        let mut sums = [[lanes.zero(); V]; R];
-        match into {
-            Into::Rows(begin) => each_row!(i < R, sums[i] = [lanes.splat(begin[row + i]); V]),
-            Into::Add if whole => each_row!(i < R, sums[i] = read(lanes, c.row(i))),
-            Into::Add => each_row!(i < R, sums[i] = read(lanes, &wider(c.row(i)))),
-            Into::Replace | Into::Less(_) => {}
+        let mut totals = [[lanes.zero(); V]; R];
+        for first in (0..depth).step_by(CHAIN) {
+            let terms = first..depth.min(first + CHAIN);
+            let sums = self.chain::<L, R, V>(lanes, &a, (row, column), terms);
+            if first > 0 {
+                each_row!(i < R, totals[i] = added(lanes, &totals[i], &sums[i]));
+                continue;
+            }
+            match into {
+                Into::Replace | Into::Less(_) => totals = sums,
+                Into::Rows(begin) => {
+                    each_row!(i < R, totals[i] = added(lanes, &[lanes.splat(begin[row + i]); V], &sums[i]));
+                }
+                Into::Add if whole => {
+                    each_row!(i < R, totals[i] = added(lanes, &read(lanes, c.row(i)), &sums[i]));
+                }
+                Into::Add => {
+                    each_row!(i < R, totals[i] = added(lanes, &read(lanes, &wider(c.row(i))), &sums[i]));
+                }
+            }
         }
+        if whole {
+            each_row!(i < R, finish(lanes, &totals[i], c.row(i), into));
+            return;
+        }
+        each_row!(i < R, {
+            let mut spare = wider(c.row(i));
+            finish(lanes, &totals[i], &mut spare, into);
+            c.row(i).copy_from_slice(&spare[..width]);
+        });
+    }
+
+    /// The sums of some terms, for one tile of the result.
+    #[inline(always)]
+    fn chain<L: Lanes<T>, const R: usize, const V: usize>(
+        &self,
+        lanes: L,
+        a: &[&[T]; R],
+        (row, column): (usize, usize),
+        terms: Range<usize>,
+    ) -> [[L::Vector; V]; R] {
+        let mut sums = [[lanes.zero(); V]; R];
+        let a: [&[T]; R] = std::array::from_fn(|i| &a[i][..terms.end]);
         if self.b.1 == PANEL {
-            let b = &self.b.0.as_chunks::<PANEL>().0[..depth];
+            let b = &self.b.0.as_chunks::<PANEL>().0[..terms.end];
             if self.goes_on && row == 0 {
                 let forth = if R <= 2 { NEAR } else { FAR };
-                for p in 0..depth {
+                for p in terms {
                     let from = b[p][column..][..V * L::WIDTH].as_ptr().cast::<u8>();
                     fetch_second(from.wrapping_add(forth), V * L::WIDTH * size_of::<T>());
                     term(lanes, &a, p, read(lanes, &b[p][column..][..V * L::WIDTH]), &mut sums);
                 }
             } else {
-                for p in 0..depth {
+                for p in terms {
                     term(lanes, &a, p, read(lanes, &b[p][column..][..V * L::WIDTH]), &mut sums);
                 }
             }
         } else {
             // Rows that lie apart are not fetched by the processor itself.
             let forth = self.b.1 * FORTH * size_of::<T>();
-            for p in 0..depth {
+            for p in terms {
                 let b = &self.b.0[p * self.b.1 + column..][..V * L::WIDTH];
                 if row == 0 {
                     fetch(b.as_ptr().cast::<u8>().wrapping_add(forth), size_of_val(b));
@@ -122,15 +159,7 @@ impl<T: Plain + Float> Strip<'_, T> {
                 term(lanes, &a, p, read(lanes, b), &mut sums);
             }
         }
-        if whole {
-            each_row!(i < R, finish(lanes, &sums[i], c.row(i), into));
-            return;
-        }
-        each_row!(i < R, {
-            let mut spare = wider(c.row(i));
-            finish(lanes, &sums[i], &mut spare, into);
-            c.row(i).copy_from_slice(&spare[..width]);
-        });
+        sums
     }
 }
 
@@ -149,6 +178,20 @@ fn term<T: Plain, L: Lanes<T>, const R: usize, const V: usize>(
             sums[i][v] = lanes.fused(a, b[v], sums[i][v]);
         }
     });
+}
+
+/// A row of a tile and a chain of its terms.
+#[inline(always)]
+fn added<T, L: Lanes<T>, const V: usize>(
+    lanes: L,
+    row: &[L::Vector; V],
+    chain: &[L::Vector; V],
+) -> [L::Vector; V] {
+    let mut sums = *row;
+    for v in 0..V {
+        sums[v] = lanes.add(sums[v], chain[v]);
+    }
+    sums
 }
 
 /// Rows of a right operand that lie apart are fetched so many before they are read.

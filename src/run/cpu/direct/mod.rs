@@ -8,12 +8,12 @@
 //! positions touches (compare Dukhan, "The Indirect Convolution Algorithm", arXiv 1907.02129, which
 //! keeps pointers). A chunk's sums lie position by position; when they are complete they are turned.
 //!
-//! Every element is one chain of fused multiply-adds, from the bias on in ascending order of the
-//! terms, as in a product of the weights and the unfolded windows: the bits are the same.
+//! Every element is the bias and chains of fused multiply-adds in ascending order of the terms, as in a
+//! product of the weights and the unfolded windows: the bits are the same.
 
 mod tile;
 
-use super::blocks::{AREA, PANEL, Panels, Part, Right};
+use super::blocks::{AREA, PANEL, Panels, Part, Right, depth_of_blocks};
 use super::element::Float;
 use super::grid::Grid;
 use super::product::Product;
@@ -252,10 +252,11 @@ impl<T: Plain + Float + Product + Vectorised> Task<T> for Block<'_, '_, T> {
         let lying = direct.lie(x, (first, count), strip);
         direct.places(lying.width, first, &mut places[..count]);
         let depth = direct.depth();
-        let deepest = depth.div_ceil(depth.div_ceil(DEPTH));
+        let deepest = depth_of_blocks(depth, DEPTH);
         for row in (0..out.rows).step_by(PANEL) {
             let channels = PANEL.min(out.rows - row);
-            let mut begin = [T::ZERO; PANEL];
+            // The zero to which every sum is added unchanged.
+            let mut begin = [T::from_f64(-0.0); PANEL];
             if let Some(bias) = bias {
                 begin[..channels].copy_from_slice(&bias[row..][..channels]);
             }

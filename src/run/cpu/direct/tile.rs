@@ -2,7 +2,9 @@
 //!
 //! Holds `unsafe`: where a term lies is not checked for each of them, but for the farthest one.
 
-use super::super::blocks::PANEL;
+use std::ops::Range;
+
+use super::super::blocks::{CHAIN, PANEL};
 use super::super::element::Float;
 use super::super::grid::Grid;
 use super::super::team::MatrixMut;
@@ -107,13 +109,35 @@ impl<T: Plain + Float> Strip<'_, T> {
     ) -> usize {
         let x: [*const T; R] = std::array::from_fn(|i| self.x[self.places[at + i] as usize..].as_ptr());
         let rows = &mut sums[at * PANEL..][..R * PANEL];
-        let mut tile = [[lanes.zero(); V]; R];
-        for (row, tile) in rows.chunks_exact(PANEL).zip(&mut tile) {
-            let from = begin.map_or(row, |begin| &begin[..]);
-            *tile = std::array::from_fn(|v| lanes.load(&from[column + v * L::WIDTH..]));
-        }
         let ahead = self.ahead.get(at / R * self.offsets.count * LINE..).unwrap_or(&[]);
-        for (p, &offset) in self.offsets.at[..self.offsets.count].iter().enumerate() {
+        for first in (0..self.offsets.count).step_by(CHAIN) {
+            let terms = first..self.offsets.count.min(first + CHAIN);
+            let tile = self.chain::<L, R, V>(lanes, &x, column, ahead, terms);
+            let begin = begin.filter(|_| first == 0);
+            for (row, tile) in rows.chunks_exact_mut(PANEL).zip(&tile) {
+                for (v, &sum) in tile.iter().enumerate() {
+                    let own = &mut row[column + v * L::WIDTH..][..L::WIDTH];
+                    let from = lanes.load(begin.map_or(&*own, |begin| &begin[column + v * L::WIDTH..]));
+                    lanes.store(lanes.add(from, sum), own);
+                }
+            }
+        }
+        R
+    }
+
+    /// The sums of some terms, for one tile of the result.
+    #[inline(always)]
+    fn chain<L: Lanes<T>, const R: usize, const V: usize>(
+        &self,
+        lanes: L,
+        x: &[*const T; R],
+        column: usize,
+        ahead: &[T],
+        terms: Range<usize>,
+    ) -> [[L::Vector; V]; R] {
+        let mut tile = [[lanes.zero(); V]; R];
+        for p in terms {
+            let offset = self.offsets.at[p];
             let b: [L::Vector; V] =
                 std::array::from_fn(|v| lanes.load(&self.b[p * PANEL + column + v * L::WIDTH..]));
             if let Some(ahead) = ahead.get(p * LINE) {
@@ -127,12 +151,7 @@ impl<T: Plain + Float> Strip<'_, T> {
                 }
             }
         }
-        for (row, tile) in rows.chunks_exact_mut(PANEL).zip(&tile) {
-            for (v, &sum) in tile.iter().enumerate() {
-                lanes.store(sum, &mut row[column + v * L::WIDTH..]);
-            }
-        }
-        R
+        tile
     }
 }
 

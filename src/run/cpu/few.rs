@@ -85,7 +85,8 @@ impl<T: Plain + Float> Rows<'_, T> {
     ) {
         let Self { n, k, a, b } = *self;
         // Where a chain begins there is nothing to read, and where it ends it becomes part of the result.
-        let (begins, ends) = (inner % CHAIN == 0, inner + COUNT == k || (inner + COUNT) % CHAIN == 0);
+        let (begins, ends) =
+            (inner.is_multiple_of(CHAIN), inner + COUNT == k || (inner + COUNT).is_multiple_of(CHAIN));
         // Loops of a known length that call no closures: what they hold stays in registers.
         let mut factors = [[T::ZERO; COUNT]; M];
         let mut splats = [[lanes.zero(); COUNT]; M];

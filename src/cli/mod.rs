@@ -7,6 +7,7 @@ mod arrays;
 #[cfg(feature = "run")]
 mod calibrate;
 mod check;
+mod commands;
 mod destinations;
 mod devices;
 mod explain;
@@ -67,7 +68,11 @@ use terminal::Console;
 /// Runs the program with this process's arguments.
 pub fn main() -> ExitCode {
     let mut command = Cli::command();
-    let parsed = command.try_get_matches_from_mut(std::env::args_os());
+    let arguments: Vec<_> = std::env::args_os().collect();
+    if let Some(error) = commands::mistyped(&command, &arguments) {
+        return failed(&error);
+    }
+    let parsed = command.try_get_matches_from_mut(arguments);
     let (cli, explicit) = match parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches))) {
         Ok((cli, matches)) => (cli, explicit(&command, &matches)),
         Err(error) => return explained(&error),

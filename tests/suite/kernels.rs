@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 
 use partition::compile::{Options, prepare};
 use partition::emit;
-use partition::ir::text::parse;
 use partition::ir::{DType, Graph, Op, Source, SourceRole, Type, ValueId};
 use partition::kernel::Grouping;
 use partition::kernel::program::{self, Place, Program};
@@ -252,95 +251,11 @@ fn programs_of_every_operation_give_what_the_reference_gives() {
 }
 
 /// A graph's groups as programs and as CUDA C.
-fn case(name: &str, text: &str) {
-    let text = format!("graph \"case\"\n\nsource s0 node \"a\" \"A\"\n\n{text}");
-    let graph = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    let grouping = group(&graph, &GroupOptions::default());
-    let printed: String = lowered(&graph, &grouping)
-        .iter()
-        .map(|program| {
-            let kernel = emit::kernel(program).unwrap().unwrap();
-            format!("{program}\n{:?}\n{}\n", kernel.launch, kernel.text)
-        })
-        .collect();
-    let snapshots = concat!(env!("CARGO_MANIFEST_DIR"), "/snapshots");
-    insta::with_settings!({snapshot_path => snapshots, prepend_module_to_snapshot => false, omit_expression => true}, {
-        insta::assert_snapshot!(format!("kernel_{name}"), printed);
+pub(crate) fn printed(graph: &Graph) -> String {
+    let grouping = group(graph, &GroupOptions::default());
+    let kernels = lowered(graph, &grouping).into_iter().map(|program| {
+        let kernel = emit::kernel(&program).unwrap().unwrap();
+        format!("{program}\n{:?}\n{}\n", kernel.launch, kernel.text)
     });
-}
-
-#[test]
-fn a_chain_reads_and_writes_neighbours_at_once() {
-    case(
-        "map",
-        "%0: f32[6, 64] = input \"x\" @s0
-%1: f32[64] = param \"b\" init=constant(0.0) @s0
-%2: f32[6, 64] = add %0, %1 @s0
-%3: f32[6, 64] = gelu %2 @s0
-output \"y\" %3
-",
-    );
-}
-
-#[test]
-fn a_softmax_keeps_its_row_in_registers() {
-    case(
-        "row",
-        "%0: f16[5, 96] = input \"x\" @s0
-%1: f16[5, 96] = softmax %0 axis=1 log=false @s0
-output \"y\" %1
-",
-    );
-}
-
-#[test]
-fn a_column_is_summed_by_neighbouring_threads() {
-    case(
-        "column",
-        "%0: f32[300, 40] = input \"x\" @s0
-%1: f32[40] = reduce %0 kind=sum axes=[0] keep=false @s0
-output \"y\" %1
-",
-    );
-}
-
-#[test]
-fn a_transposition_goes_through_shared_memory() {
-    case(
-        "transpose",
-        "%0: f32[2, 50, 70] = input \"x\" @s0
-%1: f32[2, 70, 50] = transpose %0 perm=[0, 2, 1] @s0
-output \"y\" %1
-",
-    );
-}
-
-#[test]
-fn a_product_takes_what_follows_along() {
-    case(
-        "product",
-        "%0: f32[33, 20] = input \"x\" @s0
-%1: f32[20, 50] = param \"w\" init=constant(0.0) @s0
-%2: f32[50] = param \"b\" init=constant(0.0) @s0
-%3: f32[33, 50] = matmul %0, %1 transpose_left=false transpose_right=false @s0
-%4: f32[33, 50] = add %3, %2 @s0
-%5: f32[33, 50] = relu %4 @s0
-output \"y\" %5
-",
-    );
-}
-
-#[test]
-fn a_product_of_few_rows_normalises_them_first() {
-    case(
-        "thin",
-        "%0: bf16[2, 64] = input \"x\" @s0
-%1: bf16[64] = param \"g\" init=constant(1.0) @s0
-%2: bf16[50, 64] = param \"w\" init=constant(0.0) @s0
-%3: bf16[2, 64] = normalize %0 axes=[1] epsilon=0.00001 center=true @s0
-%4: bf16[2, 64] = mul %3, %1 @s0
-%5: bf16[2, 50] = matmul %4, %2 transpose_left=false transpose_right=true @s0
-output \"y\" %5
-",
-    );
+    kernels.collect()
 }

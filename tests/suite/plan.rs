@@ -80,7 +80,7 @@ fn forms_look_as_documented() {
 }
 
 /// Two devices of 1 kB; `body` gives the rest in the text form.
-fn small(body: &str) -> partition::Result<Plan> {
+pub(crate) fn small(body: &str) -> partition::Result<Plan> {
     let topology = serde_json::to_string(&Topology::parse("cpu[2x1000B]").unwrap()).unwrap();
     let mut text = String::from("plan 1\nmodel small hash 0 nodes NODES\n");
     text.push_str("options {\"objective\":\"transfer\",\"seed\":0}\n");
@@ -117,143 +117,6 @@ step 2 cpu0.1 compute after (1) launch (g) reads (b2) writes (b3)
 ";
 
 /// (what it shows, the plan)
-const RULES: &[(&str, &str)] = &[
-    ("a value is made, copied and read", COPIED),
-    (
-        "a view is made by a step that reads its storage",
-        "\
-buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind input value x
-buffer b1 f32[4] on cpu0.0 at 64 bytes 16 kind temp value y
-buffer b2 f32[2,2] on cpu0.0 at 64 bytes 16 kind temp alias b1 value y2
-buffer b3 f32[4] on cpu0.0 at 128 bytes 16 kind output value z
-step 0 cpu0.0 compute after () launch (f) reads (b0) writes (b1)
-step 1 cpu0.0 compute after () launch (reshape) reads (b1) writes (b2)
-step 2 cpu0.0 compute after () launch (g) reads (b2) writes (b3)
-",
-    ),
-    (
-        "a view is read after its storage was overwritten",
-        "\
-buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind input value x
-buffer b1 f32[4] on cpu0.0 at 64 bytes 16 kind temp value y
-buffer b2 f32[2,2] on cpu0.0 at 64 bytes 16 kind temp alias b1 value y2
-buffer b3 f32[4] on cpu0.0 at 64 bytes 16 kind output value z
-buffer b4 f32[4] on cpu0.0 at 128 bytes 16 kind output value w
-step 0 cpu0.0 compute after () launch (f) reads (b0) writes (b1)
-step 1 cpu0.0 compute after () launch (reshape) reads (b1) writes (b2)
-step 2 cpu0.0 compute after () launch (g) reads (b0) writes (b3)
-step 3 cpu0.0 compute after () launch (h) reads (b2) writes (b4)
-",
-    ),
-    (
-        "state is read, then updated",
-        "\
-buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind state value s
-buffer b1 f32[4] on cpu0.0 at 64 bytes 16 kind output value y
-step 0 cpu0.0 compute after () launch (f) reads (b0) writes (b1)
-step 1 cpu0.0 compute after () launch (update) reads (b0 b1) writes (b0)
-",
-    ),
-    (
-        "state is updated while a copy may still read it",
-        "\
-buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind state value s
-buffer b1 f32[4] on cpu0.1 at 0 bytes 16 kind copy value s
-buffer b2 f32[4] on cpu0.1 at 64 bytes 16 kind output value y
-step 0 cpu0.1 copy after () copy b0 -> b1 bytes 16
-step 1 cpu0.0 compute after () launch (update) reads (b0) writes (b0)
-step 2 cpu0.1 compute after (0) launch (f) reads (b1) writes (b2)
-",
-    ),
-    (
-        "a result takes its operand's bytes",
-        "\
-buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind input value x
-buffer b1 f32[4] on cpu0.0 at 0 bytes 16 kind output value y
-step 0 cpu0.0 compute after () launch (f) reads (b0) writes (b1)
-",
-    ),
-    (
-        "a result takes its operand's bytes, shifted",
-        "\
-buffer b0 f32[32] on cpu0.0 at 0 bytes 128 kind input value x
-buffer b1 f32[32] on cpu0.0 at 64 bytes 128 kind output value y
-step 0 cpu0.0 compute after () launch (f) reads (b0) writes (b1)
-",
-    ),
-    (
-        "a workspace takes the bytes of an operand of its own launch",
-        "\
-buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind input value x
-buffer b1 u8[16] on cpu0.0 at 0 bytes 16 kind workspace value f
-step 0 cpu0.0 compute after () launch (f) reads (b0) writes (b1)
-",
-    ),
-    (
-        "two results of one launch share bytes",
-        "\
-buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind temp value x
-buffer b1 f32[4] on cpu0.0 at 0 bytes 16 kind temp value y
-step 0 cpu0.0 compute after () launch (f) writes (b0 b1)
-",
-    ),
-    (
-        "an input's bytes are used again while a copy may still read it",
-        "\
-buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind input value x
-buffer b1 f32[4] on cpu0.1 at 0 bytes 16 kind copy value x
-buffer b2 f32[4] on cpu0.0 at 0 bytes 16 kind output value y
-step 0 cpu0.1 copy after () copy b0 -> b1 bytes 16
-step 1 cpu0.0 compute after () launch (f) writes (b2)
-",
-    ),
-    (
-        "an input's bytes are used again after the copy",
-        "\
-buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind input value x
-buffer b1 f32[4] on cpu0.1 at 0 bytes 16 kind copy value x
-buffer b2 f32[4] on cpu0.0 at 0 bytes 16 kind output value y
-step 0 cpu0.1 copy after () copy b0 -> b1 bytes 16
-step 1 cpu0.0 compute after (0) launch (f) writes (b2)
-",
-    ),
-    (
-        "an output is overwritten after its last read",
-        "\
-buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind output value x
-buffer b1 f32[4] on cpu0.0 at 0 bytes 16 kind output value y
-step 0 cpu0.0 compute after () launch (f) writes (b0)
-step 1 cpu0.0 compute after () launch (g) writes (b1)
-",
-    ),
-    (
-        "bytes change hands twice: the first owner is still in use",
-        "\
-buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind temp value x
-buffer b1 f32[4] on cpu0.1 at 0 bytes 16 kind copy value x
-buffer b2 f32[32] on cpu0.0 at 0 bytes 128 kind temp value y
-buffer b3 f32[4] on cpu0.0 at 64 bytes 16 kind output value z
-step 0 cpu0.0 compute after () launch (f) writes (b0)
-step 1 cpu0.1 copy after (0) copy b0 -> b1 bytes 16
-step 2 cpu0.0 compute after () launch (g) writes (b2)
-step 3 cpu0.0 compute after (1) launch (h) writes (b3)
-",
-    ),
-];
-
-#[test]
-fn rules_of_order_and_memory() {
-    let mut out = String::new();
-    for (name, body) in RULES {
-        writeln!(out, "{name}").unwrap();
-        match check(&small(body).unwrap()) {
-            Ok(checked) => writeln!(out, "  sound: {} moved", checked.moved).unwrap(),
-            Err(error) => error.details().iter().for_each(|line| writeln!(out, "  {line}").unwrap()),
-        }
-    }
-    with_snapshots(|| assert_snapshot!("plan_check_rules", out));
-}
-
 #[test]
 fn of_many_violations_twenty_are_told() {
     let mut plan = small(COPIED).unwrap();
@@ -265,36 +128,6 @@ fn of_many_violations_twenty_are_told() {
     assert!(error.to_string().contains("1000 violations"), "{error}");
     assert_eq!(error.details().len(), 21);
     assert_eq!(error.details()[20], "and 980 more");
-}
-
-#[test]
-fn malformed_text_is_an_error_with_its_line() {
-    let lines = [
-        "step",
-        "step x cpu0.0 compute after () launch (f)",
-        "step 0 cpu0.0 fetch after () launch (f)",
-        "step 0 cpu0.0 compute after (1 launch (f)",
-        "step 0 cpu0.0 compute after (-1) launch (f)",
-        "step 0 cpu0.0 compute after () jump (f)",
-        "step 0 cpu0.0 compute after () launch (f) reads b0",
-        "step 0 cpu0.0 compute after () launch (f) and more",
-        "step 0 cpu0.0 copy after () copy b0 to b1 bytes 4",
-        "buffer b0 f32[4] on cpu0.0 at 0 bytes 16 kind gift",
-        "buffer b0 f32[4] on cpu0.0 at 99999999999999999999 bytes 16 kind temp",
-        "buffer \"b0",
-        "node a on cpu0.0\nnode a on cpu0.1",
-        "topology {}",
-        "model again hash 0 nodes 0",
-        "poem roses are red",
-        "plan 2",
-    ];
-    let mut out = String::new();
-    for line in lines {
-        let error = small(&format!("{line}\n")).unwrap_err();
-        writeln!(out, "{line}\n  {error}").unwrap();
-    }
-    writeln!(out, "(empty)\n  {}", Plan::from_text("", "empty.txt").unwrap_err()).unwrap();
-    with_snapshots(|| assert_snapshot!("plan_text_errors", out));
 }
 
 #[test]

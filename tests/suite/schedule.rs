@@ -452,12 +452,6 @@ pub(crate) fn cpus(physicals: u32, slices: u32, links: Links) -> Topology {
 const SHARED: Links = Links::Direct(Contention::Link);
 
 /// Schedules, proves the result sound, and compares it with the stored one.
-fn case(name: &str, graph: &CostGraph, topology: &Topology, placement: &Placement, caps: &[u64]) -> Schedule {
-    let options = Options { caps: caps.iter().map(|&cap| Bytes(cap)).collect(), ..Options::default() };
-    case_with(name, graph, topology, placement, options)
-}
-
-/// As [`case`], with more to be asked.
 pub(crate) fn case_with(
     name: &str,
     graph: &CostGraph,
@@ -473,117 +467,6 @@ pub(crate) fn case_with(
         insta::assert_snapshot!(format!("schedule_{name}"), text(graph, topology, &made));
     });
     made
-}
-
-#[test]
-fn a_diamond_over_two_devices() {
-    let graph = graph(&[
-        ("input", 0, 100, &[]),
-        ("weight", 0, 640, &[]),
-        ("split", 100, 1000, &["input"]),
-        ("left", 2000, 200, &["split", "weight"]),
-        ("right", 700, 200, &["split", "weight"]),
-        ("join", 100, 50, &["left", "right"]),
-    ]);
-    let made = case("diamond", &graph, &cpus(2, 1, SHARED), &on(&[0, 0, 0, 0, 1, 0]), &[]);
-    assert_eq!(made.cost.load_bytes, Bytes(640));
-    // The right branch, 1050 + 700 + 250 with its copies, hides behind the left one.
-    assert_eq!(made.cost.latency, Nanos(100 + 2000 + 100));
-}
-
-#[test]
-fn a_broadcast_to_four_devices() {
-    let nodes: [(&str, u64, u64, &[&str]); 6] = [
-        ("make", 100, 1000, &[]),
-        ("a", 100, 10, &["make"]),
-        ("b", 100, 10, &["make"]),
-        ("b2", 100, 10, &["make"]),
-        ("c", 100, 10, &["make"]),
-        ("d", 100, 10, &["make"]),
-    ];
-    let made = case("broadcast", &graph(&nodes), &cpus(5, 1, SHARED), &on(&[0, 1, 2, 2, 3, 4]), &[]);
-    assert_eq!(made.cost.step_bytes, Bytes(4000));
-    assert_eq!(made.cost.latency, Nanos(100 + 50 + 1000 + 200));
-}
-
-#[test]
-fn a_staged_broadcast_uploads_once() {
-    let nodes: [(&str, u64, u64, &[&str]); 4] = [
-        ("make", 100, 1000, &[]),
-        ("a", 0, 10, &["make"]),
-        ("b", 0, 10, &["make"]),
-        ("host", 0, 10, &["make"]),
-    ];
-    let made = case("staged", &graph(&nodes), &cpus(4, 1, Links::Staged), &on(&[1, 2, 3, 0]), &[]);
-    // One upload, which is all that the host needs, then both downloads at once.
-    assert_eq!(made.cost.latency, Nanos(100 + 2 * 1050));
-    assert_eq!(made.cost.max_load, Nanos(1000));
-    assert_eq!(made.cost.step_bytes, Bytes(3000));
-}
-
-#[test]
-fn two_copies_share_one_link() {
-    let nodes: [(&str, u64, u64, &[&str]); 4] =
-        [("a", 100, 1000, &[]), ("b", 0, 1000, &["a"]), ("c", 10, 10, &["a"]), ("d", 10, 10, &["b"])];
-    let placed = on(&[0, 0, 1, 1]);
-    let shared = case("link_contention", &graph(&nodes), &cpus(2, 1, SHARED), &placed, &[]);
-    let none = Links::Direct(Contention::None);
-    let free = schedule(&graph(&nodes), &cpus(2, 1, none), &placed, &Options::default()).unwrap();
-    assert_eq!(free.cost.latency, Nanos(100 + 1050 + 20));
-    assert_eq!(shared.cost.latency, Nanos(100 + 2000 + 50 + 10));
-    assert_eq!((free.cost.max_load, shared.cost.max_load), (Nanos(100), Nanos(2000)));
-}
-
-#[test]
-fn slices_of_one_device_take_turns() {
-    let nodes: [(&str, u64, u64, &[&str]); 4] =
-        [("a", 1000, 100, &[]), ("b", 1000, 100, &[]), ("c", 1000, 100, &["a"]), ("d", 1000, 100, &["b"])];
-    let placed = on(&[0, 1, 0, 1]);
-    let sliced = case("slices", &graph(&nodes), &cpus(1, 2, SHARED), &placed, &[]);
-    assert_eq!((sliced.cost.latency, sliced.cost.max_load), (Nanos(4000), Nanos(4000)));
-    let mut own = cpus(1, 2, SHARED);
-    own.devices.iter_mut().for_each(|device| device.cores = Some(1));
-    let own = schedule(&graph(&nodes), &own, &placed, &Options::default()).unwrap();
-    assert_eq!((own.cost.latency, own.cost.max_load), (Nanos(2000), Nanos(2000)));
-}
-
-#[test]
-fn added_communication_takes_the_devices_own_time() {
-    let nodes: [(&str, u64, u64, &[&str]); 5] = [
-        ("make", 100, 1000, &[]),
-        ("other", 500, 10, &["make"]),
-        ("a", 100, 10, &["make"]),
-        ("b", 100, 10, &["make"]),
-        ("b2", 100, 10, &["make"]),
-    ];
-    let added = topology(4, 1, NO_CAP, Links::Staged, Nanos::ZERO, Communication::Added);
-    let made = case("added", &graph(&nodes), &added, &on(&[1, 1, 2, 3, 3]), &[]);
-    // The sender: 100 + 500 of compute, and one upload; a receiver: one download and its launches.
-    assert_eq!(made.cost.max_load, Nanos(100 + 500 + 1000));
-    assert_eq!(made.steps.iter().map(|step| step.end).max(), Some(made.cost.latency));
-}
-
-#[test]
-fn a_cap_makes_a_copy_wait_for_memory() {
-    // `big` of the second device can take the bytes of `early` only if its arrival waits.
-    let nodes: [(&str, u64, u64, &[&str]); 5] = [
-        ("early", 2000, 640, &[]),
-        ("shrink", 100, 64, &["early"]),
-        ("big", 100, 640, &[]),
-        ("use", 100, 64, &["big", "shrink"]),
-        ("last", 100, 64, &["use"]),
-    ];
-    let (graph, topology, placed) = (graph(&nodes), cpus(2, 1, SHARED), on(&[1, 1, 0, 1, 1]));
-    let free = schedule(&graph, &topology, &placed, &Options::default()).unwrap();
-    assert_eq!(free.devices[1].arena, Bytes(1344));
-    assert!(free.steps.iter().all(|step| step.control.is_empty()));
-    let tight = case("memory_wait", &graph, &topology, &placed, &[640, 800]);
-    assert!(tight.steps.iter().any(|step| step.lane == Lane::Copy && !step.control.is_empty()));
-    assert!(tight.cost.latency > free.cost.latency);
-    let options = Options { caps: vec![Bytes(640), Bytes(703)], ..Options::default() };
-    let error = schedule(&graph, &topology, &placed, &options).unwrap_err();
-    assert_eq!(error.exit_code(), 3);
-    assert!(error.to_string().contains("cpu1 needs 768 B"), "{error}");
 }
 
 /// What a device makes first and reads last leaves for the host, and its bytes are used in between.

@@ -99,118 +99,158 @@ fn per_second(amount: u64, nanos: u64) -> u64 {
     u64::try_from(rate).unwrap_or(u64::MAX - 1).max(1)
 }
 
-/// The network of a class.
+/// The network of a class. Sizes for [`Size::Computing`] fit a processor's cache, so that arithmetic is what
+/// takes time; those for [`Size::Moving`] do not, or do little with each element.
 fn draw(drawing: &mut Drawing, class: Class, size: Size) -> Result<ValueId> {
-    let computing = size == Size::Computing;
     match class {
-        Class::Map => {
-            let mut value = drawing.input(&[if computing { 1 << 15 } else { 1 << 22 }]);
-            for _ in 0..if computing { 8 } else { 1 } {
-                let unary = if computing { Unary::Gelu } else { Unary::Relu };
-                value = drawing.apply(Op::Unary(unary), &[value])?;
-            }
-            Ok(value)
-        }
+        Class::Map => draw_map(drawing, size),
         Class::Reduce => {
-            let x = drawing.input(if computing { &[64, 1024] } else { &[2048, 2048] });
+            let x = drawing.input(&size.of([64, 1024], [2048, 2048]));
             drawing.apply(Op::Reduce { kind: ReduceKind::Mean, axes: vec![1], keep: true }, &[x])
         }
         Class::Normalize => {
-            let x = drawing.input(if computing { &[64, 512] } else { &[4096, 1024] });
+            let x = drawing.input(&size.of([64, 512], [4096, 1024]));
             drawing.apply(Op::Softmax { axis: 1, log: false }, &[x])
         }
         Class::Matmul => {
-            let (rows, size) = if computing { (256, 512) } else { (1, 2048) };
-            let (x, w) = (drawing.input(&[rows, size]), drawing.param(&[size, size]));
+            let (rows, depth) = size.of((256, 512), (1, 2048));
+            let (x, w) = (drawing.input(&[rows, depth]), drawing.param(&[depth, depth]));
             drawing.apply(Op::MatMul { transpose_left: false, transpose_right: false }, &[x, w])
         }
         Class::Conv => {
-            let (channels, side) = if computing { (64, 28) } else { (512, 7) };
-            let (x, w) =
-                (drawing.input(&[1, channels, side, side]), drawing.param(&[channels, channels, 3, 3]));
-            let conv = Conv { layout: Layout::ChannelsFirst, window: window(1), groups: 1 };
-            drawing.apply(Op::Conv(Box::new(conv)), &[x, w])
+            draw_conv(drawing, size.of(Image { channels: 64, side: 28 }, Image { channels: 512, side: 7 }))
         }
-        Class::Depthwise => {
-            let (channels, side) = if computing { (64, 28) } else { (128, 112) };
-            let (x, w) = (drawing.input(&[1, channels, side, side]), drawing.param(&[channels, 1, 3, 3]));
-            let conv = Conv { layout: Layout::ChannelsFirst, window: window(1), groups: channels };
-            drawing.apply(Op::Conv(Box::new(conv)), &[x, w])
-        }
-        Class::ConvTranspose => {
-            let (channels, side) = if computing { (64, 14) } else { (16, 56) };
-            let (x, w) =
-                (drawing.input(&[1, channels, side, side]), drawing.param(&[channels, channels, 3, 3]));
-            let conv = ConvTranspose {
-                layout: Layout::ChannelsFirst,
-                window: window(1),
-                output_padding: vec![0; 2],
-                groups: 1,
-            };
-            drawing.apply(Op::ConvTranspose(Box::new(conv)), &[x, w])
-        }
+        Class::Depthwise => draw_depthwise(
+            drawing,
+            size.of(Image { channels: 64, side: 28 }, Image { channels: 128, side: 112 }),
+        ),
+        Class::ConvTranspose => draw_conv_transpose(
+            drawing,
+            size.of(Image { channels: 64, side: 14 }, Image { channels: 16, side: 56 }),
+        ),
         Class::Pool => {
-            let side = if computing { 28 } else { 112 };
-            let x = drawing.input(&[1, 64, side, side]);
-            let pool = Pool {
-                kind: PoolKind::Max,
-                layout: Layout::ChannelsFirst,
-                kernel: vec![3; 2],
-                window: window(1),
-                extra_after: vec![0; 2],
-            };
-            drawing.apply(Op::Pool(Box::new(pool)), &[x])
+            draw_pool(drawing, size.of(Image { channels: 64, side: 28 }, Image { channels: 64, side: 112 }))
         }
-        Class::Resize => {
-            let (interpolation, side) = match computing {
-                true => (Interpolation::Linear, 16),
-                false => (Interpolation::Nearest, 56),
-            };
-            let x = drawing.input(&[1, 32, side, side]);
-            let resize = Resize {
-                shape: Shape::known(&[1, 32, 2 * side, 2 * side]),
-                interpolation,
-                coordinates: ResizeCoordinates::HalfPixel,
-                scales: None,
-            };
-            drawing.apply(Op::Resize(Box::new(resize)), &[x])
-        }
-        Class::Recurrent => {
-            let (batch, hidden) = if computing { (32, 128) } else { (1, 256) };
-            let x = drawing.input(&[16, batch, hidden]);
-            let operands = [
-                x,
-                drawing.param(&[1, 4 * hidden, hidden]),
-                drawing.param(&[1, 4 * hidden, hidden]),
-                drawing.param(&[1, 8 * hidden]),
-                drawing.param(&[1, batch, hidden]),
-                drawing.param(&[1, batch, hidden]),
-            ];
-            let layer = Recurrent { cell: Cell::Lstm, direction: Direction::Forward, hidden };
-            drawing.apply(Op::Recurrent(Box::new(layer)), &operands)
-        }
-        Class::Gather => {
-            let rows = if computing { 1 << 10 } else { 1 << 15 };
-            let table = drawing.param(&[rows, 128]);
-            let count = rows / 2;
-            let indices: Vec<i64> = (0..count).map(|i| i * 7919 % rows).collect();
-            let indices = drawing
-                .graph
-                .add_constant(Tensor::from_i64(vec![count.unsigned_abs()], &indices)?, drawing.source);
-            drawing.apply(Op::Gather { axis: 0 }, &[table, indices])
-        }
+        Class::Resize => draw_resize(drawing, size),
+        Class::Recurrent => draw_recurrent(drawing, size),
+        Class::Gather => draw_gather(drawing, size.of(1 << 10, 1 << 15)),
         Class::Move => {
-            let x = drawing.input(if computing { &[64, 8, 64] } else { &[1024, 8, 256] });
+            let x = drawing.input(&size.of([64, 8, 64], [1024, 8, 256]));
             drawing.apply(Op::Transpose { perm: vec![1, 0, 2] }, &[x])
         }
         Class::Sort => {
-            let x = drawing.input(if computing { &[64, 256] } else { &[8, 65_536] });
+            let x = drawing.input(&size.of([64, 256], [8, 65_536]));
             let topk = Op::TopK(TopK { axis: 1, k: 8, largest: true });
             let node = drawing.graph.push(topk, &[x], drawing.source)?;
             let first = drawing.graph.results(node).next();
             first.ok_or_else(|| Error::Internal("topk without a result".into()))
         }
     }
+}
+
+impl Size {
+    /// The value for what this size shows.
+    fn of<T>(self, computing: T, moving: T) -> T {
+        match self {
+            Self::Computing => computing,
+            Self::Moving => moving,
+        }
+    }
+}
+
+/// A square image of one sample.
+#[derive(Clone, Copy)]
+struct Image {
+    channels: i64,
+    side: i64,
+}
+
+impl Image {
+    fn sizes(self) -> [i64; 4] {
+        [1, self.channels, self.side, self.side]
+    }
+}
+
+/// Eight functions that take long for each element, or one that takes none.
+fn draw_map(drawing: &mut Drawing, size: Size) -> Result<ValueId> {
+    let (elements, functions, unary) = size.of((1 << 15, 8, Unary::Gelu), (1 << 22, 1, Unary::Relu));
+    let mut value = drawing.input(&[elements]);
+    for _ in 0..functions {
+        value = drawing.apply(Op::Unary(unary), &[value])?;
+    }
+    Ok(value)
+}
+
+fn draw_conv(drawing: &mut Drawing, image: Image) -> Result<ValueId> {
+    let (x, w) = (drawing.input(&image.sizes()), drawing.param(&[image.channels, image.channels, 3, 3]));
+    let conv = Conv { layout: Layout::ChannelsFirst, window: window(1), groups: 1 };
+    drawing.apply(Op::Conv(Box::new(conv)), &[x, w])
+}
+
+fn draw_depthwise(drawing: &mut Drawing, image: Image) -> Result<ValueId> {
+    let (x, w) = (drawing.input(&image.sizes()), drawing.param(&[image.channels, 1, 3, 3]));
+    let conv = Conv { layout: Layout::ChannelsFirst, window: window(1), groups: image.channels };
+    drawing.apply(Op::Conv(Box::new(conv)), &[x, w])
+}
+
+fn draw_conv_transpose(drawing: &mut Drawing, image: Image) -> Result<ValueId> {
+    let (x, w) = (drawing.input(&image.sizes()), drawing.param(&[image.channels, image.channels, 3, 3]));
+    let conv = ConvTranspose {
+        layout: Layout::ChannelsFirst,
+        window: window(1),
+        output_padding: vec![0; 2],
+        groups: 1,
+    };
+    drawing.apply(Op::ConvTranspose(Box::new(conv)), &[x, w])
+}
+
+fn draw_pool(drawing: &mut Drawing, image: Image) -> Result<ValueId> {
+    let x = drawing.input(&image.sizes());
+    let pool = Pool {
+        kind: PoolKind::Max,
+        layout: Layout::ChannelsFirst,
+        kernel: vec![3; 2],
+        window: window(1),
+        extra_after: vec![0; 2],
+    };
+    drawing.apply(Op::Pool(Box::new(pool)), &[x])
+}
+
+fn draw_resize(drawing: &mut Drawing, size: Size) -> Result<ValueId> {
+    let (interpolation, side) = size.of((Interpolation::Linear, 16), (Interpolation::Nearest, 56));
+    let x = drawing.input(&Image { channels: 32, side }.sizes());
+    let resize = Resize {
+        shape: Shape::known(&Image { channels: 32, side: 2 * side }.sizes()),
+        interpolation,
+        coordinates: ResizeCoordinates::HalfPixel,
+        scales: None,
+    };
+    drawing.apply(Op::Resize(Box::new(resize)), &[x])
+}
+
+/// An LSTM over sixteen steps.
+fn draw_recurrent(drawing: &mut Drawing, size: Size) -> Result<ValueId> {
+    let (batch, hidden) = size.of((32, 128), (1, 256));
+    let operands = [
+        drawing.input(&[16, batch, hidden]),
+        drawing.param(&[1, 4 * hidden, hidden]),
+        drawing.param(&[1, 4 * hidden, hidden]),
+        drawing.param(&[1, 8 * hidden]),
+        drawing.param(&[1, batch, hidden]),
+        drawing.param(&[1, batch, hidden]),
+    ];
+    let layer = Recurrent { cell: Cell::Lstm, direction: Direction::Forward, hidden };
+    drawing.apply(Op::Recurrent(Box::new(layer)), &operands)
+}
+
+/// Half as many rows as the table has, scattered by a prime step.
+fn draw_gather(drawing: &mut Drawing, rows: i64) -> Result<ValueId> {
+    let table = drawing.param(&[rows, 128]);
+    let count = rows / 2;
+    let indices: Vec<i64> = (0..count).map(|i| i * 7919 % rows).collect();
+    let indices = Tensor::from_i64(vec![count.unsigned_abs()], &indices)?;
+    let indices = drawing.graph.add_constant(indices, drawing.source);
+    drawing.apply(Op::Gather { axis: 0 }, &[table, indices])
 }
 
 /// Windows of three elements along two axes, as many as there are elements.

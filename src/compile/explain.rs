@@ -7,16 +7,16 @@ use wildmatch::WildMatch;
 
 use super::bound_plan::{BoundPlan, Copied, Names};
 use super::expected::check_sources;
-use super::{Options, labels, prepare};
+use super::{Network, Options, labels, prepare};
 use crate::control::Control;
-use crate::cost::{self, Origin};
+use crate::cost::{self, Lowered, Origin};
 use crate::costgraph::derive::{Derived, Instance};
 use crate::costgraph::microbatch::Sizes;
 use crate::costgraph::{CostGraph, NodeIx, TensorIx};
 use crate::error::{Error, Result};
 use crate::explain::{self, NodeReport, Overview, Subject};
 use crate::load::Model;
-use crate::place::{self, DeviceUse, Effort, Objective, Placement};
+use crate::place::{self, DeviceUse, Effort, Placement};
 use crate::plan::{Buffer, Copy, Launch, Plan};
 use crate::schedule::Cost;
 use crate::topology::DeviceId;
@@ -46,31 +46,12 @@ fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>)
     let mut options = place_options(plan)?;
     match model {
         Model::CostGraph { graph, .. } => {
-            let names: Vec<(String, NodeIx)> =
-                graph.nodes().map(|node| (graph.node_name(node).to_owned(), node)).collect();
-            // Looked up, never iterated.
-            let known: HashMap<&str, NodeIx> =
-                names.iter().map(|(name, node)| (name.as_str(), *node)).collect();
-            let launched =
-                |launch: &Launch| launch.nodes.iter().map(|name| known.get(name.as_str()).copied()).collect();
-            let copied = |copy: &Copy| {
-                let node = known.get(copy.node.as_deref()?).copied()?;
-                let tensor = graph.outputs(node).nth(copy.output? as usize)?;
-                Some(Copied { tensor, microbatch: copy.microbatch, from: copy.from.clone() })
-            };
-            let late =
-                |copy: &Copy, launch: &Launch| launch.nodes.iter().any(|node| copy.readers.contains(node));
-            let meant = Names { launched: &launched, copied: &copied, late: &late };
-            let given = BoundPlan::new(plan, &graph, Sizes::Batch, &meant)?;
-            if let Some(derived) = given.divided() {
-                let patterns = |pattern: &String| instance_patterns(pattern, derived);
-                let pins = options.pins.iter().flat_map(|(pattern, device)| {
-                    patterns(pattern).into_iter().map(|pattern| (pattern, device.clone()))
-                });
-                options.pins = pins.collect();
-                options.colocate = options.colocate.iter().flat_map(patterns).collect();
+            let bound = bind_cost_graph(plan, &graph)?;
+            if let Some(derived) = bound.divided() {
+                name_instances(&mut options, derived);
             }
-            explain(&subject(plan, &graph, &options, &given, names))
+            let names = graph.nodes().map(|node| (graph.node_name(node).to_owned(), node)).collect();
+            explain(&subject(plan, &graph, &options, &bound, names))
         }
         Model::Graph(network) => {
             check_sources(plan, &network)?;
@@ -79,55 +60,92 @@ fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>)
                 cost::lower(&network.graph, &network.grouping, &plan.topology, plan.profile.as_ref())?;
             // The network's own marks say the same.
             (options.pins, options.colocate) = (Vec::new(), Vec::new());
-            let mut names = Vec::new();
-            for node in lowered.graph.nodes() {
-                let Origin::Group(group) = lowered.origins[node.index()] else {
-                    names.push((lowered.graph.node_name(node).to_owned(), node));
-                    continue;
-                };
-                let mut last = None;
-                for &inner in &network.grouping.groups[group.index()].nodes {
-                    let source = network.graph.node(inner).source;
-                    if last.replace(source) != Some(source) {
-                        names.push((network.graph.source(source).name.clone(), node));
-                    }
-                }
-            }
-            let launched = |launch: &Launch| {
-                vec![launch.group.and_then(|group| lowered.group_nodes.get(group as usize).copied())]
-            };
-            let device = vec![DeviceId(0); lowered.graph.node_count()];
-            let anywhere = Placement { device, ..Placement::default() };
-            let labels = labels::labels(&network, &lowered, &plan.topology, &anywhere);
-            // Looked up, never iterated.
-            let tensors: HashMap<&str, TensorIx> = lowered
-                .graph
-                .tensors()
-                .map(|tensor| (labels.tensors[tensor.index()].name.as_str(), tensor))
-                .collect();
-            let buffers: HashMap<&str, &Buffer> =
-                plan.buffers.iter().map(|buffer| (buffer.id.as_str(), buffer)).collect();
-            let copied = |copy: &Copy| {
-                let from = buffers.get(copy.from.as_str())?;
-                let tensor = tensors.get(from.value.as_str()).copied()?;
-                Some(Copied { tensor, microbatch: from.microbatch, from: from.device.clone() })
-            };
-            let late = |copy: &Copy, launch: &Launch| launch.reads.contains(&copy.to);
-            let meant = Names { launched: &launched, copied: &copied, late: &late };
-            let given = BoundPlan::new(plan, &lowered.graph, Sizes::Microbatch, &meant)?;
-            explain(&subject(plan, &lowered.graph, &options, &given, names))
+            let bound = bind_network(plan, &network, &lowered)?;
+            explain(&subject(plan, &lowered.graph, &options, &bound, source_names(&network, &lowered)))
         }
     }
+}
+
+/// The plan of a bare cost graph, whose launches and copies name its nodes.
+fn bind_cost_graph(plan: &Plan, graph: &CostGraph) -> Result<BoundPlan> {
+    // Looked up, never iterated.
+    let known: HashMap<&str, NodeIx> = graph.nodes().map(|node| (graph.node_name(node), node)).collect();
+    let launched =
+        |launch: &Launch| launch.nodes.iter().map(|name| known.get(name.as_str()).copied()).collect();
+    let copied = |copy: &Copy| {
+        let node = known.get(copy.node.as_deref()?).copied()?;
+        let tensor = graph.outputs(node).nth(copy.output? as usize)?;
+        Some(Copied { tensor, microbatch: copy.microbatch, from: copy.from.clone() })
+    };
+    let late = |copy: &Copy, launch: &Launch| launch.nodes.iter().any(|node| copy.readers.contains(node));
+    BoundPlan::new(plan, graph, Sizes::Batch, &Names { launched: &launched, copied: &copied, late: &late })
+}
+
+/// The plan of a network, whose launches name groups, and whose copies name buffers.
+fn bind_network(plan: &Plan, network: &Network, lowered: &Lowered) -> Result<BoundPlan> {
+    let launched = |launch: &Launch| {
+        vec![launch.group.and_then(|group| lowered.group_nodes.get(group as usize).copied())]
+    };
+    let device = vec![DeviceId(0); lowered.graph.node_count()];
+    let anywhere = Placement { device, ..Placement::default() };
+    let labels = labels::labels(network, lowered, &plan.topology, &anywhere);
+    // Looked up, never iterated.
+    let tensors: HashMap<&str, TensorIx> = lowered
+        .graph
+        .tensors()
+        .map(|tensor| (labels.tensors[tensor.index()].name.as_str(), tensor))
+        .collect();
+    let buffers: HashMap<&str, &Buffer> =
+        plan.buffers.iter().map(|buffer| (buffer.id.as_str(), buffer)).collect();
+    let copied = |copy: &Copy| {
+        let from = buffers.get(copy.from.as_str())?;
+        let tensor = tensors.get(from.value.as_str()).copied()?;
+        Some(Copied { tensor, microbatch: from.microbatch, from: from.device.clone() })
+    };
+    let late = |copy: &Copy, launch: &Launch| launch.reads.contains(&copy.to);
+    let names = Names { launched: &launched, copied: &copied, late: &late };
+    BoundPlan::new(plan, &lowered.graph, Sizes::Microbatch, &names)
+}
+
+/// By the name of each source, the node of the cost graph that computes it; a node of several sources has
+/// each one's name.
+fn source_names(network: &Network, lowered: &Lowered) -> Vec<(String, NodeIx)> {
+    let mut names = Vec::new();
+    for node in lowered.graph.nodes() {
+        let Origin::Group(group) = lowered.origins[node.index()] else {
+            names.push((lowered.graph.node_name(node).to_owned(), node));
+            continue;
+        };
+        let mut last = None;
+        for &inner in &network.grouping.groups[group.index()].nodes {
+            let source = network.graph.node(inner).source;
+            if last.replace(source) != Some(source) {
+                names.push((network.graph.source(source).name.clone(), node));
+            }
+        }
+    }
+    names
+}
+
+/// Pins and colocation of nodes as those of their instances.
+fn name_instances(options: &mut place::Options, derived: &Derived) {
+    let patterns = |pattern: &String| instance_patterns(pattern, derived);
+    let pins = options
+        .pins
+        .iter()
+        .flat_map(|(pattern, device)| patterns(pattern).into_iter().map(|pattern| (pattern, device.clone())));
+    options.pins = pins.collect();
+    options.colocate = options.colocate.iter().flat_map(patterns).collect();
 }
 
 fn subject<'a>(
     plan: &'a Plan,
     base: &'a CostGraph,
     options: &'a place::Options,
-    given: &'a BoundPlan,
+    bound: &'a BoundPlan,
     mut names: Vec<(String, NodeIx)>,
 ) -> Subject<'a> {
-    if let Some(derived) = given.divided() {
+    if let Some(derived) = bound.divided() {
         // A node is known by its first instance; the others go with it.
         names.retain_mut(|(_, node)| {
             let run = Instance::once(*node);
@@ -143,16 +161,16 @@ fn subject<'a>(
         max_load: cost.max_load_ns,
     };
     Subject {
-        graph: given.derived.as_ref().map_or(base, |derived| &derived.graph),
+        graph: bound.derived.as_ref().map_or(base, |derived| &derived.graph),
         base,
-        offload: given.offload.clone(),
+        offload: bound.offload.clone(),
         topology: &plan.topology,
         options,
-        device: given.device.clone(),
-        launches: given.launches.clone(),
-        steps: given.steps.clone(),
+        device: bound.device.clone(),
+        launches: bound.launches.clone(),
+        steps: bound.steps.clone(),
         names,
-        is_divided: given.divided().is_some(),
+        is_divided: bound.divided().is_some(),
         promised,
     }
 }
@@ -172,30 +190,25 @@ fn instance_patterns(pattern: &str, derived: &Derived) -> Vec<String> {
 /// Error: the plan's options are malformed.
 fn place_options(plan: &Plan) -> Result<place::Options> {
     let asked = &plan.options;
-    let fault = |field: &str, found: &str| {
-        Error::format(format!("options.{field}"), format!("expected another value, found {found}"))
-    };
-    let objective = Objective::ALL.into_iter().find(|objective| objective.name() == asked.objective);
+    let within = |field: &str, error: Error| error.within(&format!("options.{field}"));
     let devices = match asked.devices.as_deref() {
         None => DeviceUse::Auto,
-        Some("all") => DeviceUse::All,
-        Some(text) => DeviceUse::Count(text.parse().map_err(|_| fault("use", text))?),
+        Some(text) => text.parse().map_err(|error| within("use", error))?,
     };
     let effort = match asked.effort.as_deref() {
         None => Effort::Default,
-        Some("fast") => Effort::Fast,
-        Some("best") => Effort::Best,
-        Some(other) => return Err(fault("effort", other)),
+        Some(text) => text.parse().map_err(|error| within("effort", error))?,
     };
-    let given = Options::of_plan(plan)?.place;
+    let objective = asked.objective.parse().map_err(|error| within("objective", error))?;
+    let recorded = Options::of_plan(plan)?.place;
     Ok(place::Options {
-        objective: objective.ok_or_else(|| fault("objective", &asked.objective))?,
+        objective,
         devices,
         balance: asked.balance,
         soft: asked.soft,
         reserve: plan.devices.iter().map(|device| device.reserve).max().unwrap_or_default(),
         effort,
         seed: asked.seed,
-        ..given
+        ..recorded
     })
 }

@@ -169,16 +169,8 @@ impl From<&place::Options> for Options {
         Self {
             objective: options.objective.name().to_owned(),
             seed: options.seed,
-            devices: match options.devices {
-                place::DeviceUse::Auto => None,
-                place::DeviceUse::All => Some("all".into()),
-                place::DeviceUse::Count(count) => Some(count.to_string()),
-            },
-            effort: match options.effort {
-                place::Effort::Fast => Some("fast".into()),
-                place::Effort::Default => None,
-                place::Effort::Best => Some("best".into()),
-            },
+            devices: (options.devices != place::DeviceUse::Auto).then(|| options.devices.to_string()),
+            effort: (options.effort != place::Effort::Default).then(|| options.effort.to_string()),
             pins: options.pins.iter().map(|(pattern, device)| format!("{pattern}={device}")).collect(),
             colocate: options.colocate.clone(),
             balance: options.balance,

@@ -184,12 +184,8 @@ fn placed(problem: &Problem, options: &[&str]) -> String {
         match name {
             "pin" => asked.pins.extend(value.split_once(':').map(|(node, to)| (node.into(), to.into()))),
             "colocate" => asked.colocate.push(value.to_owned()),
-            "devices" if value == "all" => asked.devices = placing::DeviceUse::All,
-            "devices" => asked.devices = placing::DeviceUse::Count(value.parse().unwrap()),
-            "objective" => {
-                let named = |objective: &placing::Objective| objective.name() == value;
-                asked.objective = placing::Objective::ALL.into_iter().find(named).unwrap();
-            }
+            "devices" => asked.devices = value.parse().unwrap(),
+            "objective" => asked.objective = value.parse().unwrap(),
             other => panic!("unknown option {other}"),
         }
     }

@@ -33,6 +33,8 @@ const MORE_MICROBATCHES: u32 = 16;
 const DROPPED: usize = 8;
 /// Devices to which memory is added alone.
 const GROWN: usize = 3;
+/// How often a size that does is cut to what the plan's arenas take.
+const TRIMMED: usize = 4;
 /// Values of `--balance` that are tried.
 const BALANCES: [&str; 12] =
     ["0.01", "0.02", "0.03", "0.05", "0.1", "0.15", "0.2", "0.3", "0.5", "1", "2", "5"];
@@ -369,6 +371,14 @@ impl Trial<'_, '_> {
                 None if over => break,
                 None => fails = next,
             }
+        }
+        // Bisection ends near the least; what the plan's arenas take may be less than that, to the byte.
+        for _ in 0..TRIMMED {
+            if works.1 <= fails || works.1 >= works.0 || self.is_over(way) {
+                break;
+            }
+            let Some(fit) = self.attempt(&grown(works.1), way) else { break };
+            works = (works.1, excess(&fit.schedule), fit);
         }
         let fit = self.confirmed(&grown(works.0), way, works.2)?;
         let memory = devices.iter().map(|id| caps[id.index()]).max().unwrap_or_default() + Bytes(works.0);

@@ -5,10 +5,10 @@
 //! So a run is the same on every machine, and goes on from a checkpoint. What a replica's loss counts is a
 //! parameter that is set before each step, and its gradients follow.
 
-use crate::random::first;
 use crate::error::Result;
 use crate::ir::{Init, Shape, Source, SourceRole, Type, ValueId};
 use crate::pass::gradient::build::Build;
+use crate::random::first;
 use crate::train::spread::replicas::Replicated;
 
 /// What the names of the parameters that tell what counts begin with.

@@ -27,6 +27,7 @@ use crate::schedule::order::improve::candidate::Scored;
 use crate::costgraph::{CostGraph, Role, TensorIx};
 use crate::error::Result;
 use crate::place::Placement;
+use crate::random::Rng;
 use crate::schedule::assemble::assemble;
 use crate::schedule::copies::trees;
 use crate::schedule::copies::{Arrangement, ArrivalIx};
@@ -37,7 +38,6 @@ use crate::schedule::order::improve::conflicts::Conflict;
 use crate::schedule::order::improve::conflicts::conflicts;
 use crate::schedule::problem::{Problem, Task};
 use crate::schedule::{Options, Schedule, Why, order};
-use crate::random::Rng;
 use crate::topology::Topology;
 use crate::units::Nanos;
 

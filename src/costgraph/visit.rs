@@ -6,8 +6,7 @@
 use fixedbitset::FixedBitSet;
 use petgraph::Direction;
 use petgraph::visit::{
-    GraphBase, GraphRef, IntoNeighbors, IntoNeighborsDirected, IntoNodeIdentifiers, NodeCount, VisitMap,
-    Visitable,
+    GraphBase, IntoNeighbors, IntoNeighborsDirected, IntoNodeIdentifiers, NodeCount, VisitMap, Visitable,
 };
 
 use super::{CostGraph, NodeIx, TensorIx};
@@ -75,8 +74,6 @@ impl GraphBase for CostGraph {
     type EdgeId = (NodeIx, TensorIx);
 }
 
-impl GraphRef for &CostGraph {}
-
 impl NodeCount for CostGraph {
     fn node_count(&self) -> usize {
         Self::node_count(self)
@@ -139,22 +136,19 @@ mod tests {
     /// A graph of nodes with these inputs, acyclic or not.
     fn graph(reads: &[Vec<u32>]) -> crate::error::Result<CostGraph> {
         let mut builder = Builder::new("g", vec!["k".to_owned()]);
-        let names: Vec<String> = (0..reads.len()).map(|node| format!("n{node}")).collect();
-        for name in &names {
-            let outputs = [Bytes(1)];
-            let times = [Some(Nanos(1))];
+        for node in 0..reads.len() {
+            let (times, outputs) = ([Some(Nanos(1))], [Bytes(1)]);
+            let name = format!("n{node}");
             builder.add(&NodeSpec {
-                name,
+                name: &name,
                 op: "f",
                 times: &times,
                 outputs: &outputs,
                 ..NodeSpec::default()
             })?;
         }
-        for (reader, makers) in reads.iter().enumerate() {
-            for &maker in makers {
-                builder.edge(&names[maker as usize], 0, &names[reader])?;
-            }
+        for (reader, makers) in (0..).zip(reads) {
+            makers.iter().for_each(|&maker| builder.connect(NodeIx(maker), 0, NodeIx(reader)));
         }
         builder.finish()
     }

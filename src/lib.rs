@@ -10,6 +10,7 @@ pub mod control;
 pub mod cost;
 pub mod costgraph;
 #[cfg(feature = "run")]
+mod csr;
 pub mod data;
 pub mod emit;
 pub mod error;
@@ -21,9 +22,11 @@ pub mod kernel;
 pub mod load;
 #[cfg(feature = "run")]
 pub mod metrics;
+mod order;
 pub mod pass;
 pub mod place;
 pub mod plan;
+mod random;
 pub mod report;
 #[cfg(feature = "run")]
 pub mod run;

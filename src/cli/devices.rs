@@ -57,7 +57,7 @@ fn probed(_console: &Console) -> Result<(Topology, String)> {
 /// The presets with their peak rates, one line each.
 fn presets() -> String {
     let mut table = comfy_table::Table::new();
-    table.load_preset(comfy_table::presets::NOTHING);
+    table.load_style(comfy_table::presets::NOTHING);
     table.set_header(["preset", "memory", "bandwidth", "f32", "bf16"]);
     for preset in &PRESETS {
         table.add_row([

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use super::{CostGraph, NONE, NodeIx, Role, TensorIx};
+use crate::csr::Csr;
 use crate::error::{Error, Result};
+use crate::order::cycle;
 use crate::units::{Bytes, Nanos};
 
 /// One node as handed to [`Builder::add`].
@@ -300,10 +302,8 @@ impl CostGraph {
             tensor_bytes: Vec::new(),
             tensor_node: Vec::new(),
             tensor_is_result: Vec::new(),
-            consumer_start: Vec::new(),
-            consumers: Vec::new(),
-            input_start: Vec::new(),
-            inputs: Vec::new(),
+            consumers: Csr::new(),
+            inputs: Csr::new(),
         }
     }
 
@@ -316,55 +316,27 @@ impl CostGraph {
             return Err(Error::model("edges", "more than 2^32 edges"));
         }
         let nodes = graph.node_count();
-        // Bucket the edges by consumer, in the order in which they were given, then drop repeats.
-        let mut start = vec![0u32; nodes + 1];
-        for (consumer, _) in edges {
-            start[consumer.index() + 1] += 1;
-        }
-        for i in 0..nodes {
-            start[i + 1] += start[i];
-        }
-        let mut fill = start.clone();
-        let mut bucketed = vec![TensorIx(0); edges.len()];
-        for (consumer, tensor) in edges {
-            let slot = &mut fill[consumer.index()];
-            bucketed[*slot as usize] = *tensor;
-            *slot += 1;
-        }
+        let reads = edges.iter().map(|&(consumer, tensor)| (consumer.index(), tensor));
+        let repeated = Csr::from_pairs(nodes, reads);
         let mut seen = vec![NONE; graph.tensor_count()];
-        graph.input_start = Vec::with_capacity(nodes + 1);
-        graph.input_start.push(0);
-        graph.inputs = Vec::with_capacity(edges.len());
+        graph.inputs = Csr::new();
         for node in 0..nodes {
-            for &tensor in &bucketed[start[node] as usize..start[node + 1] as usize] {
+            for &tensor in repeated.row(node) {
                 if seen[tensor.index()] != node as u32 {
                     seen[tensor.index()] = node as u32;
                     graph.inputs.push(tensor);
                 }
             }
-            if graph.inputs.len() > graph.input_start[node] as usize && graph.roles[node] != Role::Compute {
+            if !graph.inputs.open().is_empty() && graph.roles[node] != Role::Compute {
                 let name = graph.node_name(NodeIx(node as u32)).to_owned();
                 return Err(Error::model(format!("node {name}"), "ops `param` and `input` read nothing"));
             }
-            graph.input_start.push(graph.inputs.len() as u32);
+            graph.inputs.end_row();
         }
-        let mut consumer_start = vec![0u32; graph.tensor_count() + 1];
-        for tensor in &graph.inputs {
-            consumer_start[tensor.index() + 1] += 1;
-        }
-        for i in 0..graph.tensor_count() {
-            consumer_start[i + 1] += consumer_start[i];
-        }
-        let mut fill = consumer_start.clone();
-        graph.consumers = vec![NodeIx(0); graph.inputs.len()];
-        for node in 0..nodes {
-            for i in graph.input_start[node]..graph.input_start[node + 1] {
-                let slot = &mut fill[graph.inputs[i as usize].index()];
-                graph.consumers[*slot as usize] = NodeIx(node as u32);
-                *slot += 1;
-            }
-        }
-        graph.consumer_start = consumer_start;
+        let inputs = &graph.inputs;
+        let readers =
+            |node: u32| inputs.row(node as usize).iter().map(move |tensor| (tensor.index(), NodeIx(node)));
+        graph.consumers = Csr::from_pairs(graph.tensor_count(), (0..nodes as u32).flat_map(readers));
         Ok(())
     }
 
@@ -412,29 +384,15 @@ impl CostGraph {
                 }
             }
         }
-        if order.len() == self.node_count() { Ok(order) } else { Err(self.cycle_among(&missing)) }
-    }
-
-    /// Walks backwards along unmet inputs until a node repeats.
-    fn cycle_among(&self, missing: &[u32]) -> Vec<NodeIx> {
-        let mut at = vec![NONE; self.node_count()];
-        let mut walk = Vec::new();
-        let mut node = self.nodes().find(|node| missing[node.index()] > 0);
-        while let Some(current) = node {
-            if at[current.index()] != NONE {
-                let mut cycle = walk.split_off(at[current.index()] as usize);
-                cycle.reverse();
-                return cycle;
-            }
-            at[current.index()] = walk.len() as u32;
-            walk.push(current);
-            node = self
-                .inputs(current)
-                .iter()
-                .map(|&tensor| self.producer(tensor))
-                .find(|p| missing[p.index()] > 0);
+        if order.len() == self.node_count() {
+            return Ok(order);
         }
-        walk
+        let waits = |node: &NodeIx| missing[node.index()] > 0;
+        let maker = |reader: usize| {
+            let mut makers = self.inputs.row(reader).iter().map(|&tensor| self.producer(tensor));
+            makers.find(waits).map(NodeIx::index)
+        };
+        Err(cycle(&missing, maker).into_iter().map(|node| NodeIx(node as u32)).collect())
     }
 }
 

@@ -10,9 +10,12 @@
 mod builder;
 pub mod derive;
 pub mod microbatch;
+mod visit;
 
 pub use builder::{Builder, NodeSpec};
+pub use visit::{Neighbors, Visited};
 
+use crate::csr::Csr;
 use crate::units::{Bytes, Nanos};
 
 macro_rules! index {
@@ -86,10 +89,8 @@ pub struct CostGraph {
     tensor_bytes: Vec<u64>,
     tensor_node: Vec<u32>,
     tensor_is_result: Vec<bool>,
-    consumer_start: Vec<u32>,
-    consumers: Vec<NodeIx>,
-    input_start: Vec<u32>,
-    inputs: Vec<TensorIx>,
+    consumers: Csr<NodeIx>,
+    inputs: Csr<TensorIx>,
 }
 
 const NONE: u32 = u32::MAX;
@@ -111,7 +112,7 @@ impl CostGraph {
 
     /// Number of (tensor, consumer) pairs.
     pub fn edge_count(&self) -> usize {
-        self.inputs.len()
+        self.inputs.entries().len()
     }
 
     /// Number of distinct parameters, tied ones counted once.
@@ -263,14 +264,12 @@ impl CostGraph {
 
     /// The nodes that read a tensor, in ascending order, each once.
     pub fn consumers(&self, tensor: TensorIx) -> &[NodeIx] {
-        let range = self.consumer_start[tensor.index()]..self.consumer_start[tensor.index() + 1];
-        &self.consumers[range.start as usize..range.end as usize]
+        self.consumers.row(tensor.index())
     }
 
     /// The tensors that a node reads, in the order in which its edges were given, each once.
     pub fn inputs(&self, node: NodeIx) -> &[TensorIx] {
-        let range = self.input_start[node.index()]..self.input_start[node.index() + 1];
-        &self.inputs[range.start as usize..range.end as usize]
+        self.inputs.row(node.index())
     }
 
     /// A digest of all that the planner sees: XXH3, 128 bits, in hexadecimal. Equal graphs have
@@ -291,20 +290,14 @@ impl CostGraph {
         for list in [&self.times, &self.owned, &self.workspace, &self.param_bytes, &self.tensor_bytes] {
             words(&mut list.iter().copied());
         }
-        for list in [
-            &self.name_ends,
-            &self.params,
-            &self.colocate,
-            &self.forward,
-            &self.output_start,
-            &self.input_start,
-        ] {
+        for list in [&self.name_ends, &self.params, &self.colocate, &self.forward, &self.output_start] {
             words(&mut list.iter().map(|&word| word.into()));
         }
+        words(&mut self.inputs.starts().iter().map(|&word| word.into()));
         words(&mut self.ops.iter().map(|&op| op.into()));
         words(&mut self.roles.iter().map(|&role| role as u64));
         words(&mut self.backward.iter().chain(&self.tensor_is_result).map(|&flag| flag.into()));
-        words(&mut self.inputs.iter().map(|tensor| tensor.0.into()));
+        words(&mut self.inputs.entries().iter().map(|tensor| tensor.0.into()));
         words(&mut self.pins.iter().map(|(node, _)| node.0.into()));
         words(
             &mut self

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use wildmatch::WildMatch;
+use glob::{MatchOptions, glob_with};
 
 use super::spec::Format;
 use crate::error::{Error, Result};
@@ -25,7 +25,7 @@ pub(super) fn expand(patterns: &[String]) -> Result<Vec<PathBuf>> {
             files.push(path.to_owned());
             continue;
         }
-        let found = matching(path)?;
+        let found = matching(pattern)?;
         if found.is_empty() {
             return Err(Error::usage(format!("--data: {pattern}"), "no file matches"));
         }
@@ -34,30 +34,20 @@ pub(super) fn expand(patterns: &[String]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Files that match a pattern, sorted. Each part of the path is matched by itself.
-fn matching(pattern: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = vec![PathBuf::new()];
-    for part in pattern.components() {
-        let text = part.as_os_str().to_string_lossy();
-        if !text.contains(['*', '?']) {
-            found.iter_mut().for_each(|path| path.push(part));
-            continue;
+/// Files that match a pattern, sorted. `*` and `?` stay within a part of the path, `**` stands for any folders;
+/// brackets mean themselves. Folders that cannot be listed are passed over.
+fn matching(pattern: &str) -> Result<Vec<PathBuf>> {
+    let mut escaped = String::with_capacity(pattern.len());
+    for character in pattern.chars() {
+        match character {
+            '[' | ']' => escaped.extend(['[', character, ']']),
+            other => escaped.push(other),
         }
-        let glob = WildMatch::new(&text);
-        let mut next = Vec::new();
-        for folder in &found {
-            let listed = if folder.as_os_str().is_empty() { Path::new(".") } else { folder.as_path() };
-            let Ok(entries) = fs::read_dir(listed) else { continue };
-            for entry in entries {
-                let name = entry.map_err(|error| Error::io(listed.display().to_string(), error))?.file_name();
-                if glob.matches(&name.to_string_lossy()) {
-                    next.push(folder.join(name));
-                }
-            }
-        }
-        found = next;
     }
-    found.retain(|path| path.is_file());
+    let options = MatchOptions { require_literal_separator: true, ..MatchOptions::new() };
+    let paths = glob_with(&escaped, options)
+        .map_err(|error| Error::usage(format!("--data: {pattern}"), error.msg))?;
+    let mut found: Vec<PathBuf> = paths.flatten().filter(|path| path.is_file()).collect();
     found.sort();
     Ok(found)
 }
@@ -128,6 +118,22 @@ mod tests {
         let names: Vec<_> =
             found.iter().map(|path| path.strip_prefix(dir.path()).unwrap().to_str().unwrap()).collect();
         assert_eq!(names, ["a/1.csv", "b/1.csv", "b/2.csv"]);
+        let names = |pattern: &str| -> Vec<String> {
+            let found = expand(&[dir.path().join(pattern).display().to_string()]).unwrap();
+            found.iter().map(|path| path.strip_prefix(dir.path()).unwrap().display().to_string()).collect()
+        };
+        for name in ["b/deep/er/3.csv", "b/[1]/4.csv", "b/.hidden/5.csv", "0.csv"] {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        let all =
+            ["0.csv", "a/1.csv", "b/.hidden/5.csv", "b/1.csv", "b/2.csv", "b/[1]/4.csv", "b/deep/er/3.csv"];
+        assert_eq!(names("**/*.csv"), all);
+        assert_eq!(names("b/**/?.csv"), all[2..]);
+        assert_eq!(names("b/[1]/*.csv"), ["b/[1]/4.csv"]);
+        let error = expand(&[dir.path().join("b**/1.csv").display().to_string()]).unwrap_err().to_string();
+        assert!(error.contains("recursive wildcards must form a single path component"), "{error}");
         assert!(expand(&[dir.path().join("*.npz").display().to_string()]).is_err());
         assert!(expand(&[dir.path().join("c.npz").display().to_string()]).is_err());
     }

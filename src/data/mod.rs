@@ -34,7 +34,6 @@ use std::time::Duration;
 use crate::ir::{DType, Tensor};
 use crate::units::Bytes;
 
-pub(crate) use order::mix;
 pub use pipeline::Batches;
 pub use source::Source;
 pub use spec::{Fill, Format, Spec};

@@ -1,12 +1,6 @@
 //! The order of records: as they come, or drawn at random from a window of them.
 
-/// The finaliser of splitmix64 (Steele, Lea, Flood 2014).
-pub(crate) fn mix(z: u64) -> u64 {
-    let z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
+use crate::random::first;
 
 /// A record's elements of all fields, one after another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +35,7 @@ impl Window {
             bytes: 0,
             most_rows: most_rows.max(1),
             most_bytes,
-            state: mix(seed ^ mix(epoch)),
+            state: first(seed ^ first(epoch)),
         }
     }
 
@@ -59,7 +53,7 @@ impl Window {
         }
         self.state = self.state.wrapping_add(1);
         // The high half of a product is uniform below the length but for one part in 2^64 of it.
-        let drawn = (u128::from(mix(self.state)) * self.rows.len() as u128) >> 64;
+        let drawn = (u128::from(first(self.state)) * self.rows.len() as u128) >> 64;
         let row = self.rows.swap_remove(drawn as usize);
         self.bytes = self.bytes.saturating_sub(row.cost());
         Some(row)

@@ -8,10 +8,10 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::chunk::{Chunk, Raw};
 use super::encode::Number;
 use super::fields::{Bound, Wish};
-use super::order::mix;
 use super::source::Reader;
 use super::spec::{Fill, Spec};
 use crate::error::{Error, Result};
+use crate::random::first;
 
 /// Makes records up.
 #[derive(Debug)]
@@ -62,12 +62,12 @@ impl Reader for MadeReader {
         for ((bound, column), &(fill, below)) in fields.iter().zip(&mut chunk.columns).zip(&self.fills) {
             let size = bound.encoding.dtype.size() as usize;
             let values = bound.row_bytes.unwrap_or(0) / size / bound.encoding.width() as usize;
-            let stream = mix(self.seed ^ mix(xxh3_64(bound.field.name.as_bytes()) ^ mix(record)));
+            let stream = first(self.seed ^ first(xxh3_64(bound.field.name.as_bytes()) ^ first(record)));
             for element in 0..values as u64 {
                 let value = match fill {
                     Fill::Ones => Number::Int(1),
                     Fill::Zeros => Number::Int(0),
-                    Fill::Random => random(bound, below, mix(stream.wrapping_add(element))),
+                    Fill::Random => random(bound, below, first(stream.wrapping_add(element))),
                 };
                 bound.encoding.push(value, &mut column.bytes)?;
             }

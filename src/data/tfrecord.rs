@@ -4,6 +4,7 @@
 use std::io::{BufRead, Read};
 use std::path::Path;
 
+pub use crc32c::crc32c;
 use prost::Message;
 
 use super::Role;
@@ -18,51 +19,6 @@ use crate::ir::DType;
 
 /// A longer message is taken for a damaged length.
 const LONGEST_MESSAGE: u64 = 1 << 28;
-
-/// CRC-32C (Castagnoli; RFC 3720, appendix B.4), eight tables of 256.
-const TABLES: [[u32; 256]; 8] = tables();
-
-const fn tables() -> [[u32; 256]; 8] {
-    let mut tables = [[0u32; 256]; 8];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut sum = byte as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            sum = if sum & 1 == 1 { (sum >> 1) ^ 0x82f6_3b78 } else { sum >> 1 };
-            bit += 1;
-        }
-        tables[0][byte] = sum;
-        byte += 1;
-    }
-    let mut table = 1;
-    while table < 8 {
-        let mut byte = 0;
-        while byte < 256 {
-            let sum = tables[table - 1][byte];
-            tables[table][byte] = (sum >> 8) ^ tables[0][(sum & 255) as usize];
-            byte += 1;
-        }
-        table += 1;
-    }
-    tables
-}
-
-/// The CRC-32C of bytes, eight at a time (Kounavis and Berry 2005).
-pub fn crc32c(bytes: &[u8]) -> u32 {
-    let mut sum = !0u32;
-    let mut eights = bytes.chunks_exact(8);
-    for eight in &mut eights {
-        let low = sum ^ u32::from_le_bytes([eight[0], eight[1], eight[2], eight[3]]);
-        sum = (0..4).fold(0, |sum, at| {
-            sum ^ TABLES[7 - at][(low >> (8 * at) & 255) as usize] ^ TABLES[3 - at][eight[4 + at] as usize]
-        });
-    }
-    for &byte in eights.remainder() {
-        sum = (sum >> 8) ^ TABLES[0][((sum ^ u32::from(byte)) & 255) as usize];
-    }
-    !sum
-}
 
 /// The checksum as TFRecord files hold it: rotated, and a constant added, so that the checksum of
 /// data that holds checksums is sound.

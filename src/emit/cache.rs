@@ -8,13 +8,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use super::Kernel;
 use super::nvrtc::{Nvrtc, options};
+use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::files::write_atomically;
@@ -201,36 +201,18 @@ pub fn compile_all(
     threads: usize,
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Vec<Vec<u8>>> {
-    let results: Mutex<Vec<Option<Result<Vec<u8>>>>> = Mutex::new(kernels.iter().map(|_| None).collect());
-    let (next, done, failed) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
-    let work = || {
-        while !failed.load(Ordering::Relaxed) {
-            let position = next.fetch_add(1, Ordering::Relaxed);
-            let Some(kernel) = kernels.get(position) else { break };
-            let code = compile(nvrtc, cache, kernel, architecture);
-            failed.fetch_or(code.is_err(), Ordering::Relaxed);
-            if let Ok(mut results) = results.lock() {
-                results[position] = Some(code);
-            }
-            progress(done.fetch_add(1, Ordering::Relaxed) + 1, kernels.len());
+    let (done, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let codes = Control::new().threads(threads).map(kernels.len(), |number| {
+        if failed.load(Ordering::Relaxed) {
+            return None;
         }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads.min(kernels.len()) {
-            scope.spawn(work);
-        }
-        work();
+        let code = compile(nvrtc, cache, kernels[number], architecture);
+        failed.fetch_or(code.is_err(), Ordering::Relaxed);
+        progress(done.fetch_add(1, Ordering::Relaxed) + 1, kernels.len());
+        Some(code)
     });
-    let results = results.into_inner().unwrap_or_default();
-    let mut codes = Vec::with_capacity(results.len());
-    let mut left = false;
-    for result in results {
-        match result {
-            Some(code) => codes.push(code?),
-            None => left = true,
-        }
-    }
-    if left { Err(Error::Internal("a kernel was not compiled".to_owned())) } else { Ok(codes) }
+    // Kernels are left only where another failed.
+    codes.into_iter().flatten().collect()
 }
 
 fn compile(nvrtc: &Nvrtc, cache: Option<&Cache>, kernel: &Kernel, architecture: &str) -> Result<Vec<u8>> {

@@ -1,13 +1,19 @@
-//! NVRTC: CUDA C to machine code, without a GPU. Its library is loaded at run time.
+//! NVRTC through cudarc: CUDA C to machine code, without a GPU. Its library is loaded at run time.
 //!
-//! Looked for where `PARTITION_NVRTC` says (the library, or a folder that holds it), else by its usual
-//! names. Contains `unsafe`: calls into that library.
+//! cudarc takes the first library it finds by name, `libnvrtc.so` before those with a version, and panics where
+//! there is none or one without a function. So the library that `PARTITION_NVRTC` names (itself, or its folder) is
+//! loaded first; cudarc is asked whether it finds one, and each function is looked up, before anything is called;
+//! and what cudarc took is compared with what was named.
+//!
+//! Contains `unsafe`: loading that library, and calls into it.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_void};
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
-use std::ptr;
 use std::sync::OnceLock;
 
+use cudarc::nvrtc::result::{self, NvrtcError};
+use cudarc::nvrtc::sys;
 use libloading::Library;
 
 use crate::error::{Error, Report, Result};
@@ -15,88 +21,47 @@ use crate::error::{Error, Report, Result};
 /// The environment variable that says where the library is.
 pub const VARIABLE: &str = "PARTITION_NVRTC";
 
-/// What the library is called, newest first.
-const NAMES: [&str; 4] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "nvrtc64_130_0.dll"];
-
-type Program = *mut c_void;
-type Create = unsafe extern "C" fn(
-    *mut Program,
-    *const c_char,
-    *const c_char,
-    c_int,
-    *const *const c_char,
-    *const *const c_char,
-) -> c_int;
-type Compile = unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int;
-type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
-type Fetch = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
+/// What is called of the library; cudarc panics where one of these is missing.
+const FUNCTIONS: [&str; 9] = [
+    "nvrtcVersion",
+    "nvrtcCreateProgram",
+    "nvrtcCompileProgram",
+    "nvrtcDestroyProgram",
+    "nvrtcGetProgramLogSize",
+    "nvrtcGetProgramLog",
+    "nvrtcGetCUBINSize",
+    "nvrtcGetCUBIN",
+    "nvrtcGetErrorString",
+];
 
 /// The compiler.
 #[derive(Debug)]
 pub struct Nvrtc {
-    create: Create,
-    compile: Compile,
-    destroy: unsafe extern "C" fn(*mut Program) -> c_int,
-    log_size: Size,
-    log: Fetch,
-    code_size: Size,
-    code: Fetch,
-    text: unsafe extern "C" fn(c_int) -> *const c_char,
     version: (i32, i32),
+    path: Option<PathBuf>,
 }
 
 /// The compiler, loaded once.
 ///
-/// Error: its library is not there, or lacks what is needed.
+/// Error: its library is not there, lacks what is needed, or is not the one that `PARTITION_NVRTC` names.
 pub fn nvrtc() -> Result<&'static Nvrtc> {
-    static LOADED: OnceLock<std::result::Result<Nvrtc, String>> = OnceLock::new();
-    LOADED.get_or_init(|| Nvrtc::load(std::env::var_os(VARIABLE).map(PathBuf::from))).as_ref().map_err(
-        |message| {
-            Error::Run(Report::new("NVRTC", message.clone()).help(format!(
-                "pip install nvidia-cuda-nvrtc, and {VARIABLE}=PATH of libnvrtc.so.* or its folder"
-            )))
-        },
-    )
+    static LOADED: OnceLock<std::result::Result<Nvrtc, Report>> = OnceLock::new();
+    let load = || Nvrtc::load(std::env::var_os(VARIABLE).map(PathBuf::from).as_deref());
+    LOADED.get_or_init(load).as_ref().map_err(|report| Error::Run(report.clone()))
 }
 
 impl Nvrtc {
-    fn load(path: Option<PathBuf>) -> std::result::Result<Self, String> {
-        let candidates = match path {
-            Some(path) => found_at(&path),
-            None => NAMES.iter().map(PathBuf::from).collect(),
-        };
-        let mut last = format!("no libnvrtc.so where {VARIABLE} says");
-        for candidate in candidates {
-            keep_builtins(&candidate);
-            // SAFETY: loads the library that the user names, or NVIDIA's; its initialisers are trusted.
-            match unsafe { Library::new(&candidate) } {
-                Ok(library) => return Self::of(library),
-                Err(error) => last = error.to_string(),
-            }
+    fn load(named: Option<&Path>) -> std::result::Result<Self, Report> {
+        let named = named.map(Loaded::at).transpose()?;
+        // SAFETY: loads NVIDIA's library, whose initialisers are trusted, and unloads it.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(missing("its library, libnvrtc, was not found".to_owned()));
         }
-        Err(last)
-    }
-
-    fn of(library: Library) -> std::result::Result<Self, String> {
-        // Never unloaded: its functions are used until the process ends.
-        let library: &'static Library = Box::leak(Box::new(library));
-        let mut version = (0, 0);
-        // SAFETY: the names have these signatures in nvrtc.h; the version is written to two integers.
-        unsafe {
-            let query: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int =
-                symbol(library, "nvrtcVersion")?;
-            query(&mut version.0, &mut version.1);
-            Ok(Self {
-                create: symbol(library, "nvrtcCreateProgram")?,
-                compile: symbol(library, "nvrtcCompileProgram")?,
-                destroy: symbol(library, "nvrtcDestroyProgram")?,
-                log_size: symbol(library, "nvrtcGetProgramLogSize")?,
-                log: symbol(library, "nvrtcGetProgramLog")?,
-                code_size: symbol(library, "nvrtcGetCUBINSize")?,
-                code: symbol(library, "nvrtcGetCUBIN")?,
-                text: symbol(library, "nvrtcGetErrorString")?,
-                version,
-            })
+        // SAFETY: as above; it is there, and stays loaded.
+        let taken = Loaded::of(unsafe { sys::culib() })?;
+        match named {
+            Some(named) if named.address != taken.address => Err(another(&named, &taken)),
+            _ => Ok(Self { version: taken.version, path: taken.path }),
         }
     }
 
@@ -105,63 +70,27 @@ impl Nvrtc {
         self.version
     }
 
+    /// The library's file, where the system tells.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
     /// A source as CUBIN, the machine code of one architecture (`sm_90`). May be called from several
     /// threads at once.
     ///
     /// Error: what the compiler says.
     pub fn cubin(&self, source: &str, name: &str, architecture: &str) -> Result<Vec<u8>> {
         let refused = |message: String| Error::Internal(format!("NVRTC on kernel {name}: {message}"));
+        let failed = |error: NvrtcError| refused(message(error));
         let text = |text: &str| CString::new(text).map_err(|_| refused("a zero byte".to_owned()));
-        let (source, name) = (text(source)?, text(name)?);
-        let options: Vec<CString> =
-            options(architecture).iter().map(|option| text(option)).collect::<Result<_>>()?;
-        let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
-        let mut program: Program = ptr::null_mut();
-        // SAFETY: the strings live until the program is destroyed, at the end of this function.
-        let made = unsafe {
-            (self.create)(&mut program, source.as_ptr(), name.as_ptr(), 0, ptr::null(), ptr::null())
-        };
-        if made != 0 {
-            return Err(refused(self.message(made)));
+        let (source, label) = (text(source)?, text(name)?);
+        // cudarc would panic on it.
+        text(architecture)?;
+        let program = Program::new(&source, &label).map_err(failed)?;
+        match program.compile(&options(architecture)) {
+            Ok(()) => program.cubin().map_err(failed),
+            Err(error) => Err(refused(format!("{}\n{}", message(error), program.log()))),
         }
-        // SAFETY: `program` was created above, and `options` holds as many strings as it says.
-        let done = unsafe { (self.compile)(program, options.len() as c_int, options.as_ptr()) };
-        let result = if done == 0 {
-            self.fetched(program, self.code_size, self.code).map_err(|code| refused(self.message(code)))
-        } else {
-            let log = self.fetched(program, self.log_size, self.log).unwrap_or_default();
-            let log = String::from_utf8_lossy(&log).trim_end_matches(['\0', '\n']).to_owned();
-            Err(refused(format!("{}\n{log}", self.message(done))))
-        };
-        // SAFETY: it is not used afterwards.
-        unsafe { (self.destroy)(&mut program) };
-        result
-    }
-
-    fn fetched(&self, program: Program, size: Size, fetch: Fetch) -> std::result::Result<Vec<u8>, c_int> {
-        let mut length = 0;
-        // SAFETY: `program` is alive, and the buffer has the length that it asks for.
-        unsafe {
-            match size(program, &mut length) {
-                0 => {}
-                code => return Err(code),
-            }
-            let mut bytes = vec![0u8; length];
-            match fetch(program, bytes.as_mut_ptr().cast()) {
-                0 => Ok(bytes),
-                code => Err(code),
-            }
-        }
-    }
-
-    fn message(&self, code: c_int) -> String {
-        // SAFETY: gives a static string for any number.
-        let text = unsafe { (self.text)(code) };
-        if text.is_null() {
-            return format!("error {code}");
-        }
-        // SAFETY: a string that ends with a zero byte and is never freed.
-        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 }
 
@@ -170,12 +99,149 @@ pub fn options(architecture: &str) -> Vec<String> {
     vec![format!("--gpu-architecture={architecture}"), "--std=c++17".to_owned(), "--fmad=true".to_owned()]
 }
 
-fn found_at(path: &Path) -> Vec<PathBuf> {
-    if path.is_dir() { beginning_with(path, &["libnvrtc.so", "nvrtc64"]) } else { vec![path.to_owned()] }
+/// A source that is compiled, destroyed at its end.
+struct Program<'s> {
+    handle: sys::nvrtcProgram,
+    /// The library may refer to source and name until then.
+    texts: PhantomData<&'s CStr>,
+}
+
+impl<'s> Program<'s> {
+    fn new(source: &'s CStr, name: &'s CStr) -> std::result::Result<Self, NvrtcError> {
+        Ok(Self { handle: result::create_program(source, Some(name))?, texts: PhantomData })
+    }
+
+    fn compile(&self, options: &[String]) -> std::result::Result<(), NvrtcError> {
+        // SAFETY: `handle` was created and is not destroyed.
+        unsafe { result::compile_program(self.handle, options) }
+    }
+
+    /// What the compiler said; empty where it does not tell.
+    fn log(&self) -> String {
+        // SAFETY: `handle` was created and is not destroyed.
+        let log = unsafe { result::get_program_log(self.handle) }.unwrap_or_default();
+        let bytes: Vec<u8> = log.into_iter().map(|byte| byte as u8).collect();
+        String::from_utf8_lossy(&bytes).trim_end_matches(['\0', '\n']).to_owned()
+    }
+
+    fn cubin(&self) -> std::result::Result<Vec<u8>, NvrtcError> {
+        let mut length = 0;
+        // SAFETY: `handle` was created and is not destroyed, and the buffer has the length that is asked for.
+        unsafe {
+            sys::nvrtcGetCUBINSize(self.handle, &mut length).result()?;
+            let mut code = vec![0u8; length];
+            sys::nvrtcGetCUBIN(self.handle, code.as_mut_ptr().cast()).result()?;
+            Ok(code)
+        }
+    }
+}
+
+impl Drop for Program<'_> {
+    fn drop(&mut self) {
+        // SAFETY: created in `new`, destroyed once. There is nothing to do about a failure.
+        let _ = unsafe { result::destroy_program(self.handle) };
+    }
+}
+
+fn message(error: NvrtcError) -> String {
+    // SAFETY: gives a static string for any code.
+    unsafe { CStr::from_ptr(sys::nvrtcGetErrorString(error.0)) }.to_string_lossy().into_owned()
+}
+
+/// A library that is loaded and has every function.
+struct Loaded {
+    /// Of its `nvrtcVersion`: no two libraries share it.
+    address: *const c_void,
+    version: (i32, i32),
+    path: Option<PathBuf>,
+}
+
+impl Loaded {
+    /// What a path names, loaded for as long as the process lives.
+    fn at(path: &Path) -> std::result::Result<Self, Report> {
+        let candidates = if path.is_dir() {
+            files_beginning_with(path, &["libnvrtc.so", "nvrtc64"])
+        } else {
+            vec![path.to_owned()]
+        };
+        let mut fault = format!("no libnvrtc.so in {}, which {VARIABLE} names", path.display());
+        for candidate in candidates {
+            load_builtins(&candidate);
+            // SAFETY: loads the library that the user names; its initialisers are trusted.
+            match unsafe { Library::new(&candidate) } {
+                Ok(library) => return Self::of(Box::leak(Box::new(library))),
+                Err(error) => fault = error.to_string(),
+            }
+        }
+        Err(missing(fault))
+    }
+
+    fn of(library: &'static Library) -> std::result::Result<Self, Report> {
+        let mut version = (0, 0);
+        let address = address(library, FUNCTIONS[0]);
+        let path = address.and_then(file_of);
+        if let Some(function) = FUNCTIONS.iter().find(|function| self::address(library, function).is_none()) {
+            let shown = path.as_ref().map_or("the library".into(), |path| path.to_string_lossy());
+            return Err(missing(format!("{shown} has no function {function}")));
+        }
+        // SAFETY: the function has this signature in nvrtc.h, and writes two integers.
+        unsafe {
+            let query =
+                library.get::<unsafe extern "C" fn(*mut i32, *mut i32) -> i32>(FUNCTIONS[0].as_bytes());
+            query.map_err(|error| missing(error.to_string()))?(&mut version.0, &mut version.1);
+        }
+        Ok(Self { address: address.unwrap_or(std::ptr::null()), version, path })
+    }
+}
+
+impl std::fmt::Display for Loaded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (major, minor) = self.version;
+        let path = self.path.as_ref().map_or("libnvrtc".into(), |path| path.to_string_lossy());
+        write!(f, "{path} (NVRTC {major}.{minor})")
+    }
+}
+
+fn missing(message: String) -> Report {
+    Report::new("NVRTC", message)
+        .help(format!("pip install nvidia-cuda-nvrtc, and {VARIABLE}=PATH of libnvrtc.so.* or its folder"))
+}
+
+/// The loader's search path has a library that comes before the one that is named.
+fn another(named: &Loaded, taken: &Loaded) -> Report {
+    let message = format!("{taken} was loaded in place of {named}, which {VARIABLE} names");
+    Report::new("NVRTC", message).help(format!(
+        "unset {VARIABLE} to compile with the former; for the latter, begin LD_LIBRARY_PATH with a folder in which \
+         libnvrtc.so is a link to it"
+    ))
+}
+
+/// Where a function of a library is; none where it has no such.
+fn address(library: &Library, function: &str) -> Option<*const c_void> {
+    // SAFETY: it is not called by this type.
+    let symbol = unsafe { library.get::<unsafe extern "C" fn()>(function.as_bytes()) }.ok()?;
+    Some(*symbol as *const c_void)
+}
+
+/// The file that a function was loaded from.
+#[cfg(unix)]
+fn file_of(function: *const c_void) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::uninit();
+    // SAFETY: looks an address up, and fills `info` where it says that it found it.
+    let info = unsafe { (libc::dladdr(function, info.as_mut_ptr()) != 0).then(|| info.assume_init()) }?;
+    // SAFETY: a string that lives as long as the library, which stays loaded.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    Some(PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())))
+}
+
+#[cfg(not(unix))]
+fn file_of(_: *const c_void) -> Option<PathBuf> {
+    None
 }
 
 /// The files of a folder whose names begin so, in order.
-fn beginning_with(folder: &Path, beginnings: &[&str]) -> Vec<PathBuf> {
+fn files_beginning_with(folder: &Path, beginnings: &[&str]) -> Vec<PathBuf> {
     let begins = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         beginnings.iter().any(|beginning| name.starts_with(beginning))
@@ -187,22 +253,13 @@ fn beginning_with(folder: &Path, beginnings: &[&str]) -> Vec<PathBuf> {
 }
 
 /// Loads the library that NVRTC itself looks for by name while it compiles, from beside it.
-fn keep_builtins(library: &Path) {
+fn load_builtins(library: &Path) {
     let Some(folder) = library.parent().filter(|folder| folder.is_dir()) else { return };
-    for path in beginning_with(folder, &["libnvrtc-builtins.so"]) {
+    for path in files_beginning_with(folder, &["libnvrtc-builtins.so"]) {
         // SAFETY: NVIDIA's own library, whose initialisers are trusted. What cannot be loaded is missed
         // when something is compiled, with a message of its own.
         if let Ok(library) = unsafe { Library::new(path) } {
             std::mem::forget(library);
         }
     }
-}
-
-/// # Safety
-///
-/// The symbol is of type `T`.
-unsafe fn symbol<T: Copy>(library: &'static Library, name: &str) -> std::result::Result<T, String> {
-    // SAFETY: as the caller promises.
-    let symbol = unsafe { library.get::<T>(name.as_bytes()) };
-    symbol.map(|symbol| *symbol).map_err(|error| error.to_string())
 }

@@ -27,7 +27,6 @@ mod tensor;
 pub mod text;
 mod users;
 mod verify;
-mod visit;
 
 pub use attributes::{Attention, Conv, ConvTranspose, Pad, Pool, Recurrent, Resize, Slice, TopK, Window};
 pub use dtype::DType;
@@ -49,4 +48,3 @@ pub use source::{Phase, Source, SourceRole};
 pub use tensor::Tensor;
 pub use users::Users;
 pub use verify::verify;
-pub use visit::{Flow, Visited};

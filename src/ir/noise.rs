@@ -9,6 +9,7 @@ use std::fmt;
 use super::names::names;
 use super::{Graph, Op, Real, SourceId, ValueId};
 use crate::error::Result;
+use crate::random::bits;
 
 names! {
     /// What a layer does to its input while the network trains.
@@ -75,10 +76,7 @@ impl Graph {
 /// The bits at a position of a stream: output `position` of splitmix64 begun with the stream's number
 /// (Steele, Lea, Flood, Fast splittable pseudorandom number generators, 2014). Any position in O(1), so
 /// who draws which of them changes nothing.
+#[inline]
 pub const fn random_bits(position: i64, stream: i64) -> i64 {
-    let z =
-        (stream as u64).wrapping_add((position as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (z ^ (z >> 31)) as i64
+    bits(stream as u64, position as u64) as i64
 }

@@ -121,28 +121,16 @@ impl Tensor {
                 .chunks_exact(8)
                 .map(|c| f64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]))
                 .collect(),
-            DType::F16 => b.chunks_exact(2).map(|c| half_to_f64(u16::from_le_bytes([c[0], c[1]]))).collect(),
-            DType::Bf16 => b
-                .chunks_exact(2)
-                .map(|c| f32::from_bits(u32::from(u16::from_le_bytes([c[0], c[1]])) << 16).into())
-                .collect(),
+            DType::F16 => {
+                b.chunks_exact(2).map(|c| f16_to_f32(u16::from_le_bytes([c[0], c[1]])).into()).collect()
+            }
+            DType::Bf16 => {
+                b.chunks_exact(2).map(|c| bf16_to_f32(u16::from_le_bytes([c[0], c[1]])).into()).collect()
+            }
             DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::U8 | DType::Bool => {
                 self.to_i64().unwrap_or_default().into_iter().map(|value| value as f64).collect()
             }
         }
-    }
-}
-
-/// The value of an IEEE binary16.
-fn half_to_f64(bits: u16) -> f64 {
-    let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
-    let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
-    let two_to = |power: i32| f64::from_bits(((power + 1023) as u64) << 52);
-    sign * match exponent {
-        0 => fraction * two_to(-24),
-        31 if fraction == 0.0 => f64::INFINITY,
-        31 => f64::NAN,
-        _ => (1.0 + fraction / 1024.0) * two_to(exponent - 15),
     }
 }
 

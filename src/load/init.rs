@@ -9,6 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::error::{Error, Result};
 use crate::ir::half::{f32_to_bf16, f32_to_f16};
 use crate::ir::{DType, Distribution, Fan, Init, Tensor};
+use crate::random::{bits, mix};
 
 /// The tensor that `init` gives a parameter of this name, type and sizes. Fans are those of
 /// Keras: the last two sizes are inputs and outputs, and what stands before multiplies both.
@@ -193,7 +194,7 @@ impl Stream {
     }
 
     fn bits(&self, position: u64) -> u64 {
-        mix(self.0.wrapping_add((position.wrapping_add(1)).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+        bits(self.0, position)
     }
 
     /// Uniform in the open interval from 0 to 1.
@@ -208,13 +209,6 @@ impl Stream {
         let unit = self.unit(position);
         quantile(if truncated { BELOW + unit * (1.0 - 2.0 * BELOW) } else { unit })
     }
-}
-
-/// The finaliser of splitmix64.
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// The standard normal's quantile (Wichura, AS 241, PPND16), for `0 < p < 1`.

@@ -77,7 +77,7 @@ fn broken(problem: &Problem<'_>, said: &impl Fn(NodeIx) -> Option<DeviceId>) -> 
     let mut first: Vec<u32> = vec![NONE; graph.node_count()];
     for node in graph.nodes() {
         let Some(id) = said(node) else { continue };
-        let slot = &mut first[classes.find(node.0) as usize];
+        let slot = &mut first[classes.find_mut(node.0) as usize];
         if *slot == NONE {
             *slot = node.0;
         }

@@ -5,8 +5,9 @@
 //! that no choice can change: homes that are pinned.
 
 use super::evaluate::is_held_at_home;
-use super::problem::{Home, NONE, Problem, Rows};
+use super::problem::{Home, NONE, Problem};
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
+use crate::csr::Csr;
 
 /// What a net stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,9 +24,9 @@ pub(super) enum NetKind {
 #[derive(Debug)]
 pub(super) struct Nets {
     /// Units of each net; for a tensor made by a unit, that one first.
-    pub(super) units: Rows,
+    pub(super) units: Csr,
     /// Nets of each unit.
-    pub(super) of_unit: Rows,
+    pub(super) of_unit: Csr,
     /// Bytes for each device beyond the first.
     pub(super) weight: Vec<u64>,
     /// What each net stands for.
@@ -52,8 +53,8 @@ impl Nets {
             stamp: vec![NONE; problem.unit_count()],
             tick: 0,
             nets: Self {
-                units: Rows::new(),
-                of_unit: Rows::new(),
+                units: Csr::new(),
+                of_unit: Csr::new(),
                 weight: Vec::new(),
                 kind: Vec::new(),
                 made: Vec::new(),
@@ -181,9 +182,9 @@ impl NetBuilder<'_, '_> {
 
     /// Keeps the net where it can ever touch two devices.
     fn end(&mut self, bytes: u64, kind: NetKind, made: bool, home: u32) {
-        let touched = self.nets.units.open_len() + usize::from(home != NONE);
-        if touched < 2 || self.nets.units.open_len() == 0 || bytes == 0 {
-            self.nets.units.drop_open();
+        let touched = self.nets.units.open().len() + usize::from(home != NONE);
+        if touched < 2 || self.nets.units.open().is_empty() || bytes == 0 {
+            self.nets.units.clear_open();
             return;
         }
         self.nets.units.end_row();

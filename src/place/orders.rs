@@ -4,6 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use petgraph::visit::{DfsPostOrder, Reversed};
+
 use super::Effort;
 use super::problem::{NONE, Problem};
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
@@ -96,31 +98,13 @@ fn by_priority<P: Ord>(graph: &CostGraph, mut priority: impl FnMut(NodeIx) -> P)
 
 /// Postorder of a depth-first walk along inputs, from the sinks in source order.
 fn depth_first(graph: &CostGraph) -> Vec<NodeIx> {
-    let mut next = vec![0u32; graph.node_count()];
-    let mut seen = vec![false; graph.node_count()];
+    let inputs = Reversed(graph);
+    let mut walk = DfsPostOrder::empty(inputs);
     let mut order = Vec::with_capacity(graph.node_count());
-    let mut stack = Vec::new();
     let sink = |node: &NodeIx| graph.outputs(*node).all(|tensor| graph.consumers(tensor).is_empty());
     for root in graph.nodes().filter(sink) {
-        seen[root.index()] = true;
-        stack.push(root);
-        while let Some(&node) = stack.last() {
-            let inputs = graph.inputs(node);
-            match inputs.get(next[node.index()] as usize) {
-                Some(&tensor) => {
-                    next[node.index()] += 1;
-                    let producer = graph.producer(tensor);
-                    if !seen[producer.index()] {
-                        seen[producer.index()] = true;
-                        stack.push(producer);
-                    }
-                }
-                None => {
-                    order.push(node);
-                    stack.pop();
-                }
-            }
-        }
+        walk.move_to(root);
+        order.extend(std::iter::from_fn(|| walk.next(inputs)));
     }
     order
 }

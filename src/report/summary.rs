@@ -386,7 +386,7 @@ impl Summary {
     pub fn text(&self) -> String {
         use comfy_table::{CellAlignment, Table, presets};
         let mut table = Table::new();
-        table.load_preset(presets::NOTHING);
+        table.load_style(presets::NOTHING);
         table.set_header([
             "device", "target", "peak", "bound", "arena", "of", "resident", "kernels", "busy", "receives",
         ]);

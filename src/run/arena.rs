@@ -128,14 +128,9 @@ impl Arena {
 fn ask_for_huge_pages(pointer: NonNull<u8>, length: usize) {
     #[cfg(target_os = "linux")]
     {
-        use std::ffi::{c_int, c_void};
-        unsafe extern "C" {
-            fn madvise(start: *mut c_void, length: usize, advice: c_int) -> c_int;
-        }
-        /// Of the system's header.
-        const MADV_HUGEPAGE: c_int = 14;
+        let whole = length - length % HUGE;
         // SAFETY: pages of this allocation alone; the advice changes none of their bytes.
-        unsafe { madvise(pointer.as_ptr().cast(), length - length % HUGE, MADV_HUGEPAGE) };
+        unsafe { libc::madvise(pointer.as_ptr().cast(), whole, libc::MADV_HUGEPAGE) };
     }
     #[cfg(not(target_os = "linux"))]
     let _ = (pointer, length);

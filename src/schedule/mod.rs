@@ -12,7 +12,6 @@
 mod accesses;
 mod assemble;
 mod copies;
-mod csr;
 mod memory;
 mod order;
 mod problem;

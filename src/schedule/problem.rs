@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 
 use super::copies::{Arrangement, ArrivalIx, Copies, CopyIx, Source};
-use super::csr::Csr;
 use super::simulate::Work;
 use super::{Offload, Part, ReplayAction, ReplayStep, Schedule};
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
+use crate::csr::Csr;
 use crate::error::{Error, Result};
 use crate::place::Placement;
 use crate::schedule::simulate::machine::Machine;
@@ -171,24 +171,24 @@ impl<'a> Problem<'a> {
     /// For each task the tasks that its result lets go on, for their data or because they are held
     /// back.
     pub(super) fn dependents(&self) -> Csr {
-        let pairs = |visit: &mut dyn FnMut(u32, u32)| {
+        Csr::from_visits(self.task_count(), |visit| {
             for node in self.graph.nodes() {
                 for source in self.copies.sources(node) {
                     match *source {
-                        Source::Local(producer) => visit(producer.0, node.0),
+                        Source::Local(producer) => visit(producer.index(), node.0),
                         Source::Copied(arrival) => {
-                            self.copies.filling(arrival).for_each(|copy| visit(self.copy_task(copy), node.0))
+                            let copies = self.copies.filling(arrival);
+                            copies.for_each(|copy| visit(self.copy_task(copy) as usize, node.0));
                         }
                         Source::Resident => {}
                     }
                 }
             }
             for copy in self.copies.iter() {
-                self.feeding(copy).for_each(|task| visit(task, self.copy_task(copy)));
+                self.feeding(copy).for_each(|task| visit(task as usize, self.copy_task(copy)));
             }
-            self.holds.iter().for_each(|&(held, until)| visit(until, held));
-        };
-        Csr::new(self.task_count(), pairs)
+            self.holds.iter().for_each(|&(held, until)| visit(until as usize, held));
+        })
     }
 }
 

@@ -71,7 +71,7 @@ pub fn replay(
     tasks.iter().zip(0..).for_each(|(&task, at)| position[task as usize] = at);
     let dependents = problem.dependents();
     let backwards = |&task: &u32| {
-        dependents.row(task).iter().any(|&other| position[other as usize] <= position[task as usize])
+        dependents.row(task as usize).iter().any(|&other| position[other as usize] <= position[task as usize])
     };
     if tasks.iter().any(backwards) {
         return Err(Error::model("steps", "one stands before what it waits for"));

@@ -1,9 +1,10 @@
 //! Writes safetensors: a JSON header, then raw little-endian tensors.
 
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::Path;
 
+use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{Error, Result};
@@ -50,36 +51,38 @@ fn order(arrays: &[(String, Tensor)]) -> Vec<usize> {
 /// The header: names, types, sizes and places, padded so that the data begins at a multiple of 8.
 /// Error (with `place`): a name is there twice.
 pub(super) fn header(arrays: &[(String, Tensor)], place: &str) -> Result<Vec<u8>> {
-    let mut entries = BTreeMap::new();
-    let mut start = 0u64;
+    let mut names = HashSet::with_capacity(arrays.len());
+    let mut entries = Vec::with_capacity(arrays.len());
+    let mut start = 0;
     for &index in &order(arrays) {
         let (name, tensor) = &arrays[index];
-        let end = start + tensor.bytes().len() as u64;
-        let entry = serde_json::json!({
-            "dtype": element(tensor.dtype()), "shape": tensor.dims(), "data_offsets": [start, end],
-        });
-        if name == "__metadata__" || entries.insert(name.as_str(), entry).is_some() {
+        if name == "__metadata__" || !names.insert(name) {
             return Err(Error::usage(place, format!("the name {name} cannot be written, or is there twice")));
         }
+        let end = start + tensor.bytes().len();
+        let shape = tensor.dims().iter().map(|&dim| dim as usize).collect();
+        let entry = TensorInfo { dtype: element(tensor.dtype()), shape, data_offsets: (start, end) };
+        entries.push((name.clone(), entry));
         start = end;
     }
-    let mut text =
-        serde_json::to_vec(&entries).map_err(|error| Error::Internal(format!("a header: {error}")))?;
+    let internal = |error: &dyn std::error::Error| Error::Internal(format!("a header: {error}"));
+    let header = Metadata::new(None, entries).map_err(|error| internal(&error))?;
+    let mut text = serde_json::to_vec(&header).map_err(|error| internal(&error))?;
     text.resize(text.len().next_multiple_of(8), b' ');
     Ok(text)
 }
 
-fn element(dtype: DType) -> &'static str {
+fn element(dtype: DType) -> Dtype {
     match dtype {
-        DType::F32 => "F32",
-        DType::F64 => "F64",
-        DType::F16 => "F16",
-        DType::Bf16 => "BF16",
-        DType::I8 => "I8",
-        DType::I16 => "I16",
-        DType::I32 => "I32",
-        DType::I64 => "I64",
-        DType::U8 => "U8",
-        DType::Bool => "BOOL",
+        DType::F32 => Dtype::F32,
+        DType::F64 => Dtype::F64,
+        DType::F16 => Dtype::F16,
+        DType::Bf16 => Dtype::BF16,
+        DType::I8 => Dtype::I8,
+        DType::I16 => Dtype::I16,
+        DType::I32 => Dtype::I32,
+        DType::I64 => Dtype::I64,
+        DType::U8 => Dtype::U8,
+        DType::Bool => Dtype::BOOL,
     }
 }

@@ -1,5 +1,7 @@
 //! Suggestions for names that are nearly right: of devices, presets, keys, nodes, arrays.
 
+use strsim::levenshtein;
+
 /// The most characters of a name that is worth comparing.
 const LONG: usize = 64;
 /// The most names that are compared: an error is to come at once in a graph of a million nodes too.
@@ -61,7 +63,7 @@ fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a 
         .filter_map(|candidate| {
             let folded = candidate.to_lowercase();
             let distance =
-                if folded.starts_with(&name) && name.len() > 1 { 0 } else { distance(&name, &folded) };
+                if folded.starts_with(&name) && name.len() > 1 { 0 } else { levenshtein(&name, &folded) };
             (distance <= allowed).then_some((distance, candidate))
         })
         .collect();
@@ -80,22 +82,6 @@ fn asked(names: &[&str]) -> String {
     }
 }
 
-/// Levenshtein's edit distance, one row at a time.
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, a) in left.chars().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, &b) in right.iter().enumerate() {
-            let substituted = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[right.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,7 +93,6 @@ mod tests {
         assert_eq!(suggestion("a100", known), "did you mean `a100-40g` or `a100-80g`?");
         assert_eq!(suggestion("zebra", known), "");
         assert_eq!(suggestion("dense_1", ["Dense_1", "Dense_7"]), "did you mean `Dense_1`?");
-        assert_eq!(distance("kitten", "sitting"), 3);
     }
 
     #[test]

@@ -279,7 +279,7 @@ impl Router<'_> {
     }
 
     /// The last edge of the fastest way from a device to each node. Ties go to the node, then the
-    /// edge, with the lower number.
+    /// edge, with the lower number. petgraph's `dijkstra` gives times alone, and promises nothing of ties.
     fn ways_from(&self, from: usize) -> Vec<Option<EdgeIndex>> {
         let graph = &self.backbone;
         let mut last = vec![None; graph.node_count()];

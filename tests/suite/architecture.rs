@@ -10,6 +10,9 @@ const MODULES: &[&str] = &[
     "error",
     "files",
     "control",
+    "csr",
+    "order",
+    "random",
     "ir",
     "costgraph",
     "topology",
@@ -178,6 +181,36 @@ fn files_with_unsafe_say_so() {
         }
     }
     assert!(holders > 10, "only {holders} files found: the test reads nothing");
+}
+
+/// What the crate is built of stands in a table, and nothing else does.
+#[test]
+fn dependencies_have_rows() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).expect("it is there");
+    let mut section = "";
+    let mut used: Vec<&str> = Vec::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line;
+        } else if let Some((name, _)) = line.split_once(" = ").filter(|_| section.ends_with("dependencies]"))
+        {
+            used.push(name);
+        }
+    }
+    let page = fs::read_to_string(root.join("ARCHITECTURE.md")).expect("it is there");
+    let table = page.split("| crate | what for |").nth(1).expect("the page has the table");
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let mut listed: Vec<&str> = rows
+        .filter_map(|row| row.split('|').nth(1))
+        .flat_map(|names| names.split(',').map(|name| name.trim().trim_matches('`')))
+        .collect();
+    for names in [&mut used, &mut listed] {
+        names.sort_unstable();
+        names.dedup();
+    }
+    assert!(used.len() > 25, "only {} dependencies found: the test reads nothing", used.len());
+    assert_eq!(listed, used);
 }
 
 /// Files that users name are opened in one place, which knows what may be opened. What else opens files writes

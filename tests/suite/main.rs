@@ -61,6 +61,8 @@ mod noise;
 mod npz;
 mod numerics;
 mod nvrtc;
+#[cfg(unix)]
+mod nvrtc_library;
 mod onnx;
 mod onnx_nodes;
 mod open_sizes;

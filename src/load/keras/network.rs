@@ -2,14 +2,15 @@
 //!
 //! Nesting is recursion over the text's own nesting, which the JSON parser bounds (128 levels).
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
 use super::config::{Config, Unsupported};
 use super::layer::{Input, Kind, Layer, input_shape};
+use crate::csr::Csr;
 use crate::error::{Error, Result};
+use crate::order::first_ready;
 
 /// A model: its layers and their calls in topological order.
 #[derive(Debug)]
@@ -433,48 +434,20 @@ impl<'a> Resolver<'a> {
 /// For what Keras writes, layers are then first called in the order of the text, which is that of
 /// `model.weights`. O(calls log calls).
 fn topological(calls: &[Call], layers: &[Layer]) -> Result<Vec<usize>> {
-    let mut missing: Vec<usize> = calls.iter().map(|call| call.arguments.len()).collect();
-    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); calls.len()];
-    for (reader, call) in calls.iter().enumerate() {
-        for argument in &call.arguments {
-            readers[argument.tensor.call].push(reader);
-        }
+    let mut makers = Csr::new();
+    for call in calls {
+        call.arguments.iter().for_each(|argument| makers.push(argument.tensor.call as u32));
+        makers.end_row();
     }
-    let mut ready: BinaryHeap<Reverse<usize>> =
-        (0..calls.len()).filter(|&call| missing[call] == 0).map(Reverse).collect();
-    let mut order = Vec::with_capacity(calls.len());
-    while let Some(Reverse(call)) = ready.pop() {
-        order.push(call);
-        for &reader in &readers[call] {
-            missing[reader] -= 1;
-            if missing[reader] == 0 {
-                ready.push(Reverse(reader));
-            }
-        }
-    }
-    if order.len() == calls.len() {
-        return Ok(order);
-    }
-    // Backwards along what is missing until a call repeats.
-    let mut seen = vec![false; calls.len()];
-    let mut walk = Vec::new();
-    let mut at = missing.iter().position(|&missing| missing > 0);
-    while let Some(call) = at {
-        if std::mem::replace(&mut seen[call], true) {
-            let begin = walk.iter().position(|&other| other == call).unwrap_or(0);
-            walk.drain(..begin);
-            break;
-        }
-        walk.push(call);
-        at = calls[call].arguments.iter().map(|a| a.tensor.call).find(|&call| missing[call] > 0);
-    }
-    let names: Vec<&str> =
-        walk.iter().rev().take(6).map(|&call| layers[calls[call].layer].name.as_str()).collect();
-    let first = names.first().copied().unwrap_or("");
-    Err(Error::model(
-        format!("layer {first}"),
-        format!("stands on a cycle of {} calls: {}", walk.len(), names.join(" -> ")),
-    ))
+    first_ready(&makers).map_err(|cycle| {
+        let names: Vec<&str> =
+            cycle.iter().take(6).map(|&call| layers[calls[call].layer].name.as_str()).collect();
+        let first = names.first().copied().unwrap_or("");
+        Error::model(
+            format!("layer {first}"),
+            format!("stands on a cycle of {} calls: {}", cycle.len(), names.join(" -> ")),
+        )
+    })
 }
 
 /// Error: two layers of one model have one name.

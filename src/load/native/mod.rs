@@ -8,8 +8,7 @@ mod attributes;
 mod init;
 mod ops;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -18,6 +17,7 @@ use serde_json::{Map, Value};
 use self::attributes::Attributes;
 use super::LoadOptions;
 use super::json::json_error;
+use crate::csr::Csr;
 use crate::error::{Error, Result};
 use crate::files::Folder;
 use crate::ir::text::parse_type;
@@ -25,6 +25,7 @@ use crate::ir::{
     DType, Data, DimId, Graph, Init, Op, Shape, Size, Source, SourceId, SourceRole, Tensor, Type, ValueId,
     half,
 };
+use crate::order::first_ready;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -347,7 +348,7 @@ const MOST_RESULTS: usize = 3;
 /// makes are reported here, with the node that reads them.
 fn order(document: &Document, given: &HashMap<String, ValueId>) -> Result<Vec<usize>> {
     let nodes = &document.nodes;
-    let mut makers: HashMap<String, usize> = HashMap::with_capacity(nodes.len());
+    let mut makers: HashMap<String, u32> = HashMap::with_capacity(nodes.len());
     let mut names: HashMap<&str, ()> = HashMap::with_capacity(nodes.len());
     for (index, node) in nodes.iter().enumerate() {
         let place = format!("node {}", node.name);
@@ -358,20 +359,16 @@ fn order(document: &Document, given: &HashMap<String, ValueId>) -> Result<Vec<us
             return Err(Error::model(place, "two nodes have this name"));
         }
         for name in result_names(node, node.outputs.as_ref().map_or(MOST_RESULTS, Vec::len))? {
-            if given.contains_key(&name) || makers.insert(name.clone(), index).is_some() {
+            if given.contains_key(&name) || makers.insert(name.clone(), index as u32).is_some() {
                 return Err(Error::model(place, format!("the name {name} is used twice")));
             }
         }
     }
-    let mut missing = vec![0usize; nodes.len()];
-    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
-    for (index, node) in nodes.iter().enumerate() {
+    let mut read = Csr::new();
+    for node in nodes {
         for input in &node.inputs {
             match makers.get(input) {
-                Some(&maker) => {
-                    missing[index] += 1;
-                    readers[maker].push(index);
-                }
+                Some(&maker) => read.push(maker),
                 None if given.contains_key(input) => {}
                 None => {
                     let message = format!("reads {input}, which does not exist");
@@ -379,43 +376,16 @@ fn order(document: &Document, given: &HashMap<String, ValueId>) -> Result<Vec<us
                 }
             }
         }
+        read.end_row();
     }
-    let mut ready: BinaryHeap<Reverse<usize>> =
-        (0..nodes.len()).filter(|&node| missing[node] == 0).map(Reverse).collect();
-    let mut order = Vec::with_capacity(nodes.len());
-    while let Some(Reverse(node)) = ready.pop() {
-        order.push(node);
-        for &reader in &readers[node] {
-            missing[reader] -= 1;
-            if missing[reader] == 0 {
-                ready.push(Reverse(reader));
-            }
-        }
-    }
-    if order.len() == nodes.len() { Ok(order) } else { Err(cycle(nodes, &makers, &missing)) }
-}
-
-/// The error for nodes that wait for one another: walks backwards until a node repeats.
-fn cycle(nodes: &[RawNode], makers: &HashMap<String, usize>, missing: &[usize]) -> Error {
-    let mut at = vec![usize::MAX; nodes.len()];
-    let mut walk: Vec<usize> = Vec::new();
-    let mut next = missing.iter().position(|&missing| missing > 0);
-    while let Some(node) = next {
-        if at[node] != usize::MAX {
-            walk.drain(..at[node]);
-            break;
-        }
-        at[node] = walk.len();
-        walk.push(node);
-        let makers_of = nodes[node].inputs.iter().filter_map(|input| makers.get(input).copied());
-        next = makers_of.into_iter().find(|&maker| missing[maker] > 0);
-    }
-    let names: Vec<&str> = walk.iter().rev().take(6).map(|&node| nodes[node].name.as_str()).collect();
-    let more = if walk.len() > names.len() { " -> ..." } else { "" };
-    Error::model(
-        format!("node {}", names.first().copied().unwrap_or("")),
-        format!("stands on a cycle of {} nodes: {}{more}", walk.len(), names.join(" -> ")),
-    )
+    first_ready(&read).map_err(|cycle| {
+        let names: Vec<&str> = cycle.iter().take(6).map(|&node| nodes[node].name.as_str()).collect();
+        let more = if cycle.len() > names.len() { " -> ..." } else { "" };
+        Error::model(
+            format!("node {}", names.first().copied().unwrap_or("")),
+            format!("stands on a cycle of {} nodes: {}{more}", cycle.len(), names.join(" -> ")),
+        )
+    })
 }
 
 /// Where a parameter's data is. Error: a path that leaves the model's folder.

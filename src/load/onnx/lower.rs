@@ -4,17 +4,19 @@
 //! the graph is made for it only when something reads it as data, so initialisers and shape
 //! arithmetic that serve only as attributes leave no node behind.
 
-use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::dimension::{Stated, dimension_name};
 use super::known::{Items, Known};
 use super::node::At;
 use super::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto};
 use super::{ops, tensor};
+use crate::csr::Csr;
 use crate::error::{Error, Report, Result};
 use crate::files::Folder;
 use crate::ir::{Data, DimId, Graph, Op, Shape, Size, Source, SourceId, SourceRole, Type, ValueId};
 use crate::load::FindDims;
+use crate::order::first_ready;
 
 /// What a name of the ONNX graph stands for.
 pub(super) struct Binding {
@@ -448,59 +450,27 @@ pub(super) fn make(graph: &mut Graph, known: &Known, source: SourceId) -> Result
 ///
 /// Errors: a result made twice, a cycle. O(nodes log nodes + inputs).
 fn order(nodes: &[NodeProto], given: impl Fn(&str) -> bool) -> Result<Vec<usize>> {
-    let mut maker: HashMap<&str, usize> = HashMap::new();
+    let mut maker: HashMap<&str, u32> = HashMap::new();
     for (index, node) in nodes.iter().enumerate() {
         for output in node.output.iter().filter(|name| !name.is_empty()) {
-            if given(output) || maker.insert(output, index).is_some() {
+            if given(output) || maker.insert(output, index as u32).is_some() {
                 return Err(Error::model(format!("value {output}"), "it is made twice"));
             }
         }
     }
-    let mut waits = vec![0usize; nodes.len()];
-    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
-    for (index, node) in nodes.iter().enumerate() {
-        for made in node.input.iter().filter_map(|name| maker.get(name.as_str())) {
-            waits[index] += 1;
-            readers[*made].push(index);
-        }
+    let mut makers = Csr::new();
+    for node in nodes {
+        let made = node.input.iter().filter_map(|name| maker.get(name.as_str()));
+        made.for_each(|&maker| makers.push(maker));
+        makers.end_row();
     }
-    let mut ready: BinaryHeap<std::cmp::Reverse<usize>> =
-        (0..nodes.len()).filter(|&index| waits[index] == 0).map(std::cmp::Reverse).collect();
-    let mut order = Vec::with_capacity(nodes.len());
-    while let Some(std::cmp::Reverse(index)) = ready.pop() {
-        order.push(index);
-        for &reader in &readers[index] {
-            waits[reader] -= 1;
-            if waits[reader] == 0 {
-                ready.push(std::cmp::Reverse(reader));
-            }
-        }
-    }
-    match (0..nodes.len()).find(|&index| waits[index] > 0) {
-        None => Ok(order),
-        Some(stuck) => Err(Error::model(
-            format!("node {}", on_cycle(nodes, &maker, &waits, stuck)),
-            "it is on a cycle: it reads what is made of its own results",
-        )),
-    }
-}
-
-/// Walks back from a node that never became ready, to one that is on a cycle.
-fn on_cycle<'a>(
-    nodes: &'a [NodeProto],
-    maker: &HashMap<&str, usize>,
-    waits: &[usize],
-    stuck: usize,
-) -> &'a str {
-    let mut seen = HashSet::new();
-    let mut index = stuck;
-    while seen.insert(index) {
-        let makers = nodes[index].input.iter().filter_map(|name| maker.get(name.as_str()).copied());
-        index = makers.into_iter().find(|&made| waits[made] > 0).unwrap_or(index);
-    }
-    let node = &nodes[index];
-    let output = node.output.first().map_or("", String::as_str);
-    if node.name.is_empty() { output } else { &node.name }
+    first_ready(&makers).map_err(|cycle| {
+        let name = cycle.last().map_or("", |&index| {
+            let node = &nodes[index];
+            if node.name.is_empty() { node.output.first().map_or("", String::as_str) } else { &node.name }
+        });
+        Error::model(format!("node {name}"), "it is on a cycle: it reads what is made of its own results")
+    })
 }
 
 /// The dimensions' names, for messages.

@@ -14,41 +14,21 @@ use std::collections::BinaryHeap;
 
 use super::super::problem::{NONE, Problem};
 use crate::control::Control;
+use crate::csr::Csr;
 use crate::topology::DeviceId;
 use crate::units::{Bytes, Nanos, Rate};
 
 /// Nodes between two questions whether to stop.
 const STRIDE: usize = 1024;
 
-/// Lists of (node, least time of a copy), by node.
-#[derive(Default)]
-struct Arcs {
-    start: Vec<usize>,
-    items: Vec<(u32, u64)>,
-}
+/// By node, the nodes at the other ends of its copies.
+type Arcs = Csr<Arc>;
 
-impl Arcs {
-    fn new(nodes: usize, arcs: &[(u32, u32, u64)], of: impl Fn(&(u32, u32, u64)) -> (u32, u32)) -> Self {
-        let mut start = vec![0usize; nodes + 1];
-        for arc in arcs {
-            start[of(arc).0 as usize + 1] += 1;
-        }
-        for node in 0..nodes {
-            start[node + 1] += start[node];
-        }
-        let mut fill = start.clone();
-        let mut items = vec![(0, 0); arcs.len()];
-        for arc in arcs {
-            let (own, other) = of(arc);
-            items[fill[own as usize]] = (other, arc.2);
-            fill[own as usize] += 1;
-        }
-        Self { start, items }
-    }
-
-    fn of(&self, node: u32) -> &[(u32, u64)] {
-        &self.items[self.start[node as usize]..self.start[node as usize + 1]]
-    }
+/// A node and the least time of a copy from or to it.
+#[derive(Clone, Copy)]
+struct Arc {
+    node: u32,
+    copy: u64,
 }
 
 /// The nodes that run, and between them the least time of each copy.
@@ -73,8 +53,10 @@ impl Chains {
             arcs.extend(graph.consumers(tensor).iter().filter(|to| runs(to.0)).map(|to| (from, to.0, copy)));
         }
         let nodes = graph.node_count();
-        let before = Arcs::new(nodes, &arcs, |&(from, to, _)| (to, from));
-        let after = Arcs::new(nodes, &arcs, |&(from, to, _)| (from, to));
+        let back = arcs.iter().map(|&(from, to, copy)| (to as usize, Arc { node: from, copy }));
+        let before = Arcs::from_pairs(nodes, back);
+        let onward = arcs.iter().map(|&(from, to, copy)| (from as usize, Arc { node: to, copy }));
+        let after = Arcs::from_pairs(nodes, onward);
         let order = problem.order.iter().map(|node| node.0).filter(|&node| runs(node)).collect();
         Self { time, order, before, after }
     }
@@ -191,9 +173,9 @@ impl<'s> Sweep<'s> {
     }
 
     fn start_of(&mut self, node: u32) -> u64 {
-        let before = self.before.of(node);
-        let least = before.iter().map(|&(other, _)| self.end(other)).max().unwrap_or(0);
-        let several = before.iter().any(|&(other, _)| other != before[0].0);
+        let before = self.before.row(node as usize);
+        let least = before.iter().map(|arc| self.end(arc.node)).max().unwrap_or(0);
+        let several = before.iter().any(|arc| arc.node != before[0].node);
         if self.most == 0 || !several {
             return least;
         }
@@ -226,7 +208,7 @@ impl<'s> Sweep<'s> {
     /// times from the start of `over`.
     fn reach(&mut self, node: u32, over: u32, near: u64, far: u64) {
         let before = self.before;
-        for &(other, copy) in before.of(over) {
+        for &Arc { node: other, copy } in before.row(over as usize) {
             // Either `over` is on the node's device and the copy goes there, or it is not.
             let through = copy.saturating_add(near);
             let apart = if over == node { through } else { through.min(far) };

@@ -1,114 +1,192 @@
-//! Maximum flow by shortest augmenting paths in layers (Dinic, "Algorithm for solution of a
-//! problem of maximum flow in networks with power estimation", 1970). O(vertices^2 x edges) at
-//! worst; near-linear for each phase on the shallow networks it is used for.
+//! Maximum flow by layers (Dinic, "Algorithm for solution of a problem of maximum flow in networks with power
+//! estimation", 1970). O(vertices^2 x edges) at worst; near-linear for each layering on the shallow networks it
+//! is used for. No recursion.
+//!
+//! Its own rather than petgraph's `dinics`: several vertices give and take, one run follows another on the same
+//! network, work is counted, and the cheapest cut and the flow of each edge are told.
 
-/// No edge, no layer.
-const NONE: u32 = u32::MAX;
+use crate::csr::Csr;
 
-/// A capacity that nothing exhausts.
-pub(super) const ENDLESS: u64 = u64::MAX / 4;
+/// More than any flow: what may pass, be given or be taken without limit.
+pub(super) const UNLIMITED: u64 = 1 << 62;
 
-/// A network; edges are added in pairs, one for each direction.
+const UNSEEN: u32 = u32::MAX;
+
+/// Edges while they are collected.
+#[derive(Debug, Default)]
+pub(super) struct Edges {
+    tail: Vec<u32>,
+    head: Vec<u32>,
+    capacity: Vec<u64>,
+}
+
+impl Edges {
+    /// Adds an edge with what may flow along it and against it; gives its number.
+    pub(super) fn add(&mut self, from: u32, to: u32, along: u64, against: u64) -> u32 {
+        let edge = self.tail.len() as u32 / 2;
+        self.tail.extend([from, to]);
+        self.head.extend([to, from]);
+        self.capacity.extend([along, against]);
+        edge
+    }
+}
+
+/// A network. Flows are run on it one after the other.
+#[derive(Debug)]
 pub(super) struct Network {
-    first: Vec<u32>,
-    next: Vec<u32>,
-    to: Vec<u32>,
-    left: Vec<u64>,
+    /// By vertex, the arcs out of it: `2 * edge` along an edge, `2 * edge + 1` against it.
+    arcs: Csr,
+    head: Vec<u32>,
+    capacity: Vec<u64>,
+    residual: Vec<u64>,
+    level: Vec<u32>,
+    cursor: Vec<u32>,
+    queue: Vec<u32>,
+    stack: Vec<Frame>,
+    /// By vertex of those that come first, what it may still give.
+    pub(super) supply: Vec<u64>,
+    /// By vertex of those that come first, what it may still take.
+    pub(super) demand: Vec<u64>,
+    /// Arcs looked at so far.
+    pub(super) work: u64,
+}
+
+/// A vertex on the way, with what may pass it and what already has.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    vertex: u32,
+    limit: u64,
+    sent: u64,
 }
 
 impl Network {
-    /// Vertices without edges.
-    pub(super) fn new(vertices: usize) -> Self {
-        Self { first: vec![NONE; vertices], next: Vec::new(), to: Vec::new(), left: Vec::new() }
-    }
-
-    /// Adds an edge; gives its number.
-    pub(super) fn add(&mut self, from: u32, to: u32, capacity: u64) -> u32 {
-        let edge = self.to.len() as u32;
-        for (from, to, capacity) in [(from, to, capacity), (to, from, 0)] {
-            self.next.push(self.first[from as usize]);
-            self.first[from as usize] = self.to.len() as u32;
-            self.to.push(to);
-            self.left.push(capacity);
+    /// The network without any flow, of which the first `ends` vertices may give and take. O(vertices + edges).
+    pub(super) fn new(vertices: usize, ends: usize, edges: Edges) -> Self {
+        let Edges { tail, head, capacity } = edges;
+        Self {
+            arcs: Csr::grouped(&tail, vertices),
+            head,
+            residual: capacity.clone(),
+            capacity,
+            level: vec![UNSEEN; vertices],
+            cursor: vec![0; vertices],
+            queue: Vec::new(),
+            stack: Vec::new(),
+            supply: vec![0; ends],
+            demand: vec![0; ends],
+            work: 0,
         }
-        edge
     }
 
-    /// What flows over an edge.
-    pub(super) fn flow(&self, edge: u32) -> u64 {
-        self.left[edge as usize + 1]
-    }
-
-    /// Sends as much as possible, up to `enough`; gives how much. At most `phases` layerings.
-    pub(super) fn send(&mut self, source: u32, sink: u32, enough: u64, phases: usize) -> u64 {
-        let mut sent = 0;
-        for _ in 0..phases {
-            let layers = self.layers(source, sink);
-            if layers[sink as usize] == NONE || sent >= enough {
+    /// The most that can flow from `supply` to `demand`, both of which it uses up, in at most so many layerings.
+    /// On exit [`Network::is_reached`] tells the cheapest cut's smallest side, where they were enough.
+    pub(super) fn run(&mut self, layerings: usize) -> u64 {
+        self.residual.copy_from_slice(&self.capacity);
+        let mut flow = 0u64;
+        for _ in 0..layerings {
+            if !self.layer() {
                 break;
             }
-            let mut edge = self.first.clone();
-            while sent < enough {
-                let more = self.augment(source, sink, enough - sent, &layers, &mut edge);
-                if more == 0 {
-                    break;
+            for vertex in 0..self.supply.len() {
+                if self.supply[vertex] > 0 {
+                    flow = flow.saturating_add(self.push(vertex as u32));
                 }
-                sent += more;
             }
         }
-        sent
+        flow
     }
 
-    /// Fewest edges from the source over which more can flow.
-    fn layers(&self, source: u32, sink: u32) -> Vec<u32> {
-        let mut layer = vec![NONE; self.first.len()];
-        layer[source as usize] = 0;
-        let mut queue = vec![source];
-        let mut at = 0;
-        while at < queue.len() && layer[sink as usize] == NONE {
-            let vertex = queue[at];
-            at += 1;
-            let mut edge = self.first[vertex as usize];
-            while edge != NONE {
-                let to = self.to[edge as usize];
-                if self.left[edge as usize] > 0 && layer[to as usize] == NONE {
-                    layer[to as usize] = layer[vertex as usize] + 1;
-                    queue.push(to);
+    /// True where more could flow to a vertex, were there a taker.
+    pub(super) fn is_reached(&self, vertex: usize) -> bool {
+        self.level[vertex] != UNSEEN
+    }
+
+    /// What flows along an edge that nothing flowed against.
+    pub(super) fn flow(&self, edge: u32) -> u64 {
+        self.residual[2 * edge as usize + 1]
+    }
+
+    /// Distances from all that can still give; true where a taker is among what is reached.
+    fn layer(&mut self) -> bool {
+        self.level.fill(UNSEEN);
+        self.queue.clear();
+        for vertex in (0..self.supply.len()).filter(|&vertex| self.supply[vertex] > 0) {
+            self.level[vertex] = 0;
+            self.queue.push(vertex as u32);
+        }
+        let mut found = false;
+        let mut next = 0;
+        while let Some(&vertex) = self.queue.get(next) {
+            next += 1;
+            found |= self.demand.get(vertex as usize).is_some_and(|&demand| demand > 0);
+            let row = self.arcs.range(vertex as usize);
+            self.work += row.len() as u64;
+            self.cursor[vertex as usize] = row.start as u32;
+            for &arc in &self.arcs.entries()[row] {
+                let to = self.head[arc as usize];
+                if self.residual[arc as usize] > 0 && self.level[to as usize] == UNSEEN {
+                    self.level[to as usize] = self.level[vertex as usize] + 1;
+                    self.queue.push(to);
                 }
-                edge = self.next[edge as usize];
             }
         }
-        layer
+        found
     }
 
-    /// Sends along one path from layer to layer; zero where there is none left.
-    fn augment(&mut self, source: u32, sink: u32, most: u64, layers: &[u32], edge: &mut [u32]) -> u64 {
-        let mut path: Vec<u32> = Vec::new();
-        let mut vertex = source;
-        while vertex != sink {
-            let next = edge[vertex as usize];
-            if next == NONE {
-                let Some(last) = path.pop() else { return 0 };
-                vertex = self.to[last as usize ^ 1];
-                edge[vertex as usize] = self.next[last as usize];
+    /// Pushes what a vertex can give along ever deeper layers.
+    fn push(&mut self, from: u32) -> u64 {
+        let limit = self.supply[from as usize];
+        self.stack.clear();
+        self.stack.push(Frame { vertex: from, limit, sent: 0 });
+        self.absorb();
+        let mut total = 0;
+        while let Some(&Frame { vertex, limit, sent }) = self.stack.last() {
+            let at = self.cursor[vertex as usize] as usize;
+            if sent == limit || at == self.arcs.range(vertex as usize).end {
+                self.stack.pop();
+                total = sent;
+                self.book(sent, sent == limit);
                 continue;
             }
-            let to = self.to[next as usize];
-            if self.left[next as usize] > 0
-                && layers[to as usize] != NONE
-                && layers[to as usize] == layers[vertex as usize] + 1
-            {
-                path.push(next);
-                vertex = to;
-            } else {
-                edge[vertex as usize] = self.next[next as usize];
+            self.work += 1;
+            let arc = self.arcs.entries()[at] as usize;
+            let to = self.head[arc];
+            let open = self.residual[arc].min(limit - sent);
+            if open == 0 || self.level[to as usize] != self.level[vertex as usize] + 1 {
+                self.cursor[vertex as usize] += 1;
+                continue;
+            }
+            self.stack.push(Frame { vertex: to, limit: open, sent: 0 });
+            self.absorb();
+        }
+        if limit < UNLIMITED {
+            self.supply[from as usize] -= total;
+        }
+        total
+    }
+
+    /// The vertex at the top takes what it wants.
+    fn absorb(&mut self) {
+        let Some(frame) = self.stack.last_mut() else { return };
+        if let Some(demand) = self.demand.get_mut(frame.vertex as usize) {
+            let taken = (*demand).min(frame.limit - frame.sent);
+            frame.sent += taken;
+            if *demand < UNLIMITED {
+                *demand -= taken;
             }
         }
-        let amount = path.iter().map(|&edge| self.left[edge as usize]).min().unwrap_or(0).min(most);
-        for edge in path {
-            self.left[edge as usize] -= amount;
-            self.left[edge as usize ^ 1] += amount;
+    }
+
+    /// Books what has passed the arc into the vertex that was just left.
+    fn book(&mut self, sent: u64, full: bool) {
+        let Some(parent) = self.stack.last_mut() else { return };
+        let at = self.cursor[parent.vertex as usize] as usize;
+        let arc = self.arcs.entries()[at] as usize;
+        parent.sent += sent;
+        self.residual[arc] -= sent;
+        self.residual[arc ^ 1] += sent;
+        if !full {
+            self.cursor[parent.vertex as usize] += 1;
         }
-        amount
     }
 }

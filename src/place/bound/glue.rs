@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::disjoint::DisjointSets;
+use petgraph::unionfind::UnionFind;
+
 use super::super::evaluate::compute_resources;
 use super::super::problem::{NONE, Problem};
 use crate::costgraph::{Role, TensorIx};
@@ -90,7 +91,7 @@ impl Glue {
         let mut state = Gluing {
             glue: self,
             most,
-            joined: DisjointSets::new(self.set.len()),
+            joined: UnionFind::new(self.set.len()),
             times: self.times.clone(),
             set: self.set.clone(),
             sets: self.sets.clone(),
@@ -155,7 +156,7 @@ fn distinct(members: impl Iterator<Item = u32>) -> Option<Vec<u32>> {
 struct Gluing<'g> {
     glue: &'g Glue,
     most: u64,
-    joined: DisjointSets,
+    joined: UnionFind<u32>,
     times: Vec<u64>,
     set: Vec<u32>,
     sets: Vec<Vec<bool>>,
@@ -168,7 +169,7 @@ impl Gluing<'_> {
         let mut changed = false;
         for net in &self.glue.nets {
             for &member in &net.members[1..] {
-                let (a, b) = (self.joined.find(net.members[0]), self.joined.find(member));
+                let (a, b) = (self.joined.find_mut(net.members[0]), self.joined.find_mut(member));
                 if a != b && !self.can_part(a, b, net.bytes) {
                     self.join(a, b);
                     changed = true;
@@ -202,7 +203,7 @@ impl Gluing<'_> {
 
     fn join(&mut self, a: u32, b: u32) {
         self.joined.union(a, b);
-        let root = self.joined.find(a) as usize;
+        let root = self.joined.find_mut(a) as usize;
         let (a, b) = (a as usize, b as usize);
         let kinds = self.glue.kinds;
         for kind in 0..kinds {
@@ -227,7 +228,7 @@ impl Gluing<'_> {
         let mut roots = Vec::new();
         let mut of_unit = vec![NONE; units];
         for unit in 0..units as u32 {
-            let root = self.joined.find(unit);
+            let root = self.joined.find_mut(unit);
             if number[root as usize] == NONE {
                 number[root as usize] = roots.len() as u32;
                 roots.push((root as usize, unit as usize));

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::super::Objective;
 use super::super::problem::Problem;
-use super::flow::{ENDLESS, Network};
+use super::flow::{Edges, Network, UNLIMITED};
 use super::glue::{Glue, Groups};
 use super::{Certificate, Effort};
 use crate::control::Control;
@@ -179,24 +179,31 @@ impl Trial<'_> {
         let own = groups.time[group as usize][device]?;
         let count = groups.node.len() as u32;
         let (source, sink) = (group, count);
-        let mut network = Network::new(count as usize + 1 + 2 * groups.nets.len());
-        for other in (0..count).filter(|&other| other != group) {
-            network.add(other, sink, groups.time[other as usize][device].unwrap_or(ENDLESS).min(ENDLESS));
-        }
-        let mut edges = Vec::new();
-        for (number, net) in groups.nets.iter().enumerate() {
+        let mut edges = Edges::default();
+        let mut sends = Vec::new();
+        // Flows take edges in the order in which they are added: the last nets first, and the sink last.
+        for (number, net) in groups.nets.iter().enumerate().rev() {
             let into = count + 1 + 2 * number as u32;
-            network.add(into, into + 1, self.glue.copy_load(device, net.bytes).min(ENDLESS));
-            for &member in &net.members {
-                let ends = (network.add(member, into, ENDLESS), network.add(into + 1, member, ENDLESS));
-                edges.push((net.tensor.0, member, ends));
+            for &member in net.members.iter().rev() {
+                let back = edges.add(into + 1, member, UNLIMITED, 0);
+                let out = edges.add(member, into, UNLIMITED, 0);
+                sends.push((net.tensor.0, member, (out, back)));
             }
+            edges.add(into, into + 1, self.glue.copy_load(device, net.bytes).min(UNLIMITED), 0);
         }
+        for other in (0..count).rev().filter(|&other| other != group) {
+            let time = groups.time[other as usize][device].unwrap_or(UNLIMITED);
+            edges.add(other, sink, time.min(UNLIMITED), 0);
+        }
+        let ends = count as usize + 1;
+        let mut network = Network::new(ends + 2 * groups.nets.len(), ends, edges);
         let enough = (self.most - own) + 1;
-        if network.send(source, sink, enough, PHASES) < enough {
+        network.supply[source as usize] = enough;
+        network.demand[sink as usize] = UNLIMITED;
+        if network.run(PHASES) < enough {
             return None;
         }
-        let sends = edges.iter().map(|&(tensor, member, (out, back))| {
+        let sends = sends.iter().rev().map(|&(tensor, member, (out, back))| {
             let amount = network.flow(out) as i64 - network.flow(back) as i64;
             (tensor, groups.node[member as usize], amount)
         });

@@ -1,10 +1,12 @@
 //! What lies between two ideals, for the device that takes it: sums are differences, and only what
 //! is still open at the smaller ideal is looked at one by one.
 
+use fixedbitset::FixedBitSet;
+
 use super::lattice::Lattice;
+use crate::csr::Csr;
 use crate::place::context::Context;
 use crate::place::nets::NetKind;
-use crate::place::problem::Rows;
 use crate::topology::DeviceId;
 
 /// A net that some units of an ideal touch and others outside it.
@@ -13,8 +15,8 @@ struct Net {
     kind: NetKind,
     /// The block that makes it, where one does.
     maker: Option<u32>,
-    /// The blocks that touch it, as bits.
-    blocks: Vec<u64>,
+    /// The blocks that touch it.
+    blocks: FixedBitSet,
 }
 
 /// What a device takes between two ideals.
@@ -42,7 +44,7 @@ pub(super) struct Costs {
     devices: usize,
     nets: Vec<Net>,
     /// By ideal: the nets that are open there.
-    open: Rows,
+    open: Csr,
 }
 
 impl Costs {
@@ -59,7 +61,7 @@ impl Costs {
             banned: Vec::new(),
             devices: problem.topology.len(),
             nets: nets(context, lattice),
-            open: Rows::new(),
+            open: Csr::new(),
         };
         let of_block: Vec<Block> =
             lattice.blocks.iter().map(|units| Block::new(context, units, &kinds, costs.kinds)).collect();
@@ -69,16 +71,12 @@ impl Costs {
         costs
     }
 
-    fn add(&mut self, ideal: &[u64], of_block: &[Block]) {
+    fn add(&mut self, ideal: &FixedBitSet, of_block: &[Block]) {
         let mut sum = Block { time: vec![0; self.kinds], held: 0, banned: vec![0; self.devices] };
-        for (number, block) in of_block.iter().enumerate() {
-            if ideal[number / 64] & (1 << (number % 64)) != 0 {
-                sum.add(block);
-            }
-        }
+        ideal.ones().for_each(|number| sum.add(&of_block[number]));
         for (number, net) in self.nets.iter().enumerate() {
-            let touched = net.blocks.iter().zip(ideal).any(|(net, ideal)| net & ideal != 0);
-            let complete = net.blocks.iter().zip(ideal).all(|(net, ideal)| net & !ideal == 0);
+            let touched = !net.blocks.is_disjoint(ideal);
+            let complete = net.blocks.is_subset(ideal);
             if touched && net.kind == NetKind::Param {
                 sum.held = sum.held.saturating_add(net.weight);
             }
@@ -114,8 +112,8 @@ impl Costs {
         let (small, large) = (lattice.ideal(inner), lattice.ideal(outer));
         for &number in self.open.row(inner) {
             let net = &self.nets[number as usize];
-            let between = net.blocks.iter().zip(small.iter().zip(large));
-            if between.into_iter().any(|(net, (small, large))| net & large & !small != 0) {
+            let words = net.blocks.as_slice().iter().zip(small.as_slice().iter().zip(large.as_slice()));
+            if words.into_iter().any(|(net, (small, large))| net & large & !small != 0) {
                 if net.kind == NetKind::Param {
                     share.held = share.held.saturating_add(net.weight);
                     share.loading = share.loading.saturating_add(net.weight);
@@ -126,10 +124,8 @@ impl Costs {
         }
         for &number in self.open.row(outer) {
             let net = &self.nets[number as usize];
-            let made = net.maker.is_some_and(|block| {
-                let (word, bit) = (block as usize / 64, 1 << (block % 64));
-                large[word] & !small[word] & bit != 0
-            });
+            let between = |block: usize| large.contains(block) && !small.contains(block);
+            let made = net.maker.is_some_and(|block| between(block as usize));
             if made {
                 share.outgoing = share.outgoing.saturating_add(net.weight);
             }
@@ -178,11 +174,8 @@ fn nets(context: &Context<'_, '_>, lattice: &Lattice) -> Vec<Net> {
     let nets = context.nets;
     let net = |number: usize| {
         let units = nets.units.row(number);
-        let mut blocks = vec![0u64; lattice.words()];
-        for &unit in units {
-            let block = lattice.block_of[unit as usize] as usize;
-            blocks[block / 64] |= 1 << (block % 64);
-        }
+        let mut blocks = FixedBitSet::with_capacity(lattice.blocks.len());
+        units.iter().for_each(|&unit| blocks.insert(lattice.block_of[unit as usize] as usize));
         let maker = units.first().filter(|_| nets.made[number]).map(|&unit| lattice.block_of[unit as usize]);
         Net { weight: nets.weight[number], kind: nets.kind[number], maker, blocks }
     };

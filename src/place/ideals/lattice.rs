@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use fixedbitset::FixedBitSet;
 use petgraph::algo::kosaraju_scc;
 use petgraph::graph::DiGraph;
 
@@ -15,8 +16,8 @@ pub(super) struct Lattice {
     pub(super) blocks: Vec<Vec<u32>>,
     /// Block of each unit.
     pub(super) block_of: Vec<u32>,
-    words: usize,
-    bits: Vec<u64>,
+    /// Blocks of each ideal.
+    ideals: Vec<FixedBitSet>,
 }
 
 impl Lattice {
@@ -49,29 +50,28 @@ impl Lattice {
             before.sort_unstable();
             before.dedup();
         });
-        let words = blocks.len().div_ceil(64);
-        let bits = enumerated(&before, words, most)?;
-        Some(Self { blocks, block_of, words, bits })
+        let ideals = enumerated(&before, most)?;
+        Some(Self { blocks, block_of, ideals })
     }
 
     /// Number of ideals, the empty one and the whole included.
     pub(super) fn len(&self) -> usize {
-        self.bits.len().checked_div(self.words).unwrap_or(1)
+        self.ideals.len()
     }
 
-    /// Number of words of a set of blocks.
-    pub(super) fn words(&self) -> usize {
-        self.words
+    /// An ideal's blocks.
+    pub(super) fn ideal(&self, number: usize) -> &FixedBitSet {
+        &self.ideals[number]
     }
 
-    /// An ideal's blocks, as bits.
-    pub(super) fn ideal(&self, number: usize) -> &[u64] {
-        &self.bits[number * self.words..(number + 1) * self.words]
+    /// The blocks that lie between two ideals, ascending.
+    pub(super) fn between(&self, inner: usize, outer: usize) -> impl Iterator<Item = usize> + '_ {
+        self.ideals[outer].difference(&self.ideals[inner])
     }
 
     /// True where an ideal lies within another.
     pub(super) fn is_within(&self, inner: usize, outer: usize) -> bool {
-        self.ideal(inner).iter().zip(self.ideal(outer)).all(|(inner, outer)| inner & !outer == 0)
+        self.ideals[inner].is_subset(&self.ideals[outer])
     }
 }
 
@@ -101,11 +101,10 @@ fn follows(graph: &CostGraph, node: NodeIx) -> bool {
     graph.is_backward(node) || graph.forward(node).is_some()
 }
 
-/// The ideals as rows of `words`, by size; none where there are more than `most`.
-fn enumerated(before: &[Vec<u32>], words: usize, most: usize) -> Option<Vec<u64>> {
-    let has = |ideal: &[u64], block: usize| ideal[block / 64] & (1 << (block % 64)) != 0;
-    let mut bits = Vec::new();
-    let mut layer: BTreeSet<Vec<u64>> = BTreeSet::from([vec![0; words]]);
+/// The ideals, by size; none where there are more than `most`.
+fn enumerated(before: &[Vec<u32>], most: usize) -> Option<Vec<FixedBitSet>> {
+    let mut ideals: Vec<FixedBitSet> = Vec::new();
+    let mut layer = BTreeSet::from([FixedBitSet::with_capacity(before.len())]);
     let mut count = 0;
     while !layer.is_empty() {
         count += layer.len();
@@ -115,19 +114,19 @@ fn enumerated(before: &[Vec<u32>], words: usize, most: usize) -> Option<Vec<u64>
         let mut next = BTreeSet::new();
         for ideal in layer {
             for (block, before) in before.iter().enumerate() {
-                let may = !has(&ideal, block) && before.iter().all(|&other| has(&ideal, other as usize));
-                if may {
+                let has = |other: u32| ideal.contains(other as usize);
+                if !ideal.contains(block) && before.iter().all(|&other| has(other)) {
                     let mut larger = ideal.clone();
-                    larger[block / 64] |= 1 << (block % 64);
+                    larger.insert(block);
                     next.insert(larger);
                 }
             }
             if count + next.len() > most {
                 return None;
             }
-            bits.extend(ideal);
+            ideals.push(ideal);
         }
         layer = next;
     }
-    Some(bits)
+    Some(ideals)
 }

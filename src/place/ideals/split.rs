@@ -157,12 +157,8 @@ impl Table {
         let mut outer = self.ideals - 1;
         for at in (0..sequence.len()).rev() {
             let inner = self.from[(at + 1) * self.ideals + outer] as usize;
-            let (small, large) = (lattice.ideal(inner), lattice.ideal(outer));
-            for (number, block) in lattice.blocks.iter().enumerate() {
-                let (word, bit) = (number / 64, 1u64 << (number % 64));
-                if large[word] & !small[word] & bit != 0 {
-                    block.iter().for_each(|&unit| device[unit as usize] = sequence[at]);
-                }
+            for block in lattice.between(inner, outer) {
+                lattice.blocks[block].iter().for_each(|&unit| device[unit as usize] = sequence[at]);
             }
             outer = inner;
         }

@@ -10,8 +10,8 @@ use crate::place::evaluate::Evaluator;
 use crate::place::infeasible;
 use crate::place::nets::Nets;
 use crate::place::problem::{Backward, Problem};
-use crate::place::random::Rng;
 use crate::place::{Objective, Options};
+use crate::random::Rng;
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Nanos};
 

@@ -3,10 +3,12 @@
 //! While a node runs, everything that was made before it by its ancestors and is yet to be read by
 //! its descendants (or by itself) is on some device, beside all that stays there through the step.
 
+use petgraph::visit::{Dfs, IntoNeighbors, Reversed, VisitMap, Visitable};
+
 use super::super::problem::Problem;
 use super::conflict::largest;
 use super::relaxed::{Constraint, Thing};
-use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role};
+use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, Visited};
 
 /// A node with constraints that cannot all hold while it runs; none can be left out.
 /// O(nodes + edges).
@@ -56,17 +58,10 @@ fn suspects(problem: &Problem<'_>) -> Vec<NodeIx> {
 
 /// What is on some device while a node runs.
 fn live(graph: &CostGraph, node: NodeIx) -> Vec<Thing> {
-    let mut before = vec![false; graph.node_count()];
-    let mut after = vec![false; graph.node_count()];
-    reach(node, &mut before, |at, visit| {
-        graph.inputs(at).iter().for_each(|&tensor| visit(graph.producer(tensor)));
-    });
-    reach(node, &mut after, |at, visit| {
-        graph.outputs(at).for_each(|tensor| graph.consumers(tensor).iter().for_each(|&reader| visit(reader)));
-    });
+    let (before, after) = (reached(Reversed(graph), node), reached(graph, node));
     let waits = |tensor| {
         let readers = graph.consumers(tensor).iter();
-        graph.is_result(tensor) || readers.into_iter().any(|reader| after[reader.index()])
+        graph.is_result(tensor) || readers.into_iter().any(|reader| after.is_visited(reader))
     };
     let tensors = graph.tensors().filter(|&tensor| {
         let producer = graph.producer(tensor);
@@ -74,7 +69,7 @@ fn live(graph: &CostGraph, node: NodeIx) -> Vec<Thing> {
             Role::Param => false,
             Role::Input => true,
             Role::Compute if producer == node => graph.outputs_apart(node).any(|apart| apart == tensor),
-            Role::Compute => before[producer.index()] && waits(tensor),
+            Role::Compute => before.is_visited(&producer) && waits(tensor),
         }
     });
     let params = (0..graph.param_count() as u32).map(|param| Thing::Param(ParamIx(param)));
@@ -83,15 +78,12 @@ fn live(graph: &CostGraph, node: NodeIx) -> Vec<Thing> {
     all.filter(|thing| thing.bytes(graph) > 0).collect()
 }
 
-/// Marks a node and what can be reached from it.
-fn reach(from: NodeIx, marked: &mut [bool], next: impl Fn(NodeIx, &mut dyn FnMut(NodeIx))) {
-    let mut open = vec![from];
-    marked[from.index()] = true;
-    while let Some(at) = open.pop() {
-        next(at, &mut |other| {
-            if !std::mem::replace(&mut marked[other.index()], true) {
-                open.push(other);
-            }
-        });
-    }
+/// A node and what a walk from it finds, along a graph or against it.
+fn reached<G>(graph: G, from: NodeIx) -> Visited
+where
+    G: IntoNeighbors<NodeId = NodeIx> + Visitable<Map = Visited>,
+{
+    let mut walk = Dfs::new(graph, from);
+    while walk.next(graph).is_some() {}
+    walk.discovered
 }

@@ -1,9 +1,11 @@
 //! Jobs that are sent to one device together: the nodes of a unit, and chains of units between
 //! which nothing else stands.
 
-use crate::place::disjoint::DisjointSets;
+use petgraph::unionfind::UnionFind;
+
+use crate::csr::Csr;
 use crate::place::jobs::{Jobs, Link, NEVER};
-use crate::place::problem::{NONE, Problem, Rows};
+use crate::place::problem::{NONE, Problem};
 
 /// What is grouped beside the nodes of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +27,14 @@ pub(in crate::place) struct Groups {
     /// By job.
     pub(in crate::place) of: Vec<u32>,
     /// By group.
-    units: Rows,
-    jobs: Rows,
+    units: Csr,
+    jobs: Csr,
 }
 
 impl Groups {
     /// Groups the jobs of a problem. Near-linear.
     pub(in crate::place) fn new(problem: &Problem<'_>, jobs: &Jobs, grouping: Grouping) -> Self {
-        let mut sets = DisjointSets::new(problem.unit_count());
+        let mut sets = UnionFind::<u32>::new(problem.unit_count());
         if grouping != Grouping::Units {
             let most = largest(jobs);
             let mut load: Vec<u64> = vec![0; problem.unit_count()];
@@ -42,12 +44,12 @@ impl Groups {
             }
             for job in 0..jobs.len() {
                 if let Some(link) = joined(jobs, job) {
-                    let (a, b) = (sets.find(jobs.unit[job]), sets.find(jobs.unit[link.job as usize]));
+                    let (a, b) = (sets.find_mut(jobs.unit[job]), sets.find_mut(jobs.unit[link.job as usize]));
                     let alike = problem.allowed(a as usize) == problem.allowed(b as usize);
                     let both = load[a as usize].saturating_add(load[b as usize]);
                     if a != b && alike && both <= most {
                         sets.union(a, b);
-                        load[sets.find(a) as usize] = both;
+                        load[sets.find_mut(a) as usize] = both;
                     }
                 }
             }
@@ -55,12 +57,12 @@ impl Groups {
         Self::from_sets(problem, jobs, sets)
     }
 
-    fn from_sets(problem: &Problem<'_>, jobs: &Jobs, mut sets: DisjointSets) -> Self {
+    fn from_sets(problem: &Problem<'_>, jobs: &Jobs, mut sets: UnionFind<u32>) -> Self {
         let mut number = vec![NONE; problem.unit_count()];
         let mut count = 0;
         let mut group_of_unit = Vec::with_capacity(problem.unit_count());
         for unit in 0..problem.unit_count() as u32 {
-            let root = sets.find(unit) as usize;
+            let root = sets.find_mut(unit) as usize;
             if number[root] == NONE {
                 number[root] = count;
                 count += 1;
@@ -68,8 +70,8 @@ impl Groups {
             group_of_unit.push(number[root]);
         }
         let of: Vec<u32> = jobs.unit.iter().map(|&unit| group_of_unit[unit as usize]).collect();
-        let units = Rows::group(&group_of_unit, count as usize);
-        let jobs = Rows::group(&of, count as usize);
+        let units = Csr::grouped(&group_of_unit, count as usize);
+        let jobs = Csr::grouped(&of, count as usize);
         Self { of, units, jobs }
     }
 

@@ -8,8 +8,8 @@ use crate::place::infeasible;
 use crate::place::jobs::Jobs;
 use crate::place::nets::Nets;
 use crate::place::problem::{Backward, NONE, Problem};
-use crate::place::random::Rng;
 use crate::place::{Objective, Options};
+use crate::random::Rng;
 use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
 

@@ -7,7 +7,7 @@
 use super::energy::Energy;
 use super::state::State;
 use crate::control::Control;
-use crate::place::random::Rng;
+use crate::random::Rng;
 
 /// How long and how hot.
 #[derive(Clone, Copy, Debug)]

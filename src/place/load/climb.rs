@@ -9,7 +9,7 @@ use super::clusters::matched;
 use super::model::Model;
 use super::state::State;
 use crate::control::Control;
-use crate::place::random::Rng;
+use crate::random::Rng;
 
 /// Levels at most.
 const LEVELS: usize = 24;

@@ -6,7 +6,7 @@
 
 use super::model::Model;
 use crate::place::problem::NONE;
-use crate::place::random::Rng;
+use crate::random::Rng;
 
 /// Units of a net beyond which it does not say who belongs together.
 const WIDEST: usize = 32;

@@ -5,7 +5,7 @@
 //! that work flows away from the loaded ones; as p grows only the highest counts. Powers and
 //! logarithms are made of IEEE basic operations, the same on every machine.
 
-use crate::place::random::Rng;
+use crate::random::Rng;
 
 /// What a violated bound counts as at least, in highest loads.
 const BROKEN: f64 = 1.05;

@@ -24,8 +24,8 @@ use model::{Choices, Model};
 use super::bound;
 use super::context::{Context, Incumbents};
 use super::pool::{Candidate, Pool};
-use super::random::Rng;
 use crate::place;
+use crate::random::Rng;
 use crate::topology::DeviceId;
 
 /// Rounds in which bounds are tightened by what the evaluation found too much.

@@ -6,10 +6,11 @@
 
 use super::charges::Charges;
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
+use crate::csr::Csr;
 use crate::place::context::Context;
 use crate::place::nets::NetKind;
 use crate::place::orders;
-use crate::place::problem::{Home, NONE, Problem, Rows};
+use crate::place::problem::{Home, NONE, Problem};
 
 /// Cells of the tables by net and device, or by net and rate, that a model may have.
 const MOST_CELLS: usize = 1 << 26;
@@ -53,9 +54,9 @@ pub(super) struct Model<'c> {
     /// What copies load.
     pub(super) charges: &'c Charges,
     /// Units of each net, a making unit first.
-    pub(super) nets: Rows,
+    pub(super) nets: Csr,
     /// Nets of each unit, ascending.
-    pub(super) of_unit: Rows,
+    pub(super) of_unit: Csr,
     /// Where each net's bytes come from.
     pub(super) source: Vec<Source>,
     /// Bytes of each net.
@@ -249,7 +250,7 @@ struct Draft<'c> {
     tick: u32,
     /// Units of the net at hand.
     units: Vec<u32>,
-    rows: Rows,
+    rows: Csr,
     source: Vec<Source>,
     bytes: Vec<u64>,
     time: Vec<u64>,
@@ -265,7 +266,7 @@ impl<'c> Draft<'c> {
             stamp: vec![0; unit_count],
             tick: 0,
             units: Vec::new(),
-            rows: Rows::new(),
+            rows: Csr::new(),
             source: Vec::new(),
             bytes: Vec::new(),
             time: Vec::new(),
@@ -371,7 +372,7 @@ impl<'c> Draft<'c> {
         let mut order: Vec<u32> = (0..loose as u32).collect();
         order.sort_unstable_by(|&a, &b| key(a).cmp(&key(b)));
         order.extend(loose as u32..self.source.len() as u32);
-        let (mut nets, mut source, mut bytes) = (Rows::new(), Vec::new(), Vec::<u64>::new());
+        let (mut nets, mut source, mut bytes) = (Csr::new(), Vec::new(), Vec::<u64>::new());
         let mut net_time: Vec<u64> = Vec::new();
         let mut last = None;
         for net in order {

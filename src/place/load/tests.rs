@@ -12,8 +12,8 @@ use crate::place::context::Context;
 use crate::place::evaluate::Evaluator;
 use crate::place::nets::Nets;
 use crate::place::problem::{Backward, Problem};
-use crate::place::random::Rng;
 use crate::place::{Objective, Options, infeasible};
+use crate::random::Rng;
 use crate::topology::{
     Communication, Contention, Description, DeviceGroup, DeviceId, LinkGroup, Role, Topology,
 };

@@ -14,7 +14,7 @@ use super::context::{Context, Incumbents};
 use super::jobs::Jobs;
 use super::list::{self, Grouping, Groups, Timetable};
 use super::pool::Pool;
-use super::random::Rng;
+use crate::random::Rng;
 use crate::topology::DeviceId;
 use disjunctive::DisjunctiveSchedule;
 use move_memory::MoveMemory;

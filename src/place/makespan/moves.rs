@@ -7,7 +7,7 @@
 use super::move_memory::MoveMemory;
 use super::window::{Score, State, Window};
 use crate::place::jobs::{Jobs, NEVER};
-use crate::place::random::Rng;
+use crate::random::Rng;
 
 /// What a search in a window may not do.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use super::window::{Edges, Window};
 use crate::place::context::Context;
 use crate::place::jobs::Jobs;
 use crate::place::problem::NONE;
-use crate::place::random::Rng;
+use crate::random::Rng;
 
 /// How much is searched.
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,10 +7,10 @@ use super::super::jobs::{Jobs, NEVER};
 use super::super::list::{self, Timetable};
 use super::super::nets::Nets;
 use super::super::problem::{Backward, Problem};
-use super::super::random::Rng;
 use super::{exact, improved, optimal};
 use crate::control::Control;
 use crate::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
+use crate::random::Rng;
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Nanos};
 

@@ -10,16 +10,17 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::csr::Csr;
 use crate::place::context::Context;
-use crate::place::problem::{NONE, Rows};
+use crate::place::problem::NONE;
 
 /// Arcs between vertices, without cycles.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arcs {
     /// Vertices that come after a vertex.
-    next: Rows,
+    next: Csr,
     /// Vertices that come before it.
-    prev: Rows,
+    prev: Csr,
 }
 
 impl Arcs {
@@ -48,7 +49,7 @@ impl Arcs {
         )
     }
 
-    fn from_next(mut next: Rows, vertices: usize) -> Self {
+    fn from_next(mut next: Csr, vertices: usize) -> Self {
         while next.len() < vertices {
             next.end_row();
         }
@@ -58,7 +59,7 @@ impl Arcs {
 
     /// Arcs between clusters that are numbered `0..count`. O(arcs).
     pub(super) fn contracted(&self, cluster: &[u32], count: usize) -> Self {
-        let members = Rows::group(cluster, count);
+        let members = Csr::grouped(cluster, count);
         let of = |to: usize| {
             let next = members.row(to).iter().flat_map(|&vertex| self.next.row(vertex as usize));
             next.map(|&vertex| cluster[vertex as usize])
@@ -133,8 +134,8 @@ impl Arcs {
 }
 
 /// Rows of the vertices after each vertex, each once, without itself and without [`NONE`].
-fn rows(all: impl Iterator<Item = (u32, impl Iterator<Item = u32>)>, vertices: usize) -> Rows {
-    let mut rows = Rows::new();
+fn rows(all: impl Iterator<Item = (u32, impl Iterator<Item = u32>)>, vertices: usize) -> Csr {
+    let mut rows = Csr::new();
     let mut seen = vec![NONE; vertices];
     for (vertex, after) in all {
         for next in after.filter(|&next| next != NONE && next != vertex) {

@@ -15,8 +15,9 @@ use super::hypergraph::{Blocks, Hypergraph};
 use super::rebalance::rebalance;
 use super::state::State;
 use crate::control::Control;
-use crate::place::problem::{NONE, Rows};
-use crate::place::random::Rng;
+use crate::csr::Csr;
+use crate::place::problem::NONE;
+use crate::random::Rng;
 
 /// How hard to look for each cut.
 #[derive(Clone, Copy, Debug)]
@@ -157,7 +158,7 @@ fn extract(graph: &Hypergraph, side: &[u32], number: u32, ordered: bool) -> (Hyp
     let arcs = graph.arcs.as_ref().filter(|_| ordered).map(|arcs| arcs.among(&inner, &place));
     let at = |vertex: &u32| *vertex as usize;
     let mut sub = Hypergraph {
-        nets: Rows::new(),
+        nets: Csr::new(),
         kinds: graph.kinds,
         time: inner.iter().flat_map(|v| (0..graph.kinds).map(move |kind| graph.time(at(v), kind))).collect(),
         bytes: inner.iter().map(|v| graph.bytes[at(v)]).collect(),
@@ -178,7 +179,7 @@ fn extract(graph: &Hypergraph, side: &[u32], number: u32, ordered: bool) -> (Hyp
         if let [only] = *sub.nets.open() {
             sub.bytes[only as usize] = sub.bytes[only as usize].saturating_add(graph.held[net]);
         }
-        sub.nets.drop_open();
+        sub.nets.clear_open();
     }
     sub.of_vertex = sub.nets.transposed(inner.len());
     (sub, inner)

@@ -9,7 +9,7 @@ use super::arcs::Bands;
 use super::contract::contract;
 use super::hypergraph::{Blocks, Hypergraph};
 use crate::place::problem::NONE;
-use crate::place::random::Rng;
+use crate::random::Rng;
 
 /// Of a net with more vertices than twice this, those are rated that come this closely before or
 /// after a vertex: in another microbatch that reads the same parameters, say.

@@ -2,13 +2,14 @@
 //! nets with the same vertices become one.
 
 use super::hypergraph::Hypergraph;
-use crate::place::problem::{NONE, Rows};
+use crate::csr::Csr;
+use crate::place::problem::NONE;
 
 /// Merges the vertices of each cluster; clusters are numbered `0..count`. Arcs are kept for blocks that are
 /// `ordered`. O(pins log pins of a net).
 pub(super) fn contract(fine: &Hypergraph, cluster: &[u32], count: usize, ordered: bool) -> Hypergraph {
     let mut coarse = Hypergraph {
-        nets: Rows::new(),
+        nets: Csr::new(),
         kinds: fine.kinds,
         time: vec![0; count * fine.kinds],
         bytes: vec![0; count],

@@ -12,7 +12,7 @@ use super::label;
 use super::rebalance::rebalance;
 use super::state::State;
 use crate::control::Control;
-use crate::place::random::Rng;
+use crate::random::Rng;
 
 /// How one run of the scheme goes.
 #[derive(Clone, Copy, Debug)]

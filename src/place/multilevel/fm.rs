@@ -8,7 +8,7 @@
 use super::heap::Heaps;
 use super::state::State;
 use crate::control::Control;
-use crate::place::random::Rng;
+use crate::random::Rng;
 
 /// How hard to search.
 #[derive(Clone, Copy, Debug)]

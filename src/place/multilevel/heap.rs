@@ -111,7 +111,7 @@ impl Heaps {
 #[cfg(test)]
 mod tests {
     use super::Heaps;
-    use crate::place::random::Rng;
+    use crate::random::Rng;
 
     /// Against a plain list of keys.
     #[test]

@@ -2,15 +2,15 @@
 //! that each block beyond the first costs; and the blocks with their limits.
 
 use super::arcs::Arcs;
-use crate::place::problem::Rows;
+use crate::csr::Csr;
 
 /// A hypergraph whose vertices weigh time and bytes.
 #[derive(Debug, Default)]
 pub(super) struct Hypergraph {
     /// Vertices of each net, ascending.
-    pub(super) nets: Rows,
+    pub(super) nets: Csr,
     /// Nets of each vertex, ascending.
-    pub(super) of_vertex: Rows,
+    pub(super) of_vertex: Csr,
     /// Bytes for each block beyond the first that a net touches.
     pub(super) weight: Vec<u64>,
     /// Bytes that each block which a net touches holds of it.

@@ -2,10 +2,11 @@
 
 use super::hypergraph::{Blocks, Hypergraph};
 use crate::costgraph::NodeIx;
+use crate::csr::Csr;
 use crate::place::context::Context;
 use crate::place::nets::NetKind;
 use crate::place::orders::OrderKind;
-use crate::place::problem::{NONE, Rows};
+use crate::place::problem::NONE;
 use crate::topology::DeviceId;
 
 /// The hypergraph of a problem's units, with one more vertex for each device that a pinned home
@@ -87,9 +88,9 @@ impl<'c, 'a> Instance<'c, 'a> {
 }
 
 /// Vertices of each net, with those that stand for pinned homes.
-fn pins(context: &Context<'_, '_>, anchors: &[u32]) -> Rows {
+fn pins(context: &Context<'_, '_>, anchors: &[u32]) -> Csr {
     let nets = context.nets;
-    let mut rows = Rows::new();
+    let mut rows = Csr::new();
     let mut pins = Vec::new();
     for net in 0..nets.len() {
         pins.clear();

@@ -5,7 +5,7 @@
 
 use super::state::State;
 use crate::control::Control;
-use crate::place::random::Rng;
+use crate::random::Rng;
 
 /// Vertices between two looks at the control.
 const UNWATCHED: usize = 4096;

@@ -25,7 +25,7 @@ mod tests;
 
 use super::context::{Context, Incumbents};
 use super::pool::{Candidate, Pool};
-use super::random::Rng;
+use crate::random::Rng;
 use crate::topology::DeviceId;
 use crate::units::Bytes;
 

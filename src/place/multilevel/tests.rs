@@ -11,8 +11,8 @@ use super::label;
 use super::rebalance::rebalance;
 use super::state::State;
 use crate::control::Control;
-use crate::place::problem::Rows;
-use crate::place::random::Rng;
+use crate::csr::Csr;
+use crate::random::Rng;
 
 const SEARCH: Search = Search { passes: 10, seeds: 25, fruitless: 200 };
 
@@ -21,7 +21,7 @@ const SCHEME: Scheme = Scheme { enough: 50, cuts: bisect::Effort::ALL, search: S
 /// A hypergraph of `vertices` with nets of two to five of them that lie near one another.
 fn random(vertices: usize, nets: usize, rng: &mut Rng) -> Hypergraph {
     let mut graph = Hypergraph {
-        nets: Rows::new(),
+        nets: Csr::new(),
         kinds: 1,
         time: (0..vertices).map(|_| 1 + rng.below(9) as u64).collect(),
         bytes: (0..vertices).map(|_| rng.below(5) as u64).collect(),

@@ -1,17 +1,17 @@
 //! What the graph and the caller ask of single nodes: which go together, which are pinned where.
 
+use petgraph::unionfind::UnionFind;
 use wildmatch::WildMatch;
 
 use super::super::Options;
-use super::super::disjoint::DisjointSets;
 use super::NONE;
 use crate::costgraph::{CostGraph, NodeIx};
 use crate::error::{Error, Result};
 use crate::topology::{DeviceId, Topology, near};
 
 /// Nodes that go together, by the graph's classes and the caller's patterns.
-pub(in crate::place) fn colocation(graph: &CostGraph, options: &Options) -> Result<DisjointSets> {
-    let mut sets = DisjointSets::new(graph.node_count());
+pub(in crate::place) fn colocation(graph: &CostGraph, options: &Options) -> Result<UnionFind<u32>> {
+    let mut sets = UnionFind::new(graph.node_count());
     let mut first = vec![NONE; graph.colocation_classes() as usize];
     for node in graph.nodes() {
         if let Some(class) = graph.colocation(node) {

@@ -7,7 +7,6 @@
 
 mod devices;
 mod marks;
-mod rows;
 mod units;
 
 use std::collections::BTreeMap;
@@ -15,11 +14,11 @@ use std::collections::BTreeMap;
 pub(super) use devices::DeviceSet;
 pub(crate) use marks::{check_pins, no_match};
 pub(super) use marks::{colocation, pins};
-pub(super) use rows::Rows;
 use units::{Resolver, homes};
 
 use super::{DeviceUse, Options};
 use crate::costgraph::{CostGraph, NodeIx};
+use crate::csr::Csr;
 use crate::error::{Error, Report, Result};
 use crate::topology::{self, DeviceId, Topology};
 use crate::units::Bytes;
@@ -65,13 +64,13 @@ pub(super) struct Problem<'a> {
     /// Unit of each compute node; [`NONE`] for the others.
     pub(super) unit_of: Vec<u32>,
     /// Compute nodes of each unit.
-    pub(super) units: Rows,
+    pub(super) units: Csr,
     allowed: Vec<u32>,
     sets: Vec<DeviceSet>,
     /// Nodes without compute that do not just follow their consumers.
     pub(super) homes: BTreeMap<NodeIx, Home>,
     /// `param` nodes of each parameter.
-    pub(super) tied: Rows,
+    pub(super) tied: Csr,
     /// A topological order of all nodes.
     pub(super) order: Vec<NodeIx>,
     /// Whether backward nodes go with their forward nodes.
@@ -119,10 +118,10 @@ impl<'a> Problem<'a> {
             resolver.units(&mut classes, &pins, options.soft, matches!(backward, Backward::Follows))?;
         let sets = resolver.into_sets();
         let homes = homes(graph, &mut classes, &pins, &unit_of);
-        let units = Rows::group(&unit_of, allowed.len());
+        let units = Csr::grouped(&unit_of, allowed.len());
         let params: Vec<u32> =
             graph.nodes().map(|node| graph.param(node).map_or(NONE, |param| param.0)).collect();
-        let tied = Rows::group(&params, graph.param_count());
+        let tied = Csr::grouped(&params, graph.param_count());
         Ok(Self {
             graph,
             topology,

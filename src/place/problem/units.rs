@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::disjoint::DisjointSets;
+use petgraph::unionfind::UnionFind;
+
 use super::{DeviceSet, Home, LISTED, NONE};
 use crate::costgraph::{CostGraph, NodeIx, Role};
 use crate::error::{Error, Report, Result};
@@ -52,7 +53,7 @@ impl<'r> Resolver<'r> {
 
     pub(super) fn units(
         &mut self,
-        classes: &mut DisjointSets,
+        classes: &mut UnionFind<u32>,
         pins: &[u32],
         soft: bool,
         follow: bool,
@@ -107,12 +108,12 @@ impl<'r> Resolver<'r> {
     }
 
     /// Class of each compute node, numbered by first member, and what holds for each.
-    fn classes(&self, sets: &mut DisjointSets, pins: &[u32]) -> Result<(Vec<u32>, Vec<Class>)> {
+    fn classes(&self, sets: &mut UnionFind<u32>, pins: &[u32]) -> Result<(Vec<u32>, Vec<Class>)> {
         let graph = self.graph;
         let mut pinned: BTreeMap<u32, (DeviceId, NodeIx)> = BTreeMap::new();
         for node in graph.nodes().filter(|node| pins[node.index()] != NONE) {
             let device = DeviceId(pins[node.index()]);
-            let (other, by) = *pinned.entry(sets.find(node.0)).or_insert((device, node));
+            let (other, by) = *pinned.entry(sets.find_mut(node.0)).or_insert((device, node));
             if other != device {
                 return Err(Error::usage(
                     format!("node {}", graph.node_name(node)),
@@ -130,7 +131,7 @@ impl<'r> Resolver<'r> {
         let mut of_root = vec![NONE; graph.node_count()];
         let mut found: Vec<Class> = Vec::new();
         for node in graph.nodes().filter(|&node| graph.role(node) == Role::Compute) {
-            let root = sets.find(node.0);
+            let root = sets.find_mut(node.0);
             if of_root[root as usize] == NONE {
                 of_root[root as usize] = found.len() as u32;
                 let pin = if pinned.is_empty() { None } else { pinned.get(&root).copied() };
@@ -212,21 +213,22 @@ impl<'r> Resolver<'r> {
 
     /// Merges each backward or update node's class into that of its forward node, where whatever
     /// suits the forward class suits it too.
-    fn follow_forward(&self, class_of: Vec<u32>, allowed: Vec<u32>, notes: Vec<String>) -> Units {
+    fn follow_forward(&self, class_of: Vec<u32>, mut allowed: Vec<u32>, notes: Vec<String>) -> Units {
         let graph = self.graph;
-        let mut merged = DisjointSets::new(allowed.len());
+        let mut merged = UnionFind::new(allowed.len());
         let mut any = false;
         for node in graph.nodes().filter(|node| class_of[node.index()] != NONE) {
             let Some(forward) = graph.forward(node).and_then(|forward| self.forward_unit(forward, &class_of))
             else {
                 continue;
             };
-            let (own, other) = (merged.find(class_of[node.index()]), merged.find(forward));
+            let (own, other) = (merged.find_mut(class_of[node.index()]), merged.find_mut(forward));
             let (own_set, other_set) = (allowed[own as usize], allowed[other as usize]);
             let suits =
                 own_set == other_set || self.sets[other_set as usize].is_subset(&self.sets[own_set as usize]);
             if own != other && suits {
-                merged.attach(own, other);
+                merged.union(own, other);
+                allowed[merged.find_mut(other) as usize] = other_set;
                 any = true;
             }
         }
@@ -237,7 +239,7 @@ impl<'r> Resolver<'r> {
         let mut kept = Vec::new();
         let mut unit_of = class_of;
         for unit in unit_of.iter_mut().filter(|unit| **unit != NONE) {
-            let root = merged.find(*unit);
+            let root = merged.find_mut(*unit);
             if number[root as usize] == NONE {
                 number[root as usize] = kept.len() as u32;
                 kept.push(allowed[root as usize]);
@@ -267,21 +269,15 @@ impl<'r> Resolver<'r> {
 /// Homes of parameters and inputs that are pinned or go together with a unit.
 pub(super) fn homes(
     graph: &CostGraph,
-    classes: &mut DisjointSets,
+    classes: &mut UnionFind<u32>,
     pins: &[u32],
     unit_of: &[u32],
 ) -> BTreeMap<NodeIx, Home> {
     let mut homes = BTreeMap::new();
-    if classes.is_trivial() {
-        for node in graph.nodes().filter(|node| unit_of[node.index()] == NONE && pins[node.index()] != NONE) {
-            homes.insert(node, Home::Pinned(DeviceId(pins[node.index()])));
-        }
-        return homes;
-    }
     let mut unit_of_root = vec![NONE; graph.node_count()];
     let mut pin_of_root = vec![NONE; graph.node_count()];
     for node in graph.nodes() {
-        let root = classes.find(node.0) as usize;
+        let root = classes.find_mut(node.0) as usize;
         if unit_of[node.index()] != NONE {
             unit_of_root[root] = unit_of[node.index()];
         }
@@ -290,7 +286,7 @@ pub(super) fn homes(
         }
     }
     for node in graph.nodes().filter(|node| unit_of[node.index()] == NONE) {
-        let root = classes.find(node.0) as usize;
+        let root = classes.find_mut(node.0) as usize;
         if unit_of_root[root] != NONE {
             homes.insert(node, Home::With(unit_of_root[root]));
         } else if pin_of_root[root] != NONE {

@@ -68,7 +68,7 @@ fn matching(weights: &[Vec<i128>]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::random::Rng;
+    use crate::random::Rng;
 
     fn best(weights: &[Vec<i128>], row: usize, taken: &mut Vec<bool>) -> i128 {
         if row == weights.len() {

@@ -8,8 +8,9 @@
 use super::super::context::Context;
 use super::super::nets::NetKind;
 use super::super::pool::Candidate;
-use super::super::problem::{NONE, Rows};
+use super::super::problem::NONE;
 use super::state::{State, UnitState};
+use crate::csr::Csr;
 use crate::topology::DeviceId;
 
 /// Prices are counted in this part of a byte.
@@ -27,13 +28,13 @@ pub(super) struct Mover<'m, 'c, 'a> {
     state: &'m State,
     devices: usize,
     /// Units of each tensor, then of each item that several units hold.
-    nets: Rows,
-    of_unit: Rows,
+    nets: Csr,
+    of_unit: Csr,
     weight: Vec<u64>,
     item: Vec<u32>,
     home: Vec<u32>,
     /// Items that one unit alone holds, by unit.
-    own: Rows,
+    own: Csr,
     /// Units of each net on each device.
     count: Vec<u32>,
     units: Vec<DeviceId>,
@@ -62,7 +63,7 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
         let devices = context.problem.topology.len();
         let source = context.nets;
         let limit = (1 << 60) / (state.len() as u64 + 1);
-        let (mut nets, mut own_of) = (Rows::new(), vec![NONE; state.len()]);
+        let (mut nets, mut own_of) = (Csr::new(), vec![NONE; state.len()]);
         let (mut weight, mut item, mut home) = (Vec::new(), Vec::new(), Vec::new());
         for net in (0..source.len()).filter(|&net| source.kind[net] != NetKind::Param) {
             source.units.row(net).iter().for_each(|&unit| nets.push(unit));
@@ -88,7 +89,7 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
             return None;
         }
         let of_unit = nets.transposed(context.problem.unit_count());
-        let own = Rows::group(&own_of, context.problem.unit_count());
+        let own = Csr::grouped(&own_of, context.problem.unit_count());
         let mut mover = Self {
             context,
             state,

@@ -1,9 +1,10 @@
 //! State: what lies on a device between steps, which units hold it, and where it lay before.
 
 use super::super::evaluate::is_held_at_home;
-use super::super::problem::{Home, NONE, Problem, Rows};
+use super::super::problem::{Home, NONE, Problem};
 use super::previous::{Previous, StateMoved};
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role};
+use crate::csr::Csr;
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Rate};
 
@@ -46,9 +47,9 @@ pub(super) struct State {
     /// Bytes of each item.
     pub(super) bytes: Vec<u64>,
     /// Nodes that hold each item where they are.
-    pub(super) holders: Rows,
+    pub(super) holders: Csr,
     /// Devices that held each item and are there still, ascending.
-    pub(super) kept: Rows,
+    pub(super) kept: Csr,
     /// True where the item was there before.
     pub(super) known: Vec<bool>,
 }
@@ -59,8 +60,8 @@ impl State {
         let mut state = Self {
             content: Vec::new(),
             bytes: Vec::new(),
-            holders: Rows::new(),
-            kept: Rows::new(),
+            holders: Csr::new(),
+            kept: Csr::new(),
             known: Vec::new(),
         };
         let mut readers: Vec<Vec<NodeIx>> = vec![Vec::new(); graph.param_count()];
@@ -202,7 +203,7 @@ fn load_time(topology: &Topology, from: DeviceId, to: DeviceId, bytes: Bytes) ->
 /// Units of a problem that hold each item, and for each unit where most of it was.
 pub(super) struct UnitState {
     /// Units of each item, each once.
-    pub(super) units: Rows,
+    pub(super) units: Csr,
     /// The device where most of a unit's state was, or most of its nodes where it has none;
     /// [`NONE`] where that is gone or new.
     pub(super) device: Vec<u32>,
@@ -211,7 +212,7 @@ pub(super) struct UnitState {
 impl UnitState {
     /// Gathers by units. O(items and their holders + nodes).
     pub(super) fn new(problem: &Problem<'_>, state: &State, before: &[Before]) -> Self {
-        let mut units = Rows::new();
+        let mut units = Csr::new();
         let mut own = vec![0u64; problem.graph.node_count()];
         for item in 0..state.len() {
             let unit = |&node: &u32| match problem.homes.get(&NodeIx(node)) {

@@ -1,6 +1,6 @@
 //! Tensors as kernels see them: borrowed bytes with a type, and typed slices of them.
-//!
-//! One of the few files of kernels with `unsafe`, beside the teams, the tiles and the vectors.
+
+use bytemuck::Pod;
 
 use crate::error::{Error, Result};
 use crate::ir::DType;
@@ -88,55 +88,36 @@ impl<'a> ViewMut<'a> {
     }
 }
 
-/// Types without padding for which every pattern of bits is a value.
-///
-/// # Safety
-///
-/// Implemented only by such types.
-pub(super) unsafe trait Plain: Copy + Send + Sync + 'static {}
-
-macro_rules! plain {
-    ($($type:ty),*) => {
-        $(
-            // SAFETY: a primitive number.
-            unsafe impl Plain for $type {}
-        )*
-    };
-}
-
-plain!(u8, u16, u32, u64, i8, i16, i32, i64, f32, f64);
+/// Types without padding for which every pattern of bits is a value, and which threads may share.
+pub(super) trait Plain: Pod + Send + Sync {}
+impl<T: Pod + Send + Sync> Plain for T {}
 
 /// Bytes as elements. Error: their number or address does not fit.
 pub(super) fn from_bytes<T: Plain>(bytes: &[u8]) -> Result<&[T]> {
-    // SAFETY: every pattern of bits is a T.
-    let (before, elements, after) = unsafe { bytes.align_to::<T>() };
-    if !before.is_empty() || !after.is_empty() {
-        return Err(misfit::<T>(bytes.len()));
+    match bytes {
+        // Its address may be any.
+        [] => Ok(&[]),
+        _ => bytemuck::try_cast_slice(bytes).map_err(|_| misfit::<T>(bytes.len())),
     }
-    Ok(elements)
 }
 
 /// Bytes as elements to write. Error: their number or address does not fit.
 pub(super) fn from_bytes_mut<T: Plain>(bytes: &mut [u8]) -> Result<&mut [T]> {
     let length = bytes.len();
-    // SAFETY: every pattern of bits is a T, and every T is plain bytes.
-    let (before, elements, after) = unsafe { bytes.align_to_mut::<T>() };
-    if !before.is_empty() || !after.is_empty() {
-        return Err(misfit::<T>(length));
+    match bytes {
+        [] => Ok(&mut []),
+        _ => bytemuck::try_cast_slice_mut(bytes).map_err(|_| misfit::<T>(length)),
     }
-    Ok(elements)
 }
 
 /// Elements as bytes.
 pub(super) fn bytes_of<T: Plain>(elements: &[T]) -> &[u8] {
-    // SAFETY: a T has no padding, and a u8 needs no alignment.
-    unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
+    bytemuck::cast_slice(elements)
 }
 
 /// Elements as bytes to write.
 pub(super) fn bytes_of_mut<T: Plain>(elements: &mut [T]) -> &mut [u8] {
-    // SAFETY: as in `bytes_of`, and every pattern of bits is a T.
-    unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), size_of_val(elements)) }
+    bytemuck::cast_slice_mut(elements)
 }
 
 fn misfit<T>(bytes: usize) -> Error {

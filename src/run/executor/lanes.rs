@@ -8,7 +8,7 @@
 //! A step sees all that the steps before it wrote: counting down releases, reading a counter
 //! acquires. Built with `--cfg loom` the primitives are those of the `loom` model checker, which
 //! walks through the interleavings of small plans: `tests/lanes` is a package that holds this file
-//! alone, so that the model checker compiles and runs no more than it has to.
+//! and its rows alone, so that the model checker compiles and runs no more than it has to.
 
 #[cfg(loom)]
 use loom::sync::{
@@ -21,6 +21,8 @@ use std::sync::{
     Condvar, Mutex,
     atomic::{AtomicBool, AtomicU32, Ordering},
 };
+
+use crate::csr::Csr;
 
 /// What the core knows of a step.
 #[derive(Clone, Copy, Debug)]
@@ -38,9 +40,8 @@ pub(super) struct Lanes {
     /// By device and lane: its steps in order.
     lanes: Vec<[Vec<u32>; 2]>,
     device_of: Vec<u32>,
-    /// The steps that wait for step `i`: `successors[first_successor[i]..first_successor[i + 1]]`.
-    first_successor: Vec<usize>,
-    successors: Vec<u32>,
+    /// By step: the steps that wait for it.
+    successors: Csr,
     waits_for: Vec<u32>,
     pending: Vec<AtomicU32>,
     doors: Vec<Door>,
@@ -58,27 +59,18 @@ impl Lanes {
     pub(super) fn new<'a>(devices: usize, steps: impl ExactSizeIterator<Item = Slot<'a>> + Clone) -> Self {
         let count = steps.len();
         let mut lanes: Vec<[Vec<u32>; 2]> = vec![Default::default(); devices];
-        let mut first_successor = vec![0; count + 1];
         for (index, step) in steps.clone().enumerate() {
             lanes[step.device][step.lane].push(index as u32);
-            step.after.iter().for_each(|&before| first_successor[before as usize + 1] += 1);
         }
-        for index in 0..count {
-            first_successor[index + 1] += first_successor[index];
-        }
-        let mut next = first_successor.clone();
-        let mut successors = vec![0; first_successor[count]];
-        for (index, step) in steps.clone().enumerate() {
-            for &before in step.after {
-                successors[next[before as usize]] = index as u32;
-                next[before as usize] += 1;
-            }
-        }
+        let waits = steps
+            .clone()
+            .enumerate()
+            .flat_map(|(index, step)| step.after.iter().map(move |&before| (before as usize, index as u32)));
+        let successors = Csr::from_pairs(count, waits);
         let waits_for: Vec<u32> = steps.clone().map(|step| step.after.len() as u32).collect();
         Self {
             lanes,
             device_of: steps.map(|step| step.device as u32).collect(),
-            first_successor,
             successors,
             pending: waits_for.iter().map(|&count| AtomicU32::new(count)).collect(),
             waits_for,
@@ -166,7 +158,7 @@ impl Lanes {
 
     /// Counts down what waits for a step, and wakes the workers that may go on.
     fn complete(&self, device: usize, step: usize) {
-        for &next in &self.successors[self.first_successor[step]..self.first_successor[step + 1]] {
+        for &next in self.successors.row(step) {
             // Who finds zero acquires; the counts of others before it do not end what they released.
             let last = self.pending[next as usize].fetch_sub(1, Ordering::Release) == 1;
             let other = self.device_of[next as usize] as usize;

@@ -8,6 +8,7 @@
 //! ends above the lower bound is placed earlier in the next round, and the best round is kept. Work
 //! is counted: pairs that meet, times rounds.
 
+use crate::csr::Csr;
 use crate::schedule::memory::lifetimes::Life;
 
 /// What needs bytes, for how long.
@@ -28,14 +29,14 @@ const PATIENCE: usize = 40;
 /// Offsets for all items, none of which ends above `limit`; none at all where that does not succeed, or too
 /// many pairs meet. Stops at `bound`, which is good enough, and where no visits of pairs are `left`. O(items log items + pairs x rounds).
 pub(crate) fn pack(items: &[Item], bound: u64, limit: u64, left: &mut usize) -> Option<Vec<u64>> {
-    let meets = Meets::new(items, (*left / 4).min(MOST_PAIRS))?;
+    let meets = meets(items, (*left / 4).min(MOST_PAIRS))?;
     let mut best: Option<(Vec<u64>, u64)> = None;
     let mut placed = Placed { items, meets: &meets, offsets: vec![NOWHERE; items.len()], gaps: Vec::new() };
     for order in first_orders(items) {
         let mut order = order;
         let (mut own, mut stale) = (u64::MAX, 0);
         while stale < PATIENCE {
-            let Some(rest) = left.checked_sub(2 * meets.with.len() + items.len()) else {
+            let Some(rest) = left.checked_sub(2 * meets.entries().len() + items.len()) else {
                 return best.map(|(offsets, _)| offsets);
             };
             *left = rest;
@@ -71,56 +72,31 @@ fn first_orders(items: &[Item]) -> Vec<Vec<u32>> {
     keys.into_iter().map(sorted).collect()
 }
 
-/// By item: the items that may be alive when it is.
-struct Meets {
-    start: Vec<usize>,
-    with: Vec<u32>,
-}
-
-impl Meets {
-    /// None where there are more than `most` pairs. O(items log items + pairs).
-    fn new(items: &[Item], most: usize) -> Option<Self> {
-        let mut order: Vec<u32> = (0..items.len() as u32).collect();
-        order.sort_by_key(|&at| items[at as usize].life.first);
-        let mut alive: Vec<u32> = Vec::new();
-        let mut pairs: Vec<(u32, u32)> = Vec::new();
-        for &at in &order {
-            let first = items[at as usize].life.first;
-            alive.retain(|&other| items[other as usize].life.last >= first);
-            if pairs.len() + alive.len() > most {
-                return None;
-            }
-            pairs.extend(alive.iter().map(|&other| (at, other)));
-            alive.push(at);
+/// By item: the items that may be alive when it is. None where there are more than `most` pairs.
+/// O(items log items + pairs).
+fn meets(items: &[Item], most: usize) -> Option<Csr> {
+    let mut order: Vec<u32> = (0..items.len() as u32).collect();
+    order.sort_by_key(|&at| items[at as usize].life.first);
+    let mut alive: Vec<u32> = Vec::new();
+    let mut pairs: Vec<(u32, u32)> = Vec::new();
+    for &at in &order {
+        let first = items[at as usize].life.first;
+        alive.retain(|&other| items[other as usize].life.last >= first);
+        if pairs.len() + alive.len() > most {
+            return None;
         }
-        let mut start = vec![0usize; items.len() + 1];
-        for &(one, other) in &pairs {
-            start[one as usize + 1] += 1;
-            start[other as usize + 1] += 1;
-        }
-        for at in 0..items.len() {
-            start[at + 1] += start[at];
-        }
-        let (mut with, mut fill) = (vec![0; pairs.len() * 2], start.clone());
-        for &(one, other) in &pairs {
-            for (mine, theirs) in [(one, other), (other, one)] {
-                with[fill[mine as usize]] = theirs;
-                fill[mine as usize] += 1;
-            }
-        }
-        Some(Self { start, with })
+        pairs.extend(alive.iter().map(|&other| (at, other)));
+        alive.push(at);
     }
-
-    fn of(&self, item: u32) -> &[u32] {
-        &self.with[self.start[item as usize]..self.start[item as usize + 1]]
-    }
+    let both = pairs.iter().flat_map(|&(one, other)| [(one as usize, other), (other as usize, one)]);
+    Some(Csr::from_pairs(items.len(), both))
 }
 
 const NOWHERE: u64 = u64::MAX;
 
 struct Placed<'a> {
     items: &'a [Item],
-    meets: &'a Meets,
+    meets: &'a Csr,
     /// By item.
     offsets: Vec<u64>,
     /// Begin and end of what an item meets.
@@ -143,7 +119,7 @@ impl Placed<'_> {
     /// The smallest gap that holds an item, the lowest of equals; above all where none does.
     fn gap(&mut self, at: u32) -> u64 {
         self.gaps.clear();
-        for &other in self.meets.of(at) {
+        for &other in self.meets.row(at as usize) {
             let begin = self.offsets[other as usize];
             if begin != NOWHERE {
                 self.gaps.push((begin, begin.saturating_add(self.items[other as usize].length)));
@@ -202,7 +178,7 @@ mod tests {
 
     /// The least end over all orders of placing.
     fn least(items: &[Item]) -> u64 {
-        let meets = Meets::new(items, MOST_PAIRS).unwrap();
+        let meets = meets(items, MOST_PAIRS).unwrap();
         let mut placed =
             Placed { items, meets: &meets, offsets: vec![NOWHERE; items.len()], gaps: Vec::new() };
         let mut order: Vec<u32> = (0..items.len() as u32).collect();

@@ -26,8 +26,8 @@ pub(crate) mod retime;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::csr::Csr;
 use super::{Lane, StepIx};
+use crate::csr::Csr;
 use crate::error::{Error, Result};
 use crate::schedule::simulate::machine::Machine;
 use crate::topology::{ChannelId, DeviceId, Hop, Topology};
@@ -156,22 +156,20 @@ pub(super) fn run_listed<'a>(
             before[position] = last[device.index()].replace(position as u32).unwrap_or(u32::MAX);
         }
     }
-    let dependents = Csr::new(work.len(), |visit| {
+    let dependents = Csr::from_visits(work.len(), |visit| {
         for (position, &before) in before.iter().enumerate() {
             if before != u32::MAX {
-                visit(before, position as u32);
+                visit(before as usize, position as u32);
             }
-            after(position).iter().for_each(|other| visit(other.0, position as u32));
+            after(position).iter().for_each(|other| visit(other.0 as usize, position as u32));
         }
     });
-    let moves = |visit: &mut dyn FnMut(u32, u32)| {
-        for (position, item) in work.iter().enumerate() {
-            if let Work::Move { to, .. } = *item {
-                visit(to.0, position as u32);
-            }
-        }
-    };
-    let arrivals = Arrivals { order: Csr::new(topology.len(), moves), next: vec![0; topology.len()] };
+    let moves = work.iter().enumerate().filter_map(|(position, item)| match *item {
+        Work::Move { to, .. } => Some((to.index(), position as u32)),
+        Work::Run { .. } => None,
+    });
+    let order = Csr::from_pairs(topology.len(), moves);
+    let arrivals = Arrivals { order, next: vec![0; topology.len()] };
     let priority: Vec<u64> = (0..work.len() as u64).collect();
     let waits = dependents.occurrences(work.len());
     let tasks = Tasks { work, priority: &priority, dependents: &dependents, waits, record: true };
@@ -333,12 +331,12 @@ impl<'a> Simulation<'a> {
         };
         // Completing a copy only makes others ready; none arrives by it.
         let next = arrivals.next[to.index()] as usize;
-        let waiting = &arrivals.order.row(to.0)[next..];
+        let waiting = &arrivals.order.row(to.index())[next..];
         let count = waiting.iter().take_while(|&&copy| self.hops[copy as usize] == ARRIVED).count();
         arrivals.next[to.index()] += count as u32;
         for number in next..next + count {
             let Some(arrivals) = &self.arrivals else { return };
-            let copy = arrivals.order.row(to.0)[number];
+            let copy = arrivals.order.row(to.index())[number];
             self.run.order.push(copy);
             self.complete(copy);
         }
@@ -348,7 +346,7 @@ impl<'a> Simulation<'a> {
         self.run.timeline.end[task as usize] = self.now;
         self.run.timeline.latency = self.run.timeline.latency.max(self.now);
         let dependents = self.tasks.dependents;
-        for &dependent in dependents.row(task) {
+        for &dependent in dependents.row(task as usize) {
             let waits = &mut self.tasks.waits[dependent as usize];
             *waits -= 1;
             if *waits == 0 {

@@ -10,8 +10,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::data::mix;
 use crate::error::{Error, Result};
+use crate::random::first;
 
 /// What becomes of a gradient that is staler than the bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl Clock {
 
     /// A worker's next turn begins at a time.
     fn begin(&mut self, worker: usize, at: u64) {
-        let drawn = mix(self.seed ^ mix(worker as u64 ^ mix(self.turns))) % TURN;
+        let drawn = first(self.seed ^ first(worker as u64 ^ first(self.turns))) % TURN;
         self.workers[worker] = (at + TURN / 2 + drawn, self.version);
     }
 

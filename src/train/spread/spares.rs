@@ -5,10 +5,10 @@
 //! So a run is the same on every machine, and goes on from a checkpoint. What a replica's loss counts is a
 //! parameter that is set before each step, and its gradients follow.
 
-use crate::data::mix;
 use crate::error::Result;
 use crate::ir::{Init, Shape, Source, SourceRole, Type, ValueId};
 use crate::pass::gradient::build::Build;
+use crate::random::first;
 use crate::train::spread::replicas::Replicated;
 
 /// What the names of the parameters that tell what counts begin with.
@@ -27,7 +27,7 @@ pub(crate) fn is_count(name: &str) -> bool {
 /// By replica: what its loss counts in a step, so that the mean is that of those that count. `spare` of `count`
 /// are not waited for.
 pub(crate) fn counts(seed: u64, step: u64, count: usize, spare: usize) -> Vec<f64> {
-    let takes = |replica: usize| mix(seed ^ mix(replica as u64 ^ mix(step)));
+    let takes = |replica: usize| first(seed ^ first(replica as u64 ^ first(step)));
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by_key(|&replica| (takes(replica), replica));
     let first = count.saturating_sub(spare);

@@ -1,4 +1,4 @@
-//! The executor's core under a model checker: `src/run/executor/lanes.rs` alone, on the primitives
+//! The executor's core under a model checker: `src/run/executor/lanes.rs` and its rows, on the primitives
 //! of `loom`, through every interleaving of small plans with up to two preemptions, and with what
 //! weak memory may show of each.
 //!
@@ -7,6 +7,9 @@
 
 #![cfg(test)]
 
+#[allow(dead_code, reason = "what the planner alone calls")]
+#[path = "../../../src/csr.rs"]
+mod csr;
 #[allow(dead_code, reason = "what the executor alone calls")]
 #[path = "../../../src/run/executor/lanes.rs"]
 mod lanes;

@@ -5,10 +5,11 @@
 //! what a plan holds or computes is never less.
 
 use super::super::super::infeasible;
-use super::super::super::problem::{NONE, Problem, Rows};
+use super::super::super::problem::{NONE, Problem};
 use super::hypergraph::Hypergraph;
 use super::rooted::{Part, Place, Weights};
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
+use crate::csr::Csr;
 use crate::error::Result;
 
 /// What limits a part.
@@ -45,7 +46,7 @@ fn limit(graph: &CostGraph) -> u64 {
 pub(super) fn hypergraph(problem: &Problem<'_>) -> Hypergraph {
     let graph = problem.graph;
     let limit = limit(graph);
-    let mut rows = Rows::new();
+    let mut rows = Csr::new();
     let mut cost = Vec::new();
     let mut pins = Vec::new();
     let mut end = |pins: &mut Vec<u32>, bytes: u64| {

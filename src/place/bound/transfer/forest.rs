@@ -6,7 +6,8 @@
 //! nets' costs may be used again (a packing as in Tutte, "On the problem of decomposing a graph
 //! into n connected factors", 1961, of forests found greedily).
 
-use super::super::super::disjoint::DisjointSets;
+use petgraph::unionfind::UnionFind;
+
 use super::capacity::Capacity;
 use super::hypergraph::Hypergraph;
 
@@ -64,7 +65,7 @@ fn take(graph: &Hypergraph, room: &Capacity, left: &mut [u64], cost: u64) {
 /// Connected units, and how often they are cut at least.
 struct Components<'r> {
     room: &'r Capacity,
-    sets: DisjointSets,
+    sets: UnionFind<u32>,
     weight: Vec<u64>,
     cuts: u64,
 }
@@ -73,28 +74,28 @@ impl<'r> Components<'r> {
     fn new(room: &'r Capacity) -> Self {
         let weight = room.weights.of.clone();
         let cuts = weight.iter().map(|&weight| cuts(room, weight)).sum();
-        Self { room, sets: DisjointSets::new(weight.len()), weight, cuts }
+        Self { room, sets: UnionFind::new(weight.len()), weight, cuts }
     }
 
     /// Joins units; true where they were not all together before.
     fn join(&mut self, units: &[u32]) -> bool {
         let mut joined = false;
         for pair in units.windows(2) {
-            let (a, b) = (self.sets.find(pair[0]), self.sets.find(pair[1]));
+            let (a, b) = (self.sets.find_mut(pair[0]), self.sets.find_mut(pair[1]));
             if a != b {
                 joined = true;
                 let both = [a, b].map(|root| self.weight[root as usize]);
                 self.cuts += cuts(self.room, both[0] + both[1]);
                 self.cuts -= cuts(self.room, both[0]) + cuts(self.room, both[1]);
                 self.sets.union(a, b);
-                self.weight[self.sets.find(a) as usize] = both[0] + both[1];
+                self.weight[self.sets.find_mut(a) as usize] = both[0] + both[1];
             }
         }
         joined
     }
 
     fn needs_several(&mut self, unit: u32) -> bool {
-        cuts(self.room, self.weight[self.sets.find(unit) as usize]) > 0
+        cuts(self.room, self.weight[self.sets.find_mut(unit) as usize]) > 0
     }
 }
 

@@ -7,7 +7,8 @@
 //! or not, are bounded on their own: branch and bound. The proof is the tree of cases with a
 //! price at each leaf.
 
-use super::flow::{Network, Pay, UNLIMITED};
+use super::super::flow::{Network, UNLIMITED};
+use super::flow::{Pay, network};
 use super::hypergraph::Hypergraph;
 
 /// What parts weigh.
@@ -136,7 +137,7 @@ impl<'h> Search<'h> {
     /// Prepares the network. O(pins).
     pub(super) fn new(graph: &'h Hypergraph, weights: &'h Weights, pay: Pay) -> Self {
         let units = graph.units();
-        let network = Network::new(graph, pay);
+        let network = network(graph, pay);
         Self {
             graph,
             weights,
@@ -339,7 +340,7 @@ impl<'h> Search<'h> {
             let units = (0..of.len()).filter(|&unit| network.is_reached(unit) == side);
             units.map(|unit| if price < 0 { up(of[unit]) } else { down(of[unit]) }).sum()
         };
-        let flow = network.run();
+        let flow = network.run(usize::MAX);
         // The cut is what the set pays, and the price of what it takes or leaves.
         let pays = flow.saturating_sub(demands(network, price >= 0));
         let value = if price < 0 {

@@ -1,11 +1,12 @@
 //! Placements by the cuts that bounds are made of: devices are halved again and again, and each
 //! half gets the cheapest set of units that fits it and leaves what fits the other half.
 
-use super::super::super::problem::{Problem, Rows};
+use super::super::super::problem::Problem;
 use super::capacity::{self, Capacity, Resource};
 use super::flow::Pay;
 use super::hypergraph::Hypergraph;
 use super::rooted::{Effort, PRICES, Part, Place, Search, Weights};
+use crate::csr::Csr;
 use crate::error::Result;
 use crate::topology::DeviceId;
 
@@ -96,16 +97,16 @@ fn halved(
 fn restricted(graph: &Hypergraph, weights: &Weights, units: &[u32]) -> (Hypergraph, Weights) {
     let mut number = vec![u32::MAX; graph.units()];
     units.iter().enumerate().for_each(|(i, &unit)| number[unit as usize] = i as u32);
-    let mut rows = Rows::new();
+    let mut rows = Csr::new();
     let mut cost = Vec::new();
     for net in 0..graph.nets() {
         let pins = graph.pins(net).iter().map(|&unit| number[unit as usize]);
         pins.filter(|&unit| unit != u32::MAX).for_each(|unit| rows.push(unit));
-        if rows.open_len() > 1 {
+        if rows.open().len() > 1 {
             rows.end_row();
             cost.push(graph.cost[net]);
         } else {
-            rows.drop_open();
+            rows.clear_open();
         }
     }
     let of: Vec<u64> = units.iter().map(|&unit| weights.of[unit as usize]).collect();

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::csr::Csr;
 use crate::schedule::copies::ArrivalIx;
-use crate::schedule::csr::Csr;
 use crate::schedule::order::improve::candidate::Item;
 use crate::schedule::order::improve::candidate::Scored;
 use crate::schedule::problem::{Problem, Task};
@@ -36,7 +36,8 @@ pub(crate) fn conflicts(scored: &Scored<'_>) -> Vec<Conflict> {
     let mut at = last;
     while let Some(task) = at {
         let begins = start[task as usize];
-        let ready = before.row(task).iter().copied().max_by_key(|&other| (end[other as usize], other));
+        let ready =
+            before.row(task as usize).iter().copied().max_by_key(|&other| (end[other as usize], other));
         if let Item::Arrival(arrival) = item(task) {
             conflicts.push(Conflict::Copied(arrival));
         }
@@ -59,11 +60,7 @@ pub(crate) fn conflicts(scored: &Scored<'_>) -> Vec<Conflict> {
 /// By task: what it waits for.
 fn sources(problem: &Problem<'_>) -> Csr {
     let dependents = problem.dependents();
-    Csr::new(problem.task_count(), |visit| {
-        for task in 0..problem.task_count() as u32 {
-            dependents.row(task).iter().for_each(|&other| visit(other, task));
-        }
-    })
+    dependents.transposed(problem.task_count())
 }
 
 /// By launch that starts when another leaves its engine: the other.

@@ -27,6 +27,7 @@ use crate::schedule::order::improve::candidate::Scored;
 use crate::costgraph::{CostGraph, Role, TensorIx};
 use crate::error::Result;
 use crate::place::Placement;
+use crate::random::Rng;
 use crate::schedule::assemble::assemble;
 use crate::schedule::copies::trees;
 use crate::schedule::copies::{Arrangement, ArrivalIx};
@@ -86,11 +87,14 @@ pub fn improve(
     improver.finish(schedule, options)
 }
 
+/// Where the random numbers of a search begin: any number would do.
+const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+
 struct Improver<'a> {
     base: Problem<'a>,
     best: Scored<'a>,
     search: Search,
-    seed: u64,
+    random: Rng,
 }
 
 /// Distance of urgencies that follow one another, so that others fit between.
@@ -133,7 +137,7 @@ impl<'a> Improver<'a> {
         }
         let mut spare = search;
         let best = score(&base, candidate, &mut spare)?;
-        Some(Self { base, best, search: spare, seed: 0x9e37_79b9_7f4a_7c15 })
+        Some(Self { base, best, search: spare, random: Rng::new(SEED) })
     }
 
     fn is_over(&self) -> bool {
@@ -187,7 +191,7 @@ impl<'a> Improver<'a> {
         let problem = self.base.arranged(&candidate.arrangement);
         let ranks = order::ranks(&problem);
         let mut shaken = |rank: Nanos| {
-            let part = 1000 + if noise == 0 { 0 } else { self.random() % (noise + 1) };
+            let part = 1000 + if noise == 0 { 0 } else { self.random.next_u64() % (noise + 1) };
             let shaken = u128::from(rank.0) * u128::from(part) / 1000;
             u64::MAX - u64::try_from(shaken).unwrap_or(u64::MAX)
         };
@@ -200,15 +204,6 @@ impl<'a> Improver<'a> {
             candidate.arrivals[arrival.index()] = shaken(rank);
         }
         candidate
-    }
-
-    /// Splitmix64 (Steele, Lea and Flood, OOPSLA 2014).
-    fn random(&mut self) -> u64 {
-        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.seed;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
     }
 
     /// Trees and parts: all that promise something, then the largest one by one.
@@ -256,7 +251,7 @@ impl<'a> Improver<'a> {
             if self.follow() {
                 continue;
             }
-            let noise = [50, 200, 500][(self.random() % 3) as usize];
+            let noise = [50, 200, 500][(self.random.next_u64() % 3) as usize];
             let shaken = self.ranked(self.best.candidate.clone(), noise);
             self.attempt(shaken, false);
         }

@@ -1,8 +1,8 @@
 //! Measures this machine into a [`Profile`], by running plans on it.
 //!
-//! [`machine`] measures what classes of operations reach, and copies; [`network`] measures every
-//! kernel of one network where it runs: in its plan, beside what the other devices do then. Both
-//! take medians over steps that follow one another, after steps that only warm up.
+//! [`machine`] measures copies and the rates that classes of operations reach. [`network`] measures every
+//! kernel of one network within its plan, while the other devices run theirs. Both take medians over
+//! consecutive steps, after warm-up steps.
 
 mod observe;
 mod probes;

@@ -1,5 +1,5 @@
-//! The command line: arguments in, results on stdout, everything else on stderr, an exit code
-//! that means something.
+//! The command line: parses arguments, writes results to stdout and everything else to stderr, and maps
+//! each kind of error to an exit code.
 
 mod args;
 #[cfg(feature = "run")]

@@ -1,7 +1,7 @@
-//! What a network costs: floating-point operations, bytes and times of its groups on each kind
-//! of device, by the roofline or as a profile has measured them, and the cost graph made of them.
+//! What a network costs: operations, bytes and time of its groups on each kind of device, by the roofline
+//! or by a measured profile, and the cost graph built from them.
 //!
-//! Times are integers computed from integers, so that they are the same on every machine.
+//! Times are integers computed from integers: the same on every machine.
 
 mod class;
 mod flops;

@@ -1,8 +1,8 @@
 //! The cost graph: what the planner sees of a network, and what other engines build.
 //!
-//! Flat arrays with typed indices: for each node its time on each device kind, the parameter
-//! bytes it owns, its workspace and its output tensors; for each tensor its bytes, its producer
-//! and its consumers. It knows nothing of operations, files or devices.
+//! Flat arrays with typed indices. A node has a time on each device kind, parameter bytes, a workspace and
+//! output tensors. A tensor has bytes, a producer and consumers. Operations, files and devices are not
+//! known here.
 //!
 //! Built once by a [`Builder`], then immutable. The node order is the builder's; it need not be
 //! topological. 50 to 100 bytes a node.

@@ -1,9 +1,9 @@
-//! Input of training and evaluation: records of files, or made up, put together to batches.
+//! Input of training and evaluation: records from files, or synthetic ones, as batches.
 //!
-//! A [`Source`] is a specification ([`Spec`]) opened: it knows its files and the arrays that each
-//! record gives. [`Source::batches`] starts threads that read, parse, shuffle and batch behind
-//! bounded queues. The order of the records follows from the files, the seed and the epoch alone,
-//! whatever the number of threads; memory is bounded whatever the size of the files.
+//! A [`Source`] is an open specification ([`Spec`]): it knows its files and the arrays of each record.
+//! [`Source::batches`] starts threads that read, parse, shuffle and batch through bounded queues. The
+//! order of the records depends on the files, the seed and the epoch, not on the number of threads.
+//! Memory is bounded, however large the files are.
 //!
 //! ```
 //! use partition::data::{Options, Source};

@@ -1,6 +1,6 @@
-//! From kernel programs to code: CUDA C, its compilation by NVRTC, and the cache of what was compiled.
+//! From kernel programs to code: CUDA C, compilation by NVRTC, and the cache of compiled kernels.
 //!
-//! The text follows from the program alone, so that equal programs are one kernel.
+//! The text depends on the program alone, so equal programs share one kernel.
 
 #[cfg(feature = "cuda")]
 pub mod cache;

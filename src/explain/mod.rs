@@ -1,9 +1,8 @@
-//! Why a plan is as it is: what bounds it, what other devices would cost a node, what more memory,
-//! speed or bandwidth would save, and whether fewer devices are as good.
+//! Explains a plan: what bounds it, what a node would cost on other devices, what more memory, speed or
+//! bandwidth would save, and whether fewer devices are as good.
 //!
-//! Every figure is the simulator's, of a placement that was scheduled for the purpose; nothing is
-//! estimated. [`overview`] explains a plan, [`node`] one node of it; [`fewer`] is asked while
-//! planning, too.
+//! Every figure comes from the simulator, for a placement scheduled to answer the question; nothing is
+//! estimated. [`overview`] explains a plan, [`node`] one of its nodes. Planning uses [`fewer`], too.
 
 mod bottleneck;
 mod devices;

@@ -1,9 +1,8 @@
-//! Files of the user's: which are opened, how each is written whole or not at all, and which path leads out
-//! of a folder.
+//! The user's files: which are opened, how they are written atomically, and which paths leave a folder.
 //!
-//! Every file that the program reads by a name that it was handed is opened in `read`, which opens regular files alone.
-//! Every file that the program writes goes through `write`; nothing else in the crate creates, renames or
-//! removes files (checkpoints have folders of their own, in `state`).
+//! Every file that the user names is opened in `read`, which opens regular files only. Every file that the
+//! program writes goes through `write`; nothing else in the crate creates, renames or removes files, except
+//! `state` in checkpoint folders.
 
 mod inside;
 mod read;

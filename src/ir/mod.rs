@@ -1,9 +1,9 @@
 //! The intermediate representation: a network as a graph of operations on typed tensors.
 //!
-//! A [`Graph`] is an arena. Nodes own their ordered operands; results are numbered values;
-//! control dependencies are a list beside. **The order of the arena is a topological order**:
-//! an operand is always made by an earlier node, and a control dependency always points forward,
-//! so a graph is acyclic by construction and passes walk it front to back without recursion.
+//! A [`Graph`] is an arena. Nodes own their ordered operands; results are numbered values; control
+//! dependencies are a separate list. **The order of the arena is a topological order**: an earlier node
+//! computes each operand, and control dependencies point forward. A graph is acyclic by construction, and
+//! passes walk it front to back without recursion.
 //!
 //! Sizes stay affine in named dimensions until [`Graph::bind`] fixes them.
 

@@ -1,4 +1,4 @@
-//! Kernels as the planner sees them: which nodes become one, and what it needs beside operands and
+//! Kernels as the planner sees them: which nodes share one, and what memory it needs besides operands and
 //! results.
 
 pub(crate) mod attention;

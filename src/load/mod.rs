@@ -1,7 +1,7 @@
-//! Reads models: one submodule for each format, recognised by content and never by name.
+//! Reads models: one submodule per format, recognised by content and never by name.
 //!
-//! On exit a [`Graph`] is lowered, its types are inferred, its sources name every node of the
-//! source model and know their consumers. Nothing here decides a placement.
+//! On exit a [`Graph`] is lowered and its types are inferred. Its sources name every node of the source
+//! model and its consumers. Nothing here decides a placement.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

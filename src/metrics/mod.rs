@@ -1,6 +1,6 @@
-//! How good predictions are: measures that take them batch by batch.
+//! Metrics of predictions, updated batch by batch.
 //!
-//! Sums are kept in f64 and in the order of the samples, so the same batches give the same bits.
+//! Sums are f64, in the order of the samples: the same batches give the same bits.
 //!
 //! ```
 //! use partition::ir::Tensor;

@@ -1,11 +1,10 @@
-//! Passes: free functions over a graph, in the order that `compile` gives them.
+//! Passes: free functions over a graph. `compile` decides their order.
 //!
-//! On entry a graph verifies ([`crate::ir::verify`]); on exit it verifies and computes the same
-//! outputs, bit for bit, from the same inputs and parameters (but for the bits of a
-//! not-a-number, which machines choose differently, for products that read a transposed operand
-//! as it lies, whose kernel may add in another order, for [`fuse()`], whose operations round
-//! in their own way, and for [`lower_precision`], which rounds). Nodes keep their source; where a
-//! node goes, its source loses it. Inputs stay; outputs keep their names, order and types.
+//! A graph verifies ([`crate::ir::verify`]) on entry and on exit, and computes the same outputs, bit for
+//! bit, from the same inputs and parameters. Exceptions: the payload bits of a NaN, which differ between
+//! machines; products that read a transposed operand by strides, whose kernel may add in another order;
+//! [`fuse()`], whose operations round differently; and [`lower_precision`], which rounds. Nodes keep their
+//! source; a removed node leaves its source. Inputs stay; outputs keep their names, order and types.
 
 mod cse;
 mod dce;

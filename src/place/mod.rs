@@ -1,17 +1,18 @@
 //! Placement: which device computes what.
 //!
-//! [`place`] turns a cost graph, a topology and [`Options`] into a [`Placement`]. It knows nothing
-//! of operations, files or GPUs.
+//! [`place`] turns a cost graph, a topology and [`Options`] into a [`Placement`]. Operations, files and GPUs
+//! are not known here.
 //!
-//! In order: `problem` resolves pins, colocation and caps into units with allowed devices; `nets`
-//! makes the hypergraph whose connectivity is the bytes moved; `portfolio` runs the methods
-//! (`segments`: `orders` cut by `tables` and `segment`; `ideals`; `plain`; `fill`; `packing`; for the makespan
-//! `list` schedulers of `jobs` and the search of `makespan`; for bytes `multilevel` partitioning and
-//! minimum `cuts`), each of which sees the `context`, evaluates what it finds with `evaluate` and keeps the best in a
-//! `pool`;
-//! `replan` then weighs what was found against the placement that it replaces, where there is one;
-//! `infeasible` says why there is none. [`certificate`] says how good any placement can be at most
-//! (`bound`).
+//! 1. `problem` resolves pins, colocation and caps into units with allowed devices.
+//! 2. `nets` builds the hypergraph whose connectivity is the bytes moved.
+//! 3. `portfolio` runs the methods. Each sees the `context`, evaluates candidates with `evaluate` and keeps
+//!    the best in a `pool`. For any objective: `segments` (`orders` cut by `tables` and `segment`), `ideals`,
+//!    `plain`, `fill`, `packing`. For the makespan: `list` schedulers over `jobs`, and `makespan`. For bytes:
+//!    `multilevel` partitioning and minimum `cuts`.
+//! 4. `replan` weighs the candidates against the placement that they replace, if there is one.
+//! 5. `infeasible` explains why there is none.
+//!
+//! [`certificate`] bounds how good any placement can be (`bound`).
 
 mod bound;
 mod complete;

@@ -1,9 +1,10 @@
-//! The plan: what is computed where, in which order, in which bytes of which memory. It is all
-//! that the executor needs beside the model, and all that [`check()`] needs to prove it sound.
+//! The plan: what is computed where, in which order, in which bytes of which memory. It is all that the
+//! executor needs besides the model, and all that [`check()`] needs to prove it sound. `docs/plan.md` and
+//! `docs/plan.schema.json` describe its JSON form.
 //!
-//! A [`Plan`] is plain data, as its JSON form ([`Plan::write_json`], [`Plan::from_json`]) and its
-//! text form ([`Plan::to_text`], [`Plan::from_text`]) hold it. [`build()`] makes one of a placement
-//! and its schedule; a plan that was read may be anything, and is to be checked before it is used.
+//! A [`Plan`] is plain data, with a JSON form ([`Plan::write_json`], [`Plan::from_json`]) and a text form
+//! ([`Plan::to_text`], [`Plan::from_text`]). [`build()`] makes one from a placement and its schedule. A plan
+//! that was read is not trusted: check it before use.
 
 mod build;
 pub mod check;

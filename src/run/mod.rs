@@ -1,7 +1,7 @@
-//! Runs plans on this machine, and finds out what the machine has.
+//! Runs plans on this machine, and probes the machine's devices.
 //!
-//! [`cpu`] holds the kernels; [`interpret()`] runs a graph without a plan; a [`Program`] runs an
-//! [`ExecPlan`] on virtual devices, each with an arena and a worker of its own.
+//! [`cpu`] holds the kernels. [`interpret()`] runs a graph without a plan. A [`Program`] runs an
+//! [`ExecPlan`] on virtual devices, each with its own arena and worker.
 
 mod arena;
 pub mod cpu;

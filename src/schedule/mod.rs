@@ -1,13 +1,13 @@
-//! The schedule: in which order each device works, which copies are made and when, and where in
-//! memory each buffer lies.
+//! The schedule: the order of work on each device, the copies and their times, and the memory offset of
+//! each buffer.
 //!
-//! [`Schedule::steps`] stands in one global topological order: every dependency points backwards
-//! in it, and each lane runs its steps in list order, so a schedule cannot deadlock.
+//! [`Schedule::steps`] is one global topological order: every dependency points backwards, and each lane
+//! runs its steps in list order, so a schedule cannot deadlock.
 //!
-//! [`schedule`] finds the copies (`copies`), lists the tasks (`order`), lays out the arenas
-//! (`memory`) and times the result (`simulate`). Where an arena is over its cap it is packed anew
-//! (`offsets`, by the lives of `lifetimes`), and where an order does not fit even so, one that holds
-//! less memory is tried. [`Schedule::pack`] is for the schedule that is chosen.
+//! [`schedule`] finds the copies (`copies`), orders the tasks (`order`), lays out the arenas (`memory`) and
+//! times the result (`simulate`). An arena over its cap is packed again (`memory::offsets`, with
+//! `memory::lifetimes`). If the order still does not fit, one that holds less memory is tried.
+//! [`Schedule::pack`] is for the chosen schedule.
 
 mod accesses;
 mod assemble;

@@ -1,9 +1,9 @@
-//! What outlives a run: checkpoints, the weights of files, state shared by name.
+//! What outlives a run: checkpoints, weights files, state shared by name.
 //!
-//! A [`Checkpoint`] is all that a run needs to go on: arrays, counters and the place in the data. A
-//! [`Store`] is a folder of them. Each is written aside, flushed to the disk and renamed, so that
-//! whatever ends a run, the newest checkpoint under its name is whole; each file carries a checksum,
-//! and one that is damaged all the same is passed over for the one before.
+//! A [`Checkpoint`] is all that a run needs to continue: arrays, counters and the position in the data. A
+//! [`Store`] is a folder of them. Each is written to a temporary file, flushed to disk and renamed, so the
+//! newest checkpoint is complete however a run ends. Each file has a checksum; a damaged one is skipped in
+//! favour of the one before.
 //!
 //! ```
 //! use partition::ir::Tensor;

@@ -1,8 +1,7 @@
-//! The planner as a whole: places, schedules, and where an arena does not fit places again under
-//! tighter caps.
+//! The planner's main loop: places, schedules, and places again under tighter caps while an arena does not
+//! fit.
 //!
-//! On exit the placement and the schedule belong together, and every arena is at most its cap
-//! less the reserve.
+//! On exit the schedule is that of the placement, and every arena is at most its cap minus the reserve.
 
 pub mod pipeline;
 mod rewrite;

@@ -1,14 +1,13 @@
-//! The devices that a plan may use, and what joins them.
+//! The devices that a plan may use, and their links.
 //!
 //! A [`Topology`] is immutable once built: a list of [`Device`]s (each a whole physical device or
 //! a slice of one), the [`Channel`]s that data crosses, and a [`Route`] for each pair of physical
 //! devices. Everything that contends for one channel or one physical device shares it, in the
 //! cost model as in the simulator.
 //!
-//! Topologies come from a spec ([`Topology::parse`]), a file ([`Topology::load`]), a plan or
-//! a [`Description`] made by a program; all are checked in the same way, so that whoever holds
-//! a topology may rely on it: ids are in range, names are unique, no device is without memory,
-//! and a route joins each pair.
+//! Topologies come from a spec ([`Topology::parse`]), a file ([`Topology::load`]), a plan or a
+//! [`Description`] built by a program. All are checked in the same way: ids are in range, names are unique,
+//! every device has memory, and every pair has a route.
 
 mod build;
 mod description;

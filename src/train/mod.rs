@@ -1,9 +1,9 @@
-//! Training: a network as a step that also updates its parameters, planned and run as any other.
+//! Training: a step that also updates the network's parameters, planned and run like any other.
 //!
 //! [`training_step`] adds loss, gradients and updates to a network's graph; a [`Trainer`] plans that
-//! step for devices and runs it, batch by batch; [`fit`] goes over a source of records for several
-//! epochs, with validation, checkpoints and early stopping. Layers of dropout and noise disturb the training
-//! step and nothing else, by bits that follow from the seed, the step and the sample.
+//! step for devices and runs it, batch by batch; [`fit`] runs several epochs over a source of records, with
+//! validation, checkpoints and early stopping. Dropout and noise apply to training steps only; their random
+//! bits depend on the seed, the step and the sample.
 //!
 //! ```
 //! use partition::data::Source;

@@ -242,3 +242,32 @@ fn files_are_opened_to_read_in_one_place() {
     assert!(allowed > 2, "only {allowed} found: the test reads nothing");
     assert!(wrong.is_empty(), "use crate::files:\n{}", wrong.join("\n"));
 }
+
+/// What a page puts in backquotes and begins with a folder of the project is there.
+#[test]
+fn pages_name_files_that_exist() {
+    const PAGES: &[&str] = &[
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "docs/glossary.md",
+        "docs/plan.md",
+        "docs/cost-graph.md",
+    ];
+    const FOLDERS: &[&str] =
+        &["src/", "tests/", "docs/", "kernels/", "scripts/", "benches/", "examples/", "snapshots/"];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut named = 0;
+    for page in PAGES {
+        let text = fs::read_to_string(root.join(page)).expect("the page is there");
+        // Every other part between backquotes is quoted.
+        for quoted in text.split('`').skip(1).step_by(2) {
+            let path = quoted.split_whitespace().next().unwrap_or_default();
+            if FOLDERS.iter().any(|folder| path.starts_with(folder)) {
+                named += 1;
+                assert!(root.join(path).exists(), "{page} names {path}, which is not there");
+            }
+        }
+    }
+    assert!(named > 80, "only {named} found: the test reads nothing");
+}

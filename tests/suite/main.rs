@@ -89,6 +89,7 @@ mod run_ops;
 mod scaling;
 mod schedule;
 mod schedule_case;
+mod schemas;
 mod score;
 mod shared;
 mod sound_plans;

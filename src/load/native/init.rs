@@ -45,7 +45,7 @@ fn object(kind: &str, fields: &serde_json::Map<String, Value>) -> Result<Init> {
         "normal" => &["mean", "deviation", "truncated"],
         "variance_scaling" => &["scale", "fan", "distribution"],
         "orthogonal" | "identity" => &["gain"],
-        other => return named(other),
+        _ => &[],
     };
     if let Some(key) = fields.keys().find(|key| *key != "kind" && !allowed.contains(&key.as_str())) {
         return Err(Error::model(format!("init: {key}"), format!("{kind} has no such field")));
@@ -62,17 +62,23 @@ fn object(kind: &str, fields: &serde_json::Map<String, Value>) -> Result<Init> {
             value.as_str().ok_or_else(|| Error::model(format!("init: {key}"), "expected a string"))
         }
     };
+    let flag = |key: &str| match fields.get(key) {
+        None => Ok(false),
+        Some(value) => {
+            value.as_bool().ok_or_else(|| Error::model(format!("init: {key}"), "expected true or false"))
+        }
+    };
     Ok(match kind {
         "constant" => Init::Constant(real("value", 0.0)?),
         "uniform" => Init::Uniform { low: real("low", -0.05)?, high: real("high", 0.05)? },
         "normal" => Init::Normal {
             mean: real("mean", 0.0)?,
             deviation: real("deviation", 0.05)?,
-            truncated: fields.get("truncated").and_then(Value::as_bool).unwrap_or(false),
+            truncated: flag("truncated")?,
         },
         "orthogonal" => Init::Orthogonal { gain: real("gain", 1.0)? },
         "identity" => Init::Identity { gain: real("gain", 1.0)? },
-        _ => {
+        "variance_scaling" => {
             let fan = match text("fan", "in")? {
                 "in" => Fan::In,
                 "out" => Fan::Out,
@@ -89,5 +95,6 @@ fn object(kind: &str, fields: &serde_json::Map<String, Value>) -> Result<Init> {
             };
             Init::VarianceScaling { scale: real("scale", 1.0)?, fan, distribution }
         }
+        other => named(other)?,
     })
 }

@@ -189,7 +189,7 @@ pub(super) fn deliver(
             return Ok(());
         }
         // The file has the plan; the terminal still gets its summary.
-        return console.print(&summary.text());
+        return console.print(&summary.text_within(console.width()));
     }
     if emit == Emit::Trace {
         let (lives, times) = simulated(compiled);
@@ -211,7 +211,7 @@ pub(super) fn deliver(
     let text = rendered(emit, compiled, summary)?;
     match &args.output {
         Some(path) => write_atomically(path, text.as_bytes()),
-        None if emit == Emit::Summary => console.print(&text),
+        None if emit == Emit::Summary => console.print(&summary.text_within(console.width())),
         None => super::terminal::write_stdout(text.as_bytes()),
     }
 }

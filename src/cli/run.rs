@@ -79,8 +79,8 @@ pub(super) fn run(args: &RunArgs, explicit: &Explicit, console: &Console) -> Res
     let products = program.products();
     report(&plan, &reports, &comparisons, products.as_ref(), args, console)?;
     if args.stats {
-        console.print(&super::stats::stats(&plan, &network, reports.kept())?)?;
-        console.print(&super::stats::products(products.as_ref()))?;
+        console.print(&super::stats::stats(&plan, &network, reports.kept(), console.width())?)?;
+        console.print(&super::stats::products(products.as_ref(), console.width()))?;
     }
     verdict(&comparisons, args)?;
     signals::check()

@@ -93,6 +93,7 @@ mod squeezed;
 mod state;
 mod steps;
 mod strategy;
+mod tables;
 mod throughput;
 mod topology;
 mod torch_gradients;

@@ -67,7 +67,7 @@ pub(super) enum Command {
 #[command(next_help_heading = "Terminal")]
 pub(super) struct Terminal {
     /// Print nothing but errors
-    #[arg(long, short, global = true)]
+    #[arg(hide_short_help = true, long, short, global = true)]
     pub(super) quiet: bool,
     /// Show progress on stderr for what takes over a second
     #[arg(hide_short_help = true, long, value_name = "WHEN", default_value = "auto", global = true)]
@@ -201,7 +201,7 @@ impl TrustArgs {
 #[derive(Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Model")]
 pub(super) struct ModelArgs {
-    /// Size of the batch dimension; max: the largest that fits
+    /// Size of the batch; max: the largest that fits
     #[arg(long, value_name = "N|max")]
     pub(super) batch: Option<Batch>,
     /// Divide the step into this many microbatches: stages work on different ones at once
@@ -213,9 +213,9 @@ pub(super) struct ModelArgs {
     /// Size of a named dimension (repeatable)
     #[arg(long = "dim", value_name = "NAME=N")]
     pub(super) dims: Vec<String>,
-    /// Type of products, convolutions and attention
+    /// Type of products
     ///
-    /// They add up in f32; what needs range stays f32.
+    /// And of convolutions and attention; they add up in f32, and what needs range stays f32.
     #[arg(long, value_enum, value_name = "TYPE", default_value = "f32")]
     pub(super) precision: PrecisionArg,
     /// File with the weights
@@ -234,15 +234,15 @@ pub(super) struct ModelArgs {
 
 /// Where a model runs, from what, and how long.
 #[derive(Args, Debug, Clone)]
-#[command(next_help_heading = "Devices")]
+#[command(next_help_heading = "Placement")]
 pub(super) struct ExecArgs {
     /// Devices to run on [default: cpu]
     #[arg(long, short, value_name = "SPEC")]
     pub(super) devices: Option<String>,
-    /// Make up weights, and inputs of a run, that are not given: seed=N
+    /// Make up weights and inputs that are not given
     ///
     /// [default for training: that of --seed]
-    #[arg(long, value_name = "seed=N")]
+    #[arg(help_heading = "Model", long, value_name = "seed=N")]
     pub(super) init: Option<String>,
     /// Give up on a step that takes longer (30s, 500ms)
     #[arg(hide_short_help = true, long, value_name = "TIME")]
@@ -257,12 +257,14 @@ pub(super) struct ExecArgs {
 #[command(next_help_heading = "Placement")]
 pub(super) struct PlacementArgs {
     /// What to make small
-    #[arg(long, value_enum, default_value = "transfer")]
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "transfer")]
     pub(super) objective: ObjectiveArg,
-    /// How many devices compute something: auto, all, or a number
+    /// Devices to use: N, all or auto
+    ///
+    /// So many of them compute something.
     #[arg(long = "use", value_name = "N", default_value = "auto")]
     pub(super) use_devices: String,
-    /// Nodes that match the pattern go to this device (repeatable)
+    /// Matching nodes go to this device (repeatable)
     #[arg(long = "pin", value_name = "PATTERN=DEVICE")]
     pub(super) pins: Vec<String>,
     /// Nodes that match the pattern go together (repeatable)
@@ -286,7 +288,9 @@ pub(super) struct PlacementArgs {
     /// Memory that the search may take beside the graph and the plan; a plan that was cut short says so
     #[arg(hide_short_help = true, long, value_name = "SIZE")]
     pub(super) memory_limit: Option<String>,
-    /// Times measured by `partition run --calibrate`, in place of estimates
+    /// Times as `partition run --calibrate` measured
+    ///
+    /// They take the place of estimates.
     #[arg(long, value_name = "FILE")]
     pub(super) profile: Option<PathBuf>,
     /// Seed of what is drawn while planning
@@ -305,7 +309,7 @@ pub(super) struct PlanArgs {
     #[arg(value_name = "MODEL", required = true)]
     pub(super) model: Option<PathBuf>,
     /// Devices to plan for, or a TOML or JSON file
-    #[arg(help_heading = "Devices", long, short, value_name = "SPEC")]
+    #[arg(help_heading = "Placement", long, short, value_name = "SPEC")]
     pub(super) devices: Option<String>,
     #[command(flatten)]
     pub(super) shape: ModelArgs,

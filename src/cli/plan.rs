@@ -47,7 +47,7 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
         explicit.without(&["batch", "weights"], message, "leave it out; the costs are those of the graph")?;
     }
     if let Model::Graph(graph) = &model {
-        tell_equal(graph, &options.dims, console);
+        tell_network(graph, &options.dims, console);
     }
     if let Some(weights) = &args.shape.weights {
         check_weights(&mut model, weights, console)?;
@@ -123,8 +123,10 @@ pub(super) fn tell_assumptions(compiled: &Compiled, console: &Console) {
     }
 }
 
-/// Notes the dimensions that are others because the model's operations fit only so; not those of `known`.
-pub(super) fn tell_equal(graph: &Graph, known: &BTreeMap<String, i64>, console: &Console) {
+/// Notes what should be known of a model's file, and the dimensions that are others because the model's operations fit
+/// only so; not those of `known`.
+pub(super) fn tell_network(graph: &Graph, known: &BTreeMap<String, i64>, console: &Console) {
+    graph.notes().iter().for_each(|line| console.note(line));
     let names = |dim: DimId| graph.dim_name(dim);
     let equal = graph.dims().iter().filter(|dim| !known.contains_key(&dim.name)).filter_map(|dim| {
         let size = dim.is.as_ref()?;

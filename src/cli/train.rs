@@ -104,6 +104,7 @@ fn asked(args: &TrainArgs, outputs: &Outputs, console: &Console) -> Result<Asked
     let topology = with_profile(topology, &options.compile)?;
     let file = file.taking_all(&args.shape.with_inputs, &options.compile.dims)?;
     let mut graph = network(&file, &options.compile)?;
+    graph.notes().iter().for_each(|line| console.note(line));
     let largest = args.shape.batch == Some(Batch::Max);
     if options.compile.batch.is_none() && compile::has_open_batch(&graph) && !largest {
         options.compile.batch = Some(BATCH);

@@ -35,13 +35,13 @@ pub(super) struct TrainArgs {
     /// What is made small
     #[arg(help_heading = "Training", long, value_name = "LOSS")]
     pub(super) loss: String,
-    /// How parameters follow their gradients
+    /// How parameters follow gradients
     #[arg(help_heading = "Training", long, value_name = "OPTIMIZER", default_value = "sgd")]
     pub(super) optimizer: String,
     /// Learning rate
     #[arg(help_heading = "Training", long, value_name = "RATE", default_value_t = 0.01)]
     pub(super) lr: f64,
-    /// How the learning rate goes over the steps
+    /// Course of the rate
     #[arg(help_heading = "Training", long, value_name = "SCHEDULE", default_value = "constant")]
     pub(super) lr_schedule: String,
     /// How often all records are used
@@ -58,10 +58,10 @@ pub(super) struct TrainArgs {
     /// [default: dynamic for f16, 1 for bf16]
     #[arg(help_heading = "Training", hide_short_help = true, long, value_name = "SCALE")]
     pub(super) loss_scale: Option<String>,
-    /// Measure this too: accuracy, top5, mae, mse, auc (repeatable)
+    /// accuracy, top5, mae, mse or auc (repeatable)
     #[arg(help_heading = "Training", long = "metric", value_name = "METRIC")]
     pub(super) metrics: Vec<String>,
-    /// End where the loss has not fallen for so many epochs
+    /// End after so many epochs without a better loss
     ///
     /// That of validation, where there is one.
     #[arg(help_heading = "Training", long, value_name = "EPOCHS")]
@@ -83,17 +83,17 @@ pub(super) struct TrainArgs {
     /// Go on from the newest checkpoint
     ///
     /// An error where there is none; --resume=auto begins anew then.
-    #[arg(help_heading = "Output", long, value_enum, value_name = "WHEN", requires = "checkpoints", num_args = 0..=1, require_equals = true,
+    #[arg(hide_possible_values = true, help_heading = "Output", long, value_enum, value_name = "WHEN", requires = "checkpoints", num_args = 0..=1, require_equals = true,
         default_missing_value = "must")]
     pub(super) resume: Option<Resume>,
-    /// Plan, prove and write (--plan) the step, and train nothing
+    /// Plan and write (--plan) the step, and train nothing
     ///
     /// The devices need not be here, nor the data.
     #[arg(help_heading = "Output", long, conflicts_with_all = ["ensemble", "output", "history", "report", "tensorboard", "resume"])]
     pub(super) dry_run: bool,
     #[command(flatten)]
     pub(super) spread: SpreadArgs,
-    /// Where to write the trained weights (safetensors or npz)
+    /// Where to write the weights (safetensors or npz)
     #[arg(help_heading = "Output", long, short, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
     /// Where to write the plan of a step (JSON)
@@ -133,7 +133,7 @@ pub(super) struct DataArgs {
     /// Records for validation
     #[arg(long, value_name = "DATA", conflicts_with = "validation_split")]
     pub(super) validation_data: Option<String>,
-    /// Keep this share of the records for validation
+    /// Share kept for validation
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     pub(super) validation_split: f64,
     /// Leave out the last batch of an epoch where it is not full, instead of training on it as it is
@@ -155,18 +155,18 @@ pub(super) struct DataArgs {
 
 /// How a step is spread over the devices.
 #[derive(Args, Debug, Clone)]
-#[command(next_help_heading = "Spreading the step")]
+#[command(next_help_heading = "Replicas and stages")]
 pub(super) struct SpreadArgs {
-    /// Spread the step: auto compares the ways; or model, data, pipeline, ...
+    /// How the step is spread: auto, model, data, ...
     ///
     /// auto takes the one that is predicted to be fastest; the others force one: model, data, zero1, zero2, zero3,
     /// ps, pipeline, hybrid:K with K devices for each replica, which with --schedule is a pipeline.
-    #[arg(long, value_name = "WAY", conflicts_with_all = ["replicas", "ensemble"])]
+    #[arg(help_heading = "Placement", long, value_name = "WAY", conflicts_with_all = ["replicas", "ensemble"])]
     pub(super) parallel: Option<String>,
-    /// The network so many times, each with its part of the batch
+    /// The network so many times, each on its part
     ///
-    /// One gradient. With --schedule each is a pipeline of its own, on as many devices as there are for each.
-    #[arg(long, value_name = "N")]
+    /// Of the batch, that is; one gradient. With --schedule each is a pipeline of its own, on as many devices as there are for each.
+    #[arg(help_heading = "Placement", long, value_name = "N")]
     pub(super) replicas: Option<usize>,
     /// Devices of each replica: over several, the network is laid as the planner lays one replica [of
     /// pipelines, 1 stands for an even part of all devices]
@@ -224,13 +224,13 @@ pub(super) struct SpreadArgs {
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Output")]
 pub(super) struct LogArgs {
-    /// Where to write what each epoch gave (.csv or .json)
+    /// Where to write each epoch's figures (.csv, .json)
     #[arg(long, value_name = "FILE")]
     pub(super) history: Option<PathBuf>,
     /// Folder for event files of TensorBoard: losses, metrics, and the plan as a graph coloured by device
     #[arg(hide_short_help = true, long, value_name = "DIR")]
     pub(super) tensorboard: Option<PathBuf>,
     /// Where to write a report of plan and training as one HTML page
-    #[arg(long, value_name = "FILE")]
+    #[arg(hide_short_help = true, long, value_name = "FILE")]
     pub(super) report: Option<PathBuf>,
 }

@@ -31,7 +31,9 @@ pub use html::Html;
 #[cfg(all(feature = "cli", feature = "run"))]
 pub(crate) use summary::pipelined;
 pub use summary::{AlternativeLine, BoundLine, DeviceLine, Summary};
+#[cfg(all(feature = "cli", feature = "run"))]
+pub(crate) use table::clipped;
 #[cfg(feature = "cli")]
-pub(crate) use table::{Column, TextTable, clipped, wrapped};
+pub(crate) use table::{Column, TextTable, wrapped};
 pub use timeline::timeline;
 pub use trace::{Clock, Life, Trace, lives_of_plan, lives_of_schedule};

@@ -123,9 +123,11 @@ impl TextTable {
 }
 
 /// The most characters of a name in a table.
+#[cfg(feature = "run")]
 const LONGEST: usize = 48;
 
 /// A name as it stands in a table: made harmless, and the middle of a long one left out.
+#[cfg(feature = "run")]
 pub(crate) fn clipped(name: &str) -> String {
     let name = crate::escape::escaped(name);
     let count = name.chars().count();

@@ -27,7 +27,8 @@ struct Reach {
 const SLOWEST: u64 = 20;
 
 fn reach(class: Class) -> Reach {
-    let of = |flops, bandwidth, start_us| Reach { flops, bandwidth, start: Nanos(start_us * 1000) };
+    let of =
+        |flops: u64, bandwidth: u64, start_us: u64| Reach { flops, bandwidth, start: Nanos(start_us * 1000) };
     match class {
         Class::Map => of(180, 400, 1),
         Class::Reduce => of(50, 300, 2),

@@ -71,6 +71,7 @@ mod place;
 mod plan;
 mod planes;
 mod precision;
+mod predicted;
 mod provenance;
 mod random_costgraph;
 mod random_graph;

@@ -24,9 +24,12 @@ Device specifications:
 Exit codes: 0 done, 1 failed, 2 usage, 3 no plan exists or none was found,
 130 and 143 ended by SIGINT or SIGTERM, after what it had was saved.";
 
+/// Stands below the common options.
+pub(super) const MORE: &str = "These are the common options; --help lists all, with examples.";
+
 /// Lays a neural network over devices: a checked plan that fits to the byte, and runs.
 #[derive(Parser, Debug)]
-#[command(name = "partition", version, about, after_help = EXAMPLES)]
+#[command(name = "partition", version, about, after_help = MORE, after_long_help = EXAMPLES)]
 #[command(
     args_conflicts_with_subcommands = true,
     arg_required_else_help = true,
@@ -61,15 +64,16 @@ pub(super) enum Command {
 }
 
 #[derive(Args, Debug, Clone, Copy)]
+#[command(next_help_heading = "Terminal")]
 pub(super) struct Terminal {
     /// Print nothing but errors
-    #[arg(long, short, global = true)]
+    #[arg(hide_short_help = true, long, short, global = true)]
     pub(super) quiet: bool,
     /// Show progress on stderr for what takes over a second
-    #[arg(long, value_name = "WHEN", default_value = "auto", global = true)]
+    #[arg(hide_short_help = true, long, value_name = "WHEN", default_value = "auto", global = true)]
     pub(super) progress: When,
     /// Colour messages
-    #[arg(long, value_name = "WHEN", default_value = "auto", global = true)]
+    #[arg(hide_short_help = true, long, value_name = "WHEN", default_value = "auto", global = true)]
     pub(super) color: When,
 }
 
@@ -180,9 +184,10 @@ pub(super) enum PrecisionArg {
 
 /// Which files a model may name.
 #[derive(Args, Debug, Clone, Copy, Default)]
+#[command(next_help_heading = "Model")]
 pub(super) struct TrustArgs {
     /// Follow what a model names out of its folder: `..`, absolute paths, links
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub(super) allow_outside: bool,
 }
 
@@ -194,29 +199,34 @@ impl TrustArgs {
 
 /// What shapes a network before it is planned.
 #[derive(Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Model")]
 pub(super) struct ModelArgs {
-    /// Size of the batch dimension; max: the largest that fits
+    /// Size of the batch; max: the largest that fits
     #[arg(long, value_name = "N|max")]
     pub(super) batch: Option<Batch>,
     /// Divide the step into this many microbatches: stages work on different ones at once
-    #[arg(long, value_name = "M")]
+    #[arg(hide_short_help = true, long, value_name = "M")]
     pub(super) microbatches: Option<u32>,
     /// How a pipeline orders its microbatches [default: auto]
-    #[arg(long, value_enum, requires = "microbatches")]
+    #[arg(hide_short_help = true, long, value_enum, requires = "microbatches")]
     pub(super) schedule: Option<ScheduleArg>,
     /// Size of a named dimension (repeatable)
     #[arg(long = "dim", value_name = "NAME=N")]
     pub(super) dims: Vec<String>,
-    /// Compute products, convolutions and attention in this type, adding up in f32; what needs range stays f32
+    /// Type of products
+    ///
+    /// And of convolutions and attention; they add up in f32, and what needs range stays f32.
     #[arg(long, value_enum, value_name = "TYPE", default_value = "f32")]
     pub(super) precision: PrecisionArg,
-    /// File with the weights: npz, safetensors, an index of shards, Keras .h5 or .keras [default for a
-    /// transformers config.json: model.safetensors beside it]
+    /// File with the weights
+    ///
+    /// npz, safetensors, an index of shards, Keras .h5 or .keras [default for a transformers config.json:
+    /// model.safetensors beside it]
     #[arg(long, value_name = "FILE")]
     pub(super) weights: Option<PathBuf>,
     /// An optional input that the model shall have: attention_mask, token_type_ids, position_ids of
     /// transformers (repeatable; a run has those of --inputs anyway)
-    #[arg(long = "with-input", value_name = "NAME")]
+    #[arg(hide_short_help = true, long = "with-input", value_name = "NAME")]
     pub(super) with_inputs: Vec<String>,
     #[command(flatten)]
     pub(super) trust: TrustArgs,
@@ -224,99 +234,122 @@ pub(super) struct ModelArgs {
 
 /// Where a model runs, from what, and how long.
 #[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Placement")]
 pub(super) struct ExecArgs {
     /// Devices to run on [default: cpu]
     #[arg(long, short, value_name = "SPEC")]
     pub(super) devices: Option<String>,
-    /// Make up weights, and inputs of a run, that are not given: seed=N [default for training: that of --seed]
-    #[arg(long, value_name = "seed=N")]
+    /// Make up weights and inputs that are not given
+    ///
+    /// [default for training: that of --seed]
+    #[arg(help_heading = "Model", long, value_name = "seed=N")]
     pub(super) init: Option<String>,
     /// Give up on a step that takes longer (30s, 500ms)
-    #[arg(long, value_name = "TIME")]
+    #[arg(hide_short_help = true, long, value_name = "TIME")]
     pub(super) timeout: Option<String>,
     /// Run the devices of all hosts of the specification on this machine
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub(super) simulate_hosts: bool,
 }
 
 /// What a placement must respect.
 #[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Placement")]
 pub(super) struct PlacementArgs {
     /// What to make small
-    #[arg(long, value_enum, default_value = "transfer")]
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "transfer")]
     pub(super) objective: ObjectiveArg,
-    /// How many devices compute something: auto, all, or a number
+    /// Devices to use: N, all or auto
+    ///
+    /// So many of them compute something.
     #[arg(long = "use", value_name = "N", default_value = "auto")]
     pub(super) use_devices: String,
-    /// Nodes that match the pattern go to this device (repeatable)
+    /// Matching nodes go to this device (repeatable)
     #[arg(long = "pin", value_name = "PATTERN=DEVICE")]
     pub(super) pins: Vec<String>,
     /// Nodes that match the pattern go together (repeatable)
-    #[arg(long, value_name = "PATTERN")]
+    #[arg(hide_short_help = true, long, value_name = "PATTERN")]
     pub(super) colocate: Vec<String>,
     /// Each device's compute time at most (1+EPS) of its fair share
-    #[arg(long, value_name = "EPS")]
+    #[arg(hide_short_help = true, long, value_name = "EPS")]
     pub(super) balance: Option<f64>,
     /// A node that its device cannot run falls back to one that can
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub(super) soft: bool,
     /// Memory kept free on each device
-    #[arg(long, value_name = "SIZE")]
+    #[arg(hide_short_help = true, long, value_name = "SIZE")]
     pub(super) reserve: Option<String>,
     /// How much work to spend; counted, so the same input gives the same plan
-    #[arg(long, value_enum, default_value = "default")]
+    #[arg(hide_short_help = true, long, value_enum, default_value = "default")]
     pub(super) effort: EffortArg,
     /// Stop improving after this time (10s, 500ms); a plan that was cut short says so
-    #[arg(long, value_name = "TIME")]
+    #[arg(hide_short_help = true, long, value_name = "TIME")]
     pub(super) time_limit: Option<String>,
     /// Memory that the search may take beside the graph and the plan; a plan that was cut short says so
-    #[arg(long, value_name = "SIZE")]
+    #[arg(hide_short_help = true, long, value_name = "SIZE")]
     pub(super) memory_limit: Option<String>,
-    /// Times measured by `partition run --calibrate`, in place of estimates
+    /// Times as `partition run --calibrate` measured
+    ///
+    /// They take the place of estimates.
     #[arg(long, value_name = "FILE")]
     pub(super) profile: Option<PathBuf>,
     /// Seed of what is drawn while planning
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 0)]
     pub(super) seed: u64,
     /// Threads to plan with [default: all cores]; never changes a result
-    #[arg(long, value_name = "N")]
+    #[arg(hide_short_help = true, long, value_name = "N")]
     pub(super) threads: Option<usize>,
 }
 
 #[derive(Args, Debug, Clone)]
 pub(super) struct PlanArgs {
-    /// Model file (ONNX, Keras JSON, model.json, transformers config.json or its folder, cost graph, placement
-    /// workload), or - for stdin
+    /// Model file, or - for stdin
+    ///
+    /// ONNX, Keras JSON, model.json, transformers config.json or its folder, cost graph, placement workload.
     #[arg(value_name = "MODEL", required = true)]
     pub(super) model: Option<PathBuf>,
     /// Devices to plan for, or a TOML or JSON file
-    #[arg(long, short, value_name = "SPEC")]
+    #[arg(help_heading = "Placement", long, short, value_name = "SPEC")]
     pub(super) devices: Option<String>,
     #[command(flatten)]
     pub(super) shape: ModelArgs,
     #[command(flatten)]
     pub(super) placement: PlacementArgs,
-    /// Do not plan: check and time this placement (name-to-device JSON, plan, Accelerate device_map)
-    #[arg(long, value_name = "FILE")]
+    /// Do not plan: check and time this placement
+    ///
+    /// Name-to-device JSON, a plan, an Accelerate device_map.
+    #[arg(help_heading = "Placement", hide_short_help = true, long, value_name = "FILE")]
     pub(super) score: Option<PathBuf>,
     /// A plan or placement that the new plan replaces: it moves little state (parameters), and says which
-    #[arg(long, value_name = "OLD_PLAN", conflicts_with = "score")]
+    #[arg(
+        help_heading = "Placement",
+        hide_short_help = true,
+        long,
+        value_name = "OLD_PLAN",
+        conflicts_with = "score"
+    )]
     pub(super) from: Option<PathBuf>,
     /// Most state to move (500MB), or its weight in the objective (0.5) [default: 0.01]
-    #[arg(long, value_name = "BYTES|WEIGHT", requires = "from")]
+    #[arg(
+        help_heading = "Placement",
+        hide_short_help = true,
+        long,
+        value_name = "BYTES|WEIGHT",
+        requires = "from"
+    )]
     pub(super) stability: Option<String>,
     /// What to print
-    #[arg(long, value_enum, value_name = "WHAT")]
+    #[arg(help_heading = "Output", long, value_enum, value_name = "WHAT")]
     pub(super) emit: Option<Emit>,
     /// Write to a file; a plan where its name ends in .json, compressed in .json.gz
-    #[arg(short, long, value_name = "PATH")]
+    #[arg(help_heading = "Output", short, long, value_name = "PATH")]
     pub(super) output: Option<PathBuf>,
     #[command(flatten)]
     pub(super) terminal: Terminal,
 }
 
 #[derive(Args, Debug, Clone)]
-#[command(after_help = "\
+#[command(after_help = MORE, after_long_help = "\
 Examples:
   partition run model.onnx --inputs in.npz --outputs out.npz
   partition run plan.json --inputs io.npz --expect io.npz      compare with stored outputs
@@ -329,7 +362,7 @@ pub(super) struct RunArgs {
     #[arg(value_name = "MODEL|PLAN", required_unless_present = "calibrate")]
     pub(super) model: Option<PathBuf>,
     /// The model of a plan, where it is not where the plan says
-    #[arg(long = "model", value_name = "MODEL")]
+    #[arg(help_heading = "Running", hide_short_help = true, long = "model", value_name = "MODEL")]
     pub(super) plan_model: Option<PathBuf>,
     #[command(flatten)]
     pub(super) exec: ExecArgs,
@@ -338,46 +371,64 @@ pub(super) struct RunArgs {
     #[command(flatten)]
     pub(super) placement: PlacementArgs,
     /// Arrays for the graph's inputs, by name (npz)
-    #[arg(long, value_name = "F.npz")]
+    #[arg(help_heading = "Arrays", long, value_name = "F.npz")]
     pub(super) inputs: Option<PathBuf>,
     /// Where to write the outputs (npz)
-    #[arg(long, value_name = "F.npz")]
+    #[arg(help_heading = "Arrays", long, value_name = "F.npz")]
     pub(super) outputs: Option<PathBuf>,
     /// Outputs to compare with (npz); a mismatch is a failure
-    #[arg(long, value_name = "F.npz")]
+    #[arg(help_heading = "Arrays", long, value_name = "F.npz")]
     pub(super) expect: Option<PathBuf>,
     /// Relative tolerance of the comparison
-    #[arg(long, value_name = "R", default_value_t = 1e-4, requires = "expect")]
+    #[arg(
+        help_heading = "Arrays",
+        hide_short_help = true,
+        long,
+        value_name = "R",
+        default_value_t = 1e-4,
+        requires = "expect"
+    )]
     pub(super) rtol: f64,
     /// Absolute tolerance of the comparison
-    #[arg(long, value_name = "A", default_value_t = 1e-5, requires = "expect")]
+    #[arg(
+        help_heading = "Arrays",
+        hide_short_help = true,
+        long,
+        value_name = "A",
+        default_value_t = 1e-5,
+        requires = "expect"
+    )]
     pub(super) atol: f64,
     /// What to run on
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(help_heading = "Running", hide_short_help = true, long, value_enum, default_value = "auto")]
     pub(super) backend: Backend,
     /// How often to run the step; the median time is told
-    #[arg(long, visible_alias = "repeat", value_name = "N", default_value_t = 1)]
+    #[arg(help_heading = "Running", long, visible_alias = "repeat", value_name = "N", default_value_t = 1)]
     pub(super) steps: u32,
-    /// Print for each step what was predicted and measured, its rates and the fraction of the device's peak
-    #[arg(long, conflicts_with = "json")]
+    /// Print for each step what was predicted and measured
+    ///
+    /// Beside these, its rates and the fraction of the device's peak that they are.
+    #[arg(help_heading = "Output", long, conflicts_with = "json")]
     pub(super) stats: bool,
     /// Print what the plan's kernels are, without weights, and run nothing
-    #[arg(long, value_enum, conflicts_with_all = ["stats", "json", "outputs", "expect", "trace"])]
+    #[arg(help_heading = "Output", hide_short_help = true, long, value_enum, conflicts_with_all = ["stats", "json", "outputs", "expect", "trace"])]
     pub(super) emit: Option<RunEmit>,
     /// Map a planned device to a real one (repeatable)
-    #[arg(long, value_name = "PLANNED=REAL")]
+    #[arg(help_heading = "Running", hide_short_help = true, long, value_name = "PLANNED=REAL")]
     pub(super) map: Vec<String>,
     /// Write what ran when as Chrome trace events (for Perfetto): the step of median time
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = "Output", hide_short_help = true, long, value_name = "FILE")]
     pub(super) trace: Option<PathBuf>,
-    /// Measure this machine (without a model), or the model's own kernels, into a profile for --profile
-    #[arg(long, conflicts_with_all = ["outputs", "expect", "json", "trace"])]
+    /// Measure this machine, or the kernels of the model that is given
+    ///
+    /// What --profile takes is written to -o.
+    #[arg(help_heading = "Output", long, conflicts_with_all = ["outputs", "expect", "json", "trace"])]
     pub(super) calibrate: bool,
     /// Where --calibrate writes the profile [default: standard output]
-    #[arg(short, long, value_name = "PATH", requires = "calibrate")]
+    #[arg(help_heading = "Output", short, long, value_name = "PATH", requires = "calibrate")]
     pub(super) output: Option<PathBuf>,
     /// Print the report as JSON
-    #[arg(long)]
+    #[arg(help_heading = "Output", long)]
     pub(super) json: bool,
     #[command(flatten)]
     pub(super) terminal: Terminal,

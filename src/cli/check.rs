@@ -108,6 +108,7 @@ fn check_model(file: &ModelFile, args: &CheckArgs, console: &Console) -> Result<
     let _working = console.working("reading the model");
     let supported = match file.load(&options::dims(&args.dims)?)? {
         Model::Graph(graph) => {
+            graph.notes().iter().for_each(|line| console.note(line));
             let mut elements = graph.params().iter().map(|param| {
                 let value = graph.node(param.node).first_result;
                 graph.ty(value).elements()

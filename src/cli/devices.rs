@@ -5,12 +5,15 @@ use super::destinations;
 use super::terminal::{Console, write_stdout};
 use crate::error::Result;
 use crate::files::write_atomically;
+use crate::report::{Column, TextTable, wrapped};
 use crate::topology::{PRESETS, Topology};
 
 pub(super) fn devices(args: &DevicesArgs, console: &Console) -> Result<()> {
     destinations::check(&[("--output", args.output.as_deref())], &[])?;
+    // A file is as wide as what is in it.
+    let width = console.width().filter(|_| args.output.is_none());
     if args.presets {
-        return written(args, &presets());
+        return written(args, &presets(width));
     }
     let (topology, file) = match &args.spec {
         Some(spec) => {
@@ -23,7 +26,8 @@ pub(super) fn devices(args: &DevicesArgs, console: &Console) -> Result<()> {
     let lines = topology.summary();
     // A specification that is asked about is explained; the machine's is a file that `--devices` takes.
     if args.table || args.spec.is_some() && args.output.is_none() {
-        return written(args, &lines.iter().map(|line| format!("{line}\n")).collect::<String>());
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        return written(args, &width.map_or_else(|| text.clone(), |width| wrapped(&text, width)));
     }
     if args.spec.is_none() {
         lines.iter().for_each(|line| console.note(line));
@@ -55,12 +59,16 @@ fn probed(_console: &Console) -> Result<(Topology, String)> {
 }
 
 /// The presets with their peak rates, one line each.
-fn presets() -> String {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(["preset", "memory", "bandwidth", "f32", "bf16"]);
+fn presets(width: Option<usize>) -> String {
+    let mut table = TextTable::new(&[
+        Column::words("preset"),
+        Column::figures("memory"),
+        Column::figures("bandwidth"),
+        Column::figures("f32"),
+        Column::figures("bf16"),
+    ]);
     for preset in &PRESETS {
-        table.add_row([
+        table.row([
             preset.name.to_owned(),
             preset.memory.map_or(String::new(), |memory| memory.to_string()),
             preset.bandwidth.to_string(),
@@ -68,8 +76,5 @@ fn presets() -> String {
             format!("{}/s", preset.half_flops),
         ]);
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(comfy_table::CellAlignment::Right);
-    }
-    table.lines().map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(&line).trim_end())).collect()
+    table.text(width)
 }

@@ -47,7 +47,7 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
         explicit.without(&["batch", "weights"], message, "leave it out; the costs are those of the graph")?;
     }
     if let Model::Graph(graph) = &model {
-        tell_equal(graph, &options.dims, console);
+        tell_network(graph, &options.dims, console);
     }
     if let Some(weights) = &args.shape.weights {
         check_weights(&mut model, weights, console)?;
@@ -123,8 +123,10 @@ pub(super) fn tell_assumptions(compiled: &Compiled, console: &Console) {
     }
 }
 
-/// Notes the dimensions that are others because the model's operations fit only so; not those of `known`.
-pub(super) fn tell_equal(graph: &Graph, known: &BTreeMap<String, i64>, console: &Console) {
+/// Notes what should be known of a model's file, and the dimensions that are others because the model's operations fit
+/// only so; not those of `known`.
+pub(super) fn tell_network(graph: &Graph, known: &BTreeMap<String, i64>, console: &Console) {
+    graph.notes().iter().for_each(|line| console.note(line));
     let names = |dim: DimId| graph.dim_name(dim);
     let equal = graph.dims().iter().filter(|dim| !known.contains_key(&dim.name)).filter_map(|dim| {
         let size = dim.is.as_ref()?;
@@ -189,7 +191,7 @@ pub(super) fn deliver(
             return Ok(());
         }
         // The file has the plan; the terminal still gets its summary.
-        return console.print(&summary.text());
+        return console.print(&summary.text_within(console.width()));
     }
     if emit == Emit::Trace {
         let (lives, times) = simulated(compiled);
@@ -211,7 +213,7 @@ pub(super) fn deliver(
     let text = rendered(emit, compiled, summary)?;
     match &args.output {
         Some(path) => write_atomically(path, text.as_bytes()),
-        None if emit == Emit::Summary => console.print(&text),
+        None if emit == Emit::Summary => console.print(&summary.text_within(console.width())),
         None => super::terminal::write_stdout(text.as_bytes()),
     }
 }

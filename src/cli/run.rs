@@ -79,8 +79,8 @@ pub(super) fn run(args: &RunArgs, explicit: &Explicit, console: &Console) -> Res
     let products = program.products();
     report(&plan, &reports, &comparisons, products.as_ref(), args, console)?;
     if args.stats {
-        console.print(&super::stats::stats(&plan, &network, reports.kept())?)?;
-        console.print(&super::stats::products(products.as_ref()))?;
+        console.print(&super::stats::stats(&plan, &network, reports.kept(), console.width())?)?;
+        console.print(&super::stats::products(products.as_ref(), console.width()))?;
     }
     verdict(&comparisons, args)?;
     signals::check()
@@ -197,7 +197,7 @@ fn sized_network(
         let sizes: Vec<String> = found.iter().map(|(name, size)| format!("{name} = {size}")).collect();
         console.note(&format!("by the sizes of the inputs, {}", sizes.join(", ")));
     }
-    super::plan::tell_equal(&graph, &found, console);
+    super::plan::tell_network(&graph, &found, console);
     found.retain(|name, _| !open.contains_key(name));
     options.dims.extend(found);
     options.bind = open;
@@ -246,7 +246,7 @@ fn from_plan(
             .with_help("plan the model anew"));
     }
     let mut graph = graph_of(&model, model.load(&options.dims)?)?;
-    super::plan::tell_equal(&graph, &options.dims, console);
+    super::plan::tell_network(&graph, &options.dims, console);
     can_be_written(args, &graph)?;
     let weights = model.weights(args.shape.weights.as_deref())?;
     take_weights(&mut graph, weights.as_deref(), missing, console)?;

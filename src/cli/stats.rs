@@ -1,6 +1,5 @@
 //! `partition run --stats`: what each step was predicted to take, took, and reached.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use super::machine::Product;
@@ -10,6 +9,7 @@ use crate::error::Result;
 use crate::escape::escaped;
 use crate::kernel::type_text;
 use crate::plan::{Action, Copy, Plan, Step};
+use crate::report::{Column, TextTable, clipped};
 use crate::run::RunReport;
 use crate::topology::{DeviceId, Route, Topology};
 use crate::units::Nanos;
@@ -20,25 +20,38 @@ use crate::units::Nanos;
 /// copy the bytes moved and the bandwidth of the way. O(steps x (reports log reports + buffers) + lowering).
 ///
 /// Errors: those of lowering a network.
-pub(super) fn stats(plan: &Plan, network: &Network, reports: &[RunReport]) -> Result<String> {
+pub(super) fn stats(
+    plan: &Plan,
+    network: &Network,
+    reports: &[RunReport],
+    width: Option<usize>,
+) -> Result<String> {
     let lowered = cost::lower(&network.graph, &network.grouping, &plan.topology, plan.profile.as_ref())?;
     let table = Table { plan, network, lowered, kinds: Vec::new() };
     let kinds = plan.topology.kinds_in(&table.lowered.graph.kinds);
-    Table { kinds, ..table }.text(reports)
+    Ok(Table { kinds, ..table }.text(reports, width))
 }
 
 /// One line for each product of a library, by the best of its times alone.
-pub(super) fn products(found: Option<&(String, Vec<Product>)>) -> String {
+pub(super) fn products(found: Option<&(String, Vec<Product>)>, width: Option<usize>) -> String {
     let Some((library, products)) = found else { return String::new() };
-    let mut text = format!("products of {library}, by the best of its ways alone\n");
+    let mut table = TextTable::new(&[
+        Column::words("product"),
+        Column::figures("calls"),
+        Column::figures("best"),
+        Column::figures("GFLOP/s"),
+    ]);
     for one in products {
         let rate = one.flops as f64 / (one.best_ns.max(1) as f64);
-        let (calls, time) = (one.calls, micros(one.best_ns as f64));
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "{calls:>5} x {time:>10} {rate:>8.2} GFLOP/s  {}", escaped(&one.product));
+        let best = micros(one.best_ns as f64);
+        table.row([escaped(&one.product), one.calls.to_string(), best, format!("{rate:.2}")]);
     }
-    text
+    format!("products of {library}, by the best of its ways alone\n{}", table.text(width))
 }
+
+/// What a column is.
+const PEAK: &str =
+    "peak: the larger of GB/s and GFLOP/s as a fraction of what the device, or the link, can do\n";
 
 struct Table<'a> {
     plan: &'a Plan,
@@ -67,11 +80,17 @@ enum Peak {
 }
 
 impl Table<'_> {
-    fn text(&self, reports: &[RunReport]) -> Result<String> {
-        let mut text = format!(
-            "{:>5} {:<8} {:>10} {:>10} {:>8} {:>8} {:>6}  what\n",
-            "step", "device", "predicted", "measured", "GB/s", "GFLOP/s", "peak"
-        );
+    fn text(&self, reports: &[RunReport], width: Option<usize>) -> String {
+        let mut table = TextTable::new(&[
+            Column::figures("step"),
+            Column::words("device"),
+            Column::figures("predicted"),
+            Column::figures("measured"),
+            Column::figures("GB/s"),
+            Column::figures("GFLOP/s"),
+            Column::figures("peak"),
+            Column::words("what"),
+        ]);
         for (position, step) in self.plan.steps.iter().enumerate() {
             let device = self.plan.topology.find(&step.device);
             let work = self.work(step, device);
@@ -82,22 +101,18 @@ impl Table<'_> {
                 Peak::Way(least) => percent(least.get() as f64 / nanos),
                 Peak::Unknown => "-".to_owned(),
             };
-            let predicted = work.predicted.map_or("-".to_owned(), |time| micros(time.get() as f64));
-            // Writing to a String cannot fail.
-            let _ = writeln!(
-                text,
-                "{:>5} {:<8} {:>10} {:>10} {:>8.3} {:>8.3} {:>6}  {}",
-                step.id,
-                escaped(&step.device),
-                predicted,
+            table.row([
+                step.id.to_string(),
+                clipped(&step.device),
+                work.predicted.map_or("-".to_owned(), |time| micros(time.get() as f64)),
                 micros(nanos),
-                bytes,
-                flops,
+                format!("{bytes:.3}"),
+                format!("{flops:.3}"),
                 peak,
-                escaped(&work.what)
-            );
+                escaped(&work.what),
+            ]);
         }
-        Ok(text)
+        format!("{}{PEAK}", table.text(width))
     }
 
     fn work(&self, step: &Step, device: Option<DeviceId>) -> Work {

@@ -12,13 +12,22 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::args::{Terminal, When};
 use crate::error::{Error, Result};
 use crate::escape::{escaped, escaped_lines};
+use crate::report::wrapped;
 
 /// How this run of the program talks to its user.
 pub(super) struct Console {
     quiet: bool,
     progress: bool,
+    width: Option<usize>,
     #[cfg(feature = "run")]
     live: Live,
+}
+
+/// The columns of what stdout is: as COLUMNS says where it is set, else the terminal's; none where it is none.
+fn columns() -> Option<usize> {
+    let stated = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let found = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
+    stated.or_else(found).filter(|&columns| columns > 0)
 }
 
 /// How what goes on is shown while it does.
@@ -56,6 +65,7 @@ impl Console {
         Self {
             quiet: terminal.quiet,
             progress: progress && !terminal.quiet,
+            width: columns(),
             #[cfg(feature = "run")]
             live,
         }
@@ -65,6 +75,11 @@ impl Console {
     #[cfg(feature = "run")]
     pub(super) fn live(&self) -> Live {
         self.live
+    }
+
+    /// How wide lines on stdout may be; none where that does not matter.
+    pub(super) fn width(&self) -> Option<usize> {
+        self.width
     }
 
     /// Whether only errors are wanted.
@@ -81,9 +96,17 @@ impl Console {
         }
     }
 
-    /// A result. Error: stdout cannot be written; a closed pipe ends the output quietly.
+    /// A result, its lines broken where the terminal ends. Error: stdout cannot be written; a closed pipe ends
+    /// the output quietly.
     pub(super) fn print(&self, text: &str) -> Result<()> {
-        if self.quiet { Ok(()) } else { write_stdout(escaped_lines(text).as_bytes()) }
+        if self.quiet {
+            return Ok(());
+        }
+        let text = escaped_lines(text);
+        match self.width {
+            Some(width) => write_stdout(wrapped(&text, width).as_bytes()),
+            None => write_stdout(text.as_bytes()),
+        }
     }
 
     /// Shows what is being done, from one second after the start to the end of the returned guard.

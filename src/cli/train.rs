@@ -78,13 +78,13 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
     // A search that was interrupted has a plan, but it is not trained by.
     signals::check()?;
     check_targets(trainer.plan(), &[], &options.gpus).map_err(|error| error.with_help(NOT_HERE))?;
-    console.print(&layer_table(trainer.layers()))?;
+    console.print(&layer_table(trainer.layers(), console.width()))?;
     tell_plan(args, trainer.plan(), console)?;
     if let Some(figures) = trainer.pipeline() {
         console.print(&pipelined(figures))?;
     }
     if args.spread.replicas.is_some() || args.spread.parallel.is_some() {
-        console.print(&memory_table(trainer.plan()))?;
+        console.print(&memory_table(trainer.plan(), console.width()))?;
     }
     let records = records.ok_or_else(|| Error::Internal("training without data".into()))?;
     trained(args, trainer, &records, goes_on, console)
@@ -104,6 +104,7 @@ fn asked(args: &TrainArgs, outputs: &Outputs, console: &Console) -> Result<Asked
     let topology = with_profile(topology, &options.compile)?;
     let file = file.taking_all(&args.shape.with_inputs, &options.compile.dims)?;
     let mut graph = network(&file, &options.compile)?;
+    graph.notes().iter().for_each(|line| console.note(line));
     let largest = args.shape.batch == Some(Batch::Max);
     if options.compile.batch.is_none() && compile::has_open_batch(&graph) && !largest {
         options.compile.batch = Some(BATCH);
@@ -194,7 +195,7 @@ fn parallel(
         Ok(train::candidates(graph, topology, &options, control))
     })?;
     let best = train::best(&compared);
-    console.print(&candidates(&compared, best))?;
+    console.print(&candidates(&compared, best, console.width()))?;
     let Some(strategy) = best else {
         // All of them failed: what the first one lacks is what to tell.
         let first = compared.into_iter().find_map(|candidate| candidate.estimate.err());

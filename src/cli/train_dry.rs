@@ -22,9 +22,9 @@ pub(super) fn dry_run(
     let DryRun { layers, compiled } = planning(&args.placement, console, |control| {
         train::dry_run(graph, topology, options, control).map_err(|error| error.within(&file.name()))
     })?;
-    console.print(&layer_table(&layers))?;
+    console.print(&layer_table(&layers, console.width()))?;
     console.print(&summary(&compiled, &options.compile, Vec::new()).text())?;
-    console.print(&memory_table(&compiled.plan))?;
+    console.print(&memory_table(&compiled.plan, console.width()))?;
     tell_plan(args, &compiled.plan, console)?;
     console.print("the plan is sound; nothing was trained\n")
 }

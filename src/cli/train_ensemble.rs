@@ -18,6 +18,7 @@ use crate::data::Source;
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::ir::Graph;
+use crate::report::{Column, TextTable, clipped};
 use crate::state::{Store, write_weights};
 use crate::topology::Topology;
 use crate::train::{self, Event, Fit, Member, Override, Trained, Trainer};
@@ -81,7 +82,7 @@ pub(super) fn ensemble(
     if let Some(path) = &args.logs.history {
         write_atomically(path, history(&members, &trained).as_bytes())?;
     }
-    console.print(&table(&members, &trained))?;
+    console.print(&table(&members, &trained, console.width()))?;
     for watch in watches {
         watch.into_inner().unwrap_or_else(PoisonError::into_inner).result()?;
     }
@@ -123,42 +124,44 @@ pub(super) fn of_member(path: &Path, number: usize) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// The members' last epochs, the smallest loss marked.
-fn table(members: &[Member], trained: &[Result<Trained>]) -> String {
+/// The members' last epochs, the smallest loss marked; why a member has none.
+fn table(members: &[Member], trained: &[Result<Trained>], width: Option<usize>) -> String {
     let last = |one: &Result<Trained>| one.as_ref().ok().and_then(|one| one.history.last().cloned());
     let losses = trained.iter().map(|one| last(one).map(|epoch| epoch.loss));
     let best = losses.flatten().min_by(f64::total_cmp);
-    let mut out = format!(
-        "  {:<7} {:<10} {:>6} {:>10} {:<22} {:>12}\n",
-        "member", "device", "seed", "lr", "optimizer", "loss"
-    );
+    let mut table = TextTable::new(&[
+        Column::words("  member"),
+        Column::words("device"),
+        Column::figures("seed"),
+        Column::figures("lr"),
+        Column::words("optimizer"),
+        Column::figures("loss"),
+        Column::words("metrics"),
+    ]);
+    let mut failed = String::new();
     for (member, trained) in members.iter().zip(trained) {
         let options = &member.options;
         let epoch = last(trained);
         let loss = epoch.as_ref().map(|epoch| epoch.loss);
         let mark = if loss.is_some() && loss == best { '*' } else { ' ' };
-        // Writing to a String cannot fail.
-        let _ = write!(
-            out,
-            "{mark} {:<7} {:<10} {:>6} {:>10} {:<22} ",
-            member.number,
-            member.device,
-            options.seed,
-            options.rate.base,
-            options.recipe.updates.to_string()
-        );
-        let _ = match (trained, epoch) {
-            (Err(error), _) => {
-                writeln!(out, "{}", Error::to_string(error).lines().next().unwrap_or_default())
-            }
-            (Ok(_), None) => writeln!(out, "{:>12}", "-"),
-            (Ok(_), Some(epoch)) => {
-                let metrics = epoch.metrics.iter().map(|(name, value)| format!("  {name} {value:.6}"));
-                writeln!(out, "{:>12.6}{}", epoch.loss, metrics.collect::<String>())
-            }
-        };
+        let metrics = epoch.iter().flat_map(|epoch| &epoch.metrics);
+        let metrics: Vec<String> = metrics.map(|(name, value)| format!("{name} {value:.6}")).collect();
+        table.row([
+            format!("{mark} {}", member.number),
+            clipped(&member.device),
+            options.seed.to_string(),
+            options.rate.base.to_string(),
+            options.recipe.updates.to_string(),
+            loss.map_or_else(|| "-".to_owned(), |loss| format!("{loss:.6}")),
+            metrics.join(", "),
+        ]);
+        if let Err(error) = trained {
+            let text = Error::to_string(error);
+            // Writing to a String cannot fail.
+            let _ = writeln!(failed, "member {}: {}", member.number, text.lines().next().unwrap_or_default());
+        }
     }
-    out
+    table.text(width) + &failed
 }
 
 /// Every epoch of every member, as CSV.

@@ -3,48 +3,27 @@
 use std::fmt::Write;
 
 use super::train_args::TrainArgs;
-use crate::escape::escaped;
 use crate::plan::{BufferKind, Plan};
+use crate::report::{Column, TextTable, clipped};
 use crate::train::{Candidate, Layer, Strategy};
 use crate::units::Bytes;
 
 /// The layers as a table: name, sizes, parameters, device.
-pub(super) fn layer_table(layers: &[Layer]) -> String {
-    let mut rows: Vec<[String; 4]> =
-        vec![["layer".into(), "output".into(), "parameters".into(), "device".into()]];
+pub(super) fn layer_table(layers: &[Layer], width: Option<usize>) -> String {
+    let mut table = TextTable::new(&[
+        Column::words("layer"),
+        Column::figures("output"),
+        Column::figures("parameters"),
+        Column::words("device"),
+    ]);
     for layer in layers {
         let sizes: Vec<String> = layer.shape.iter().map(ToString::to_string).collect();
         let name = format!("{} ({})", clipped(&layer.name), clipped(&layer.op));
-        rows.push([name, sizes.join("x"), grouped(layer.parameters), clipped(&layer.device)]);
+        table.row([name, sizes.join("x"), grouped(layer.parameters), clipped(&layer.device)]);
     }
     let total: u64 = layers.iter().map(|layer| layer.parameters).sum();
-    rows.push(["total".into(), String::new(), grouped(total), String::new()]);
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths = [width(0), width(1), width(2)];
-    let mut out = String::new();
-    for [name, sizes, parameters, device] in &rows {
-        let [a, b, c] = widths;
-        let line = format!("{name:<a$}  {sizes:>b$}  {parameters:>c$}  {device}");
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "{}", line.trim_end());
-    }
-    out
-}
-
-/// The most characters of a name in a table.
-const LONGEST: usize = 48;
-
-/// A name as it stands in a table: the middle of a long one is left out.
-fn clipped(name: &str) -> String {
-    let name = escaped(name);
-    let count = name.chars().count();
-    if count <= LONGEST {
-        return name;
-    }
-    let half = (LONGEST - 3) / 2;
-    let head: String = name.chars().take(half).collect();
-    let tail: String = name.chars().skip(count - half).collect();
-    format!("{head}...{tail}")
+    table.row(["total".into(), String::new(), grouped(total)]);
+    table.text(width)
 }
 
 /// `10,211,100`.
@@ -96,60 +75,72 @@ pub(super) fn plan_line(plan: &Plan) -> String {
 }
 
 /// Each way of spreading the step: what is predicted of it, and which one is taken.
-pub(super) fn candidates(candidates: &[Candidate], best: Option<Strategy>) -> String {
-    let mut out = format!(
-        "  {:<16} {:>7} {:>12} {:>12} {:>12} {:>12} {:>12}\n",
-        "way", "devices", "step", "busiest", "moved", "state", "arena"
-    );
+pub(super) fn candidates(candidates: &[Candidate], best: Option<Strategy>, width: Option<usize>) -> String {
+    let mut table = TextTable::new(&[
+        Column::words("  way"),
+        Column::figures("devices"),
+        Column::figures("step"),
+        Column::figures("busiest"),
+        Column::figures("moved"),
+        Column::figures("state"),
+        Column::figures("arena"),
+    ]);
+    let mut refused = String::new();
     for Candidate { strategy, estimate } in candidates {
         let mark = if Some(*strategy) == best { '*' } else { ' ' };
-        let name = strategy.to_string();
-        // Writing to a String cannot fail.
-        let _ = match estimate {
-            Ok(one) => writeln!(
-                out,
-                "{mark} {name:<16} {:>7} {:>12} {:>12} {:>12} {:>12} {:>12}",
-                one.devices,
+        match estimate {
+            Ok(one) => table.row([
+                format!("{mark} {strategy}"),
+                one.devices.to_string(),
                 one.step.to_string(),
                 one.load.to_string(),
                 one.moved.to_string(),
                 one.state.to_string(),
-                one.arena.to_string()
-            ),
+                one.arena.to_string(),
+            ]),
             Err(error) => {
                 let text = error.to_string();
-                writeln!(out, "{mark} {name:<16} {}", text.lines().next().unwrap_or_default())
+                // Writing to a String cannot fail.
+                let _ = writeln!(refused, "{mark} {strategy}: {}", text.lines().next().unwrap_or_default());
             }
-        };
+        }
     }
-    out.push_str("  * is taken: the shortest step that fits; state and arena are of the fullest device\n");
-    out
+    format!(
+        "{}{refused}* is taken: the shortest step that fits\n{BUSIEST}; state and arena (what is allocated) are of \
+         the fullest device\n",
+        table.text(width)
+    )
 }
+
+/// Which load the ways are compared by.
+const BUSIEST: &str = "busiest: highest load of a device or link";
 
 /// Bytes of each device, where there are several: parameters that stay, those that are trained with what
 /// their optimizer keeps, and all that the run allocates.
-pub(super) fn memory_table(plan: &Plan) -> String {
+pub(super) fn memory_table(plan: &Plan, width: Option<usize>) -> String {
     if plan.devices.iter().filter(|device| device.arena > Bytes(0)).count() < 2 {
         return String::new();
     }
-    let mut out = format!("{:<10} {:>12} {:>12} {:>12}\n", "device", "fixed", "trained", "arena");
+    let mut table = TextTable::new(&[
+        Column::words("device"),
+        Column::figures("fixed"),
+        Column::figures("trained"),
+        Column::figures("arena"),
+    ]);
     for device in &plan.devices {
         let of = |kind: BufferKind| -> Bytes {
             let own = plan.buffers.iter().filter(|one| one.device == device.name && one.kind == kind);
             own.map(|buffer| buffer.bytes).sum()
         };
-        let (params, state) = (of(BufferKind::Param), of(BufferKind::State));
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            out,
-            "{:<10} {:>12} {:>12} {:>12}",
-            device.name,
-            params.to_string(),
-            state.to_string(),
-            device.arena.to_string()
-        );
+        let (fixed, trained) = (of(BufferKind::Param), of(BufferKind::State));
+        let figures = [fixed, trained, device.arena].map(|bytes| bytes.to_string());
+        table.row([clipped(&device.name)].into_iter().chain(figures));
     }
-    out
+    format!(
+        "{}fixed: parameters that stay; trained: those that do not, with their optimizer's; arena: all that is \
+         allocated\n",
+        table.text(width)
+    )
 }
 
 #[cfg(test)]
@@ -165,7 +156,7 @@ mod tests {
             parameters: 6,
             device: "cpu0".into(),
         };
-        let table = layer_table(&[layer("x".repeat(70_000)), layer("a\u{1b}[31m\nb".into())]);
+        let table = layer_table(&[layer("x".repeat(70_000)), layer("a\u{1b}[31m\nb".into())], None);
         assert_eq!(table.lines().count(), 4);
         assert!(table.lines().all(|line| line.chars().count() < 120), "{table}");
         assert!(table.contains("xxx...xxx") && !table.contains('\u{1b}'));

@@ -1,5 +1,7 @@
 //! Classes of operations whose kernels run alike, and the work of a group by class.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::{node_flops, node_traffic};
@@ -127,7 +129,7 @@ pub(crate) struct ClassWork {
 /// views count for what they view. O(group).
 pub(crate) fn class_work(graph: &Graph, base: &[ValueId], group: &Group) -> Vec<ClassWork> {
     let mut work: Vec<ClassWork> = Vec::new();
-    let mut counted: Vec<(Class, ValueId)> = Vec::new();
+    let mut counted: HashSet<(Class, ValueId)> = HashSet::new();
     let written = Positions::of(&group.writes);
     for &node in &group.nodes {
         let class = Class::of(graph, node);
@@ -138,8 +140,7 @@ pub(crate) fn class_work(graph: &Graph, base: &[ValueId], group: &Group) -> Vec<
             let same = class == Class::Map
                 && group.nodes.binary_search(&maker).is_ok()
                 && Class::of(graph, maker) == Class::Map;
-            if !same && !counted.contains(&(class, value)) {
-                counted.push((class, value));
+            if !same && counted.insert((class, value)) {
                 bytes += node_traffic(graph, node, operand);
             }
         }

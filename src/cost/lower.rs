@@ -274,17 +274,17 @@ impl Lowering<'_> {
     fn times(&self, group: &Group) -> Vec<Option<Nanos>> {
         let base = &self.grouping.base;
         let work = group_work(self.graph, base, group);
+        let classes = class_work(self.graph, base, group);
         if self.measured.iter().all(Option::is_none) {
-            return self.rates.iter().map(|rates| Some(work.time(rates))).collect();
+            return self.rates.iter().map(|rates| Some(rates.time(&work, &classes))).collect();
         }
         let hash = digest(self.graph, base, group);
-        let classes = class_work(self.graph, base, group);
         let kinds = self.rates.iter().zip(&self.measured);
         kinds
             .map(|(rates, measured)| {
                 Some(match measured {
                     Some(measured) => measured.time(hash, &classes, &work, rates),
-                    None => work.time(rates),
+                    None => rates.time(&work, &classes),
                 })
             })
             .collect()

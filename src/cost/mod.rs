@@ -1,5 +1,5 @@
-//! What a network costs: operations, bytes and time of its groups on each kind of device, by the roofline
-//! or by a measured profile, and the cost graph built from them.
+//! What a network costs: operations, bytes and time of its groups on each kind of device, by the roofline,
+//! by the share of it that kernels on CPUs reach, or by a measured profile, and the cost graph built from them.
 //!
 //! Times are integers computed from integers: the same on every machine.
 
@@ -7,6 +7,7 @@ mod class;
 mod flops;
 mod lower;
 mod profile;
+mod reach;
 mod roofline;
 
 pub use class::Class;
@@ -15,4 +16,4 @@ pub(crate) use class::class_work;
 pub use flops::{node_flops, node_traffic};
 pub use lower::{Lowered, Origin, lower};
 pub use profile::{ClassRate, CopyTime, KernelTime, KindProfile, PROFILE_VERSION, Profile};
-pub use roofline::{Rates, group_time};
+pub use roofline::{Rates, Reached, group_time};

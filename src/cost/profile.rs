@@ -3,7 +3,7 @@
 //! A [`Profile`] holds, for each kind of device, the times of kernels that were measured
 //! themselves (found by [`digest`](fn@crate::kernel::digest)), the rates that whole classes of
 //! operations reach, the time that a launch costs, and the times of copies by their size. Where a
-//! kernel was measured its time is taken; else the rates of its classes; else the roofline's.
+//! kernel was measured its time is taken; else the rates of its classes; else the estimate.
 //!
 //! Times follow from the profile by integer and IEEE basic operations, so one profile gives the
 //! same plan on every machine.
@@ -279,9 +279,9 @@ impl KindProfile {
         Some(time)
     }
 
-    /// The time of a group: as measured, by its classes, or by the roofline.
+    /// The time of a group: as measured, by its classes, or estimated.
     pub(super) fn time(&self, hash: u64, classes: &[ClassWork], work: &Work, rates: &Rates) -> Nanos {
-        self.kernel(hash).or_else(|| self.classes(classes)).unwrap_or_else(|| work.time(rates))
+        self.kernel(hash).or_else(|| self.classes(classes)).unwrap_or_else(|| rates.time(work, classes))
     }
 }
 

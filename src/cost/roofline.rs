@@ -1,12 +1,14 @@
 //! Time of a group of nodes by the roofline model (Williams, Waterman, Patterson: "Roofline",
 //! CACM 52(4), 2009): the larger of compute at the peak rate and traffic at the memory's
-//! bandwidth, plus the time to launch one kernel.
+//! bandwidth, plus the time to launch one kernel. On processors, class by class, by the parts of these rates
+//! that kernels reach (`reach`).
 
 use crate::ir::Graph;
 use crate::kernel::{Group, Positions};
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Flops, Nanos, Rate};
 
+use super::class::{ClassWork, class_work};
 use super::{node_flops, node_traffic};
 
 /// What the time of a kernel on a device follows from.
@@ -20,6 +22,17 @@ pub struct Rates {
     pub bandwidth: Rate,
     /// Time to launch one kernel.
     pub launch: Nanos,
+    /// How much of these rates kernels reach.
+    pub reached: Reached,
+}
+
+/// How much of a device's peak rates its kernels reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reached {
+    /// All of them: the roofline.
+    Peaks,
+    /// What this program's kernels of each class of operations reach on a processor.
+    Parts,
 }
 
 impl Rates {
@@ -39,6 +52,15 @@ impl Rates {
             half_flops: share(physical.half_flops),
             bandwidth: physical.bandwidth,
             launch: physical.launch,
+            reached: if topology.device(device).kind == "cpu" { Reached::Parts } else { Reached::Peaks },
+        }
+    }
+
+    /// The time of a group that was not measured.
+    pub(super) fn time(&self, work: &Work, classes: &[ClassWork]) -> Nanos {
+        match self.reached {
+            Reached::Peaks => work.time(self),
+            Reached::Parts => super::reach::time(classes, self),
         }
     }
 }
@@ -52,7 +74,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn time(&self, rates: &Rates) -> Nanos {
+    fn time(&self, rates: &Rates) -> Nanos {
         let compute = self.flops.time(rates.flops) + self.half_flops.time(rates.half_flops);
         rates.launch + compute.max(rates.bandwidth.time(self.bytes))
     }
@@ -84,5 +106,6 @@ pub(super) fn group_work(graph: &Graph, base: &[crate::ir::ValueId], group: &Gro
 
 /// Time of a group at these rates.
 pub fn group_time(graph: &Graph, base: &[crate::ir::ValueId], group: &Group, rates: &Rates) -> Nanos {
-    group_work(graph, base, group).time(rates)
+    let classes = class_work(graph, base, group);
+    rates.time(&group_work(graph, base, group), &classes)
 }

@@ -96,6 +96,7 @@ pub struct Graph {
     pub(super) outputs: Vec<(String, ValueId)>,
     pub(super) controls: Vec<(NodeId, NodeId)>,
     rules: Rules,
+    notes: Vec<String>,
     /// See [`Graph::take_unequal`].
     unequal: Option<(Size, Size)>,
 }
@@ -104,6 +105,16 @@ impl Graph {
     /// An empty graph.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
+    }
+
+    /// What whoever reads the network in should know of its file, one line each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Adds a line to what should be known.
+    pub fn note(&mut self, line: String) {
+        self.notes.push(line);
     }
 
     /// The dimension with this name, added where it is new. O(dimensions).

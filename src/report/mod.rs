@@ -8,6 +8,8 @@ mod explain;
 mod history;
 mod html;
 mod summary;
+#[cfg(feature = "cli")]
+mod table;
 mod timeline;
 mod trace;
 
@@ -29,5 +31,9 @@ pub use html::Html;
 #[cfg(all(feature = "cli", feature = "run"))]
 pub(crate) use summary::pipelined;
 pub use summary::{AlternativeLine, BoundLine, DeviceLine, Summary};
+#[cfg(all(feature = "cli", feature = "run"))]
+pub(crate) use table::clipped;
+#[cfg(feature = "cli")]
+pub(crate) use table::{Column, TextTable, wrapped};
 pub use timeline::timeline;
 pub use trace::{Clock, Life, Trace, lives_of_plan, lives_of_schedule};

@@ -3,6 +3,8 @@
 use serde::Serialize;
 
 use super::BatchLine;
+#[cfg(feature = "cli")]
+use super::{Column, TextTable};
 use crate::costgraph::{CostGraph, Role};
 use crate::escape::escaped;
 use crate::explain::Fewer;
@@ -361,6 +363,12 @@ fn replanned(replan: &Replan) -> String {
 #[cfg(feature = "cli")]
 const ALIKE: usize = 8;
 
+/// What the table's columns are.
+#[cfg(feature = "cli")]
+const LEGEND: &str = "peak: most bytes live at once; bound: no sound offsets need less; arena: allocated;
+resident: of that parameters, state and inputs
+";
+
 #[cfg(feature = "cli")]
 impl Summary {
     /// What the table has a row for, with the names: a device, or a range of many that are alike.
@@ -384,14 +392,25 @@ impl Summary {
 
     /// The summary as a table with its closing lines.
     pub fn text(&self) -> String {
-        use comfy_table::{CellAlignment, Table, presets};
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING);
-        table.set_header([
-            "device", "target", "peak", "bound", "arena", "of", "resident", "kernels", "busy", "receives",
+        self.text_within(None)
+    }
+
+    /// The summary, its table no wider than this.
+    pub fn text_within(&self, width: Option<usize>) -> String {
+        let mut table = TextTable::new(&[
+            Column::words("device"),
+            Column::words("target"),
+            Column::figures("peak"),
+            Column::figures("bound"),
+            Column::figures("arena"),
+            Column::figures("of"),
+            Column::figures("resident"),
+            Column::figures("kernels"),
+            Column::figures("busy"),
+            Column::figures("receives"),
         ]);
         for (line, device, target) in self.rows() {
-            table.add_row([
+            table.row([
                 device,
                 target,
                 line.peak.to_string(),
@@ -404,21 +423,14 @@ impl Summary {
                 line.received.to_string(),
             ]);
         }
-        for column in table.column_iter_mut().skip(2) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        // Every cell is padded by one space, the first one needlessly.
-        let rows: String = table
-            .lines()
-            .map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(&line).trim_end()))
-            .collect();
         format!(
-            "{}: {}, {} on {} of {}\n\n{rows}\n{}",
+            "{}: {}, {} on {} of {}\n\n{}{LEGEND}\n{}",
             escaped(&self.model),
             super::counted(self.nodes, "node"),
             super::counted(self.launches, "kernel"),
             self.used(),
             super::counted(self.devices.len(), "device"),
+            table.text(width),
             self.conclusions()
         )
     }

@@ -31,7 +31,7 @@ pub struct Preset {
 }
 
 /// Cores of `cpu` where the spec does not say.
-pub const CPU_CORES: u32 = 8;
+pub const CPU_CORES: u32 = 2;
 /// Peak f32 rate of one core of `cpu`: two 256-bit fused multiply-adds a cycle at 3 GHz.
 pub const CPU_CORE_FLOPS: Flops = Flops(96_000_000_000);
 /// Memory of `cpu` where the spec does not say.
@@ -75,11 +75,12 @@ const fn gpu(
     }
 }
 
-/// A processor with [`CPU_CORES`] cores and two channels of DDR4-3200 (51.2 GB/s, JEDEC
-/// JESD79-4); planning is the same on every machine, so these do not depend on this one.
+/// What most people run a CPU plan on: a small cloud machine of [`CPU_CORES`] cores, with as much of its host's memory
+/// bandwidth as two channels of DDR4-3200 have (51.2 GB/s, JEDEC JESD79-4). What kernels reach of both is in
+/// `cost/reach.rs`. Planning is the same on every machine, so these do not depend on this one.
 const CPU: Preset = Preset {
     name: "cpu",
-    title: "CPU of 8 cores, two channels of DDR4-3200",
+    title: "CPU of 2 cores, two channels of DDR4-3200",
     memory: Some(CPU_MEMORY),
     flops: Flops(CPU_CORE_FLOPS.0 * CPU_CORES as u64),
     half_flops: Flops(CPU_CORE_FLOPS.0 * CPU_CORES as u64),

@@ -39,6 +39,28 @@ def fractional(node):
     return bool((lengths != np.floor(lengths)).any())
 
 
+def rounds_up(node):
+    """Whether a size times its scale is a whole number only in f32."""
+    scales = node.operands[2] if len(node.operands) > 2 else None
+    if scales is None or scales.size != len(node.operands[0].shape):
+        return scales is not None and scales.size > 0
+    lengths = np.array(node.operands[0].shape)
+    return bool((np.floor(lengths.astype(np.float32) * scales) != np.floor(lengths * scales.astype(np.float64))).any())
+
+
+def hardly_varies(node):
+    """Whether a deviation is so small that 1e-9 more is something."""
+    x = node.operands[0].astype(np.float64)
+    axes = tuple(node.ints("axes") or (0, 2, 3))
+    return bool((np.std(x, axis=axes) < 1e-2).any())
+
+
+def one_bound(node):
+    """A Clip that lacks a bound."""
+    given = [name for name in ("min", "max") if name in node.attributes]
+    return len(given) + sum(operand is not None for operand in node.operands[1:]) < 2
+
+
 def same_and_stepping_over(node, kernel):
     """auto_pad SAME with strides that are larger than the window."""
     strides = node.ints("strides")
@@ -57,11 +79,11 @@ TABLE = [
      lambda node: node.op == "LRN" and not np.isfinite(node.operands[0]).all()),
     ("Shrink of f64 is computed in f32", lambda node: node.op == "Shrink" and node.operands[0].dtype == np.float64),
     ("MeanVarianceNormalization divides by the deviation alone, the standard's function by 1e-9 more",
-     lambda node: node.op == "MeanVarianceNormalization" and node.results_have_nan()),
+     lambda node: node.op == "MeanVarianceNormalization" and (node.results_have_nan() or hardly_varies(node))),
     ("align_corners takes the rounded size where the reference, and the stored node test, take the exact length",
      lambda node: node.op == "Resize" and node.text("coordinate_transformation_mode") == "align_corners" and fractional(node)),
-    ("AveragePool with SAME and strides beyond the window crops at the start, where convolutions do not",
-     lambda node: node.op == "AveragePool" and same_and_stepping_over(node, node.ints("kernel_shape"))),
+    ("AveragePool and MaxPool with SAME and strides beyond the window crop at the start, where convolutions do not",
+     lambda node: node.op in ("AveragePool", "MaxPool") and same_and_stepping_over(node, node.ints("kernel_shape"))),
     ("ConvTranspose with SAME and strides beyond the window has another size than strides times the input's",
      lambda node: node.op == "ConvTranspose" and same_and_stepping_over(node, node.operands[1].shape[2:])),
     ("ReduceMean of nothing is 0, NaN by the reference and by NumPy",
@@ -70,6 +92,16 @@ TABLE = [
      lambda node: node.op.startswith("Scatter") and node.text("reduction") in ("min", "max") and node.has_nan()),
     ("LogSoftmax of f64 keeps what stands beside an infinity, by the reference all is NaN",
      lambda node: node.op == "LogSoftmax" and node.has(np.inf)),
+    ("Resize that leaves every size as it is copies, whatever the scales; the reference takes them",
+     lambda node: node.op == "Resize" and node.operands[0].shape == node.results[0].shape and fractional(node)),
+    ("Resize multiplies sizes and scales in f32 (5 times 2.6 are 13), the reference and the standard's inference do not",
+     lambda node: node.op == "Resize" and rounds_up(node)),
+    ("Clip without a bound takes the largest number for it, the reference leaves infinities",
+     lambda node: node.op == "Clip" and one_bound(node) and not np.isfinite(node.operands[0]).all()),
+    ("Swish of f64 is off by 2e-8 far below zero",
+     lambda node: node.op == "Swish" and node.operands[0].dtype == np.float64 and beyond(node, -10, np.inf)),
+    ("ReduceLogSumExp of an infinity and NaN is infinite, NaN by the reference",
+     lambda node: node.op == "ReduceLogSumExp" and node.has_nan() and node.has(np.inf)),
     ("Squeeze with no axes in its second input squeezes all, by the reference and the standard's inference none",
      lambda node: node.op == "Squeeze" and len(node.operands) > 1 and node.operands[1].size == 0),
     ("whether padding of zeros meets an infinite or NaN weight is up to how a convolution is computed",

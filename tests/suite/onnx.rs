@@ -99,6 +99,8 @@ struct GraphProto {
     input: Vec<ValueInfoProto>,
     #[prost(message, repeated, tag = "12")]
     output: Vec<ValueInfoProto>,
+    #[prost(message, repeated, tag = "13")]
+    value_info: Vec<ValueInfoProto>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -235,8 +237,14 @@ pub(crate) fn model(
     outputs: &[&str],
 ) -> Vec<u8> {
     let output = outputs.iter().map(|name| ValueInfoProto { name: (*name).into(), r#type: None }).collect();
-    let graph =
-        GraphProto { node: nodes, name: "made".into(), initializer: initializers, input: inputs, output };
+    let graph = GraphProto {
+        node: nodes,
+        name: "made".into(),
+        initializer: initializers,
+        input: inputs,
+        output,
+        value_info: Vec::new(),
+    };
     let opset_import = vec![OpsetProto { domain: String::new(), version: 18 }];
     ModelProto { ir_version: 8, graph: Some(graph), opset_import }.encode_to_vec()
 }
@@ -460,6 +468,7 @@ fn declarations_that_contradict_the_file_are_errors() {
             initializer: vec![weights("w")],
             input: vec![float("x", &["2"])],
             output: vec![output],
+            value_info: Vec::new(),
         };
         let opset_import = vec![OpsetProto { domain: String::new(), version: 18 }];
         ModelProto { ir_version: 8, graph: Some(graph), opset_import }.encode_to_vec()
@@ -474,6 +483,71 @@ fn declarations_that_contradict_the_file_are_errors() {
     declared.elem_type = 7;
     let error = message(&outputs(wrong));
     assert!(error.contains("output y: the file declares elements of type i64"), "{error}");
+}
+
+/// `y = relu(x + w)`, `z = -y` with declarations of what lies between.
+fn declaring(value_info: Vec<ValueInfoProto>) -> Vec<u8> {
+    let nodes = vec![
+        node("sum", "Add", &["x", "w"], &["s"]),
+        node("act", "Relu", &["s"], &["y"]),
+        node("neg", "Neg", &["y"], &["z"]),
+    ];
+    let weights = TensorProto {
+        name: "w".into(),
+        data_type: 1,
+        dims: vec![3],
+        raw_data: vec![0; 12],
+        ..TensorProto::default()
+    };
+    let graph = GraphProto {
+        node: nodes,
+        name: "made".into(),
+        initializer: vec![weights],
+        input: vec![float("x", &["batch", "3"])],
+        output: vec![float("z", &["batch", "3"])],
+        value_info,
+    };
+    let opset_import = vec![OpsetProto { domain: String::new(), version: 18 }];
+    ModelProto { ir_version: 8, graph: Some(graph), opset_import }.encode_to_vec()
+}
+
+#[test]
+fn stale_shapes_of_values_between_are_told_and_decide_nothing() {
+    let read = |declared: Vec<ValueInfoProto>, dims: &[(&str, i64)]| {
+        load(&declaring(declared), None, dims).expect("the operations count")
+    };
+    let plain = read(Vec::new(), &[]);
+    for (declared, told) in [
+        (float("s", &["batch", "3"]), None),
+        (float("s", &["8", "3"]), None),
+        (float("s", &["unk__7", "any"]), None),
+        (float("gone", &["1", "2", "5"]), None),
+        (
+            float("s", &["batch", "4"]),
+            Some("value s: the file states [batch,4], its operations make [batch,3]"),
+        ),
+        (float("s", &["3"]), Some("value s: the file states [3], its operations make [batch,3]")),
+    ] {
+        let found = read(vec![declared], &[]);
+        assert_eq!(found.notes().first().map(|note| note.split(": what").next().unwrap()), told);
+        assert_eq!(found.to_string(), plain.to_string(), "a declaration changes nothing");
+    }
+    // One line, however many there are; a name that is two sizes contradicts itself.
+    let many = read(vec![float("s", &["1", "3"]), float("y", &["1", "3"])], &[("batch", 8)]);
+    let [note] = many.notes() else { panic!("{:?}", many.notes()) };
+    assert!(
+        note.contains("value s: the file states [1,3], its operations make [8,3] (and of 1 more"),
+        "{note}"
+    );
+    let twice = read(vec![float("s", &["n", "n"])], &[("batch", 8)]);
+    assert!(twice.notes()[0].contains("[n,n], its operations make [8,3]"), "{:?}", twice.notes());
+    let mut wrong = float("y", &["batch", "3"]);
+    wrong.r#type.as_mut().and_then(|ty| ty.tensor_type.as_mut()).expect("a tensor").elem_type = 7;
+    let error = message(&declaring(vec![wrong]));
+    assert!(
+        error.contains("value y: the file declares elements of type i64, what makes it has f32"),
+        "{error}"
+    );
 }
 
 #[test]

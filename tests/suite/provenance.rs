@@ -3,160 +3,19 @@
 //! a plan's steps and offsets and a network's groups; what a plan declares beside that (`alias`, kinds of
 //! what is made, values' names) it looks at only where the executor does. Shares no code with the checker.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod memory;
+mod truth;
 
-use partition::compile::Network;
-use partition::ir::{Op, ValueId};
-use partition::kernel::{group_workspace, in_place};
+use std::collections::{BTreeSet, HashMap};
+
 use partition::plan::{Action, Buffer, Copy, Launch, Plan};
 
 use crate::naive_plan;
 use crate::random_graph::Random;
+use memory::{Arena, Mark};
+use truth::{Group, Leaf, value_of};
 
-/// What a network's groups read and write, and what is kept.
-pub(crate) struct Truth {
-    /// By number.
-    groups: Vec<Group>,
-    leaves: BTreeMap<u32, Leaf>,
-    bytes: BTreeMap<u32, u64>,
-    /// By output of the graph: the value that holds it.
-    outputs: Vec<u32>,
-    /// By parameter that is updated: its value, and the output that takes its place.
-    updates: Vec<(u32, usize)>,
-    /// Values of which there is one for each microbatch.
-    each: BTreeSet<u32>,
-    /// By input or output: along which axis it is divided.
-    axes: BTreeMap<u32, Option<u32>>,
-    microbatches: Option<u32>,
-}
-
-struct Group {
-    reads: Vec<u32>,
-    writes: Vec<u32>,
-    in_place: Vec<(usize, usize)>,
-    workspace: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Leaf {
-    Input,
-    Data,
-}
-
-impl Truth {
-    /// `plan` is a sound one: how inputs and outputs are divided is read from it.
-    pub(crate) fn new(network: &Network, plan: &Plan) -> Self {
-        let Network { graph, grouping, .. } = network;
-        let group = |fused: &partition::kernel::Fused<'_>| Group {
-            reads: fused.reads.iter().map(|value| value.0).collect(),
-            writes: fused.writes.iter().map(|value| value.0).collect(),
-            in_place: in_place(graph, fused).iter().map(|&(r, w)| (r as usize, w as usize)).collect(),
-            workspace: group_workspace(graph, fused).get(),
-        };
-        let groups: Vec<Group> = grouping.all_fused().iter().map(group).collect();
-        let mut leaves = BTreeMap::new();
-        for node in graph.node_ids() {
-            let leaf = match graph.node(node).op {
-                Op::Param(_) | Op::Constant(_) => Leaf::Data,
-                _ if graph.node(node).op.is_leaf() => Leaf::Input,
-                _ => continue,
-            };
-            leaves.insert(graph.node(node).first_result.0, leaf);
-        }
-        let outputs: Vec<u32> =
-            graph.outputs().iter().map(|(_, value)| grouping.base[value.index()].0).collect();
-        let updated = |param: &partition::ir::Param| {
-            Some((graph.node(param.node).first_result.0, param.update? as usize))
-        };
-        let bytes = |value: u32| (value, graph.ty(ValueId(value)).bytes().unwrap().get());
-        let inputs = leaves.iter().filter(|(_, leaf)| **leaf == Leaf::Input).map(|(&value, _)| value);
-        let mut each: BTreeSet<u32> = inputs.collect();
-        for group in &groups {
-            if group.reads.is_empty() || group.reads.iter().any(|value| each.contains(value)) {
-                each.extend(&group.writes);
-            }
-        }
-        let axes = plan.buffers.iter().filter(|buffer| buffer.microbatch.is_some());
-        Self {
-            groups,
-            leaves,
-            bytes: (0..graph.value_count() as u32).map(bytes).collect(),
-            outputs,
-            updates: graph.params().iter().filter_map(updated).collect(),
-            each,
-            axes: axes.filter_map(|buffer| Some((value_of(buffer)?, buffer.axis))).collect(),
-            microbatches: plan.options.microbatches,
-        }
-    }
-
-    fn axis(&self, value: u32) -> Option<u32> {
-        self.axes.get(&value).copied().flatten()
-    }
-}
-
-/// The number in `%7 name`.
-fn value_of(buffer: &Buffer) -> Option<u32> {
-    buffer.value.strip_prefix('%')?.split(' ').next()?.parse().ok()
-}
-
-/// Which value of which microbatch bytes are of, and at which address its first byte would lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mark {
-    value: u32,
-    microbatch: Option<u32>,
-    origin: i128,
-}
-
-/// An arena: by start of a range its end and what its bytes are; what is in no range is nothing that the
-/// network knows.
-#[derive(Clone, Debug, Default)]
-struct Arena(BTreeMap<u64, (u64, Mark)>);
-
-impl Arena {
-    /// Ranges with a byte in common with this one, cut to it.
-    fn ranges(&self, start: u64, end: u64) -> Vec<(u64, u64, Mark)> {
-        let before = self.0.range(..start).next_back().filter(|(_, (stop, _))| *stop > start);
-        let all = before.into_iter().chain(self.0.range(start..end.max(start)));
-        all.map(|(&from, &(to, mark))| (from.max(start), to.min(end), mark)).collect()
-    }
-
-    fn clear(&mut self, start: u64, end: u64) {
-        if start == end {
-            return;
-        }
-        if let Some((&from, &(to, mark))) = self.0.range(..start).next_back()
-            && to > start
-        {
-            self.0.insert(from, (start, mark));
-            self.0.insert(start, (to, mark));
-        }
-        while let Some((&from, &(to, mark))) = self.0.range(start..end).next() {
-            self.0.remove(&from);
-            if to > end {
-                self.0.insert(end, (to, mark));
-            }
-        }
-    }
-
-    fn set(&mut self, start: u64, end: u64, mark: Mark) {
-        self.clear(start, end);
-        if start < end {
-            self.0.insert(start, (end, mark));
-        }
-    }
-
-    /// True where every byte has this mark.
-    fn has(&self, start: u64, end: u64, mark: Mark) -> bool {
-        let mut reached = start;
-        for (from, to, found) in self.ranges(start, end) {
-            if from != reached || found != mark {
-                return false;
-            }
-            reached = to;
-        }
-        reached == end
-    }
-}
+pub(crate) use truth::Truth;
 
 /// A plan as it would be run.
 pub(crate) struct Run<'a> {

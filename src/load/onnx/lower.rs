@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::declared::agrees;
 use super::dimension::{Stated, dimension_name};
 use super::known::{Items, Known};
 use super::node::At;
@@ -78,6 +79,7 @@ pub(super) fn lower(
     let sources = lowering.sources(&proto.node);
     lowering.nodes(&proto.node, &sources, &order)?;
     lowering.outputs(&proto.output)?;
+    lowering.between(&proto.value_info)?;
     lowering.graph.record_consumers();
     Ok(lowering.graph)
 }
@@ -337,6 +339,11 @@ impl Lowering {
         &mut self.bindings
     }
 
+    /// The type of what has this name; none where nothing has.
+    pub(super) fn type_of(&self, name: &str) -> Option<&Type> {
+        self.names.get(name).map(|&binding| &self.bindings[binding].ty)
+    }
+
     pub(super) fn binding(&self, index: usize) -> &Binding {
         &self.bindings[index]
     }
@@ -375,34 +382,6 @@ impl Lowering {
             false => self.graph.add_constant(data, source),
         })
     }
-}
-
-/// Error: the element type or a size that a file declares is not that of `maker`. Sizes that are named, or not yet known,
-/// agree with any.
-fn agrees(declared: &ValueInfoProto, ty: &Type, maker: &str) -> Result<()> {
-    let Some(tensor) = declared.r#type.as_ref().and_then(|ty| ty.tensor_type.as_ref()) else { return Ok(()) };
-    let contradicted = |stated: String, found: String| {
-        Err(Error::model("", format!("the file declares {stated}, {maker} has {found}"))
-            .with_help("the file contradicts itself: export it anew"))
-    };
-    // Zero stands for a type that is not declared.
-    if tensor.elem_type != 0 && tensor::dtype(tensor.elem_type)? != ty.dtype {
-        let stated = format!("elements of type {}", tensor::dtype(tensor.elem_type)?);
-        return contradicted(stated, ty.dtype.to_string());
-    }
-    let Some(shape) = &tensor.shape else { return Ok(()) };
-    let sizes = ty.shape.sizes();
-    if shape.dim.len() != sizes.len() {
-        return contradicted(format!("{} axes", shape.dim.len()), sizes.len().to_string());
-    }
-    for (axis, (dim, size)) in shape.dim.iter().zip(sizes).enumerate() {
-        if let (Some(stated @ 0..), Some(found)) = (dim.dim_value, size.known())
-            && stated != found
-        {
-            return contradicted(format!("a size of {stated} on axis {axis}"), found.to_string());
-        }
-    }
-    Ok(())
 }
 
 impl Binding {

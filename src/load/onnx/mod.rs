@@ -15,6 +15,7 @@ use crate::error::{Error, Report, Result};
 use crate::files::Folder;
 use crate::ir::Graph;
 
+mod declared;
 mod dimension;
 mod known;
 mod lower;

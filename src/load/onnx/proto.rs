@@ -35,6 +35,8 @@ pub(super) struct GraphProto {
     pub input: Vec<ValueInfoProto>,
     #[prost(message, repeated, tag = "12")]
     pub output: Vec<ValueInfoProto>,
+    #[prost(message, repeated, tag = "13")]
+    pub value_info: Vec<ValueInfoProto>,
     #[prost(bytes = "vec", repeated, tag = "15")]
     pub sparse_initializer: Vec<Vec<u8>>,
 }
@@ -129,7 +131,7 @@ pub(super) struct StringStringEntryProto {
     pub value: String,
 }
 
-/// Name and type of an input or output.
+/// Name and type of an input, an output or a value between them.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct ValueInfoProto {
     #[prost(string, tag = "1")]

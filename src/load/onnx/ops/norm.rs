@@ -235,13 +235,13 @@ pub(super) fn mean_variance_normalization(at: &mut At<'_>) -> Result<()> {
     let mean_of = Op::Reduce { kind: ReduceKind::Mean, axes, keep: true };
     let x = at.value(0)?;
     let mean = at.apply(mean_of.clone(), &[x])?;
-    let square_of_mean = at.binary(Binary::Mul, mean, mean)?;
-    let squares = at.binary(Binary::Mul, x, x)?;
-    let mean_of_squares = at.apply(mean_of, &[squares])?;
-    let variance = at.binary(Binary::Sub, mean_of_squares, square_of_mean)?;
+    // The standard's function takes the square of the mean from the mean of the squares, which cancels where the mean is
+    // large beside the deviation.
+    let centered = at.binary(Binary::Sub, x, mean)?;
+    let squares = at.binary(Binary::Mul, centered, centered)?;
+    let variance = at.apply(mean_of, &[squares])?;
     let deviation = at.unary(Unary::Sqrt, variance)?;
     let deviation = at.binary_scalar(Binary::Add, deviation, 1e-9)?;
-    let centered = at.binary(Binary::Sub, x, mean)?;
     let y = at.binary(Binary::Div, centered, deviation)?;
     at.set(0, y);
     Ok(())

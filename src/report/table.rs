@@ -98,7 +98,7 @@ impl TextTable {
     /// Some of the columns.
     fn part(&self, columns: &[usize], width: Option<usize>) -> String {
         let mut table = Table::new();
-        table.load_preset(presets::NOTHING);
+        table.load_style(presets::NOTHING);
         table.set_header(columns.iter().map(|&column| self.columns[column].title));
         for row in &self.rows {
             table.add_row(columns.iter().map(|&column| row.get(column).map_or("", String::as_str)));

@@ -132,8 +132,6 @@ DEVICE float f_div(float x, float y) { return x / y; }
 DEVICE double f_div(double x, double y) { return x / y; }
 DEVICE float f_rem(float x, float y) { return fmodf(x, y); }
 DEVICE double f_rem(double x, double y) { return fmod(x, y); }
-DEVICE float f_pow(float x, float y) { return powf(x, y); }
-DEVICE double f_pow(double x, double y) { return pow(x, y); }
 template <class T> DEVICE T f_mod_of(T x, T y) {
   T rest = f_rem(x, y);
   return rest != (T)0 && (rest < (T)0) != (y < (T)0) ? rest + y : rest;
@@ -188,29 +186,6 @@ template <class T> DEVICE bool f_not(T x) { return x == (T)0; }
 template <class T> DEVICE bool f_is_nan(T x) { return !(x == x); }
 DEVICE bool f_is_inf(float x) { return fabsf(x) == infinity_f(); }
 DEVICE bool f_is_inf(double x) { return fabs(x) == (double)infinity_f(); }
-#define BOTH(name, single, wide) \
-  DEVICE float name(float x) { return single(x); } \
-  DEVICE double name(double x) { return wide(x); }
-BOTH(f_exp, expf, exp)
-BOTH(f_log, logf, log)
-BOTH(f_sqrt, sqrtf, sqrt)
-BOTH(f_floor, floorf, floor)
-BOTH(f_ceil, ceilf, ceil)
-BOTH(f_round, rintf, rint)
-BOTH(f_sin, sinf, sin)
-BOTH(f_cos, cosf, cos)
-BOTH(f_tanh, tanhf, tanh)
-BOTH(f_erf, erff, erf)
-BOTH(f_log1p, log1pf, log1p)
-template <class T> DEVICE T f_reciprocal(T x) { return (T)1 / x; }
-template <class T> DEVICE T f_sigmoid(T x) { return (T)1 / ((T)1 + f_exp(-x)); }
-template <class T> DEVICE T f_gelu(T x) { return (T)0.5 * x * ((T)1 + f_erf(x * (T)0.70710678118654752440)); }
-template <class T> DEVICE T f_gelu_tanh(T x) {
-  return (T)0.5 * x * ((T)1 + f_tanh((T)0.7978845608028654 * (x + (T)0.044715 * x * x * x)));
-}
-template <class T> DEVICE T f_silu(T x) { return x * f_sigmoid(x); }
-template <class T> DEVICE T f_softplus(T x) { return f_max(x, (T)0) + f_log1p(f_exp(-f_abs(x))); }
-
 // -- folds -------------------------------------------------------------------------------------------
 
 struct fold_sum {

@@ -145,9 +145,13 @@ fn unary_flops(unary: Unary) -> u64 {
         | Unary::IsInf => 1,
         Unary::Sqrt | Unary::Reciprocal => 4,
         Unary::Exp
+        | Unary::Expm1
         | Unary::Log
         | Unary::Sin
         | Unary::Cos
+        | Unary::Tan
+        | Unary::Sinh
+        | Unary::Cosh
         | Unary::Tanh
         | Unary::Sigmoid
         | Unary::Erf

@@ -76,6 +76,8 @@ names! {
         Sign = "sign",
         /// `e^x`
         Exp = "exp",
+        /// `e^x - 1`, exact near zero
+        Expm1 = "expm1",
         /// natural logarithm
         Log = "log",
         /// square root
@@ -92,6 +94,12 @@ names! {
         Sin = "sin",
         /// cosine
         Cos = "cos",
+        /// tangent
+        Tan = "tan",
+        /// hyperbolic sine
+        Sinh = "sinh",
+        /// hyperbolic cosine
+        Cosh = "cosh",
         /// hyperbolic tangent
         Tanh = "tanh",
         /// `1 / (1 + e^-x)`

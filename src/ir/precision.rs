@@ -87,11 +87,15 @@ impl Op {
 fn of_unary(unary: Unary) -> Range {
     match unary {
         Unary::Exp
+        | Unary::Expm1
         | Unary::Log
         | Unary::Sqrt
         | Unary::Reciprocal
         | Unary::Sin
         | Unary::Cos
+        | Unary::Tan
+        | Unary::Sinh
+        | Unary::Cosh
         | Unary::Erf
         | Unary::Softplus => Range::Full,
         Unary::Neg

@@ -338,6 +338,7 @@ fn unary(f: Unary, x: f64) -> f64 {
         Unary::Abs => x.abs(),
         Unary::Sign => bool(x > 0.0) - bool(x < 0.0),
         Unary::Exp => x.exp(),
+        Unary::Expm1 => x.exp_m1(),
         Unary::Log => x.ln(),
         Unary::Sqrt => x.sqrt(),
         Unary::Reciprocal => 1.0 / x,
@@ -354,6 +355,9 @@ fn unary(f: Unary, x: f64) -> f64 {
         }
         Unary::Sin => x.sin(),
         Unary::Cos => x.cos(),
+        Unary::Tan => x.tan(),
+        Unary::Sinh => x.sinh(),
+        Unary::Cosh => x.cosh(),
         Unary::Tanh => x.tanh(),
         Unary::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         Unary::Erf => erf(x),

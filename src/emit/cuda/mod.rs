@@ -21,6 +21,7 @@ use crate::ir::DType;
 use crate::kernel::program::{Arg, Body, Expr, ExprId, Place, Program};
 
 const PRELUDE: &str = include_str!("../../../kernels/prelude.cuh");
+const ELEMENTARY: &str = include_str!("../../../kernels/elementary.cuh");
 const PRODUCT: &str = include_str!("../../../kernels/product.cuh");
 const TENSOR: &str = include_str!("../../../kernels/tensor.cuh");
 const ATTENTION: &str = include_str!("../../../kernels/attention.cuh");
@@ -103,7 +104,7 @@ pub fn module(kernels: &[&Kernel]) -> String {
             parts.push(part);
         }
     }
-    let mut text = PRELUDE.to_owned();
+    let mut text = format!("{PRELUDE}\n{ELEMENTARY}");
     for part in parts.into_iter().chain(kernels.iter().map(|kernel| kernel.text.as_str())) {
         text.push('\n');
         text.push_str(part);

@@ -12,6 +12,7 @@ pub(super) fn unary(context: &Context<'_>, unary: Unary) -> Result<Type> {
             x.dtype
         }
         Unary::Exp
+        | Unary::Expm1
         | Unary::Log
         | Unary::Sqrt
         | Unary::Reciprocal
@@ -20,6 +21,9 @@ pub(super) fn unary(context: &Context<'_>, unary: Unary) -> Result<Type> {
         | Unary::Round
         | Unary::Sin
         | Unary::Cos
+        | Unary::Tan
+        | Unary::Sinh
+        | Unary::Cosh
         | Unary::Tanh
         | Unary::Sigmoid
         | Unary::Erf

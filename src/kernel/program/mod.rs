@@ -6,6 +6,7 @@
 //! and what follows from it stands in the same expressions and so costs nothing beyond them.
 
 mod attend;
+#[cfg(feature = "run")]
 mod evaluate;
 mod expr;
 mod gemm;
@@ -13,6 +14,7 @@ mod lower;
 mod text;
 mod verify;
 
+#[cfg(feature = "run")]
 pub use evaluate::{Array, evaluate, evaluate_at, points};
 pub use expr::{Expr, ExprId, Exprs, Fold, MAX_VARS, Ty, Var};
 pub use gemm::{Activation, At, Gemm, GemmCall, Side, Strides, gemm, with_sums};

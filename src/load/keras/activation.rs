@@ -177,8 +177,7 @@ impl Activation {
             Self::Relu { max, slope, threshold } => relu(site, x, *max, *slope, *threshold),
             Self::Elu { alpha, scale } => {
                 let low = site.binary_scalar(Binary::Min, x, 0.0)?;
-                let low = site.unary(Unary::Exp, low)?;
-                let low = site.binary_scalar(Binary::Sub, low, 1.0)?;
+                let low = site.unary(Unary::Expm1, low)?;
                 let low = site.binary_scalar(Binary::Mul, low, alpha * scale)?;
                 let high = if *scale == 1.0 { x } else { site.binary_scalar(Binary::Mul, x, *scale)? };
                 above(site, x, 0.0, high, low)
@@ -187,8 +186,7 @@ impl Activation {
                 let high = site.unary(Unary::Relu, x)?;
                 let low = site.binary_scalar(Binary::Min, x, 0.0)?;
                 let low = site.binary_scalar(Binary::Div, low, *alpha)?;
-                let low = site.unary(Unary::Exp, low)?;
-                let low = site.binary_scalar(Binary::Sub, low, 1.0)?;
+                let low = site.unary(Unary::Expm1, low)?;
                 let low = site.binary_scalar(Binary::Mul, low, *alpha)?;
                 site.binary(Binary::Add, high, low)
             }

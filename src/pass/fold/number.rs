@@ -106,6 +106,7 @@ fn int_unary(op: Unary, x: i64) -> Option<i64> {
         Unary::Relu => Some(x.max(0)),
         Unary::Not => Some(i64::from(x == 0)),
         Unary::Exp
+        | Unary::Expm1
         | Unary::Log
         | Unary::Sqrt
         | Unary::Reciprocal
@@ -114,6 +115,9 @@ fn int_unary(op: Unary, x: i64) -> Option<i64> {
         | Unary::Round
         | Unary::Sin
         | Unary::Cos
+        | Unary::Tan
+        | Unary::Sinh
+        | Unary::Cosh
         | Unary::Tanh
         | Unary::Sigmoid
         | Unary::Erf
@@ -147,9 +151,13 @@ macro_rules! float_unary {
                     }
                 }
                 Unary::Exp
+                | Unary::Expm1
                 | Unary::Log
                 | Unary::Sin
                 | Unary::Cos
+                | Unary::Tan
+                | Unary::Sinh
+                | Unary::Cosh
                 | Unary::Tanh
                 | Unary::Sigmoid
                 | Unary::Erf

@@ -22,6 +22,10 @@ pub(super) fn unary(
             b.mul(dy, sign)?
         }
         Unary::Exp => b.mul(dy, y)?,
+        Unary::Expm1 => {
+            let product = b.mul(dy, y)?;
+            b.add(product, dy)?
+        }
         Unary::Log => b.div(dy, x)?,
         Unary::Sqrt => {
             let half = b.scale(dy, 0.5)?;
@@ -40,6 +44,19 @@ pub(super) fn unary(
             let sin = b.unary(Unary::Sin, x)?;
             let product = b.mul(dy, sin)?;
             b.unary(Unary::Neg, product)?
+        }
+        Unary::Tan => {
+            let square = b.mul(y, y)?;
+            let product = b.mul(dy, square)?;
+            b.add(dy, product)?
+        }
+        Unary::Sinh => {
+            let cosh = b.unary(Unary::Cosh, x)?;
+            b.mul(dy, cosh)?
+        }
+        Unary::Cosh => {
+            let sinh = b.unary(Unary::Sinh, x)?;
+            b.mul(dy, sinh)?
         }
         Unary::Tanh => {
             let square = b.mul(y, y)?;

@@ -4,6 +4,7 @@ use crate::ir::{Binary, Unary, random_bits};
 
 use super::math;
 use super::vectors::{Alone, Lanes, Portable, Task, Vectorised};
+use super::wide;
 
 /// A type that elements are computed in. Halves are computed in f32 and `bool` is a `u8`.
 pub(super) trait Element: Copy + PartialOrd + Default + Send + Sync + 'static {
@@ -107,14 +108,14 @@ pub(super) trait Float: Element<Sum = f64> {
     fn exp_below<L: Lanes<Self>>(self, lanes: L) -> Self;
     /// The same of each number of a vector.
     fn exps_below<L: Lanes<Self>>(lanes: L, x: L::Vector) -> L::Vector;
-    fn tanh(self) -> Self;
-    fn sigmoid(self) -> Self;
+    /// An elementary function of each number, in place: see `math`.
+    fn elementary(op: Unary, x: &mut [Self]);
     /// The nearest value of this type.
     fn narrow(value: f64) -> Self;
 }
 
 macro_rules! float {
-    ($type:ident, exp: $exp:expr, below: $below:expr, vector: $vector:expr, tanh: $tanh:expr, sigmoid: $sigmoid:expr, erf: $erf:expr) => {
+    ($type:ident, exp: $exp:expr, below: $below:expr, vector: $vector:expr, elementary: $elementary:path) => {
         impl Element for $type {
             type Sum = f64;
             const ZERO: Self = 0.0;
@@ -189,7 +190,6 @@ macro_rules! float {
 
             #[inline(always)]
             fn unary(op: Unary, x: &[Self], out: &mut [Self]) {
-                const SQRT_2_OVER_PI: $type = 0.797_884_560_802_865_4_f64 as $type;
                 match op {
                     Unary::Neg => map(x, out, |x| -x),
                     Unary::Abs => map(x, out, |x| x.abs()),
@@ -202,7 +202,10 @@ macro_rules! float {
                             x
                         }
                     }),
-                    Unary::Exp => map(x, out, $exp),
+                    op if math::is_elementary(op) => {
+                        out.copy_from_slice(x);
+                        Self::elementary(op, out);
+                    }
                     Unary::Log => map(x, out, |x| x.ln()),
                     Unary::Sqrt => map(x, out, |x| x.sqrt()),
                     Unary::Reciprocal => map(x, out, |x| 1.0 / x),
@@ -211,23 +214,12 @@ macro_rules! float {
                     Unary::Round => map(x, out, |x| x.round_ties_even()),
                     Unary::Sin => map(x, out, |x| x.sin()),
                     Unary::Cos => map(x, out, |x| x.cos()),
-                    Unary::Tanh => map(x, out, $tanh),
-                    Unary::Sigmoid => map(x, out, $sigmoid),
-                    Unary::Erf => map(x, out, $erf),
+                    Unary::Tan => map(x, out, |x| x.tan()),
                     Unary::Relu => map(x, out, |x| if x < 0.0 { 0.0 } else { x }),
-                    Unary::Gelu => map(x, out, |x| {
-                        0.5 * x * (1.0 + ($erf)(x * std::f64::consts::FRAC_1_SQRT_2 as $type))
-                    }),
-                    Unary::GeluTanh => map(x, out, |x| {
-                        0.5 * x * (1.0 + ($tanh)(SQRT_2_OVER_PI * (x + 0.044715 * x * x * x)))
-                    }),
-                    Unary::Silu => map(x, out, |x| x * ($sigmoid)(x)),
-                    Unary::Softplus => map(x, out, |x| {
-                        let rest = ($exp)(-x.abs()).ln_1p();
-                        if x > 0.0 { x + rest } else { rest }
-                    }),
                     // Their results are bools; inference keeps them from here.
                     Unary::Not | Unary::IsNan | Unary::IsInf => out.fill(0.0),
+                    // Elementary.
+                    _ => {}
                 }
             }
         }
@@ -246,12 +238,8 @@ macro_rules! float {
                 ($vector)(lanes, x)
             }
             #[inline(always)]
-            fn tanh(self) -> Self {
-                ($tanh)(self)
-            }
-            #[inline(always)]
-            fn sigmoid(self) -> Self {
-                ($sigmoid)(self)
+            fn elementary(op: Unary, x: &mut [Self]) {
+                $elementary(op, x);
             }
             #[inline(always)]
             fn narrow(value: f64) -> Self {
@@ -275,18 +263,14 @@ float!(
     exp: |x| math::exp(Alone(Portable), x),
     below: |lanes, x| math::exp_below(Alone(lanes), x),
     vector: math::exp_below,
-    tanh: |x| math::tanh(Alone(Portable), x),
-    sigmoid: |x| math::sigmoid(Alone(Portable), x),
-    erf: |x| math::erf(Alone(Portable), x)
+    elementary: math::apply
 );
 float!(
     f64,
     exp: f64::exp,
     below: |_, x: f64| x.exp(),
     vector: exps,
-    tanh: f64::tanh,
-    sigmoid: |x: f64| 1.0 / (1.0 + (-x).exp()),
-    erf: math::erf64
+    elementary: wide::apply
 );
 
 macro_rules! integer {
@@ -380,6 +364,7 @@ macro_rules! integer {
                     Unary::Not => map(x, out, |x| Self::from(x == 0)),
                     // Of floats alone, as inference sees to.
                     Unary::Exp
+                    | Unary::Expm1
                     | Unary::Log
                     | Unary::Sqrt
                     | Unary::Reciprocal
@@ -388,6 +373,9 @@ macro_rules! integer {
                     | Unary::Round
                     | Unary::Sin
                     | Unary::Cos
+                    | Unary::Tan
+                    | Unary::Sinh
+                    | Unary::Cosh
                     | Unary::Tanh
                     | Unary::Sigmoid
                     | Unary::Erf

@@ -1,21 +1,95 @@
-//! Elementary functions of f32 on vectors, and the error function in f64, which the standard library lacks.
+//! Elementary functions of f32 on vectors: each within two units in the last place, over all numbers, where the
+//! processor multiplies and adds in one rounding (`tests/suite/functions.rs`).
 //!
-//! Exponential: reduction to |r| <= ln 2 / 2 and a polynomial (S. Moshier, Cephes, `expf`).
-//! Hyperbolic tangent and error function: rational minimax approximations as in Eigen. The f64
-//! error function: W. J. Cody's method with the coefficients of Sun's fdlibm, `s_erf.c`.
+//! Exponentials: reduction to a power of two and |r| <= ln 2 / 2, and a polynomial. What follows is computed from
+//! the fraction beyond one and the power apart, so that a sum with one is the only rounding. Hyperbolic tangent:
+//! `(1 - e^-2x) / (1 + e^-2x)`. Error function: `1 - e^-g(x)`, where `g` is a polynomial. The normal distribution in
+//! `gelu`: `e^(-x^2 / 2)`, of the square in two parts, times a polynomial for each of sixteen intervals (compare W. J.
+//! Cody, "Rational Chebyshev approximations for the error function", Mathematics of Computation 23, 1969).
+//! `scripts/coefficients` derives the coefficients.
 
-// Coefficients are written as their sources give them.
-#![allow(clippy::excessive_precision)]
+// Coefficients have the nine digits that name an f32.
+#![allow(clippy::excessive_precision, clippy::unreadable_literal)]
 
-use super::vectors::Lanes;
+use crate::ir::Unary;
+
+use super::vectors::{Lanes, Task, Vectorised};
 
 /// What is added to a number, and subtracted again, to round it: its low bits then hold the whole number.
 const ROUND: f32 = 12_582_912.0;
+/// Powers of two are made this many powers larger, so that the smallest ones are not subnormal: what they are
+/// multiplied by then, and what undoes it.
+const RAISE: f32 = 64.0;
+const RAISED: f32 = 18_446_744_073_709_551_616.0;
+const LOWERED: f32 = 1.0 / RAISED;
+
+const LOG2_E: f32 = std::f32::consts::LOG2_E;
+/// ln 2, and in two parts, the first of which has few bits.
+const LN_2: f32 = std::f32::consts::LN_2;
+const LN_2_PARTS: [f32; 2] = [0.693359375, -2.1219444e-4];
+
+/// True for the functions that [`apply`] computes.
+pub(super) fn is_elementary(op: Unary) -> bool {
+    matches!(
+        op,
+        Unary::Exp
+            | Unary::Expm1
+            | Unary::Tanh
+            | Unary::Sinh
+            | Unary::Cosh
+            | Unary::Sigmoid
+            | Unary::Erf
+            | Unary::Gelu
+            | Unary::GeluTanh
+            | Unary::Silu
+            | Unary::Softplus
+    )
+}
+
+/// Computes an elementary function in place, as chains of operations do; others change nothing.
+pub(super) fn apply(op: Unary, x: &mut [f32]) {
+    f32::dispatch(Apply { op, x });
+}
+
+struct Apply<'a> {
+    op: Unary,
+    x: &'a mut [f32],
+}
+
+impl Task<f32> for Apply<'_> {
+    #[inline(always)]
+    fn run<L: Lanes<f32>>(self, l: L) {
+        let Self { op, x } = self;
+        match op {
+            Unary::Exp => each(l, x, |x| exp(l, x)),
+            Unary::Expm1 => each(l, x, |x| expm1(l, x)),
+            Unary::Tanh => each(l, x, |x| tanh(l, x)),
+            Unary::Sinh => each(l, x, |x| sinh(l, x)),
+            Unary::Cosh => each(l, x, |x| cosh(l, x)),
+            Unary::Sigmoid => each(l, x, |x| sigmoid(l, x)),
+            Unary::Erf => each(l, x, |x| erf(l, x)),
+            Unary::Gelu => each(l, x, |x| gelu(l, x)),
+            Unary::GeluTanh => each(l, x, |x| gelu_tanh(l, x)),
+            Unary::Silu => each(l, x, |x| silu(l, x)),
+            Unary::Softplus => each(l, x, |x| softplus(l, x)),
+            _ => {}
+        }
+    }
+}
 
 #[inline(always)]
-fn clamp<L: Lanes<f32>>(l: L, x: L::Vector, low: f32, high: f32) -> L::Vector {
-    // Where x is not a number, it is the second that passes.
-    l.smaller(l.splat(high), l.larger(l.splat(low), x))
+fn each<L: Lanes<f32>>(l: L, x: &mut [f32], f: impl Fn(L::Vector) -> L::Vector) {
+    let mut pieces = x.chunks_exact_mut(L::WIDTH);
+    for piece in &mut pieces {
+        l.store(f(l.load(piece)), piece);
+    }
+    let rest = pieces.into_remainder();
+    if !rest.is_empty() {
+        let mut padded = [0.0; 16];
+        padded[..rest.len()].copy_from_slice(rest);
+        l.store(f(l.load(&padded)), &mut padded);
+        rest.copy_from_slice(&padded[..rest.len()]);
+    }
 }
 
 /// The sum of products of coefficients and powers of x, the last with the power 0.
@@ -28,20 +102,38 @@ fn powers<L: Lanes<f32>, const N: usize>(l: L, x: L::Vector, coefficients: [f32;
     sum
 }
 
+/// The magnitude, at most `most`; not a number where x is not.
+#[inline(always)]
+fn within<L: Lanes<f32>>(l: L, x: L::Vector, most: f32) -> L::Vector {
+    l.smaller(l.splat(most), l.magnitude(x))
+}
+
+#[inline(always)]
+fn minus<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
+    l.sub(l.splat(-0.0), x)
+}
+
+/// `x - n ln 2`.
+#[inline(always)]
+fn rest<L: Lanes<f32>>(l: L, n: L::Vector, x: L::Vector) -> L::Vector {
+    let [high, low] = LN_2_PARTS;
+    l.fused(n, l.splat(-low), l.fused(n, l.splat(-high), x))
+}
+
 /// `e^r` and the power of two, shifted by [`ROUND`], whose product is `e^x`.
 #[inline(always)]
 fn reduced_exp<L: Lanes<f32>>(l: L, x: L::Vector) -> (L::Vector, L::Vector) {
-    let shifted = l.fused(x, l.splat(std::f32::consts::LOG2_E), l.splat(ROUND));
-    let n = l.sub(shifted, l.splat(ROUND));
-    let r = l.fused(n, l.splat(2.121_944_4e-4), l.fused(n, l.splat(-0.693_359_4), x));
-    let p = powers(l, r, [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_6e-1, 0.5]);
+    const P: [f32; 6] = [1.9875691e-4, 1.3982e-3, 8.333452e-3, 4.1665796e-2, 1.6666666e-1, 0.5];
+    let shifted = l.fused(x, l.splat(LOG2_E), l.splat(ROUND));
+    let r = rest(l, l.sub(shifted, l.splat(ROUND)), x);
+    let p = powers(l, r, P);
     (l.add(l.fused(l.mul(p, r), r, r), l.splat(1.0)), shifted)
 }
 
-/// `e^x`; 2 units in the last place.
+/// `e^x`.
 #[inline(always)]
 pub(super) fn exp<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
-    let (p, shifted) = reduced_exp(l, clamp(l, x, -105.0, 89.0));
+    let (p, shifted) = reduced_exp(l, l.smaller(l.splat(89.0), l.larger(l.splat(-105.0), x)));
     // Two factors, so that neither overflows before the result does.
     let n = l.sub(shifted, l.splat(ROUND));
     let half = l.fused(n, l.splat(0.5), l.splat(ROUND));
@@ -49,7 +141,7 @@ pub(super) fn exp<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
     l.mul(l.mul(p, l.power_of_two(half)), l.power_of_two(rest))
 }
 
-/// `e^x` for `x <= 0`; 2 units in the last place, 0 where the result is below 2e-38.
+/// `e^x` for `x <= 0`; 0 where the result is below 2e-38.
 #[inline(always)]
 pub(super) fn exp_below<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
     let (p, shifted) = reduced_exp(l, x);
@@ -58,182 +150,290 @@ pub(super) fn exp_below<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
     l.less(x, l.splat(-87.0), l.zero(), result)
 }
 
-/// `1 / (1 + e^-x)`.
+/// `e^x - 1`.
+#[inline(always)]
+pub(super) fn expm1<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
+    const P: [f32; 5] = [0.00138698437, 0.00836644694, 0.0416674465, 0.16666545, 0.49999997];
+    let t = l.smaller(l.splat(89.0), l.larger(l.splat(-20.0), x));
+    // Half of the power, so that it does not overflow before the result does.
+    let shifted = l.fused(t, l.splat(LOG2_E), l.splat(ROUND - 1.0));
+    let r = rest(l, l.sub(shifted, l.splat(ROUND - 1.0)), t);
+    let p = l.fused(l.mul(r, r), powers(l, r, P), r);
+    let k = l.power_of_two(shifted);
+    let sum = l.mul(l.fused(k, p, l.sub(k, l.splat(0.5))), l.splat(2.0));
+    // The sign of zero.
+    l.signed(sum, x)
+}
+
+/// `1 - e^-r`, for |r| <= ln 2 / 2.
+#[inline(always)]
+fn below_one<L: Lanes<f32>>(l: L, r: L::Vector) -> L::Vector {
+    const P: [f32; 5] = [-0.00140410801, 0.00836585648, -0.0416647606, 0.166665509, -0.50000006];
+    l.fused(l.mul(r, r), powers(l, r, P), r)
+}
+
+/// `k (1 - p)`.
+#[inline(always)]
+fn less<L: Lanes<f32>>(l: L, k: L::Vector, p: L::Vector) -> L::Vector {
+    l.fused(minus(l, k), p, k)
+}
+
+/// An exponential of at most one in its parts, `k (1 - p)`: `k` is a power of two, made larger by [`RAISE`].
+struct Decay<V> {
+    k: V,
+    p: V,
+}
+
+/// `e^-t` for `0 <= t <= 130`.
+#[inline(always)]
+fn decay<L: Lanes<f32>>(l: L, t: L::Vector) -> Decay<L::Vector> {
+    let shifted = l.fused(t, l.splat(-LOG2_E), l.splat(ROUND + RAISE));
+    let [high, low] = LN_2_PARTS;
+    let n = l.sub(shifted, l.splat(ROUND + RAISE));
+    let r = l.fused(n, l.splat(low), l.fused(n, l.splat(high), t));
+    Decay { k: l.power_of_two(shifted), p: below_one(l, r) }
+}
+
+/// `one + e`, and what its rounding took.
+#[inline(always)]
+fn sum_with<L: Lanes<f32>>(l: L, one: f32, e: &Decay<L::Vector>) -> (L::Vector, L::Vector) {
+    let e = l.mul(less(l, e.k, e.p), l.splat(LOWERED));
+    let sum = l.add(l.splat(one), e);
+    (sum, l.sub(e, l.sub(sum, l.splat(one))))
+}
+
+/// `1 / (1 + e^-x)`. What the sum's rounding took is taken off the numerator, about.
 #[inline(always)]
 pub(super) fn sigmoid<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
-    let one = l.splat(1.0);
-    l.div(one, l.add(one, exp(l, l.sub(l.splat(-0.0), x))))
+    let e = decay(l, within(l, x, 105.0));
+    let (sum, lost) = sum_with(l, 1.0, &e);
+    let p = l.fused(lost, l.splat(0.6), e.p);
+    let numerator = l.less(x, l.zero(), less(l, e.k, p), l.splat(RAISED));
+    l.mul(l.div(numerator, sum), l.splat(LOWERED))
 }
 
-/// Hyperbolic tangent; a few units in the last place.
+/// `x / (1 + e)`, or `x e / (1 + e)` for negative x.
 #[inline(always)]
-pub(super) fn tanh<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
-    const P: [f32; 7] = [
-        -2.760_768_5e-16,
-        2.000_188e-13,
-        -8.604_672e-11,
-        5.122_297e-8,
-        1.485_722_4e-5,
-        6.372_619_3e-4,
-        4.893_524_6e-3,
-    ];
-    const Q: [f32; 4] = [1.198_258_4e-6, 1.185_347e-4, 2.268_434_6e-3, 4.893_525e-3];
-    let c = clamp(l, x, -7.998_811_7, 7.998_811_7);
-    let s = l.mul(c, c);
-    let result = l.div(l.mul(c, powers(l, s, P)), powers(l, s, Q));
-    l.less(l.magnitude(x), l.splat(4e-4), x, result)
-}
-
-/// Error function; a few units in the last place.
-#[inline(always)]
-pub(super) fn erf<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
-    const P: [f32; 7] = [
-        -2.726_142_3e-10,
-        2.770_681_4e-8,
-        -2.101_024e-6,
-        -5.692_506_4e-5,
-        -7.349_906e-4,
-        -2.954_6e-3,
-        -1.609_603_3e-2,
-    ];
-    const Q: [f32; 5] = [-1.456_607_2e-5, -2.133_740_6e-4, -1.682_827_e-3, -7.373_329e-3, -1.426_473_9e-2];
-    let c = clamp(l, x, -4.0, 4.0);
-    let s = l.mul(c, c);
-    l.div(l.mul(c, powers(l, s, P)), powers(l, s, Q))
-}
-
-/// `x / 2 * (1 + erf(x / sqrt 2))`.
-#[inline(always)]
-pub(super) fn gelu<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
-    let inner = erf(l, l.mul(x, l.splat(std::f32::consts::FRAC_1_SQRT_2)));
-    l.mul(l.mul(l.splat(0.5), x), l.add(l.splat(1.0), inner))
-}
-
-/// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`.
-#[inline(always)]
-pub(super) fn gelu_tanh<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
-    const SQRT_2_OVER_PI: f32 = 0.797_884_6;
-    let cube = l.mul(l.mul(x, x), x);
-    let inner = tanh(l, l.mul(l.splat(SQRT_2_OVER_PI), l.fused(l.splat(0.044715), cube, x)));
-    l.mul(l.mul(l.splat(0.5), x), l.add(l.splat(1.0), inner))
+fn gated<L: Lanes<f32>>(l: L, x: L::Vector, e: &Decay<L::Vector>) -> L::Vector {
+    let (sum, lost) = sum_with(l, 1.0, e);
+    let p = l.fused(lost, l.splat(0.6), e.p);
+    // The product with a power of two is exact.
+    let numerator = l.less(x, l.zero(), less(l, l.mul(x, e.k), p), x);
+    let scale = l.less(x, l.zero(), l.splat(LOWERED), l.splat(1.0));
+    l.mul(l.div(numerator, sum), scale)
 }
 
 /// `x / (1 + e^-x)`.
 #[inline(always)]
 pub(super) fn silu<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
-    l.mul(x, sigmoid(l, x))
+    // Beyond, the result is no number but zero; an infinity times zero would be none.
+    let x = l.larger(l.splat(-125.0), x);
+    gated(l, x, &decay(l, within(l, x, 125.0)))
+}
+
+/// `log(1 + e^x)`: the logarithm by the series of the area tangent, of `2 e / (2 + e)`.
+#[inline(always)]
+pub(super) fn softplus<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
+    const P: [f32; 4] = [0.000547007483, 0.00218773633, 0.0125066992, 0.0833330229];
+    let e = decay(l, within(l, x, 125.0));
+    let (sum, lost) = sum_with(l, 2.0, &e);
+    let p = l.fused(lost, l.splat(0.35), e.p);
+    let u = l.div(l.mul(less(l, e.k, p), l.splat(2.0 * LOWERED)), sum);
+    let square = l.mul(u, u);
+    let z = l.mul(powers(l, square, P), square);
+    // Not a number passes in the second place.
+    let line = l.larger(l.zero(), x);
+    let (high, low) = (l.larger(line, u), l.smaller(line, u));
+    let both = l.add(high, low);
+    let lost = l.sub(low, l.sub(both, high));
+    let exact = l.add(both, l.fused(u, z, lost));
+    // Infinities have no rounding that could be lost.
+    l.less(x, l.splat(1e30), exact, line)
+}
+
+/// Hyperbolic tangent.
+#[inline(always)]
+pub(super) fn tanh<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
+    // (1 - e^-2r) / 2, for |r| <= ln 2 / 4.
+    const P: [f32; 5] = [-0.0449314564, 0.133853704, -0.333318084, 0.666662037, -1.00000012];
+    let t = within(l, x, 9.1);
+    let shifted = l.fused(t, l.splat(-2.0 * LOG2_E), l.splat(ROUND));
+    let r = l.fused(l.sub(shifted, l.splat(ROUND)), l.splat(0.5 * LN_2), t);
+    let p = l.fused(l.mul(r, r), powers(l, r, P), r);
+    let (k, half) = (l.power_of_two(shifted), l.splat(0.5));
+    // Half of 1 - e^-2t and of 1 + e^-2t, each of one rounding.
+    let above = l.fused(k, p, l.fused(k, l.splat(-0.5), half));
+    let below = l.fused(minus(l, k), p, l.fused(k, half, half));
+    l.signed(l.div(above, below), x)
+}
+
+/// Error function.
+#[inline(always)]
+pub(super) fn erf<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
+    // The second part of 2 / sqrt(pi) comes last.
+    const G: [f32; 9] = [
+        -9.31467002e-6,
+        0.000118217635,
+        -0.00063510274,
+        0.00167159759,
+        -0.000165467209,
+        -0.0191499852,
+        0.102776878,
+        0.636619508,
+        -5.86353828e-8,
+    ];
+    let t = within(l, x, 4.0);
+    let g = l.fused(t, l.splat(std::f32::consts::FRAC_2_SQRT_PI), l.mul(t, powers(l, t, G)));
+    let shifted = l.fused(g, l.splat(-LOG2_E), l.splat(ROUND));
+    let r = l.fused(l.sub(shifted, l.splat(ROUND)), l.splat(LN_2), g);
+    let k = l.power_of_two(shifted);
+    l.signed(l.fused(k, below_one(l, r), l.sub(l.splat(1.0), k)), x)
+}
+
+/// `2^f - 1`, for |f| <= 1/2.
+#[inline(always)]
+fn beyond_one<L: Lanes<f32>>(l: L, f: L::Vector) -> L::Vector {
+    const P: [f32; 6] =
+        [0.000153267814, 0.00133910251, 0.00961850584, 0.0555035956, 0.240226477, 0.693147182];
+    l.mul(powers(l, f, P), f)
+}
+
+/// Intervals of `0 <= t < 15`: each has one exponent of `t + 1` and two bits of its fraction, and stands where these
+/// bits say. [`NORMAL`] counts from these places on.
+const CENTRES: [f32; 16] = [
+    1.2487793, 1.74682617, 2.24987793, 2.75354004, 3.50585938, 4.49414062, 5.48535156, 6.51269531,
+    8.00317383, 10.0141602, 11.9870605, 13.9985352, 0.0, 0.381103516, 0.619018555, 0.881713867,
+];
+
+/// `t erfc(t / sqrt 2) e^(t^2 / 2) / 2` on each interval, a polynomial, the highest power first.
+const NORMAL: [[f32; 16]; 7] = [
+    [
+        -0.00124508073, -0.000429551554, -0.000159539064, -7.92421997e-05, -1.98463604e-05, -4.69058023e-06,
+        -1.22027723e-06, -4.74570442e-07, -1.04389549e-07, -2.18630714e-08, -4.28115055e-09, 9.23499388e-10,
+        -0.0200476553, -0.0101471525, -0.00509015238, -0.00301386323,
+    ],
+    [
+        0.00367854885, 0.00139774045, 0.000570567616, 0.000251034042, 8.41911969e-05, 2.34050185e-05,
+        7.63866956e-06, 2.77219533e-06, 7.9283177e-07, 1.85745961e-07, 5.65103235e-08, 1.98816963e-08,
+        0.0607944503, 0.0243943334, 0.0141499052, 0.00792805012,
+    ],
+    [
+        -0.00992235634, -0.00415586215, -0.00186669594, -0.000896373065, -0.000335994235, -0.000109330853,
+        -4.131077e-05, -1.70342591e-05, -5.646094e-06, -1.62369906e-06, -5.86549561e-07, -2.4292703e-07,
+        -0.132773012, -0.0561635569, -0.0338910967, -0.0199206565,
+    ],
+    [
+        0.0244579874, 0.0113474447, 0.00562785845, 0.00297576701, 0.00127251516, 0.000485297322,
+        0.000211380495, 9.98484174e-05, 3.92329603e-05, 1.37627039e-05, 5.83395513e-06, 2.75652133e-06,
+        0.249988809, 0.114880919, 0.0730014965, 0.0454386137,
+    ],
+    [
+        -0.0526779592, -0.0273343436, -0.0150958896, -0.00883863308, -0.00435503619, -0.00196393137,
+        -0.000993417692, -0.000538881111, -0.000252494123, -0.000108252891, -5.42044399e-05, -2.9655781e-05,
+        -0.398942083, -0.201340199, -0.135544792, -0.0898306966,
+    ],
+    [
+        0.0927739814, 0.0545278154, 0.0338984244, 0.0221765749, 0.0127241416, 0.00685478607, 0.00405561458,
+        0.00253940513, 0.00142565765, 0.000750226201, 0.000444841222, 0.000282285124, 0.5, 0.28091228,
+        0.201941952, 0.143683031,
+    ],
+    [
+        0.288337231, 0.323982626, 0.345712721, 0.359571636, 0.372282743, 0.381575167, 0.386825621,
+        0.390134215, 0.392984897, 0.395077586, 0.396221906, 0.396936834, 0.0, 0.14407374, 0.200894535,
+        0.245767981,
+    ],
+];
+
+/// `x / 2 * (1 + erf(x / sqrt 2))`: the positive part of x less `|x| erfc(|x| / sqrt 2) / 2`.
+#[inline(always)]
+pub(super) fn gelu<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
+    // log2(e) / 2 in two parts.
+    const HALF: [f32; 2] = [0.721347511, 9.62981517e-09];
+    let t = within(l, x, 14.9);
+    let place = l.add(t, l.splat(1.0));
+    let d = l.sub(t, l.pick(&CENTRES, place));
+    let mut tail = l.pick(&NORMAL[0], place);
+    for table in &NORMAL[1..] {
+        tail = l.fused(tail, d, l.pick(table, place));
+    }
+    // The square in two parts, the second of which is what its rounding took.
+    let square = l.mul(t, t);
+    let lost = l.fused(t, t, minus(l, square));
+    let shifted = l.fused(square, l.splat(-HALF[0]), l.splat(ROUND + RAISE));
+    let n = l.sub(shifted, l.splat(ROUND + RAISE));
+    let f = l.fused(square, l.splat(-HALF[0]), minus(l, n));
+    let f = l.fused(lost, l.splat(-HALF[0]), l.fused(square, l.splat(-HALF[1]), f));
+    let tail = l.mul(l.fused(tail, beyond_one(l, f), tail), l.power_of_two(shifted));
+    // Not a number passes in the second place.
+    l.fused(tail, l.splat(-LOWERED), l.larger(l.zero(), x))
+}
+
+/// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`: `x / (1 + e^-v)`, where `v` is twice that argument.
+#[inline(always)]
+pub(super) fn gelu_tanh<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
+    // 2 sqrt(2 / pi) log2(e), and 0.044715 times that, each in two parts.
+    const A: [f32; 2] = [2.30220819, 1.29484024e-08];
+    const B: [f32; 2] = [0.102943242, -2.01619854e-09];
+    // Beyond, the result is zero; an infinity times zero would be no number.
+    let x = l.larger(l.splat(-11.0), x);
+    let t = within(l, x, 11.0);
+    // The exponent is t times a + b t^2, which is in two parts.
+    let square = l.mul(t, t);
+    let square_low = l.fused(t, t, minus(l, square));
+    let cubic = l.mul(l.splat(B[0]), square);
+    let cubic_low = l.fused(l.splat(B[0]), square, minus(l, cubic));
+    let (high, low) = (l.larger(l.splat(A[0]), cubic), l.smaller(l.splat(A[0]), cubic));
+    let slope = l.add(high, low);
+    let slope_low = l.add(l.sub(low, l.sub(slope, high)), cubic_low);
+    let slope_low = l.fused(l.splat(B[0]), square_low, slope_low);
+    let slope_low = l.add(l.fused(l.splat(B[1]), square, slope_low), l.splat(A[1]));
+    let shifted = l.fused(t, minus(l, slope), l.splat(ROUND + RAISE));
+    let n = l.sub(shifted, l.splat(ROUND + RAISE));
+    let f = minus(l, l.fused(t, slope_low, l.fused(t, slope, n)));
+    gated(l, x, &Decay { k: l.power_of_two(shifted), p: minus(l, beyond_one(l, f)) })
+}
+
+/// Exponentials of `n ln 2 + r`, and of that below zero: `k` is `2^n / 4`, `inverse` `2^-n / 4`, `sine` is `sinh(r)`,
+/// and `rise` `cosh(r) - 1`.
+struct Hyperbolic<V> {
+    k: V,
+    inverse: V,
+    sine: V,
+    rise: V,
 }
 
 #[inline(always)]
-fn polynomial(x: f64, coefficients: &[f64]) -> f64 {
-    coefficients.iter().rev().fold(0.0, |sum, c| sum * x + c)
+fn hyperbolic<L: Lanes<f32>>(l: L, x: L::Vector) -> Hyperbolic<L::Vector> {
+    const S: [f32; 3] = [0.000199739879, 0.00833317544, 0.166666672];
+    const C: [f32; 3] = [0.00139354658, 0.0416664593, 0.5];
+    let t = within(l, x, 89.6);
+    let shifted = l.fused(t, l.splat(LOG2_E), l.splat(ROUND - 2.0));
+    let r = rest(l, l.sub(shifted, l.splat(ROUND - 2.0)), t);
+    let square = l.mul(r, r);
+    let sine = l.fused(l.mul(powers(l, square, S), square), r, r);
+    let rise = l.mul(powers(l, square, C), square);
+    // -n - 2, where numbers with that exponent are not subnormal.
+    let opposite = l.larger(l.splat(ROUND - 126.0), l.sub(l.splat(2.0 * ROUND - 4.0), shifted));
+    Hyperbolic { k: l.power_of_two(shifted), inverse: l.power_of_two(opposite), sine, rise }
 }
 
-/// Error function in f64; 1 unit in the last place.
-pub(super) fn erf64(x: f64) -> f64 {
-    let a = x.abs();
-    if x.is_nan() {
-        return x;
-    }
-    if a < 0.84375 {
-        if a < 3.7e-9 {
-            return x + 1.283_791_670_955_126e-1 * x;
-        }
-        let z = x * x;
-        return x + x * (polynomial(z, &PP) / polynomial(z, &QQ));
-    }
-    let magnitude = if a < 1.25 {
-        let s = a - 1.0;
-        8.450_629_115_104_675e-1 + polynomial(s, &PA) / polynomial(s, &QA)
-    } else if a < 6.0 {
-        let s = 1.0 / (a * a);
-        let (r, t) = if a < 1.0 / 0.35 {
-            (polynomial(s, &RA), polynomial(s, &SA))
-        } else {
-            (polynomial(s, &RB), polynomial(s, &SB))
-        };
-        // The square is split so that its rounding does not reach the exponential.
-        let z = f64::from_bits(a.to_bits() & 0xffff_ffff_0000_0000);
-        1.0 - (-z * z - 0.5625).exp() * ((z - a) * (z + a) + r / t).exp() / a
-    } else {
-        1.0
-    };
-    magnitude.copysign(x)
+/// Hyperbolic sine.
+#[inline(always)]
+pub(super) fn sinh<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
+    let Hyperbolic { k, inverse, sine, rise } = hyperbolic(l, x);
+    let (both, less) = (l.add(k, inverse), l.sub(k, inverse));
+    let sum = l.fused(rise, less, l.fused(sine, both, less));
+    l.signed(l.mul(sum, l.splat(2.0)), x)
 }
 
-const PP: [f64; 5] = [
-    1.283_791_670_955_125_6e-1,
-    -3.250_421_072_470_015e-1,
-    -2.848_174_957_559_851e-2,
-    -5.770_270_296_489_442e-3,
-    -2.376_301_665_665_016_3e-5,
-];
-const QQ: [f64; 6] = [
-    1.0,
-    3.979_172_239_591_553_5e-1,
-    6.502_224_998_876_73e-2,
-    5.081_306_281_875_766e-3,
-    1.324_947_380_043_216_4e-4,
-    -3.960_228_278_775_368e-6,
-];
-const PA: [f64; 7] = [
-    -2.362_118_560_752_659_4e-3,
-    4.148_561_186_837_483_3e-1,
-    -3.722_078_760_357_013e-1,
-    3.183_466_199_011_617_5e-1,
-    -1.108_946_942_823_966_8e-1,
-    3.547_830_432_561_823_6e-2,
-    -2.166_375_594_868_791e-3,
-];
-const QA: [f64; 7] = [
-    1.0,
-    1.064_208_804_008_442_3e-1,
-    5.403_979_177_021_71e-1,
-    7.182_865_441_419_627e-2,
-    1.261_712_198_087_616_4e-1,
-    1.363_708_391_202_905e-2,
-    1.198_449_984_679_910_7e-2,
-];
-const RA: [f64; 8] = [
-    -9.864_944_034_847_148e-3,
-    -6.938_585_727_071_818e-1,
-    -1.055_862_622_532_329_1e1,
-    -6.237_533_245_032_600_6e1,
-    -1.623_966_694_625_734_7e2,
-    -1.846_050_929_067_110_4e2,
-    -8.128_743_550_630_66e1,
-    -9.814_329_344_169_145,
-];
-const SA: [f64; 9] = [
-    1.0,
-    1.965_127_166_743_925_7e1,
-    1.376_577_541_435_190_4e2,
-    4.345_658_774_752_292_3e2,
-    6.453_872_717_332_679e2,
-    4.290_081_400_275_678_3e2,
-    1.086_350_055_417_794_4e2,
-    6.570_249_770_319_282,
-    -6.042_441_521_485_81e-2,
-];
-const RB: [f64; 7] = [
-    -9.864_942_924_700_1e-3,
-    -7.992_832_376_805_23e-1,
-    -1.775_795_491_775_475_2e1,
-    -1.606_363_848_558_219_2e2,
-    -6.375_664_433_683_896e2,
-    -1.025_095_131_611_077_2e3,
-    -4.835_191_916_086_514e2,
-];
-const SB: [f64; 8] = [
-    1.0,
-    3.033_806_074_348_246e1,
-    3.257_925_129_965_739e2,
-    1.536_729_586_084_437e3,
-    3.199_858_219_508_595_5e3,
-    2.553_050_406_433_164_4e3,
-    4.745_285_412_069_553_7e2,
-    -2.244_095_244_658_582e1,
-];
+/// Hyperbolic cosine.
+#[inline(always)]
+pub(super) fn cosh<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
+    let Hyperbolic { k, inverse, sine, rise } = hyperbolic(l, x);
+    let up = l.fused(k, l.add(rise, sine), k);
+    let down = l.fused(inverse, l.sub(rise, sine), inverse);
+    l.mul(l.add(up, down), l.splat(2.0))
+}
 
 #[cfg(test)]
 mod tests {

@@ -44,6 +44,7 @@ mod topk;
 mod unfold;
 mod vectors;
 mod view;
+mod wide;
 
 use crate::error::{Error, Result};
 use crate::ir::half;

@@ -1,7 +1,7 @@
 //! Recurrent layers: one product for the inputs of every time step, then step by step.
 
 use crate::error::{Error, Result};
-use crate::ir::{Cell, Direction, Recurrent};
+use crate::ir::{Cell, Direction, Recurrent, Unary};
 
 use super::blocks::Right;
 use super::element::Float;
@@ -188,34 +188,38 @@ fn advance<T: Product + Float>(
     match cell {
         Cell::Rnn => {
             recur(s, (0, 1), previous, weights.recurrent, (gates, wide));
-            for (out, &gate) in next.iter_mut().zip(&*gates) {
-                *out = Float::tanh(gate);
-            }
+            next.copy_from_slice(&gates[..next.len()]);
+            T::elementary(Unary::Tanh, next);
         }
         Cell::Lstm => {
             recur(s, (0, 4), previous, weights.recurrent, (gates, wide));
-            for ((gates, next), carry) in gates.chunks(rows).zip(next.chunks_mut(h)).zip(carry.chunks_mut(h))
+            for ((gates, next), carry) in gates.chunks_mut(rows).zip(next.chunks_mut(h)).zip(carry.chunks_mut(h))
             {
+                T::elementary(Unary::Sigmoid, &mut gates[..3 * h]);
+                T::elementary(Unary::Tanh, &mut gates[3 * h..]);
                 for i in 0..h {
-                    let (input, output) = (gates[i].sigmoid(), gates[h + i].sigmoid());
-                    let (forget, new) = (gates[2 * h + i].sigmoid(), Float::tanh(gates[3 * h + i]));
-                    carry[i] = forget.mul(carry[i]).add(input.mul(new));
-                    next[i] = output.mul(Float::tanh(carry[i]));
+                    carry[i] = gates[2 * h + i].mul(carry[i]).add(gates[i].mul(gates[3 * h + i]));
+                }
+                next.copy_from_slice(carry);
+                T::elementary(Unary::Tanh, next);
+                for i in 0..h {
+                    next[i] = gates[h + i].mul(next[i]);
                 }
             }
         }
         Cell::Gru => {
             recur(s, (0, 2), previous, weights.recurrent, (gates, wide));
             for ((gates, previous), spare) in
-                gates.chunks(rows).zip(previous.chunks(h)).zip(spare.chunks_mut(h))
+                gates.chunks_mut(rows).zip(previous.chunks(h)).zip(spare.chunks_mut(h))
             {
+                T::elementary(Unary::Sigmoid, &mut gates[..2 * h]);
                 for i in 0..h {
-                    spare[i] = gates[h + i].sigmoid().mul(previous[i]);
+                    spare[i] = gates[h + i].mul(previous[i]);
                 }
             }
             let (hidden, end) = (2 * h, gates.len());
             recur(s, (2, 1), spare, weights.recurrent, (&mut gates[hidden.min(end)..], wide));
-            mix(s, gates, previous, next, |gates, i| gates[2 * h + i]);
+            mix(s, gates, previous, next);
         }
         Cell::GruResetAfter => {
             recur(s, (0, 2), previous, weights.recurrent, (gates, wide));
@@ -224,30 +228,25 @@ fn advance<T: Product + Float>(
             }
             recur(s, (2, 1), previous, weights.recurrent, (spare, Strides::rows(h)));
             for (gates, spare) in gates.chunks_mut(rows).zip(spare.chunks(h)) {
+                T::elementary(Unary::Sigmoid, &mut gates[..2 * h]);
                 for i in 0..h {
-                    let reset = gates[h + i].sigmoid();
-                    gates[2 * h + i] = gates[2 * h + i].add(reset.mul(spare[i]));
+                    gates[2 * h + i] = gates[2 * h + i].add(gates[h + i].mul(spare[i]));
                 }
             }
-            mix(s, gates, previous, next, |gates, i| gates[2 * h + i]);
+            mix(s, gates, previous, next);
         }
     }
 }
 
-/// `(1 - update) * tanh(new) + update * previous`.
-fn mix<T: Product + Float>(
-    s: Sizes,
-    gates: &[T],
-    previous: &[T],
-    next: &mut [T],
-    new: impl Fn(&[T], usize) -> T,
-) {
+/// `(1 - update) * tanh(new) + update * previous`. The update's gates are what they are to be, the new ones not yet.
+fn mix<T: Product + Float>(s: Sizes, gates: &mut [T], previous: &[T], next: &mut [T]) {
     let h = s.hidden;
-    for ((gates, previous), next) in gates.chunks(s.gates * h).zip(previous.chunks(h)).zip(next.chunks_mut(h))
+    for ((gates, previous), next) in
+        gates.chunks_mut(s.gates * h).zip(previous.chunks(h)).zip(next.chunks_mut(h))
     {
+        T::elementary(Unary::Tanh, &mut gates[2 * h..]);
         for i in 0..h {
-            let update = gates[i].sigmoid();
-            let new = Float::tanh(new(gates, i));
+            let (update, new) = (gates[i], gates[2 * h + i]);
             next[i] = T::ONE.sub(update).mul(new).add(update.mul(previous[i]));
         }
     }

@@ -203,6 +203,7 @@ pub(super) fn unary(f: Unary, dtype: DType, x: Scalar) -> Scalar {
         Unary::Sign if x < 0.0 => -1.0,
         Unary::Sign => x,
         Unary::Exp => x.exp(),
+        Unary::Expm1 => x.exp_m1(),
         Unary::Log => x.ln(),
         Unary::Sqrt => x.sqrt(),
         Unary::Reciprocal => 1.0 / x,
@@ -211,9 +212,12 @@ pub(super) fn unary(f: Unary, dtype: DType, x: Scalar) -> Scalar {
         Unary::Round => x.round_ties_even(),
         Unary::Sin => x.sin(),
         Unary::Cos => x.cos(),
+        Unary::Tan => x.tan(),
+        Unary::Sinh => x.sinh(),
+        Unary::Cosh => x.cosh(),
         Unary::Tanh => x.tanh(),
         Unary::Sigmoid => sigmoid(x),
-        Unary::Erf => erf(x),
+        Unary::Erf => libm::erf(x),
         Unary::Relu => {
             if x < 0.0 {
                 0.0
@@ -221,7 +225,7 @@ pub(super) fn unary(f: Unary, dtype: DType, x: Scalar) -> Scalar {
                 x
             }
         }
-        Unary::Gelu => 0.5 * x * (1.0 + erf(x * std::f64::consts::FRAC_1_SQRT_2)),
+        Unary::Gelu => 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
         Unary::GeluTanh => 0.5 * x * (1.0 + (0.797_884_560_802_865_4 * (x + 0.044715 * x * x * x)).tanh()),
         Unary::Silu => x * sigmoid(x),
         Unary::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
@@ -229,25 +233,4 @@ pub(super) fn unary(f: Unary, dtype: DType, x: Scalar) -> Scalar {
         Unary::IsNan => return Scalar::Whole(i64::from(x.is_nan())),
         Unary::IsInf => return Scalar::Whole(i64::from(x.is_infinite())),
     })
-}
-
-/// The error function: its series near zero, else the continued fraction of its complement
-/// (Abramowitz and Stegun, 7.1.5 and 7.1.14).
-pub(super) fn erf(x: f64) -> f64 {
-    let square = x * x;
-    if square < 6.25 {
-        let (mut term, mut sum) = (x, x);
-        for n in 1..80 {
-            term *= -square / f64::from(n);
-            sum += term / f64::from(2 * n + 1);
-        }
-        return sum * std::f64::consts::FRAC_2_SQRT_PI;
-    }
-    if !x.is_finite() || x.abs() > 7.0 {
-        return if x.is_nan() { x } else { x.signum() };
-    }
-    let magnitude = x.abs();
-    let rest = (1..=60).rev().fold(magnitude, |rest, n| magnitude + f64::from(n) / 2.0 / rest);
-    let complement = (-square).exp() * std::f64::consts::FRAC_2_SQRT_PI / 2.0 / rest;
-    x.signum() * (1.0 - complement)
 }

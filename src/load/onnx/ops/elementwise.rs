@@ -222,8 +222,7 @@ pub(super) fn elu(at: &mut At<'_>) -> Result<()> {
 
 /// `alpha * (e^x - 1)`
 fn scaled_exp(at: &mut At<'_>, x: ValueId, alpha: f64) -> Result<ValueId> {
-    let power = at.unary(Unary::Exp, x)?;
-    let less = at.binary_scalar(Binary::Sub, power, 1.0)?;
+    let less = at.unary(Unary::Expm1, x)?;
     at.binary_scalar(Binary::Mul, less, alpha)
 }
 
@@ -326,33 +325,6 @@ pub(super) fn softsign(at: &mut At<'_>) -> Result<()> {
     let size = at.unary(Unary::Abs, x)?;
     let size = at.binary_scalar(Binary::Add, size, 1.0)?;
     let y = at.binary(Binary::Div, x, size)?;
-    at.set(0, y);
-    Ok(())
-}
-
-pub(super) fn tan(at: &mut At<'_>) -> Result<()> {
-    let x = at.value(0)?;
-    let (sine, cosine) = (at.unary(Unary::Sin, x)?, at.unary(Unary::Cos, x)?);
-    let y = at.binary(Binary::Div, sine, cosine)?;
-    at.set(0, y);
-    Ok(())
-}
-
-pub(super) fn sinh(at: &mut At<'_>) -> Result<()> {
-    hyperbolic(at, Binary::Sub)
-}
-
-pub(super) fn cosh(at: &mut At<'_>) -> Result<()> {
-    hyperbolic(at, Binary::Add)
-}
-
-/// `(e^x + e^-x) / 2`, or with a minus.
-fn hyperbolic(at: &mut At<'_>, binary: Binary) -> Result<()> {
-    let x = at.value(0)?;
-    let negative = at.unary(Unary::Neg, x)?;
-    let (up, down) = (at.unary(Unary::Exp, x)?, at.unary(Unary::Exp, negative)?);
-    let both = at.binary(binary, up, down)?;
-    let y = at.binary_scalar(Binary::Mul, both, 0.5)?;
     at.set(0, y);
     Ok(())
 }

@@ -35,21 +35,8 @@ pub(super) enum Link {
 
 /// True where a link can be such an operation.
 pub(super) fn is_unary_link(unary: Unary) -> bool {
-    matches!(
-        unary,
-        Unary::Neg
-            | Unary::Abs
-            | Unary::Exp
-            | Unary::Sqrt
-            | Unary::Reciprocal
-            | Unary::Tanh
-            | Unary::Sigmoid
-            | Unary::Erf
-            | Unary::Relu
-            | Unary::Gelu
-            | Unary::GeluTanh
-            | Unary::Silu
-    )
+    math::is_elementary(unary)
+        || matches!(unary, Unary::Neg | Unary::Abs | Unary::Sqrt | Unary::Reciprocal | Unary::Relu)
 }
 
 /// True where a link can be such an operation.
@@ -166,9 +153,13 @@ fn unary<L: Lanes<f32>, const N: usize>(l: L, op: Unary, made: &mut [L::Vector; 
         Unary::Neg => each!(x => l.sub(l.splat(-0.0), x)),
         Unary::Abs => each!(x => l.magnitude(x)),
         Unary::Exp => each!(x => math::exp(l, x)),
+        Unary::Expm1 => each!(x => math::expm1(l, x)),
         Unary::Sqrt => each!(x => l.sqrt(x)),
         Unary::Reciprocal => each!(x => l.div(l.splat(1.0), x)),
         Unary::Tanh => each!(x => math::tanh(l, x)),
+        Unary::Sinh => each!(x => math::sinh(l, x)),
+        Unary::Cosh => each!(x => math::cosh(l, x)),
+        Unary::Softplus => each!(x => math::softplus(l, x)),
         Unary::Sigmoid => each!(x => math::sigmoid(l, x)),
         Unary::Erf => each!(x => math::erf(l, x)),
         Unary::Relu => each!(x => l.larger(l.zero(), x)),

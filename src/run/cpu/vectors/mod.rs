@@ -43,6 +43,11 @@ pub(super) trait Lanes<T>: Copy {
     fn sqrt(self, a: Self::Vector) -> Self::Vector;
     /// Without their signs.
     fn magnitude(self, a: Self::Vector) -> Self::Vector;
+    /// The magnitudes of `a` with the signs of `b`.
+    fn signed(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// Of each number of `at`, the one in the table whose place are the four bits from the second of the fraction up:
+    /// two of the exponent, two of the fraction.
+    fn pick(self, table: &[T; 16], at: Self::Vector) -> Self::Vector;
     /// `a` where `a > b`, which not-a-number never is, else `b`.
     fn larger(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// `a` where `a < b`, which not-a-number never is, else `b`.

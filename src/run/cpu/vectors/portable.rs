@@ -74,6 +74,14 @@ macro_rules! portable {
                 a.map($type::abs)
             }
             #[inline(always)]
+            fn signed(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                std::array::from_fn(|lane| a[lane].copysign(b[lane]))
+            }
+            #[inline(always)]
+            fn pick(self, table: &[$type; 16], at: Self::Vector) -> Self::Vector {
+                at.map(|at| table[(at.to_bits() >> ($fraction - 2) & 15) as usize])
+            }
+            #[inline(always)]
             fn larger(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
                 std::array::from_fn(|lane| if a[lane] > b[lane] { a[lane] } else { b[lane] })
             }
@@ -177,6 +185,14 @@ impl<L: Lanes<f32>> Lanes<f32> for Alone<L> {
     #[inline(always)]
     fn magnitude(self, a: f32) -> f32 {
         a.abs()
+    }
+    #[inline(always)]
+    fn signed(self, a: f32, b: f32) -> f32 {
+        a.copysign(b)
+    }
+    #[inline(always)]
+    fn pick(self, table: &[f32; 16], at: f32) -> f32 {
+        table[(at.to_bits() >> 21 & 15) as usize]
     }
     #[inline(always)]
     fn larger(self, a: f32, b: f32) -> f32 {

@@ -54,7 +54,7 @@ pub(super) unsafe fn stream_lines(from: *const u8, to: *mut u8, count: usize) {
 macro_rules! lanes {
     ($set:ident, $type:ident: $width:literal x $vectors:literal, $vector:ident,
      $zero:ident, $splat:ident, $load:ident, $store:ident, $stream:ident, $fused:ident, $interleave:ident, $even:ident,
-     $add:ident, $sub:ident, $mul:ident, $div:ident, $sqrt:ident, $larger:ident, $smaller:ident, $magnitude:ident, $less:ident, $at_least:ident, $power:ident) => {
+     $add:ident, $sub:ident, $mul:ident, $div:ident, $sqrt:ident, $larger:ident, $smaller:ident, $magnitude:ident, $less:ident, $at_least:ident, $power:ident, $signed:ident, $pick:ident) => {
         impl Lanes<$type> for $set {
             type Vector = arch::$vector;
             const WIDTH: usize = $width;
@@ -139,6 +139,16 @@ macro_rules! lanes {
             fn magnitude(self, a: Self::Vector) -> Self::Vector {
                 // SAFETY: as above.
                 unsafe { $magnitude(a) }
+            }
+            #[inline(always)]
+            fn signed(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                // SAFETY: as above.
+                unsafe { $signed(a, b) }
+            }
+            #[inline(always)]
+            fn pick(self, table: &[$type; 16], at: Self::Vector) -> Self::Vector {
+                // SAFETY: as above.
+                unsafe { $pick(table, at) }
             }
             #[inline(always)]
             fn larger(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
@@ -318,11 +328,85 @@ fn power_narrow_pd(shifted: arch::__m256d) -> arch::__m256d {
     arch::_mm256_castsi256_pd(arch::_mm256_add_epi64(exponent, arch::_mm256_set1_epi64x(1023 << 52)))
 }
 
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn signed_wide_ps(a: arch::__m512, b: arch::__m512) -> arch::__m512 {
+    let (sign, a, b) = (arch::_mm512_set1_epi32(i32::MIN), arch::_mm512_castps_si512(a), arch::_mm512_castps_si512(b));
+    // Bits of b where those of the first are set, else of a.
+    arch::_mm512_castsi512_ps(arch::_mm512_ternarylogic_epi32::<CHOOSE>(sign, b, a))
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn signed_wide_pd(a: arch::__m512d, b: arch::__m512d) -> arch::__m512d {
+    let (sign, a, b) = (arch::_mm512_set1_epi64(i64::MIN), arch::_mm512_castpd_si512(a), arch::_mm512_castpd_si512(b));
+    arch::_mm512_castsi512_pd(arch::_mm512_ternarylogic_epi64::<CHOOSE>(sign, b, a))
+}
+
+/// The table of a ternary operation: the second where the first is set, else the third.
+const CHOOSE: i32 = 0xca;
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn signed_narrow_ps(a: arch::__m256, b: arch::__m256) -> arch::__m256 {
+    let sign = arch::_mm256_set1_ps(-0.0);
+    arch::_mm256_or_ps(arch::_mm256_andnot_ps(sign, a), arch::_mm256_and_ps(sign, b))
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn signed_narrow_pd(a: arch::__m256d, b: arch::__m256d) -> arch::__m256d {
+    let sign = arch::_mm256_set1_pd(-0.0);
+    arch::_mm256_or_pd(arch::_mm256_andnot_pd(sign, a), arch::_mm256_and_pd(sign, b))
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn pick_wide_ps(table: &[f32; 16], at: arch::__m512) -> arch::__m512 {
+    // The permutation looks at four bits of a place.
+    let places = arch::_mm512_srli_epi32::<21>(arch::_mm512_castps_si512(at));
+    // SAFETY: all numbers of the vector lie within the table.
+    arch::_mm512_permutexvar_ps(places, unsafe { arch::_mm512_loadu_ps(table.as_ptr()) })
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn pick_wide_pd(table: &[f64; 16], at: arch::__m512d) -> arch::__m512d {
+    let places = arch::_mm512_srli_epi64::<50>(arch::_mm512_castpd_si512(at));
+    // SAFETY: all numbers of both vectors lie within the table.
+    let [low, high] = [0, 8].map(|from| unsafe { arch::_mm512_loadu_pd(table[from..].as_ptr()) });
+    arch::_mm512_permutex2var_pd(low, places, high)
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn pick_narrow_ps(table: &[f32; 16], at: arch::__m256) -> arch::__m256 {
+    // The permutations look at three bits of a place; the fourth becomes the sign that the choice looks at.
+    let places = arch::_mm256_srli_epi32::<21>(arch::_mm256_castps_si256(at));
+    let upper = arch::_mm256_castsi256_ps(arch::_mm256_slli_epi32::<28>(places));
+    // SAFETY: all numbers of both vectors lie within the table.
+    let low = unsafe { arch::_mm256_loadu_ps(table.as_ptr()) };
+    // SAFETY: as above.
+    let high = unsafe { arch::_mm256_loadu_ps(table[8..].as_ptr()) };
+    let [low, high] = [low, high].map(|half| arch::_mm256_permutevar8x32_ps(half, places));
+    arch::_mm256_blendv_ps(low, high, upper)
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn pick_narrow_pd(table: &[f64; 16], at: arch::__m256d) -> arch::__m256d {
+    let mut places = [0i64; 4];
+    // SAFETY: all numbers of the vector lie within the places.
+    unsafe { arch::_mm256_storeu_si256(places.as_mut_ptr().cast(), arch::_mm256_castpd_si256(at)) };
+    let [a, b, c, d] = places.map(|at| table[(at >> 50 & 15) as usize]);
+    arch::_mm256_setr_pd(a, b, c, d)
+}
+
 lanes!(Avx512, f32: 16 x 4, __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_stream_ps, _mm512_fmadd_ps, wide_ps, even_wide_ps,
-    _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps, _mm512_div_ps, _mm512_sqrt_ps, _mm512_max_ps, _mm512_min_ps, magnitude_wide_ps, less_wide_ps, at_least_wide_ps, power_wide_ps);
+    _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps, _mm512_div_ps, _mm512_sqrt_ps, _mm512_max_ps, _mm512_min_ps, magnitude_wide_ps, less_wide_ps, at_least_wide_ps, power_wide_ps, signed_wide_ps, pick_wide_ps);
 lanes!(Avx512, f64: 8 x 4, __m512d, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_stream_pd, _mm512_fmadd_pd, wide_pd, even_wide_pd,
-    _mm512_add_pd, _mm512_sub_pd, _mm512_mul_pd, _mm512_div_pd, _mm512_sqrt_pd, _mm512_max_pd, _mm512_min_pd, magnitude_wide_pd, less_wide_pd, at_least_wide_pd, power_wide_pd);
+    _mm512_add_pd, _mm512_sub_pd, _mm512_mul_pd, _mm512_div_pd, _mm512_sqrt_pd, _mm512_max_pd, _mm512_min_pd, magnitude_wide_pd, less_wide_pd, at_least_wide_pd, power_wide_pd, signed_wide_pd, pick_wide_pd);
 lanes!(Avx2, f32: 8 x 2, __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_stream_ps, _mm256_fmadd_ps, narrow_ps, even_narrow_ps,
-    _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps, _mm256_div_ps, _mm256_sqrt_ps, _mm256_max_ps, _mm256_min_ps, magnitude_narrow_ps, less_narrow_ps, at_least_narrow_ps, power_narrow_ps);
+    _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps, _mm256_div_ps, _mm256_sqrt_ps, _mm256_max_ps, _mm256_min_ps, magnitude_narrow_ps, less_narrow_ps, at_least_narrow_ps, power_narrow_ps, signed_narrow_ps, pick_narrow_ps);
 lanes!(Avx2, f64: 4 x 2, __m256d, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_stream_pd, _mm256_fmadd_pd, narrow_pd, even_narrow_pd,
-    _mm256_add_pd, _mm256_sub_pd, _mm256_mul_pd, _mm256_div_pd, _mm256_sqrt_pd, _mm256_max_pd, _mm256_min_pd, magnitude_narrow_pd, less_narrow_pd, at_least_narrow_pd, power_narrow_pd);
+    _mm256_add_pd, _mm256_sub_pd, _mm256_mul_pd, _mm256_div_pd, _mm256_sqrt_pd, _mm256_max_pd, _mm256_min_pd, magnitude_narrow_pd, less_narrow_pd, at_least_narrow_pd, power_narrow_pd, signed_narrow_pd, pick_narrow_pd);

@@ -56,38 +56,31 @@ DEVICE float beyond_one(float f) {
   return p * f;
 }
 
-// one + e, and what its rounding took.
-DEVICE float sum_with(float one, Decay e, float& lost) {
-  const float small = fmaf(-e.k, e.p, e.k) * 5.42101086e-20f, sum = one + small;
-  lost = small - (sum - one);
-  return sum;
-}
-
 // factor / (1 + e), or factor e / (1 + e) where x is negative.
 DEVICE float gated(float x, float factor, Decay e) {
-  float lost;
-  const float sum = sum_with(1.0f, e, lost), p = fmaf(lost, 0.6f, e.p), k = factor * e.k;
+  const float small = fmaf(-e.k, e.p, e.k) * 5.42101086e-20f, sum = 1.0f + small;
+  // What the sum's rounding took is taken off the numerator, about.
+  const float p = fmaf(small - (sum - 1.0f), 0.6f, e.p), k = factor * e.k;
   return x < 0.0f ? fmaf(-k, p, k) / sum * 5.42101086e-20f : factor / sum;
 }
 
 DEVICE float f_sigmoid(float x) { return !(x == x) ? x : gated(x, 1.0f, decay(fminf(fabsf(x), 105.0f))); }
 
 DEVICE float f_silu(float x) {
-  if (!(x == x)) return x;
-  x = fmaxf(x, -125.0f);
+  if (!(x >= -125.0f)) return x * 0.0f;
   return gated(x, x, decay(fminf(fabsf(x), 125.0f)));
 }
 
 DEVICE float f_softplus(float x) {
   if (!(x < 1e30f)) return x;
-  float lost;
-  const Decay e = decay(fminf(fabsf(x), 125.0f));
-  const float sum = sum_with(2.0f, e, lost), p = fmaf(lost, 0.35f, e.p);
-  const float u = fmaf(-e.k, p, e.k) * 1.08420217e-19f / sum, square = u * u;
+  const Decay parts = decay(fminf(fabsf(x), 125.0f));
+  const float e = fmaf(-parts.k, parts.p, parts.k) * 5.42101086e-20f, sum = 2.0f + e, lost = e - (sum - 2.0f);
+  const float u = (e + e) / sum, square = u * u;
   float z = 0.000547007483f;
   z = fmaf(z, square, 0.00218773633f);
   z = fmaf(z, square, 0.0125066992f);
   z = fmaf(z, square, 0.0833330229f) * square;
+  z = fmaf(lost, -0.42f, z);
   const float line = fmaxf(x, 0.0f), high = fmaxf(line, u), low = fminf(line, u), both = high + low;
   return both + fmaf(u, z, low - (both - high));
 }
@@ -147,7 +140,7 @@ static __device__ const float normal_powers[7][16] = {
 };
 
 DEVICE float f_gelu(float x) {
-  if (!(x == x)) return x;
+  if (!(x >= -14.9f)) return x * 0.0f;
   const float t = fminf(fabsf(x), 14.9f);
   const u32 place = __float_as_uint(t + 1.0f) >> 21 & 15;
   const float d = t - normal_centres[place];
@@ -162,8 +155,7 @@ DEVICE float f_gelu(float x) {
 }
 
 DEVICE float f_gelu_tanh(float x) {
-  if (!(x == x)) return x;
-  x = fmaxf(x, -11.0f);
+  if (!(x >= -11.0f)) return x * 0.0f;
   const float t = fminf(fabsf(x), 11.0f), a = 2.30220819f, b = 0.102943242f;
   const float square = t * t, square_low = fmaf(t, t, -square);
   const float cubic = b * square, cubic_low = fmaf(b, square, -cubic);
@@ -220,7 +212,7 @@ DEVICE double gated(double x, double factor, Pair t) {
 
 DEVICE double f_sigmoid(double x) { return gated(x, 1.0, pair_of(fabs(x), 0.0)); }
 DEVICE double f_silu(double x) {
-  return x < -2000.0 ? -0.0 : x > 2000.0 ? x : gated(x, x, pair_of(fabs(x), 0.0));
+  return x < -2000.0 ? x * 0.0 : x > 2000.0 ? x : gated(x, x, pair_of(fabs(x), 0.0));
 }
 DEVICE double f_softplus(double x) {
   const double rest = log1p(exp(-fabs(x)));
@@ -228,7 +220,7 @@ DEVICE double f_softplus(double x) {
 }
 DEVICE double f_sinh(double x) { return sinh(x); }
 DEVICE double f_gelu(double x) {
-  if (x < -60.0) return -0.0;
+  if (x < -60.0) return x * 0.0;
   if (x > 10.0) return x;
   if (x < -30.0) {
     const double inverse = 1.0 / (x * x);
@@ -244,7 +236,7 @@ DEVICE double f_gelu(double x) {
   return fma(half, erfc(z.high), half * (slope * z.low));
 }
 DEVICE double f_gelu_tanh(double x) {
-  if (x < -100.0) return -0.0;
+  if (x < -100.0) return x * 0.0;
   if (x > 100.0) return x;
   const Pair t = pair_of(fabs(x), 0.0), line = pair_of(1.5957691216057308, -9.96930880911092e-17);
   const Pair cube = pair_of(0.07135481627260025, -6.175149918155315e-19);

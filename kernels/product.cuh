@@ -16,7 +16,7 @@
 
 // A thread adds up so many products one after the other, and then begins a new sum: roundings are of sums of few
 // terms. Tensor cores add up all of k.
-const int CHAIN = 64;
+const int CHAIN = 128;
 
 // 256 threads make a tile of BM x BN, each TM x TN of it, BK at a time through shared memory. Blocks
 // run over columns first, then rows, then batches. LEFT_ALONG_K, RIGHT_ALONG_K: neighbours of the

@@ -35,7 +35,7 @@ pub(crate) fn compiler() -> Option<&'static str> {
 }
 
 /// Kernels compiled for the CPU.
-struct Library {
+pub(crate) struct Library {
     folder: tempfile::TempDir,
     programs: Vec<PathBuf>,
     /// By name: which program, and where in it.
@@ -43,16 +43,16 @@ struct Library {
 }
 
 /// One launch: kernel, arguments' bytes.
-struct Call<'a> {
-    kernel: &'a Kernel,
-    args: Vec<Vec<u8>>,
+pub(crate) struct Call<'a> {
+    pub(crate) kernel: &'a Kernel,
+    pub(crate) args: Vec<Vec<u8>>,
 }
 
 /// Kernels in one file of C++.
 const TOGETHER: usize = 60;
 
 impl Library {
-    fn compile(kernels: &BTreeMap<String, Kernel>) -> Option<Self> {
+    pub(crate) fn compile(kernels: &BTreeMap<String, Kernel>) -> Option<Self> {
         let compiler = compiler()?;
         let folder = tempfile::tempdir().unwrap();
         let all: Vec<&Kernel> = kernels.values().collect();
@@ -79,7 +79,7 @@ impl Library {
     }
 
     /// What the arguments are after each launch. A launch sees nothing of those before it.
-    fn run(&self, calls: &[Call<'_>], reversed: bool) -> Vec<Vec<Vec<u8>>> {
+    pub(crate) fn run(&self, calls: &[Call<'_>], reversed: bool) -> Vec<Vec<Vec<u8>>> {
         let mut results: Vec<Vec<Vec<u8>>> = calls.iter().map(|_| Vec::new()).collect();
         for part in 0..self.programs.len() {
             let own: Vec<usize> =

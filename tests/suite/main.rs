@@ -34,6 +34,7 @@ mod explain;
 mod faults;
 mod files;
 mod flip;
+mod functions;
 mod fuse;
 mod fuse_attention;
 mod gpu;

@@ -51,10 +51,10 @@ impl Random {
 }
 
 /// Aligned bytes.
-struct Bytes(Vec<u64>, usize);
+pub(crate) struct Bytes(Vec<u64>, usize);
 
 impl Bytes {
-    fn new(length: usize) -> Self {
+    pub(crate) fn new(length: usize) -> Self {
         // 64-byte alignment: the place of the first such address is found by `start`.
         Self(vec![0x5555_5555_5555_5555; length.div_ceil(8) + 8], length)
     }
@@ -63,14 +63,14 @@ impl Bytes {
         self.0.as_ptr().align_offset(64) * 8
     }
 
-    fn get(&self) -> &[u8] {
+    pub(crate) fn get(&self) -> &[u8] {
         let start = self.start();
         // SAFETY: every byte of a u64 is a u8.
         let (_, bytes, _) = unsafe { self.0.align_to::<u8>() };
         &bytes[start..start + self.1]
     }
 
-    fn get_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn get_mut(&mut self) -> &mut [u8] {
         let (start, length) = (self.start(), self.1);
         // SAFETY: every byte of a u64 is a u8, and the other way round.
         let (_, bytes, _) = unsafe { self.0.align_to_mut::<u8>() };

@@ -27,7 +27,7 @@ use super::view::{Plain, take};
 /// Columns of a panel: four vectors of the widest set. Narrower sets walk through it in tiles.
 pub(super) const PANEL: usize = 64;
 /// Terms of a chain. Blocks are whole chains.
-pub(super) const CHAIN: usize = 64;
+pub(super) const CHAIN: usize = 128;
 /// Most terms of a block: some rows of the left operand stay in the first cache.
 pub(super) const DEPTH: usize = 384;
 /// Most terms of a block that few rows meet: a panel of the right operand stays in the first cache.
@@ -108,7 +108,7 @@ impl Part {
     }
 }
 
-/// `c = a b`, `c += a b`, or `c -= factor (a b)` with [`DEPTH`] terms at most; every matrix lies within its
+/// `c = a b`, `c += a b`, or `c -= factor (a b)` with [`CHAIN`] terms at most; every matrix lies within its
 /// slice, and no size is zero.
 pub(super) struct Multiply<'a, 'c, T> {
     pub(super) k: usize,

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use crate::error::{Error, Result};
 
 use super::apart::{STRIP, apart};
-use super::blocks::{self, CHAIN, DEPTH, Multiply, PANEL, ROWS, Right};
+use super::blocks::{self, CHAIN, Multiply, PANEL, ROWS, Right};
 use super::element::Element;
 use super::index::{self, PerAxis, Space};
 use super::team::{MatrixMut, Team};
@@ -241,7 +241,7 @@ macro_rules! float {
                 let mut c = MatrixMut::new(c.0, (m, n), width);
                 let again = matches!(b, Right::Packed { .. });
                 let factor = after.and_then(|(after, _)| after.descends::<Self>());
-                let (into, after, parts) = match factor.filter(|_| into == Into::Replace && k <= DEPTH) {
+                let (into, after, parts) = match factor.filter(|_| into == Into::Replace && k <= CHAIN) {
                     Some(factor) => (Into::Less(factor), None, flat_parts(extent, team.threads())),
                     None => (into, after, parts(extent, team.threads(), again)),
                 };

@@ -193,7 +193,8 @@ fn advance<T: Product + Float>(
         }
         Cell::Lstm => {
             recur(s, (0, 4), previous, weights.recurrent, (gates, wide));
-            for ((gates, next), carry) in gates.chunks_mut(rows).zip(next.chunks_mut(h)).zip(carry.chunks_mut(h))
+            for ((gates, next), carry) in
+                gates.chunks_mut(rows).zip(next.chunks_mut(h)).zip(carry.chunks_mut(h))
             {
                 T::elementary(Unary::Sigmoid, &mut gates[..3 * h]);
                 T::elementary(Unary::Tanh, &mut gates[3 * h..]);

@@ -2,7 +2,6 @@
 //! while they are summed.
 
 use std::hint::black_box;
-use std::ops::Range;
 
 use super::blocks::{CHAIN, PANEL, ROWS};
 use super::element::Float;
@@ -35,8 +34,22 @@ pub(super) struct Strip<'a, T> {
 }
 
 impl<T: Plain + Float> Strip<'_, T> {
+    /// Chain by chain, each of which meets all rows.
     #[inline(always)]
     pub(super) fn multiply<L: Lanes<T>>(&self, lanes: L, c: &mut MatrixMut<'_, T>, into: Into<'_, T>) {
+        for first in (0..self.depth).step_by(CHAIN) {
+            let chain = Strip {
+                depth: CHAIN.min(self.depth - first),
+                a: (&self.a.0[first..], self.a.1),
+                b: (&self.b.0[first * self.b.1..], self.b.1),
+                goes_on: self.goes_on,
+            };
+            chain.multiply_chain(lanes, c, if first == 0 { into } else { Into::Add });
+        }
+    }
+
+    #[inline(always)]
+    fn multiply_chain<L: Lanes<T>>(&self, lanes: L, c: &mut MatrixMut<'_, T>, into: Into<'_, T>) {
         let mut row = 0;
         while row < c.rows {
             row += match c.rows - row {
@@ -87,71 +100,28 @@ impl<T: Plain + Float> Strip<'_, T> {
         into: Into<'_, T>,
     ) {
         let (depth, width) = (self.depth, c.columns);
-        let whole = width == V * L::WIDTH;
         // The compiler is not to know that rows are equally far from each other: it would step from one to
         // the next for each term.
         let a: [&[T]; R] = std::array::from_fn(|i| &self.a.0[black_box((row + i) * self.a.1)..][..depth]);
-        let mut totals = [[lanes.zero(); V]; R];
-        for first in (0..depth).step_by(CHAIN) {
-            let terms = first..depth.min(first + CHAIN);
-            let sums = self.chain::<L, R, V>(lanes, &a, (row, column), terms);
-            if first > 0 {
-                each_row!(i < R, totals[i] = added(lanes, &totals[i], &sums[i]));
-                continue;
-            }
-            match into {
-                Into::Replace | Into::Less(_) => totals = sums,
-                Into::Rows(begin) => {
-                    each_row!(i < R, totals[i] = added(lanes, &[lanes.splat(begin[row + i]); V], &sums[i]));
-                }
-                Into::Add if whole => {
-                    each_row!(i < R, totals[i] = added(lanes, &read(lanes, c.row(i)), &sums[i]));
-                }
-                Into::Add => {
-                    each_row!(i < R, totals[i] = added(lanes, &read(lanes, &wider(c.row(i))), &sums[i]));
-                }
-            }
-        }
-        if whole {
-            each_row!(i < R, finish(lanes, &totals[i], c.row(i), into));
-            return;
-        }
-        each_row!(i < R, {
-            let mut spare = wider(c.row(i));
-            finish(lanes, &totals[i], &mut spare, into);
-            c.row(i).copy_from_slice(&spare[..width]);
-        });
-    }
-
-    /// The sums of some terms, for one tile of the result.
-    #[inline(always)]
-    fn chain<L: Lanes<T>, const R: usize, const V: usize>(
-        &self,
-        lanes: L,
-        a: &[&[T]; R],
-        (row, column): (usize, usize),
-        terms: Range<usize>,
-    ) -> [[L::Vector; V]; R] {
         let mut sums = [[lanes.zero(); V]; R];
-        let a: [&[T]; R] = std::array::from_fn(|i| &a[i][..terms.end]);
         if self.b.1 == PANEL {
-            let b = &self.b.0.as_chunks::<PANEL>().0[..terms.end];
+            let b = &self.b.0.as_chunks::<PANEL>().0[..depth];
             if self.goes_on && row == 0 {
                 let forth = if R <= 2 { NEAR } else { FAR };
-                for p in terms {
+                for p in 0..depth {
                     let from = b[p][column..][..V * L::WIDTH].as_ptr().cast::<u8>();
                     fetch_second(from.wrapping_add(forth), V * L::WIDTH * size_of::<T>());
                     term(lanes, &a, p, read(lanes, &b[p][column..][..V * L::WIDTH]), &mut sums);
                 }
             } else {
-                for p in terms {
+                for p in 0..depth {
                     term(lanes, &a, p, read(lanes, &b[p][column..][..V * L::WIDTH]), &mut sums);
                 }
             }
         } else {
             // Rows that lie apart are not fetched by the processor itself.
             let forth = self.b.1 * FORTH * size_of::<T>();
-            for p in terms {
+            for p in 0..depth {
                 let b = &self.b.0[p * self.b.1 + column..][..V * L::WIDTH];
                 if row == 0 {
                     fetch(b.as_ptr().cast::<u8>().wrapping_add(forth), size_of_val(b));
@@ -159,7 +129,15 @@ impl<T: Plain + Float> Strip<'_, T> {
                 term(lanes, &a, p, read(lanes, b), &mut sums);
             }
         }
-        sums
+        if width == V * L::WIDTH {
+            each_row!(i < R, finish(lanes, &sums[i], c.row(i), into.at_row(row + i)));
+            return;
+        }
+        each_row!(i < R, {
+            let mut spare = wider(c.row(i));
+            finish(lanes, &sums[i], &mut spare, into.at_row(row + i));
+            c.row(i).copy_from_slice(&spare[..width]);
+        });
     }
 }
 
@@ -178,20 +156,6 @@ fn term<T: Plain, L: Lanes<T>, const R: usize, const V: usize>(
             sums[i][v] = lanes.fused(a, b[v], sums[i][v]);
         }
     });
-}
-
-/// A row of a tile and a chain of its terms.
-#[inline(always)]
-fn added<T, L: Lanes<T>, const V: usize>(
-    lanes: L,
-    row: &[L::Vector; V],
-    chain: &[L::Vector; V],
-) -> [L::Vector; V] {
-    let mut sums = *row;
-    for v in 0..V {
-        sums[v] = lanes.add(sums[v], chain[v]);
-    }
-    sums
 }
 
 /// Rows of a right operand that lie apart are fetched so many before they are read.
@@ -220,8 +184,8 @@ fn read<T, L: Lanes<T>, const VECTORS: usize>(lanes: L, from: &[T]) -> [L::Vecto
     row
 }
 
-/// Writes a row of a tile, or takes it off what is there. To round a product by itself, the zero is added
-/// that changes none.
+/// Writes a row of a tile, or adds it to what is there or is the first of what is to be added, or takes it off what is
+/// there. To round a product by itself, the zero is added that changes none.
 #[inline(always)]
 fn finish<T: Plain + Float, L: Lanes<T>, const VECTORS: usize>(
     lanes: L,
@@ -237,7 +201,9 @@ fn finish<T: Plain + Float, L: Lanes<T>, const VECTORS: usize>(
                 let step = lanes.fused(vector, lanes.splat(factor), zero);
                 lanes.fused(step, lanes.splat(T::from_f64(-1.0)), lanes.load(to))
             }
-            Into::Replace | Into::Add | Into::Rows(_) => vector,
+            Into::Replace => vector,
+            Into::Add => lanes.add(lanes.load(to), vector),
+            Into::Rows(begin) => lanes.add(lanes.splat(begin[0]), vector),
         };
         lanes.store(made, to);
     }

@@ -105,10 +105,15 @@ fn sigmoid(x: f64) -> f64 {
     gated(x, 1.0, x.abs().into())
 }
 
+/// What is left of x far below zero; an infinity times it is not a number.
+const NOTHING: f64 = 0.0;
+
 /// `x / (1 + e^-x)`.
 fn silu(x: f64) -> f64 {
-    // Beyond, the result is zero; an infinity times zero would be no number.
-    if x == f64::NEG_INFINITY { -0.0 } else if x == f64::INFINITY { x } else { gated(x, x, x.abs().into()) }
+    if x < -2000.0 {
+        return x * NOTHING;
+    }
+    if x > 2000.0 { x } else { gated(x, x, x.abs().into()) }
 }
 
 /// `log(1 + e^x)`.
@@ -119,7 +124,8 @@ fn softplus(x: f64) -> f64 {
 
 /// `x erfc(-x / sqrt 2) / 2`.
 fn gelu(x: f64) -> f64 {
-    const ROOT_HALF: Double = Double { high: std::f64::consts::FRAC_1_SQRT_2, low: -4.833_646_656_726_457e-17 };
+    const ROOT_HALF: Double =
+        Double { high: std::f64::consts::FRAC_1_SQRT_2, low: -4.833_646_656_726_457e-17 };
     if x < FAR {
         return far_gelu(x);
     }
@@ -139,10 +145,9 @@ const FAR: f64 = -30.0;
 /// `-e^(-x^2 / 2) / sqrt(2 pi) * (1 - 1 / x^2 + 3 / x^4 - 15 / x^6 + ...)` (Abramowitz and Stegun, 7.1.23).
 fn far_gelu(x: f64) -> f64 {
     const ROOT: f64 = 0.398_942_280_401_432_7;
-    if x == f64::NEG_INFINITY {
-        return -0.0;
+    if x < -60.0 {
+        return x * NOTHING;
     }
-    let x = x.max(-60.0);
     let inverse = 1.0 / (x * x);
     let series = (1..10).rev().fold(0.0, |sum, n| -f64::from(2 * n - 1) * inverse * (1.0 + sum));
     let square = Double::from(x).times(x.into());
@@ -156,7 +161,7 @@ fn gelu_tanh(x: f64) -> f64 {
     const LINE: Double = Double { high: 1.5957691216057308, low: -9.96930880911092e-17 };
     const CUBE: Double = Double { high: 0.07135481627260025, low: -6.175149918155315e-19 };
     if x < -100.0 {
-        return -0.0;
+        return x * NOTHING;
     }
     if x > 100.0 {
         return x;

@@ -2,8 +2,6 @@
 //!
 //! Holds `unsafe`: where a term lies is not checked for each of them, but for the farthest one.
 
-use std::ops::Range;
-
 use super::super::blocks::{CHAIN, PANEL};
 use super::super::element::Float;
 use super::super::grid::Grid;
@@ -111,8 +109,23 @@ impl<T: Plain + Float> Strip<'_, T> {
         let rows = &mut sums[at * PANEL..][..R * PANEL];
         let ahead = self.ahead.get(at / R * self.offsets.count * LINE..).unwrap_or(&[]);
         for first in (0..self.offsets.count).step_by(CHAIN) {
-            let terms = first..self.offsets.count.min(first + CHAIN);
-            let tile = self.chain::<L, R, V>(lanes, &x, column, ahead, terms);
+            let offsets = &self.offsets.at[first..self.offsets.count.min(first + CHAIN)];
+            let mut tile = [[lanes.zero(); V]; R];
+            for (p, &offset) in offsets.iter().enumerate() {
+                let b: [L::Vector; V] = std::array::from_fn(|v| {
+                    lanes.load(&self.b[(first + p) * PANEL + column + v * L::WIDTH..])
+                });
+                if let Some(ahead) = ahead.get((first + p) * LINE) {
+                    fetch_second(std::ptr::from_ref(ahead).cast(), size_of::<T>());
+                }
+                for i in 0..R {
+                    // SAFETY: `multiply` saw that the farthest term of the farthest place lies within `x`.
+                    let x = lanes.splat(unsafe { *x[i].add(offset) });
+                    for v in 0..V {
+                        tile[i][v] = lanes.fused(x, b[v], tile[i][v]);
+                    }
+                }
+            }
             let begin = begin.filter(|_| first == 0);
             for (row, tile) in rows.chunks_exact_mut(PANEL).zip(&tile) {
                 for (v, &sum) in tile.iter().enumerate() {
@@ -123,35 +136,6 @@ impl<T: Plain + Float> Strip<'_, T> {
             }
         }
         R
-    }
-
-    /// The sums of some terms, for one tile of the result.
-    #[inline(always)]
-    fn chain<L: Lanes<T>, const R: usize, const V: usize>(
-        &self,
-        lanes: L,
-        x: &[*const T; R],
-        column: usize,
-        ahead: &[T],
-        terms: Range<usize>,
-    ) -> [[L::Vector; V]; R] {
-        let mut tile = [[lanes.zero(); V]; R];
-        for p in terms {
-            let offset = self.offsets.at[p];
-            let b: [L::Vector; V] =
-                std::array::from_fn(|v| lanes.load(&self.b[p * PANEL + column + v * L::WIDTH..]));
-            if let Some(ahead) = ahead.get(p * LINE) {
-                fetch_second(std::ptr::from_ref(ahead).cast(), size_of::<T>());
-            }
-            for i in 0..R {
-                // SAFETY: `multiply` saw that the farthest term of the farthest place lies within `x`.
-                let x = lanes.splat(unsafe { *x[i].add(offset) });
-                for v in 0..V {
-                    tile[i][v] = lanes.fused(x, b[v], tile[i][v]);
-                }
-            }
-        }
-        tile
     }
 }
 

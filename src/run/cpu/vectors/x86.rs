@@ -331,7 +331,8 @@ fn power_narrow_pd(shifted: arch::__m256d) -> arch::__m256d {
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn signed_wide_ps(a: arch::__m512, b: arch::__m512) -> arch::__m512 {
-    let (sign, a, b) = (arch::_mm512_set1_epi32(i32::MIN), arch::_mm512_castps_si512(a), arch::_mm512_castps_si512(b));
+    let (sign, a, b) =
+        (arch::_mm512_set1_epi32(i32::MIN), arch::_mm512_castps_si512(a), arch::_mm512_castps_si512(b));
     // Bits of b where those of the first are set, else of a.
     arch::_mm512_castsi512_ps(arch::_mm512_ternarylogic_epi32::<CHOOSE>(sign, b, a))
 }
@@ -339,7 +340,8 @@ fn signed_wide_ps(a: arch::__m512, b: arch::__m512) -> arch::__m512 {
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn signed_wide_pd(a: arch::__m512d, b: arch::__m512d) -> arch::__m512d {
-    let (sign, a, b) = (arch::_mm512_set1_epi64(i64::MIN), arch::_mm512_castpd_si512(a), arch::_mm512_castpd_si512(b));
+    let (sign, a, b) =
+        (arch::_mm512_set1_epi64(i64::MIN), arch::_mm512_castpd_si512(a), arch::_mm512_castpd_si512(b));
     arch::_mm512_castsi512_pd(arch::_mm512_ternarylogic_epi64::<CHOOSE>(sign, b, a))
 }
 

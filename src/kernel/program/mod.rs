@@ -5,6 +5,7 @@
 //! hero, that says over what they are computed and who works together. What is read before the hero
 //! and what follows from it stands in the same expressions and so costs nothing beyond them.
 
+#[cfg(feature = "run")]
 mod attend;
 #[cfg(feature = "run")]
 mod evaluate;

@@ -39,6 +39,7 @@ mod fuse_attention;
 mod gpu;
 mod gradients;
 mod group;
+mod halves;
 mod heeded;
 mod hostile;
 mod hostile_names;

@@ -92,6 +92,12 @@ impl<'a> ViewMut<'a> {
 pub(super) trait Plain: Pod + Send + Sync {}
 impl<T: Pod + Send + Sync> Plain for T {}
 
+/// The bits of a bfloat16, as a type of its own that is plain as it is.
+pub(super) type Bf16 = std::num::Wrapping<u16>;
+
+/// The bits of an IEEE binary16, likewise.
+pub(super) type F16 = [u16; 1];
+
 /// Bytes as elements. Error: their number or address does not fit.
 pub(super) fn from_bytes<T: Plain>(bytes: &[u8]) -> Result<&[T]> {
     match bytes {

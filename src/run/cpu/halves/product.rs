@@ -1,8 +1,8 @@
 //! Products of matrices of halves, added up in f32: blocks of the operands are widened where they are packed,
 //! and a block of the result is narrowed when all its terms are there.
 //!
-//! Every element is one chain of fused multiply-adds in ascending order of the terms, as in `blocks`, whatever the
-//! number of rows and columns.
+//! Every element is added up as in `blocks`, from its terms alone and in their order, whatever the blocks and the number
+//! of threads.
 
 use crate::error::{Error, Result};
 
@@ -15,7 +15,7 @@ use super::super::vectors::Vectorised;
 use super::super::view::{Plain, View, ViewMut, bytes_of_mut, from_bytes_mut};
 use super::{Stored, narrow, widen, with_half, with_wide};
 
-/// Rows of a block, at most, and its terms: a multiple of all runs that sums are made of.
+/// Rows of a block, at most, and its terms: whole chains of those that sums are made of.
 const TALL: usize = 128;
 const DEEP: usize = 1024;
 

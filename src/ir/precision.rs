@@ -1,6 +1,6 @@
 //! Which element type an operation computes in where a network has another precision.
 
-use super::{Binary, DType, Op, PoolKind, ReduceKind, ScatterKind, Unary};
+use super::{Binary, DType, Op, ReduceKind, ScatterKind, Unary};
 
 /// What an operation asks of the type of its floats: the lists of automatic mixed precision
 /// (Micikevicius et al. 2018, section 3; PyTorch's autocast and TensorFlow's graph rewrite) as one
@@ -28,13 +28,12 @@ impl Op {
             Self::Unary(unary) => of_unary(*unary),
             Self::Binary(Binary::Pow | Binary::Mod | Binary::Rem) => Range::Full,
             Self::Reduce { kind, .. } => match kind {
-                ReduceKind::Max | ReduceKind::Min => Range::Own,
-                ReduceKind::Sum | ReduceKind::Mean | ReduceKind::Prod => Range::Full,
+                // A mean lies among what it is of, and is summed up in f32 or f64 wherever it is computed.
+                ReduceKind::Max | ReduceKind::Min | ReduceKind::Mean => Range::Own,
+                ReduceKind::Sum | ReduceKind::Prod => Range::Full,
             },
-            Self::Pool(pool) => match pool.kind {
-                PoolKind::Max => Range::Own,
-                PoolKind::Average | PoolKind::AverageWithPadding => Range::Full,
-            },
+            // Maxima and means.
+            Self::Pool(_) => Range::Own,
             Self::ScatterElements { kind, .. } | Self::ScatterNd { kind } => match kind {
                 ScatterKind::Replace | ScatterKind::Max | ScatterKind::Min => Range::Own,
                 ScatterKind::Add | ScatterKind::Mul => Range::Full,
@@ -48,8 +47,7 @@ impl Op {
             | Self::CrossEntropy
             | Self::CrossEntropyGradient
             | Self::Normalize { .. }
-            | Self::NormalizeGradient { .. }
-            | Self::LocalResponseNorm { .. } => Range::Full,
+            | Self::NormalizeGradient { .. } => Range::Full,
             Self::Param(_)
             | Self::Constant(_)
             | Self::Binary(_)
@@ -59,6 +57,8 @@ impl Op {
             | Self::ArgReduce { .. }
             | Self::Rotary { .. }
             | Self::MaxPoolGradient(_)
+            // What it divides by is computed in f32, and kept nowhere.
+            | Self::LocalResponseNorm { .. }
             | Self::Resize(_)
             | Self::Reshape { .. }
             | Self::Transpose { .. }

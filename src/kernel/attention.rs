@@ -9,7 +9,7 @@ const TILE_ROWS: u64 = 128;
 const TILE_SCORES: u64 = 1 << 15;
 const TILE_KEYS: u64 = 256;
 /// Parts that the tiles are divided in, at most: enough for the threads of a team.
-const PARTS: u64 = 16;
+pub(crate) const PARTS: u64 = 16;
 /// The scratch memory of a part is a multiple of so many elements, so that each begins aligned.
 const SLOT: u64 = 16;
 
@@ -119,4 +119,23 @@ impl Tiling {
         let slot = (2 * rows * keys + 3 * rows).next_multiple_of(SLOT);
         Self { rows, keys, parts: heads.clamp(1, PARTS), slot }
     }
+
+    /// Numbers of f32 that a part needs where operands are halves: its scratch memory, and a tile's queries and results.
+    pub(crate) fn of_halves(&self, geometry: &Geometry) -> u64 {
+        let tile = self.rows.saturating_mul(geometry.size.saturating_add(geometry.value_size));
+        aligned(self.slot.saturating_add(tile))
+    }
+
+    /// The same of a part of the gradients: its scratch memory, the sums of one head of keys, and of a tile the queries,
+    /// their gradients, the results' gradients, and a row of results.
+    pub(crate) fn of_gradients_of_halves(&self, geometry: &Geometry) -> u64 {
+        let Geometry { keys, size, value_size, .. } = *geometry;
+        let sums = keys.saturating_mul(size.saturating_add(value_size));
+        let tile = self.rows.saturating_mul(size.saturating_mul(2).saturating_add(value_size));
+        aligned(self.slot.saturating_add(sums).saturating_add(tile).saturating_add(value_size))
+    }
+}
+
+fn aligned(elements: u64) -> u64 {
+    elements.checked_next_multiple_of(SLOT).unwrap_or(u64::MAX)
 }

@@ -5,6 +5,7 @@ pub(crate) mod attention;
 mod digest;
 mod fused;
 mod group;
+pub(crate) mod pieces;
 mod positions;
 pub mod program;
 mod thin;

@@ -5,6 +5,7 @@
 //! to [`ALIGNMENT`].
 
 use super::attention::{Geometry, Tiling};
+use super::pieces::{Cut, PIECE, Whole};
 use crate::ir::{Cell, ConvTranspose, Layout, Op, Recurrent, TopK, Type};
 use crate::units::Bytes;
 
@@ -33,7 +34,8 @@ const UNFOLDED: u64 = 1 << 20;
 ///   16 parts; gradients of normalisations likewise, and sums of columns.
 /// - `topk`: one position for each element along the axis.
 /// - Operations that compute in f32 on halves (all but elementwise ones and those that only move
-///   elements): every half operand and result as f32, and what the operation needs in f32.
+///   elements): what the operation needs in f32. They widen their operands in areas of the threads' own, block by
+///   block or piece by piece; only rows and planes that are larger than such an area are planned for.
 ///
 /// Saturates where sizes overflow or are not bound.
 pub fn workspace(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
@@ -41,14 +43,109 @@ pub fn workspace(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
     if !widens(op) || !(halves(operands) || halves(results)) {
         return own(op, operands, results, None);
     }
-    let wide = |ty: &&Type| match ty.dtype.is_half() {
-        true => part(elements(ty), 4),
-        false => Bytes::ZERO,
-    };
-    operands.iter().chain(results).map(wide).sum::<Bytes>() + own(op, operands, results, Some(4))
+    widened(op, operands, results)
 }
 
-/// True where the operation's halves are widened to f32 as a whole, before and after.
+/// The workspace of an operation on halves that computes in f32.
+fn widened(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
+    match (op, operands, results) {
+        // Block by block.
+        (Op::MatMul { .. } | Op::Conv(_), ..) => Bytes::ZERO,
+        (Op::ConvTranspose(conv), [_, weights, ..], [out]) => {
+            let planes = Planes::new(conv, *weights, *out);
+            part(planes.planned_plane, 4) + part(planes.planned_columns, 4)
+        }
+        (Op::Attention(op), [q, k, v, ..], [out]) => {
+            let geometry = Geometry::new(op, [*q, *k, *v, *out]);
+            let tiling = Tiling::new(&geometry);
+            part(tiling.parts.saturating_mul(planned(tiling.of_halves(&geometry))), 4)
+        }
+        (Op::AttentionGradient(op), [q, k, v, out, ..], _) => {
+            let geometry = Geometry::new(op, [*q, *k, *v, *out]);
+            let tiling = Tiling::of_gradients(&geometry);
+            let rows = geometry.batch.saturating_mul(geometry.heads).saturating_mul(geometry.rows);
+            let numbers = part(rows.saturating_mul(2), 4);
+            part(tiling.parts.saturating_mul(planned(tiling.of_gradients_of_halves(&geometry))), 4)
+                .max(numbers)
+        }
+        (Op::Recurrent(layer), [x, ..], _) => part(planned(Steps::new(layer, *x).elements), 4),
+        _ => {
+            let pieces = Cut::new(op, &wholes(operands), &wholes(results)).planned();
+            own(op, operands, results, Some(4)) + Bytes(pieces)
+        }
+    }
+}
+
+/// So many numbers of f32 where they have to be planned for: a thread's own area does not hold them.
+pub(crate) fn planned(elements: u64) -> u64 {
+    if elements.saturating_mul(4) > PIECE { elements } else { 0 }
+}
+
+fn wholes<'a>(types: &[&'a Type]) -> Vec<Whole<'a, Type>> {
+    types.iter().map(|ty| Whole { sizes: *ty, dtype: ty.dtype }).collect()
+}
+
+/// Output channels of a transposed convolution of halves that are made together, in f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Planes {
+    /// How many.
+    pub(crate) channels: u64,
+    /// Positions of the input that are multiplied together.
+    pub(crate) positions: u64,
+    /// Elements of a plane, and of the windows of a position, where they are too many for a thread's own area.
+    pub(crate) planned_plane: u64,
+    pub(crate) planned_columns: u64,
+}
+
+impl Planes {
+    /// Fewest positions that are worth a product.
+    const FEWEST: u64 = 16;
+
+    pub(crate) fn new<S: Sizes + ?Sized>(conv: &ConvTranspose, weights: &S, out: &S) -> Self {
+        let spatial = weights.rank().saturating_sub(2);
+        let (outer, kernel, first) = match conv.layout {
+            Layout::ChannelsFirst => (weights.size(1), 2, 2),
+            Layout::ChannelsLast => (weights.size(spatial), 0, 1),
+        };
+        let window: u64 = product((kernel..kernel + spatial).map(|axis| weights.size(axis))).max(1);
+        let area = product((first..first + spatial).map(|axis| out.size(axis))).max(1);
+        let room = PIECE / 4;
+        let channels = (room / area).min(room / window.saturating_mul(Self::FEWEST)).clamp(1, outer.max(1));
+        let positions = (room / window.saturating_mul(channels)).max(1);
+        Self { channels, positions, planned_plane: planned(area), planned_columns: planned(window) }
+    }
+}
+
+/// Steps of a recurrent layer of halves whose gates are made together, in f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Steps {
+    /// How many.
+    pub(crate) count: u64,
+    /// Numbers of a state, and of a step's gates.
+    pub(crate) state: u64,
+    pub(crate) gates: u64,
+    /// Numbers of states and gates.
+    pub(crate) elements: u64,
+}
+
+impl Steps {
+    /// States that are kept: the hidden one before and after a step, the cell's, and one that is worked in.
+    pub(crate) const STATES: u64 = 4;
+
+    pub(crate) fn new<S: Sizes + ?Sized>(layer: &Recurrent, x: &S) -> Self {
+        let state = x.size(1).saturating_mul(layer.hidden.unsigned_abs());
+        let gates = state.saturating_mul(match layer.cell {
+            Cell::Rnn => 1,
+            Cell::Lstm => 4,
+            Cell::Gru | Cell::GruResetAfter => 3,
+        });
+        let states = state.saturating_mul(Self::STATES);
+        let count = ((PIECE / 4).saturating_sub(states) / gates.max(1)).clamp(1, x.size(0).max(1));
+        Self { count, state, gates, elements: states.saturating_add(gates.saturating_mul(count)) }
+    }
+}
+
+/// True where the operation computes in f32 on halves.
 pub(crate) fn widens(op: &Op) -> bool {
     match op {
         Op::Reduce { .. }
@@ -146,13 +243,16 @@ fn recurrent(layer: &Recurrent, x: &Type, size: u64) -> Bytes {
     let hidden = layer.hidden.unsigned_abs();
     let state = dim(x, 1).saturating_mul(hidden);
     let steps = dim(x, 0);
-    match layer.cell {
+    let gates = match layer.cell {
         Cell::Rnn => part(steps.saturating_mul(state), size),
         Cell::Lstm => part(steps.saturating_mul(state).saturating_mul(4), size),
         Cell::Gru | Cell::GruResetAfter => {
             part(steps.saturating_mul(state).saturating_mul(3), size) + part(state, size)
         }
-    }
+    };
+    // States that a thread's own area does not hold.
+    let states = state.saturating_mul(Steps::STATES);
+    gates + part(if states.saturating_mul(size) > PIECE { states } else { 0 }, size)
 }
 
 /// How a transposed convolution's windows are unfolded into a matrix, part by part.
@@ -230,10 +330,6 @@ impl Sizes for [i64] {
 fn dim(ty: &Type, axis: usize) -> u64 {
     let size = ty.shape.sizes().get(axis).and_then(crate::ir::Size::known);
     size.map_or(u64::MAX, |size| size.max(0).unsigned_abs())
-}
-
-fn elements(ty: &Type) -> u64 {
-    ty.elements().unwrap_or(u64::MAX)
 }
 
 /// Bytes of one part, rounded up.

@@ -196,8 +196,10 @@ struct Rounding<'g> {
     old: &'g Graph,
     half: DType,
     rewriter: Rewriter<'g>,
-    /// By old value that is of f32 still: it as halves.
-    narrowed: Vec<Option<ValueId>>,
+    /// By old value that is of f32 still: it as halves, for the source that rounds it. A parameter is rounded again for
+    /// every source that reads it: to keep what it is rounded to from a step's first half to its last would hold it
+    /// twice.
+    narrowed: Vec<Option<(SourceId, ValueId)>>,
     /// By old value that is of halves now: it in f32, for the source that it was last read in.
     widened: Vec<Option<(SourceId, ValueId)>>,
 }
@@ -232,17 +234,20 @@ impl Rounding<'_> {
     }
 
     /// A value of f32 as halves; any other as it is. What is rounded goes with what made it, so that halves
-    /// are moved; what is there before a step is rounded where it is first read.
+    /// are moved; what is there before a step is rounded where it is read.
     fn as_half(&mut self, old: ValueId, reader: SourceId) -> Result<ValueId> {
         let value = self.rewriter.value(old)?;
         if self.rewriter.graph().ty(value).dtype != DType::F32 {
             return Ok(value);
         }
-        if let Some(narrowed) = self.narrowed[old.index()] {
-            return Ok(narrowed);
-        }
         let maker = self.old.maker(old);
         let source = if maker.op.is_leaf() { reader } else { maker.source };
+        let again = matches!(maker.op, Op::Param(_));
+        if let Some((known, narrowed)) = self.narrowed[old.index()]
+            && (known == source || !again)
+        {
+            return Ok(narrowed);
+        }
         let made = match maker.op {
             Op::Constant(constant) => {
                 let tensor = self.old.constant(constant).rounded(self.half)?;
@@ -250,7 +255,7 @@ impl Rounding<'_> {
             }
             _ => self.rewriter.graph_mut().apply(Op::Convert { to: self.half }, &[value], source)?,
         };
-        self.narrowed[old.index()] = Some(made);
+        self.narrowed[old.index()] = Some((source, made));
         Ok(made)
     }
 

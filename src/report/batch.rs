@@ -63,9 +63,13 @@ impl BatchLine {
 
 impl MemoryLine {
     fn text(&self) -> String {
-        let sign = if self.fixed < 0 { '-' } else { '+' };
+        // What a sample adds is measured at the largest batch: below it activations may grow in other steps.
+        let (sign, fixed) = match self.fixed < 0 {
+            true => ('-', "activations that grow unevenly with the batch"),
+            false => ('+', "activations of any batch"),
+        };
         format!(
-            "memory     {}: {} parameters + {} state + {} x {} activations {sign} {} + {} workspace + {} unused + {} reserve = {} of {}\n",
+            "memory     {}: {} parameters + {} state + {} x {} activations {sign} {} {fixed} + {} workspace + {} unused + {} reserve = {} of {}\n",
             escaped(&self.device),
             self.parameters,
             self.state,

@@ -200,12 +200,14 @@ fn attentions_of_several_tiles() {
     let mut random = Random::new(72);
     // One row and many keys; several tiles of rows; several blocks of keys; both.
     for sizes in [[1, 1, 2, 1, 700, 7, 3], [2, 1, 1, 150, 12, 4, 2], [1, 1, 1, 130, 270, 3, 1]] {
-        for dtype in [DType::F32, DType::F64] {
+        for dtype in [DType::F32, DType::F64, DType::Bf16] {
             let (op, operands) = case(&mut random, dtype, sizes);
             check(&Op::Attention(Box::new(op)), &operands);
         }
-        let one = case(&mut random, DType::F32, sizes);
-        gradient_of(&mut random, one);
+        for dtype in [DType::F32, DType::Bf16] {
+            let one = case(&mut random, dtype, sizes);
+            gradient_of(&mut random, one);
+        }
     }
 }
 

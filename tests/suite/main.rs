@@ -40,6 +40,7 @@ mod fuse_attention;
 mod gpu;
 mod gradients;
 mod group;
+mod halves;
 mod heeded;
 mod hostile;
 mod hostile_names;

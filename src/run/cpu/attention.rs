@@ -6,16 +6,18 @@
 
 use crate::error::{Error, Result};
 use crate::ir::{self, DType};
-use crate::kernel::attention::{Geometry, Tiling};
+use crate::kernel::attention::{Geometry, PARTS, Tiling};
+use crate::kernel::workspace::planned;
 
 use super::blocks::{self, Multiply, Right};
 use super::element::Float;
+use super::halves::{Held, with_held, with_wide};
 use super::product::{Extent, Into, Product, Strides, with_area};
 use super::reduce::sum_run;
 use super::rows::largest;
-use super::team::{MatrixMut, Planes, Team};
+use super::team::{Corner, MatrixMut, Planes, Team};
 use super::vectors::{Lanes, Task, Vectorised};
-use super::view::{Typed, View, ViewMut, take, with_float};
+use super::view::{Plain, Typed, View, ViewMut, from_bytes_mut, take, with_float};
 
 /// `Op::Attention`.
 pub(super) fn attention(
@@ -25,31 +27,33 @@ pub(super) fn attention(
     out: &mut ViewMut<'_>,
     workspace: &mut [u8],
 ) -> Result<()> {
-    with_float!(inputs[0].dtype, "attention", T => attention_as::<T>(team, op, inputs, out, workspace))
+    with_held!(inputs[0].dtype, "attention", (T, S) => attention_as::<T, S>(team, op, inputs, out, workspace))
 }
 
 /// What is done to the scores before the softmax.
-pub(super) enum Mask<'a, T> {
+pub(super) enum Mask<'a, T, S> {
     None,
     Added(&'a [T]),
+    /// As the operands are.
+    Held(&'a [S]),
     /// Scores where it is false are `fill`.
     Shown(&'a [u8]),
 }
 
 /// An attention's operands, and how they lie.
-pub(super) struct Heads<'a, T> {
+pub(super) struct Heads<'a, T, S> {
     pub(super) op: &'a ir::Attention,
     pub(super) geometry: Geometry,
     pub(super) tiling: Tiling,
-    pub(super) q: &'a [T],
-    pub(super) k: &'a [T],
-    pub(super) v: &'a [T],
-    pub(super) mask: Mask<'a, T>,
+    pub(super) q: &'a [S],
+    pub(super) k: &'a [S],
+    pub(super) v: &'a [S],
+    pub(super) mask: Mask<'a, T, S>,
     /// By axis of batch, head, row and key; 0 where the mask is repeated.
     mask_strides: [usize; 4],
 }
 
-fn attention_as<T: Typed + Float + Vectorised + Product>(
+fn attention_as<T: Typed + Float + Vectorised + Product, S: Held<T>>(
     team: &Team<'_>,
     op: &ir::Attention,
     inputs: &[View<'_>],
@@ -59,17 +63,16 @@ fn attention_as<T: Typed + Float + Vectorised + Product>(
     let [q, k, v] = [&inputs[0], &inputs[1], &inputs[2]];
     let geometry = Geometry::new(op, [q.dims, k.dims, v.dims, out.dims]);
     let tiling = Tiling::new(&geometry);
-    let heads = Heads::new(op, geometry, tiling, [q, k, v], inputs.get(3))?;
+    let heads = Heads::<T, S>::new(op, geometry, tiling, [q, k, v], inputs.get(3))?;
     let Geometry { batch, heads: count, rows, value_size, .. } = geometry;
     let (planes, across) = match op.orders[3] {
         ir::HeadOrder::HeadsFirst => (batch * count, 1),
         ir::HeadOrder::RowsFirst => (batch, count),
     };
-    let target = out.slice::<T>()?;
+    let target = out.slice::<S>()?;
     if target.is_empty() {
         return Ok(());
     }
-    let slots = take::<T>(&mut workspace, (tiling.parts * tiling.slot) as usize)?;
     let planes = Planes {
         count: planes as usize,
         rows: rows as usize,
@@ -77,13 +80,29 @@ fn attention_as<T: Typed + Float + Vectorised + Product>(
         tall: tiling.rows as usize,
         wide: value_size as usize,
     };
-    team.each_tile(target, planes, (slots, tiling.slot as usize), |place, out, slot| {
+    let tile = |place: Corner, out: &mut MatrixMut<'_, S>, memory: &mut [T]| {
         // Planes are heads, or a plane has all heads side by side.
         let head = place.plane * across as usize + place.column / value_size as usize;
         let (batch, head) = (head / count as usize, head % count as usize);
-        heads.tile((batch, head), place.row, out, slot);
-    });
+        let (slot, room) = memory.split_at_mut(tiling.slot as usize);
+        heads.tile((batch, head), place.row, out, slot, room);
+    };
+    let memory = if S::APART { tiling.of_halves(&geometry) } else { tiling.slot };
+    if S::APART && planned(memory) == 0 {
+        let parts = &mut [(); PARTS as usize][..tiling.parts as usize];
+        team.each_tile(target, planes, (parts, 1), |place, out, _| {
+            with_room(memory as usize, |room| tile(place, out, room));
+        });
+    } else {
+        let slots = take::<T>(&mut workspace, (tiling.parts * memory) as usize)?;
+        team.each_tile(target, planes, (slots, memory as usize), tile);
+    }
     Ok(())
+}
+
+/// Calls `run` with so many elements of the thread's own area, which has place for them.
+pub(super) fn with_room<T: Plain>(count: usize, run: impl FnOnce(&mut [T])) {
+    with_wide(|wide| run(&mut from_bytes_mut(wide).unwrap_or_default()[..count]));
 }
 
 /// Strides of a tensor of rank 4 that is repeated along axes of size 1.
@@ -97,7 +116,7 @@ fn repeated(dims: &[i64]) -> [usize; 4] {
     strides
 }
 
-impl<'a, T: Typed> Heads<'a, T> {
+impl<'a, T: Typed, S: Held<T>> Heads<'a, T, S> {
     pub(super) fn new(
         op: &'a ir::Attention,
         geometry: Geometry,
@@ -108,6 +127,7 @@ impl<'a, T: Typed> Heads<'a, T> {
         let (mask, mask_strides) = match mask {
             None => (Mask::None, [0; 4]),
             Some(mask) if mask.dtype == DType::Bool => (Mask::Shown(mask.slice()?), repeated(mask.dims)),
+            Some(mask) if mask.dtype.is_half() => (Mask::Held(mask.slice()?), repeated(mask.dims)),
             Some(mask) => (Mask::Added(mask.slice()?), repeated(mask.dims)),
         };
         let (q, k, v) = (q.slice()?, k.slice()?, v.slice()?);
@@ -127,22 +147,65 @@ impl<'a, T: Typed> Heads<'a, T> {
     }
 }
 
-impl<T: Typed + Float + Vectorised + Product> Heads<'_, T> {
+impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Heads<'_, T, S> {
+    /// The queries of some rows from one on: where they lie, or widened in `room`.
+    pub(super) fn queries<'q>(
+        &'q self,
+        (batch, head): (usize, usize),
+        (row, rows): (usize, usize),
+        room: &'q mut [T],
+    ) -> (&'q [T], Strides) {
+        let from = &self.q[self.at(0, (batch, head), row)..];
+        let Geometry { size, lies, .. } = self.geometry;
+        match size as usize {
+            0 => (&[], Strides::rows(0)),
+            size => S::rows(from, lies[0].row as usize, (rows, size), room),
+        }
+    }
+
     /// The products of a block's queries and keys.
-    pub(super) fn scores(&self, key_head: usize, block: Block, rows: usize, scores: &mut [T]) {
-        let Block { batch, head, row, key, keys, .. } = block;
-        let lies = self.geometry.lies;
-        let q = (&self.q[self.at(0, (batch, head), row)..], Strides::rows(lies[0].row as usize));
+    pub(super) fn scores(
+        &self,
+        q: (&[T], Strides),
+        key_head: usize,
+        block: Block,
+        rows: usize,
+        scores: &mut [T],
+    ) {
+        let Block { batch, key, keys, .. } = block;
         let k = &self.k[self.at(1, (batch, key_head), key)..];
-        let k = Right::Lying(k, Strides::rows(lies[1].row as usize).transposed());
+        let k = (k, Strides::rows(self.geometry.lies[1].row as usize).transposed());
         match self.geometry.size as usize {
             0 => scores.fill(T::ZERO),
-            size => multiply(q, k, size, &mut MatrixMut::new(scores, (rows, keys), keys), Into::Replace),
+            size => S::multiply(q, k, size, &mut MatrixMut::new(scores, (rows, keys), keys), Into::Replace),
         }
     }
 
     /// The rows of one head from `first` on, as many as `out` has.
-    fn tile(&self, (batch, head): (usize, usize), first: usize, out: &mut MatrixMut<'_, T>, slot: &mut [T]) {
+    fn tile(
+        &self,
+        (batch, head): (usize, usize),
+        first: usize,
+        out: &mut MatrixMut<'_, S>,
+        slot: &mut [T],
+        room: &mut [T],
+    ) {
+        let size = self.geometry.size as usize;
+        let rows = out.rows;
+        let (queries, made) = room.split_at_mut(if S::APART { rows * size } else { 0 });
+        let q = self.queries((batch, head), (first, rows), queries);
+        S::make(out, made, |out| self.tile_of(q, (batch, head), first, out, slot));
+    }
+
+    /// The same, of queries that are given.
+    fn tile_of(
+        &self,
+        q: (&[T], Strides),
+        (batch, head): (usize, usize),
+        first: usize,
+        out: &mut MatrixMut<'_, T>,
+        slot: &mut [T],
+    ) {
         let Geometry { keys, group, lies, .. } = self.geometry;
         let rows = out.rows;
         let (scores, state) = slot.split_at_mut((self.tiling.rows * self.tiling.keys) as usize);
@@ -156,12 +219,12 @@ impl<T: Typed + Float + Vectorised + Product> Heads<'_, T> {
             let n = (self.tiling.keys as usize).min(end - begin);
             let scores = &mut scores[..rows * n];
             let block = Block { batch, head, row: first, key: begin, keys: n, is_first: begin == 0 };
-            self.scores(key_head, block, rows, scores);
+            self.scores(q, key_head, block, rows, scores);
             T::dispatch(Soften { heads: self, block, scores, largest, sums, out });
             let v = &self.v[self.at(2, (batch, key_head), begin)..];
-            let v = Right::Lying(v, Strides::rows(lies[2].row as usize));
+            let v = (v, Strides::rows(lies[2].row as usize));
             let into = if begin == 0 { Into::Replace } else { Into::Add };
-            multiply((scores, Strides::rows(n)), v, n, out, into);
+            S::multiply((scores, Strides::rows(n)), v, n, out, into);
         }
         for row in 0..rows {
             let sum = sums[row].to_f64();
@@ -175,7 +238,8 @@ impl<T: Typed + Float + Vectorised + Product> Heads<'_, T> {
     }
 }
 
-pub(super) fn multiply<T: Typed + Float + Vectorised>(
+/// A product of one block, by this thread.
+pub(super) fn multiply_block<T: Typed + Float + Vectorised>(
     a: (&[T], Strides),
     b: Right<'_, T>,
     k: usize,
@@ -198,8 +262,8 @@ pub(super) struct Block {
 }
 
 /// Makes weights of scores, and scales what was summed before.
-struct Soften<'a, 'c, T> {
-    heads: &'a Heads<'a, T>,
+struct Soften<'a, 'c, T, S> {
+    heads: &'a Heads<'a, T, S>,
     block: Block,
     scores: &'a mut [T],
     largest: &'a mut [T],
@@ -207,7 +271,7 @@ struct Soften<'a, 'c, T> {
     out: &'a mut MatrixMut<'c, T>,
 }
 
-impl<T: Typed + Float + Vectorised> Task<T> for Soften<'_, '_, T> {
+impl<T: Typed + Float + Vectorised, S: Held<T>> Task<T> for Soften<'_, '_, T, S> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, lanes: L) {
         let Self { heads, block, scores, largest: most, sums, out } = self;
@@ -232,7 +296,7 @@ impl<T: Typed + Float + Vectorised> Task<T> for Soften<'_, '_, T> {
     }
 }
 
-impl<T: Typed + Float> Heads<'_, T> {
+impl<T: Typed + Float, S: Held<T>> Heads<'_, T, S> {
     /// Scales the scores of a row, and applies the mask.
     #[inline(always)]
     pub(super) fn masked(&self, block: Block, row: usize, scores: &mut [T]) {
@@ -248,6 +312,11 @@ impl<T: Typed + Float> Heads<'_, T> {
             }
             Mask::Added(mask) => {
                 scores.iter_mut().for_each(|x| *x = x.add(mask[start]));
+            }
+            Mask::Held(mask) => {
+                for (i, x) in scores.iter_mut().enumerate() {
+                    *x = x.add(mask[start + i * along].read());
+                }
             }
             Mask::Shown(mask) => {
                 let fill = T::narrow(self.op.fill.0);

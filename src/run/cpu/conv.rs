@@ -163,7 +163,7 @@ fn first<T: Product + Float + Vectorised>(
             grid, source, part, &mut *to, spare,
         ) {
             Some(unfold) => T::dispatch(unfold),
-            None => unfold_rows(grid, source, part, to),
+            None => unfold_rows(grid, source, part, to, |x| x),
         };
         let windows = match grid.is_plain() {
             true => Right::Lying(source, Strides::rows(positions)),
@@ -210,8 +210,14 @@ fn first_direct<T: Product + Float + Vectorised>(
 /// Images and groups are divided among threads where there are so many; else each of them is.
 const BLOCKS: usize = 8;
 
-/// Rows (channel, window element), columns positions.
-fn unfold_rows<T: Product>(grid: &Grid, source: &[T], part: &Part, to: &mut [T]) {
+/// Rows (channel, window element), columns positions; each element of the source is converted.
+pub(super) fn unfold_rows<S: Copy, T: Product>(
+    grid: &Grid,
+    source: &[S],
+    part: &Part,
+    to: &mut [T],
+    convert: impl Fn(S) -> T,
+) {
     let (area, step) = (grid.area(), grid.stride[2]);
     let [_, height, width] = grid.kernel;
     let window: usize = grid.kernel.iter().product();
@@ -225,11 +231,12 @@ fn unfold_rows<T: Product>(grid: &Grid, source: &[T], part: &Part, to: &mut [T])
             None => line[run.at].fill(T::ZERO),
             Some(from) if step == 1 => {
                 let count = run.at.len();
-                line[run.at].copy_from_slice(&plane[from..from + count]);
+                let values = &plane[from..from + count];
+                line[run.at].iter_mut().zip(values).for_each(|(out, &x)| *out = convert(x));
             }
             Some(from) => {
                 let values = plane[from..].iter().step_by(step);
-                line[run.at].iter_mut().zip(values).for_each(|(out, &x)| *out = x);
+                line[run.at].iter_mut().zip(values).for_each(|(out, &x)| *out = convert(x));
             }
         });
         part.pieces(row, |piece, at| to[at..][..piece.len()].copy_from_slice(&line[piece]));

@@ -5,7 +5,7 @@
 //!
 //! [`execute`] runs one operation. What it needs beside operands and results is
 //! [`crate::kernel::workspace`]'s to say and the caller's to give. Operations that compute in f32
-//! on halves widen them as a whole; elementwise ones run as tile programs (see `tile`).
+//! on halves widen them block by block or piece by piece (see `halves`); elementwise ones run as tile programs (see `tile`).
 
 mod apart;
 mod attention;
@@ -22,6 +22,7 @@ mod entropy;
 mod few;
 mod gather;
 mod grid;
+mod halves;
 mod index;
 mod layout;
 mod math;
@@ -63,6 +64,7 @@ pub use view::{View, ViewMut, elements};
 /// [`tile::Program::registers`].
 pub(super) fn prepare(registers: usize) {
     product::prepare();
+    halves::prepare();
     tile::reserve(registers);
 }
 
@@ -83,7 +85,7 @@ pub fn execute(
     let half =
         inputs.iter().any(|view| view.dtype.is_half()) || outputs.iter().any(|view| view.dtype.is_half());
     if half && widens(op) {
-        return widened(team, op, inputs, outputs, workspace);
+        return halves::execute(team, op, inputs, outputs, workspace);
     }
     dispatch(team, op, inputs, outputs, workspace)
 }
@@ -229,55 +231,5 @@ fn elementwise(team: &Team<'_>, op: &Op, inputs: &[View<'_>], out: &mut ViewMut<
     let program = tile::Program::new(elements, &outside, &[part], &[(0, 0)])?;
     let sources: Vec<tile::Source<'_>> = inputs.iter().map(|view| view.bytes.into()).collect();
     program.run(team, &sources, &[tile::Target::from(&mut *out.bytes)]);
-    Ok(())
-}
-
-/// Most operands, or results, of an operation whose halves are widened: a recurrent layer's.
-const WIDENED: usize = 6;
-
-/// Widens halves into the workspace, runs `op` in f32, and rounds its half results.
-fn widened(
-    team: &Team<'_>,
-    op: &Op,
-    inputs: &[View<'_>],
-    outputs: &mut [ViewMut<'_>],
-    mut workspace: &mut [u8],
-) -> Result<()> {
-    let results = outputs.len();
-    if inputs.len() > WIDENED || results > WIDENED {
-        return Err(Error::Internal(format!("operands of {}", op.name())));
-    }
-    let mut wide_inputs = [View { dtype: DType::F32, dims: &[], bytes: &[], packed: false }; WIDENED];
-    for (view, slot) in inputs.iter().zip(&mut wide_inputs) {
-        if !view.dtype.is_half() {
-            *slot = *view;
-            continue;
-        }
-        let wide = view::take::<f32>(&mut workspace, view.len())?;
-        let to_f32 = if view.dtype == DType::F16 { half::f16_to_f32 } else { half::bf16_to_f32 };
-        element::map(view.slice::<u16>()?, wide, to_f32);
-        *slot = View { dtype: DType::F32, dims: view.dims, bytes: view::bytes_of(wide), packed: false };
-    }
-    let mut wides: [Option<&mut [f32]>; WIDENED] = Default::default();
-    for (view, slot) in outputs.iter().zip(&mut wides) {
-        let wide = view.dtype.is_half().then(|| view::take::<f32>(&mut workspace, view.bytes.len() / 2));
-        *slot = wide.transpose()?;
-    }
-    let mut wide_outputs: [ViewMut<'_>; WIDENED] =
-        std::array::from_fn(|_| ViewMut { dtype: DType::F32, dims: &[], bytes: &mut [], after: None });
-    for ((view, wide), slot) in outputs.iter_mut().zip(&mut wides).zip(&mut wide_outputs) {
-        *slot = match wide {
-            Some(wide) => {
-                ViewMut { dtype: DType::F32, dims: view.dims, bytes: view::bytes_of_mut(wide), after: None }
-            }
-            None => ViewMut { dtype: view.dtype, dims: view.dims, bytes: &mut *view.bytes, after: None },
-        };
-    }
-    dispatch(team, op, &wide_inputs[..inputs.len()], &mut wide_outputs[..results], workspace)?;
-    for (view, wide) in outputs.iter_mut().zip(wides) {
-        let Some(wide) = wide else { continue };
-        let to_half = if view.dtype == DType::F16 { half::f32_to_f16 } else { half::f32_to_bf16 };
-        element::map(wide, view.slice::<u16>()?, to_half);
-    }
     Ok(())
 }

@@ -45,9 +45,22 @@ pub(super) fn packed_column(column: usize, columns: usize, k: usize) -> (usize, 
 pub(super) fn transpose<T: Plain>(
     from: &[T],
     strides: Strides,
+    size: (usize, usize),
+    to: &mut [T],
+    stride: usize,
+) {
+    transpose_as(from, strides, size, to, stride, |x| x);
+}
+
+/// The same, with each element converted.
+#[inline(always)]
+pub(super) fn transpose_as<S: Plain, T: Plain>(
+    from: &[S],
+    strides: Strides,
     (rows, columns): (usize, usize),
     to: &mut [T],
     stride: usize,
+    convert: impl Fn(S) -> T + Copy,
 ) {
     for top in (0..rows).step_by(SQUARE) {
         for left in (0..columns).step_by(SQUARE) {
@@ -55,12 +68,12 @@ pub(super) fn transpose<T: Plain>(
             let to = &mut to[top * stride + left..];
             let (height, width) = (SQUARE.min(rows - top), SQUARE.min(columns - left));
             if height == SQUARE && width == SQUARE && strides.row == 1 {
-                square(from, strides.column, to, stride);
+                square(from, strides.column, to, stride, convert);
                 continue;
             }
             for row in 0..height {
                 for column in 0..width {
-                    to[row * stride + column] = from[row * strides.row + column * strides.column];
+                    to[row * stride + column] = convert(from[row * strides.row + column * strides.column]);
                 }
             }
         }
@@ -69,12 +82,18 @@ pub(super) fn transpose<T: Plain>(
 
 /// A whole square whose columns are contiguous.
 #[inline(always)]
-fn square<T: Plain>(from: &[T], stride: usize, to: &mut [T], to_stride: usize) {
-    let columns: [&[T]; SQUARE] = std::array::from_fn(|column| &from[column * stride..][..SQUARE]);
+fn square<S: Plain, T: Plain>(
+    from: &[S],
+    stride: usize,
+    to: &mut [T],
+    to_stride: usize,
+    convert: impl Fn(S) -> T,
+) {
+    let columns: [&[S]; SQUARE] = std::array::from_fn(|column| &from[column * stride..][..SQUARE]);
     for row in 0..SQUARE {
         let to = &mut to[row * to_stride..][..SQUARE];
         for (to, column) in to.iter_mut().zip(&columns) {
-            *to = column[row];
+            *to = convert(column[row]);
         }
     }
 }

@@ -162,7 +162,7 @@ fn flat_parts(Extent { m, n, .. }: Extent, threads: usize) -> (usize, usize) {
 
 /// Rows and columns of the parts that a product is divided in among threads. No bit depends on them.
 /// `again`: the right operand costs little to read again, so parts need not be narrow to be many.
-fn parts(Extent { m, n, k }: Extent, threads: usize, again: bool) -> (usize, usize) {
+pub(super) fn parts(Extent { m, n, k }: Extent, threads: usize, again: bool) -> (usize, usize) {
     let mut rows = m.div_ceil(((m + TALLEST / 2) / TALLEST).max(1)).next_multiple_of(ROWS).min(m);
     let mut columns = n.next_multiple_of(PANEL).min(4 * NARROWEST);
     let narrowest = if m <= 4 * ROWS { PANEL } else { NARROWEST };

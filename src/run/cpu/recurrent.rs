@@ -2,13 +2,15 @@
 
 use crate::error::{Error, Result};
 use crate::ir::{Cell, Direction, Recurrent, Unary};
+use crate::kernel::pieces::PIECE;
+use crate::kernel::workspace::{Steps, planned};
 
-use super::blocks::Right;
+use super::attention::with_room;
 use super::element::Float;
+use super::halves::{Held, with_held};
 use super::index::sizes;
-use super::product::{Extent, Into, Product, Strides, product};
-use super::team::Team;
-use super::view::{View, ViewMut, take, with_float};
+use super::product::{Extent, Product, Strides};
+use super::view::{View, ViewMut, take};
 
 /// `Op::Recurrent`.
 pub(super) fn recurrent(
@@ -18,7 +20,7 @@ pub(super) fn recurrent(
     workspace: &mut [u8],
 ) -> Result<()> {
     let [x, ..] = inputs else { return Err(misfit()) };
-    with_float!(x.dtype, "recurrent layer", T => recurrent_as::<T>(layer, inputs, outputs, workspace))
+    with_held!(x.dtype, "recurrent layer", (T, S) => recurrent_as::<T, S>(layer, inputs, outputs, workspace))
 }
 
 fn misfit() -> Error {
@@ -33,18 +35,16 @@ struct Sizes {
     features: usize,
     hidden: usize,
     gates: usize,
-    directions: usize,
 }
 
 /// One direction's operands.
-struct Weights<'a, T> {
-    input: &'a [T],
-    recurrent: &'a [T],
-    bias: &'a [T],
-    hidden: &'a [T],
+struct Weights<'a, S> {
+    input: &'a [S],
+    recurrent: &'a [S],
+    bias: &'a [S],
 }
 
-fn recurrent_as<T: Product + Float>(
+fn recurrent_as<T: Product + Float, S: Held<T>>(
     layer: &Recurrent,
     inputs: &[View<'_>],
     outputs: &mut [ViewMut<'_>],
@@ -59,123 +59,163 @@ fn recurrent_as<T: Product + Float>(
     };
     let dims = sizes(x.dims)?;
     let hidden = usize::try_from(layer.hidden).map_err(|_| misfit())?;
-    let directions = if layer.direction == Direction::Bidirectional { 2 } else { 1 };
     let [time, batch, features] = dims[..] else { return Err(misfit()) };
-    let s = Sizes { time, batch, features, hidden, gates, directions };
+    let s = Sizes { time, batch, features, hidden, gates };
     let rows = gates * hidden;
-    let state = batch * hidden;
-    let all_gates = take::<T>(&mut workspace, time * batch * rows)?;
-    let spare = match layer.cell {
-        Cell::Gru | Cell::GruResetAfter => take::<T>(&mut workspace, state)?,
-        Cell::Rnn | Cell::Lstm => &mut [],
+    let operands = Operands {
+        x: x.slice::<S>()?,
+        w: w.slice()?,
+        r: r.slice()?,
+        b: b.slice()?,
+        h: h.slice()?,
+        cell: rest.first().map(|view| view.slice()).transpose()?,
     };
-    let (x, w, r, b, h) =
-        (x.slice::<T>()?, w.slice::<T>()?, r.slice::<T>()?, b.slice::<T>()?, h.slice::<T>()?);
-    let first_cell = rest.first().map(|view| view.slice::<T>()).transpose()?;
-    let (all, last) = (all.slice::<T>()?, last.slice::<T>()?);
-    let mut cell: &mut [T] = match last_cell.first_mut() {
-        Some(view) => view.slice::<T>()?,
-        None => &mut [],
+    let mut results = Results {
+        all: all.slice::<S>()?,
+        last: last.slice()?,
+        cell: last_cell.first_mut().map(|view| view.slice()).transpose()?,
     };
-    if layer.cell == Cell::Lstm {
-        let first = first_cell.ok_or_else(misfit)?;
-        cell.copy_from_slice(first);
+    if layer.cell == Cell::Lstm && (operands.cell.is_none() || results.cell.is_none()) {
+        return Err(misfit());
     }
-    for direction in 0..directions {
-        let weights = Weights {
-            input: &w[direction * rows * features..][..rows * features],
-            recurrent: &r[direction * rows * hidden..][..rows * hidden],
-            bias: &b[direction * 2 * rows..][..2 * rows],
-            hidden: &h[direction * state..][..state],
-        };
-        project(s, layer.cell, x, &weights, all_gates);
-        let reverse = layer.direction == Direction::Reverse || direction == 1;
-        let (own, others) = std::mem::take(&mut cell).split_at_mut(state.min(cell_len(layer, state)));
-        cell = others;
-        for step in 0..time {
-            let at = if reverse { time - 1 - step } else { step };
-            let place = |t: usize| (t * s.directions + direction) * state;
-            let gates = &mut all_gates[at * batch * rows..][..batch * rows];
-            let (previous, next) = match step {
-                0 => (weights.hidden, &mut all[place(at)..][..state]),
-                _ => {
-                    let before = if reverse { at + 1 } else { at - 1 };
-                    two(all, place(before), place(at), state)
-                }
-            };
-            advance(s, layer.cell, &weights, gates, spare, previous, next, own);
-        }
-        let out = &mut last[direction * state..][..state];
-        match time {
-            0 => out.copy_from_slice(weights.hidden),
-            _ => {
-                let end = if reverse { 0 } else { time - 1 };
-                out.copy_from_slice(&all[(end * s.directions + direction) * state..][..state]);
-            }
+    let steps = Steps::new(layer, x.dims);
+    if S::APART && planned(steps.elements) == 0 {
+        with_room(steps.elements as usize, |room| {
+            let (gates, states) = room.split_at_mut((steps.gates * steps.count) as usize);
+            run(layer, s, &operands, &mut results, gates, states);
+        });
+    } else if S::APART {
+        let room = take::<T>(&mut workspace, steps.elements as usize)?;
+        let (gates, states) = room.split_at_mut((steps.gates * steps.count) as usize);
+        run(layer, s, &operands, &mut results, gates, states);
+    } else {
+        let gates = take::<T>(&mut workspace, time * batch * rows)?;
+        let states = (steps.state * Steps::STATES) as usize;
+        if states * size_of::<T>() <= PIECE as usize {
+            with_room(states, |states| run(layer, s, &operands, &mut results, gates, states));
+        } else {
+            let states = take::<T>(&mut workspace, states)?;
+            run(layer, s, &operands, &mut results, gates, states);
         }
     }
     Ok(())
 }
 
-fn cell_len(layer: &Recurrent, state: usize) -> usize {
-    if layer.cell == Cell::Lstm { state } else { 0 }
+/// A layer's operands.
+struct Operands<'a, S> {
+    x: &'a [S],
+    w: &'a [S],
+    r: &'a [S],
+    b: &'a [S],
+    h: &'a [S],
+    cell: Option<&'a [S]>,
 }
 
-/// One block to read and another to write.
-fn two<T>(all: &mut [T], read: usize, write: usize, length: usize) -> (&[T], &mut [T]) {
-    if read < write {
-        let (low, high) = all.split_at_mut(write);
-        (&low[read..read + length], &mut high[..length])
-    } else {
-        let (low, high) = all.split_at_mut(read);
-        (&high[..length], &mut low[write..write + length])
+/// A layer's results.
+struct Results<'a, S> {
+    all: &'a mut [S],
+    last: &'a mut [S],
+    cell: Option<&'a mut [S]>,
+}
+
+/// Makes the results; `gates` are those of some whole steps, `states` as [`Steps::STATES`].
+fn run<T: Product + Float, S: Held<T>>(
+    layer: &Recurrent,
+    s: Sizes,
+    operands: &Operands<'_, S>,
+    results: &mut Results<'_, S>,
+    gates: &mut [T],
+    states: &mut [T],
+) {
+    let Sizes { time, batch, features, hidden, .. } = s;
+    let (rows, state) = (s.gates * hidden, batch * hidden);
+    let (mut previous, rest) = states.split_at_mut(state);
+    let (mut next, rest) = rest.split_at_mut(state);
+    let (carry, spare) = rest.split_at_mut(state);
+    let bidirectional = layer.direction == Direction::Bidirectional;
+    let directions = if bidirectional { 2 } else { 1 };
+    let together = gates.len().checked_div(batch * rows).unwrap_or(time).clamp(1, time.max(1));
+    for direction in 0..directions {
+        let own = direction * state..(direction + 1) * state;
+        let weights = Weights {
+            input: &operands.w[direction * rows * features..][..rows * features],
+            recurrent: &operands.r[direction * rows * hidden..][..rows * hidden],
+            bias: &operands.b[direction * 2 * rows..][..2 * rows],
+        };
+        S::read_all(&operands.h[own.clone()], previous);
+        if let Some(first) = operands.cell {
+            S::read_all(&first[own.clone()], carry);
+        }
+        let reverse = layer.direction == Direction::Reverse || direction == 1;
+        for begin in (0..time).step_by(together) {
+            let count = together.min(time - begin);
+            // The first of them in time.
+            let low = if reverse { time - begin - count } else { begin };
+            let x = &operands.x[low * batch * features..][..count * batch * features];
+            project(s, layer.cell, x, &weights, &mut gates[..count * batch * rows]);
+            for step in 0..count {
+                let at = if reverse { count - 1 - step } else { step };
+                let gates = &mut gates[at * batch * rows..][..batch * rows];
+                advance(s, layer.cell, &weights, gates, spare, previous, next, carry);
+                let place = ((low + at) * directions + direction) * state;
+                S::write_all(next, &mut results.all[place..][..state]);
+                (previous, next) = (next, previous);
+            }
+        }
+        S::write_all(previous, &mut results.last[own.clone()]);
+        if let Some(cell) = &mut results.cell {
+            S::write_all(carry, &mut cell[own]);
+        }
     }
 }
 
 /// The gates' inputs and biases, for every time step.
-fn project<T: Product + Float>(s: Sizes, cell: Cell, x: &[T], weights: &Weights<'_, T>, gates: &mut [T]) {
+fn project<T: Product + Float, S: Held<T>>(
+    s: Sizes,
+    cell: Cell,
+    x: &[S],
+    weights: &Weights<'_, S>,
+    gates: &mut [T],
+) {
     let rows = s.gates * s.hidden;
     let (inputs, recurrents) = weights.bias.split_at(rows);
     for row in gates.chunks_mut(rows.max(1)) {
         for (i, out) in row.iter_mut().enumerate() {
             // This gate's recurrent bias belongs inside the product with the reset gate.
             let apart = cell == Cell::GruResetAfter && i >= 2 * s.hidden;
-            *out = if apart { inputs[i] } else { inputs[i].add(recurrents[i]) };
+            let input = inputs[i].read();
+            *out = if apart { input } else { input.add(recurrents[i].read()) };
         }
     }
-    product(
-        &Team::alone(),
-        Extent { m: s.time * s.batch, n: rows, k: s.features },
+    S::add_held(
+        Extent { m: gates.len().checked_div(rows).unwrap_or(0), n: rows, k: s.features },
         (x, Strides::rows(s.features)),
-        Right::Lying(weights.input, Strides::rows(s.features).transposed()),
-        (gates, Strides::rows(rows)),
-        Into::Add,
+        (weights.input, Strides::rows(s.features).transposed()),
+        (gates, rows),
     );
 }
 
 /// Adds the product of a state with the recurrent weights of gates `from..from + count`.
-fn recur<T: Product>(
+fn recur<T: Product, S: Held<T>>(
     s: Sizes,
     (from, count): (usize, usize),
     state: &[T],
-    recurrent: &[T],
-    out: (&mut [T], Strides),
+    recurrent: &[S],
+    out: (&mut [T], usize),
 ) {
-    product(
-        &Team::alone(),
+    S::add_product(
         Extent { m: s.batch, n: count * s.hidden, k: s.hidden },
         (state, Strides::rows(s.hidden)),
-        Right::Lying(&recurrent[from * s.hidden * s.hidden..], Strides::rows(s.hidden).transposed()),
+        (&recurrent[from * s.hidden * s.hidden..], Strides::rows(s.hidden).transposed()),
         out,
-        Into::Add,
     );
 }
 
 #[allow(clippy::too_many_arguments)]
-fn advance<T: Product + Float>(
+fn advance<T: Product + Float, S: Held<T>>(
     s: Sizes,
     cell: Cell,
-    weights: &Weights<'_, T>,
+    weights: &Weights<'_, S>,
     gates: &mut [T],
     spare: &mut [T],
     previous: &[T],
@@ -184,7 +224,7 @@ fn advance<T: Product + Float>(
 ) {
     let h = s.hidden;
     let rows = s.gates * h;
-    let wide = Strides::rows(rows);
+    let wide = rows;
     match cell {
         Cell::Rnn => {
             recur(s, (0, 1), previous, weights.recurrent, (gates, wide));
@@ -225,9 +265,9 @@ fn advance<T: Product + Float>(
         Cell::GruResetAfter => {
             recur(s, (0, 2), previous, weights.recurrent, (gates, wide));
             for row in spare.chunks_mut(h) {
-                row.copy_from_slice(&weights.bias[rows + 2 * h..]);
+                S::read_all(&weights.bias[rows + 2 * h..], row);
             }
-            recur(s, (2, 1), previous, weights.recurrent, (spare, Strides::rows(h)));
+            recur(s, (2, 1), previous, weights.recurrent, (spare, h));
             for (gates, spare) in gates.chunks_mut(rows).zip(spare.chunks(h)) {
                 T::elementary(Unary::Sigmoid, &mut gates[..2 * h]);
                 for i in 0..h {

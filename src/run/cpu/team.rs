@@ -371,12 +371,12 @@ impl Team<'_> {
     /// As [`Team::each`], with each tile of some planes, and scratch memory of `slot` elements that no
     /// other thread has meanwhile. There are as many parts as slots, each of neighbouring tiles.
     /// Panics where the planes are not as long as the slice.
-    pub(super) fn each_tile<T: Send>(
+    pub(super) fn each_tile<T: Send, U: Send>(
         &self,
         slice: &mut [T],
         planes: Planes,
-        (slots, slot): (&mut [T], usize),
-        work: impl Fn(Corner, &mut MatrixMut<'_, T>, &mut [T]) + Sync,
+        (slots, slot): (&mut [U], usize),
+        work: impl Fn(Corner, &mut MatrixMut<'_, T>, &mut [U]) + Sync,
     ) {
         let Planes { count, rows, columns, tall, wide } = planes;
         let plane = rows.checked_mul(columns);
@@ -410,11 +410,11 @@ impl Team<'_> {
     /// As [`Team::each`], with the matrices of one number of several slices, that number, and scratch
     /// memory of `slot` elements that no other thread has meanwhile. There are as many parts as slots.
     /// Panics where a slice does not hold its matrices, or has not as many as the others.
-    pub(super) fn each_matrix<T: Send, const N: usize>(
+    pub(super) fn each_matrix<T: Send, U: Send, const N: usize>(
         &self,
         slices: [(&mut [T], Matrices); N],
-        (slots, slot): (&mut [T], usize),
-        work: impl Fn(usize, &mut [MatrixMut<'_, T>; N], &mut [T]) + Sync,
+        (slots, slot): (&mut [U], usize),
+        work: impl Fn(usize, &mut [MatrixMut<'_, T>; N], &mut [U]) + Sync,
     ) {
         let Some(count) = slices.first().map(|(_, matrices)| matrices.count()) else { return };
         let wholes = slices.map(|(slice, matrices)| {

@@ -1,6 +1,6 @@
 //! Tensors as kernels see them: borrowed bytes with a type, and typed slices of them.
 
-use bytemuck::Pod;
+use bytemuck::{Pod, Zeroable};
 
 use crate::error::{Error, Result};
 use crate::ir::DType;
@@ -91,6 +91,16 @@ impl<'a> ViewMut<'a> {
 /// Types without padding for which every pattern of bits is a value, and which threads may share.
 pub(super) trait Plain: Pod + Send + Sync {}
 impl<T: Pod + Send + Sync> Plain for T {}
+
+/// The bits of a bfloat16.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(transparent)]
+pub(super) struct Bf16(pub(super) u16);
+
+/// The bits of an IEEE binary16.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(transparent)]
+pub(super) struct F16(pub(super) u16);
 
 /// Bytes as elements. Error: their number or address does not fit.
 pub(super) fn from_bytes<T: Plain>(bytes: &[u8]) -> Result<&[T]> {

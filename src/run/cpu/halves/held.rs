@@ -1,0 +1,230 @@
+//! Operands of kernels that compute in f32 or f64: of that type, or of halves that are widened where they are used.
+
+use super::super::attention::multiply_block;
+use super::super::blocks::{Part, Right};
+use super::super::product::{Extent, Into, Strides, product};
+use super::super::team::{MatrixMut, Team};
+use super::super::view::{Bf16, F16, Plain};
+use super::{Begin, Left, Stored, multiply, narrow, pack_right, widen, widen_rows};
+
+/// A type of which operands are that a kernel computes in `T` with.
+pub(in super::super) trait Held<T>: Plain {
+    /// Whether it is another type than `T`: rows are copied where they have to lie as `T`.
+    const APART: bool;
+
+    fn read(self) -> T;
+    fn read_all(from: &[Self], to: &mut [T]);
+    fn write_all(from: &[T], to: &mut [Self]);
+
+    /// Some rows of a matrix with contiguous ones: where they lie, or in `room`, which has place for them.
+    fn rows<'a>(
+        from: &'a [Self],
+        stride: usize,
+        size: (usize, usize),
+        room: &'a mut [T],
+    ) -> (&'a [T], Strides);
+
+    /// Makes a matrix of `T` and writes it as it is held; it is made in `room`, which has place for it, where that is
+    /// another type.
+    fn make(out: &mut MatrixMut<'_, Self>, room: &mut [T], make: impl FnOnce(&mut MatrixMut<'_, T>));
+
+    /// `c = a b` or `c += a b`, of `k` terms, by this thread.
+    fn multiply(
+        a: (&[T], Strides),
+        b: (&[Self], Strides),
+        k: usize,
+        c: &mut MatrixMut<'_, T>,
+        into: Into<'_, T>,
+    );
+
+    /// `c += a b`, by this thread, of matrices of any size; none of the right one's is more than once read.
+    fn add_product(extent: Extent, a: (&[T], Strides), b: (&[Self], Strides), c: (&mut [T], usize));
+
+    /// The same, of a left operand that is held.
+    fn add_held(extent: Extent, a: (&[Self], Strides), b: (&[Self], Strides), c: (&mut [T], usize));
+}
+
+macro_rules! own {
+    ($type:ident) => {
+        impl Held<$type> for $type {
+            const APART: bool = false;
+
+            #[inline(always)]
+            fn read(self) -> $type {
+                self
+            }
+            fn read_all(from: &[Self], to: &mut [$type]) {
+                to.copy_from_slice(from);
+            }
+            fn write_all(from: &[$type], to: &mut [Self]) {
+                to.copy_from_slice(from);
+            }
+            fn rows<'a>(
+                from: &'a [Self],
+                stride: usize,
+                _: (usize, usize),
+                _: &'a mut [$type],
+            ) -> (&'a [$type], Strides) {
+                (from, Strides::rows(stride))
+            }
+            fn make(
+                out: &mut MatrixMut<'_, Self>,
+                _: &mut [$type],
+                make: impl FnOnce(&mut MatrixMut<'_, $type>),
+            ) {
+                make(out);
+            }
+            fn multiply(
+                a: (&[$type], Strides),
+                b: (&[Self], Strides),
+                k: usize,
+                c: &mut MatrixMut<'_, $type>,
+                into: Into<'_, $type>,
+            ) {
+                multiply_block(a, Right::Lying(b.0, b.1), k, c, into);
+            }
+            fn add_product(
+                extent: Extent,
+                a: (&[$type], Strides),
+                b: (&[Self], Strides),
+                c: (&mut [$type], usize),
+            ) {
+                product(
+                    &Team::alone(),
+                    extent,
+                    a,
+                    Right::Lying(b.0, b.1),
+                    (c.0, Strides::rows(c.1)),
+                    Into::Add,
+                );
+            }
+            fn add_held(
+                extent: Extent,
+                a: (&[Self], Strides),
+                b: (&[Self], Strides),
+                c: (&mut [$type], usize),
+            ) {
+                Self::add_product(extent, a, b, c);
+            }
+        }
+    };
+}
+
+own!(f32);
+own!(f64);
+
+macro_rules! half {
+    ($type:ident) => {
+        impl Held<f32> for $type {
+            const APART: bool = true;
+
+            #[inline(always)]
+            fn read(self) -> f32 {
+                self.widen()
+            }
+            fn read_all(from: &[Self], to: &mut [f32]) {
+                widen(from, to);
+            }
+            fn write_all(from: &[f32], to: &mut [Self]) {
+                narrow(from, to);
+            }
+            fn rows<'a>(
+                from: &'a [Self],
+                stride: usize,
+                (rows, depth): (usize, usize),
+                room: &'a mut [f32],
+            ) -> (&'a [f32], Strides) {
+                widen_rows(from, Strides::rows(stride), Left { row: 0, rows, inner: 0, depth }, room);
+                (room, Strides::rows(depth))
+            }
+            fn make(
+                out: &mut MatrixMut<'_, Self>,
+                room: &mut [f32],
+                make: impl FnOnce(&mut MatrixMut<'_, f32>),
+            ) {
+                let (rows, columns) = (out.rows, out.columns);
+                let mut made = MatrixMut::new(room, (rows, columns), columns);
+                make(&mut made);
+                (0..rows).for_each(|row| narrow(made.row(row), out.row(row)));
+            }
+            fn multiply(
+                a: (&[f32], Strides),
+                b: (&[Self], Strides),
+                k: usize,
+                c: &mut MatrixMut<'_, f32>,
+                into: Into<'_, f32>,
+            ) {
+                let make = |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(b.0, b.1, part, to);
+                multiply_block(a, Right::Made(&make), k, c, into);
+            }
+            fn add_product(
+                Extent { m, n, k }: Extent,
+                a: (&[f32], Strides),
+                b: (&[Self], Strides),
+                c: (&mut [f32], usize),
+            ) {
+                if m == 0 || n == 0 {
+                    return;
+                }
+                let left = |part: Left, to: &mut [f32]| {
+                    for (row, to) in to.chunks_exact_mut(part.depth).take(part.rows).enumerate() {
+                        for (inner, to) in to.iter_mut().enumerate() {
+                            *to = a.0[(part.row + row) * a.1.row + (part.inner + inner) * a.1.column];
+                        }
+                    }
+                };
+                let right = |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(b.0, b.1, part, to);
+                let mut made = MatrixMut::new(c.0, (m, n), c.1);
+                multiply(&Team::alone(), k, &left, &right, &mut made, Begin::<Self>::There, (None, n));
+            }
+            fn add_held(
+                Extent { m, n, k }: Extent,
+                a: (&[Self], Strides),
+                b: (&[Self], Strides),
+                c: (&mut [f32], usize),
+            ) {
+                if m == 0 || n == 0 {
+                    return;
+                }
+                let left = |part: Left, to: &mut [f32]| widen_rows(a.0, a.1, part, to);
+                let right = |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(b.0, b.1, part, to);
+                let mut made = MatrixMut::new(c.0, (m, n), c.1);
+                multiply(&Team::alone(), k, &left, &right, &mut made, Begin::<Self>::There, (None, n));
+            }
+        }
+    };
+}
+
+half!(Bf16);
+half!(F16);
+
+/// Runs `$body` with `$T` as f32 or f64 and `$S` as the type that elements of `$dtype` are held in; other types are an
+/// error of the operation `$op`.
+macro_rules! with_held {
+    ($dtype:expr, $op:expr, ($T:ident, $S:ident) => $body:expr) => {
+        match $dtype {
+            $crate::ir::DType::F32 => {
+                type $T = f32;
+                type $S = f32;
+                $body
+            }
+            $crate::ir::DType::F64 => {
+                type $T = f64;
+                type $S = f64;
+                $body
+            }
+            $crate::ir::DType::Bf16 => {
+                type $T = f32;
+                type $S = $crate::run::cpu::view::Bf16;
+                $body
+            }
+            $crate::ir::DType::F16 => {
+                type $T = f32;
+                type $S = $crate::run::cpu::view::F16;
+                $body
+            }
+            other => Err($crate::error::Error::Internal(format!("{} of {other}", $op))),
+        }
+    };
+}
+pub(in super::super) use with_held;

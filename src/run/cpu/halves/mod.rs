@@ -1,0 +1,146 @@
+//! Operations on halves that are computed in f32. Nothing is widened as a whole: products, convolutions and
+//! attention widen their operands while they pack them, and narrow what they make where it is written; all
+//! others go piece by piece (see [`crate::kernel::pieces`]). Pieces and blocks lie in an area of the thread's own.
+
+mod conv;
+mod held;
+mod pieces;
+mod product;
+mod transpose;
+
+use std::cell::RefCell;
+
+use crate::error::Result;
+use crate::ir::Op;
+use crate::ir::half;
+use crate::kernel::pieces::PIECE;
+
+use super::attention;
+use super::attention_gradient;
+use super::recurrent;
+use super::team::Team;
+use super::view::{Bf16, F16, Plain, View, ViewMut, bytes_of_mut};
+
+pub(super) use held::{Held, with_held};
+pub(super) use product::{Begin, Left, multiply, pack_right, widen_rows};
+
+/// A type of 16 bits that is computed in f32.
+pub(super) trait Stored: Plain {
+    /// Exact.
+    fn widen(self) -> f32;
+    /// The nearest one; ties to even.
+    fn narrow(value: f32) -> Self;
+}
+
+impl Stored for Bf16 {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        half::bf16_to_f32(self.0)
+    }
+    #[inline(always)]
+    fn narrow(value: f32) -> Self {
+        Self(half::f32_to_bf16(value))
+    }
+}
+
+impl Stored for F16 {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        half::f16_to_f32(self.0)
+    }
+    #[inline(always)]
+    fn narrow(value: f32) -> Self {
+        Self(half::f32_to_f16(value))
+    }
+}
+
+/// Widens as many numbers as there are in both.
+#[inline(always)]
+pub(super) fn widen<S: Stored>(from: &[S], to: &mut [f32]) {
+    for (to, &from) in to.iter_mut().zip(from) {
+        *to = from.widen();
+    }
+}
+
+/// Narrows as many numbers as there are in both.
+#[inline(always)]
+pub(super) fn narrow<S: Stored>(from: &[f32], to: &mut [S]) {
+    for (to, &from) in to.iter_mut().zip(from) {
+        *to = S::narrow(from);
+    }
+}
+
+/// Runs `$body` with `$S` as the half that elements of `$dtype` are; `$other` for any other type.
+macro_rules! with_half {
+    ($dtype:expr, $S:ident => $body:expr, other => $other:expr) => {
+        match $dtype {
+            $crate::ir::DType::Bf16 => {
+                type $S = $crate::run::cpu::view::Bf16;
+                $body
+            }
+            $crate::ir::DType::F16 => {
+                type $S = $crate::run::cpu::view::F16;
+                $body
+            }
+            _ => $other,
+        }
+    };
+}
+pub(super) use with_half;
+
+thread_local! {
+    /// Where a thread widens what it computes with: areas that are not in use.
+    static WIDE: RefCell<Vec<Vec<u64>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Areas that are in use at once, at most: two of a kernel's, and that of the products in it.
+const AREAS: usize = 3;
+
+/// Gives this thread what operations on halves need, so that none of them allocates. What is never used takes
+/// addresses alone.
+pub(super) fn prepare() {
+    WIDE.with_borrow_mut(|areas| areas.resize_with(AREAS.max(areas.len()), area));
+}
+
+const ALIGNMENT: usize = 64;
+
+fn area() -> Vec<u64> {
+    vec![0; (PIECE as usize + ALIGNMENT) / size_of::<u64>()]
+}
+
+/// Calls `run` with [`PIECE`] bytes of the thread's own, aligned to 64.
+pub(super) fn with_wide<R>(run: impl FnOnce(&mut [u8]) -> R) -> R {
+    let mut own = WIDE.with_borrow_mut(Vec::pop).unwrap_or_else(area);
+    let bytes = bytes_of_mut(&mut own);
+    let skipped = bytes.as_ptr().align_offset(ALIGNMENT);
+    let result = run(&mut bytes[skipped..][..PIECE as usize]);
+    WIDE.with_borrow_mut(|areas| areas.push(own));
+    result
+}
+
+/// Runs an operation with halves among its operands or results that is computed in f32.
+pub(super) fn execute(
+    team: &Team<'_>,
+    op: &Op,
+    inputs: &[View<'_>],
+    outputs: &mut [ViewMut<'_>],
+    workspace: &mut [u8],
+) -> Result<()> {
+    match (op, inputs, &mut *outputs) {
+        (Op::MatMul { transpose_left, transpose_right }, [x, y], [out]) => {
+            product::matmul(team, (*transpose_left, *transpose_right), [x, y], out)
+        }
+        (Op::Conv(op), [_, _] | [_, _, _], [out]) => conv::conv(team, op, inputs, out),
+        (Op::ConvTranspose(op), [_, _] | [_, _, _], [out]) => {
+            transpose::transpose(team, op, inputs, out, workspace)
+        }
+        (Op::Attention(op), [_, _, _] | [_, _, _, _], [out]) => {
+            attention::attention(team, op, inputs, out, workspace)
+        }
+        (Op::AttentionGradient(op), [_, _, _, _, _] | [_, _, _, _, _, _], [_, _, _]) => {
+            attention_gradient::attention_gradient(team, op, inputs, outputs, workspace)
+        }
+        (Op::Recurrent(layer), ..) => recurrent::recurrent(layer, inputs, outputs, workspace),
+        _ => pieces::run(team, op, inputs, outputs, workspace),
+    }
+}

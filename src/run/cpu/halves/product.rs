@@ -1,0 +1,231 @@
+//! Products of matrices of halves, added up in f32: blocks of the operands are widened where they are packed,
+//! and a block of the result is narrowed when all its terms are there.
+//!
+//! Every element is added up as in `blocks`, from its terms alone and in their order, whatever the blocks and the number
+//! of threads.
+
+use crate::error::{Error, Result};
+
+use super::super::blocks::{Multiply, PANEL, Part, Right};
+use super::super::index::{self, PerAxis, Space};
+use super::super::panels::transpose_as;
+use super::super::product::{After, Extent, Into, Strides, oriented, parts, with_strip};
+use super::super::team::{MatrixMut, Team};
+use super::super::vectors::Vectorised;
+use super::super::view::{Plain, View, ViewMut, bytes_of_mut, from_bytes_mut};
+use super::{Stored, narrow, widen, with_half, with_wide};
+
+/// Rows of a block, at most, and its terms: whole chains of those that sums are made of.
+const TALL: usize = 128;
+const DEEP: usize = 1024;
+
+/// Products that are this many are divided among threads, each of them whole.
+const MANY: usize = 8;
+/// Multiplications of a product that is divided itself, at least.
+const WORK: usize = 1 << 19;
+
+/// Some rows of a left operand, and some of its terms.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Left {
+    pub(in super::super) row: usize,
+    pub(in super::super) rows: usize,
+    pub(in super::super) inner: usize,
+    pub(in super::super) depth: usize,
+}
+
+/// What a product is added to.
+#[derive(Clone, Copy)]
+pub(in super::super) enum Begin<'a, S> {
+    Nothing,
+    /// A number for each row.
+    Rows(&'a [S]),
+    /// A number for each column.
+    Columns(&'a [S]),
+    /// What is there.
+    There,
+}
+
+/// A type that products are written in.
+pub(in super::super) trait Output: Plain {
+    /// Writes sums.
+    fn put(from: &[f32], to: &mut [Self]);
+    /// Reads what was written.
+    fn take(from: &[Self], to: &mut [f32]);
+}
+
+impl<S: Stored> Output for S {
+    fn put(from: &[f32], to: &mut [Self]) {
+        narrow(from, to);
+    }
+    fn take(from: &[Self], to: &mut [f32]) {
+        widen(from, to);
+    }
+}
+
+impl Output for f32 {
+    fn put(from: &[f32], to: &mut [Self]) {
+        to.copy_from_slice(from);
+    }
+    fn take(from: &[Self], to: &mut [f32]) {
+        to.copy_from_slice(from);
+    }
+}
+
+/// Widens rows of a matrix, one after the other.
+pub(in super::super) fn widen_rows<S: Stored>(from: &[S], strides: Strides, part: Left, to: &mut [f32]) {
+    let Left { row, rows, inner, depth } = part;
+    let from = &from[row * strides.row + inner * strides.column..];
+    if strides.column != 1 {
+        return transpose_as(from, strides, (rows, depth), to, depth, S::widen);
+    }
+    for (row, to) in to.chunks_exact_mut(depth).take(rows).enumerate() {
+        widen(&from[row * strides.row..][..depth], to);
+    }
+}
+
+/// Widens a part of a matrix into the panels of a right operand.
+pub(in super::super) fn pack_right<S: Stored>(from: &[S], strides: Strides, part: &Part, to: &mut [f32]) {
+    let Part { inner, depth, column, columns } = *part;
+    if strides.column == 1 {
+        for row in 0..depth {
+            let from = &from[(inner + row) * strides.row + column..][..columns];
+            part.pieces(row, |piece, at| widen(&from[piece], &mut to[at..]));
+        }
+        return;
+    }
+    for at in (0..columns).step_by(PANEL) {
+        let from = &from[inner * strides.row + (column + at) * strides.column..];
+        let width = PANEL.min(columns - at);
+        transpose_as(from, strides, (depth, width), &mut to[at * depth..], PANEL, S::widen);
+    }
+}
+
+/// `c = left right`, with what it begins with and what follows on each element, whose position is counted from
+/// `after`'s start in rows of `width`. `left` fills rows one after the other; `right` as [`Right::Made`].
+#[allow(clippy::too_many_arguments)]
+pub(in super::super) fn multiply<S: Stored, O: Output>(
+    team: &Team<'_>,
+    k: usize,
+    left: &(dyn Fn(Left, &mut [f32]) + Sync),
+    right: &(dyn Fn(&Part, &mut [f32], &mut [f32]) + Sync),
+    c: &mut MatrixMut<'_, O>,
+    begin: Begin<'_, S>,
+    (after, width): (After<'_>, usize),
+) {
+    let extent = Extent { m: c.rows, n: c.columns, k };
+    team.each_block(c, parts(extent, team.threads(), false), |row, column, c| {
+        for top in (0..c.rows).step_by(TALL) {
+            let (rows, columns) = (TALL.min(c.rows - top), c.columns);
+            with_strip::<f32>(rows * columns, |made, area| {
+                let first = row + top;
+                fill(begin, (first, column), columns, made);
+                if matches!(begin, Begin::There) {
+                    made.chunks_mut(columns).enumerate().for_each(|(r, made)| O::take(c.row(top + r), made));
+                }
+                let mut sums = MatrixMut::new(made, (rows, columns), columns);
+                for inner in (0..k).step_by(DEEP) {
+                    let depth = DEEP.min(k - inner);
+                    let make = |part: &Part, to: &mut [f32], spare: &mut [f32]| {
+                        right(&Part { inner: inner + part.inner, ..*part }, to, spare);
+                    };
+                    with_wide(|wide| {
+                        let wide = from_bytes_mut(wide).unwrap_or_default();
+                        left(Left { row: first, rows, inner, depth }, &mut wide[..rows * depth]);
+                        f32::dispatch(Multiply {
+                            k: depth,
+                            dotted: false,
+                            a: (&*wide, Strides::rows(depth)),
+                            b: Right::Made(&make),
+                            first: column,
+                            c: &mut sums,
+                            into: Into::Add,
+                            area: &mut *area,
+                        });
+                    });
+                }
+                for r in 0..rows {
+                    let out = c.row(top + r);
+                    O::put(sums.row(r), out);
+                    if let Some((after, start)) = after {
+                        after.apply(start + (first + r) * width + column, bytes_of_mut(out));
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn fill<S: Stored>(begin: Begin<'_, S>, (row, column): (usize, usize), columns: usize, made: &mut [f32]) {
+    match begin {
+        Begin::Nothing | Begin::There => made.fill(0.0),
+        Begin::Rows(begin) => {
+            made.chunks_mut(columns).zip(&begin[row..]).for_each(|(made, begin)| made.fill(begin.widen()));
+        }
+        Begin::Columns(begin) => made.chunks_mut(columns).for_each(|made| widen(&begin[column..], made)),
+    }
+}
+
+/// `Op::MatMul`.
+pub(super) fn matmul(
+    team: &Team<'_>,
+    transposed: (bool, bool),
+    [x, y]: [&View<'_>; 2],
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    with_half!(x.dtype, S => batched::<S>(team, transposed, x, y, out),
+        other => Err(Error::Internal("a product of halves and others".to_owned())))
+}
+
+/// Matrices that a batch is of, and how they are divided among threads.
+fn batched<S: Stored>(
+    team: &Team<'_>,
+    (left, right): (bool, bool),
+    x: &View<'_>,
+    y: &View<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    let (xd, yd, od) = (index::sizes(x.dims)?, index::sizes(y.dims)?, index::sizes(out.dims)?);
+    if xd.len() < 2 || yd.len() < 2 || od.len() < 2 {
+        return Err(Error::Internal("a matrix of rank below 2".to_owned()));
+    }
+    let (xs, ys) = (x.slice::<S>()?, y.slice::<S>()?);
+    let (xb, xm) = xd.split_at(xd.len() - 2);
+    let (yb, ym) = yd.split_at(yd.len() - 2);
+    let (ob, om) = od.split_at(od.len() - 2);
+    let (m, n, k) = (om[0], om[1], if left { xm[0] } else { xm[1] });
+    let (a, b) = (oriented(left, xm[1]), oriented(right, ym[1]));
+    let outer: usize = ob.iter().product();
+    if outer == 0 || m == 0 || n == 0 {
+        return Ok(());
+    }
+    let one = |team: &Team<'_>, (x, y): (&[S], &[S]), c: &mut MatrixMut<'_, S>, after: After<'_>| {
+        let left = |part: Left, to: &mut [f32]| widen_rows(x, a, part, to);
+        let right = |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(y, b, part, to);
+        multiply(team, k, &left, &right, c, Begin::<S>::Nothing, (after, n));
+    };
+    let shared = yb.iter().product::<usize>() == 1;
+    if shared && (!left || outer == 1) && xb.iter().product::<usize>() == outer {
+        let after = out.take_after().map(|after| (after, 0));
+        let mut c = MatrixMut::new(out.slice::<S>()?, (outer * m, n), n);
+        one(team, (xs, ys), &mut c, after);
+        return Ok(());
+    }
+    let os = out.slice::<S>()?;
+    let scaled = |dims: &[usize], size: usize| -> Result<PerAxis<isize>> {
+        let mut strides = index::broadcast_strides(dims, ob)?;
+        strides.iter_mut().for_each(|stride| *stride *= size as isize);
+        Ok(strides)
+    };
+    let (xw, yw) = (scaled(xb, xm[0] * xm[1])?, scaled(yb, ym[0] * ym[1])?);
+    let space = Space::new(ob, [&xw, &yw])?;
+    let each = |team: &Team<'_>, number: usize, os: &mut [S]| {
+        let [x, y] = space.at(number);
+        one(team, (&xs[x as usize..], &ys[y as usize..]), &mut MatrixMut::new(os, (m, n), n), None);
+    };
+    if outer < MANY && m * n * k > WORK {
+        os.chunks_mut(m * n).enumerate().for_each(|(number, os)| each(team, number, os));
+    } else {
+        team.each_chunk(os, m * n, |number, os| each(&Team::alone(), number, os));
+    }
+    Ok(())
+}

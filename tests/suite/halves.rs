@@ -1,0 +1,279 @@
+//! Networks in halves take little more than half of the memory, on every kind of device; and operations on halves that
+//! are computed block by block, or piece by piece, are right where blocks and pieces meet.
+
+use std::path::Path;
+
+use partition::compile::{Compiled, Options, compile};
+use partition::error::Result;
+use partition::ir::text::parse;
+use partition::ir::{
+    Cell, Conv, ConvTranspose, DType, Direction, Graph, Layout, Op, Pool, PoolKind, Real, Recurrent,
+    ReduceKind, TopK, Window,
+};
+use partition::load::{LoadOptions, Model, load};
+use partition::pass::{Params, Precision};
+use partition::place::Effort;
+use partition::topology::Topology;
+
+use crate::run_ops::{Random, array, check};
+use crate::shared;
+
+/// A plan in halves has at most so much of the peak in f32.
+const LIMIT: f64 = 0.6;
+
+/// Networks that are planned within a second or two in the profile of tests, of each kind one.
+const FAST: [&str; 10] = [
+    "keras/mlp_small.k3.json",
+    "keras/cnn_small.k3.json",
+    "keras/gru_conv1d_small.k3.json",
+    "keras/lstm_text.k3.json",
+    "onnx/s_bert.onnx",
+    "onnx/s_gpt2.onnx",
+    "onnx/s_vit.onnx",
+    "onnx/s_sd_unet.onnx",
+    "onnx/s_autoencoder_convt.onnx",
+    "hf/gpt2.config.json",
+];
+
+/// Networks whose peak is in what they are given, or write, in f32: so much of it at most, and why.
+const ABOVE: [(&str, f64, &str); 7] = [
+    ("llama_small.onnx", 0.63, "logits lie in halves and in f32 where they are converted for the output"),
+    ("s_autoencoder_convt.onnx", 0.61, "images in and out are f32"),
+    ("siamese_multi_io.k2.json", 0.61, "inputs are f32, in 20 kB"),
+    ("siamese_multi_io.k3.json", 0.61, "inputs are f32, in 20 kB"),
+    ("batched_matmul_const_2x11x11.onnx", 0.68, "input and output are f32, in 0.8 kB"),
+    ("tract_deconv_group.onnx", 0.72, "input and output are f32, in 0.2 kB"),
+    ("tract_lgbm_classifier_tensor.onnx", 0.9, "trees, whose thresholds stay f32"),
+];
+
+fn graph(path: &Path) -> Option<Graph> {
+    let bytes = std::fs::read(path).unwrap();
+    match load(&bytes, Some(path), &LoadOptions::default()) {
+        Ok(Model::Graph(graph)) => Some(graph),
+        _ => None,
+    }
+}
+
+fn planned(graph: &Graph, devices: &str, half: Option<DType>) -> Result<Compiled> {
+    let mut options = Options::default();
+    options.place.effort = Effort::Fast;
+    options.batch = Some(8);
+    options.precision = half.map(|half| Precision { half, params: Params::Rounded });
+    let topology = Topology::parse(devices).unwrap();
+    compile(Model::Graph(graph.clone()), &topology, &options).or_else(|_| {
+        // A network of one batch.
+        options.batch = None;
+        compile(Model::Graph(graph.clone()), &topology, &options)
+    })
+}
+
+fn peak(compiled: &Compiled) -> u64 {
+    compiled.plan.devices.iter().map(|device| device.peak.get()).max().unwrap_or(0)
+}
+
+/// Whether a network has anything that is computed in halves.
+fn is_lowered(compiled: &Compiled) -> bool {
+    let graph = &compiled.network.as_ref().unwrap().graph;
+    graph.node_ids().any(|id| graph.ty(graph.node(id).first_result).dtype == DType::Bf16)
+}
+
+/// The share of its peak in f32 that a network has in halves; none where it cannot be planned or has none.
+fn share(graph: &Graph, devices: &str) -> Option<f64> {
+    let full = planned(graph, devices, None).ok()?;
+    let half = planned(graph, devices, Some(DType::Bf16)).unwrap();
+    is_lowered(&half).then(|| peak(&half) as f64 / peak(&full) as f64)
+}
+
+fn within_its_limit(file: &str) {
+    let Some(path) = shared::file(&format!("corpus/{file}")) else { return };
+    let Some(graph) = graph(&path) else { return };
+    let name = file.rsplit('/').next().unwrap();
+    let limit = ABOVE.iter().find(|(other, ..)| *other == name).map_or(LIMIT, |(_, limit, _)| *limit);
+    for devices in ["cpu", "a100-80g"] {
+        if let Some(share) = share(&graph, devices) {
+            assert!(share <= limit, "{file} on {devices}: {share:.3} of its peak in f32, {limit} allowed");
+        }
+    }
+}
+
+#[test]
+fn halves_take_little_more_than_half() {
+    FAST.iter().for_each(|file| within_its_limit(file));
+}
+
+/// `cargo test --release --test suite -- --ignored every_network_of_the_corpus_in_halves`
+#[test]
+#[ignore = "minutes"]
+fn every_network_of_the_corpus_in_halves() {
+    let Some(corpus) = shared::file("corpus") else { return };
+    for folder in ["keras", "onnx", "hf", "exports"] {
+        let mut files: Vec<_> =
+            std::fs::read_dir(corpus.join(folder)).unwrap().map(|file| file.unwrap().path()).collect();
+        files.sort();
+        for file in files {
+            let name = file.file_name().unwrap().to_str().unwrap();
+            if name.ends_with(".onnx") || name.ends_with(".json") && !name.ends_with(".params.json") {
+                within_its_limit(&format!("{folder}/{name}"));
+            }
+        }
+    }
+}
+
+/// Three dense layers of 1024 by 1024: 12.6 MB of parameters in f32, half of it in halves.
+const DENSE: &str = r#"graph "dense"
+
+source s0 node "a" "dense"
+
+%0: f32[8, 1024] = input "x" @s0
+%1: f32[1024, 1024] = param "k1" init=constant(1.0) @s0
+%2: f32[1024, 1024] = param "k2" init=constant(1.0) @s0
+%3: f32[1024, 1024] = param "k3" init=constant(1.0) @s0
+%4: f32[8, 1024] = matmul %0, %1 transpose_left=false transpose_right=false @s0
+%5: f32[8, 1024] = matmul %4, %2 transpose_left=false transpose_right=false @s0
+%6: f32[8, 1024] = matmul %5, %3 transpose_left=false transpose_right=false @s0
+
+output "y" %6
+"#;
+
+#[test]
+fn what_halves_need_is_what_they_are_refused_for() {
+    let graph = parse(DENSE).unwrap();
+    let parameters = 3 * 1024 * 1024 * 4;
+    for kind in ["cpu", "a100-80g"] {
+        let half = peak(&planned(&graph, kind, Some(DType::Bf16)).unwrap());
+        let full = peak(&planned(&graph, kind, None).unwrap());
+        assert!(half < parameters * 6 / 10 && full >= parameters, "{kind}: {half} of {full} bytes");
+        let between = format!("{kind}:memory={}B", half.midpoint(full));
+        planned(&graph, &between, Some(DType::Bf16)).unwrap_or_else(|error| panic!("{between}: {error}"));
+        // In f32 the parameters alone are more than there is.
+        let refused = planned(&graph, &between, None).unwrap_err().to_string();
+        assert!(refused.contains("no plan exists") && half.midpoint(full) < parameters, "{refused}");
+        // What halves themselves need is refused as well, and no sooner.
+        planned(&graph, &format!("{kind}:memory={}B", parameters / 2 - 1), Some(DType::Bf16)).unwrap_err();
+    }
+}
+
+const HALVES: [DType; 2] = [DType::Bf16, DType::F16];
+
+#[test]
+fn products_of_several_blocks() {
+    let mut random = Random::new(71);
+    for dtype in HALVES {
+        for [m, n, k] in [[3, 70, 1100], [130, 4, 1030]] {
+            for (left, right) in [(false, false), (true, true)] {
+                let x = array(&mut random, dtype, &if left { [k, m] } else { [m, k] });
+                let y = array(&mut random, dtype, &if right { [n, k] } else { [k, n] });
+                // Sums of a thousand terms stay within what tolerances are for.
+                let scale = |mut all: crate::reference::Array| {
+                    all.data.iter_mut().for_each(|x| *x /= 32.0);
+                    all
+                };
+                check(&Op::MatMul { transpose_left: left, transpose_right: right }, &[scale(x), scale(y)]);
+            }
+        }
+    }
+}
+
+fn window(stride: i64) -> Window {
+    Window {
+        strides: vec![stride; 2],
+        dilations: vec![1; 2],
+        pads_before: vec![1; 2],
+        pads_after: vec![1; 2],
+    }
+}
+
+#[test]
+fn convolutions_of_several_blocks() {
+    let mut random = Random::new(72);
+    for dtype in HALVES {
+        for (layout, groups, stride) in [
+            (Layout::ChannelsFirst, 1, 1),
+            (Layout::ChannelsFirst, 6, 2),
+            (Layout::ChannelsLast, 1, 2),
+            (Layout::ChannelsLast, 6, 1),
+        ] {
+            let (inputs, outputs, side) = (6usize, 12usize, 24usize);
+            let own = inputs / groups;
+            let (x, weights) = match layout {
+                Layout::ChannelsFirst => ([2, inputs, side, side], [outputs, own, 3, 3]),
+                Layout::ChannelsLast => ([2, side, side, inputs], [3, 3, own, outputs]),
+            };
+            let op = Conv { layout, window: window(stride), groups: groups as i64 };
+            let operands = [&x[..], &weights[..], &[outputs]].map(|dims| array(&mut random, dtype, dims));
+            check(&Op::Conv(Box::new(op)), &operands);
+        }
+    }
+}
+
+#[test]
+fn transposed_convolutions_of_several_planes() {
+    let mut random = Random::new(73);
+    for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
+        // 64 x 64 results: 32 channels at a time.
+        let (inputs, outputs, side) = (3usize, 34usize, 32usize);
+        let (x, weights) = match layout {
+            Layout::ChannelsFirst => ([1, inputs, side, side], [inputs, outputs, 2, 2]),
+            Layout::ChannelsLast => ([1, side, side, inputs], [2, 2, outputs, inputs]),
+        };
+        let window = Window { pads_before: vec![0; 2], pads_after: vec![0; 2], ..window(2) };
+        let op = ConvTranspose { layout, window, output_padding: vec![0; 2], groups: 1 };
+        let operands = [&x[..], &weights[..], &[outputs]].map(|dims| array(&mut random, DType::Bf16, dims));
+        check(&Op::ConvTranspose(Box::new(op)), &operands);
+    }
+}
+
+/// Operands of several hundred kilobytes, which are computed in several pieces.
+#[test]
+fn operations_of_several_pieces() {
+    let mut random = Random::new(74);
+    for (number, dtype) in HALVES.into_iter().enumerate() {
+        let x = array(&mut random, dtype, &[70, 33, 30]);
+        for axis in [0, 1 + number as u32] {
+            check(&Op::Softmax { axis, log: axis == 1 }, std::slice::from_ref(&x));
+            check(&Op::CumSum { axis, exclusive: true, reverse: false }, std::slice::from_ref(&x));
+            let (kind, axes, keep) = (ReduceKind::Max, vec![axis], number == 0);
+            check(&Op::Reduce { kind, axes, keep }, std::slice::from_ref(&x));
+            let normalize =
+                Op::Normalize { axes: vec![axis], epsilon: Real(1e-3), center: true, moments: true };
+            check(&normalize, std::slice::from_ref(&x));
+            check(&Op::TopK(TopK { axis, k: 2, largest: true }), std::slice::from_ref(&x));
+        }
+        check(
+            &Op::Reduce { kind: ReduceKind::Mean, axes: vec![0, 1, 2], keep: false },
+            std::slice::from_ref(&x),
+        );
+        let image = array(&mut random, dtype, &[3, 7, 50, 50]);
+        for kind in [PoolKind::Max, PoolKind::Average] {
+            let (layout, extra_after) = (Layout::ChannelsFirst, vec![0; 2]);
+            let pool = Pool { kind, layout, kernel: vec![3; 2], window: window(2), extra_after };
+            check(&Op::Pool(Box::new(pool)), std::slice::from_ref(&image));
+        }
+    }
+}
+
+/// More steps than their gates are made of at once.
+#[test]
+fn recurrent_layers_of_several_runs_of_steps() {
+    let mut random = Random::new(75);
+    let (time, batch, features, hidden) = (30, 16, 3, 80);
+    for (cell, gates) in [(Cell::Lstm, 4), (Cell::GruResetAfter, 3)] {
+        let mut operands: Vec<_> = [
+            vec![time, batch, features],
+            vec![2, gates * hidden, features],
+            vec![2, gates * hidden, hidden],
+            vec![2, 2 * gates * hidden],
+            vec![2, batch, hidden],
+        ]
+        .iter()
+        .map(|dims| array(&mut random, DType::F16, dims))
+        .collect();
+        // Weights as a trained layer has them: errors of states do not grow from step to step.
+        operands[2].data.iter_mut().for_each(|x| *x /= 40.0);
+        if cell == Cell::Lstm {
+            operands.push(array(&mut random, DType::F16, &[2, batch, hidden]));
+        }
+        let direction = Direction::Bidirectional;
+        check(&Op::Recurrent(Box::new(Recurrent { cell, direction, hidden: hidden as i64 })), &operands);
+    }
+}

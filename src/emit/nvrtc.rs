@@ -170,7 +170,12 @@ impl Loaded {
             // SAFETY: loads the library that the user names; its initialisers are trusted.
             match unsafe { Library::new(&candidate) } {
                 Ok(library) => return Self::of(Box::leak(Box::new(library))),
-                Err(error) => fault = error.to_string(),
+                Err(error) => {
+                    // The loader's own words stand in the source.
+                    let cause = std::error::Error::source(&error)
+                        .map_or_else(|| error.to_string(), ToString::to_string);
+                    fault = format!("{}: {cause}", candidate.display());
+                }
             }
         }
         Err(missing(fault))

@@ -381,7 +381,7 @@ fn kernels_of_the_small_models_run_on_the_cpu() {
 #[test]
 fn kernels_of_small_models_in_halves_run_on_the_cpu() {
     let models = SMALL_HALVES.iter();
-    run_all(models.map(|(name, half)| (*name, half_programs(&format!("corpus/{name}"), *half))), 100);
+    run_all(models.map(|(name, half)| (*name, half_programs(&format!("corpus/{name}"), *half))), 90);
 }
 
 /// Kernels that are compiled and run at once.

@@ -99,7 +99,7 @@ fn no_table_of_any_command_is_wider_than_the_terminal() {
     // A node is asked for by its whole name.
     let plan: serde_json::Value =
         serde_json::from_slice(&fs::read(folder.path("two.json")).unwrap()).unwrap();
-    let step = plan["steps"].as_array().unwrap().iter().find_map(|step| step["nodes"][0].as_str());
+    let step = plan["steps"].as_array().unwrap().iter().find_map(|step| step["launch"]["nodes"][0].as_str());
     narrow(&folder, 80, &["explain", "two.json", step.expect("a launch")]);
 }
 

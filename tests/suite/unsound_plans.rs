@@ -47,7 +47,6 @@ fn sound_plans_of_every_kind_are_accepted() {
         ("something offloaded", has(&offloaded)),
         ("microbatches", has(&divided)),
         ("microbatches, something computed again", has(&|plan| divided(plan) && again(plan))),
-        ("microbatches, something offloaded", has(&|plan| divided(plan) && offloaded(plan))),
         ("state", has(&trained)),
         ("results in the place of state", has(&in_state)),
         ("training, something computed again", has(&|plan| trained(plan) && again(plan))),

@@ -9,8 +9,8 @@ pub mod compile;
 pub mod control;
 pub mod cost;
 pub mod costgraph;
-#[cfg(feature = "run")]
 mod csr;
+#[cfg(feature = "run")]
 pub mod data;
 pub mod emit;
 pub mod error;

@@ -21,6 +21,7 @@ pub(crate) const fn bits(seed: u64, position: u64) -> u64 {
 }
 
 /// The first number of the sequence of a seed: a seed made of another, or of several.
+#[cfg(feature = "run")]
 #[inline]
 pub(crate) const fn first(seed: u64) -> u64 {
     bits(seed, 0)

@@ -11,6 +11,7 @@ mod attributes;
 mod bind;
 mod dtype;
 mod equations;
+mod family;
 mod graph;
 #[cfg_attr(not(feature = "run"), allow(dead_code))]
 pub(crate) mod half;
@@ -31,6 +32,10 @@ mod verify;
 pub use attributes::{Attention, Conv, ConvTranspose, Pad, Pool, Recurrent, Resize, Slice, TopK, Window};
 pub use dtype::DType;
 pub use equations::{Equations, Refused};
+pub use family::{
+    AttentionOp, CumSum, ElementwiseOp, Family, GeneratorOp, IndexOp, LayoutOp, LocalResponse, MatMul,
+    Normalization, NormalizeOp, ReduceOp, Softmax, WindowOp,
+};
 pub use graph::{ConstId, Dim, Graph, Node, NodeId, ParamId, SourceId, Value, ValueId};
 pub(crate) use infer::Varies;
 pub use infer::infer;

@@ -7,8 +7,9 @@
 //! operation.
 
 use super::{
-    ArgReduce, Attention, Binary, Cell, Compare, ConstId, Conv, ConvTranspose, DType, Pad, ParamId, Pool,
-    Real, Recurrent, ReduceKind, Resize, ScatterKind, Shape, Size, Slice, TopK, Unary,
+    ArgReduce, Attention, AttentionOp, Binary, Cell, Compare, ConstId, Conv, ConvTranspose, DType, Family,
+    GeneratorOp, IndexOp, LayoutOp, NormalizeOp, Pad, ParamId, Pool, Real, Recurrent, ReduceKind, Resize,
+    ScatterKind, Shape, Size, Slice, TopK, Unary, WindowOp,
 };
 
 /// An operation with its attributes. Axes are never negative.
@@ -279,74 +280,93 @@ impl Op {
     /// True for operations that read nothing and are there before a step: inputs, parameters,
     /// constants.
     pub fn is_leaf(&self) -> bool {
-        matches!(self, Self::Input | Self::Param(_) | Self::Constant(_))
+        matches!(self.family(), Family::Leaf)
     }
 
     /// True for functions of each element of operands that broadcast together.
     pub fn is_elementwise(&self) -> bool {
-        matches!(
-            self,
-            Self::Unary(_) | Self::Binary(_) | Self::Compare(_) | Self::Select | Self::Convert { .. }
-        )
+        matches!(self.family(), Family::Elementwise(_))
     }
 
     /// Number of results.
     pub fn results(&self) -> usize {
-        match self {
-            Self::TopK(_) => 2,
-            Self::Normalize { moments: true, .. }
-            | Self::NormalizeGradient { scaled: true, .. }
-            | Self::AttentionGradient(_) => 3,
-            Self::Recurrent(recurrent) if recurrent.cell == Cell::Lstm => 3,
-            Self::Recurrent(_) => 2,
-            _ => 1,
+        match self.family() {
+            Family::Leaf
+            | Family::Generator(_)
+            | Family::Elementwise(_)
+            | Family::Layout(_)
+            | Family::Window(_)
+            | Family::Reduce(_)
+            | Family::Product(_) => 1,
+            Family::Index(op) => match op {
+                IndexOp::Gather { .. }
+                | IndexOp::GatherElements { .. }
+                | IndexOp::GatherNd { .. }
+                | IndexOp::ScatterElements { .. }
+                | IndexOp::ScatterNd { .. } => 1,
+                IndexOp::TopK(_) => 2,
+            },
+            Family::Normalize(op) => match op {
+                NormalizeOp::Softmax(_)
+                | NormalizeOp::SoftmaxGradient(_)
+                | NormalizeOp::CrossEntropy
+                | NormalizeOp::CrossEntropyGradient
+                | NormalizeOp::LocalResponseNorm(_) => 1,
+                NormalizeOp::Normalize(of) => {
+                    if of.moments {
+                        3
+                    } else {
+                        1
+                    }
+                }
+                NormalizeOp::NormalizeGradient { scaled, .. } => {
+                    if scaled {
+                        3
+                    } else {
+                        1
+                    }
+                }
+            },
+            Family::Attention(op) => match op {
+                AttentionOp::Attention(_) | AttentionOp::Rotary { .. } => 1,
+                AttentionOp::AttentionGradient(_) => 3,
+            },
+            Family::Recurrent(layer) => {
+                if layer.cell == Cell::Lstm {
+                    3
+                } else {
+                    2
+                }
+            }
         }
     }
 
     /// The sizes among the attributes, which may mention dimensions.
     pub fn sizes(&self) -> impl Iterator<Item = &Size> {
-        let (first, second): (&[Size], &[Size]) = match self {
-            Self::Sizes(sizes) => (sizes, &[]),
-            Self::Reshape { shape } | Self::Broadcast { shape } => (shape.sizes(), &[]),
-            Self::Resize(resize) => (resize.shape.sizes(), &[]),
-            Self::Slice(slice) => (&slice.starts, &slice.sizes),
-            Self::Input
-            | Self::Param(_)
-            | Self::Constant(_)
-            | Self::Iota { .. }
-            | Self::Unary(_)
-            | Self::Binary(_)
-            | Self::Compare(_)
-            | Self::Select
-            | Self::Convert { .. }
-            | Self::Reduce { .. }
-            | Self::ArgReduce { .. }
-            | Self::CumSum { .. }
-            | Self::Softmax { .. }
-            | Self::SoftmaxGradient { .. }
-            | Self::CrossEntropy
-            | Self::CrossEntropyGradient
-            | Self::Normalize { .. }
-            | Self::NormalizeGradient { .. }
-            | Self::LocalResponseNorm { .. }
-            | Self::MatMul { .. }
-            | Self::Attention(_)
-            | Self::AttentionGradient(_)
-            | Self::Rotary { .. }
-            | Self::Conv(_)
-            | Self::ConvTranspose(_)
-            | Self::Pool(_)
-            | Self::MaxPoolGradient(_)
-            | Self::Recurrent(_)
-            | Self::Transpose { .. }
-            | Self::Pad(_)
-            | Self::Concat { .. }
-            | Self::Gather { .. }
-            | Self::GatherElements { .. }
-            | Self::GatherNd { .. }
-            | Self::ScatterElements { .. }
-            | Self::ScatterNd { .. }
-            | Self::TopK(_) => (&[], &[]),
+        let none: (&[Size], &[Size]) = (&[], &[]);
+        let (first, second) = match self.family() {
+            Family::Generator(GeneratorOp::Sizes(sizes)) => (sizes, &[][..]),
+            Family::Generator(GeneratorOp::Iota { .. }) => none,
+            Family::Layout(op) => match op {
+                LayoutOp::Reshape { shape } | LayoutOp::Broadcast { shape } => (shape.sizes(), &[][..]),
+                LayoutOp::Slice(slice) => (&slice.starts[..], &slice.sizes[..]),
+                LayoutOp::Transpose { .. } | LayoutOp::Pad(_) | LayoutOp::Concat { .. } => none,
+            },
+            Family::Window(op) => match op {
+                WindowOp::Resize(resize) => (resize.shape.sizes(), &[][..]),
+                WindowOp::Conv(_)
+                | WindowOp::ConvTranspose(_)
+                | WindowOp::Pool(_)
+                | WindowOp::MaxPoolGradient(_) => none,
+            },
+            Family::Leaf
+            | Family::Elementwise(_)
+            | Family::Index(_)
+            | Family::Reduce(_)
+            | Family::Normalize(_)
+            | Family::Product(_)
+            | Family::Attention(_)
+            | Family::Recurrent(_) => none,
         };
         first.iter().chain(second)
     }

@@ -1,6 +1,9 @@
 //! Which element type an operation computes in where a network has another precision.
 
-use super::{Binary, DType, Op, ReduceKind, ScatterKind, Unary};
+use super::{
+    AttentionOp, Binary, DType, ElementwiseOp, Family, IndexOp, NormalizeOp, Op, ReduceKind, ReduceOp,
+    ScatterKind, Unary, WindowOp,
+};
 
 /// What an operation asks of the type of its floats: the lists of automatic mixed precision
 /// (Micikevicius et al. 2018, section 3; PyTorch's autocast and TensorFlow's graph rewrite) as one
@@ -18,58 +21,65 @@ pub enum Range {
 impl Op {
     /// What the operation asks of the type of its floats. What makes no floats asks nothing.
     pub fn range(&self) -> Range {
-        match self {
-            Self::MatMul { .. }
-            | Self::Attention(_)
-            | Self::AttentionGradient(_)
-            | Self::Conv(_)
-            | Self::ConvTranspose(_)
-            | Self::Recurrent(_) => Range::Half,
-            Self::Unary(unary) => of_unary(*unary),
-            Self::Binary(Binary::Pow | Binary::Mod | Binary::Rem) => Range::Full,
-            Self::Reduce { kind, .. } => match kind {
-                // A mean lies among what it is of, and is summed up in f32 or f64 wherever it is computed.
-                ReduceKind::Max | ReduceKind::Min | ReduceKind::Mean => Range::Own,
-                ReduceKind::Sum | ReduceKind::Prod => Range::Full,
+        match self.family() {
+            // Parameters and constants are converted once, whatever reads them.
+            Family::Leaf => {
+                if matches!(self, Self::Input) {
+                    Range::Full
+                } else {
+                    Range::Own
+                }
+            }
+            Family::Generator(_) => Range::Full,
+            Family::Elementwise(op) => match op {
+                ElementwiseOp::Unary(f) => of_unary(f),
+                ElementwiseOp::Binary(Binary::Pow | Binary::Mod | Binary::Rem) => Range::Full,
+                ElementwiseOp::Binary(_)
+                | ElementwiseOp::Compare(_)
+                | ElementwiseOp::Select
+                | ElementwiseOp::Convert { .. } => Range::Own,
             },
-            // Maxima and means.
-            Self::Pool(_) => Range::Own,
-            Self::ScatterElements { kind, .. } | Self::ScatterNd { kind } => match kind {
-                ScatterKind::Replace | ScatterKind::Max | ScatterKind::Min => Range::Own,
-                ScatterKind::Add | ScatterKind::Mul => Range::Full,
+            Family::Layout(_) => Range::Own,
+            Family::Index(op) => match op {
+                IndexOp::Gather { .. }
+                | IndexOp::GatherElements { .. }
+                | IndexOp::GatherNd { .. }
+                | IndexOp::TopK(_) => Range::Own,
+                IndexOp::ScatterElements { kind, .. } | IndexOp::ScatterNd { kind } => match kind {
+                    ScatterKind::Replace | ScatterKind::Max | ScatterKind::Min => Range::Own,
+                    ScatterKind::Add | ScatterKind::Mul => Range::Full,
+                },
             },
-            Self::Input
-            | Self::Sizes(_)
-            | Self::Iota { .. }
-            | Self::CumSum { .. }
-            | Self::Softmax { .. }
-            | Self::SoftmaxGradient { .. }
-            | Self::CrossEntropy
-            | Self::CrossEntropyGradient
-            | Self::Normalize { .. }
-            | Self::NormalizeGradient { .. } => Range::Full,
-            Self::Param(_)
-            | Self::Constant(_)
-            | Self::Binary(_)
-            | Self::Compare(_)
-            | Self::Select
-            | Self::Convert { .. }
-            | Self::ArgReduce { .. }
-            | Self::Rotary { .. }
-            | Self::MaxPoolGradient(_)
-            // What it divides by is computed in f32, and kept nowhere.
-            | Self::LocalResponseNorm { .. }
-            | Self::Resize(_)
-            | Self::Reshape { .. }
-            | Self::Transpose { .. }
-            | Self::Broadcast { .. }
-            | Self::Slice(_)
-            | Self::Pad(_)
-            | Self::Concat { .. }
-            | Self::Gather { .. }
-            | Self::GatherElements { .. }
-            | Self::GatherNd { .. }
-            | Self::TopK(_) => Range::Own,
+            Family::Window(op) => match op {
+                WindowOp::Conv(_) | WindowOp::ConvTranspose(_) => Range::Half,
+                // Maxima and means.
+                WindowOp::Pool(_) | WindowOp::MaxPoolGradient(_) | WindowOp::Resize(_) => Range::Own,
+            },
+            Family::Reduce(op) => match op {
+                ReduceOp::Reduce { kind, .. } => match kind {
+                    // A mean lies among what it is of, and is summed up in f32 or f64 wherever it is computed.
+                    ReduceKind::Max | ReduceKind::Min | ReduceKind::Mean => Range::Own,
+                    ReduceKind::Sum | ReduceKind::Prod => Range::Full,
+                },
+                ReduceOp::ArgReduce { .. } => Range::Own,
+                ReduceOp::CumSum(_) => Range::Full,
+            },
+            Family::Normalize(op) => match op {
+                NormalizeOp::Softmax(_)
+                | NormalizeOp::SoftmaxGradient(_)
+                | NormalizeOp::CrossEntropy
+                | NormalizeOp::CrossEntropyGradient
+                | NormalizeOp::Normalize(_)
+                | NormalizeOp::NormalizeGradient { .. } => Range::Full,
+                // What it divides by is computed in f32, and kept nowhere.
+                NormalizeOp::LocalResponseNorm(_) => Range::Own,
+            },
+            Family::Product(_) => Range::Half,
+            Family::Attention(op) => match op {
+                AttentionOp::Attention(_) | AttentionOp::AttentionGradient(_) => Range::Half,
+                AttentionOp::Rotary { .. } => Range::Own,
+            },
+            Family::Recurrent(_) => Range::Half,
         }
     }
 

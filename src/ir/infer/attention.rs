@@ -1,15 +1,23 @@
 //! Attention and the rotary embedding of positions.
 
-use super::super::{Attention, DType, HeadOrder, Shape, Size, Type};
+use super::super::{Attention, AttentionOp, DType, HeadOrder, Shape, Size, Type};
 use super::context::Context;
 use crate::error::Result;
 
-pub(super) fn attention(context: &Context<'_>, op: &Attention) -> Result<Type> {
+pub(super) fn results(context: &Context<'_>, op: AttentionOp<'_>) -> Result<Vec<Type>> {
+    match op {
+        AttentionOp::Attention(heads) => attention(context, heads).map(|ty| vec![ty]),
+        AttentionOp::AttentionGradient(heads) => gradient(context, heads),
+        AttentionOp::Rotary { .. } => rotary(context).map(|ty| vec![ty]),
+    }
+}
+
+fn attention(context: &Context<'_>, op: &Attention) -> Result<Type> {
     attended(context, op, context.between(3, 4)?)
 }
 
 /// The gradients of queries, keys and values, of the heads that are used.
-pub(super) fn gradient(context: &Context<'_>, op: &Attention) -> Result<Vec<Type>> {
+fn gradient(context: &Context<'_>, op: &Attention) -> Result<Vec<Type>> {
     let operands = context.between(5, 6)?;
     let own: Vec<&Type> = operands[..3].iter().chain(operands.get(5)).copied().collect();
     let result = attended(context, op, &own)?;
@@ -104,7 +112,7 @@ impl HeadOrder {
     }
 }
 
-pub(super) fn rotary(context: &Context<'_>) -> Result<Type> {
+fn rotary(context: &Context<'_>) -> Result<Type> {
     let [x, cos, sin] = context.operands()?;
     context.float("an operand", x.dtype)?;
     context.least_rank("an operand", x, 1)?;

@@ -1,10 +1,20 @@
 //! Functions of each element, which broadcast as in NumPy.
 
-use super::super::{Binary, Compare, DType, Shape, Size, Type, Unary};
+use super::super::{Binary, Compare, DType, ElementwiseOp, Shape, Size, Type, Unary};
 use super::context::Context;
 use crate::error::Result;
 
-pub(super) fn unary(context: &Context<'_>, unary: Unary) -> Result<Type> {
+pub(super) fn result(context: &Context<'_>, op: ElementwiseOp) -> Result<Type> {
+    match op {
+        ElementwiseOp::Unary(f) => unary(context, f),
+        ElementwiseOp::Binary(f) => binary(context, f),
+        ElementwiseOp::Compare(f) => compare(context, f),
+        ElementwiseOp::Select => select(context),
+        ElementwiseOp::Convert { to } => convert(context, to),
+    }
+}
+
+fn unary(context: &Context<'_>, unary: Unary) -> Result<Type> {
     let [x] = context.operands()?;
     let dtype = match unary {
         Unary::Neg | Unary::Abs | Unary::Sign | Unary::Relu => {
@@ -46,7 +56,7 @@ pub(super) fn unary(context: &Context<'_>, unary: Unary) -> Result<Type> {
     Ok(Type::new(dtype, x.shape.clone()))
 }
 
-pub(super) fn binary(context: &Context<'_>, binary: Binary) -> Result<Type> {
+fn binary(context: &Context<'_>, binary: Binary) -> Result<Type> {
     let [x, y] = context.operands()?;
     context.same_dtype("a right operand", x.dtype, y.dtype)?;
     match binary {
@@ -66,7 +76,7 @@ pub(super) fn binary(context: &Context<'_>, binary: Binary) -> Result<Type> {
     Ok(Type::new(x.dtype, broadcast(context, &x.shape, &y.shape)?))
 }
 
-pub(super) fn compare(context: &Context<'_>, compare: Compare) -> Result<Type> {
+fn compare(context: &Context<'_>, compare: Compare) -> Result<Type> {
     let [x, y] = context.operands()?;
     context.same_dtype("a right operand", x.dtype, y.dtype)?;
     match compare {
@@ -76,7 +86,7 @@ pub(super) fn compare(context: &Context<'_>, compare: Compare) -> Result<Type> {
     Ok(Type::new(DType::Bool, broadcast(context, &x.shape, &y.shape)?))
 }
 
-pub(super) fn select(context: &Context<'_>) -> Result<Type> {
+fn select(context: &Context<'_>) -> Result<Type> {
     let [condition, yes, no] = context.operands()?;
     context.bool("a condition", condition.dtype)?;
     context.same_dtype("a third operand", yes.dtype, no.dtype)?;
@@ -84,7 +94,7 @@ pub(super) fn select(context: &Context<'_>) -> Result<Type> {
     Ok(Type::new(yes.dtype, broadcast(context, &condition.shape, &shape)?))
 }
 
-pub(super) fn convert(context: &Context<'_>, to: DType) -> Result<Type> {
+fn convert(context: &Context<'_>, to: DType) -> Result<Type> {
     let [x] = context.operands()?;
     Ok(Type::new(to, x.shape.clone()))
 }

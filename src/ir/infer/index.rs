@@ -1,10 +1,22 @@
 //! Gathers, scatters and the selection of extreme elements.
 
-use super::super::{DType, ScatterKind, Shape, Size, TopK, Type};
+use super::super::{DType, IndexOp, ScatterKind, Shape, Size, TopK, Type};
 use super::context::Context;
 use crate::error::Result;
 
-pub(super) fn gather(context: &Context<'_>, axis: u32) -> Result<Type> {
+pub(super) fn results(context: &Context<'_>, op: IndexOp<'_>) -> Result<Vec<Type>> {
+    let result = match op {
+        IndexOp::Gather { axis } => gather(context, axis),
+        IndexOp::GatherElements { axis } => gather_elements(context, axis),
+        IndexOp::GatherNd { batch_dims } => gather_nd(context, batch_dims),
+        IndexOp::ScatterElements { axis, kind } => scatter_elements(context, axis, kind),
+        IndexOp::ScatterNd { kind } => scatter_nd(context, kind),
+        IndexOp::TopK(of) => return topk(context, of),
+    };
+    result.map(|ty| vec![ty])
+}
+
+fn gather(context: &Context<'_>, axis: u32) -> Result<Type> {
     let [data, indices] = context.operands()?;
     context.integer("indices", indices.dtype)?;
     let axis = context.axis(axis, data.shape.rank())?;
@@ -13,7 +25,7 @@ pub(super) fn gather(context: &Context<'_>, axis: u32) -> Result<Type> {
     Ok(Type::new(data.dtype, sizes.collect()))
 }
 
-pub(super) fn gather_elements(context: &Context<'_>, axis: u32) -> Result<Type> {
+fn gather_elements(context: &Context<'_>, axis: u32) -> Result<Type> {
     let [data, indices] = context.operands()?;
     elements(context, axis, data, indices)?;
     Ok(Type::new(data.dtype, indices.shape.clone()))
@@ -37,7 +49,7 @@ fn elements(context: &Context<'_>, axis: u32, data: &Type, indices: &Type) -> Re
     Ok(())
 }
 
-pub(super) fn gather_nd(context: &Context<'_>, batch_dims: u32) -> Result<Type> {
+fn gather_nd(context: &Context<'_>, batch_dims: u32) -> Result<Type> {
     let [data, indices] = context.operands()?;
     let batch = batch_dims as usize;
     let depth = depth(context, data, indices, batch)?;
@@ -47,7 +59,7 @@ pub(super) fn gather_nd(context: &Context<'_>, batch_dims: u32) -> Result<Type> 
     Ok(Type::new(data.dtype, slices(data, indices, batch + depth)))
 }
 
-pub(super) fn scatter_elements(context: &Context<'_>, axis: u32, kind: ScatterKind) -> Result<Type> {
+fn scatter_elements(context: &Context<'_>, axis: u32, kind: ScatterKind) -> Result<Type> {
     let [data, indices, updates] = context.operands()?;
     elements(context, axis, data, indices)?;
     combines(context, data, updates, kind)?;
@@ -55,7 +67,7 @@ pub(super) fn scatter_elements(context: &Context<'_>, axis: u32, kind: ScatterKi
     Ok(data.clone())
 }
 
-pub(super) fn scatter_nd(context: &Context<'_>, kind: ScatterKind) -> Result<Type> {
+fn scatter_nd(context: &Context<'_>, kind: ScatterKind) -> Result<Type> {
     let [data, indices, updates] = context.operands()?;
     let depth = depth(context, data, indices, 0)?;
     combines(context, data, updates, kind)?;
@@ -95,7 +107,7 @@ fn combines(context: &Context<'_>, data: &Type, updates: &Type, kind: ScatterKin
     }
 }
 
-pub(super) fn topk(context: &Context<'_>, topk: &TopK) -> Result<Vec<Type>> {
+fn topk(context: &Context<'_>, topk: &TopK) -> Result<Vec<Type>> {
     let [x] = context.operands()?;
     context.number("an operand", x.dtype)?;
     let axis = context.axis(topk.axis, x.shape.rank())?;

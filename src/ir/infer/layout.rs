@@ -1,10 +1,21 @@
 //! Operations that move elements without computing.
 
-use super::super::{Pad, PadMode, Shape, Size, Slice, Type};
+use super::super::{LayoutOp, Pad, PadMode, Shape, Size, Slice, Type};
 use super::context::{Context, elements};
 use crate::error::Result;
 
-pub(super) fn reshape(context: &Context<'_>, shape: &Shape) -> Result<Type> {
+pub(super) fn result(context: &Context<'_>, op: LayoutOp<'_>) -> Result<Type> {
+    match op {
+        LayoutOp::Reshape { shape: to } => reshape(context, to),
+        LayoutOp::Transpose { perm } => transpose(context, perm),
+        LayoutOp::Broadcast { shape: to } => broadcast(context, to),
+        LayoutOp::Slice(part) => slice(context, part),
+        LayoutOp::Pad(padding) => pad(context, padding),
+        LayoutOp::Concat { axis } => concat(context, axis),
+    }
+}
+
+fn reshape(context: &Context<'_>, shape: &Shape) -> Result<Type> {
     let [x] = context.operands()?;
     let result = Type::new(x.dtype, shape.clone());
     context.representable(&result)?;
@@ -26,7 +37,7 @@ pub(super) fn reshape(context: &Context<'_>, shape: &Shape) -> Result<Type> {
     Ok(result)
 }
 
-pub(super) fn transpose(context: &Context<'_>, perm: &[u32]) -> Result<Type> {
+fn transpose(context: &Context<'_>, perm: &[u32]) -> Result<Type> {
     let [x] = context.operands()?;
     let rank = x.shape.rank();
     let mut seen = vec![false; rank];
@@ -40,7 +51,7 @@ pub(super) fn transpose(context: &Context<'_>, perm: &[u32]) -> Result<Type> {
     Ok(Type::new(x.dtype, perm.iter().map(|&axis| x.shape[axis as usize].clone()).collect()))
 }
 
-pub(super) fn broadcast(context: &Context<'_>, shape: &Shape) -> Result<Type> {
+fn broadcast(context: &Context<'_>, shape: &Shape) -> Result<Type> {
     let [x] = context.operands()?;
     let mismatch = || {
         context.fail(format!(
@@ -62,7 +73,7 @@ pub(super) fn broadcast(context: &Context<'_>, shape: &Shape) -> Result<Type> {
     Ok(Type::new(x.dtype, shape.clone()))
 }
 
-pub(super) fn slice(context: &Context<'_>, slice: &Slice) -> Result<Type> {
+fn slice(context: &Context<'_>, slice: &Slice) -> Result<Type> {
     let [x] = context.operands()?;
     let rank = x.shape.rank();
     for length in [slice.starts.len(), slice.sizes.len(), slice.steps.len()] {
@@ -102,7 +113,7 @@ fn within(context: &Context<'_>, whole: &Size, start: &Size, size: &Size, step: 
     Ok(())
 }
 
-pub(super) fn pad(context: &Context<'_>, pad: &Pad) -> Result<Type> {
+fn pad(context: &Context<'_>, pad: &Pad) -> Result<Type> {
     let [x] = context.operands()?;
     let rank = x.shape.rank();
     for length in [pad.before.len(), pad.after.len()] {
@@ -135,7 +146,7 @@ fn padded(context: &Context<'_>, size: &Size, before: i64, after: i64, mode: Pad
     result.ok_or_else(|| context.overflow())
 }
 
-pub(super) fn concat(context: &Context<'_>, axis: u32) -> Result<Type> {
+fn concat(context: &Context<'_>, axis: u32) -> Result<Type> {
     let operands = context.between(1, usize::MAX)?;
     let first = operands[0];
     let axis = context.axis(axis, first.shape.rank())?;

@@ -1,12 +1,22 @@
 //! Convolutions, poolings and resizes: operations on windows of spatial axes.
 
 use super::super::{
-    Conv, ConvTranspose, Interpolation, Layout, Pool, PoolKind, Resize, Shape, Size, Type, Window,
+    Conv, ConvTranspose, Interpolation, Layout, Pool, PoolKind, Resize, Shape, Size, Type, Window, WindowOp,
 };
 use super::context::{Context, floor_div};
 use crate::error::Result;
 
-pub(super) fn conv(context: &Context<'_>, conv: &Conv) -> Result<Type> {
+pub(super) fn result(context: &Context<'_>, op: WindowOp<'_>) -> Result<Type> {
+    match op {
+        WindowOp::Conv(of) => conv(context, of),
+        WindowOp::ConvTranspose(of) => conv_transpose(context, of),
+        WindowOp::Pool(of) => pool(context, of),
+        WindowOp::MaxPoolGradient(of) => max_pool_gradient(context, of),
+        WindowOp::Resize(of) => resize(context, of),
+    }
+}
+
+fn conv(context: &Context<'_>, conv: &Conv) -> Result<Type> {
     let operands = context.between(2, 3)?;
     let (x, weights) = (operands[0], operands[1]);
     let spatial = spatial_rank(context, x, &conv.window)?;
@@ -38,7 +48,7 @@ pub(super) fn conv(context: &Context<'_>, conv: &Conv) -> Result<Type> {
     Ok(Type::new(x.dtype, arrange(conv.layout, &x.shape[0], out, sizes)))
 }
 
-pub(super) fn conv_transpose(context: &Context<'_>, conv: &ConvTranspose) -> Result<Type> {
+fn conv_transpose(context: &Context<'_>, conv: &ConvTranspose) -> Result<Type> {
     let operands = context.between(2, 3)?;
     let (x, weights) = (operands[0], operands[1]);
     let spatial = spatial_rank(context, x, &conv.window)?;
@@ -71,12 +81,12 @@ pub(super) fn conv_transpose(context: &Context<'_>, conv: &ConvTranspose) -> Res
     Ok(Type::new(x.dtype, arrange(conv.layout, &x.shape[0], &out, sizes)))
 }
 
-pub(super) fn pool(context: &Context<'_>, pool: &Pool) -> Result<Type> {
+fn pool(context: &Context<'_>, pool: &Pool) -> Result<Type> {
     let [x] = context.operands()?;
     pooled(context, pool, x)
 }
 
-pub(super) fn max_pool_gradient(context: &Context<'_>, pool: &Pool) -> Result<Type> {
+fn max_pool_gradient(context: &Context<'_>, pool: &Pool) -> Result<Type> {
     let [x, y, given] = context.operands()?;
     context.float("an input", x.dtype)?;
     if pool.kind != PoolKind::Max {
@@ -111,7 +121,7 @@ fn pooled(context: &Context<'_>, pool: &Pool, x: &Type) -> Result<Type> {
     Ok(Type::new(x.dtype, arrange(pool.layout, &x.shape[0], channels, sizes)))
 }
 
-pub(super) fn resize(context: &Context<'_>, resize: &Resize) -> Result<Type> {
+fn resize(context: &Context<'_>, resize: &Resize) -> Result<Type> {
     let [x] = context.operands()?;
     match resize.interpolation {
         Interpolation::Nearest | Interpolation::NearestFloor => context.number("an input", x.dtype)?,

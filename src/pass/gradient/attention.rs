@@ -4,16 +4,37 @@
 //! are its operands and its result alone.
 
 use super::build::Build;
+use super::rules::Site;
 use crate::error::Result;
-use crate::ir::{Attention, Binary, Compare, DType, HeadOrder, Op, Unary, ValueId};
+use crate::ir::{Attention, AttentionOp, Binary, Compare, DType, HeadOrder, Op, Unary, ValueId};
+
+/// An attention's result and its gradient.
+struct Made {
+    y: ValueId,
+    dy: ValueId,
+}
+
+pub(super) fn gradients(
+    b: &mut Build<'_>,
+    site: &Site<'_>,
+    op: AttentionOp<'_>,
+    dy: ValueId,
+) -> Result<Vec<Option<ValueId>>> {
+    let (x, want) = (site.operands, site.want);
+    match op {
+        AttentionOp::Attention(heads) => attention(b, heads, x, Made { y: site.results[0], dy }, want),
+        AttentionOp::Rotary { transposed } => rotary(b, transposed, x, dy, want),
+        AttentionOp::AttentionGradient(_) => Ok(site.none()),
+    }
+}
 
 /// Gradients of queries, keys, values and mask: of the first three by one operation, where that of the
 /// mask is not asked for.
-pub(super) fn attention(
+fn attention(
     b: &mut Build<'_>,
     op: &Attention,
     x: &[ValueId],
-    (y, dy): (ValueId, ValueId),
+    Made { y, dy }: Made,
     want: &[bool],
 ) -> Result<Vec<Option<ValueId>>> {
     if want.get(3) == Some(&true) && b.dtype(x[3]) != DType::Bool {
@@ -190,7 +211,7 @@ fn put_back(
 }
 
 /// Gradients of what is turned, and of cosines and sines.
-pub(super) fn rotary(
+fn rotary(
     b: &mut Build<'_>,
     transposed: bool,
     x: &[ValueId],

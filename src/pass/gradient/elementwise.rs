@@ -1,14 +1,39 @@
 //! Gradients of functions of each element.
 
 use super::build::Build;
+use super::rules::Site;
 use crate::error::Result;
-use crate::ir::{Binary, Compare, Unary, ValueId};
+use crate::ir::{Binary, Compare, ElementwiseOp, Unary, ValueId};
+
+pub(super) fn gradients(
+    b: &mut Build<'_>,
+    site: &Site<'_>,
+    op: ElementwiseOp,
+    dy: ValueId,
+) -> Result<Vec<Option<ValueId>>> {
+    let (x, y, want) = (site.operands, site.results[0], site.want);
+    match op {
+        ElementwiseOp::Unary(f) => unary(b, f, x[0], y, dy).map(|gradient| vec![gradient]),
+        ElementwiseOp::Binary(f) => {
+            let both = binary(b, f, [x[0], x[1]], y, dy, [want[0], want[1]])?;
+            site.summed(b, &both)
+        }
+        ElementwiseOp::Select => {
+            let zero = b.number(b.dtype(dy), 0.0)?;
+            let yes = if want[1] { Some(b.select(x[0], dy, zero)?) } else { None };
+            let no = if want[2] { Some(b.select(x[0], zero, dy)?) } else { None };
+            site.summed(b, &[None, yes, no])
+        }
+        ElementwiseOp::Convert { .. } => site.first(b.convert(dy, b.dtype(x[0]))?),
+        ElementwiseOp::Compare(_) => Ok(site.none()),
+    }
+}
 
 /// `2 / sqrt(pi)`.
 const TWO_OVER_ROOT_PI: f64 = std::f64::consts::FRAC_2_SQRT_PI;
 
 /// The gradient of `x` where `y = f(x)`; none where the function is flat almost everywhere.
-pub(super) fn unary(
+fn unary(
     b: &mut Build<'_>,
     f: Unary,
     x: ValueId,
@@ -147,10 +172,10 @@ fn gelu_tanh(b: &mut Build<'_>, x: ValueId, dy: ValueId) -> Result<ValueId> {
 }
 
 /// The gradients of both operands, of the sizes that they broadcast to; those not wanted are not made.
-pub(super) fn binary(
+fn binary(
     b: &mut Build<'_>,
     f: Binary,
-    (x, z): (ValueId, ValueId),
+    [x, z]: [ValueId; 2],
     y: ValueId,
     dy: ValueId,
     want: [bool; 2],

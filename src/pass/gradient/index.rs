@@ -1,14 +1,32 @@
 //! Gradients of gathers, scatters and the selection of extreme elements.
 
 use super::build::{Build, inverse};
-use crate::error::Result;
-use crate::ir::{Op, ScatterKind, ValueId};
+use super::rules::Site;
+use crate::error::{Error, Result};
+use crate::ir::{IndexOp, Op, ScatterKind, ValueId};
+
+pub(super) fn gradients(
+    b: &mut Build<'_>,
+    site: &Site<'_>,
+    op: IndexOp<'_>,
+    dy: ValueId,
+) -> Result<Vec<Option<ValueId>>> {
+    let x = site.operands;
+    match op {
+        IndexOp::Gather { axis } => site.first(gather(b, axis as usize, x[0], x[1], dy)?),
+        IndexOp::GatherElements { axis } => site.first(gather_elements(b, axis, x[0], x[1], dy)?),
+        IndexOp::GatherNd { batch_dims } => site.first(gather_nd(b, batch_dims as usize, x[0], x[1], dy)?),
+        IndexOp::ScatterElements { .. } | IndexOp::ScatterNd { .. } => scatter(b, site, dy),
+        IndexOp::TopK(topk) => site.first(gather_elements(b, topk.axis, x[0], site.results[1], dy)?),
+    }
+}
 
 /// Adds each gradient to the slice of the data that was read.
-pub(super) fn gather(
+fn gather(
     b: &mut Build<'_>,
     axis: usize,
-    (data, indices): (ValueId, ValueId),
+    data: ValueId,
+    indices: ValueId,
     dy: ValueId,
 ) -> Result<ValueId> {
     let (whole, index_dims) = (b.dims(data)?, b.dims(indices)?);
@@ -31,10 +49,11 @@ pub(super) fn gather(
     b.transpose(summed, &inverse(&order))
 }
 
-pub(super) fn gather_elements(
+fn gather_elements(
     b: &mut Build<'_>,
     axis: u32,
-    (data, indices): (ValueId, ValueId),
+    data: ValueId,
+    indices: ValueId,
     dy: ValueId,
 ) -> Result<ValueId> {
     let dims = b.dims(data)?;
@@ -43,10 +62,11 @@ pub(super) fn gather_elements(
 }
 
 /// Leading axes that data and indices share become part of the indices.
-pub(super) fn gather_nd(
+fn gather_nd(
     b: &mut Build<'_>,
     batch: usize,
-    (data, indices): (ValueId, ValueId),
+    data: ValueId,
+    indices: ValueId,
     dy: ValueId,
 ) -> Result<ValueId> {
     let dims = b.dims(data)?;
@@ -60,53 +80,22 @@ pub(super) fn gather_nd(
     b.apply(Op::ScatterNd { kind: ScatterKind::Add }, &[zeros, indices, dy])
 }
 
-/// Gradients of data and updates. What is replaced has none; updates of one element are taken to be
-/// one.
-pub(super) fn scatter_elements(
-    b: &mut Build<'_>,
-    (axis, kind): (u32, ScatterKind),
-    indices: ValueId,
-    dy: ValueId,
-    want: &[bool],
-) -> Result<[Option<ValueId>; 2]> {
-    let replaces = kind == ScatterKind::Replace;
-    let data = if want[0] && replaces {
-        let dims = b.dims(indices)?;
-        let zeros = b.full(b.dtype(dy), &dims, 0.0)?;
-        b.apply(Op::ScatterElements { axis, kind }, &[dy, indices, zeros])?
-    } else {
-        dy
+/// Gradients of data and updates, which the same operation and a gather of the same positions give. What is
+/// replaced has none; updates of one element are taken to be one.
+fn scatter(b: &mut Build<'_>, site: &Site<'_>, dy: ValueId) -> Result<Vec<Option<ValueId>>> {
+    let (indices, updates) = (site.operands[1], site.operands[2]);
+    let (kind, gather) = match *site.op {
+        Op::ScatterElements { axis, kind } => (kind, Op::GatherElements { axis }),
+        Op::ScatterNd { kind } => (kind, Op::GatherNd { batch_dims: 0 }),
+        ref op => return Err(Error::Internal(format!("{} does not scatter", op.name()))),
     };
-    let updates = if want[2] { Some(b.apply(Op::GatherElements { axis }, &[dy, indices])?) } else { None };
-    Ok([Some(data), updates])
-}
-
-pub(super) fn scatter_nd(
-    b: &mut Build<'_>,
-    kind: ScatterKind,
-    (indices, updates): (ValueId, ValueId),
-    dy: ValueId,
-    want: &[bool],
-) -> Result<[Option<ValueId>; 2]> {
-    let replaces = kind == ScatterKind::Replace;
-    let data = if want[0] && replaces {
+    let data = if site.want[0] && kind == ScatterKind::Replace {
         let dims = b.dims(updates)?;
         let zeros = b.full(b.dtype(dy), &dims, 0.0)?;
-        b.apply(Op::ScatterNd { kind }, &[dy, indices, zeros])?
+        b.apply(site.op.clone(), &[dy, indices, zeros])?
     } else {
         dy
     };
-    let updates = if want[2] { Some(b.apply(Op::GatherNd { batch_dims: 0 }, &[dy, indices])?) } else { None };
-    Ok([Some(data), updates])
-}
-
-/// Each value's gradient goes to the position that it came from.
-pub(super) fn topk(
-    b: &mut Build<'_>,
-    axis: u32,
-    x: ValueId,
-    positions: ValueId,
-    dy: ValueId,
-) -> Result<ValueId> {
-    gather_elements(b, axis, (x, positions), dy)
+    let updates = if site.want[2] { Some(b.apply(gather, &[dy, indices])?) } else { None };
+    Ok(vec![Some(data), None, updates])
 }

@@ -1,8 +1,32 @@
 //! Gradients of what moves elements: slices, padding, concatenation.
 
-use super::build::Build;
+use super::build::{Build, inverse};
+use super::rules::Site;
 use crate::error::{Error, Result};
-use crate::ir::{Pad, PadMode, Size, Slice, ValueId};
+use crate::ir::{LayoutOp, Pad, PadMode, Size, Slice, ValueId};
+
+pub(super) fn gradients(
+    b: &mut Build<'_>,
+    site: &Site<'_>,
+    op: LayoutOp<'_>,
+    dy: ValueId,
+) -> Result<Vec<Option<ValueId>>> {
+    let x = site.operands;
+    match op {
+        LayoutOp::Reshape { .. } => {
+            let dims = b.dims(x[0])?;
+            site.first(b.reshape(dy, &dims)?)
+        }
+        LayoutOp::Transpose { perm } => {
+            let perm: Vec<usize> = perm.iter().map(|&axis| axis as usize).collect();
+            site.first(b.transpose(dy, &inverse(&perm))?)
+        }
+        LayoutOp::Broadcast { .. } => site.summed(b, &[Some(dy)]),
+        LayoutOp::Slice(part) => site.first(slice(b, part, x[0], dy)?),
+        LayoutOp::Pad(padding) => site.first(pad(b, padding, x[0], dy)?),
+        LayoutOp::Concat { axis } => concat(b, axis as usize, x, dy, site.want),
+    }
+}
 
 fn known(sizes: &[Size]) -> Result<Vec<i64>> {
     let known = sizes.iter().map(Size::known).collect::<Option<Vec<i64>>>();
@@ -10,7 +34,7 @@ fn known(sizes: &[Size]) -> Result<Vec<i64>> {
 }
 
 /// Puts the elements of a strided part back where they came from, zeros between.
-pub(super) fn slice(b: &mut Build<'_>, slice: &Slice, x: ValueId, dy: ValueId) -> Result<ValueId> {
+fn slice(b: &mut Build<'_>, slice: &Slice, x: ValueId, dy: ValueId) -> Result<ValueId> {
     let whole = b.dims(x)?;
     spread(b, dy, &known(&slice.starts)?, &slice.steps, &whole)
 }
@@ -60,7 +84,7 @@ pub(super) fn spread(
 }
 
 /// Crops what was padded; what a reflected or repeated edge adds goes back to its element.
-pub(super) fn pad(b: &mut Build<'_>, pad: &Pad, x: ValueId, dy: ValueId) -> Result<ValueId> {
+fn pad(b: &mut Build<'_>, pad: &Pad, x: ValueId, dy: ValueId) -> Result<ValueId> {
     if pad.mode == PadMode::Constant {
         let turned = |list: &[i64]| list.iter().map(|amount| -amount).collect::<Vec<i64>>();
         return b.pad(dy, &turned(&pad.before), &turned(&pad.after), 0.0);
@@ -96,7 +120,7 @@ fn origin(mode: PadMode, position: i64, size: i64) -> i64 {
 }
 
 /// Each operand's own part.
-pub(super) fn concat(
+fn concat(
     b: &mut Build<'_>,
     axis: usize,
     x: &[ValueId],

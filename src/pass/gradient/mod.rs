@@ -8,27 +8,26 @@
 
 mod attention;
 pub(crate) mod build;
-mod conv;
 mod elementwise;
 mod index;
 mod layout;
+mod normalize;
 mod product;
+mod recurrent;
 mod reduce;
 mod rules;
-mod scaled;
-mod unroll;
 mod window;
 
 use std::collections::{HashMap, HashSet};
 
 use self::build::Build;
 use self::rules::{Site, gradients};
-use self::scaled::Scaled;
+use self::normalize::scaled::Scaled;
 use crate::error::{Error, Result};
-use crate::ir::{Graph, NodeId, Op, Phase, Source, SourceId, SourceRole, Users, ValueId};
+use crate::ir::{Family, Graph, IndexOp, NodeId, Op, Phase, Source, SourceId, SourceRole, Users, ValueId};
 
 pub use rules::no_gradient;
-pub use unroll::unroll;
+pub use recurrent::unroll;
 
 /// The gradients of `loss`, which has one element, by each of `of`; none for what it does not depend
 /// on. The graph's dimensions are bound. O(nodes + operands).
@@ -92,9 +91,9 @@ impl Tape<'_> {
 
     fn visit(&mut self, node: NodeId, active: &[bool]) -> Result<()> {
         let results: Vec<ValueId> = self.graph.results(node).collect();
-        let given: Vec<Option<ValueId>> =
+        let upstream: Vec<Option<ValueId>> =
             results.iter().map(|result| self.gradients.get(result).copied()).collect();
-        if given.iter().all(Option::is_none) {
+        if upstream.iter().all(Option::is_none) {
             return Ok(());
         }
         let (op, operands) = (self.graph.node(node).op.clone(), self.graph.node(node).operands.clone());
@@ -109,7 +108,7 @@ impl Tape<'_> {
         let name = self.graph.source(forward).name.clone();
         self.refuse(&op, &name)?;
         let source = self.backward_of(forward);
-        let site = Site { op: &op, operands: &operands, results: &results, given: &given, want: &want };
+        let site = Site { op: &op, operands: &operands, results: &results, upstream: &upstream, want: &want };
         let found = gradients(&mut Build { graph: self.graph, source }, &site)
             .map_err(|error| error.within(&format!("gradient of node {name}")))?;
         for ((operand, want), gradient) in operands.iter().zip(want).zip(found) {
@@ -133,10 +132,10 @@ impl Tape<'_> {
     /// The gradients of a normalisation that ends with `node`, all at once.
     fn visit_scaled(&mut self, node: NodeId, scaled: &Scaled, active: &[bool]) -> Result<()> {
         let data = self.graph.node(node);
-        let Some(&given) = self.gradients.get(&data.first_result) else { return Ok(()) };
+        let Some(&dy) = self.gradients.get(&data.first_result) else { return Ok(()) };
         let source = self.backward_of(data.source);
         let operands = [Some(scaled.x(self.graph)), Some(scaled.factor), scaled.shift];
-        let found = scaled.gradients(&mut Build { graph: self.graph, source }, given)?;
+        let found = scaled.gradients(&mut Build { graph: self.graph, source }, dy)?;
         for (operand, gradient) in operands.into_iter().zip(found) {
             if let Some(operand) = operand.filter(|operand| active[operand.index()]) {
                 self.add(operand, gradient, source)?;
@@ -147,16 +146,19 @@ impl Tape<'_> {
 
     /// Error: an operation that a gradient reaches but does not pass.
     fn refuse(&self, op: &Op, name: &str) -> Result<()> {
-        let reason = match op {
-            Op::SoftmaxGradient { .. }
-            | Op::CrossEntropyGradient
-            | Op::NormalizeGradient { .. }
-            | Op::AttentionGradient(_)
-            | Op::MaxPoolGradient(_)
-            | Op::Recurrent(_)
-            | Op::ScatterElements { .. }
-            | Op::ScatterNd { .. } => no_gradient(op),
-            _ => None,
+        // What is flat or a position passes zero on without a word, as everywhere in the field; these would not.
+        let reason = match op.family() {
+            Family::Normalize(_) | Family::Attention(_) | Family::Window(_) | Family::Recurrent(_) => {
+                no_gradient(op)
+            }
+            Family::Index(IndexOp::ScatterElements { .. } | IndexOp::ScatterNd { .. }) => no_gradient(op),
+            Family::Index(_)
+            | Family::Leaf
+            | Family::Generator(_)
+            | Family::Elementwise(_)
+            | Family::Layout(_)
+            | Family::Reduce(_)
+            | Family::Product(_) => None,
         };
         match reason {
             Some(reason) => {

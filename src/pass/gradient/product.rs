@@ -1,27 +1,29 @@
 //! Gradients of matrix products.
 
 use super::build::Build;
+use super::rules::Site;
 use crate::error::Result;
-use crate::ir::ValueId;
+use crate::ir::{MatMul, ValueId};
 
 /// Of the operands of `op(left) op(right)`; those not wanted are not made.
-pub(super) fn matmul(
+pub(super) fn gradients(
     b: &mut Build<'_>,
-    (transpose_left, transpose_right): (bool, bool),
-    (left, right): (ValueId, ValueId),
+    site: &Site<'_>,
+    op: MatMul,
     dy: ValueId,
-    want: [bool; 2],
-) -> Result<[Option<ValueId>; 2]> {
+) -> Result<Vec<Option<ValueId>>> {
+    let (left, right) = (site.operands[0], site.operands[1]);
+    let MatMul { transpose_left, transpose_right } = op;
     let (left_dims, right_dims) = (b.dims(left)?, b.dims(right)?);
-    let mut gradients = [None, None];
-    if want[0] {
+    let mut gradients = site.none();
+    if site.want[0] {
         let product = match transpose_left {
             false => b.matmul((dy, false), (right, !transpose_right))?,
             true => b.matmul((right, transpose_right), (dy, true))?,
         };
         gradients[0] = Some(b.sum_to(product, &left_dims)?);
     }
-    if want[1] {
+    if site.want[1] {
         let rows = |dims: &[i64]| dims[..dims.len() - 1].iter().product::<i64>();
         // A matrix that every one of a batch is multiplied with: one long product.
         let flat = right_dims.len() == 2 && left_dims.len() > 2 && !transpose_left;

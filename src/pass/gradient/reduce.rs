@@ -1,28 +1,53 @@
-//! Gradients of reductions, cross-entropy and local response normalisation.
+//! Gradients of reductions and running sums.
 
 use super::build::Build;
 use super::rules::Site;
 use crate::error::Result;
-use crate::ir::{Binary, Compare, Op, ReduceKind, Unary, ValueId};
+use crate::ir::{Compare, CumSum, Op, ReduceKind, ReduceOp, ValueId};
+
+pub(super) fn gradients(
+    b: &mut Build<'_>,
+    site: &Site<'_>,
+    op: ReduceOp<'_>,
+    dy: ValueId,
+) -> Result<Vec<Option<ValueId>>> {
+    match op {
+        ReduceOp::Reduce { kind, axes, .. } => {
+            site.first(reduce(b, kind, axes, Ends { x: site.operands[0], y: site.results[0], dy })?)
+        }
+        // Each element is in the sums from it on; those of the gradient run the other way.
+        ReduceOp::CumSum(sum) => {
+            let CumSum { axis, exclusive, reverse } = sum;
+            site.first(b.apply(Op::CumSum { axis, exclusive, reverse: !reverse }, &[dy])?)
+        }
+        ReduceOp::ArgReduce { .. } => Ok(site.none()),
+    }
+}
+
+/// What is reduced, the result, and the gradient of that.
+pub(super) struct Ends {
+    pub(super) x: ValueId,
+    pub(super) y: ValueId,
+    pub(super) dy: ValueId,
+}
 
 /// A value with its reduced axes back, of size 1.
-fn kept(b: &mut Build<'_>, value: ValueId, x: ValueId, axes: &[u32]) -> Result<ValueId> {
+pub(super) fn kept(b: &mut Build<'_>, value: ValueId, x: ValueId, axes: &[u32]) -> Result<ValueId> {
     let mut dims = b.dims(x)?;
     axes.iter().for_each(|&axis| dims[axis as usize] = 1);
     b.reshape(value, &dims)
 }
 
-fn count(b: &Build<'_>, x: ValueId, axes: &[u32]) -> Result<f64> {
+pub(super) fn count(b: &Build<'_>, x: ValueId, axes: &[u32]) -> Result<f64> {
     let dims = b.dims(x)?;
     Ok(axes.iter().map(|&axis| dims[axis as usize] as f64).product())
 }
 
 pub(super) fn reduce(
     b: &mut Build<'_>,
-    (kind, axes): (ReduceKind, &[u32]),
-    x: ValueId,
-    y: ValueId,
-    dy: ValueId,
+    kind: ReduceKind,
+    axes: &[u32],
+    Ends { x, y, dy }: Ends,
 ) -> Result<ValueId> {
     let dims = b.dims(x)?;
     let dy = kept(b, dy, x, axes)?;
@@ -63,96 +88,4 @@ fn product(b: &mut Build<'_>, axes: &[u32], x: ValueId, dy: ValueId) -> Result<V
     let rest = b.div(elsewhere, safe)?;
     let slope = b.select(is_zero, at_zero, rest)?;
     b.mul(dy, slope)
-}
-
-/// Of what is normalised: through the result, and where they are results too, through the means and the
-/// variances.
-pub(super) fn normalize(b: &mut Build<'_>, site: &Site<'_>) -> Result<Option<ValueId>> {
-    let Op::Normalize { axes, epsilon, center, moments } = site.op else { return Ok(None) };
-    let (x, dims) = (site.operands[0], b.dims(site.operands[0])?);
-    let mut found = None;
-    if let Some(dy) = site.given[0] {
-        let (axes, epsilon, center, moments) = (axes.clone(), *epsilon, *center, *moments);
-        let operands: Vec<ValueId> = [x, dy].into_iter().chain(site.results[1..].iter().copied()).collect();
-        let op = Op::NormalizeGradient { axes, epsilon, center, scaled: false, moments };
-        found = Some(b.apply(op, &operands)?);
-    }
-    if let Some(&Some(given)) = site.given.get(1) {
-        let through = reduce(b, (ReduceKind::Mean, axes), x, site.results[1], given)?;
-        found = Some(add(b, found, through)?);
-    }
-    if let Some(&Some(given)) = site.given.get(2) {
-        let (mean, given) = (kept(b, site.results[1], x, axes)?, kept(b, given, x, axes)?);
-        let share = b.scale(given, 2.0 / count(b, x, axes)?.max(1.0))?;
-        let (share, apart) = (b.broadcast(share, &dims)?, b.sub(x, mean)?);
-        let through = b.mul(apart, share)?;
-        found = Some(add(b, found, through)?);
-    }
-    Ok(found)
-}
-
-fn add(b: &mut Build<'_>, sum: Option<ValueId>, term: ValueId) -> Result<ValueId> {
-    sum.map_or(Ok(term), |sum| b.add(sum, term))
-}
-
-/// Of logits, and of weights where the target is such: each is compared with `-ln p`.
-pub(super) fn cross_entropy(
-    b: &mut Build<'_>,
-    (logits, target): (ValueId, ValueId),
-    dy: ValueId,
-    want: [bool; 2],
-) -> Result<Vec<Option<ValueId>>> {
-    let mut all = vec![None; 2];
-    if want[0] {
-        all[0] = Some(b.apply(Op::CrossEntropyGradient, &[logits, target, dy])?);
-    }
-    if want[1] {
-        let last = b.rank(logits) as u32 - 1;
-        let log = b.apply(Op::Softmax { axis: last, log: true }, &[logits])?;
-        let minus = b.unary(Unary::Neg, log)?;
-        let rows = kept(b, dy, logits, &[last])?;
-        all[1] = Some(b.mul(minus, rows)?);
-    }
-    Ok(all)
-}
-
-/// With `s = bias + a * window sum of x^2`: `dy s^-beta - 2 a beta x * window sum of (dy x s^(-beta-1))`,
-/// the second window being the first one mirrored.
-pub(super) fn local_response_norm(
-    b: &mut Build<'_>,
-    op: &Op,
-    x: ValueId,
-    dy: ValueId,
-) -> Result<Option<ValueId>> {
-    let Op::LocalResponseNorm { size, alpha, beta, bias } = op else { return Ok(None) };
-    let before = (size - 1) / 2;
-    let after = size - 1 - before;
-    let a = alpha.0 / *size as f64;
-    let square = b.mul(x, x)?;
-    let squares = window_sum(b, square, before, after)?;
-    let scaled = b.scale(squares, a)?;
-    let s = b.with(Binary::Add, scaled, bias.0)?;
-    let direct = b.with(Binary::Pow, s, -beta.0)?;
-    let direct = b.mul(dy, direct)?;
-    let through = b.div(direct, s)?;
-    let through = b.mul(through, x)?;
-    let through = window_sum(b, through, after, before)?;
-    let through = b.mul(through, x)?;
-    let through = b.scale(through, 2.0 * a * beta.0)?;
-    b.sub(direct, through).map(Some)
-}
-
-/// By channel (axis 1): the sum of the channels from `before` below it to `after` above it.
-fn window_sum(b: &mut Build<'_>, x: ValueId, before: i64, after: i64) -> Result<ValueId> {
-    let dims = b.dims(x)?;
-    let mut below = vec![0; dims.len()];
-    let mut above = below.clone();
-    (below[1], above[1]) = (before, after);
-    let padded = b.pad(x, &below, &above, 0.0)?;
-    let mut sum = b.part(padded, 1, 0, dims[1])?;
-    for start in 1..=before + after {
-        let part = b.part(padded, 1, start, dims[1])?;
-        sum = b.add(sum, part)?;
-    }
-    Ok(sum)
 }

@@ -1,8 +1,8 @@
 //! Gradients of convolutions, plain and transposed, made of convolutions, transposed convolutions,
 //! slices and products.
 
-use super::build::Build;
-use super::layout::spread;
+use super::super::build::Build;
+use super::super::layout::spread;
 use crate::error::Result;
 use crate::ir::{Conv, ConvTranspose, Layout, Op, ValueId, Window};
 
@@ -56,7 +56,7 @@ fn is_product((_, window, groups): Form<'_>, kernel: &[i64]) -> bool {
 }
 
 /// The transposed convolution of a convolution's input gradient.
-pub(super) fn transposed(
+pub(in crate::pass::gradient) fn transposed(
     b: &mut Build<'_>,
     (layout, window, groups): Form<'_>,
     (weights, x_dims): (ValueId, &[i64]),
@@ -84,7 +84,7 @@ fn bias(b: &mut Build<'_>, layout: Layout, dy: ValueId) -> Result<ValueId> {
 }
 
 /// Of input, weights and bias.
-pub(super) fn conv(
+pub(in crate::pass::gradient) fn conv(
     b: &mut Build<'_>,
     conv: &Conv,
     x: &[ValueId],
@@ -344,7 +344,7 @@ fn weights_of_groups(
 
 /// Of input, weights and bias: the input's is a convolution, the weights' that of a convolution from
 /// the result to the input.
-pub(super) fn conv_transpose(
+pub(in crate::pass::gradient) fn conv_transpose(
     b: &mut Build<'_>,
     conv: &ConvTranspose,
     x: &[ValueId],

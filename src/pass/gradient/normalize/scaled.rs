@@ -1,21 +1,21 @@
 //! Normalisations with the factor and the summand behind them, whose gradients are one operation.
 
-use super::build::Build;
+use super::super::build::Build;
 use crate::error::{Error, Result};
 use crate::ir::{Binary, Graph, NodeId, Op, Users, ValueId, Varies};
 use crate::pass::same_marks;
 
 /// `normalize(x) * factor`, perhaps `+ shift`.
-pub(super) struct Scaled {
+pub(in crate::pass::gradient) struct Scaled {
     normalize: NodeId,
-    pub(super) factor: ValueId,
-    pub(super) shift: Option<ValueId>,
+    pub(in crate::pass::gradient) factor: ValueId,
+    pub(in crate::pass::gradient) shift: Option<ValueId>,
 }
 
 impl Scaled {
     /// What the node ends, where nothing else reads what stands between; `taken` tells the values whose
     /// gradient is asked for.
-    pub(super) fn find(
+    pub(in crate::pass::gradient) fn find(
         graph: &Graph,
         users: &Users,
         taken: &dyn Fn(ValueId) -> bool,
@@ -47,19 +47,19 @@ impl Scaled {
     }
 
     /// What is normalised.
-    pub(super) fn x(&self, graph: &Graph) -> ValueId {
+    pub(in crate::pass::gradient) fn x(&self, graph: &Graph) -> ValueId {
         graph.node(self.normalize).operands[0]
     }
 
     /// The gradients of what is normalised, of the factor, and of the summand.
-    pub(super) fn gradients(&self, b: &mut Build<'_>, given: ValueId) -> Result<[ValueId; 3]> {
+    pub(in crate::pass::gradient) fn gradients(&self, b: &mut Build<'_>, dy: ValueId) -> Result<[ValueId; 3]> {
         let node = b.graph.node(self.normalize);
         let Op::Normalize { axes, epsilon, center, moments } = node.op.clone() else {
             return Err(Error::Internal(format!("{} does not normalise", node.op.name())));
         };
         let beside = b.graph.results(self.normalize).skip(1);
         let operands: Vec<ValueId> =
-            [node.operands[0], given, self.factor].into_iter().chain(beside).collect();
+            [node.operands[0], dy, self.factor].into_iter().chain(beside).collect();
         let op = Op::NormalizeGradient { axes, epsilon, center, scaled: true, moments };
         let made = b.graph.push(op, &operands, b.source)?;
         let first = b.graph.node(made).first_result;

@@ -1,16 +1,35 @@
-//! Gradients of poolings, of means by transposed convolutions, and of resizes by products.
+//! Gradients of convolutions, of poolings (means by transposed convolutions), and of resizes by products.
+
+mod conv;
 
 use super::build::Build;
-use super::conv::transposed;
+use conv::transposed;
+use super::rules::Site;
 use crate::error::Result;
-use crate::ir::{Layout, Op, Pool, PoolKind, Resize, Shape, ValueId};
+use crate::ir::{Layout, Op, Pool, PoolKind, Resize, Shape, ValueId, WindowOp};
+
+pub(super) fn gradients(
+    b: &mut Build<'_>,
+    site: &Site<'_>,
+    op: WindowOp<'_>,
+    dy: ValueId,
+) -> Result<Vec<Option<ValueId>>> {
+    let (x, y, want) = (site.operands, site.results[0], site.want);
+    match op {
+        WindowOp::Conv(of) => conv::conv(b, of, x, dy, want),
+        WindowOp::ConvTranspose(of) => conv::conv_transpose(b, of, x, dy, want),
+        WindowOp::Pool(of) => site.first(pool(b, of, x[0], y, dy)?),
+        WindowOp::Resize(of) => site.first(resize(b, of, x[0], y, dy)?),
+        WindowOp::MaxPoolGradient(_) => Ok(site.none()),
+    }
+}
 
 /// The axes of a tensor channels last, as they stand channels first, and the other way round.
 fn to_first(spatial: usize) -> Vec<usize> {
     [0, spatial + 1].into_iter().chain(1..=spatial).collect()
 }
 
-pub(super) fn pool(b: &mut Build<'_>, pool: &Pool, x: ValueId, y: ValueId, dy: ValueId) -> Result<ValueId> {
+fn pool(b: &mut Build<'_>, pool: &Pool, x: ValueId, y: ValueId, dy: ValueId) -> Result<ValueId> {
     if pool.kind == PoolKind::Max {
         return b.apply(Op::MaxPoolGradient(Box::new(pool.clone())), &[x, y, dy]);
     }
@@ -66,7 +85,7 @@ fn counted(pool: &Pool, axis: usize, size: i64, out: i64) -> f64 {
 }
 
 /// A resize is linear along each axis: its matrix is the resize of the identity.
-pub(super) fn resize(
+fn resize(
     b: &mut Build<'_>,
     resize: &Resize,
     x: ValueId,

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 use super::{node_flops, node_traffic};
-use crate::ir::{Graph, NodeId, Op, ValueId};
+use crate::ir::{AttentionOp, Family, Graph, IndexOp, NodeId, ValueId, WindowOp};
 use crate::kernel::{Group, Positions};
 use crate::units::{Bytes, Flops};
 
@@ -61,46 +61,32 @@ impl Class {
 
     /// The class of a node.
     pub fn of(graph: &Graph, node: NodeId) -> Self {
-        let data = graph.node(node);
-        match &data.op {
-            Op::Input
-            | Op::Param(_)
-            | Op::Constant(_)
-            | Op::Sizes(_)
-            | Op::Iota { .. }
-            | Op::Unary(_)
-            | Op::Binary(_)
-            | Op::Compare(_)
-            | Op::Select
-            | Op::Convert { .. }
-            | Op::Rotary { .. } => Self::Map,
-            Op::Reduce { .. } | Op::ArgReduce { .. } | Op::CumSum { .. } => Self::Reduce,
-            Op::Softmax { .. }
-            | Op::SoftmaxGradient { .. }
-            | Op::CrossEntropy
-            | Op::CrossEntropyGradient
-            | Op::Normalize { .. }
-            | Op::NormalizeGradient { .. }
-            | Op::LocalResponseNorm { .. } => Self::Normalize,
-            Op::MatMul { .. } | Op::Attention(_) | Op::AttentionGradient(_) => Self::Matmul,
-            Op::Conv(conv) if conv.groups > 1 && is_depthwise(graph, node, conv) => Self::Depthwise,
-            Op::Conv(_) => Self::Conv,
-            Op::ConvTranspose(_) => Self::ConvTranspose,
-            Op::Pool(_) | Op::MaxPoolGradient(_) => Self::Pool,
-            Op::Resize(_) => Self::Resize,
-            Op::Recurrent(_) => Self::Recurrent,
-            Op::Gather { .. }
-            | Op::GatherElements { .. }
-            | Op::GatherNd { .. }
-            | Op::ScatterElements { .. }
-            | Op::ScatterNd { .. } => Self::Gather,
-            Op::Reshape { .. }
-            | Op::Transpose { .. }
-            | Op::Broadcast { .. }
-            | Op::Slice(_)
-            | Op::Pad(_)
-            | Op::Concat { .. } => Self::Move,
-            Op::TopK(_) => Self::Sort,
+        match graph.node(node).op.family() {
+            Family::Leaf | Family::Generator(_) | Family::Elementwise(_) => Self::Map,
+            Family::Layout(_) => Self::Move,
+            Family::Index(op) => match op {
+                IndexOp::Gather { .. }
+                | IndexOp::GatherElements { .. }
+                | IndexOp::GatherNd { .. }
+                | IndexOp::ScatterElements { .. }
+                | IndexOp::ScatterNd { .. } => Self::Gather,
+                IndexOp::TopK(_) => Self::Sort,
+            },
+            Family::Window(op) => match op {
+                WindowOp::Conv(conv) if conv.groups > 1 && is_depthwise(graph, node, conv) => Self::Depthwise,
+                WindowOp::Conv(_) => Self::Conv,
+                WindowOp::ConvTranspose(_) => Self::ConvTranspose,
+                WindowOp::Pool(_) | WindowOp::MaxPoolGradient(_) => Self::Pool,
+                WindowOp::Resize(_) => Self::Resize,
+            },
+            Family::Reduce(_) => Self::Reduce,
+            Family::Normalize(_) => Self::Normalize,
+            Family::Product(_) => Self::Matmul,
+            Family::Attention(op) => match op {
+                AttentionOp::Attention(_) | AttentionOp::AttentionGradient(_) => Self::Matmul,
+                AttentionOp::Rotary { .. } => Self::Map,
+            },
+            Family::Recurrent(_) => Self::Recurrent,
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Operations and bytes of one node.
 
-use crate::ir::{Attention, Cell, Graph, NodeId, Op, Type, Unary};
+use crate::ir::{
+    Attention, AttentionOp, Cell, ElementwiseOp, Family, GeneratorOp, Graph, IndexOp, Layout, NodeId,
+    NormalizeOp, Op, Recurrent, Type, Unary, WindowOp,
+};
 use crate::units::{Bytes, Flops};
 
 /// Floating-point operations of a node (integer ones count the same), with a multiplication and
@@ -35,80 +38,95 @@ fn product(values: impl IntoIterator<Item = u64>) -> u64 {
 fn flops(op: &Op, operands: &[&Type], results: &[&Type]) -> u64 {
     let made = results.first().map_or(0, |ty| elements(ty));
     let read = operands.first().map_or(0, |ty| elements(ty));
-    match op {
-        Op::Input | Op::Param(_) | Op::Constant(_) | Op::Sizes(_) => 0,
-        Op::Reshape { .. }
-        | Op::Transpose { .. }
-        | Op::Broadcast { .. }
-        | Op::Slice(_)
-        | Op::Pad(_)
-        | Op::Concat { .. }
-        | Op::Gather { .. }
-        | Op::GatherElements { .. }
-        | Op::GatherNd { .. } => 0,
-        Op::Iota { .. } | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Convert { .. } => made,
-        Op::Unary(unary) => made.saturating_mul(unary_flops(*unary)),
-        Op::Reduce { .. } | Op::ArgReduce { .. } | Op::CumSum { .. } => read,
-        Op::Softmax { .. } => made.saturating_mul(TRANSCENDENTAL + 4),
-        Op::SoftmaxGradient { log, .. } => made.saturating_mul(if *log { TRANSCENDENTAL + 3 } else { 4 }),
-        Op::CrossEntropy | Op::CrossEntropyGradient => read.saturating_mul(TRANSCENDENTAL + 4),
-        Op::Normalize { .. } => made.saturating_mul(6),
-        Op::NormalizeGradient { scaled, .. } => made.saturating_mul(if *scaled { 16 } else { 12 }),
-        Op::LocalResponseNorm { size, .. } => made.saturating_mul(2 * TRANSCENDENTAL + size.unsigned_abs()),
-        Op::MatMul { transpose_left, .. } => {
+    match op.family() {
+        Family::Leaf | Family::Generator(GeneratorOp::Sizes(_)) => 0,
+        Family::Generator(GeneratorOp::Iota { .. }) => made,
+        Family::Elementwise(op) => match op {
+            ElementwiseOp::Unary(f) => made.saturating_mul(unary_flops(f)),
+            ElementwiseOp::Binary(_)
+            | ElementwiseOp::Compare(_)
+            | ElementwiseOp::Select
+            | ElementwiseOp::Convert { .. } => made,
+        },
+        Family::Layout(_) => 0,
+        Family::Index(op) => match op {
+            IndexOp::Gather { .. } | IndexOp::GatherElements { .. } | IndexOp::GatherNd { .. } => 0,
+            IndexOp::ScatterElements { .. } | IndexOp::ScatterNd { .. } => {
+                operands.get(2).map_or(0, |ty| elements(ty))
+            }
+            IndexOp::TopK(topk) => {
+                let comparisons = u64::from(64 - topk.k.unsigned_abs().leading_zeros());
+                read.saturating_mul(comparisons.max(1))
+            }
+        },
+        Family::Window(op) => window(op, operands, made, read),
+        Family::Reduce(_) => read,
+        Family::Normalize(op) => match op {
+            NormalizeOp::Softmax(_) => made.saturating_mul(TRANSCENDENTAL + 4),
+            NormalizeOp::SoftmaxGradient(of) => {
+                made.saturating_mul(if of.log { TRANSCENDENTAL + 3 } else { 4 })
+            }
+            NormalizeOp::CrossEntropy | NormalizeOp::CrossEntropyGradient => {
+                read.saturating_mul(TRANSCENDENTAL + 4)
+            }
+            NormalizeOp::Normalize(_) => made.saturating_mul(6),
+            NormalizeOp::NormalizeGradient { scaled, .. } => {
+                made.saturating_mul(if scaled { 16 } else { 12 })
+            }
+            NormalizeOp::LocalResponseNorm(response) => {
+                made.saturating_mul(2 * TRANSCENDENTAL + response.size.unsigned_abs())
+            }
+        },
+        Family::Product(op) => {
             let left = operands[0];
-            let rank = left.shape.rank();
-            let depth = size(left, if *transpose_left { rank.wrapping_sub(2) } else { rank.wrapping_sub(1) });
-            product([2, made, depth])
+            let from_end = if op.transpose_left { 2 } else { 1 };
+            product([2, made, size(left, left.shape.rank().wrapping_sub(from_end))])
         }
-        Op::Attention(op) => attention(op, operands),
-        // Five products where that has two, one of them twice.
-        Op::AttentionGradient(op) => attention(op, operands).saturating_mul(3),
-        Op::Rotary { .. } => made.saturating_mul(3),
-        Op::Conv(conv) => {
-            // Each result element is a sum over one filter.
-            let filters = match conv.layout {
-                crate::ir::Layout::ChannelsFirst => size(operands[1], 0),
-                crate::ir::Layout::ChannelsLast => {
-                    size(operands[1], operands[1].shape.rank().wrapping_sub(1))
-                }
-            };
-            product([2, made, elements(operands[1]) / filters.max(1)])
-        }
-        Op::ConvTranspose(conv) => {
-            // Each input element is multiplied with one filter.
-            let inputs = match conv.layout {
-                crate::ir::Layout::ChannelsFirst => size(operands[1], 0),
-                crate::ir::Layout::ChannelsLast => {
-                    size(operands[1], operands[1].shape.rank().wrapping_sub(1))
-                }
-            };
-            product([2, read, elements(operands[1]) / inputs.max(1)])
-        }
-        Op::Pool(pool) => made.saturating_mul(product(pool.kernel.iter().map(|k| k.unsigned_abs()))),
-        Op::MaxPoolGradient(pool) => {
-            let windows = operands.get(1).map_or(0, |ty| elements(ty));
-            windows.saturating_mul(product(pool.kernel.iter().map(|k| k.unsigned_abs())))
-        }
-        Op::Resize(_) => made.saturating_mul(4),
-        Op::Recurrent(recurrent) => {
-            let gates = match recurrent.cell {
-                Cell::Rnn => 1,
-                Cell::Lstm => 4,
-                Cell::Gru | Cell::GruResetAfter => 3,
-            };
-            let hidden = recurrent.hidden.unsigned_abs();
-            let input = size(operands[0], 2);
-            // `made` counts time x directions x batch x hidden.
-            let products = product([2, made, gates, input.saturating_add(hidden)]);
-            products.saturating_add(product([made, gates, TRANSCENDENTAL]))
-        }
-        Op::ScatterElements { .. } | Op::ScatterNd { .. } => operands.get(2).map_or(0, |ty| elements(ty)),
-        Op::TopK(topk) => {
-            let comparisons = u64::from(64 - topk.k.unsigned_abs().leading_zeros());
-            read.saturating_mul(comparisons.max(1))
-        }
+        Family::Attention(op) => match op {
+            AttentionOp::Attention(heads) => attention(heads, operands),
+            // Five products where that has two, one of them twice.
+            AttentionOp::AttentionGradient(heads) => attention(heads, operands).saturating_mul(3),
+            AttentionOp::Rotary { .. } => made.saturating_mul(3),
+        },
+        Family::Recurrent(layer) => recurrent(layer, operands, made),
     }
+}
+
+fn window(op: WindowOp<'_>, operands: &[&Type], made: u64, read: u64) -> u64 {
+    let of_kernel = |kernel: &[i64]| product(kernel.iter().map(|size| size.unsigned_abs()));
+    match op {
+        // Each result element is a sum over one filter.
+        WindowOp::Conv(conv) => product([2, made, filter(conv.layout, operands[1])]),
+        // Each input element is multiplied with one filter.
+        WindowOp::ConvTranspose(conv) => product([2, read, filter(conv.layout, operands[1])]),
+        WindowOp::Pool(pool) => made.saturating_mul(of_kernel(&pool.kernel)),
+        WindowOp::MaxPoolGradient(pool) => {
+            let windows = operands.get(1).map_or(0, |ty| elements(ty));
+            windows.saturating_mul(of_kernel(&pool.kernel))
+        }
+        WindowOp::Resize(_) => made.saturating_mul(4),
+    }
+}
+
+/// Elements of a convolution's weights for one of the channels on their outer axis.
+fn filter(layout: Layout, weights: &Type) -> u64 {
+    let outer = match layout {
+        Layout::ChannelsFirst => 0,
+        Layout::ChannelsLast => weights.shape.rank().wrapping_sub(1),
+    };
+    elements(weights) / size(weights, outer).max(1)
+}
+
+/// `made` counts time x directions x batch x hidden.
+fn recurrent(layer: &Recurrent, operands: &[&Type], made: u64) -> u64 {
+    let gates = match layer.cell {
+        Cell::Rnn => 1,
+        Cell::Lstm => 4,
+        Cell::Gru | Cell::GruResetAfter => 3,
+    };
+    let (hidden, input) = (layer.hidden.unsigned_abs(), size(operands[0], 2));
+    let products = product([2, made, gates, input.saturating_add(hidden)]);
+    products.saturating_add(product([made, gates, TRANSCENDENTAL]))
 }
 
 /// Both products and the softmax of every score that counts.

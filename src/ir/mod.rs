@@ -44,7 +44,7 @@ pub use names::{
     ReduceKind, ResizeCoordinates, ScatterKind, Unary,
 };
 pub use noise::{Noise, NoiseKind, random_bits};
-pub use op::Op;
+pub use op::{Op, OpName};
 pub use param::{Data, Distribution, Fan, Init, Param, Statistic, StatisticKind};
 pub use precision::Range;
 pub use rules::{Absent, ArrayNames, InputRule, Limit, Rules};

@@ -4,8 +4,6 @@
 //! already, which the passes remove, and mark the source ([`Source::noise`](super::Source::noise));
 //! training puts the disturbance in the reshape's place.
 
-use std::fmt;
-
 use super::names::names;
 use super::{Graph, Op, Real, SourceId, ValueId};
 use crate::error::Result;

@@ -6,6 +6,7 @@
 //! has a kernel of its own on every backend (softmax, normalisation, recurrent cells) is one
 //! operation.
 
+use super::names::names;
 use super::{
     ArgReduce, Attention, AttentionOp, Binary, Cell, Compare, ConstId, Conv, ConvTranspose, DType, Family,
     GeneratorOp, IndexOp, LayoutOp, NormalizeOp, Pad, ParamId, Pool, Real, Recurrent, ReduceKind, Resize,
@@ -232,48 +233,48 @@ impl Op {
     /// The name in the text form, without attributes.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Input => "input",
-            Self::Param(_) => "param",
-            Self::Constant(_) => "constant",
-            Self::Sizes(_) => "sizes",
-            Self::Iota { .. } => "iota",
+            Self::Input => OpName::Input.name(),
+            Self::Param(_) => OpName::Param.name(),
+            Self::Constant(_) => OpName::Constant.name(),
+            Self::Sizes(_) => OpName::Sizes.name(),
+            Self::Iota { .. } => OpName::Iota.name(),
             Self::Unary(unary) => unary.name(),
             Self::Binary(binary) => binary.name(),
             Self::Compare(compare) => compare.name(),
-            Self::Select => "select",
-            Self::Convert { .. } => "convert",
-            Self::Reduce { .. } => "reduce",
+            Self::Select => OpName::Select.name(),
+            Self::Convert { .. } => OpName::Convert.name(),
+            Self::Reduce { .. } => OpName::Reduce.name(),
             Self::ArgReduce { kind, .. } => kind.name(),
-            Self::CumSum { .. } => "cumsum",
-            Self::Softmax { .. } => "softmax",
-            Self::SoftmaxGradient { .. } => "softmax_gradient",
-            Self::CrossEntropy => "cross_entropy",
-            Self::CrossEntropyGradient => "cross_entropy_gradient",
-            Self::Normalize { .. } => "normalize",
-            Self::NormalizeGradient { .. } => "normalize_gradient",
-            Self::LocalResponseNorm { .. } => "local_response_norm",
-            Self::MatMul { .. } => "matmul",
-            Self::Attention(_) => "attention",
-            Self::AttentionGradient(_) => "attention_gradient",
-            Self::Rotary { .. } => "rotary",
-            Self::Conv(_) => "conv",
-            Self::ConvTranspose(_) => "conv_transpose",
-            Self::Pool(_) => "pool",
-            Self::MaxPoolGradient(_) => "max_pool_gradient",
-            Self::Resize(_) => "resize",
-            Self::Recurrent(_) => "recurrent",
-            Self::Reshape { .. } => "reshape",
-            Self::Transpose { .. } => "transpose",
-            Self::Broadcast { .. } => "broadcast",
-            Self::Slice(_) => "slice",
-            Self::Pad(_) => "pad",
-            Self::Concat { .. } => "concat",
-            Self::Gather { .. } => "gather",
-            Self::GatherElements { .. } => "gather_elements",
-            Self::GatherNd { .. } => "gather_nd",
-            Self::ScatterElements { .. } => "scatter_elements",
-            Self::ScatterNd { .. } => "scatter_nd",
-            Self::TopK(_) => "topk",
+            Self::CumSum { .. } => OpName::CumSum.name(),
+            Self::Softmax { .. } => OpName::Softmax.name(),
+            Self::SoftmaxGradient { .. } => OpName::SoftmaxGradient.name(),
+            Self::CrossEntropy => OpName::CrossEntropy.name(),
+            Self::CrossEntropyGradient => OpName::CrossEntropyGradient.name(),
+            Self::Normalize { .. } => OpName::Normalize.name(),
+            Self::NormalizeGradient { .. } => OpName::NormalizeGradient.name(),
+            Self::LocalResponseNorm { .. } => OpName::LocalResponseNorm.name(),
+            Self::MatMul { .. } => OpName::MatMul.name(),
+            Self::Attention(_) => OpName::Attention.name(),
+            Self::AttentionGradient(_) => OpName::AttentionGradient.name(),
+            Self::Rotary { .. } => OpName::Rotary.name(),
+            Self::Conv(_) => OpName::Conv.name(),
+            Self::ConvTranspose(_) => OpName::ConvTranspose.name(),
+            Self::Pool(_) => OpName::Pool.name(),
+            Self::MaxPoolGradient(_) => OpName::MaxPoolGradient.name(),
+            Self::Resize(_) => OpName::Resize.name(),
+            Self::Recurrent(_) => OpName::Recurrent.name(),
+            Self::Reshape { .. } => OpName::Reshape.name(),
+            Self::Transpose { .. } => OpName::Transpose.name(),
+            Self::Broadcast { .. } => OpName::Broadcast.name(),
+            Self::Slice(_) => OpName::Slice.name(),
+            Self::Pad(_) => OpName::Pad.name(),
+            Self::Concat { .. } => OpName::Concat.name(),
+            Self::Gather { .. } => OpName::Gather.name(),
+            Self::GatherElements { .. } => OpName::GatherElements.name(),
+            Self::GatherNd { .. } => OpName::GatherNd.name(),
+            Self::ScatterElements { .. } => OpName::ScatterElements.name(),
+            Self::ScatterNd { .. } => OpName::ScatterNd.name(),
+            Self::TopK(_) => OpName::TopK.name(),
         }
     }
 
@@ -369,5 +370,89 @@ impl Op {
             | Family::Recurrent(_) => none,
         };
         first.iter().chain(second)
+    }
+}
+
+names! {
+    /// The names of operations that have one of their own; the others have their function's
+    /// ([`Unary`], [`Binary`], [`Compare`], [`ArgReduce`]). The reader of the text form matches on it
+    /// exhaustively.
+    OpName {
+        /// [`Op::Input`]
+        Input = "input",
+        /// [`Op::Param`]
+        Param = "param",
+        /// [`Op::Constant`]
+        Constant = "constant",
+        /// [`Op::Sizes`]
+        Sizes = "sizes",
+        /// [`Op::Iota`]
+        Iota = "iota",
+        /// [`Op::Select`]
+        Select = "select",
+        /// [`Op::Convert`]
+        Convert = "convert",
+        /// [`Op::Reduce`]
+        Reduce = "reduce",
+        /// [`Op::CumSum`]
+        CumSum = "cumsum",
+        /// [`Op::Softmax`]
+        Softmax = "softmax",
+        /// [`Op::SoftmaxGradient`]
+        SoftmaxGradient = "softmax_gradient",
+        /// [`Op::CrossEntropy`]
+        CrossEntropy = "cross_entropy",
+        /// [`Op::CrossEntropyGradient`]
+        CrossEntropyGradient = "cross_entropy_gradient",
+        /// [`Op::Normalize`]
+        Normalize = "normalize",
+        /// [`Op::NormalizeGradient`]
+        NormalizeGradient = "normalize_gradient",
+        /// [`Op::LocalResponseNorm`]
+        LocalResponseNorm = "local_response_norm",
+        /// [`Op::MatMul`]
+        MatMul = "matmul",
+        /// [`Op::Attention`]
+        Attention = "attention",
+        /// [`Op::AttentionGradient`]
+        AttentionGradient = "attention_gradient",
+        /// [`Op::Rotary`]
+        Rotary = "rotary",
+        /// [`Op::Conv`]
+        Conv = "conv",
+        /// [`Op::ConvTranspose`]
+        ConvTranspose = "conv_transpose",
+        /// [`Op::Pool`]
+        Pool = "pool",
+        /// [`Op::MaxPoolGradient`]
+        MaxPoolGradient = "max_pool_gradient",
+        /// [`Op::Resize`]
+        Resize = "resize",
+        /// [`Op::Recurrent`]
+        Recurrent = "recurrent",
+        /// [`Op::Reshape`]
+        Reshape = "reshape",
+        /// [`Op::Transpose`]
+        Transpose = "transpose",
+        /// [`Op::Broadcast`]
+        Broadcast = "broadcast",
+        /// [`Op::Slice`]
+        Slice = "slice",
+        /// [`Op::Pad`]
+        Pad = "pad",
+        /// [`Op::Concat`]
+        Concat = "concat",
+        /// [`Op::Gather`]
+        Gather = "gather",
+        /// [`Op::GatherElements`]
+        GatherElements = "gather_elements",
+        /// [`Op::GatherNd`]
+        GatherNd = "gather_nd",
+        /// [`Op::ScatterElements`]
+        ScatterElements = "scatter_elements",
+        /// [`Op::ScatterNd`]
+        ScatterNd = "scatter_nd",
+        /// [`Op::TopK`]
+        TopK = "topk",
     }
 }

@@ -87,9 +87,9 @@ pub fn group_workspace(graph: &Graph, fused: &Fused<'_>) -> Bytes {
     layout(graph, fused).workspace
 }
 
-/// True for a primitive whose result may be made piece by piece apart from what follows from it, so
+/// True for a primitive whose result may be made piece by piece before what follows from it, so
 /// that this may take the bytes of what else it reads: a product of two matrices of floats.
-pub(crate) fn is_made_apart(graph: &Graph, node: NodeId) -> bool {
+pub(crate) fn is_staged(graph: &Graph, node: NodeId) -> bool {
     let node = graph.node(node);
     let of_floats = |value: ValueId| {
         let ty = graph.ty(value);
@@ -105,7 +105,7 @@ pub(crate) fn is_made_apart(graph: &Graph, node: NodeId) -> bool {
 /// (read, write) pairs, by position, of which the write may lie where the read does: the group is one
 /// chain of elementwise nodes that reads each element of the one where it writes that of the other,
 /// and their elements are as large; or such a chain behind a product that does not read it
-/// (`is_made_apart`) and that it writes over, whatever runs before the product. O((nodes + operands) log nodes +
+/// (`is_staged`) and that it writes over, whatever runs before the product. O((nodes + operands) log nodes +
 /// reads x writes).
 pub fn in_place(graph: &Graph, fused: &Fused<'_>) -> Vec<(u32, u32)> {
     let segments = segments(graph, fused);
@@ -126,8 +126,8 @@ pub fn in_place(graph: &Graph, fused: &Fused<'_>) -> Vec<(u32, u32)> {
             whole[position] &= elements(*operand) == Some(walked);
         }
     }
-    let apart = || before.iter().flat_map(Segment::nodes);
-    for operand in apart().flat_map(|&node| graph.node(node).operands.iter()) {
+    let earlier = || before.iter().flat_map(Segment::nodes);
+    for operand in earlier().flat_map(|&node| graph.node(node).operands.iter()) {
         let base = fused.base.get(operand.index()).copied();
         if let Some(position) = base.and_then(|base| reads.get(base)) {
             whole[position] = false;
@@ -140,14 +140,15 @@ pub fn in_place(graph: &Graph, fused: &Fused<'_>) -> Vec<(u32, u32)> {
             let ty = graph.ty(write);
             ty.dtype.size() == size && ty.elements() == Some(walked) && elements(value) == Some(walked)
         };
-        let by_chain = |write: &ValueId| apart().all(|&node| graph.results(node).all(|made| made != *write));
+        let by_chain =
+            |write: &ValueId| earlier().all(|&node| graph.results(node).all(|made| made != *write));
         let writes = fused.writes.iter().enumerate().filter(|(_, write)| by_chain(write) && alike(write));
         pairs.extend(writes.map(|(write, _)| (read as u32, write as u32)));
     }
     pairs
 }
 
-/// Whether a chain writes over what a product before it makes, which may be made apart, and the chain makes nothing
+/// Whether a chain writes over what a product before it makes, which may be staged, and the chain makes nothing
 /// else; what stands before the product is one sum at most.
 fn writes_over(graph: &Graph, fused: &Fused<'_>, before: &[Segment], chain: &[NodeId]) -> bool {
     let (product, beside) = match before {
@@ -168,7 +169,7 @@ fn writes_over(graph: &Graph, fused: &Fused<'_>, before: &[Segment], chain: &[No
     let made = |value: &&ValueId| chain.iter().any(|&node| graph.results(node).any(|made| made == **value));
     let size = |value: ValueId| (graph.ty(value).dtype.size(), graph.ty(value).elements());
     let written: Vec<&ValueId> = fused.writes.iter().filter(made).collect();
-    is_made_apart(graph, product)
+    is_staged(graph, product)
         && matches!(written[..], [&one] if size(one) == size(of_product))
         && fused.writes.len() == 1 + beside
 }

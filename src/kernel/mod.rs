@@ -13,7 +13,7 @@ pub mod workspace;
 
 pub use digest::digest;
 pub(crate) use digest::type_text;
-pub(crate) use fused::is_made_apart;
+pub(crate) use fused::is_staged;
 pub use fused::{Fused, group_workspace, in_place};
 #[cfg(feature = "run")]
 pub(crate) use fused::{Layout, Place, Segment, layout};

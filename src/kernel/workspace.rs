@@ -6,7 +6,10 @@
 
 use super::attention::{Geometry, Tiling};
 use super::pieces::{Cut, PIECE, Whole};
-use crate::ir::{Cell, ConvTranspose, Layout, Op, Recurrent, TopK, Type};
+use crate::ir::{
+    Cell, ConvTranspose, Family, IndexOp, Interpolation, Layout, Op, Recurrent, ScatterKind, TopK, Type,
+    WindowOp,
+};
 use crate::units::Bytes;
 
 /// Every part of a workspace begins at a multiple of this.
@@ -147,48 +150,27 @@ impl Steps {
 
 /// True where the operation computes in f32 on halves.
 pub(crate) fn widens(op: &Op) -> bool {
-    match op {
-        Op::Reduce { .. }
-        | Op::ArgReduce { .. }
-        | Op::CumSum { .. }
-        | Op::Softmax { .. }
-        | Op::SoftmaxGradient { .. }
-        | Op::CrossEntropy
-        | Op::CrossEntropyGradient
-        | Op::NormalizeGradient { .. }
-        | Op::Normalize { .. }
-        | Op::LocalResponseNorm { .. }
-        | Op::MatMul { .. }
-        | Op::Attention(_)
-        | Op::AttentionGradient(_)
-        | Op::Rotary { .. }
-        | Op::Conv(_)
-        | Op::ConvTranspose(_)
-        | Op::Pool(_)
-        | Op::MaxPoolGradient(_)
-        | Op::Recurrent(_)
-        | Op::TopK(_) => true,
-        Op::Resize(resize) => resize.interpolation == crate::ir::Interpolation::Linear,
-        Op::ScatterElements { kind, .. } | Op::ScatterNd { kind } => *kind != crate::ir::ScatterKind::Replace,
-        Op::Input
-        | Op::Param(_)
-        | Op::Constant(_)
-        | Op::Sizes(_)
-        | Op::Iota { .. }
-        | Op::Unary(_)
-        | Op::Binary(_)
-        | Op::Compare(_)
-        | Op::Select
-        | Op::Convert { .. }
-        | Op::Reshape { .. }
-        | Op::Transpose { .. }
-        | Op::Broadcast { .. }
-        | Op::Slice(_)
-        | Op::Pad(_)
-        | Op::Concat { .. }
-        | Op::Gather { .. }
-        | Op::GatherElements { .. }
-        | Op::GatherNd { .. } => false,
+    match op.family() {
+        Family::Leaf | Family::Generator(_) | Family::Elementwise(_) | Family::Layout(_) => false,
+        Family::Index(op) => match op {
+            IndexOp::Gather { .. } | IndexOp::GatherElements { .. } | IndexOp::GatherNd { .. } => false,
+            IndexOp::ScatterElements { kind, .. } | IndexOp::ScatterNd { kind } => {
+                kind != ScatterKind::Replace
+            }
+            IndexOp::TopK(_) => true,
+        },
+        Family::Window(op) => match op {
+            WindowOp::Conv(_)
+            | WindowOp::ConvTranspose(_)
+            | WindowOp::Pool(_)
+            | WindowOp::MaxPoolGradient(_) => true,
+            WindowOp::Resize(resize) => resize.interpolation == Interpolation::Linear,
+        },
+        Family::Reduce(_)
+        | Family::Normalize(_)
+        | Family::Product(_)
+        | Family::Attention(_)
+        | Family::Recurrent(_) => true,
     }
 }
 

@@ -10,7 +10,9 @@ mod number;
 
 use super::rewrite::Rewriter;
 use crate::error::Result;
-use crate::ir::{DType, Graph, NodeId, Op, Size, Tensor};
+use crate::ir::{
+    DType, ElementwiseOp, Family, GeneratorOp, Graph, IndexOp, LayoutOp, NodeId, Op, ReduceOp, Size, Tensor,
+};
 use number::Numbers;
 
 /// Most elements of a result, and of an operand that is read as a whole.
@@ -86,89 +88,91 @@ struct Outcome {
 }
 
 impl Outcome {
+    /// None of what rounds or needs a mathematics library, and of what is rare among constants.
     fn evaluate(&self, op: &Op, operands: &[&Tensor]) -> Option<Vec<u8>> {
-        match (op, operands) {
-            (Op::Sizes(sizes), []) => {
+        match op.family() {
+            Family::Generator(op) => self.generated(op),
+            Family::Elementwise(op) => self.elementwise(op, operands),
+            Family::Layout(op) => self.moved(op, operands),
+            Family::Index(op) => self.gathered(op, operands),
+            Family::Reduce(op) => self.reduced(op, operands),
+            Family::Leaf
+            | Family::Window(_)
+            | Family::Normalize(_)
+            | Family::Product(_)
+            | Family::Attention(_)
+            | Family::Recurrent(_) => None,
+        }
+    }
+
+    fn generated(&self, op: GeneratorOp<'_>) -> Option<Vec<u8>> {
+        match op {
+            GeneratorOp::Sizes(sizes) => {
                 let known: Option<Vec<i64>> = sizes.iter().map(Size::known).collect();
                 Numbers::Ints(known?).encode(self.dtype)
             }
-            (Op::Iota { axis }, []) => number::iota(self, *axis as usize)?.encode(self.dtype),
-            (Op::Unary(unary), [x]) => number::unary(*unary, &arithmetic(x)?)?.encode(self.dtype),
-            (Op::Binary(binary), [x, y]) => {
+            GeneratorOp::Iota { axis } => number::iota(self, axis as usize)?.encode(self.dtype),
+        }
+    }
+
+    fn elementwise(&self, op: ElementwiseOp, operands: &[&Tensor]) -> Option<Vec<u8>> {
+        match (op, operands) {
+            (ElementwiseOp::Unary(f), [x]) => number::unary(f, &arithmetic(x)?)?.encode(self.dtype),
+            (ElementwiseOp::Binary(f), [x, y]) => {
                 let (x, y) = (self.spread_arithmetic(x)?, self.spread_arithmetic(y)?);
-                number::binary(*binary, &x, &y)?.encode(self.dtype)
+                number::binary(f, &x, &y)?.encode(self.dtype)
             }
-            (Op::Compare(compare), [x, y]) => {
-                number::compare(*compare, &self.spread(x)?, &self.spread(y)?)?.encode(self.dtype)
+            (ElementwiseOp::Compare(f), [x, y]) => {
+                number::compare(f, &self.spread(x)?, &self.spread(y)?)?.encode(self.dtype)
             }
-            (Op::Select, [condition, yes, no]) => self.select(condition, yes, no),
-            (Op::Convert { to }, [x]) => number::convert(&Numbers::decode(x.dtype(), x.bytes()), *to),
-            (Op::Reduce { kind, axes, .. }, [x]) => {
-                number::reduce(*kind, axes, x, self.count)?.encode(self.dtype)
+            (ElementwiseOp::Select, [condition, yes, no]) => self.select(condition, yes, no),
+            (ElementwiseOp::Convert { to }, [x]) => {
+                number::convert(&Numbers::decode(x.dtype(), x.bytes()), to)
             }
-            (Op::CumSum { axis, exclusive, reverse }, [x]) => {
-                number::cum_sum(*axis as usize, (*exclusive, *reverse), x)?.encode(self.dtype)
-            }
-            (Op::Reshape { .. }, [x]) => Some(x.bytes().to_vec()),
-            (Op::Transpose { perm }, [x]) => layout::transpose(self, perm, x),
-            (Op::Broadcast { .. }, [x]) => layout::broadcast(self, x),
-            (Op::Slice(slice), [x]) => layout::slice(self, slice, x),
-            (Op::Pad(pad), [x]) => layout::pad(self, pad, x),
-            (Op::Concat { axis }, parts) => layout::concat(self, *axis as usize, parts),
-            (Op::Gather { axis }, [data, indices]) => {
-                layout::gather(*axis as usize, data, indices, self.count)
-            }
-            (Op::GatherElements { axis }, [data, indices]) => {
-                layout::gather_elements(*axis as usize, data, indices)
-            }
-            (Op::GatherNd { batch_dims }, [data, indices]) => {
-                layout::gather_nd(*batch_dims as usize, data, indices, self.count)
-            }
-            // Leaves; what rounds or needs a mathematics library; what is rare among constants.
+            // Inference has counted the operands.
             (
-                Op::Input
-                | Op::Param(_)
-                | Op::Constant(_)
-                | Op::Sizes(_)
-                | Op::Iota { .. }
-                | Op::Unary(_)
-                | Op::Binary(_)
-                | Op::Compare(_)
-                | Op::Select
-                | Op::Convert { .. }
-                | Op::Reduce { .. }
-                | Op::ArgReduce { .. }
-                | Op::CumSum { .. }
-                | Op::Softmax { .. }
-                | Op::SoftmaxGradient { .. }
-                | Op::CrossEntropy
-                | Op::CrossEntropyGradient
-                | Op::NormalizeGradient { .. }
-                | Op::Normalize { .. }
-                | Op::LocalResponseNorm { .. }
-                | Op::MatMul { .. }
-                | Op::Attention(_)
-                | Op::AttentionGradient(_)
-                | Op::Rotary { .. }
-                | Op::Conv(_)
-                | Op::ConvTranspose(_)
-                | Op::Pool(_)
-                | Op::MaxPoolGradient(_)
-                | Op::Resize(_)
-                | Op::Recurrent(_)
-                | Op::Reshape { .. }
-                | Op::Transpose { .. }
-                | Op::Broadcast { .. }
-                | Op::Slice(_)
-                | Op::Pad(_)
-                | Op::Gather { .. }
-                | Op::GatherElements { .. }
-                | Op::GatherNd { .. }
-                | Op::ScatterElements { .. }
-                | Op::ScatterNd { .. }
-                | Op::TopK(_),
+                ElementwiseOp::Unary(_)
+                | ElementwiseOp::Binary(_)
+                | ElementwiseOp::Compare(_)
+                | ElementwiseOp::Select
+                | ElementwiseOp::Convert { .. },
                 _,
             ) => None,
+        }
+    }
+
+    fn moved(&self, op: LayoutOp<'_>, operands: &[&Tensor]) -> Option<Vec<u8>> {
+        let &x = operands.first()?;
+        match op {
+            LayoutOp::Reshape { .. } => Some(x.bytes().to_vec()),
+            LayoutOp::Transpose { perm } => layout::transpose(self, perm, x),
+            LayoutOp::Broadcast { .. } => layout::broadcast(self, x),
+            LayoutOp::Slice(slice) => layout::slice(self, slice, x),
+            LayoutOp::Pad(pad) => layout::pad(self, pad, x),
+            LayoutOp::Concat { axis } => layout::concat(self, axis as usize, operands),
+        }
+    }
+
+    fn gathered(&self, op: IndexOp<'_>, operands: &[&Tensor]) -> Option<Vec<u8>> {
+        let &[data, indices, ..] = operands else { return None };
+        match op {
+            IndexOp::Gather { axis } => layout::gather(axis as usize, data, indices, self.count),
+            IndexOp::GatherElements { axis } => layout::gather_elements(axis as usize, data, indices),
+            IndexOp::GatherNd { batch_dims } => {
+                layout::gather_nd(batch_dims as usize, data, indices, self.count)
+            }
+            IndexOp::ScatterElements { .. } | IndexOp::ScatterNd { .. } | IndexOp::TopK(_) => None,
+        }
+    }
+
+    fn reduced(&self, op: ReduceOp<'_>, operands: &[&Tensor]) -> Option<Vec<u8>> {
+        let &[x] = operands else { return None };
+        match op {
+            ReduceOp::Reduce { kind, axes, .. } => {
+                number::reduce(kind, axes, x, self.count)?.encode(self.dtype)
+            }
+            ReduceOp::CumSum(sum) => number::cum_sum(sum, x)?.encode(self.dtype),
+            ReduceOp::ArgReduce { .. } => None,
         }
     }
 

@@ -18,8 +18,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::same_marks;
-use crate::ir::{Graph, Node, NodeId, Op, Phase, ReduceKind, SourceId, ValueId};
-use crate::kernel::{Group, GroupId, Grouping, Hero, is_made_apart, normalizes_rows};
+use crate::ir::{
+    AttentionOp, Family, Graph, IndexOp, LayoutOp, Node, NodeId, NormalizeOp, Op, Phase, ReduceKind,
+    ReduceOp, SourceId, ValueId,
+};
+use crate::kernel::{Group, GroupId, Grouping, Hero, is_staged, normalizes_rows};
 
 /// Limits of one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,7 +301,7 @@ impl<'g> Fuser<'g> {
         let phase = |source: SourceId| self.graph.source(source).phase;
         phase(node.source) == phase(self.graph.node(primitive).source)
             || phase(node.source) != Phase::Update
-            || is_made_apart(self.graph, primitive)
+            || is_staged(self.graph, primitive)
     }
 
     /// Joins groups with those that they may head; true where any moves. Of several that could head
@@ -446,21 +449,72 @@ impl<'g> Fuser<'g> {
 /// Whether elementwise nodes may stand behind an operation's first result. What stands beside that of a
 /// norm or its gradient are vectors that nothing is behind.
 fn is_followed(op: &Op) -> bool {
-    op.results() == 1 || matches!(op, Op::Normalize { .. } | Op::NormalizeGradient { .. })
+    let is_norm = match op.family() {
+        Family::Normalize(op) => match op {
+            NormalizeOp::Normalize(_) | NormalizeOp::NormalizeGradient { .. } => true,
+            NormalizeOp::Softmax(_)
+            | NormalizeOp::SoftmaxGradient(_)
+            | NormalizeOp::CrossEntropy
+            | NormalizeOp::CrossEntropyGradient
+            | NormalizeOp::LocalResponseNorm(_) => false,
+        },
+        Family::Leaf
+        | Family::Generator(_)
+        | Family::Elementwise(_)
+        | Family::Layout(_)
+        | Family::Index(_)
+        | Family::Window(_)
+        | Family::Reduce(_)
+        | Family::Product(_)
+        | Family::Attention(_)
+        | Family::Recurrent(_) => false,
+    };
+    is_norm || op.results() == 1
 }
 
-/// Whether what an operation makes may be converted in its kernel whoever else reads it.
+/// Whether what an operation makes may be converted in its kernel whoever else reads it: the kernel writes each
+/// element once, and does not read it again.
 fn is_converted(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Normalize { moments: false, .. }
-            | Op::Softmax { .. }
-            | Op::Reduce { .. }
-            | Op::Rotary { .. }
-            | Op::Gather { .. }
-            | Op::Slice(_)
-            | Op::Concat { .. }
-    )
+    match op.family() {
+        Family::Layout(op) => match op {
+            LayoutOp::Slice(_) | LayoutOp::Concat { .. } => true,
+            LayoutOp::Reshape { .. }
+            | LayoutOp::Transpose { .. }
+            | LayoutOp::Broadcast { .. }
+            | LayoutOp::Pad(_) => false,
+        },
+        Family::Index(op) => match op {
+            IndexOp::Gather { .. } => true,
+            IndexOp::GatherElements { .. }
+            | IndexOp::GatherNd { .. }
+            | IndexOp::ScatterElements { .. }
+            | IndexOp::ScatterNd { .. }
+            | IndexOp::TopK(_) => false,
+        },
+        Family::Reduce(op) => match op {
+            ReduceOp::Reduce { .. } => true,
+            ReduceOp::ArgReduce { .. } | ReduceOp::CumSum(_) => false,
+        },
+        Family::Normalize(op) => match op {
+            NormalizeOp::Softmax(_) => true,
+            NormalizeOp::Normalize(of) => !of.moments,
+            NormalizeOp::SoftmaxGradient(_)
+            | NormalizeOp::CrossEntropy
+            | NormalizeOp::CrossEntropyGradient
+            | NormalizeOp::NormalizeGradient { .. }
+            | NormalizeOp::LocalResponseNorm(_) => false,
+        },
+        Family::Attention(op) => match op {
+            AttentionOp::Rotary { .. } => true,
+            AttentionOp::Attention(_) | AttentionOp::AttentionGradient(_) => false,
+        },
+        Family::Leaf
+        | Family::Generator(_)
+        | Family::Elementwise(_)
+        | Family::Window(_)
+        | Family::Product(_)
+        | Family::Recurrent(_) => false,
+    }
 }
 
 /// By value: the value whose bytes it shares. A reshape is a view, unless it is an output of the

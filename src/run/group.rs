@@ -4,7 +4,7 @@
 
 use crate::error::{Error, Result};
 use crate::ir::{DType, Graph, NodeId, Op, ValueId};
-use crate::kernel::{Fused, Layout, Place, Segment, is_made_apart, layout};
+use crate::kernel::{Fused, Layout, Place, Segment, is_staged, layout};
 
 use super::arena::{ALIGNMENT, Arena, Range};
 use super::cpu::tile::{Epilogue, Operand, Part, Program, Source, Target};
@@ -137,7 +137,7 @@ impl Compiled {
                 Segment::Chain(nodes) => compiler.chain(nodes),
             })
             .collect::<Result<Vec<_>>>()?;
-        let apart = fused.nodes.iter().any(|&node| is_made_apart(graph, node));
+        let apart = fused.nodes.iter().any(|&node| is_staged(graph, node));
         let segments = joined(segments, apart);
         let sizes = |values: &[ValueId]| -> Result<Vec<u64>> {
             values.iter().map(|&value| bytes(graph.ty(value))).collect()

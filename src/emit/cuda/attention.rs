@@ -92,7 +92,7 @@ fn pointers(heads: &Heads) -> Vec<(&'static str, u32)> {
         Pass::Keys => &["dk", "dv"],
     };
     let writes = written.iter().copied().zip(heads.writes.iter().map(|write| write.0));
-    let given = ["out", "dout"].into_iter().zip(heads.given.into_iter().flatten());
+    let given = ["out", "dout"].into_iter().zip(heads.upstream.into_iter().flatten());
     let rows = ["logs", "levels"].into_iter().zip(heads.rows.into_iter().flatten());
     let read = ["q", "k", "v"].into_iter().zip(heads.reads);
     read.chain(heads.mask.map(|mask| ("mask", mask))).chain(given).chain(rows).chain(writes).collect()
@@ -136,7 +136,7 @@ fn structure(program: &Program, heads: &Heads, dtype: DType) -> String {
     row("key", "k", false, k, "h / GROUP");
     row("value", "v", false, v, "h / GROUP");
     row("result", "out", heads.pass == Pass::Forward, out, "h");
-    if heads.given.is_some() {
+    if heads.upstream.is_some() {
         row("given", "dout", false, out, "h");
     }
     let made: &[(&str, &str)] = match heads.pass {
@@ -157,7 +157,7 @@ fn structure(program: &Program, heads: &Heads, dtype: DType) -> String {
         Some(_) => format!("  return f_add(s, get({at}));"),
     });
     line("}".to_owned());
-    if heads.given.is_some() {
+    if heads.upstream.is_some() {
         line(format!("DEVICE T scale() const {{ return {}; }}", number(op.scale.0, t)));
         let shown = if mask == Some(DType::Bool) { format!("{at} != 0") } else { "true".to_owned() };
         line(format!("DEVICE bool passes(i64 b, i64 h, i64 r, i64 k) const {{ return {shown}; }}"));

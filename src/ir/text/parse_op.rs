@@ -2,7 +2,7 @@
 
 use super::super::{
     ArgReduce, Attention, Binary, Cell, Compare, Conv, ConvTranspose, DType, Direction, HeadOrder,
-    Interpolation, Layout, Op, Pad, PadMode, Pool, PoolKind, Recurrent, ReduceKind, Resize,
+    Interpolation, Layout, Op, OpName, Pad, PadMode, Pool, PoolKind, Recurrent, ReduceKind, Resize,
     ResizeCoordinates, ScatterKind, Shape, Size, Slice, TopK, Unary, Window,
 };
 use super::cursor::{Cursor, Dims};
@@ -23,30 +23,110 @@ pub(super) fn op(cursor: &mut Cursor<'_>, name: &str, dims: &Dims) -> Result<Op>
         let (axis, keep, last) = (axis(cursor)?, flag(cursor, "keep")?, flag(cursor, "last")?);
         return Ok(Op::ArgReduce { kind, axis, keep, last });
     }
-    match windowed(cursor, name)? {
-        Some(op) => Ok(op),
-        None => plain(cursor, name, dims),
-    }
+    let Some(name) = OpName::from_name(name) else {
+        return Err(cursor.fail(format!("there is no operation {name}")));
+    };
+    named_op(cursor, name, dims)
 }
 
-/// Convolutions and poolings.
-fn windowed(cursor: &mut Cursor<'_>, name: &str) -> Result<Option<Op>> {
-    Ok(Some(match name {
-        "conv" => Op::Conv(Box::new(Conv {
+/// One arm for each operation: its attributes in their order.
+fn named_op(cursor: &mut Cursor<'_>, name: OpName, dims: &Dims) -> Result<Op> {
+    Ok(match name {
+        // The graph's reader knows them by what stands beside them.
+        OpName::Input | OpName::Param | OpName::Constant => {
+            return Err(cursor.fail(format!("there is no operation {name}")));
+        }
+        OpName::Conv => Op::Conv(Box::new(Conv {
             layout: layout(cursor)?,
             window: window(cursor)?,
             groups: integer(cursor, "groups")?,
         })),
-        "conv_transpose" => Op::ConvTranspose(Box::new(ConvTranspose {
+        OpName::ConvTranspose => Op::ConvTranspose(Box::new(ConvTranspose {
             layout: layout(cursor)?,
             window: window(cursor)?,
             output_padding: integers(cursor, "output_padding")?,
             groups: integer(cursor, "groups")?,
         })),
-        "pool" => Op::Pool(Box::new(pool(cursor)?)),
-        "max_pool_gradient" => Op::MaxPoolGradient(Box::new(pool(cursor)?)),
-        _ => return Ok(None),
-    }))
+        OpName::Pool => Op::Pool(Box::new(pool(cursor)?)),
+        OpName::MaxPoolGradient => Op::MaxPoolGradient(Box::new(pool(cursor)?)),
+        OpName::Sizes => Op::Sizes(cursor.list(|cursor| cursor.size(dims))?.into()),
+        OpName::Iota => Op::Iota { axis: axis(cursor)? },
+        OpName::Select => Op::Select,
+        OpName::Convert => Op::Convert { to: named(cursor, "to", |word| word.parse::<DType>().ok())? },
+        OpName::Reduce => Op::Reduce {
+            kind: named(cursor, "kind", ReduceKind::from_name)?,
+            axes: integers(cursor, "axes")?,
+            keep: flag(cursor, "keep")?,
+        },
+        OpName::CumSum => Op::CumSum {
+            axis: axis(cursor)?,
+            exclusive: flag(cursor, "exclusive")?,
+            reverse: flag(cursor, "reverse")?,
+        },
+        OpName::Softmax => Op::Softmax { axis: axis(cursor)?, log: flag(cursor, "log")? },
+        OpName::SoftmaxGradient => Op::SoftmaxGradient { axis: axis(cursor)?, log: flag(cursor, "log")? },
+        OpName::CrossEntropy => Op::CrossEntropy,
+        OpName::CrossEntropyGradient => Op::CrossEntropyGradient,
+        OpName::NormalizeGradient => Op::NormalizeGradient {
+            axes: integers(cursor, "axes")?,
+            epsilon: real(cursor, "epsilon")?,
+            center: flag(cursor, "center")?,
+            scaled: flag(cursor, "scaled")?,
+            moments: cursor.eat("moments"),
+        },
+        OpName::Normalize => Op::Normalize {
+            axes: integers(cursor, "axes")?,
+            epsilon: real(cursor, "epsilon")?,
+            center: flag(cursor, "center")?,
+            moments: cursor.eat("moments"),
+        },
+        OpName::LocalResponseNorm => Op::LocalResponseNorm {
+            size: integer(cursor, "size")?,
+            alpha: real(cursor, "alpha")?,
+            beta: real(cursor, "beta")?,
+            bias: real(cursor, "bias")?,
+        },
+        OpName::MatMul => Op::MatMul {
+            transpose_left: flag(cursor, "transpose_left")?,
+            transpose_right: flag(cursor, "transpose_right")?,
+        },
+        OpName::Attention => Op::Attention(Box::new(attention(cursor)?)),
+        OpName::AttentionGradient => Op::AttentionGradient(Box::new(attention(cursor)?)),
+        OpName::Rotary => Op::Rotary { transposed: flag(cursor, "transposed")? },
+        OpName::Resize => Op::Resize(Box::new(resize(cursor, dims)?)),
+        OpName::Recurrent => Op::Recurrent(Box::new(Recurrent {
+            cell: named(cursor, "cell", Cell::from_name)?,
+            direction: named(cursor, "direction", Direction::from_name)?,
+            hidden: integer(cursor, "hidden")?,
+        })),
+        OpName::Reshape => Op::Reshape { shape: shape(cursor, dims)? },
+        OpName::Transpose => Op::Transpose { perm: integers(cursor, "perm")? },
+        OpName::Broadcast => Op::Broadcast { shape: shape(cursor, dims)? },
+        OpName::Slice => Op::Slice(Box::new(Slice {
+            starts: sizes(cursor, "starts", dims)?,
+            sizes: sizes(cursor, "sizes", dims)?,
+            steps: integers(cursor, "steps")?,
+        })),
+        OpName::Pad => Op::Pad(Box::new(Pad {
+            before: integers(cursor, "before")?,
+            after: integers(cursor, "after")?,
+            mode: named(cursor, "mode", PadMode::from_name)?,
+            value: real(cursor, "value")?,
+        })),
+        OpName::Concat => Op::Concat { axis: axis(cursor)? },
+        OpName::Gather => Op::Gather { axis: axis(cursor)? },
+        OpName::GatherElements => Op::GatherElements { axis: axis(cursor)? },
+        OpName::GatherNd => Op::GatherNd { batch_dims: integer(cursor, "batch_dims")? },
+        OpName::ScatterElements => {
+            Op::ScatterElements { axis: axis(cursor)?, kind: named(cursor, "kind", ScatterKind::from_name)? }
+        }
+        OpName::ScatterNd => Op::ScatterNd { kind: named(cursor, "kind", ScatterKind::from_name)? },
+        OpName::TopK => Op::TopK(TopK {
+            axis: axis(cursor)?,
+            k: integer(cursor, "k")?,
+            largest: flag(cursor, "largest")?,
+        }),
+    })
 }
 
 fn pool(cursor: &mut Cursor<'_>) -> Result<Pool> {
@@ -56,89 +136,6 @@ fn pool(cursor: &mut Cursor<'_>) -> Result<Pool> {
         kernel: integers(cursor, "kernel")?,
         window: window(cursor)?,
         extra_after: integers(cursor, "extra_after")?,
-    })
-}
-
-fn plain(cursor: &mut Cursor<'_>, name: &str, dims: &Dims) -> Result<Op> {
-    Ok(match name {
-        "sizes" => Op::Sizes(cursor.list(|cursor| cursor.size(dims))?.into()),
-        "iota" => Op::Iota { axis: axis(cursor)? },
-        "select" => Op::Select,
-        "convert" => Op::Convert { to: named(cursor, "to", |word| word.parse::<DType>().ok())? },
-        "reduce" => Op::Reduce {
-            kind: named(cursor, "kind", ReduceKind::from_name)?,
-            axes: integers(cursor, "axes")?,
-            keep: flag(cursor, "keep")?,
-        },
-        "cumsum" => Op::CumSum {
-            axis: axis(cursor)?,
-            exclusive: flag(cursor, "exclusive")?,
-            reverse: flag(cursor, "reverse")?,
-        },
-        "softmax" => Op::Softmax { axis: axis(cursor)?, log: flag(cursor, "log")? },
-        "softmax_gradient" => Op::SoftmaxGradient { axis: axis(cursor)?, log: flag(cursor, "log")? },
-        "cross_entropy" => Op::CrossEntropy,
-        "cross_entropy_gradient" => Op::CrossEntropyGradient,
-        "normalize_gradient" => Op::NormalizeGradient {
-            axes: integers(cursor, "axes")?,
-            epsilon: real(cursor, "epsilon")?,
-            center: flag(cursor, "center")?,
-            scaled: flag(cursor, "scaled")?,
-            moments: cursor.eat("moments"),
-        },
-        "normalize" => Op::Normalize {
-            axes: integers(cursor, "axes")?,
-            epsilon: real(cursor, "epsilon")?,
-            center: flag(cursor, "center")?,
-            moments: cursor.eat("moments"),
-        },
-        "local_response_norm" => Op::LocalResponseNorm {
-            size: integer(cursor, "size")?,
-            alpha: real(cursor, "alpha")?,
-            beta: real(cursor, "beta")?,
-            bias: real(cursor, "bias")?,
-        },
-        "matmul" => Op::MatMul {
-            transpose_left: flag(cursor, "transpose_left")?,
-            transpose_right: flag(cursor, "transpose_right")?,
-        },
-        "attention" => Op::Attention(Box::new(attention(cursor)?)),
-        "attention_gradient" => Op::AttentionGradient(Box::new(attention(cursor)?)),
-        "rotary" => Op::Rotary { transposed: flag(cursor, "transposed")? },
-        "resize" => Op::Resize(Box::new(resize(cursor, dims)?)),
-        "recurrent" => Op::Recurrent(Box::new(Recurrent {
-            cell: named(cursor, "cell", Cell::from_name)?,
-            direction: named(cursor, "direction", Direction::from_name)?,
-            hidden: integer(cursor, "hidden")?,
-        })),
-        "reshape" => Op::Reshape { shape: shape(cursor, dims)? },
-        "transpose" => Op::Transpose { perm: integers(cursor, "perm")? },
-        "broadcast" => Op::Broadcast { shape: shape(cursor, dims)? },
-        "slice" => Op::Slice(Box::new(Slice {
-            starts: sizes(cursor, "starts", dims)?,
-            sizes: sizes(cursor, "sizes", dims)?,
-            steps: integers(cursor, "steps")?,
-        })),
-        "pad" => Op::Pad(Box::new(Pad {
-            before: integers(cursor, "before")?,
-            after: integers(cursor, "after")?,
-            mode: named(cursor, "mode", PadMode::from_name)?,
-            value: real(cursor, "value")?,
-        })),
-        "concat" => Op::Concat { axis: axis(cursor)? },
-        "gather" => Op::Gather { axis: axis(cursor)? },
-        "gather_elements" => Op::GatherElements { axis: axis(cursor)? },
-        "gather_nd" => Op::GatherNd { batch_dims: integer(cursor, "batch_dims")? },
-        "scatter_elements" => {
-            Op::ScatterElements { axis: axis(cursor)?, kind: named(cursor, "kind", ScatterKind::from_name)? }
-        }
-        "scatter_nd" => Op::ScatterNd { kind: named(cursor, "kind", ScatterKind::from_name)? },
-        "topk" => Op::TopK(TopK {
-            axis: axis(cursor)?,
-            k: integer(cursor, "k")?,
-            largest: flag(cursor, "largest")?,
-        }),
-        other => return Err(cursor.fail(format!("there is no operation {other}"))),
     })
 }
 

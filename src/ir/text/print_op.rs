@@ -2,98 +2,102 @@
 
 use std::fmt::{self, Formatter};
 
-use super::super::{Op, Real, Window};
+use super::super::{
+    AttentionOp, CumSum, ElementwiseOp, Family, GeneratorOp, IndexOp, LayoutOp, MatMul, Normalization,
+    NormalizeOp, Op, Real, ReduceOp, Softmax, Window, WindowOp,
+};
 use super::print::{Printer, list};
 
 /// ` name=value` for each attribute. Leaves are printed by the graph's printer.
 pub(super) fn attributes(printer: &Printer<'_>, f: &mut Formatter<'_>, op: &Op) -> fmt::Result {
-    match op {
-        Op::Input
-        | Op::CrossEntropy
-        | Op::CrossEntropyGradient
-        | Op::Param(_)
-        | Op::Constant(_)
-        | Op::Unary(_)
-        | Op::Binary(_)
-        | Op::Compare(_)
-        | Op::Select => Ok(()),
-        Op::Sizes(sizes) => {
+    match op.family() {
+        Family::Leaf => Ok(()),
+        Family::Generator(GeneratorOp::Sizes(sizes)) => {
             f.write_str(" ")?;
             printer.sizes(f, sizes)
         }
-        Op::Iota { axis } | Op::Concat { axis } | Op::Gather { axis } | Op::GatherElements { axis } => {
-            write!(f, " axis={axis}")
-        }
-        Op::Convert { to } => write!(f, " to={to}"),
-        Op::Reduce { kind, axes, keep } => {
-            write!(f, " kind={kind}")?;
-            integers(f, "axes", axes)?;
-            write!(f, " keep={keep}")
-        }
-        Op::ArgReduce { kind: _, axis, keep, last } => write!(f, " axis={axis} keep={keep} last={last}"),
-        Op::CumSum { axis, exclusive, reverse } => {
-            write!(f, " axis={axis} exclusive={exclusive} reverse={reverse}")
-        }
-        Op::Softmax { axis, log } | Op::SoftmaxGradient { axis, log } => {
-            write!(f, " axis={axis} log={log}")
-        }
-        Op::Rotary { transposed } => write!(f, " transposed={transposed}"),
-        Op::Normalize { axes, epsilon, center, moments } => {
-            integers(f, "axes", axes)?;
-            f.write_str(" epsilon=")?;
-            real(f, epsilon)?;
-            write!(f, " center={center}")?;
-            with_moments(f, *moments)
-        }
-        Op::NormalizeGradient { axes, epsilon, center, scaled, moments } => {
-            integers(f, "axes", axes)?;
-            f.write_str(" epsilon=")?;
-            real(f, epsilon)?;
-            write!(f, " center={center} scaled={scaled}")?;
-            with_moments(f, *moments)
-        }
-        Op::LocalResponseNorm { size, alpha, beta, bias } => {
-            write!(f, " size={size}")?;
-            for (name, value) in [("alpha", alpha), ("beta", beta), ("bias", bias)] {
-                write!(f, " {name}=")?;
-                real(f, value)?;
-            }
-            Ok(())
-        }
-        Op::MatMul { transpose_left, transpose_right } => {
+        Family::Generator(GeneratorOp::Iota { axis }) => write!(f, " axis={axis}"),
+        Family::Elementwise(op) => elementwise(f, op),
+        Family::Layout(op) => layout(printer, f, op),
+        Family::Index(op) => index(f, op),
+        Family::Window(op) => windows(printer, f, op),
+        Family::Reduce(op) => reduce(f, op),
+        Family::Normalize(op) => normalize(f, op),
+        Family::Product(MatMul { transpose_left, transpose_right }) => {
             write!(f, " transpose_left={transpose_left} transpose_right={transpose_right}")
         }
-        Op::Attention(op) | Op::AttentionGradient(op) => {
-            write!(f, " heads={} key_heads={}", op.heads, op.key_heads)?;
-            integers(f, "first", &op.first)?;
-            integers(f, "orders", &op.orders)?;
-            f.write_str(" scale=")?;
-            real(f, &op.scale)?;
-            if let Some(offset) = op.causal {
-                write!(f, " causal={offset}")?;
-            }
-            f.write_str(" fill=")?;
-            real(f, &op.fill)?;
-            write!(f, " zeros={}", op.zeros)
+        Family::Attention(op) => attention(f, op),
+        Family::Recurrent(layer) => {
+            write!(f, " cell={} direction={} hidden={}", layer.cell, layer.direction, layer.hidden)
         }
-        Op::Conv(conv) => {
+    }
+}
+
+fn elementwise(f: &mut Formatter<'_>, op: ElementwiseOp) -> fmt::Result {
+    match op {
+        // The name says all.
+        ElementwiseOp::Unary(_)
+        | ElementwiseOp::Binary(_)
+        | ElementwiseOp::Compare(_)
+        | ElementwiseOp::Select => Ok(()),
+        ElementwiseOp::Convert { to } => write!(f, " to={to}"),
+    }
+}
+
+fn layout(printer: &Printer<'_>, f: &mut Formatter<'_>, op: LayoutOp<'_>) -> fmt::Result {
+    match op {
+        LayoutOp::Reshape { shape } | LayoutOp::Broadcast { shape } => {
+            f.write_str(" shape=")?;
+            printer.sizes(f, shape.sizes())
+        }
+        LayoutOp::Transpose { perm } => integers(f, "perm", perm),
+        LayoutOp::Slice(slice) => {
+            f.write_str(" starts=")?;
+            printer.sizes(f, &slice.starts)?;
+            f.write_str(" sizes=")?;
+            printer.sizes(f, &slice.sizes)?;
+            integers(f, "steps", &slice.steps)
+        }
+        LayoutOp::Pad(pad) => {
+            integers(f, "before", &pad.before)?;
+            integers(f, "after", &pad.after)?;
+            write!(f, " mode={}", pad.mode)?;
+            real_attribute(f, "value", pad.value)
+        }
+        LayoutOp::Concat { axis } => write!(f, " axis={axis}"),
+    }
+}
+
+fn index(f: &mut Formatter<'_>, op: IndexOp<'_>) -> fmt::Result {
+    match op {
+        IndexOp::Gather { axis } | IndexOp::GatherElements { axis } => write!(f, " axis={axis}"),
+        IndexOp::GatherNd { batch_dims } => write!(f, " batch_dims={batch_dims}"),
+        IndexOp::ScatterElements { axis, kind } => write!(f, " axis={axis} kind={kind}"),
+        IndexOp::ScatterNd { kind } => write!(f, " kind={kind}"),
+        IndexOp::TopK(topk) => write!(f, " axis={} k={} largest={}", topk.axis, topk.k, topk.largest),
+    }
+}
+
+fn windows(printer: &Printer<'_>, f: &mut Formatter<'_>, op: WindowOp<'_>) -> fmt::Result {
+    match op {
+        WindowOp::Conv(conv) => {
             write!(f, " layout={}", conv.layout)?;
             window(f, &conv.window)?;
             write!(f, " groups={}", conv.groups)
         }
-        Op::ConvTranspose(conv) => {
+        WindowOp::ConvTranspose(conv) => {
             write!(f, " layout={}", conv.layout)?;
             window(f, &conv.window)?;
             integers(f, "output_padding", &conv.output_padding)?;
             write!(f, " groups={}", conv.groups)
         }
-        Op::Pool(pool) | Op::MaxPoolGradient(pool) => {
+        WindowOp::Pool(pool) | WindowOp::MaxPoolGradient(pool) => {
             write!(f, " kind={} layout={}", pool.kind, pool.layout)?;
             integers(f, "kernel", &pool.kernel)?;
             window(f, &pool.window)?;
             integers(f, "extra_after", &pool.extra_after)
         }
-        Op::Resize(resize) => {
+        WindowOp::Resize(resize) => {
             f.write_str(" shape=")?;
             printer.sizes(f, resize.shape.sizes())?;
             write!(f, " interpolation={} coordinates={}", resize.interpolation, resize.coordinates)?;
@@ -101,41 +105,77 @@ pub(super) fn attributes(printer: &Printer<'_>, f: &mut Formatter<'_>, op: &Op) 
             f.write_str(" scales=")?;
             list(f, scales, real)
         }
-        Op::Recurrent(layer) => {
-            write!(f, " cell={} direction={} hidden={}", layer.cell, layer.direction, layer.hidden)
-        }
-        Op::Reshape { shape } | Op::Broadcast { shape } => {
-            f.write_str(" shape=")?;
-            printer.sizes(f, shape.sizes())
-        }
-        Op::Transpose { perm } => integers(f, "perm", perm),
-        Op::Slice(slice) => {
-            f.write_str(" starts=")?;
-            printer.sizes(f, &slice.starts)?;
-            f.write_str(" sizes=")?;
-            printer.sizes(f, &slice.sizes)?;
-            integers(f, "steps", &slice.steps)
-        }
-        Op::Pad(pad) => {
-            integers(f, "before", &pad.before)?;
-            integers(f, "after", &pad.after)?;
-            write!(f, " mode={} value=", pad.mode)?;
-            real(f, &pad.value)
-        }
-        Op::GatherNd { batch_dims } => write!(f, " batch_dims={batch_dims}"),
-        Op::ScatterElements { axis, kind } => write!(f, " axis={axis} kind={kind}"),
-        Op::ScatterNd { kind } => write!(f, " kind={kind}"),
-        Op::TopK(topk) => write!(f, " axis={} k={} largest={}", topk.axis, topk.k, topk.largest),
     }
+}
+
+fn reduce(f: &mut Formatter<'_>, op: ReduceOp<'_>) -> fmt::Result {
+    match op {
+        ReduceOp::Reduce { kind, axes, keep } => {
+            write!(f, " kind={kind}")?;
+            integers(f, "axes", axes)?;
+            write!(f, " keep={keep}")
+        }
+        ReduceOp::ArgReduce { kind: _, axis, keep, last } => {
+            write!(f, " axis={axis} keep={keep} last={last}")
+        }
+        ReduceOp::CumSum(CumSum { axis, exclusive, reverse }) => {
+            write!(f, " axis={axis} exclusive={exclusive} reverse={reverse}")
+        }
+    }
+}
+
+fn normalize(f: &mut Formatter<'_>, op: NormalizeOp<'_>) -> fmt::Result {
+    match op {
+        NormalizeOp::CrossEntropy | NormalizeOp::CrossEntropyGradient => Ok(()),
+        NormalizeOp::Softmax(Softmax { axis, log }) | NormalizeOp::SoftmaxGradient(Softmax { axis, log }) => {
+            write!(f, " axis={axis} log={log}")
+        }
+        NormalizeOp::Normalize(of) => normalization(f, of, None),
+        NormalizeOp::NormalizeGradient { of, scaled } => normalization(f, of, Some(scaled)),
+        NormalizeOp::LocalResponseNorm(response) => {
+            write!(f, " size={}", response.size)?;
+            real_attribute(f, "alpha", Real(response.alpha))?;
+            real_attribute(f, "beta", Real(response.beta))?;
+            real_attribute(f, "bias", Real(response.bias))
+        }
+    }
+}
+
+/// A normalisation's attributes; `scaled` of its gradient alone.
+fn normalization(f: &mut Formatter<'_>, of: Normalization<'_>, scaled: Option<bool>) -> fmt::Result {
+    integers(f, "axes", of.axes)?;
+    real_attribute(f, "epsilon", Real(of.epsilon))?;
+    write!(f, " center={}", of.center)?;
+    if let Some(scaled) = scaled {
+        write!(f, " scaled={scaled}")?;
+    }
+    if of.moments { f.write_str(" moments") } else { Ok(()) }
+}
+
+fn attention(f: &mut Formatter<'_>, op: AttentionOp<'_>) -> fmt::Result {
+    let heads = match op {
+        AttentionOp::Attention(heads) | AttentionOp::AttentionGradient(heads) => heads,
+        AttentionOp::Rotary { transposed } => return write!(f, " transposed={transposed}"),
+    };
+    write!(f, " heads={} key_heads={}", heads.heads, heads.key_heads)?;
+    integers(f, "first", &heads.first)?;
+    integers(f, "orders", &heads.orders)?;
+    real_attribute(f, "scale", heads.scale)?;
+    if let Some(offset) = heads.causal {
+        write!(f, " causal={offset}")?;
+    }
+    real_attribute(f, "fill", heads.fill)?;
+    write!(f, " zeros={}", heads.zeros)
+}
+
+fn real_attribute(f: &mut Formatter<'_>, name: &str, value: Real) -> fmt::Result {
+    write!(f, " {name}=")?;
+    real(f, &value)
 }
 
 fn integers<T: fmt::Display>(f: &mut Formatter<'_>, name: &str, values: &[T]) -> fmt::Result {
     write!(f, " {name}=")?;
     list(f, values, |f, value| write!(f, "{value}"))
-}
-
-fn with_moments(f: &mut Formatter<'_>, moments: bool) -> fmt::Result {
-    if moments { f.write_str(" moments") } else { Ok(()) }
 }
 
 fn window(f: &mut Formatter<'_>, window: &Window) -> fmt::Result {

@@ -155,8 +155,8 @@ fn gradients(operands: &Operands<'_>, args: &mut [Array]) -> Option<()> {
     let heads = operands.heads;
     let geometry = &heads.geometry;
     let by_rows = heads.pass == Pass::Queries;
-    let ([result, given], numbers) = (heads.given?, heads.rows?);
-    let (result, given) = (real(args, result)?, real(args, given)?);
+    let ([result, dy], numbers) = (heads.upstream?, heads.rows?);
+    let (result, dy) = (real(args, result)?, real(args, dy)?);
     for &(arg, _) in &heads.writes {
         let Array::Real(out) = args.get_mut(arg as usize)? else { return None };
         out.fill(0.0);
@@ -165,24 +165,24 @@ fn gradients(operands: &Operands<'_>, args: &mut [Array]) -> Option<()> {
         let (batch, head, _) = place;
         let length = size(geometry.value_size)?;
         let at = operands.at(3, place)?;
-        let given = given.get(at..)?.get(..length)?;
+        let dy = dy.get(at..)?.get(..length)?;
         let found = operands.scores(place)?;
         if by_rows {
             write(args, numbers[0], vec![(number, found.log)])?;
-            let level = dot(result.get(at..)?.get(..length)?, given);
-            write(args, numbers[1], vec![(number, level)])?;
+            let d = dot(result.get(at..)?.get(..length)?, dy);
+            write(args, numbers[1], vec![(number, d)])?;
         }
-        let (log, level) = (number_at(args, numbers[0], number)?, number_at(args, numbers[1], number)?);
+        let (log, d) = (number_at(args, numbers[0], number)?, number_at(args, numbers[1], number)?);
         for (key, weight) in found.weights(log).iter().flatten().enumerate() {
             let own = (batch, head, key as u64);
-            let slope = weight * (dot(given, operands.row(2, own)?) - level) * heads.op.scale.0;
-            let slope = if found.passes[key] { slope } else { 0.0 };
+            let ds = weight * (dot(dy, operands.row(2, own)?) - d) * heads.op.scale.0;
+            let ds = if found.passes[key] { ds } else { 0.0 };
             if by_rows {
-                add(heads, args, (0, place), slope, operands.row(1, own)?)?;
+                add(heads, args, (0, place), ds, operands.row(1, own)?)?;
             } else {
                 let own = (batch, head / geometry.group.max(1), key as u64);
-                add(heads, args, (0, own), slope, operands.row(0, place)?)?;
-                add(heads, args, (1, own), *weight, given)?;
+                add(heads, args, (0, own), ds, operands.row(0, place)?)?;
+                add(heads, args, (1, own), *weight, dy)?;
             }
         }
     }

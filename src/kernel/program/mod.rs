@@ -19,7 +19,7 @@ mod verify;
 pub use evaluate::{Array, evaluate, evaluate_at, points};
 pub use expr::{Expr, ExprId, Exprs, Fold, MAX_VARS, Ty, Var};
 pub use gemm::{Activation, At, Gemm, GemmCall, Side, Strides, gemm, with_sums};
-pub use lower::{lower, lower_apart};
+pub use lower::{lower, lower_unfused};
 pub use verify::verify;
 
 use super::attention::{Geometry, Lie};
@@ -250,7 +250,7 @@ pub struct Heads {
     /// The argument of the mask.
     pub mask: Option<u32>,
     /// Of gradients: the arguments of the result and of its gradient, which lie alike.
-    pub given: Option<[u32; 2]>,
+    pub upstream: Option<[u32; 2]>,
     /// Of gradients: the arguments of the two numbers of each row.
     pub rows: Option<[u32; 2]>,
     /// The arguments that are written, and how they lie.

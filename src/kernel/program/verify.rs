@@ -129,7 +129,7 @@ impl Verifier<'_> {
             Pass::Queries => &[queries],
             Pass::Keys => &[keys, values],
         };
-        if made.len() != heads.writes.len() || (heads.pass == Pass::Forward) != heads.given.is_none() {
+        if made.len() != heads.writes.len() || (heads.pass == Pass::Forward) != heads.upstream.is_none() {
             return Err("operands of attention".to_owned());
         }
         for (&(arg, lie), &sizes) in heads.writes.iter().zip(made) {
@@ -138,7 +138,7 @@ impl Verifier<'_> {
                 return Err(format!("a{arg} is written and not marked as such"));
             }
         }
-        for arg in heads.given.into_iter().flatten() {
+        for arg in heads.upstream.into_iter().flatten() {
             within(arg, geometry.lies[3], results)?;
         }
         let rows = Lie {

@@ -5,7 +5,7 @@ use std::ops::{Add, Div, Mul, Sub};
 use super::Outcome;
 use super::elements::{places, strides};
 use crate::ir::half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
-use crate::ir::{Binary, Compare, DType, ReduceKind, Tensor, Unary, random_bits};
+use crate::ir::{Binary, Compare, CumSum, DType, ReduceKind, Tensor, Unary, random_bits};
 
 /// The elements of a tensor. 16-bit floats are held as f32, bools as 0 and 1.
 pub(super) enum Numbers {
@@ -412,7 +412,8 @@ pub(super) fn reduce(kind: ReduceKind, axes: &[u32], x: &Tensor, count: usize) -
 }
 
 /// Of integers.
-pub(super) fn cum_sum(axis: usize, (exclusive, reverse): (bool, bool), x: &Tensor) -> Option<Numbers> {
+pub(super) fn cum_sum(CumSum { axis, exclusive, reverse }: CumSum, x: &Tensor) -> Option<Numbers> {
+    let axis = axis as usize;
     let mut list = whole(x)?;
     let size = *x.dims().get(axis)? as usize;
     let inner = x.dims().get(axis + 1..)?.iter().product::<u64>() as usize;

@@ -33,13 +33,7 @@ pub(super) fn gradients(
 const TWO_OVER_ROOT_PI: f64 = std::f64::consts::FRAC_2_SQRT_PI;
 
 /// The gradient of `x` where `y = f(x)`; none where the function is flat almost everywhere.
-fn unary(
-    b: &mut Build<'_>,
-    f: Unary,
-    x: ValueId,
-    y: ValueId,
-    dy: ValueId,
-) -> Result<Option<ValueId>> {
+fn unary(b: &mut Build<'_>, f: Unary, x: ValueId, y: ValueId, dy: ValueId) -> Result<Option<ValueId>> {
     let gradient = match f {
         Unary::Neg => b.unary(Unary::Neg, dy)?,
         Unary::Abs => {

@@ -22,13 +22,7 @@ pub(super) fn gradients(
 }
 
 /// Adds each gradient to the slice of the data that was read.
-fn gather(
-    b: &mut Build<'_>,
-    axis: usize,
-    data: ValueId,
-    indices: ValueId,
-    dy: ValueId,
-) -> Result<ValueId> {
+fn gather(b: &mut Build<'_>, axis: usize, data: ValueId, indices: ValueId, dy: ValueId) -> Result<ValueId> {
     let (whole, index_dims) = (b.dims(data)?, b.dims(indices)?);
     let depth = index_dims.len();
     let rank = whole.len();

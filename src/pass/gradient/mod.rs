@@ -21,13 +21,13 @@ mod window;
 use std::collections::{HashMap, HashSet};
 
 use self::build::Build;
-use self::rules::{Site, gradients};
 use self::normalize::scaled::Scaled;
+use self::rules::{Site, gradients};
 use crate::error::{Error, Result};
 use crate::ir::{Family, Graph, IndexOp, NodeId, Op, Phase, Source, SourceId, SourceRole, Users, ValueId};
 
-pub use rules::no_gradient;
 pub use recurrent::unroll;
+pub use rules::no_gradient;
 
 /// The gradients of `loss`, which has one element, by each of `of`; none for what it does not depend
 /// on. The graph's dimensions are bound. O(nodes + operands).

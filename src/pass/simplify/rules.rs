@@ -3,7 +3,10 @@
 use super::super::rewrite::Rewriter;
 use super::Rewrite;
 use crate::ir::half::{bf16_to_f32, f16_to_f32};
-use crate::ir::{Binary, DType, Op, Pad, Shape, Size, Slice, Tensor, Type, Unary, ValueId};
+use crate::ir::{
+    Binary, DType, ElementwiseOp, Family, IndexOp, LayoutOp, Op, Pad, Shape, Size, Slice, Tensor, Type,
+    Unary, ValueId,
+};
 
 /// A node whose operands are simplified.
 pub(super) struct Look<'a, 'g> {
@@ -36,52 +39,40 @@ fn swaps_last_two(perm: &[u32]) -> bool {
 /// What may take the node's place, best first. The caller takes the first that has the result's
 /// type.
 pub(super) fn rewritten(look: &Look<'_, '_>) -> Vec<Rewrite> {
-    match look.op {
-        Op::Reshape { .. } => one(look.identity().or_else(|| look.past_same())),
-        Op::Transpose { perm } => one(look.transpose(perm)),
-        Op::Broadcast { shape } => one(look.broadcast(shape)),
-        Op::Slice(slice) => one(look.slice(slice)),
-        Op::Gather { axis } => one(look.gather(*axis as usize)),
-        Op::Pad(pad) => one(look.pad(pad)),
-        Op::Convert { .. } => one(look.identity()),
-        Op::Concat { axis } => one(look.concat(*axis as usize)),
-        Op::Unary(Unary::Not) => one(look.twice_not()),
-        Op::Binary(binary) => look.binary(*binary),
-        Op::Select => look.select(),
-        Op::MatMul { transpose_left, transpose_right } => {
-            one(look.product([*transpose_left, *transpose_right]))
-        }
-        Op::Compare(_) => look.without_broadcasts(),
-        Op::Input
-        | Op::Param(_)
-        | Op::Constant(_)
-        | Op::Sizes(_)
-        | Op::Iota { .. }
-        | Op::Unary(_)
-        | Op::Reduce { .. }
-        | Op::ArgReduce { .. }
-        | Op::CumSum { .. }
-        | Op::Softmax { .. }
-        | Op::SoftmaxGradient { .. }
-        | Op::CrossEntropy
-        | Op::CrossEntropyGradient
-        | Op::NormalizeGradient { .. }
-        | Op::Normalize { .. }
-        | Op::Attention(_)
-        | Op::AttentionGradient(_)
-        | Op::Rotary { .. }
-        | Op::LocalResponseNorm { .. }
-        | Op::Conv(_)
-        | Op::ConvTranspose(_)
-        | Op::Pool(_)
-        | Op::MaxPoolGradient(_)
-        | Op::Resize(_)
-        | Op::Recurrent(_)
-        | Op::GatherElements { .. }
-        | Op::GatherNd { .. }
-        | Op::ScatterElements { .. }
-        | Op::ScatterNd { .. }
-        | Op::TopK(_) => Vec::new(),
+    match look.op.family() {
+        Family::Elementwise(op) => match op {
+            ElementwiseOp::Unary(Unary::Not) => one(look.twice_not()),
+            ElementwiseOp::Unary(_) => Vec::new(),
+            ElementwiseOp::Binary(binary) => look.binary(binary),
+            ElementwiseOp::Compare(_) => look.without_broadcasts(),
+            ElementwiseOp::Select => look.select(),
+            ElementwiseOp::Convert { .. } => one(look.identity()),
+        },
+        Family::Layout(op) => one(match op {
+            LayoutOp::Reshape { .. } => look.identity().or_else(|| look.past_same()),
+            LayoutOp::Transpose { perm } => look.transpose(perm),
+            LayoutOp::Broadcast { shape } => look.broadcast(shape),
+            LayoutOp::Slice(slice) => look.slice(slice),
+            LayoutOp::Pad(pad) => look.pad(pad),
+            LayoutOp::Concat { axis } => look.concat(axis as usize),
+        }),
+        Family::Index(op) => match op {
+            IndexOp::Gather { axis } => one(look.gather(axis as usize)),
+            IndexOp::GatherElements { .. }
+            | IndexOp::GatherNd { .. }
+            | IndexOp::ScatterElements { .. }
+            | IndexOp::ScatterNd { .. }
+            | IndexOp::TopK(_) => Vec::new(),
+        },
+        Family::Product(op) => one(look.product([op.transpose_left, op.transpose_right])),
+        // No rewriting of these is known that holds for every bit.
+        Family::Leaf
+        | Family::Generator(_)
+        | Family::Window(_)
+        | Family::Reduce(_)
+        | Family::Normalize(_)
+        | Family::Attention(_)
+        | Family::Recurrent(_) => Vec::new(),
     }
 }
 

@@ -8,7 +8,7 @@ use super::resources::Resources;
 use crate::emit::{self, Kernel};
 use crate::error::{Error, Result};
 use crate::ir::Graph;
-use crate::kernel::program::{Body, GemmCall, Place, Program, gemm, lower, lower_apart, with_sums};
+use crate::kernel::program::{Body, GemmCall, Place, Program, gemm, lower, lower_unfused, with_sums};
 use crate::kernel::{Fused, in_place};
 
 /// One launch of a group.
@@ -55,8 +55,8 @@ impl Kernels {
             let within = |error: Error| error.within(&format!("node {name}"));
             let whole = lower(graph, fused).map_err(within)?;
             let mut ways = Vec::new();
-            if let Some(apart) = products_apart(graph, fused, &whole, products).map_err(within)? {
-                kernels.add_ways(&apart, products, &mut known, &mut ways).map_err(within)?;
+            if let Some(unfused) = unfused_products(graph, fused, &whole, products).map_err(within)? {
+                kernels.add_ways(&unfused, products, &mut known, &mut ways).map_err(within)?;
             }
             kernels.add_ways(&whole, products, &mut known, &mut ways).map_err(within)?;
             let own = whole.iter().map(|program| kernels.own(program, &mut known));
@@ -154,9 +154,9 @@ impl Kernels {
     }
 }
 
-/// The programs of a group with its product apart from what follows: where the library has the product and not what
+/// The programs of a group with its product a program of its own, without what follows: where the library has the product and not what
 /// follows, the product is large, and nothing is written over that is read behind it.
-fn products_apart(
+fn unfused_products(
     graph: &Graph,
     fused: &Fused<'_>,
     whole: &[Program],
@@ -170,7 +170,7 @@ fn products_apart(
     {
         return Ok(None);
     }
-    let apart = lower_apart(graph, fused)?;
-    let large = |program: &Program| gemm(program).is_some_and(|call| products.take_apart(&call.gemm));
-    Ok((apart.len() > whole.len() && apart.iter().any(large)).then_some(apart))
+    let unfused = lower_unfused(graph, fused)?;
+    let large = |program: &Program| gemm(program).is_some_and(|call| products.takes_unfused(&call.gemm));
+    Ok((unfused.len() > whole.len() && unfused.iter().any(large)).then_some(unfused))
 }

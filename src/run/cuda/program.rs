@@ -83,7 +83,7 @@ impl Products {
     }
 
     /// Whether it is also asked for one that something else follows.
-    pub(super) fn take_apart(self, gemm: &Gemm) -> bool {
+    pub(super) fn takes_unfused(self, gemm: &Gemm) -> bool {
         match self {
             Self::Own => false,
             Self::Library { apart, .. } => self.take(gemm) && gemm.inner >= apart,

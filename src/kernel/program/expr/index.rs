@@ -216,7 +216,7 @@ impl Exprs {
     }
 
     /// The index of each axis of a position in row-major order.
-    pub fn apart(&mut self, dims: &[i64], position: ExprId) -> Vec<ExprId> {
+    pub fn delinearize(&mut self, dims: &[i64], position: ExprId) -> Vec<ExprId> {
         let mut stride = 1i64;
         let mut index = vec![ExprId(0); dims.len()];
         for (axis, &dim) in dims.iter().enumerate().rev() {
@@ -270,7 +270,7 @@ mod tests {
         let mut exprs = Exprs::default();
         let var = exprs.var(2 * 3 * 5 * 7);
         let p = exprs.at(var);
-        let index = exprs.apart(&[2, 3, 5, 7], p);
+        let index = exprs.delinearize(&[2, 3, 5, 7], p);
         assert_eq!(exprs.linear(&[2, 3, 5, 7], &index), p);
         let inner = exprs.linear(&[3, 5, 7], &index[1..]);
         assert_eq!(*exprs.get(inner), Expr::Mod(p, 105));

@@ -18,7 +18,7 @@ impl Builder<'_> {
         for value in x {
             dims.push(self.dims(value)?);
         }
-        let [q, k, v, out] = &dims[..] else { return Err(Halt::Apart) };
+        let [q, k, v, out] = &dims[..] else { return Err(Halt::Unfused) };
         let geometry = Geometry::new(op, [&q[..], &k[..], &v[..], &out[..]]);
         let mut reads = [0; 3];
         for (read, value) in reads.iter_mut().zip(x) {
@@ -29,8 +29,8 @@ impl Builder<'_> {
             None => [0; 4],
         };
         let mask = mask.map(|mask| self.arg(mask, false)).transpose()?;
-        let (given, rows, writes) = (None, None, Vec::new());
-        Ok(Heads { pass, op: op.clone(), geometry, mask_strides, reads, mask, given, rows, writes })
+        let (upstream, rows, writes) = (None, None, Vec::new());
+        Ok(Heads { pass, op: op.clone(), geometry, mask_strides, reads, mask, upstream, rows, writes })
     }
 
     pub(super) fn attention(&mut self, id: NodeId, op: &Attention) -> Lowered<Body> {
@@ -47,7 +47,7 @@ impl Builder<'_> {
     pub(super) fn attention_gradient(self, id: NodeId, op: &Attention) -> Lowered<Vec<Program>> {
         let second = Builder::new(self.graph, self.fused, self.layout, self.nodes);
         let results: Vec<ValueId> = self.graph.results(id).collect();
-        let [dq, dk, dv] = results[..] else { return Err(Halt::Apart) };
+        let [dq, dk, dv] = results[..] else { return Err(Halt::Unfused) };
         let rows = self.attention_pass(id, op, Pass::Queries, &[(0, dq)])?;
         Ok(vec![rows, second.attention_pass(id, op, Pass::Keys, &[(1, dk), (2, dv)])?])
     }
@@ -60,9 +60,9 @@ impl Builder<'_> {
         made: &[(usize, ValueId)],
     ) -> Lowered<Program> {
         let operands = self.graph.node(id).operands.clone();
-        let [q, k, v, out, given] = [0, 1, 2, 3, 4].map(|operand: usize| operands[operand]);
+        let [q, k, v, out, dy] = [0, 1, 2, 3, 4].map(|operand: usize| operands[operand]);
         let mut heads = self.heads(pass, op, [q, k, v, out], operands.get(5).copied())?;
-        heads.given = Some([self.arg(out, false)?, self.arg(given, false)?]);
+        heads.upstream = Some([self.arg(out, false)?, self.arg(dy, false)?]);
         let sizes = &heads.geometry;
         let count = sizes.batch.saturating_mul(sizes.heads).saturating_mul(sizes.rows);
         heads.rows = Some(self.numbers(q, count, pass == Pass::Queries));
@@ -84,8 +84,8 @@ impl Builder<'_> {
     ) -> Lowered<ExprId> {
         let operands = &self.graph.node(id).operands;
         let (x, cos, sin) = (operands[0], operands[1], operands[2]);
-        let Some(&size) = self.dims(x)?.last() else { return Err(Halt::Apart) };
-        let Some((&at, _)) = index.split_last() else { return Err(Halt::Apart) };
+        let Some(&size) = self.dims(x)?.last() else { return Err(Halt::Unfused) };
+        let Some((&at, _)) = index.split_last() else { return Err(Halt::Unfused) };
         let half = size / 2;
         let (own, cos) = (self.at(x, index, guard)?, self.broadcast_at(cos, index, guard)?);
         let mut partner = index.to_vec();

@@ -8,27 +8,32 @@
 
 mod at;
 mod attention;
-mod convolutions;
-mod gradients;
-mod heroes;
-mod index_maps;
-mod ordered;
-mod thin;
-mod windows;
+mod elementwise;
+mod index;
+mod layout;
+mod normalize;
+mod product;
+mod recurrent;
+mod reduce;
+mod rows;
+mod window;
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Arg, Body, Expr, ExprId, Exprs, Place, Program, Store, Var, verify};
 use crate::error::{Error, Report, Result};
-use crate::ir::{DType, Graph, NodeId, Op, ScatterKind, ValueId};
+use crate::ir::{
+    AttentionOp, DType, Family, Graph, IndexOp, LayoutOp, NodeId, NormalizeOp, Op, ReduceOp, ScatterKind,
+    ValueId, WindowOp,
+};
 use crate::kernel::fused::{self, Layout, Segment, layout};
 use crate::kernel::{Fused, normalizes_rows};
 
 /// Why nodes do not become one program.
 #[derive(Debug)]
 enum Halt {
-    /// They can be programs apart.
-    Apart,
+    /// They can be programs of their own.
+    Unfused,
     /// They cannot be lowered at all.
     Failed(Error),
 }
@@ -59,13 +64,13 @@ pub fn lower(graph: &Graph, fused: &Fused<'_>) -> Result<Vec<Program>> {
                     found = Some((count, programs));
                     break;
                 }
-                Err(Halt::Apart) => {}
+                Err(Halt::Unfused) => {}
                 Err(Halt::Failed(error)) => return Err(error),
             }
         }
         let (count, made) = match found {
             Some(found) => found,
-            None => (1, apart(graph, fused, &layout, segments[0].nodes())?),
+            None => (1, unfused(graph, fused, &layout, segments[0].nodes())?),
         };
         position += count;
         programs.extend(made);
@@ -96,21 +101,21 @@ fn together(graph: &Graph, segments: &[Segment]) -> Vec<usize> {
 /// They may not run where a plan lets the group write over what a chain behind a product reads.
 ///
 /// Errors: those of [`lower`].
-pub fn lower_apart(graph: &Graph, fused: &Fused<'_>) -> Result<Vec<Program>> {
+pub fn lower_unfused(graph: &Graph, fused: &Fused<'_>) -> Result<Vec<Program>> {
     let layout = layout(graph, fused);
     let mut programs = Vec::new();
     for segment in &layout.segments {
-        programs.extend(apart(graph, fused, &layout, segment.nodes())?);
+        programs.extend(unfused(graph, fused, &layout, segment.nodes())?);
     }
     programs.iter().try_for_each(verify)?;
     Ok(programs)
 }
 
-fn apart(graph: &Graph, fused: &Fused<'_>, layout: &Layout, nodes: &[NodeId]) -> Result<Vec<Program>> {
+fn unfused(graph: &Graph, fused: &Fused<'_>, layout: &Layout, nodes: &[NodeId]) -> Result<Vec<Program>> {
     match Builder::new(graph, fused, layout, nodes).programs(nodes) {
         Ok(programs) => Ok(programs),
         Err(Halt::Failed(error)) => Err(error),
-        Err(Halt::Apart) => Err(Error::Internal("a segment falls apart".to_owned())),
+        Err(Halt::Unfused) => Err(Error::Internal("a segment cannot be lowered by itself".to_owned())),
     }
 }
 
@@ -133,9 +138,9 @@ struct Builder<'a> {
     args: Vec<Arg>,
     arg_of: BTreeMap<(Place, DType), u32>,
     memo: HashMap<(ValueId, Vec<ExprId>, Option<ExprId>), ExprId>,
-    /// Positions that were taken apart, by sizes and index.
+    /// Positions that were delinearized, by sizes and index.
     positions: HashMap<(Vec<i64>, Vec<ExprId>), ExprId>,
-    given: Option<HeroResult>,
+    hero_result: Option<HeroResult>,
 }
 
 impl<'a> Builder<'a> {
@@ -150,7 +155,7 @@ impl<'a> Builder<'a> {
             arg_of: BTreeMap::new(),
             memo: HashMap::new(),
             positions: HashMap::new(),
-            given: None,
+            hero_result: None,
         }
     }
 
@@ -160,60 +165,54 @@ impl<'a> Builder<'a> {
             // Nobody reads what they make.
             return Ok(vec![]);
         }
-        let fused = nodes.len() > 1;
         let product = nodes.iter().find(|&&node| matches!(self.graph.node(node).op, Op::MatMul { .. }));
         let first = product.copied().unwrap_or(first);
-        let body = match &self.graph.node(first).op {
-            Op::Reduce { .. } | Op::ArgReduce { .. } | Op::Softmax { .. } | Op::Normalize { .. } => {
-                self.rows(first)?
-            }
-            Op::SoftmaxGradient { .. } => self.softmax_gradient(first)?,
-            Op::CrossEntropy | Op::CrossEntropyGradient => self.cross_entropy(first)?,
-            Op::NormalizeGradient { .. } => return self.normalize_gradient(first),
-            Op::MatMul { .. } => self.product(first)?,
-            Op::Conv(conv) => self.conv(first, conv)?,
-            Op::ConvTranspose(conv) => self.conv_transpose(first, conv)?,
-            Op::Transpose { .. } => self.transpose(first)?,
-            Op::CumSum { .. }
-            | Op::TopK(_)
-            | Op::ScatterElements { .. }
-            | Op::ScatterNd { .. }
-            | Op::Recurrent(_)
-            | Op::Attention(_)
-            | Op::AttentionGradient(_)
-                if fused =>
-            {
-                return Err(Halt::Apart);
-            }
-            Op::AttentionGradient(op) => return self.attention_gradient(first, op),
-            Op::CumSum { .. } => self.running_sum(first)?,
-            Op::TopK(_) => self.topk(first)?,
-            Op::ScatterElements { .. } | Op::ScatterNd { .. } => return self.scatter(first),
-            Op::Recurrent(_) => self.recurrent(first)?,
-            Op::Attention(op) => self.attention(first, op)?,
-            Op::Input
-            | Op::Param(_)
-            | Op::Constant(_)
-            | Op::Sizes(_)
-            | Op::Iota { .. }
-            | Op::Unary(_)
-            | Op::Binary(_)
-            | Op::Compare(_)
-            | Op::Select
-            | Op::Convert { .. }
-            | Op::LocalResponseNorm { .. }
-            | Op::Rotary { .. }
-            | Op::Pool(_)
-            | Op::MaxPoolGradient(_)
-            | Op::Resize(_)
-            | Op::Reshape { .. }
-            | Op::Broadcast { .. }
-            | Op::Slice(_)
-            | Op::Pad(_)
-            | Op::Concat { .. }
-            | Op::Gather { .. }
-            | Op::GatherElements { .. }
-            | Op::GatherNd { .. } => self.map()?,
+        let fused = nodes.len() > 1;
+        let graph = self.graph;
+        let body = match graph.node(first).op.family() {
+            Family::Leaf | Family::Generator(_) | Family::Elementwise(_) => self.map()?,
+            Family::Layout(op) => match op {
+                LayoutOp::Transpose { .. } => self.transpose(first)?,
+                LayoutOp::Reshape { .. }
+                | LayoutOp::Broadcast { .. }
+                | LayoutOp::Slice(_)
+                | LayoutOp::Pad(_)
+                | LayoutOp::Concat { .. } => self.map()?,
+            },
+            Family::Index(op) => match op {
+                IndexOp::Gather { .. } | IndexOp::GatherElements { .. } | IndexOp::GatherNd { .. } => {
+                    self.map()?
+                }
+                _ if fused => return Err(Halt::Unfused),
+                IndexOp::TopK(_) => self.topk(first)?,
+                IndexOp::ScatterElements { .. } | IndexOp::ScatterNd { .. } => return self.scatter(first),
+            },
+            Family::Window(op) => match op {
+                WindowOp::Conv(conv) => self.conv(first, conv)?,
+                WindowOp::ConvTranspose(conv) => self.conv_transpose(first, conv)?,
+                WindowOp::Pool(_) | WindowOp::MaxPoolGradient(_) | WindowOp::Resize(_) => self.map()?,
+            },
+            Family::Reduce(op) => match op {
+                ReduceOp::Reduce { .. } | ReduceOp::ArgReduce { .. } => self.rows(first)?,
+                ReduceOp::CumSum(_) if fused => return Err(Halt::Unfused),
+                ReduceOp::CumSum(_) => self.running_sum(first)?,
+            },
+            Family::Normalize(op) => match op {
+                NormalizeOp::Softmax(_) | NormalizeOp::Normalize(_) => self.rows(first)?,
+                NormalizeOp::SoftmaxGradient(of) => self.softmax_gradient(first, of)?,
+                NormalizeOp::CrossEntropy | NormalizeOp::CrossEntropyGradient => self.cross_entropy(first)?,
+                NormalizeOp::NormalizeGradient { of, .. } => return self.normalize_gradient(first, of),
+                NormalizeOp::LocalResponseNorm(_) => self.map()?,
+            },
+            Family::Product(_) => self.product(first)?,
+            Family::Attention(op) => match op {
+                AttentionOp::Rotary { .. } => self.map()?,
+                _ if fused => return Err(Halt::Unfused),
+                AttentionOp::Attention(heads) => self.attention(first, heads)?,
+                AttentionOp::AttentionGradient(heads) => return self.attention_gradient(first, heads),
+            },
+            Family::Recurrent(_) if fused => return Err(Halt::Unfused),
+            Family::Recurrent(_) => self.recurrent(first)?,
         };
         Ok(vec![self.finish(body)])
     }
@@ -278,7 +277,7 @@ impl<'a> Builder<'a> {
         let mut stores = Vec::new();
         for &value in values {
             let dims = self.dims(value)?;
-            let index = self.apart(&dims, position);
+            let index = self.delinearized(&dims, position);
             let stored = self.at(value, &index, None)?;
             let arg = self.arg(value, true)?;
             stores.push(Store {
@@ -292,13 +291,13 @@ impl<'a> Builder<'a> {
         Ok(stores)
     }
 
-    /// As many elements as each of the program's results has. `Halt::Apart` where they differ.
+    /// As many elements as each of the program's results has. `Halt::Unfused` where they differ.
     fn elements(&self) -> Lowered<i64> {
         let mut count = None;
         for value in self.results() {
             let elements = self.dims(value)?.iter().product::<i64>();
             if *count.get_or_insert(elements) != elements {
-                return Err(Halt::Apart);
+                return Err(Halt::Unfused);
             }
         }
         Ok(count.unwrap_or(0))
@@ -313,9 +312,9 @@ impl<'a> Builder<'a> {
         Ok(Body::Map { point, stores })
     }
 
-    /// As [`Exprs::apart`], remembered, so that it joins again whatever it looks like.
-    fn apart(&mut self, dims: &[i64], position: ExprId) -> Vec<ExprId> {
-        let index = self.exprs.apart(dims, position);
+    /// As [`Exprs::delinearize`], remembered, so that it joins again whatever it looks like.
+    fn delinearized(&mut self, dims: &[i64], position: ExprId) -> Vec<ExprId> {
+        let index = self.exprs.delinearize(dims, position);
         self.positions.insert((dims.to_vec(), index.clone()), position);
         index
     }
@@ -331,7 +330,7 @@ impl<'a> Builder<'a> {
     fn over(&mut self, dims: &[i64]) -> (Var, Vec<ExprId>) {
         let var = self.exprs.var(dims.iter().product());
         let position = self.exprs.at(var);
-        (var, self.apart(dims, position))
+        (var, self.delinearized(dims, position))
     }
 
     /// The value at an index where the guard holds, else a constant.

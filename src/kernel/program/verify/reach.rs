@@ -2,7 +2,7 @@
 //! the index is made of.
 //!
 //! Quotients and remainders of one index are digits of it, so that `x`, `x / 12` and `x % 12` are seen to
-//! be made of the same: all are taken apart where any of the guard's is.
+//! be made of the same: all are delinearized where any of the guard's is.
 
 use std::collections::BTreeSet;
 
@@ -88,7 +88,7 @@ impl<'a> Bounds<'a> {
 
     /// Takes in that a sum lies in a range: with a positive first factor, and without a common one.
     fn learn(&mut self, terms: Terms, (low, high): Range) {
-        let mut terms = self.apart(terms);
+        let mut terms = self.delinearized(terms);
         let Some(&(_, first)) = terms.first() else { return };
         let (low, high) = if first < 0 { (high.saturating_neg(), low.saturating_neg()) } else { (low, high) };
         let common = terms.iter().fold(0, |common, term| gcd(common, term.1));
@@ -117,7 +117,7 @@ impl<'a> Bounds<'a> {
     }
 
     /// Every digit as several, where its index is cut.
-    fn apart(&self, terms: Terms) -> Terms {
+    fn delinearized(&self, terms: Terms) -> Terms {
         let mut all = Vec::with_capacity(terms.len());
         for (digit, factor) in terms {
             let Digit { of, mut unit, count } = digit;
@@ -146,7 +146,7 @@ impl<'a> Bounds<'a> {
     fn of(&self, index: ExprId, depth: usize) -> Range {
         let (constant, terms) = self.digits(index);
         let (constant, terms) = self.rejoined(constant, terms);
-        let terms = self.apart(terms);
+        let terms = self.delinearized(terms);
         let mut rest = terms.clone();
         let mut total = (constant, constant);
         for (known, bound) in &self.known {

@@ -33,7 +33,11 @@ pub(super) fn gradients(
 
 /// Of what is normalised: through the result, and where they are results too, through the means and the
 /// variances.
-pub(super) fn normalize(b: &mut Build<'_>, site: &Site<'_>, of: Normalization<'_>) -> Result<Option<ValueId>> {
+pub(super) fn normalize(
+    b: &mut Build<'_>,
+    site: &Site<'_>,
+    of: Normalization<'_>,
+) -> Result<Option<ValueId>> {
     let axes = of.axes;
     let (x, dims) = (site.operands[0], b.dims(site.operands[0])?);
     let mut found = None;
@@ -85,7 +89,12 @@ fn cross_entropy(b: &mut Build<'_>, site: &Site<'_>, dy: ValueId) -> Result<Vec<
 
 /// With `s = bias + a * window sum of x^2`: `dy s^-beta - 2 a beta x * window sum of (dy x s^(-beta-1))`,
 /// the second window being the first one mirrored.
-fn local_response_norm(b: &mut Build<'_>, response: LocalResponse, x: ValueId, dy: ValueId) -> Result<ValueId> {
+fn local_response_norm(
+    b: &mut Build<'_>,
+    response: LocalResponse,
+    x: ValueId,
+    dy: ValueId,
+) -> Result<ValueId> {
     let LocalResponse { size, alpha, beta, bias } = response;
     let before = (size - 1) / 2;
     let after = size - 1 - before;

@@ -52,14 +52,17 @@ impl Scaled {
     }
 
     /// The gradients of what is normalised, of the factor, and of the summand.
-    pub(in crate::pass::gradient) fn gradients(&self, b: &mut Build<'_>, dy: ValueId) -> Result<[ValueId; 3]> {
+    pub(in crate::pass::gradient) fn gradients(
+        &self,
+        b: &mut Build<'_>,
+        dy: ValueId,
+    ) -> Result<[ValueId; 3]> {
         let node = b.graph.node(self.normalize);
         let Op::Normalize { axes, epsilon, center, moments } = node.op.clone() else {
             return Err(Error::Internal(format!("{} does not normalise", node.op.name())));
         };
         let beside = b.graph.results(self.normalize).skip(1);
-        let operands: Vec<ValueId> =
-            [node.operands[0], dy, self.factor].into_iter().chain(beside).collect();
+        let operands: Vec<ValueId> = [node.operands[0], dy, self.factor].into_iter().chain(beside).collect();
         let op = Op::NormalizeGradient { axes, epsilon, center, scaled: true, moments };
         let made = b.graph.push(op, &operands, b.source)?;
         let first = b.graph.node(made).first_result;

@@ -3,10 +3,10 @@
 mod conv;
 
 use super::build::Build;
-use conv::transposed;
 use super::rules::Site;
 use crate::error::Result;
 use crate::ir::{Layout, Op, Pool, PoolKind, Resize, Shape, ValueId, WindowOp};
+use conv::transposed;
 
 pub(super) fn gradients(
     b: &mut Build<'_>,
@@ -85,13 +85,7 @@ fn counted(pool: &Pool, axis: usize, size: i64, out: i64) -> f64 {
 }
 
 /// A resize is linear along each axis: its matrix is the resize of the identity.
-fn resize(
-    b: &mut Build<'_>,
-    resize: &Resize,
-    x: ValueId,
-    y: ValueId,
-    dy: ValueId,
-) -> Result<ValueId> {
+fn resize(b: &mut Build<'_>, resize: &Resize, x: ValueId, y: ValueId, dy: ValueId) -> Result<ValueId> {
     let (from, to) = (b.dims(x)?, b.dims(y)?);
     let mut gradient = dy;
     for axis in 0..from.len() {

@@ -1,9 +1,9 @@
 //! Gradients that work on whole rows: those of softmax, of cross-entropy, and of normalisations.
 
-use super::heroes::Over;
-use super::{Builder, ExprId, Halt, HeroResult, Lowered};
-use crate::ir::{Binary, Compare, DType, NodeId, Op, Unary, ValueId, Varies};
-use crate::kernel::program::{Arg, Body, Fold, Place, Program, Reduction};
+use super::super::rows::Over;
+use super::super::{Builder, ExprId, Halt, HeroResult, Lowered};
+use crate::ir::{Binary, Compare, DType, NodeId, Normalization, Op, Softmax, Unary, ValueId, Varies};
+use crate::kernel::program::{Arg, Body, Fold, Place, Program, Reduction, Store};
 
 /// Reductions of a row as they are listed.
 #[derive(Default)]
@@ -14,6 +14,26 @@ impl Reductions {
         let dtype = builder.exprs.dtype(value);
         self.0.push(Reduction { kind, value });
         builder.exprs.reduced(self.0.len() as u32 - 1, dtype)
+    }
+}
+
+/// Operands of a normalisation's gradient.
+struct Operands {
+    x: ValueId,
+    dy: ValueId,
+    factor: Option<ValueId>,
+    /// Means and variances.
+    moments: Option<[ValueId; 2]>,
+}
+
+impl Operands {
+    fn new(operands: &[ValueId], of: Normalization<'_>) -> Self {
+        let (own, beside) = operands.split_at(operands.len() - if of.moments { 2 } else { 0 });
+        let moments = match *beside {
+            [mean, variance] => Some([mean, variance]),
+            _ => None,
+        };
+        Self { x: own[0], dy: own[1], factor: own.get(2).copied(), moments }
     }
 }
 
@@ -68,36 +88,36 @@ impl Builder<'_> {
         let dims = self.dims(result)?;
         let position = self.linear(&dims, &over.index);
         let expr = self.exprs.convert(self.dtype(result), made);
-        self.given = Some(HeroResult { value: result, position, expr });
+        self.hero_result = Some(HeroResult { value: result, position, expr });
         self.same_elements(result)?;
         let stores = self.stores_at(position)?;
         let Over { row, column, along, .. } = *over;
         Ok(Body::Rows { row, column, along, cached, reductions: reductions.0, stores, row_stores: vec![] })
     }
 
-    pub(super) fn softmax_gradient(&mut self, id: NodeId) -> Lowered<Body> {
+    pub(in super::super) fn softmax_gradient(&mut self, id: NodeId, of: Softmax) -> Lowered<Body> {
         let node = self.graph.node(id);
-        let Op::SoftmaxGradient { axis, log } = node.op else { return Err(Halt::Apart) };
+        let Softmax { axis, log } = of;
         let over = self.rows_over(&self.dims(node.first_result)?, &[axis]);
-        let (y, given) =
+        let (y, dy) =
             (self.wide_at(node.operands[0], &over.index)?, self.wide_at(node.operands[1], &over.index)?);
         let mut reductions = Reductions::default();
         let made = if log {
-            let total = reductions.fold(self, Fold::Sum, given);
+            let total = reductions.fold(self, Fold::Sum, dy);
             let share = self.exprs.unary(Unary::Exp, y);
             let taken = self.mul(share, total);
-            self.sub(given, taken)
+            self.sub(dy, taken)
         } else {
-            let weighted = self.mul(y, given);
+            let weighted = self.mul(y, dy);
             let total = reductions.fold(self, Fold::Sum, weighted);
-            let rest = self.sub(given, total);
+            let rest = self.sub(dy, total);
             self.mul(y, rest)
         };
-        self.row_body(id, &over, vec![y, given], reductions, made)
+        self.row_body(id, &over, vec![y, dy], reductions, made)
     }
 
     /// Cross-entropies of rows of logits, and their gradients.
-    pub(super) fn cross_entropy(&mut self, id: NodeId) -> Lowered<Body> {
+    pub(in super::super) fn cross_entropy(&mut self, id: NodeId) -> Lowered<Body> {
         let node = self.graph.node(id);
         let (logits, target) = (node.operands[0], node.operands[1]);
         let dims = self.dims(logits)?;
@@ -131,7 +151,7 @@ impl Builder<'_> {
             let result = node.first_result;
             let position = self.exprs.at(over.row);
             let expr = self.exprs.convert(self.dtype(result), made);
-            self.given = Some(HeroResult { value: result, position, expr });
+            self.hero_result = Some(HeroResult { value: result, position, expr });
             self.same_elements(result)?;
             let row_stores = self.stores_at(position)?;
             let Over { row, column, along, .. } = over;
@@ -145,7 +165,7 @@ impl Builder<'_> {
                 row_stores,
             });
         }
-        let given = self.wide_at(node.operands[2], &outer)?;
+        let dy = self.wide_at(node.operands[2], &outer)?;
         let share = self.div(e, total);
         let slope = if of_class {
             let class = self.at(target, &outer, None)?;
@@ -161,7 +181,7 @@ impl Builder<'_> {
             let spread = self.mul(share, weights);
             self.sub(spread, weight)
         };
-        let made = self.mul(given, slope);
+        let made = self.mul(dy, slope);
         self.row_body(id, &over, cached, reductions, made)
     }
 
@@ -169,125 +189,166 @@ impl Builder<'_> {
     /// its mean and its variance.
     fn normalized_row(
         &mut self,
-        op: &Op,
-        (x, known): (ExprId, Option<[ExprId; 2]>),
+        of: Normalization<'_>,
+        x: ExprId,
+        known: Option<[ExprId; 2]>,
         count: i64,
         reductions: &mut Reductions,
-    ) -> Lowered<Normalized> {
-        let Op::NormalizeGradient { epsilon, center, .. } = *op else { return Err(Halt::Apart) };
+    ) -> Normalized {
         let dtype = self.exprs.dtype(x);
         let (mean, variance) = if let Some([mean, variance]) = known {
             (Some(mean), variance)
         } else {
             let count = self.exprs.constant(count as f64, dtype);
-            let mean = center.then(|| reductions.fold(self, Fold::Sum, x));
+            let mean = of.center.then(|| reductions.fold(self, Fold::Sum, x));
             let mean = mean.map(|sum| self.div(sum, count));
             let square = self.squared(x, mean);
             let squares = reductions.fold(self, Fold::Sum, square);
             (mean, self.div(squares, count))
         };
-        let epsilon = self.exprs.constant(epsilon.0, dtype);
+        let epsilon = self.exprs.constant(of.epsilon, dtype);
         let above = self.add(variance, epsilon);
         let deviation = self.exprs.unary(Unary::Sqrt, above);
         let r = self.exprs.unary(Unary::Reciprocal, deviation);
         let rest = mean.map_or(x, |mean| self.sub(x, mean));
-        Ok(Normalized { n: self.mul(rest, r), r, mean })
+        Normalized { n: self.mul(rest, r), r, mean }
+    }
+
+    /// The means and variances of rows at the index that the axes which stay have.
+    fn moments_at(&mut self, moments: [ValueId; 2], over: &Over, axes: &[u32]) -> Lowered<[ExprId; 2]> {
+        let stays = |axis: &usize| !axes.contains(&(*axis as u32));
+        let row: Vec<ExprId> = (0..over.index.len()).filter(stays).map(|axis| over.index[axis]).collect();
+        let [mean, variance] = moments;
+        Ok([self.wide_at(mean, &row)?, self.wide_at(variance, &row)?])
+    }
+
+    /// `r (d - n mean of d n - mean of d)`, the last term where there is a mean: through the result, through the
+    /// deviation, and through the mean.
+    fn through_row(
+        &mut self,
+        row: &Normalized,
+        d: ExprId,
+        count: i64,
+        reductions: &mut Reductions,
+    ) -> ExprId {
+        let count = self.exprs.constant(count as f64, self.exprs.dtype(d));
+        let along = self.mul(d, row.n);
+        let along = reductions.fold(self, Fold::Sum, along);
+        let along = self.div(along, count);
+        let taken = self.mul(row.n, along);
+        let mut rest = self.sub(d, taken);
+        if row.mean.is_some() {
+            let sum = reductions.fold(self, Fold::Sum, d);
+            let mean = self.div(sum, count);
+            rest = self.sub(rest, mean);
+        }
+        self.mul(rest, row.r)
     }
 
     /// A kernel of rows for the gradient of what is normalised. A factor for each row has its gradients
     /// from the same kernel; one for each column has them from a second one, to which the first leaves
     /// mean and `r` of each row in the workspace.
-    pub(super) fn normalize_gradient(mut self, id: NodeId) -> Lowered<Vec<Program>> {
-        let node = self.graph.node(id);
-        let Op::NormalizeGradient { axes, moments, .. } = &node.op else { return Err(Halt::Apart) };
-        let (own, beside) = node.operands.split_at(node.operands.len() - if *moments { 2 } else { 0 });
-        let (x, given) = (own[0], own[1]);
+    pub(in super::super) fn normalize_gradient(
+        mut self,
+        id: NodeId,
+        of: Normalization<'_>,
+    ) -> Lowered<Vec<Program>> {
+        let Operands { x, dy, factor, moments } = Operands::new(&self.graph.node(id).operands, of);
         let dims = self.dims(x)?;
-        let over = self.rows_over(&dims, axes);
-        let kept: Vec<ExprId> = (0..dims.len())
-            .filter(|&axis| !axes.contains(&(axis as u32)))
-            .map(|axis| over.index[axis])
-            .collect();
-        let known = match beside {
-            &[mean, variance] => Some([self.wide_at(mean, &kept)?, self.wide_at(variance, &kept)?]),
-            _ => None,
-        };
-        let varies = match own.get(2) {
-            Some(&factor) => {
-                Some((factor, Varies::new(axes, &dims, &self.dims(factor)?).ok_or(Halt::Apart)?))
-            }
+        let over = self.rows_over(&dims, of.axes);
+        let known = match moments {
+            Some(moments) => Some(self.moments_at(moments, &over, of.axes)?),
             None => None,
         };
-        let second = match varies {
-            Some((_, Varies::Along)) => Some(Builder::new(self.graph, self.fused, self.layout, self.nodes)),
-            _ => None,
-        };
-        let (x_at, g) = (self.wide_at(x, &over.index)?, self.wide_at(given, &over.index)?);
+        let (x_at, g) = (self.wide_at(x, &over.index)?, self.wide_at(dy, &over.index)?);
         let mut reductions = Reductions::default();
-        let Normalized { n, r, mean } =
-            self.normalized_row(&node.op, (x_at, known), over.count, &mut reductions)?;
-        let mut d = g;
-        if let Some((factor, _)) = varies {
-            let index = self.broadcast(factor, &over.index)?;
-            let factor = self.wide_at(factor, &index)?;
-            d = self.mul(g, factor);
-        }
-        let count = self.exprs.constant(over.count as f64, self.exprs.dtype(x_at));
-        let along = self.mul(d, n);
-        let along = reductions.fold(&mut self, Fold::Sum, along);
-        let along = self.div(along, count);
-        let taken = self.mul(n, along);
-        let mut rest = self.sub(d, taken);
-        if mean.is_some() {
-            let sum = reductions.fold(&mut self, Fold::Sum, d);
-            let mean = self.div(sum, count);
-            rest = self.sub(rest, mean);
-        }
-        let made = self.mul(rest, r);
-        let Some((_, varies)) = varies else {
-            let body = self.row_body(id, &over, vec![x_at, g], reductions, made)?;
+        let row = self.normalized_row(of, x_at, known, over.count, &mut reductions);
+        let d = match factor {
+            Some(factor) => {
+                let index = self.broadcast(factor, &over.index)?;
+                let factor = self.wide_at(factor, &index)?;
+                self.mul(g, factor)
+            }
+            None => g,
+        };
+        let dx = self.through_row(&row, d, over.count, &mut reductions);
+        let Some(factor) = factor else {
+            let body = self.row_body(id, &over, vec![x_at, g], reductions, dx)?;
             return Ok(vec![self.finish(body)]);
         };
-        let results: Vec<ValueId> = self.graph.results(id).collect();
-        let [dx, of_factor, of_shift] = results[..] else { return Err(Halt::Apart) };
-        let position = self.linear(&dims, &over.index);
-        let expr = self.exprs.convert(self.dtype(dx), made);
-        self.given = Some(HeroResult { value: dx, position, expr });
-        let made = self.whole_results(dx, &[of_factor, of_shift])?;
-        let stores = self.stores_of(&made, position)?;
-        let row = self.exprs.at(over.row);
-        let sums = match varies {
-            Varies::Across => {
-                let weighted = self.mul(g, n);
-                let weighted = reductions.fold(&mut self, Fold::Sum, weighted);
-                vec![
-                    (self.arg(of_factor, true)?, weighted),
-                    (self.arg(of_shift, true)?, reductions.fold(&mut self, Fold::Sum, g)),
-                ]
-            }
-            Varies::Along => {
-                let zero = self.exprs.constant(0.0, self.exprs.dtype(r));
-                let [means, scales] = self.numbers(x, self.exprs.extent(over.row).unsigned_abs(), true);
-                vec![(means, mean.unwrap_or(zero)), (scales, r)]
-            }
+        let varies = Varies::new(of.axes, &dims, &self.dims(factor)?).ok_or(Halt::Unfused)?;
+        let second = match varies {
+            Varies::Along => Some(Builder::new(self.graph, self.fused, self.layout, self.nodes)),
+            Varies::Across => None,
         };
-        let mut row_stores = Vec::new();
-        for (arg, value) in sums {
-            let value = self.exprs.convert(self.args[arg as usize].dtype, value);
-            row_stores.push(self.replacing(arg, row, value));
-        }
-        let Over { row, column, along, .. } = over;
-        let reductions = reductions.0;
-        let cached = vec![x_at, g];
-        let first = self.finish(Body::Rows { row, column, along, cached, reductions, stores, row_stores });
+        let results: Vec<ValueId> = self.graph.results(id).collect();
+        let stores = self.row_gradient(&results, &over, dx)?;
+        let row_stores = match varies {
+            Varies::Across => self.factor_stores(&results, &over, [g, row.n], &mut reductions)?,
+            Varies::Along => self.kept_numbers(x, &over, &row),
+        };
+        let first = self.finish(Body::Rows {
+            row: over.row,
+            column: over.column,
+            along: over.along,
+            cached: vec![x_at, g],
+            reductions: reductions.0,
+            stores,
+            row_stores,
+        });
         match second {
-            Some(second) => Ok(vec![first, second.column_sums(id)?]),
+            Some(second) => Ok(vec![first, second.column_sums(id, of)?]),
             None => Ok(vec![first]),
         }
     }
 
+    /// Stores of the first result and of what follows from it; the other results are made beside it.
+    fn row_gradient(&mut self, results: &[ValueId], over: &Over, dx: ExprId) -> Lowered<Vec<Store>> {
+        let &[result, ref beside @ ..] = results else { return Err(Halt::Unfused) };
+        let dims = self.dims(result)?;
+        let position = self.linear(&dims, &over.index);
+        let expr = self.exprs.convert(self.dtype(result), dx);
+        self.hero_result = Some(HeroResult { value: result, position, expr });
+        let made = self.whole_results(result, beside)?;
+        self.stores_of(&made, position)
+    }
+
+    /// The gradients of a factor and a shift of each row: sums over its columns.
+    fn factor_stores(
+        &mut self,
+        results: &[ValueId],
+        over: &Over,
+        [g, n]: [ExprId; 2],
+        reductions: &mut Reductions,
+    ) -> Lowered<Vec<Store>> {
+        let &[_, of_factor, of_shift] = results else { return Err(Halt::Unfused) };
+        let row = self.exprs.at(over.row);
+        let weighted = self.mul(g, n);
+        let weighted = reductions.fold(self, Fold::Sum, weighted);
+        let sums = [
+            (self.arg(of_factor, true)?, weighted),
+            (self.arg(of_shift, true)?, reductions.fold(self, Fold::Sum, g)),
+        ];
+        Ok(sums.map(|(arg, sum)| self.number_store(arg, row, sum)).into())
+    }
+
+    /// Mean and `r` of each row, kept in the workspace for the kernel of columns.
+    fn kept_numbers(&mut self, x: ValueId, over: &Over, row: &Normalized) -> Vec<Store> {
+        let at = self.exprs.at(over.row);
+        let zero = self.exprs.constant(0.0, self.exprs.dtype(row.r));
+        let [means, scales] = self.numbers(x, self.exprs.extent(over.row).unsigned_abs(), true);
+        let kept = [(means, row.mean.unwrap_or(zero)), (scales, row.r)];
+        kept.map(|(arg, number)| self.number_store(arg, at, number)).into()
+    }
+
+    /// A store of a row's number as the argument's type.
+    fn number_store(&mut self, arg: u32, row: ExprId, number: ExprId) -> Store {
+        let number = self.exprs.convert(self.args[arg as usize].dtype, number);
+        self.replacing(arg, row, number)
+    }
+
     /// Two arguments in the workspace that hold a number for each row of `x`, in what that is computed with.
-    pub(super) fn numbers(&mut self, x: ValueId, rows: u64, written: bool) -> [u32; 2] {
+    pub(in super::super) fn numbers(&mut self, x: ValueId, rows: u64, written: bool) -> [u32; 2] {
         let dtype = self.wide(x);
         [0, rows.saturating_mul(dtype.size())].map(|begin| {
             self.args.push(Arg { place: Place::Workspace(begin), dtype, elements: rows, written });
@@ -296,15 +357,15 @@ impl Builder<'_> {
     }
 
     /// For each column of what is normalised, the sums of `g n` and of `g` over the rows.
-    fn column_sums(mut self, id: NodeId) -> Lowered<Program> {
+    fn column_sums(mut self, id: NodeId, of: Normalization<'_>) -> Lowered<Program> {
         let node = self.graph.node(id);
-        let Op::NormalizeGradient { axes, .. } = &node.op else { return Err(Halt::Apart) };
-        let (x, given) = (node.operands[0], node.operands[1]);
+        let axes = of.axes;
+        let (x, dy) = (node.operands[0], node.operands[1]);
         let dims = self.dims(x)?;
         let others: Vec<u32> = (0..dims.len() as u32).filter(|axis| !axes.contains(axis)).collect();
         // Rows and columns have changed places.
         let over = self.rows_over(&dims, &others);
-        let (x_at, g) = (self.wide_at(x, &over.index)?, self.wide_at(given, &over.index)?);
+        let (x_at, g) = (self.wide_at(x, &over.index)?, self.wide_at(dy, &over.index)?);
         let [means, scales] = self.numbers(x, self.exprs.extent(over.column).unsigned_abs(), false);
         let (at, dtype) = (self.exprs.at(over.column), self.wide(x));
         let mean = self.exprs.load(means, dtype, at, None, 0.0);

@@ -1,36 +1,99 @@
-//! What runs in order along lines, or writes where its operands say: running sums, scatters, the
-//! largest elements, recurrent layers.
+//! Elements at positions that are data: gathers as index arithmetic, scatters in the order of their updates,
+//! the largest elements by their rank.
 
-use super::{Builder, Halt, Lowered};
-use crate::ir::{Compare, DType, NodeId, Op, ScatterKind, ValueId};
-use crate::kernel::program::{Body, Fold, Layer, Program, Running, Scatter, Store};
+use super::{Builder, ExprId, Halt, Lowered};
+use crate::ir::{Binary, Compare, DType, IndexOp, NodeId, Op, ScatterKind, ValueId};
+use crate::kernel::program::{Body, Fold, Program, Scatter, Store, Var};
 
 impl Builder<'_> {
-    pub(super) fn running_sum(&mut self, id: NodeId) -> Lowered<Body> {
-        let node = self.graph.node(id);
-        let Op::CumSum { axis, exclusive, reverse } = node.op else { return Err(Halt::Apart) };
-        let (x, axis) = (node.operands[0], axis as usize);
-        let dims = self.dims(x)?;
-        let mut others = dims.clone();
-        others.remove(axis);
-        let (line, outer) = self.over(&others);
-        let step = self.exprs.var(dims[axis]);
-        let at = self.exprs.at(step);
-        let mut index = outer;
-        let at = if reverse { self.exprs.sum(dims[axis] - 1, &[(at, -1)]) } else { at };
-        index.insert(axis, at);
-        let value = self.at(x, &index, None)?;
-        let position = self.linear(&dims, &index);
-        let arg = self.arg(node.first_result, true)?;
-        let hero = self.exprs.hero(self.dtype(x));
-        let stores = vec![self.replacing(arg, position, hero)];
-        Ok(Body::Lines { line, step, running: Some(Running { value, exclusive }), stores })
+    pub(super) fn indexed_at(
+        &mut self,
+        id: NodeId,
+        op: IndexOp<'_>,
+        index: &[ExprId],
+        guard: Option<ExprId>,
+    ) -> Lowered<ExprId> {
+        match op {
+            IndexOp::Gather { axis } => self.gather_at(id, axis as usize, index, guard),
+            IndexOp::GatherElements { axis } => self.gather_elements_at(id, axis as usize, index, guard),
+            IndexOp::GatherNd { batch_dims } => self.gather_nd_at(id, batch_dims as usize, index, guard),
+            IndexOp::ScatterElements { .. } | IndexOp::ScatterNd { .. } | IndexOp::TopK(_) => {
+                Err(Halt::Unfused)
+            }
+        }
+    }
+
+    fn gather_at(
+        &mut self,
+        id: NodeId,
+        axis: usize,
+        index: &[ExprId],
+        guard: Option<ExprId>,
+    ) -> Lowered<ExprId> {
+        let [x, indices] = [self.graph.node(id).operands[0], self.graph.node(id).operands[1]];
+        let many = self.dims(indices)?.len();
+        let named = self.at(indices, &index[axis..axis + many], guard)?;
+        let named = self.exprs.wrapped(named, self.dims(x)?[axis]);
+        let mut from = index[..axis].to_vec();
+        from.push(named);
+        from.extend(&index[axis + many..]);
+        self.at(x, &from, guard)
+    }
+
+    fn gather_elements_at(
+        &mut self,
+        id: NodeId,
+        axis: usize,
+        index: &[ExprId],
+        guard: Option<ExprId>,
+    ) -> Lowered<ExprId> {
+        let [x, indices] = [self.graph.node(id).operands[0], self.graph.node(id).operands[1]];
+        let named = self.at(indices, index, guard)?;
+        let mut from = index.to_vec();
+        from[axis] = self.exprs.wrapped(named, self.dims(x)?[axis]);
+        self.at(x, &from, guard)
+    }
+
+    fn gather_nd_at(
+        &mut self,
+        id: NodeId,
+        batch_dims: usize,
+        index: &[ExprId],
+        guard: Option<ExprId>,
+    ) -> Lowered<ExprId> {
+        let [x, indices] = [self.graph.node(id).operands[0], self.graph.node(id).operands[1]];
+        let outer = self.dims(indices)?.len() - 1;
+        let named = self.named(indices, &index[..outer], x, batch_dims, guard)?;
+        let mut from = index[..batch_dims].to_vec();
+        from.extend(named);
+        from.extend(&index[outer..]);
+        self.at(x, &from, guard)
+    }
+
+    /// The tuple of indices at `outer`, as positions on the axes of `x` from `first` on.
+    fn named(
+        &mut self,
+        indices: ValueId,
+        outer: &[ExprId],
+        x: ValueId,
+        first: usize,
+        guard: Option<ExprId>,
+    ) -> Lowered<Vec<ExprId>> {
+        let (depth, dims) = (self.dims(indices)?[outer.len()], self.dims(x)?);
+        let mut named = Vec::new();
+        for k in 0..depth {
+            let mut at = outer.to_vec();
+            at.push(self.exprs.index(k));
+            let value = self.at(indices, &at, guard)?;
+            named.push(self.exprs.wrapped(value, dims[first + k as usize]));
+        }
+        Ok(named)
     }
 
     /// Every element finds how many stand before it, and writes itself there.
     pub(super) fn topk(&mut self, id: NodeId) -> Lowered<Body> {
         let node = self.graph.node(id);
-        let Op::TopK(topk) = &node.op else { return Err(Halt::Apart) };
+        let Op::TopK(topk) = &node.op else { return Err(Halt::Unfused) };
         let (x, axis) = (node.operands[0], topk.axis as usize);
         let dims = self.dims(x)?;
         let out_dims = self.dims(node.first_result)?;
@@ -47,8 +110,8 @@ impl Builder<'_> {
         let ahead = self.exprs.compare(ahead, other, own);
         let equal = self.exprs.compare(Compare::Eq, other, own);
         let earlier = self.exprs.compare(Compare::Lt, from[axis], index[axis]);
-        let tied = self.exprs.binary(crate::ir::Binary::And, equal, earlier);
-        let before = self.exprs.binary(crate::ir::Binary::Or, ahead, tied);
+        let tied = self.exprs.binary(Binary::And, equal, earlier);
+        let before = self.exprs.binary(Binary::Or, ahead, tied);
         let before = self.exprs.convert(DType::I64, before);
         let rank = self.exprs.fold(Fold::Sum, var, before);
         let k = self.exprs.whole(topk.k, DType::I64);
@@ -107,7 +170,7 @@ impl Builder<'_> {
         let place = self.at(indices, &index, None)?;
         let mut to = index;
         to[axis] = self.exprs.wrapped(place, dims[axis]);
-        self.updates((line, step), node.first_result, &to, value, kind)
+        self.updates([line, step], node.first_result, &to, value, kind)
     }
 
     fn scatter_nd(&mut self, id: NodeId, kind: ScatterKind) -> Lowered<Body> {
@@ -129,10 +192,10 @@ impl Builder<'_> {
 
     fn updates(
         &mut self,
-        (line, step): (crate::kernel::program::Var, crate::kernel::program::Var),
+        [line, step]: [Var; 2],
         result: ValueId,
-        to: &[super::ExprId],
-        value: super::ExprId,
+        to: &[ExprId],
+        value: ExprId,
         kind: ScatterKind,
     ) -> Lowered<Body> {
         let dims = self.dims(result)?;
@@ -140,27 +203,5 @@ impl Builder<'_> {
         let arg = self.arg(result, true)?;
         let stores = vec![Store { kind, ..self.replacing(arg, index, value) }];
         Ok(Body::Lines { line, step, running: None, stores })
-    }
-
-    pub(super) fn recurrent(&mut self, id: NodeId) -> Lowered<Body> {
-        let node = self.graph.node(id);
-        let Op::Recurrent(cell) = &node.op else { return Err(Halt::Apart) };
-        let dims = self.dims(node.operands[0])?;
-        let mut reads = Vec::new();
-        for &operand in node.operands.iter() {
-            reads.push(self.arg(operand, false)?);
-        }
-        let mut writes = Vec::new();
-        for value in self.graph.results(id) {
-            writes.push(self.arg(value, true)?);
-        }
-        Ok(Body::Recurrent(Box::new(Layer {
-            cell: (**cell).clone(),
-            time: dims[0],
-            batch: dims[1],
-            features: dims[2],
-            reads,
-            writes,
-        })))
     }
 }

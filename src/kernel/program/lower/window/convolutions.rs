@@ -1,9 +1,9 @@
 //! Convolutions, and transposed ones, as products whose operand is unfolded where it is read; or, where little is
 //! summed or shared, one element a thread.
 
-use super::thin::RowsFirst;
-use super::windows::{laid, spatial, weight_sizes};
-use super::{Builder, ExprId, HeroResult, Lowered};
+use super::super::product::RowsFirst;
+use super::super::{Builder, ExprId, HeroResult, Lowered};
+use super::{laid, spatial, weight_sizes};
 use crate::ir::{Conv, ConvTranspose, Layout, NodeId};
 use crate::kernel::program::{Body, Var};
 
@@ -28,7 +28,7 @@ struct Unfolded {
 }
 
 impl Builder<'_> {
-    pub(super) fn conv(&mut self, id: NodeId, conv: &Conv) -> Lowered<Body> {
+    pub(in super::super) fn conv(&mut self, id: NodeId, conv: &Conv) -> Lowered<Body> {
         let node = self.graph.node(id);
         let (x, weights) = (node.operands[0], node.operands[1]);
         let (kernel, inner, outer) = weight_sizes(conv.layout, &self.dims(weights)?);
@@ -48,7 +48,7 @@ impl Builder<'_> {
     }
 
     /// A transposed convolution: every element of the result looks for the windows that it is in.
-    pub(super) fn conv_transpose(&mut self, id: NodeId, conv: &ConvTranspose) -> Lowered<Body> {
+    pub(in super::super) fn conv_transpose(&mut self, id: NodeId, conv: &ConvTranspose) -> Lowered<Body> {
         let node = self.graph.node(id);
         let (x, weights) = (node.operands[0], node.operands[1]);
         let (x_dims, weight_dims) = (self.dims(x)?, self.dims(weights)?);
@@ -105,13 +105,13 @@ impl Builder<'_> {
             [groups, outer, dims[0].saturating_mul(pixels), depth].map(|extent| self.exprs.var(extent));
         let [g, own, p, k] = vars.map(|var| self.exprs.at(var));
         let (image, pixel) = (self.exprs.div(p, pixels.max(1)), self.exprs.modulo(p, pixels.max(1)));
-        let at = self.exprs.apart(&places, pixel);
+        let at = self.exprs.delinearize(&places, pixel);
         // Neighbours in memory are neighbours along what is summed over.
         let (c, offset) = match layout {
             Layout::ChannelsFirst => (self.exprs.div(k, window), self.exprs.modulo(k, window)),
             Layout::ChannelsLast => (self.exprs.modulo(k, inner), self.exprs.div(k, inner)),
         };
-        let offset = self.exprs.apart(kernel, offset);
+        let offset = self.exprs.delinearize(kernel, offset);
         let from = self.exprs.sum(0, &[(g, inner), (c, 1)]);
         let channel = self.exprs.sum(0, &[(g, outer), (own, 1)]);
         Ok(Some(Unfolded { vars, image, pixel, at, from, own, channel, offset }))
@@ -138,13 +138,13 @@ impl Builder<'_> {
         };
         let hero = self.exprs.hero(self.dtype(node.first_result));
         let expr = self.with_bias(node.operands.get(2).copied(), hero, channel, None)?;
-        let given = HeroResult { value: node.first_result, position, expr };
+        let result = HeroResult { value: node.first_result, position, expr };
         match layout {
             Layout::ChannelsFirst => {
-                self.products((group, channels, points, sum_over), RowsFirst::default(), (w, x), given)
+                self.products((group, channels, points, sum_over), RowsFirst::default(), (w, x), result)
             }
             Layout::ChannelsLast => {
-                self.products((group, points, channels, sum_over), RowsFirst::default(), (x, w), given)
+                self.products((group, points, channels, sum_over), RowsFirst::default(), (x, w), result)
             }
         }
     }

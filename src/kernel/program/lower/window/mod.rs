@@ -1,8 +1,11 @@
-//! Windows over axes as folds: pooling, convolutions one element at a time, response normalisation.
+//! Windows over axes as folds: pooling, and convolutions one element at a time.
+
+mod convolutions;
+mod resize;
 
 use super::{Builder, ExprId, Lowered};
 use crate::ir::{
-    Binary, Compare, Conv, ConvTranspose, DType, Layout, NodeId, Pool, PoolKind, ValueId, Window,
+    Binary, Compare, Conv, ConvTranspose, DType, Layout, NodeId, Pool, PoolKind, ValueId, Window, WindowOp,
 };
 use crate::kernel::program::{Fold, Var};
 
@@ -40,6 +43,22 @@ pub(super) fn weight_sizes(layout: Layout, dims: &[i64]) -> (Vec<i64>, i64, i64)
 }
 
 impl Builder<'_> {
+    pub(super) fn window_at(
+        &mut self,
+        id: NodeId,
+        op: WindowOp<'_>,
+        index: &[ExprId],
+        guard: Option<ExprId>,
+    ) -> Lowered<ExprId> {
+        match op {
+            WindowOp::Conv(conv) => self.conv_at(id, conv, index, guard),
+            WindowOp::ConvTranspose(conv) => self.conv_transpose_at(id, conv, index, guard),
+            WindowOp::Pool(pool) => self.pool_at(self.graph.node(id).operands[0], pool, index, guard),
+            WindowOp::MaxPoolGradient(pool) => self.max_pool_gradient_at(id, pool, index, guard),
+            WindowOp::Resize(resize) => self.resize_at(id, resize, index, guard),
+        }
+    }
+
     /// Where an element of a window falls, and whether that is no padding.
     pub(super) fn touched(
         &mut self,
@@ -72,7 +91,7 @@ impl Builder<'_> {
         vars.iter().rev().fold(body, |body, &var| self.exprs.fold(kind, var, body))
     }
 
-    pub(super) fn pool_at(
+    fn pool_at(
         &mut self,
         x: ValueId,
         pool: &Pool,
@@ -113,7 +132,7 @@ impl Builder<'_> {
     }
 
     /// The shares of the windows in which an element is the first that is as large as the result.
-    pub(super) fn max_pool_gradient_at(
+    fn max_pool_gradient_at(
         &mut self,
         id: NodeId,
         pool: &Pool,
@@ -121,7 +140,7 @@ impl Builder<'_> {
         guard: Option<ExprId>,
     ) -> Lowered<ExprId> {
         let operands = self.graph.node(id).operands.clone();
-        let (x, y, given) = (operands[0], operands[1], operands[2]);
+        let (x, y, dy) = (operands[0], operands[1], operands[2]);
         let (image, channel, at) = parts(pool.layout, index);
         let size = spatial(pool.layout, &self.dims(x)?);
         let windows = spatial(pool.layout, &self.dims(y)?);
@@ -136,7 +155,7 @@ impl Builder<'_> {
         }
         let of_window = laid(pool.layout, image, channel, &window);
         let largest = self.guarded(y, &of_window, inside, 0.0)?;
-        let share = self.guarded(given, &of_window, inside, 0.0)?;
+        let share = self.guarded(dy, &of_window, inside, 0.0)?;
         // The number of the first element of the window that is as large.
         let (others, other) = self.window_vars(&pool.kernel);
         let (from, there) = self.touched(&pool.window, &size, &window, &other);
@@ -151,7 +170,7 @@ impl Builder<'_> {
         let found = read.map_or(found, |read| self.exprs.select(read, found, none));
         let first = self.folded_over(Fold::Min, &others, found);
         let wins = self.exprs.compare(Compare::Eq, first, own);
-        let nothing = self.exprs.constant(0.0, self.dtype(given));
+        let nothing = self.exprs.constant(0.0, self.dtype(dy));
         let taken = self.exprs.select(wins, share, nothing);
         Ok(self.folded_over(Fold::Sum, &vars, taken))
     }
@@ -170,7 +189,7 @@ impl Builder<'_> {
         counts
     }
 
-    pub(super) fn conv_at(
+    fn conv_at(
         &mut self,
         id: NodeId,
         conv: &Conv,
@@ -210,12 +229,12 @@ impl Builder<'_> {
     ) -> Lowered<ExprId> {
         let Some(bias) = bias else { return Ok(sum) };
         let dims = self.dims(bias)?;
-        let position = self.apart(&dims, channel);
+        let position = self.delinearized(&dims, channel);
         let bias = self.at(bias, &position, guard)?;
         Ok(self.exprs.binary(Binary::Add, sum, bias))
     }
 
-    pub(super) fn conv_transpose_at(
+    fn conv_transpose_at(
         &mut self,
         id: NodeId,
         conv: &ConvTranspose,
@@ -293,34 +312,6 @@ impl Builder<'_> {
             _ => Some(self.exprs.compare(Compare::Eq, rest, zero)),
         };
         (place, self.exprs.both(within, exact))
-    }
-
-    pub(super) fn local_response(
-        &mut self,
-        x: ValueId,
-        size: i64,
-        [alpha, beta, bias]: [f64; 3],
-        index: &[ExprId],
-        guard: Option<ExprId>,
-    ) -> Lowered<ExprId> {
-        let (dims, dtype) = (self.dims(x)?, self.dtype(x));
-        let own = self.at(x, index, guard)?;
-        let var = self.exprs.var(size);
-        let j = self.exprs.at(var);
-        let channel = self.exprs.sum(-((size - 1) / 2), &[(index[1], 1), (j, 1)]);
-        let within = self.exprs.within(channel, dims[1]);
-        let read = self.exprs.both(guard, within);
-        let mut from = index.to_vec();
-        from[1] = channel;
-        let other = self.guarded(x, &from, read, 0.0)?;
-        let square = self.exprs.binary(Binary::Mul, other, other);
-        let squares = self.exprs.fold(Fold::Sum, var, square);
-        let factor = self.exprs.constant(alpha / size as f64, dtype);
-        let (bias, beta) = (self.exprs.constant(bias, dtype), self.exprs.constant(beta, dtype));
-        let scaled = self.exprs.binary(Binary::Mul, squares, factor);
-        let base = self.exprs.binary(Binary::Add, scaled, bias);
-        let divisor = self.exprs.binary(Binary::Pow, base, beta);
-        Ok(self.exprs.binary(Binary::Div, own, divisor))
     }
 }
 

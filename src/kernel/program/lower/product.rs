@@ -1,0 +1,122 @@
+//! Matrix products: tiled, or one element folded where it is read.
+
+use super::{Builder, ExprId, Halt, HeroResult, Lowered};
+use crate::ir::Binary;
+use crate::ir::{MatMul, NodeId, Op, ValueId};
+use crate::kernel::program::{Body, Fold, Reduction, Var};
+
+/// What is reduced of a product's rows before it.
+#[derive(Default)]
+pub(super) struct RowsFirst {
+    pub(super) cached: Vec<ExprId>,
+    pub(super) reductions: Vec<Reduction>,
+}
+
+impl Builder<'_> {
+    pub(super) fn product(&mut self, id: NodeId) -> Lowered<Body> {
+        let node = self.graph.node(id);
+        let Op::MatMul { transpose_left, transpose_right } = node.op else { return Err(Halt::Unfused) };
+        let [x, y] = [node.operands[0], node.operands[1]];
+        let (x_dims, dims) = (self.dims(x)?, self.dims(node.first_result)?);
+        let depth = x_dims[x_dims.len() - if transpose_left { 2 } else { 1 }];
+        let (outer, ends) = dims.split_at(dims.len() - 2);
+        let y_outer: i64 = {
+            let y_dims = self.dims(y)?;
+            y_dims[..y_dims.len() - 2].iter().product()
+        };
+        // One right operand for all: their rows are rows of one product.
+        let merged = y_outer == 1 && !transpose_left && outer.iter().product::<i64>() > 1;
+        let (outer_dims, row_dims): (&[i64], &[i64]) =
+            if merged { (&[], &dims[..dims.len() - 1]) } else { (outer, &ends[..1]) };
+        let (batch, batch_index) = self.over(outer_dims);
+        let (row, rows) = self.over(row_dims);
+        let (column, inner) = (self.exprs.var(ends[1]), self.exprs.var(depth));
+        let (n, k) = (self.exprs.at(column), self.exprs.at(inner));
+        let zero = self.exprs.index(0);
+        let m = rows.last().copied().unwrap_or(zero);
+        let outer_index: Vec<ExprId> = if merged { rows[..rows.len() - 1].to_vec() } else { batch_index };
+        let left = if transpose_left { [k, m] } else { [m, k] };
+        let right = if transpose_right { [n, k] } else { [k, n] };
+        let index = self.matrix_index(x, &outer_index, left)?;
+        let first = match self.nodes.first() {
+            Some(&norm) if norm != id => self.normalized_rows((norm, id), (x, &index))?,
+            _ => RowsFirst::default(),
+        };
+        let left = self.at(x, &index, None)?;
+        let nowhere = vec![zero; outer_index.len()];
+        let right = self.matrix_at(y, if merged { &nowhere } else { &outer_index }, right, None)?;
+        let (b, r) = (self.exprs.at(batch), self.exprs.at(row));
+        let columns = ends[1];
+        let position =
+            self.exprs.sum(0, &[(b, self.exprs.extent(row).saturating_mul(columns)), (r, columns), (n, 1)]);
+        let expr = self.exprs.hero(self.dtype(node.first_result));
+        let result = HeroResult { value: node.first_result, position, expr };
+        self.products((batch, row, column, inner), first, (left, right), result)
+    }
+
+    pub(super) fn products(
+        &mut self,
+        (batch, row, column, inner): (Var, Var, Var, Var),
+        RowsFirst { cached, reductions }: RowsFirst,
+        (left, right): (ExprId, ExprId),
+        result: HeroResult,
+    ) -> Lowered<Body> {
+        self.same_elements(result.value)?;
+        self.hero_result = Some(result);
+        let stores = self.stores_at(result.position)?;
+        Ok(Body::Product { batch, row, column, inner, cached, reductions, left, right, stores })
+    }
+
+    pub(super) fn dot_at(
+        &mut self,
+        id: NodeId,
+        MatMul { transpose_left, transpose_right }: MatMul,
+        index: &[ExprId],
+        guard: Option<ExprId>,
+    ) -> Lowered<ExprId> {
+        let [x, y] = [self.graph.node(id).operands[0], self.graph.node(id).operands[1]];
+        let dims = self.dims(x)?;
+        let depth = dims[dims.len() - if transpose_left { 2 } else { 1 }];
+        let var = self.exprs.var(depth);
+        let k = self.exprs.at(var);
+        let (outer, ends) = index.split_at(index.len() - 2);
+        let left = if transpose_left { [k, ends[0]] } else { [ends[0], k] };
+        let right = if transpose_right { [ends[1], k] } else { [k, ends[1]] };
+        let x = self.matrix_at(x, outer, left, guard)?;
+        let y = self.matrix_at(y, outer, right, guard)?;
+        let term = self.exprs.binary(Binary::Mul, x, y);
+        Ok(self.exprs.fold(Fold::Sum, var, term))
+    }
+
+    /// An element of a matrix among others, whose outer axes are broadcast.
+    pub(super) fn matrix_at(
+        &mut self,
+        x: ValueId,
+        outer: &[ExprId],
+        at: [ExprId; 2],
+        guard: Option<ExprId>,
+    ) -> Lowered<ExprId> {
+        let index = self.matrix_index(x, outer, at)?;
+        self.at(x, &index, guard)
+    }
+
+    /// The index of an element of a matrix, of those that `outer` counts.
+    pub(super) fn matrix_index(
+        &mut self,
+        x: ValueId,
+        outer: &[ExprId],
+        at: [ExprId; 2],
+    ) -> Lowered<Vec<ExprId>> {
+        let dims = self.dims(x)?;
+        let zero = self.exprs.index(0);
+        let own = dims.len() - 2;
+        let mut index: Vec<ExprId> = outer[outer.len() - own..].to_vec();
+        index.iter_mut().zip(&dims).for_each(|(at, &dim)| {
+            if dim == 1 {
+                *at = zero;
+            }
+        });
+        index.extend(at);
+        Ok(index)
+    }
+}

@@ -1,0 +1,29 @@
+//! Recurrent layers, each a program of its own.
+
+use super::{Builder, Halt, Lowered};
+use crate::ir::{NodeId, Op};
+use crate::kernel::program::{Body, Layer};
+
+impl Builder<'_> {
+    pub(super) fn recurrent(&mut self, id: NodeId) -> Lowered<Body> {
+        let node = self.graph.node(id);
+        let Op::Recurrent(cell) = &node.op else { return Err(Halt::Unfused) };
+        let dims = self.dims(node.operands[0])?;
+        let mut reads = Vec::new();
+        for &operand in node.operands.iter() {
+            reads.push(self.arg(operand, false)?);
+        }
+        let mut writes = Vec::new();
+        for value in self.graph.results(id) {
+            writes.push(self.arg(value, true)?);
+        }
+        Ok(Body::Recurrent(Box::new(Layer {
+            cell: (**cell).clone(),
+            time: dims[0],
+            batch: dims[1],
+            features: dims[2],
+            reads,
+            writes,
+        })))
+    }
+}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Derives the polynomials of src/run/cpu/math.rs and kernels/elementary.cuh. Needs mpmath and numpy.
+"""Derives the polynomials of src/run/cpu/elementwise/math.rs and kernels/elementary.cuh. Needs mpmath and numpy.
 
 Each is the minimax fit of a function by Lawson's iteration (reweighted least squares) on Chebyshev nodes, where
 coefficients are rounded to f32 one by one, from the lowest, and those that are left are fitted anew. Prints how far

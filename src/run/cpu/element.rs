@@ -2,9 +2,8 @@
 
 use crate::ir::{Binary, Unary, random_bits};
 
-use super::math;
+use super::elementwise::{math, wide};
 use super::vectors::{Alone, Lanes, Portable, Task, Vectorised};
-use super::wide;
 
 /// A type that elements are computed in. Halves are computed in f32 and `bool` is a `u8`.
 pub(super) trait Element: Copy + PartialOrd + Default + Send + Sync + 'static {

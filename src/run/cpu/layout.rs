@@ -1,11 +1,41 @@
 //! Operations that move elements without computing.
 
 use crate::error::{Error, Result};
-use crate::ir::{Pad, PadMode, Size, Slice};
+use crate::ir::{GeneratorOp, LayoutOp, Pad, PadMode, Size, Slice};
 
-use super::index::{self, PerAxis, sizes, strides};
 use super::team::Team;
 use super::view::{Plain, Typed, View, ViewMut, with_bits, with_element};
+use super::walk::{self, PerAxis, sizes, strides};
+use super::{exactly, only};
+
+pub(super) fn execute(
+    team: &Team<'_>,
+    op: LayoutOp<'_>,
+    inputs: &[View<'_>],
+    outputs: &mut [ViewMut<'_>],
+) -> Result<()> {
+    let out = only(outputs)?;
+    if let LayoutOp::Concat { axis } = op {
+        return concat(team, axis, inputs, out);
+    }
+    let [x] = exactly(inputs)?;
+    match op {
+        LayoutOp::Reshape { .. } => reshape(x, out),
+        LayoutOp::Transpose { perm } => transpose(team, perm, x, out),
+        LayoutOp::Broadcast { .. } => broadcast(team, x, out),
+        LayoutOp::Slice(part) => slice(team, part, x, out),
+        LayoutOp::Pad(padding) => pad(team, padding, x, out),
+        LayoutOp::Concat { axis } => concat(team, axis, inputs, out),
+    }
+}
+
+pub(super) fn generate(op: GeneratorOp<'_>, inputs: &[View<'_>], outputs: &mut [ViewMut<'_>]) -> Result<()> {
+    let ([], out) = (exactly(inputs)?, only(outputs)?);
+    match op {
+        GeneratorOp::Sizes(list) => known_sizes(list, out),
+        GeneratorOp::Iota { axis } => iota(axis, out),
+    }
+}
 
 /// `Op::Reshape`: the same bytes.
 pub(super) fn reshape(x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
@@ -56,13 +86,13 @@ fn copied<T: Plain>(
 ) -> Result<()> {
     let (axes, slices) = split(to);
     let write = strides(&to[axes..])?;
-    let outer = index::Space::new(&to[..axes], [&read[..axes]])?;
-    index::Space::new(&to[axes..], [&read[axes..], &write])?;
+    let outer = walk::Space::new(&to[..axes], [&read[..axes]])?;
+    walk::Space::new(&to[axes..], [&read[axes..], &write])?;
     let length = target.len().checked_div(slices).unwrap_or(0);
     team.each_chunk(target, length, |number, out| {
         let [from] = outer.at(number);
         // What could fail was tried before.
-        let _ = index::copy(source, start + from, out, 0, &to[axes..], [&read[axes..], &write]);
+        let _ = walk::copy(source, start + from, out, 0, &to[axes..], [&read[axes..], &write]);
     });
     Ok(())
 }
@@ -70,7 +100,7 @@ fn copied<T: Plain>(
 /// `Op::Broadcast`.
 pub(super) fn broadcast(team: &Team<'_>, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     let (from, to) = (sizes(x.dims)?, sizes(out.dims)?);
-    let read = index::broadcast_strides(&from, &to)?;
+    let read = walk::broadcast_strides(&from, &to)?;
     with_bits!(x.dtype, T => copied(team, (x.slice::<T>()?, 0), &read, out.slice::<T>()?, &to))
 }
 
@@ -218,7 +248,7 @@ fn constant<T: Plain>(
         }
         common.push(kept.max(0) as usize)?;
     }
-    index::Space::new(&common[axes..], [&read[axes..], &write])?;
+    walk::Space::new(&common[axes..], [&read[axes..], &write])?;
     let (source, target) = (x.slice::<T>()?, out.slice::<T>()?);
     let empty = common.contains(&0);
     // The operand's slice that a slice of the result holds.
@@ -239,7 +269,7 @@ fn constant<T: Plain>(
         }
         if let Some(from) = kept {
             // What could fail was tried before.
-            let _ = index::copy(source, from, out, end, &common[axes..], [&read[axes..], &write]);
+            let _ = walk::copy(source, from, out, end, &common[axes..], [&read[axes..], &write]);
         }
     });
     Ok(())

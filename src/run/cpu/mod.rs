@@ -7,58 +7,32 @@
 //! [`crate::kernel::workspace`]'s to say and the caller's to give. Operations that compute in f32
 //! on halves widen them block by block or piece by piece (see `halves`); elementwise ones run as tile programs (see `tile`).
 
-mod apart;
 mod attention;
-mod attention_gradient;
-mod blocks;
-mod channels;
-mod conv;
-mod conv_last;
-mod conv_transpose;
-mod depthwise;
-mod direct;
 mod element;
-mod entropy;
-mod few;
-mod gather;
-mod grid;
+mod elementwise;
 mod halves;
 mod index;
 mod layout;
-mod math;
-mod matrices;
 mod normalize;
-mod normalize_gradient;
-mod panels;
-mod phases;
-mod pool;
-mod pool_gradient;
 mod product;
 mod recurrent;
 mod reduce;
-mod resize;
-mod rows;
-mod strip;
 mod team;
-pub(crate) mod tile;
-mod topk;
-mod unfold;
 mod vectors;
 mod view;
-mod wide;
+mod walk;
+mod window;
 
 use crate::error::{Error, Result};
-use crate::ir::half;
-use crate::ir::{DType, Op};
+use crate::ir::{Family, Op, half};
 use crate::kernel::workspace::widens;
 
-use normalize::Normalization;
-
-pub(super) use conv::reads_packed as conv_reads_packed;
-pub(super) use matrices::{Matrices, adds_along, pack, unpack};
+pub(crate) use elementwise::tile;
+pub(super) use product::{Matrices, adds_along, pack, unpack};
 pub use team::Team;
 pub(super) use team::{Notes, Pool};
 pub use view::{View, ViewMut, elements};
+pub(super) use window::conv_reads_packed;
 
 /// Gives this thread what its kernels need, so that none of them allocates; `registers` as
 /// [`tile::Program::registers`].
@@ -97,139 +71,38 @@ fn dispatch(
     outputs: &mut [ViewMut<'_>],
     workspace: &mut [u8],
 ) -> Result<()> {
-    let misfit = || Error::Internal(format!("operands of {}", op.name()));
-    match (op, inputs, &mut *outputs) {
-        (Op::Input | Op::Param(_) | Op::Constant(_), ..) => {
-            Err(Error::Internal(format!("{} is not computed", op.name())))
-        }
-        (Op::Sizes(list), [], [out]) => layout::known_sizes(list, out),
-        (Op::Iota { axis }, [], [out]) => layout::iota(*axis, out),
-        (Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Convert { .. }, inputs, [out]) => {
-            elementwise(team, op, inputs, out)
-        }
-        (Op::Reduce { kind, axes, .. }, [x], [out]) => reduce::reduce(team, *kind, axes, x, out),
-        (Op::ArgReduce { kind, axis, last, .. }, [x], [out]) => {
-            reduce::arg_reduce(*kind, *axis, *last, x, out)
-        }
-        (Op::CumSum { axis, exclusive, reverse }, [x], [out]) => {
-            reduce::cum_sum(*axis, (*exclusive, *reverse), x, out)
-        }
-        (Op::Softmax { axis, log }, [x], [out]) => normalize::softmax(team, *axis, *log, x, out),
-        (Op::SoftmaxGradient { axis, log }, [y, given], [out]) => {
-            entropy::softmax_gradient(team, (*axis, *log), [y, given], out)
-        }
-        (Op::CrossEntropy, [logits, target], [out]) => entropy::cross_entropy(team, [logits, target], out),
-        (Op::CrossEntropyGradient, [logits, target, given], [out]) => {
-            entropy::cross_entropy_gradient(team, [logits, target, given], out)
-        }
-        (Op::NormalizeGradient { axes, epsilon, center, moments, .. }, [_, _, ..], [_] | [_, _, _]) => {
-            let op = Normalization { axes, epsilon: epsilon.0, center: *center, moments: *moments };
-            normalize_gradient::normalize_gradient(team, op, inputs, outputs, workspace)
-        }
-        (Op::Normalize { axes, epsilon, center, moments }, [x], [_] | [_, _, _]) => {
-            let op = Normalization { axes, epsilon: epsilon.0, center: *center, moments: *moments };
-            normalize::normalize(team, op, x, outputs, workspace)
-        }
-        (Op::LocalResponseNorm { size, alpha, beta, bias }, [x], [out]) => {
-            let response = normalize::Response { size: *size, alpha: alpha.0, beta: beta.0, bias: bias.0 };
-            normalize::local_response_norm(&response, x, out)
-        }
-        (Op::MatMul { transpose_left, transpose_right }, [_, _], [_]) => {
-            product::matmul(team, (*transpose_left, *transpose_right), inputs, outputs)
-        }
-        (Op::Attention(op), [_, _, _] | [_, _, _, _], [out]) => {
-            attention::attention(team, op, inputs, out, workspace)
-        }
-        (Op::AttentionGradient(op), [_, _, _, _, _] | [_, _, _, _, _, _], [_, _, _]) => {
-            attention_gradient::attention_gradient(team, op, inputs, outputs, workspace)
-        }
-        (Op::Rotary { transposed }, [_, _, _], [out]) => attention::rotary(team, *transposed, inputs, out),
-        (Op::Conv(op), [_, _] | [_, _, _], [out]) => conv::conv(team, op, inputs, out),
-        (Op::ConvTranspose(op), [_, _] | [_, _, _], [out]) => {
-            conv_transpose::conv_transpose(team, op, inputs, out, workspace)
-        }
-        (Op::Pool(op), [x], [out]) => pool::pool(team, op, x, out),
-        (Op::MaxPoolGradient(op), [_, _, _], [out]) => {
-            pool_gradient::max_pool_gradient(team, op, inputs, out)
-        }
-        (Op::Resize(op), [x], [out]) => resize::resize(op, x, out),
-        (Op::Recurrent(layer), ..) => recurrent::recurrent(layer, inputs, outputs, workspace),
-        (Op::Reshape { .. }, [x], [out]) => layout::reshape(x, out),
-        (Op::Transpose { perm }, [x], [out]) => layout::transpose(team, perm, x, out),
-        (Op::Broadcast { .. }, [x], [out]) => layout::broadcast(team, x, out),
-        (Op::Slice(op), [x], [out]) => layout::slice(team, op, x, out),
-        (Op::Pad(op), [x], [out]) => layout::pad(team, op, x, out),
-        (Op::Concat { axis }, inputs, [out]) => layout::concat(team, *axis, inputs, out),
-        (Op::Gather { axis }, [data, indices], [out]) => gather::gather(*axis, data, indices, out),
-        (Op::GatherElements { axis }, [data, indices], [out]) => {
-            gather::gather_elements(*axis, data, indices, out)
-        }
-        (Op::GatherNd { batch_dims }, [data, indices], [out]) => {
-            gather::gather_nd(*batch_dims, data, indices, out)
-        }
-        (Op::ScatterElements { axis, kind }, [data, indices, updates], [out]) => {
-            gather::scatter_elements(*axis, *kind, [data, indices, updates], out)
-        }
-        (Op::ScatterNd { kind }, [data, indices, updates], [out]) => {
-            gather::scatter_nd(*kind, [data, indices, updates], out)
-        }
-        (Op::TopK(op), [x], outputs) => topk::topk(op, x, outputs, workspace),
-        (
-            Op::Sizes(_)
-            | Op::Iota { .. }
-            | Op::Unary(_)
-            | Op::Binary(_)
-            | Op::Compare(_)
-            | Op::Select
-            | Op::Convert { .. }
-            | Op::Reduce { .. }
-            | Op::ArgReduce { .. }
-            | Op::CumSum { .. }
-            | Op::Softmax { .. }
-            | Op::SoftmaxGradient { .. }
-            | Op::CrossEntropy
-            | Op::CrossEntropyGradient
-            | Op::NormalizeGradient { .. }
-            | Op::Normalize { .. }
-            | Op::LocalResponseNorm { .. }
-            | Op::MatMul { .. }
-            | Op::Attention(_)
-            | Op::AttentionGradient(_)
-            | Op::Rotary { .. }
-            | Op::Conv(_)
-            | Op::ConvTranspose(_)
-            | Op::Pool(_)
-            | Op::MaxPoolGradient(_)
-            | Op::Resize(_)
-            | Op::Reshape { .. }
-            | Op::Transpose { .. }
-            | Op::Broadcast { .. }
-            | Op::Slice(_)
-            | Op::Pad(_)
-            | Op::Concat { .. }
-            | Op::Gather { .. }
-            | Op::GatherElements { .. }
-            | Op::GatherNd { .. }
-            | Op::ScatterElements { .. }
-            | Op::ScatterNd { .. }
-            | Op::TopK(_),
-            ..,
-        ) => Err(misfit()),
+    match op.family() {
+        Family::Leaf => Err(Error::Internal(format!("{} is not computed", op.name()))),
+        Family::Generator(op) => layout::generate(op, inputs, outputs),
+        Family::Elementwise(_) => elementwise::execute(team, op, inputs, outputs),
+        Family::Layout(op) => layout::execute(team, op, inputs, outputs),
+        Family::Index(op) => index::execute(op, inputs, outputs, workspace),
+        Family::Window(op) => window::execute(team, op, inputs, outputs, workspace),
+        Family::Reduce(op) => reduce::execute(team, op, inputs, outputs),
+        Family::Normalize(op) => normalize::execute(team, op, inputs, outputs, workspace),
+        Family::Product(op) => product::matmul(team, op, inputs, outputs),
+        Family::Attention(op) => attention::execute(team, op, inputs, outputs, workspace),
+        Family::Recurrent(layer) => recurrent::recurrent(layer, inputs, outputs, workspace),
     }
 }
 
-/// One operation as a tile program of its own.
-fn elementwise(team: &Team<'_>, op: &Op, inputs: &[View<'_>], out: &mut ViewMut<'_>) -> Result<()> {
-    let outside: Vec<(DType, Vec<usize>)> = inputs
-        .iter()
-        .map(|view| Ok((view.dtype, index::sizes(view.dims)?.to_vec())))
-        .collect::<Result<_>>()?;
-    let operands = (0..inputs.len()).map(tile::Operand::Outside).collect();
-    let dims = index::sizes(out.dims)?.to_vec();
-    let elements = dims.iter().product();
-    let part = tile::Part { op, operands, dtype: out.dtype, dims };
-    let program = tile::Program::new(elements, &outside, &[part], &[(0, 0)])?;
-    let sources: Vec<tile::Source<'_>> = inputs.iter().map(|view| view.bytes.into()).collect();
-    program.run(team, &sources, &[tile::Target::from(&mut *out.bytes)]);
-    Ok(())
+/// So many operands. Error: more or fewer, which inference would have refused.
+fn exactly<'i, 'a, const N: usize>(inputs: &'i [View<'a>]) -> Result<&'i [View<'a>; N]> {
+    between(inputs, N, N)?.try_into().map_err(|_| Error::Internal("number of operands".to_owned()))
+}
+
+/// At least and at most so many operands.
+fn between<'i, 'a>(inputs: &'i [View<'a>], least: usize, most: usize) -> Result<&'i [View<'a>]> {
+    match inputs.len() {
+        count if (least..=most).contains(&count) => Ok(inputs),
+        count => Err(Error::Internal(format!("a kernel has {count} operands, not {least} to {most}"))),
+    }
+}
+
+/// The only result.
+fn only<'o, 'a>(outputs: &'o mut [ViewMut<'a>]) -> Result<&'o mut ViewMut<'a>> {
+    match outputs {
+        [out] => Ok(out),
+        outputs => Err(Error::Internal(format!("a kernel has {} results, not one", outputs.len()))),
+    }
 }

@@ -5,12 +5,12 @@ use crate::ir::{Cell, Direction, Recurrent, Unary};
 use crate::kernel::pieces::PIECE;
 use crate::kernel::workspace::{Steps, planned};
 
-use super::attention::with_room;
+use super::attention::forward::with_room;
 use super::element::Float;
 use super::halves::{Held, with_held};
-use super::index::sizes;
-use super::product::{Extent, Product, Strides};
+use super::product::matmul::{Extent, Product, Strides};
 use super::view::{View, ViewMut, take};
+use super::walk::sizes;
 
 /// `Op::Recurrent`.
 pub(super) fn recurrent(

@@ -3,11 +3,12 @@
 //! Sums of floats are accumulated in f64, in one fixed order.
 
 use crate::error::{Error, Result};
-use crate::ir::{ArgReduce, ReduceKind};
+use crate::ir::{ArgReduce, CumSum, ReduceKind, ReduceOp};
 
-use super::index::{PerAxis, Space, sizes, strides};
 use super::team::Team;
 use super::view::{Typed, View, ViewMut, with_element};
+use super::walk::{PerAxis, Space, sizes, strides};
+use super::{exactly, only};
 
 /// Neighbouring results that are accumulated together.
 const BLOCK: usize = 64;
@@ -55,8 +56,22 @@ fn widened<T>() -> Result<T> {
     Err(Error::Internal("halves are widened before".to_owned()))
 }
 
+pub(super) fn execute(
+    team: &Team<'_>,
+    op: ReduceOp<'_>,
+    inputs: &[View<'_>],
+    outputs: &mut [ViewMut<'_>],
+) -> Result<()> {
+    let ([x], out) = (exactly(inputs)?, only(outputs)?);
+    match op {
+        ReduceOp::Reduce { kind, axes, .. } => reduce(team, kind, axes, x, out),
+        ReduceOp::ArgReduce { kind, axis, last, .. } => arg_reduce(kind, axis, last, x, out),
+        ReduceOp::CumSum(op) => cum_sum(op, x, out),
+    }
+}
+
 /// `Op::Reduce`.
-pub(super) fn reduce(
+fn reduce(
     team: &Team<'_>,
     kind: ReduceKind,
     axes: &[u32],
@@ -205,13 +220,7 @@ fn blocks(parts: &Parts) -> Option<(Space<2>, usize)> {
 }
 
 /// `Op::ArgReduce`. Not-a-number counts as extreme.
-pub(super) fn arg_reduce(
-    kind: ArgReduce,
-    axis: u32,
-    last: bool,
-    x: &View<'_>,
-    out: &mut ViewMut<'_>,
-) -> Result<()> {
+fn arg_reduce(kind: ArgReduce, axis: u32, last: bool, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     with_element!(x.dtype, T => arg_reduce_as::<T>(kind, axis, last, x, out), half => widened())
 }
 
@@ -252,18 +261,12 @@ fn arg_reduce_as<T: Typed>(
 }
 
 /// `Op::CumSum`.
-pub(super) fn cum_sum(
-    axis: u32,
-    (exclusive, reverse): (bool, bool),
-    x: &View<'_>,
-    out: &mut ViewMut<'_>,
-) -> Result<()> {
-    with_element!(x.dtype, T => cum_sum_as::<T>(axis, (exclusive, reverse), x, out), half => widened())
+fn cum_sum(op: CumSum, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+    with_element!(x.dtype, T => cum_sum_as::<T>(op, x, out), half => widened())
 }
 
 fn cum_sum_as<T: Typed>(
-    axis: u32,
-    (exclusive, reverse): (bool, bool),
+    CumSum { axis, exclusive, reverse }: CumSum,
     x: &View<'_>,
     out: &mut ViewMut<'_>,
 ) -> Result<()> {

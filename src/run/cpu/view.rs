@@ -1,12 +1,11 @@
 //! Tensors as kernels see them: borrowed bytes with a type, and typed slices of them.
 
-use bytemuck::{Pod, Zeroable};
-
 use crate::error::{Error, Result};
 use crate::ir::DType;
+use bytemuck::{Pod, Zeroable};
 
 use super::element::Element;
-use super::tile::Epilogue;
+use super::elementwise::tile::Epilogue;
 
 /// A tensor that is read.
 #[derive(Clone, Copy, Debug)]

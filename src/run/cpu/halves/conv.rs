@@ -3,14 +3,14 @@
 use crate::error::{Error, Result};
 use crate::ir::{Conv, Layout};
 
-use super::super::blocks::Part;
-use super::super::conv::{Groups, unfold_rows};
-use super::super::grid::{Grid, channels, spatial};
-use super::super::index::sizes;
-use super::super::product::Strides;
+use super::super::elementwise::tile::Epilogue;
+use super::super::product::blocks::Part;
+use super::super::product::matmul::Strides;
 use super::super::team::{MatrixMut, Team};
-use super::super::tile::Epilogue;
 use super::super::view::{View, ViewMut};
+use super::super::walk::sizes;
+use super::super::window::conv::{Groups, unfold_rows};
+use super::super::window::grid::{Grid, channels, spatial};
 use super::{Begin, Left, Stored, multiply, pack_right, widen, widen_rows, with_half};
 
 /// Images and groups are divided among threads where there are so many; else each of them is.

@@ -1,8 +1,8 @@
 //! Operands of kernels that compute in f32 or f64: of that type, or of halves that are widened where they are used.
 
-use super::super::attention::multiply_block;
-use super::super::blocks::{Part, Right};
-use super::super::product::{Extent, Into, Strides, product};
+use super::super::attention::forward::multiply_block;
+use super::super::product::blocks::{Part, Right};
+use super::super::product::matmul::{Extent, Into, Strides, product};
 use super::super::team::{MatrixMut, Team};
 use super::super::view::{Bf16, F16, Plain};
 use super::{Begin, Left, Stored, multiply, narrow, pack_right, widen, widen_rows};

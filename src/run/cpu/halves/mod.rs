@@ -11,15 +11,12 @@ mod transpose;
 use std::cell::RefCell;
 
 use crate::error::Result;
-use crate::ir::Op;
-use crate::ir::half;
+use crate::ir::{AttentionOp, Family, Op, WindowOp, half};
 use crate::kernel::pieces::PIECE;
 
-use super::attention;
-use super::attention_gradient;
-use super::recurrent;
 use super::team::Team;
 use super::view::{Bf16, F16, Plain, View, ViewMut, bytes_of_mut};
+use super::{attention, between, exactly, only, recurrent};
 
 pub(super) use held::{Held, with_held};
 pub(super) use product::{Begin, Left, multiply, pack_right, widen_rows};
@@ -126,21 +123,35 @@ pub(super) fn execute(
     outputs: &mut [ViewMut<'_>],
     workspace: &mut [u8],
 ) -> Result<()> {
-    match (op, inputs, &mut *outputs) {
-        (Op::MatMul { transpose_left, transpose_right }, [x, y], [out]) => {
-            product::matmul(team, (*transpose_left, *transpose_right), [x, y], out)
+    let whole = op;
+    match op.family() {
+        Family::Product(op) => {
+            let ([x, y], out) = (exactly(inputs)?, only(outputs)?);
+            product::matmul(team, op, [x, y], out)
         }
-        (Op::Conv(op), [_, _] | [_, _, _], [out]) => conv::conv(team, op, inputs, out),
-        (Op::ConvTranspose(op), [_, _] | [_, _, _], [out]) => {
-            transpose::transpose(team, op, inputs, out, workspace)
-        }
-        (Op::Attention(op), [_, _, _] | [_, _, _, _], [out]) => {
-            attention::attention(team, op, inputs, out, workspace)
-        }
-        (Op::AttentionGradient(op), [_, _, _, _, _] | [_, _, _, _, _, _], [_, _, _]) => {
-            attention_gradient::attention_gradient(team, op, inputs, outputs, workspace)
-        }
-        (Op::Recurrent(layer), ..) => recurrent::recurrent(layer, inputs, outputs, workspace),
-        _ => pieces::run(team, op, inputs, outputs, workspace),
+        Family::Window(op) => match op {
+            WindowOp::Conv(op) => conv::conv(team, op, between(inputs, 2, 3)?, only(outputs)?),
+            WindowOp::ConvTranspose(op) => {
+                transpose::transpose(team, op, between(inputs, 2, 3)?, only(outputs)?, workspace)
+            }
+            WindowOp::Pool(_) | WindowOp::MaxPoolGradient(_) | WindowOp::Resize(_) => {
+                pieces::run(team, whole, inputs, outputs, workspace)
+            }
+        },
+        Family::Attention(op) => match op {
+            // They widen block by block themselves.
+            AttentionOp::Attention(_) | AttentionOp::AttentionGradient(_) => {
+                attention::execute(team, op, inputs, outputs, workspace)
+            }
+            AttentionOp::Rotary { .. } => pieces::run(team, whole, inputs, outputs, workspace),
+        },
+        Family::Recurrent(layer) => recurrent::recurrent(layer, inputs, outputs, workspace),
+        Family::Leaf
+        | Family::Generator(_)
+        | Family::Elementwise(_)
+        | Family::Layout(_)
+        | Family::Index(_)
+        | Family::Reduce(_)
+        | Family::Normalize(_) => pieces::run(team, whole, inputs, outputs, workspace),
     }
 }

@@ -5,14 +5,15 @@
 //! of threads.
 
 use crate::error::{Error, Result};
+use crate::ir::MatMul;
 
-use super::super::blocks::{Multiply, PANEL, Part, Right};
-use super::super::index::{self, PerAxis, Space};
-use super::super::panels::transpose_as;
-use super::super::product::{After, Extent, Into, Strides, oriented, parts, with_strip};
+use super::super::product::blocks::{Multiply, PANEL, Part, Right};
+use super::super::product::matmul::{After, Extent, Into, Strides, oriented, parts, with_strip};
+use super::super::product::panels::transpose_as;
 use super::super::team::{MatrixMut, Team};
 use super::super::vectors::Vectorised;
 use super::super::view::{Plain, View, ViewMut, bytes_of_mut, from_bytes_mut};
+use super::super::walk::{self, PerAxis, Space};
 use super::{Stored, narrow, widen, with_half, with_wide};
 
 /// Rows of a block, at most, and its terms: whole chains of those that sums are made of.
@@ -168,23 +169,23 @@ fn fill<S: Stored>(begin: Begin<'_, S>, (row, column): (usize, usize), columns: 
 /// `Op::MatMul`.
 pub(super) fn matmul(
     team: &Team<'_>,
-    transposed: (bool, bool),
+    op: MatMul,
     [x, y]: [&View<'_>; 2],
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
-    with_half!(x.dtype, S => batched::<S>(team, transposed, x, y, out),
+    with_half!(x.dtype, S => batched::<S>(team, op, x, y, out),
         other => Err(Error::Internal("a product of halves and others".to_owned())))
 }
 
 /// Matrices that a batch is of, and how they are divided among threads.
 fn batched<S: Stored>(
     team: &Team<'_>,
-    (left, right): (bool, bool),
+    MatMul { transpose_left: left, transpose_right: right }: MatMul,
     x: &View<'_>,
     y: &View<'_>,
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
-    let (xd, yd, od) = (index::sizes(x.dims)?, index::sizes(y.dims)?, index::sizes(out.dims)?);
+    let (xd, yd, od) = (walk::sizes(x.dims)?, walk::sizes(y.dims)?, walk::sizes(out.dims)?);
     if xd.len() < 2 || yd.len() < 2 || od.len() < 2 {
         return Err(Error::Internal("a matrix of rank below 2".to_owned()));
     }
@@ -212,7 +213,7 @@ fn batched<S: Stored>(
     }
     let os = out.slice::<S>()?;
     let scaled = |dims: &[usize], size: usize| -> Result<PerAxis<isize>> {
-        let mut strides = index::broadcast_strides(dims, ob)?;
+        let mut strides = walk::broadcast_strides(dims, ob)?;
         strides.iter_mut().for_each(|stride| *stride *= size as isize);
         Ok(strides)
     };

@@ -5,13 +5,13 @@ use crate::error::{Error, Result};
 use crate::ir::{ConvTranspose, Layout};
 use crate::kernel::workspace::Planes;
 
-use super::super::blocks::Part;
-use super::super::conv::Groups;
-use super::super::grid::{Grid, channels, spatial};
-use super::super::index::sizes;
-use super::super::product::Strides;
+use super::super::product::blocks::Part;
+use super::super::product::matmul::Strides;
 use super::super::team::{MatrixMut, Team};
 use super::super::view::{View, ViewMut, from_bytes_mut, take};
+use super::super::walk::sizes;
+use super::super::window::conv::Groups;
+use super::super::window::grid::{Grid, channels, spatial};
 use super::{Begin, Left, Stored, multiply, narrow, pack_right, with_half, with_wide};
 
 /// `Op::ConvTranspose`.

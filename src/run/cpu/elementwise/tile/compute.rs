@@ -1,0 +1,193 @@
+//! One operation on the elements of a tile.
+
+mod listing;
+
+use crate::ir::{Binary, Compare, DType, Unary};
+
+use super::super::super::element::{Element, map, zip};
+use super::super::super::half;
+use super::super::super::vectors::{Lanes, Task, Vectorised};
+use super::super::super::view::with_element;
+use super::memory::{Held, HeldMut};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Action {
+    Unary(Unary, DType),
+    Binary(Binary, DType),
+    Compare(Compare, DType),
+    Select(DType),
+    Convert(DType, DType),
+}
+
+/// The type that a type's elements are held in.
+fn held(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::Bf16 => DType::F32,
+        DType::Bool => DType::U8,
+        other => other,
+    }
+}
+
+fn round(dtype: DType, tile: &mut HeldMut<'_>, count: usize) {
+    let halve = |x: f32| match dtype {
+        DType::F16 => half::f16_to_f32(half::f32_to_f16(x)),
+        _ => half::bf16_to_f32(half::f32_to_bf16(x)),
+    };
+    if dtype.is_half() {
+        tile.slice_mut::<f32>(count).iter_mut().for_each(|x| *x = halve(*x));
+    }
+}
+
+/// Computes `count` elements.
+pub(crate) fn compute(action: Action, [x, y, z]: [Held<'_>; 3], out: &mut HeldMut<'_>, count: usize) {
+    let task = Compute { action, x, y, z, out, count };
+    match action {
+        Action::Unary(_, DType::F32)
+        | Action::Binary(_, DType::F32)
+        | Action::Compare(_, DType::F32)
+        | Action::Select(DType::F32) => f32::dispatch(task),
+        _ => task.any(),
+    }
+}
+
+/// One operation on a tile.
+struct Compute<'a, 'o> {
+    action: Action,
+    x: Held<'a>,
+    y: Held<'a>,
+    z: Held<'a>,
+    out: &'a mut HeldMut<'o>,
+    count: usize,
+}
+
+/// Operations on f32, compiled for each instruction set: loops that the compiler vectorises.
+impl Task<f32> for Compute<'_, '_> {
+    #[inline(always)]
+    fn run<L: Lanes<f32>>(self, _: L) {
+        let Self { action, x, y, z, out, count } = self;
+        match action {
+            Action::Unary(test @ (Unary::IsNan | Unary::IsInf), dtype) => {
+                unary_any(test, dtype, x, out, count)
+            }
+            Action::Unary(unary, _) => f32::unary(unary, x.slice(count), out.slice_mut(count)),
+            Action::Binary(binary, _) => {
+                f32::binary(binary, x.slice(count), y.slice(count), out.slice_mut(count));
+            }
+            Action::Compare(kind, _) => {
+                compare::<f32>(kind, x.slice(count), y.slice(count), out.slice_mut(count));
+            }
+            Action::Select(_) => {
+                select::<f32>(x.slice(count), y.slice(count), z.slice(count), out.slice_mut(count));
+            }
+            Action::Convert(..) => {}
+        }
+    }
+}
+
+impl Compute<'_, '_> {
+    /// Any operation on any type.
+    fn any(self) {
+        let Self { action, x, y, z, out, count } = self;
+        match action {
+            Action::Unary(unary, dtype) => {
+                unary_any(unary, dtype, x, out, count);
+                if out_is_float(unary) {
+                    round(dtype, out, count);
+                }
+            }
+            Action::Binary(binary, dtype) => {
+                with_element!(held(dtype), T => {
+                    T::binary(binary, x.slice(count), y.slice(count), out.slice_mut(count));
+                }, half => {});
+                round(dtype, out, count);
+            }
+            Action::Compare(kind, dtype) => {
+                with_element!(held(dtype), T => {
+                    compare::<T>(kind, x.slice(count), y.slice(count), out.slice_mut(count));
+                }, half => {});
+            }
+            Action::Select(dtype) => {
+                with_element!(held(dtype), T => {
+                    select::<T>(x.slice(count), y.slice(count), z.slice(count), out.slice_mut(count));
+                }, half => {});
+            }
+            Action::Convert(dtype, to) => {
+                convert(dtype, to, x, out, count);
+                round(to, out, count);
+            }
+        }
+    }
+}
+
+fn out_is_float(unary: Unary) -> bool {
+    !matches!(unary, Unary::Not | Unary::IsNan | Unary::IsInf)
+}
+
+fn unary_any(unary: Unary, dtype: DType, x: Held<'_>, out: &mut HeldMut<'_>, count: usize) {
+    match (unary, held(dtype)) {
+        (Unary::IsNan, DType::F32) => {
+            map(x.slice(count), out.slice_mut(count), |x: f32| u8::from(x.is_nan()))
+        }
+        (Unary::IsNan, DType::F64) => {
+            map(x.slice(count), out.slice_mut(count), |x: f64| u8::from(x.is_nan()))
+        }
+        (Unary::IsInf, DType::F32) => {
+            map(x.slice(count), out.slice_mut(count), |x: f32| u8::from(x.is_infinite()));
+        }
+        (Unary::IsInf, DType::F64) => {
+            map(x.slice(count), out.slice_mut(count), |x: f64| u8::from(x.is_infinite()));
+        }
+        (_, dtype) => with_element!(dtype, T => {
+            T::unary(unary, x.slice(count), out.slice_mut(count));
+        }, half => {}),
+    }
+}
+
+#[inline(always)]
+fn compare<T: Element>(compare: Compare, x: &[T], y: &[T], out: &mut [u8]) {
+    match compare {
+        Compare::Eq => zip(x, y, out, |x, y| u8::from(x == y)),
+        Compare::Ne => zip(x, y, out, |x, y| u8::from(x != y)),
+        Compare::Lt => zip(x, y, out, |x, y| u8::from(x < y)),
+        Compare::Le => zip(x, y, out, |x, y| u8::from(x <= y)),
+        Compare::Gt => zip(x, y, out, |x, y| u8::from(x > y)),
+        Compare::Ge => zip(x, y, out, |x, y| u8::from(x >= y)),
+    }
+}
+
+#[inline(always)]
+fn select<T: Copy>(condition: &[u8], yes: &[T], no: &[T], out: &mut [T]) {
+    for (((out, &condition), &yes), &no) in out.iter_mut().zip(condition).zip(yes).zip(no) {
+        *out = if condition != 0 { yes } else { no };
+    }
+}
+
+fn convert(from: DType, to: DType, x: Held<'_>, out: &mut HeldMut<'_>, count: usize) {
+    macro_rules! to {
+        ($A:ty) => {
+            match to {
+                DType::F32 | DType::F16 | DType::Bf16 => {
+                    map(x.slice::<$A>(count), out.slice_mut(count), |x| x as f32)
+                }
+                DType::F64 => map(x.slice::<$A>(count), out.slice_mut(count), |x| x as f64),
+                DType::I8 => map(x.slice::<$A>(count), out.slice_mut(count), |x| x as i8),
+                DType::I16 => map(x.slice::<$A>(count), out.slice_mut(count), |x| x as i16),
+                DType::I32 => map(x.slice::<$A>(count), out.slice_mut(count), |x| x as i32),
+                DType::I64 => map(x.slice::<$A>(count), out.slice_mut(count), |x| x as i64),
+                DType::U8 => map(x.slice::<$A>(count), out.slice_mut(count), |x| x as u8),
+                DType::Bool => {
+                    map(x.slice::<$A>(count), out.slice_mut(count), |x| u8::from(x != <$A>::default()))
+                }
+            }
+        };
+    }
+    match held(from) {
+        DType::F32 | DType::F16 | DType::Bf16 => to!(f32),
+        DType::F64 => to!(f64),
+        DType::I8 => to!(i8),
+        DType::I16 => to!(i16),
+        DType::I32 => to!(i32),
+        DType::I64 => to!(i64),
+        DType::U8 | DType::Bool => to!(u8),
+    }
+}

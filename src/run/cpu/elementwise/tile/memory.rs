@@ -1,0 +1,402 @@
+//! Where the elements of a tile program lie: its registers, and the bytes that it reads and writes.
+//!
+//! Holds `unsafe`: an operand may share its bytes with a result, so both are reached by pointers.
+
+use std::marker::PhantomData;
+
+use crate::ir::DType;
+
+use super::super::super::element::map;
+use super::super::super::half;
+use super::super::super::vectors::{fetch, stream, streamed};
+use super::super::super::view::{Plain, with_element};
+use super::super::super::walk::Space;
+use super::{Access, TILE};
+
+#[repr(C, align(64))]
+struct Tile([u8; TILE * 8]);
+
+/// Elements that an operation reads.
+#[derive(Clone, Copy)]
+pub(crate) struct Held<'a> {
+    pointer: *const u8,
+    bytes: usize,
+    life: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Held<'a> {
+    /// The first elements. Panics where there are fewer.
+    pub(in crate::run::cpu) fn slice<T: Plain>(self, count: usize) -> &'a [T] {
+        assert!(count <= self.bytes / size_of::<T>() && self.pointer.align_offset(align_of::<T>()) == 0);
+        // SAFETY: for the lifetime so many bytes lie there, initialised and written by nobody, as
+        // the makers of a `Held` see to, and every pattern of bits is a T.
+        unsafe { std::slice::from_raw_parts(self.pointer.cast(), count) }
+    }
+}
+
+/// Elements that an operation writes.
+pub(crate) struct HeldMut<'a> {
+    pointer: *mut u8,
+    bytes: usize,
+    life: PhantomData<&'a mut [u8]>,
+}
+
+impl HeldMut<'_> {
+    /// The first elements. Panics where there are fewer.
+    pub(in crate::run::cpu) fn slice_mut<T: Plain>(&mut self, count: usize) -> &mut [T] {
+        assert!(count <= self.bytes / size_of::<T>() && self.pointer.align_offset(align_of::<T>()) == 0);
+        // SAFETY: for the lifetime so many bytes lie there, initialised and this operation's alone,
+        // as the makers of a `HeldMut` see to.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.cast(), count) }
+    }
+}
+
+/// The registers of one worker, allocated before it runs.
+#[derive(Default)]
+pub(crate) struct Registers(Vec<Register>);
+
+struct Register {
+    tile: Option<Box<Tile>>,
+    /// What it holds lies in a source: where, and its bytes.
+    lying: Option<(*const u8, usize)>,
+}
+
+/// A register that is written.
+pub(crate) struct Taken(u32, Box<Tile>);
+
+impl Registers {
+    /// Makes sure that there are this many.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        while self.0.len() < count {
+            self.0.push(Register { tile: Some(Box::new(Tile([0; TILE * 8]))), lying: None });
+        }
+    }
+
+    /// Forgets what earlier programs read. To be called before each part of a program.
+    pub(crate) fn begin(&mut self, count: usize) {
+        self.reserve(count);
+        self.0.iter_mut().for_each(|register| register.lying = None);
+    }
+
+    /// What a register holds. Panics where there is no such register, or it is taken, as none that a
+    /// compiled program names.
+    pub(crate) fn get(&self, register: u32) -> Held<'_> {
+        let Register { tile, lying } = &self.0[register as usize];
+        let (pointer, bytes) = lying.unwrap_or_else(|| {
+            let tile = tile.as_deref().expect("the register is not taken");
+            (tile.0.as_ptr(), tile.0.len())
+        });
+        Held { pointer, bytes, life: PhantomData }
+    }
+
+    /// What up to three registers hold: the first, and those of the others that there are.
+    pub(crate) fn operands(&self, registers: [u32; 3]) -> [Held<'_>; 3] {
+        let first = self.get(registers[0]);
+        let other = |register: u32| if register == u32::MAX { first } else { self.get(register) };
+        [first, other(registers[1]), other(registers[2])]
+    }
+
+    /// A register to write, which is put back after. Panics as [`Registers::get`].
+    pub(crate) fn take(&mut self, register: u32) -> Taken {
+        let Register { tile, lying } = &mut self.0[register as usize];
+        *lying = None;
+        Taken(register, tile.take().expect("the register is not taken"))
+    }
+
+    pub(crate) fn put(&mut self, Taken(register, tile): Taken) {
+        self.0[register as usize].tile = Some(tile);
+    }
+}
+
+impl Taken {
+    pub(crate) fn held(&mut self) -> HeldMut<'_> {
+        HeldMut { pointer: self.1.0.as_mut_ptr(), bytes: self.1.0.len(), life: PhantomData }
+    }
+}
+
+/// Bytes that a program reads. They may be those of a [`Target`] of the same run.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a> {
+    pointer: *const u8,
+    length: usize,
+    /// Number of the first element.
+    first: usize,
+    life: PhantomData<&'a [u8]>,
+}
+
+/// Bytes that a program writes.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pointer: *mut u8,
+    length: usize,
+    /// Number of the first element.
+    first: usize,
+    life: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> From<&'a [u8]> for Source<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self { pointer: bytes.as_ptr(), length: bytes.len(), first: 0, life: PhantomData }
+    }
+}
+
+impl<'a> From<&'a mut [u8]> for Target<'a> {
+    fn from(bytes: &'a mut [u8]) -> Self {
+        Self { pointer: bytes.as_mut_ptr(), length: bytes.len(), first: 0, life: PhantomData }
+    }
+}
+
+impl Source<'_> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// # Safety
+    ///
+    /// For the lifetime, the bytes are initialised, and no other thread writes them.
+    pub(crate) unsafe fn from_raw(pointer: *const u8, length: usize) -> Self {
+        Self { pointer, length, first: 0, life: PhantomData }
+    }
+
+    /// Its first element, if there is one.
+    pub(in crate::run::cpu) fn first<T: Plain>(&self) -> Option<T> {
+        // SAFETY: `at` checks that there is an element.
+        (!self.is_empty()).then(|| unsafe { self.at::<T>(self.first, 1).read() })
+    }
+
+    /// The first of `count` elements from `start`. Panics where they are not within the bytes.
+    fn at<T: Plain>(&self, start: usize, count: usize) -> *const T {
+        let start = start - self.first;
+        assert!(start + count <= self.length / size_of::<T>());
+        assert!(self.pointer.align_offset(align_of::<T>()) == 0);
+        // SAFETY: in bounds, as was just checked.
+        unsafe { self.pointer.cast::<T>().add(start) }
+    }
+}
+
+// SAFETY: what is read is written by no other thread, as its makers see to.
+unsafe impl Sync for Source<'_> {}
+// SAFETY: as above.
+unsafe impl Send for Source<'_> {}
+// SAFETY: nobody else has the bytes, as its makers see to.
+unsafe impl Send for Target<'_> {}
+// SAFETY: parts of a program write disjoint elements.
+unsafe impl Sync for Target<'_> {}
+
+impl<'a> Target<'a> {
+    /// Elements from one on, and the same to read.
+    pub(crate) fn piece(first: usize, bytes: &'a mut [u8]) -> (Self, Source<'a>) {
+        let (pointer, length) = (bytes.as_mut_ptr(), bytes.len());
+        (
+            Self { pointer, length, first, life: PhantomData },
+            Source { pointer, length, first, life: PhantomData },
+        )
+    }
+
+    /// # Safety
+    ///
+    /// For the lifetime, no other thread reads or writes the bytes, and nothing borrows them.
+    pub(crate) unsafe fn from_raw(pointer: *mut u8, length: usize) -> Self {
+        Self { pointer, length, first: 0, life: PhantomData }
+    }
+
+    /// True where a source has bytes of it.
+    pub(crate) fn overlaps(&self, source: &Source<'_>) -> bool {
+        let (own, other) = (self.pointer.addr(), source.pointer.addr());
+        own < other.saturating_add(source.length) && other < own.saturating_add(self.length)
+    }
+
+    /// Gives `count` elements of `size` bytes from `start` to be written by `write`, which reads
+    /// `operands`. Panics where they are not within the bytes, or an operand has one of them.
+    pub(crate) fn with<'r>(
+        &self,
+        (start, count, size): (usize, usize, usize),
+        operands: impl Iterator<Item = Held<'r>>,
+        write: impl FnOnce(&mut HeldMut<'_>),
+    ) {
+        let start = start - self.first;
+        assert!(start + count <= self.length / size);
+        // SAFETY: in bounds, as was just checked.
+        let (pointer, bytes) = (unsafe { self.pointer.add(start * size) }, count * size);
+        let own = pointer.addr()..pointer.addr() + bytes;
+        for Held { pointer, bytes, .. } in operands {
+            assert!(own.end <= pointer.addr() || pointer.addr() + bytes <= own.start);
+        }
+        write(&mut HeldMut { pointer, bytes, life: PhantomData });
+    }
+
+    fn store<T: Plain>(&self, start: usize, values: &[T], around: bool) {
+        let start = start - self.first;
+        assert!(start + values.len() <= self.length / size_of::<T>());
+        assert!(self.pointer.align_offset(align_of::<T>()) == 0);
+        // SAFETY: in bounds, as was just checked, and a register is never part of a target: what
+        // lies in a source is copied where that overlaps one.
+        unsafe {
+            let to = self.pointer.cast::<T>().add(start);
+            match around {
+                true => stream(values.as_ptr().cast(), to.cast(), size_of_val(values)),
+                false => std::ptr::copy_nonoverlapping(values.as_ptr(), to, values.len()),
+            }
+        }
+    }
+}
+
+/// Ends a part of a program: other threads see what it wrote around the caches.
+pub(crate) fn written() {
+    streamed();
+}
+
+/// Where elements lie that are contiguous, though the source is repeated.
+fn contiguous(space: &Space<1>, start: usize, count: usize) -> Option<usize> {
+    let last = space.rank.checked_sub(1)?;
+    let column = start % space.dims[last];
+    let within = space.strides[0][last] == 1 && column + count <= space.dims[last];
+    // Strides of a broadcast are never negative.
+    within.then(|| space.at(start)[0] as usize)
+}
+
+/// Gives a register elements of a source: where they lie, if `apart` and they need not be changed.
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn load(
+    registers: &mut Registers,
+    to: u32,
+    source: &Source<'_>,
+    dtype: DType,
+    access: &Access,
+    (start, count): (usize, usize),
+    apart: bool,
+    fetches: bool,
+) {
+    let first = match access {
+        _ if !apart || dtype.is_half() => None,
+        Access::Linear => Some(start),
+        Access::Scalar => (count == 1).then_some(source.first),
+        Access::Strided(space) => contiguous(space, start, count),
+    };
+    if let Some(first) = first {
+        with_element!(dtype, T => {
+            let bytes = count * size_of::<T>();
+            let pointer = source.at::<T>(first, count).cast::<u8>();
+            if fetches && *access == Access::Linear {
+                let behind = (source.length - bytes).saturating_sub((first - source.first) * size_of::<T>());
+                fetch(pointer.wrapping_add(bytes), behind.min(bytes));
+            }
+            registers.0[to as usize].lying = Some((pointer, bytes));
+        }, half => {});
+        return;
+    }
+    let mut tile = registers.take(to);
+    load_copy(source, dtype, access, start, &mut tile.held(), count);
+    registers.put(tile);
+}
+
+fn load_copy(
+    source: &Source<'_>,
+    dtype: DType,
+    access: &Access,
+    start: usize,
+    tile: &mut HeldMut<'_>,
+    count: usize,
+) {
+    match dtype {
+        DType::F16 => load_as::<u16, f32>(source, access, start, tile.slice_mut(count), half::f16_to_f32),
+        DType::Bf16 => load_as::<u16, f32>(source, access, start, tile.slice_mut(count), half::bf16_to_f32),
+        _ if *access == Access::Linear => with_element!(dtype, T => {
+            let out = tile.slice_mut::<T>(count);
+            // SAFETY: `at` checks that there are as many; a register is no part of a source.
+            unsafe { std::ptr::copy_nonoverlapping(source.at::<T>(start, count), out.as_mut_ptr(), count) }
+        }, half => {}),
+        _ => with_element!(dtype, T => load_as::<T, T>(source, access, start, tile.slice_mut(count), |x| x),
+            half => {}),
+    }
+}
+
+#[inline(always)]
+fn load_as<S: Plain, T: Plain>(
+    source: &Source<'_>,
+    access: &Access,
+    start: usize,
+    out: &mut [T],
+    convert: impl Fn(S) -> T,
+) {
+    match access {
+        Access::Linear => {
+            let from = source.at::<S>(start, out.len());
+            for (i, out) in out.iter_mut().enumerate() {
+                // SAFETY: `at` checked that this many elements follow.
+                *out = convert(unsafe { from.add(i).read() });
+            }
+        }
+        Access::Scalar => {
+            // SAFETY: `at` checked that there is an element.
+            out.fill(convert(unsafe { source.at::<S>(0, 1).read() }));
+        }
+        Access::Strided(space) => load_strided(source, space, start, out, convert),
+    }
+}
+
+/// Fills `out` run by run along the last axis.
+#[inline(always)]
+fn load_strided<S: Plain, T: Plain>(
+    source: &Source<'_>,
+    space: &Space<1>,
+    start: usize,
+    out: &mut [T],
+    convert: impl Fn(S) -> T,
+) {
+    let last = space.rank.saturating_sub(1);
+    let (inner, step) = (space.dims[last], space.strides[0][last]);
+    let mut done = 0;
+    while done < out.len() {
+        let mut position = start + done;
+        let column = position % inner;
+        position /= inner;
+        let mut offset = column as isize * step;
+        for axis in (0..last).rev() {
+            offset += (position % space.dims[axis]) as isize * space.strides[0][axis];
+            position /= space.dims[axis];
+        }
+        let count = (inner - column).min(out.len() - done);
+        let run = &mut out[done..done + count];
+        // Strides of a broadcast are never negative.
+        let reach = (count - 1) * step as usize + 1;
+        let from = source.at::<S>(offset as usize, reach);
+        if step == 0 {
+            // SAFETY: `at` checked `reach` elements.
+            run.fill(convert(unsafe { from.read() }));
+        } else if step == 1 {
+            for (i, out) in run.iter_mut().enumerate() {
+                // SAFETY: `at` checked `reach` elements, which are as many as the run has.
+                *out = convert(unsafe { from.add(i).read() });
+            }
+        } else {
+            for (i, out) in run.iter_mut().enumerate() {
+                // SAFETY: `at` checked `reach` elements; this one's distance is below that.
+                *out = convert(unsafe { from.add(i * step as usize).read() });
+            }
+        }
+        done += count;
+    }
+}
+
+/// Writes elements to a target: around the caches, where they would not stay there.
+pub(crate) fn store(
+    held: Held<'_>,
+    dtype: DType,
+    target: &Target<'_>,
+    (start, count): (usize, usize),
+    around: bool,
+) {
+    let mut halves = [0u16; TILE];
+    match dtype {
+        DType::F16 => {
+            map(held.slice(count), &mut halves[..count], half::f32_to_f16);
+            target.store(start, &halves[..count], around);
+        }
+        DType::Bf16 => {
+            map(held.slice(count), &mut halves[..count], half::f32_to_bf16);
+            target.store(start, &halves[..count], around);
+        }
+        _ => with_element!(dtype, T => target.store::<T>(start, held.slice(count), around), half => {}),
+    }
+}

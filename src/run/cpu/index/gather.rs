@@ -1,0 +1,251 @@
+//! Gathers and scatters. Indices are checked where they are used: one outside its axis is an
+//! error of the run.
+
+use crate::error::{Error, Result};
+use crate::ir::{DType, ScatterKind};
+
+use super::super::product::blocks::packed_column;
+use super::super::view::{Plain, Typed, View, ViewMut, with_bits, with_element};
+use super::super::walk::{Space, sizes, strides};
+
+/// Integer indices of any type.
+#[derive(Clone, Copy)]
+enum Indices<'a> {
+    I8(&'a [i8]),
+    I16(&'a [i16]),
+    I32(&'a [i32]),
+    I64(&'a [i64]),
+    U8(&'a [u8]),
+}
+
+impl<'a> Indices<'a> {
+    fn new(view: &View<'a>) -> Result<Self> {
+        Ok(match view.dtype {
+            DType::I8 => Self::I8(view.slice()?),
+            DType::I16 => Self::I16(view.slice()?),
+            DType::I32 => Self::I32(view.slice()?),
+            DType::I64 => Self::I64(view.slice()?),
+            DType::U8 => Self::U8(view.slice()?),
+            DType::F32 | DType::F64 | DType::F16 | DType::Bf16 | DType::Bool => {
+                return Err(Error::Internal(format!("indices of type {}", view.dtype)));
+            }
+        })
+    }
+
+    fn len(self) -> usize {
+        match self {
+            Self::I8(list) => list.len(),
+            Self::I16(list) => list.len(),
+            Self::I32(list) => list.len(),
+            Self::I64(list) => list.len(),
+            Self::U8(list) => list.len(),
+        }
+    }
+
+    /// The index at a position, within an axis of `size`. Error: it is not.
+    #[inline(always)]
+    fn at(self, position: usize, size: usize) -> Result<usize> {
+        let index = match self {
+            Self::I8(list) => list[position].into(),
+            Self::I16(list) => list[position].into(),
+            Self::I32(list) => list[position].into(),
+            Self::I64(list) => list[position],
+            Self::U8(list) => list[position].into(),
+        };
+        let wrapped = if index < 0 { index.checked_add(size as i64) } else { Some(index) };
+        match wrapped.and_then(|index| usize::try_from(index).ok()) {
+            Some(index) if index < size => Ok(index),
+            _ => Err(out_of_range(index, size)),
+        }
+    }
+}
+
+#[cold]
+/// The integer at a position, within an axis of `size`. Error: it is not.
+pub(crate) fn position(view: &View<'_>, at: usize, size: usize) -> Result<usize> {
+    Indices::new(view)?.at(at, size)
+}
+
+fn out_of_range(index: i64, size: usize) -> Error {
+    Error::run("", format!("index {index} is outside an axis of {size} elements"))
+}
+
+/// `Op::Gather`.
+pub(crate) fn gather(axis: u32, data: &View<'_>, indices: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+    let dims = sizes(data.dims)?;
+    let axis = axis as usize;
+    let size = dims[axis];
+    let inner = dims[axis + 1..].iter().product::<usize>() * data.dtype.size() as usize;
+    let outer: usize = dims[..axis].iter().product();
+    let indices = Indices::new(indices)?;
+    let count = indices.len();
+    for position in 0..count {
+        indices.at(position, size)?;
+    }
+    if inner == 0 {
+        return Ok(());
+    }
+    if data.packed {
+        return with_bits!(data.dtype, T => packed_rows::<T>(data, indices, out));
+    }
+    let mut rows = out.bytes.chunks_exact_mut(inner);
+    for block in 0..outer {
+        for (position, row) in (0..count).zip(rows.by_ref()) {
+            let from = (block * size + indices.at(position, size)?) * inner;
+            row.copy_from_slice(&data.bytes[from..from + inner]);
+        }
+    }
+    Ok(())
+}
+
+/// Rows of a matrix that lies packed, transposed.
+fn packed_rows<T: Plain>(data: &View<'_>, indices: Indices<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+    let dims = sizes(data.dims)?;
+    let [size, length] = *dims else {
+        return Err(Error::Internal("a packed tensor is no matrix".to_owned()));
+    };
+    let (source, target) = (data.slice::<T>()?, out.slice::<T>()?);
+    for (position, row) in target.chunks_exact_mut(length).enumerate() {
+        let (from, width) = packed_column(indices.at(position, size)?, size, length);
+        let column = source[from..].iter().step_by(width);
+        row.iter_mut().zip(column).for_each(|(out, &x)| *out = x);
+    }
+    Ok(())
+}
+
+/// `Op::GatherElements`.
+pub(crate) fn gather_elements(
+    axis: u32,
+    data: &View<'_>,
+    indices: &View<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    with_bits!(data.dtype, T => {
+        let (source, target) = (data.slice::<T>()?, out.slice::<T>()?);
+        elements(axis, data.dims, indices, |position, offset| target[position] = source[offset])
+    })
+}
+
+/// Calls `f` with each position of the indices and the data's offset that it names.
+fn elements(axis: u32, data: &[i64], indices: &View<'_>, mut f: impl FnMut(usize, usize)) -> Result<()> {
+    let (dims, own) = (sizes(data)?, sizes(indices.dims)?);
+    let axis = axis as usize;
+    let mut walk = strides(&dims)?;
+    let (size, step) = (dims[axis], walk[axis] as usize);
+    walk[axis] = 0;
+    let indices = Indices::new(indices)?;
+    let mut position = 0;
+    Space::new(&own, [&walk])?.try_each([0], |[offset]| {
+        f(position, offset as usize + indices.at(position, size)? * step);
+        position += 1;
+        Ok(())
+    })
+}
+
+/// `Op::GatherNd`.
+pub(crate) fn gather_nd(
+    batch_dims: u32,
+    data: &View<'_>,
+    indices: &View<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    with_bits!(data.dtype, T => {
+        let (source, target) = (data.slice::<T>()?, out.slice::<T>()?);
+        slices(batch_dims as usize, data.dims, indices, |position, offset, length| {
+            target[position..position + length].copy_from_slice(&source[offset..offset + length]);
+        })
+    })
+}
+
+/// Calls `f` with each slice that an index tuple names: its position among the slices one after
+/// the other, its offset in the data, its length.
+fn slices(
+    batch_dims: usize,
+    data: &[i64],
+    indices: &View<'_>,
+    mut f: impl FnMut(usize, usize, usize),
+) -> Result<()> {
+    let (dims, own) = (sizes(data)?, sizes(indices.dims)?);
+    let Some((&depth, rows)) = own.split_last() else {
+        return Err(Error::Internal("indices without axes".to_owned()));
+    };
+    let walk = strides(&dims)?;
+    let named = &dims[batch_dims..batch_dims + depth];
+    let length: usize = dims[batch_dims + depth..].iter().product();
+    let block: usize = dims[batch_dims..].iter().product();
+    let batches: usize = dims[..batch_dims].iter().product();
+    let count: usize = rows.iter().product();
+    let each = count.checked_div(batches).unwrap_or(0);
+    let indices = Indices::new(indices)?;
+    for row in 0..count {
+        let mut offset = row / each.max(1) * block;
+        for (axis, &size) in named.iter().enumerate() {
+            offset += indices.at(row * depth + axis, size)? * walk[batch_dims + axis] as usize;
+        }
+        f(row * length, offset, length);
+    }
+    Ok(())
+}
+
+/// `Op::ScatterElements`.
+pub(crate) fn scatter_elements(
+    axis: u32,
+    kind: ScatterKind,
+    inputs: &[View<'_>; 3],
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    let [data, indices, updates] = inputs;
+    out.bytes.copy_from_slice(data.bytes);
+    if kind == ScatterKind::Replace {
+        return with_bits!(data.dtype, T => {
+            let (source, target) = (updates.slice::<T>()?, out.slice::<T>()?);
+            elements(axis, data.dims, indices, |position, offset| target[offset] = source[position])
+        });
+    }
+    with_element!(data.dtype, T => {
+        let (source, target) = (updates.slice::<T>()?, out.slice::<T>()?);
+        elements(axis, data.dims, indices, |position, offset| {
+            target[offset] = combine(kind, target[offset], source[position]);
+        })
+    }, half => Err(Error::Internal("halves are widened before".to_owned())))
+}
+
+/// `Op::ScatterNd`.
+pub(crate) fn scatter_nd(kind: ScatterKind, inputs: &[View<'_>; 3], out: &mut ViewMut<'_>) -> Result<()> {
+    let [data, indices, updates] = inputs;
+    out.bytes.copy_from_slice(data.bytes);
+    if kind == ScatterKind::Replace {
+        return with_bits!(data.dtype, T => replace_slices::<T>(data, indices, updates, out));
+    }
+    with_element!(data.dtype, T => {
+        let (source, target) = (updates.slice::<T>()?, out.slice::<T>()?);
+        slices(0, data.dims, indices, |position, offset, length| {
+            let update = &source[position..position + length];
+            for (out, &update) in target[offset..offset + length].iter_mut().zip(update) {
+                *out = combine(kind, *out, update);
+            }
+        })
+    }, half => Err(Error::Internal("halves are widened before".to_owned())))
+}
+
+fn replace_slices<T: Plain>(
+    data: &View<'_>,
+    indices: &View<'_>,
+    updates: &View<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    let (source, target) = (updates.slice::<T>()?, out.slice::<T>()?);
+    slices(0, data.dims, indices, |position, offset, length| {
+        target[offset..offset + length].copy_from_slice(&source[position..position + length]);
+    })
+}
+
+fn combine<T: Typed>(kind: ScatterKind, old: T, new: T) -> T {
+    match kind {
+        ScatterKind::Replace => new,
+        ScatterKind::Add => old.add(new),
+        ScatterKind::Mul => old.mul(new),
+        ScatterKind::Max => old.larger(new),
+        ScatterKind::Min => old.smaller(new),
+    }
+}

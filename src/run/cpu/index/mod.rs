@@ -1,0 +1,39 @@
+//! Elements at positions that are data, and the largest elements.
+
+pub(super) mod gather;
+mod topk;
+
+use crate::error::Result;
+use crate::ir::IndexOp;
+
+use super::{View, ViewMut, exactly, only};
+
+pub(super) fn execute(
+    op: IndexOp<'_>,
+    inputs: &[View<'_>],
+    outputs: &mut [ViewMut<'_>],
+    workspace: &mut [u8],
+) -> Result<()> {
+    match op {
+        IndexOp::Gather { axis } => {
+            let [data, indices] = exactly(inputs)?;
+            gather::gather(axis, data, indices, only(outputs)?)
+        }
+        IndexOp::GatherElements { axis } => {
+            let [data, indices] = exactly(inputs)?;
+            gather::gather_elements(axis, data, indices, only(outputs)?)
+        }
+        IndexOp::GatherNd { batch_dims } => {
+            let [data, indices] = exactly(inputs)?;
+            gather::gather_nd(batch_dims, data, indices, only(outputs)?)
+        }
+        IndexOp::ScatterElements { axis, kind } => {
+            gather::scatter_elements(axis, kind, exactly(inputs)?, only(outputs)?)
+        }
+        IndexOp::ScatterNd { kind } => gather::scatter_nd(kind, exactly(inputs)?, only(outputs)?),
+        IndexOp::TopK(op) => {
+            let [x] = exactly(inputs)?;
+            topk::topk(op, x, outputs, workspace)
+        }
+    }
+}

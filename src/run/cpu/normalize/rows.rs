@@ -1,0 +1,331 @@
+//! Softmax and normalisation of rows that lie one after the other.
+//!
+//! A row stays in the first cache from its first pass to its last. Rows that lie one after the other are fetched by
+//! the processor itself, faster than where it is told. Sums are made in the elements' own type over runs of 512, 32
+//! side by side, and then in f64: each number is one of at most 32 that are added before they are widened.
+
+use super::super::element::{Float, map};
+use super::super::elementwise::tile::{AROUND, Epilogue};
+use super::super::product::matmul::{STRIP_BYTES, with_strip};
+use super::super::reduce::sum_run;
+use super::super::team::Team;
+use super::super::vectors::{Lanes, Task, streamed};
+use super::super::view::{Typed, bytes_of_mut};
+
+/// Elements of what one thread takes at a time, about.
+const PART: usize = 1 << 14;
+
+/// Elements of whole rows that are followed at once by what comes of them, about. The first cache would hold more,
+/// but memory that is read for long, and then written for long, is slower than the two in quick turns.
+const FOLLOWED: usize = 1 << 10;
+
+/// Most elements of a row that is held in the first cache until it is written.
+pub(crate) const HELD: usize = 2048;
+
+/// Sums that are made side by side, so that they do not wait for one another.
+const SUMS: usize = 32;
+
+/// Elements that are added up in their own type.
+const RUN: usize = 512;
+
+/// Vectors of so many sums, at most: four numbers are the least that a vector has.
+const VECTORS: usize = SUMS / 4;
+
+/// Elements at the beginning of a row whose mean is taken for one near that of all.
+const SAMPLE: usize = 128;
+
+/// Elements of the whole rows that one thread takes at a time.
+pub(crate) fn part_of(row: usize) -> usize {
+    (PART / row.max(1)).max(1) * row
+}
+
+/// Makes rows, some whole ones at a time, and what follows from them. `make` is given the first element of
+/// some, where they go, and whether they go there around the caches.
+pub(crate) fn each_part<T: Typed>(
+    team: &Team<'_>,
+    target: &mut [T],
+    size: usize,
+    after: Option<&Epilogue<'_>>,
+    make: impl Fn(usize, &mut [T], bool) + Sync,
+) {
+    let around = size_of_val(target) >= AROUND;
+    let length = part_of(size);
+    let few = (FOLLOWED / size).max(1) * size;
+    team.each_chunk(target, length, |part, out| {
+        let start = part * length;
+        let Some(after) = after else {
+            make(start, out, around);
+            return streamed();
+        };
+        for (number, out) in out.chunks_mut(few).enumerate() {
+            let start = start + number * few;
+            if around && size_of_val(out) <= STRIP_BYTES {
+                // What follows is written around the caches: what it follows from lies apart.
+                with_strip::<T>(out.len(), |made, _| {
+                    make(start, made, false);
+                    after.apply_to(start, bytes_of_mut(made), bytes_of_mut(out), true);
+                });
+            } else {
+                make(start, out, false);
+                after.apply(start, bytes_of_mut(out));
+            }
+        }
+        streamed();
+    });
+}
+
+/// Elements whose largest is found side by side.
+const ABREAST: usize = 64;
+
+/// The largest element; not a number where one is not.
+#[inline(always)]
+pub(crate) fn largest<T: Typed>(x: &[T]) -> T {
+    let mut best = [T::LOWEST; ABREAST];
+    let chunks = x.chunks_exact(ABREAST);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for (best, &x) in best.iter_mut().zip(chunk) {
+            *best = best.larger(x);
+        }
+    }
+    best.iter().chain(rest).fold(T::LOWEST, |a, &b| a.larger(b))
+}
+
+/// The largest element that is a number; the lowest where none is.
+#[inline(always)]
+fn highest<T: Typed + Float, L: Lanes<T>>(l: L, x: &[T]) -> T {
+    let mut best = [l.splat(T::LOWEST); 4];
+    let chunks = x.chunks_exact(4 * L::WIDTH);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for i in 0..4 {
+            best[i] = l.larger(l.load(&chunk[i * L::WIDTH..][..L::WIDTH]), best[i]);
+        }
+    }
+    let mut all = [T::LOWEST; SUMS];
+    l.store(l.larger(l.larger(best[0], best[1]), l.larger(best[2], best[3])), &mut all);
+    all[..L::WIDTH].iter().chain(rest).fold(T::LOWEST, |best, &x| if x > best { x } else { best })
+}
+
+/// What is done with each vector of a row. A trait, as closures are not always inlined into what is compiled for
+/// an instruction set.
+trait Pass<T, L: Lanes<T>, const S: usize> {
+    /// Takes the vector from a position on, and adds to sums.
+    fn step(&mut self, l: L, at: usize, x: L::Vector, sums: &mut [L::Vector; S]);
+}
+
+/// Sums over a row, which goes on with elements `beyond` until its vectors are whole. O(elements).
+#[inline(always)]
+fn totals<T: Typed + Float, L: Lanes<T>, const S: usize>(
+    l: L,
+    x: &[T],
+    beyond: T,
+    mut pass: impl Pass<T, L, S>,
+) -> [f64; S] {
+    let mut totals = [0.0; S];
+    for (number, run) in x.chunks(RUN).enumerate() {
+        let mut sums = [[l.zero(); S]; VECTORS];
+        let chunks = run.chunks_exact(SUMS);
+        let rest = chunks.remainder();
+        for (chunk, x) in chunks.enumerate() {
+            for i in 0..SUMS / L::WIDTH {
+                let x = l.load(&x[i * L::WIDTH..][..L::WIDTH]);
+                pass.step(l, number * RUN + chunk * SUMS + i * L::WIDTH, x, &mut sums[i]);
+            }
+        }
+        if !rest.is_empty() {
+            let mut padded = [beyond; SUMS];
+            padded[..rest.len()].copy_from_slice(rest);
+            for i in 0..SUMS / L::WIDTH {
+                if i * L::WIDTH < rest.len() {
+                    let x = l.load(&padded[i * L::WIDTH..][..L::WIDTH]);
+                    pass.step(l, number * RUN + run.len() - rest.len() + i * L::WIDTH, x, &mut sums[i]);
+                }
+            }
+        }
+        for s in 0..S {
+            let mut all = [T::ZERO; SUMS];
+            for i in 0..SUMS / L::WIDTH {
+                l.store(sums[i][s], &mut all[i * L::WIDTH..]);
+            }
+            // Half as many are left to be widened.
+            let (low, high) = all.split_at_mut(SUMS / 2);
+            low.iter_mut().zip(high).for_each(|(low, high)| *low = low.add(*high));
+            totals[s] += sum_run(low, T::accumulate);
+        }
+    }
+    totals
+}
+
+/// Makes each vector of a row from that of another, `(x - shift) * factor + summand`: around the caches or not.
+#[inline(always)]
+pub(crate) fn map_row<T: Typed + Float, L: Lanes<T>>(
+    l: L,
+    x: &[T],
+    out: &mut [T],
+    [shift, factor, summand]: [T; 3],
+    around: bool,
+) {
+    let (shift, factor, summand) = (l.splat(shift), l.splat(factor), l.splat(summand));
+    let whole = x.len() - x.len() % L::WIDTH;
+    let (wide, last) = out.split_at_mut(whole);
+    for (some, out) in x.chunks_exact(L::WIDTH).zip(wide.chunks_exact_mut(L::WIDTH)) {
+        let made = l.fused(l.sub(l.load(some), shift), factor, summand);
+        if around { l.stream(made, out) } else { l.store(made, out) }
+    }
+    if !last.is_empty() {
+        let mut padded = [T::ZERO; SUMS];
+        padded[..last.len()].copy_from_slice(&x[whole..]);
+        l.store(l.fused(l.sub(l.load(&padded), shift), factor, summand), &mut padded);
+        last.copy_from_slice(&padded[..last.len()]);
+    }
+}
+
+/// Exponentials of numbers less one that none of them is above; where they go, if anywhere: a place for whole
+/// vectors.
+struct Exponentials<'a, T> {
+    shift: T,
+    to: Option<&'a mut [T]>,
+}
+
+impl<T: Typed + Float, L: Lanes<T>> Pass<T, L, 1> for Exponentials<'_, T> {
+    #[inline(always)]
+    fn step(&mut self, l: L, at: usize, x: L::Vector, sums: &mut [L::Vector; 1]) {
+        let made = T::exps_below(l, l.sub(x, l.splat(self.shift)));
+        sums[0] = l.add(sums[0], made);
+        if let Some(to) = &mut self.to {
+            l.store(made, &mut to[at..][..L::WIDTH]);
+        }
+    }
+}
+
+/// The same of a whole row, to one as long, and their sum.
+#[inline(always)]
+fn exponentials<T: Typed + Float, L: Lanes<T>>(l: L, x: &[T], shift: T, to: &mut [T]) -> f64 {
+    let (wide, last) = x.split_at(x.len() - x.len() % SUMS);
+    let (to, to_last) = to.split_at_mut(wide.len());
+    let [sum] = totals(l, wide, T::LOWEST, Exponentials { shift, to: Some(to) });
+    let mut padded = [T::ZERO; SUMS];
+    let [rest] = totals(l, last, T::LOWEST, Exponentials { shift, to: Some(&mut padded) });
+    to_last.copy_from_slice(&padded[..last.len()]);
+    sum + rest
+}
+
+/// Whole rows.
+pub(crate) struct SoftmaxRows<'a, T> {
+    pub(crate) x: &'a [T],
+    pub(crate) out: &'a mut [T],
+    pub(crate) size: usize,
+    pub(crate) log: bool,
+    /// They are written around the caches.
+    pub(crate) around: bool,
+}
+
+impl<T: Typed + Float> Task<T> for SoftmaxRows<'_, T> {
+    #[inline(always)]
+    fn run<L: Lanes<T>>(self, l: L) {
+        let Self { x, out, size, log, around } = self;
+        let mut held = [T::ZERO; HELD];
+        // Added to a product, it changes no bit.
+        let nothing = T::narrow(-0.0);
+        for (x, out) in x.chunks(size).zip(out.chunks_mut(size)) {
+            let shift = highest(l, x);
+            if log {
+                let [sum] = totals(l, x, T::LOWEST, Exponentials { shift, to: None });
+                let total = T::narrow(sum.ln());
+                map_row(l, x, out, [shift, T::ONE, T::ZERO.sub(total)], around);
+            } else if around && size <= HELD {
+                let held = &mut held[..size];
+                let sum = exponentials(l, x, shift, held);
+                map_row(l, held, out, [T::ZERO, T::narrow(1.0 / sum), nothing], true);
+            } else {
+                let factor = T::narrow(1.0 / exponentials(l, x, shift, out));
+                out.iter_mut().for_each(|out| *out = out.mul(factor));
+            }
+        }
+    }
+}
+
+/// The sum of a row.
+struct Sum;
+
+impl<T: Typed + Float, L: Lanes<T>> Pass<T, L, 1> for Sum {
+    #[inline(always)]
+    fn step(&mut self, l: L, _: usize, x: L::Vector, sums: &mut [L::Vector; 1]) {
+        sums[0] = l.add(sums[0], x);
+    }
+}
+
+/// The sums of a row's distances from a number, and of their squares.
+struct Distances<T> {
+    from: T,
+}
+
+impl<T: Typed + Float, L: Lanes<T>> Pass<T, L, 2> for Distances<T> {
+    #[inline(always)]
+    fn step(&mut self, l: L, _: usize, x: L::Vector, sums: &mut [L::Vector; 2]) {
+        let distance = l.sub(x, l.splat(self.from));
+        sums[0] = l.add(sums[0], distance);
+        sums[1] = l.fused(distance, distance, sums[1]);
+    }
+}
+
+/// How far the mean of a row is from a number, and the variance: of distances from 0 where rows are not
+/// centered.
+#[inline(always)]
+fn moments<T: Typed + Float, L: Lanes<T>>(l: L, x: &[T], near: T, center: bool) -> (f64, f64) {
+    let count = x.len() as f64;
+    let [sum, squares] = totals(l, x, near, Distances { from: near });
+    let off = if center { sum / count } else { 0.0 };
+    (off, squares / count - off * off)
+}
+
+/// Whole rows.
+pub(crate) struct NormalizeRows<'a, T> {
+    pub(crate) x: &'a [T],
+    pub(crate) out: &'a mut [T],
+    pub(crate) size: usize,
+    pub(crate) epsilon: f64,
+    pub(crate) center: bool,
+    /// They are written around the caches.
+    pub(crate) around: bool,
+}
+
+impl<T: Typed + Float> Task<T> for NormalizeRows<'_, T> {
+    #[inline(always)]
+    fn run<L: Lanes<T>>(self, l: L) {
+        let Self { x, out, size, epsilon, center, around } = self;
+        for (x, out) in x.chunks(size).zip(out.chunks_mut(size)) {
+            // Distances from a number near the mean, whose own mean corrects what that is off (Chan, Golub and
+            // LeVeque, "Algorithms for Computing the Sample Variance", 1983): from the mean of the first ones,
+            // and from that of all where this turns out to be further off than numbers are apart.
+            let first = &x[..size.min(SAMPLE)];
+            let mean_of =
+                |sum: f64, count: usize| if center { T::narrow(sum / count as f64) } else { T::ZERO };
+            let mut near = mean_of(if center { totals(l, first, T::ZERO, Sum)[0] } else { 0.0 }, first.len());
+            let (mut off, mut variance) = moments(l, x, near, center);
+            if off * off > variance {
+                near = mean_of(totals(l, x, T::ZERO, Sum)[0], size);
+                (off, variance) = moments(l, x, near, center);
+            }
+            // Squares that leave the range of T on either side.
+            if !(1e-30..1e30).contains(&variance) {
+                let (mean, scale) = normal(x, epsilon, center);
+                map(x, out, |x: T| T::narrow((x.to_f64() - mean) * scale));
+                continue;
+            }
+            let scale = 1.0 / (variance + epsilon).sqrt();
+            map_row(l, x, out, [near, T::narrow(scale), T::narrow(-off * scale)], around);
+        }
+    }
+}
+
+/// What is subtracted from a row's elements, and what they are multiplied with then, computed in f64.
+#[inline(always)]
+fn normal<T: Typed>(x: &[T], epsilon: f64, center: bool) -> (f64, f64) {
+    let count = x.len() as f64;
+    let mean = if center { x.iter().map(|x| x.to_f64()).sum::<f64>() / count } else { 0.0 };
+    let square = |x: &T| (x.to_f64() - mean) * (x.to_f64() - mean);
+    let variance = x.iter().map(square).sum::<f64>() / count;
+    (mean, 1.0 / (variance + epsilon).sqrt())
+}

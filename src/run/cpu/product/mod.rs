@@ -1,0 +1,12 @@
+//! Matrix products: how they are divided, packed and summed.
+
+pub(super) mod blocks;
+pub(super) mod matmul;
+mod matrices;
+pub(super) mod panels;
+mod skinny;
+mod staged;
+mod strip;
+
+pub(super) use matmul::{matmul, prepare};
+pub(in crate::run) use matrices::{Matrices, adds_along, pack, unpack};

@@ -1,0 +1,99 @@
+//! Matrices whose elements lie in another order: packed in panels of columns, and transposed.
+
+use super::super::view::Plain;
+use super::blocks::PANEL;
+use super::matmul::Strides;
+
+/// Side of the squares in which a matrix is transposed.
+const SQUARE: usize = 16;
+
+/// Packs a matrix of `k` rows and `n` columns into `to`, of as many elements: panel by panel,
+/// each row by row.
+pub(crate) fn pack<T: Plain>(from: &[T], strides: Strides, (k, n): (usize, usize), to: &mut [T]) {
+    for column in (0..n).step_by(PANEL) {
+        let width = PANEL.min(n - column);
+        let (from, to) = (&from[column * strides.column..], &mut to[column * k..][..width * k]);
+        if strides.column == 1 {
+            for (row, to) in to.chunks_exact_mut(width).enumerate() {
+                to.copy_from_slice(&from[row * strides.row..][..width]);
+            }
+        } else {
+            transpose(from, strides, (k, width), to, width);
+        }
+    }
+}
+
+/// Undoes [`pack`].
+pub(crate) fn unpack<T: Plain>(from: &[T], strides: Strides, (k, n): (usize, usize), to: &mut [T]) {
+    for column in 0..n {
+        let (first, step) = packed_column(column, n, k);
+        for row in 0..k {
+            to[row * strides.row + column * strides.column] = from[first + row * step];
+        }
+    }
+}
+
+/// Where a column of a packed matrix of `columns` columns and `k` rows begins, and the elements from
+/// one of its elements to the next.
+pub(crate) fn packed_column(column: usize, columns: usize, k: usize) -> (usize, usize) {
+    let panel = column - column % PANEL;
+    (panel * k + column % PANEL, PANEL.min(columns - panel))
+}
+
+/// Writes a matrix of `(rows, columns)` row by row, `stride` elements from row to row.
+#[inline(always)]
+pub(crate) fn transpose<T: Plain>(
+    from: &[T],
+    strides: Strides,
+    size: (usize, usize),
+    to: &mut [T],
+    stride: usize,
+) {
+    transpose_as(from, strides, size, to, stride, |x| x);
+}
+
+/// The same, with each element converted.
+#[inline(always)]
+pub(crate) fn transpose_as<S: Plain, T: Plain>(
+    from: &[S],
+    strides: Strides,
+    (rows, columns): (usize, usize),
+    to: &mut [T],
+    stride: usize,
+    convert: impl Fn(S) -> T + Copy,
+) {
+    for top in (0..rows).step_by(SQUARE) {
+        for left in (0..columns).step_by(SQUARE) {
+            let from = &from[top * strides.row + left * strides.column..];
+            let to = &mut to[top * stride + left..];
+            let (height, width) = (SQUARE.min(rows - top), SQUARE.min(columns - left));
+            if height == SQUARE && width == SQUARE && strides.row == 1 {
+                square(from, strides.column, to, stride, convert);
+                continue;
+            }
+            for row in 0..height {
+                for column in 0..width {
+                    to[row * stride + column] = convert(from[row * strides.row + column * strides.column]);
+                }
+            }
+        }
+    }
+}
+
+/// A whole square whose columns are contiguous.
+#[inline(always)]
+fn square<S: Plain, T: Plain>(
+    from: &[S],
+    stride: usize,
+    to: &mut [T],
+    to_stride: usize,
+    convert: impl Fn(S) -> T,
+) {
+    let columns: [&[S]; SQUARE] = std::array::from_fn(|column| &from[column * stride..][..SQUARE]);
+    for row in 0..SQUARE {
+        let to = &mut to[row * to_stride..][..SQUARE];
+        for (to, column) in to.iter_mut().zip(&columns) {
+            *to = convert(column[row]);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Products of matrices of floats with few rows: reading the operands takes the time, so they are
+//! read once, where they lie.
+
+use std::ops::Range;
+
+use super::super::element::Float;
+use super::super::team::MatrixMut;
+use super::super::vectors::{Lanes, fetch};
+use super::super::view::Plain;
+use super::blocks::{CHAIN, COLUMNS, FEWEST};
+use super::matmul::{Extent, Into, Strides};
+
+/// Sums side by side along contiguous operands, whatever the vectors' width: of every sixteenth term each, in
+/// chains of [`CHAIN`] terms. They are added pairwise.
+const DOT: usize = 16;
+
+/// Few rows: adds up the rows of the right operand, which are contiguous. Chains grow in `spare`, of
+/// [`FEWEST`] times [`COLUMNS`] elements.
+#[inline(always)]
+pub(crate) fn add_rows<T: Plain + Float, L: Lanes<T>>(
+    lanes: L,
+    Extent { m, n, k }: Extent,
+    a: (&[T], Strides),
+    b: (&[T], usize),
+    c: &mut MatrixMut<'_, T>,
+    into: Into<'_, T>,
+    spare: &mut [T],
+) {
+    match into {
+        // Sums that are no results are made elsewhere.
+        Into::Add | Into::Less(_) => {}
+        // The zero to which every sum is added unchanged.
+        Into::Replace => (0..m).for_each(|row| c.row(row)[..n].fill(T::from_f64(-0.0))),
+        Into::Rows(begin) => (0..m).for_each(|row| c.row(row)[..n].fill(begin[row])),
+    }
+    for column in (0..n).step_by(COLUMNS) {
+        let columns = COLUMNS.min(n - column);
+        for row in (0..m).step_by(FEWEST) {
+            let rows = FEWEST.min(m - row);
+            let mut c = c.block((row, column), (rows, columns));
+            let some = Rows { n: columns, k, a: (&a.0[row * a.1.row..], a.1), b: (&b.0[column..], b.1) };
+            match rows {
+                1 => some.add::<L, 1, 8>(lanes, &mut c, spare),
+                2 => some.add::<L, 2, 8>(lanes, &mut c, spare),
+                3 => some.add::<L, 3, 4>(lanes, &mut c, spare),
+                _ => some.add::<L, FEWEST, 4>(lanes, &mut c, spare),
+            }
+        }
+    }
+}
+
+/// Some rows of the result.
+struct Rows<'a, T> {
+    n: usize,
+    k: usize,
+    a: (&'a [T], Strides),
+    b: (&'a [T], usize),
+}
+
+impl<T: Plain + Float> Rows<'_, T> {
+    /// Adds the rows of the right operand to `M` rows, `COUNT` at a time: as many as registers hold.
+    #[inline(always)]
+    fn add<L: Lanes<T>, const M: usize, const COUNT: usize>(
+        &self,
+        lanes: L,
+        c: &mut MatrixMut<'_, T>,
+        spare: &mut [T],
+    ) {
+        let whole = self.k - self.k % COUNT;
+        for inner in (0..whole).step_by(COUNT) {
+            self.add_some::<L, M, COUNT>(lanes, inner, c, spare);
+        }
+        for inner in whole..self.k {
+            self.add_some::<L, M, 1>(lanes, inner, c, spare);
+        }
+    }
+
+    #[inline(always)]
+    fn add_some<L: Lanes<T>, const M: usize, const COUNT: usize>(
+        &self,
+        lanes: L,
+        inner: usize,
+        c: &mut MatrixMut<'_, T>,
+        spare: &mut [T],
+    ) {
+        let Self { n, k, a, b } = *self;
+        // Where a chain begins there is nothing to read, and where it ends it becomes part of the result.
+        let (begins, ends) =
+            (inner.is_multiple_of(CHAIN), inner + COUNT == k || (inner + COUNT).is_multiple_of(CHAIN));
+        // Loops of a known length that call no closures: what they hold stays in registers.
+        let mut factors = [[T::ZERO; COUNT]; M];
+        let mut splats = [[lanes.zero(); COUNT]; M];
+        for row in 0..M {
+            for i in 0..COUNT {
+                factors[row][i] = a.0[row * a.1.row + (inner + i) * a.1.column];
+                splats[row][i] = lanes.splat(factors[row][i]);
+            }
+        }
+        let mut rows: [&[T]; COUNT] = [&[]; COUNT];
+        for i in 0..COUNT {
+            rows[i] = &b.0[(inner + i) * b.1..][..n];
+        }
+        let whole = n - n % L::WIDTH;
+        for at in (0..whole).step_by(L::WIDTH) {
+            let mut b = [lanes.zero(); COUNT];
+            for i in 0..COUNT {
+                b[i] = lanes.load(&rows[i][at..]);
+            }
+            for row in 0..M {
+                let chain = &mut spare[row * COLUMNS + at..][..L::WIDTH];
+                let mut sum = if begins { lanes.zero() } else { lanes.load(chain) };
+                for i in 0..COUNT {
+                    sum = lanes.fused(splats[row][i], b[i], sum);
+                }
+                if ends {
+                    let to = &mut c.row(row)[at..];
+                    lanes.store(lanes.add(lanes.load(to), sum), to);
+                } else {
+                    lanes.store(sum, chain);
+                }
+            }
+        }
+        for (row, factors) in factors.iter().enumerate() {
+            for (at, out) in c.row(row)[..n].iter_mut().enumerate().skip(whole) {
+                let chain = &mut spare[row * COLUMNS + at];
+                let mut sum = if begins { T::ZERO } else { *chain };
+                for (&factor, row) in factors.iter().zip(&rows) {
+                    sum = lanes.number(factor, row[at], sum);
+                }
+                if ends { *out = out.add(sum) } else { *chain = sum }
+            }
+        }
+    }
+}
+
+/// Sums along rows of the left operand and columns of the right one, all of them contiguous.
+#[inline(always)]
+pub(crate) fn dot_all<T: Plain + Float, L: Lanes<T>>(
+    lanes: L,
+    Extent { m, n, k }: Extent,
+    a: (&[T], usize),
+    b: (&[T], usize),
+    c: &mut MatrixMut<'_, T>,
+    into: Into<'_, T>,
+) {
+    let mut column = 0;
+    while column < n {
+        let wide = n - column >= 4;
+        let mut row = 0;
+        while row < m {
+            let height = if m - row >= 4 { 4 } else { (m - row).min(2) };
+            let dots = Dots {
+                k,
+                a: (&a.0[row * a.1..], a.1),
+                b: (&b.0[column * b.1..], b.1),
+                into: into.at_row(row),
+            };
+            let c = &mut c.block((row, column), (height, if wide { 4 } else { 1 }));
+            match (height, wide) {
+                (4, true) => dots.dot::<L, 4, 4>(lanes, c),
+                (2, true) => dots.dot::<L, 2, 4>(lanes, c),
+                (_, true) => dots.dot::<L, 1, 4>(lanes, c),
+                (4, false) => dots.dot::<L, 4, 1>(lanes, c),
+                (2, false) => dots.dot::<L, 2, 1>(lanes, c),
+                (_, false) => dots.dot::<L, 1, 1>(lanes, c),
+            }
+            row += height;
+        }
+        column += if wide { 4 } else { 1 };
+    }
+}
+
+/// Some rows and columns.
+struct Dots<'a, T> {
+    k: usize,
+    a: (&'a [T], usize),
+    b: (&'a [T], usize),
+    into: Into<'a, T>,
+}
+
+impl<T: Plain + Float> Dots<'_, T> {
+    #[inline(always)]
+    fn dot<L: Lanes<T>, const M: usize, const N: usize>(&self, lanes: L, c: &mut MatrixMut<'_, T>) {
+        let a: [&[T]; M] = std::array::from_fn(|row| &self.a.0[row * self.a.1..][..self.k]);
+        let b: [&[T]; N] = std::array::from_fn(|column| &self.b.0[column * self.b.1..][..self.k]);
+        let whole = self.k - self.k % DOT;
+        let mut totals = [[[lanes.zero(); 4]; N]; M];
+        for first in (0..whole).step_by(DOT * CHAIN) {
+            let sums = self.chains(lanes, &a, &b, first..whole.min(first + DOT * CHAIN));
+            if first == 0 {
+                totals = sums;
+                continue;
+            }
+            for row in 0..M {
+                for column in 0..N {
+                    for v in 0..4 {
+                        let total = totals[row][column][v];
+                        totals[row][column][v] = lanes.add(total, sums[row][column][v]);
+                    }
+                }
+            }
+        }
+        for row in 0..M {
+            for column in 0..N {
+                let mut sum = total(lanes, &totals[row][column]);
+                for at in whole..self.k {
+                    sum = lanes.number(a[row][at], b[column][at], sum);
+                }
+                let out = &mut c.row(row)[column];
+                *out = match self.into {
+                    Into::Add => out.add(sum),
+                    Into::Replace => sum,
+                    Into::Rows(begin) => begin[row].add(sum),
+                    Into::Less(factor) => out.sub(sum.mul(factor)),
+                };
+            }
+        }
+    }
+
+    /// Chains of some terms, [`DOT`] for each element of the result.
+    #[inline(always)]
+    fn chains<L: Lanes<T>, const M: usize, const N: usize>(
+        &self,
+        lanes: L,
+        a: &[&[T]; M],
+        b: &[&[T]; N],
+        terms: Range<usize>,
+    ) -> [[[L::Vector; 4]; N]; M] {
+        // As many vectors as hold the chains; the others stay unused. Loops of a known length without iterators or
+        // closures: what they hold stays in registers.
+        let mut sums = [[[lanes.zero(); 4]; N]; M];
+        for at in terms.step_by(DOT) {
+            for v in 0..4 {
+                if v >= DOT / L::WIDTH {
+                    continue;
+                }
+                let at = at + v * L::WIDTH;
+                let mut left = [lanes.zero(); M];
+                for row in 0..M {
+                    left[row] = lanes.load(&a[row][at..][..L::WIDTH]);
+                }
+                for column in 0..N {
+                    let from = &b[column][at..][..L::WIDTH];
+                    if M == 1 {
+                        // Reading the columns takes the time: the next ones are fetched meanwhile.
+                        let next = from.as_ptr().wrapping_add(N * self.b.1);
+                        fetch(next.cast(), L::WIDTH * size_of::<T>());
+                    }
+                    let right = lanes.load(from);
+                    for row in 0..M {
+                        sums[row][column][v] = lanes.fused(left[row], right, sums[row][column][v]);
+                    }
+                }
+            }
+        }
+        sums
+    }
+}
+
+/// The sum of all chains, pairwise.
+#[inline(always)]
+fn total<T: Plain + Float, L: Lanes<T>>(lanes: L, sums: &[L::Vector; 4]) -> T {
+    let mut chains = [T::ZERO; DOT];
+    for (chains, &sum) in chains.chunks_exact_mut(L::WIDTH).zip(sums) {
+        lanes.store(sum, chains);
+    }
+    let mut half = DOT / 2;
+    while half > 0 {
+        for i in 0..half {
+            chains[i] = chains[i].add(chains[i + half]);
+        }
+        half /= 2;
+    }
+    chains[0]
+}

@@ -1,0 +1,210 @@
+//! Some rows of a left operand times one panel of a right one: tiles of the result, which lie in registers
+//! while they are summed.
+
+use std::hint::black_box;
+
+use super::super::element::Float;
+use super::super::team::MatrixMut;
+use super::super::vectors::{Lanes, fetch, fetch_second};
+use super::super::view::Plain;
+use super::blocks::{CHAIN, PANEL, ROWS};
+use super::matmul::Into;
+
+/// The same for each row of a tile, [`ROWS`] at most, written out: sums whose place is not known when it is
+/// compiled lie in memory, and are stored again with each term.
+macro_rules! each_row {
+    ($i:ident < $count:ident, $run:expr) => {
+        each_row!(@ $i, $count, $run, 0, 1, 2, 3, 4, 5)
+    };
+    (@ $i:ident, $count:ident, $run:expr, $($row:literal),*) => {{
+        $(if $row < $count {
+            let $i = $row;
+            $run;
+        })*
+    }};
+}
+
+/// Rows of the left operand and a panel of the right one, each with the elements from row to row.
+pub(crate) struct Strip<'a, T> {
+    pub(crate) depth: usize,
+    pub(crate) a: (&'a [T], usize),
+    pub(crate) b: (&'a [T], usize),
+    /// What is read after the panel follows it, and comes from far: it is fetched meanwhile.
+    pub(crate) goes_on: bool,
+}
+
+impl<T: Plain + Float> Strip<'_, T> {
+    /// Chain by chain, each of which meets all rows.
+    #[inline(always)]
+    pub(crate) fn multiply<L: Lanes<T>>(&self, lanes: L, c: &mut MatrixMut<'_, T>, into: Into<'_, T>) {
+        for first in (0..self.depth).step_by(CHAIN) {
+            let chain = Strip {
+                depth: CHAIN.min(self.depth - first),
+                a: (&self.a.0[first..], self.a.1),
+                b: (&self.b.0[first * self.b.1..], self.b.1),
+                goes_on: self.goes_on,
+            };
+            chain.multiply_chain(lanes, c, if first == 0 { into } else { Into::Add });
+        }
+    }
+
+    #[inline(always)]
+    fn multiply_chain<L: Lanes<T>>(&self, lanes: L, c: &mut MatrixMut<'_, T>, into: Into<'_, T>) {
+        let mut row = 0;
+        while row < c.rows {
+            row += match c.rows - row {
+                ROWS.. => self.across::<L, ROWS>(lanes, row, c, into),
+                4.. => self.across::<L, 4>(lanes, row, c, into),
+                2.. => self.across::<L, 2>(lanes, row, c, into),
+                _ => self.across::<L, 1>(lanes, row, c, into),
+            };
+        }
+    }
+
+    /// Rows of tiles; how many rows that are.
+    #[inline(always)]
+    fn across<L: Lanes<T>, const R: usize>(
+        &self,
+        lanes: L,
+        row: usize,
+        c: &mut MatrixMut<'_, T>,
+        into: Into<'_, T>,
+    ) -> usize {
+        let mut column = 0;
+        while column < c.columns {
+            let vectors = (c.columns - column).div_ceil(L::WIDTH).min(L::VECTORS);
+            let width = (vectors * L::WIDTH).min(c.columns - column);
+            // The rows of the next tile.
+            for next in row + R..(row + 2 * R).min(c.rows) {
+                fetch(c.row(next)[column..][..width].as_ptr().cast(), width * size_of::<T>());
+            }
+            let mut c = c.block((row, column), (R, width));
+            match vectors {
+                4 if L::VECTORS >= 4 => self.tile::<L, R, 4>(lanes, (row, column), &mut c, into),
+                3 if L::VECTORS >= 4 => self.tile::<L, R, 3>(lanes, (row, column), &mut c, into),
+                2 => self.tile::<L, R, 2>(lanes, (row, column), &mut c, into),
+                _ => self.tile::<L, R, 1>(lanes, (row, column), &mut c, into),
+            }
+            column += width;
+        }
+        R
+    }
+
+    /// One tile of the result.
+    #[inline(always)]
+    fn tile<L: Lanes<T>, const R: usize, const V: usize>(
+        &self,
+        lanes: L,
+        (row, column): (usize, usize),
+        c: &mut MatrixMut<'_, T>,
+        into: Into<'_, T>,
+    ) {
+        let (depth, width) = (self.depth, c.columns);
+        // The compiler is not to know that rows are equally far from each other: it would step from one to
+        // the next for each term.
+        let a: [&[T]; R] = std::array::from_fn(|i| &self.a.0[black_box((row + i) * self.a.1)..][..depth]);
+        let mut sums = [[lanes.zero(); V]; R];
+        if self.b.1 == PANEL {
+            let b = &self.b.0.as_chunks::<PANEL>().0[..depth];
+            if self.goes_on && row == 0 {
+                let forth = if R <= 2 { NEAR } else { FAR };
+                for p in 0..depth {
+                    let from = b[p][column..][..V * L::WIDTH].as_ptr().cast::<u8>();
+                    fetch_second(from.wrapping_add(forth), V * L::WIDTH * size_of::<T>());
+                    term(lanes, &a, p, read(lanes, &b[p][column..][..V * L::WIDTH]), &mut sums);
+                }
+            } else {
+                for p in 0..depth {
+                    term(lanes, &a, p, read(lanes, &b[p][column..][..V * L::WIDTH]), &mut sums);
+                }
+            }
+        } else {
+            // Rows that lie apart are not fetched by the processor itself.
+            let forth = self.b.1 * FORTH * size_of::<T>();
+            for p in 0..depth {
+                let b = &self.b.0[p * self.b.1 + column..][..V * L::WIDTH];
+                if row == 0 {
+                    fetch(b.as_ptr().cast::<u8>().wrapping_add(forth), size_of_val(b));
+                }
+                term(lanes, &a, p, read(lanes, b), &mut sums);
+            }
+        }
+        if width == V * L::WIDTH {
+            each_row!(i < R, finish(lanes, &sums[i], c.row(i), into.at_row(row + i)));
+            return;
+        }
+        each_row!(i < R, {
+            let mut spare = wider(c.row(i));
+            finish(lanes, &sums[i], &mut spare, into.at_row(row + i));
+            c.row(i).copy_from_slice(&spare[..width]);
+        });
+    }
+}
+
+/// Adds a term to the sums of a tile.
+#[inline(always)]
+fn term<T: Plain, L: Lanes<T>, const R: usize, const V: usize>(
+    lanes: L,
+    a: &[&[T]; R],
+    p: usize,
+    b: [L::Vector; V],
+    sums: &mut [[L::Vector; V]; R],
+) {
+    each_row!(i < R, {
+        let a = lanes.splat(a[i][p]);
+        for v in 0..V {
+            sums[i][v] = lanes.fused(a, b[v], sums[i][v]);
+        }
+    });
+}
+
+/// Rows of a right operand that lie apart are fetched so many before they are read.
+const FORTH: usize = 16;
+
+/// Bytes that fetching a contiguous right operand goes ahead of one or two rows, and of more: these take longer for
+/// each of its rows, so that more of them may be on their way.
+const NEAR: usize = 4096;
+const FAR: usize = 8192;
+
+/// A row that is shorter than its vectors.
+#[inline(always)]
+fn wider<T: Plain + Float>(row: &[T]) -> [T; PANEL] {
+    let mut spare = [T::ZERO; PANEL];
+    spare[..row.len()].copy_from_slice(row);
+    spare
+}
+
+/// A row of a tile.
+#[inline(always)]
+fn read<T, L: Lanes<T>, const VECTORS: usize>(lanes: L, from: &[T]) -> [L::Vector; VECTORS] {
+    let mut row = [lanes.zero(); VECTORS];
+    for v in 0..VECTORS {
+        row[v] = lanes.load(&from[v * L::WIDTH..]);
+    }
+    row
+}
+
+/// Writes a row of a tile, or adds it to what is there or is the first of what is to be added, or takes it off what is
+/// there. To round a product by itself, the zero is added that changes none.
+#[inline(always)]
+fn finish<T: Plain + Float, L: Lanes<T>, const VECTORS: usize>(
+    lanes: L,
+    row: &[L::Vector; VECTORS],
+    to: &mut [T],
+    into: Into<'_, T>,
+) {
+    for (v, &vector) in row.iter().enumerate() {
+        let to = &mut to[v * L::WIDTH..];
+        let made = match into {
+            Into::Less(factor) => {
+                let zero = lanes.splat(T::from_f64(-0.0));
+                let step = lanes.fused(vector, lanes.splat(factor), zero);
+                lanes.fused(step, lanes.splat(T::from_f64(-1.0)), lanes.load(to))
+            }
+            Into::Replace => vector,
+            Into::Add => lanes.add(lanes.load(to), vector),
+            Into::Rows(begin) => lanes.add(lanes.splat(begin[0]), vector),
+        };
+        lanes.store(made, to);
+    }
+}

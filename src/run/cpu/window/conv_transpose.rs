@@ -1,0 +1,154 @@
+//! Transposed convolutions: one product for each group spreads every input position over its
+//! window, and the windows are added up.
+
+use crate::error::{Error, Result};
+use crate::ir::{ConvTranspose, Layout};
+use crate::kernel::workspace::conv_transpose_unfolded;
+
+use super::super::element::Float;
+use super::super::product::blocks::Right;
+use super::super::product::matmul::{Extent, Into, Product, Strides, product};
+use super::super::team::Team;
+use super::super::view::{View, ViewMut, take, with_float};
+use super::super::walk::sizes;
+use super::conv::{Groups, begin};
+use super::grid::{Grid, channels, spatial};
+
+/// `Op::ConvTranspose`.
+pub(crate) fn conv_transpose(
+    team: &Team<'_>,
+    conv: &ConvTranspose,
+    inputs: &[View<'_>],
+    out: &mut ViewMut<'_>,
+    workspace: &mut [u8],
+) -> Result<()> {
+    let [x, ..] = inputs else { return Err(Error::Internal("operands of a convolution".to_owned())) };
+    with_float!(x.dtype, "conv_transpose", T => transpose_as::<T>(team, conv, inputs, out, workspace))
+}
+
+fn transpose_as<T: Product + Float>(
+    team: &Team<'_>,
+    conv: &ConvTranspose,
+    inputs: &[View<'_>],
+    out: &mut ViewMut<'_>,
+    mut workspace: &mut [u8],
+) -> Result<()> {
+    let (x, weights) = (&inputs[0], &inputs[1]);
+    let (xd, wd, od) = (sizes(x.dims)?, sizes(weights.dims)?, sizes(out.dims)?);
+    let kernel = match conv.layout {
+        Layout::ChannelsFirst => &wd[2..],
+        Layout::ChannelsLast => &wd[..wd.len() - 2],
+    };
+    let grid = Grid::new(&conv.window, spatial(conv.layout, &xd), spatial(conv.layout, &od), kernel)?;
+    let groups = Groups::new(xd[0], conv.groups, channels(conv.layout, &xd), channels(conv.layout, &od))?;
+    let unfolded = conv_transpose_unfolded(conv, x.dims, weights.dims, x.dtype.size());
+    let tile = unfolded.positions as usize;
+    let columns = take::<T>(&mut workspace, unfolded.depth as usize * tile)?;
+    let bias = inputs.get(2).map(|bias| bias.slice::<T>()).transpose()?;
+    let target = out.slice::<T>()?;
+    if target.is_empty() {
+        return Ok(());
+    }
+    begin(conv.layout, target, &groups, grid.area(), bias);
+    let (source, weights) = (x.slice::<T>()?, weights.slice::<T>()?);
+    if source.is_empty() {
+        return Ok(());
+    }
+    match conv.layout {
+        Layout::ChannelsFirst => first(team, &grid, &groups, source, weights, target, (columns, tile)),
+        Layout::ChannelsLast => last(team, &grid, &groups, source, weights, target, (columns, tile)),
+    }
+    Ok(())
+}
+
+/// Weights `[in, out/groups, window]`.
+fn first<T: Product>(
+    team: &Team<'_>,
+    grid: &Grid,
+    groups: &Groups,
+    x: &[T],
+    weights: &[T],
+    out: &mut [T],
+    (columns, tile): (&mut [T], usize),
+) {
+    let (positions, area, step) = (grid.positions(), grid.area(), grid.stride[2]);
+    let window: usize = grid.kernel.iter().product();
+    let depth = groups.outer * window;
+    for block in 0..groups.batch * groups.count {
+        let group = block % groups.count;
+        let source = &x[block * groups.inner * positions..][..groups.inner * positions];
+        let weights = &weights[group * groups.inner * depth..][..groups.inner * depth];
+        let target = &mut out[block * groups.outer * area..][..groups.outer * area];
+        for start in (0..positions).step_by(tile) {
+            let width = tile.min(positions - start);
+            product(
+                team,
+                Extent { m: depth, n: width, k: groups.inner },
+                (weights, Strides::rows(depth).transposed()),
+                Right::Lying(&source[start..], Strides::rows(positions)),
+                (columns, Strides::rows(width)),
+                Into::Replace,
+            );
+            let mut rows = columns.chunks(width);
+            for plane in target.chunks_mut(area) {
+                for offset in grid.offsets() {
+                    let Some(row) = rows.next() else { break };
+                    grid.runs(offset, start..start + width, |run| {
+                        let Some(to) = run.large else { return };
+                        let values = &row[run.at];
+                        for (out, &value) in plane[to..].iter_mut().step_by(step).zip(values) {
+                            *out = out.add(value);
+                        }
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Weights `[window, out/groups, in]`.
+fn last<T: Product>(
+    team: &Team<'_>,
+    grid: &Grid,
+    groups: &Groups,
+    x: &[T],
+    weights: &[T],
+    out: &mut [T],
+    (columns, tile): (&mut [T], usize),
+) {
+    let (positions, area) = (grid.positions(), grid.area());
+    let (inputs, outputs, outer) = (groups.inputs(), groups.outputs(), groups.outer);
+    let window: usize = grid.kernel.iter().product();
+    let depth = outer * window;
+    for image in 0..groups.batch {
+        let target = &mut out[image * area * outputs..][..area * outputs];
+        for group in 0..groups.count {
+            for start in (0..positions).step_by(tile) {
+                let width = tile.min(positions - start);
+                product(
+                    team,
+                    Extent { m: width, n: depth, k: groups.inner },
+                    (
+                        &x[(image * positions + start) * inputs + group * groups.inner..],
+                        Strides::rows(inputs),
+                    ),
+                    Right::Lying(&weights[group * groups.inner..], Strides::rows(inputs).transposed()),
+                    (columns, Strides::rows(depth)),
+                    Into::Replace,
+                );
+                for (element, offset) in grid.offsets().enumerate() {
+                    grid.runs(offset, start..start + width, |run| {
+                        let Some(to) = run.large else { return };
+                        for (i, at) in run.at.enumerate() {
+                            let values = &columns[at * depth + element * outer..][..outer];
+                            let to = (to + i * grid.stride[2]) * outputs + group * outer;
+                            for (out, &value) in target[to..][..outer].iter_mut().zip(values) {
+                                *out = out.add(value);
+                            }
+                        }
+                    });
+                }
+            }
+        }
+    }
+}

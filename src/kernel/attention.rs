@@ -15,7 +15,7 @@ const SLOT: u64 = 16;
 
 /// Where a head's rows lie among a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lie {
+pub struct HeadStrides {
     /// The first element that is used.
     pub start: u64,
     /// Elements from batch to batch.
@@ -26,7 +26,7 @@ pub struct Lie {
     pub row: u64,
 }
 
-impl Lie {
+impl HeadStrides {
     pub(crate) fn new<S: Sizes + ?Sized>(order: HeadOrder, dims: &S, first: i64) -> Self {
         let (heads, rows) = order.axes();
         let size = dims.size(3);
@@ -57,13 +57,14 @@ pub struct Geometry {
     /// Elements of a value.
     pub value_size: u64,
     /// Of queries, keys, values and result.
-    pub lies: [Lie; 4],
+    pub strides: [HeadStrides; 4],
 }
 
 impl Geometry {
     /// The geometry for operands and result of these sizes, of rank 4.
     pub(crate) fn new<S: Sizes + ?Sized>(op: &Attention, [q, k, v, out]: [&S; 4]) -> Self {
-        let lie = |position: usize, dims: &S| Lie::new(op.orders[position], dims, op.first[position]);
+        let strides =
+            |position: usize, dims: &S| HeadStrides::new(op.orders[position], dims, op.first[position]);
         Self {
             batch: q.size(0),
             heads: op.heads.unsigned_abs(),
@@ -72,7 +73,7 @@ impl Geometry {
             keys: k.size(op.orders[1].axes().1),
             size: q.size(3),
             value_size: v.size(3),
-            lies: [lie(0, q), lie(1, k), lie(2, v), Lie::new(op.orders[3], out, 0)],
+            strides: [strides(0, q), strides(1, k), strides(2, v), HeadStrides::new(op.orders[3], out, 0)],
         }
     }
 

@@ -8,7 +8,7 @@ mod group;
 pub(crate) mod pieces;
 mod positions;
 pub mod program;
-mod thin;
+mod skinny;
 pub mod workspace;
 
 pub use digest::digest;
@@ -19,4 +19,4 @@ pub use fused::{Fused, group_workspace, in_place};
 pub(crate) use fused::{Layout, Place, Segment, layout};
 pub use group::{Group, GroupId, Grouping, Hero};
 pub(crate) use positions::Positions;
-pub(crate) use thin::{FEW, normalizes_rows};
+pub(crate) use skinny::{SKINNY_ROWS, normalizes_rows};

@@ -27,16 +27,27 @@ pub(super) struct Compiled {
 /// What a group does, one after the other.
 #[derive(Debug)]
 pub(super) enum Step {
-    Kernel { op: Op, inputs: Vec<Tensor>, outputs: Vec<Tensor>, after: Option<After>, name: String },
-    Chain { program: Program, sources: Vec<(Place, usize)>, targets: Vec<Place> },
+    Kernel {
+        op: Op,
+        inputs: Vec<Tensor>,
+        outputs: Vec<Tensor>,
+        epilogue: Option<EpilogueChain>,
+        name: String,
+    },
+    Chain {
+        program: Program,
+        sources: Vec<(Place, usize)>,
+        targets: Vec<Place>,
+    },
 }
 
 impl Step {
     /// Whether it reads or writes any of these places.
     fn uses(&self, places: [Place; 2]) -> bool {
         match self {
-            Self::Kernel { inputs, outputs, after, .. } => {
-                let behind = after.iter().flat_map(|after| after.sources.iter().map(|(place, _)| place));
+            Self::Kernel { inputs, outputs, epilogue, .. } => {
+                let behind =
+                    epilogue.iter().flat_map(|epilogue| epilogue.sources.iter().map(|(place, _)| place));
                 let own = inputs.iter().chain(outputs).map(|tensor| &tensor.place);
                 own.chain(behind).any(|place| places.contains(place))
             }
@@ -49,13 +60,13 @@ impl Step {
 
 /// A chain on the elements of a kernel's first result, where they lie.
 #[derive(Debug)]
-pub(super) struct After {
+pub(super) struct EpilogueChain {
     pub(super) program: Program,
     pub(super) sources: Vec<(Place, usize)>,
     /// Which of them the result is.
     source: usize,
     /// The kernel may make its result apart, so that the chain's takes the bytes of another source.
-    apart: bool,
+    staged: bool,
 }
 
 /// A tensor of a kernel: where it lies and what it is.
@@ -83,10 +94,10 @@ impl Scratch {
         let mut scratch = Self::default();
         for step in groups.iter().flat_map(|group| &group.segments) {
             match step {
-                Step::Kernel { inputs, outputs, after, .. } => {
+                Step::Kernel { inputs, outputs, epilogue, .. } => {
                     scratch.views.reserve(inputs.len());
                     scratch.targets.reserve(outputs.len());
-                    scratch.sources.reserve(after.as_ref().map_or(0, |after| after.sources.len()));
+                    scratch.sources.reserve(epilogue.as_ref().map_or(0, |epilogue| epilogue.sources.len()));
                 }
                 Step::Chain { sources, targets, .. } => {
                     scratch.sources.reserve(sources.len());
@@ -103,7 +114,9 @@ pub(super) fn registers(groups: &[Compiled]) -> usize {
     let of = |step: &Step| match step {
         Step::Chain { program, .. } => program.registers(),
         // An operation of elements on its own.
-        Step::Kernel { after, .. } => after.as_ref().map_or(4, |after| after.program.registers().max(4)),
+        Step::Kernel { epilogue, .. } => {
+            epilogue.as_ref().map_or(4, |epilogue| epilogue.program.registers().max(4))
+        }
     };
     groups.iter().flat_map(|group| &group.segments).map(of).max().unwrap_or(0)
 }
@@ -137,8 +150,8 @@ impl Compiled {
                 Segment::Chain(nodes) => compiler.chain(nodes),
             })
             .collect::<Result<Vec<_>>>()?;
-        let apart = fused.nodes.iter().any(|&node| is_staged(graph, node));
-        let segments = joined(segments, apart);
+        let staged = fused.nodes.iter().any(|&node| is_staged(graph, node));
+        let segments = joined(segments, staged);
         let sizes = |values: &[ValueId]| -> Result<Vec<u64>> {
             values.iter().map(|&value| bytes(graph.ty(value))).collect()
         };
@@ -163,7 +176,7 @@ impl Compiled {
                 Step::Kernel {
                     inputs,
                     outputs,
-                    after: Some(After { program, sources, apart: true, .. }),
+                    epilogue: Some(EpilogueChain { program, sources, staged: true, .. }),
                     ..
                 },
             ] => {
@@ -225,16 +238,16 @@ impl Compiled {
 }
 
 /// Chains joined to the kernels before them, where they only write over what those made.
-fn joined(segments: Vec<Step>, apart: bool) -> Vec<Step> {
+fn joined(segments: Vec<Step>, staged: bool) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::with_capacity(segments.len());
     for step in segments {
         match (steps.last_mut(), step) {
             (
-                Some(Step::Kernel { outputs, after: after @ None, .. }),
+                Some(Step::Kernel { outputs, epilogue: epilogue @ None, .. }),
                 Step::Chain { program, sources, targets },
             ) if follows(outputs, &program, &sources, &targets).is_some() => {
                 let source = follows(outputs, &program, &sources, &targets).unwrap_or_default();
-                *after = Some(After { program, sources, source, apart });
+                *epilogue = Some(EpilogueChain { program, sources, source, staged });
             }
             (_, step) => steps.push(step),
         }
@@ -291,7 +304,7 @@ impl Compiler<'_> {
             op: node.op.clone(),
             inputs: node.operands.iter().map(|&value| self.tensor(value)).collect::<Result<_>>()?,
             outputs: self.graph.results(id).map(|value| self.tensor(value)).collect::<Result<_>>()?,
-            after: None,
+            epilogue: None,
             name: self.graph.source(node.source).name.clone(),
         })
     }
@@ -359,9 +372,9 @@ impl Bound<'_> {
     /// As [`Compiled::run`].
     unsafe fn step(&self, step: &Step, scratch: &mut Scratch) -> Result<()> {
         match step {
-            Step::Kernel { op, inputs, outputs, after, name } => {
+            Step::Kernel { op, inputs, outputs, epilogue, name } => {
                 // SAFETY: as the caller promises.
-                let done = unsafe { self.kernel(op, inputs, outputs, after.as_ref(), scratch) };
+                let done = unsafe { self.kernel(op, inputs, outputs, epilogue.as_ref(), scratch) };
                 done.map_err(|error| error.within(&format!("node {name}")))
             }
             Step::Chain { program, sources, targets } => {
@@ -395,14 +408,15 @@ impl Bound<'_> {
         op: &Op,
         inputs: &[Tensor],
         outputs: &[Tensor],
-        after: Option<&After>,
+        epilogue: Option<&EpilogueChain>,
         scratch: &mut Scratch,
     ) -> Result<()> {
         let mut sources = emptied(std::mem::take(&mut scratch.sources));
-        for (number, &(place, _)) in after.iter().flat_map(|after| after.sources.iter().enumerate()) {
+        for (number, &(place, _)) in epilogue.iter().flat_map(|epilogue| epilogue.sources.iter().enumerate())
+        {
             let range = self.range(place)?;
             let made = outputs.first().map(|made| self.range(made.place)).transpose()?;
-            let own = after.is_some_and(|after| after.source == number) || made == Some(range);
+            let own = epilogue.is_some_and(|epilogue| epilogue.source == number) || made == Some(range);
             // SAFETY: initialised, and not written by other threads, as the caller promises. What
             // the kernel makes, and what that replaces, is read through the result's own bytes, so
             // that none of these are looked at.
@@ -410,13 +424,13 @@ impl Bound<'_> {
                 Source::from_raw(self.arena.pointer(range), if own { 0 } else { range.length })
             });
         }
-        let epilogue = after.zip(outputs.first()).map(|(after, made)| {
+        let epilogue = epilogue.zip(outputs.first()).map(|(chain, made)| {
             let own = self.range(made.place).ok();
             let same = |&(place, _): &(Place, usize)| {
                 matches!(place, Place::Read(_)) && self.range(place).ok() == own
             };
-            Epilogue::new(&after.program, after.source, &sources, made.dtype.size() as usize)
-                .replacing(after.sources.iter().any(same))
+            Epilogue::new(&chain.program, chain.source, &sources, made.dtype.size() as usize)
+                .replacing(chain.sources.iter().any(same))
         });
         let mut views = emptied(std::mem::take(&mut scratch.views));
         for tensor in inputs {
@@ -435,8 +449,8 @@ impl Bound<'_> {
             // results: places of a layout are disjoint.
             let bytes = unsafe { self.arena.bytes_mut(range) };
             let view = ViewMut::new(tensor.dtype, &tensor.dims, bytes)?;
-            let after = epilogue.as_ref().filter(|_| targets.is_empty());
-            targets.push(ViewMut { after, ..view });
+            let epilogue = epilogue.as_ref().filter(|_| targets.is_empty());
+            targets.push(ViewMut { epilogue, ..view });
         }
         // Values in the workspace lie behind what the kernel itself needs.
         for tensor in inputs.iter().chain(outputs) {

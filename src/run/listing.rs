@@ -57,13 +57,19 @@ fn write_segment(out: &mut String, segment: &Step, parts: &[usize]) {
     let parts = divided(parts);
     // Writing to a String cannot fail.
     let _ = match segment {
-        Step::Kernel { op, inputs, outputs, after, .. } => {
+        Step::Kernel { op, inputs, outputs, epilogue, .. } => {
             let _ = writeln!(out, "kernel {} {} -> {}: {parts}", op.name(), listed(inputs), listed(outputs));
-            match after {
+            match epilogue {
                 None => Ok(()),
-                Some(after) => {
+                Some(epilogue) => {
                     let to = outputs.first().map(|tensor| tensor.place).into_iter();
-                    write_chain(out, "on what each part made, a chain", &after.program, &after.sources, to)
+                    write_chain(
+                        out,
+                        "on what each part made, a chain",
+                        &epilogue.program,
+                        &epilogue.sources,
+                        to,
+                    )
                 }
             }
         }

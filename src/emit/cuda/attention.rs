@@ -5,13 +5,13 @@ use std::fmt::Write;
 use super::{Launch, Printed, Template, blocks, ceil, compute, head, storage, title};
 use crate::error::{Error, Report, Result};
 use crate::ir::DType;
-use crate::kernel::attention::Lie;
+use crate::kernel::attention::HeadStrides;
 use crate::kernel::program::{Heads, Pass, Program};
 
 /// Most elements of a query, a key or a value that tensor cores take.
 const WIDEST: u64 = 128;
 /// Rows and keys of a head up to which a tile of 64 does not pay.
-const FEW: u64 = 8;
+const SKINNY_ROWS: u64 = 8;
 /// Most elements of a value that a warp keeps in registers.
 const LONGEST: u64 = 1024;
 
@@ -58,7 +58,7 @@ fn form(heads: &Heads, half: bool) -> Form {
     };
     let (lines, each) = (signed(lines), signed(each));
     let longest = geometry.size.max(geometry.value_size);
-    if !half || longest > WIDEST || geometry.rows <= FEW || geometry.keys <= FEW {
+    if !half || longest > WIDEST || geometry.rows <= SKINNY_ROWS || geometry.keys <= SKINNY_ROWS {
         let (how, plain) = match heads.pass {
             Pass::Forward => ("a warp a row", "attention_rows"),
             Pass::Queries => ("a warp a row", name),
@@ -68,10 +68,12 @@ fn form(heads: &Heads, half: bool) -> Form {
         return Form { how, call, grid, shared: 0, template: Template::Attention };
     }
     // Sixteen bytes at a time, where every row begins at a multiple of them.
-    let even = |lie: &Lie| [lie.start, lie.batch, lie.head, lie.row].iter().all(|at| at % 8 == 0);
+    let even = |strides: &HeadStrides| {
+        [strides.start, strides.batch, strides.head, strides.row].iter().all(|at| at % 8 == 0)
+    };
     let wide = geometry.size.is_multiple_of(8)
         && geometry.value_size.is_multiple_of(8)
-        && geometry.lies.iter().chain(heads.writes.iter().map(|(_, lie)| lie)).all(even);
+        && geometry.strides.iter().chain(heads.writes.iter().map(|(_, strides)| strides)).all(even);
     let how = match heads.pass {
         Pass::Forward | Pass::Queries => "tiles of 64 rows on tensor cores",
         Pass::Keys => "tiles of 64 keys on tensor cores",
@@ -124,14 +126,14 @@ fn structure(program: &Program, heads: &Heads, dtype: DType) -> String {
         let arg = &program.args[arg as usize];
         line(format!("{}{}* {name};", if arg.written { "" } else { "const " }, storage(arg.dtype)));
     }
-    let mut row = |name: &str, pointer: &str, written: bool, lie: Lie, h: &str| {
-        let Lie { start, batch, head, row } = lie;
+    let mut row = |name: &str, pointer: &str, written: bool, strides: HeadStrides, h: &str| {
+        let HeadStrides { start, batch, head, row } = strides;
         let constant = if written { "" } else { "const " };
         line(format!(
             "DEVICE {constant}{s}* {name}(i64 b, i64 h, i64 r) const {{ return {pointer} + ({start} + b * {batch} + {h} * {head} + r * {row}); }}"
         ));
     };
-    let [q, k, v, out] = geometry.lies;
+    let [q, k, v, out] = geometry.strides;
     row("query", "q", false, q, "h");
     row("key", "k", false, k, "h / GROUP");
     row("value", "v", false, v, "h / GROUP");
@@ -144,8 +146,8 @@ fn structure(program: &Program, heads: &Heads, dtype: DType) -> String {
         Pass::Queries => &[("of_query", "dq")],
         Pass::Keys => &[("of_key", "dk"), ("of_value", "dv")],
     };
-    for ((name, pointer), &(_, lie)) in made.iter().zip(&heads.writes) {
-        row(name, pointer, true, lie, "h");
+    for ((name, pointer), &(_, strides)) in made.iter().zip(&heads.writes) {
+        row(name, pointer, true, strides, "h");
     }
     line("DEVICE T score(i64 b, i64 h, i64 r, i64 k, T dot) const {".to_owned());
     line(format!("  const T s = f_mul(dot, {});", number(op.scale.0, t)));

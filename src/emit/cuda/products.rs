@@ -10,7 +10,7 @@ use crate::ir::DType;
 use crate::kernel::program::{Body, Expr, ExprId, Program, Var};
 
 /// Most rows that are multiplied without tiles.
-const FEW: i64 = crate::kernel::FEW as i64;
+const SKINNY_ROWS: i64 = crate::kernel::SKINNY_ROWS as i64;
 /// Warps of a block of which each takes a column, and where the block first normalises the rows.
 const WARPS: i64 = 4;
 const WARPS_NORMALIZING: i64 = 16;
@@ -44,11 +44,11 @@ pub(super) fn product(program: &Program) -> Result<Printed> {
     let whole =
         |id: ExprId, along: Var| neighbours(program, id, along, lanes).is_some_and(|found| found.2.is_none());
     let thin = dtype.is_float() && dtype == exprs.dtype(*right);
-    let form = if m <= FEW && right_along && thin && whole(*right, *inner) {
+    let form = if m <= SKINNY_ROWS && right_along && thin && whole(*right, *inner) {
         Form::Dots { wide: [kept || left_along && whole(*left, *inner), true] }
-    } else if m <= FEW && right_along {
+    } else if m <= SKINNY_ROWS && right_along {
         Form::Dots { wide: [false; 2] }
-    } else if m <= FEW {
+    } else if m <= SKINNY_ROWS {
         Form::Columns { wide: thin && whole(*right, *column) }
     } else if kept {
         return Err(no_hero());

@@ -48,8 +48,8 @@ impl<'a> Operands<'a> {
     }
 
     fn at(&self, position: usize, (batch, head, row): (u64, u64, u64)) -> Option<usize> {
-        let lie = self.heads.geometry.lies[position];
-        size(lie.start + batch * lie.batch + head * lie.head + row * lie.row)
+        let strides = self.heads.geometry.strides[position];
+        size(strides.start + batch * strides.batch + head * strides.head + row * strides.row)
     }
 
     /// A row of queries, keys or values; of the last two by the head of the queries.
@@ -135,8 +135,8 @@ fn add(
     factor: f64,
     values: &[f64],
 ) -> Option<()> {
-    let &(arg, lie) = heads.writes.get(position)?;
-    let start = size(lie.start + batch * lie.batch + head * lie.head + row * lie.row)?;
+    let &(arg, strides) = heads.writes.get(position)?;
+    let start = size(strides.start + batch * strides.batch + head * strides.head + row * strides.row)?;
     let Array::Real(out) = args.get_mut(arg as usize)? else { return None };
     let out = out.get_mut(start..)?.get_mut(..values.len())?;
     out.iter_mut().zip(values).for_each(|(out, value)| *out += factor * value);

@@ -205,9 +205,9 @@ pub fn with_sums(call: &GemmCall, program: &Program) -> Option<GemmCall> {
     let written = reader.index(index)?;
     let place = |arg: u32| program.args[arg as usize].place;
     let sizes = [*row, *column].map(|var| program.exprs.extent(var));
-    let is = |(operand, start): At, lies: [i64; 2], size: i64| {
+    let is = |(operand, start): At, strides: [i64; 2], size: i64| {
         (operand, start) == (place(from), read.start)
-            && read.along == lies
+            && read.along == strides
             && sizes == [size, gemm.inner]
             && sizes.iter().all(|&size| size > 1)
     };

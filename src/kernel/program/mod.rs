@@ -22,7 +22,7 @@ pub use gemm::{Activation, At, Gemm, GemmCall, Side, Strides, gemm, with_sums};
 pub use lower::{lower, lower_unfused};
 pub use verify::verify;
 
-use super::attention::{Geometry, Lie};
+use super::attention::{Geometry, HeadStrides};
 use crate::ir::{Attention, DType, Recurrent, ScatterKind};
 
 /// Whose bytes an argument is.
@@ -254,7 +254,7 @@ pub struct Heads {
     /// Of gradients: the arguments of the two numbers of each row.
     pub rows: Option<[u32; 2]>,
     /// The arguments that are written, and how they lie.
-    pub writes: Vec<(u32, Lie)>,
+    pub writes: Vec<(u32, HeadStrides)>,
 }
 
 /// One kernel.

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use reach::Bounds;
 
-use super::super::attention::Lie;
+use super::super::attention::HeadStrides;
 use super::{Arg, Body, Expr, ExprId, Exprs, Heads, Layer, MAX_VARS, Pass, Program, Scatter, Store, Ty, Var};
 use crate::error::{Error, Result};
 use crate::ir::{Cell, DType, Direction, ScatterKind};
@@ -109,11 +109,16 @@ impl Verifier<'_> {
     fn heads(&self, heads: &Heads) -> Check {
         let geometry = &heads.geometry;
         let key_heads = geometry.heads / geometry.group.max(1);
-        let within = |arg: u32, lie: Lie, (heads, rows, size): (u64, u64, u64)| -> Check {
+        let within = |arg: u32, strides: HeadStrides, (heads, rows, size): (u64, u64, u64)| -> Check {
             let last = |count: u64, step: u64| count.saturating_sub(1).saturating_mul(step);
-            let end = [last(geometry.batch, lie.batch), last(heads, lie.head), last(rows, lie.row), size]
-                .into_iter()
-                .fold(lie.start, u64::saturating_add);
+            let end = [
+                last(geometry.batch, strides.batch),
+                last(heads, strides.head),
+                last(rows, strides.row),
+                size,
+            ]
+            .into_iter()
+            .fold(strides.start, u64::saturating_add);
             let elements = self.arg(arg)?.elements;
             if end <= elements { Ok(()) } else { Err(format!("a{arg} has {elements} elements of {end}")) }
         };
@@ -121,8 +126,10 @@ impl Verifier<'_> {
         let keys = (key_heads, geometry.keys, geometry.size);
         let values = (key_heads, geometry.keys, geometry.value_size);
         let results = (geometry.heads, geometry.rows, geometry.value_size);
-        for ((arg, lie), sizes) in heads.reads.into_iter().zip(geometry.lies).zip([queries, keys, values]) {
-            within(arg, lie, sizes)?;
+        for ((arg, strides), sizes) in
+            heads.reads.into_iter().zip(geometry.strides).zip([queries, keys, values])
+        {
+            within(arg, strides, sizes)?;
         }
         let made: &[_] = match heads.pass {
             Pass::Forward => &[results],
@@ -132,16 +139,16 @@ impl Verifier<'_> {
         if made.len() != heads.writes.len() || (heads.pass == Pass::Forward) != heads.upstream.is_none() {
             return Err("operands of attention".to_owned());
         }
-        for (&(arg, lie), &sizes) in heads.writes.iter().zip(made) {
-            within(arg, lie, sizes)?;
+        for (&(arg, strides), &sizes) in heads.writes.iter().zip(made) {
+            within(arg, strides, sizes)?;
             if !self.arg(arg)?.written {
                 return Err(format!("a{arg} is written and not marked as such"));
             }
         }
         for arg in heads.upstream.into_iter().flatten() {
-            within(arg, geometry.lies[3], results)?;
+            within(arg, geometry.strides[3], results)?;
         }
-        let rows = Lie {
+        let rows = HeadStrides {
             start: 0,
             batch: geometry.heads.saturating_mul(geometry.rows),
             head: geometry.rows,
@@ -151,9 +158,9 @@ impl Verifier<'_> {
             within(arg, rows, (geometry.heads, geometry.rows, 1))?;
         }
         let [batch, head, row, key] = heads.mask_strides;
-        let lie = Lie { start: 0, batch, head, row };
+        let strides = HeadStrides { start: 0, batch, head, row };
         let size = geometry.keys.saturating_sub(1).saturating_mul(key).saturating_add(1);
-        heads.mask.iter().try_for_each(|&mask| within(mask, lie, (geometry.heads, geometry.rows, size)))
+        heads.mask.iter().try_for_each(|&mask| within(mask, strides, (geometry.heads, geometry.rows, size)))
     }
 
     fn arg(&self, arg: u32) -> std::result::Result<&Arg, String> {

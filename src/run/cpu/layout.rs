@@ -282,7 +282,7 @@ fn mirror<T: Plain>(pad: &Pad, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()
         return Ok(());
     }
     if from.contains(&0) {
-        return Err(Error::run("", "there is nothing to repeat into the padding of an empty tensor"));
+        return Err(Error::run("", "there is nothing to repeat beta the padding of an empty tensor"));
     }
     let source = x.slice::<T>()?;
     let target = out.slice::<T>()?;

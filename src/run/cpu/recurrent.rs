@@ -79,12 +79,12 @@ fn recurrent_as<T: Product + Float, S: Held<T>>(
         return Err(misfit());
     }
     let steps = Steps::new(layer, x.dims);
-    if S::APART && planned(steps.elements) == 0 {
+    if S::WIDENS && planned(steps.elements) == 0 {
         with_room(steps.elements as usize, |room| {
             let (gates, states) = room.split_at_mut((steps.gates * steps.count) as usize);
             run(layer, s, &operands, &mut results, gates, states);
         });
-    } else if S::APART {
+    } else if S::WIDENS {
         let room = take::<T>(&mut workspace, steps.elements as usize)?;
         let (gates, states) = room.split_at_mut((steps.gates * steps.count) as usize);
         run(layer, s, &operands, &mut results, gates, states);

@@ -428,7 +428,7 @@ impl Team<'_> {
         self.each_chunk(slots, slot, |part, slot| {
             for number in count * part / parts..count * (part + 1) / parts {
                 let mut made = wholes.each_ref().map(|(whole, matrices)| {
-                    let (start, stride) = matrices.lie(number);
+                    let (start, stride) = matrices.start(number);
                     let empty = matrices.rows == 0 || matrices.columns == 0;
                     MatrixMut {
                         // SAFETY: the matrix' first element lies within the slice.
@@ -464,7 +464,7 @@ impl Matrices {
     }
 
     /// The first element of a matrix, and the elements from row to row.
-    fn lie(&self, number: usize) -> (usize, usize) {
+    fn start(&self, number: usize) -> (usize, usize) {
         let size = self.rows * self.columns;
         match self.abreast {
             false => (number * size, self.columns),

@@ -29,7 +29,7 @@ pub struct ViewMut<'a> {
     /// Row-major elements in the machine's byte order.
     pub bytes: &'a mut [u8],
     /// What follows on each element. Kernels that do it say so.
-    pub(in crate::run) after: Option<&'a Epilogue<'a>>,
+    pub(in crate::run) epilogue: Option<&'a Epilogue<'a>>,
 }
 
 /// Number of elements of these sizes; none where one is negative or their product overflows.
@@ -73,12 +73,12 @@ impl<'a> ViewMut<'a> {
     /// A view of these parts. Error: the bytes are not those of the type, or not aligned to it.
     pub fn new(dtype: DType, dims: &'a [i64], bytes: &'a mut [u8]) -> Result<Self> {
         fits(dtype, dims, bytes)?;
-        Ok(Self { dtype, dims, bytes, after: None })
+        Ok(Self { dtype, dims, bytes, epilogue: None })
     }
 
     /// What follows on each element, which the caller does from now on.
-    pub(super) fn take_after(&mut self) -> Option<&'a Epilogue<'a>> {
-        self.after.take().map(Epilogue::take)
+    pub(super) fn take_epilogue(&mut self) -> Option<&'a Epilogue<'a>> {
+        self.epilogue.take().map(Epilogue::take)
     }
 
     /// The elements; halves as `u16`, bools as `u8`.

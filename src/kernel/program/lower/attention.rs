@@ -2,7 +2,7 @@
 
 use super::{Builder, ExprId, Halt, Lowered};
 use crate::ir::{Attention, Binary, Compare, NodeId, Unary, ValueId};
-use crate::kernel::attention::{Geometry, Lie};
+use crate::kernel::attention::{Geometry, HeadStrides};
 use crate::kernel::program::{Body, Heads, Pass, Program};
 
 impl Builder<'_> {
@@ -39,7 +39,7 @@ impl Builder<'_> {
         let [q, k, v] = operands;
         let mask = node.operands.get(3).copied();
         let mut heads = self.heads(Pass::Forward, op, [q, k, v, node.first_result], mask)?;
-        heads.writes.push((self.arg(node.first_result, true)?, heads.geometry.lies[3]));
+        heads.writes.push((self.arg(node.first_result, true)?, heads.geometry.strides[3]));
         Ok(Body::Attention(Box::new(heads)))
     }
 
@@ -67,8 +67,8 @@ impl Builder<'_> {
         let count = sizes.batch.saturating_mul(sizes.heads).saturating_mul(sizes.rows);
         heads.rows = Some(self.numbers(q, count, pass == Pass::Queries));
         for &(position, value) in made {
-            let lie = Lie::new(op.orders[position], &self.dims(value)?[..], 0);
-            heads.writes.push((self.arg(value, true)?, lie));
+            let strides = HeadStrides::new(op.orders[position], &self.dims(value)?[..], 0);
+            heads.writes.push((self.arg(value, true)?, strides));
         }
         Ok(self.finish(Body::Attention(Box::new(heads))))
     }

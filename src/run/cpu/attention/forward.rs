@@ -12,8 +12,8 @@ use crate::kernel::workspace::planned;
 use super::super::element::Float;
 use super::super::halves::{Held, with_held, with_wide};
 use super::super::normalize::rows::largest;
-use super::super::product::blocks::{self, Multiply, Right};
-use super::super::product::matmul::{Extent, Into, Product, Strides, with_area};
+use super::super::product::blocks::{self, Multiply, Rhs};
+use super::super::product::matmul::{Beta, Extent, Product, Strides, with_area};
 use super::super::reduce::sum_run;
 use super::super::team::{Corner, MatrixMut, Planes, Team};
 use super::super::vectors::{Lanes, Task, Vectorised};
@@ -87,8 +87,8 @@ fn attention_as<T: Typed + Float + Vectorised + Product, S: Held<T>>(
         let (slot, room) = memory.split_at_mut(tiling.slot as usize);
         heads.tile((batch, head), place.row, out, slot, room);
     };
-    let memory = if S::APART { tiling.of_halves(&geometry) } else { tiling.slot };
-    if S::APART && planned(memory) == 0 {
+    let memory = if S::WIDENS { tiling.of_halves(&geometry) } else { tiling.slot };
+    if S::WIDENS && planned(memory) == 0 {
         let parts = &mut [(); PARTS as usize][..tiling.parts as usize];
         team.each_tile(target, planes, (parts, 1), |place, out, _| {
             with_room(memory as usize, |room| tile(place, out, room));
@@ -136,8 +136,11 @@ impl<'a, T: Typed, S: Held<T>> Heads<'a, T, S> {
 
     /// Where a row of queries (0), keys (1), values (2) or results (3) begins.
     pub(crate) fn at(&self, position: usize, (batch, head): (usize, usize), row: usize) -> usize {
-        let lie = self.geometry.lies[position];
-        lie.start as usize + batch * lie.batch as usize + head * lie.head as usize + row * lie.row as usize
+        let strides = self.geometry.strides[position];
+        strides.start as usize
+            + batch * strides.batch as usize
+            + head * strides.head as usize
+            + row * strides.row as usize
     }
 
     /// Where the mask of a row of a block begins, and how far its elements are apart.
@@ -156,10 +159,10 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Heads<'_, T, S> {
         room: &'q mut [T],
     ) -> (&'q [T], Strides) {
         let from = &self.q[self.at(0, (batch, head), row)..];
-        let Geometry { size, lies, .. } = self.geometry;
+        let Geometry { size, strides, .. } = self.geometry;
         match size as usize {
             0 => (&[], Strides::rows(0)),
-            size => S::rows(from, lies[0].row as usize, (rows, size), room),
+            size => S::rows(from, strides[0].row as usize, (rows, size), room),
         }
     }
 
@@ -174,10 +177,10 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Heads<'_, T, S> {
     ) {
         let Block { batch, key, keys, .. } = block;
         let k = &self.k[self.at(1, (batch, key_head), key)..];
-        let k = (k, Strides::rows(self.geometry.lies[1].row as usize).transposed());
+        let k = (k, Strides::rows(self.geometry.strides[1].row as usize).transposed());
         match self.geometry.size as usize {
             0 => scores.fill(T::ZERO),
-            size => S::multiply(q, k, size, &mut MatrixMut::new(scores, (rows, keys), keys), Into::Replace),
+            size => S::multiply(q, k, size, &mut MatrixMut::new(scores, (rows, keys), keys), Beta::Replace),
         }
     }
 
@@ -192,7 +195,7 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Heads<'_, T, S> {
     ) {
         let size = self.geometry.size as usize;
         let rows = out.rows;
-        let (queries, made) = room.split_at_mut(if S::APART { rows * size } else { 0 });
+        let (queries, made) = room.split_at_mut(if S::WIDENS { rows * size } else { 0 });
         let q = self.queries((batch, head), (first, rows), queries);
         S::make(out, made, |out| self.tile_of(q, (batch, head), first, out, slot));
     }
@@ -206,7 +209,7 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Heads<'_, T, S> {
         out: &mut MatrixMut<'_, T>,
         slot: &mut [T],
     ) {
-        let Geometry { keys, group, lies, .. } = self.geometry;
+        let Geometry { keys, group, strides, .. } = self.geometry;
         let rows = out.rows;
         let (scores, state) = slot.split_at_mut((self.tiling.rows * self.tiling.keys) as usize);
         let (largest, sums) = state.split_at_mut(self.tiling.rows as usize);
@@ -222,9 +225,9 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Heads<'_, T, S> {
             self.scores(q, key_head, block, rows, scores);
             T::dispatch(Soften { heads: self, block, scores, largest, sums, out });
             let v = &self.v[self.at(2, (batch, key_head), begin)..];
-            let v = (v, Strides::rows(lies[2].row as usize));
-            let into = if begin == 0 { Into::Replace } else { Into::Add };
-            S::multiply((scores, Strides::rows(n)), v, n, out, into);
+            let v = (v, Strides::rows(strides[2].row as usize));
+            let beta = if begin == 0 { Beta::Replace } else { Beta::Add };
+            S::multiply((scores, Strides::rows(n)), v, n, out, beta);
         }
         for row in 0..rows {
             let sum = sums[row].to_f64();
@@ -241,13 +244,13 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Heads<'_, T, S> {
 /// A product of one block, by this thread.
 pub(crate) fn multiply_block<T: Typed + Float + Vectorised>(
     a: (&[T], Strides),
-    b: Right<'_, T>,
+    b: Rhs<'_, T>,
     k: usize,
     c: &mut MatrixMut<'_, T>,
-    into: Into<'_, T>,
+    beta: Beta<'_, T>,
 ) {
-    let dotted = blocks::is_dotted(Extent { m: c.rows, n: c.columns, k });
-    with_area(|area| T::dispatch(Multiply { k, dotted, a, b, first: 0, c, into, area }));
+    let dots = blocks::takes_dots(Extent { m: c.rows, n: c.columns, k });
+    with_area(|area| T::dispatch(Multiply { k, dots, a, b, first: 0, c, beta, area }));
 }
 
 /// Which scores a tile looks at.

@@ -13,7 +13,7 @@ use super::super::element::Float;
 use super::super::halves::{Held, with_held};
 use super::super::normalize::entropy::sums;
 use super::super::normalize::rows::largest;
-use super::super::product::matmul::{Into, Product, Strides};
+use super::super::product::matmul::{Beta, Product, Strides};
 use super::super::reduce::sum_run;
 use super::super::team::{Matrices, MatrixMut, Team};
 use super::super::vectors::{Lanes, Task, Vectorised};
@@ -45,26 +45,26 @@ fn as_type<T: Typed + Float + Vectorised + Product, S: Held<T>>(
     let geometry = Geometry::new(op, [q.dims, k.dims, v.dims, out.dims]);
     let tiling = Tiling::of_gradients(&geometry);
     let heads = Heads::<T, S>::new(op, geometry, tiling, [q, k, v], inputs.get(5))?;
-    let gradient = Gradient { heads, result: out.slice()?, given: inputs[4].slice()? };
+    let gradient = Gradient { heads, result: out.slice()?, dout: inputs[4].slice()? };
     let [dq, dk, dv] = outputs else { return Err(misfit()) };
     let key_heads = (geometry.heads / geometry.group.max(1)) as usize;
-    let lying = |position: usize, (heads, rows, columns): (u64, u64, u64)| {
+    let matrices = |position: usize, (heads, rows, columns): (u64, u64, u64)| {
         let abreast = op.orders[position] == HeadOrder::RowsFirst;
         let (rows, columns) = if abreast { (rows, heads * columns) } else { (heads * rows, columns) };
         let (outer, rows, columns) = (geometry.batch as usize, rows as usize, columns as usize);
         Matrices { outer, inner: key_heads, rows, columns, abreast }
     };
     let slices = [
-        (dq.slice::<S>()?, lying(0, (geometry.group, geometry.rows, geometry.size))),
-        (dk.slice::<S>()?, lying(1, (1, geometry.keys, geometry.size))),
-        (dv.slice::<S>()?, lying(2, (1, geometry.keys, geometry.value_size))),
+        (dq.slice::<S>()?, matrices(0, (geometry.group, geometry.rows, geometry.size))),
+        (dk.slice::<S>()?, matrices(1, (1, geometry.keys, geometry.size))),
+        (dv.slice::<S>()?, matrices(2, (1, geometry.keys, geometry.value_size))),
     ];
     let head = |number: usize, made: &mut [MatrixMut<'_, S>; 3], memory: &mut [T]| {
         let (slot, room) = memory.split_at_mut(tiling.slot as usize);
         gradient.head((number / key_heads, number % key_heads), made, slot, room);
     };
-    let memory = if S::APART { tiling.of_gradients_of_halves(&geometry) } else { tiling.slot };
-    if S::APART && planned(memory) == 0 {
+    let memory = if S::WIDENS { tiling.of_gradients_of_halves(&geometry) } else { tiling.slot };
+    if S::WIDENS && planned(memory) == 0 {
         let parts = &mut [(); PARTS as usize][..tiling.parts as usize];
         team.each_matrix(slices, (parts, 1), |number, made, _| {
             with_room(memory as usize, |room| head(number, made, room));
@@ -79,18 +79,18 @@ fn as_type<T: Typed + Float + Vectorised + Product, S: Held<T>>(
 struct Gradient<'a, T, S> {
     heads: Heads<'a, T, S>,
     result: &'a [S],
-    given: &'a [S],
+    dout: &'a [S],
 }
 
 /// What a tile works in.
 struct Scratch<'a, T> {
     weights: &'a mut [T],
-    slopes: &'a mut [T],
+    ds: &'a mut [T],
     largest: &'a mut [T],
     /// The sums of exponentials, then what these are multiplied with.
-    scales: &'a mut [T],
+    inverse_sums: &'a mut [T],
     /// The results times their gradients.
-    levels: &'a mut [T],
+    d: &'a mut [T],
     /// What is widened of queries, of the results' gradients, and of a row of results: nothing where they lie as they
     /// are computed with.
     wide: [&'a mut [T]; 3],
@@ -106,7 +106,7 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
         room: &mut [T],
     ) {
         let Geometry { keys, size, value_size, .. } = self.heads.geometry;
-        let of = |elements: u64| if S::APART { elements as usize } else { 0 };
+        let of = |elements: u64| if S::WIDENS { elements as usize } else { 0 };
         let (of_keys, rest) = room.split_at_mut(of(keys * size));
         let (of_values, rest) = rest.split_at_mut(of(keys * value_size));
         let [dq, dk, dv] = made;
@@ -127,16 +127,16 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
         let (rows, size, group) = (geometry.rows as usize, geometry.size as usize, geometry.group as usize);
         let (tall, wide) = (tiling.rows as usize, tiling.keys as usize);
         let (weights, rest) = slot.split_at_mut(tall * wide);
-        let (slopes, rest) = rest.split_at_mut(tall * wide);
+        let (ds, rest) = rest.split_at_mut(tall * wide);
         let (largest, rest) = rest.split_at_mut(tall);
-        let (scales, rest) = rest.split_at_mut(tall);
-        let of = |elements: usize| if S::APART { elements } else { 0 };
+        let (inverse_sums, rest) = rest.split_at_mut(tall);
+        let of = |elements: usize| if S::WIDENS { elements } else { 0 };
         let (queries, more) = room.split_at_mut(of(tall * size));
         let (of_queries, more) = more.split_at_mut(of(tall * size));
-        let (given, more) = more.split_at_mut(of(tall * geometry.value_size as usize));
+        let (dout, more) = more.split_at_mut(of(tall * geometry.value_size as usize));
         let result = &mut more[..of(geometry.value_size as usize)];
-        let wide = [queries, given, result];
-        let mut scratch = Scratch { weights, slopes, largest, scales, levels: &mut rest[..tall], wide };
+        let wide = [queries, dout, result];
+        let mut scratch = Scratch { weights, ds, largest, inverse_sums, d: &mut rest[..tall], wide };
         (0..dk.rows).for_each(|row| dk.row(row).fill(T::ZERO));
         (0..dv.rows).for_each(|row| dv.row(row).fill(T::ZERO));
         for number in 0..group {
@@ -163,28 +163,28 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
         scratch: &mut Scratch<'_, T>,
     ) {
         let heads = &self.heads;
-        let Geometry { size, value_size, group, lies, .. } = heads.geometry;
+        let Geometry { size, value_size, group, strides, .. } = heads.geometry;
         let (rows, size, value_size) = (dq.rows, size as usize, value_size as usize);
         let key_head = head / group as usize;
         let (at_query, at_result) = (heads.at(0, (batch, head), first), heads.at(3, (batch, head), first));
-        let held_q = (&heads.q[at_query..], Strides::rows(lies[0].row as usize));
-        let held = (&self.given[at_result..], Strides::rows(lies[3].row as usize));
-        let [queries, given, of_result] = &mut scratch.wide;
+        let q_rows = (&heads.q[at_query..], Strides::rows(strides[0].row as usize));
+        let dout_rows = (&self.dout[at_result..], Strides::rows(strides[3].row as usize));
+        let [queries, dout, of_result] = &mut scratch.wide;
         let q = heads.queries((batch, head), (first, rows), queries);
-        let given = match value_size {
+        let dout = match value_size {
             0 => (&[][..], Strides::rows(0)),
-            _ => S::rows(held.0, held.1.row, (rows, value_size), given),
+            _ => S::rows(dout_rows.0, dout_rows.1.row, (rows, value_size), dout),
         };
         let result = &self.result[at_result..];
-        for (row, level) in scratch.levels.iter_mut().enumerate().take(rows) {
+        for (row, d) in scratch.d.iter_mut().enumerate().take(rows) {
             if value_size == 0 {
-                *level = T::ZERO;
+                *d = T::ZERO;
                 continue;
             }
-            let x = &result[row * held.1.row..][..value_size];
+            let x = &result[row * dout_rows.1.row..][..value_size];
             let x = S::rows(x, value_size, (1, value_size), of_result).0;
-            let y = &given.0[row * given.1.row..][..value_size];
-            *level = T::narrow(sums(&x[..value_size], y, |x, y| [x * y, 0.0])[0]);
+            let y = &dout.0[row * dout.1.row..][..value_size];
+            *d = T::narrow(sums(&x[..value_size], y, |x, y| [x * y, 0.0])[0]);
         }
         let end = (0..rows).map(|row| heads.geometry.seen(heads.op.causal, (first + row) as u64)).max();
         let (end, wide) = (end.unwrap_or(0) as usize, heads.tiling.keys as usize);
@@ -193,15 +193,15 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
             Block { batch, head, row: first, key: begin, keys, is_first: begin == 0 }
         };
         scratch.largest.fill(T::LOWEST);
-        scratch.scales.fill(T::ZERO);
+        scratch.inverse_sums.fill(T::ZERO);
         for begin in (0..end).step_by(wide) {
             let block = block(begin);
             let scores = &mut scratch.weights[..rows * block.keys];
             heads.scores(q, key_head, block, rows, scores);
-            let (largest, sums) = (&mut *scratch.largest, &mut *scratch.scales);
+            let (largest, sums) = (&mut *scratch.largest, &mut *scratch.inverse_sums);
             T::dispatch(Sums { heads, block, scores, largest, sums });
         }
-        for sum in scratch.scales.iter_mut() {
+        for sum in scratch.inverse_sums.iter_mut() {
             let total = sum.to_f64();
             let nothing = total == 0.0 || heads.op.zeros && total.is_nan();
             *sum = if nothing { T::ZERO } else { T::narrow(1.0 / total) };
@@ -209,7 +209,7 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
         for begin in (0..end).step_by(wide) {
             let block = block(begin);
             let n = block.keys;
-            let (weights, slopes) = (&mut scratch.weights[..rows * n], &mut scratch.slopes[..rows * n]);
+            let (weights, ds) = (&mut scratch.weights[..rows * n], &mut scratch.ds[..rows * n]);
             if end > wide {
                 heads.scores(q, key_head, block, rows, weights);
                 let scores = weights.chunks_mut(n).enumerate();
@@ -217,30 +217,26 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
             }
             let key = &heads.k[heads.at(1, (batch, key_head), begin)..];
             let value = &heads.v[heads.at(2, (batch, key_head), begin)..];
-            let value = (value, Strides::rows(lies[2].row as usize).transposed());
+            let value = (value, Strides::rows(strides[2].row as usize).transposed());
             match value_size {
-                0 => slopes.fill(T::ZERO),
-                _ => S::multiply(
-                    given,
-                    value,
-                    value_size,
-                    &mut MatrixMut::new(slopes, (rows, n), n),
-                    Into::Replace,
-                ),
+                0 => ds.fill(T::ZERO),
+                _ => {
+                    S::multiply(dout, value, value_size, &mut MatrixMut::new(ds, (rows, n), n), Beta::Replace)
+                }
             }
-            let (largest, scales, levels) = (&*scratch.largest, &*scratch.scales, &*scratch.levels);
-            T::dispatch(Slopes { heads, block, weights, slopes, largest, scales, levels });
+            let (largest, inverse_sums, d) = (&*scratch.largest, &*scratch.inverse_sums, &*scratch.d);
+            T::dispatch(ScoreGradients { heads, block, weights, ds, largest, inverse_sums, d });
             let turned = Strides::rows(n).transposed();
             if value_size > 0 {
                 let mut dv = dv.block((begin, 0), (n, value_size));
-                S::multiply((weights, turned), held, rows, &mut dv, Into::Add);
+                S::multiply((weights, turned), dout_rows, rows, &mut dv, Beta::Add);
             }
             if size > 0 {
                 let mut dk = dk.block((begin, 0), (n, size));
-                S::multiply((slopes, turned), held_q, rows, &mut dk, Into::Add);
-                let key = (key, Strides::rows(lies[1].row as usize));
-                let into = if begin == 0 { Into::Replace } else { Into::Add };
-                S::multiply((slopes, Strides::rows(n)), key, n, dq, into);
+                S::multiply((ds, turned), q_rows, rows, &mut dk, Beta::Add);
+                let key = (key, Strides::rows(strides[1].row as usize));
+                let beta = if begin == 0 { Beta::Replace } else { Beta::Add };
+                S::multiply((ds, Strides::rows(n)), key, n, dq, beta);
             }
         }
         if end == 0 {
@@ -277,38 +273,38 @@ impl<T: Typed + Float, S: Held<T>> Task<T> for Sums<'_, T, S> {
 }
 
 /// Makes weights of scores, and slopes of the products of gradients and values.
-struct Slopes<'a, T, S> {
+struct ScoreGradients<'a, T, S> {
     heads: &'a Heads<'a, T, S>,
     block: Block,
     weights: &'a mut [T],
-    slopes: &'a mut [T],
+    ds: &'a mut [T],
     largest: &'a [T],
-    scales: &'a [T],
-    levels: &'a [T],
+    inverse_sums: &'a [T],
+    d: &'a [T],
 }
 
-impl<T: Typed + Float, S: Held<T>> Task<T> for Slopes<'_, T, S> {
+impl<T: Typed + Float, S: Held<T>> Task<T> for ScoreGradients<'_, T, S> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, _: L) {
-        let Self { heads, block, weights, slopes, largest, scales, levels } = self;
+        let Self { heads, block, weights, ds, largest, inverse_sums, d } = self;
         let factor = T::narrow(heads.op.scale.0);
-        let lines = weights.chunks_mut(block.keys).zip(slopes.chunks_mut(block.keys));
-        for (row, (weights, slopes)) in lines.enumerate() {
-            let (most, scale, level) = (largest[row], scales[row], levels[row]);
-            if scale == T::ZERO {
+        let lines = weights.chunks_mut(block.keys).zip(ds.chunks_mut(block.keys));
+        for (row, (weights, ds)) in lines.enumerate() {
+            let (most, inverse_sum, d) = (largest[row], inverse_sums[row], d[row]);
+            if inverse_sum == T::ZERO {
                 weights.fill(T::ZERO);
-                slopes.fill(T::ZERO);
+                ds.fill(T::ZERO);
                 continue;
             }
-            for (weight, slope) in weights.iter_mut().zip(slopes.iter_mut()) {
-                *weight = Float::exp(weight.sub(most)).mul(scale);
-                *slope = weight.mul(slope.sub(level)).mul(factor);
+            for (weight, ds) in weights.iter_mut().zip(ds.iter_mut()) {
+                *weight = Float::exp(weight.sub(most)).mul(inverse_sum);
+                *ds = weight.mul(ds.sub(d)).mul(factor);
             }
             if let Mask::Shown(shown) = heads.mask {
                 let (start, along) = heads.mask_at(block, block.row + row);
-                for (i, slope) in slopes.iter_mut().enumerate() {
+                for (i, ds) in ds.iter_mut().enumerate() {
                     if shown[start + i * along] == 0 {
-                        *slope = T::ZERO;
+                        *ds = T::ZERO;
                     }
                 }
             }

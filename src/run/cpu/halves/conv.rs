@@ -50,21 +50,21 @@ fn conv_as<S: Stored>(
         weights: weights.slice()?,
         bias: inputs.get(2).map(|bias| bias.slice()).transpose()?,
     };
-    let after = out.take_after();
+    let epilogue = out.take_epilogue();
     let target = out.slice::<S>()?;
     if target.is_empty() {
         return Ok(());
     }
     match conv.layout {
-        Layout::ChannelsFirst => operands.first(team, target, after),
-        Layout::ChannelsLast => operands.last(team, target, after),
+        Layout::ChannelsFirst => operands.first(team, target, epilogue),
+        Layout::ChannelsLast => operands.last(team, target, epilogue),
     }
     Ok(())
 }
 
 impl<S: Stored> Operands<'_, S> {
     /// The weights times the windows.
-    fn first(&self, team: &Team<'_>, out: &mut [S], after: Option<&Epilogue<'_>>) {
+    fn first(&self, team: &Team<'_>, out: &mut [S], epilogue: Option<&Epilogue<'_>>) {
         let Self { grid, groups, x, weights, bias } = self;
         let (positions, area) = (grid.positions(), grid.area());
         let depth = groups.inner * grid.kernel.iter().product::<usize>();
@@ -79,8 +79,8 @@ impl<S: Stored> Operands<'_, S> {
             };
             let begin = bias.map_or(Begin::Nothing, |bias| Begin::Rows(&bias[group * groups.outer..]));
             let mut c = MatrixMut::new(out, (groups.outer, positions), positions);
-            let after = after.map(|after| (after, block * groups.outer * positions));
-            multiply(team, depth, &left, &right, &mut c, begin, (after, positions));
+            let epilogue = epilogue.map(|epilogue| (epilogue, block * groups.outer * positions));
+            multiply(team, depth, &left, &right, &mut c, begin, (epilogue, positions));
         };
         let size = groups.outer * positions;
         if groups.batch * groups.count < BLOCKS {
@@ -91,7 +91,7 @@ impl<S: Stored> Operands<'_, S> {
     }
 
     /// The windows times the weights `[window, in/groups, out]`.
-    fn last(&self, team: &Team<'_>, out: &mut [S], after: Option<&Epilogue<'_>>) {
+    fn last(&self, team: &Team<'_>, out: &mut [S], epilogue: Option<&Epilogue<'_>>) {
         let Self { grid, groups, weights, bias, .. } = self;
         let outputs = groups.outputs();
         let depth = groups.inner * grid.kernel.iter().product::<usize>();
@@ -110,7 +110,15 @@ impl<S: Stored> Operands<'_, S> {
             };
             let begin = bias.map_or(Begin::Nothing, |bias| Begin::Columns(&bias[first..]));
             let mut c = whole.block((0, first), (rows, groups.outer));
-            multiply(team, depth, &left, &right, &mut c, begin, (after.map(|after| (after, first)), outputs));
+            multiply(
+                team,
+                depth,
+                &left,
+                &right,
+                &mut c,
+                begin,
+                (epilogue.map(|epilogue| (epilogue, first)), outputs),
+            );
         }
     }
 

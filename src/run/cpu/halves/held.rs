@@ -1,8 +1,8 @@
 //! Operands of kernels that compute in f32 or f64: of that type, or of halves that are widened where they are used.
 
 use super::super::attention::forward::multiply_block;
-use super::super::product::blocks::{Part, Right};
-use super::super::product::matmul::{Extent, Into, Strides, product};
+use super::super::product::blocks::{Part, Rhs};
+use super::super::product::matmul::{Beta, Extent, Strides, product};
 use super::super::team::{MatrixMut, Team};
 use super::super::view::{Bf16, F16, Plain};
 use super::{Begin, Left, Stored, multiply, narrow, pack_right, widen, widen_rows};
@@ -10,7 +10,7 @@ use super::{Begin, Left, Stored, multiply, narrow, pack_right, widen, widen_rows
 /// A type of which operands are that a kernel computes in `T` with.
 pub(in super::super) trait Held<T>: Plain {
     /// Whether it is another type than `T`: rows are copied where they have to lie as `T`.
-    const APART: bool;
+    const WIDENS: bool;
 
     fn read(self) -> T;
     fn read_all(from: &[Self], to: &mut [T]);
@@ -34,7 +34,7 @@ pub(in super::super) trait Held<T>: Plain {
         b: (&[Self], Strides),
         k: usize,
         c: &mut MatrixMut<'_, T>,
-        into: Into<'_, T>,
+        beta: Beta<'_, T>,
     );
 
     /// `c += a b`, by this thread, of matrices of any size; none of the right one's is more than once read.
@@ -47,7 +47,7 @@ pub(in super::super) trait Held<T>: Plain {
 macro_rules! own {
     ($type:ident) => {
         impl Held<$type> for $type {
-            const APART: bool = false;
+            const WIDENS: bool = false;
 
             #[inline(always)]
             fn read(self) -> $type {
@@ -79,9 +79,9 @@ macro_rules! own {
                 b: (&[Self], Strides),
                 k: usize,
                 c: &mut MatrixMut<'_, $type>,
-                into: Into<'_, $type>,
+                beta: Beta<'_, $type>,
             ) {
-                multiply_block(a, Right::Lying(b.0, b.1), k, c, into);
+                multiply_block(a, Rhs::Strided(b.0, b.1), k, c, beta);
             }
             fn add_product(
                 extent: Extent,
@@ -93,9 +93,9 @@ macro_rules! own {
                     &Team::alone(),
                     extent,
                     a,
-                    Right::Lying(b.0, b.1),
+                    Rhs::Strided(b.0, b.1),
                     (c.0, Strides::rows(c.1)),
-                    Into::Add,
+                    Beta::Add,
                 );
             }
             fn add_held(
@@ -116,7 +116,7 @@ own!(f64);
 macro_rules! half {
     ($type:ident) => {
         impl Held<f32> for $type {
-            const APART: bool = true;
+            const WIDENS: bool = true;
 
             #[inline(always)]
             fn read(self) -> f32 {
@@ -152,10 +152,10 @@ macro_rules! half {
                 b: (&[Self], Strides),
                 k: usize,
                 c: &mut MatrixMut<'_, f32>,
-                into: Into<'_, f32>,
+                beta: Beta<'_, f32>,
             ) {
                 let make = |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(b.0, b.1, part, to);
-                multiply_block(a, Right::Made(&make), k, c, into);
+                multiply_block(a, Rhs::Generated(&make), k, c, beta);
             }
             fn add_product(
                 Extent { m, n, k }: Extent,

@@ -211,14 +211,14 @@ fn run_piece(
         };
     }
     let mut targets: [ViewMut<'_>; MOST] =
-        std::array::from_fn(|_| ViewMut { dtype: DType::F32, dims: &[], bytes: &mut [], after: None });
+        std::array::from_fn(|_| ViewMut { dtype: DType::F32, dims: &[], bytes: &mut [], epilogue: None });
     for (((view, region), made), slot) in outputs.iter_mut().zip(results).zip(&mut made).zip(&mut targets) {
         let dtype = if view.dtype.is_half() { DType::F32 } else { view.dtype };
         let bytes = match made {
             Some(made) => &mut **made,
             None => &mut *view.bytes,
         };
-        *slot = ViewMut { dtype, dims: region.dims(), bytes, after: None };
+        *slot = ViewMut { dtype, dims: region.dims(), bytes, epilogue: None };
     }
     dispatch(team, op, &operands[..inputs.len()], &mut targets[..count], workspace)?;
     for ((view, region), made) in outputs.iter_mut().zip(results).zip(made) {

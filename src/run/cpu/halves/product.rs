@@ -7,8 +7,8 @@
 use crate::error::{Error, Result};
 use crate::ir::MatMul;
 
-use super::super::product::blocks::{Multiply, PANEL, Part, Right};
-use super::super::product::matmul::{After, Extent, Into, Strides, oriented, parts, with_strip};
+use super::super::product::blocks::{Multiply, PANEL, Part, Rhs};
+use super::super::product::matmul::{Beta, EpilogueAt, Extent, Strides, oriented, parts, with_strip};
 use super::super::product::panels::transpose_as;
 use super::super::team::{MatrixMut, Team};
 use super::super::vectors::Vectorised;
@@ -102,7 +102,7 @@ pub(in super::super) fn pack_right<S: Stored>(from: &[S], strides: Strides, part
 }
 
 /// `c = left right`, with what it begins with and what follows on each element, whose position is counted from
-/// `after`'s start in rows of `width`. `left` fills rows one after the other; `right` as [`Right::Made`].
+/// `after`'s start in rows of `width`. `left` fills rows one after the other; `right` as [`Rhs::Generated`].
 #[allow(clippy::too_many_arguments)]
 pub(in super::super) fn multiply<S: Stored, O: Output>(
     team: &Team<'_>,
@@ -111,7 +111,7 @@ pub(in super::super) fn multiply<S: Stored, O: Output>(
     right: &(dyn Fn(&Part, &mut [f32], &mut [f32]) + Sync),
     c: &mut MatrixMut<'_, O>,
     begin: Begin<'_, S>,
-    (after, width): (After<'_>, usize),
+    (epilogue, width): (EpilogueAt<'_>, usize),
 ) {
     let extent = Extent { m: c.rows, n: c.columns, k };
     team.each_block(c, parts(extent, team.threads(), false), |row, column, c| {
@@ -134,12 +134,12 @@ pub(in super::super) fn multiply<S: Stored, O: Output>(
                         left(Left { row: first, rows, inner, depth }, &mut wide[..rows * depth]);
                         f32::dispatch(Multiply {
                             k: depth,
-                            dotted: false,
+                            dots: false,
                             a: (&*wide, Strides::rows(depth)),
-                            b: Right::Made(&make),
+                            b: Rhs::Generated(&make),
                             first: column,
                             c: &mut sums,
-                            into: Into::Add,
+                            beta: Beta::Add,
                             area: &mut *area,
                         });
                     });
@@ -147,8 +147,8 @@ pub(in super::super) fn multiply<S: Stored, O: Output>(
                 for r in 0..rows {
                     let out = c.row(top + r);
                     O::put(sums.row(r), out);
-                    if let Some((after, start)) = after {
-                        after.apply(start + (first + r) * width + column, bytes_of_mut(out));
+                    if let Some((epilogue, start)) = epilogue {
+                        epilogue.apply(start + (first + r) * width + column, bytes_of_mut(out));
                     }
                 }
             });
@@ -199,16 +199,16 @@ fn batched<S: Stored>(
     if outer == 0 || m == 0 || n == 0 {
         return Ok(());
     }
-    let one = |team: &Team<'_>, (x, y): (&[S], &[S]), c: &mut MatrixMut<'_, S>, after: After<'_>| {
+    let one = |team: &Team<'_>, (x, y): (&[S], &[S]), c: &mut MatrixMut<'_, S>, epilogue: EpilogueAt<'_>| {
         let left = |part: Left, to: &mut [f32]| widen_rows(x, a, part, to);
         let right = |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(y, b, part, to);
-        multiply(team, k, &left, &right, c, Begin::<S>::Nothing, (after, n));
+        multiply(team, k, &left, &right, c, Begin::<S>::Nothing, (epilogue, n));
     };
     let shared = yb.iter().product::<usize>() == 1;
     if shared && (!left || outer == 1) && xb.iter().product::<usize>() == outer {
-        let after = out.take_after().map(|after| (after, 0));
+        let epilogue = out.take_epilogue().map(|epilogue| (epilogue, 0));
         let mut c = MatrixMut::new(out.slice::<S>()?, (outer * m, n), n);
-        one(team, (xs, ys), &mut c, after);
+        one(team, (xs, ys), &mut c, epilogue);
         return Ok(());
     }
     let os = out.slice::<S>()?;

@@ -176,8 +176,8 @@ pub(crate) fn normalize<T: Typed + Float + Vectorised>(
         to.iter_mut().zip(from).for_each(|(to, from)| *to = T::narrow(*from));
     }
     let numbers = [&*mean, scale, mean, scale];
-    let after = out.take_after();
-    each_part(team, out.slice::<T>()?, shape.run(), after, |start, out, around| {
+    let epilogue = out.take_epilogue();
+    each_part(team, out.slice::<T>()?, shape.run(), epilogue, |start, out, around| {
         let sources = [source; 2];
         T::dispatch(Elements { shape, sources, numbers, start, out, around, made: normal });
     });
@@ -223,8 +223,8 @@ pub(crate) fn gradient<T: Typed + Float + Vectorised>(
         }
     }
     let numbers = [&*mean, level, along, scale];
-    let after = dx.take_after();
-    each_part(team, dx.slice::<T>()?, shape.run(), after, |start, out, around| {
+    let epilogue = dx.take_epilogue();
+    each_part(team, dx.slice::<T>()?, shape.run(), epilogue, |start, out, around| {
         T::dispatch(Elements { shape, sources, numbers, start, out, around, made: slope });
     });
     Ok(())
@@ -239,9 +239,9 @@ fn distances<T: Typed>(base: f64, x: T, _: T) -> [f64; 2] {
 
 /// A gradient, and that times the distance of what it is of.
 #[inline(always)]
-fn weighted<T: Typed>(mean: f64, x: T, given: T) -> [f64; 2] {
-    let given = given.to_f64();
-    [given, given * (x.to_f64() - mean)]
+fn weighted<T: Typed>(mean: f64, x: T, dy: T) -> [f64; 2] {
+    let dy = dy.to_f64();
+    [dy, dy * (x.to_f64() - mean)]
 }
 
 #[inline(always)]
@@ -250,8 +250,8 @@ fn normal<T: Typed>([mean, scale, ..]: [T; 4], x: T, _: T) -> T {
 }
 
 #[inline(always)]
-fn slope<T: Typed>([mean, level, along, scale]: [T; 4], x: T, given: T) -> T {
-    given.sub(level).sub(x.sub(mean).mul(along)).mul(scale)
+fn slope<T: Typed>([mean, level, along, scale]: [T; 4], x: T, dy: T) -> T {
+    dy.sub(level).sub(x.sub(mean).mul(along)).mul(scale)
 }
 
 /// Sums of channels that lie beside one another, over some rows.
@@ -270,11 +270,11 @@ impl<T: Typed + Float, F: Fn(f64, T, T) -> [f64; 2]> Task<T> for Columns<'_, T, 
         slot.fill(0.0);
         let (first, second) = slot.split_at_mut(count);
         let (first, second) = (&mut first[..count], &mut second[..count]);
-        let [x, given] = sources.map(|all| all.chunks_exact(ABREAST * count));
-        let rest = [x.remainder(), given.remainder()].map(|rest| rest.chunks_exact(count));
-        for (x, given) in x.zip(given) {
+        let [x, dy] = sources.map(|all| all.chunks_exact(ABREAST * count));
+        let rest = [x.remainder(), dy.remainder()].map(|rest| rest.chunks_exact(count));
+        for (x, dy) in x.zip(dy) {
             let [x0, x1, x2, x3] = rows(x, count);
-            let [g0, g1, g2, g3] = rows(given, count);
+            let [g0, g1, g2, g3] = rows(dy, count);
             for i in 0..count {
                 let base = base[i];
                 let a = term(base, x0[i], g0[i]);
@@ -285,10 +285,10 @@ impl<T: Typed + Float, F: Fn(f64, T, T) -> [f64; 2]> Task<T> for Columns<'_, T, 
                 second[i] += (a[1] + b[1]) + (c[1] + d[1]);
             }
         }
-        let [x, given] = rest;
-        for (x, given) in x.zip(given) {
+        let [x, dy] = rest;
+        for (x, dy) in x.zip(dy) {
             for i in 0..count {
-                let found = term(base[i], x[i], given[i]);
+                let found = term(base[i], x[i], dy[i]);
                 first[i] += found[0];
                 second[i] += found[1];
             }
@@ -319,21 +319,21 @@ impl<T: Typed + Float, F: Fn(f64, T, T) -> [f64; 2]> Task<T> for Planes<'_, T, F
         for (channel, sums) in (first..).zip(sums.chunks_exact_mut(2)) {
             let base = base[channel];
             let mut parts = [[0.0; SUMS]; 2];
-            let mut add = |i: usize, x: T, given: T| {
-                let found = term(base, x, given);
+            let mut add = |i: usize, x: T, dy: T| {
+                let found = term(base, x, dy);
                 parts[0][i] += found[0];
                 parts[1][i] += found[1];
             };
             for image in 0..shape.outer {
                 let start = (image * shape.count + channel) * shape.inner;
-                let [x, given] = sources.map(|all| all[start..][..shape.inner].chunks_exact(SUMS));
-                let rest = x.remainder().iter().zip(given.remainder());
-                for (x, given) in x.zip(given) {
+                let [x, dy] = sources.map(|all| all[start..][..shape.inner].chunks_exact(SUMS));
+                let rest = x.remainder().iter().zip(dy.remainder());
+                for (x, dy) in x.zip(dy) {
                     for i in 0..SUMS {
-                        add(i, x[i], given[i]);
+                        add(i, x[i], dy[i]);
                     }
                 }
-                rest.enumerate().for_each(|(i, (&x, &given))| add(i, x, given));
+                rest.enumerate().for_each(|(i, (&x, &dy))| add(i, x, dy));
             }
             (sums[0], sums[1]) = (parts[0].iter().sum(), parts[1].iter().sum());
         }
@@ -378,13 +378,13 @@ fn make<T: Typed + Float>(
     out: &mut [T],
     made: impl Fn([T; 4], T, T) -> T,
 ) {
-    let [x, given] = sources.map(|all| &all[start..][..out.len()]);
+    let [x, dy] = sources.map(|all| &all[start..][..out.len()]);
     if shape.inner == 1 {
         let [a, b, c, d] = numbers.map(|numbers| &numbers[..shape.count]);
-        let rows = x.chunks_exact(shape.count).zip(given.chunks_exact(shape.count));
-        for (out, (x, given)) in out.chunks_exact_mut(shape.count).zip(rows) {
+        let rows = x.chunks_exact(shape.count).zip(dy.chunks_exact(shape.count));
+        for (out, (x, dy)) in out.chunks_exact_mut(shape.count).zip(rows) {
             for i in 0..shape.count {
-                out[i] = made([a[i], b[i], c[i], d[i]], x[i], given[i]);
+                out[i] = made([a[i], b[i], c[i], d[i]], x[i], dy[i]);
             }
         }
         return;
@@ -394,8 +394,8 @@ fn make<T: Typed + Float>(
         let place = start + at;
         let end = out.len().min(at + shape.inner - place % shape.inner);
         let own = numbers.map(|numbers| numbers[place / shape.inner % shape.count]);
-        let each = out[at..end].iter_mut().zip(&x[at..end]).zip(&given[at..end]);
-        each.for_each(|((out, &x), &given)| *out = made(own, x, given));
+        let each = out[at..end].iter_mut().zip(&x[at..end]).zip(&dy[at..end]);
+        each.for_each(|((out, &x), &dy)| *out = made(own, x, dy));
         at = end;
     }
 }

@@ -52,7 +52,7 @@ fn softmax_as<T: Typed + Float + Vectorised>(
     let dims = sizes(y.dims)?;
     let size = dims[axis as usize];
     let inner: usize = dims[axis as usize + 1..].iter().product();
-    let after = out.take_after();
+    let epilogue = out.take_epilogue();
     let (y, dy, target) = (y.slice::<T>()?, dy.slice::<T>()?, out.slice::<T>()?);
     if y.is_empty() {
         return Ok(());
@@ -61,8 +61,8 @@ fn softmax_as<T: Typed + Float + Vectorised>(
     team.each_chunk(target, length, |part, out| {
         let [y, dy] = [y, dy].map(|all| &all[part * length..][..out.len()]);
         T::dispatch(SoftmaxGradient { y, dy, out: &mut *out, size, inner, log });
-        if let Some(after) = after {
-            after.apply(part * length, bytes_of_mut(out));
+        if let Some(epilogue) = epilogue {
+            epilogue.apply(part * length, bytes_of_mut(out));
         }
     });
     Ok(())
@@ -204,14 +204,14 @@ fn slopes_as<T: Typed + Float + Vectorised>(
 ) -> Result<()> {
     let size = logits.dims.last().map_or(1, |&size| size.max(1) as usize);
     let target = Target::new(target, size)?;
-    let after = out.take_after();
+    let epilogue = out.take_epilogue();
     let (x, dy) = (logits.slice::<T>()?, dy.slice::<T>()?);
     let length = part_of(size);
     team.each_chunk(out.slice::<T>()?, length, |part, out| {
         let first = part * (length / size);
         T::dispatch(Slopes { x, target: &target, dy, first, out: &mut *out, size });
-        if let Some(after) = after {
-            after.apply(part * length, bytes_of_mut(out));
+        if let Some(epilogue) = epilogue {
+            epilogue.apply(part * length, bytes_of_mut(out));
         }
     });
     Ok(())

@@ -54,7 +54,7 @@ impl Row {
 struct Gradient<'a, T> {
     op: Normalization<'a>,
     x: &'a [T],
-    given: &'a [T],
+    dy: &'a [T],
     factor: Option<(&'a [T], Varies)>,
     /// Means and variances that are known.
     known: Option<[&'a [T]; 2]>,
@@ -99,12 +99,12 @@ fn as_type<T: Typed + Float + Vectorised>(
     let dims = sizes(inputs[0].dims)?;
     let parts = Parts::new(&dims, op.axes)?;
     let count = parts.reduced.len();
-    let (x, given) = (inputs[0].slice::<T>()?, inputs[1].slice::<T>()?);
-    let gradient = Gradient { op, x, given, factor, known, count };
+    let (x, dy) = (inputs[0].slice::<T>()?, inputs[1].slice::<T>()?);
+    let gradient = Gradient { op, x, dy, factor, known, count };
     let are_rows = parts.are_rows() && known.is_none();
     let by_channel = !are_rows && !x.is_empty() && !matches!(factor, Some((_, Varies::Along)));
     if let Some(shape) = Channels::new(&dims, op.axes).filter(|_| by_channel) {
-        let operands = ([x, given], factor.map(|factor| factor.0), known);
+        let operands = ([x, dy], factor.map(|factor| factor.0), known);
         return channels::gradient(team, op, shape, operands, outputs, workspace);
     }
     let (dx, rest) = outputs.split_first_mut().ok_or_else(misfit)?;
@@ -117,11 +117,11 @@ fn as_type<T: Typed + Float + Vectorised>(
         return Ok(());
     }
     if are_rows && !matches!(factor, Some((_, Varies::Across))) {
-        let after = dx.take_after();
+        let epilogue = dx.take_epilogue();
         let target = dx.slice::<T>()?;
         let then = |start: usize, made: &mut [T]| {
-            if let Some(after) = after {
-                after.apply(start, bytes_of_mut(made));
+            if let Some(epilogue) = epilogue {
+                epilogue.apply(start, bytes_of_mut(made));
             }
         };
         if factor.is_some() {
@@ -203,9 +203,9 @@ impl<T: Typed + Float + Vectorised> Gradient<'_, T> {
             Some((_, Varies::Along)) => walks.reduced.each([0, 0], |[from, column]| {
                 let (mut row, mut sums) = (0, [0.0; 2]);
                 walks.kept.each([from, 0], |[at, _]| {
-                    let (x, given) = (self.x[at as usize].to_f64(), self.given[at as usize].to_f64());
-                    sums[0] += given * Row::read(&rows[row * ROW..][..ROW]).normal(x);
-                    sums[1] += given;
+                    let (x, dy) = (self.x[at as usize].to_f64(), self.dy[at as usize].to_f64());
+                    sums[0] += dy * Row::read(&rows[row * ROW..][..ROW]).normal(x);
+                    sums[1] += dy;
                     row += 1;
                 });
                 of_factor[column as usize] = T::narrow(sums[0]);
@@ -229,16 +229,16 @@ impl<T: Typed + Float> Task<T> for Rows<'_, '_, T> {
     fn run<L: Lanes<T>>(mut self, _: L) {
         let (gradient, count) = (self.gradient, self.gradient.count);
         for (number, out) in (self.first..).zip(self.out.chunks_mut(count)) {
-            let [x, given] = [gradient.x, gradient.given].map(|all| &all[number * count..][..count]);
+            let [x, dy] = [gradient.x, gradient.dy].map(|all| &all[number * count..][..count]);
             let mean = if gradient.op.center { sum_run(x, T::accumulate) / count as f64 } else { 0.0 };
             let squares = sum_run(x, |sum, x| sum + (x.to_f64() - mean) * (x.to_f64() - mean));
             let mut row = Row { mean, r: gradient.deviation(squares), sums: [0.0; 2] };
             match gradient.factor {
                 Some((factor, _)) => {
-                    let each = out.iter_mut().zip(given).zip(factor);
-                    each.for_each(|((out, &given), &factor)| *out = given.mul(factor));
+                    let each = out.iter_mut().zip(dy).zip(factor);
+                    each.for_each(|((out, &dy), &factor)| *out = dy.mul(factor));
                 }
-                None => out.copy_from_slice(given),
+                None => out.copy_from_slice(dy),
             }
             row.sums = sums(x, out, |x, d| [d, d * row.normal(x)]);
             let slope = gradient.slope(row);
@@ -246,10 +246,10 @@ impl<T: Typed + Float> Task<T> for Rows<'_, '_, T> {
                 *out = T::narrow(slope(x.to_f64(), out.to_f64()));
             }
             if let Some((factors, shifts)) = &mut self.columns {
-                let each = factors.iter_mut().zip(shifts.iter_mut()).zip(x.iter().zip(given));
-                for ((factor, shift), (&x, &given)) in each {
-                    *factor = factor.add(T::narrow(given.to_f64() * row.normal(x.to_f64())));
-                    *shift = shift.add(given);
+                let each = factors.iter_mut().zip(shifts.iter_mut()).zip(x.iter().zip(dy));
+                for ((factor, shift), (&x, &dy)) in each {
+                    *factor = factor.add(T::narrow(dy.to_f64() * row.normal(x.to_f64())));
+                    *shift = shift.add(dy);
                 }
             }
         }
@@ -336,21 +336,21 @@ impl<T: Typed + Float> Task<T> for RowSums<'_, T> {
                     let mut found = [0.0; 2];
                     for i in 0..length as isize {
                         let at = (at + i * step) as usize;
-                        let d = gradient.given[at].to_f64()
+                        let d = gradient.dy[at].to_f64()
                             * factor[(factor_at + i * factor_step) as usize].to_f64();
                         found = [found[0] + d, found[1] + d * row.normal(gradient.x[at].to_f64())];
                     }
                     found
                 }
                 _ if step == 1 => {
-                    let [x, given] = [gradient.x, gradient.given].map(|all| &all[at as usize..][..length]);
-                    sums(x, given, |x, given| [given, given * row.normal(x)])
+                    let [x, dy] = [gradient.x, gradient.dy].map(|all| &all[at as usize..][..length]);
+                    sums(x, dy, |x, dy| [dy, dy * row.normal(x)])
                 }
                 _ => {
                     let places = (0..length as isize).map(|i| (at + i * step) as usize);
                     places.fold([0.0; 2], |found, at| {
-                        let (x, given) = (gradient.x[at].to_f64(), gradient.given[at].to_f64());
-                        [found[0] + given, found[1] + given * row.normal(x)]
+                        let (x, dy) = (gradient.x[at].to_f64(), gradient.dy[at].to_f64());
+                        [found[0] + dy, found[1] + dy * row.normal(x)]
                     })
                 }
             };
@@ -407,19 +407,19 @@ impl<T: Typed + Float> Task<T> for Elements<'_, T> {
         let factor_at = |at: isize| gradient.factor.map_or(1.0, |(factor, _)| factor[at as usize].to_f64());
         outer.each([0, first * walks.steps[0], first * walks.steps[1]], |[at, number, factor]| {
             let out = &mut out[at as usize..][..length];
-            let [x, given] = [gradient.x, gradient.given].map(|all| &all[base + at as usize..][..length]);
-            let each = out.iter_mut().zip(x).zip(given);
+            let [x, dy] = [gradient.x, gradient.dy].map(|all| &all[base + at as usize..][..length]);
+            let each = out.iter_mut().zip(x).zip(dy);
             if row_step == 0 && factor_step == 0 {
                 let (slope, factor) = (gradient.slope(row_at(number)), factor_at(factor));
-                each.for_each(|((out, x), given)| {
-                    *out = T::narrow(slope(x.to_f64(), given.to_f64() * factor));
+                each.for_each(|((out, x), dy)| {
+                    *out = T::narrow(slope(x.to_f64(), dy.to_f64() * factor));
                 });
                 return;
             }
-            each.enumerate().for_each(|(i, ((out, x), given))| {
+            each.enumerate().for_each(|(i, ((out, x), dy))| {
                 let slope = gradient.slope(row_at(number + i as isize * row_step));
                 let factor = factor_at(factor + i as isize * factor_step);
-                *out = T::narrow(slope(x.to_f64(), given.to_f64() * factor));
+                *out = T::narrow(slope(x.to_f64(), dy.to_f64() * factor));
             });
         });
     }

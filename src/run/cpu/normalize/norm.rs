@@ -27,13 +27,13 @@ fn softmax_as<T: Typed + Float + Vectorised>(
     let dims = sizes(x.dims)?;
     let size = dims[axis as usize];
     let inner: usize = dims[axis as usize + 1..].iter().product();
-    let after = out.take_after();
+    let epilogue = out.take_epilogue();
     let (source, target) = (x.slice::<T>()?, out.slice::<T>()?);
     if source.is_empty() {
         return Ok(());
     }
     if inner == 1 {
-        each_part(team, target, size, after, |start, out, around| {
+        each_part(team, target, size, epilogue, |start, out, around| {
             let x = &source[start..][..out.len()];
             T::dispatch(SoftmaxRows { x, out, size, log, around });
         });
@@ -46,8 +46,8 @@ fn softmax_as<T: Typed + Float + Vectorised>(
             .step_by(size * inner)
             .flat_map(|start| start..start + inner)
             .for_each(|column| strided(x, out, column, size, inner, log));
-        if let Some(after) = after {
-            after.apply(part * length, bytes_of_mut(out));
+        if let Some(epilogue) = epilogue {
+            epilogue.apply(part * length, bytes_of_mut(out));
         }
     });
     Ok(())
@@ -99,14 +99,14 @@ fn normalize_as<T: Typed + Float + Vectorised>(
         [means, variances] => [means.slice::<T>()?, variances.slice::<T>()?],
         _ => [&mut [][..], &mut []],
     };
-    let after = if parts.are_rows() { out.take_after() } else { None };
+    let epilogue = if parts.are_rows() { out.take_epilogue() } else { None };
     let (source, target) = (x.slice::<T>()?, out.slice::<T>()?);
     if source.is_empty() {
         results.iter_mut().for_each(|numbers| numbers.fill(T::narrow(f64::NAN)));
         return Ok(());
     }
     if parts.are_rows() {
-        each_part(team, target, count, after, |start, out, around| {
+        each_part(team, target, count, epilogue, |start, out, around| {
             let x = &source[start..][..out.len()];
             T::dispatch(NormalizeRows { x, out, size: count, epsilon, center, around });
         });

@@ -45,7 +45,7 @@ pub(crate) fn each_part<T: Typed>(
     team: &Team<'_>,
     target: &mut [T],
     size: usize,
-    after: Option<&Epilogue<'_>>,
+    epilogue: Option<&Epilogue<'_>>,
     make: impl Fn(usize, &mut [T], bool) + Sync,
 ) {
     let around = size_of_val(target) >= AROUND;
@@ -53,7 +53,7 @@ pub(crate) fn each_part<T: Typed>(
     let few = (FOLLOWED / size).max(1) * size;
     team.each_chunk(target, length, |part, out| {
         let start = part * length;
-        let Some(after) = after else {
+        let Some(epilogue) = epilogue else {
             make(start, out, around);
             return streamed();
         };
@@ -63,11 +63,11 @@ pub(crate) fn each_part<T: Typed>(
                 // What follows is written around the caches: what it follows from lies apart.
                 with_strip::<T>(out.len(), |made, _| {
                     make(start, made, false);
-                    after.apply_to(start, bytes_of_mut(made), bytes_of_mut(out), true);
+                    epilogue.apply_to(start, bytes_of_mut(made), bytes_of_mut(out), true);
                 });
             } else {
                 make(start, out, false);
-                after.apply(start, bytes_of_mut(out));
+                epilogue.apply(start, bytes_of_mut(out));
             }
         }
         streamed();

@@ -15,7 +15,7 @@
 //! Journal on Scientific Computing 14(4), 1993).
 
 use super::super::element::Float;
-use super::matmul::{Extent, Into, Strides};
+use super::matmul::{Beta, Extent, Strides};
 use super::panels::transpose;
 pub(crate) use crate::run::cpu::product::panels::{pack, packed_column, unpack};
 use crate::run::cpu::product::skinny::{add_rows, dot_all};
@@ -39,40 +39,40 @@ pub(crate) const ROWS: usize = 6;
 /// Most rows that are made contiguous together: they stay in the second cache.
 const PACKED: usize = 21 * ROWS;
 /// Elements between rows that are made contiguous, so that they share no sets of the cache.
-const APART: usize = 16;
+const PADDING: usize = 16;
 /// Rows at such a distance, in bytes, share sets of the first cache: they are made contiguous ...
 const ALIASED: usize = 2048;
 /// ... where they meet as many columns.
 const WORTH: usize = 128;
 /// Up to so many rows, panels that are whole are read where they lie: packing would not pay.
-const FEW: usize = 24;
+const SKINNY_ROWS: usize = 24;
 /// Up to so many rows, whole rows of the right operand are added up.
-pub(crate) const FEWEST: usize = 4;
-/// Up to so many rows, or with [`FEWEST`] rows or columns, results are sums along contiguous
+pub(crate) const GEMV_ROWS: usize = 4;
+/// Up to so many rows, or with [`GEMV_ROWS`] rows or columns, results are sums along contiguous
 /// operands, of at least so many terms: adding up the chains is not to take longer.
-const DOTTED: (usize, usize) = (16, 256);
+const DOT_TERMS: (usize, usize) = (16, 256);
 
 /// Bytes of the area that operands are packed in.
-pub(crate) const AREA: usize = (PACKED * (DEPTH + APART) + COLUMNS * DEPTH) * size_of::<f64>();
+pub(crate) const AREA: usize = (PACKED * (DEPTH + PADDING) + COLUMNS * DEPTH) * size_of::<f64>();
 
 /// A right operand.
 #[derive(Clone, Copy)]
-pub(crate) enum Right<'a, T> {
-    /// Where it lies.
-    Lying(&'a [T], Strides),
-    /// Made when it is packed; what it is given last may be written over.
-    Made(&'a (dyn Fn(&Part, &mut [T], &mut [T]) + Sync)),
+pub(crate) enum Rhs<'a, T> {
+    /// In memory, by strides.
+    Strided(&'a [T], Strides),
+    /// Computed when it is packed (im2col), a part at a time; its last argument may be written over.
+    Generated(&'a (dyn Fn(&Part, &mut [T], &mut [T]) + Sync)),
     /// All of a matrix of `k` rows, packed; the product takes its columns from one on, which is a
     /// multiple of [`PANEL`].
     Packed { elements: &'a [T], columns: usize, from: usize },
 }
 
-impl<T> Right<'_, T> {
+impl<T> Rhs<'_, T> {
     /// Its columns from one on, a multiple of [`PANEL`].
     pub(crate) fn from(self, column: usize) -> Self {
         match self {
-            Self::Lying(elements, strides) => Self::Lying(&elements[column * strides.column..], strides),
-            Self::Made(make) => Self::Made(make),
+            Self::Strided(elements, strides) => Self::Strided(&elements[column * strides.column..], strides),
+            Self::Generated(make) => Self::Generated(make),
             Self::Packed { elements, columns, from } => {
                 Self::Packed { elements, columns, from: from + column }
             }
@@ -112,14 +112,14 @@ impl Part {
 /// slice, and no size is zero.
 pub(crate) struct Multiply<'a, 'c, T> {
     pub(crate) k: usize,
-    /// Results are sums along both operands, where those are contiguous: [`is_dotted`].
-    pub(crate) dotted: bool,
+    /// Results are sums along both operands, where those are contiguous: [`takes_dots`].
+    pub(crate) dots: bool,
     pub(crate) a: (&'a [T], Strides),
-    pub(crate) b: Right<'a, T>,
+    pub(crate) b: Rhs<'a, T>,
     /// The first column of what is made.
     pub(crate) first: usize,
     pub(crate) c: &'a mut MatrixMut<'c, T>,
-    pub(crate) into: Into<'a, T>,
+    pub(crate) beta: Beta<'a, T>,
     /// Of [`AREA`] bytes, aligned to 64.
     pub(crate) area: &'a mut [u8],
 }
@@ -127,34 +127,35 @@ pub(crate) struct Multiply<'a, 'c, T> {
 impl<T: Plain + Float> Task<T> for Multiply<'_, '_, T> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, lanes: L) {
-        let Self { k, dotted, a, b, first, c, into, mut area } = self;
+        let Self { k, dots, a, b, first, c, beta, mut area } = self;
         let extent = Extent { m: c.rows, n: c.columns, k };
-        let apart = matches!(into, Into::Less(_));
-        if let Right::Lying(b, strides) = b {
-            if extent.m <= FEWEST && strides.column == 1 && extent.n >= L::WIDTH && !apart {
-                let Ok(spare) = take::<T>(&mut area, FEWEST * COLUMNS) else { return };
-                return add_rows(lanes, extent, a, (b, strides.row), c, into, spare);
+        // What is taken off is rounded by itself first: it cannot grow in the result.
+        let separate = matches!(beta, Beta::Less(_));
+        if let Rhs::Strided(b, strides) = b {
+            if extent.m <= GEMV_ROWS && strides.column == 1 && extent.n >= L::WIDTH && !separate {
+                let Ok(spare) = take::<T>(&mut area, GEMV_ROWS * COLUMNS) else { return };
+                return add_rows(lanes, extent, a, (b, strides.row), c, beta, spare);
             }
-            if dotted && a.1.column == 1 && strides.row == 1 {
-                return dot_all(lanes, extent, (a.0, a.1.row), (b, strides.column), c, into);
+            if dots && a.1.column == 1 && strides.row == 1 {
+                return dot_all(lanes, extent, (a.0, a.1.row), (b, strides.column), c, beta);
             }
         }
-        let left = take::<T>(&mut area, PACKED * (DEPTH + APART));
+        let left = take::<T>(&mut area, PACKED * (DEPTH + PADDING));
         let right = take::<T>(&mut area, COLUMNS * DEPTH);
         if let (Ok(left), Ok(right)) = (left, right) {
-            multiply_blocks(lanes, k, a, (b, first), c, into, (left, right));
+            multiply_blocks(lanes, k, a, (b, first), c, beta, (left, right));
         }
     }
 }
 
 /// True where results are sums along both operands, if the left one is contiguous along the terms.
 pub(crate) fn adds_along(extent: Extent, right: Strides) -> bool {
-    right.row == 1 && is_dotted(extent)
+    right.row == 1 && takes_dots(extent)
 }
 
 /// True where results are sums along both operands, if those are contiguous.
-pub(crate) fn is_dotted(Extent { m, n, k }: Extent) -> bool {
-    m <= FEWEST || n <= FEWEST || m <= DOTTED.0 && k >= DOTTED.1
+pub(crate) fn takes_dots(Extent { m, n, k }: Extent) -> bool {
+    m <= GEMV_ROWS || n <= GEMV_ROWS || m <= DOT_TERMS.0 && k >= DOT_TERMS.1
 }
 
 /// Block by block.
@@ -163,40 +164,40 @@ fn multiply_blocks<T: Plain + Float, L: Lanes<T>>(
     lanes: L,
     k: usize,
     a: (&[T], Strides),
-    (b, first): (Right<'_, T>, usize),
+    (b, first): (Rhs<'_, T>, usize),
     c: &mut MatrixMut<'_, T>,
-    into: Into<'_, T>,
+    beta: Beta<'_, T>,
     (left, right): (&mut [T], &mut [T]),
 ) {
     let (m, n) = (c.rows, c.columns);
     // One block, where the sums are not what is written.
-    let few = m <= FEW && !matches!(into, Into::Less(_));
-    let deepest = depth_of_blocks(k, if few { SHALLOW } else { DEPTH });
-    let aliased = !few && n >= WORTH && (a.1.row * size_of::<T>()).is_multiple_of(ALIASED);
-    let apart = a.1.column != 1 || aliased;
-    let tall = if apart { m.div_ceil(m.div_ceil(PACKED)).next_multiple_of(ROWS) } else { m };
+    let skinny = m <= SKINNY_ROWS && !matches!(beta, Beta::Less(_));
+    let deepest = depth_of_blocks(k, if skinny { SHALLOW } else { DEPTH });
+    let aliased = !skinny && n >= WORTH && (a.1.row * size_of::<T>()).is_multiple_of(ALIASED);
+    let contiguous = a.1.column == 1 && !aliased;
+    let tall = if contiguous { m } else { m.div_ceil(m.div_ceil(PACKED)).next_multiple_of(ROWS) };
     // Few rows take the time in which the right operand is read: panel by panel, as it lies packed.
-    let wide = if few && matches!(b, Right::Packed { .. }) { PANEL } else { COLUMNS };
+    let wide = if skinny && matches!(b, Rhs::Packed { .. }) { PANEL } else { COLUMNS };
     for column in (0..n).step_by(wide) {
         let columns = wide.min(n - column);
         for inner in (0..k).step_by(deepest) {
             let depth = deepest.min(k - inner);
-            let into = if inner == 0 { into } else { Into::Add };
+            let beta = if inner == 0 { beta } else { Beta::Add };
             let part = Part { inner, depth, column, columns };
-            let block = Panels { k, part, first, from: b, in_place: few };
+            let block = Panels { k, part, first, from: b, in_place: skinny };
             block.pack(lanes, &mut *right, &mut *left);
             for row in (0..m).step_by(tall) {
                 let rows = tall.min(m - row);
                 let from = &a.0[row * a.1.row + inner * a.1.column..];
-                let a = match apart {
-                    false => (from, a.1.row),
-                    true => {
+                let a = match contiguous {
+                    true => (from, a.1.row),
+                    false => {
                         copy_rows(from, a.1, (rows, depth), &mut *left);
-                        (&*left, depth + APART)
+                        (&*left, depth + PADDING)
                     }
                 };
                 let mut c = c.block((row, column), (rows, columns));
-                block.multiply(lanes, right, a, &mut c, into.at_row(row));
+                block.multiply(lanes, right, a, &mut c, beta.at_row(row));
             }
         }
     }
@@ -214,13 +215,13 @@ fn copy_piece<T: Plain, L: Lanes<T>>(lanes: L, from: &[T], to: &mut [T]) {
     }
 }
 
-/// Writes rows one after the other, [`APART`].
+/// Writes rows one after the other, [`PADDING`].
 #[inline(always)]
 fn copy_rows<T: Plain>(from: &[T], strides: Strides, (rows, depth): (usize, usize), to: &mut [T]) {
     if strides.column != 1 {
-        return transpose(from, strides, (rows, depth), to, depth + APART);
+        return transpose(from, strides, (rows, depth), to, depth + PADDING);
     }
-    for (row, to) in to.chunks_exact_mut(depth + APART).take(rows).enumerate() {
+    for (row, to) in to.chunks_exact_mut(depth + PADDING).take(rows).enumerate() {
         to[..depth].copy_from_slice(&from[row * strides.row..][..depth]);
     }
 }
@@ -232,7 +233,7 @@ pub(crate) struct Panels<'a, T> {
     pub(crate) part: Part,
     /// What the part's first column is counted from, where it is made.
     pub(crate) first: usize,
-    pub(crate) from: Right<'a, T>,
+    pub(crate) from: Rhs<'a, T>,
     /// Few rows meet it: panels that are whole are read where they lie.
     pub(crate) in_place: bool,
 }
@@ -247,14 +248,14 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
 
     /// A whole panel, where it need not be packed, and the elements from row to row.
     #[inline(always)]
-    pub(crate) fn lying(&self, at: usize, width: usize) -> Option<(&'a [T], usize)> {
+    pub(crate) fn strided(&self, at: usize, width: usize) -> Option<(&'a [T], usize)> {
         let Part { inner, depth, column, .. } = self.part;
         match self.from {
             _ if width < PANEL => None,
-            Right::Made(_) => None,
-            Right::Lying(from, strides) => (self.in_place && strides.column == 1)
+            Rhs::Generated(_) => None,
+            Rhs::Strided(from, strides) => (self.in_place && strides.column == 1)
                 .then(|| (&from[inner * strides.row + column + at..], strides.row)),
-            Right::Packed { elements, from, .. } => {
+            Rhs::Packed { elements, from, .. } => {
                 let first = (from + column + at) * self.k + inner * PANEL;
                 Some((&elements[first..][..depth * PANEL], PANEL))
             }
@@ -264,7 +265,7 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
     /// What follows a panel where that lies packed: as many elements at most.
     #[inline(always)]
     pub(crate) fn beyond(&self, width: usize) -> &'a [T] {
-        let Right::Packed { elements, from, .. } = self.from else { return &[] };
+        let Rhs::Packed { elements, from, .. } = self.from else { return &[] };
         let Part { inner, depth, column, .. } = self.part;
         let first = (from + column) * self.k + (inner + depth) * width;
         let after = elements.get(first..).unwrap_or(&[]);
@@ -280,10 +281,10 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
             to[last * depth..][..PANEL * depth].fill(T::ZERO);
         }
         match self.from {
-            Right::Made(make) => {
+            Rhs::Generated(make) => {
                 make(&Part { inner, depth, column: self.first + column, columns }, to, spare);
             }
-            Right::Packed { elements, columns: all, from } => {
+            Rhs::Packed { elements, columns: all, from } => {
                 let first = from + column + last;
                 let width = all - first;
                 if last < columns {
@@ -293,7 +294,7 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
                     }
                 }
             }
-            Right::Lying(from, strides) if strides.column == 1 => {
+            Rhs::Strided(from, strides) if strides.column == 1 => {
                 let least = if self.in_place { last } else { 0 };
                 for row in 0..depth {
                     let from = &from[(inner + row) * strides.row + column..][..columns];
@@ -304,7 +305,7 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
                     }
                 }
             }
-            Right::Lying(from, strides) => {
+            Rhs::Strided(from, strides) => {
                 for (at, width) in self.each() {
                     let from = &from[inner * strides.row + (column + at) * strides.column..];
                     transpose(from, strides, (depth, width), &mut to[at * depth..], PANEL);
@@ -323,16 +324,16 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
         packed: &[T],
         a: (&[T], usize),
         c: &mut MatrixMut<'_, T>,
-        into: Into<'_, T>,
+        beta: Beta<'_, T>,
     ) {
         let (rows, depth) = (c.rows, self.part.depth);
         let tall = if self.in_place { rows } else { ROWS };
-        let goes_on = self.in_place && matches!(self.from, Right::Packed { .. });
+        let goes_on = self.in_place && matches!(self.from, Rhs::Packed { .. });
         for row in (0..rows).step_by(tall) {
             let height = tall.min(rows - row);
             let a = (&a.0[row * a.1..], a.1);
             for (at, width) in self.each() {
-                let b = self.lying(at, width).unwrap_or((&packed[at * depth..], PANEL));
+                let b = self.strided(at, width).unwrap_or((&packed[at * depth..], PANEL));
                 if !self.in_place {
                     let next = (at + PANEL).min(c.columns)..(at + 2 * PANEL).min(c.columns);
                     for row in row..row + height {
@@ -341,7 +342,7 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
                     }
                 }
                 let mut c = c.block((row, at), (height, width));
-                Strip { depth, a, b, goes_on }.multiply(lanes, &mut c, into.at_row(row));
+                Strip { depth, a, b, goes_on }.multiply(lanes, &mut c, beta.at_row(row));
             }
         }
     }
@@ -364,7 +365,7 @@ mod tests {
     struct Case {
         extent: Extent,
         transposed: (bool, bool),
-        into: Into<'static, f32>,
+        beta: Beta<'static, f32>,
         packed: bool,
         a: Vec<f32>,
         b: Vec<f32>,
@@ -374,11 +375,11 @@ mod tests {
         fn new(
             (m, n, k): (usize, usize, usize),
             transposed: (bool, bool),
-            into: Into<'static, f32>,
+            beta: Beta<'static, f32>,
             packed: bool,
         ) -> Self {
             let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
-            Self { extent: Extent { m, n, k }, transposed, into, packed, a, b }
+            Self { extent: Extent { m, n, k }, transposed, beta, packed, a, b }
         }
 
         fn with<L: Lanes<f32>>(&self, lanes: L) -> Vec<f32> {
@@ -388,20 +389,20 @@ mod tests {
             let (a, b) = (strides(m, k, self.transposed.0), strides(k, n, self.transposed.1));
             let mut packed = vec![0.0; k * n];
             let b = match self.packed {
-                false => Right::Lying(&self.b, b),
+                false => Rhs::Strided(&self.b, b),
                 true => {
                     pack(&self.b, b, (k, n), &mut packed);
-                    Right::Packed { elements: &packed, columns: n, from: 0 }
+                    Rhs::Packed { elements: &packed, columns: n, from: 0 }
                 }
             };
             let task = Multiply {
                 k,
-                dotted: is_dotted(self.extent),
+                dots: takes_dots(self.extent),
                 a: (&self.a, a),
                 b,
                 first: 0,
                 c: &mut MatrixMut::new(&mut c, (m, n), n + 3),
-                into: self.into,
+                beta: self.into,
                 area: crate::run::cpu::view::bytes_of_mut(&mut area),
             };
             task.run(lanes);
@@ -416,7 +417,7 @@ mod tests {
             for row in 0..m {
                 for column in 0..n + 3 {
                     let at = row * (n + 3) + column;
-                    let begin = if matches!(self.into, Into::Add) || column >= n {
+                    let begin = if matches!(self.into, Beta::Add) || column >= n {
                         f64::from(before[at])
                     } else {
                         0.0
@@ -457,8 +458,8 @@ mod tests {
         let flips = [(false, false), (true, false), (false, true), (true, true)];
         sizes.into_iter().flat_map(move |size| {
             flips.into_iter().flat_map(move |flip| {
-                let forms = [(Into::Replace, false), (Into::Add, false), (Into::Replace, true)];
-                forms.into_iter().map(move |(into, packed)| Case::new(size, flip, into, packed))
+                let forms = [(Beta::Replace, false), (Beta::Add, false), (Beta::Replace, true)];
+                forms.into_iter().map(move |(beta, packed)| Case::new(size, flip, beta, packed))
             })
         })
     }

@@ -11,8 +11,8 @@ use super::super::team::{MatrixMut, Team};
 use super::super::vectors::Vectorised;
 use super::super::view::{Plain, Typed, View, ViewMut, bytes_of_mut, take, with_element};
 use super::super::walk::{self, PerAxis, Space};
-use super::blocks::{self, CHAIN, Multiply, PANEL, ROWS, Right};
-use super::staged::{STRIP, apart};
+use super::blocks::{self, CHAIN, Multiply, PANEL, ROWS, Rhs};
+use super::staged::{STRIP, multiply_staged};
 
 /// Where the elements of a matrix lie in a slice: from its first element, by strides.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ pub(crate) struct Extent {
 
 /// What a product is added to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Into<'a, T> {
+pub(crate) enum Beta<'a, T> {
     /// Nothing: it replaces what is there.
     Replace,
     /// What is there.
@@ -64,7 +64,7 @@ pub(crate) enum Into<'a, T> {
     Less(T),
 }
 
-impl<T> Into<'_, T> {
+impl<T> Beta<'_, T> {
     /// That of the rows from one on.
     pub(crate) fn at_row(self, row: usize) -> Self {
         match self {
@@ -76,7 +76,7 @@ impl<T> Into<'_, T> {
 
 /// What follows on each element of a product, where its first element stands in the tensor that
 /// it is part of.
-pub(crate) type After<'a> = Option<(&'a Epilogue<'a>, usize)>;
+pub(crate) type EpilogueAt<'a> = Option<(&'a Epilogue<'a>, usize)>;
 
 /// A type of which matrices are multiplied.
 pub(crate) trait Product: Typed {
@@ -87,10 +87,10 @@ pub(crate) trait Product: Typed {
         team: &Team<'_>,
         extent: Extent,
         a: (&[Self], Strides),
-        b: Right<'_, Self>,
+        b: Rhs<'_, Self>,
         c: (&mut [Self], Strides),
-        into: Into<'_, Self>,
-        after: After<'_>,
+        beta: Beta<'_, Self>,
+        epilogue: EpilogueAt<'_>,
     );
 }
 
@@ -99,11 +99,11 @@ pub(crate) fn product<T: Product>(
     team: &Team<'_>,
     extent: Extent,
     a: (&[T], Strides),
-    b: Right<'_, T>,
+    b: Rhs<'_, T>,
     c: (&mut [T], Strides),
-    into: Into<'_, T>,
+    beta: Beta<'_, T>,
 ) {
-    product_then(team, extent, a, b, c, into, None);
+    product_then(team, extent, a, b, c, beta, None);
 }
 
 /// As [`product`], and what follows on each element.
@@ -111,34 +111,34 @@ pub(crate) fn product_then<T: Product>(
     team: &Team<'_>,
     extent: Extent,
     a: (&[T], Strides),
-    b: Right<'_, T>,
+    b: Rhs<'_, T>,
     c: (&mut [T], Strides),
-    into: Into<'_, T>,
-    after: After<'_>,
+    beta: Beta<'_, T>,
+    epilogue: EpilogueAt<'_>,
 ) {
     let Extent { m, n, k } = extent;
     assert!(a.1.within(m, k, a.0.len()) && c.1.within(m, n, c.0.len()));
     match b {
-        Right::Lying(b, strides) => assert!(strides.within(k, n, b.len())),
-        Right::Packed { elements, columns, from } => {
+        Rhs::Strided(b, strides) => assert!(strides.within(k, n, b.len())),
+        Rhs::Packed { elements, columns, from } => {
             assert!(from.is_multiple_of(PANEL) && from + n <= columns && columns * k <= elements.len());
         }
-        Right::Made(_) => {}
+        Rhs::Generated(_) => {}
     }
-    if let Into::Rows(begin) = into {
+    if let Beta::Rows(begin) = beta {
         assert!(m <= begin.len());
     }
     if m == 0 || n == 0 {
         return;
     }
     if k > 0 {
-        return T::multiply(team, extent, a, b, c, into, after);
+        return T::multiply(team, extent, a, b, c, beta, epilogue);
     }
     for row in 0..m {
-        let begin = match into {
-            Into::Add | Into::Less(_) => return,
-            Into::Replace => T::ZERO,
-            Into::Rows(begin) => begin[row],
+        let begin = match beta {
+            Beta::Add | Beta::Less(_) => return,
+            Beta::Replace => T::ZERO,
+            Beta::Rows(begin) => begin[row],
         };
         (0..n).for_each(|column| c.0[row * c.1.row + column * c.1.column] = begin);
     }
@@ -228,43 +228,50 @@ macro_rules! float {
                 team: &Team<'_>,
                 extent: Extent,
                 a: (&[Self], Strides),
-                b: Right<'_, Self>,
+                b: Rhs<'_, Self>,
                 c: (&mut [Self], Strides),
-                into: Into<'_, Self>,
-                after: After<'_>,
+                beta: Beta<'_, Self>,
+                epilogue: EpilogueAt<'_>,
             ) {
-                if let (Right::Lying(b, strides), true) = (b, c.1.column != 1) {
-                    return by_elements(extent, a, (b, strides), c, into);
+                if let (Rhs::Strided(b, strides), true) = (b, c.1.column != 1) {
+                    return by_elements(extent, a, (b, strides), c, beta);
                 }
                 let Extent { m, n, k } = extent;
-                let dotted = blocks::is_dotted(extent);
+                let dots = blocks::takes_dots(extent);
                 let width = c.1.row;
                 let mut c = MatrixMut::new(c.0, (m, n), width);
-                let again = matches!(b, Right::Packed { .. });
-                let factor = after.and_then(|(after, _)| after.descends::<Self>());
-                let (into, after, parts) = match factor.filter(|_| into == Into::Replace && k <= CHAIN) {
-                    Some(factor) => (Into::Less(factor), None, flat_parts(extent, team.threads())),
-                    None => (into, after, parts(extent, team.threads(), again)),
+                let again = matches!(b, Rhs::Packed { .. });
+                let factor = epilogue.and_then(|(epilogue, _)| epilogue.descends::<Self>());
+                let (beta, epilogue, parts) = match factor.filter(|_| beta == Beta::Replace && k <= CHAIN) {
+                    Some(factor) => (Beta::Less(factor), None, flat_parts(extent, team.threads())),
+                    None => (beta, epilogue, parts(extent, team.threads(), again)),
                 };
                 team.each_block(&mut c, parts, |row, column, c| {
                     let a = (&a.0[row * a.1.row..], a.1);
                     let b = b.from(column);
-                    let (first, into) = (column, into.at_row(row));
-                    if let Some((after, start)) = after.filter(|(after, _)| after.replaces()) {
+                    let (first, beta) = (column, beta.at_row(row));
+                    if let Some((epilogue, start)) = epilogue.filter(|(epilogue, _)| epilogue.replaces()) {
                         let begin = start + row * width + column;
-                        return apart::<Self>((k, dotted), a, (b, first), c, (into, after), (begin, width));
+                        return multiply_staged::<Self>(
+                            (k, dots),
+                            a,
+                            (b, first),
+                            c,
+                            (beta, epilogue),
+                            (begin, width),
+                        );
                     }
                     with_area(|area| {
                         let c = &mut *c;
-                        Self::dispatch(Multiply { k, dotted, a, b, first, c, into, area });
+                        Self::dispatch(Multiply { k, dots, a, b, first, c, beta, area });
                     });
-                    let Some((after, start)) = after else { return };
+                    let Some((epilogue, start)) = epilogue else { return };
                     let whole = c.columns == width;
                     if let (true, Some(rows)) = (whole, c.contiguous()) {
-                        after.apply(start + row * width, bytes_of_mut(rows));
+                        epilogue.apply(start + row * width, bytes_of_mut(rows));
                     } else {
                         for r in 0..c.rows {
-                            after.apply(start + (row + r) * width + column, bytes_of_mut(c.row(r)));
+                            epilogue.apply(start + (row + r) * width + column, bytes_of_mut(c.row(r)));
                         }
                     }
                 });
@@ -282,15 +289,15 @@ fn by_elements<T: Element>(
     a: (&[T], Strides),
     b: (&[T], Strides),
     c: (&mut [T], Strides),
-    into: Into<'_, T>,
+    beta: Beta<'_, T>,
 ) {
     for row in 0..m {
         for column in 0..n {
             let out = &mut c.0[row * c.1.row + column * c.1.column];
-            let mut sum = match into {
-                Into::Add => *out,
-                Into::Replace | Into::Less(_) => T::ZERO,
-                Into::Rows(begin) => begin[row],
+            let mut sum = match beta {
+                Beta::Add => *out,
+                Beta::Replace | Beta::Less(_) => T::ZERO,
+                Beta::Rows(begin) => begin[row],
             };
             for first in (0..k).step_by(CHAIN) {
                 let mut chain = T::ZERO;
@@ -301,7 +308,7 @@ fn by_elements<T: Element>(
                 }
                 sum = sum.add(chain);
             }
-            *out = if let Into::Less(factor) = into { out.sub(sum.mul(factor)) } else { sum };
+            *out = if let Beta::Less(factor) = beta { out.sub(sum.mul(factor)) } else { sum };
         }
     }
 }
@@ -314,14 +321,14 @@ macro_rules! integer {
                     _: &Team<'_>,
                     extent: Extent,
                     a: (&[Self], Strides),
-                    b: Right<'_, Self>,
+                    b: Rhs<'_, Self>,
                     c: (&mut [Self], Strides),
-                    into: Into<'_, Self>,
-                    _: After<'_>,
+                    beta: Beta<'_, Self>,
+                    _: EpilogueAt<'_>,
                 ) {
                     // Only floats are packed.
-                    if let Right::Lying(b, strides) = b {
-                        by_elements(extent, a, (b, strides), c, into);
+                    if let Rhs::Strided(b, strides) = b {
+                        by_elements(extent, a, (b, strides), c, beta);
                     }
                 }
             }
@@ -374,16 +381,16 @@ fn batched<T: Product>(
     }
     // Of the matrix that the elements begin with.
     let operand = |elements| match y.packed {
-        true => Right::Packed { elements, columns: n, from: 0 },
-        false => Right::Lying(elements, b),
+        true => Rhs::Packed { elements, columns: n, from: 0 },
+        false => Rhs::Strided(elements, b),
     };
     let shared = yb.iter().product::<usize>() == 1;
     if shared && (!left || outer == 1) && xb.iter().product::<usize>() == outer {
         let extent = Extent { m: outer * m, n, k };
         let followed = x.dtype.is_float() && k > 0;
-        let after = if followed { out.take_after() } else { None };
-        let (after, os) = (after.map(|after| (after, 0)), out.slice::<T>()?);
-        product_then(team, extent, (xs, a), operand(ys), (os, Strides::rows(n)), Into::Replace, after);
+        let epilogue = if followed { out.take_epilogue() } else { None };
+        let (epilogue, os) = (epilogue.map(|epilogue| (epilogue, 0)), out.slice::<T>()?);
+        product_then(team, extent, (xs, a), operand(ys), (os, Strides::rows(n)), Beta::Replace, epilogue);
         return Ok(());
     }
     let os = out.slice::<T>()?;
@@ -397,7 +404,7 @@ fn batched<T: Product>(
     let one = |team: &Team<'_>, number: usize, os: &mut [T]| {
         let [x, y] = space.at(number);
         let (x, y) = (&xs[x as usize..], &ys[y as usize..]);
-        product(team, Extent { m, n, k }, (x, a), operand(y), (os, Strides::rows(n)), Into::Replace);
+        product(team, Extent { m, n, k }, (x, a), operand(y), (os, Strides::rows(n)), Beta::Replace);
     };
     if outer < MANY && m * n * k > WORK {
         os.chunks_mut(m * n).enumerate().for_each(|(number, os)| one(team, number, os));

@@ -7,15 +7,15 @@ use super::super::element::Float;
 use super::super::team::MatrixMut;
 use super::super::vectors::{Lanes, fetch};
 use super::super::view::Plain;
-use super::blocks::{CHAIN, COLUMNS, FEWEST};
-use super::matmul::{Extent, Into, Strides};
+use super::blocks::{CHAIN, COLUMNS, GEMV_ROWS};
+use super::matmul::{Beta, Extent, Strides};
 
 /// Sums side by side along contiguous operands, whatever the vectors' width: of every sixteenth term each, in
 /// chains of [`CHAIN`] terms. They are added pairwise.
 const DOT: usize = 16;
 
 /// Few rows: adds up the rows of the right operand, which are contiguous. Chains grow in `spare`, of
-/// [`FEWEST`] times [`COLUMNS`] elements.
+/// [`GEMV_ROWS`] times [`COLUMNS`] elements.
 #[inline(always)]
 pub(crate) fn add_rows<T: Plain + Float, L: Lanes<T>>(
     lanes: L,
@@ -23,27 +23,27 @@ pub(crate) fn add_rows<T: Plain + Float, L: Lanes<T>>(
     a: (&[T], Strides),
     b: (&[T], usize),
     c: &mut MatrixMut<'_, T>,
-    into: Into<'_, T>,
+    beta: Beta<'_, T>,
     spare: &mut [T],
 ) {
-    match into {
+    match beta {
         // Sums that are no results are made elsewhere.
-        Into::Add | Into::Less(_) => {}
+        Beta::Add | Beta::Less(_) => {}
         // The zero to which every sum is added unchanged.
-        Into::Replace => (0..m).for_each(|row| c.row(row)[..n].fill(T::from_f64(-0.0))),
-        Into::Rows(begin) => (0..m).for_each(|row| c.row(row)[..n].fill(begin[row])),
+        Beta::Replace => (0..m).for_each(|row| c.row(row)[..n].fill(T::from_f64(-0.0))),
+        Beta::Rows(begin) => (0..m).for_each(|row| c.row(row)[..n].fill(begin[row])),
     }
     for column in (0..n).step_by(COLUMNS) {
         let columns = COLUMNS.min(n - column);
-        for row in (0..m).step_by(FEWEST) {
-            let rows = FEWEST.min(m - row);
+        for row in (0..m).step_by(GEMV_ROWS) {
+            let rows = GEMV_ROWS.min(m - row);
             let mut c = c.block((row, column), (rows, columns));
             let some = Rows { n: columns, k, a: (&a.0[row * a.1.row..], a.1), b: (&b.0[column..], b.1) };
             match rows {
                 1 => some.add::<L, 1, 8>(lanes, &mut c, spare),
                 2 => some.add::<L, 2, 8>(lanes, &mut c, spare),
                 3 => some.add::<L, 3, 4>(lanes, &mut c, spare),
-                _ => some.add::<L, FEWEST, 4>(lanes, &mut c, spare),
+                _ => some.add::<L, GEMV_ROWS, 4>(lanes, &mut c, spare),
             }
         }
     }
@@ -141,7 +141,7 @@ pub(crate) fn dot_all<T: Plain + Float, L: Lanes<T>>(
     a: (&[T], usize),
     b: (&[T], usize),
     c: &mut MatrixMut<'_, T>,
-    into: Into<'_, T>,
+    beta: Beta<'_, T>,
 ) {
     let mut column = 0;
     while column < n {
@@ -153,7 +153,7 @@ pub(crate) fn dot_all<T: Plain + Float, L: Lanes<T>>(
                 k,
                 a: (&a.0[row * a.1..], a.1),
                 b: (&b.0[column * b.1..], b.1),
-                into: into.at_row(row),
+                beta: beta.at_row(row),
             };
             let c = &mut c.block((row, column), (height, if wide { 4 } else { 1 }));
             match (height, wide) {
@@ -175,7 +175,7 @@ struct Dots<'a, T> {
     k: usize,
     a: (&'a [T], usize),
     b: (&'a [T], usize),
-    into: Into<'a, T>,
+    beta: Beta<'a, T>,
 }
 
 impl<T: Plain + Float> Dots<'_, T> {
@@ -207,11 +207,11 @@ impl<T: Plain + Float> Dots<'_, T> {
                     sum = lanes.number(a[row][at], b[column][at], sum);
                 }
                 let out = &mut c.row(row)[column];
-                *out = match self.into {
-                    Into::Add => out.add(sum),
-                    Into::Replace => sum,
-                    Into::Rows(begin) => begin[row].add(sum),
-                    Into::Less(factor) => out.sub(sum.mul(factor)),
+                *out = match self.beta {
+                    Beta::Add => out.add(sum),
+                    Beta::Replace => sum,
+                    Beta::Rows(begin) => begin[row].add(sum),
+                    Beta::Less(factor) => out.sub(sum.mul(factor)),
                 };
             }
         }

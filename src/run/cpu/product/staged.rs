@@ -6,8 +6,8 @@ use super::super::elementwise::tile::Epilogue;
 use super::super::team::MatrixMut;
 use super::super::vectors::Vectorised;
 use super::super::view::bytes_of_mut;
-use super::blocks::{Multiply, Right};
-use super::matmul::{Into, Product, Strides, with_strip};
+use super::blocks::{Multiply, Rhs};
+use super::matmul::{Beta, Product, Strides, with_strip};
 
 /// Most rows of a product that are made apart from what they become ...
 pub(crate) const STRIP: usize = 252;
@@ -15,13 +15,13 @@ pub(crate) const STRIP: usize = 252;
 const SHORT: (usize, usize) = (24, 64);
 
 /// A block of a product, strip by strip in the thread's own area, each followed at once by what
-/// comes of it: so that may lie where one of its operands does.
-pub(crate) fn apart<T: Vectorised + Product + Float>(
-    (k, dotted): (usize, bool),
+/// comes of it: so the result may share the bytes of one of its operands.
+pub(crate) fn multiply_staged<T: Vectorised + Product + Float>(
+    (k, dots): (usize, bool),
     a: (&[T], Strides),
-    (b, first): (Right<'_, T>, usize),
+    (b, first): (Rhs<'_, T>, usize),
     c: &mut MatrixMut<'_, T>,
-    (into, after): (Into<'_, T>, &Epilogue<'_>),
+    (beta, epilogue): (Beta<'_, T>, &Epilogue<'_>),
     (begin, width): (usize, usize),
 ) {
     let height = if k <= SHORT.1 { SHORT.0 } else { STRIP };
@@ -31,11 +31,11 @@ pub(crate) fn apart<T: Vectorised + Product + Float>(
         with_strip::<T>(rows * columns, |strip, area| {
             let a = (&a.0[row * a.1.row..], a.1);
             let mut made = MatrixMut::new(strip, (rows, columns), columns);
-            let into = into.at_row(row);
-            T::dispatch(Multiply { k, dotted, a, b, first, c: &mut made, into, area });
+            let beta = beta.at_row(row);
+            T::dispatch(Multiply { k, dots, a, b, first, c: &mut made, beta, area });
             for r in 0..rows {
                 let start = begin + (row + r) * width;
-                after.apply_to(start, bytes_of_mut(made.row(r)), bytes_of_mut(c.row(row + r)), false);
+                epilogue.apply_to(start, bytes_of_mut(made.row(r)), bytes_of_mut(c.row(row + r)), false);
             }
         });
     }
@@ -65,9 +65,9 @@ mod tests {
         let inputs = [view(&xd, &x), view(&dd, &d)];
         let pool = Pool::new(1, 2, || ()).unwrap();
         let op = MatMul { transpose_left: true, transpose_right: false };
-        let multiply = |after, out: &mut [f32]| {
+        let multiply = |epilogue, out: &mut [f32]| {
             let made = ViewMut::new(DType::F32, &od, bytes_of_mut(out)).unwrap();
-            let made = ViewMut { after, ..made };
+            let made = ViewMut { epilogue, ..made };
             matmul(&pool.team(0), op, &inputs, &mut [made]).unwrap();
         };
 

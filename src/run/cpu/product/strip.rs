@@ -8,7 +8,7 @@ use super::super::team::MatrixMut;
 use super::super::vectors::{Lanes, fetch, fetch_second};
 use super::super::view::Plain;
 use super::blocks::{CHAIN, PANEL, ROWS};
-use super::matmul::Into;
+use super::matmul::Beta;
 
 /// The same for each row of a tile, [`ROWS`] at most, written out: sums whose place is not known when it is
 /// compiled lie in memory, and are stored again with each term.
@@ -36,7 +36,7 @@ pub(crate) struct Strip<'a, T> {
 impl<T: Plain + Float> Strip<'_, T> {
     /// Chain by chain, each of which meets all rows.
     #[inline(always)]
-    pub(crate) fn multiply<L: Lanes<T>>(&self, lanes: L, c: &mut MatrixMut<'_, T>, into: Into<'_, T>) {
+    pub(crate) fn multiply<L: Lanes<T>>(&self, lanes: L, c: &mut MatrixMut<'_, T>, beta: Beta<'_, T>) {
         for first in (0..self.depth).step_by(CHAIN) {
             let chain = Strip {
                 depth: CHAIN.min(self.depth - first),
@@ -44,19 +44,19 @@ impl<T: Plain + Float> Strip<'_, T> {
                 b: (&self.b.0[first * self.b.1..], self.b.1),
                 goes_on: self.goes_on,
             };
-            chain.multiply_chain(lanes, c, if first == 0 { into } else { Into::Add });
+            chain.multiply_chain(lanes, c, if first == 0 { beta } else { Beta::Add });
         }
     }
 
     #[inline(always)]
-    fn multiply_chain<L: Lanes<T>>(&self, lanes: L, c: &mut MatrixMut<'_, T>, into: Into<'_, T>) {
+    fn multiply_chain<L: Lanes<T>>(&self, lanes: L, c: &mut MatrixMut<'_, T>, beta: Beta<'_, T>) {
         let mut row = 0;
         while row < c.rows {
             row += match c.rows - row {
-                ROWS.. => self.across::<L, ROWS>(lanes, row, c, into),
-                4.. => self.across::<L, 4>(lanes, row, c, into),
-                2.. => self.across::<L, 2>(lanes, row, c, into),
-                _ => self.across::<L, 1>(lanes, row, c, into),
+                ROWS.. => self.across::<L, ROWS>(lanes, row, c, beta),
+                4.. => self.across::<L, 4>(lanes, row, c, beta),
+                2.. => self.across::<L, 2>(lanes, row, c, beta),
+                _ => self.across::<L, 1>(lanes, row, c, beta),
             };
         }
     }
@@ -68,7 +68,7 @@ impl<T: Plain + Float> Strip<'_, T> {
         lanes: L,
         row: usize,
         c: &mut MatrixMut<'_, T>,
-        into: Into<'_, T>,
+        beta: Beta<'_, T>,
     ) -> usize {
         let mut column = 0;
         while column < c.columns {
@@ -80,10 +80,10 @@ impl<T: Plain + Float> Strip<'_, T> {
             }
             let mut c = c.block((row, column), (R, width));
             match vectors {
-                4 if L::VECTORS >= 4 => self.tile::<L, R, 4>(lanes, (row, column), &mut c, into),
-                3 if L::VECTORS >= 4 => self.tile::<L, R, 3>(lanes, (row, column), &mut c, into),
-                2 => self.tile::<L, R, 2>(lanes, (row, column), &mut c, into),
-                _ => self.tile::<L, R, 1>(lanes, (row, column), &mut c, into),
+                4 if L::VECTORS >= 4 => self.tile::<L, R, 4>(lanes, (row, column), &mut c, beta),
+                3 if L::VECTORS >= 4 => self.tile::<L, R, 3>(lanes, (row, column), &mut c, beta),
+                2 => self.tile::<L, R, 2>(lanes, (row, column), &mut c, beta),
+                _ => self.tile::<L, R, 1>(lanes, (row, column), &mut c, beta),
             }
             column += width;
         }
@@ -97,7 +97,7 @@ impl<T: Plain + Float> Strip<'_, T> {
         lanes: L,
         (row, column): (usize, usize),
         c: &mut MatrixMut<'_, T>,
-        into: Into<'_, T>,
+        beta: Beta<'_, T>,
     ) {
         let (depth, width) = (self.depth, c.columns);
         // The compiler is not to know that rows are equally far from each other: it would step from one to
@@ -130,12 +130,12 @@ impl<T: Plain + Float> Strip<'_, T> {
             }
         }
         if width == V * L::WIDTH {
-            each_row!(i < R, finish(lanes, &sums[i], c.row(i), into.at_row(row + i)));
+            each_row!(i < R, finish(lanes, &sums[i], c.row(i), beta.at_row(row + i)));
             return;
         }
         each_row!(i < R, {
             let mut spare = wider(c.row(i));
-            finish(lanes, &sums[i], &mut spare, into.at_row(row + i));
+            finish(lanes, &sums[i], &mut spare, beta.at_row(row + i));
             c.row(i).copy_from_slice(&spare[..width]);
         });
     }
@@ -191,19 +191,19 @@ fn finish<T: Plain + Float, L: Lanes<T>, const VECTORS: usize>(
     lanes: L,
     row: &[L::Vector; VECTORS],
     to: &mut [T],
-    into: Into<'_, T>,
+    beta: Beta<'_, T>,
 ) {
     for (v, &vector) in row.iter().enumerate() {
         let to = &mut to[v * L::WIDTH..];
-        let made = match into {
-            Into::Less(factor) => {
+        let made = match beta {
+            Beta::Less(factor) => {
                 let zero = lanes.splat(T::from_f64(-0.0));
                 let step = lanes.fused(vector, lanes.splat(factor), zero);
                 lanes.fused(step, lanes.splat(T::from_f64(-1.0)), lanes.load(to))
             }
-            Into::Replace => vector,
-            Into::Add => lanes.add(lanes.load(to), vector),
-            Into::Rows(begin) => lanes.add(lanes.splat(begin[0]), vector),
+            Beta::Replace => vector,
+            Beta::Add => lanes.add(lanes.load(to), vector),
+            Beta::Rows(begin) => lanes.add(lanes.splat(begin[0]), vector),
         };
         lanes.store(made, to);
     }

@@ -8,8 +8,8 @@ use crate::ir::{Conv, DType, Layout};
 
 use super::super::element::Float;
 use super::super::elementwise::tile::Epilogue;
-use super::super::product::blocks::{COLUMNS, Part, Right};
-use super::super::product::matmul::{Extent, Into, Product, Strides, product_then, with_area};
+use super::super::product::blocks::{COLUMNS, Part, Rhs};
+use super::super::product::matmul::{Beta, Extent, Product, Strides, product_then, with_area};
 use super::super::team::{MatrixMut, Team};
 use super::super::vectors::Vectorised;
 use super::super::view::{View, ViewMut, with_float};
@@ -80,7 +80,7 @@ fn conv_as<T: Product + Float + Vectorised>(
     let groups = Groups::new(xd[0], conv.groups, channels(conv.layout, &xd), channels(conv.layout, &od))?;
     let bias = inputs.get(2).map(|bias| bias.slice::<T>()).transpose()?;
     let pieces = conv.layout == Layout::ChannelsFirst && grid.positions() >= PIECE;
-    let after = if pieces { out.take_after() } else { None };
+    let epilogue = if pieces { out.take_epilogue() } else { None };
     let target = out.slice::<T>()?;
     if target.is_empty() {
         return Ok(());
@@ -95,13 +95,15 @@ fn conv_as<T: Product + Float + Vectorised>(
         match direct {
             Some(direct) => {
                 let weights = match inputs[1].packed {
-                    true => Right::Packed { elements: weights, columns: groups.outer, from: 0 },
-                    false => Right::Lying(weights, Strides::rows(direct.depth()).transposed()),
+                    true => Rhs::Packed { elements: weights, columns: groups.outer, from: 0 },
+                    false => Rhs::Strided(weights, Strides::rows(direct.depth()).transposed()),
                 };
-                first_direct(team, &direct, source, weights, bias, target, after);
+                first_direct(team, &direct, source, weights, bias, target, epilogue);
             }
-            None if depthwise => first_depthwise(team, &grid, &groups, source, weights, bias, target, after),
-            None => first(team, &grid, &groups, source, weights, bias, target, after),
+            None if depthwise => {
+                first_depthwise(team, &grid, &groups, source, weights, bias, target, epilogue)
+            }
+            None => first(team, &grid, &groups, source, weights, bias, target, epilogue),
         }
         return Ok(());
     }
@@ -144,7 +146,7 @@ fn first<T: Product + Float + Vectorised>(
     weights: &[T],
     bias: Option<&[T]>,
     out: &mut [T],
-    after: Option<&Epilogue<'_>>,
+    epilogue: Option<&Epilogue<'_>>,
 ) {
     let (positions, area) = (grid.positions(), grid.area());
     let depth = groups.inner * grid.kernel.iter().product::<usize>();
@@ -160,13 +162,13 @@ fn first<T: Product + Float + Vectorised>(
             None => unfold_rows(grid, source, part, to, |x| x),
         };
         let windows = match grid.is_plain() {
-            true => Right::Lying(source, Strides::rows(positions)),
-            false => Right::Made(&unfold),
+            true => Rhs::Strided(source, Strides::rows(positions)),
+            false => Rhs::Generated(&unfold),
         };
-        let begin = bias.map_or(Into::Replace, |bias| Into::Rows(&bias[group * groups.outer..]));
+        let begin = bias.map_or(Beta::Replace, |bias| Beta::Rows(&bias[group * groups.outer..]));
         let out = (out, Strides::rows(positions));
-        let after = after.map(|after| (after, block * groups.outer * positions));
-        product_then(team, extent, (weights, Strides::rows(depth)), windows, out, begin, after);
+        let epilogue = epilogue.map(|epilogue| (epilogue, block * groups.outer * positions));
+        product_then(team, extent, (weights, Strides::rows(depth)), windows, out, begin, epilogue);
     };
     let size = groups.outer * positions;
     if groups.batch * groups.count < BLOCKS {
@@ -181,21 +183,21 @@ fn first_direct<T: Product + Float + Vectorised>(
     team: &Team<'_>,
     direct: &Direct<'_>,
     x: &[T],
-    weights: Right<'_, T>,
+    weights: Rhs<'_, T>,
     bias: Option<&[T]>,
     out: &mut [T],
-    after: Option<&Epilogue<'_>>,
+    epilogue: Option<&Epilogue<'_>>,
 ) {
     let (image, (outer, positions)) = (direct.image(), direct.size());
     for (number, (x, out)) in x.chunks(image).zip(out.chunks_mut(outer * positions)).enumerate() {
         let mut out = MatrixMut::new(out, (outer, positions), positions);
         team.each_block(&mut out, direct.parts(team.threads()), |row, first, out| {
             let begin = (number * outer + row) * positions + first;
-            let after = after.map(|after| (after, begin, positions));
+            let epilogue = epilogue.map(|epilogue| (epilogue, begin, positions));
             let (weights, bias) = (weights.from(row), bias.map(|bias| &bias[row..]));
             with_area(|area| {
                 let out = &mut *out;
-                T::dispatch(Block { direct, x, weights, bias, first, out, after, area });
+                T::dispatch(Block { direct, x, weights, bias, first, out, epilogue, area });
             });
         });
     }

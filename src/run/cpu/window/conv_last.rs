@@ -5,8 +5,8 @@
 use crate::ir::Layout;
 
 use super::super::element::Float;
-use super::super::product::blocks::{Multiply, ROWS, Right, depth_of_blocks};
-use super::super::product::matmul::{Extent, Into, Product, STRIP_BYTES, Strides, product, with_strip};
+use super::super::product::blocks::{Multiply, ROWS, Rhs, depth_of_blocks};
+use super::super::product::matmul::{Beta, Extent, Product, STRIP_BYTES, Strides, product, with_strip};
 use super::super::team::{MatrixMut, Team};
 use super::super::vectors::Vectorised;
 use super::conv::{Groups, begin};
@@ -73,12 +73,12 @@ fn unfolded<T: Product + Float + Vectorised>(
                     let b = &weights[start * outputs + group * groups.outer..];
                     T::dispatch(Multiply {
                         k: terms,
-                        dotted: false,
+                        dots: false,
                         a: (&*strip, Strides::rows(terms)),
-                        b: Right::Lying(b, Strides::rows(outputs)),
+                        b: Rhs::Strided(b, Strides::rows(outputs)),
                         first: 0,
                         c: &mut c,
-                        into: Into::Add,
+                        beta: Beta::Add,
                         area: &mut *area,
                     });
                 }
@@ -172,9 +172,9 @@ fn plain<T: Product>(
             team,
             Extent { m: groups.batch * positions, n: outer, k: inner },
             (&x[(group * inner).min(x.len())..], Strides::rows(groups.inputs())),
-            Right::Lying(&weights[group * outer..], Strides::rows(groups.outputs())),
+            Rhs::Strided(&weights[group * outer..], Strides::rows(groups.outputs())),
             (&mut out[group * outer..], Strides::rows(groups.outputs())),
-            Into::Add,
+            Beta::Add,
         );
     }
 }

@@ -6,8 +6,8 @@ use crate::ir::{ConvTranspose, Layout};
 use crate::kernel::workspace::conv_transpose_unfolded;
 
 use super::super::element::Float;
-use super::super::product::blocks::Right;
-use super::super::product::matmul::{Extent, Into, Product, Strides, product};
+use super::super::product::blocks::Rhs;
+use super::super::product::matmul::{Beta, Extent, Product, Strides, product};
 use super::super::team::Team;
 use super::super::view::{View, ViewMut, take, with_float};
 use super::super::walk::sizes;
@@ -85,9 +85,9 @@ fn first<T: Product>(
                 team,
                 Extent { m: depth, n: width, k: groups.inner },
                 (weights, Strides::rows(depth).transposed()),
-                Right::Lying(&source[start..], Strides::rows(positions)),
+                Rhs::Strided(&source[start..], Strides::rows(positions)),
                 (columns, Strides::rows(width)),
-                Into::Replace,
+                Beta::Replace,
             );
             let mut rows = columns.chunks(width);
             for plane in target.chunks_mut(area) {
@@ -132,9 +132,9 @@ fn last<T: Product>(
                         &x[(image * positions + start) * inputs + group * groups.inner..],
                         Strides::rows(inputs),
                     ),
-                    Right::Lying(&weights[group * groups.inner..], Strides::rows(inputs).transposed()),
+                    Rhs::Strided(&weights[group * groups.inner..], Strides::rows(inputs).transposed()),
                     (columns, Strides::rows(depth)),
-                    Into::Replace,
+                    Beta::Replace,
                 );
                 for (element, offset) in grid.offsets().enumerate() {
                     grid.runs(offset, start..start + width, |run| {

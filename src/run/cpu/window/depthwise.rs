@@ -31,7 +31,7 @@ pub(crate) fn first_depthwise<T: Product + Float + Vectorised>(
     weights: &[T],
     bias: Option<&[T]>,
     out: &mut [T],
-    after: Option<&Epilogue<'_>>,
+    epilogue: Option<&Epilogue<'_>>,
 ) {
     let positions = grid.positions();
     let phases = Phases::new(grid, crate::run::cpu::product::blocks::AREA / size_of::<T>());
@@ -39,15 +39,15 @@ pub(crate) fn first_depthwise<T: Product + Float + Vectorised>(
     team.each_chunk(out, planes * positions, |part, out| {
         let first = part * planes;
         match &phases {
-            Some(phases) => with_strip(apart(phases, after), |made, area| {
-                T::dispatch(Planes { phases, groups, x, weights, bias, first, out, after, made, area });
+            Some(phases) => with_strip(staged(phases, epilogue), |made, area| {
+                T::dispatch(Planes { phases, groups, x, weights, bias, first, out, epilogue, made, area });
             }),
             None => {
                 for (plane, out) in (first..).zip(out.chunks_mut(positions)) {
                     by_runs(grid, groups, x, weights, bias, plane, out);
                 }
-                if let Some(after) = after {
-                    after.apply(first * positions, bytes_of_mut(out));
+                if let Some(epilogue) = epilogue {
+                    epilogue.apply(first * positions, bytes_of_mut(out));
                 }
             }
         }
@@ -56,9 +56,9 @@ pub(crate) fn first_depthwise<T: Product + Float + Vectorised>(
 
 /// Elements that lie apart from the result until what follows from them is written there: what is both read
 /// and written is copied first.
-fn apart(phases: &Phases, after: Option<&Epilogue<'_>>) -> usize {
+fn staged(phases: &Phases, epilogue: Option<&Epilogue<'_>>) -> usize {
     let most = FOLLOWED + phases.tall * phases.small[1] + SPARE;
-    if after.is_some() && most <= STRIP_BYTES / size_of::<f64>() { most } else { 0 }
+    if epilogue.is_some() && most <= STRIP_BYTES / size_of::<f64>() { most } else { 0 }
 }
 
 /// Some planes of the result, from one on.
@@ -70,7 +70,7 @@ struct Planes<'a, T> {
     bias: Option<&'a [T]>,
     first: usize,
     out: &'a mut [T],
-    after: Option<&'a Epilogue<'a>>,
+    epilogue: Option<&'a Epilogue<'a>>,
     /// See [`apart`].
     made: &'a mut [T],
     /// Of [`crate::run::cpu::product::blocks::AREA`] bytes, aligned to 64.
@@ -80,15 +80,15 @@ struct Planes<'a, T> {
 impl<T: Plain + Float> Task<T> for Planes<'_, T> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, lanes: L) {
-        let Self { phases, groups, x, weights, bias, first, out, after, made, mut area } = self;
+        let Self { phases, groups, x, weights, bias, first, out, epilogue, made, mut area } = self;
         let Phases { small: [rows, across], tall, width, .. } = *phases;
-        let (Ok(lying), Ok(sums)) =
+        let (Ok(padded), Ok(sums)) =
             (take::<T>(&mut area, phases.elements() + SPARE), take::<T>(&mut area, tall * width + SPARE))
         else {
             return;
         };
         let (window, plane) = (phases.offsets().len(), phases.plane());
-        let mut rest = Rest { after, start: first * rows * across, out, made, begun: 0 };
+        let mut rest = Rest { epilogue, start: first * rows * across, out, made, begun: 0 };
         for number in first..first + rest.out.len() / (rows * across) {
             let (image, channel) = (number / groups.outputs(), number % groups.outputs());
             let x = &x[(image * groups.count + channel / groups.outer) * plane..];
@@ -96,12 +96,12 @@ impl<T: Plain + Float> Task<T> for Planes<'_, T> {
             let begin = bias.map_or(T::ZERO, |bias| bias[channel]);
             for top in (0..rows).step_by(tall) {
                 let height = tall.min(rows - top);
-                phases.fill(lanes, x, top, T::ZERO, lying);
+                phases.fill(lanes, x, top, T::ZERO, padded);
                 let count = (height - 1) * width + across;
                 sum(
                     lanes,
                     phases.offsets(),
-                    lying,
+                    padded,
                     weights,
                     begin,
                     &mut sums[..count.next_multiple_of(L::WIDTH)],
@@ -122,7 +122,7 @@ impl<T: Plain + Float> Task<T> for Planes<'_, T> {
 
 /// What is still to be made of a part of the result.
 struct Rest<'a, T> {
-    after: Option<&'a Epilogue<'a>>,
+    epilogue: Option<&'a Epilogue<'a>>,
     /// Where it begins in the tensor.
     start: usize,
     out: &'a mut [T],
@@ -144,12 +144,12 @@ impl<T: Plain> Rest<'_, T> {
     #[inline(always)]
     fn follow(&mut self) {
         let (out, rest) = std::mem::take(&mut self.out).split_at_mut(self.begun);
-        if let Some(after) = self.after.filter(|_| !out.is_empty()) {
+        if let Some(epilogue) = self.epilogue.filter(|_| !out.is_empty()) {
             match self.made.get_mut(..self.begun) {
                 Some(made) if !made.is_empty() => {
-                    after.apply_to(self.start, bytes_of_mut(made), bytes_of_mut(out), false);
+                    epilogue.apply_to(self.start, bytes_of_mut(made), bytes_of_mut(out), false);
                 }
-                _ => after.apply(self.start, bytes_of_mut(out)),
+                _ => epilogue.apply(self.start, bytes_of_mut(out)),
             }
         }
         (self.start, self.out, self.begun) = (self.start + self.begun, rest, 0);

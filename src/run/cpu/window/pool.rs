@@ -77,7 +77,7 @@ impl<T: Typed + Float> Planes<'_, T> {
     fn each<L: Lanes<T>>(self, lanes: L, first: T, combine: impl Fn(T, T) -> T) {
         let Self { pool, grid, phases, x, out, mut area } = self;
         let Phases { small: [rows, across], tall, width, .. } = *phases;
-        let (Ok(lying), Ok(made)) =
+        let (Ok(padded), Ok(made)) =
             (take::<T>(&mut area, phases.elements() + SPARE), take::<T>(&mut area, tall * width + SPARE))
         else {
             return;
@@ -86,13 +86,13 @@ impl<T: Typed + Float> Planes<'_, T> {
             let x = &x[plane * grid.area()..];
             for top in (0..rows).step_by(tall) {
                 let height = tall.min(rows - top);
-                phases.fill(lanes, x, top, first, lying);
+                phases.fill(lanes, x, top, first, padded);
                 let count = (height - 1) * width + across;
                 let made = &mut made[..count.next_multiple_of(L::WIDTH)];
                 made.fill(first);
                 // Three at a time, so that what is made is not read and written for each of them.
                 for offsets in phases.offsets().chunks(3) {
-                    let [a, b, c] = std::array::from_fn(|i| &lying[offsets[i.min(offsets.len() - 1)]..]);
+                    let [a, b, c] = std::array::from_fn(|i| &padded[offsets[i.min(offsets.len() - 1)]..]);
                     match offsets.len() {
                         3 => zip(made, [a, b, c], |made, [a, b, c]| combine(combine(combine(made, a), b), c)),
                         2 => zip(made, [a, b], |made, [a, b]| combine(combine(made, a), b)),

@@ -35,9 +35,9 @@ fn as_type<T: Typed + Float + Vectorised>(
     let (large, small) = (sizes(inputs[0].dims)?, sizes(inputs[1].dims)?);
     let kernel = sizes(&pool.kernel)?;
     let grid = Grid::new(&pool.window, spatial(pool.layout, &small), spatial(pool.layout, &large), &kernel)?;
-    let [x, y, given] = [inputs[0].slice::<T>()?, inputs[1].slice::<T>()?, inputs[2].slice::<T>()?];
+    let [x, y, dy] = [inputs[0].slice::<T>()?, inputs[1].slice::<T>()?, inputs[2].slice::<T>()?];
     let target = out.slice::<T>()?;
-    if target.is_empty() || given.is_empty() {
+    if target.is_empty() || dy.is_empty() {
         target.fill(T::ZERO);
         return Ok(());
     }
@@ -46,8 +46,8 @@ fn as_type<T: Typed + Float + Vectorised>(
         let planes = (PART / positions).max(1);
         team.each_chunk(target, planes * area, |part, out| {
             for (plane, out) in (part * planes..).zip(out.chunks_mut(area)) {
-                let [y, given] = [y, given].map(|all| &all[plane * positions..][..positions]);
-                each_window(&grid, &x[plane * area..][..area], (y, given), out);
+                let [y, dy] = [y, dy].map(|all| &all[plane * positions..][..positions]);
+                each_window(&grid, &x[plane * area..][..area], (y, dy), out);
             }
         });
         return Ok(());
@@ -56,20 +56,20 @@ fn as_type<T: Typed + Float + Vectorised>(
     let mut whole = MatrixMut::new(target, (x.len() / lanes, lanes), lanes);
     team.each_block(&mut whole, (area, WIDE), |row, column, out| {
         let first = [row * lanes + column, row / area * positions * lanes + column];
-        let (x, [y, given]) = (&x[first[0]..], [y, given].map(|all| &all[first[1]..]));
-        T::dispatch(Abreast { grid: &grid, lanes, x, y, given, out });
+        let (x, [y, dy]) = (&x[first[0]..], [y, dy].map(|all| &all[first[1]..]));
+        T::dispatch(Abreast { grid: &grid, lanes, x, y, dy, out });
     });
     Ok(())
 }
 
 /// The windows of a plane: the first element that is as large as its result takes the share.
-fn each_window<T: Typed + Float>(grid: &Grid, x: &[T], (y, given): (&[T], &[T]), out: &mut [T]) {
+fn each_window<T: Typed + Float>(grid: &Grid, x: &[T], (y, dy): (&[T], &[T]), out: &mut [T]) {
     out.fill(T::ZERO);
-    for (position, (&y, &given)) in y.iter().zip(given).enumerate() {
+    for (position, (&y, &dy)) in y.iter().zip(dy).enumerate() {
         let first =
             grid.offsets().filter_map(|offset| touched(grid, position, offset)).find(|&at| x[at] == y);
         if let Some(at) = first {
-            out[at] = out[at].add(given);
+            out[at] = out[at].add(dy);
         }
     }
 }
@@ -92,21 +92,21 @@ struct Abreast<'a, 'm, T> {
     lanes: usize,
     x: &'a [T],
     y: &'a [T],
-    given: &'a [T],
+    dy: &'a [T],
     out: &'a mut MatrixMut<'m, T>,
 }
 
 impl<T: Typed + Float> Task<T> for Abreast<'_, '_, T> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, _: L) {
-        let Self { grid, lanes, x, y, given, out } = self;
+        let Self { grid, lanes, x, y, dy, out } = self;
         let width = out.columns;
         (0..out.rows).for_each(|row| out.row(row).fill(T::ZERO));
         for position in 0..grid.positions() {
             // What is still to be given away.
             let mut rest = [T::ZERO; WIDE];
             let rest = &mut rest[..width];
-            rest.copy_from_slice(&given[position * lanes..][..width]);
+            rest.copy_from_slice(&dy[position * lanes..][..width]);
             let y = &y[position * lanes..][..width];
             for at in grid.offsets().filter_map(|offset| touched(grid, position, offset)) {
                 let (x, out) = (&x[at * lanes..][..width], &mut out.row(at)[..width]);

@@ -58,7 +58,7 @@ pub(crate) struct Registers(Vec<Register>);
 struct Register {
     tile: Option<Box<Tile>>,
     /// What it holds lies in a source: where, and its bytes.
-    lying: Option<(*const u8, usize)>,
+    borrowed: Option<(*const u8, usize)>,
 }
 
 /// A register that is written.
@@ -68,21 +68,21 @@ impl Registers {
     /// Makes sure that there are this many.
     pub(crate) fn reserve(&mut self, count: usize) {
         while self.0.len() < count {
-            self.0.push(Register { tile: Some(Box::new(Tile([0; TILE * 8]))), lying: None });
+            self.0.push(Register { tile: Some(Box::new(Tile([0; TILE * 8]))), borrowed: None });
         }
     }
 
     /// Forgets what earlier programs read. To be called before each part of a program.
     pub(crate) fn begin(&mut self, count: usize) {
         self.reserve(count);
-        self.0.iter_mut().for_each(|register| register.lying = None);
+        self.0.iter_mut().for_each(|register| register.borrowed = None);
     }
 
     /// What a register holds. Panics where there is no such register, or it is taken, as none that a
     /// compiled program names.
     pub(crate) fn get(&self, register: u32) -> Held<'_> {
-        let Register { tile, lying } = &self.0[register as usize];
-        let (pointer, bytes) = lying.unwrap_or_else(|| {
+        let Register { tile, borrowed } = &self.0[register as usize];
+        let (pointer, bytes) = borrowed.unwrap_or_else(|| {
             let tile = tile.as_deref().expect("the register is not taken");
             (tile.0.as_ptr(), tile.0.len())
         });
@@ -98,8 +98,8 @@ impl Registers {
 
     /// A register to write, which is put back after. Panics as [`Registers::get`].
     pub(crate) fn take(&mut self, register: u32) -> Taken {
-        let Register { tile, lying } = &mut self.0[register as usize];
-        *lying = None;
+        let Register { tile, borrowed } = &mut self.0[register as usize];
+        *borrowed = None;
         Taken(register, tile.take().expect("the register is not taken"))
     }
 
@@ -281,7 +281,7 @@ pub(crate) fn load(
                 let behind = (source.length - bytes).saturating_sub((first - source.first) * size_of::<T>());
                 fetch(pointer.wrapping_add(bytes), behind.min(bytes));
             }
-            registers.0[to as usize].lying = Some((pointer, bytes));
+            registers.0[to as usize].borrowed = Some((pointer, bytes));
         }, half => {});
         return;
     }
@@ -331,13 +331,13 @@ fn load_as<S: Plain, T: Plain>(
             // SAFETY: `at` checked that there is an element.
             out.fill(convert(unsafe { source.at::<S>(0, 1).read() }));
         }
-        Access::Strided(space) => load_strided(source, space, start, out, convert),
+        Access::Strided(space) => load_borrowed(source, space, start, out, convert),
     }
 }
 
 /// Fills `out` run by run along the last axis.
 #[inline(always)]
-fn load_strided<S: Plain, T: Plain>(
+fn load_borrowed<S: Plain, T: Plain>(
     source: &Source<'_>,
     space: &Space<1>,
     start: usize,

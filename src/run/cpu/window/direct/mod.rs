@@ -17,7 +17,7 @@ use tile::{Offsets, Strip, finish};
 
 use super::super::element::Float;
 use super::super::elementwise::tile::Epilogue;
-use super::super::product::blocks::{AREA, PANEL, Panels, Part, Right, depth_of_blocks};
+use super::super::product::blocks::{AREA, PANEL, Panels, Part, Rhs, depth_of_blocks};
 use super::super::product::matmul::Product;
 use super::super::team::MatrixMut;
 use super::super::vectors::{Lanes, Task, Vectorised};
@@ -63,7 +63,7 @@ enum Copied {
 
 /// Where the windows' elements lie.
 #[derive(Clone, Copy)]
-struct Lying<'a, T> {
+struct Padded<'a, T> {
     x: &'a [T],
     /// Elements from channel to channel, and from row to row.
     plane: usize,
@@ -134,22 +134,22 @@ impl<'a> Direct<'a> {
     /// Copies the rows that `count` positions from one on touch, with their padding; where the
     /// windows lie now.
     #[inline(always)]
-    fn lie<'x, T: Plain + Float>(
+    fn padded<'x, T: Plain + Float>(
         &self,
         x: &'x [T],
         (first, count): (usize, usize),
         strip: &'x mut [T],
-    ) -> Lying<'x, T> {
+    ) -> Padded<'x, T> {
         let Grid { large: [_, height, across], stride, dilation, pad, kernel, small, .. } = *self.grid;
         let area = height * across;
         let width = match self.copied {
-            Copied::Nothing => return Lying { x, plane: area, width: across },
+            Copied::Nothing => return Padded { x, plane: area, width: across },
             Copied::Elements => {
                 let strip = &mut strip[..self.inner * count];
                 for (strip, x) in strip.chunks_exact_mut(count).zip(x.chunks_exact(area)) {
                     self.gather(x, first, strip);
                 }
-                return Lying { x: strip, plane: count, width: 0 };
+                return Padded { x: strip, plane: count, width: 0 };
             }
             Copied::Rows(width) => width,
         };
@@ -170,7 +170,7 @@ impl<'a> Direct<'a> {
                 }
             }
         }
-        Lying { x: strip, plane: rows * width, width }
+        Padded { x: strip, plane: rows * width, width }
     }
 
     /// Copies the elements of a plane that positions from one on read.
@@ -222,14 +222,14 @@ pub(crate) struct Block<'a, 'c, T> {
     /// The image.
     pub(crate) x: &'a [T],
     /// A matrix of terms and output channels, from the first channel of this block on.
-    pub(crate) weights: Right<'a, T>,
+    pub(crate) weights: Rhs<'a, T>,
     /// From the first channel of this block on.
     pub(crate) bias: Option<&'a [T]>,
     /// The first position.
     pub(crate) first: usize,
     pub(crate) out: &'a mut MatrixMut<'c, T>,
     /// What follows, where the first element stands in the tensor, and elements from row to row.
-    pub(crate) after: Option<(&'a Epilogue<'a>, usize, usize)>,
+    pub(crate) epilogue: Option<(&'a Epilogue<'a>, usize, usize)>,
     /// Of [`AREA`] bytes, aligned to 64.
     pub(crate) area: &'a mut [u8],
 }
@@ -237,7 +237,7 @@ pub(crate) struct Block<'a, 'c, T> {
 impl<T: Plain + Float + Product + Vectorised> Task<T> for Block<'_, '_, T> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, lanes: L) {
-        let Self { direct, x, weights, bias, first, out, after, mut area } = self;
+        let Self { direct, x, weights, bias, first, out, epilogue, mut area } = self;
         let count = out.columns;
         let filled = count.next_multiple_of(WIDEST);
         let places = take::<u64>(&mut area, filled);
@@ -250,8 +250,8 @@ impl<T: Plain + Float + Product + Vectorised> Task<T> for Block<'_, '_, T> {
         else {
             return;
         };
-        let lying = direct.lie(x, (first, count), strip);
-        direct.places(lying.width, first, &mut places[..count]);
+        let padded = direct.padded(x, (first, count), strip);
+        direct.places(padded.width, first, &mut places[..count]);
         let depth = direct.depth();
         let deepest = depth_of_blocks(depth, DEPTH);
         for row in (0..out.rows).step_by(PANEL) {
@@ -263,12 +263,12 @@ impl<T: Plain + Float + Product + Vectorised> Task<T> for Block<'_, '_, T> {
             }
             for inner in (0..depth).step_by(deepest) {
                 let part = Part { inner, depth: deepest.min(depth - inner), column: row, columns: channels };
-                let offsets = Offsets::new(direct.grid, &lying, inner, part.depth);
+                let offsets = Offsets::new(direct.grid, &padded, inner, part.depth);
                 let panels = Panels { k: depth, part, first: 0, from: weights, in_place: false };
                 panels.pack(lanes, packed, &mut []);
-                let (b, _) = panels.lying(0, channels).unwrap_or((packed, PANEL));
+                let (b, _) = panels.strided(0, channels).unwrap_or((packed, PANEL));
                 let ahead = panels.beyond(channels);
-                let strip = Strip { x: lying.x, places: &places[..count], offsets: &offsets, b, ahead };
+                let strip = Strip { x: padded.x, places: &places[..count], offsets: &offsets, b, ahead };
                 strip.multiply(lanes, sums, if inner == 0 { Some(&begin) } else { None }, channels);
             }
             let mut out = out.block((row, 0), (channels, count));
@@ -277,7 +277,7 @@ impl<T: Plain + Float + Product + Vectorised> Task<T> for Block<'_, '_, T> {
                 sums,
                 made,
                 &mut out,
-                after.map(|(after, start, width)| (after, start + row * width, width)),
+                epilogue.map(|(epilogue, start, width)| (epilogue, start + row * width, width)),
             );
         }
     }
@@ -337,8 +337,8 @@ mod tests {
             let mut elements = vec![0.0; weights.len()];
             pack(&weights, strides, (depth, self.outer), &mut elements);
             let weights = match packed {
-                true => Right::Packed { elements: &elements, columns: self.outer, from: 0 },
-                false => Right::Lying(&weights, strides),
+                true => Rhs::Packed { elements: &elements, columns: self.outer, from: 0 },
+                false => Rhs::Strided(&weights, strides),
             };
             let (positions, mut area) = (self.grid.positions(), vec![0u64; AREA / 8]);
             let mut out = vec![0.0; self.outer * positions];
@@ -354,7 +354,7 @@ mod tests {
                         bias: Some(&bias[row..]),
                         first,
                         out: &mut all.block((row, first), size),
-                        after: None,
+                        epilogue: None,
                         area: bytes_of_mut(&mut area),
                     };
                     block.run(lanes);

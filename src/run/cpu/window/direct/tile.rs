@@ -9,7 +9,7 @@ use super::super::super::team::MatrixMut;
 use super::super::super::vectors::{Lanes, fetch_second};
 use super::super::super::view::{Plain, bytes_of_mut};
 use super::super::grid::Grid;
-use super::{DEPTH, Lying, WIDEST};
+use super::{DEPTH, Padded, WIDEST};
 
 /// Elements of a line of the cache, of the larger type.
 const LINE: usize = 16;
@@ -24,14 +24,14 @@ pub(crate) struct Offsets {
 
 impl Offsets {
     #[inline(always)]
-    pub(crate) fn new<T>(grid: &Grid, lying: &Lying<'_, T>, first: usize, count: usize) -> Self {
+    pub(crate) fn new<T>(grid: &Grid, padded: &Padded<'_, T>, first: usize, count: usize) -> Self {
         let mut at = [0; DEPTH];
         let [_, height, width] = grid.kernel;
         let window = height * width;
         let (mut channel, mut element) = (first / window, first % window);
         for at in &mut at[..count] {
             let (y, x) = (element / width * grid.dilation[1], element % width * grid.dilation[2]);
-            *at = channel * lying.plane + y * lying.width + x;
+            *at = channel * padded.plane + y * padded.width + x;
             element += 1;
             if element == window {
                 (channel, element) = (channel + 1, 0);
@@ -146,18 +146,18 @@ pub(crate) fn finish<T: Plain + Float, L: Lanes<T>>(
     sums: &[T],
     made: &mut [T],
     out: &mut MatrixMut<'_, T>,
-    after: Option<(&Epilogue<'_>, usize, usize)>,
+    epilogue: Option<(&Epilogue<'_>, usize, usize)>,
 ) {
-    let Some((after, start, width)) = after else { return turn(lanes, sums, out) };
+    let Some((epilogue, start, width)) = epilogue else { return turn(lanes, sums, out) };
     // They lie apart meanwhile: what is both read and written would be copied first.
     let (rows, columns) = (out.rows, out.columns);
     turn(lanes, sums, &mut MatrixMut::new(&mut *made, (rows, columns), columns));
     if let (true, Some(out)) = (columns == width, out.contiguous()) {
-        after.apply_to(start, bytes_of_mut(&mut made[..rows * columns]), bytes_of_mut(out), false);
+        epilogue.apply_to(start, bytes_of_mut(&mut made[..rows * columns]), bytes_of_mut(out), false);
         return;
     }
     for (r, made) in (0..rows).zip(made.chunks_mut(columns)) {
-        after.apply_to(start + r * width, bytes_of_mut(made), bytes_of_mut(out.row(r)), false);
+        epilogue.apply_to(start + r * width, bytes_of_mut(made), bytes_of_mut(out.row(r)), false);
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::ir::{DType, Graph, NodeId, Op};
 
 /// Most rows that a product multiplies without tiles.
-pub(crate) const FEW: u64 = 8;
+pub(crate) const SKINNY_ROWS: u64 = 8;
 
 /// Bytes of normalised rows that a block keeps: what every device gives, less what folds need.
 const KEPT: u64 = 44 << 10;
@@ -34,7 +34,7 @@ pub(crate) fn normalizes_rows(graph: &Graph, norm: NodeId, product: NodeId) -> b
         && made.elements() == read.elements()
         && made.dtype == read.dtype
         && one.iter().all(|&dim| dim == 1)
-        && (1..=FEW).contains(&rows)
+        && (1..=SKINNY_ROWS).contains(&rows)
         && kept <= KEPT
 }
 

@@ -7,7 +7,7 @@ use super::writer::{Writer, fold_name};
 use super::{Launch, Printed, Template, blocks, ceil, compute, index_type, storage, title};
 use crate::error::Result;
 use crate::ir::DType;
-use crate::kernel::program::{Body, Expr, ExprId, Program, Var};
+use crate::kernel::program::{Body, Expr, ExprId, Program, Store, Var};
 
 /// Most rows that are multiplied without tiles.
 const SKINNY_ROWS: i64 = crate::kernel::SKINNY_ROWS as i64;
@@ -23,158 +23,299 @@ const WIDE: i64 = 8;
 /// Bytes of one access.
 const ACCESS: i64 = 16;
 
+/// Prints a product: the structure of its operands, and a kernel that hands this to the template.
 pub(super) fn product(program: &Program) -> Result<Printed> {
-    let Body::Product { batch, row, column, inner, reductions, left, right, stores, .. } = &program.body
-    else {
-        return Err(no_hero());
-    };
-    let extent = |var: Var| program.exprs.extent(var);
-    let [b, m, n, k] = [*batch, *row, *column, *inner].map(extent);
-    let exprs = &program.exprs;
-    let index_ty = index_type(program);
-    let dtype = exprs.dtype(*left);
-    let ty = compute(dtype);
-    // Rows that are reduced first lie in shared memory, one after the other.
-    let kept = !reductions.is_empty();
-    let left_along = kept || is_along(program, *left, *inner);
-    let right_along = is_along(program, *right, *inner);
-    let half = dtype.is_half() && dtype == exprs.dtype(*right);
-    // Sixteen bytes of an operand, which is nowhere anything else.
-    let lanes = ACCESS / dtype.size() as i64;
-    let whole =
-        |id: ExprId, along: Var| neighbours(program, id, along, lanes).is_some_and(|found| found.2.is_none());
-    let thin = dtype.is_float() && dtype == exprs.dtype(*right);
-    let form = if m <= SKINNY_ROWS && right_along && thin && whole(*right, *inner) {
-        Form::Dots { wide: [kept || left_along && whole(*left, *inner), true] }
-    } else if m <= SKINNY_ROWS && right_along {
-        Form::Dots { wide: [false; 2] }
-    } else if m <= SKINNY_ROWS {
-        Form::Columns { wide: thin && whole(*right, *column) }
-    } else if kept {
-        return Err(no_hero());
-    } else if half {
+    let product = Product::new(program)?;
+    let call = product.call();
+    let mut source = Source::new(product.title());
+    product.operands(&mut source);
+    source.text.push_str(&super::head(program, call.threads));
+    source.line("  KERNEL_operands p;");
+    for position in 0..program.args.len() {
+        source.line(&format!("  p.a{position} = a{position};"));
+    }
+    if product.reduces {
+        source.line("  DYNAMIC_SHARED(kept);");
+        source.line(&format!("  p.rows = ({}*)kept;", product.ty));
+        source.line("  p.reduce_rows();");
+    }
+    source.line(&format!("  {}(p);", call.template));
+    source.line("}");
+    let shared = u32::try_from(product.shared_bytes()).map_err(|_| no_hero())?;
+    let launch = Launch { grid: blocks(call.grid)?, block: [call.threads, 1], shared };
+    Ok(Printed { text: source.text, template: Some(Template::Product), launch })
+}
+
+/// Text that grows line by line.
+struct Source {
+    text: String,
+}
+
+impl Source {
+    fn new(text: String) -> Self {
+        Self { text }
+    }
+
+    fn line(&mut self, text: &str) {
+        self.text.push_str(text);
+        self.text.push('\n');
+    }
+
+    /// A method of the structure, whose lines have been written.
+    fn method(&mut self, head: &str, body: &Writer<'_>) {
+        self.line(&format!("  DEVICE {head} const {{"));
+        self.text.push_str(&body.out);
+        self.line("  }");
+    }
+}
+
+/// The template's instance, and how it is launched.
+struct Call {
+    template: String,
+    threads: u32,
+    grid: i64,
+}
+
+/// One of the two operands, as the template reads it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Left,
+    Right,
+}
+
+/// A product's variables, sizes and types, and the form that suits them.
+struct Product<'a> {
+    program: &'a Program,
+    batch: Var,
+    row: Var,
+    column: Var,
+    inner: Var,
+    left: ExprId,
+    right: ExprId,
+    stores: &'a [Store],
+    /// Extents of batch, row, column and inner.
+    b: i64,
+    m: i64,
+    n: i64,
+    k: i64,
+    dtype: DType,
+    /// The types that are computed in and that positions have, in C.
+    ty: &'static str,
+    index_ty: &'static str,
+    /// Rows are reduced first; they lie in shared memory then, one after the other.
+    reduces: bool,
+    /// Whether neighbours along `inner` are neighbours in memory.
+    left_along: bool,
+    right_along: bool,
+    form: Form,
+}
+
+impl<'a> Product<'a> {
+    /// Error: no product, or one whose rows are to be reduced first and that has too many.
+    fn new(program: &'a Program) -> Result<Self> {
+        let Body::Product { batch, row, column, inner, reductions, left, right, stores, .. } = &program.body
+        else {
+            return Err(no_hero());
+        };
+        let extent = |var: Var| program.exprs.extent(var);
+        let dtype = program.exprs.dtype(*left);
+        let reduces = !reductions.is_empty();
+        let mut product = Self {
+            program,
+            batch: *batch,
+            row: *row,
+            column: *column,
+            inner: *inner,
+            left: *left,
+            right: *right,
+            stores,
+            b: extent(*batch),
+            m: extent(*row),
+            n: extent(*column),
+            k: extent(*inner),
+            dtype,
+            ty: compute(dtype),
+            index_ty: index_type(program),
+            reduces,
+            left_along: reduces || is_along(program, *left, *inner),
+            right_along: is_along(program, *right, *inner),
+            form: Form::Tiled,
+        };
+        product.form = product.suitable_form()?;
+        Ok(product)
+    }
+
+    /// Few rows read the right operand once, which takes all the time: a warp takes the sum of a column where
+    /// its terms are neighbours, else a thread does. More rows are worth tiles.
+    fn suitable_form(&self) -> Result<Form> {
+        let same = self.dtype == self.program.exprs.dtype(self.right);
+        let (wide, skinny) = (self.dtype.is_float() && same, self.m <= SKINNY_ROWS);
+        if skinny && self.right_along && wide && self.is_whole(self.right, self.inner) {
+            let left = self.reduces || self.left_along && self.is_whole(self.left, self.inner);
+            return Ok(Form::Dots { wide: [left, true] });
+        }
+        if skinny && self.right_along {
+            return Ok(Form::Dots { wide: [false; 2] });
+        }
+        if skinny {
+            return Ok(Form::Columns { wide: wide && self.is_whole(self.right, self.column) });
+        }
+        if self.reduces {
+            // A block keeps the rows that it reduces: shared memory has no room for many.
+            return Err(no_hero());
+        }
+        Ok(if self.dtype.is_half() && same { self.tensor_form() } else { Form::Tiled })
+    }
+
+    /// Tiles on tensor cores: large ones where both sides fill them and enough blocks are left for every
+    /// multiprocessor.
+    fn tensor_form(&self) -> Form {
+        let along = |along: bool, other: Var| if along { self.inner } else { other };
         let wide = [
-            wide_load(program, *left, if left_along { *inner } else { *row }).is_some(),
-            wide_load(program, *right, if right_along { *inner } else { *column }).is_some(),
+            wide_load(self.program, self.left, along(self.left_along, self.row)).is_some(),
+            wide_load(self.program, self.right, along(self.right_along, self.column)).is_some(),
         ];
         let side = |wide: bool, size: i64| if wide && size >= LARGE { LARGE } else { SMALL };
-        let (down, across) = (side(wide[0], m), side(wide[1], n));
-        let few = tiles(b, (m, down), (n, across)) < MANY;
-        Form::Tensor { wide, tile: if few { [SMALL; 2] } else { [down, across] } }
-    } else {
-        Form::Tiled
-    };
-    let (call, threads, grid) = match form {
-        Form::Dots { wide: [left, right] } => {
-            let call = match right {
-                true => {
-                    let from = if kept { format!(", {ty}") } else { String::new() };
-                    format!("product_dots_wide<KERNEL_operands, {m}, {}, {left}{from}>", storage(dtype))
-                }
-                false => format!("product_dots<KERNEL_operands, {m}>"),
-            };
-            let warps = if kept { WARPS_NORMALIZING } else { WARPS };
-            (call, 32 * warps as u32, ceil(b.saturating_mul(n), warps))
-        }
-        Form::Columns { wide } => {
-            let grid = b.saturating_mul(ceil(n, 32));
-            match wide {
-                true => {
-                    (format!("product_columns_wide<KERNEL_operands, {m}, {}>", storage(dtype)), 256, grid)
-                }
-                false => (format!("product_columns<KERNEL_operands, {m}, 8>"), 256, grid),
+        let tile = [side(wide[0], self.m), side(wide[1], self.n)];
+        let is_few = self.tiles(tile) < MANY;
+        Form::Tensor { wide, tile: if is_few { [SMALL; 2] } else { tile } }
+    }
+
+    /// Elements in one access.
+    fn lanes(&self) -> i64 {
+        ACCESS / self.dtype.size() as i64
+    }
+
+    /// Whether one access reads neighbours along a variable, which are nowhere anything else.
+    fn is_whole(&self, id: ExprId, along: Var) -> bool {
+        neighbours(self.program, id, along, self.lanes()).is_some_and(|found| found.2.is_none())
+    }
+
+    /// How many tiles of so many rows and columns there are.
+    fn tiles(&self, [down, across]: [i64; 2]) -> i64 {
+        self.b.saturating_mul(ceil(self.m, down)).saturating_mul(ceil(self.n, across))
+    }
+
+    fn title(&self) -> String {
+        let Self { b, m, n, k, .. } = self;
+        let rows = if self.reduces { ", of rows that each block reduces first" } else { "" };
+        title(self.program, &format!("{b} x ({m} x {k}) x ({k} x {n}), {}{rows}", self.form.name()))
+    }
+
+    fn call(&self) -> Call {
+        let Self { b, m, n, ty, left_along, right_along, .. } = self;
+        let stored = storage(self.dtype);
+        match self.form {
+            Form::Dots { wide: [left, right] } => {
+                let warps = if self.reduces { WARPS_NORMALIZING } else { WARPS };
+                let from = if self.reduces { format!(", {ty}") } else { String::new() };
+                let template = match right {
+                    true => format!("product_dots_wide<KERNEL_operands, {m}, {stored}, {left}{from}>"),
+                    false => format!("product_dots<KERNEL_operands, {m}>"),
+                };
+                Call { template, threads: 32 * warps as u32, grid: ceil(b.saturating_mul(*n), warps) }
+            }
+            Form::Columns { wide } => {
+                let template = match wide {
+                    true => format!("product_columns_wide<KERNEL_operands, {m}, {stored}>"),
+                    false => format!("product_columns<KERNEL_operands, {m}, 8>"),
+                };
+                Call { template, threads: 256, grid: b.saturating_mul(ceil(*n, 32)) }
+            }
+            Form::Tensor { wide: [x, y], tile: [down, across] } => {
+                let sizes = format!("{stored}, {down}, {across}");
+                let template =
+                    format!("product_mma<KERNEL_operands, {sizes}, {left_along}, {right_along}, {x}, {y}>");
+                Call { template, threads: 128, grid: self.tiles([down, across]) }
+            }
+            Form::Tiled => {
+                let sizes = "64, 64, 16, 4, 4";
+                let template =
+                    format!("product_tiled<KERNEL_operands, {sizes}, {left_along}, {right_along}>");
+                Call { template, threads: 256, grid: self.tiles([SMALL; 2]) }
             }
         }
-        Form::Tensor { wide: [x, y], tile: [down, across] } => (
-            format!(
-                "product_mma<KERNEL_operands, {}, {down}, {across}, {left_along}, {right_along}, {x}, {y}>",
-                storage(dtype)
-            ),
-            128,
-            tiles(b, (m, down), (n, across)),
-        ),
-        Form::Tiled => (
-            format!("product_tiled<KERNEL_operands, 64, 64, 16, 4, 4, {left_along}, {right_along}>"),
-            256,
-            tiles(b, (m, SMALL), (n, SMALL)),
-        ),
-    };
-    let rows = if kept { ", of rows that each block reduces first" } else { "" };
-    let mut text = title(program, &format!("{b} x ({m} x {k}) x ({k} x {n}), {}{rows}", form.name()));
-    text.push_str("struct KERNEL_operands {\n");
-    text.push_str(&format!("  typedef {ty} T;\n  typedef {index_ty} I;\n"));
-    text.push_str(&format!("  static const i64 BATCH = {b}, M = {m}, N = {n}, K = {k};\n"));
-    for (position, arg) in program.args.iter().enumerate() {
-        let constant = if arg.written { "" } else { "const " };
-        text.push_str(&format!("  {constant}{}* a{position};\n", storage(arg.dtype)));
     }
-    if kept {
-        text.push_str(&format!("  {ty}* rows;\n"));
-        text.push_str(&reduced_rows(program, index_ty));
-        text.push_str("  DEVICE T left(I b, I m, I k) const { return rows[m * (I)K + k]; }\n");
-        text.push_str("  DEVICE const T* left_wide(I b, I m, I k, bool& inside) const { return rows + m * (I)K + k; }\n");
+
+    /// Of the rows that a block keeps.
+    fn shared_bytes(&self) -> i64 {
+        let size = if self.dtype == DType::F64 { 8 } else { 4 };
+        if self.reduces { self.m.saturating_mul(self.k).saturating_mul(size) } else { 0 }
     }
-    for (name, id, vars) in [
-        ("left", *left, [(*batch, "b"), (*row, "m"), (*inner, "k")]),
-        ("right", *right, [(*batch, "b"), (*inner, "k"), (*column, "n")]),
-    ] {
-        if kept && name == "left" {
-            continue;
+
+    /// The structure through which the template reads operands and hands over sums.
+    fn operands(&self, source: &mut Source) {
+        let Self { b, m, n, k, ty, index_ty, .. } = self;
+        source.line("struct KERNEL_operands {");
+        source.line(&format!("  typedef {ty} T;"));
+        source.line(&format!("  typedef {index_ty} I;"));
+        source.line(&format!("  static const i64 BATCH = {b}, M = {m}, N = {n}, K = {k};"));
+        for (position, arg) in self.program.args.iter().enumerate() {
+            let constant = if arg.written { "" } else { "const " };
+            source.line(&format!("  {constant}{}* a{position};", storage(arg.dtype)));
         }
-        let [(_, x), (_, y), (_, z)] = vars;
-        text.push_str(&format!("  DEVICE T {name}(I {x}, I {y}, I {z}) const {{\n"));
-        let mut writer = Writer::method(program, index_ty);
-        vars.iter().for_each(|&(var, name)| writer.bind(var, name));
+        if self.reduces {
+            source.line(&format!("  {ty}* rows;"));
+            source.text.push_str(&reduced_rows(self.program, index_ty));
+            source.line("  DEVICE T left(I b, I m, I k) const { return rows[m * (I)K + k]; }");
+            source.line(
+                "  DEVICE const T* left_wide(I b, I m, I k, bool& inside) const { return rows + m * (I)K + k; }",
+            );
+        } else {
+            self.operand(source, Side::Left);
+        }
+        self.operand(source, Side::Right);
+        let mut writer = self.method(&[(self.batch, "b"), (self.row, "m"), (self.column, "n")]);
+        writer.stores(self.stores);
+        source.method("void store(I b, I m, I n, T hero)", &writer);
+        source.line("};");
+    }
+
+    /// The methods that give an element of an operand, and neighbours where the form reads these at once.
+    fn operand(&self, source: &mut Source, side: Side) {
+        let (name, id, vars) = match side {
+            Side::Left => ("left", self.left, [(self.batch, "b"), (self.row, "m"), (self.inner, "k")]),
+            Side::Right => ("right", self.right, [(self.batch, "b"), (self.inner, "k"), (self.column, "n")]),
+        };
+        let [x, y, z] = vars.map(|(_, name)| name);
+        let mut writer = self.method(&vars);
         let value = writer.value(id);
         writer.line(&format!("return {value};"));
-        text.push_str(&writer.out);
-        text.push_str("  }\n");
-        let (own, along, rows, lanes) = match (name, form) {
-            ("left", Form::Tensor { wide, .. }) => (wide[0], left_along, *row, WIDE),
-            (_, Form::Tensor { wide, .. }) => (wide[1], right_along, *column, WIDE),
-            ("left", Form::Dots { wide }) => (wide[0], true, *row, lanes),
-            (_, Form::Dots { wide }) => (wide[1], true, *column, lanes),
-            ("right", Form::Columns { wide }) => (wide, false, *column, lanes),
-            _ => continue,
-        };
-        let along = if along { *inner } else { rows };
-        let found = neighbours(program, id, along, lanes).filter(|_| own);
-        let Some((arg, index, guard)) = found else { continue };
-        text.push_str(&format!(
-            "  DEVICE const u16* {name}_wide(I {x}, I {y}, I {z}, bool& inside) const {{\n"
-        ));
-        let mut writer = Writer::method(program, index_ty);
-        vars.iter().for_each(|&(var, name)| writer.bind(var, name));
+        source.method(&format!("T {name}(I {x}, I {y}, I {z})"), &writer);
+
+        let Some((along, lanes)) = self.read_at_once(side) else { return };
+        let Some((arg, index, guard)) = neighbours(self.program, id, along, lanes) else { return };
+        let mut writer = self.method(&vars);
         if let Some(guard) = guard {
             let guard = writer.value(guard);
             writer.line(&format!("inside = inside && {guard};"));
         }
         let index = writer.value(index);
         writer.line(&format!("return (const u16*)(inside ? a{arg} + {index} : a{arg});"));
-        text.push_str(&writer.out);
-        text.push_str("  }\n");
+        source.method(&format!("const u16* {name}_wide(I {x}, I {y}, I {z}, bool& inside)"), &writer);
     }
-    text.push_str("  DEVICE void store(I b, I m, I n, T hero) const {\n");
-    let mut writer = Writer::method(program, index_ty);
-    [(*batch, "b"), (*row, "m"), (*column, "n")].iter().for_each(|&(var, name)| writer.bind(var, name));
-    writer.stores(stores);
-    text.push_str(&writer.out);
-    text.push_str("  }\n};\n");
-    text.push_str(&super::head(program, threads));
-    text.push_str("  KERNEL_operands p;\n");
-    for position in 0..program.args.len() {
-        text.push_str(&format!("  p.a{position} = a{position};\n"));
+
+    /// Along which variable the form reads how many elements of an operand at once, if it does.
+    fn read_at_once(&self, side: Side) -> Option<(Var, i64)> {
+        let (position, own, along) = match side {
+            Side::Left => (0, self.row, self.left_along),
+            Side::Right => (1, self.column, self.right_along),
+        };
+        match self.form {
+            Form::Tensor { wide, .. } => {
+                wide[position].then_some((if along { self.inner } else { own }, WIDE))
+            }
+            Form::Dots { wide } => wide[position].then_some((self.inner, self.lanes())),
+            Form::Columns { wide } => (wide && side == Side::Right).then_some((own, self.lanes())),
+            Form::Tiled => None,
+        }
     }
-    let mut shared = 0;
-    if kept {
-        text.push_str("  DYNAMIC_SHARED(kept);\n");
-        text.push_str(&format!("  p.rows = ({ty}*)kept;\n  p.reduce_rows();\n"));
-        shared = m.saturating_mul(k).saturating_mul(if dtype == DType::F64 { 8 } else { 4 });
+
+    fn method(&self, vars: &[(Var, &str)]) -> Writer<'a> {
+        let mut writer = Writer::method(self.program, self.index_ty);
+        vars.iter().for_each(|&(var, name)| writer.bind(var, name));
+        writer
     }
-    text.push_str(&format!("  {call}(p);\n}}\n"));
-    let shared = u32::try_from(shared).map_err(|_| no_hero())?;
-    let launch = Launch { grid: blocks(grid)?, block: [threads, 1], shared };
-    Ok(Printed { text, template: Some(Template::Product), launch })
 }
 
 /// The method with which a block reduces the rows of the left operand, one after the other, and puts what is
@@ -252,11 +393,6 @@ impl Form {
             Self::Tiled => "tiles of 64 x 64".to_owned(),
         }
     }
-}
-
-/// How many tiles there are; of rows and of columns, how many and how many in a tile.
-fn tiles(b: i64, (m, down): (i64, i64), (n, across): (i64, i64)) -> i64 {
-    b.saturating_mul(ceil(m, down)).saturating_mul(ceil(n, across))
 }
 
 /// Halves that are copied together, zeros where they are not: their argument, the first one's index, and where they

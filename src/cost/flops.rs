@@ -2,7 +2,7 @@
 
 use crate::ir::{
     Attention, AttentionOp, Cell, ElementwiseOp, Family, GeneratorOp, Graph, IndexOp, Layout, NodeId,
-    NormalizeOp, Op, Recurrent, Type, Unary, WindowOp,
+    NormalizeOp, Op, Recurrent, TRANSCENDENTAL, Type, WindowOp,
 };
 use crate::units::{Bytes, Flops};
 
@@ -14,9 +14,6 @@ pub fn node_flops(graph: &Graph, node: NodeId) -> Flops {
     let results: Vec<&Type> = graph.results(node).map(|value| graph.ty(value)).collect();
     Flops(flops(&graph.node(node).op, &operands, &results))
 }
-
-/// What one `exp`, `tanh` and the like counts as.
-const TRANSCENDENTAL: u64 = 8;
 
 fn elements(ty: &Type) -> u64 {
     ty.elements().unwrap_or(0)
@@ -42,7 +39,7 @@ fn flops(op: &Op, operands: &[&Type], results: &[&Type]) -> u64 {
         Family::Leaf | Family::Generator(GeneratorOp::Sizes(_)) => 0,
         Family::Generator(GeneratorOp::Iota { .. }) => made,
         Family::Elementwise(op) => match op {
-            ElementwiseOp::Unary(f) => made.saturating_mul(unary_flops(f)),
+            ElementwiseOp::Unary(f) => made.saturating_mul(f.traits().flops),
             ElementwiseOp::Binary(_)
             | ElementwiseOp::Compare(_)
             | ElementwiseOp::Select
@@ -147,37 +144,6 @@ fn attention(op: &Attention, operands: &[&Type]) -> u64 {
     };
     let each = (size(q, 3).saturating_add(size(v, 3))).saturating_mul(2).saturating_add(TRANSCENDENTAL + 4);
     product([size(q, 0), op.heads.unsigned_abs(), scores, each])
-}
-
-fn unary_flops(unary: Unary) -> u64 {
-    match unary {
-        Unary::Neg
-        | Unary::Abs
-        | Unary::Sign
-        | Unary::Floor
-        | Unary::Ceil
-        | Unary::Round
-        | Unary::Relu
-        | Unary::Not
-        | Unary::IsNan
-        | Unary::IsInf => 1,
-        Unary::Sqrt | Unary::Reciprocal => 4,
-        Unary::Exp
-        | Unary::Expm1
-        | Unary::Log
-        | Unary::Sin
-        | Unary::Cos
-        | Unary::Tan
-        | Unary::Sinh
-        | Unary::Cosh
-        | Unary::Tanh
-        | Unary::Sigmoid
-        | Unary::Erf
-        | Unary::Gelu
-        | Unary::GeluTanh
-        | Unary::Silu
-        | Unary::Softplus => TRANSCENDENTAL,
-    }
 }
 
 /// Bytes of its operand number `operand` that a node reads: all of it, or of what is gathered

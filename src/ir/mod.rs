@@ -26,6 +26,7 @@ mod shape;
 mod source;
 mod tensor;
 pub mod text;
+mod unary;
 mod users;
 mod verify;
 
@@ -41,7 +42,7 @@ pub(crate) use infer::Varies;
 pub use infer::infer;
 pub use names::{
     ArgReduce, Binary, Cell, Compare, Direction, HeadOrder, Interpolation, Layout, PadMode, PoolKind, Real,
-    ReduceKind, ResizeCoordinates, ScatterKind, Unary,
+    ReduceKind, ResizeCoordinates, ScatterKind,
 };
 pub use noise::{Noise, NoiseKind, random_bits};
 pub use op::{Op, OpName};
@@ -51,5 +52,7 @@ pub use rules::{Absent, ArrayNames, InputRule, Limit, Rules};
 pub use shape::{Affine, DimId, MAX_AXES, Shape, Size, Type};
 pub use source::{Phase, Source, SourceRole};
 pub use tensor::Tensor;
+pub use unary::Unary;
+pub(crate) use unary::{Domain, TRANSCENDENTAL};
 pub use users::Users;
 pub use verify::verify;

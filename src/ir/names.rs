@@ -1,4 +1,4 @@
-//! What operations name: functions of elements, kinds of reductions, layouts; each has a name in the text
+//! What operations name: functions of two elements, kinds of reductions, layouts; each has a name in the text
 //! form. And the reals among their attributes.
 
 use std::fmt;
@@ -63,67 +63,6 @@ macro_rules! names {
 }
 
 pub(super) use names;
-
-names! {
-    /// Functions of one element. The type of the result is that of the operand, except for
-    /// `not` (bool to bool) and `is_nan`, `is_inf` (float to bool).
-    Unary {
-        /// `-x`
-        Neg = "neg",
-        /// `|x|`
-        Abs = "abs",
-        /// -1, 0 or 1
-        Sign = "sign",
-        /// `e^x`
-        Exp = "exp",
-        /// `e^x - 1`, exact near zero
-        Expm1 = "expm1",
-        /// natural logarithm
-        Log = "log",
-        /// square root
-        Sqrt = "sqrt",
-        /// `1 / x`
-        Reciprocal = "reciprocal",
-        /// largest integer not above
-        Floor = "floor",
-        /// smallest integer not below
-        Ceil = "ceil",
-        /// nearest integer, ties to even
-        Round = "round",
-        /// sine
-        Sin = "sin",
-        /// cosine
-        Cos = "cos",
-        /// tangent
-        Tan = "tan",
-        /// hyperbolic sine
-        Sinh = "sinh",
-        /// hyperbolic cosine
-        Cosh = "cosh",
-        /// hyperbolic tangent
-        Tanh = "tanh",
-        /// `1 / (1 + e^-x)`
-        Sigmoid = "sigmoid",
-        /// error function
-        Erf = "erf",
-        /// `max(x, 0)`
-        Relu = "relu",
-        /// `x * (1 + erf(x / sqrt 2)) / 2`
-        Gelu = "gelu",
-        /// `x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))) / 2`
-        GeluTanh = "gelu_tanh",
-        /// `x * sigmoid(x)`
-        Silu = "silu",
-        /// `log(1 + e^x)`
-        Softplus = "softplus",
-        /// logical negation
-        Not = "not",
-        /// true where not a number
-        IsNan = "is_nan",
-        /// true where infinite
-        IsInf = "is_inf",
-    }
-}
 
 names! {
     /// Functions of two elements of one type, with that type as result. `and`, `or`, `xor` are

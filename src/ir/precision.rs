@@ -2,7 +2,7 @@
 
 use super::{
     AttentionOp, Binary, DType, ElementwiseOp, Family, IndexOp, NormalizeOp, Op, ReduceKind, ReduceOp,
-    ScatterKind, Unary, WindowOp,
+    ScatterKind, WindowOp,
 };
 
 /// What an operation asks of the type of its floats: the lists of automatic mixed precision
@@ -32,7 +32,7 @@ impl Op {
             }
             Family::Generator(_) => Range::Full,
             Family::Elementwise(op) => match op {
-                ElementwiseOp::Unary(f) => of_unary(f),
+                ElementwiseOp::Unary(f) => f.traits().range,
                 ElementwiseOp::Binary(Binary::Pow | Binary::Mod | Binary::Rem) => Range::Full,
                 ElementwiseOp::Binary(_)
                 | ElementwiseOp::Compare(_)
@@ -91,38 +91,6 @@ impl Op {
             Self::AttentionGradient(_) => operand == 5,
             _ => false,
         }
-    }
-}
-
-fn of_unary(unary: Unary) -> Range {
-    match unary {
-        Unary::Exp
-        | Unary::Expm1
-        | Unary::Log
-        | Unary::Sqrt
-        | Unary::Reciprocal
-        | Unary::Sin
-        | Unary::Cos
-        | Unary::Tan
-        | Unary::Sinh
-        | Unary::Cosh
-        | Unary::Erf
-        | Unary::Softplus => Range::Full,
-        Unary::Neg
-        | Unary::Abs
-        | Unary::Sign
-        | Unary::Floor
-        | Unary::Ceil
-        | Unary::Round
-        | Unary::Tanh
-        | Unary::Sigmoid
-        | Unary::Relu
-        | Unary::Gelu
-        | Unary::GeluTanh
-        | Unary::Silu
-        | Unary::Not
-        | Unary::IsNan
-        | Unary::IsInf => Range::Own,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Functions of each element, which broadcast as in NumPy.
 
-use super::super::{Binary, Compare, DType, ElementwiseOp, Shape, Size, Type, Unary};
+use super::super::{Binary, Compare, DType, Domain, ElementwiseOp, Shape, Size, Type, Unary};
 use super::context::Context;
 use crate::error::Result;
 
@@ -16,39 +16,20 @@ pub(super) fn result(context: &Context<'_>, op: ElementwiseOp) -> Result<Type> {
 
 fn unary(context: &Context<'_>, unary: Unary) -> Result<Type> {
     let [x] = context.operands()?;
-    let dtype = match unary {
-        Unary::Neg | Unary::Abs | Unary::Sign | Unary::Relu => {
+    let dtype = match unary.traits().domain {
+        Domain::Numbers => {
             context.number("an operand", x.dtype)?;
             x.dtype
         }
-        Unary::Exp
-        | Unary::Expm1
-        | Unary::Log
-        | Unary::Sqrt
-        | Unary::Reciprocal
-        | Unary::Floor
-        | Unary::Ceil
-        | Unary::Round
-        | Unary::Sin
-        | Unary::Cos
-        | Unary::Tan
-        | Unary::Sinh
-        | Unary::Cosh
-        | Unary::Tanh
-        | Unary::Sigmoid
-        | Unary::Erf
-        | Unary::Gelu
-        | Unary::GeluTanh
-        | Unary::Silu
-        | Unary::Softplus => {
+        Domain::Floats => {
             context.float("an operand", x.dtype)?;
             x.dtype
         }
-        Unary::Not => {
+        Domain::Bools => {
             context.bool("an operand", x.dtype)?;
             DType::Bool
         }
-        Unary::IsNan | Unary::IsInf => {
+        Domain::Classes => {
             context.float("an operand", x.dtype)?;
             DType::Bool
         }

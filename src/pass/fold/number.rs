@@ -105,34 +105,17 @@ fn int_unary(op: Unary, x: i64) -> Option<i64> {
         Unary::Sign => Some(x.signum()),
         Unary::Relu => Some(x.max(0)),
         Unary::Not => Some(i64::from(x == 0)),
-        Unary::Exp
-        | Unary::Expm1
-        | Unary::Log
-        | Unary::Sqrt
-        | Unary::Reciprocal
-        | Unary::Floor
-        | Unary::Ceil
-        | Unary::Round
-        | Unary::Sin
-        | Unary::Cos
-        | Unary::Tan
-        | Unary::Sinh
-        | Unary::Cosh
-        | Unary::Tanh
-        | Unary::Sigmoid
-        | Unary::Erf
-        | Unary::Gelu
-        | Unary::GeluTanh
-        | Unary::Silu
-        | Unary::Softplus
-        | Unary::IsNan
-        | Unary::IsInf => None,
+        // Of floats alone.
+        _ => None,
     }
 }
 
 macro_rules! float_unary {
     ($name:ident, $type:ident) => {
         fn $name(op: Unary, x: $type) -> Option<$type> {
+            if !op.traits().is_exact {
+                return None;
+            }
             let result = match op {
                 Unary::Neg => -x,
                 Unary::Abs => x.abs(),
@@ -150,24 +133,8 @@ macro_rules! float_unary {
                         x
                     }
                 }
-                Unary::Exp
-                | Unary::Expm1
-                | Unary::Log
-                | Unary::Sin
-                | Unary::Cos
-                | Unary::Tan
-                | Unary::Sinh
-                | Unary::Cosh
-                | Unary::Tanh
-                | Unary::Sigmoid
-                | Unary::Erf
-                | Unary::Gelu
-                | Unary::GeluTanh
-                | Unary::Silu
-                | Unary::Softplus
-                | Unary::Not
-                | Unary::IsNan
-                | Unary::IsInf => return None,
+                // Not exact, or of bools.
+                _ => return None,
             };
             (!result.is_nan()).then_some(result)
         }

@@ -201,7 +201,17 @@ macro_rules! float {
                             x
                         }
                     }),
-                    op if math::is_elementary(op) => {
+                    Unary::Exp
+                    | Unary::Expm1
+                    | Unary::Tanh
+                    | Unary::Sinh
+                    | Unary::Cosh
+                    | Unary::Sigmoid
+                    | Unary::Erf
+                    | Unary::Gelu
+                    | Unary::GeluTanh
+                    | Unary::Silu
+                    | Unary::Softplus => {
                         out.copy_from_slice(x);
                         Self::elementary(op, out);
                     }
@@ -217,8 +227,6 @@ macro_rules! float {
                     Unary::Relu => map(x, out, |x| if x < 0.0 { 0.0 } else { x }),
                     // Their results are bools; inference keeps them from here.
                     Unary::Not | Unary::IsNan | Unary::IsInf => out.fill(0.0),
-                    // Elementary.
-                    _ => {}
                 }
             }
         }
@@ -361,29 +369,8 @@ macro_rules! integer {
                     Unary::Relu => map(x, out, |x| if $negative(x) { 0 } else { x }),
                     // A bool.
                     Unary::Not => map(x, out, |x| Self::from(x == 0)),
-                    // Of floats alone, as inference sees to.
-                    Unary::Exp
-                    | Unary::Expm1
-                    | Unary::Log
-                    | Unary::Sqrt
-                    | Unary::Reciprocal
-                    | Unary::Floor
-                    | Unary::Ceil
-                    | Unary::Round
-                    | Unary::Sin
-                    | Unary::Cos
-                    | Unary::Tan
-                    | Unary::Sinh
-                    | Unary::Cosh
-                    | Unary::Tanh
-                    | Unary::Sigmoid
-                    | Unary::Erf
-                    | Unary::Gelu
-                    | Unary::GeluTanh
-                    | Unary::Silu
-                    | Unary::Softplus
-                    | Unary::IsNan
-                    | Unary::IsInf => out.fill(0),
+                    // Of floats alone (`Unary::traits`), as inference sees to.
+                    _ => out.fill(0),
                 }
             }
         }

@@ -35,6 +35,8 @@ names! {
         Cos = "cos",
         /// tangent
         Tan = "tan",
+        /// arc tangent, between -pi/2 and pi/2
+        Atan = "atan",
         /// hyperbolic sine
         Sinh = "sinh",
         /// hyperbolic cosine
@@ -113,6 +115,7 @@ impl Unary {
             Self::Sin => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
             Self::Cos => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
             Self::Tan => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
+            Self::Atan => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
             Self::Sinh => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
             Self::Cosh => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
             Self::Tanh => of(Domain::Floats, Range::Own, TRANSCENDENTAL, false),

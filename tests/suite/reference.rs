@@ -331,6 +331,19 @@ fn erf(x: f64) -> f64 {
     sum * std::f64::consts::FRAC_2_SQRT_PI
 }
 
+/// The arc tangent by its Taylor series, the argument made small by halving the angle: `2 atan(x / (1 + sqrt(1 + x^2)))`.
+fn atan(x: f64) -> f64 {
+    if x.is_infinite() {
+        return x.signum() * std::f64::consts::FRAC_PI_2;
+    }
+    let mut small = x;
+    for _ in 0..6 {
+        small /= 1.0 + (1.0 + small * small).sqrt();
+    }
+    let terms = (0..12).map(|n| f64::from(1 - 2 * (n % 2)) * small.powi(2 * n + 1) / f64::from(2 * n + 1));
+    64.0 * terms.sum::<f64>()
+}
+
 fn unary(f: Unary, x: f64) -> f64 {
     let bool = |b: bool| f64::from(u8::from(b));
     match f {
@@ -356,6 +369,7 @@ fn unary(f: Unary, x: f64) -> f64 {
         Unary::Sin => x.sin(),
         Unary::Cos => x.cos(),
         Unary::Tan => x.tan(),
+        Unary::Atan => atan(x),
         Unary::Sinh => x.sinh(),
         Unary::Cosh => x.cosh(),
         Unary::Tanh => x.tanh(),

@@ -69,6 +69,11 @@ fn unary(b: &mut Build<'_>, f: Unary, x: ValueId, y: ValueId, dy: ValueId) -> Re
             let product = b.mul(dy, square)?;
             b.add(dy, product)?
         }
+        Unary::Atan => {
+            let square = b.mul(x, x)?;
+            let above = b.with(Binary::Add, square, 1.0)?;
+            b.div(dy, above)?
+        }
         Unary::Sinh => {
             let cosh = b.unary(Unary::Cosh, x)?;
             b.mul(dy, cosh)?

@@ -224,6 +224,7 @@ macro_rules! float {
                     Unary::Sin => map(x, out, |x| x.sin()),
                     Unary::Cos => map(x, out, |x| x.cos()),
                     Unary::Tan => map(x, out, |x| x.tan()),
+                    Unary::Atan => map(x, out, |x| x.atan()),
                     Unary::Relu => map(x, out, |x| if x < 0.0 { 0.0 } else { x }),
                     // Their results are bools; inference keeps them from here.
                     Unary::Not | Unary::IsNan | Unary::IsInf => out.fill(0.0),

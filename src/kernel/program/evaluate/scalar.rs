@@ -213,6 +213,7 @@ pub(super) fn unary(f: Unary, dtype: DType, x: Scalar) -> Scalar {
         Unary::Sin => x.sin(),
         Unary::Cos => x.cos(),
         Unary::Tan => x.tan(),
+        Unary::Atan => x.atan(),
         Unary::Sinh => x.sinh(),
         Unary::Cosh => x.cosh(),
         Unary::Tanh => x.tanh(),

@@ -57,6 +57,7 @@ static TABLE: &[Entry] = &[
     folding("And", 7, |at| fold::binary(at, Binary::And), |at| elementwise::binary(at, Binary::And)),
     op("ArgMax", 7, |at| reduce::arg_reduce(at, ArgReduce::Max)),
     op("ArgMin", 7, |at| reduce::arg_reduce(at, ArgReduce::Min)),
+    op("Atan", 7, |at| elementwise::unary(at, Unary::Atan)),
     op("AveragePool", 7, pool::average_pool),
     op("BatchNormalization", 7, norm::batch_normalization),
     op("BitwiseAnd", 18, |at| elementwise::binary(at, Binary::And)),

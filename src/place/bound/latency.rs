@@ -51,7 +51,7 @@ pub(super) fn bounds(problem: &Problem<'_>, control: &Control<'_>, incumbent: u6
         found.extend(Windows::new(problem, &shares, &spans).certificate(known, incumbent, control));
     }
     let known = found.iter().map(|one| one.value).max().unwrap_or(0);
-    found.extend(search::bound(problem, known, incumbent));
+    found.extend(search::bound(problem, known, incumbent, control));
     found
 }
 

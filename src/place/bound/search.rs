@@ -8,6 +8,7 @@ use super::super::makespan::exact;
 use super::super::problem::Problem;
 use super::super::{Effort, Objective};
 use super::Certificate;
+use crate::control::Control;
 
 /// Jobs up to which there is a search; and devices.
 const MOST: usize = 40;
@@ -17,7 +18,12 @@ const MOST_EDGES: usize = 4096;
 
 /// The least time of any schedule whose copies are as fast as any relaying and splitting makes them,
 /// where a search comes to an end soon enough to tell.
-pub(super) fn bound(problem: &Problem<'_>, known: u64, incumbent: u64) -> Option<Certificate> {
+pub(super) fn bound(
+    problem: &Problem<'_>,
+    known: u64,
+    incumbent: u64,
+    control: &Control<'_>,
+) -> Option<Certificate> {
     let beginnings = match problem.options.effort {
         Effort::Fast => return None,
         Effort::Default => 100_000,
@@ -29,7 +35,7 @@ pub(super) fn bound(problem: &Problem<'_>, known: u64, incumbent: u64) -> Option
         return None;
     }
     let jobs = Jobs::undisturbed(problem)?;
-    let search = exact::search(problem, &jobs, incumbent, beginnings);
+    let search = exact::search(problem, &jobs, incumbent, beginnings, control);
     let value = search.found.as_ref().map_or(incumbent, Timetable::makespan);
     search.proven.then(|| Certificate {
         objective: Objective::Latency,

@@ -6,10 +6,14 @@
 //! left, shows that nothing better follows (the bounds of Fernandez and Bussell, IEEE Trans.
 //! Computers 1973, as of the moment); of devices alike that are still unused only one is tried.
 
+use crate::control::Control;
 use crate::place::jobs::{Jobs, NEVER};
 use crate::place::list::Timetable;
 use crate::place::problem::{NONE, Problem};
 use crate::topology::DeviceId;
+
+/// Beginnings from one question to the caller whether to stop to the next: about a millisecond.
+const ASKED: usize = 1000;
 
 /// What a search found.
 #[derive(Debug)]
@@ -26,10 +30,17 @@ pub(in crate::place) struct Exact {
 /// Delays leave contention out, inputs lie wherever they are read, and memory is not looked at:
 /// what is proven holds for every schedule of the problem, what is found is to be evaluated. Meant
 /// for few jobs: the depth of recursion is their number.
-pub(in crate::place) fn search(problem: &Problem<'_>, jobs: &Jobs, known: u64, limit: usize) -> Exact {
+pub(in crate::place) fn search(
+    problem: &Problem<'_>,
+    jobs: &Jobs,
+    known: u64,
+    limit: usize,
+    control: &Control<'_>,
+) -> Exact {
     let mut search = Search {
         problem,
         jobs,
+        control,
         least: least_tails(jobs),
         alike: alike(problem, jobs),
         left: limit,
@@ -52,6 +63,7 @@ pub(in crate::place) fn search(problem: &Problem<'_>, jobs: &Jobs, known: u64, l
 struct Search<'s, 'a> {
     problem: &'s Problem<'a>,
     jobs: &'s Jobs,
+    control: &'s Control<'s>,
     /// By job: the longest chain from its start, each job at its fastest, nothing moved.
     least: Vec<u64>,
     /// By device: the first device that is the same in every respect.
@@ -88,6 +100,9 @@ impl Search<'_, '_> {
             (key.0, u64::MAX - self.least[key.2], key.1, key.2, device)
         });
         for (key, device) in branches {
+            if self.left.is_multiple_of(ASKED) && self.left > 0 && self.control.stopped() {
+                self.left = 0;
+            }
             if self.left == 0 {
                 return;
             }

@@ -122,7 +122,7 @@ fn optimal(context: &Context<'_, '_>, jobs: &Jobs, known: &[Timetable]) -> Optio
         return None;
     }
     let known = known.first().map_or(u64::MAX, Timetable::makespan);
-    let exact = exact::search(context.problem, jobs, known, BRANCHES);
+    let exact = exact::search(context.problem, jobs, known, BRANCHES, context.control);
     exact.proven.then(|| exact.found.into_iter().collect())
 }
 

@@ -136,12 +136,14 @@ fn branch_and_bound_finds_what_brute_force_does() {
         for spec in [EQUAL, UNEQUAL] {
             with_context(&graph, spec, |context, jobs| {
                 let least = brute_force(context, jobs);
-                let exact = exact::search(context.problem, jobs, u64::MAX, 1_000_000);
+                let exact = exact::search(context.problem, jobs, u64::MAX, 1_000_000, &Control::new());
                 let found = exact.found.expect("there is a schedule");
                 check(context, jobs, &found);
                 assert!(exact.proven);
                 assert_eq!(found.makespan(), least);
-                assert!(exact::search(context.problem, jobs, least, 1_000_000).found.is_none());
+                assert!(
+                    exact::search(context.problem, jobs, least, 1_000_000, &Control::new()).found.is_none()
+                );
             });
         }
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::super::element::Float;
 use super::super::team::MatrixMut;
-use super::super::vectors::{Lanes, fetch};
+use super::super::vectors::{Lanes, Task, fetch};
 use super::super::view::Plain;
 use super::blocks::{CHAIN, COLUMNS, GEMV_ROWS};
 use super::matmul::{Beta, Extent, Strides};
@@ -40,10 +40,10 @@ pub(crate) fn add_rows<T: Plain + Float, L: Lanes<T>>(
             let mut c = c.block((row, column), (rows, columns));
             let some = Rows { n: columns, k, a: (&a.0[row * a.1.row..], a.1), b: (&b.0[column..], b.1) };
             match rows {
-                1 => some.add::<L, 1, 8>(lanes, &mut c, spare),
-                2 => some.add::<L, 2, 8>(lanes, &mut c, spare),
-                3 => some.add::<L, 3, 4>(lanes, &mut c, spare),
-                _ => some.add::<L, GEMV_ROWS, 4>(lanes, &mut c, spare),
+                1 => lanes.outlined(AddRows::<T, 1, 8> { rows: &some, c: &mut c, spare }),
+                2 => lanes.outlined(AddRows::<T, 2, 8> { rows: &some, c: &mut c, spare }),
+                3 => lanes.outlined(AddRows::<T, 3, 4> { rows: &some, c: &mut c, spare }),
+                _ => lanes.outlined(AddRows::<T, GEMV_ROWS, 4> { rows: &some, c: &mut c, spare }),
             }
         }
     }
@@ -57,24 +57,28 @@ struct Rows<'a, T> {
     b: (&'a [T], usize),
 }
 
-impl<T: Plain + Float> Rows<'_, T> {
-    /// Adds the rows of the right operand to `M` rows, `COUNT` at a time: as many as registers hold.
+/// Adds the rows of the right operand to `M` rows, `COUNT` at a time: as many as registers hold.
+struct AddRows<'a, 'c, T, const M: usize, const COUNT: usize> {
+    rows: &'a Rows<'a, T>,
+    c: &'a mut MatrixMut<'c, T>,
+    spare: &'a mut [T],
+}
+
+impl<T: Plain + Float, const M: usize, const COUNT: usize> Task<T> for AddRows<'_, '_, T, M, COUNT> {
     #[inline(always)]
-    fn add<L: Lanes<T>, const M: usize, const COUNT: usize>(
-        &self,
-        lanes: L,
-        c: &mut MatrixMut<'_, T>,
-        spare: &mut [T],
-    ) {
-        let whole = self.k - self.k % COUNT;
+    fn run<L: Lanes<T>>(self, lanes: L) {
+        let Self { rows, c, spare } = self;
+        let whole = rows.k - rows.k % COUNT;
         for inner in (0..whole).step_by(COUNT) {
-            self.add_some::<L, M, COUNT>(lanes, inner, c, spare);
+            rows.add_some::<L, M, COUNT>(lanes, inner, c, spare);
         }
-        for inner in whole..self.k {
-            self.add_some::<L, M, 1>(lanes, inner, c, spare);
+        for inner in whole..rows.k {
+            rows.add_some::<L, M, 1>(lanes, inner, c, spare);
         }
     }
+}
 
+impl<T: Plain + Float> Rows<'_, T> {
     #[inline(always)]
     fn add_some<L: Lanes<T>, const M: usize, const COUNT: usize>(
         &self,
@@ -157,12 +161,12 @@ pub(crate) fn dot_all<T: Plain + Float, L: Lanes<T>>(
             };
             let c = &mut c.block((row, column), (height, if wide { 4 } else { 1 }));
             match (height, wide) {
-                (4, true) => dots.dot::<L, 4, 4>(lanes, c),
-                (2, true) => dots.dot::<L, 2, 4>(lanes, c),
-                (_, true) => dots.dot::<L, 1, 4>(lanes, c),
-                (4, false) => dots.dot::<L, 4, 1>(lanes, c),
-                (2, false) => dots.dot::<L, 2, 1>(lanes, c),
-                (_, false) => dots.dot::<L, 1, 1>(lanes, c),
+                (4, true) => lanes.outlined(Dot::<T, 4, 4> { dots: &dots, c }),
+                (2, true) => lanes.outlined(Dot::<T, 2, 4> { dots: &dots, c }),
+                (_, true) => lanes.outlined(Dot::<T, 1, 4> { dots: &dots, c }),
+                (4, false) => lanes.outlined(Dot::<T, 4, 1> { dots: &dots, c }),
+                (2, false) => lanes.outlined(Dot::<T, 2, 1> { dots: &dots, c }),
+                (_, false) => lanes.outlined(Dot::<T, 1, 1> { dots: &dots, c }),
             }
             row += height;
         }
@@ -178,15 +182,22 @@ struct Dots<'a, T> {
     beta: Beta<'a, T>,
 }
 
-impl<T: Plain + Float> Dots<'_, T> {
+/// Sums of `M` rows and `N` columns.
+struct Dot<'a, 'c, T, const M: usize, const N: usize> {
+    dots: &'a Dots<'a, T>,
+    c: &'a mut MatrixMut<'c, T>,
+}
+
+impl<T: Plain + Float, const M: usize, const N: usize> Task<T> for Dot<'_, '_, T, M, N> {
     #[inline(always)]
-    fn dot<L: Lanes<T>, const M: usize, const N: usize>(&self, lanes: L, c: &mut MatrixMut<'_, T>) {
-        let a: [&[T]; M] = std::array::from_fn(|row| &self.a.0[row * self.a.1..][..self.k]);
-        let b: [&[T]; N] = std::array::from_fn(|column| &self.b.0[column * self.b.1..][..self.k]);
-        let whole = self.k - self.k % DOT;
+    fn run<L: Lanes<T>>(self, lanes: L) {
+        let Self { dots, c } = self;
+        let a: [&[T]; M] = std::array::from_fn(|row| &dots.a.0[row * dots.a.1..][..dots.k]);
+        let b: [&[T]; N] = std::array::from_fn(|column| &dots.b.0[column * dots.b.1..][..dots.k]);
+        let whole = dots.k - dots.k % DOT;
         let mut totals = [[[lanes.zero(); 4]; N]; M];
         for first in (0..whole).step_by(DOT * CHAIN) {
-            let sums = self.chains(lanes, &a, &b, first..whole.min(first + DOT * CHAIN));
+            let sums = dots.chains(lanes, &a, &b, first..whole.min(first + DOT * CHAIN));
             if first == 0 {
                 totals = sums;
                 continue;
@@ -203,11 +214,11 @@ impl<T: Plain + Float> Dots<'_, T> {
         for row in 0..M {
             for column in 0..N {
                 let mut sum = total(lanes, &totals[row][column]);
-                for at in whole..self.k {
+                for at in whole..dots.k {
                     sum = lanes.number(a[row][at], b[column][at], sum);
                 }
                 let out = &mut c.row(row)[column];
-                *out = match self.beta {
+                *out = match dots.beta {
                     Beta::Add => out.add(sum),
                     Beta::Replace => sum,
                     Beta::Rows(begin) => begin[row].add(sum),
@@ -216,7 +227,9 @@ impl<T: Plain + Float> Dots<'_, T> {
             }
         }
     }
+}
 
+impl<T: Plain + Float> Dots<'_, T> {
     /// Chains of some terms, [`DOT`] for each element of the result.
     #[inline(always)]
     fn chains<L: Lanes<T>, const M: usize, const N: usize>(

@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use super::super::element::Float;
 use super::super::team::MatrixMut;
-use super::super::vectors::{Lanes, fetch, fetch_second};
+use super::super::vectors::{Lanes, Task, fetch, fetch_second};
 use super::super::view::Plain;
 use super::blocks::{CHAIN, PANEL, ROWS};
 use super::matmul::Beta;
@@ -80,33 +80,42 @@ impl<T: Plain + Float> Strip<'_, T> {
             }
             let mut c = c.block((row, column), (R, width));
             match vectors {
-                4 if L::VECTORS >= 4 => self.tile::<L, R, 4>(lanes, (row, column), &mut c, beta),
-                3 if L::VECTORS >= 4 => self.tile::<L, R, 3>(lanes, (row, column), &mut c, beta),
-                2 => self.tile::<L, R, 2>(lanes, (row, column), &mut c, beta),
-                _ => self.tile::<L, R, 1>(lanes, (row, column), &mut c, beta),
+                4 if L::VECTORS >= 4 => {
+                    lanes.outlined(Tile::<T, R, 4> { strip: self, row, column, c: &mut c, beta })
+                }
+                3 if L::VECTORS >= 4 => {
+                    lanes.outlined(Tile::<T, R, 3> { strip: self, row, column, c: &mut c, beta })
+                }
+                2 => lanes.outlined(Tile::<T, R, 2> { strip: self, row, column, c: &mut c, beta }),
+                _ => lanes.outlined(Tile::<T, R, 1> { strip: self, row, column, c: &mut c, beta }),
             }
             column += width;
         }
         R
     }
+}
 
-    /// One tile of the result.
+/// One tile of the result: `R` rows of `V` vectors.
+struct Tile<'a, 'c, T, const R: usize, const V: usize> {
+    strip: &'a Strip<'a, T>,
+    row: usize,
+    column: usize,
+    c: &'a mut MatrixMut<'c, T>,
+    beta: Beta<'a, T>,
+}
+
+impl<T: Plain + Float, const R: usize, const V: usize> Task<T> for Tile<'_, '_, T, R, V> {
     #[inline(always)]
-    fn tile<L: Lanes<T>, const R: usize, const V: usize>(
-        &self,
-        lanes: L,
-        (row, column): (usize, usize),
-        c: &mut MatrixMut<'_, T>,
-        beta: Beta<'_, T>,
-    ) {
-        let (depth, width) = (self.depth, c.columns);
+    fn run<L: Lanes<T>>(self, lanes: L) {
+        let Self { strip, row, column, c, beta } = self;
+        let (depth, width) = (strip.depth, c.columns);
         // The compiler is not to know that rows are equally far from each other: it would step from one to
         // the next for each term.
-        let a: [&[T]; R] = std::array::from_fn(|i| &self.a.0[black_box((row + i) * self.a.1)..][..depth]);
+        let a: [&[T]; R] = std::array::from_fn(|i| &strip.a.0[black_box((row + i) * strip.a.1)..][..depth]);
         let mut sums = [[lanes.zero(); V]; R];
-        if self.b.1 == PANEL {
-            let b = &self.b.0.as_chunks::<PANEL>().0[..depth];
-            if self.goes_on && row == 0 {
+        if strip.b.1 == PANEL {
+            let b = &strip.b.0.as_chunks::<PANEL>().0[..depth];
+            if strip.goes_on && row == 0 {
                 let forth = if R <= 2 { NEAR } else { FAR };
                 for p in 0..depth {
                     let from = b[p][column..][..V * L::WIDTH].as_ptr().cast::<u8>();
@@ -119,10 +128,10 @@ impl<T: Plain + Float> Strip<'_, T> {
                 }
             }
         } else {
-            // Rows that lie apart are not fetched by the processor itself.
-            let forth = self.b.1 * FORTH * size_of::<T>();
+            // Rows that lie apart are not fetched by the processor itstrip.
+            let forth = strip.b.1 * FORTH * size_of::<T>();
             for p in 0..depth {
-                let b = &self.b.0[p * self.b.1 + column..][..V * L::WIDTH];
+                let b = &strip.b.0[p * strip.b.1 + column..][..V * L::WIDTH];
                 if row == 0 {
                     fetch(b.as_ptr().cast::<u8>().wrapping_add(forth), size_of_val(b));
                 }

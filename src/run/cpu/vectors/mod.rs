@@ -63,6 +63,9 @@ pub(super) trait Lanes<T>: Copy {
     fn interleave(self, a: Self::Vector, b: Self::Vector) -> (Self::Vector, Self::Vector);
     /// `a[0], a[2], ..., b[0], b[2], ...`.
     fn even(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// Runs a task in a function of its own that may use the set. For what is one of many forms, tiles above all: in
+    /// one function together they take the compiler a time that grows faster than their number.
+    fn outlined<W: Task<T>>(self, task: W);
     /// Transposes the first `WIDTH` vectors, by interleaving those that are half of them apart, as
     /// often as it takes (Stone, "Parallel Processing with the Perfect Shuffle", IEEE Transactions on
     /// Computers C-20(2), 1971).
@@ -139,7 +142,8 @@ pub(super) fn streamed() {
 }
 
 /// What is compiled for each instruction set. Implementations are marked `#[inline(always)]`, so
-/// that they become part of a function that may use the set.
+/// that they become part of a function that may use the set: that of [`Vectorised::dispatch`], or of
+/// [`Lanes::outlined`].
 pub(super) trait Task<T> {
     fn run<L: Lanes<T>>(self, lanes: L);
 }

@@ -1,6 +1,6 @@
 //! Vectors of processors without an instruction set that is known here, and of one number.
 
-use super::Lanes;
+use super::{Lanes, Task};
 
 /// Arrays, for processors without a set that is known here; the compiler makes of them what it can.
 #[derive(Clone, Copy)]
@@ -16,6 +16,10 @@ macro_rules! portable {
             const WIDTH: usize = $width;
             const VECTORS: usize = 2;
 
+            #[inline(never)]
+            fn outlined<W: Task<$type>>(self, task: W) {
+                task.run(self);
+            }
             #[inline(always)]
             fn zero(self) -> Self::Vector {
                 [0.0; $width]
@@ -130,6 +134,10 @@ impl<L: Lanes<f32>> Lanes<f32> for Alone<L> {
     const WIDTH: usize = 1;
     const VECTORS: usize = 2;
 
+    #[inline(always)]
+    fn outlined<W: Task<f32>>(self, task: W) {
+        task.run(self);
+    }
     #[inline(always)]
     fn zero(self) -> f32 {
         0.0

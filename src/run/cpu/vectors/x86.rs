@@ -4,7 +4,7 @@
 
 use std::arch::x86_64 as arch;
 
-use super::Lanes;
+use super::{Lanes, Task};
 
 /// AVX-512F.
 #[derive(Clone, Copy)]
@@ -52,7 +52,7 @@ pub(super) unsafe fn stream_lines(from: *const u8, to: *mut u8, count: usize) {
 }
 
 macro_rules! lanes {
-    ($set:ident, $type:ident: $width:literal x $vectors:literal, $vector:ident,
+    ($set:ident $features:literal, $type:ident: $width:literal x $vectors:literal, $vector:ident,
      $zero:ident, $splat:ident, $load:ident, $store:ident, $stream:ident, $fused:ident, $interleave:ident, $even:ident,
      $add:ident, $sub:ident, $mul:ident, $div:ident, $sqrt:ident, $larger:ident, $smaller:ident, $magnitude:ident, $less:ident, $at_least:ident, $power:ident, $signed:ident, $pick:ident) => {
         impl Lanes<$type> for $set {
@@ -60,6 +60,16 @@ macro_rules! lanes {
             const WIDTH: usize = $width;
             const VECTORS: usize = $vectors;
 
+            #[inline(always)]
+            fn outlined<W: Task<$type>>(self, task: W) {
+                #[inline(never)]
+                #[target_feature(enable = $features)]
+                fn alone<W: Task<$type>>(lanes: $set, task: W) {
+                    task.run(lanes);
+                }
+                // SAFETY: `self` says that the processor has the set.
+                unsafe { alone(self, task) }
+            }
             #[inline(always)]
             fn zero(self) -> Self::Vector {
                 // SAFETY: `self` says that the processor has the set.
@@ -404,11 +414,11 @@ fn pick_narrow_pd(table: &[f64; 16], at: arch::__m256d) -> arch::__m256d {
     arch::_mm256_setr_pd(a, b, c, d)
 }
 
-lanes!(Avx512, f32: 16 x 4, __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_stream_ps, _mm512_fmadd_ps, wide_ps, even_wide_ps,
+lanes!(Avx512 "avx512f,avx2,fma", f32: 16 x 4, __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_stream_ps, _mm512_fmadd_ps, wide_ps, even_wide_ps,
     _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps, _mm512_div_ps, _mm512_sqrt_ps, _mm512_max_ps, _mm512_min_ps, magnitude_wide_ps, less_wide_ps, at_least_wide_ps, power_wide_ps, signed_wide_ps, pick_wide_ps);
-lanes!(Avx512, f64: 8 x 4, __m512d, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_stream_pd, _mm512_fmadd_pd, wide_pd, even_wide_pd,
+lanes!(Avx512 "avx512f,avx2,fma", f64: 8 x 4, __m512d, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_stream_pd, _mm512_fmadd_pd, wide_pd, even_wide_pd,
     _mm512_add_pd, _mm512_sub_pd, _mm512_mul_pd, _mm512_div_pd, _mm512_sqrt_pd, _mm512_max_pd, _mm512_min_pd, magnitude_wide_pd, less_wide_pd, at_least_wide_pd, power_wide_pd, signed_wide_pd, pick_wide_pd);
-lanes!(Avx2, f32: 8 x 2, __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_stream_ps, _mm256_fmadd_ps, narrow_ps, even_narrow_ps,
+lanes!(Avx2 "avx2,fma", f32: 8 x 2, __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_stream_ps, _mm256_fmadd_ps, narrow_ps, even_narrow_ps,
     _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps, _mm256_div_ps, _mm256_sqrt_ps, _mm256_max_ps, _mm256_min_ps, magnitude_narrow_ps, less_narrow_ps, at_least_narrow_ps, power_narrow_ps, signed_narrow_ps, pick_narrow_ps);
-lanes!(Avx2, f64: 4 x 2, __m256d, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_stream_pd, _mm256_fmadd_pd, narrow_pd, even_narrow_pd,
+lanes!(Avx2 "avx2,fma", f64: 4 x 2, __m256d, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_stream_pd, _mm256_fmadd_pd, narrow_pd, even_narrow_pd,
     _mm256_add_pd, _mm256_sub_pd, _mm256_mul_pd, _mm256_div_pd, _mm256_sqrt_pd, _mm256_max_pd, _mm256_min_pd, magnitude_narrow_pd, less_narrow_pd, at_least_narrow_pd, power_narrow_pd, signed_narrow_pd, pick_narrow_pd);

@@ -6,7 +6,7 @@ use super::super::super::element::Float;
 use super::super::super::elementwise::tile::Epilogue;
 use super::super::super::product::blocks::{CHAIN, PANEL};
 use super::super::super::team::MatrixMut;
-use super::super::super::vectors::{Lanes, fetch_second};
+use super::super::super::vectors::{Lanes, Task, fetch_second};
 use super::super::super::view::{Plain, bytes_of_mut};
 use super::super::grid::Grid;
 use super::{DEPTH, Padded, WIDEST};
@@ -72,54 +72,67 @@ impl<T: Plain + Float> Strip<'_, T> {
             let mut at = 0;
             while at < self.places.len() {
                 let left = self.places.len() - at;
-                let place = (at, column);
+                // Of a form, the positions of one tile.
+                macro_rules! tile {
+                    ($positions:literal, $vectors:literal) => {{
+                        let sums = &mut *sums;
+                        let strip = self;
+                        lanes.outlined(Tile::<T, $positions, $vectors> { strip, at, column, sums, begin });
+                        $positions
+                    }};
+                }
                 at += match (vectors, left) {
-                    (4, 6..) if L::VECTORS >= 4 => self.tile::<L, 6, 4>(lanes, place, sums, begin),
-                    (4, 4..) if L::VECTORS >= 4 => self.tile::<L, 4, 4>(lanes, place, sums, begin),
-                    (4, 2..) if L::VECTORS >= 4 => self.tile::<L, 2, 4>(lanes, place, sums, begin),
-                    (4, _) if L::VECTORS >= 4 => self.tile::<L, 1, 4>(lanes, place, sums, begin),
-                    (3, 8..) if L::VECTORS >= 4 => self.tile::<L, 8, 3>(lanes, place, sums, begin),
-                    (3, 4..) if L::VECTORS >= 4 => self.tile::<L, 4, 3>(lanes, place, sums, begin),
-                    (3, 2..) if L::VECTORS >= 4 => self.tile::<L, 2, 3>(lanes, place, sums, begin),
-                    (3, _) if L::VECTORS >= 4 => self.tile::<L, 1, 3>(lanes, place, sums, begin),
-                    (2, 12..) if L::VECTORS >= 4 => self.tile::<L, 12, 2>(lanes, place, sums, begin),
-                    (2, 6..) => self.tile::<L, 6, 2>(lanes, place, sums, begin),
-                    (2, 2..) => self.tile::<L, 2, 2>(lanes, place, sums, begin),
-                    (2, _) => self.tile::<L, 1, 2>(lanes, place, sums, begin),
-                    (_, 12..) => self.tile::<L, 12, 1>(lanes, place, sums, begin),
-                    (_, 6..) => self.tile::<L, 6, 1>(lanes, place, sums, begin),
-                    (_, 2..) => self.tile::<L, 2, 1>(lanes, place, sums, begin),
-                    _ => self.tile::<L, 1, 1>(lanes, place, sums, begin),
+                    (4, 6..) if L::VECTORS >= 4 => tile!(6, 4),
+                    (4, 4..) if L::VECTORS >= 4 => tile!(4, 4),
+                    (4, 2..) if L::VECTORS >= 4 => tile!(2, 4),
+                    (4, _) if L::VECTORS >= 4 => tile!(1, 4),
+                    (3, 8..) if L::VECTORS >= 4 => tile!(8, 3),
+                    (3, 4..) if L::VECTORS >= 4 => tile!(4, 3),
+                    (3, 2..) if L::VECTORS >= 4 => tile!(2, 3),
+                    (3, _) if L::VECTORS >= 4 => tile!(1, 3),
+                    (2, 12..) if L::VECTORS >= 4 => tile!(12, 2),
+                    (2, 6..) => tile!(6, 2),
+                    (2, 2..) => tile!(2, 2),
+                    (2, _) => tile!(1, 2),
+                    (_, 12..) => tile!(12, 1),
+                    (_, 6..) => tile!(6, 1),
+                    (_, 2..) => tile!(2, 1),
+                    _ => tile!(1, 1),
                 };
             }
             column += vectors * L::WIDTH;
         }
     }
+}
 
-    /// One tile; its positions.
+/// One tile of the sums: `R` positions and `V` vectors of channels.
+struct Tile<'a, T, const R: usize, const V: usize> {
+    strip: &'a Strip<'a, T>,
+    at: usize,
+    column: usize,
+    sums: &'a mut [T],
+    begin: Option<&'a [T; PANEL]>,
+}
+
+impl<T: Plain + Float, const R: usize, const V: usize> Task<T> for Tile<'_, T, R, V> {
     #[inline(always)]
-    fn tile<L: Lanes<T>, const R: usize, const V: usize>(
-        &self,
-        lanes: L,
-        (at, column): (usize, usize),
-        sums: &mut [T],
-        begin: Option<&[T; PANEL]>,
-    ) -> usize {
-        let x: [*const T; R] = std::array::from_fn(|i| self.x[self.places[at + i] as usize..].as_ptr());
+    fn run<L: Lanes<T>>(self, lanes: L) {
+        let Self { strip, at, column, sums, begin } = self;
+        let x: [*const T; R] = std::array::from_fn(|i| strip.x[strip.places[at + i] as usize..].as_ptr());
         let rows = &mut sums[at * PANEL..][..R * PANEL];
-        let ahead = self.ahead.get(at / R * self.offsets.count * LINE..).unwrap_or(&[]);
-        for first in (0..self.offsets.count).step_by(CHAIN) {
-            let offsets = &self.offsets.at[first..self.offsets.count.min(first + CHAIN)];
+        let ahead = strip.ahead.get(at / R * strip.offsets.count * LINE..).unwrap_or(&[]);
+        for first in (0..strip.offsets.count).step_by(CHAIN) {
+            let offsets = &strip.offsets.at[first..strip.offsets.count.min(first + CHAIN)];
             let mut tile = [[lanes.zero(); V]; R];
             for (p, &offset) in offsets.iter().enumerate() {
                 let b: [L::Vector; V] = std::array::from_fn(|v| {
-                    lanes.load(&self.b[(first + p) * PANEL + column + v * L::WIDTH..])
+                    lanes.load(&strip.b[(first + p) * PANEL + column + v * L::WIDTH..])
                 });
                 if let Some(ahead) = ahead.get((first + p) * LINE) {
                     fetch_second(std::ptr::from_ref(ahead).cast(), size_of::<T>());
                 }
                 for i in 0..R {
-                    // SAFETY: `multiply` saw that the farthest term of the farthest place lies within `x`.
+                    // SAFETY: [`Strip::multiply`] saw that the farthest term of the farthest place lies within `x`.
                     let x = lanes.splat(unsafe { *x[i].add(offset) });
                     for v in 0..V {
                         tile[i][v] = lanes.fused(x, b[v], tile[i][v]);
@@ -135,7 +148,6 @@ impl<T: Plain + Float> Strip<'_, T> {
                 }
             }
         }
-        R
     }
 }
 

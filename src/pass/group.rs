@@ -391,7 +391,8 @@ impl<'g> Fuser<'g> {
             return None;
         }
         let update = |&node: &NodeId| self.graph.source(source(node)).phase == Phase::Update;
-        if !self.as_many(result, self.graph.node(follows).first_result) || group.nodes.iter().any(update) {
+        let begins_update = group.nodes.iter().any(update) && !head.nodes.iter().all(update);
+        if !self.as_many(result, self.graph.node(follows).first_result) || begins_update {
             return None;
         }
         let new = group
@@ -496,12 +497,12 @@ fn is_converted(op: &Op) -> bool {
             ReduceOp::ArgReduce { .. } | ReduceOp::CumSum(_) => false,
         },
         Family::Normalize(op) => match op {
-            NormalizeOp::Softmax(_) => true,
-            NormalizeOp::Normalize(of) => !of.moments,
+            NormalizeOp::Softmax(_)
+            | NormalizeOp::Normalize(_)
+            | NormalizeOp::NormalizeGradient { .. } => true,
             NormalizeOp::SoftmaxGradient(_)
             | NormalizeOp::CrossEntropy
             | NormalizeOp::CrossEntropyGradient
-            | NormalizeOp::NormalizeGradient { .. }
             | NormalizeOp::LocalResponseNorm(_) => false,
         },
         Family::Attention(op) => match op {

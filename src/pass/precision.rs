@@ -4,10 +4,13 @@
 //! claims: what a product makes claims halves, what an operation of full range makes claims f32, and what
 //! follows from parameters and constants alone claims nothing. Where claims meet, f32 wins, as in
 //! PyTorch's autocast; what claims nothing is as its readers want it. Inputs and outputs keep their types.
+//!
+//! In a training step a normalisation of halves, and its gradient, are computed in f32, scale and shift included, and
+//! make halves again, as PyTorch's batch norms do: so what the step keeps of a network of convolutions is of halves.
 
 use super::rewrite::Rewriter;
 use crate::error::Result;
-use crate::ir::{DType, Graph, NodeId, Op, ParamId, Range, SourceId, ValueId};
+use crate::ir::{Binary, DType, Graph, NodeId, Op, ParamId, Range, SourceId, ValueId};
 
 /// Whether parameters are rounded once, or each time that they are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +61,18 @@ pub fn lower_precision(graph: &mut Graph, precision: &Precision) -> Result<()> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Claim {
     Nothing,
+    /// Made in f32 by a normalisation of halves: halves for all but its scale and shift.
+    Normal,
     Half,
     Full,
+}
+
+/// By value.
+struct Claims {
+    /// Of no account where it is not of f32.
+    of: Vec<Claim>,
+    /// Operands that read it.
+    readers: Vec<u32>,
 }
 
 /// Which nodes are computed, or held, in halves.
@@ -78,7 +91,7 @@ struct Read {
 
 impl Decided {
     fn of(graph: &Graph, precision: &Precision) -> Self {
-        let claims = claims(graph);
+        let claims = claims(graph, precision.params == Params::Kept);
         let mut reads = vec![Read::default(); graph.value_count()];
         graph.outputs().iter().for_each(|(_, value)| reads[value.index()].full = true);
         let mut node_half = vec![false; graph.node_count()];
@@ -99,7 +112,7 @@ impl Decided {
 }
 
 /// Whether a node is computed in halves, once it is known how its results are read.
-fn is_half(graph: &Graph, id: NodeId, precision: &Precision, claims: &[Claim], reads: &[Read]) -> bool {
+fn is_half(graph: &Graph, id: NodeId, precision: &Precision, claims: &Claims, reads: &[Read]) -> bool {
     let node = graph.node(id);
     let makes = graph.results(id).any(|value| is_f32(graph, value));
     let reads_any = node.operands.iter().any(|&value| is_f32(graph, value));
@@ -113,21 +126,33 @@ fn is_half(graph: &Graph, id: NodeId, precision: &Precision, claims: &[Claim], r
         (Range::Half, _) => true,
         (Range::Full, _) => false,
         (Range::Own, Op::Param(param)) => wanted && may_round(graph, *param, precision),
+        (Range::Own, _) if is_scale(graph, id, claims) => false,
         (Range::Own, _) => match (table(graph, id), strongest(graph, id, claims)) {
             (Some(param), _) => may_round(graph, param, precision),
             (None, Claim::Nothing) => wanted,
-            (None, Claim::Half) => true,
+            (None, Claim::Normal | Claim::Half) => true,
             (None, Claim::Full) => false,
         },
     }
 }
 
-/// By value: its claim; of no account where it is not of f32.
-fn claims(graph: &Graph) -> Vec<Claim> {
-    let mut claims = vec![Claim::Nothing; graph.value_count()];
+fn claims(graph: &Graph, trains: bool) -> Claims {
+    let mut readers = vec![0; graph.value_count()];
+    for operand in graph.node_ids().flat_map(|id| graph.node(id).operands.iter()) {
+        readers[operand.index()] += 1;
+    }
+    let mut claims = Claims { of: vec![Claim::Nothing; graph.value_count()], readers };
     for id in graph.node_ids() {
         let node = graph.node(id);
         let found = strongest(graph, id, &claims);
+        if trains
+            && normalizes(&node.op)
+            && matches!(claims.of[node.operands[0].index()], Claim::Normal | Claim::Half)
+        {
+            graph.results(id).for_each(|value| claims.of[value.index()] = Claim::Full);
+            claims.of[node.first_result.index()] = Claim::Normal;
+            continue;
+        }
         let claim = match (node.op.range(), &node.op) {
             (_, Op::Input) => Claim::Full,
             (_, Op::Convert { .. }) if !is_f32(graph, node.operands[0]) => of_conversion(graph, id),
@@ -135,9 +160,10 @@ fn claims(graph: &Graph) -> Vec<Claim> {
             (Range::Half | Range::Full, _) if found == Claim::Nothing => Claim::Nothing,
             (Range::Half | Range::Full, _) => Claim::Full,
             (Range::Own, _) if table(graph, id).is_some() => Claim::Full,
+            (Range::Own, _) if found == Claim::Normal && !is_scale(graph, id, &claims) => Claim::Half,
             (Range::Own, _) => found,
         };
-        graph.results(id).for_each(|value| claims[value.index()] = claim);
+        graph.results(id).for_each(|value| claims.of[value.index()] = claim);
     }
     claims
 }
@@ -151,11 +177,31 @@ fn of_conversion(graph: &Graph, id: NodeId) -> Claim {
 }
 
 /// The strongest claim of a node's operands; nothing where none is of f32.
-fn strongest(graph: &Graph, id: NodeId, claims: &[Claim]) -> Claim {
+fn strongest(graph: &Graph, id: NodeId, claims: &Claims) -> Claim {
     let node = graph.node(id);
     let reads = node.operands.iter().enumerate();
     let floats = reads.filter(|&(at, &value)| is_f32(graph, value) && !node.op.takes_full(at));
-    floats.map(|(_, value)| claims[value.index()]).max().unwrap_or(Claim::Nothing)
+    floats.map(|(_, value)| claims.of[value.index()]).max().unwrap_or(Claim::Nothing)
+}
+
+/// Whether an operation's first result is of the type of what it normalises, or of what that was, while it is
+/// computed in f32.
+fn normalizes(op: &Op) -> bool {
+    matches!(op, Op::Normalize { .. } | Op::NormalizeGradient { .. })
+}
+
+/// Whether a node scales or shifts what a normalisation of halves makes, and nothing else reads, by what is no data.
+fn is_scale(graph: &Graph, id: NodeId, claims: &Claims) -> bool {
+    let node = graph.node(id);
+    let lone =
+        |value: &ValueId| claims.of[value.index()] == Claim::Normal && claims.readers[value.index()] == 1;
+    let is_known = |value: &ValueId| claims.of[value.index()] == Claim::Nothing;
+    match node.op {
+        Op::Binary(Binary::Add | Binary::Mul | Binary::Sub) => {
+            node.operands.iter().any(lone) && node.operands.iter().any(is_known)
+        }
+        _ => false,
+    }
 }
 
 fn is_f32(graph: &Graph, value: ValueId) -> bool {

@@ -29,7 +29,6 @@ pub use simulate::{Crossing, SimulatedStep, Timeline, Work, simulate};
 
 use self::memory::fit::{self, Shortage};
 use self::memory::residents::Residents;
-use self::order::Rule;
 use self::problem::Problem;
 use self::simulate::cost;
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
@@ -264,7 +263,9 @@ impl Options {
 /// Schedules a placed graph: makes the copies, orders every lane, lays out the arenas.
 ///
 /// Takes the first order that stays under the caps, of: greedy list scheduling by urgency; the
-/// source's order; an order that holds few bytes. Deterministic; near-linear in nodes and edges.
+/// source's order, with updates as soon as they can be made; an order that holds few bytes. Where one
+/// lane runs all, they take as long, and the one that holds the fewest bytes is the first.
+/// Deterministic; near-linear in nodes and edges.
 ///
 /// Errors: [`Error::Infeasible`] where none does; [`Error::Model`] where the placement is not one
 /// of this graph on this topology (too few devices, an unknown one, one that cannot run its node).
@@ -275,8 +276,7 @@ pub fn schedule(
     options: &Options,
 ) -> Result<Schedule> {
     let problem = Problem::new(graph, topology, placement, &options.offload)?;
-    let orders = Rule::ALL.iter().map(|&rule| order::updates_late(&problem, order::list(&problem, rule)));
-    first_that_fits(&problem, orders, options)
+    first_that_fits(&problem, order::orders(&problem), options)
 }
 
 /// Schedules a placed graph with the launches in a given order, so that plans of others are timed
@@ -316,9 +316,7 @@ pub fn schedule_closest(
             check_order(graph, launches)?;
             Box::new(std::iter::once(order::with_copies(&problem, launches)))
         }
-        None => {
-            Box::new(Rule::ALL.iter().map(|&rule| order::updates_late(&problem, order::list(&problem, rule))))
-        }
+        None => order::orders(&problem),
     };
     let mut best = None;
     for order in orders {

@@ -4,16 +4,18 @@
 use std::path::Path;
 
 use partition::compile::{Compiled, Options, compile};
+use partition::control::Control;
 use partition::error::Result;
 use partition::ir::text::parse;
 use partition::ir::{
-    Cell, Conv, ConvTranspose, DType, Direction, Graph, Layout, Op, Pool, PoolKind, Real, Recurrent,
-    ReduceKind, TopK, Window,
+    Cell, Conv, ConvTranspose, DType, Direction, Graph, Init, Layout, Op, Pool, PoolKind, Real, Recurrent,
+    ReduceKind, Shape, Source, SourceRole, TopK, Type, Unary, Window,
 };
 use partition::load::{LoadOptions, Model, load};
 use partition::pass::{Params, Precision};
 use partition::place::Effort;
 use partition::topology::Topology;
+use partition::train::{Loss, dry_run};
 
 use crate::run_ops::{Random, array, check};
 use crate::shared;
@@ -99,6 +101,83 @@ fn within_its_limit(file: &str) {
 #[test]
 fn halves_take_little_more_than_half() {
     FAST.iter().for_each(|file| within_its_limit(file));
+}
+
+/// A training step in halves has at most so much of the peak in f32, where parameters are not most of it.
+const TRAINING: f64 = 0.8;
+
+/// The peak of a training step: of plain descent, with the least effort.
+fn trained(graph: &Graph, devices: &str, half: Option<DType>) -> u64 {
+    let mut options = partition::train::Options::new(Loss::MeanSquared);
+    options.compile.place.effort = Effort::Fast;
+    options.compile.batch = (!graph.unbound_dims().is_empty()).then_some(8);
+    options.compile.precision = half.map(|half| Precision { half, params: Params::Kept });
+    let topology = Topology::parse(devices).unwrap();
+    peak(&dry_run(graph.clone(), &topology, &options, &Control::default()).unwrap().compiled)
+}
+
+#[test]
+fn training_in_halves_takes_at_most_four_fifths() {
+    for file in [
+        "keras/cnn_small.k3.json",
+        "keras/gru_conv1d_small.k3.json",
+        "keras/siamese_multi_io.k3.json",
+        "keras/transformer_small.k3.json",
+        "onnx/s_autoencoder_convt.onnx",
+        "onnx/s_mobilenet_v2.onnx",
+        "onnx/s_resnet_hf.onnx",
+        "onnx/s_sd_unet.onnx",
+        "onnx/s_vit.onnx",
+    ] {
+        let Some(path) = shared::file(&format!("corpus/{file}")) else { return };
+        let Some(graph) = graph(&path) else { return };
+        for devices in ["cpu", "a100-80g"] {
+            let full = trained(&graph, devices, None);
+            let half = trained(&graph, devices, Some(DType::Bf16));
+            let share = half as f64 / full as f64;
+            assert!(share <= TRAINING, "{file} on {devices}: {half} of {full} bytes, {share:.3}");
+        }
+    }
+}
+
+/// So many dense layers one behind the other, of 256 by 256 and 4 samples.
+fn stack(layers: usize) -> Graph {
+    let mut graph = Graph::new("stack");
+    let data = graph.add_source(Source::new("x", "Input", SourceRole::Data));
+    let ty = |dims: &[i64]| Type::new(DType::F32, Shape::known(dims));
+    let mut h = graph.add_input("x", ty(&[4, 256]), data);
+    for number in 0..layers {
+        let layer = graph.add_source(Source::new(format!("d{number}"), "Dense", SourceRole::Node));
+        let kernel = ty(&[256, 256]);
+        let kernel =
+            graph.add_param(format!("d{number}/kernel"), kernel, Init::glorot_uniform(), None, layer);
+        let product = Op::MatMul { transpose_left: false, transpose_right: false };
+        h = graph.apply(product, &[h, kernel], layer).unwrap();
+        h = graph.apply(Op::Unary(Unary::Tanh), &[h], layer).unwrap();
+    }
+    graph.add_output("y", h);
+    graph.record_consumers();
+    graph
+}
+
+#[test]
+fn a_gradient_lives_until_its_update_and_a_rounded_weight_until_its_product() {
+    let layer = 256 * 256 * 4;
+    for half in [None, Some(DType::Bf16)] {
+        // Weights and their momenta stay; beside them what two layers have, and activations, whatever the layers' number.
+        let mut options = partition::train::Options::new(Loss::MeanSquared);
+        options.recipe.updates = "sgd:momentum=0.9".parse().unwrap();
+        options.compile.precision = half.map(|half| Precision { half, params: Params::Kept });
+        let topology = Topology::parse("cpu").unwrap();
+        for layers in [4, 16] {
+            let made = dry_run(stack(layers), &topology, &options, &Control::default()).unwrap();
+            let beside = peak(&made.compiled) - 2 * layers as u64 * layer;
+            assert!(
+                beside < 2 * layer + layer / 2,
+                "{layers} layers in {half:?}: {beside} bytes beside weights"
+            );
+        }
+    }
 }
 
 /// `cargo test --release --test suite -- --ignored every_network_of_the_corpus_in_halves`

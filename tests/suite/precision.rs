@@ -102,6 +102,48 @@ fn products_are_of_halves_and_statistics_of_f32() {
 }
 
 #[test]
+fn a_norm_of_halves_is_scaled_in_f32_and_makes_halves() {
+    let text = r#"graph "norm"
+
+source s0 data "x" "input"
+source s1 node "bn" "bn"
+
+%0: f32[2, 4, 8] = input "x" @s0
+%1: f32[8, 8] = param "kernel" init=constant(1.0) @s0
+%2: f32[4, 1] = param "gamma" init=constant(1.0) @s0
+%3: f32[4, 1] = param "beta" init=constant(1.0) @s0
+%4: f32[2, 4, 8] = matmul %0, %1 transpose_left=false transpose_right=false @s1
+%5: f32[2, 4, 8], %6: f32[4], %7: f32[4] = normalize %4 axes=[0, 2] epsilon=0.001 center=true moments @s1
+%8: f32[2, 4, 8] = mul %5, %2 @s1
+%9: f32[2, 4, 8] = add %8, %3 @s1
+%10: f32[2, 4, 8] = relu %9 @s1
+%11: f32[2, 4, 8] = add %10, %4 @s1
+%12: f32[2, 4, 8] = matmul %11, %1 transpose_left=false transpose_right=false @s1
+
+output "y" %12
+output "mean" %6
+"#;
+    let kept = Precision { half: DType::Bf16, params: Params::Kept };
+    insta::assert_snapshot!(listed(text, kept), @r"
+    %1 f32 param
+    %2 f32 param
+    %3 f32 param
+    %4 bf16 convert %0
+    %5 bf16 convert %1
+    %6 bf16 matmul %4 %5
+    %7 f32 convert %6
+    %8 f32 normalize %7
+    %11 f32 mul %8 %2
+    %12 f32 add %11 %3
+    %13 bf16 convert %12
+    %14 bf16 relu %13
+    %15 bf16 add %14 %6
+    %16 bf16 matmul %15 %5
+    %17 f32 convert %16
+    ");
+}
+
+#[test]
 fn what_follows_from_parameters_alone_claims_nothing() {
     // A batch norm of stored statistics: what scales the halves of a convolution is made in f32.
     let text = r#"graph "norm"

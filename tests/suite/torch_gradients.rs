@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use partition::data::Position;
-use partition::ir::Tensor;
+use partition::ir::{DType, Tensor};
 use partition::load::weights::Arrays;
 use partition::load::{LoadOptions, Model, load};
+use partition::pass::{Params, Precision};
 use partition::place::DeviceUse;
 use partition::topology::Topology;
 use partition::train::{Loss, Options, Trainer};
@@ -39,13 +40,26 @@ fn classes(dims: Vec<u64>, classes: u64) -> Tensor {
 /// Compares loss and gradients of a step. An element's distance is in units of the largest that is
 /// stored of its gradient, or of a typical one.
 fn compare(name: &str, path: &Path, inputs: Vec<(String, Tensor)>, devices: &str, tolerance: f64) {
+    compare_in(None, name, path, inputs, devices, tolerance);
+}
+
+/// As [`compare`], in halves.
+fn compare_in(
+    half: Option<DType>,
+    name: &str,
+    path: &Path,
+    inputs: Vec<(String, Tensor)>,
+    devices: &str,
+    tolerance: f64,
+) {
     let text = include_str!("../data/torch_gradients.json");
     let mut all: BTreeMap<String, Stored> = serde_json::from_str(text).unwrap();
     let Stored { loss, gradients } = all.remove(name).unwrap();
-    let (mut trainer, target) = trainer(path, &inputs[0].1, devices);
+    let (mut trainer, target) = trainer(path, &inputs[0].1, devices, half);
     let arrays: Vec<(String, Tensor)> = inputs.into_iter().chain([("target".to_owned(), target)]).collect();
     let found = trainer.step(&arrays).unwrap().loss;
-    assert!((found - loss).abs() <= 1e-5 * loss.abs(), "{name}: loss {found}, torch {loss}");
+    let near = if half.is_some() { 1e-2 } else { 1e-5 };
+    assert!((found - loss).abs() <= near * loss.abs(), "{name}: loss {found}, torch {loss}");
     let made = trainer.checkpoint(Position::default()).unwrap().optimizer;
     let made: BTreeMap<String, Tensor> = made.into_iter().collect();
     let mut compared = 0;
@@ -57,8 +71,9 @@ fn compare(name: &str, path: &Path, inputs: Vec<(String, Tensor)>, devices: &str
         let typical = stored.norm / (own.len() as f64).sqrt();
         let size = stored.elements.iter().map(|(_, one)| one.abs()).fold(typical, f64::max);
         // Some gradients are zero but for rounding: of what a normalisation takes away again.
-        let size = size.max(ROUNDING);
-        let distance = (norm - stored.norm).abs() / stored.norm.max(ROUNDING);
+        let rounding = if half.is_some() { 0.1 } else { ROUNDING };
+        let size = size.max(rounding);
+        let distance = (norm - stored.norm).abs() / stored.norm.max(rounding);
         assert!(distance <= tolerance, "{name}: {param}: length {norm}, torch {}", stored.norm);
         for &(at, one) in &stored.elements {
             let distance = (own[at] - one).abs() / size;
@@ -66,14 +81,15 @@ fn compare(name: &str, path: &Path, inputs: Vec<(String, Tensor)>, devices: &str
         }
         compared += 1;
     }
-    assert_eq!(compared, made.len(), "{name}: parameters with a gradient");
+    let gradients = made.keys().filter(|name| name.ends_with("/momentum")).count();
+    assert_eq!(compared, gradients, "{name}: parameters with a gradient");
 }
 
 /// Lengths of gradients below this are rounding, for parameters and losses of size one.
 const ROUNDING: f64 = 1e-3;
 
 /// A trainer of the script's loss, and its target.
-fn trainer(path: &Path, input: &Tensor, devices: &str) -> (Trainer, Tensor) {
+fn trainer(path: &Path, input: &Tensor, devices: &str, half: Option<DType>) -> (Trainer, Tensor) {
     let bytes = std::fs::read(path).unwrap();
     let Model::Graph(graph) = load(&bytes, Some(path), &LoadOptions::default()).unwrap() else {
         panic!("{} is a network", path.display());
@@ -87,6 +103,7 @@ fn trainer(path: &Path, input: &Tensor, devices: &str) -> (Trainer, Tensor) {
     });
     options.recipe.updates = "sgd:momentum=0.9".parse().unwrap();
     options.compile.batch = (!graph.unbound_dims().is_empty()).then_some(input.dims()[0] as i64);
+    options.compile.precision = half.map(|half| Precision { half, params: Params::Kept });
     if devices != "cpu" {
         options.compile.place.devices = DeviceUse::All;
     }
@@ -108,13 +125,27 @@ fn corpus(name: &str, devices: &str, tolerance: f64) {
     compare(name, &path, inputs.collect(), devices, tolerance);
 }
 
+/// The pictures of the residual network.
+fn pictures() -> Vec<(String, Tensor)> {
+    let pixel = |at: i32| ((7 * at) % 23 - 11) as f32 / 8.0;
+    let pictures: Vec<f32> = (0..4 * 3 * 8 * 8).map(pixel).collect();
+    vec![("x".to_owned(), Tensor::from_f32(vec![4, 3, 8, 8], &pictures).unwrap())]
+}
+
 #[test]
 fn gradients_of_a_residual_network_with_batch_norm_are_those_of_torch() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/residual_norm.onnx");
-    let pixel = |at: i32| ((7 * at) % 23 - 11) as f32 / 8.0;
-    let pictures: Vec<f32> = (0..4 * 3 * 8 * 8).map(pixel).collect();
-    let x = Tensor::from_f32(vec![4, 3, 8, 8], &pictures).unwrap();
-    compare("residual_norm", &path, vec![("x".to_owned(), x)], "2xcpu", 1e-4);
+    compare("residual_norm", &path, pictures(), "2xcpu", 1e-4);
+}
+
+/// What lies between batch norms is of halves, which are rounded to 8 bits and to 11: what is left of sums that nearly
+/// cancel is less exact, and by as much less in one as in the other.
+#[test]
+fn gradients_in_halves_of_a_residual_network_with_batch_norm_are_near_those_of_torch() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/residual_norm.onnx");
+    for (half, tolerance) in [(DType::Bf16, 0.4), (DType::F16, 0.05)] {
+        compare_in(Some(half), "residual_norm", &path, pictures(), "cpu", tolerance);
+    }
 }
 
 #[test]

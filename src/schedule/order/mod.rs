@@ -5,7 +5,9 @@
 
 pub(crate) mod clocks;
 pub(crate) mod earliest;
+mod held;
 pub(crate) mod improve;
+mod source;
 pub(crate) mod waits;
 
 use std::cmp::Reverse;
@@ -24,7 +26,8 @@ pub(super) enum Rule {
     /// copies included, to the end of the step (the upward rank of HEFT: Topcuoglu, Hariri and Wu
     /// 2002). Copies start as early as their producers allow.
     Urgency,
-    /// The order of the source, as far as it is topological; copies just before their first reader.
+    /// The order of the source, as far as it is topological, but updates of state as soon as they can be made, so that
+    /// gradients need not wait, and what follows from parameters alone just before its first reader; so are copies.
     Source,
     /// Always next what adds the fewest bytes (what it makes less what it reads last), the most
     /// recently ready among equals; copies just before their first reader.
@@ -35,11 +38,23 @@ impl Rule {
     pub(super) const ALL: [Self; 3] = [Self::Urgency, Self::Source, Self::Memory];
 }
 
+/// The orders of all rules, those first that are to be tried first: by urgency, and where there is nothing to
+/// gain by it ([`held::is_one_lane`]), the one that holds the fewest bytes. Each keeps updates late.
+pub(super) fn orders<'p>(problem: &'p Problem<'_>) -> Box<dyn Iterator<Item = Vec<u32>> + 'p> {
+    let orders = Rule::ALL.iter().map(|&rule| updates_late(problem, list(problem, rule)));
+    if !held::is_one_lane(problem) {
+        return Box::new(orders);
+    }
+    let mut orders: Vec<Vec<u32>> = orders.collect();
+    orders.sort_by_cached_key(|order| held::held(problem, order));
+    Box::new(orders.into_iter())
+}
+
 /// The tasks in a topological order. O((nodes + edges) log nodes).
-pub(super) fn list(problem: &Problem<'_>, rule: Rule) -> Vec<u32> {
+fn list(problem: &Problem<'_>, rule: Rule) -> Vec<u32> {
     match rule {
         Rule::Urgency => fetched_late(problem, urgent(problem).order),
-        Rule::Source => with_copies(problem, &by_source(problem)),
+        Rule::Source => with_copies(problem, &source::by_source(problem)),
         Rule::Memory => with_copies(problem, &by_memory(problem)),
     }
 }
@@ -47,7 +62,7 @@ pub(super) fn list(problem: &Problem<'_>, rule: Rule) -> Vec<u32> {
 /// The same order, but with launches that only update state behind the last other launch or copy that
 /// reads the state: so they write where it lies. Only those that nothing waits for are moved.
 /// O(tasks + readers).
-pub(super) fn updates_late(problem: &Problem<'_>, order: Vec<u32>) -> Vec<u32> {
+fn updates_late(problem: &Problem<'_>, order: Vec<u32>) -> Vec<u32> {
     let (graph, copies) = (problem.graph, &problem.copies);
     if graph.updates().is_empty() {
         return order;
@@ -137,19 +152,6 @@ pub(super) fn ranks(problem: &Problem<'_>) -> Vec<Nanos> {
         }
     }
     rank
-}
-
-/// Kahn's algorithm, the least node number among those ready first.
-fn by_source(problem: &Problem<'_>) -> Vec<NodeIx> {
-    let graph = problem.graph;
-    let mut waits = Waits::new(problem);
-    let mut ready: BinaryHeap<Reverse<NodeIx>> = waits.ready(problem).map(Reverse).collect();
-    let mut order = Vec::with_capacity(graph.node_count());
-    while let Some(Reverse(node)) = ready.pop() {
-        order.push(node);
-        waits.done(problem, node, |next| ready.push(Reverse(next)));
-    }
-    order
 }
 
 /// Among those ready, what adds the fewest bytes. A node's key falls when it becomes the last

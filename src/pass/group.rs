@@ -497,9 +497,9 @@ fn is_converted(op: &Op) -> bool {
             ReduceOp::ArgReduce { .. } | ReduceOp::CumSum(_) => false,
         },
         Family::Normalize(op) => match op {
-            NormalizeOp::Softmax(_)
-            | NormalizeOp::Normalize(_)
-            | NormalizeOp::NormalizeGradient { .. } => true,
+            NormalizeOp::Softmax(_) | NormalizeOp::Normalize(_) | NormalizeOp::NormalizeGradient { .. } => {
+                true
+            }
             NormalizeOp::SoftmaxGradient(_)
             | NormalizeOp::CrossEntropy
             | NormalizeOp::CrossEntropyGradient

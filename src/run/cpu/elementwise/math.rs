@@ -141,13 +141,13 @@ pub(crate) fn exp<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
     l.mul(l.mul(p, l.power_of_two(half)), l.power_of_two(rest))
 }
 
-/// `e^x` for `x <= 0`; 0 where the result is below 2e-38.
+/// `e^x` for `x <= 0`, subnormal results included; they are rounded once, as their power is raised until the end.
 #[inline(always)]
 pub(crate) fn exp_below<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
     let (p, shifted) = reduced_exp(l, x);
-    let result = l.mul(p, l.power_of_two(shifted));
-    // A comparison, so that not-a-number passes.
-    l.less(x, l.splat(-87.0), l.zero(), result)
+    let raised = l.mul(p, l.power_of_two(l.add(shifted, l.splat(RAISE))));
+    // A comparison, so that not-a-number passes. Below, even the smallest number is too large.
+    l.less(x, l.splat(-104.0), l.zero(), l.mul(raised, l.splat(LOWERED)))
 }
 
 /// `e^x - 1`.
@@ -621,8 +621,10 @@ mod tests {
             assert_eq!(found, [INF, 0.0, 1.0]);
         }
         assert!(ways!(exp)(&[-100.0]).iter().all(|found| found[0] > 0.0));
-        for found in ways!(exp_below)(&[0.0, -88.0, -1e30, -INF]) {
-            assert_eq!(found, [1.0, 0.0, 0.0, 0.0]);
+        // By mpmath: e^-90 = 8.1940126239905e-40, e^-103 = 1.8521167695180e-45.
+        for found in ways!(exp_below)(&[0.0, -90.0, -103.0, -104.1, -1e30, -INF]) {
+            assert_eq!((found[0], found[2..].to_vec()), (1.0, vec![1e-45, 0.0, 0.0, 0.0]));
+            assert!(found[1].to_bits().abs_diff(8.194_012_6e-40f32.to_bits()) <= 1, "{found:?}");
         }
         for found in ways!(sigmoid)(&[-INF, INF]) {
             assert_eq!(found, [0.0, 1.0]);

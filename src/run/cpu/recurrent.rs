@@ -8,7 +8,7 @@ use crate::kernel::workspace::{Steps, planned};
 use super::attention::forward::with_room;
 use super::element::Float;
 use super::halves::{Held, with_held};
-use super::product::matmul::{Extent, Product, Strides};
+use super::product::matmul::{Extent, Matrix, Product, Strides};
 use super::view::{View, ViewMut, take};
 use super::walk::sizes;
 
@@ -182,15 +182,15 @@ fn project<T: Product + Float, S: Held<T>>(
     for row in gates.chunks_mut(rows.max(1)) {
         for (i, out) in row.iter_mut().enumerate() {
             // This gate's recurrent bias belongs inside the product with the reset gate.
-            let apart = cell == Cell::GruResetAfter && i >= 2 * s.hidden;
+            let separate = cell == Cell::GruResetAfter && i >= 2 * s.hidden;
             let input = inputs[i].read();
-            *out = if apart { input } else { input.add(recurrents[i].read()) };
+            *out = if separate { input } else { input.add(recurrents[i].read()) };
         }
     }
     S::add_held(
         Extent { m: gates.len().checked_div(rows).unwrap_or(0), n: rows, k: s.features },
-        (x, Strides::rows(s.features)),
-        (weights.input, Strides::rows(s.features).transposed()),
+        Matrix::new(x, Strides::rows(s.features)),
+        Matrix::new(weights.input, Strides::rows(s.features).transposed()),
         (gates, rows),
     );
 }
@@ -205,8 +205,8 @@ fn recur<T: Product, S: Held<T>>(
 ) {
     S::add_product(
         Extent { m: s.batch, n: count * s.hidden, k: s.hidden },
-        (state, Strides::rows(s.hidden)),
-        (&recurrent[from * s.hidden * s.hidden..], Strides::rows(s.hidden).transposed()),
+        Matrix::new(state, Strides::rows(s.hidden)),
+        Matrix::new(&recurrent[from * s.hidden * s.hidden..], Strides::rows(s.hidden).transposed()),
         out,
     );
 }

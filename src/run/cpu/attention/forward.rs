@@ -13,7 +13,7 @@ use super::super::element::Float;
 use super::super::halves::{Held, with_held, with_wide};
 use super::super::normalize::rows::largest;
 use super::super::product::blocks::{self, Multiply, Rhs};
-use super::super::product::matmul::{Beta, Extent, Product, Strides, with_area};
+use super::super::product::matmul::{Beta, Extent, Matrix, Product, Strides, with_area};
 use super::super::reduce::sum_run;
 use super::super::team::{Corner, MatrixMut, Planes, Team};
 use super::super::vectors::{Lanes, Task, Vectorised};
@@ -157,11 +157,11 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Heads<'_, T, S> {
         (batch, head): (usize, usize),
         (row, rows): (usize, usize),
         room: &'q mut [T],
-    ) -> (&'q [T], Strides) {
+    ) -> Matrix<'q, T> {
         let from = &self.q[self.at(0, (batch, head), row)..];
         let Geometry { size, strides, .. } = self.geometry;
         match size as usize {
-            0 => (&[], Strides::rows(0)),
+            0 => Matrix::new(&[], Strides::rows(0)),
             size => S::rows(from, strides[0].row as usize, (rows, size), room),
         }
     }
@@ -169,7 +169,7 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Heads<'_, T, S> {
     /// The products of a block's queries and keys.
     pub(crate) fn scores(
         &self,
-        q: (&[T], Strides),
+        q: Matrix<'_, T>,
         key_head: usize,
         block: Block,
         rows: usize,
@@ -177,7 +177,7 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Heads<'_, T, S> {
     ) {
         let Block { batch, key, keys, .. } = block;
         let k = &self.k[self.at(1, (batch, key_head), key)..];
-        let k = (k, Strides::rows(self.geometry.strides[1].row as usize).transposed());
+        let k = Matrix::new(k, Strides::rows(self.geometry.strides[1].row as usize).transposed());
         match self.geometry.size as usize {
             0 => scores.fill(T::ZERO),
             size => S::multiply(q, k, size, &mut MatrixMut::new(scores, (rows, keys), keys), Beta::Replace),
@@ -203,7 +203,7 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Heads<'_, T, S> {
     /// The same, of queries that are given.
     fn tile_of(
         &self,
-        q: (&[T], Strides),
+        q: Matrix<'_, T>,
         (batch, head): (usize, usize),
         first: usize,
         out: &mut MatrixMut<'_, T>,
@@ -225,9 +225,9 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Heads<'_, T, S> {
             self.scores(q, key_head, block, rows, scores);
             T::dispatch(Soften { heads: self, block, scores, largest, sums, out });
             let v = &self.v[self.at(2, (batch, key_head), begin)..];
-            let v = (v, Strides::rows(strides[2].row as usize));
+            let v = Matrix::new(v, Strides::rows(strides[2].row as usize));
             let beta = if begin == 0 { Beta::Replace } else { Beta::Add };
-            S::multiply((scores, Strides::rows(n)), v, n, out, beta);
+            S::multiply(Matrix::new(scores, Strides::rows(n)), v, n, out, beta);
         }
         for row in 0..rows {
             let sum = sums[row].to_f64();
@@ -243,7 +243,7 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Heads<'_, T, S> {
 
 /// A product of one block, by this thread.
 pub(crate) fn multiply_block<T: Typed + Float + Vectorised>(
-    a: (&[T], Strides),
+    a: Matrix<'_, T>,
     b: Rhs<'_, T>,
     k: usize,
     c: &mut MatrixMut<'_, T>,

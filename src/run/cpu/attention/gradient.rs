@@ -13,7 +13,7 @@ use super::super::element::Float;
 use super::super::halves::{Held, with_held};
 use super::super::normalize::entropy::sums;
 use super::super::normalize::rows::largest;
-use super::super::product::matmul::{Beta, Product, Strides};
+use super::super::product::matmul::{Beta, Matrix, Product, Strides};
 use super::super::reduce::sum_run;
 use super::super::team::{Matrices, MatrixMut, Team};
 use super::super::vectors::{Lanes, Task, Vectorised};
@@ -84,16 +84,49 @@ struct Gradient<'a, T, S> {
 
 /// What a tile works in.
 struct Scratch<'a, T> {
-    weights: &'a mut [T],
-    ds: &'a mut [T],
-    largest: &'a mut [T],
-    /// The sums of exponentials, then what these are multiplied with.
-    inverse_sums: &'a mut [T],
-    /// The results times their gradients.
-    d: &'a mut [T],
+    tables: Tables<'a, T>,
     /// What is widened of queries, of the results' gradients, and of a row of results: nothing where they lie as they
     /// are computed with.
-    wide: [&'a mut [T]; 3],
+    queries: &'a mut [T],
+    dout: &'a mut [T],
+    result: &'a mut [T],
+}
+
+/// Scores of a block of keys, and numbers of rows, under the names of the paper (section 2.3.2).
+struct Tables<'a, T> {
+    /// P, by row and key.
+    weights: &'a mut [T],
+    /// dP, then dS, by row and key.
+    ds: &'a mut [T],
+    /// The rows' largest scores.
+    largest: &'a mut [T],
+    /// The rows' sums of exponentials, then what these are multiplied with.
+    inverse_sums: &'a mut [T],
+    /// D: row sums of `dO * O`.
+    d: &'a mut [T],
+}
+
+/// The sums that a tile adds to.
+struct Sums<'g, 'q, 'k, 'v, T> {
+    dq: &'g mut MatrixMut<'q, T>,
+    dk: &'g mut MatrixMut<'k, T>,
+    dv: &'g mut MatrixMut<'v, T>,
+}
+
+/// The rows of one head that a tile takes.
+struct Rows<'t, T, S> {
+    batch: usize,
+    head: usize,
+    key_head: usize,
+    first: usize,
+    count: usize,
+    /// Keys that any of them meets.
+    end: usize,
+    /// Queries and gradients of the results, as they are computed with and as they are held.
+    q: Matrix<'t, T>,
+    dout: Matrix<'t, T>,
+    held_q: Matrix<'t, S>,
+    held_dout: Matrix<'t, S>,
 }
 
 impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
@@ -111,7 +144,7 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
         let (of_values, rest) = rest.split_at_mut(of(keys * value_size));
         let [dq, dk, dv] = made;
         S::make(dk, of_keys, |dk| {
-            S::make(dv, of_values, |dv| self.sums((batch, key_head), (&mut *dq, &mut *dk, dv), slot, rest));
+            S::make(dv, of_values, |dv| self.sums((batch, key_head), &mut *dq, &mut *dk, dv, slot, rest));
         });
     }
 
@@ -119,7 +152,9 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
     fn sums(
         &self,
         (batch, key_head): (usize, usize),
-        (dq, dk, dv): (&mut MatrixMut<'_, S>, &mut MatrixMut<'_, T>, &mut MatrixMut<'_, T>),
+        dq: &mut MatrixMut<'_, S>,
+        dk: &mut MatrixMut<'_, T>,
+        dv: &mut MatrixMut<'_, T>,
         slot: &mut [T],
         room: &mut [T],
     ) {
@@ -135,8 +170,8 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
         let (of_queries, more) = more.split_at_mut(of(tall * size));
         let (dout, more) = more.split_at_mut(of(tall * geometry.value_size as usize));
         let result = &mut more[..of(geometry.value_size as usize)];
-        let wide = [queries, dout, result];
-        let mut scratch = Scratch { weights, ds, largest, inverse_sums, d: &mut rest[..tall], wide };
+        let tables = Tables { weights, ds, largest, inverse_sums, d: &mut rest[..tall] };
+        let mut scratch = Scratch { tables, queries, dout, result };
         (0..dk.rows).for_each(|row| dk.row(row).fill(T::ZERO));
         (0..dv.rows).for_each(|row| dv.row(row).fill(T::ZERO));
         for number in 0..group {
@@ -147,8 +182,8 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
                 };
                 let mut own = dq.block(place, (tall.min(rows - first), size));
                 let head = (batch, key_head * group + number);
-                S::make(&mut own, &mut *of_queries, |own| {
-                    self.tile(head, first, (own, &mut *dk, &mut *dv), &mut scratch);
+                S::make(&mut own, &mut *of_queries, |dq| {
+                    self.tile(head, first, Sums { dq, dk: &mut *dk, dv: &mut *dv }, &mut scratch);
                 });
             }
         }
@@ -157,96 +192,148 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
     /// The rows of one head from `first` on, as many as `dq` has.
     fn tile(
         &self,
-        (batch, head): (usize, usize),
+        head: (usize, usize),
         first: usize,
-        (dq, dk, dv): (&mut MatrixMut<'_, T>, &mut MatrixMut<'_, T>, &mut MatrixMut<'_, T>),
+        mut sums: Sums<'_, '_, '_, '_, T>,
         scratch: &mut Scratch<'_, T>,
     ) {
+        let Scratch { tables, queries, dout, result } = scratch;
+        let rows = self.rows(head, first, sums.dq.rows, queries, dout);
+        self.products_of_rows(&rows, result, tables.d);
+        self.statistics(&rows, tables);
+        let wide = self.heads.tiling.keys as usize;
+        for begin in (0..rows.end).step_by(wide) {
+            self.weigh(&rows, begin, tables);
+            self.add(&rows, begin, tables, &mut sums);
+        }
+        if rows.end == 0 {
+            (0..rows.count).for_each(|row| sums.dq.row(row).fill(T::ZERO));
+        }
+    }
+
+    fn rows<'t>(
+        &'t self,
+        (batch, head): (usize, usize),
+        first: usize,
+        count: usize,
+        queries: &'t mut [T],
+        dout: &'t mut [T],
+    ) -> Rows<'t, T, S> {
         let heads = &self.heads;
-        let Geometry { size, value_size, group, strides, .. } = heads.geometry;
-        let (rows, size, value_size) = (dq.rows, size as usize, value_size as usize);
-        let key_head = head / group as usize;
+        let Geometry { value_size, group, strides, .. } = heads.geometry;
         let (at_query, at_result) = (heads.at(0, (batch, head), first), heads.at(3, (batch, head), first));
-        let q_rows = (&heads.q[at_query..], Strides::rows(strides[0].row as usize));
-        let dout_rows = (&self.dout[at_result..], Strides::rows(strides[3].row as usize));
-        let [queries, dout, of_result] = &mut scratch.wide;
-        let q = heads.queries((batch, head), (first, rows), queries);
-        let dout = match value_size {
-            0 => (&[][..], Strides::rows(0)),
-            _ => S::rows(dout_rows.0, dout_rows.1.row, (rows, value_size), dout),
+        let held_q = Matrix::new(&heads.q[at_query..], Strides::rows(strides[0].row as usize));
+        let held_dout = Matrix::new(&self.dout[at_result..], Strides::rows(strides[3].row as usize));
+        let q = heads.queries((batch, head), (first, count), queries);
+        let dout = match value_size as usize {
+            0 => Matrix::new(&[], Strides::rows(0)),
+            size => S::rows(held_dout.elements, held_dout.strides.row, (count, size), dout),
         };
-        let result = &self.result[at_result..];
-        for (row, d) in scratch.d.iter_mut().enumerate().take(rows) {
-            if value_size == 0 {
+        let end = (0..count).map(|row| heads.geometry.seen(heads.op.causal, (first + row) as u64)).max();
+        let (key_head, end) = (head / group as usize, end.unwrap_or(0) as usize);
+        Rows { batch, head, key_head, first, count, end, q, dout, held_q, held_dout }
+    }
+
+    /// D of each row: what the softmax's gradient takes from every score alike.
+    fn products_of_rows(&self, rows: &Rows<'_, T, S>, widened: &mut [T], d: &mut [T]) {
+        let size = self.heads.geometry.value_size as usize;
+        let result = &self.result[self.heads.at(3, (rows.batch, rows.head), rows.first)..];
+        for (row, d) in d.iter_mut().enumerate().take(rows.count) {
+            if size == 0 {
                 *d = T::ZERO;
                 continue;
             }
-            let x = &result[row * dout_rows.1.row..][..value_size];
-            let x = S::rows(x, value_size, (1, value_size), of_result).0;
-            let y = &dout.0[row * dout.1.row..][..value_size];
-            *d = T::narrow(sums(&x[..value_size], y, |x, y| [x * y, 0.0])[0]);
+            let x = &result[row * rows.held_dout.strides.row..][..size];
+            let x = S::rows(x, size, (1, size), widened).elements;
+            let y = &rows.dout.elements[row * rows.dout.strides.row..][..size];
+            *d = T::narrow(sums(&x[..size], y, |x, y| [x * y, 0.0])[0]);
         }
-        let end = (0..rows).map(|row| heads.geometry.seen(heads.op.causal, (first + row) as u64)).max();
-        let (end, wide) = (end.unwrap_or(0) as usize, heads.tiling.keys as usize);
-        let block = |begin: usize| {
-            let keys = wide.min(end - begin);
-            Block { batch, head, row: first, key: begin, keys, is_first: begin == 0 }
-        };
-        scratch.largest.fill(T::LOWEST);
-        scratch.inverse_sums.fill(T::ZERO);
-        for begin in (0..end).step_by(wide) {
-            let block = block(begin);
-            let scores = &mut scratch.weights[..rows * block.keys];
-            heads.scores(q, key_head, block, rows, scores);
-            let (largest, sums) = (&mut *scratch.largest, &mut *scratch.inverse_sums);
-            T::dispatch(Sums { heads, block, scores, largest, sums });
+    }
+
+    fn block(&self, rows: &Rows<'_, T, S>, begin: usize) -> Block {
+        let keys = (self.heads.tiling.keys as usize).min(rows.end - begin);
+        let Rows { batch, head, first, .. } = *rows;
+        Block { batch, head, row: first, key: begin, keys, is_first: begin == 0 }
+    }
+
+    /// Largest scores and inverse sums of exponentials of all keys. The scores of the last block stay in the table.
+    fn statistics(&self, rows: &Rows<'_, T, S>, tables: &mut Tables<'_, T>) {
+        let heads = &self.heads;
+        tables.largest.fill(T::LOWEST);
+        tables.inverse_sums.fill(T::ZERO);
+        for begin in (0..rows.end).step_by(heads.tiling.keys as usize) {
+            let block = self.block(rows, begin);
+            let scores = &mut tables.weights[..rows.count * block.keys];
+            heads.scores(rows.q, rows.key_head, block, rows.count, scores);
+            let (largest, sums) = (&mut *tables.largest, &mut *tables.inverse_sums);
+            T::dispatch(RowSums { heads, block, scores, largest, sums });
         }
-        for sum in scratch.inverse_sums.iter_mut() {
+        for sum in tables.inverse_sums.iter_mut() {
             let total = sum.to_f64();
+            // A row to which no key is left passes nothing on.
             let nothing = total == 0.0 || heads.op.zeros && total.is_nan();
             *sum = if nothing { T::ZERO } else { T::narrow(1.0 / total) };
         }
-        for begin in (0..end).step_by(wide) {
-            let block = block(begin);
-            let n = block.keys;
-            let (weights, ds) = (&mut scratch.weights[..rows * n], &mut scratch.ds[..rows * n]);
-            if end > wide {
-                heads.scores(q, key_head, block, rows, weights);
-                let scores = weights.chunks_mut(n).enumerate();
-                scores.for_each(|(row, scores)| heads.masked(block, first + row, scores));
-            }
-            let key = &heads.k[heads.at(1, (batch, key_head), begin)..];
-            let value = &heads.v[heads.at(2, (batch, key_head), begin)..];
-            let value = (value, Strides::rows(strides[2].row as usize).transposed());
-            match value_size {
-                0 => ds.fill(T::ZERO),
-                _ => {
-                    S::multiply(dout, value, value_size, &mut MatrixMut::new(ds, (rows, n), n), Beta::Replace)
-                }
-            }
-            let (largest, inverse_sums, d) = (&*scratch.largest, &*scratch.inverse_sums, &*scratch.d);
-            T::dispatch(ScoreGradients { heads, block, weights, ds, largest, inverse_sums, d });
-            let turned = Strides::rows(n).transposed();
-            if value_size > 0 {
-                let mut dv = dv.block((begin, 0), (n, value_size));
-                S::multiply((weights, turned), dout_rows, rows, &mut dv, Beta::Add);
-            }
-            if size > 0 {
-                let mut dk = dk.block((begin, 0), (n, size));
-                S::multiply((ds, turned), q_rows, rows, &mut dk, Beta::Add);
-                let key = (key, Strides::rows(strides[1].row as usize));
-                let beta = if begin == 0 { Beta::Replace } else { Beta::Add };
-                S::multiply((ds, Strides::rows(n)), key, n, dq, beta);
+    }
+
+    /// P and dS of a block of keys: `dS = P * (dO V^T - D)`, scaled.
+    fn weigh(&self, rows: &Rows<'_, T, S>, begin: usize, tables: &mut Tables<'_, T>) {
+        let heads = &self.heads;
+        let Geometry { value_size, strides, .. } = heads.geometry;
+        let block = self.block(rows, begin);
+        let n = block.keys;
+        let (weights, ds) = (&mut tables.weights[..rows.count * n], &mut tables.ds[..rows.count * n]);
+        // Where all keys are one block its scores are still there.
+        if rows.end > heads.tiling.keys as usize {
+            heads.scores(rows.q, rows.key_head, block, rows.count, weights);
+            let scores = weights.chunks_mut(n).enumerate();
+            scores.for_each(|(row, scores)| heads.masked(block, rows.first + row, scores));
+        }
+        let value = &heads.v[heads.at(2, (rows.batch, rows.key_head), begin)..];
+        let value = Matrix::new(value, Strides::rows(strides[2].row as usize).transposed());
+        match value_size as usize {
+            0 => ds.fill(T::ZERO),
+            size => {
+                let mut dp = MatrixMut::new(ds, (rows.count, n), n);
+                S::multiply(rows.dout, value, size, &mut dp, Beta::Replace);
             }
         }
-        if end == 0 {
-            (0..rows).for_each(|row| dq.row(row).fill(T::ZERO));
+        let (largest, inverse_sums, d) = (&*tables.largest, &*tables.inverse_sums, &*tables.d);
+        T::dispatch(ScoreGradients { heads, block, weights, ds, largest, inverse_sums, d });
+    }
+
+    /// `dV += P^T dO`, `dK += dS^T Q`, `dQ += dS K`.
+    fn add(
+        &self,
+        rows: &Rows<'_, T, S>,
+        begin: usize,
+        tables: &Tables<'_, T>,
+        sums: &mut Sums<'_, '_, '_, '_, T>,
+    ) {
+        let heads = &self.heads;
+        let Geometry { size, value_size, strides, .. } = heads.geometry;
+        let (size, value_size) = (size as usize, value_size as usize);
+        let n = self.block(rows, begin).keys;
+        let (weights, ds) = (&tables.weights[..rows.count * n], &tables.ds[..rows.count * n]);
+        let transposed = Strides::rows(n).transposed();
+        if value_size > 0 {
+            let mut dv = sums.dv.block((begin, 0), (n, value_size));
+            let weights = Matrix::new(weights, transposed);
+            S::multiply(weights, rows.held_dout, rows.count, &mut dv, Beta::Add);
+        }
+        if size > 0 {
+            let mut dk = sums.dk.block((begin, 0), (n, size));
+            S::multiply(Matrix::new(ds, transposed), rows.held_q, rows.count, &mut dk, Beta::Add);
+            let key = &heads.k[heads.at(1, (rows.batch, rows.key_head), begin)..];
+            let key = Matrix::new(key, Strides::rows(strides[1].row as usize));
+            let beta = if begin == 0 { Beta::Replace } else { Beta::Add };
+            S::multiply(Matrix::new(ds, Strides::rows(n)), key, n, &mut *sums.dq, beta);
         }
     }
 }
 
 /// Masks the scores of a block, and takes its largest ones and sums of exponentials into those of the rows.
-struct Sums<'a, T, S> {
+struct RowSums<'a, T, S> {
     heads: &'a Heads<'a, T, S>,
     block: Block,
     scores: &'a mut [T],
@@ -254,7 +341,7 @@ struct Sums<'a, T, S> {
     sums: &'a mut [T],
 }
 
-impl<T: Typed + Float, S: Held<T>> Task<T> for Sums<'_, T, S> {
+impl<T: Typed + Float, S: Held<T>> Task<T> for RowSums<'_, T, S> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, _: L) {
         let Self { heads, block, scores, largest: most, sums } = self;

@@ -2,7 +2,7 @@
 
 use super::super::attention::forward::multiply_block;
 use super::super::product::blocks::{Part, Rhs};
-use super::super::product::matmul::{Beta, Extent, Strides, product};
+use super::super::product::matmul::{Beta, Extent, Gemm, Matrix, Strides};
 use super::super::team::{MatrixMut, Team};
 use super::super::view::{Bf16, F16, Plain};
 use super::{Begin, Left, Stored, multiply, narrow, pack_right, widen, widen_rows};
@@ -17,31 +17,20 @@ pub(in super::super) trait Held<T>: Plain {
     fn write_all(from: &[T], to: &mut [Self]);
 
     /// Some rows of a matrix with contiguous ones: where they lie, or in `room`, which has place for them.
-    fn rows<'a>(
-        from: &'a [Self],
-        stride: usize,
-        size: (usize, usize),
-        room: &'a mut [T],
-    ) -> (&'a [T], Strides);
+    fn rows<'a>(from: &'a [Self], stride: usize, size: (usize, usize), room: &'a mut [T]) -> Matrix<'a, T>;
 
     /// Makes a matrix of `T` and writes it as it is held; it is made in `room`, which has place for it, where that is
     /// another type.
     fn make(out: &mut MatrixMut<'_, Self>, room: &mut [T], make: impl FnOnce(&mut MatrixMut<'_, T>));
 
     /// `c = a b` or `c += a b`, of `k` terms, by this thread.
-    fn multiply(
-        a: (&[T], Strides),
-        b: (&[Self], Strides),
-        k: usize,
-        c: &mut MatrixMut<'_, T>,
-        beta: Beta<'_, T>,
-    );
+    fn multiply(a: Matrix<'_, T>, b: Matrix<'_, Self>, k: usize, c: &mut MatrixMut<'_, T>, beta: Beta<'_, T>);
 
     /// `c += a b`, by this thread, of matrices of any size; none of the right one's is more than once read.
-    fn add_product(extent: Extent, a: (&[T], Strides), b: (&[Self], Strides), c: (&mut [T], usize));
+    fn add_product(extent: Extent, a: Matrix<'_, T>, b: Matrix<'_, Self>, c: (&mut [T], usize));
 
     /// The same, of a left operand that is held.
-    fn add_held(extent: Extent, a: (&[Self], Strides), b: (&[Self], Strides), c: (&mut [T], usize));
+    fn add_held(extent: Extent, a: Matrix<'_, Self>, b: Matrix<'_, Self>, c: (&mut [T], usize));
 }
 
 macro_rules! own {
@@ -64,8 +53,8 @@ macro_rules! own {
                 stride: usize,
                 _: (usize, usize),
                 _: &'a mut [$type],
-            ) -> (&'a [$type], Strides) {
-                (from, Strides::rows(stride))
+            ) -> Matrix<'a, $type> {
+                Matrix::new(from, Strides::rows(stride))
             }
             fn make(
                 out: &mut MatrixMut<'_, Self>,
@@ -75,35 +64,32 @@ macro_rules! own {
                 make(out);
             }
             fn multiply(
-                a: (&[$type], Strides),
-                b: (&[Self], Strides),
+                a: Matrix<'_, $type>,
+                b: Matrix<'_, Self>,
                 k: usize,
                 c: &mut MatrixMut<'_, $type>,
                 beta: Beta<'_, $type>,
             ) {
-                multiply_block(a, Rhs::Strided(b.0, b.1), k, c, beta);
+                multiply_block(a, Rhs::Strided(b.elements, b.strides), k, c, beta);
             }
             fn add_product(
                 extent: Extent,
-                a: (&[$type], Strides),
-                b: (&[Self], Strides),
+                a: Matrix<'_, $type>,
+                b: Matrix<'_, Self>,
                 c: (&mut [$type], usize),
             ) {
-                product(
-                    &Team::alone(),
+                let gemm = Gemm {
                     extent,
                     a,
-                    Rhs::Strided(b.0, b.1),
-                    (c.0, Strides::rows(c.1)),
-                    Beta::Add,
-                );
+                    b: Rhs::Strided(b.elements, b.strides),
+                    c: c.0,
+                    c_strides: Strides::rows(c.1),
+                    beta: Beta::Add,
+                    epilogue: None,
+                };
+                gemm.run(&Team::alone());
             }
-            fn add_held(
-                extent: Extent,
-                a: (&[Self], Strides),
-                b: (&[Self], Strides),
-                c: (&mut [$type], usize),
-            ) {
+            fn add_held(extent: Extent, a: Matrix<'_, Self>, b: Matrix<'_, Self>, c: (&mut [$type], usize)) {
                 Self::add_product(extent, a, b, c);
             }
         }
@@ -133,9 +119,9 @@ macro_rules! half {
                 stride: usize,
                 (rows, depth): (usize, usize),
                 room: &'a mut [f32],
-            ) -> (&'a [f32], Strides) {
+            ) -> Matrix<'a, f32> {
                 widen_rows(from, Strides::rows(stride), Left { row: 0, rows, inner: 0, depth }, room);
-                (room, Strides::rows(depth))
+                Matrix::new(room, Strides::rows(depth))
             }
             fn make(
                 out: &mut MatrixMut<'_, Self>,
@@ -148,19 +134,20 @@ macro_rules! half {
                 (0..rows).for_each(|row| narrow(made.row(row), out.row(row)));
             }
             fn multiply(
-                a: (&[f32], Strides),
-                b: (&[Self], Strides),
+                a: Matrix<'_, f32>,
+                b: Matrix<'_, Self>,
                 k: usize,
                 c: &mut MatrixMut<'_, f32>,
                 beta: Beta<'_, f32>,
             ) {
-                let make = |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(b.0, b.1, part, to);
+                let make =
+                    |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(b.elements, b.strides, part, to);
                 multiply_block(a, Rhs::Generated(&make), k, c, beta);
             }
             fn add_product(
                 Extent { m, n, k }: Extent,
-                a: (&[f32], Strides),
-                b: (&[Self], Strides),
+                a: Matrix<'_, f32>,
+                b: Matrix<'_, Self>,
                 c: (&mut [f32], usize),
             ) {
                 if m == 0 || n == 0 {
@@ -169,25 +156,28 @@ macro_rules! half {
                 let left = |part: Left, to: &mut [f32]| {
                     for (row, to) in to.chunks_exact_mut(part.depth).take(part.rows).enumerate() {
                         for (inner, to) in to.iter_mut().enumerate() {
-                            *to = a.0[(part.row + row) * a.1.row + (part.inner + inner) * a.1.column];
+                            *to = a.elements
+                                [(part.row + row) * a.strides.row + (part.inner + inner) * a.strides.column];
                         }
                     }
                 };
-                let right = |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(b.0, b.1, part, to);
+                let right =
+                    |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(b.elements, b.strides, part, to);
                 let mut made = MatrixMut::new(c.0, (m, n), c.1);
                 multiply(&Team::alone(), k, &left, &right, &mut made, Begin::<Self>::There, (None, n));
             }
             fn add_held(
                 Extent { m, n, k }: Extent,
-                a: (&[Self], Strides),
-                b: (&[Self], Strides),
+                a: Matrix<'_, Self>,
+                b: Matrix<'_, Self>,
                 c: (&mut [f32], usize),
             ) {
                 if m == 0 || n == 0 {
                     return;
                 }
-                let left = |part: Left, to: &mut [f32]| widen_rows(a.0, a.1, part, to);
-                let right = |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(b.0, b.1, part, to);
+                let left = |part: Left, to: &mut [f32]| widen_rows(a.elements, a.strides, part, to);
+                let right =
+                    |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(b.elements, b.strides, part, to);
                 let mut made = MatrixMut::new(c.0, (m, n), c.1);
                 multiply(&Team::alone(), k, &left, &right, &mut made, Begin::<Self>::There, (None, n));
             }

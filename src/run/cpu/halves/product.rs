@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::ir::MatMul;
 
 use super::super::product::blocks::{Multiply, PANEL, Part, Rhs};
-use super::super::product::matmul::{Beta, EpilogueAt, Extent, Strides, oriented, parts, with_strip};
+use super::super::product::matmul::{Beta, EpilogueAt, Extent, Matrix, Strides, oriented, parts, with_strip};
 use super::super::product::panels::transpose_as;
 use super::super::team::{MatrixMut, Team};
 use super::super::vectors::Vectorised;
@@ -135,7 +135,7 @@ pub(in super::super) fn multiply<S: Stored, O: Output>(
                         f32::dispatch(Multiply {
                             k: depth,
                             dots: false,
-                            a: (&*wide, Strides::rows(depth)),
+                            a: Matrix::new(&*wide, Strides::rows(depth)),
                             b: Rhs::Generated(&make),
                             first: column,
                             c: &mut sums,

@@ -6,7 +6,7 @@ use crate::ir::{ConvTranspose, Layout};
 use crate::kernel::workspace::Planes;
 
 use super::super::product::blocks::Part;
-use super::super::product::matmul::Strides;
+use super::super::product::matmul::{Matrix, Strides};
 use super::super::team::{MatrixMut, Team};
 use super::super::view::{View, ViewMut, from_bytes_mut, take};
 use super::super::walk::sizes;
@@ -125,7 +125,7 @@ impl<S: Stored> Spread<'_, S> {
                     terms.for_each(|(term, to)| *to = self.weights[first + term * step].widen());
                 }
             };
-            let (source, strides) = self.source(some, start);
+            let Matrix { elements: source, strides } = self.source(some, start);
             let right = |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(source, strides, part, to);
             let size = (some.count * window, width);
             let mut made = MatrixMut::new(&mut *columns, size, width);
@@ -161,17 +161,17 @@ impl<S: Stored> Spread<'_, S> {
     }
 
     /// A group's input as a matrix of channels and positions, from one on.
-    fn source(&self, some: Channels, start: usize) -> (&[S], Strides) {
+    fn source(&self, some: Channels, start: usize) -> Matrix<'_, S> {
         let Self { groups, grid, x, .. } = self;
         let positions = grid.positions();
         match self.layout {
             Layout::ChannelsFirst => {
                 let block = some.image * groups.count + some.group;
-                (&x[block * groups.inner * positions + start..], Strides::rows(positions))
+                Matrix::new(&x[block * groups.inner * positions + start..], Strides::rows(positions))
             }
             Layout::ChannelsLast => {
                 let first = (some.image * positions + start) * groups.inputs() + some.group * groups.inner;
-                (&x[first..], Strides::rows(groups.inputs()).transposed())
+                Matrix::new(&x[first..], Strides::rows(groups.inputs()).transposed())
             }
         }
     }

@@ -15,7 +15,7 @@
 //! Journal on Scientific Computing 14(4), 1993).
 
 use super::super::element::Float;
-use super::matmul::{Beta, Extent, Strides};
+use super::matmul::{Beta, Extent, Matrix, Strides};
 use super::panels::transpose;
 pub(crate) use crate::run::cpu::product::panels::{pack, packed_column, unpack};
 use crate::run::cpu::product::skinny::{add_rows, dot_all};
@@ -114,7 +114,7 @@ pub(crate) struct Multiply<'a, 'c, T> {
     pub(crate) k: usize,
     /// Results are sums along both operands, where those are contiguous: [`takes_dots`].
     pub(crate) dots: bool,
-    pub(crate) a: (&'a [T], Strides),
+    pub(crate) a: Matrix<'a, T>,
     pub(crate) b: Rhs<'a, T>,
     /// The first column of what is made.
     pub(crate) first: usize,
@@ -136,14 +136,14 @@ impl<T: Plain + Float> Task<T> for Multiply<'_, '_, T> {
                 let Ok(spare) = take::<T>(&mut area, GEMV_ROWS * COLUMNS) else { return };
                 return add_rows(lanes, extent, a, (b, strides.row), c, beta, spare);
             }
-            if dots && a.1.column == 1 && strides.row == 1 {
-                return dot_all(lanes, extent, (a.0, a.1.row), (b, strides.column), c, beta);
+            if dots && a.strides.column == 1 && strides.row == 1 {
+                return dot_all(lanes, extent, (a.elements, a.strides.row), (b, strides.column), c, beta);
             }
         }
         let left = take::<T>(&mut area, PACKED * (DEPTH + PADDING));
         let right = take::<T>(&mut area, COLUMNS * DEPTH);
         if let (Ok(left), Ok(right)) = (left, right) {
-            multiply_blocks(lanes, k, a, (b, first), c, beta, (left, right));
+            Blocks { k, a, b, first, beta }.multiply(lanes, c, left, right);
         }
     }
 }
@@ -158,46 +158,52 @@ pub(crate) fn takes_dots(Extent { m, n, k }: Extent) -> bool {
     m <= GEMV_ROWS || n <= GEMV_ROWS || m <= DOT_TERMS.0 && k >= DOT_TERMS.1
 }
 
-/// Block by block.
-#[inline(always)]
-fn multiply_blocks<T: Plain + Float, L: Lanes<T>>(
-    lanes: L,
+/// A product that is computed block by block.
+struct Blocks<'a, T> {
     k: usize,
-    a: (&[T], Strides),
-    (b, first): (Rhs<'_, T>, usize),
-    c: &mut MatrixMut<'_, T>,
-    beta: Beta<'_, T>,
-    (left, right): (&mut [T], &mut [T]),
-) {
-    let (m, n) = (c.rows, c.columns);
-    // One block, where the sums are not what is written.
-    let skinny = m <= SKINNY_ROWS && !matches!(beta, Beta::Less(_));
-    let deepest = depth_of_blocks(k, if skinny { SHALLOW } else { DEPTH });
-    let aliased = !skinny && n >= WORTH && (a.1.row * size_of::<T>()).is_multiple_of(ALIASED);
-    let contiguous = a.1.column == 1 && !aliased;
-    let tall = if contiguous { m } else { m.div_ceil(m.div_ceil(PACKED)).next_multiple_of(ROWS) };
-    // Few rows take the time in which the right operand is read: panel by panel, as it lies packed.
-    let wide = if skinny && matches!(b, Rhs::Packed { .. }) { PANEL } else { COLUMNS };
-    for column in (0..n).step_by(wide) {
-        let columns = wide.min(n - column);
-        for inner in (0..k).step_by(deepest) {
-            let depth = deepest.min(k - inner);
-            let beta = if inner == 0 { beta } else { Beta::Add };
-            let part = Part { inner, depth, column, columns };
-            let block = Panels { k, part, first, from: b, in_place: skinny };
-            block.pack(lanes, &mut *right, &mut *left);
-            for row in (0..m).step_by(tall) {
-                let rows = tall.min(m - row);
-                let from = &a.0[row * a.1.row + inner * a.1.column..];
-                let a = match contiguous {
-                    true => (from, a.1.row),
-                    false => {
-                        copy_rows(from, a.1, (rows, depth), &mut *left);
-                        (&*left, depth + PADDING)
-                    }
-                };
-                let mut c = c.block((row, column), (rows, columns));
-                block.multiply(lanes, right, a, &mut c, beta.at_row(row));
+    a: Matrix<'a, T>,
+    b: Rhs<'a, T>,
+    first: usize,
+    beta: Beta<'a, T>,
+}
+
+impl<T: Plain + Float> Blocks<'_, T> {
+    /// Rows of the left operand are packed in `left` where they are not contiguous, panels of the right one
+    /// in `right`.
+    #[inline(always)]
+    fn multiply<L: Lanes<T>>(self, lanes: L, c: &mut MatrixMut<'_, T>, left: &mut [T], right: &mut [T]) {
+        let Self { k, a, b, first, beta } = self;
+        let (m, n) = (c.rows, c.columns);
+        // One block, where the sums are not what is written.
+        let skinny = m <= SKINNY_ROWS && !matches!(beta, Beta::Less(_));
+        let deepest = depth_of_blocks(k, if skinny { SHALLOW } else { DEPTH });
+        let aliased = !skinny && n >= WORTH && (a.strides.row * size_of::<T>()).is_multiple_of(ALIASED);
+        let contiguous = a.strides.column == 1 && !aliased;
+        let tall = if contiguous { m } else { m.div_ceil(m.div_ceil(PACKED)).next_multiple_of(ROWS) };
+        // Few rows take the time in which the right operand is read: panel by panel, as it lies packed.
+        let wide = if skinny && matches!(b, Rhs::Packed { .. }) { PANEL } else { COLUMNS };
+        for column in (0..n).step_by(wide) {
+            let columns = wide.min(n - column);
+            for inner in (0..k).step_by(deepest) {
+                let depth = deepest.min(k - inner);
+                // Chains that follow are added to what the first ones made.
+                let beta = if inner == 0 { beta } else { Beta::Add };
+                let part = Part { inner, depth, column, columns };
+                let block = Panels { k, part, first, from: b, in_place: skinny };
+                block.pack(lanes, &mut *right, &mut *left);
+                for row in (0..m).step_by(tall) {
+                    let rows = tall.min(m - row);
+                    let from = &a.elements[row * a.strides.row + inner * a.strides.column..];
+                    let a = match contiguous {
+                        true => (from, a.strides.row),
+                        false => {
+                            copy_rows(from, a.strides, (rows, depth), &mut *left);
+                            (&*left, depth + PADDING)
+                        }
+                    };
+                    let mut c = c.block((row, column), (rows, columns));
+                    block.multiply(lanes, right, a, &mut c, beta.at_row(row));
+                }
             }
         }
     }
@@ -398,7 +404,7 @@ mod tests {
             let task = Multiply {
                 k,
                 dots: takes_dots(self.extent),
-                a: (&self.a, a),
+                a: Matrix::new(&self.a, a),
                 b,
                 first: 0,
                 c: &mut MatrixMut::new(&mut c, (m, n), n + 3),

@@ -5,14 +5,14 @@ use std::cell::RefCell;
 use crate::error::{Error, Result};
 use crate::ir::MatMul;
 
-use super::super::element::Element;
+use super::super::element::{Element, Float};
 use super::super::elementwise::tile::Epilogue;
 use super::super::team::{MatrixMut, Team};
 use super::super::vectors::Vectorised;
 use super::super::view::{Plain, Typed, View, ViewMut, bytes_of_mut, take, with_element};
 use super::super::walk::{self, PerAxis, Space};
 use super::blocks::{self, CHAIN, Multiply, PANEL, ROWS, Rhs};
-use super::staged::{STRIP, multiply_staged};
+use super::staged::{STRIP, Staged};
 
 /// Where the elements of a matrix lie in a slice: from its first element, by strides.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +39,31 @@ impl Strides {
         }
         let last = (rows - 1).checked_mul(self.row).zip((columns - 1).checked_mul(self.column));
         last.and_then(|(row, column)| row.checked_add(column)).is_some_and(|last| last < length)
+    }
+}
+
+/// A matrix in memory: its elements from the first one on.
+#[derive(Debug)]
+pub(crate) struct Matrix<'a, T> {
+    pub(crate) elements: &'a [T],
+    pub(crate) strides: Strides,
+}
+
+impl<T> Clone for Matrix<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Matrix<'_, T> {}
+
+impl<'a, T> Matrix<'a, T> {
+    pub(crate) fn new(elements: &'a [T], strides: Strides) -> Self {
+        Self { elements, strides }
+    }
+
+    /// Its rows from one on.
+    pub(crate) fn at_row(self, row: usize) -> Self {
+        Self { elements: &self.elements[row * self.strides.row..], strides: self.strides }
     }
 }
 
@@ -78,69 +103,55 @@ impl<T> Beta<'_, T> {
 /// it is part of.
 pub(crate) type EpilogueAt<'a> = Option<(&'a Epilogue<'a>, usize)>;
 
+/// `c = a b + beta`, and what follows on each element. Matrices lie within their slices.
+pub(crate) struct Gemm<'a, 'c, T> {
+    pub(crate) extent: Extent,
+    pub(crate) a: Matrix<'a, T>,
+    pub(crate) b: Rhs<'a, T>,
+    pub(crate) c: &'c mut [T],
+    pub(crate) c_strides: Strides,
+    pub(crate) beta: Beta<'a, T>,
+    pub(crate) epilogue: EpilogueAt<'a>,
+}
+
 /// A type of which matrices are multiplied.
 pub(crate) trait Product: Typed {
-    /// `c = a b` or `c += a b`, for matrices that were checked to lie within their slices, with
-    /// no size zero.
+    /// A product that was checked, with no size zero.
     #[doc(hidden)]
-    fn multiply(
-        team: &Team<'_>,
-        extent: Extent,
-        a: (&[Self], Strides),
-        b: Rhs<'_, Self>,
-        c: (&mut [Self], Strides),
-        beta: Beta<'_, Self>,
-        epilogue: EpilogueAt<'_>,
-    );
+    fn multiply(team: &Team<'_>, gemm: Gemm<'_, '_, Self>);
 }
 
-/// `c = a b` or `c += a b`. Panics where a matrix does not lie within its slice.
-pub(crate) fn product<T: Product>(
-    team: &Team<'_>,
-    extent: Extent,
-    a: (&[T], Strides),
-    b: Rhs<'_, T>,
-    c: (&mut [T], Strides),
-    beta: Beta<'_, T>,
-) {
-    product_then(team, extent, a, b, c, beta, None);
-}
-
-/// As [`product`], and what follows on each element.
-pub(crate) fn product_then<T: Product>(
-    team: &Team<'_>,
-    extent: Extent,
-    a: (&[T], Strides),
-    b: Rhs<'_, T>,
-    c: (&mut [T], Strides),
-    beta: Beta<'_, T>,
-    epilogue: EpilogueAt<'_>,
-) {
-    let Extent { m, n, k } = extent;
-    assert!(a.1.within(m, k, a.0.len()) && c.1.within(m, n, c.0.len()));
-    match b {
-        Rhs::Strided(b, strides) => assert!(strides.within(k, n, b.len())),
-        Rhs::Packed { elements, columns, from } => {
-            assert!(from.is_multiple_of(PANEL) && from + n <= columns && columns * k <= elements.len());
+impl<T: Product> Gemm<'_, '_, T> {
+    /// Computes the product. Panics where a matrix does not lie within its slice.
+    pub(crate) fn run(self, team: &Team<'_>) {
+        let Extent { m, n, k } = self.extent;
+        assert!(self.a.strides.within(m, k, self.a.elements.len()));
+        assert!(self.c_strides.within(m, n, self.c.len()));
+        match self.b {
+            Rhs::Strided(b, strides) => assert!(strides.within(k, n, b.len())),
+            Rhs::Packed { elements, columns, from } => {
+                assert!(from.is_multiple_of(PANEL) && from + n <= columns && columns * k <= elements.len());
+            }
+            Rhs::Generated(_) => {}
         }
-        Rhs::Generated(_) => {}
-    }
-    if let Beta::Rows(begin) = beta {
-        assert!(m <= begin.len());
-    }
-    if m == 0 || n == 0 {
-        return;
-    }
-    if k > 0 {
-        return T::multiply(team, extent, a, b, c, beta, epilogue);
-    }
-    for row in 0..m {
-        let begin = match beta {
-            Beta::Add | Beta::Less(_) => return,
-            Beta::Replace => T::ZERO,
-            Beta::Rows(begin) => begin[row],
-        };
-        (0..n).for_each(|column| c.0[row * c.1.row + column * c.1.column] = begin);
+        if let Beta::Rows(begin) = self.beta {
+            assert!(m <= begin.len());
+        }
+        if m == 0 || n == 0 {
+            return;
+        }
+        if k > 0 {
+            return T::multiply(team, self);
+        }
+        for row in 0..m {
+            let begin = match self.beta {
+                Beta::Add | Beta::Less(_) => return,
+                Beta::Replace => T::ZERO,
+                Beta::Rows(begin) => begin[row],
+            };
+            (0..n)
+                .for_each(|column| self.c[row * self.c_strides.row + column * self.c_strides.column] = begin);
+        }
     }
 }
 
@@ -224,57 +235,11 @@ fn with_all(run: impl FnOnce(&mut [u8])) {
 macro_rules! float {
     ($type:ident) => {
         impl Product for $type {
-            fn multiply(
-                team: &Team<'_>,
-                extent: Extent,
-                a: (&[Self], Strides),
-                b: Rhs<'_, Self>,
-                c: (&mut [Self], Strides),
-                beta: Beta<'_, Self>,
-                epilogue: EpilogueAt<'_>,
-            ) {
-                if let (Rhs::Strided(b, strides), true) = (b, c.1.column != 1) {
-                    return by_elements(extent, a, (b, strides), c, beta);
+            fn multiply(team: &Team<'_>, gemm: Gemm<'_, '_, Self>) {
+                if matches!(gemm.b, Rhs::Strided(..)) && gemm.c_strides.column != 1 {
+                    return by_elements(gemm);
                 }
-                let Extent { m, n, k } = extent;
-                let dots = blocks::takes_dots(extent);
-                let width = c.1.row;
-                let mut c = MatrixMut::new(c.0, (m, n), width);
-                let again = matches!(b, Rhs::Packed { .. });
-                let factor = epilogue.and_then(|(epilogue, _)| epilogue.descends::<Self>());
-                let (beta, epilogue, parts) = match factor.filter(|_| beta == Beta::Replace && k <= CHAIN) {
-                    Some(factor) => (Beta::Less(factor), None, flat_parts(extent, team.threads())),
-                    None => (beta, epilogue, parts(extent, team.threads(), again)),
-                };
-                team.each_block(&mut c, parts, |row, column, c| {
-                    let a = (&a.0[row * a.1.row..], a.1);
-                    let b = b.from(column);
-                    let (first, beta) = (column, beta.at_row(row));
-                    if let Some((epilogue, start)) = epilogue.filter(|(epilogue, _)| epilogue.replaces()) {
-                        let begin = start + row * width + column;
-                        return multiply_staged::<Self>(
-                            (k, dots),
-                            a,
-                            (b, first),
-                            c,
-                            (beta, epilogue),
-                            (begin, width),
-                        );
-                    }
-                    with_area(|area| {
-                        let c = &mut *c;
-                        Self::dispatch(Multiply { k, dots, a, b, first, c, beta, area });
-                    });
-                    let Some((epilogue, start)) = epilogue else { return };
-                    let whole = c.columns == width;
-                    if let (true, Some(rows)) = (whole, c.contiguous()) {
-                        epilogue.apply(start + row * width, bytes_of_mut(rows));
-                    } else {
-                        for r in 0..c.rows {
-                            epilogue.apply(start + (row + r) * width + column, bytes_of_mut(c.row(r)));
-                        }
-                    }
-                });
+                by_blocks(team, gemm);
             }
         }
     };
@@ -283,17 +248,52 @@ macro_rules! float {
 float!(f32);
 float!(f64);
 
-/// One element of the result after the other.
-fn by_elements<T: Element>(
-    Extent { m, n, k }: Extent,
-    a: (&[T], Strides),
-    b: (&[T], Strides),
-    c: (&mut [T], Strides),
-    beta: Beta<'_, T>,
-) {
+/// Block by block, divided among the threads of a team.
+fn by_blocks<T: Product + Float + Vectorised>(team: &Team<'_>, gemm: Gemm<'_, '_, T>) {
+    let Gemm { extent, a, b, c, c_strides, beta, epilogue } = gemm;
+    let Extent { m, n, k } = extent;
+    let dots = blocks::takes_dots(extent);
+    let width = c_strides.row;
+    let mut c = MatrixMut::new(c, (m, n), width);
+    let again = matches!(b, Rhs::Packed { .. });
+    // A step of gradient descent behind a short product: the update is rounded as two operations would be,
+    // but read and written once.
+    let factor = epilogue.and_then(|(epilogue, _)| epilogue.descends::<T>());
+    let (beta, epilogue, parts) = match factor.filter(|_| beta == Beta::Replace && k <= CHAIN) {
+        Some(factor) => (Beta::Less(factor), None, flat_parts(extent, team.threads())),
+        None => (beta, epilogue, parts(extent, team.threads(), again)),
+    };
+    team.each_block(&mut c, parts, |row, column, c| {
+        let (a, b, beta) = (a.at_row(row), b.from(column), beta.at_row(row));
+        if let Some((epilogue, start)) = epilogue.filter(|(epilogue, _)| epilogue.replaces()) {
+            let begin = start + row * width + column;
+            return Staged { k, dots, a, b, first: column, beta, epilogue, begin, width }.multiply(c);
+        }
+        with_area(|area| {
+            let c = &mut *c;
+            T::dispatch(Multiply { k, dots, a, b, first: column, c, beta, area });
+        });
+        let Some((epilogue, start)) = epilogue else { return };
+        let whole = c.columns == width;
+        if let (true, Some(rows)) = (whole, c.contiguous()) {
+            epilogue.apply(start + row * width, bytes_of_mut(rows));
+        } else {
+            for r in 0..c.rows {
+                epilogue.apply(start + (row + r) * width + column, bytes_of_mut(c.row(r)));
+            }
+        }
+    });
+}
+
+/// One element of the result after the other, of operands that are not packed.
+fn by_elements<T: Element>(gemm: Gemm<'_, '_, T>) {
+    let Gemm { extent, a, b, c, c_strides, beta, .. } = gemm;
+    // Only floats are packed or generated.
+    let Rhs::Strided(b, b_strides) = b else { return };
+    let Extent { m, n, k } = extent;
     for row in 0..m {
         for column in 0..n {
-            let out = &mut c.0[row * c.1.row + column * c.1.column];
+            let out = &mut c[row * c_strides.row + column * c_strides.column];
             let mut sum = match beta {
                 Beta::Add => *out,
                 Beta::Replace | Beta::Less(_) => T::ZERO,
@@ -302,8 +302,8 @@ fn by_elements<T: Element>(
             for first in (0..k).step_by(CHAIN) {
                 let mut chain = T::ZERO;
                 for inner in first..k.min(first + CHAIN) {
-                    let x = a.0[row * a.1.row + inner * a.1.column];
-                    let y = b.0[inner * b.1.row + column * b.1.column];
+                    let x = a.elements[row * a.strides.row + inner * a.strides.column];
+                    let y = b[inner * b_strides.row + column * b_strides.column];
                     chain = chain.add(x.mul(y));
                 }
                 sum = sum.add(chain);
@@ -317,19 +317,8 @@ macro_rules! integer {
     ($($type:ident),*) => {
         $(
             impl Product for $type {
-                fn multiply(
-                    _: &Team<'_>,
-                    extent: Extent,
-                    a: (&[Self], Strides),
-                    b: Rhs<'_, Self>,
-                    c: (&mut [Self], Strides),
-                    beta: Beta<'_, Self>,
-                    _: EpilogueAt<'_>,
-                ) {
-                    // Only floats are packed.
-                    if let Rhs::Strided(b, strides) = b {
-                        by_elements(extent, a, (b, strides), c, beta);
-                    }
+                fn multiply(_: &Team<'_>, gemm: Gemm<'_, '_, Self>) {
+                    by_elements(gemm);
                 }
             }
         )*
@@ -390,7 +379,16 @@ fn batched<T: Product>(
         let followed = x.dtype.is_float() && k > 0;
         let epilogue = if followed { out.take_epilogue() } else { None };
         let (epilogue, os) = (epilogue.map(|epilogue| (epilogue, 0)), out.slice::<T>()?);
-        product_then(team, extent, (xs, a), operand(ys), (os, Strides::rows(n)), Beta::Replace, epilogue);
+        let gemm = Gemm {
+            extent,
+            a: Matrix::new(xs, a),
+            b: operand(ys),
+            c: os,
+            c_strides: Strides::rows(n),
+            beta: Beta::Replace,
+            epilogue,
+        };
+        gemm.run(team);
         return Ok(());
     }
     let os = out.slice::<T>()?;
@@ -404,7 +402,16 @@ fn batched<T: Product>(
     let one = |team: &Team<'_>, number: usize, os: &mut [T]| {
         let [x, y] = space.at(number);
         let (x, y) = (&xs[x as usize..], &ys[y as usize..]);
-        product(team, Extent { m, n, k }, (x, a), operand(y), (os, Strides::rows(n)), Beta::Replace);
+        let gemm = Gemm {
+            extent: Extent { m, n, k },
+            a: Matrix::new(x, a),
+            b: operand(y),
+            c: os,
+            c_strides: Strides::rows(n),
+            beta: Beta::Replace,
+            epilogue: None,
+        };
+        gemm.run(team);
     };
     if outer < MANY && m * n * k > WORK {
         os.chunks_mut(m * n).enumerate().for_each(|(number, os)| one(team, number, os));

@@ -8,7 +8,7 @@ use super::super::team::MatrixMut;
 use super::super::vectors::{Lanes, Task, fetch};
 use super::super::view::Plain;
 use super::blocks::{CHAIN, COLUMNS, GEMV_ROWS};
-use super::matmul::{Beta, Extent, Strides};
+use super::matmul::{Beta, Extent, Matrix};
 
 /// Sums side by side along contiguous operands, whatever the vectors' width: of every sixteenth term each, in
 /// chains of [`CHAIN`] terms. They are added pairwise.
@@ -20,7 +20,7 @@ const DOT: usize = 16;
 pub(crate) fn add_rows<T: Plain + Float, L: Lanes<T>>(
     lanes: L,
     Extent { m, n, k }: Extent,
-    a: (&[T], Strides),
+    a: Matrix<'_, T>,
     b: (&[T], usize),
     c: &mut MatrixMut<'_, T>,
     beta: Beta<'_, T>,
@@ -38,7 +38,7 @@ pub(crate) fn add_rows<T: Plain + Float, L: Lanes<T>>(
         for row in (0..m).step_by(GEMV_ROWS) {
             let rows = GEMV_ROWS.min(m - row);
             let mut c = c.block((row, column), (rows, columns));
-            let some = Rows { n: columns, k, a: (&a.0[row * a.1.row..], a.1), b: (&b.0[column..], b.1) };
+            let some = Rows { n: columns, k, a: a.at_row(row), b: (&b.0[column..], b.1) };
             match rows {
                 1 => lanes.outlined(AddRows::<T, 1, 8> { rows: &some, c: &mut c, spare }),
                 2 => lanes.outlined(AddRows::<T, 2, 8> { rows: &some, c: &mut c, spare }),
@@ -53,7 +53,7 @@ pub(crate) fn add_rows<T: Plain + Float, L: Lanes<T>>(
 struct Rows<'a, T> {
     n: usize,
     k: usize,
-    a: (&'a [T], Strides),
+    a: Matrix<'a, T>,
     b: (&'a [T], usize),
 }
 
@@ -96,7 +96,7 @@ impl<T: Plain + Float> Rows<'_, T> {
         let mut splats = [[lanes.zero(); COUNT]; M];
         for row in 0..M {
             for i in 0..COUNT {
-                factors[row][i] = a.0[row * a.1.row + (inner + i) * a.1.column];
+                factors[row][i] = a.elements[row * a.strides.row + (inner + i) * a.strides.column];
                 splats[row][i] = lanes.splat(factors[row][i]);
             }
         }

@@ -7,7 +7,7 @@ use super::super::team::MatrixMut;
 use super::super::vectors::Vectorised;
 use super::super::view::bytes_of_mut;
 use super::blocks::{Multiply, Rhs};
-use super::matmul::{Beta, Product, Strides, with_strip};
+use super::matmul::{Beta, Matrix, Product, with_strip};
 
 /// Most rows of a product that are made apart from what they become ...
 pub(crate) const STRIP: usize = 252;
@@ -16,28 +16,38 @@ const SHORT: (usize, usize) = (24, 64);
 
 /// A block of a product, strip by strip in the thread's own area, each followed at once by what
 /// comes of it: so the result may share the bytes of one of its operands.
-pub(crate) fn multiply_staged<T: Vectorised + Product + Float>(
-    (k, dots): (usize, bool),
-    a: (&[T], Strides),
-    (b, first): (Rhs<'_, T>, usize),
-    c: &mut MatrixMut<'_, T>,
-    (beta, epilogue): (Beta<'_, T>, &Epilogue<'_>),
-    (begin, width): (usize, usize),
-) {
-    let height = if k <= SHORT.1 { SHORT.0 } else { STRIP };
-    let columns = c.columns;
-    for row in (0..c.rows).step_by(height) {
-        let rows = height.min(c.rows - row);
-        with_strip::<T>(rows * columns, |strip, area| {
-            let a = (&a.0[row * a.1.row..], a.1);
-            let mut made = MatrixMut::new(strip, (rows, columns), columns);
-            let beta = beta.at_row(row);
-            T::dispatch(Multiply { k, dots, a, b, first, c: &mut made, beta, area });
-            for r in 0..rows {
-                let start = begin + (row + r) * width;
-                epilogue.apply_to(start, bytes_of_mut(made.row(r)), bytes_of_mut(c.row(row + r)), false);
-            }
-        });
+pub(crate) struct Staged<'a, T> {
+    pub(crate) k: usize,
+    pub(crate) dots: bool,
+    pub(crate) a: Matrix<'a, T>,
+    pub(crate) b: Rhs<'a, T>,
+    /// What the block's first column is counted from, where the right operand is generated.
+    pub(crate) first: usize,
+    pub(crate) beta: Beta<'a, T>,
+    pub(crate) epilogue: &'a Epilogue<'a>,
+    /// Where the block's first element stands in the tensor that the result is, and its elements from row to row.
+    pub(crate) begin: usize,
+    pub(crate) width: usize,
+}
+
+impl<T: Vectorised + Product + Float> Staged<'_, T> {
+    pub(crate) fn multiply(&self, c: &mut MatrixMut<'_, T>) {
+        let Self { k, dots, a, b, first, beta, .. } = *self;
+        let height = if k <= SHORT.1 { SHORT.0 } else { STRIP };
+        let columns = c.columns;
+        for row in (0..c.rows).step_by(height) {
+            let rows = height.min(c.rows - row);
+            with_strip::<T>(rows * columns, |strip, area| {
+                let mut made = MatrixMut::new(strip, (rows, columns), columns);
+                let (a, beta) = (a.at_row(row), beta.at_row(row));
+                T::dispatch(Multiply { k, dots, a, b, first, c: &mut made, beta, area });
+                for r in 0..rows {
+                    let start = self.begin + (row + r) * self.width;
+                    let (from, to) = (bytes_of_mut(made.row(r)), bytes_of_mut(c.row(row + r)));
+                    self.epilogue.apply_to(start, from, to, false);
+                }
+            });
+        }
     }
 }
 

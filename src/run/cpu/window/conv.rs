@@ -9,7 +9,7 @@ use crate::ir::{Conv, DType, Layout};
 use super::super::element::Float;
 use super::super::elementwise::tile::Epilogue;
 use super::super::product::blocks::{COLUMNS, Part, Rhs};
-use super::super::product::matmul::{Beta, Extent, Product, Strides, product_then, with_area};
+use super::super::product::matmul::{Beta, Extent, Gemm, Matrix, Product, Strides, with_area};
 use super::super::team::{MatrixMut, Team};
 use super::super::vectors::Vectorised;
 use super::super::view::{View, ViewMut, with_float};
@@ -166,9 +166,16 @@ fn first<T: Product + Float + Vectorised>(
             false => Rhs::Generated(&unfold),
         };
         let begin = bias.map_or(Beta::Replace, |bias| Beta::Rows(&bias[group * groups.outer..]));
-        let out = (out, Strides::rows(positions));
-        let epilogue = epilogue.map(|epilogue| (epilogue, block * groups.outer * positions));
-        product_then(team, extent, (weights, Strides::rows(depth)), windows, out, begin, epilogue);
+        let gemm = Gemm {
+            extent,
+            a: Matrix::new(weights, Strides::rows(depth)),
+            b: windows,
+            c: out,
+            c_strides: Strides::rows(positions),
+            beta: begin,
+            epilogue: epilogue.map(|epilogue| (epilogue, block * groups.outer * positions)),
+        };
+        gemm.run(team);
     };
     let size = groups.outer * positions;
     if groups.batch * groups.count < BLOCKS {

@@ -6,7 +6,7 @@ use crate::ir::Layout;
 
 use super::super::element::Float;
 use super::super::product::blocks::{Multiply, ROWS, Rhs, depth_of_blocks};
-use super::super::product::matmul::{Beta, Extent, Product, STRIP_BYTES, Strides, product, with_strip};
+use super::super::product::matmul::{Beta, Extent, Gemm, Matrix, Product, STRIP_BYTES, Strides, with_strip};
 use super::super::team::{MatrixMut, Team};
 use super::super::vectors::Vectorised;
 use super::conv::{Groups, begin};
@@ -74,7 +74,7 @@ fn unfolded<T: Product + Float + Vectorised>(
                     T::dispatch(Multiply {
                         k: terms,
                         dots: false,
-                        a: (&*strip, Strides::rows(terms)),
+                        a: Matrix::new(&*strip, Strides::rows(terms)),
                         b: Rhs::Strided(b, Strides::rows(outputs)),
                         first: 0,
                         c: &mut c,
@@ -168,14 +168,16 @@ fn plain<T: Product>(
 ) {
     let (inner, outer) = (groups.inner, groups.outer);
     for group in 0..groups.count {
-        product(
-            team,
-            Extent { m: groups.batch * positions, n: outer, k: inner },
-            (&x[(group * inner).min(x.len())..], Strides::rows(groups.inputs())),
-            Rhs::Strided(&weights[group * outer..], Strides::rows(groups.outputs())),
-            (&mut out[group * outer..], Strides::rows(groups.outputs())),
-            Beta::Add,
-        );
+        let gemm = Gemm {
+            extent: Extent { m: groups.batch * positions, n: outer, k: inner },
+            a: Matrix::new(&x[(group * inner).min(x.len())..], Strides::rows(groups.inputs())),
+            b: Rhs::Strided(&weights[group * outer..], Strides::rows(groups.outputs())),
+            c: &mut out[group * outer..],
+            c_strides: Strides::rows(groups.outputs()),
+            beta: Beta::Add,
+            epilogue: None,
+        };
+        gemm.run(team);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::kernel::workspace::conv_transpose_unfolded;
 
 use super::super::element::Float;
 use super::super::product::blocks::Rhs;
-use super::super::product::matmul::{Beta, Extent, Product, Strides, product};
+use super::super::product::matmul::{Beta, Extent, Gemm, Matrix, Product, Strides};
 use super::super::team::Team;
 use super::super::view::{View, ViewMut, take, with_float};
 use super::super::walk::sizes;
@@ -81,14 +81,16 @@ fn first<T: Product>(
         let target = &mut out[block * groups.outer * area..][..groups.outer * area];
         for start in (0..positions).step_by(tile) {
             let width = tile.min(positions - start);
-            product(
-                team,
-                Extent { m: depth, n: width, k: groups.inner },
-                (weights, Strides::rows(depth).transposed()),
-                Rhs::Strided(&source[start..], Strides::rows(positions)),
-                (columns, Strides::rows(width)),
-                Beta::Replace,
-            );
+            let gemm = Gemm {
+                extent: Extent { m: depth, n: width, k: groups.inner },
+                a: Matrix::new(weights, Strides::rows(depth).transposed()),
+                b: Rhs::Strided(&source[start..], Strides::rows(positions)),
+                c: &mut *columns,
+                c_strides: Strides::rows(width),
+                beta: Beta::Replace,
+                epilogue: None,
+            };
+            gemm.run(team);
             let mut rows = columns.chunks(width);
             for plane in target.chunks_mut(area) {
                 for offset in grid.offsets() {
@@ -125,17 +127,18 @@ fn last<T: Product>(
         for group in 0..groups.count {
             for start in (0..positions).step_by(tile) {
                 let width = tile.min(positions - start);
-                product(
-                    team,
-                    Extent { m: width, n: depth, k: groups.inner },
-                    (
-                        &x[(image * positions + start) * inputs + group * groups.inner..],
-                        Strides::rows(inputs),
-                    ),
-                    Rhs::Strided(&weights[group * groups.inner..], Strides::rows(inputs).transposed()),
-                    (columns, Strides::rows(depth)),
-                    Beta::Replace,
-                );
+                let first = (image * positions + start) * inputs + group * groups.inner;
+                let weights = &weights[group * groups.inner..];
+                let gemm = Gemm {
+                    extent: Extent { m: width, n: depth, k: groups.inner },
+                    a: Matrix::new(&x[first..], Strides::rows(inputs)),
+                    b: Rhs::Strided(weights, Strides::rows(inputs).transposed()),
+                    c: &mut *columns,
+                    c_strides: Strides::rows(depth),
+                    beta: Beta::Replace,
+                    epilogue: None,
+                };
+                gemm.run(team);
                 for (element, offset) in grid.offsets().enumerate() {
                     grid.runs(offset, start..start + width, |run| {
                         let Some(to) = run.large else { return };

@@ -5,7 +5,7 @@
 //! Planning and execution share this, so the workspace is exact.
 
 use super::workspace::{ALIGNMENT, Sizes};
-use crate::ir::{DType, Layout, MAX_AXES, Op};
+use crate::ir::{AttentionOp, DType, Family, IndexOp, Layout, MAX_AXES, NormalizeOp, Op, ReduceOp, WindowOp};
 
 /// Bytes that a thread has for the pieces of an operation.
 pub(crate) const PIECE: u64 = 1 << 19;
@@ -137,27 +137,53 @@ impl<S: Sizes + ?Sized> Pieces<'_, S> {
 
 /// Whether an axis of the first operand is one that an operation only runs along.
 fn is_kept(op: &Op, axis: usize, rank: usize) -> bool {
-    let others = |own: &u32| *own as usize != axis;
+    let other = |own: u32| own as usize != axis;
+    let others = |axes: &[u32]| axes.iter().all(|&own| other(own));
     let channels = |layout: Layout| match layout {
         Layout::ChannelsFirst => 1,
         Layout::ChannelsLast => rank.saturating_sub(1),
     };
-    match op {
-        Op::Softmax { axis: own, .. }
-        | Op::SoftmaxGradient { axis: own, .. }
-        | Op::CumSum { axis: own, .. }
-        | Op::ArgReduce { axis: own, .. } => others(own),
-        Op::ScatterElements { axis: own, .. } => others(own),
-        Op::TopK(topk) => others(&topk.axis),
-        Op::Reduce { axes, .. } | Op::Normalize { axes, .. } => axes.iter().all(others),
-        Op::NormalizeGradient { axes, scaled, .. } => !scaled && axes.iter().all(others),
-        Op::CrossEntropy | Op::CrossEntropyGradient | Op::Rotary { .. } => axis + 1 < rank,
-        Op::LocalResponseNorm { .. } => axis != 1,
-        Op::Pool(pool) | Op::MaxPoolGradient(pool) => axis == 0 || axis == channels(pool.layout),
-        Op::Resize(resize) => resize.scales.as_ref().is_none_or(|scales| scales[axis].0 == 1.0),
-        Op::Recurrent(_) => axis == 1,
-        Op::Attention(_) | Op::AttentionGradient(_) | Op::ConvTranspose(_) => axis == 0,
-        _ => false,
+    match op.family() {
+        // They widen nothing, or block by block.
+        Family::Leaf
+        | Family::Generator(_)
+        | Family::Elementwise(_)
+        | Family::Layout(_)
+        | Family::Product(_) => false,
+        Family::Index(op) => match op {
+            IndexOp::ScatterElements { axis: own, .. } => other(own),
+            IndexOp::TopK(topk) => other(topk.axis),
+            IndexOp::Gather { .. }
+            | IndexOp::GatherElements { .. }
+            | IndexOp::GatherNd { .. }
+            | IndexOp::ScatterNd { .. } => false,
+        },
+        Family::Window(op) => match op {
+            WindowOp::Conv(_) => false,
+            WindowOp::ConvTranspose(_) => axis == 0,
+            WindowOp::Pool(pool) | WindowOp::MaxPoolGradient(pool) => {
+                axis == 0 || axis == channels(pool.layout)
+            }
+            WindowOp::Resize(resize) => resize.scales.as_ref().is_none_or(|scales| scales[axis].0 == 1.0),
+        },
+        Family::Reduce(op) => match op {
+            ReduceOp::Reduce { axes, .. } => others(axes),
+            ReduceOp::ArgReduce { axis: own, .. } => other(own),
+            ReduceOp::CumSum(sum) => other(sum.axis),
+        },
+        Family::Normalize(op) => match op {
+            NormalizeOp::Softmax(of) | NormalizeOp::SoftmaxGradient(of) => other(of.axis),
+            NormalizeOp::CrossEntropy | NormalizeOp::CrossEntropyGradient => axis + 1 < rank,
+            NormalizeOp::Normalize(of) => others(of.axes),
+            // A factor's gradient is a sum over all rows.
+            NormalizeOp::NormalizeGradient { of, scaled } => !scaled && others(of.axes),
+            NormalizeOp::LocalResponseNorm(_) => axis != 1,
+        },
+        Family::Attention(op) => match op {
+            AttentionOp::Attention(_) | AttentionOp::AttentionGradient(_) => axis == 0,
+            AttentionOp::Rotary { .. } => axis + 1 < rank,
+        },
+        Family::Recurrent(_) => axis == 1,
     }
 }
 

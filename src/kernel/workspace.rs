@@ -7,8 +7,8 @@
 use super::attention::{Geometry, Tiling};
 use super::pieces::{Cut, PIECE, Whole};
 use crate::ir::{
-    Cell, ConvTranspose, Family, IndexOp, Interpolation, Layout, Op, Recurrent, ScatterKind, TopK, Type,
-    WindowOp,
+    AttentionOp, Cell, ConvTranspose, Family, IndexOp, Interpolation, Layout, Normalization, NormalizeOp, Op,
+    Recurrent, ScatterKind, Type, WindowOp,
 };
 use crate::units::Bytes;
 
@@ -176,34 +176,69 @@ pub(crate) fn widens(op: &Op) -> bool {
 
 fn own(op: &Op, operands: &[&Type], results: &[&Type], width: Option<u64>) -> Bytes {
     let size = |ty: &Type| width.unwrap_or(ty.dtype.size());
-    match (op, operands, results) {
-        (Op::ConvTranspose(conv), [x, weights, ..], [_]) => {
-            let unfolded = conv_transpose_unfolded(conv, *x, *weights, size(x));
-            part(unfolded.depth.saturating_mul(unfolded.positions), size(x))
-        }
-        (Op::Attention(op), [q, k, v, ..], [out]) => {
-            let tiling = Tiling::new(&Geometry::new(op, [*q, *k, *v, *out]));
-            part(tiling.parts.saturating_mul(tiling.slot), size(q))
-        }
-        (Op::AttentionGradient(op), [q, k, v, out, ..], _) => {
-            let geometry = Geometry::new(op, [*q, *k, *v, *out]);
-            let tiling = Tiling::of_gradients(&geometry);
-            let rows = geometry.batch.saturating_mul(geometry.heads).saturating_mul(geometry.rows);
-            let numbers = part(rows.saturating_mul(2), size(q));
-            part(tiling.parts.saturating_mul(tiling.slot), size(q)).max(numbers)
-        }
-        (Op::Normalize { axes, moments, .. }, [x], _) => channels(axes, *moments, x, size(x)),
-        (Op::NormalizeGradient { axes, scaled, moments, .. }, [x, ..], _) => {
-            let (columns, rows) = product_apart(axes, x);
-            let slots = rows.min(NORMALIZE_PARTS).saturating_mul(2).saturating_mul(columns);
-            let slots = if *scaled && are_rows(axes, x) { slots } else { 0 };
-            let rows = part(rows.saturating_mul(NORMALIZE_ROW), 8).max(part(slots, size(x)));
-            rows.max(channels(axes, *moments, x, size(x)))
-        }
-        (Op::Recurrent(layer), [x, ..], _) => recurrent(layer, x, size(x)),
-        (Op::TopK(TopK { axis, .. }), [x], _) => part(dim(x, *axis as usize), 8),
-        _ => Bytes::ZERO,
+    let &[x, ref others @ ..] = operands else { return Bytes::ZERO };
+    match op.family() {
+        Family::Leaf
+        | Family::Generator(_)
+        | Family::Elementwise(_)
+        | Family::Layout(_)
+        | Family::Reduce(_)
+        | Family::Product(_) => Bytes::ZERO,
+        Family::Index(op) => match op {
+            IndexOp::TopK(topk) => part(dim(x, topk.axis as usize), 8),
+            IndexOp::Gather { .. }
+            | IndexOp::GatherElements { .. }
+            | IndexOp::GatherNd { .. }
+            | IndexOp::ScatterElements { .. }
+            | IndexOp::ScatterNd { .. } => Bytes::ZERO,
+        },
+        Family::Window(op) => match op {
+            WindowOp::ConvTranspose(conv) => {
+                let Some(&weights) = others.first() else { return Bytes::ZERO };
+                let unfolded = conv_transpose_unfolded(conv, x, weights, size(x));
+                part(unfolded.depth.saturating_mul(unfolded.positions), size(x))
+            }
+            WindowOp::Conv(_) | WindowOp::Pool(_) | WindowOp::MaxPoolGradient(_) | WindowOp::Resize(_) => {
+                Bytes::ZERO
+            }
+        },
+        Family::Normalize(op) => match op {
+            NormalizeOp::Normalize(of) => channels(of.axes, of.moments, x, size(x)),
+            NormalizeOp::NormalizeGradient { of, scaled } => normalize_gradient(of, scaled, x, size(x)),
+            NormalizeOp::Softmax(_)
+            | NormalizeOp::SoftmaxGradient(_)
+            | NormalizeOp::CrossEntropy
+            | NormalizeOp::CrossEntropyGradient
+            | NormalizeOp::LocalResponseNorm(_) => Bytes::ZERO,
+        },
+        Family::Attention(op) => match (op, others, results) {
+            (AttentionOp::Attention(op), [k, v, ..], [out]) => {
+                let tiling = Tiling::new(&Geometry::new(op, [x, *k, *v, *out]));
+                part(tiling.parts.saturating_mul(tiling.slot), size(x))
+            }
+            (AttentionOp::AttentionGradient(op), [k, v, out, ..], _) => {
+                let geometry = Geometry::new(op, [x, *k, *v, *out]);
+                let tiling = Tiling::of_gradients(&geometry);
+                let rows = geometry.batch.saturating_mul(geometry.heads).saturating_mul(geometry.rows);
+                let numbers = part(rows.saturating_mul(2), size(x));
+                part(tiling.parts.saturating_mul(tiling.slot), size(x)).max(numbers)
+            }
+            (
+                AttentionOp::Attention(_) | AttentionOp::AttentionGradient(_) | AttentionOp::Rotary { .. },
+                ..,
+            ) => Bytes::ZERO,
+        },
+        Family::Recurrent(layer) => recurrent(layer, x, size(x)),
     }
+}
+
+/// Numbers of each row, or sums of columns for each part, whichever is more.
+fn normalize_gradient(of: Normalization<'_>, scaled: bool, x: &Type, size: u64) -> Bytes {
+    let (columns, rows) = elements_along(of.axes, x);
+    let slots = rows.min(NORMALIZE_PARTS).saturating_mul(2).saturating_mul(columns);
+    let slots = if scaled && are_rows(of.axes, x) { slots } else { 0 };
+    let rows = part(rows.saturating_mul(NORMALIZE_ROW), 8).max(part(slots, size));
+    rows.max(channels(of.axes, of.moments, x, size))
 }
 
 /// What is kept of rows that are not contiguous, or whose moments are results or operands.
@@ -211,7 +246,7 @@ fn channels(axes: &[u32], moments: bool, x: &Type, size: u64) -> Bytes {
     if are_rows(axes, x) && !moments {
         return Bytes::ZERO;
     }
-    let (_, rows) = product_apart(axes, x);
+    let (_, rows) = elements_along(axes, x);
     part(rows.saturating_mul(CHANNEL[0]), 8) + part(rows.saturating_mul(CHANNEL[1]), size)
 }
 
@@ -269,7 +304,7 @@ pub(crate) fn conv_transpose_unfolded<S: Sizes + ?Sized>(
 }
 
 /// Elements along these axes, and along the others.
-fn product_apart(axes: &[u32], x: &Type) -> (u64, u64) {
+fn elements_along(axes: &[u32], x: &Type) -> (u64, u64) {
     let of = |goes: bool| {
         let own = (0..x.rank()).filter(|&axis| axes.contains(&(axis as u32)) == goes);
         product(own.map(|axis| x.size(axis)))

@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::ir::text::parse_size;
 use crate::ir::{
     ArgReduce, Binary, Cell, Compare, Conv, ConvTranspose, DType, Direction, Interpolation, Layout, Noise,
-    NoiseKind, Op, Pad, PadMode, Pool, PoolKind, Real, Recurrent, ReduceKind, Resize, ResizeCoordinates,
-    ScatterKind, Shape, Size, Slice, SourceId, TopK, Unary, ValueId, Window,
+    NoiseKind, Op, OpName, Pad, PadMode, Pool, PoolKind, Real, Recurrent, ReduceKind, Resize,
+    ResizeCoordinates, ScatterKind, Shape, Size, Slice, SourceId, TopK, Unary, ValueId, Window,
 };
 
 /// Epsilon of normalisations that give none.
@@ -190,84 +190,105 @@ impl Builder {
         }))
     }
 
+    /// An operation with attributes of its own. Gradients, and attention with its embeddings, are no operations of
+    /// the format: the former follow from training, the latter from what it is made of.
     fn plain(&self, node: &Attributes<'_>, x: ValueId) -> Result<Op> {
+        let Some(name) = OpName::from_name(node.op) else { return Err(self.unknown(node, &[x])) };
         let number = |key: &'static str| node.int(key)?.ok_or_else(|| node.missing(key));
-        let list = |key: &'static str| node.ints(key)?.ok_or_else(|| node.missing(key));
         let scatter = || node.named("kind", Some(ScatterKind::Replace), ScatterKind::from_name);
-        Ok(match node.op {
-            "convert" => Op::Convert { to: node.named("to", None, |name| name.parse::<DType>().ok())? },
-            "reduce" => {
-                let all: Vec<i64> = (0..self.rank(x) as i64).collect();
-                Op::Reduce {
-                    kind: node.named("kind", None, ReduceKind::from_name)?,
-                    axes: self.axes(node, x, &all)?,
-                    keep: node.flag("keep", false)?,
-                }
-            }
-            "cumsum" => Op::CumSum {
+        Ok(match name {
+            OpName::Convert => Op::Convert { to: node.named("to", None, |name| name.parse::<DType>().ok())? },
+            OpName::Reduce => self.reduce(node, x)?,
+            OpName::CumSum => Op::CumSum {
                 axis: self.axis(node, x, None)?,
                 exclusive: node.flag("exclusive", false)?,
                 reverse: node.flag("reverse", false)?,
             },
-            "softmax" => Op::Softmax { axis: self.axis(node, x, Some(-1))?, log: node.flag("log", false)? },
-            "cross_entropy" => Op::CrossEntropy,
-            "normalize" => Op::Normalize {
-                axes: self.axes(node, x, &[-1])?,
-                epsilon: node.real("epsilon")?.unwrap_or(EPSILON),
-                center: node.flag("center", true)?,
-                moments: false,
-            },
-            "local_response_norm" => Op::LocalResponseNorm {
-                size: number("size")?,
-                alpha: node.real("alpha")?.unwrap_or(Real(1e-4)),
-                beta: node.real("beta")?.unwrap_or(Real(0.75)),
-                bias: node.real("bias")?.unwrap_or(Real(1.0)),
-            },
-            "matmul" => Op::MatMul {
+            OpName::Softmax => {
+                Op::Softmax { axis: self.axis(node, x, Some(-1))?, log: node.flag("log", false)? }
+            }
+            OpName::CrossEntropy => Op::CrossEntropy,
+            OpName::Normalize => self.normalize(node, x)?,
+            OpName::LocalResponseNorm => local_response_norm(node)?,
+            OpName::MatMul => Op::MatMul {
                 transpose_left: node.flag("transpose_left", false)?,
                 transpose_right: node.flag("transpose_right", false)?,
             },
-            "resize" => Op::Resize(Box::new(self.resize(node)?)),
-            "recurrent" => Op::Recurrent(Box::new(Recurrent {
-                cell: node.named("cell", None, Cell::from_name)?,
-                direction: node.named("direction", Some(Direction::Forward), Direction::from_name)?,
-                hidden: number("hidden")?,
-            })),
-            "reshape" => Op::Reshape { shape: self.rest(node, x)? },
-            "transpose" => {
-                let perm = list("perm")?.into_iter().map(|from| axis(from, self.rank(x)));
-                Op::Transpose { perm: perm.collect::<Result<_>>()? }
-            }
-            "broadcast" => Op::Broadcast { shape: Shape::new(self.required_sizes(node, "shape")?) },
-            "slice" => Op::Slice(Box::new(Slice {
-                starts: self.required_sizes(node, "starts")?,
-                sizes: self.required_sizes(node, "sizes")?,
-                steps: node.ints("steps")?.unwrap_or_else(|| vec![1; self.rank(x)]),
-            })),
-            "pad" => Op::Pad(Box::new(Pad {
-                before: list("before")?,
-                after: list("after")?,
-                mode: node.named("mode", Some(PadMode::Constant), PadMode::from_name)?,
-                value: node.real("value")?.unwrap_or(Real(0.0)),
-            })),
-            "concat" => Op::Concat { axis: self.axis(node, x, None)? },
-            "gather" => Op::Gather { axis: self.axis(node, x, Some(0))? },
-            "gather_elements" => Op::GatherElements { axis: self.axis(node, x, None)? },
-            "gather_nd" => {
+            OpName::Resize => Op::Resize(Box::new(self.resize(node)?)),
+            OpName::Recurrent => recurrent(node)?,
+            OpName::Reshape => Op::Reshape { shape: self.rest(node, x)? },
+            OpName::Transpose => self.transpose(node, x)?,
+            OpName::Broadcast => Op::Broadcast { shape: Shape::new(self.required_sizes(node, "shape")?) },
+            OpName::Slice => self.slice(node, x)?,
+            OpName::Pad => pad(node)?,
+            OpName::Concat => Op::Concat { axis: self.axis(node, x, None)? },
+            OpName::Gather => Op::Gather { axis: self.axis(node, x, Some(0))? },
+            OpName::GatherElements => Op::GatherElements { axis: self.axis(node, x, None)? },
+            OpName::GatherNd => {
                 let batch = node.int("batch_dims")?.unwrap_or(0);
                 let batch_dims =
                     u32::try_from(batch).map_err(|_| node.wrong("batch_dims", "a number of axes"))?;
                 Op::GatherNd { batch_dims }
             }
-            "scatter_elements" => Op::ScatterElements { axis: self.axis(node, x, None)?, kind: scatter()? },
-            "scatter_nd" => Op::ScatterNd { kind: scatter()? },
-            "topk" => Op::TopK(TopK {
+            OpName::ScatterElements => {
+                Op::ScatterElements { axis: self.axis(node, x, None)?, kind: scatter()? }
+            }
+            OpName::ScatterNd => Op::ScatterNd { kind: scatter()? },
+            OpName::TopK => Op::TopK(TopK {
                 axis: self.axis(node, x, Some(-1))?,
                 k: number("k")?,
                 largest: node.flag("largest", true)?,
             }),
-            _ => return Err(self.unknown(node, &[x])),
+            // Read before, or not of the format.
+            OpName::Input
+            | OpName::Param
+            | OpName::Constant
+            | OpName::Sizes
+            | OpName::Iota
+            | OpName::Select
+            | OpName::Conv
+            | OpName::ConvTranspose
+            | OpName::Pool
+            | OpName::SoftmaxGradient
+            | OpName::CrossEntropyGradient
+            | OpName::NormalizeGradient
+            | OpName::MaxPoolGradient
+            | OpName::Attention
+            | OpName::AttentionGradient
+            | OpName::Rotary => return Err(self.unknown(node, &[x])),
         })
+    }
+
+    fn reduce(&self, node: &Attributes<'_>, x: ValueId) -> Result<Op> {
+        let all: Vec<i64> = (0..self.rank(x) as i64).collect();
+        Ok(Op::Reduce {
+            kind: node.named("kind", None, ReduceKind::from_name)?,
+            axes: self.axes(node, x, &all)?,
+            keep: node.flag("keep", false)?,
+        })
+    }
+
+    fn normalize(&self, node: &Attributes<'_>, x: ValueId) -> Result<Op> {
+        Ok(Op::Normalize {
+            axes: self.axes(node, x, &[-1])?,
+            epsilon: node.real("epsilon")?.unwrap_or(EPSILON),
+            center: node.flag("center", true)?,
+            moments: false,
+        })
+    }
+
+    fn transpose(&self, node: &Attributes<'_>, x: ValueId) -> Result<Op> {
+        let perm = node.ints("perm")?.ok_or_else(|| node.missing("perm"))?;
+        let perm = perm.into_iter().map(|from| axis(from, self.rank(x)));
+        Ok(Op::Transpose { perm: perm.collect::<Result<_>>()? })
+    }
+
+    fn slice(&self, node: &Attributes<'_>, x: ValueId) -> Result<Op> {
+        Ok(Op::Slice(Box::new(Slice {
+            starts: self.required_sizes(node, "starts")?,
+            sizes: self.required_sizes(node, "sizes")?,
+            steps: node.ints("steps")?.unwrap_or_else(|| vec![1; self.rank(x)]),
+        })))
     }
 
     fn resize(&self, node: &Attributes<'_>) -> Result<Resize> {
@@ -352,6 +373,32 @@ impl Builder {
         axes.sort_unstable();
         Ok(axes)
     }
+}
+
+fn local_response_norm(node: &Attributes<'_>) -> Result<Op> {
+    Ok(Op::LocalResponseNorm {
+        size: node.int("size")?.ok_or_else(|| node.missing("size"))?,
+        alpha: node.real("alpha")?.unwrap_or(Real(1e-4)),
+        beta: node.real("beta")?.unwrap_or(Real(0.75)),
+        bias: node.real("bias")?.unwrap_or(Real(1.0)),
+    })
+}
+
+fn recurrent(node: &Attributes<'_>) -> Result<Op> {
+    Ok(Op::Recurrent(Box::new(Recurrent {
+        cell: node.named("cell", None, Cell::from_name)?,
+        direction: node.named("direction", Some(Direction::Forward), Direction::from_name)?,
+        hidden: node.int("hidden")?.ok_or_else(|| node.missing("hidden"))?,
+    })))
+}
+
+fn pad(node: &Attributes<'_>) -> Result<Op> {
+    Ok(Op::Pad(Box::new(Pad {
+        before: node.ints("before")?.ok_or_else(|| node.missing("before"))?,
+        after: node.ints("after")?.ok_or_else(|| node.missing("after"))?,
+        mode: node.named("mode", Some(PadMode::Constant), PadMode::from_name)?,
+        value: node.real("value")?.unwrap_or(Real(0.0)),
+    })))
 }
 
 /// The axis as a position, from the end where it is negative.

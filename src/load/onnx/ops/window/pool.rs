@@ -1,11 +1,11 @@
 //! Poolings.
 
-use super::super::node::At;
+use super::super::super::node::At;
 use super::conv::{extent, pad_same, window};
 use crate::error::Result;
 use crate::ir::{Layout, Op, Pool, PoolKind, ReduceKind, Shape, Window};
 
-pub(super) fn max_pool(at: &mut At<'_>) -> Result<()> {
+pub(in super::super) fn max_pool(at: &mut At<'_>) -> Result<()> {
     at.ignore(&["storage_order"]);
     if at.wants(1) {
         return Err(at.unsupported("with indices of the largest elements"));
@@ -13,7 +13,7 @@ pub(super) fn max_pool(at: &mut At<'_>) -> Result<()> {
     pool(at, PoolKind::Max)
 }
 
-pub(super) fn average_pool(at: &mut At<'_>) -> Result<()> {
+pub(in super::super) fn average_pool(at: &mut At<'_>) -> Result<()> {
     let padding = at.flag("count_include_pad", false)?;
     pool(at, if padding { PoolKind::AverageWithPadding } else { PoolKind::Average })
 }
@@ -67,7 +67,7 @@ fn round_up(at: &At<'_>, window: &mut Window, kernel: &[i64], shape: &Shape) -> 
 }
 
 /// A reduction of all spatial axes, which stay with size 1.
-pub(super) fn global_pool(at: &mut At<'_>, kind: ReduceKind) -> Result<()> {
+pub(in super::super) fn global_pool(at: &mut At<'_>, kind: ReduceKind) -> Result<()> {
     let rank = at.rank(0)?;
     if rank < 3 {
         return Err(at.wrong(format!("its input has rank {rank}, and so no spatial axes")));

@@ -1,11 +1,11 @@
 //! Resizing of images.
 
-use super::super::node::At;
+use super::super::super::node::At;
 use crate::error::Result;
 use crate::ir::{Interpolation, Op, Real, Resize, ResizeCoordinates, Shape, Size};
 
 /// Scales are an input in opset 10; from opset 11 there are scales or sizes.
-pub(super) fn resize(at: &mut At<'_>) -> Result<()> {
+pub(in super::super) fn resize(at: &mut At<'_>) -> Result<()> {
     // Coefficients of modes that are refused below, and what only cropping uses.
     at.ignore(&["cubic_coeff_a", "exclude_outside", "extrapolation_value"]);
     if at.flag("antialias", false)? {
@@ -50,7 +50,7 @@ pub(super) fn resize(at: &mut At<'_>) -> Result<()> {
 }
 
 /// Scales are an attribute in opset 7 and 8, an input in opset 9.
-pub(super) fn upsample(at: &mut At<'_>) -> Result<()> {
+pub(in super::super) fn upsample(at: &mut At<'_>) -> Result<()> {
     let shape = at.ty(0)?.shape;
     let given = if at.opset < 9 { at.floats("scales")?.unwrap_or_default() } else { at.reals(1, "scales")? };
     let axes: Vec<usize> = (0..shape.rank()).collect();

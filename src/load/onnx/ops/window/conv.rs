@@ -1,11 +1,11 @@
 //! Convolutions, and the attributes of windows that poolings share.
 
-use super::super::node::At;
+use super::super::super::node::At;
 use crate::error::Result;
 use crate::ir::{Conv, ConvTranspose, Layout, Op, Shape, Size, Window};
 
 /// How much padding there is.
-pub(super) enum Padding {
+pub(in super::super) enum Padding {
     /// As much as is written.
     Explicit,
     /// As much as makes the result the input's size divided by the stride, rounded up; the odd
@@ -17,7 +17,7 @@ pub(super) enum Padding {
 }
 
 /// Strides, dilations and pads as they are written, with ONNX's defaults.
-pub(super) fn window(at: &At<'_>, spatial: usize) -> Result<(Window, Padding)> {
+pub(in super::super) fn window(at: &At<'_>, spatial: usize) -> Result<(Window, Padding)> {
     let list = |name: &str, default: i64, count: usize, least: i64| -> Result<Vec<i64>> {
         let list = at.ints(name)?.filter(|list| !list.is_empty()).unwrap_or_else(|| vec![default; count]);
         if list.len() != count {
@@ -44,13 +44,13 @@ pub(super) fn window(at: &At<'_>, spatial: usize) -> Result<(Window, Padding)> {
 }
 
 /// Elements between the first and the last of a window, both included.
-pub(super) fn extent(at: &At<'_>, kernel: i64, dilation: i64) -> Result<i64> {
+pub(in super::super) fn extent(at: &At<'_>, kernel: i64, dilation: i64) -> Result<i64> {
     let extent = (kernel - 1).checked_mul(dilation).and_then(|steps| steps.checked_add(1));
     extent.filter(|_| kernel >= 1).ok_or_else(|| at.wrong(format!("a window of {kernel} is not possible")))
 }
 
 /// Sets the pads of [`Padding::Same`].
-pub(super) fn pad_same(
+pub(in super::super) fn pad_same(
     at: &At<'_>,
     window: &mut Window,
     padding: &Padding,
@@ -102,7 +102,7 @@ fn shapes(at: &At<'_>) -> Result<(Shape, Shape)> {
     }
 }
 
-pub(super) fn conv(at: &mut At<'_>) -> Result<()> {
+pub(in super::super) fn conv(at: &mut At<'_>) -> Result<()> {
     let (x, weights) = shapes(at)?;
     let groups = at.int_or("group", 1)?;
     let kernel = kernel(at, &weights)?;
@@ -115,7 +115,7 @@ pub(super) fn conv(at: &mut At<'_>) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn conv_transpose(at: &mut At<'_>) -> Result<()> {
+pub(in super::super) fn conv_transpose(at: &mut At<'_>) -> Result<()> {
     let (x, weights) = shapes(at)?;
     let groups = at.int_or("group", 1)?;
     let kernel = kernel(at, &weights)?;

@@ -1,0 +1,5 @@
+//! Convolutions, poolings and resizes.
+
+pub(super) mod conv;
+pub(super) mod pool;
+pub(super) mod resize;

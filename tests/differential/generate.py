@@ -23,7 +23,7 @@ from operators import TABLE
 
 # Operators that onnxruntime computes by approximations with an absolute error.
 APPROXIMATE = {"Tanh", "Sigmoid", "Erf", "Gelu", "Softplus", "Mish", "Swish", "RNN", "GRU", "LSTM", "Elu", "Celu", "Selu",
-               "Sin", "Cos", "Tan", "LogSoftmax", "ReduceLogSumExp", "ReduceLogSum", "Log"}
+               "Sin", "Cos", "Tan", "Atan", "LogSoftmax", "ReduceLogSumExp", "ReduceLogSum", "Log"}
 UNIT = {F16: 2.0**-10, F32: 2.0**-23, F64: 2.0**-52}
 
 

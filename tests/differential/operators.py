@@ -41,7 +41,7 @@ def rounding(b, op):
     b.node(op, [b.operand(FLOATS, exact=True)])
 
 
-@operator("Exp", "Tanh", "Sigmoid", "Erf", "Sin", "Cos", "Tan", "Sinh", "Cosh", "Softplus", "Softsign", "Reciprocal")
+@operator("Exp", "Tanh", "Sigmoid", "Erf", "Sin", "Cos", "Tan", "Atan", "Sinh", "Cosh", "Softplus", "Softsign", "Reciprocal")
 def smooth(b, op):
     b.node(op, [b.operand(FLOATS)], inexact=True)
 

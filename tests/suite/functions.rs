@@ -18,7 +18,7 @@ use crate::run_ops::Bytes;
 /// Units in the last place that a result may be off.
 const MOST: f64 = 2.0;
 
-const FUNCTIONS: [Unary; 17] = [
+const FUNCTIONS: [Unary; 18] = [
     Unary::Exp,
     Unary::Expm1,
     Unary::Log,
@@ -27,6 +27,7 @@ const FUNCTIONS: [Unary; 17] = [
     Unary::Sin,
     Unary::Cos,
     Unary::Tan,
+    Unary::Atan,
     Unary::Sinh,
     Unary::Cosh,
     Unary::Tanh,
@@ -50,6 +51,7 @@ fn exact(f: Unary, x: f64) -> f64 {
         Unary::Sin => x.sin(),
         Unary::Cos => x.cos(),
         Unary::Tan => x.tan(),
+        Unary::Atan => x.atan(),
         Unary::Sinh => x.sinh(),
         Unary::Cosh => x.cosh(),
         Unary::Tanh => x.tanh(),

@@ -27,31 +27,31 @@ const ACCESS: i64 = 16;
 pub(super) fn product(program: &Program) -> Result<Printed> {
     let product = Product::new(program)?;
     let call = product.call();
-    let mut source = Source::new(product.title());
-    product.operands(&mut source);
-    source.text.push_str(&super::head(program, call.threads));
-    source.line("  KERNEL_operands p;");
+    let mut listing = Listing::new(product.title());
+    product.operands(&mut listing);
+    listing.text.push_str(&super::head(program, call.threads));
+    listing.line("  KERNEL_operands p;");
     for position in 0..program.args.len() {
-        source.line(&format!("  p.a{position} = a{position};"));
+        listing.line(&format!("  p.a{position} = a{position};"));
     }
     if product.reduces {
-        source.line("  DYNAMIC_SHARED(kept);");
-        source.line(&format!("  p.rows = ({}*)kept;", product.ty));
-        source.line("  p.reduce_rows();");
+        listing.line("  DYNAMIC_SHARED(kept);");
+        listing.line(&format!("  p.rows = ({}*)kept;", product.ty));
+        listing.line("  p.reduce_rows();");
     }
-    source.line(&format!("  {}(p);", call.template));
-    source.line("}");
+    listing.line(&format!("  {}(p);", call.template));
+    listing.line("}");
     let shared = u32::try_from(product.shared_bytes()).map_err(|_| no_hero())?;
     let launch = Launch { grid: blocks(call.grid)?, block: [call.threads, 1], shared };
-    Ok(Printed { text: source.text, template: Some(Template::Product), launch })
+    Ok(Printed { text: listing.text, template: Some(Template::Product), launch })
 }
 
 /// Text that grows line by line.
-struct Source {
+struct Listing {
     text: String,
 }
 
-impl Source {
+impl Listing {
     fn new(text: String) -> Self {
         Self { text }
     }
@@ -244,35 +244,35 @@ impl<'a> Product<'a> {
     }
 
     /// The structure through which the template reads operands and hands over sums.
-    fn operands(&self, source: &mut Source) {
+    fn operands(&self, listing: &mut Listing) {
         let Self { b, m, n, k, ty, index_ty, .. } = self;
-        source.line("struct KERNEL_operands {");
-        source.line(&format!("  typedef {ty} T;"));
-        source.line(&format!("  typedef {index_ty} I;"));
-        source.line(&format!("  static const i64 BATCH = {b}, M = {m}, N = {n}, K = {k};"));
+        listing.line("struct KERNEL_operands {");
+        listing.line(&format!("  typedef {ty} T;"));
+        listing.line(&format!("  typedef {index_ty} I;"));
+        listing.line(&format!("  static const i64 BATCH = {b}, M = {m}, N = {n}, K = {k};"));
         for (position, arg) in self.program.args.iter().enumerate() {
             let constant = if arg.written { "" } else { "const " };
-            source.line(&format!("  {constant}{}* a{position};", storage(arg.dtype)));
+            listing.line(&format!("  {constant}{}* a{position};", storage(arg.dtype)));
         }
         if self.reduces {
-            source.line(&format!("  {ty}* rows;"));
-            source.text.push_str(&reduced_rows(self.program, index_ty));
-            source.line("  DEVICE T left(I b, I m, I k) const { return rows[m * (I)K + k]; }");
-            source.line(
+            listing.line(&format!("  {ty}* rows;"));
+            listing.text.push_str(&reduced_rows(self.program, index_ty));
+            listing.line("  DEVICE T left(I b, I m, I k) const { return rows[m * (I)K + k]; }");
+            listing.line(
                 "  DEVICE const T* left_wide(I b, I m, I k, bool& inside) const { return rows + m * (I)K + k; }",
             );
         } else {
-            self.operand(source, Side::Left);
+            self.operand(listing, Side::Left);
         }
-        self.operand(source, Side::Right);
+        self.operand(listing, Side::Right);
         let mut writer = self.method(&[(self.batch, "b"), (self.row, "m"), (self.column, "n")]);
         writer.stores(self.stores);
-        source.method("void store(I b, I m, I n, T hero)", &writer);
-        source.line("};");
+        listing.method("void store(I b, I m, I n, T hero)", &writer);
+        listing.line("};");
     }
 
     /// The methods that give an element of an operand, and neighbours where the form reads these at once.
-    fn operand(&self, source: &mut Source, side: Side) {
+    fn operand(&self, listing: &mut Listing, side: Side) {
         let (name, id, vars) = match side {
             Side::Left => ("left", self.left, [(self.batch, "b"), (self.row, "m"), (self.inner, "k")]),
             Side::Right => ("right", self.right, [(self.batch, "b"), (self.inner, "k"), (self.column, "n")]),
@@ -281,7 +281,7 @@ impl<'a> Product<'a> {
         let mut writer = self.method(&vars);
         let value = writer.value(id);
         writer.line(&format!("return {value};"));
-        source.method(&format!("T {name}(I {x}, I {y}, I {z})"), &writer);
+        listing.method(&format!("T {name}(I {x}, I {y}, I {z})"), &writer);
 
         let Some((along, lanes)) = self.read_at_once(side) else { return };
         let Some((arg, index, guard)) = neighbours(self.program, id, along, lanes) else { return };
@@ -292,7 +292,7 @@ impl<'a> Product<'a> {
         }
         let index = writer.value(index);
         writer.line(&format!("return (const u16*)(inside ? a{arg} + {index} : a{arg});"));
-        source.method(&format!("const u16* {name}_wide(I {x}, I {y}, I {z}, bool& inside)"), &writer);
+        listing.method(&format!("const u16* {name}_wide(I {x}, I {y}, I {z}, bool& inside)"), &writer);
     }
 
     /// Along which variable the form reads how many elements of an operand at once, if it does.

@@ -7,7 +7,7 @@ use crate::kernel::program::Layer;
 
 /// A recurrent layer, as [`crate::ir::Recurrent`] defines it.
 pub(super) fn recurrent(layer: &Layer, args: &mut [Array]) -> Option<()> {
-    let operands = Operands::new(layer, args)?;
+    let operands = LayerOperands::new(layer, args)?;
     for direction in 0..operands.directions {
         for sequence in 0..operands.batch {
             run(layer, &operands, direction, sequence, args)?;
@@ -16,8 +16,8 @@ pub(super) fn recurrent(layer: &Layer, args: &mut [Array]) -> Option<()> {
     Some(())
 }
 
-/// Operands and sizes of a layer.
-struct Operands {
+/// LayerOperands and sizes of a layer.
+struct LayerOperands {
     x: Vec<f64>,
     weights: Vec<f64>,
     recurrent: Vec<f64>,
@@ -32,7 +32,7 @@ struct Operands {
     directions: usize,
 }
 
-impl Operands {
+impl LayerOperands {
     fn new(layer: &Layer, args: &[Array]) -> Option<Self> {
         let read = |position: usize| -> Option<Vec<f64>> {
             let Array::Real(list) = args.get(*layer.reads.get(position)? as usize)? else { return None };
@@ -62,20 +62,20 @@ impl Operands {
 
 /// One step of one sequence in one direction.
 struct Step<'a> {
-    operands: &'a Operands,
+    operands: &'a LayerOperands,
     direction: usize,
     input: &'a [f64],
 }
 
 impl Step<'_> {
     fn row(&self, gate: usize, unit: usize) -> usize {
-        let Operands { gates, hidden, .. } = *self.operands;
+        let LayerOperands { gates, hidden, .. } = *self.operands;
         self.direction * gates * hidden + gate * hidden + unit
     }
 
     /// The first of the two biases belongs to the input, the second to the state.
     fn bias(&self, gate: usize, unit: usize, which: usize) -> f64 {
-        let Operands { gates, hidden, .. } = *self.operands;
+        let LayerOperands { gates, hidden, .. } = *self.operands;
         self.operands.bias[(2 * self.direction + which) * gates * hidden + gate * hidden + unit]
     }
 
@@ -133,12 +133,12 @@ fn dot(x: &[f64], y: &[f64]) -> f64 {
 /// A whole sequence in one direction: every hidden state, and the last state and cells.
 fn run(
     layer: &Layer,
-    operands: &Operands,
+    operands: &LayerOperands,
     direction: usize,
     sequence: usize,
     args: &mut [Array],
 ) -> Option<()> {
-    let Operands { time, batch, features, hidden, directions, .. } = *operands;
+    let LayerOperands { time, batch, features, hidden, directions, .. } = *operands;
     let backwards = layer.cell.direction == Direction::Reverse || direction == 1;
     let start = (direction * batch + sequence) * hidden;
     let mut state = operands.initial.get(start..start + hidden)?.to_vec();

@@ -12,6 +12,15 @@ pub(super) struct RowsFirst {
     pub(super) reductions: Vec<Reduction>,
 }
 
+/// What a product runs over.
+#[derive(Clone, Copy)]
+pub(super) struct Axes {
+    pub(super) batch: Var,
+    pub(super) row: Var,
+    pub(super) column: Var,
+    pub(super) inner: Var,
+}
+
 impl Builder<'_> {
     pub(super) fn product(&mut self, id: NodeId) -> Lowered<Body> {
         let node = self.graph.node(id);
@@ -39,7 +48,7 @@ impl Builder<'_> {
         let right = if transpose_right { [n, k] } else { [k, n] };
         let index = self.matrix_index(x, &outer_index, left)?;
         let first = match self.nodes.first() {
-            Some(&norm) if norm != id => self.normalized_rows((norm, id), (x, &index))?,
+            Some(&norm) if norm != id => self.normalized_rows(norm, id, x, &index)?,
             _ => RowsFirst::default(),
         };
         let left = self.at(x, &index, None)?;
@@ -51,16 +60,17 @@ impl Builder<'_> {
             self.exprs.sum(0, &[(b, self.exprs.extent(row).saturating_mul(columns)), (r, columns), (n, 1)]);
         let expr = self.exprs.hero(self.dtype(node.first_result));
         let result = HeroResult { value: node.first_result, position, expr };
-        self.products((batch, row, column, inner), first, (left, right), result)
+        self.products(Axes { batch, row, column, inner }, first, [left, right], result)
     }
 
     pub(super) fn products(
         &mut self,
-        (batch, row, column, inner): (Var, Var, Var, Var),
+        over: Axes,
         RowsFirst { cached, reductions }: RowsFirst,
-        (left, right): (ExprId, ExprId),
+        [left, right]: [ExprId; 2],
         result: HeroResult,
     ) -> Lowered<Body> {
+        let Axes { batch, row, column, inner } = over;
         self.same_elements(result.value)?;
         self.hero_result = Some(result);
         let stores = self.stores_at(result.position)?;

@@ -114,7 +114,7 @@ struct Sums<'g, 'q, 'k, 'v, T> {
 }
 
 /// The rows of one head that a tile takes.
-struct Rows<'t, T, S> {
+struct TileRows<'t, T, S> {
     batch: usize,
     head: usize,
     key_head: usize,
@@ -218,7 +218,7 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
         count: usize,
         queries: &'t mut [T],
         dout: &'t mut [T],
-    ) -> Rows<'t, T, S> {
+    ) -> TileRows<'t, T, S> {
         let heads = &self.heads;
         let Geometry { value_size, group, strides, .. } = heads.geometry;
         let (at_query, at_result) = (heads.at(0, (batch, head), first), heads.at(3, (batch, head), first));
@@ -231,11 +231,11 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
         };
         let end = (0..count).map(|row| heads.geometry.seen(heads.op.causal, (first + row) as u64)).max();
         let (key_head, end) = (head / group as usize, end.unwrap_or(0) as usize);
-        Rows { batch, head, key_head, first, count, end, q, dout, held_q, held_dout }
+        TileRows { batch, head, key_head, first, count, end, q, dout, held_q, held_dout }
     }
 
     /// D of each row: what the softmax's gradient takes from every score alike.
-    fn products_of_rows(&self, rows: &Rows<'_, T, S>, widened: &mut [T], d: &mut [T]) {
+    fn products_of_rows(&self, rows: &TileRows<'_, T, S>, widened: &mut [T], d: &mut [T]) {
         let size = self.heads.geometry.value_size as usize;
         let result = &self.result[self.heads.at(3, (rows.batch, rows.head), rows.first)..];
         for (row, d) in d.iter_mut().enumerate().take(rows.count) {
@@ -250,14 +250,14 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
         }
     }
 
-    fn block(&self, rows: &Rows<'_, T, S>, begin: usize) -> Block {
+    fn block(&self, rows: &TileRows<'_, T, S>, begin: usize) -> Block {
         let keys = (self.heads.tiling.keys as usize).min(rows.end - begin);
-        let Rows { batch, head, first, .. } = *rows;
+        let TileRows { batch, head, first, .. } = *rows;
         Block { batch, head, row: first, key: begin, keys, is_first: begin == 0 }
     }
 
     /// Largest scores and inverse sums of exponentials of all keys. The scores of the last block stay in the table.
-    fn statistics(&self, rows: &Rows<'_, T, S>, tables: &mut Tables<'_, T>) {
+    fn statistics(&self, rows: &TileRows<'_, T, S>, tables: &mut Tables<'_, T>) {
         let heads = &self.heads;
         tables.largest.fill(T::LOWEST);
         tables.inverse_sums.fill(T::ZERO);
@@ -277,7 +277,7 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
     }
 
     /// P and dS of a block of keys: `dS = P * (dO V^T - D)`, scaled.
-    fn weigh(&self, rows: &Rows<'_, T, S>, begin: usize, tables: &mut Tables<'_, T>) {
+    fn weigh(&self, rows: &TileRows<'_, T, S>, begin: usize, tables: &mut Tables<'_, T>) {
         let heads = &self.heads;
         let Geometry { value_size, strides, .. } = heads.geometry;
         let block = self.block(rows, begin);
@@ -305,7 +305,7 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
     /// `dV += P^T dO`, `dK += dS^T Q`, `dQ += dS K`.
     fn add(
         &self,
-        rows: &Rows<'_, T, S>,
+        rows: &TileRows<'_, T, S>,
         begin: usize,
         tables: &Tables<'_, T>,
         sums: &mut Sums<'_, '_, '_, '_, T>,

@@ -8,22 +8,18 @@ use crate::error::{Error, Result};
 use crate::ir::MatMul;
 
 use super::super::product::blocks::{Multiply, PANEL, Part, Rhs};
-use super::super::product::matmul::{Beta, EpilogueAt, Extent, Matrix, Strides, oriented, parts, with_strip};
+use super::super::product::matmul::{
+    Beta, EpilogueAt, Extent, Matrix, ProductBatch, Strides, parts, with_strip,
+};
 use super::super::product::panels::transpose_as;
 use super::super::team::{MatrixMut, Team};
 use super::super::vectors::Vectorised;
 use super::super::view::{Plain, View, ViewMut, bytes_of_mut, from_bytes_mut};
-use super::super::walk::{self, PerAxis, Space};
 use super::{Stored, narrow, widen, with_half, with_wide};
 
 /// Rows of a block, at most, and its terms: whole chains of those that sums are made of.
 const TALL: usize = 128;
 const DEEP: usize = 1024;
-
-/// Products that are this many are divided among threads, each of them whole.
-const MANY: usize = 8;
-/// Multiplications of a product that is divided itself, at least.
-const WORK: usize = 1 << 19;
 
 /// Some rows of a left operand, and some of its terms.
 #[derive(Clone, Copy)]
@@ -177,56 +173,32 @@ pub(super) fn matmul(
         other => Err(Error::Internal("a product of halves and others".to_owned())))
 }
 
-/// Matrices that a batch is of, and how they are divided among threads.
 fn batched<S: Stored>(
     team: &Team<'_>,
-    MatMul { transpose_left: left, transpose_right: right }: MatMul,
+    op: MatMul,
     x: &View<'_>,
     y: &View<'_>,
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
-    let (xd, yd, od) = (walk::sizes(x.dims)?, walk::sizes(y.dims)?, walk::sizes(out.dims)?);
-    if xd.len() < 2 || yd.len() < 2 || od.len() < 2 {
-        return Err(Error::Internal("a matrix of rank below 2".to_owned()));
-    }
+    let batch = ProductBatch::new(op, [x.dims, y.dims, out.dims])?;
     let (xs, ys) = (x.slice::<S>()?, y.slice::<S>()?);
-    let (xb, xm) = xd.split_at(xd.len() - 2);
-    let (yb, ym) = yd.split_at(yd.len() - 2);
-    let (ob, om) = od.split_at(od.len() - 2);
-    let (m, n, k) = (om[0], om[1], if left { xm[0] } else { xm[1] });
-    let (a, b) = (oriented(left, xm[1]), oriented(right, ym[1]));
-    let outer: usize = ob.iter().product();
-    if outer == 0 || m == 0 || n == 0 {
+    if batch.is_empty() {
         return Ok(());
     }
-    let one = |team: &Team<'_>, (x, y): (&[S], &[S]), c: &mut MatrixMut<'_, S>, epilogue: EpilogueAt<'_>| {
-        let left = |part: Left, to: &mut [f32]| widen_rows(x, a, part, to);
-        let right = |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(y, b, part, to);
+    let Extent { m, n, k } = batch.extent;
+    let one = |team: &Team<'_>, [x, y]: [&[S]; 2], c: &mut MatrixMut<'_, S>, epilogue: EpilogueAt<'_>| {
+        let left = |part: Left, to: &mut [f32]| widen_rows(x, batch.a, part, to);
+        let right = |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(y, batch.b, part, to);
         multiply(team, k, &left, &right, c, Begin::<S>::Nothing, (epilogue, n));
     };
-    let shared = yb.iter().product::<usize>() == 1;
-    if shared && (!left || outer == 1) && xb.iter().product::<usize>() == outer {
+    if batch.is_one {
         let epilogue = out.take_epilogue().map(|epilogue| (epilogue, 0));
-        let mut c = MatrixMut::new(out.slice::<S>()?, (outer * m, n), n);
-        one(team, (xs, ys), &mut c, epilogue);
+        let mut c = MatrixMut::new(out.slice::<S>()?, (batch.rows(), n), n);
+        one(team, [xs, ys], &mut c, epilogue);
         return Ok(());
     }
-    let os = out.slice::<S>()?;
-    let scaled = |dims: &[usize], size: usize| -> Result<PerAxis<isize>> {
-        let mut strides = walk::broadcast_strides(dims, ob)?;
-        strides.iter_mut().for_each(|stride| *stride *= size as isize);
-        Ok(strides)
-    };
-    let (xw, yw) = (scaled(xb, xm[0] * xm[1])?, scaled(yb, ym[0] * ym[1])?);
-    let space = Space::new(ob, [&xw, &yw])?;
-    let each = |team: &Team<'_>, number: usize, os: &mut [S]| {
-        let [x, y] = space.at(number);
-        one(team, (&xs[x as usize..], &ys[y as usize..]), &mut MatrixMut::new(os, (m, n), n), None);
-    };
-    if outer < MANY && m * n * k > WORK {
-        os.chunks_mut(m * n).enumerate().for_each(|(number, os)| each(team, number, os));
-    } else {
-        team.each_chunk(os, m * n, |number, os| each(&Team::alone(), number, os));
-    }
+    batch.each(team, out.slice::<S>()?, |team, [x, y], out| {
+        one(team, [&xs[x..], &ys[y..]], &mut MatrixMut::new(out, (m, n), n), None);
+    });
     Ok(())
 }

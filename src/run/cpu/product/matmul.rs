@@ -347,76 +347,122 @@ pub(crate) fn matmul(
         half => Err(Error::Internal("halves are widened before".to_owned())))
 }
 
+/// A batch of products, whose outer axes broadcast.
+pub(in super::super) struct ProductBatch {
+    /// Of one product.
+    pub(in super::super) extent: Extent,
+    pub(in super::super) a: Strides,
+    pub(in super::super) b: Strides,
+    /// How many products there are.
+    pub(in super::super) outer: usize,
+    /// One right matrix meets all rows, which lie one after the other: they are rows of one product.
+    pub(in super::super) is_one: bool,
+    /// Where the matrices of each product begin.
+    space: Space<2>,
+}
+
+impl ProductBatch {
+    /// Of operands and result of these sizes.
+    pub(in super::super) fn new(op: MatMul, dims: [&[i64]; 3]) -> Result<Self> {
+        let [x, y, out] = dims;
+        let (x, y, out) = (walk::sizes(x)?, walk::sizes(y)?, walk::sizes(out)?);
+        if x.len() < 2 || y.len() < 2 || out.len() < 2 {
+            return Err(Error::Internal("a matrix of rank below 2".to_owned()));
+        }
+        let (x_outer, x) = x.split_at(x.len() - 2);
+        let (y_outer, y) = y.split_at(y.len() - 2);
+        let (out_outer, out) = out.split_at(out.len() - 2);
+        let k = if op.transpose_left { x[0] } else { x[1] };
+        let scaled = |dims: &[usize], size: usize| -> Result<PerAxis<isize>> {
+            let mut strides = walk::broadcast_strides(dims, out_outer)?;
+            strides.iter_mut().for_each(|stride| *stride *= size as isize);
+            Ok(strides)
+        };
+        let outer: usize = out_outer.iter().product();
+        let shared = y_outer.iter().product::<usize>() == 1;
+        let whole = x_outer.iter().product::<usize>() == outer;
+        let (x_strides, y_strides) = (scaled(x_outer, x[0] * x[1])?, scaled(y_outer, y[0] * y[1])?);
+        Ok(Self {
+            extent: Extent { m: out[0], n: out[1], k },
+            a: oriented(op.transpose_left, x[1]),
+            b: oriented(op.transpose_right, y[1]),
+            outer,
+            is_one: shared && whole && (!op.transpose_left || outer == 1),
+            space: Space::new(out_outer, [&x_strides, &y_strides])?,
+        })
+    }
+
+    pub(in super::super) fn is_empty(&self) -> bool {
+        self.outer == 0 || self.extent.m == 0 || self.extent.n == 0
+    }
+
+    /// Rows of the one product that all of them are.
+    pub(in super::super) fn rows(&self) -> usize {
+        self.outer * self.extent.m
+    }
+
+    /// Calls `one` with the team that computes a product, where its operands begin, and its result. A few large
+    /// products are divided among the threads each; many are computed whole, each by one thread.
+    pub(in super::super) fn each<T: Plain>(
+        &self,
+        team: &Team<'_>,
+        out: &mut [T],
+        one: impl Fn(&Team<'_>, [usize; 2], &mut [T]) + Sync,
+    ) {
+        let Extent { m, n, k } = self.extent;
+        let start = |number: usize| self.space.at(number).map(|at| at as usize);
+        if self.outer < MANY && m * n * k > WORK {
+            out.chunks_mut(m * n).enumerate().for_each(|(number, out)| one(team, start(number), out));
+        } else {
+            team.each_chunk(out, m * n, |number, out| one(&Team::alone(), start(number), out));
+        }
+    }
+}
+
 fn batched<T: Product>(
     team: &Team<'_>,
-    MatMul { transpose_left: left, transpose_right: right }: MatMul,
+    op: MatMul,
     x: &View<'_>,
     y: &View<'_>,
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
-    let (xd, yd, od) = (walk::sizes(x.dims)?, walk::sizes(y.dims)?, walk::sizes(out.dims)?);
-    if xd.len() < 2 || yd.len() < 2 || od.len() < 2 {
-        return Err(Error::Internal("a matrix of rank below 2".to_owned()));
-    }
+    let batch = ProductBatch::new(op, [x.dims, y.dims, out.dims])?;
     let (xs, ys) = (x.slice::<T>()?, y.slice::<T>()?);
-    let (xb, xm) = xd.split_at(xd.len() - 2);
-    let (yb, ym) = yd.split_at(yd.len() - 2);
-    let (ob, om) = od.split_at(od.len() - 2);
-    let (m, n, k) = (om[0], om[1], if left { xm[0] } else { xm[1] });
-    let (a, b) = (oriented(left, xm[1]), oriented(right, ym[1]));
-    let outer: usize = ob.iter().product();
-    if outer == 0 || m == 0 || n == 0 {
+    if batch.is_empty() {
         return Ok(());
     }
+    let Extent { n, k, .. } = batch.extent;
     // Of the matrix that the elements begin with.
-    let operand = |elements| match y.packed {
+    let right = |elements| match y.packed {
         true => Rhs::Packed { elements, columns: n, from: 0 },
-        false => Rhs::Strided(elements, b),
+        false => Rhs::Strided(elements, batch.b),
     };
-    let shared = yb.iter().product::<usize>() == 1;
-    if shared && (!left || outer == 1) && xb.iter().product::<usize>() == outer {
-        let extent = Extent { m: outer * m, n, k };
+    if batch.is_one {
         let followed = x.dtype.is_float() && k > 0;
         let epilogue = if followed { out.take_epilogue() } else { None };
-        let (epilogue, os) = (epilogue.map(|epilogue| (epilogue, 0)), out.slice::<T>()?);
         let gemm = Gemm {
-            extent,
-            a: Matrix::new(xs, a),
-            b: operand(ys),
-            c: os,
+            extent: Extent { m: batch.rows(), n, k },
+            a: Matrix::new(xs, batch.a),
+            b: right(ys),
+            c: out.slice::<T>()?,
             c_strides: Strides::rows(n),
             beta: Beta::Replace,
-            epilogue,
+            epilogue: epilogue.map(|epilogue| (epilogue, 0)),
         };
         gemm.run(team);
         return Ok(());
     }
-    let os = out.slice::<T>()?;
-    let scaled = |dims: &[usize], size: usize| -> Result<PerAxis<isize>> {
-        let mut strides = walk::broadcast_strides(dims, ob)?;
-        strides.iter_mut().for_each(|stride| *stride *= size as isize);
-        Ok(strides)
-    };
-    let (xw, yw) = (scaled(xb, xm[0] * xm[1])?, scaled(yb, ym[0] * ym[1])?);
-    let space = Space::new(ob, [&xw, &yw])?;
-    let one = |team: &Team<'_>, number: usize, os: &mut [T]| {
-        let [x, y] = space.at(number);
-        let (x, y) = (&xs[x as usize..], &ys[y as usize..]);
+    batch.each(team, out.slice::<T>()?, |team, [x, y], out| {
         let gemm = Gemm {
-            extent: Extent { m, n, k },
-            a: Matrix::new(x, a),
-            b: operand(y),
-            c: os,
+            extent: batch.extent,
+            a: Matrix::new(&xs[x..], batch.a),
+            b: right(&ys[y..]),
+            c: out,
             c_strides: Strides::rows(n),
             beta: Beta::Replace,
             epilogue: None,
         };
         gemm.run(team);
-    };
-    if outer < MANY && m * n * k > WORK {
-        os.chunks_mut(m * n).enumerate().for_each(|(number, os)| one(team, number, os));
-    } else {
-        team.each_chunk(os, m * n, |number, os| one(&Team::alone(), number, os));
-    }
+    });
     Ok(())
 }

@@ -17,8 +17,8 @@ impl Reductions {
     }
 }
 
-/// Operands of a normalisation's gradient.
-struct Operands {
+/// GradientOperands of a normalisation's gradient.
+struct GradientOperands {
     x: ValueId,
     dy: ValueId,
     factor: Option<ValueId>,
@@ -26,7 +26,7 @@ struct Operands {
     moments: Option<[ValueId; 2]>,
 }
 
-impl Operands {
+impl GradientOperands {
     fn new(operands: &[ValueId], of: Normalization<'_>) -> Self {
         let (own, beside) = operands.split_at(operands.len() - if of.moments { 2 } else { 0 });
         let moments = match *beside {
@@ -253,7 +253,8 @@ impl Builder<'_> {
         id: NodeId,
         of: Normalization<'_>,
     ) -> Lowered<Vec<Program>> {
-        let Operands { x, dy, factor, moments } = Operands::new(&self.graph.node(id).operands, of);
+        let GradientOperands { x, dy, factor, moments } =
+            GradientOperands::new(&self.graph.node(id).operands, of);
         let dims = self.dims(x)?;
         let over = self.rows_over(&dims, of.axes);
         let known = match moments {

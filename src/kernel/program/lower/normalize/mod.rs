@@ -144,8 +144,10 @@ impl Builder<'_> {
     /// `Halt::Unfused` where the product cannot do both.
     pub(super) fn normalized_rows(
         &mut self,
-        (norm, product): (NodeId, NodeId),
-        (left, index): (ValueId, &[ExprId]),
+        norm: NodeId,
+        product: NodeId,
+        left: ValueId,
+        index: &[ExprId],
     ) -> Lowered<RowsFirst> {
         let node = self.graph.node(norm);
         let Op::Normalize { epsilon, center, .. } = &node.op else { return Err(Halt::Unfused) };

@@ -1,7 +1,7 @@
 //! Convolutions, and transposed ones, as products whose operand is unfolded where it is read; or, where little is
 //! summed or shared, one element a thread.
 
-use super::super::product::RowsFirst;
+use super::super::product::{Axes, RowsFirst};
 use super::super::{Builder, ExprId, HeroResult, Lowered};
 use super::{laid, spatial, weight_sizes};
 use crate::ir::{Conv, ConvTranspose, Layout, NodeId};
@@ -141,10 +141,12 @@ impl Builder<'_> {
         let result = HeroResult { value: node.first_result, position, expr };
         match layout {
             Layout::ChannelsFirst => {
-                self.products((group, channels, points, sum_over), RowsFirst::default(), (w, x), result)
+                let over = Axes { batch: group, row: channels, column: points, inner: sum_over };
+                self.products(over, RowsFirst::default(), [w, x], result)
             }
             Layout::ChannelsLast => {
-                self.products((group, points, channels, sum_over), RowsFirst::default(), (x, w), result)
+                let over = Axes { batch: group, row: points, column: channels, inner: sum_over };
+                self.products(over, RowsFirst::default(), [x, w], result)
             }
         }
     }

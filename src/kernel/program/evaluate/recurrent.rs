@@ -79,13 +79,13 @@ impl Step<'_> {
         self.operands.bias[(2 * self.direction + which) * gates * hidden + gate * hidden + unit]
     }
 
-    fn from_input(&self, gate: usize, unit: usize) -> f64 {
+    fn of_input(&self, gate: usize, unit: usize) -> f64 {
         let size = self.operands.features;
         let weights = &self.operands.weights[self.row(gate, unit) * size..][..size];
         dot(weights, self.input) + self.bias(gate, unit, 0)
     }
 
-    fn from_state(&self, gate: usize, unit: usize, state: &[f64]) -> f64 {
+    fn of_state(&self, gate: usize, unit: usize, state: &[f64]) -> f64 {
         let size = self.operands.hidden;
         let weights = &self.operands.recurrent[self.row(gate, unit) * size..][..size];
         dot(weights, state) + self.bias(gate, unit, 1)
@@ -94,7 +94,7 @@ impl Step<'_> {
     /// The next hidden state; an LSTM's cells change too.
     fn next(&self, kind: Cell, state: &[f64], cells: &mut [f64]) -> Vec<f64> {
         let units = 0..self.operands.hidden;
-        let gate = |gate, unit| self.from_input(gate, unit) + self.from_state(gate, unit, state);
+        let gate = |gate, unit| self.of_input(gate, unit) + self.of_state(gate, unit, state);
         match kind {
             Cell::Rnn => units.map(|j| gate(0, j).tanh()).collect(),
             Cell::Lstm => units
@@ -111,10 +111,10 @@ impl Step<'_> {
                     .map(|j| {
                         let update = sigmoid(gate(0, j));
                         let inner = match kind {
-                            Cell::Gru => self.from_state(2, j, &damped),
-                            _ => reset[j] * self.from_state(2, j, state),
+                            Cell::Gru => self.of_state(2, j, &damped),
+                            _ => reset[j] * self.of_state(2, j, state),
                         };
-                        (1.0 - update) * (self.from_input(2, j) + inner).tanh() + update * state[j]
+                        (1.0 - update) * (self.of_input(2, j) + inner).tanh() + update * state[j]
                     })
                     .collect()
             }

@@ -408,7 +408,7 @@ mod tests {
                 b,
                 first: 0,
                 c: &mut MatrixMut::new(&mut c, (m, n), n + 3),
-                beta: self.into,
+                beta: self.beta,
                 area: crate::run::cpu::view::bytes_of_mut(&mut area),
             };
             task.run(lanes);
@@ -423,7 +423,7 @@ mod tests {
             for row in 0..m {
                 for column in 0..n + 3 {
                     let at = row * (n + 3) + column;
-                    let begin = if matches!(self.into, Beta::Add) || column >= n {
+                    let begin = if matches!(self.beta, Beta::Add) || column >= n {
                         f64::from(before[at])
                     } else {
                         0.0

@@ -139,7 +139,8 @@ mod tests {
                     let mut out = vec![0f32; (m * n) as usize];
                     let x = View::new(DType::F32, &xd, crate::run::cpu::view::bytes_of(&x)).unwrap();
                     let made = ViewMut::new(DType::F32, &od, bytes_of_mut(&mut out)).unwrap();
-                    matmul(&Team::alone(), (false, transposed), &[x, w], &mut [made]).unwrap();
+                    let op = crate::ir::MatMul { transpose_left: false, transpose_right: transposed };
+                    matmul(&Team::alone(), op, &[x, w], &mut [made]).unwrap();
                     out.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
                 };
                 assert_eq!(run(plain), run(packed), "{m} x {n}, {k} terms, transposed: {transposed}");

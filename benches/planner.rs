@@ -18,12 +18,12 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use partition::control::Control;
-use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
-use partition::load::{LoadOptions, Model, load};
-use partition::place::{DeviceUse, Effort, Objective, Options};
-use partition::topology::Topology;
-use partition::units::{Bytes, Nanos};
+use partition::unstable::control::Control;
+use partition::unstable::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
+use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::place::{DeviceUse, Effort, Objective, Options};
+use partition::unstable::topology::Topology;
+use partition::unstable::units::{Bytes, Nanos};
 
 use random_costgraph::Rng;
 use random_problem::{described, judged, problem};
@@ -80,7 +80,7 @@ fn read(path: &str) -> partition::Result<CostGraph> {
 /// Seconds on the clock, and of the processor, that planning takes.
 fn timed(graph: &CostGraph, topology: &Topology, options: &Options) -> partition::Result<[f64; 2]> {
     let (before, start) = (processor(), Instant::now());
-    partition::plan(graph, topology, options)?;
+    partition::unstable::compile::plan(graph, topology, options)?;
     let wall = start.elapsed().as_secs_f64();
     Ok([wall, (processor() - before).as_secs_f64()])
 }
@@ -263,7 +263,8 @@ fn threads(files: &[String]) -> partition::Result<usize> {
                 let options = Options { objective, effort, seed: 1, ..Options::default() };
                 let bytes = |threads: usize| {
                     let control = Control::new().threads(threads);
-                    partition::plan_with(graph, &topology, &options, &control).map(|plan| plan.to_json())
+                    partition::unstable::compile::plan_with(graph, &topology, &options, &control)
+                        .map(|plan| plan.to_json())
                 };
                 let told = |plan: partition::Result<String>| plan.unwrap_or_else(|error| error.to_string());
                 let one = told(bytes(1));

@@ -11,10 +11,10 @@ use std::fmt::Write;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use partition::ir::{Binary, DType, Graph, Op, Shape, Source, SourceRole, Type, Unary};
-use partition::load::{LoadOptions, Model, load};
-use partition::place::Options;
-use partition::topology::Topology;
+use partition::unstable::ir::{Binary, DType, Graph, Op, Shape, Source, SourceRole, Type, Unary};
+use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::place::Options;
+use partition::unstable::topology::Topology;
 
 const SIZES: [usize; 3] = [10_000, 100_000, 1_000_000];
 
@@ -110,8 +110,9 @@ fn plan_one(size: usize) -> partition::Result<()> {
     let params = graph.nodes().filter_map(|node| graph.param(node));
     let cap = params.map(|param| graph.param_bytes(param).get()).sum::<u64>() / 6 + 64_000_000;
     let topology = Topology::parse(&format!("8xa100-80g:memory={cap}B"))?;
-    let (plan, planned) = timed(|| partition::plan(&graph, &topology, &Options::default()))?;
-    let (_, checked) = timed(|| partition::plan::check(&plan))?;
+    let (plan, planned) =
+        timed(|| partition::unstable::compile::plan(&graph, &topology, &Options::default()))?;
+    let (_, checked) = timed(|| partition::unstable::plan::check(&plan))?;
     let (text, written) = timed(|| Ok(plan.to_json()))?;
     let spent = (processor() - before).as_secs_f64();
     let used = plan.devices.iter().filter(|device| device.arena.get() > 0).count();

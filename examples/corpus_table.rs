@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use networks::{Network, TOLERANCE, used};
-use partition::error::{Error, Result};
-use partition::place::DeviceUse;
+use partition::unstable::error::{Error, Result};
+use partition::unstable::place::DeviceUse;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -65,9 +65,9 @@ fn row(path: &Path) -> Result<String> {
     let groups = single.network.as_ref().map_or(0, |network| network.grouping.groups.len());
     let nodes = single.plan.model.nodes;
     let arena = single.plan.devices[0].arena.get();
-    let needed = partition::units::Bytes(arena);
+    let needed = partition::unstable::units::Bytes(arena);
     let (how, split) = match network.split(arena, 2) {
-        Ok((cap, split)) => (format!("{} of {needed} needed", partition::units::Bytes(cap)), split),
+        Ok((cap, split)) => (format!("{} of {needed} needed", partition::unstable::units::Bytes(cap)), split),
         Err(Error::Infeasible(_)) => match network.balanced(arena) {
             Ok(split) => ("no cap forces a cut, `--balance 0.5` does".to_owned(), split),
             Err(_) => {
@@ -83,7 +83,7 @@ fn row(path: &Path) -> Result<String> {
 }
 
 /// How far a plan's results are from the stored ones, or from those of one device.
-fn error_cell(network: &Network, compiled: &partition::compile::Compiled) -> Result<String> {
+fn error_cell(network: &Network, compiled: &partition::unstable::compile::Compiled) -> Result<String> {
     let outputs = network.run(compiled)?;
     if let Some(distance) = network.distance(&outputs, 0.0) {
         let (rtol, atol) = TOLERANCE;

@@ -10,12 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use partition::costgraph::{Builder, CostGraph, NodeSpec};
-use partition::place::{Objective, Options};
-use partition::plan::Action;
-use partition::topology::Topology;
-use partition::units::{Bytes, Nanos};
-use partition::{Control, Error, Plan};
+use partition::{
+    Action, Builder, Bytes, Control, CostGraph, Error, Nanos, NodeSpec, Objective, Options, Plan, Progress,
+    Topology,
+};
 
 /// What the engine can do: each function reads the results of others by name.
 struct Function {
@@ -85,7 +83,7 @@ fn main() -> partition::Result<()> {
     let options = Options { objective: Objective::Transfer, ..Options::default() };
     // All optional: threads, a limit, a way to cancel from elsewhere, news of progress.
     let cancel = AtomicBool::new(false);
-    let listener = |progress: partition::control::Progress<'_>| {
+    let listener = |progress: Progress<'_>| {
         eprintln!("{} {}/{}", progress.stage, progress.done, progress.total);
     };
     let control =

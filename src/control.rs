@@ -27,7 +27,7 @@ type Listener<'c> = &'c (dyn Fn(Progress<'_>) + Sync);
 /// What the caller allows and wants to hear.
 ///
 /// ```
-/// use partition::control::Control;
+/// use partition::Control;
 /// let squares = Control::new().threads(2).map(4, |job| job * job);
 /// assert_eq!(squares, [0, 1, 4, 9]);
 /// ```

@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
 
 fn main() -> std::process::ExitCode {
-    partition::cli::main()
+    partition::unstable::cli::main()
 }
 
 #[global_allocator]

@@ -2,9 +2,9 @@
 //! each takes at most three quarters of the work, and on two that hold six tenths of it each, so
 //! that steps wait for memory.
 
-use partition::compile::Compiled;
-use partition::place::{DeviceUse, Options};
-use partition::plan::Device;
+use partition::unstable::compile::Compiled;
+use partition::unstable::place::{DeviceUse, Options};
+use partition::unstable::plan::PlanDevice;
 
 use super::corpus::models;
 use super::networks::Network;
@@ -58,7 +58,7 @@ fn rows(name: &str, network: &Network, totals: &mut Totals) {
 
 fn show(name: &str, devices: &str, compiled: &Compiled, totals: &mut Totals) {
     for (device, usage) in compiled.plan.devices.iter().zip(&compiled.schedule.devices) {
-        let Device { arena, peak, arena_bound: Some(bound), .. } = device else {
+        let PlanDevice { arena, peak, arena_bound: Some(bound), .. } = device else {
             println!("| {name} | {devices} | {} | | | no bound | | | |", device.name);
             continue;
         };

@@ -1,11 +1,11 @@
 //! `--batch max` beside brute force, which plans for every batch: ten models on one device that
 //! holds between six and thirteen times what one sample needs beside the parameters.
 
-use partition::compile::{Options, compile, largest_batch};
-use partition::control::Control;
-use partition::load::Model;
-use partition::place::{self, Effort};
-use partition::topology::Topology;
+use partition::unstable::compile::{Options, compile, largest_batch};
+use partition::unstable::control::Control;
+use partition::unstable::load::Model;
+use partition::unstable::place::{self, Effort};
+use partition::unstable::topology::Topology;
 
 use super::corpus::models;
 use super::networks::Network;

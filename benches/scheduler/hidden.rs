@@ -2,9 +2,9 @@
 //! the corpus that have copies then: our order beside that of earliest task first for the same
 //! placement ([`schedule::earliest_first`]), both on the same simulator.
 
-use partition::compile::Compiled;
-use partition::place::{DeviceUse, Effort, Objective, Options};
-use partition::schedule::{self, Overlap, schedule_in_order};
+use partition::unstable::compile::Compiled;
+use partition::unstable::place::{DeviceUse, Effort, Objective, Options};
+use partition::unstable::schedule::{self, Overlap, schedule_in_order};
 
 use super::corpus::models;
 use super::networks::Network;

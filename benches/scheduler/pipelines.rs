@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use partition::compile::{self, Compiled};
-use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
-use partition::load::{LoadOptions, Model, load};
-use partition::place::{self, DeviceUse, Objective};
-use partition::strategy::pipeline::{Options, Order};
-use partition::topology::Topology;
-use partition::units::{Bytes, Nanos};
+use partition::unstable::compile::{self, Compiled};
+use partition::unstable::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
+use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::place::{self, DeviceUse, Objective};
+use partition::unstable::strategy::pipeline::{Options, Order};
+use partition::unstable::topology::Topology;
+use partition::unstable::units::{Bytes, Nanos};
 use partition::{Control, Error};
 
 const ORDERS: [Order; 4] =

@@ -3,11 +3,11 @@
 
 use std::time::Instant;
 
-use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
-use partition::place::{Effort, Options};
-use partition::plan::{Action, Buffer, BufferKind, Kernel, Plan};
-use partition::topology::Topology;
-use partition::units::{Bytes, Nanos};
+use partition::unstable::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
+use partition::unstable::place::{Effort, Options};
+use partition::unstable::plan::{Action, Buffer, BufferKind, Kernel, Plan};
+use partition::unstable::topology::Topology;
+use partition::unstable::units::{Bytes, Nanos};
 
 /// Most seconds for 100,000 steps, written and loaded.
 const ALLOWED: f64 = 2.0;
@@ -48,12 +48,14 @@ fn planned(launches: usize) -> Plan {
     let graph = chain(launches).expect("a graph");
     let topology = Topology::parse("4xa100-80g").expect("a specification");
     let options = Options { effort: Effort::Fast, ..Options::default() };
-    let device = graph.nodes().map(|node| partition::topology::DeviceId(node.0 / 9 % 4)).collect();
-    let placement = partition::place::Placement { device, ..partition::place::Placement::default() };
-    let schedule = partition::schedule::schedule(&graph, &topology, &placement, &Default::default())
-        .expect("a schedule");
-    let meta = partition::plan::Meta { options: (&options).into(), ..Default::default() };
-    partition::plan::build(&graph, &topology, &placement, &schedule, None, meta).expect("a plan")
+    let device = graph.nodes().map(|node| partition::unstable::topology::DeviceId(node.0 / 9 % 4)).collect();
+    let placement =
+        partition::unstable::place::Placement { device, ..partition::unstable::place::Placement::default() };
+    let schedule =
+        partition::unstable::schedule::schedule(&graph, &topology, &placement, &Default::default())
+            .expect("a schedule");
+    let meta = partition::unstable::plan::Meta { options: (&options).into(), ..Default::default() };
+    partition::unstable::plan::build(&graph, &topology, &placement, &schedule, None, meta).expect("a plan")
 }
 
 fn chain(launches: usize) -> partition::Result<CostGraph> {

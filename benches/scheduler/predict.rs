@@ -7,14 +7,14 @@
 
 use std::time::Duration;
 
-use partition::calibrate::{self, Source};
-use partition::compile::{self, Compiled, Options, compile};
-use partition::ir::{ParamId, Tensor};
-use partition::load::Model;
-use partition::load::weights::ParamReader;
-use partition::place::{self, DeviceUse, Objective};
-use partition::run::{ExecOptions, Program};
-use partition::topology::Topology;
+use partition::unstable::calibrate::{self, Source};
+use partition::unstable::compile::{self, Compiled, Options, compile};
+use partition::unstable::ir::{ParamId, Tensor};
+use partition::unstable::load::Model;
+use partition::unstable::load::weights::ParamReader;
+use partition::unstable::place::{self, DeviceUse, Objective};
+use partition::unstable::run::{ExecOptions, Program};
+use partition::unstable::topology::Topology;
 
 use super::corpus::models;
 use super::networks::Network;
@@ -132,8 +132,9 @@ impl Known {
         ready.walls.sort_unstable();
         let measured = ready.walls[ready.walls.len() / 2].as_secs_f64() * 1e3;
         let plan = &ready.compiled.plan;
-        let launch =
-            |step: &&partition::plan::Step| matches!(step.action, partition::plan::Action::Launch(_));
+        let launch = |step: &&partition::unstable::plan::Step| {
+            matches!(step.action, partition::unstable::plan::Action::Launch(_))
+        };
         self.launches = plan.steps.iter().filter(launch).count();
         self.copies = plan.steps.len() - self.launches;
         let predicted = plan.cost.latency_ns.get() as f64 / 1e6;

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use partition::schedule::{SimulatedStep, StepIx, Work, simulate};
-use partition::topology::{DeviceId, Topology};
-use partition::units::{Bytes, Nanos};
+use partition::unstable::schedule::{SimulatedStep, StepIx, Work, simulate};
+use partition::unstable::topology::{DeviceId, Topology};
+use partition::unstable::units::{Bytes, Nanos};
 
 use super::random::Random;
 

@@ -3,8 +3,8 @@
 
 use std::process::Command;
 
-use partition::place::DeviceUse;
-use partition::run::{ExecOptions, ExecPlan, Hook, exec_plan};
+use partition::unstable::place::DeviceUse;
+use partition::unstable::run::{ExecOptions, ExecPlan, Hook, exec_plan};
 use serde_json::Value;
 
 use super::allocations::{counted, watch};
@@ -69,7 +69,8 @@ fn counted_steps(network: &Network) -> partition::Result<[u64; 4]> {
     let allocations = counted() - before;
     let lowered = compiled.network.as_ref().expect("a network");
     let exec = exec_plan(&compiled.plan, &lowered.graph, &lowered.grouping)?;
-    let sum = |of: fn(&partition::plan::Device) -> u64| compiled.plan.devices.iter().map(of).sum();
+    let sum =
+        |of: fn(&partition::unstable::plan::PlanDevice) -> u64| compiled.plan.devices.iter().map(of).sum();
     let (arenas, peaks) = (sum(|device| device.arena.get()), sum(|device| device.peak.get()));
     Ok([allocations, arenas, used(&exec), peaks])
 }

@@ -92,7 +92,7 @@ struct Bare<'p> {
     bound: Option<&'p Bound>,
     objective: &'p str,
     cost: &'p plan::Cost,
-    devices: &'p [plan::Device],
+    devices: &'p [plan::PlanDevice],
     waits: Vec<WaitLine<'p>>,
 }
 

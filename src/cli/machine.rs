@@ -56,7 +56,7 @@ pub(super) fn targets(plan: &Plan, map: &[String], backend: Backend) -> Result<V
         }
         mapped.push((planned, real));
     }
-    let mut missing: Vec<&plan::Device> = Vec::new();
+    let mut missing: Vec<&plan::PlanDevice> = Vec::new();
     let real = plan.devices.iter().map(|device| {
         let own = mapped.iter().rev().find(|(planned, _)| covers(planned, &device.name));
         let real = own.map(|(_, real)| *real).or_else(|| Real::parse(&device.target));

@@ -8,7 +8,7 @@ use crate::cost::{self, Lowered, node_flops};
 use crate::error::Result;
 use crate::escape::escaped;
 use crate::kernel::type_text;
-use crate::plan::{Action, Copy, Plan, Step};
+use crate::plan::{Action, CopyAction, Plan, Step};
 use crate::report::{Column, TextTable, clipped};
 use crate::run::RunReport;
 use crate::topology::{DeviceId, Route, Topology};
@@ -122,7 +122,7 @@ impl Table<'_> {
         }
     }
 
-    fn copy(&self, copy: &Copy, device: Option<DeviceId>) -> Work {
+    fn copy(&self, copy: &CopyAction, device: Option<DeviceId>) -> Work {
         let source = self.plan.buffers.iter().find(|buffer| buffer.id == copy.from);
         let from = source.and_then(|buffer| self.plan.topology.find(&buffer.device));
         let ends = from.zip(device).filter(|(from, to)| from != to);

@@ -7,7 +7,7 @@ use crate::costgraph::derive::{Derived, Instance};
 use crate::costgraph::microbatch::{Sizes, microbatches};
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
 use crate::error::{Error, Result};
-use crate::plan::{Action, BACK, Copy, Launch, OFFLOADED, Plan};
+use crate::plan::{Action, BACK, CopyAction, Launch, OFFLOADED, Plan};
 use crate::schedule::{Offload, Part, ReplayAction, ReplayStep, StepIx};
 use crate::strategy::rewritten_graph;
 use crate::topology::DeviceId;
@@ -17,9 +17,9 @@ pub(super) struct Names<'n> {
     /// The nodes that a launch runs; none for what the graph does not have.
     pub(super) launched: &'n dyn Fn(&Launch) -> Vec<Option<NodeIx>>,
     /// What a copy moves.
-    pub(super) copied: &'n dyn Fn(&Copy) -> Option<Copied>,
+    pub(super) copied: &'n dyn Fn(&CopyAction) -> Option<Copied>,
     /// Whether a launch reads what a copy has brought back.
-    pub(super) late: &'n dyn Fn(&Copy, &Launch) -> bool,
+    pub(super) late: &'n dyn Fn(&CopyAction, &Launch) -> bool,
 }
 
 /// What a copy moves.

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::explain::{self, NodeReport, Overview, Subject};
 use crate::load::Model;
 use crate::place::{self, DeviceUse, Effort, Placement};
-use crate::plan::{Buffer, Copy, Launch, Plan};
+use crate::plan::{Buffer, CopyAction, Launch, Plan};
 use crate::schedule::Cost;
 use crate::topology::DeviceId;
 
@@ -72,12 +72,13 @@ fn bind_cost_graph(plan: &Plan, graph: &CostGraph) -> Result<BoundPlan> {
     let known: HashMap<&str, NodeIx> = graph.nodes().map(|node| (graph.node_name(node), node)).collect();
     let launched =
         |launch: &Launch| launch.nodes.iter().map(|name| known.get(name.as_str()).copied()).collect();
-    let copied = |copy: &Copy| {
+    let copied = |copy: &CopyAction| {
         let node = known.get(copy.node.as_deref()?).copied()?;
         let tensor = graph.outputs(node).nth(copy.output? as usize)?;
         Some(Copied { tensor, microbatch: copy.microbatch, from: copy.from.clone() })
     };
-    let late = |copy: &Copy, launch: &Launch| launch.nodes.iter().any(|node| copy.readers.contains(node));
+    let late =
+        |copy: &CopyAction, launch: &Launch| launch.nodes.iter().any(|node| copy.readers.contains(node));
     BoundPlan::new(plan, graph, Sizes::Batch, &Names { launched: &launched, copied: &copied, late: &late })
 }
 
@@ -97,12 +98,12 @@ fn bind_network(plan: &Plan, network: &Network, lowered: &Lowered) -> Result<Bou
         .collect();
     let buffers: HashMap<&str, &Buffer> =
         plan.buffers.iter().map(|buffer| (buffer.id.as_str(), buffer)).collect();
-    let copied = |copy: &Copy| {
+    let copied = |copy: &CopyAction| {
         let from = buffers.get(copy.from.as_str())?;
         let tensor = tensors.get(from.value.as_str()).copied()?;
         Some(Copied { tensor, microbatch: from.microbatch, from: from.device.clone() })
     };
-    let late = |copy: &Copy, launch: &Launch| launch.reads.contains(&copy.to);
+    let late = |copy: &CopyAction, launch: &Launch| launch.reads.contains(&copy.to);
     let names = Names { launched: &launched, copied: &copied, late: &late };
     BoundPlan::new(plan, &lowered.graph, Sizes::Microbatch, &names)
 }

@@ -6,6 +6,7 @@ mod alternatives;
 mod batch;
 mod bind;
 mod bound_plan;
+pub(crate) mod embed;
 mod expected;
 mod explain;
 mod labels;

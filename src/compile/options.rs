@@ -84,7 +84,7 @@ impl Options {
     }
 
     pub(super) fn meta(&self, name: &str, nodes: usize, dims: &BTreeMap<String, i64>) -> plan::Meta {
-        let mut options = plan::Options::from(&self.place);
+        let mut options = plan::PlanOptions::from(&self.place);
         options.dims = dims.iter().map(|(name, value)| (name.clone(), *value)).collect();
         if let Some(asked) = self.pipeline {
             options.microbatches = Some(asked.microbatches);
@@ -99,7 +99,7 @@ impl Options {
         }
         options.precision = self.precision.map(|precision| precision.half.to_string());
         options.batch = self.batch.and_then(|batch| u64::try_from(batch).ok());
-        let model = plan::Model {
+        let model = plan::PlanModel {
             name: name.to_owned(),
             hash: self.model_hash.clone(),
             nodes: nodes as u64,

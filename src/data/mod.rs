@@ -6,7 +6,7 @@
 //! Memory is bounded, however large the files are.
 //!
 //! ```
-//! use partition::data::{Options, Source};
+//! use partition::unstable::data::{Options, Source};
 //! let source = Source::open("ones:records=5,shape.input=3", &[]).unwrap();
 //! let options = Options { batch: 2, epochs: Some(1), ..Options::default() };
 //! let sizes: Vec<usize> = source.batches(&options).unwrap().map(|batch| batch.unwrap().samples).collect();

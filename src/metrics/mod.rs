@@ -3,8 +3,8 @@
 //! Sums are f64, in the order of the samples: the same batches give the same bits.
 //!
 //! ```
-//! use partition::ir::Tensor;
-//! use partition::metrics::{Meter, Metric};
+//! use partition::unstable::ir::Tensor;
+//! use partition::unstable::metrics::{Meter, Metric};
 //! let scores = Tensor::from_f32(vec![2, 3], &[0.1, 0.7, 0.2, 0.5, 0.2, 0.3]).unwrap();
 //! let classes = Tensor::from_i64(vec![2], &[1, 2]).unwrap();
 //! let mut meter = Meter::new("accuracy".parse().unwrap());

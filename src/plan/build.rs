@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use super::waits::{BACK, OFFLOADED};
 use super::{
-    Action, Bound, Buffer, BufferKind, Copy, Cost, Device, Kernel, Labels, Lane, Launch, Model, NodeLabel,
-    Options, Plan, Read, Reason, Step, VERSION, Wait,
+    Action, Bound, Buffer, BufferKind, CopyAction, Cost, Kernel, Labels, Lane, Launch, NodeLabel, Plan,
+    PlanDevice, PlanModel, PlanOptions, Read, Reason, Step, VERSION, Wait,
 };
 use crate::costgraph::derive::{Derived, Instance};
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
@@ -19,9 +19,9 @@ use crate::units::Bytes;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Meta {
     /// What is planned.
-    pub model: Model,
+    pub model: PlanModel,
     /// What was asked for.
-    pub options: Options,
+    pub options: PlanOptions,
     /// Kept free on each device.
     pub reserve: Bytes,
     /// The certificate, where there is one.
@@ -211,10 +211,10 @@ impl Builder<'_> {
         self.topology.device(device).name.clone()
     }
 
-    fn devices(&self, reserve: Bytes) -> Vec<Device> {
+    fn devices(&self, reserve: Bytes) -> Vec<PlanDevice> {
         let shares = self.topology.devices.iter().zip(&self.schedule.devices);
         shares
-            .map(|(device, usage)| Device {
+            .map(|(device, usage)| PlanDevice {
                 name: device.name.clone(),
                 target: device.target.to_string(),
                 memory: device.memory,
@@ -434,7 +434,7 @@ impl Builder<'_> {
         tensor: TensorIx,
         (from, to): (BufferIx, BufferIx),
         part: Option<schedule::Part>,
-    ) -> Result<Copy> {
+    ) -> Result<CopyAction> {
         let buffer = |buffer: BufferIx| {
             let found = self.schedule.buffers.get(buffer.index());
             found.ok_or_else(|| Error::Internal(format!("the schedule has no buffer {}", buffer.0)))
@@ -444,7 +444,13 @@ impl Builder<'_> {
         let part = part.map(|part| (part.offset, part.bytes));
         let (source, receiver) = (buffer(from)?, buffer(to)?);
         if self.labels.is_some() {
-            return Ok(Copy { from: buffer_id(from), to: buffer_id(to), bytes, part, ..Copy::default() });
+            return Ok(CopyAction {
+                from: buffer_id(from),
+                to: buffer_id(to),
+                bytes,
+                part,
+                ..CopyAction::default()
+            });
         }
         let producer = graph.producer(tensor);
         let Instance { microbatch, again, .. } = self.source.instance(producer);
@@ -457,7 +463,7 @@ impl Builder<'_> {
             }
             Ok(_) | Err(_) => Vec::new(),
         };
-        Ok(Copy {
+        Ok(CopyAction {
             node: Some(self.source.name(producer).to_owned()),
             output: Some(graph.output_index(tensor)),
             microbatch,

@@ -205,7 +205,7 @@ fn changes(before: &Plan, after: &Plan) -> Vec<Change> {
     compare("params held".into(), "", params(before), params(after));
     for (device, other) in pair_devices(before, after) {
         let name = &device.or(other).map(|device| device.name.clone()).unwrap_or_default();
-        let figure = |of: fn(&super::Device) -> Bytes| {
+        let figure = |of: fn(&super::PlanDevice) -> Bytes| {
             (device.map_or(0, |device| of(device).0), other.map_or(0, |device| of(device).0))
         };
         for (what, (a, b)) in [
@@ -236,8 +236,8 @@ fn params(plan: &Plan) -> u64 {
 fn pair_devices<'a>(
     before: &'a Plan,
     after: &'a Plan,
-) -> Vec<(Option<&'a super::Device>, Option<&'a super::Device>)> {
-    let by_name = |plan: &'a Plan| -> HashMap<&'a str, &'a super::Device> {
+) -> Vec<(Option<&'a super::PlanDevice>, Option<&'a super::PlanDevice>)> {
+    let by_name = |plan: &'a Plan| -> HashMap<&'a str, &'a super::PlanDevice> {
         plan.devices.iter().map(|device| (device.name.as_str(), device)).collect()
     };
     let (first, second) = (by_name(before), by_name(after));

@@ -73,7 +73,7 @@ fn accelerate(plan: &Plan) -> Result<String> {
 }
 
 /// What Accelerate calls a device: the GPU's number, or `"cpu"`.
-fn number(device: &super::Device) -> Value {
+fn number(device: &super::PlanDevice) -> Value {
     if let Some(ordinal) = device.target.strip_prefix("cuda:").and_then(|n| n.parse::<u32>().ok()) {
         return ordinal.into();
     }

@@ -53,11 +53,11 @@ pub struct Plan {
     /// [`VERSION`].
     pub version: u32,
     /// What is planned.
-    pub model: Model,
+    pub model: PlanModel,
     /// What was asked for.
-    pub options: Options,
+    pub options: PlanOptions,
     /// Every device of the specification, used or not, in its order.
-    pub devices: Vec<Device>,
+    pub devices: Vec<PlanDevice>,
     /// (node, device) for every node of the source model, in the source's order; each node once.
     #[serde(with = "pairs")]
     pub placement: Vec<(String, String)>,
@@ -93,7 +93,7 @@ pub struct Plan {
 
 /// What is planned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Model {
+pub struct PlanModel {
     /// The network's name.
     pub name: String,
     /// Digest of its content, in hexadecimal.
@@ -108,7 +108,7 @@ pub struct Model {
 /// What was asked for. Options left at their defaults are left out of the file, but for the
 /// objective and the seed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Options {
+pub struct PlanOptions {
     /// Name of the objective.
     pub objective: String,
     /// Seed of whatever was drawn.
@@ -165,7 +165,7 @@ fn is_zero(bytes: &Bytes) -> bool {
     *bytes == Bytes::ZERO
 }
 
-impl From<&place::Options> for Options {
+impl From<&place::Options> for PlanOptions {
     fn from(options: &place::Options) -> Self {
         Self {
             objective: options.objective.name().to_owned(),
@@ -183,7 +183,7 @@ impl From<&place::Options> for Options {
 
 /// One device's share.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Device {
+pub struct PlanDevice {
     /// `cuda0.3`.
     pub name: String,
     /// What it is on a real machine: `cuda:0`, `cpu:0`, `model:a100-80g`.
@@ -347,7 +347,7 @@ pub enum Action {
     /// Runs a kernel.
     Launch(Launch),
     /// Moves one value.
-    Copy(Copy),
+    Copy(CopyAction),
 }
 
 /// Runs a kernel: `nodes` alone in a plan from a cost graph.
@@ -378,7 +378,7 @@ pub struct Launch {
 /// Moves one value. With buffers, `from` and `to` are their ids; in a plan from a cost graph they
 /// are devices, and `node` and `output` say what is moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Copy {
+pub struct CopyAction {
     /// The node whose output is moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
@@ -417,7 +417,7 @@ struct RawStep {
     #[serde(default)]
     launch: Option<Launch>,
     #[serde(default)]
-    copy: Option<Copy>,
+    copy: Option<CopyAction>,
     #[serde(default)]
     why: Option<String>,
 }

@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Options, Plan};
+use super::{Plan, PlanOptions};
 use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
 
 /// A digest of what is planned for: the model's own digest, what is asked for, what is kept free,
 /// the devices. XXH3, 128 bits, in hexadecimal.
-pub fn circumstances(model_hash: &str, options: &Options, reserve: Bytes, topology: &Topology) -> String {
+pub fn circumstances(model_hash: &str, options: &PlanOptions, reserve: Bytes, topology: &Topology) -> String {
     // What cannot be written is like nothing else.
     let text = serde_json::to_string(&(model_hash, options, reserve, topology)).unwrap_or_default();
     format!("{:032x}", xxhash_rust::xxh3::xxh3_128(text.as_bytes()))

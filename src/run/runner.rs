@@ -174,11 +174,11 @@ impl Runner {
 #[cfg(feature = "cuda")]
 fn targets(plan: &Plan) -> Option<Vec<super::cuda::Target>> {
     use super::cuda::Target;
-    let gpu = |device: &crate::plan::Device| {
+    let gpu = |device: &crate::plan::PlanDevice| {
         let number = device.target.strip_prefix("cuda:").and_then(|number| number.parse().ok());
         number.filter(|_| device.arena.get() > 0)
     };
-    let target = |device: &crate::plan::Device| gpu(device).map_or(Target::Cpu, Target::Gpu);
+    let target = |device: &crate::plan::PlanDevice| gpu(device).map_or(Target::Cpu, Target::Gpu);
     let targets: Vec<Target> = plan.devices.iter().map(target).collect();
     targets.iter().any(|target| *target != Target::Cpu).then_some(targets)
 }

@@ -6,8 +6,8 @@
 //! favour of the one before.
 //!
 //! ```
-//! use partition::ir::Tensor;
-//! use partition::state::{Checkpoint, Keep, Store};
+//! use partition::unstable::ir::Tensor;
+//! use partition::unstable::state::{Checkpoint, Keep, Store};
 //! # let dir = tempfile::tempdir().unwrap();
 //! let store = Store::open(dir.path(), Keep::default()).unwrap();
 //! let mut checkpoint = Checkpoint { step: 100, ..Checkpoint::default() };

@@ -120,8 +120,7 @@ impl LinkGroup {
 /// Groups of devices and the links between them.
 ///
 /// ```
-/// use partition::topology::{Description, DeviceGroup, LinkGroup};
-/// use partition::units::{Bytes, Rate};
+/// use partition::{Bytes, Description, DeviceGroup, LinkGroup, Rate};
 ///
 /// let mut description = Description::default();
 /// let gpus = DeviceGroup { count: Some(2), memory: Some(Bytes(1_000_000)), ..DeviceGroup::new("cuda") };

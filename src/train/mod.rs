@@ -6,13 +6,13 @@
 //! bits depend on the seed, the step and the sample.
 //!
 //! ```
-//! use partition::data::Source;
-//! use partition::load::{LoadOptions, Model, load};
-//! use partition::topology::Topology;
-//! use partition::train::{Fit, Trainer, fit};
+//! use partition::unstable::data::Source;
+//! use partition::unstable::load::{LoadOptions, Model, load};
+//! use partition::unstable::topology::Topology;
+//! use partition::unstable::train::{Fit, Trainer, fit};
 //! let model = std::fs::read("examples/mlp.json").unwrap();
 //! let Model::Graph(graph) = load(&model, None, &LoadOptions::default()).unwrap() else { panic!() };
-//! let mut options = partition::train::Options::new("mse".parse().unwrap());
+//! let mut options = partition::unstable::train::Options::new("mse".parse().unwrap());
 //! options.compile.batch = Some(2);
 //! let topology = Topology::parse("2xcpu").unwrap();
 //! let mut trainer = Trainer::new(graph, &topology, &options).unwrap();

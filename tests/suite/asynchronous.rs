@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use partition::data::Source;
-use partition::ir::{Graph, Tensor};
-use partition::load::{LoadOptions, Model, load};
-use partition::topology::Topology;
-use partition::train::{Async, Loss, Options, Stale, Trainer};
+use partition::unstable::data::Source;
+use partition::unstable::ir::{Graph, Tensor};
+use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::topology::Topology;
+use partition::unstable::train::{Async, Loss, Options, Stale, Trainer};
 
 use crate::pipelined;
 use crate::random_graph::Random;
@@ -120,7 +120,7 @@ fn several_workers_compute_at_once() {
     let data = format!("random:records={},seed=5", BATCH * ahead);
     let source = Source::open(&data, &together.fields()).unwrap();
     let batches = || {
-        let options = partition::data::Options { batch: BATCH, ..Default::default() };
+        let options = partition::unstable::data::Options { batch: BATCH, ..Default::default() };
         source.batches(&options).unwrap().map(|batch| {
             let batch = batch.unwrap();
             batch.inputs.into_iter().chain(batch.targets).collect::<Vec<_>>()

@@ -1,7 +1,7 @@
 //! Attention and rotary embeddings: random cases for every backend's test, and the definition in f64,
 //! score by score.
 
-use partition::ir::{Attention, DType, HeadOrder, Op, Real};
+use partition::unstable::ir::{Attention, DType, HeadOrder, Op, Real};
 
 use crate::reference::Array;
 use crate::run_ops::{Random, array, check};

@@ -6,10 +6,10 @@
 use std::fs;
 use std::process::Command;
 
-use partition::load::weights::{Arrays, write_npz};
-use partition::load::{LoadOptions, load};
-use partition::plan::Plan;
-use partition::topology::{Description, Topology};
+use partition::unstable::load::weights::{Arrays, write_npz};
+use partition::unstable::load::{LoadOptions, load};
+use partition::unstable::plan::Plan;
+use partition::unstable::topology::{Description, Topology};
 use serde_json::{Value, json};
 
 use crate::cli::{Folder, Ran, example};
@@ -399,7 +399,7 @@ fn read_arrays(folder: &Folder, bytes: &[u8]) -> partition::Result<()> {
 #[test]
 fn arrays_that_are_damaged() {
     let folder = Folder::new();
-    let tensor = partition::ir::Tensor::from_f32(vec![3, 4], &[1.5; 12]).expect("12 elements");
+    let tensor = partition::unstable::ir::Tensor::from_f32(vec![3, 4], &[1.5; 12]).expect("12 elements");
     let path = folder.path("sound.npz");
     write_npz(&path, &[("a".into(), tensor.clone()), ("b".into(), tensor)]).expect("writable");
     let npz = fs::read(&path).expect("there");

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
-use partition::place::{Effort, Objective, Options, Placement, certificate, evaluate};
-use partition::plan::{Bound, Plan, check_costgraph};
-use partition::schedule::{self, Schedule, schedule, schedule_in_order};
-use partition::topology::{
+use partition::unstable::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
+use partition::unstable::place::{Effort, Objective, Options, Placement, certificate, evaluate};
+use partition::unstable::plan::{Bound, Plan, check_costgraph};
+use partition::unstable::schedule::{self, Schedule, schedule, schedule_in_order};
+use partition::unstable::topology::{
     Communication, Contention, Description, DeviceGroup, DeviceId, LinkGroup, Topology,
 };
-use partition::units::{Bytes, Flops, Nanos, Rate};
+use partition::unstable::units::{Bytes, Flops, Nanos, Rate};
 use partition::{Control, Error};
 use serde_json::{Value, json};
 
@@ -285,7 +285,7 @@ impl Case {
     /// so quickly.
     fn plan(&self) -> Option<Plan> {
         let quick = Options { effort: Effort::Fast, ..self.options.clone() };
-        let mut plan = match partition::plan(&self.graph, &self.topology, &quick) {
+        let mut plan = match partition::unstable::compile::plan(&self.graph, &self.topology, &quick) {
             Ok(plan) => plan,
             Err(Error::Infeasible(_)) => return None,
             Err(error) => panic!("{error}"),

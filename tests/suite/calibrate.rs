@@ -2,8 +2,8 @@
 
 use std::process::{Command, Output};
 
-use partition::cost::Profile;
-use partition::plan::Plan;
+use partition::unstable::cost::Profile;
+use partition::unstable::plan::Plan;
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/mlp.json");
 const DEVICES: [&str; 6] = ["--devices", "2xcpu:cores=1", "--use", "all", "--dim", "batch=8"];
@@ -47,8 +47,8 @@ fn a_model_is_calibrated_and_planned_with_what_was_measured() {
     let busy = |device: &str| -> u64 {
         let steps = loaded.steps.iter().filter(|step| step.device == device);
         let launches = steps.filter_map(|step| match &step.action {
-            partition::plan::Action::Launch(launch) => launch.kernel.as_deref(),
-            partition::plan::Action::Copy(_) => None,
+            partition::unstable::plan::Action::Launch(launch) => launch.kernel.as_deref(),
+            partition::unstable::plan::Action::Copy(_) => None,
         });
         launches.map(|id| time(&kernel(id).hash)).sum()
     };

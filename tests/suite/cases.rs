@@ -19,13 +19,13 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use partition::Error;
-use partition::ir::text::parse;
-use partition::ir::{Graph, verify};
-use partition::pass as passes;
-use partition::pass::GroupOptions;
-use partition::place as placing;
-use partition::plan::Plan;
-use partition::topology::Topology;
+use partition::unstable::ir::text::parse;
+use partition::unstable::ir::{Graph, verify};
+use partition::unstable::pass as passes;
+use partition::unstable::pass::GroupOptions;
+use partition::unstable::place as placing;
+use partition::unstable::plan::Plan;
+use partition::unstable::topology::Topology;
 
 use crate::cli::partition_in;
 use crate::schedule_case::{Problem, scheduled};
@@ -168,7 +168,7 @@ fn grouped(text: &str) -> String {
 fn checked(body: &str) -> String {
     match crate::plan::small(body)
         .map_err(|error| message(&error))
-        .map(|plan: Plan| partition::plan::check(&plan))
+        .map(|plan: Plan| partition::unstable::plan::check(&plan))
     {
         Ok(Ok(checked)) => format!("sound: {} moved", checked.moved),
         Ok(Err(error)) => error.details().join("\n"),

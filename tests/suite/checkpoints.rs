@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use partition::ir::{DType, Tensor};
-use partition::load::weights::{Arrays, write_npz};
+use partition::unstable::ir::{DType, Tensor};
+use partition::unstable::load::weights::{Arrays, write_npz};
 use serde_json::{Value, json};
 
 fn stored(name: &str) -> PathBuf {

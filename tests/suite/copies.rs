@@ -3,17 +3,19 @@
 
 use std::collections::HashMap;
 
-use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
-use partition::ir::SourceRole;
-use partition::load::Model;
-use partition::place::Placement;
-use partition::plan::{Action as PlanAction, Buffer, Copy, Plan, check, check_costgraph, check_model};
-use partition::schedule::{
+use partition::unstable::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
+use partition::unstable::ir::SourceRole;
+use partition::unstable::load::Model;
+use partition::unstable::place::Placement;
+use partition::unstable::plan::{
+    Action as PlanAction, Buffer, CopyAction, Plan, check, check_costgraph, check_model,
+};
+use partition::unstable::schedule::{
     Action, BufferKind, Content, Offload, Options, Overlap, Packing, Schedule, Search, Why, critical_path,
     improve, retimed, schedule,
 };
-use partition::topology::{DeviceId, Topology};
-use partition::units::{Bytes, Nanos};
+use partition::unstable::topology::{DeviceId, Topology};
+use partition::unstable::units::{Bytes, Nanos};
 
 use crate::naive_plan;
 use crate::random_costgraph::{Links, Rng};
@@ -91,7 +93,7 @@ fn copies_from_peer_to_peer_share_a_link_in_one_direction_only() {
     ];
     let made = plain(
         &graph(&nodes),
-        &cpus(2, 1, Links::Direct(partition::topology::Contention::Link)),
+        &cpus(2, 1, Links::Direct(partition::unstable::topology::Contention::Link)),
         &on(&[0, 0, 1, 1, 1, 0]),
     );
     let mut spans = times(&made);
@@ -163,7 +165,7 @@ fn a_tensor_crosses_a_slow_line_once() {
 /// the corpus on the ends and the middle gives the bits that one device gives.
 #[test]
 fn a_network_runs_over_routes_of_four_hops() {
-    use partition::place::{DeviceUse, Objective};
+    use partition::unstable::place::{DeviceUse, Objective};
     let Some(path) = crate::shared::file("corpus/keras/transformer_small.k3.json") else { return };
     let network = crate::networks::Network::open(&path).unwrap();
     let mut links = String::new();
@@ -182,20 +184,21 @@ fn a_network_runs_over_routes_of_four_hops() {
     let pin = |at: usize, device: &str| (names[at].to_owned(), device.to_owned());
     let pins = vec![pin(0, "cpu0"), pin(names.len() / 2, "cpu4"), pin(names.len() - 1, "cpu2")];
     for objective in [Objective::Transfer, Objective::Latency] {
-        let place = partition::place::Options {
+        let place = partition::unstable::place::Options {
             objective,
             devices: DeviceUse::Count(3),
             pins: pins.clone(),
-            ..partition::place::Options::default()
+            ..partition::unstable::place::Options::default()
         };
-        let options = partition::compile::Options {
+        let options = partition::unstable::compile::Options {
             bind: network.dims.clone(),
             place,
-            ..partition::compile::Options::default()
+            ..partition::unstable::compile::Options::default()
         };
         let compiled =
-            partition::compile::compile(Model::Graph(network.graph.clone()), &line, &options).unwrap();
-        let far = |step: &partition::schedule::Step| match step.action {
+            partition::unstable::compile::compile(Model::Graph(network.graph.clone()), &line, &options)
+                .unwrap();
+        let far = |step: &partition::unstable::schedule::Step| match step.action {
             Action::Copy { from, .. } => {
                 let from = compiled.schedule.buffers[from.index()].device;
                 line.route(from, step.device).hops.len() > 1
@@ -385,7 +388,7 @@ fn copied_case(seed: u64) -> Case {
     finish(graph, topology, placement, made, labels)
 }
 
-fn is_relay(schedule: &Schedule, step: &partition::schedule::Step) -> bool {
+fn is_relay(schedule: &Schedule, step: &partition::unstable::schedule::Step) -> bool {
     match step.action {
         Action::Copy { from, .. } => schedule.buffers[from.index()].kind == BufferKind::Copy,
         Action::Launch(_) => false,
@@ -402,8 +405,9 @@ fn improved_schedules_of_random_graphs_are_sound() {
         let again = retimed(graph, topology, placement, schedule, None, (1, 1)).unwrap();
         assert_eq!(again, schedule.cost, "seed {seed}");
         relays += schedule.steps.iter().filter(|step| is_relay(schedule, step)).count();
-        let part =
-            |step: &&partition::schedule::Step| matches!(step.action, Action::Copy { part: Some(_), .. });
+        let part = |step: &&partition::unstable::schedule::Step| {
+            matches!(step.action, Action::Copy { part: Some(_), .. })
+        };
         parts += schedule.steps.iter().filter(part).count();
         back += schedule.buffers.iter().filter(|b| matches!(b.content, Content::Returned(_))).count();
         held += schedule.steps.iter().flat_map(|step| &step.control).count();
@@ -426,7 +430,7 @@ fn no_interleaving_gets_stuck() {
         let case = copied_case(1000 + seed);
         let steps = &case.plan.steps;
         let position: HashMap<u64, usize> = steps.iter().enumerate().map(|(i, step)| (step.id, i)).collect();
-        let mut lanes: Vec<((&str, partition::plan::Lane), Vec<usize>)> = Vec::new();
+        let mut lanes: Vec<((&str, partition::unstable::plan::Lane), Vec<usize>)> = Vec::new();
         for (i, step) in steps.iter().enumerate() {
             let lane = (step.device.as_str(), step.lane);
             match lanes.iter_mut().find(|(other, _)| *other == lane) {
@@ -456,7 +460,7 @@ fn no_interleaving_gets_stuck() {
 /// Name, whether the plan without buffers is damaged, words of the fault, and the damage.
 type Damage = (&'static str, bool, &'static [&'static str], fn(&mut Plan, &mut Rng) -> bool);
 
-fn copies_where(plan: &Plan, wanted: impl Fn(&Plan, usize, &Copy) -> bool) -> Vec<usize> {
+fn copies_where(plan: &Plan, wanted: impl Fn(&Plan, usize, &CopyAction) -> bool) -> Vec<usize> {
     let fits = |&i: &usize| matches!(&plan.steps[i].action, PlanAction::Copy(copy) if wanted(plan, i, copy));
     (0..plan.steps.len()).filter(fits).collect()
 }
@@ -465,7 +469,7 @@ fn any(list: &[usize], rng: &mut Rng) -> Option<usize> {
     list.get(rng.below(list.len().max(1) as u64) as usize).copied()
 }
 
-fn copy(plan: &mut Plan, i: usize) -> &mut Copy {
+fn copy(plan: &mut Plan, i: usize) -> &mut CopyAction {
     match &mut plan.steps[i].action {
         PlanAction::Copy(copy) => copy,
         PlanAction::Launch(_) => panic!("step {i} is a launch"),
@@ -477,7 +481,8 @@ fn buffer<'a>(plan: &'a Plan, id: &str) -> &'a Buffer {
 }
 
 fn later_part(plan: &Plan, rng: &mut Rng) -> Option<usize> {
-    let later = |_: &Plan, _: usize, copy: &Copy| copy.part.is_some_and(|(offset, _)| offset > Bytes::ZERO);
+    let later =
+        |_: &Plan, _: usize, copy: &CopyAction| copy.part.is_some_and(|(offset, _)| offset > Bytes::ZERO);
     any(&copies_where(plan, later), rng)
 }
 
@@ -496,10 +501,10 @@ fn returned(plan: &Plan) -> Vec<(usize, String)> {
     let home: HashMap<&str, &Buffer> = plan
         .buffers
         .iter()
-        .filter(|buffer| buffer.kind == partition::plan::BufferKind::Temp)
+        .filter(|buffer| buffer.kind == partition::unstable::plan::BufferKind::Temp)
         .map(|buffer| (buffer.value.as_str(), buffer))
         .collect();
-    let back = |plan: &Plan, _: usize, copy: &Copy| {
+    let back = |plan: &Plan, _: usize, copy: &CopyAction| {
         let to = buffer(plan, &copy.to);
         home.get(to.value.as_str()).is_some_and(|home| home.device == to.device)
     };
@@ -548,7 +553,7 @@ const DAMAGES: &[Damage] = &[
     }),
     ("a relay does not wait for what it relays", false, &["has written it"], |plan, rng| {
         let relays = copies_where(plan, |plan, _, copy| {
-            buffer(plan, &copy.from).kind == partition::plan::BufferKind::Copy
+            buffer(plan, &copy.from).kind == partition::unstable::plan::BufferKind::Copy
         });
         let Some(i) = any(&relays, rng) else { return false };
         plan.steps[i].after.clear();
@@ -564,7 +569,7 @@ const DAMAGES: &[Damage] = &[
         let home = plan
             .buffers
             .iter()
-            .find(|b| b.value == value && b.kind == partition::plan::BufferKind::Temp)
+            .find(|b| b.value == value && b.kind == partition::unstable::plan::BufferKind::Temp)
             .map(|b| b.id.clone());
         let Some(home) = home else { return false };
         for step in &mut plan.steps {

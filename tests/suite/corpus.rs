@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use partition::ir::DType;
-use partition::load::{LoadOptions, Model, load};
+use partition::unstable::ir::DType;
+use partition::unstable::load::{LoadOptions, Model, load};
 
 use crate::shared;
 

@@ -1,10 +1,10 @@
 //! Real networks, planned by the planner, cut over devices and run, against the stored outputs of
 //! another runtime.
 
-use partition::compile::Compiled;
-use partition::place::DeviceUse;
-use partition::plan;
-use partition::run::interpret;
+use partition::unstable::compile::Compiled;
+use partition::unstable::place::DeviceUse;
+use partition::unstable::plan;
+use partition::unstable::run::interpret;
 
 use crate::networks::{Network, Outputs, used};
 use crate::shared;

@@ -1,8 +1,8 @@
 //! Cost graph JSON: reading, writing, and every kind of bad input.
 
-use partition::costgraph::{CostGraph, Role};
-use partition::load::{read_costgraph, write_costgraph};
-use partition::units::{Bytes, Nanos};
+use partition::unstable::costgraph::{CostGraph, Role};
+use partition::unstable::load::{read_costgraph, write_costgraph};
+use partition::unstable::units::{Bytes, Nanos};
 use partition::{Error, Result};
 
 use crate::bad;

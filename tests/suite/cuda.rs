@@ -7,10 +7,10 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use partition::emit::{self, Kernel};
-use partition::ir::{DType, Op, ScatterKind};
-use partition::kernel::program::{self, Place, Program};
-use partition::pass::{GroupOptions, group};
+use partition::unstable::emit::{self, Kernel};
+use partition::unstable::ir::{DType, Op, ScatterKind};
+use partition::unstable::kernel::program::{self, Place, Program};
+use partition::unstable::pass::{GroupOptions, group};
 
 use crate::corpus::{SMALL, SMALL_HALVES};
 use crate::cuda_forms::{hero_cases, made_up, product, sized};

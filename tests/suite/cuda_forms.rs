@@ -1,9 +1,9 @@
 //! Operations whose kernels are written by hand, in every form in which they are printed, on made-up operands.
 
-use partition::ir::{
+use partition::unstable::ir::{
     ArgReduce, Attention, ConvTranspose, DType, HeadOrder, Layout, Op, Real, ReduceKind, ScatterKind, Window,
 };
-use partition::kernel::program;
+use partition::unstable::kernel::program;
 
 use crate::cuda::values;
 use crate::kernels::Case;

@@ -1,12 +1,12 @@
 //! Products with what stands before, beside and behind them, on emulated GPUs: which of it the library computes, and
 //! that products of few rows normalise these themselves.
 
-use partition::emit::{self, Kernel};
-use partition::ir::text::parse;
-use partition::ir::{Graph, ParamId};
-use partition::pass::{GroupOptions, group};
-use partition::run::cuda::{CudaOptions, CudaProgram, Products, Target};
-use partition::run::interpret;
+use partition::unstable::emit::{self, Kernel};
+use partition::unstable::ir::text::parse;
+use partition::unstable::ir::{Graph, ParamId};
+use partition::unstable::pass::{GroupOptions, group};
+use partition::unstable::run::cuda::{CudaOptions, CudaProgram, Products, Target};
+use partition::unstable::run::interpret;
 
 use crate::emulator::{Build, Choice, CpuToolchain, Emulator};
 use crate::executor::{Groups, random_plan, tensor};

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use partition::error::{Error, FaultKind};
-use partition::ir::{DType, Graph, ParamId, Tensor};
-use partition::run::cuda::{CudaOptions, CudaProgram, Machine, Target};
-use partition::run::{ExecBuffer, interpret};
-use partition::units::Bytes;
+use partition::unstable::error::{Error, FaultKind};
+use partition::unstable::ir::{DType, Graph, ParamId, Tensor};
+use partition::unstable::run::cuda::{CudaOptions, CudaProgram, Machine, Target};
+use partition::unstable::run::{ExecBuffer, interpret};
+use partition::unstable::units::Bytes;
 
 use crate::emulator::{Build, Choice, CpuToolchain, Emulator, Faults};
 use crate::executor::{Groups, random_plan, tensor};
@@ -32,9 +32,9 @@ fn same(found: &[(String, Tensor)], expected: &[(String, Tensor)], what: &str) {
 
 /// A random network, cut at random over devices.
 struct Setup {
-    graph: partition::ir::Graph,
+    graph: partition::unstable::ir::Graph,
     groups: Groups,
-    plan: partition::run::ExecPlan,
+    plan: partition::unstable::run::ExecPlan,
     inputs: Vec<(String, Tensor)>,
     params: Vec<Tensor>,
     expected: Vec<(String, Tensor)>,
@@ -207,13 +207,13 @@ output "y" %2
 #[test]
 fn the_time_of_a_run_and_the_best_of_each_product_are_told_and_the_latter_kept() {
     let Some(toolchain) = CpuToolchain::shared() else { return };
-    let graph = partition::ir::text::parse(PRODUCT).unwrap();
+    let graph = partition::unstable::ir::text::parse(PRODUCT).unwrap();
     let groups = Groups::planned(&graph);
     let plan = random_plan(&graph, &groups, 1, &mut Random::new(1));
     let input = |(name, value): &(String, _)| (name.clone(), tensor(graph.ty(*value), &mut Random::new(2)));
     let inputs: Vec<(String, Tensor)> = graph.inputs().iter().map(input).collect();
     let folder = tempfile::tempdir().unwrap();
-    let cache = partition::emit::cache::Cache::open(folder.path()).unwrap();
+    let cache = partition::unstable::emit::cache::Cache::open(folder.path()).unwrap();
     let mut told = Vec::new();
     // Two ways, each once to load and three times to time; then what is kept.
     for trials in [8, 0] {
@@ -516,8 +516,8 @@ fn models(files: &[String], half: Option<DType>) {
 /// A network in training on one GPU, on slices of one, and on two; after a checkpoint it goes on, on the CPU.
 #[test]
 fn training_on_slices_and_gpus_gives_what_the_cpu_gives() {
-    use partition::run::Gpus;
-    use partition::train::{Loss, Options, Trainer};
+    use partition::unstable::run::Gpus;
+    use partition::unstable::train::{Loss, Options, Trainer};
     let Some(toolchain) = CpuToolchain::shared() else { return };
     let network = || crate::train::network(4);
     let trainer = |spec: &str, gpus: Gpus| {
@@ -526,8 +526,9 @@ fn training_on_slices_and_gpus_gives_what_the_cpu_gives() {
         options.rate.base = 0.05;
         options.seed = 7;
         options.gpus = gpus;
-        options.compile.place.devices = partition::place::DeviceUse::All;
-        Trainer::new(network(), &partition::topology::Topology::parse(spec).unwrap(), &options).unwrap()
+        options.compile.place.devices = partition::unstable::place::DeviceUse::All;
+        Trainer::new(network(), &partition::unstable::topology::Topology::parse(spec).unwrap(), &options)
+            .unwrap()
     };
     let mut reference = trainer("cpu", Gpus::default());
     let losses: Vec<f64> =

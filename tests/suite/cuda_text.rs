@@ -1,14 +1,14 @@
 //! The generated part of kernels as text: how those that are written by hand are called, and launched.
 
-use partition::compile::{Options, prepare};
-use partition::emit;
-use partition::ir::text::parse;
-use partition::ir::{
+use partition::unstable::compile::{Options, prepare};
+use partition::unstable::emit;
+use partition::unstable::ir::text::parse;
+use partition::unstable::ir::{
     Cell, Conv, DType, Direction, Graph, HeadOrder, Layout, Op, Recurrent, ScatterKind, Window,
 };
-use partition::kernel::program::Program;
-use partition::pass::{GroupOptions, group};
-use partition::train::{Loss, Recipe, training_step};
+use partition::unstable::kernel::program::Program;
+use partition::unstable::pass::{GroupOptions, group};
+use partition::unstable::train::{Loss, Recipe, training_step};
 
 use crate::cuda_forms::{attention, product, sized};
 use crate::kernels::{Case, lowered};

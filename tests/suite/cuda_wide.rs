@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use partition::emit::{self, Kernel};
-use partition::ir::{
+use partition::unstable::emit::{self, Kernel};
+use partition::unstable::ir::{
     Conv, DType, Graph, HeadOrder, Layout, Op, ReduceKind, ScatterKind, Shape, Source, SourceRole, Type,
     Unary, Window,
 };
-use partition::pass::{GroupOptions, group};
+use partition::unstable::pass::{GroupOptions, group};
 
 use crate::cuda_forms::{attention, product};
 use crate::kernels::lowered;

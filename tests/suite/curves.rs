@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use partition::ir::*;
-use partition::pass::{Params, Precision};
-use partition::topology::Topology;
-use partition::train::{Loss, Options, Scaling, Trainer};
+use partition::unstable::ir::*;
+use partition::unstable::pass::{Params, Precision};
+use partition::unstable::topology::Topology;
+use partition::unstable::train::{Loss, Options, Scaling, Trainer};
 
 /// The generator of the script.
 struct Stream(u64);

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use partition::data::{
+use partition::unstable::data::{
     Batch, Field, Last, OnBad, Options, Order, Part, Position, Role, Source, crc32c, masked_crc32c,
 };
-use partition::error::Result;
-use partition::ir::{DType, Tensor};
-use partition::load::weights::write_npz;
-use partition::units::Bytes;
+use partition::unstable::error::Result;
+use partition::unstable::ir::{DType, Tensor};
+use partition::unstable::load::weights::write_npz;
+use partition::unstable::units::Bytes;
 use proptest::prelude::*;
 
 fn batches(spec: &str, options: &Options) -> Result<Vec<Batch>> {

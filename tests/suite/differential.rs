@@ -9,11 +9,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use partition::Error;
-use partition::compile::{Compiled, Options, compile};
-use partition::ir::Tensor;
-use partition::load::{LoadOptions, Model, load};
-use partition::place::{self, DeviceUse};
-use partition::topology::Topology;
+use partition::unstable::compile::{Compiled, Options, compile};
+use partition::unstable::ir::Tensor;
+use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::place::{self, DeviceUse};
+use partition::unstable::topology::Topology;
 
 use crate::onnx_nodes::{numbers, run_planned, stored};
 

@@ -4,12 +4,10 @@
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use partition::costgraph::CostGraph;
-use partition::place::{Effort, Objective, Options, Placement};
-use partition::schedule::Schedule;
-use partition::topology::{Communication, Topology};
-use partition::units::{Bytes, Nanos};
-use partition::{Control, Error, Plan, plan};
+use partition::{
+    Bytes, Communication, Control, CostGraph, Effort, Error, Nanos, Objective, Options, Pipeline,
+    PipelineOrder, Plan, Topology, check, plan, plan_with,
+};
 
 use crate::cli::{Folder, example};
 use crate::random_costgraph::{Links, Rng, cost_graph, topology};
@@ -21,10 +19,25 @@ fn everything_public_crosses_threads() {
     crosses::<Topology>();
     crosses::<Options>();
     crosses::<Control<'_>>();
-    crosses::<Placement>();
-    crosses::<Schedule>();
     crosses::<Plan>();
     crosses::<Error>();
+}
+
+/// What the one type of options asks for is what is planned.
+#[test]
+fn all_that_a_caller_asks_for_is_heeded() {
+    let mut rng = Rng::new(3);
+    let devices = topology(2, 1, Bytes(1 << 30), Links::Staged, Nanos(100), Communication::Overlapped);
+    let graph = cost_graph(&mut rng, 12);
+    let pipeline = Some(Pipeline { microbatches: 4, order: PipelineOrder::Auto });
+    let asked =
+        Options { objective: Objective::Throughput, reserve: Bytes(4096), seed: 5, ..Options::default() };
+    let whole = plan(&graph, &devices, &asked).expect("room enough");
+    assert_eq!(whole.options.seed, 5);
+    assert_eq!(whole.options.objective, Objective::Throughput.to_string());
+    assert_eq!(whole.model.name, graph.name);
+    let divided = plan(&graph, &devices, &Options { pipeline, ..asked }).expect("room enough");
+    assert!(divided.options != whole.options);
 }
 
 #[test]
@@ -39,11 +52,11 @@ fn a_search_that_is_stopped_at_once_still_gives_a_sound_plan() {
             let options = Options { objective, effort: Effort::Best, ..Options::default() };
             let cancel = AtomicBool::new(true);
             let control = Control::new().cancel(&cancel);
-            let plan = partition::plan_with(&graph, &devices, &options, &control)
+            let plan = plan_with(&graph, &devices, &options, &control)
                 .unwrap_or_else(|error| panic!("case {case}: {error}"));
             assert_eq!(plan.options.truncated, control.was_truncated());
             stopped += usize::from(plan.options.truncated);
-            plan::check(&plan).unwrap_or_else(|error| panic!("case {case}: {error}"));
+            check(&plan).unwrap_or_else(|error| panic!("case {case}: {error}"));
         }
     }
     assert!(stopped > 40, "{stopped} searches had work left");
@@ -60,9 +73,9 @@ fn a_limit_of_memory_that_suffices_changes_nothing_and_one_that_does_not_is_told
         let plan = |limit: Option<u64>| {
             let control = Control::new().threads(4);
             let control = limit.into_iter().fold(control, |control, limit| control.memory(Bytes(limit)));
-            let plan = partition::plan_with(&graph, &devices, &options, &control).expect("room enough");
+            let plan = plan_with(&graph, &devices, &options, &control).expect("room enough");
             assert_eq!(plan.options.truncated, control.was_truncated());
-            plan::check(&plan).expect("sound");
+            check(&plan).expect("sound");
             plan
         };
         let free = plan(None);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use partition::plan::Plan;
-use partition::report::Events;
+use partition::unstable::plan::Plan;
+use partition::unstable::report::Events;
 
 /// The fields of a message: number, and a varint's or fixed number's bits or bytes.
 #[derive(Debug, Clone, PartialEq)]
@@ -132,7 +132,8 @@ fn scalars_and_the_plan_are_written() {
 
     let graph = fields(&bytes(&all[1], 4)[0]);
     let nodes: Vec<_> = bytes(&graph, 1).iter().map(|node| fields(node)).collect();
-    let launches = plan.steps.iter().filter(|step| matches!(step.action, partition::plan::Action::Launch(_)));
+    let launches =
+        plan.steps.iter().filter(|step| matches!(step.action, partition::unstable::plan::Action::Launch(_)));
     assert_eq!(nodes.len(), launches.count());
     let devices: BTreeMap<String, String> = nodes.iter().map(|node| (text(node, 1), text(node, 4))).collect();
     assert_eq!(devices.len(), nodes.len(), "names are unique");

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use partition::ir::{Graph, NodeId, Op, ParamId, Tensor, Type, ValueId};
-use partition::kernel::{Fused, group_workspace};
-use partition::run::{
+use partition::unstable::ir::{Graph, NodeId, Op, ParamId, Tensor, Type, ValueId};
+use partition::unstable::kernel::{Fused, group_workspace};
+use partition::unstable::run::{
     ExecAction, ExecBuffer, ExecDevice, ExecOptions, ExecPlan, ExecStep, Program, interpret,
 };
-use partition::schedule::Lane;
-use partition::units::Bytes;
+use partition::unstable::schedule::Lane;
+use partition::unstable::units::Bytes;
 
 use crate::random_graph::{Random, random_graph};
 
@@ -24,7 +24,7 @@ pub(crate) struct Groups {
 impl Groups {
     /// As the planner groups.
     pub(crate) fn planned(graph: &Graph) -> Self {
-        let grouping = partition::pass::group(graph, &Default::default());
+        let grouping = partition::unstable::pass::group(graph, &Default::default());
         let mut all = Self { nodes: vec![], reads: vec![], writes: vec![], base: grouping.base };
         for group in grouping.groups {
             all.nodes.push(group.nodes);
@@ -199,7 +199,7 @@ pub(crate) fn tensor(ty: &Type, random: &mut Random) -> Tensor {
     let dims: Vec<u64> = ty.shape.dims().unwrap().iter().map(|&dim| dim as u64).collect();
     let count = dims.iter().product::<u64>();
     match ty.dtype {
-        partition::ir::DType::F32 => {
+        partition::unstable::ir::DType::F32 => {
             let values: Vec<f32> = (0..count).map(|_| random.float()).collect();
             Tensor::from_f32(dims, &values).unwrap()
         }
@@ -254,8 +254,8 @@ fn any_cut_and_any_timing_give_the_same_bits() {
         let devices = 1 + seed as usize % 5;
         let setup = Setup::new(seed, 30, devices);
         let expected = interpret(&setup.graph, &setup.inputs, &setup.weights()).unwrap();
-        let dawdle: Option<partition::run::Hook> = (seed % 3 == 0).then(|| {
-            let hook: partition::run::Hook = Box::new(move |step: usize| {
+        let dawdle: Option<partition::unstable::run::Hook> = (seed % 3 == 0).then(|| {
+            let hook: partition::unstable::run::Hook = Box::new(move |step: usize| {
                 let mut random = Random::new(seed * 1000 + step as u64);
                 if random.one_in(4) {
                     std::thread::sleep(Duration::from_micros(random.below(300) as u64));
@@ -391,14 +391,14 @@ fn wrong_inputs_are_refused() {
 #[test]
 fn what_a_cpu_runs_is_told_of_every_operation_and_of_random_networks() {
     let told = |graph: &Graph, what: &str| {
-        let grouping = partition::pass::group(graph, &Default::default());
+        let grouping = partition::unstable::pass::group(graph, &Default::default());
         let plan = random_plan(graph, &Groups::planned(graph), 1, &mut Random::new(1));
-        let text = partition::run::listing(graph, &grouping, &plan, &|_| true);
+        let text = partition::unstable::run::listing(graph, &grouping, &plan, &|_| true);
         let text = text.unwrap_or_else(|error| panic!("{what}: {error}"));
         let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("// g")).collect();
         assert_eq!(lines.len(), grouping.groups.len(), "{what}: {text}");
         assert!(lines.iter().all(|line| line.contains(" on cpu0.0: node ")), "{what}: {text}");
-        assert!(partition::run::listing(graph, &grouping, &plan, &|_| false).unwrap().is_empty());
+        assert!(partition::unstable::run::listing(graph, &grouping, &plan, &|_| false).unwrap().is_empty());
     };
     let mut count = 0;
     for &generator in crate::run_ops::GENERATORS {

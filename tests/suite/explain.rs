@@ -1,16 +1,16 @@
 //! Explanations of plans: every figure is that of a placement that is scheduled here once more.
 
 use partition::Control;
-use partition::compile::{explain_node, explain_plan};
-use partition::costgraph::{CostGraph, NodeIx};
-use partition::explain::{NodeReport, Overview};
-use partition::load::Model;
-use partition::place::{DeviceUse, Effort, Objective, Options};
-use partition::plan::{Action, Plan};
-use partition::schedule::{self, Cost, retimed, schedule, schedule_in_order};
-use partition::strategy::solve;
-use partition::topology::{Communication, Contention, DeviceId, Topology};
-use partition::units::{Bytes, Nanos};
+use partition::unstable::compile::{explain_node, explain_plan};
+use partition::unstable::costgraph::{CostGraph, NodeIx};
+use partition::unstable::explain::{NodeReport, Overview};
+use partition::unstable::load::Model;
+use partition::unstable::place::{DeviceUse, Effort, Objective, Options};
+use partition::unstable::plan::{Action, Plan};
+use partition::unstable::schedule::{self, Cost, retimed, schedule, schedule_in_order};
+use partition::unstable::strategy::solve;
+use partition::unstable::topology::{Communication, Contention, DeviceId, Topology};
+use partition::unstable::units::{Bytes, Nanos};
 
 use crate::cli::{Folder, example};
 use crate::random_costgraph::{
@@ -44,7 +44,7 @@ fn planned_with(seed: u64, options: &Options) -> Option<(CostGraph, Topology, Pl
     let (_, whole) = solve(&graph, &devices(1, Bytes(1 << 40)), options, &Control::new()).ok()?;
     let cap = Bytes(whole.devices[0].arena.get() * 7 / 10);
     let tight = if rng.chance(50) { devices(3, Bytes(cap.get().max(64))) } else { roomy };
-    let plan = partition::plan(&graph, &tight, options).ok()?;
+    let plan = partition::unstable::compile::plan(&graph, &tight, options).ok()?;
     // What was rewritten is not the graph's own step.
     let rewritten = plan.steps.iter().any(|step| step.why.as_ref().is_some_and(|why| why.contains("frees")));
     (!rewritten).then_some((graph, tight, plan))
@@ -143,7 +143,7 @@ fn rewritten_plans_are_explained_by_their_own_steps() {
         let topology = Topology::parse(spec).unwrap();
         let pins = vec![("*".to_owned(), topology.devices[0].name.clone())];
         let options = Options { pins, ..quick(Objective::Latency) };
-        let plan = partition::plan(&graph, &topology, &options).unwrap();
+        let plan = partition::unstable::compile::plan(&graph, &topology, &options).unwrap();
         assert!(plan.steps.iter().any(|step| step.why.is_some()), "{spec}");
         let told = overview(&plan, &graph);
         assert_eq!(told.latency_ns, plan.cost.latency_ns, "{spec}");
@@ -159,19 +159,19 @@ fn rewritten_plans_are_explained_by_their_own_steps() {
 /// Each dependency that the data does not ask for is told with its reason, and no other one.
 #[test]
 fn control_dependencies_are_told_with_their_reasons() {
-    use partition::plan::Reason;
+    use partition::unstable::plan::Reason;
     let (mut memory, mut urgent) = (0, 0);
     let (graph, topology) = crate::copies::starving();
     let device = |id: usize| topology.devices[id].name.clone();
     let pins = [("first", 0), ("second", 0), ("last", 1), ("idle", 1), ("end", 1)];
     let pins = pins.into_iter().map(|(node, id)| (node.to_owned(), device(id))).collect();
     let options = Options { pins, objective: Objective::Latency, ..Options::default() };
-    let starving = partition::plan(&graph, &topology, &options).unwrap();
+    let starving = partition::unstable::compile::plan(&graph, &topology, &options).unwrap();
     let usual = Options { objective: Objective::Latency, ..Options::default() };
     let random = (0..60).filter_map(|seed| planned_with(seed, &usual));
     let random = random.map(|(graph, _, plan)| (graph, plan));
     for (case, (graph, plan)) in std::iter::once((graph, starving)).chain(random).enumerate() {
-        let text = partition::report::overview_text(&overview(&plan, &graph), &plan);
+        let text = partition::unstable::report::overview_text(&overview(&plan, &graph), &plan);
         let waits = plan.waits();
         let listed = text.lines().filter(|line| line.starts_with("  step ") && line.contains(" waits for "));
         assert_eq!(listed.count(), waits.len().min(20), "case {case}: {text}");
@@ -363,7 +363,7 @@ fn a_pin_and_a_kind_are_named_as_what_binds() {
     let node = compute_nodes(&graph)[0];
     let name = graph.node_name(node);
     let options = Options { pins: vec![(name.to_owned(), "cpu1".to_owned())], ..Options::default() };
-    let plan = partition::plan(&graph, &topology, &options).unwrap();
+    let plan = partition::unstable::compile::plan(&graph, &topology, &options).unwrap();
     let report: NodeReport = explain_node(&plan, model(&graph), name, &Control::new()).unwrap();
     assert_eq!((report.device.as_str(), report.others.len()), ("cpu1", 1));
     assert!(report.held_by.is_some_and(|by| by.contains("pinned")));

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use partition::data::{Options as DataOptions, Order, Source};
-use partition::load::{LoadOptions, Model, load};
-use partition::state::{Keep, Store};
-use partition::topology::Topology;
-use partition::train::{Fit, Options, Trainer, fit};
+use partition::unstable::data::{Options as DataOptions, Order, Source};
+use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::state::{Keep, Store};
+use partition::unstable::topology::Topology;
+use partition::unstable::train::{Fit, Options, Trainer, fit};
 
 use crate::cli::Folder;
 use crate::random_graph::Random;

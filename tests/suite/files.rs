@@ -9,10 +9,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use partition::files::{check_writable, write_atomically};
-use partition::ir::Tensor;
-use partition::load::weights::write_npz;
-use partition::state::{Checkpoint, Keep, Store};
+use partition::unstable::files::{check_writable, write_atomically};
+use partition::unstable::ir::Tensor;
+use partition::unstable::load::weights::write_npz;
+use partition::unstable::state::{Checkpoint, Keep, Store};
 
 use crate::cli::Folder;
 

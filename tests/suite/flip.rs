@@ -5,14 +5,14 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use partition::compile::{Compiled, Options, check_model, compile};
-use partition::ir::{self, Graph};
-use partition::load::{LoadOptions, Model, load, read_costgraph};
-use partition::place::Objective;
-use partition::plan::{self, Plan};
-use partition::report::{Summary, dot};
-use partition::run::{exec_plan, feed, interpret};
-use partition::topology::{Description, Topology};
+use partition::unstable::compile::{Compiled, Options, check_model, compile};
+use partition::unstable::ir::{self, Graph};
+use partition::unstable::load::{LoadOptions, Model, load, read_costgraph};
+use partition::unstable::place::Objective;
+use partition::unstable::plan::{self, Plan};
+use partition::unstable::report::{Summary, dot};
+use partition::unstable::run::{exec_plan, feed, interpret};
+use partition::unstable::topology::{Description, Topology};
 use partition::{Error, Result};
 
 use crate::cli::example;
@@ -282,9 +282,9 @@ fn a_changed_plan() {
     let (bytes, costs) = (std::fs::read(example("mlp.json")).expect("the example"), COSTS.as_bytes());
     let tight = Topology::parse("cpu[4x3MB]").expect("sound");
     let two = Options {
-        place: partition::place::Options {
-            devices: partition::place::DeviceUse::All,
-            ..partition::place::Options::default()
+        place: partition::unstable::place::Options {
+            devices: partition::unstable::place::DeviceUse::All,
+            ..partition::unstable::place::Options::default()
         },
         ..Options::default()
     };

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use partition::emit::{self, Kernel};
-use partition::ir::{DType, Graph, Op, Shape, Source, SourceRole, Type, Unary};
-use partition::pass::{GroupOptions, group};
-use partition::run::cpu::{Team, View, ViewMut, execute};
+use partition::unstable::emit::{self, Kernel};
+use partition::unstable::ir::{DType, Graph, Op, Shape, Source, SourceRole, Type, Unary};
+use partition::unstable::pass::{GroupOptions, group};
+use partition::unstable::run::cpu::{Team, View, ViewMut, execute};
 
 use crate::cuda::{Call, Library};
 use crate::kernels::lowered;

@@ -1,9 +1,9 @@
 //! Patterns that frameworks spell out become one operation that computes the same, up to rounding;
 //! what only looks like one stays.
 
-use partition::ir::text::parse;
-use partition::ir::{Graph, Op, Tensor, verify};
-use partition::pass::{dce, fuse};
+use partition::unstable::ir::text::parse;
+use partition::unstable::ir::{Graph, Op, Tensor, verify};
+use partition::unstable::pass::{dce, fuse};
 
 /// A graph of `x: f32[3, 8]`, `y: f32[3, 8]` and these nodes, the last of which is the output.
 fn graph(nodes: &[&str]) -> Graph {
@@ -44,7 +44,8 @@ fn names(graph: &Graph) -> Vec<&'static str> {
 fn outputs(graph: &Graph) -> Vec<f32> {
     let values: Vec<f32> = (0..24).map(|i| (i * 37 % 24) as f32 * 0.37 - 4.0).collect();
     let inputs = ["x", "y"].map(|name| (name.to_owned(), Tensor::from_f32(vec![3, 8], &values).unwrap()));
-    let found = partition::run::interpret(graph, &inputs, &|_| unreachable!("no parameters")).unwrap();
+    let found =
+        partition::unstable::run::interpret(graph, &inputs, &|_| unreachable!("no parameters")).unwrap();
     found[0].1.bytes().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
 }
 

@@ -1,9 +1,9 @@
 //! Attention as exporters spell it out becomes one operation that computes the same; what only looks
 //! like it stays.
 
-use partition::ir::text::parse;
-use partition::ir::{Attention, Graph, HeadOrder, Op, Tensor, verify};
-use partition::pass::{dce, fuse};
+use partition::unstable::ir::text::parse;
+use partition::unstable::ir::{Attention, Graph, HeadOrder, Op, Tensor, verify};
+use partition::unstable::pass::{dce, fuse};
 
 /// A graph of `q`, `k`, `v`, of these types, and these lines.
 fn graph(types: [&str; 3], lines: &str) -> Graph {
@@ -41,7 +41,8 @@ fn outputs(graph: &Graph) -> Vec<f32> {
         let values: Vec<f32> = (0..count).map(|i| ((i * 37 + seed * 11) % 29) as f32 * 0.1 - 1.4).collect();
         inputs.push((name.clone(), Tensor::from_f32(dims, &values).unwrap()));
     }
-    let found = partition::run::interpret(graph, &inputs, &|_| unreachable!("no parameters")).unwrap();
+    let found =
+        partition::unstable::run::interpret(graph, &inputs, &|_| unreachable!("no parameters")).unwrap();
     found[0].1.bytes().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
 }
 

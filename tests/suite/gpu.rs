@@ -5,15 +5,15 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use partition::compile::{Options, compile};
-use partition::error::Error;
-use partition::ir::{DType, ParamId, Tensor};
-use partition::load::Model;
-use partition::pass::{GroupOptions, Params, Precision, group};
-use partition::place::{self, DeviceUse};
-use partition::run::cuda::{CudaOptions, CudaProgram, Machine, Target};
-use partition::run::exec_plan;
-use partition::topology::Topology;
+use partition::unstable::compile::{Options, compile};
+use partition::unstable::error::Error;
+use partition::unstable::ir::{DType, ParamId, Tensor};
+use partition::unstable::load::Model;
+use partition::unstable::pass::{GroupOptions, Params, Precision, group};
+use partition::unstable::place::{self, DeviceUse};
+use partition::unstable::run::cuda::{CudaOptions, CudaProgram, Machine, Target};
+use partition::unstable::run::exec_plan;
+use partition::unstable::topology::Topology;
 
 use crate::emulator::{Build, CpuToolchain, Emulator};
 use crate::kernels::{Case, SMALL_KERAS, SMALL_MODELS, cases};
@@ -113,7 +113,7 @@ pub(crate) fn operation(machine: &Machine, case: &Case) {
     }
 }
 
-fn dims(ty: &partition::ir::Type) -> Vec<usize> {
+fn dims(ty: &partition::unstable::ir::Type) -> Vec<usize> {
     ty.shape.dims().unwrap().iter().map(|&dim| dim as usize).collect()
 }
 
@@ -411,7 +411,7 @@ fn the_models_of_the_check_become_kernels() {
         let programs = crate::kernels::file_programs(&path);
         assert!(!programs.is_empty());
         for program in programs {
-            assert!(partition::emit::kernel(&program).unwrap().is_some());
+            assert!(partition::unstable::emit::kernel(&program).unwrap().is_some());
         }
         count += 1;
     }

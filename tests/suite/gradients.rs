@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use partition::ir::*;
-use partition::pass::gradient::{gradient, no_gradient, unroll};
+use partition::unstable::ir::*;
+use partition::unstable::pass::gradient::{gradient, no_gradient, unroll};
 
 use crate::random_graph::{Random, random_graph};
 use crate::reference::{Array, evaluate};

@@ -1,8 +1,8 @@
 //! Fusion: soundness on random graphs, and cases in which nodes are or are not fused.
 
-use partition::ir::{Graph, NodeId, Op, SourceId};
-use partition::kernel::Grouping;
-use partition::pass::{GroupOptions, group};
+use partition::unstable::ir::{Graph, NodeId, Op, SourceId};
+use partition::unstable::kernel::Grouping;
+use partition::unstable::pass::{GroupOptions, group};
 use petgraph::algo::is_cyclic_directed;
 use petgraph::graph::DiGraph;
 use proptest::prelude::*;

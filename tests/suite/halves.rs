@@ -3,19 +3,19 @@
 
 use std::path::Path;
 
-use partition::compile::{Compiled, Options, compile};
-use partition::control::Control;
-use partition::error::Result;
-use partition::ir::text::parse;
-use partition::ir::{
+use partition::unstable::compile::{Compiled, Options, compile};
+use partition::unstable::control::Control;
+use partition::unstable::error::Result;
+use partition::unstable::ir::text::parse;
+use partition::unstable::ir::{
     Cell, Conv, ConvTranspose, DType, Direction, Graph, Init, Layout, Op, Pool, PoolKind, Real, Recurrent,
     ReduceKind, Shape, Source, SourceRole, TopK, Type, Unary, Window,
 };
-use partition::load::{LoadOptions, Model, load};
-use partition::pass::{Params, Precision};
-use partition::place::Effort;
-use partition::topology::Topology;
-use partition::train::{Loss, dry_run};
+use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::pass::{Params, Precision};
+use partition::unstable::place::Effort;
+use partition::unstable::topology::Topology;
+use partition::unstable::train::{Loss, dry_run};
 
 use crate::run_ops::{Random, array, check};
 use crate::shared;
@@ -108,7 +108,7 @@ const TRAINING: f64 = 0.8;
 
 /// The peak of a training step: of plain descent, with the least effort.
 fn trained(graph: &Graph, devices: &str, half: Option<DType>) -> u64 {
-    let mut options = partition::train::Options::new(Loss::MeanSquared);
+    let mut options = partition::unstable::train::Options::new(Loss::MeanSquared);
     options.compile.place.effort = Effort::Fast;
     options.compile.batch = (!graph.unbound_dims().is_empty()).then_some(8);
     options.compile.precision = half.map(|half| Precision { half, params: Params::Kept });
@@ -165,7 +165,7 @@ fn a_gradient_lives_until_its_update_and_a_rounded_weight_until_its_product() {
     let layer = 256 * 256 * 4;
     for half in [None, Some(DType::Bf16)] {
         // Weights and their momenta stay; beside them what two layers have, and activations, whatever the layers' number.
-        let mut options = partition::train::Options::new(Loss::MeanSquared);
+        let mut options = partition::unstable::train::Options::new(Loss::MeanSquared);
         options.recipe.updates = "sgd:momentum=0.9".parse().unwrap();
         options.compile.precision = half.map(|half| Precision { half, params: Params::Kept });
         let topology = Topology::parse("cpu").unwrap();

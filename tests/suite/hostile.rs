@@ -9,8 +9,8 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use partition::ir::{DType, Tensor};
-use partition::load::weights::write_npz;
+use partition::unstable::ir::{DType, Tensor};
+use partition::unstable::load::weights::write_npz;
 
 use crate::cli::Folder;
 use crate::shared;
@@ -389,7 +389,8 @@ fn hdf5_files_whose_structures_are_shared() {
     let dataset = sound.dataset();
     let root = sound.object(&[Hdf5::link("a", dataset), Hdf5::link("b", dataset)]);
     fs::write(folder.path("sound.h5"), sound.finish(root)).expect("writable");
-    let arrays = partition::load::weights::Arrays::open(&folder.path("sound.h5")).expect("a sound file");
+    let arrays =
+        partition::unstable::load::weights::Arrays::open(&folder.path("sound.h5")).expect("a sound file");
     assert_eq!(arrays.names(), ["a", "b"]);
 
     // Sixty groups in one another with long names, and in each many links to one dataset: paths of 30 kB.

@@ -2,15 +2,15 @@
 
 use partition::Control;
 use partition::Error;
-use partition::compile::{self, repair};
-use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
-use partition::error::{Infeasible, Member, MemberKind, Repair};
-use partition::load::Model;
-use partition::place::{Effort, Options, Placement, place};
-use partition::schedule::{self, schedule};
-use partition::strategy::solve;
-use partition::topology::{Communication, Contention, DeviceId, Topology};
-use partition::units::{Bytes, Nanos};
+use partition::unstable::compile::{self, repair};
+use partition::unstable::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
+use partition::unstable::error::{Infeasible, Member, MemberKind, Repair};
+use partition::unstable::load::Model;
+use partition::unstable::place::{Effort, Options, Placement, place};
+use partition::unstable::schedule::{self, schedule};
+use partition::unstable::strategy::solve;
+use partition::unstable::topology::{Communication, Contention, DeviceId, Topology};
+use partition::unstable::units::{Bytes, Nanos};
 
 use crate::cli::{Folder, example};
 use crate::random_costgraph::{Links, Rng, compute_nodes, cost_graph, topology};
@@ -283,7 +283,8 @@ fn more_large_nodes_than_devices_are_a_conflict_although_the_sum_fits() {
 
 /// What would help where nothing fits.
 fn repaired(graph: &CostGraph, topology: &Topology, options: &Options) -> Option<Infeasible> {
-    let Err(Error::Infeasible(mut found)) = partition::plan(graph, topology, options) else {
+    let Err(Error::Infeasible(mut found)) = partition::unstable::compile::plan(graph, topology, options)
+    else {
         return None;
     };
     let model = Model::CostGraph { graph: graph.clone(), topology: None };
@@ -302,7 +303,7 @@ fn plans(graph: &CostGraph, topology: &Topology, options: &Options) -> bool {
 
 /// As [`plans`], but what does not fit as it is may be computed again or offloaded.
 fn rewrites(graph: &CostGraph, topology: &Topology, options: &Options) -> bool {
-    match partition::plan(graph, topology, options) {
+    match partition::unstable::compile::plan(graph, topology, options) {
         Ok(_) => true,
         Err(Error::Infeasible(_) | Error::Usage(_)) => false,
         Err(other) => panic!("{other}"),

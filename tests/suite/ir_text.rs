@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use partition::ir::text::parse;
-use partition::ir::*;
+use partition::unstable::ir::text::parse;
+use partition::unstable::ir::*;
 use proptest::prelude::*;
 
 use crate::random_graph::{Random, random_graph};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 
 #[cfg(feature = "weights")]
-use partition::ir::{DType, Tensor};
-use partition::ir::{Graph, Init, SourceRole};
-use partition::load::{Format, LoadOptions, keras, recognise};
+use partition::unstable::ir::{DType, Tensor};
+use partition::unstable::ir::{Graph, Init, SourceRole};
+use partition::unstable::load::{Format, LoadOptions, keras, recognise};
 use partition::{Error, Result};
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ fn elements(graph: &Graph) -> u64 {
         .sum()
 }
 
-fn shape(graph: &Graph, value: partition::ir::ValueId) -> Value {
+fn shape(graph: &Graph, value: partition::unstable::ir::ValueId) -> Value {
     let sizes = graph.ty(value).shape.sizes();
     Value::Array(sizes.iter().map(|size| size.known().map_or(Value::Null, Value::from)).collect())
 }
@@ -114,9 +114,10 @@ fn stored_inputs_give_the_stored_outputs() {
             let names = graph.inputs().iter().map(|(name, _)| name.clone());
             let inputs: Vec<(String, Tensor)> =
                 names.zip(given.into_iter().map(|(_, tensor)| tensor)).collect();
-            let outputs =
-                partition::run::interpret(&graph, &inputs, &|param| Ok(weights[param.index()].1.clone()))
-                    .unwrap();
+            let outputs = partition::unstable::run::interpret(&graph, &inputs, &|param| {
+                Ok(weights[param.index()].1.clone())
+            })
+            .unwrap();
             let expected = arrays(&npz, "out_");
             assert_eq!(outputs.len(), expected.len(), "{name}.{version}");
             for ((output, found), (_, stored)) in outputs.iter().zip(&expected) {
@@ -536,7 +537,7 @@ mod values {
         let mut graph = load(text.as_bytes()).unwrap();
         graph.bind(&BTreeMap::from([("batch".to_owned(), dims[0] as i64)])).unwrap();
         let input = vec![("x".to_owned(), Tensor::from_f32(dims, inputs).unwrap())];
-        let outputs = partition::run::interpret(&graph, &input, &|id| {
+        let outputs = partition::unstable::run::interpret(&graph, &input, &|id| {
             let param = graph.param(id);
             let ty = graph.ty(graph.results(param.node).next().unwrap());
             let dims: Vec<u64> = ty.shape.dims().unwrap().iter().map(|&size| size as u64).collect();

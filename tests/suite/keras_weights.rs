@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use partition::ir::{DType, Tensor};
-use partition::load::weights::Arrays;
+use partition::unstable::ir::{DType, Tensor};
+use partition::unstable::load::weights::Arrays;
 use proptest::prelude::*;
 
 use crate::shared;

@@ -3,12 +3,12 @@
 
 use std::fmt::Write as _;
 
-use partition::compile::{Network, Options, prepare};
-use partition::ir::text::parse;
-use partition::ir::{DType, Graph};
-use partition::load::{LoadOptions, Model, load};
-use partition::pass::{Params, Precision};
-use partition::train::{Loss, Recipe, training_step};
+use partition::unstable::compile::{Network, Options, prepare};
+use partition::unstable::ir::text::parse;
+use partition::unstable::ir::{DType, Graph};
+use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::pass::{Params, Precision};
+use partition::unstable::train::{Loss, Recipe, training_step};
 
 use crate::corpus::{REAL, REAL_HALVES, SMALL, SMALL_HALVES};
 use crate::kernels::lowered;
@@ -44,7 +44,7 @@ fn counts(network: &Network) -> (usize, u64) {
 
 /// The operations of a network's groups, one line for each.
 fn heroes(network: &Network) -> Vec<String> {
-    let ops = |nodes: &[partition::ir::NodeId]| {
+    let ops = |nodes: &[partition::unstable::ir::NodeId]| {
         nodes.iter().map(|&node| network.graph.node(node).op.name()).collect::<Vec<_>>().join(" ")
     };
     network.grouping.groups.iter().map(|group| ops(&group.nodes)).collect()

@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use partition::ir::{Binary, Compare, DType, ScatterKind};
-use partition::kernel::program::{
+use partition::unstable::ir::{Binary, Compare, DType, ScatterKind};
+use partition::unstable::kernel::program::{
     self, Arg, Body, Expr, ExprId, Exprs, Fold, Place, Program, Store, Var, evaluate_at, verify,
 };
 
@@ -211,7 +211,8 @@ fn programs_of_the_corpus_that_are_spoiled_are_refused() {
 fn operations_of_their_own_kernels_that_are_spoiled_are_refused() {
     let programs = hero_cases().into_iter().flat_map(|case| {
         let graph = case.graph();
-        let grouping = partition::pass::group(&graph, &partition::pass::GroupOptions::default());
+        let grouping =
+            partition::unstable::pass::group(&graph, &partition::unstable::pass::GroupOptions::default());
         lowered(&graph, &grouping)
     });
     let counts = spoil(programs.collect());
@@ -331,8 +332,9 @@ fn sizes_of_layers_and_of_attention_are_those_of_their_arguments() {
     for &generator in crate::run_ops::GENERATORS {
         for case in crate::kernels::cases(generator) {
             let graph = case.graph();
-            let grouping = partition::pass::group(&graph, &partition::pass::GroupOptions::default());
-            if !matches!(case.op, partition::ir::Op::Recurrent(_)) {
+            let grouping =
+                partition::unstable::pass::group(&graph, &partition::unstable::pass::GroupOptions::default());
+            if !matches!(case.op, partition::unstable::ir::Op::Recurrent(_)) {
                 continue;
             }
             for program in lowered(&graph, &grouping) {

@@ -4,13 +4,13 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use partition::compile::{Options, prepare};
-use partition::emit;
-use partition::ir::{DType, Graph, Op, Source, SourceRole, Type, ValueId};
-use partition::kernel::Grouping;
-use partition::kernel::program::{self, Place, Program};
-use partition::load::{LoadOptions, Model, load};
-use partition::pass::{GroupOptions, Params, Precision, group};
+use partition::unstable::compile::{Options, prepare};
+use partition::unstable::emit;
+use partition::unstable::ir::{DType, Graph, Op, Source, SourceRole, Type, ValueId};
+use partition::unstable::kernel::Grouping;
+use partition::unstable::kernel::program::{self, Place, Program};
+use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::pass::{GroupOptions, Params, Precision, group};
 
 use crate::reference::{self, Array};
 use crate::run_ops::{GENERATORS, tolerance, ty};

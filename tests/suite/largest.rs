@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use partition::control::Control;
-use partition::ir::{DType, Graph, Tensor};
-use partition::load::{LoadOptions, Model, load};
-use partition::strategy::pipeline::{self, Order};
-use partition::topology::Topology;
-use partition::train::{self, Async, Options, Replicas, Stale, Trainer};
+use partition::unstable::control::Control;
+use partition::unstable::ir::{DType, Graph, Tensor};
+use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::strategy::pipeline::{self, Order};
+use partition::unstable::topology::Topology;
+use partition::unstable::train::{self, Async, Options, Replicas, Stale, Trainer};
 
 use crate::cli::Folder;
 use crate::shared;
@@ -22,7 +22,7 @@ fn graph(path: &Path) -> Graph {
 
 /// Zeros of a step's sizes.
 fn arrays(trainer: &Trainer) -> Vec<(String, Tensor)> {
-    let zeros = |field: partition::data::Field| {
+    let zeros = |field: partition::unstable::data::Field| {
         let rest = field.dims.iter().map(|dim| dim.unwrap());
         let dims: Vec<u64> = std::iter::once(trainer.batch() as u64).chain(rest).collect();
         let count = dims.iter().product::<u64>() as usize;
@@ -39,7 +39,7 @@ fn options(optimizer: &str, microbatches: u32) -> Options {
     let mut options = Options::new("mse".parse().unwrap());
     options.recipe.updates = optimizer.parse().unwrap();
     options.recipe.updates.microbatches = microbatches;
-    options.compile.place.effort = partition::place::Effort::Fast;
+    options.compile.place.effort = partition::unstable::place::Effort::Fast;
     options
 }
 

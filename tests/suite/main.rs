@@ -102,6 +102,7 @@ mod state;
 mod steps;
 mod strategy;
 mod sums;
+mod surface;
 mod tables;
 mod throughput;
 mod topology;

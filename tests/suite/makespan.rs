@@ -4,12 +4,12 @@ use std::path::Path;
 use std::process::Command;
 
 use partition::Control;
-use partition::costgraph::{CostGraph, Role};
-use partition::place::{Objective, Options, Placement};
-use partition::schedule::{Action, Schedule, schedule};
-use partition::strategy;
-use partition::topology::{Communication, Contention, DeviceId, Topology};
-use partition::units::{Bytes, Nanos};
+use partition::unstable::costgraph::{CostGraph, Role};
+use partition::unstable::place::{Objective, Options, Placement};
+use partition::unstable::schedule::{Action, Schedule, schedule};
+use partition::unstable::strategy;
+use partition::unstable::topology::{Communication, Contention, DeviceId, Topology};
+use partition::unstable::units::{Bytes, Nanos};
 
 use crate::random_costgraph::{Links, Rng, cost_graph, topology};
 

@@ -4,15 +4,15 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use partition::compile::{self, Compiled, compile, largest_batch};
-use partition::control::Control;
-use partition::costgraph::{Builder, CostGraph, NodeSpec};
-use partition::load::Model;
-use partition::place::{self, DeviceUse, Placement};
-use partition::schedule::{Action, BufferKind, Options, Packing, Schedule, schedule};
-use partition::strategy::{self, What};
-use partition::topology::{DeviceId, Topology};
-use partition::units::{Bytes, Nanos};
+use partition::unstable::compile::{self, Compiled, compile, largest_batch};
+use partition::unstable::control::Control;
+use partition::unstable::costgraph::{Builder, CostGraph, NodeSpec};
+use partition::unstable::load::Model;
+use partition::unstable::place::{self, DeviceUse, Placement};
+use partition::unstable::schedule::{Action, BufferKind, Options, Packing, Schedule, schedule};
+use partition::unstable::strategy::{self, What};
+use partition::unstable::topology::{DeviceId, Topology};
+use partition::unstable::units::{Bytes, Nanos};
 
 use crate::networks::Network;
 use crate::random_costgraph::Rng;
@@ -56,7 +56,7 @@ fn graph(rng: &mut Rng, nodes: usize) -> CostGraph {
 
 /// Pairs of buffers that one launch reads and writes, of which the second lies where the first did.
 fn in_place(graph: &CostGraph, schedule: &Schedule) -> BTreeSet<(usize, usize)> {
-    let accesses = partition::schedule::Accesses::new(graph, schedule);
+    let accesses = partition::unstable::schedule::Accesses::new(graph, schedule);
     let mut pairs = BTreeSet::new();
     for step in &schedule.steps {
         let Action::Launch(node) = step.action else { continue };
@@ -198,7 +198,7 @@ fn rewritten(name: &str, graph: &CostGraph, spec: &str) {
     let asked = compile::Options { place: options, ..compile::Options::default() };
     let compiled = compile(model, &topology, &asked).unwrap();
     assert!(compiled.is_rewritten());
-    partition::plan::check_costgraph(&compiled.plan, graph).unwrap();
+    partition::unstable::plan::check_costgraph(&compiled.plan, graph).unwrap();
     let whys = compiled.plan.steps.iter().filter_map(|step| step.why.as_deref());
     assert!(
         whys.clone().any(|why| why.contains("frees") && why.contains("costs")),
@@ -213,19 +213,20 @@ fn rewritten(name: &str, graph: &CostGraph, spec: &str) {
 fn a_plan_for_another_engine_is_rewritten_too() {
     let graph = chain(100, 64);
     let topology = Topology::parse("cpu:memory=1600B").unwrap();
-    let plan = partition::plan(&graph, &topology, &place::Options::default()).unwrap();
-    let again =
-        |step: &&partition::plan::Step| step.why.as_ref().is_some_and(|why| why.contains("recompute"));
+    let plan = partition::unstable::compile::plan(&graph, &topology, &place::Options::default()).unwrap();
+    let again = |step: &&partition::unstable::plan::Step| {
+        step.why.as_ref().is_some_and(|why| why.contains("recompute"))
+    };
     assert_eq!(plan.steps.iter().filter(again).count(), 1);
-    partition::plan::check_costgraph(&plan, &graph).unwrap();
+    partition::unstable::plan::check_costgraph(&plan, &graph).unwrap();
     let latency = place::Options { objective: place::Objective::Latency, ..place::Options::default() };
-    let plan = partition::plan(&graph, &topology, &latency).unwrap();
+    let plan = partition::unstable::compile::plan(&graph, &topology, &latency).unwrap();
     let bound = plan.bound.as_ref().expect("what the step takes as it is");
     assert_eq!((bound.value, plan.cost.latency_ns), (550, Nanos(650)));
-    partition::plan::check_costgraph(&plan, &graph).unwrap();
+    partition::unstable::plan::check_costgraph(&plan, &graph).unwrap();
     let previous = place::Previous::from(&plan);
     let options = place::Options { from: Some(std::sync::Arc::new(previous)), ..latency };
-    let kept = partition::plan(&graph, &topology, &options).unwrap();
+    let kept = partition::unstable::compile::plan(&graph, &topology, &options).unwrap();
     assert!(kept.replan.is_some_and(|replan| replan.moved_bytes == Bytes::ZERO));
 }
 
@@ -270,15 +271,15 @@ fn squeezed(network: &Network, thousandths: u64, host: u64) -> Option<Compiled> 
     let cap = usage.resident.0 + (usage.arena.0 - usage.resident.0) / 1000 * thousandths;
     let tight = network.plan_with(&format!("cpu[{cap}B,{host}B]"), place()).ok()?;
     assert!(tight.schedule.devices[0].arena.0 <= cap);
-    partition::plan::check(&tight.plan).unwrap();
+    partition::unstable::plan::check(&tight.plan).unwrap();
     assert_eq!(network.run(&tight).unwrap(), network.run(&whole).unwrap(), "under {cap} bytes");
     Some(tight)
 }
 
 fn runs_again(compiled: &Compiled) -> bool {
-    let again = |step: &partition::plan::Step| match &step.action {
-        partition::plan::Action::Launch(launch) => launch.again,
-        partition::plan::Action::Copy(_) => false,
+    let again = |step: &partition::unstable::plan::Step| match &step.action {
+        partition::unstable::plan::Action::Launch(launch) => launch.again,
+        partition::unstable::plan::Action::Copy(_) => false,
     };
     compiled.plan.steps.iter().any(again)
 }
@@ -387,10 +388,13 @@ fn the_largest_batch_of_a_pipeline_is_that_of_brute_force() {
 fn in_place_pairs_are_written_and_read() {
     let graph = graph(&mut Rng::new(3), 12);
 
-    let text = partition::load::write_costgraph(&graph);
-    let Model::CostGraph { graph: again, .. } =
-        partition::load::load(text.as_bytes(), None, &partition::load::LoadOptions::default()).unwrap()
-    else {
+    let text = partition::unstable::load::write_costgraph(&graph);
+    let Model::CostGraph { graph: again, .. } = partition::unstable::load::load(
+        text.as_bytes(),
+        None,
+        &partition::unstable::load::LoadOptions::default(),
+    )
+    .unwrap() else {
         panic!("a cost graph")
     };
     assert_eq!(graph, again, "in-place pairs are written and read");

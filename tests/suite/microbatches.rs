@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use partition::data::Source;
-use partition::ir::{Graph, Tensor};
-use partition::load::{LoadOptions, Model, load};
-use partition::topology::Topology;
-use partition::train::{Event, Fit, Options, Replicas, Trainer, fit};
+use partition::unstable::data::Source;
+use partition::unstable::ir::{Graph, Tensor};
+use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::topology::Topology;
+use partition::unstable::train::{Event, Fit, Options, Replicas, Trainer, fit};
 
 fn network(op: &str) -> Graph {
     let text = format!(
@@ -52,7 +52,7 @@ fn reached(devices: &str, op: &str, options: &Options) -> Reached {
     let topology = Topology::parse(devices).unwrap();
     let mut trainer = Trainer::new(network(op), &topology, options).unwrap();
     assert_eq!(trainer.batch(), 12);
-    partition::plan::check(trainer.plan()).unwrap();
+    partition::unstable::plan::check(trainer.plan()).unwrap();
     let (mut losses, mut outputs) = (Vec::new(), Vec::new());
     for step in 0..5 {
         let outcome = trainer.step(&arrays(step, 12)).unwrap();
@@ -97,7 +97,7 @@ fn microbatches_have_the_same_bits_on_any_devices_and_go_with_replicas() {
     let op = r#""dropout", "rate": 0.3"#;
     let mut asked = options("adam", 3);
     let one = reached("cpu", op, &asked);
-    asked.compile.place.devices = partition::place::DeviceUse::All;
+    asked.compile.place.devices = partition::unstable::place::DeviceUse::All;
     assert!(reached("2xcpu", op, &asked) == one);
     let mut asked = options("adam", 3);
     asked.replicas = Some(Replicas::new(2));
@@ -178,10 +178,10 @@ fn the_last_batch_is_trained_on_as_it_is() {
     let mut full = Trainer::new(network(r#""neg""#), &topology, &options("adam", 1)).unwrap();
     let source = Source::open("random:records=29,seed=5", &full.fields()).unwrap();
     let mut by_hand = Vec::new();
-    let reading = partition::data::Options {
+    let reading = partition::unstable::data::Options {
         batch: 12,
-        order: partition::data::Order::Fifo,
-        last: partition::data::Last::Keep,
+        order: partition::unstable::data::Order::Fifo,
+        last: partition::unstable::data::Last::Keep,
         epochs: Some(1),
         ..Default::default()
     };

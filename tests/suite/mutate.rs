@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use partition::Error;
-use partition::plan::{
-    Action, Bound, Buffer, BufferKind, Copy, Lane, Launch, Plan, Step, check, check_costgraph, check_model,
+use partition::unstable::plan::{
+    Action, Bound, Buffer, BufferKind, CopyAction, Lane, Launch, Plan, Step, check, check_costgraph,
+    check_model,
 };
-use partition::units::Bytes;
+use partition::unstable::units::Bytes;
 
 use crate::naive_plan;
 use crate::random_costgraph::Rng;
@@ -142,7 +143,7 @@ fn launch(plan: &mut Plan, i: usize) -> &mut Launch {
     }
 }
 
-fn copy(plan: &mut Plan, i: usize) -> &mut Copy {
+fn copy(plan: &mut Plan, i: usize) -> &mut CopyAction {
     match &mut plan.steps[i].action {
         Action::Copy(copy) => copy,
         Action::Launch(_) => panic!("step {i} is a launch"),
@@ -233,7 +234,7 @@ fn add_buffer(plan: &mut Plan, like: usize, device: &str, kind: BufferKind) -> S
     id
 }
 
-fn add_copy(plan: &mut Plan, after: usize, device: &str, copy: Copy) {
+fn add_copy(plan: &mut Plan, after: usize, device: &str, copy: CopyAction) {
     let id = plan.steps.iter().map(|step| step.id).max().unwrap_or(0) + 1;
     let after = vec![plan.steps[after].id];
     let action = Action::Copy(copy);
@@ -540,7 +541,7 @@ const DAMAGES: &[(&str, By, &[&str], Damage)] = &[
         let i = some!(a_copy(plan, rng));
         let (device, again) = (plan.steps[i].device.clone(), copy(plan, i).clone());
         let to = add_buffer(plan, buffer_of(plan, &again.to), &device, BufferKind::Copy);
-        add_copy(plan, i, &device, Copy { to, ..again });
+        add_copy(plan, i, &device, CopyAction { to, ..again });
         true
     }),
     ("copy back to where the value is", By::Plan, &["back to"], |plan, rng| {
@@ -549,7 +550,7 @@ const DAMAGES: &[(&str, By, &[&str], Damage)] = &[
         let from = buffer_of(plan, &there.from);
         let device = plan.buffers[from].device.clone();
         let to = add_buffer(plan, from, &device, BufferKind::Copy);
-        let back = Copy { from: there.to, to, ..there };
+        let back = CopyAction { from: there.to, to, ..there };
         // The source must still be alive when it is read again.
         add_copy(plan, i, &device, back);
         true

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use partition::plan::{Action, BufferKind, Plan};
+use partition::unstable::plan::{Action, BufferKind, Plan};
 
 /// One set of step positions.
 type Bits = Vec<u64>;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use partition::ir::{Data, Graph, SourceRole};
-use partition::load::{Format, LoadOptions, native, recognise};
+use partition::unstable::ir::{Data, Graph, SourceRole};
+use partition::unstable::load::{Format, LoadOptions, native, recognise};
 use partition::{Error, Result};
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ fn example(name: &str) -> Vec<u8> {
 }
 
 fn elements(graph: &Graph) -> u64 {
-    let value = |param: &partition::ir::Param| graph.results(param.node).next().unwrap();
+    let value = |param: &partition::unstable::ir::Param| graph.results(param.node).next().unwrap();
     graph.params().iter().map(|param| graph.ty(value(param)).elements().unwrap()).sum()
 }
 
@@ -41,7 +41,7 @@ fn the_example_is_read() {
 fn the_seed_example_has_its_weights() {
     let text = example("seed_stack.json");
     assert_eq!(recognise(&text).unwrap(), Format::Keras);
-    let graph = partition::load::keras::load(&text, &LoadOptions::default()).unwrap();
+    let graph = partition::unstable::load::keras::load(&text, &LoadOptions::default()).unwrap();
     assert_eq!(elements(&graph), 10_211_100);
 }
 
@@ -329,7 +329,7 @@ fn a_long_chain_in_any_order_is_read_without_recursion() {
 
 #[test]
 fn the_schema_knows_every_operation() {
-    use partition::ir::{ArgReduce, Binary, Compare, Unary};
+    use partition::unstable::ir::{ArgReduce, Binary, Compare, Unary};
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/model.schema.json");
     let schema: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let ops: Vec<&str> = schema["$defs"]["node"]["properties"]["op"]["enum"]

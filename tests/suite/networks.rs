@@ -7,15 +7,15 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use partition::compile::{Compiled, Options, compile};
-use partition::error::{Error, Result};
-use partition::ir::{Data, Graph, ParamId, Tensor, Type};
-use partition::load::weights::{Arrays, ParamReader, match_params};
-use partition::load::{LoadOptions, Model, fill, load};
-use partition::place::{self, DeviceUse};
-use partition::run::feed::{self, Role};
-use partition::run::{ExecOptions, Program, exec_plan};
-use partition::topology::Topology;
+use partition::unstable::compile::{Compiled, Options, compile};
+use partition::unstable::error::{Error, Result};
+use partition::unstable::ir::{Data, Graph, ParamId, Tensor, Type};
+use partition::unstable::load::weights::{Arrays, ParamReader, match_params};
+use partition::unstable::load::{LoadOptions, Model, fill, load};
+use partition::unstable::place::{self, DeviceUse};
+use partition::unstable::run::feed::{self, Role};
+use partition::unstable::run::{ExecOptions, Program, exec_plan};
+use partition::unstable::topology::Topology;
 
 use crate::rule;
 
@@ -302,8 +302,8 @@ pub(crate) fn used(compiled: &Compiled) -> usize {
 }
 
 /// The number of the device on which a step computes.
-fn launched(plan: &partition::plan::Plan, step: &partition::plan::Step) -> Option<u32> {
-    let partition::plan::Action::Launch(_) = step.action else { return None };
+fn launched(plan: &partition::unstable::plan::Plan, step: &partition::unstable::plan::Step) -> Option<u32> {
+    let partition::unstable::plan::Action::Launch(_) = step.action else { return None };
     plan.devices.iter().position(|device| device.name == step.device).map(|position| position as u32)
 }
 

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use partition::ir::{Graph, NoiseKind, Tensor};
-use partition::load::{LoadOptions, Model, load};
-use partition::topology::Topology;
-use partition::train::{Options, Replicas, Trainer};
+use partition::unstable::ir::{Graph, NoiseKind, Tensor};
+use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::topology::Topology;
+use partition::unstable::train::{Options, Replicas, Trainer};
 
 fn read(text: &str) -> Graph {
     match load(text.as_bytes(), None, &LoadOptions::default()).unwrap() {
@@ -219,11 +219,11 @@ fn reached(devices: &str, replicas: Option<Replicas>, resumed: bool) -> Reached 
     options.recipe.updates = "adam".parse().unwrap();
     options.replicas = replicas;
     if devices != "cpu" && replicas.is_none() {
-        options.compile.place.devices = partition::place::DeviceUse::All;
+        options.compile.place.devices = partition::unstable::place::DeviceUse::All;
     }
     let topology = Topology::parse(devices).unwrap();
     let mut trainer = Trainer::new(deep(), &topology, &options).unwrap();
-    partition::plan::check(trainer.plan()).unwrap();
+    partition::unstable::plan::check(trainer.plan()).unwrap();
     let mut outputs = Vec::new();
     for step in 0..4 {
         if resumed && step == 2 {
@@ -293,8 +293,8 @@ fn a_gradient_passes_where_elements_were_kept() {
 
 #[test]
 fn validation_is_not_disturbed() {
-    use partition::data::Source;
-    use partition::train::{Fit, fit};
+    use partition::unstable::data::Source;
+    use partition::unstable::train::{Fit, fit};
     let mut options = options(8, 1);
     options.recipe.outputs = false;
     let op = r#""dropout", "rate": 0.5"#;
@@ -325,7 +325,9 @@ fn rates_out_of_range_are_errors_and_inference_leaves_nothing_behind() {
     let graph = layer(r#""dropout", "rate": 0.5"#, 4);
     let text = graph.to_string();
     assert!(text.contains("noise=dropout(0.5, shared=[])"), "{text}");
-    assert_eq!(partition::ir::text::parse(&text).unwrap().to_string(), text);
-    let network = partition::compile::prepare(graph, &partition::compile::Options::default()).unwrap();
+    assert_eq!(partition::unstable::ir::text::parse(&text).unwrap().to_string(), text);
+    let network =
+        partition::unstable::compile::prepare(graph, &partition::unstable::compile::Options::default())
+            .unwrap();
     assert!(!network.graph.to_string().contains("reshape"), "{}", network.graph);
 }

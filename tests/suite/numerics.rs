@@ -1,9 +1,9 @@
 //! What is said of a training step that is not finite.
 
-use partition::ir::{Graph, Tensor};
-use partition::load::{LoadOptions, Model, load};
-use partition::topology::Topology;
-use partition::train::{Options, Trainer};
+use partition::unstable::ir::{Graph, Tensor};
+use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::topology::Topology;
+use partition::unstable::train::{Options, Trainer};
 
 /// `y = f(x w)` for a function of each element.
 fn network(op: &str) -> Graph {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use partition::emit::cache::{Cache, compile_all};
-use partition::emit::nvrtc::{Nvrtc, nvrtc};
-use partition::emit::{self, Kernel, module};
-use partition::ir::DType;
-use partition::kernel::program::Program;
+use partition::unstable::emit::cache::{Cache, compile_all};
+use partition::unstable::emit::nvrtc::{Nvrtc, nvrtc};
+use partition::unstable::emit::{self, Kernel, module};
+use partition::unstable::ir::DType;
+use partition::unstable::kernel::program::Program;
 
 use crate::corpus::{REAL, REAL_HALVES, SMALL, SMALL_HALVES};
 use crate::cuda::{hero_kernels, operation_kernels};

@@ -5,9 +5,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use partition::emit::cache::{Cache, compile_all};
-use partition::emit::nvrtc::{VARIABLE, nvrtc};
-use partition::emit::{Kernel, kernel};
+use partition::unstable::emit::cache::{Cache, compile_all};
+use partition::unstable::emit::nvrtc::{VARIABLE, nvrtc};
+use partition::unstable::emit::{Kernel, kernel};
 
 use crate::cuda::compiler;
 use crate::kernels::step_programs;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use partition::ir::{Data, Graph, SourceRole};
-use partition::load::{LoadOptions, Model};
+use partition::unstable::ir::{Data, Graph, SourceRole};
+use partition::unstable::load::{LoadOptions, Model};
 use partition::{Error, Result};
 use prost::Message;
 
@@ -13,7 +13,7 @@ use crate::{bad, shared};
 
 fn load(bytes: &[u8], path: Option<&Path>, dims: &[(&str, i64)]) -> Result<Graph> {
     let dims: BTreeMap<String, i64> = dims.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
-    match partition::load::load(bytes, path, &LoadOptions { dims, ..LoadOptions::default() })? {
+    match partition::unstable::load::load(bytes, path, &LoadOptions { dims, ..LoadOptions::default() })? {
         Model::Graph(graph) => Ok(graph),
         Model::CostGraph { .. } => panic!("an ONNX model is a network"),
     }
@@ -45,10 +45,10 @@ fn the_corpus_loads() {
     for path in corpus() {
         match read(&path, &[]) {
             Ok(mut graph) => {
-                partition::ir::verify(&graph).expect("a loaded graph is sound");
+                partition::unstable::ir::verify(&graph).expect("a loaded graph is sound");
                 let dims = graph.unbound_dims().into_iter().map(|name| (name, 3)).collect();
                 graph.bind(&dims).expect("any size fits");
-                partition::ir::verify(&graph).expect("a bound graph is sound");
+                partition::unstable::ir::verify(&graph).expect("a bound graph is sound");
                 let names: std::collections::BTreeSet<&str> = graph
                     .sources()
                     .iter()
@@ -273,7 +273,7 @@ pub(crate) fn reshaping() -> Vec<u8> {
 #[test]
 fn shapes_stay_affine_until_they_are_bound() {
     let graph = load(&reshaping(), None, &[]).expect("loads");
-    partition::ir::verify(&graph).expect("a loaded graph is sound");
+    partition::unstable::ir::verify(&graph).expect("a loaded graph is sound");
     let snapshots = concat!(env!("CARGO_MANIFEST_DIR"), "/snapshots");
     insta::with_settings!({snapshot_path => snapshots, prepend_module_to_snapshot => false}, {
         insta::assert_snapshot!("onnx_reshaping", graph.to_string());

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use partition::Error;
-use partition::compile::{Compiled, Options, compile};
-use partition::ir::{DType, Graph, ParamId, Tensor};
-use partition::load::{LoadOptions, Model};
-use partition::run::{ExecOptions, Program, exec_plan};
-use partition::topology::Topology;
+use partition::unstable::compile::{Compiled, Options, compile};
+use partition::unstable::ir::{DType, Graph, ParamId, Tensor};
+use partition::unstable::load::{LoadOptions, Model};
+use partition::unstable::run::{ExecOptions, Program, exec_plan};
+use partition::unstable::topology::Topology;
 use prost::Message;
 
 use crate::shared;
@@ -119,7 +119,7 @@ fn with_initializers(model: &[u8], data: &Path, first: usize) -> Vec<u8> {
 }
 
 fn load(bytes: &[u8], path: &Path) -> Result<Graph, Error> {
-    match partition::load::load(bytes, Some(path), &LoadOptions::default())? {
+    match partition::unstable::load::load(bytes, Some(path), &LoadOptions::default())? {
         Model::Graph(graph) => Ok(graph),
         Model::CostGraph { .. } => panic!("{} is a network", path.display()),
     }
@@ -160,7 +160,7 @@ fn bind(graph: &mut Graph, inputs: &[(String, Tensor)]) -> Result<(), Error> {
 type Runs = fn(&Graph, &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>, Error>;
 
 fn interpreted(graph: &Graph, inputs: &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>, Error> {
-    partition::run::interpret(graph, inputs, &|id| inline(graph, id))
+    partition::unstable::run::interpret(graph, inputs, &|id| inline(graph, id))
 }
 
 fn planned(graph: &Graph, inputs: &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>, Error> {
@@ -171,7 +171,7 @@ fn planned(graph: &Graph, inputs: &[(String, Tensor)]) -> Result<Vec<(String, Te
 /// A parameter's data, as it is stored in the model.
 fn inline(graph: &Graph, id: ParamId) -> Result<Tensor, Error> {
     match &graph.param(id).data {
-        Some(partition::ir::Data::Inline(tensor)) => Ok(tensor.clone()),
+        Some(partition::unstable::ir::Data::Inline(tensor)) => Ok(tensor.clone()),
         other => panic!("weights are in the model: {other:?}"),
     }
 }
@@ -181,7 +181,7 @@ pub(crate) fn run_planned(
     compiled: &Compiled,
     inputs: &[(String, Tensor)],
 ) -> Result<Vec<(String, Tensor)>, Error> {
-    partition::plan::check(&compiled.plan)?;
+    partition::unstable::plan::check(&compiled.plan)?;
     let network = compiled.network.as_ref().expect("a network");
     let exec = exec_plan(&compiled.plan, &network.graph, &network.grouping)?;
     let weights = |id| inline(&network.graph, id);
@@ -214,7 +214,7 @@ fn outcome(folder: &Path, loaded: Result<Graph, Error>, runs: Runs) -> Option<Ou
         Err(Error::Unsupported(report)) => return Some(Outcome::Unsupported(report.to_string())),
         Err(error) => return Some(Outcome::Different(error.to_string())),
     };
-    partition::ir::verify(&model).expect("a loaded graph is sound");
+    partition::unstable::ir::verify(&model).expect("a loaded graph is sound");
     let (given, outputs) = (all_stored(&data, "input")?, all_stored(&data, "output")?);
     let inputs: Vec<(String, Tensor)> =
         given.into_iter().filter(|(name, _)| model.inputs().iter().any(|(other, _)| other == name)).collect();

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use partition::ir::{DType, Graph, Tensor};
-use partition::load::weights::write_npz;
-use partition::load::{LoadOptions, Model, load};
-use partition::run::feed::{Header, infer_dims};
+use partition::unstable::ir::{DType, Graph, Tensor};
+use partition::unstable::load::weights::write_npz;
+use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::run::feed::{Header, infer_dims};
 
 use crate::cli::{Folder, example};
 use crate::onnx::{float, model, node, with_axis};
@@ -41,7 +41,7 @@ fn sizes(graph: &Graph, input: usize) -> Vec<String> {
 #[test]
 fn dimensions_that_have_to_be_equal_are_one() {
     let open = graph(&stacked(), &[]).expect("the product fits only so");
-    partition::ir::verify(&open).expect("sound");
+    partition::unstable::ir::verify(&open).expect("sound");
     assert_eq!(
         (sizes(&open, 0), sizes(&open, 1)),
         (vec!["4".into(), "r".into()], vec!["r-1".into(), "4".into()])

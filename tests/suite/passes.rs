@@ -1,8 +1,8 @@
 //! The passes: same outputs bit for bit on random graphs, and what each does to small graphs.
 
-use partition::ir::text::parse;
-use partition::ir::*;
-use partition::pass::{cse, dce, fold, simplify};
+use partition::unstable::ir::text::parse;
+use partition::unstable::ir::*;
+use partition::unstable::pass::{cse, dce, fold, simplify};
 use proptest::prelude::*;
 
 use crate::random_graph::{Random, random_graph};
@@ -100,9 +100,9 @@ fn run(graph: &Graph, seed: u64) -> Vec<(String, Tensor)> {
     let weights = |id: ParamId| {
         let param = graph.param(id);
         let ty = graph.ty(graph.node(param.node).first_result);
-        partition::load::fill(&param.init, &dims(ty), ty.dtype, 1, &param.name)
+        partition::unstable::load::fill(&param.init, &dims(ty), ty.dtype, 1, &param.name)
     };
-    partition::run::interpret(graph, &inputs, &weights).unwrap()
+    partition::unstable::run::interpret(graph, &inputs, &weights).unwrap()
 }
 
 /// How many operands are read transposed by the products themselves: their sums may then be in

@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use partition::Error;
-use partition::compile::{Compiled, Options, check_model, compile};
-use partition::ir::{DType, Graph, ParamId, SourceRole, Tensor, Type};
-use partition::load::Model;
-use partition::place::{self, DeviceUse, Objective};
-use partition::plan::{self, Action, Plan};
-use partition::run::{ExecOptions, Program, exec_plan, interpret};
-use partition::topology::Topology;
-use partition::units::Bytes;
+use partition::unstable::compile::{Compiled, Options, check_model, compile};
+use partition::unstable::ir::{DType, Graph, ParamId, SourceRole, Tensor, Type};
+use partition::unstable::load::Model;
+use partition::unstable::place::{self, DeviceUse, Objective};
+use partition::unstable::plan::{self, Action, Plan};
+use partition::unstable::run::{ExecOptions, Program, exec_plan, interpret};
+use partition::unstable::topology::Topology;
+use partition::unstable::units::Bytes;
 
 use crate::random_graph::{Random, random_graph};
 use crate::shared;

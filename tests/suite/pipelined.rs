@@ -4,13 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use partition::control::Control;
-use partition::ir::{Binary, DType, Graph, Init, Op, Shape, Size, Source, SourceRole, Tensor, Type, Unary};
-use partition::load::{LoadOptions, Model, load};
-use partition::plan::{self, Action, Plan};
-use partition::strategy::pipeline::{self, Order};
-use partition::topology::Topology;
-use partition::train::{
+use partition::unstable::control::Control;
+use partition::unstable::ir::{
+    Binary, DType, Graph, Init, Op, Shape, Size, Source, SourceRole, Tensor, Type, Unary,
+};
+use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::plan::{self, Action, Plan};
+use partition::unstable::strategy::pipeline::{self, Order};
+use partition::unstable::topology::Topology;
+use partition::unstable::train::{
     self, Async, Exchange, Fit, Loss, Options, Parallel, Replicas, Stale, Sync, Trainer, Transfer, Zero, fit,
 };
 
@@ -205,7 +207,8 @@ fn a_pipeline_is_a_way_among_others_and_takes_a_last_batch_that_is_smaller() {
     assert_eq!(spread.pipeline.unwrap().microbatches, 4);
     // Eleven samples: a step of eight, one of three.
     let mut trainer = Trainer::new(network(), &topology, &spread).unwrap();
-    let source = partition::data::Source::open("random:records=11,seed=2", &trainer.fields()).unwrap();
+    let source =
+        partition::unstable::data::Source::open("random:records=11,seed=2", &trainer.fields()).unwrap();
     let history = fit(&mut trainer, &source, &Fit::default(), &mut |_| {}).unwrap();
     assert_eq!((history[0].samples, trainer.steps()), (11, 2));
     let waits = Async { workers: 2, staleness: 4, stale: Stale::Drop, warm_up: 0 };
@@ -295,7 +298,7 @@ fn replicas_of_pipelines_take_what_goes_with_stages_and_any_last_batch() {
     for (records, steps) in [(11, 2), (9, 2)] {
         let mut trainer = Trainer::new(network(), &topology, &spread).unwrap();
         let source = format!("random:records={records},seed=2");
-        let source = partition::data::Source::open(&source, &trainer.fields()).unwrap();
+        let source = partition::unstable::data::Source::open(&source, &trainer.fields()).unwrap();
         let history = fit(&mut trainer, &source, &Fit::default(), &mut |_| {}).unwrap();
         assert_eq!((history[0].samples, trainer.steps()), (records, steps));
     }

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use partition::compile::{self, Compiled};
-use partition::costgraph::derive::Instance;
-use partition::costgraph::microbatch::{Sizes, microbatches};
-use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
-use partition::load::Model;
-use partition::place;
-use partition::plan::{Action, Copy, Launch, Plan, check, check_costgraph};
-use partition::schedule;
-use partition::strategy::pipeline::{Options, Order};
-use partition::topology::Topology;
-use partition::units::{Bytes, Nanos};
+use partition::unstable::compile::{self, Compiled};
+use partition::unstable::costgraph::derive::Instance;
+use partition::unstable::costgraph::microbatch::{Sizes, microbatches};
+use partition::unstable::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
+use partition::unstable::load::Model;
+use partition::unstable::place;
+use partition::unstable::plan::{Action, CopyAction, Launch, Plan, check, check_costgraph};
+use partition::unstable::schedule;
+use partition::unstable::strategy::pipeline::{Options, Order};
+use partition::unstable::topology::Topology;
+use partition::unstable::units::{Bytes, Nanos};
 use partition::{Control, Error};
 
 /// What a chain of layers is made of; times and activations are those of one microbatch.
@@ -264,7 +264,7 @@ fn pipelines_carry_certificates() {
             place: place::Options { objective, ..place::Options::default() },
             ..compile::Options::default()
         };
-        let plan = partition::plan(&graph, &free(3), &asked).unwrap();
+        let plan = partition::unstable::compile::plan(&graph, &free(3), &asked).unwrap();
         let bound = plan.bound.clone().expect("a certificate");
         // Six layers, three passes of 1 us each, eight microbatches, three devices.
         assert!(bound.value >= 6 * 3 * 8 * 1000 / 3, "{}: {}", bound.proof, bound.value);
@@ -275,7 +275,7 @@ fn pipelines_carry_certificates() {
         let claimed = bound.value + (reached - bound.value) / 2 + 1;
         if claimed <= reached {
             let gap = 1.0 - claimed as f64 / reached as f64;
-            wrong.bound = Some(partition::plan::Bound { value: claimed, gap, ..bound });
+            wrong.bound = Some(partition::unstable::plan::Bound { value: claimed, gap, ..bound });
             check_costgraph(&wrong, &graph).unwrap_err();
         }
     }
@@ -291,7 +291,7 @@ fn a_pinned_pipeline_carries_a_certificate() {
         place: place::Options { pins, ..place::Options::default() },
         ..compile::Options::default()
     };
-    let plan = partition::plan(&graph, &free(3), &asked).unwrap();
+    let plan = partition::unstable::compile::plan(&graph, &free(3), &asked).unwrap();
     assert_eq!(plan.placement.iter().find(|(node, _)| node == "f0").unwrap().1, "cpu2");
     assert!(plan.bound.is_some());
     check_costgraph(&plan, &graph).unwrap();
@@ -343,7 +343,7 @@ fn pipelines_are_explained() {
         let here = &plan.placement.iter().find(|(name, _)| name == "f1").expect("it is placed").1;
         assert_eq!((report.node.as_str(), &report.device), ("f1", here));
         let derived = microbatches(&graph, 4, Sizes::Batch).unwrap();
-        let launched = |step: &partition::plan::Step| match &step.action {
+        let launched = |step: &partition::unstable::plan::Step| match &step.action {
             Action::Launch(launch) => {
                 let node = graph.nodes().find(|&node| graph.node_name(node) == launch.nodes[0])?;
                 derived.find(Instance { microbatch: launch.microbatch, ..Instance::once(node) })
@@ -375,7 +375,7 @@ fn pipelines_are_explained() {
 fn pipelines_are_explained_on_the_command_line() {
     let folder = crate::cli::Folder::new();
     let graph = training(&[EQUAL; 4], 4, &[], false);
-    std::fs::write(folder.path("net.json"), partition::load::write_costgraph(&graph)).unwrap();
+    std::fs::write(folder.path("net.json"), partition::unstable::load::write_costgraph(&graph)).unwrap();
     let devices = ["--devices", "2xcpu:cores=1,use=compute", "--microbatches", "4", "--quiet"];
     let pin = ["--pin", "f2=cpu1", "-o", "plan.json"];
     folder.ok(&[&["net.json"], &devices[..], &pin].concat());
@@ -398,7 +398,7 @@ fn pipelines_are_explained_on_the_command_line() {
 fn what_does_not_go_with_microbatches_says_so() {
     let folder = crate::cli::Folder::new();
     let graph = training(&[EQUAL; 4], 4, &[], false);
-    std::fs::write(folder.path("net.json"), partition::load::write_costgraph(&graph)).unwrap();
+    std::fs::write(folder.path("net.json"), partition::unstable::load::write_costgraph(&graph)).unwrap();
     let planning = ["net.json", "--devices", "2xcpu:cores=1,use=compute"];
     folder.ok(&[&planning[..], &["-o", "plain.json", "--quiet"]].concat());
     let divided = [&planning[..], &["--microbatches", "4"]].concat();
@@ -427,7 +427,7 @@ fn what_does_not_go_with_microbatches_says_so() {
 /// microbatches.
 #[test]
 fn repairs_of_a_pipeline_are_pipelines() {
-    use partition::error::Repair;
+    use partition::unstable::error::Repair;
     let layer = Layer { activation: 1 << 16, ..EQUAL };
     let graph = training(&[layer; 4], 8, &[], false);
     let small = devices("4xcpu:cores=1,use=compute,memory=625KB,link=1000GB/s,latency=0ns,contention=none");
@@ -438,7 +438,8 @@ fn repairs_of_a_pipeline_are_pipelines() {
     };
     let asked = Options { microbatches: 8, order: Order::Gpipe };
     let model = Model::CostGraph { graph: graph.clone(), topology: None };
-    let Err(Error::Infeasible(mut found)) = partition::plan(&graph, &small, with(asked)) else {
+    let Err(Error::Infeasible(mut found)) = partition::unstable::compile::plan(&graph, &small, with(asked))
+    else {
         panic!("gpipe does not fit")
     };
     compile::repair(&model, &small, &with(asked), &mut found, &Control::new()).unwrap();
@@ -453,7 +454,7 @@ fn repairs_of_a_pipeline_are_pipelines() {
     let memory = each.unwrap_or_else(|| panic!("{:?}", found.repairs)).get();
     let spec =
         format!("4xcpu:cores=1,use=compute,memory={memory}B,link=1000GB/s,latency=0ns,contention=none");
-    partition::plan(&graph, &devices(&spec), with(asked)).unwrap();
+    partition::unstable::compile::plan(&graph, &devices(&spec), with(asked)).unwrap();
 }
 
 #[test]
@@ -517,7 +518,7 @@ pub(crate) fn launch(plan: &mut Plan, i: usize) -> &mut Launch {
     }
 }
 
-fn copy(plan: &mut Plan, i: usize) -> &mut Copy {
+fn copy(plan: &mut Plan, i: usize) -> &mut CopyAction {
     match &mut plan.steps[i].action {
         Action::Copy(copy) => copy,
         Action::Launch(_) => panic!("step {i} is a launch"),
@@ -663,9 +664,11 @@ fn four_stages_under_each_order() {
         )
         .unwrap();
         let Compiled { cost_graph, topology, plan, schedule, .. } = &compiled;
-        text += &partition::report::timeline(cost_graph, topology, plan, schedule, &figures.weights);
-        let memory =
-            |usage: &partition::schedule::DeviceUsage| (usage.peak.get() - usage.resident.get()) / 64;
+        text +=
+            &partition::unstable::report::timeline(cost_graph, topology, plan, schedule, &figures.weights);
+        let memory = |usage: &partition::unstable::schedule::DeviceUsage| {
+            (usage.peak.get() - usage.resident.get()) / 64
+        };
         let held: Vec<u64> = schedule.devices.iter().map(memory).collect();
         writeln!(text, "tensors live at most {held:?}\n").unwrap();
     }
@@ -708,7 +711,7 @@ fn plans_are_the_same_whatever_the_threads() {
 #[test]
 fn models_run_in_microbatches() {
     use crate::networks::Network;
-    use partition::ir::Tensor;
+    use partition::unstable::ir::Tensor;
     for (file, microbatches) in [("keras/cnn_small.k3.json", 2), ("keras/mlp_small.k2.json", 3)] {
         let Some(path) = crate::shared::file(&format!("corpus/{file}")) else { return };
         let mut network = Network::open(&path).unwrap();

@@ -1,11 +1,11 @@
 //! Placement against brute force, its constraints on random graphs, its errors.
 
 use partition::Error;
-use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
-use partition::place::{DeviceUse, Objective, Options, Placement, evaluate, place};
-use partition::schedule::predict;
-use partition::topology::{Communication, Contention, DeviceId, Topology};
-use partition::units::{Bytes, Nanos};
+use partition::unstable::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
+use partition::unstable::place::{DeviceUse, Objective, Options, Placement, evaluate, place};
+use partition::unstable::schedule::predict;
+use partition::unstable::topology::{Communication, Contention, DeviceId, Topology};
+use partition::unstable::units::{Bytes, Nanos};
 use proptest::prelude::*;
 
 use crate::random_costgraph::{Links, Rng, compute_nodes, cost_graph, topology};
@@ -85,7 +85,7 @@ fn moved(graph: &CostGraph, placement: &Placement) -> u64 {
         bytes += away * graph.tensor_bytes(tensor).get();
     }
     for param in 0..graph.param_count() as u32 {
-        let param = partition::costgraph::ParamIx(param);
+        let param = partition::unstable::costgraph::ParamIx(param);
         let mut holders = Vec::new();
         for node in graph.nodes().filter(|&node| graph.param(node) == Some(param)) {
             for tensor in graph.outputs(node) {

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use insta::assert_snapshot;
-use partition::plan::{self, Plan, check, check_costgraph, check_model};
-use partition::topology::Topology;
-use partition::{Error, units::Bytes};
+use partition::unstable::plan::{self, Plan, check, check_costgraph, check_model};
+use partition::unstable::topology::Topology;
+use partition::{Bytes, Error};
 
 use crate::random_costgraph::Rng;
 use crate::random_plan::{Case, case, large_case, library_case};

@@ -1,7 +1,7 @@
 //! Depthwise convolutions, poolings and normalised rows of more elements than vectors and strips hold, against
 //! the f64 reference.
 
-use partition::ir::{Conv, DType, Layout, Op, Pool, PoolKind, Real, Window};
+use partition::unstable::ir::{Conv, DType, Layout, Op, Pool, PoolKind, Real, Window};
 
 use crate::reference::Array;
 use crate::run_ops::{Random, array, check};

@@ -1,15 +1,15 @@
 //! Networks in another precision: what is rounded and what is not, how far outputs are from those of
 //! another runtime in f32, and what plans count.
 
-use partition::compile::{Compiled, Options, compile};
-use partition::ir::text::parse;
-use partition::ir::{DType, Graph, Op, ParamId, verify};
-use partition::load::Model;
-use partition::pass::{Params, Precision, lower_precision};
-use partition::plan::BufferKind;
-use partition::run::interpret;
-use partition::topology::Topology;
-use partition::units::Bytes;
+use partition::unstable::compile::{Compiled, Options, compile};
+use partition::unstable::ir::text::parse;
+use partition::unstable::ir::{DType, Graph, Op, ParamId, verify};
+use partition::unstable::load::Model;
+use partition::unstable::pass::{Params, Precision, lower_precision};
+use partition::unstable::plan::BufferKind;
+use partition::unstable::run::interpret;
+use partition::unstable::topology::Topology;
+use partition::unstable::units::Bytes;
 
 use crate::cli::{Folder, example};
 use crate::networks::Network;
@@ -30,7 +30,7 @@ fn listed(text: &str, precision: Precision) -> String {
 
 fn lines(graph: &Graph) -> String {
     let nodes = graph.node_ids().map(|id| graph.node(id)).filter(|node| !matches!(node.op, Op::Input));
-    let line = |node: &partition::ir::Node| {
+    let line = |node: &partition::unstable::ir::Node| {
         let reads: Vec<String> = node.operands.iter().map(ToString::to_string).collect();
         let made = node.first_result;
         let line = format!("{made} {} {} {}", graph.ty(made).dtype, node.op.name(), reads.join(" "));
@@ -203,9 +203,9 @@ source s0 data "x" "input"
 output "y" %2
 "#;
     let graph = parse(text).unwrap_or_else(|error| panic!("{error}"));
-    let lowest = partition::ir::Tensor::from_f32(vec![1, 1, 2, 2], &[f32::MIN; 4]).unwrap();
+    let lowest = partition::unstable::ir::Tensor::from_f32(vec![1, 1, 2, 2], &[f32::MIN; 4]).unwrap();
     let q = [1.0, 2.0, -1.0, 0.5, 0.25, 3.0, 1.5, -2.0];
-    let q = partition::ir::Tensor::from_f32(vec![1, 1, 2, 4], &q).unwrap();
+    let q = partition::unstable::ir::Tensor::from_f32(vec![1, 1, 2, 4], &q).unwrap();
     let inputs = [("q".to_owned(), q), ("mask".to_owned(), lowest)];
     let run = |graph: &Graph| {
         let found = interpret(graph, &inputs, &|_| unreachable!("there are no parameters")).unwrap();

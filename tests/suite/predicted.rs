@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use partition::compile::{self, Options};
-use partition::load::{LoadOptions, load};
-use partition::topology::Topology;
+use partition::unstable::compile::{self, Options};
+use partition::unstable::load::{LoadOptions, load};
+use partition::unstable::topology::Topology;
 
 use crate::shared;
 

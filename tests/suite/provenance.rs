@@ -8,7 +8,7 @@ mod truth;
 
 use std::collections::{BTreeSet, HashMap};
 
-use partition::plan::{Action, Buffer, Copy, Launch, Plan};
+use partition::unstable::plan::{Action, Buffer, CopyAction, Launch, Plan};
 
 use crate::naive_plan;
 use crate::random_graph::Random;
@@ -315,7 +315,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn copy(&self, memory: &mut [Arena], copy: &Copy) {
+    fn copy(&self, memory: &mut [Arena], copy: &CopyAction) {
         let (from, to) = (self.find(&copy.from).expect("found"), self.find(&copy.to).expect("found"));
         let (offset, bytes) = copy.part.map_or((0, from.bytes.0), |part| (part.0.0, part.1.0));
         self.move_bytes(memory, from, to, (offset, bytes));

@@ -1,12 +1,12 @@
 //! Random cost graphs, topologies and placements, each a pure function of a seed.
 #![allow(dead_code, reason = "each test module uses its own part")]
 
-use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
-use partition::place::Placement;
-use partition::topology::{
+use partition::unstable::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
+use partition::unstable::place::Placement;
+use partition::unstable::topology::{
     Communication, Contention, Description, DeviceGroup, DeviceId, LinkGroup, Topology,
 };
-use partition::units::{Bytes, Flops, Nanos, Rate};
+use partition::unstable::units::{Bytes, Flops, Nanos, Rate};
 
 /// SplitMix64: small, seeded, the same on every machine.
 #[derive(Clone, Debug)]

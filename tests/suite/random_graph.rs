@@ -2,7 +2,7 @@
 
 #![allow(dead_code)]
 
-use partition::ir::*;
+use partition::unstable::ir::*;
 
 /// A small generator of random numbers (SplitMix64), so that a seed gives the same graph
 /// everywhere.

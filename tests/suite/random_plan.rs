@@ -5,16 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use partition::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
-use partition::place::{self, Placement};
-use partition::plan::{
+use partition::unstable::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
+use partition::unstable::place::{self, Placement};
+use partition::unstable::plan::{
     self, ExpectedModel, InPlace, Labels, Meta, NodeLabel, ParamLabel, Plan, Read, ValueLabel,
 };
-use partition::schedule::{
+use partition::unstable::schedule::{
     Action, Buffer, BufferIx, BufferKind, Content, DeviceUsage, Lane, Schedule, Step, StepIx, Why,
 };
-use partition::topology::{Communication, Contention, DeviceId, Topology};
-use partition::units::{Bytes, Nanos};
+use partition::unstable::topology::{Communication, Contention, DeviceId, Topology};
+use partition::unstable::units::{Bytes, Nanos};
 
 use crate::random_costgraph::{self as random, Links, Rng};
 
@@ -59,9 +59,9 @@ pub(crate) fn large_case(nodes: usize) -> Case {
 }
 
 fn scheduled(mut rng: Rng, graph: CostGraph, topology: Topology, placement: Placement) -> Case {
-    let options = partition::schedule::Options::default();
-    let schedule =
-        partition::schedule::schedule(&graph, &topology, &placement, &options).expect("room enough");
+    let options = partition::unstable::schedule::Options::default();
+    let schedule = partition::unstable::schedule::schedule(&graph, &topology, &placement, &options)
+        .expect("room enough");
     let labels = labels(&graph, &placement, &mut rng);
     finish(graph, topology, placement, schedule, labels)
 }
@@ -87,9 +87,9 @@ pub(crate) fn finish(
 ) -> Case {
     let build = |labels: Option<&Labels>| {
         let nodes = labels.map_or(graph.node_count(), |labels| labels.placement.len());
-        let options = plan::Options::from(&place::Options::default());
+        let options = plan::PlanOptions::from(&place::Options::default());
         let model =
-            plan::Model { name: "random".into(), hash: "abc".into(), nodes: nodes as u64, path: None };
+            plan::PlanModel { name: "random".into(), hash: "abc".into(), nodes: nodes as u64, path: None };
         let meta = Meta { model, options, ..Meta::default() };
         plan::build(&graph, &topology, &placement, &schedule, labels, meta).expect("a plan")
     };

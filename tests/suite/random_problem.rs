@@ -3,16 +3,17 @@
 //! unlike one another, options that contradict one another.
 #![allow(dead_code, reason = "each user takes its own part")]
 
-use partition::control::Control;
-use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
-use partition::place::{DeviceUse, Effort, Objective, Options, Placement};
-use partition::plan::{Plan, check, check_costgraph};
-use partition::schedule::{self, schedule};
-use partition::topology::{
+use partition::Error;
+use partition::unstable::compile::plan_with;
+use partition::unstable::control::Control;
+use partition::unstable::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
+use partition::unstable::place::{DeviceUse, Effort, Objective, Options, Placement};
+use partition::unstable::plan::{Plan, check, check_costgraph};
+use partition::unstable::schedule::{self, schedule};
+use partition::unstable::topology::{
     Communication, Contention, Description, DeviceGroup, DeviceId, LinkGroup, Role, Topology,
 };
-use partition::units::{Bytes, Flops, Nanos, Rate};
-use partition::{Error, plan_with};
+use partition::unstable::units::{Bytes, Flops, Nanos, Rate};
 
 use crate::random_costgraph::Rng;
 

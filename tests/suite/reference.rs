@@ -1,7 +1,7 @@
 //! Every operation in f64, one element at a time, straight from its definition: what kernels are
 //! compared with. Shares no code with them.
 
-use partition::ir::{
+use partition::unstable::ir::{
     ArgReduce, Binary, Cell, Compare, Conv, ConvTranspose, DType, Direction, Interpolation, Layout, Op,
     PadMode, Pool, PoolKind, Recurrent, ReduceKind, Resize, ResizeCoordinates, ScatterKind, Unary,
 };
@@ -466,7 +466,7 @@ fn parts(layout: Layout, i: &[usize]) -> (usize, usize, Vec<usize>) {
 
 /// Where a window's element falls; none in padding.
 fn touch(
-    window: &partition::ir::Window,
+    window: &partition::unstable::ir::Window,
     size: &[usize],
     at: &[usize],
     offset: &[usize],

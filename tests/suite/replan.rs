@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use partition::compile::{self, Compiled, Options};
-use partition::control::Control;
-use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
-use partition::error::Error;
-use partition::load::{LoadOptions, load};
-use partition::place::{self, Effort, Objective, Previous, Stability};
-use partition::plan::{self, BufferKind, Foreign, Plan};
-use partition::topology::{Communication, Contention, Topology};
-use partition::units::{Bytes, Nanos};
+use partition::unstable::compile::{self, Compiled, Options};
+use partition::unstable::control::Control;
+use partition::unstable::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
+use partition::unstable::error::Error;
+use partition::unstable::load::{LoadOptions, load};
+use partition::unstable::place::{self, Effort, Objective, Previous, Stability};
+use partition::unstable::plan::{self, BufferKind, Foreign, Plan};
+use partition::unstable::topology::{Communication, Contention, Topology};
+use partition::unstable::units::{Bytes, Nanos};
 
 use crate::cli::{Folder, example};
 use crate::random_costgraph::{Links, Rng, topology};
@@ -140,7 +140,7 @@ fn replan(
     objective: Objective,
 ) -> partition::Result<Plan> {
     let options = place::Options { objective, from: from(old, stability), ..quick() };
-    partition::plan(graph, topology, &options)
+    partition::unstable::compile::plan(graph, topology, &options)
 }
 
 /// What a plan says of its state is what the two placements say.
@@ -163,7 +163,7 @@ fn without_a_change_nothing_moves() {
         let topology = devices(3, total / 2 + 4000);
         let objective = Objective::ALL[case % 3];
         let options = place::Options { objective, ..quick() };
-        let Ok(old) = partition::plan(&graph, &topology, &options) else { continue };
+        let Ok(old) = partition::unstable::compile::plan(&graph, &topology, &options) else { continue };
         for stability in [Stability::default(), Stability::Limit(Bytes(0)), Stability::Weight(3.0)] {
             let new = replan(&graph, &topology, &old, stability, objective).expect("what fitted fits");
             assert_eq!(new.placement, old.placement, "case {case} {stability:?}");
@@ -187,7 +187,10 @@ fn lost_added_and_resized_devices() {
         let total: u64 = holders(&graph, &BTreeMap::new()).values().map(|(bytes, _)| bytes).sum();
         let objective = Objective::ALL[case % 3];
         let options = place::Options { objective, devices: place::DeviceUse::All, ..quick() };
-        let Ok(old) = partition::plan(&graph, &devices(3, total / 2 + 5000), &options) else { continue };
+        let Ok(old) = partition::unstable::compile::plan(&graph, &devices(3, total / 2 + 5000), &options)
+        else {
+            continue;
+        };
         let topology = match case / 3 % 3 {
             0 => devices(2, total * 2 / 3 + 6000),
             1 => devices(5, total / 2 + 5000),
@@ -219,7 +222,8 @@ fn more_weight_moves_no_more_and_costs_what_it_says() {
     for case in 0..10 {
         let graph = layers(&mut rng, 10 + case % 10);
         let total: u64 = holders(&graph, &BTreeMap::new()).values().map(|(bytes, _)| bytes).sum();
-        let Ok(old) = partition::plan(&graph, &devices(3, total / 2 + 5000), &quick()) else {
+        let Ok(old) = partition::unstable::compile::plan(&graph, &devices(3, total / 2 + 5000), &quick())
+        else {
             continue;
         };
         let topology = devices(2, total + 20_000);
@@ -254,7 +258,9 @@ fn random_problems_are_planned_again_soundly() {
         let mut first = problem(seed, 30);
         first.options.effort = Effort::Fast;
         let control = Control::new().threads(2);
-        let Ok(old) = partition::plan_with(&first.graph, &first.topology, &first.options, &control) else {
+        let Ok(old) =
+            partition::unstable::compile::plan_with(&first.graph, &first.topology, &first.options, &control)
+        else {
             continue;
         };
         let topology = problem(seed + 1, 30).topology;
@@ -267,7 +273,12 @@ fn random_problems_are_planned_again_soundly() {
         ][seed as usize % 5];
         let options = place::Options { from: from(&old, stability), ..first.options.clone() };
         let plan = |threads| {
-            partition::plan_with(&first.graph, &topology, &options, &Control::new().threads(threads))
+            partition::unstable::compile::plan_with(
+                &first.graph,
+                &topology,
+                &options,
+                &Control::new().threads(threads),
+            )
         };
         let new = match plan(2) {
             Ok(new) => new,
@@ -294,7 +305,7 @@ fn equal_devices_are_relabelled_as_well_as_can_be() {
         let total: u64 = holders(&graph, &BTreeMap::new()).values().map(|(bytes, _)| bytes).sum();
         let topology = devices(4, total / 3 + 6000);
         let options = place::Options { devices: place::DeviceUse::All, ..quick() };
-        let Ok(mut old) = partition::plan(&graph, &topology, &options) else { continue };
+        let Ok(mut old) = partition::unstable::compile::plan(&graph, &topology, &options) else { continue };
         // The devices of the old plan, exchanged, and some nodes elsewhere.
         for (_, device) in &mut old.placement {
             let number: u32 = device[3..].parse().expect("cpuN");
@@ -303,7 +314,7 @@ fn equal_devices_are_relabelled_as_well_as_can_be() {
         }
         let from = from(&old, Stability::Weight(0.0));
         let options = place::Options { from, ..options };
-        let new = partition::plan(&graph, &topology, &options).expect("a plan");
+        let new = partition::unstable::compile::plan(&graph, &topology, &options).expect("a plan");
         let names = by_name(&new);
         let moved = state(&graph, &by_name(&old), &names, &topology).0;
         for permutation in permutations(4) {

@@ -5,9 +5,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use partition::control::{Control, Progress};
+use partition::unstable::control::{Control, Progress};
 
-use partition::place::Effort;
+use partition::unstable::place::Effort;
 
 use crate::random_costgraph::Rng;
 use crate::random_problem::{Problem, described, judged, problem};

@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use partition::compile::{Options, compile};
-use partition::ir::{DType, Graph, Init, Op, Source, SourceId, SourceRole, Tensor, Unary, ValueId};
-use partition::load::Model;
-use partition::place::DeviceUse;
-use partition::run::{ExecOptions, Program, exec_plan};
-use partition::topology::Topology;
+use partition::unstable::compile::{Options, compile};
+use partition::unstable::ir::{DType, Graph, Init, Op, Source, SourceId, SourceRole, Tensor, Unary, ValueId};
+use partition::unstable::load::Model;
+use partition::unstable::place::DeviceUse;
+use partition::unstable::run::{ExecOptions, Program, exec_plan};
+use partition::unstable::topology::Topology;
 
 use crate::kernels::{Case, cases};
 use crate::networks::Network;

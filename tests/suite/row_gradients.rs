@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use partition::ir::{DType, Op, Real};
+use partition::unstable::ir::{DType, Op, Real};
 
 use crate::reference::{Array, indices};
 use crate::run_ops::{Random, array, check};

@@ -1,12 +1,12 @@
 //! Every kernel of the CPU against the f64 reference, on random operands.
 
-use partition::ir::{
+use partition::unstable::ir::{
     ArgReduce, Binary, Cell, Compare, Conv, ConvTranspose, DType, Direction, Interpolation, Layout, Op, Pad,
     PadMode, Pool, PoolKind, Real, Recurrent, ReduceKind, Resize, ResizeCoordinates, ScatterKind, Shape,
     Size, Slice, TopK, Type, Unary, Window, infer,
 };
-use partition::kernel::workspace::workspace;
-use partition::run::cpu::{Team, View, ViewMut, execute};
+use partition::unstable::kernel::workspace::workspace;
+use partition::unstable::run::cpu::{Team, View, ViewMut, execute};
 
 use crate::reference::{Array, evaluate};
 

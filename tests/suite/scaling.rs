@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use partition::data::Position;
-use partition::ir::{DType, Tensor};
-use partition::pass::{Params, Precision};
-use partition::topology::Topology;
-use partition::train::{Options, Replicas, Scaling, Trainer, Zero};
+use partition::unstable::data::Position;
+use partition::unstable::ir::{DType, Tensor};
+use partition::unstable::pass::{Params, Precision};
+use partition::unstable::topology::Topology;
+use partition::unstable::train::{Options, Replicas, Scaling, Trainer, Zero};
 
 use crate::spread::{batch, network, options};
 

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
-use partition::place::Placement;
-use partition::schedule::{
+use partition::unstable::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
+use partition::unstable::place::Placement;
+use partition::unstable::schedule::{
     ALIGNMENT, Accesses, Action, BufferKind, Content, Lane, Offload, Options, Part, Schedule, SimulatedStep,
     Step, StepIx, Why, Work, predict, retimed, schedule, schedule_in_order, simulate,
 };
-use partition::topology::{Communication, Contention, DeviceId, Topology};
-use partition::units::{Bytes, Nanos};
+use partition::unstable::topology::{Communication, Contention, DeviceId, Topology};
+use partition::unstable::units::{Bytes, Nanos};
 
 use crate::random_costgraph::{Links, Rng, compute_nodes, cost_graph, placement, topology};
 

@@ -11,11 +11,11 @@
 
 use std::fmt::Write;
 
-use partition::costgraph::{Builder, CostGraph, NodeSpec};
-use partition::place::Placement;
-use partition::schedule::{Options, schedule};
-use partition::topology::{Description, DeviceId, Topology};
-use partition::units::{Bytes, Nanos};
+use partition::unstable::costgraph::{Builder, CostGraph, NodeSpec};
+use partition::unstable::place::Placement;
+use partition::unstable::schedule::{Options, schedule};
+use partition::unstable::topology::{Description, DeviceId, Topology};
+use partition::unstable::units::{Bytes, Nanos};
 
 use crate::schedule::{assert_sound, text};
 

@@ -5,8 +5,8 @@ mod validate;
 
 use std::path::{Path, PathBuf};
 
-use partition::load::{Format, LoadOptions, recognise};
-use partition::load::{native, read_costgraph, read_workload, write_costgraph};
+use partition::unstable::load::{Format, LoadOptions, recognise};
+use partition::unstable::load::{native, read_costgraph, read_workload, write_costgraph};
 use partition::{Error, Plan};
 use serde_json::{Value, json};
 

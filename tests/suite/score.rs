@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use partition::compile::{self, Options, ScoredPlan};
-use partition::costgraph::CostGraph;
-use partition::error::Error;
-use partition::load::{LoadOptions, Model, load};
-use partition::place::{self, Objective, Placement};
-use partition::plan::{self, Foreign, Plan};
-use partition::schedule::{self, schedule};
-use partition::topology::{Communication, Contention, Topology};
-use partition::units::{Bytes, Nanos};
+use partition::unstable::compile::{self, Options, ScoredPlan};
+use partition::unstable::costgraph::CostGraph;
+use partition::unstable::error::Error;
+use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::place::{self, Objective, Placement};
+use partition::unstable::plan::{self, Foreign, Plan};
+use partition::unstable::schedule::{self, schedule};
+use partition::unstable::topology::{Communication, Contention, Topology};
+use partition::unstable::units::{Bytes, Nanos};
 
 use crate::cli::{Folder, example};
 use crate::random_costgraph::{Links, Rng, cost_graph, placement, topology};
@@ -22,7 +22,7 @@ fn devices(count: u32, memory: u64) -> Topology {
 
 fn names(graph: &CostGraph, topology: &Topology, placement: &Placement) -> String {
     let pair = |node| {
-        let device = placement.device[partition::costgraph::NodeIx::index(node)];
+        let device = placement.device[partition::unstable::costgraph::NodeIx::index(node)];
         (graph.node_name(node).to_owned(), topology.device(device).name.clone())
     };
     let pairs: BTreeMap<String, String> = graph.nodes().map(pair).collect();
@@ -88,7 +88,7 @@ fn what_does_not_fit_is_said_device_by_device() {
             .filter(|&device| scored.compiled.schedule.devices[device].arena.0 > cap.max(1))
             .map(|device| {
                 (
-                    partition::topology::DeviceId(device as u32),
+                    partition::unstable::topology::DeviceId(device as u32),
                     Bytes(scored.compiled.schedule.devices[device].arena.0 - cap.max(1)),
                 )
             })
@@ -118,7 +118,7 @@ fn a_plan_of_ours_scores_as_planned() {
             effort: place::Effort::Fast,
             ..Default::default()
         };
-        let Ok(plan) = partition::plan(&graph, &topology, &place) else { continue };
+        let Ok(plan) = partition::unstable::compile::plan(&graph, &topology, &place) else { continue };
         let options = Options { place, ..Options::default() };
         let foreign = Foreign::read(plan.to_json().as_bytes(), "plan.json").expect("a placement");
         let model = Model::CostGraph { graph: graph.clone(), topology: None };
@@ -322,7 +322,9 @@ fn damaged_files_are_errors() {
     let graph = cost_graph(&mut rng, 30);
     let topology = devices(3, 10_000_000);
     let placed = placement(&mut rng, &graph, &topology);
-    let plan = partition::plan(&graph, &topology, &place::Options::default()).expect("a plan").to_json();
+    let plan = partition::unstable::compile::plan(&graph, &topology, &place::Options::default())
+        .expect("a plan")
+        .to_json();
     let seeds = [
         names(&graph, &topology, &placed),
         plan,

@@ -8,13 +8,13 @@
 
 use std::time::Duration;
 
-use partition::ir::{Graph, Op, ParamId, Tensor, ValueId};
-use partition::kernel::{group_workspace, in_place};
-use partition::run::{
+use partition::unstable::ir::{Graph, Op, ParamId, Tensor, ValueId};
+use partition::unstable::kernel::{group_workspace, in_place};
+use partition::unstable::run::{
     ExecAction, ExecBuffer, ExecDevice, ExecOptions, ExecPlan, ExecStep, Hook, Program, interpret,
 };
-use partition::schedule::Lane;
-use partition::units::Bytes;
+use partition::unstable::schedule::Lane;
+use partition::unstable::units::Bytes;
 
 use crate::executor::{Groups, tensor};
 use crate::random_graph::{Random, random_graph};

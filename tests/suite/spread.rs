@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use partition::control::Control;
-use partition::data::Source;
-use partition::ir::*;
-use partition::plan::{self, Action, BufferKind, Plan};
-use partition::topology::Topology;
-use partition::train::{
+use partition::unstable::control::Control;
+use partition::unstable::data::Source;
+use partition::unstable::ir::*;
+use partition::unstable::plan::{self, Action, BufferKind, Plan};
+use partition::unstable::topology::Topology;
+use partition::unstable::train::{
     self, Exchange, Fit, Loss, Options, Override, Replicas, Strategy, Trainer, Transfer, Zero, training_step,
 };
 
@@ -18,11 +18,11 @@ use crate::random_graph::Random;
 pub(crate) fn network() -> Graph {
     let mut graph = Graph::new("net");
     let batch = Size::dim(graph.dim("batch"));
-    let data = graph.add_source(partition::ir::Source::new("x", "Input", SourceRole::Data));
+    let data = graph.add_source(partition::unstable::ir::Source::new("x", "Input", SourceRole::Data));
     let sizes = [batch, Size::Known(24)];
     let mut h = graph.add_input("x", Type::new(DType::F32, sizes.into_iter().collect()), data);
     for (name, dims) in [("one", [24, 70]), ("two", [70, 60]), ("three", [60, 2])] {
-        let layer = graph.add_source(partition::ir::Source::new(name, "Dense", SourceRole::Node));
+        let layer = graph.add_source(partition::unstable::ir::Source::new(name, "Dense", SourceRole::Node));
         let kernel = Type::new(DType::F32, Shape::known(&dims));
         let kernel = graph.add_param(format!("{name}/kernel"), kernel, Init::glorot_uniform(), None, layer);
         let product = Op::MatMul { transpose_left: false, transpose_right: false };
@@ -233,7 +233,7 @@ fn a_product_of_gradients_is_followed_by_its_update_at_once() {
             "kernel" => Ok(before.clone()),
             _ => Tensor::from_f32(vec![], &[0.01]),
         };
-        let outputs = partition::run::interpret(&step.graph, &arrays, &held).unwrap();
+        let outputs = partition::unstable::run::interpret(&step.graph, &arrays, &held).unwrap();
         let expected = &outputs.iter().find(|(name, _)| name == "kernel'").unwrap().1;
         trainer.step(&arrays).unwrap();
         let found = trainer.weights().unwrap()[0].1.to_f32().unwrap();
@@ -246,9 +246,9 @@ fn a_product_of_gradients_is_followed_by_its_update_at_once() {
 /// One layer, wider than what a thread makes at once.
 fn wide(rows: i64) -> Graph {
     let mut graph = Graph::new("wide");
-    let data = graph.add_source(partition::ir::Source::new("x", "Input", SourceRole::Data));
+    let data = graph.add_source(partition::unstable::ir::Source::new("x", "Input", SourceRole::Data));
     let x = graph.add_input("x", Type::new(DType::F32, Shape::known(&[rows, 300])), data);
-    let layer = graph.add_source(partition::ir::Source::new("layer", "Dense", SourceRole::Node));
+    let layer = graph.add_source(partition::unstable::ir::Source::new("layer", "Dense", SourceRole::Node));
     let kernel = Type::new(DType::F32, Shape::known(&[300, 130]));
     let kernel = graph.add_param("kernel", kernel, Init::glorot_uniform(), None, layer);
     let product = Op::MatMul { transpose_left: false, transpose_right: false };
@@ -336,13 +336,15 @@ fn members_of_an_ensemble_are_the_networks_that_they_would_be_alone() {
 #[test]
 fn each_of_twelve_devices_holds_a_layer_of_the_seed_stack() {
     let model = std::fs::read("examples/seed_stack.json").unwrap();
-    let loading = partition::load::LoadOptions::default();
-    let Ok(partition::load::Model::Graph(graph)) = partition::load::load(&model, None, &loading) else {
+    let loading = partition::unstable::load::LoadOptions::default();
+    let Ok(partition::unstable::load::Model::Graph(graph)) =
+        partition::unstable::load::load(&model, None, &loading)
+    else {
         panic!("a network");
     };
     let mut options = options(10, "sgd", None);
-    options.compile.place.devices = partition::place::DeviceUse::All;
-    options.compile.place.effort = partition::place::Effort::Fast;
+    options.compile.place.devices = partition::unstable::place::DeviceUse::All;
+    options.compile.place.effort = partition::unstable::place::Effort::Fast;
     let topology = Topology::parse("cpu[12x1000MB]").unwrap();
     let trainer = Trainer::new(graph, &topology, &options).unwrap();
     let devices: BTreeSet<&str> =

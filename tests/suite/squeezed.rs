@@ -3,12 +3,12 @@
 
 use std::fmt::Write;
 
-use partition::compile::{self, Compiled};
-use partition::load::Model;
-use partition::place;
-use partition::plan::{Action, Launch, Plan, check, check_costgraph};
-use partition::strategy::pipeline::{Options, Order};
-use partition::topology::Topology;
+use partition::unstable::compile::{self, Compiled};
+use partition::unstable::load::Model;
+use partition::unstable::place;
+use partition::unstable::plan::{Action, Launch, Plan, check, check_costgraph};
+use partition::unstable::strategy::pipeline::{Options, Order};
+use partition::unstable::topology::Topology;
 use partition::{Control, Error};
 
 use crate::networks::Network;
@@ -39,7 +39,8 @@ fn counts(compiled: &Compiled) -> (usize, usize) {
 fn snapshot(name: &str, compiled: &Compiled) {
     let Compiled { cost_graph, topology, plan, schedule, pipeline, .. } = compiled;
     let figures = pipeline.as_ref().expect("a pipeline");
-    let mut text = partition::report::timeline(cost_graph, topology, plan, schedule, &figures.weights);
+    let mut text =
+        partition::unstable::report::timeline(cost_graph, topology, plan, schedule, &figures.weights);
     for device in &plan.devices {
         writeln!(text, "{}: peak {} of {}", device.name, device.peak, device.memory).unwrap();
     }
@@ -52,7 +53,7 @@ fn snapshot(name: &str, compiled: &Compiled) {
     });
 }
 
-fn explained(compiled: &Compiled, graph: &partition::costgraph::CostGraph, node: &str) {
+fn explained(compiled: &Compiled, graph: &partition::unstable::costgraph::CostGraph, node: &str) {
     let model = || Model::CostGraph { graph: graph.clone(), topology: None };
     let overview = compile::explain_plan(&compiled.plan, model(), &Control::new()).unwrap();
     assert_eq!(overview.latency_ns, compiled.plan.cost.latency_ns);
@@ -109,7 +110,7 @@ fn four_stages_that_must_offload() {
 }
 
 /// Damage to a rewritten pipeline is found.
-fn damaged(whole: &Plan, graph: &partition::costgraph::CostGraph) {
+fn damaged(whole: &Plan, graph: &partition::unstable::costgraph::CostGraph) {
     let mut found = [0; 4];
     for i in 0..whole.steps.len() {
         let mut fails = |damage: usize, plan: &Plan, words: &str| {
@@ -187,7 +188,7 @@ fn network(folder: &std::path::Path, wide: usize) -> Network {
     network.dims.insert("batch".into(), 8);
     let values: Vec<f32> = (0..8 * 16).map(|at| (at % 23) as f32 / 16.0 - 0.5).collect();
     for (_, input) in &mut network.inputs {
-        *input = partition::ir::Tensor::from_f32(vec![8, 16], &values).unwrap();
+        *input = partition::unstable::ir::Tensor::from_f32(vec![8, 16], &values).unwrap();
     }
     network
 }

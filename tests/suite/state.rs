@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use partition::data::Position;
-use partition::ir::{DType, Tensor};
-use partition::load::weights::Arrays;
-use partition::state::{Checkpoint, Found, Goal, Keep, Shared, Store, read_weights, write_weights};
+use partition::unstable::data::Position;
+use partition::unstable::ir::{DType, Tensor};
+use partition::unstable::load::weights::Arrays;
+use partition::unstable::state::{Checkpoint, Found, Goal, Keep, Shared, Store, read_weights, write_weights};
 
 fn numbers(step: u64, count: u64) -> Tensor {
     let values: Vec<f32> = (0..count).map(|at| (step * 31 + at) as f32 * 0.5).collect();

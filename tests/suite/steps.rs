@@ -3,12 +3,12 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use partition::compile::{Options, compile};
-use partition::ir::{Graph, ParamId, Tensor};
-use partition::load::Model;
-use partition::place::{self, DeviceUse};
-use partition::run::{ExecOptions, Hook, Program, exec_plan};
-use partition::topology::Topology;
+use partition::unstable::compile::{Options, compile};
+use partition::unstable::ir::{Graph, ParamId, Tensor};
+use partition::unstable::load::Model;
+use partition::unstable::place::{self, DeviceUse};
+use partition::unstable::run::{ExecOptions, Hook, Program, exec_plan};
+use partition::unstable::topology::Topology;
 
 use crate::allocations::{counted, watch};
 use crate::executor::tensor;

@@ -2,10 +2,10 @@
 
 use partition::Control;
 use partition::Error;
-use partition::place::{Objective, Options};
-use partition::strategy::solve;
-use partition::topology::{Communication, Contention};
-use partition::units::{Bytes, Nanos};
+use partition::unstable::place::{Objective, Options};
+use partition::unstable::strategy::solve;
+use partition::unstable::topology::{Communication, Contention};
+use partition::unstable::units::{Bytes, Nanos};
 
 use crate::random_costgraph::{Links, Rng, cost_graph, topology};
 

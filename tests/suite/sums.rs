@@ -1,6 +1,6 @@
 //! How exact products are, beside one long sum and beside onnxruntime.
 
-use partition::ir::{DType, Shape, Type};
+use partition::unstable::ir::{DType, Shape, Type};
 
 use crate::cuda_forms::product;
 use crate::reference::Array;

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use partition::load::read_workload;
-use partition::place::{Effort, Objective, Options, place};
+use partition::unstable::load::read_workload;
+use partition::unstable::place::{Effort, Objective, Options, place};
 use serde_json::{Map, Value};
 
 use crate::shared;

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use partition::error::Error;
-use partition::topology::{
+use partition::unstable::error::Error;
+use partition::unstable::topology::{
     Communication, Contention, Description, DeviceGroup, LinkGroup, MAX_PHYSICALS, PRESETS, Role, Route,
     Topology,
 };
-use partition::units::{Bytes, Nanos, Rate};
+use partition::unstable::units::{Bytes, Nanos, Rate};
 use proptest::prelude::*;
 
 fn snapshot(name: &str, text: &str) {

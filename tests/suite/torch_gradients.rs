@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use partition::data::Position;
-use partition::ir::{DType, Tensor};
-use partition::load::weights::Arrays;
-use partition::load::{LoadOptions, Model, load};
-use partition::pass::{Params, Precision};
-use partition::place::DeviceUse;
-use partition::topology::Topology;
-use partition::train::{Loss, Options, Trainer};
+use partition::unstable::data::Position;
+use partition::unstable::ir::{DType, Tensor};
+use partition::unstable::load::weights::Arrays;
+use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::pass::{Params, Precision};
+use partition::unstable::place::DeviceUse;
+use partition::unstable::topology::Topology;
+use partition::unstable::train::{Loss, Options, Trainer};
 use serde::Deserialize;
 
 use crate::shared;

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use partition::compile::{Options, compile};
-use partition::ir::Graph;
-use partition::load::Model;
-use partition::place::{self, DeviceUse};
-use partition::plan::{self, Action, Plan};
-use partition::report::{Clock, Trace, lives_of_plan, lives_of_schedule};
-use partition::schedule::schedule;
-use partition::topology::{Communication, Contention, Topology};
-use partition::units::{Bytes, Nanos};
+use partition::unstable::compile::{Options, compile};
+use partition::unstable::ir::Graph;
+use partition::unstable::load::Model;
+use partition::unstable::place::{self, DeviceUse};
+use partition::unstable::plan::{self, Action, Plan};
+use partition::unstable::report::{Clock, Trace, lives_of_plan, lives_of_schedule};
+use partition::unstable::schedule::schedule;
+use partition::unstable::topology::{Communication, Contention, Topology};
+use partition::unstable::units::{Bytes, Nanos};
 use serde_json::Value;
 
 use crate::random_costgraph::{self, Links, Rng};
@@ -99,7 +99,7 @@ fn counts(plan: &Plan) -> (usize, usize) {
     (plan.steps.len() - copies, copies)
 }
 
-fn compiled(graph: Graph, spec: &str) -> partition::compile::Compiled {
+fn compiled(graph: Graph, spec: &str) -> partition::unstable::compile::Compiled {
     let place = place::Options { devices: DeviceUse::All, balance: Some(0.5), ..place::Options::default() };
     let options = Options { place, ..Options::default() };
     let topology = Topology::parse(spec).unwrap();

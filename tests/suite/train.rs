@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use partition::data::{Options as DataOptions, Order, Source};
-use partition::ir::*;
-use partition::plan::{self, Action, BufferKind};
-use partition::topology::Topology;
-use partition::train::{Fit, Loss, Options, Rate, Recipe, Trainer, Updates, fit, training_step};
+use partition::unstable::data::{Options as DataOptions, Order, Source};
+use partition::unstable::ir::*;
+use partition::unstable::plan::{self, Action, BufferKind};
+use partition::unstable::topology::Topology;
+use partition::unstable::train::{Fit, Loss, Options, Rate, Recipe, Trainer, Updates, fit, training_step};
 
 use crate::gradients::evaluate_graph;
 use crate::random_graph::Random;
@@ -33,7 +33,7 @@ pub(crate) fn network(batch: i64) -> Graph {
     graph
 }
 
-use partition::ir::Source as Source_;
+use partition::unstable::ir::Source as Source_;
 
 fn trainer(devices: &str, optimizer: &str, lr: f64) -> Trainer {
     let mut options = Options::new(Loss::MeanSquared);
@@ -41,7 +41,7 @@ fn trainer(devices: &str, optimizer: &str, lr: f64) -> Trainer {
     options.rate = Rate { base: lr, ..Rate::default() };
     options.seed = 7;
     if devices != "cpu" {
-        options.compile.place.devices = partition::place::DeviceUse::All;
+        options.compile.place.devices = partition::unstable::place::DeviceUse::All;
     }
     Trainer::new(network(4), &Topology::parse(devices).unwrap(), &options).unwrap()
 }
@@ -397,8 +397,10 @@ fn batch_normalisation_trains_by_the_batch_and_its_statistics_follow() {
         {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [null, 2], "dtype": "float32"}},
         {"class_name": "BatchNormalization", "config": {"name": "bn", "momentum": 0.9, "epsilon": 0.5}}]},
         "keras_version": "2.15.0", "backend": "tensorflow"}"#;
-    let loading = partition::load::LoadOptions::default();
-    let partition::load::Model::Graph(graph) = partition::load::load(model, None, &loading).unwrap() else {
+    let loading = partition::unstable::load::LoadOptions::default();
+    let partition::unstable::load::Model::Graph(graph) =
+        partition::unstable::load::load(model, None, &loading).unwrap()
+    else {
         panic!("a network");
     };
     let mut options = Options::new(Loss::MeanSquared);
@@ -438,9 +440,9 @@ fn batch_normalisation_is_one_operation_each_way() {
             {{"class_name": "Activation", "config": {{"name": "relu", "activation": "relu"}}}}]}},
             "keras_version": "2.15.0", "backend": "tensorflow"}}"#
         );
-        let loading = partition::load::LoadOptions::default();
-        let partition::load::Model::Graph(graph) =
-            partition::load::load(model.as_bytes(), None, &loading).unwrap()
+        let loading = partition::unstable::load::LoadOptions::default();
+        let partition::unstable::load::Model::Graph(graph) =
+            partition::unstable::load::load(model.as_bytes(), None, &loading).unwrap()
         else {
             panic!("a network");
         };
@@ -457,7 +459,7 @@ fn batch_normalisation_is_one_operation_each_way() {
         assert_eq!(count(&|op| matches!(op, Op::Reduce { .. })), if factor { 3 } else { 4 }, "{options}");
         let text = network.to_string();
         assert!(text.contains(" center=true moments"));
-        assert_eq!(partition::ir::text::parse(&text).unwrap().to_string(), text);
+        assert_eq!(partition::unstable::ir::text::parse(&text).unwrap().to_string(), text);
     }
 }
 
@@ -483,7 +485,7 @@ fn open_network() -> Graph {
 
 #[test]
 fn replicas_give_the_bits_of_their_shards_and_the_losses_of_the_whole_batch() {
-    use partition::train::{Replicas, Sync};
+    use partition::unstable::train::{Replicas, Sync};
     let run = |devices: &str, samples: i64, replicas: Option<Replicas>| {
         let mut options = Options::new(Loss::MeanSquared);
         options.recipe.updates = "adam".parse().unwrap();

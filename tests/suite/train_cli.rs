@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use partition::ir::Tensor;
-use partition::load::weights::{Arrays, write_npz};
+use partition::unstable::ir::Tensor;
+use partition::unstable::load::weights::{Arrays, write_npz};
 
 use crate::cli::{Folder, example};
 

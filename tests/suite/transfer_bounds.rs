@@ -6,11 +6,11 @@
 
 use std::collections::BTreeSet;
 
-use partition::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
-use partition::place::{self, DeviceUse, Options};
-use partition::plan::{self, Plan};
-use partition::topology::{Description, DeviceGroup, DeviceId, Topology};
-use partition::units::{Bytes, Flops, Nanos, Rate};
+use partition::unstable::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
+use partition::unstable::place::{self, DeviceUse, Options};
+use partition::unstable::plan::{self, Plan};
+use partition::unstable::topology::{Description, DeviceGroup, DeviceId, Topology};
+use partition::unstable::units::{Bytes, Flops, Nanos, Rate};
 
 use super::random_costgraph::Rng;
 
@@ -251,7 +251,7 @@ fn no_placement_moves_less_than_a_certificate_says() {
 fn certified() -> Vec<(Plan, CostGraph)> {
     let plans = (0..400).filter_map(|seed| {
         let Case { graph, topology, options, .. } = Case::new(seed);
-        let plan = partition::plan(&graph, &topology, &options).ok()?;
+        let plan = partition::unstable::compile::plan(&graph, &topology, &options).ok()?;
         plan.bound.is_some().then_some((plan, graph))
     });
     plans.collect()

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use partition::ir::Graph;
-use partition::load::{LoadOptions, Model, load};
+use partition::unstable::ir::Graph;
+use partition::unstable::load::{LoadOptions, Model, load};
 use serde_json::{Value, json};
 
 use crate::shared;

@@ -7,7 +7,7 @@ mod cases;
 mod damage;
 mod steps;
 
-use partition::plan::{self, Action, BufferKind, Launch, Plan};
+use partition::unstable::plan::{self, Action, BufferKind, Launch, Plan};
 
 use crate::random_graph::Random;
 use cases::{Case, cases, inference};

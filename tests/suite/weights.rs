@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use partition::ir::{DType, Data, Graph, Init, ParamId, Shape, Source, SourceRole, Tensor, Type};
-use partition::load::weights::{Arrays, ParamReader, load_params, write_npz};
+use partition::unstable::ir::{DType, Data, Graph, Init, ParamId, Shape, Source, SourceRole, Tensor, Type};
+use partition::unstable::load::weights::{Arrays, ParamReader, load_params, write_npz};
 
 use crate::{npz, shared};
 

@@ -3,9 +3,9 @@
 use std::fs;
 
 use partition::Result;
-use partition::load::{Format, Model, read_workload};
-use partition::topology::{Communication, Role};
-use partition::units::{Bytes, Nanos};
+use partition::unstable::load::{Format, Model, read_workload};
+use partition::unstable::topology::{Communication, Role};
+use partition::unstable::units::{Bytes, Nanos};
 use serde_json::{Value, json};
 
 use crate::{bad, shared};
@@ -75,8 +75,8 @@ fn the_benchmark_is_read_without_loss() {
             continue;
         }
         let text = fs::read(&path).unwrap();
-        assert_eq!(partition::load::recognise(&text).unwrap(), Format::Workload, "{file}");
-        let model = partition::load::load(&text, Some(&path), &Default::default()).unwrap();
+        assert_eq!(partition::unstable::load::recognise(&text).unwrap(), Format::Workload, "{file}");
+        let model = partition::unstable::load::load(&text, Some(&path), &Default::default()).unwrap();
         let Model::CostGraph { graph, topology: Some(topology) } = model else { panic!("{file}") };
         let source: Value = serde_json::from_slice(&text).unwrap();
         let nodes = source["nodes"].as_array().unwrap();

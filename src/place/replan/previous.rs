@@ -59,12 +59,10 @@ impl std::str::FromStr for Stability {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use partition::place::{Options, Previous, Stability};
-/// use partition::topology::Topology;
-/// use partition::units::Bytes;
+/// use partition::{Bytes, Options, Previous, Stability, Topology};
 ///
 /// # fn main() -> partition::Result<()> {
-/// let graph = partition::load::read_costgraph(
+/// let graph = partition::read_costgraph(
 ///     br#"{"costgraph":1,"name":"two","kinds":["l4-24g"],"nodes":[
 ///          {"id":"a","op":"f","time_ns":[9],"param_bytes":600,"outputs":[8]},
 ///          {"id":"b","op":"f","time_ns":[9],"param_bytes":600,"outputs":[8]}],"edges":[["a",0,"b"]]}"#,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use super::super::{Action, Copy, Launch, Plan, Step};
+use super::super::{Action, CopyAction, Launch, Plan, Step};
 use super::certificate::{Patterns, prove};
 use super::order::{Event, Past, sweep};
 use super::parts::Covered;
@@ -226,7 +226,7 @@ impl<'a> Proof<'a> {
         }
     }
 
-    fn copy(&mut self, step: &Step, copy: &Copy, event: Event, past: &Past<'_>) {
+    fn copy(&mut self, step: &Step, copy: &CopyAction, event: Event, past: &Past<'_>) {
         let (name, output) = (copy.node.as_deref().unwrap_or_default(), copy.output.unwrap_or_default());
         let node = self.find(name, copy.microbatch);
         let tensor = node.and_then(|node| self.graph.outputs(node).nth(output as usize));

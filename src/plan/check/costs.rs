@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::super::{Action, Buffer, BufferKind, Copy, Plan, Step};
+use super::super::{Action, Buffer, BufferKind, CopyAction, Plan, Step};
 use super::Faults;
 use super::resolve::{Resolved, Touch};
 use crate::units::Bytes;
@@ -76,7 +76,7 @@ impl BufferCopies {
         plan: &Plan,
         resolved: &Resolved<'_>,
         step: &Step,
-        copy: &Copy,
+        copy: &CopyAction,
         (from, to): (u32, u32),
         faults: &mut Faults,
     ) {
@@ -185,7 +185,7 @@ struct NodeCopies<'a> {
 }
 
 impl<'a> NodeCopies<'a> {
-    fn check(&mut self, resolved: &Resolved<'_>, step: &'a Step, copy: &'a Copy, faults: &mut Faults) {
+    fn check(&mut self, resolved: &Resolved<'_>, step: &'a Step, copy: &'a CopyAction, faults: &mut Faults) {
         let node = copy.node.as_deref().unwrap_or_default();
         for device in [&copy.from, &copy.to] {
             if !resolved.devices.contains_key(device.as_str()) {

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::super::{Action, Buffer, BufferKind, Copy, Launch, Plan, Step};
+use super::super::{Action, Buffer, BufferKind, CopyAction, Launch, Plan, Step};
 use super::Faults;
 use super::resolve::{Resolved, Touch};
 
@@ -206,7 +206,7 @@ fn own(plan: &Plan, step: &Step, launch: &Launch, (reads, writes): (&[u32], &[u3
 }
 
 /// A copy brings what it is said to bring.
-fn same(plan: &Plan, step: &Step, copy: &Copy, (from, to): (u32, u32), faults: &mut Faults) {
+fn same(plan: &Plan, step: &Step, copy: &CopyAction, (from, to): (u32, u32), faults: &mut Faults) {
     let (from, to) = (&plan.buffers[from as usize], &plan.buffers[to as usize]);
     if from.microbatch != to.microbatch {
         faults

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::super::{Action, Buffer, BufferKind, Copy, Lane, Plan, Step};
+use super::super::{Action, Buffer, BufferKind, CopyAction, Lane, Plan, Step};
 use super::Faults;
 
 /// What a step touches, by number.
@@ -258,7 +258,7 @@ fn touch(plan: &Plan, step: &Step, buffers: &HashMap<&str, u32>, faults: &mut Fa
 }
 
 /// The bytes that a copy moves.
-fn range(step: &Step, copy: &Copy, faults: &mut Faults) -> Option<(u64, u64)> {
+fn range(step: &Step, copy: &CopyAction, faults: &mut Faults) -> Option<(u64, u64)> {
     let (offset, bytes) = copy.part.map_or((0, copy.bytes.0), |(offset, bytes)| (offset.0, bytes.0));
     let end = offset.checked_add(bytes);
     if end.is_none() {

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::super::{Action, Buffer, BufferKind, Copy, Launch, Plan, Step};
+use super::super::{Action, Buffer, BufferKind, CopyAction, Launch, Plan, Step};
 use super::Faults;
 use super::expected::{ExpectedLaunch, ExpectedModel, ExpectedValue, InPlace, Origin};
 use super::resolve::{Resolved, Touch};
@@ -236,7 +236,7 @@ impl<'a> Flow<'a, '_> {
         }
     }
 
-    fn copy(&mut self, step: &Step, copy: &Copy, from: u32, to: u32) {
+    fn copy(&mut self, step: &Step, copy: &CopyAction, from: u32, to: u32) {
         let Some(brought) = self.holds[from as usize] else { return };
         let (id, target) = (step.id, self.buffer(to));
         if self.names.find(target) != Some(brought.value) || target.microbatch != brought.microbatch {

@@ -7,7 +7,8 @@ use std::str::FromStr;
 use serde::de::DeserializeOwned;
 
 use super::super::{
-    Action, Buffer, BufferKind, Copy, Cost, Device, Kernel, Lane, Launch, Model, Plan, Step, VERSION,
+    Action, Buffer, BufferKind, CopyAction, Cost, Kernel, Lane, Launch, Plan, PlanDevice, PlanModel, Step,
+    VERSION,
 };
 use super::is_bare;
 use crate::cost::Profile;
@@ -22,14 +23,14 @@ type Fault = String;
 #[derive(Default)]
 struct Parts {
     version: Option<u32>,
-    model: Option<Model>,
-    options: Option<super::super::Options>,
+    model: Option<PlanModel>,
+    options: Option<super::super::PlanOptions>,
     topology: Option<Topology>,
     cost: Option<Cost>,
     bound: Option<super::super::Bound>,
     replan: Option<super::super::Replan>,
     profile: Option<Profile>,
-    devices: Vec<Device>,
+    devices: Vec<PlanDevice>,
     placement: Vec<(String, String)>,
     unlaunched: Vec<String>,
     buffers: Vec<Buffer>,
@@ -117,8 +118,8 @@ fn once<T>(what: &str, slot: &mut Option<T>, value: T) -> Result<(), Fault> {
     }
 }
 
-fn model(words: &mut Words<'_>) -> Result<Model, Fault> {
-    Ok(Model {
+fn model(words: &mut Words<'_>) -> Result<PlanModel, Fault> {
+    Ok(PlanModel {
         name: words.name("a name")?,
         hash: words.after("hash")?,
         nodes: words.number_after("nodes")?,
@@ -126,8 +127,8 @@ fn model(words: &mut Words<'_>) -> Result<Model, Fault> {
     })
 }
 
-fn device(words: &mut Words<'_>) -> Result<Device, Fault> {
-    Ok(Device {
+fn device(words: &mut Words<'_>) -> Result<PlanDevice, Fault> {
+    Ok(PlanDevice {
         name: words.name("a device")?,
         target: words.after("target")?,
         memory: Bytes(words.number_after("memory")?),
@@ -210,8 +211,8 @@ fn launch(words: &mut Words<'_>) -> Result<Launch, Fault> {
     })
 }
 
-fn copy(words: &mut Words<'_>) -> Result<Copy, Fault> {
-    Ok(Copy {
+fn copy(words: &mut Words<'_>) -> Result<CopyAction, Fault> {
+    Ok(CopyAction {
         from: words.name("a source")?,
         to: words.after("->")?,
         bytes: Bytes(words.number_after("bytes")?),

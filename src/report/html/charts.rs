@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::{Life, escape};
-use crate::plan::Device;
+use crate::plan::PlanDevice;
 use crate::units::{Bytes, Nanos};
 
 /// Sizes in the drawings' own units.
@@ -97,7 +97,7 @@ fn merged(spans: &[Span], scale: f64) -> Vec<(f64, f64, String)> {
 
 /// Bytes of a device that hold something, over time, under its arena and its cap.
 pub(super) fn memory(
-    device: &Device,
+    device: &PlanDevice,
     number: usize,
     lives: &[&Life],
     span: u64,

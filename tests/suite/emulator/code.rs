@@ -8,8 +8,8 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use libloading::Library;
-use partition::emit::{self, Kernel};
-use partition::run::cuda::{Launch, Toolchain};
+use partition::unstable::emit::{self, Kernel};
+use partition::unstable::run::cuda::{Launch, Toolchain};
 
 use crate::cuda::{SHIM, compiler, waits};
 

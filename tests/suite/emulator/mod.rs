@@ -10,7 +10,7 @@ mod queue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use partition::run::cuda::{
+use partition::unstable::run::cuda::{
     Activation, Algorithm, Driver, Event, Fault, FaultKind, Function, Gemm, GemmArgs, GpuInfo, Graph,
     HostPointer, HostWork, Launch, Machine, Module, Outcome, Pointer, Side, Stream,
 };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use partition::run::cuda::{Fault, FaultKind, Gemm, GemmArgs, HostWork, Launch, Outcome};
+use partition::unstable::run::cuda::{Fault, FaultKind, Gemm, GemmArgs, HostWork, Launch, Outcome};
 
 use super::Faults;
 use super::code::{Code, Libraries};

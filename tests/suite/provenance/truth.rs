@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use partition::compile::Network;
-use partition::ir::{Op, ValueId};
-use partition::kernel::{group_workspace, in_place};
-use partition::plan::{Buffer, Plan};
+use partition::unstable::compile::Network;
+use partition::unstable::ir::{Op, ValueId};
+use partition::unstable::kernel::{group_workspace, in_place};
+use partition::unstable::plan::{Buffer, Plan};
 
 /// What a network's groups read and write, and what is kept.
 pub(crate) struct Truth {
@@ -41,7 +41,7 @@ impl Truth {
     /// `plan` is a sound one: how inputs and outputs are divided is read from it.
     pub(crate) fn new(network: &Network, plan: &Plan) -> Self {
         let Network { graph, grouping, .. } = network;
-        let group = |fused: &partition::kernel::Fused<'_>| Group {
+        let group = |fused: &partition::unstable::kernel::Fused<'_>| Group {
             reads: fused.reads.iter().map(|value| value.0).collect(),
             writes: fused.writes.iter().map(|value| value.0).collect(),
             in_place: in_place(graph, fused).iter().map(|&(r, w)| (r as usize, w as usize)).collect(),
@@ -59,7 +59,7 @@ impl Truth {
         }
         let outputs: Vec<u32> =
             graph.outputs().iter().map(|(_, value)| grouping.base[value.index()].0).collect();
-        let updated = |param: &partition::ir::Param| {
+        let updated = |param: &partition::unstable::ir::Param| {
             Some((graph.node(param.node).first_result.0, param.update? as usize))
         };
         let bytes = |value: u32| (value, graph.ty(ValueId(value)).bytes().unwrap().get());

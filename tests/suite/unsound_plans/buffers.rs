@@ -1,7 +1,7 @@
 //! Damages to buffers and arenas: what they hold, where they lie, of what size and kind they are.
 
-use partition::plan::{Action, BufferKind};
-use partition::units::Bytes;
+use partition::unstable::plan::{Action, BufferKind};
+use partition::unstable::units::Bytes;
 
 use super::damage::{
     Way, a_buffer, a_launch, buffer_of, in_order, launch, overlay, some_of, touches, writes,

@@ -1,14 +1,14 @@
 //! Sound plans: inference, state, microbatches, training, pipelines, and what is rewritten to fit.
 
 use partition::Control;
-use partition::compile::{self, Compiled, Options};
-use partition::ir::Graph;
-use partition::load::{LoadOptions, Model, load};
-use partition::place::{self, DeviceUse, Objective};
-use partition::plan::{self, ExpectedModel, Plan};
-use partition::strategy::pipeline::{self, Order};
-use partition::topology::Topology;
-use partition::train::{self, Loss, Recipe, training_step};
+use partition::unstable::compile::{self, Compiled, Options};
+use partition::unstable::ir::Graph;
+use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::place::{self, DeviceUse, Objective};
+use partition::unstable::plan::{self, ExpectedModel, Plan};
+use partition::unstable::strategy::pipeline::{self, Order};
+use partition::unstable::topology::Topology;
+use partition::unstable::train::{self, Loss, Recipe, training_step};
 
 use crate::provenance::{Run, Truth};
 use crate::random_graph::{Random, random_graph};
@@ -81,7 +81,9 @@ fn stateful(seed: u64) -> Option<Case> {
         if alike.is_empty() || random.one_in(4) {
             continue;
         }
-        graph.update_param(partition::ir::ParamId(number as u32), random.pick(&alike)).expect("alike");
+        graph
+            .update_param(partition::unstable::ir::ParamId(number as u32), random.pick(&alike))
+            .expect("alike");
         updated += 1;
     }
     let devices = ["cpu", "cpu[2x1GB]", "2xcpu"][seed as usize % 3];

@@ -1,7 +1,7 @@
 //! Choices at random in a plan, and what puts right whatever would give a damage away.
 
-use partition::plan::{Action, Buffer, BufferKind, Copy, Launch, Plan, Step};
-use partition::units::Bytes;
+use partition::unstable::plan::{Action, Buffer, BufferKind, CopyAction, Launch, Plan, Step};
+use partition::unstable::units::Bytes;
 
 use super::{buffers, steps};
 use crate::random_graph::Random;
@@ -101,7 +101,7 @@ pub(super) fn launch(plan: &mut Plan, step: usize) -> &mut Launch {
     }
 }
 
-pub(super) fn copy(plan: &mut Plan, step: usize) -> &mut Copy {
+pub(super) fn copy(plan: &mut Plan, step: usize) -> &mut CopyAction {
     match &mut plan.steps[step].action {
         Action::Copy(copy) => copy,
         Action::Launch(_) => panic!("a launch"),

@@ -1,7 +1,7 @@
 //! Damages to steps: their order, what they wait for, what is launched and copied.
 
-use partition::plan::{Action, BufferKind, Lane};
-use partition::units::Bytes;
+use partition::unstable::plan::{Action, BufferKind, Lane};
+use partition::unstable::units::Bytes;
 
 use super::damage::{Way, a_copy, a_launch, a_step, alike, buffer_of, copy, in_order, launch, some_of};
 

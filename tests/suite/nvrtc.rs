@@ -40,13 +40,25 @@ fn is_code(bytes: &[u8]) -> bool {
 /// Kernels in one source: the prelude is read once for all.
 const TOGETHER: usize = 12;
 
-/// Compiles kernels for the architectures, several in one source, on all cores.
+/// Compiles kernels for each of the architectures, several in one source, on all cores.
 pub(crate) fn compile_for(kernels: &BTreeMap<String, Kernel>, architectures: &[&str]) {
+    let sources = sources(kernels);
+    compile(sources.iter().flat_map(|source| architectures.iter().map(move |&one| (source, one))).collect());
+}
+
+/// Compiles kernels, each source for one of two architectures: half of the work, where others of the same forms
+/// are compiled for both.
+fn compile_in_turns(kernels: &BTreeMap<String, Kernel>) {
+    compile(sources(kernels).iter().zip(["sm_80", "sm_90"].into_iter().cycle()).collect());
+}
+
+fn sources(kernels: &BTreeMap<String, Kernel>) -> Vec<String> {
+    kernels.values().collect::<Vec<&Kernel>>().chunks(TOGETHER).map(module).collect()
+}
+
+/// Sources with an architecture each.
+fn compile(jobs: Vec<(&String, &str)>) {
     let Some(compiler) = compiler() else { return };
-    let list: Vec<&Kernel> = kernels.values().collect();
-    let sources: Vec<String> = list.chunks(TOGETHER).map(module).collect();
-    let jobs: Vec<(&String, &str)> =
-        sources.iter().flat_map(|source| architectures.iter().map(move |&one| (source, one))).collect();
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..threads() {
@@ -58,7 +70,7 @@ pub(crate) fn compile_for(kernels: &BTreeMap<String, Kernel>, architectures: &[&
             });
         }
     });
-    println!("{} kernels for {}", list.len(), architectures.join(", "));
+    println!("{} sources compiled", jobs.len());
 }
 
 /// The kernels of programs, by name.
@@ -71,7 +83,7 @@ fn kernels_of(programs: Vec<Program>) -> BTreeMap<String, Kernel> {
 fn kernels_of_every_operation_compile() {
     let kernels = operation_kernels(1);
     assert!(kernels.len() > 150, "{}", kernels.len());
-    compile_for(&kernels, &["sm_80", "sm_90"]);
+    compile_in_turns(&kernels);
 }
 
 #[test]
@@ -85,17 +97,22 @@ fn kernels_of_every_form_compile() {
 /// Of the small models, whose kernels other tests run, and of a training step.
 #[test]
 fn kernels_of_the_small_models_compile() {
-    compile_corpus(SMALL, SMALL_HALVES, step_programs());
+    compile_corpus(SMALL, SMALL_HALVES, step_programs(), compile_in_turns);
 }
 
 /// Of all others.
 #[test]
 fn kernels_of_the_real_models_compile() {
-    compile_corpus(REAL, REAL_HALVES, vec![]);
+    compile_corpus(REAL, REAL_HALVES, vec![], |kernels| compile_for(kernels, &["sm_80", "sm_90"]));
 }
 
 /// Every kernel of these models, each text once.
-fn compile_corpus(models: &[&str], halves: &[(&str, DType)], others: Vec<Program>) {
+fn compile_corpus(
+    models: &[&str],
+    halves: &[(&str, DType)],
+    others: Vec<Program>,
+    compile: impl Fn(&BTreeMap<String, Kernel>),
+) {
     if compiler().is_none() {
         return;
     }
@@ -108,7 +125,7 @@ fn compile_corpus(models: &[&str], halves: &[(&str, DType)], others: Vec<Program
         kernels.extend(kernels_of(half_programs(&format!("corpus/{name}"), *half)));
     }
     println!("{} models, printed after {:?}", models.len(), began.elapsed());
-    compile_for(&kernels, &["sm_80", "sm_90"]);
+    compile(&kernels);
     println!("compiled after {:?}", began.elapsed());
     assert!(kernels.len() > 15 * models.len() || shared::dir().is_none(), "{} kernels", kernels.len());
 }

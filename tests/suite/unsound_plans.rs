@@ -98,9 +98,9 @@ fn compare(cases: &[Case], seeds: std::ops::Range<u64>) -> (usize, usize, usize)
 
 #[test]
 fn no_plan_that_is_proven_wrong_is_accepted() {
-    let (damaged, accepted, proven) = compare(&cases(), 0..6000);
+    let (damaged, accepted, proven) = compare(&cases(), 0..3000);
     println!("{damaged} damaged, {accepted} accepted; {proven} of a few refused ones proven wrong");
-    assert!(damaged > 5000 && accepted > 100 && proven > 200, "{damaged}, {accepted}, {proven}");
+    assert!(damaged > 2500 && accepted > 50 && proven > 100, "{damaged}, {accepted}, {proven}");
 }
 
 #[test]

@@ -53,6 +53,7 @@ mod escape;
 mod explain;
 mod files;
 mod ir;
+mod json;
 mod kernel;
 mod load;
 #[cfg(feature = "run")]

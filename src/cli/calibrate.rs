@@ -4,7 +4,7 @@ use super::args::RunArgs;
 use super::arrays::UserArrays;
 use super::machine::check_targets;
 use super::modes::{Explicit, check_run};
-use super::run::{Request, Source as Planned, init_seed, weight};
+use super::run::{Request, Source as Planned, destinations, init_seed, weight};
 use super::terminal::{Console, write_stdout};
 use super::weights::Missing;
 use crate::calibrate::{self, Source};
@@ -23,6 +23,7 @@ pub(super) fn calibrate(args: &RunArgs, explicit: &Explicit, console: &Console) 
             Some(_) => of_model(Planned::open(args, explicit)?, args, console)?,
             None => {
                 check_run(args, explicit, false)?;
+                destinations(args)?;
                 calibrate::machine()?
             }
         }
@@ -49,9 +50,10 @@ fn of_model(planned: Planned, args: &RunArgs, console: &Console) -> Result<Profi
         return Err(Error::usage("--calibrate", "kernels are measured without --microbatches")
             .with_help("with --batch at the size of one microbatch they are the same"));
     }
-    let Planned { given, file, .. } = planned;
+    let Planned { given, file, destinations, .. } = planned;
     let name = file.name();
-    let Request { graph, topology, options } = Request::new(file, args, &given, Missing::MadeUp, console)?;
+    let Request { graph, topology, options } =
+        Request::new(file, args, (&given, &destinations), Missing::MadeUp, console)?;
     let source = Files { given: &given, seed };
     calibrate::network(graph, &topology, &options, &source).map_err(|error| error.within(&name))
 }

@@ -1,37 +1,85 @@
 //! Files that a command is to write, looked at before it begins: a mistake is not to cost the work.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::args::Emit;
 use crate::error::{Error, Result};
 use crate::files::check_writable;
+use crate::ir::{Data, Graph};
 use crate::plan::is_compressed;
 
-/// Every file that is written can be, is no file that is read, and no other that is written. `written` has the
-/// option that names each.
-///
-/// Errors: [`Error::Io`] where a file cannot be written.
-pub(super) fn check(written: &[(&str, Option<&Path>)], read: &[Option<&Path>]) -> Result<()> {
-    let mut others: Vec<PathBuf> =
-        read.iter().flatten().filter_map(|path| path.canonicalize().ok()).collect();
-    for (option, path) in written {
-        let Some(path) = path else { continue };
-        check_writable(path)?;
-        // What is no regular file (a terminal, a pipe, /dev/null) is not replaced.
-        let Ok(there) = std::path::absolute(path) else { continue };
-        let there = there.canonicalize().unwrap_or(there);
-        if there.exists() && !there.is_file() {
-            continue;
+/// The files that a command writes, each with the option that names it.
+pub(super) struct Destinations {
+    written: Vec<(&'static str, PathBuf)>,
+}
+
+impl Destinations {
+    /// Tried for writing, which leaves nothing behind.
+    ///
+    /// Errors: one cannot be written; two are one file.
+    pub(super) fn new(
+        written: impl IntoIterator<Item = (&'static str, Option<impl AsRef<Path>>)>,
+    ) -> Result<Self> {
+        let mut all: Vec<(&'static str, PathBuf)> = Vec::new();
+        for (option, path) in written {
+            let Some(path) = path else { continue };
+            let path = path.as_ref();
+            if let Some((other, _)) = all.iter().find(|(_, other)| is_same(other, path)) {
+                let message = format!("{other} writes there too");
+                return Err(Error::usage(format!("{option} {}", path.display()), message)
+                    .with_help("give each a name of its own"));
+            }
+            all.push((option, path.to_owned()));
         }
-        if others.contains(&there) {
-            let message = "this file is read, or written under another option, by the same command";
-            return Err(
-                Error::usage(format!("{option} {}", path.display()), message).with_help("name another file")
-            );
-        }
-        others.push(there);
+        all.iter().try_for_each(|(_, path)| check_writable(path))?;
+        Ok(Self { written: all })
     }
-    Ok(())
+
+    /// The files with their options.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        self.written.iter().map(|(option, path)| (*option, path.as_path()))
+    }
+
+    /// Error: a file that is read would be written over. O(files read x files written).
+    pub(super) fn are_not_read<'p>(&self, read: impl IntoIterator<Item = &'p Path>) -> Result<()> {
+        for path in read {
+            if let Some((option, _)) = self.written.iter().find(|(_, output)| is_same(output, path)) {
+                let message = "this file is read: it would be written over";
+                return Err(Error::usage(format!("{option} {}", path.display()), message)
+                    .with_help("name another file"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether two names are one file that is replaced when it is written, however it is called; neither need be there.
+/// What is no regular file (a terminal, a pipe, /dev/null) is not replaced.
+pub(super) fn is_same(one: &Path, other: &Path) -> bool {
+    let full = |path: &Path| {
+        path.canonicalize().ok().or_else(|| {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            Some(parent.unwrap_or(Path::new(".")).canonicalize().ok()?.join(path.file_name()?))
+        })
+    };
+    let is_replaced = |path: &Path| !path.exists() || path.is_file() || path.is_dir();
+    is_replaced(one) && (one == other || full(one).is_some_and(|one| full(other) == Some(one)))
+}
+
+/// The file that `--devices` names, where it names one.
+pub(super) fn devices_file(spec: Option<&str>) -> Option<&Path> {
+    spec.map(Path::new).filter(|path| path.is_file())
+}
+
+/// The files that a network's parameters lie in: external data, weights.
+pub(super) fn files_of(graph: &Graph) -> BTreeSet<&Path> {
+    let data = graph.params().iter().filter_map(|param| param.data.as_ref());
+    data.filter_map(|data| match data {
+        Data::Inline(_) => None,
+        Data::File { path, .. } | Data::Array { path, .. } => Some(path.as_path()),
+    })
+    .collect()
 }
 
 /// What a file of this name holds; none for a name that says nothing.

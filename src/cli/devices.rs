@@ -1,7 +1,7 @@
 //! `partition devices`: what this machine has, as a specification.
 
 use super::args::DevicesArgs;
-use super::destinations;
+use super::destinations::{Destinations, devices_file};
 use super::terminal::{Console, write_stdout};
 use crate::error::Result;
 use crate::files::write_atomically;
@@ -9,7 +9,8 @@ use crate::report::{Column, TextTable, wrapped};
 use crate::topology::{PRESETS, Topology};
 
 pub(super) fn devices(args: &DevicesArgs, console: &Console) -> Result<()> {
-    destinations::check(&[("--output", args.output.as_deref())], &[])?;
+    Destinations::new([("--output", args.output.as_ref())])?
+        .are_not_read(devices_file(args.spec.as_deref()))?;
     // A file is as wide as what is in it.
     let width = console.width().filter(|_| args.output.is_none());
     if args.presets {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::args::{Batch, Emit, PlanArgs};
-use super::destinations;
+use super::destinations::{self, Destinations, devices_file, files_of};
 use super::infeasible;
 use super::model::ModelFile;
 use super::modes::Explicit;
@@ -30,14 +30,15 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
         return Err(Error::usage("MODEL", "no model is given").with_help("partition --help"));
     };
     let emit = emitted(args)?;
+    let output = Destinations::new([("--output", args.output.as_ref())])?;
     let read = [Some(path), args.shape.weights.as_ref(), args.from.as_ref(), args.score.as_ref()];
-    destinations::check(
-        &[("--output", args.output.as_deref())],
-        &read.map(|path| path.map(|path| path.as_path())),
-    )?;
+    let read = read.into_iter().chain([args.placement.profile.as_ref()]).flatten().map(|path| path.as_path());
+    output.are_not_read(read.chain(devices_file(args.devices.as_deref())))?;
     let mut options = compile_options(&args.shape, &args.placement)?;
     let file = ModelFile::read(path, args.shape.trust.links())?
         .taking_all(&args.shape.with_inputs, &options.dims)?;
+    // A folder's model, too.
+    output.are_not_read(file.path.as_deref())?;
     let mut model = {
         let _working = console.working("reading the model");
         file.load(&options.dims)?
@@ -51,6 +52,9 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
     }
     if let Some(weights) = &args.shape.weights {
         check_weights(&mut model, weights, console)?;
+    }
+    if let Model::Graph(graph) = &model {
+        output.are_not_read(files_of(graph))?;
     }
     let topology = with_profile(topology_for(args.devices.as_deref(), &model)?, &options)?;
     options.model_hash = file.hash();

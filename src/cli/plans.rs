@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::args::{DiffArgs, ExportArgs};
+use super::destinations::Destinations;
 use super::model::ModelFile;
 use super::terminal::{Console, write_stdout};
 use crate::compile;
@@ -34,6 +35,7 @@ pub(super) fn diff(args: &DiffArgs, console: &Console) -> Result<()> {
 }
 
 pub(super) fn export(args: &ExportArgs, _console: &Console) -> Result<()> {
+    Destinations::new([("--output", args.output.as_ref())])?.are_not_read([args.plan.as_path()])?;
     let text = plan::export(&Plan::load(&args.plan)?, &args.format)?;
     match &args.output {
         Some(path) => write_atomically(path, text.as_bytes()),

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::args::{Batch, RunArgs};
 use super::arrays::UserArrays;
-use super::destinations;
+use super::destinations::{Destinations, devices_file, files_of};
 use super::machine::{Product, Ready, check_hosts, targets, topology};
 use super::model::{ModelFile, model_path};
 use super::modes::{Explicit, check_run};
@@ -23,13 +23,13 @@ use crate::compile::{self, Network};
 use crate::error::{Error, Report, Result};
 use crate::escape::{escaped, to_json_pretty};
 use crate::ir::{Data, Graph, ParamId, Tensor, Type};
-use crate::load::weights::{ParamReader, write_npz};
+use crate::load::weights::ParamReader;
 use crate::load::{Model, fill};
 use crate::plan::{self, Plan};
 use crate::report::{Clock, Trace, counted, lives_of_plan};
 use crate::run::feed::Comparison;
 use crate::run::{RunReport, input_type, probe};
-use crate::state::WeightsForm;
+use crate::state::{WeightsForm, write_arrays};
 use crate::topology::Topology;
 use crate::units::Nanos;
 
@@ -39,7 +39,6 @@ pub(super) fn run(args: &RunArgs, explicit: &Explicit, console: &Console) -> Res
     }
     let seed = args.exec.init.as_deref().map(init_seed).transpose()?;
     let source = Source::open(args, explicit)?;
-    check_outputs(args)?;
     let (given, (plan, mut network)) = {
         let _working = console.working("planning");
         let missing = if seed.is_some() { Missing::MadeUp } else { Missing::Refused };
@@ -70,7 +69,7 @@ pub(super) fn run(args: &RunArgs, explicit: &Explicit, console: &Console) -> Res
         console.note(&format!("ended after {} of {} steps", reports.seen(), args.steps));
     }
     if let Some(path) = &args.outputs {
-        write_npz(path, &outputs)?;
+        write_arrays(path, outputs_form(path)?, &outputs)?;
     }
     if let Some(path) = &args.trace {
         write_trace(path, &plan, median(reports.kept()))?;
@@ -86,14 +85,25 @@ pub(super) fn run(args: &RunArgs, explicit: &Explicit, console: &Console) -> Res
     signals::check()
 }
 
-/// Every file that a run writes can be written, and is none that it reads.
-fn check_outputs(args: &RunArgs) -> Result<()> {
-    let written = [("--outputs", &args.outputs), ("--trace", &args.trace)];
+/// The files that a run writes: they can be written, and are none that the options name to be read.
+pub(super) fn destinations(args: &RunArgs) -> Result<Destinations> {
+    if let Some(path) = &args.outputs {
+        outputs_form(path)?;
+    }
+    let written = [("--outputs", &args.outputs), ("--trace", &args.trace), ("--output", &args.output)];
+    let destinations = Destinations::new(written.map(|(option, path)| (option, path.as_ref())))?;
     let read = [&args.model, &args.plan_model, &args.inputs, &args.expect, &args.shape.weights];
-    destinations::check(
-        &written.map(|(option, path)| (option, path.as_deref())),
-        &read.map(|path| path.as_deref()),
-    )
+    let read = read.into_iter().chain([&args.placement.profile]).filter_map(|path| path.as_deref());
+    destinations.are_not_read(read.chain(devices_file(args.exec.devices.as_deref())))?;
+    Ok(destinations)
+}
+
+/// What the file of outputs holds, as the end of its name says; what is no file (a pipe, a terminal) takes npz.
+fn outputs_form(path: &Path) -> Result<WeightsForm> {
+    match path.exists() && !path.is_file() {
+        true => Ok(WeightsForm::Npz),
+        false => WeightsForm::of(path).map_err(|error| error.within("--outputs")),
+    }
 }
 
 /// What is run: a file that is a model or a plan, and the arrays for it.
@@ -101,6 +111,7 @@ pub(super) struct Source {
     pub(super) file: ModelFile,
     pub(super) given: UserArrays,
     pub(super) is_plan: bool,
+    pub(super) destinations: Destinations,
 }
 
 impl Source {
@@ -112,7 +123,10 @@ impl Source {
         let file = ModelFile::read(path, args.shape.trust.links())?;
         let is_plan = Plan::is_json(&file.bytes);
         check_run(args, explicit, is_plan)?;
-        Ok(Self { given: UserArrays::open(args)?, file, is_plan })
+        let destinations = destinations(args)?;
+        // A folder's model, too.
+        destinations.are_not_read(file.path.as_deref())?;
+        Ok(Self { given: UserArrays::open(args)?, file, is_plan, destinations })
     }
 
     /// The arrays; the plan, made now or before, and its network.
@@ -122,10 +136,11 @@ impl Source {
         missing: Missing,
         console: &Console,
     ) -> Result<(UserArrays, (Plan, Network))> {
-        let Self { file, given, is_plan } = self;
+        let Self { file, given, is_plan, destinations } = self;
+        let written = &destinations;
         let planned = match is_plan {
-            true => from_plan(&file, args, &given, missing, console)?,
-            false => from_model(file, args, &given, missing, console)?,
+            true => from_plan(&file, args, (&given, written), missing, console)?,
+            false => from_model(file, args, (&given, written), missing, console)?,
         };
         Ok((given, planned))
     }
@@ -150,7 +165,7 @@ impl Request {
     pub(super) fn new(
         file: ModelFile,
         args: &RunArgs,
-        given: &UserArrays,
+        (given, written): (&UserArrays, &Destinations),
         missing: Missing,
         console: &Console,
     ) -> Result<Self> {
@@ -167,6 +182,7 @@ impl Request {
         can_be_written(args, &graph)?;
         let weights = file.weights(args.shape.weights.as_deref())?;
         take_weights(&mut graph, weights.as_deref(), missing, console)?;
+        written.are_not_read(weights.as_deref().into_iter().chain(files_of(&graph)))?;
         options.model_hash = file.hash();
         options.model_path = file.path.as_ref().map(|path| path.display().to_string());
         Ok(Self { graph, topology: with_profile(topology, &options)?, options })
@@ -208,12 +224,12 @@ fn sized_network(
 fn from_model(
     file: ModelFile,
     args: &RunArgs,
-    given: &UserArrays,
+    arrays: (&UserArrays, &Destinations),
     missing: Missing,
     console: &Console,
 ) -> Result<(Plan, Network)> {
     let name = file.name();
-    let Request { graph, topology, options } = Request::new(file, args, given, missing, console)?;
+    let Request { graph, topology, options } = Request::new(file, args, arrays, missing, console)?;
     let compiled = super::planning::planning(&args.placement, console, |control| {
         compile::compile_with(Model::Graph(graph), &topology, &options, control)
             .map_err(|error| error.within(&name))
@@ -227,7 +243,7 @@ fn from_model(
 fn from_plan(
     file: &ModelFile,
     args: &RunArgs,
-    given: &UserArrays,
+    (given, written): (&UserArrays, &Destinations),
     missing: Missing,
     console: &Console,
 ) -> Result<(Plan, Network)> {
@@ -236,6 +252,7 @@ fn from_plan(
     plan::check(&plan).map_err(|error| error.within(&name))?;
     let path = model_path(&plan, file, args.plan_model.as_deref())?;
     let model = ModelFile::read(&path, args.shape.trust.links())?.taking(plan.options.inputs.iter().cloned());
+    written.are_not_read(model.path.as_deref())?;
     compile::check_hash(&plan, &model.hash(), &model.name()).map_err(|error| error.within(&name))?;
     let options = compile::Options::of_plan(&plan)?;
     if let Some(half) = half(args.shape.precision)
@@ -250,6 +267,7 @@ fn from_plan(
     can_be_written(args, &graph)?;
     let weights = model.weights(args.shape.weights.as_deref())?;
     take_weights(&mut graph, weights.as_deref(), missing, console)?;
+    written.are_not_read(weights.as_deref().into_iter().chain(files_of(&graph)))?;
     compile::check_model(&plan, Model::Graph(graph.clone()), &options)
         .map_err(|error| error.within(&name))?;
     let model = model.taking(given.input_names().chain(args.shape.with_inputs.iter().cloned()));
@@ -276,8 +294,8 @@ fn graph_of(file: &ModelFile, model: Model) -> Result<Graph> {
 /// Error: outputs have names that the file that is asked for cannot hold.
 fn can_be_written(args: &RunArgs, graph: &Graph) -> Result<()> {
     let names = graph.outputs().iter().map(|(name, _)| name.as_str());
-    match args.outputs {
-        Some(_) => WeightsForm::Npz.check_names(names),
+    match &args.outputs {
+        Some(path) => outputs_form(path)?.check_names(names),
         None => Ok(()),
     }
 }

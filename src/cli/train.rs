@@ -118,7 +118,7 @@ fn asked(args: &TrainArgs, outputs: &Outputs, console: &Console) -> Result<Asked
     outputs.hold(&graph)?;
     open_dims(args, &graph, &mut options, console)?;
     let records = records(args, &graph, &options, &fitting)?;
-    outputs.are_not_read(args, &records.as_ref().map(Records::all).unwrap_or_default())?;
+    outputs.are_not_read(args, (&file, &graph), &records.as_ref().map(Records::all).unwrap_or_default())?;
     Ok(Asked { file, graph, topology, options, records })
 }
 

@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::destinations::{Destinations, devices_file, files_of, is_same};
+use super::model::ModelFile;
 use super::train_args::{Resume, TrainArgs};
 use super::train_ensemble::of_member;
 use crate::data::Source;
@@ -18,7 +20,7 @@ use crate::units::Bytes;
 /// What a run writes.
 pub(super) struct Outputs {
     /// By option.
-    files: Vec<(&'static str, PathBuf)>,
+    files: Destinations,
     folders: Vec<(&'static str, PathBuf)>,
     form: Option<WeightsForm>,
 }
@@ -38,21 +40,23 @@ impl Outputs {
             (Some(path), None) => vec![path.clone()],
             (Some(path), Some(count)) => (1..=count).map(|member| of_member(path, member)).collect(),
         };
-        let files: Vec<_> = weights.into_iter().map(|path| ("-o", path)).chain(named).collect();
+        let files = weights.into_iter().map(|path| ("-o", path)).chain(named);
+        let files = Destinations::new(files.map(|(option, path)| (option, Some(path))))?;
         let folders = [("--checkpoints", &args.checkpoints), ("--tensorboard", &args.logs.tensorboard)];
         let folders: Vec<_> =
             folders.into_iter().filter_map(|(option, path)| Some((option, path.clone()?))).collect();
         let outputs = Self { files, folders, form };
         outputs.are_different()?;
-        outputs.files.iter().try_for_each(|(_, path)| check_writable(path))?;
         outputs.folders.iter().try_for_each(|(option, path)| check_folder(option, path))?;
         Ok(outputs)
     }
 
+    /// Error: a folder is one of the others.
     fn are_different(&self) -> Result<()> {
-        let all: Vec<_> = self.files.iter().chain(&self.folders).collect();
-        for (number, (option, path)) in all.iter().enumerate() {
-            if let Some((other, _)) = all[..number].iter().find(|(_, other)| is_same(other, path)) {
+        for (number, (option, path)) in self.folders.iter().enumerate() {
+            let before = self.folders[..number].iter().map(|(option, path)| (*option, path.as_path()));
+            if let Some((other, _)) = self.files.files().chain(before).find(|(_, other)| is_same(other, path))
+            {
                 let message = format!("{other} writes there too");
                 return Err(Error::usage(format!("{option} {}", path.display()), message)
                     .with_help("give each a name of its own"));
@@ -61,19 +65,20 @@ impl Outputs {
         Ok(())
     }
 
-    /// Errors: a file that is read would be written over.
-    pub(super) fn are_not_read(&self, args: &TrainArgs, data: &[&Source]) -> Result<()> {
-        let read = [Some(&args.model), args.shape.weights.as_ref(), args.placement.profile.as_ref()];
-        let read = read.into_iter().flatten().chain(data.iter().flat_map(|source| source.files()));
-        for path in read {
-            if let Some((option, _)) = self.files.iter().find(|(_, output)| is_same(output, path)) {
-                let message = "this file is read: it would be written over";
-                return Err(
-                    Error::usage(format!("{option} {}", path.display()), message).with_help("another name")
-                );
-            }
-        }
-        Ok(())
+    /// Error: a file that is read would be written over: one that the arguments name, of the model `file`, of the
+    /// parameters of `graph`, or of the data.
+    pub(super) fn are_not_read(
+        &self,
+        args: &TrainArgs,
+        (file, graph): (&ModelFile, &Graph),
+        data: &[&Source],
+    ) -> Result<()> {
+        let named = [Some(&args.model), args.shape.weights.as_ref(), args.placement.profile.as_ref()];
+        let named = named.into_iter().flatten().map(|path| path.as_path());
+        let model = file.path.as_deref().into_iter().chain(files_of(graph));
+        let devices = devices_file(args.exec.devices.as_deref());
+        let data = data.iter().flat_map(|source| source.files()).map(|path| path.as_path());
+        self.files.are_not_read(named.chain(model).chain(devices).chain(data))
     }
 
     /// Errors: parameters whose names cannot be written, or that the disk has no room for.
@@ -87,23 +92,10 @@ impl Outputs {
             WeightsForm::Safetensors.check_names(names())?;
         }
         let needed = weight_bytes(graph);
-        let weights = self.files.iter().filter(|(option, _)| *option == "-o");
+        let weights = self.files.files().filter(|(option, _)| *option == "-o");
+        let checkpoints = checkpoints.map(|(option, path)| (*option, path.as_path()));
         weights.chain(checkpoints).try_for_each(|(option, path)| check_space(option, path, needed))
     }
-}
-
-/// Whether two names are one file, however it is called; neither need be there.
-fn is_same(one: &Path, other: &Path) -> bool {
-    if one == other {
-        return true;
-    }
-    let full = |path: &Path| {
-        path.canonicalize().ok().or_else(|| {
-            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            Some(parent.unwrap_or(Path::new(".")).canonicalize().ok()?.join(path.file_name()?))
-        })
-    };
-    full(one).is_some_and(|one| full(other) == Some(one))
 }
 
 /// The nearest folder above a path that is there.

@@ -76,7 +76,7 @@ fn incomplete(arrays: &Arrays, loaded: Loaded) -> Error {
         ),
         None => (
             format!("{count} parameters have no array, the first is {first}"),
-            "--weights with a file that holds them, or --init seed=N for random ones",
+            "--weights with a file that holds all of them; --init seed=N would make these up, and the results with them",
         ),
     };
     let report = Report::new(arrays.path().display().to_string(), message).help(help);

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::Fused;
 use crate::error::{Error, Result};
+use crate::escape::escaped;
 use crate::ir::{Graph, NodeId, ValueId};
 
 /// A group's position in [`Grouping::groups`].
@@ -92,7 +93,7 @@ impl Grouping {
                     list(&graph.results(node).collect::<Vec<_>>()),
                     data.op.name(),
                     list(&data.operands),
-                    graph.source(data.source).name.escape_debug()
+                    escaped(&graph.source(data.source).name)
                 );
             }
         }

@@ -12,10 +12,11 @@ use std::fmt::Write as _;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::json::{Amount, Text, json_error};
+use super::json::{Amount, Text};
 use crate::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
 use crate::error::{Error, Result};
 use crate::escape::quoted;
+use crate::json::json_error;
 use crate::units::{Bytes, Nanos};
 
 /// The most that all times, or all bytes, may add up to: beyond it sums would saturate.

@@ -1,26 +1,16 @@
-//! Pieces that the JSON readers share: recognition by the top-level fields, errors with their
-//! position, strings that borrow, numbers that are checked where their place is known.
+//! Pieces that the readers of models in JSON share: recognition by the top-level fields, strings that borrow,
+//! numbers that are checked where their place is known.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
 use super::Format;
 
 use crate::error::{Error, Result};
-
-/// A JSON error as one of ours, with line and column as place.
-pub(super) fn json_error(error: &serde_json::Error) -> Error {
-    let text = error.to_string();
-    let message = match text.rfind(" at line ") {
-        Some(end) => &text[..end],
-        None => &text,
-    };
-    Error::format(format!("line {}, column {}", error.line(), error.column()), message)
-}
+use crate::json::json_error;
 
 /// A string that borrows from the text wherever it holds no escapes.
 #[derive(Deserialize)]
@@ -107,76 +97,6 @@ pub(super) fn recognise(text: &[u8]) -> Result<Option<Format>> {
         (Some(format), _) => Ok(Some(format)),
         (None, Ok(())) => Ok(None),
         (None, Err(error)) => Err(json_error(&error)),
-    }
-}
-
-/// The text without the mark that some editors begin it with.
-pub(super) fn without_mark(text: &[u8]) -> &[u8] {
-    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
-}
-
-/// Error: an object of the text has a key twice, of which a reader would pass over one. O(text).
-pub(super) fn check_keys(text: &[u8]) -> Result<()> {
-    let mut deserializer = serde_json::Deserializer::from_slice(text);
-    deserializer.deserialize_any(Unique).map_err(|error| json_error(&error))
-}
-
-/// Any value whose objects have each key once. Recursion is bounded by the parser (128 levels).
-struct Unique;
-
-impl<'de> DeserializeSeed<'de> for Unique {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Unique {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while items.next_element_seed(Unique)?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let mut keys = HashSet::new();
-        while let Some(key) = map.next_key::<String>()? {
-            map.next_value_seed(Unique)?;
-            if let Some(key) = keys.replace(key) {
-                return Err(A::Error::custom(format!("the key {key:?} stands twice in one object")));
-            }
-        }
-        Ok(())
     }
 }
 

@@ -154,11 +154,11 @@ pub fn load_with(
     find: FindDims<'_>,
 ) -> Result<Model> {
     let place = path.map_or_else(|| "standard input".to_owned(), |path| path.display().to_string());
-    let bytes = json::without_mark(bytes);
+    let bytes = crate::json::without_mark(bytes);
     let format = recognise(bytes).map_err(|error| error.within(&place))?;
     // Their readers take fields as they need them; those of costs name every field and refuse one that stands twice.
     if matches!(format, Format::Native | Format::Keras | Format::Transformers) {
-        json::check_keys(bytes).map_err(|error| error.within(&place))?;
+        crate::json::check_keys(bytes).map_err(|error| error.within(&place))?;
     }
     let model = match format {
         Format::Native => native::load(bytes, path, options).map(Model::Graph),

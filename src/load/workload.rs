@@ -12,9 +12,10 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use super::json::{Amount, json_error};
+use super::json::Amount;
 use crate::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
 use crate::error::{Error, Result};
+use crate::json::json_error;
 use crate::topology::{Communication, Description, DeviceGroup, LinkGroup, Role, Topology};
 use crate::units::{Bytes, Flops, Nanos, Rate};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::safetensors::write_safetensors;
 use crate::error::{Error, Result};
 use crate::ir::Tensor;
-use crate::load::weights::{Arrays, write_npz};
+use crate::load::weights::{Arrays, check_npz_names, write_npz};
 
 /// A form of files of weights that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,9 +15,6 @@ pub enum WeightsForm {
     /// `.npz`
     Npz,
 }
-
-/// The most bytes of a name in an npz file, which is a zip archive.
-const LONGEST_ENTRY: usize = u16::MAX as usize;
 
 impl WeightsForm {
     /// The form that the end of a name says.
@@ -38,13 +35,15 @@ impl WeightsForm {
 
     /// Error: arrays of these names cannot be written in this form.
     pub fn check_names<'n>(self, names: impl IntoIterator<Item = &'n str>) -> Result<()> {
+        if self == Self::Npz {
+            return check_npz_names(names.into_iter());
+        }
         let mut seen = std::collections::BTreeSet::new();
         for name in names {
-            let message = match self {
-                Self::Safetensors if name == "__metadata__" => "is not an array's in safetensors",
-                Self::Npz if name.len() + ".npy".len() > LONGEST_ENTRY => "is too long for npz",
-                Self::Safetensors | Self::Npz if !seen.insert(name) => "is there twice",
-                Self::Safetensors | Self::Npz => continue,
+            let message = match name {
+                "__metadata__" => "is not an array's in safetensors",
+                name if !seen.insert(name) => "is there twice",
+                _ => continue,
             };
             return Err(Error::usage(format!("array {name}"), format!("the name {message}"))
                 .with_help("rename it in the model, or write the other of .safetensors and .npz"));
@@ -57,7 +56,14 @@ impl WeightsForm {
 ///
 /// Errors: another end; the file cannot be written.
 pub fn write_weights(path: &Path, arrays: &[(String, Tensor)]) -> Result<()> {
-    match WeightsForm::of(path)? {
+    write_arrays(path, WeightsForm::of(path)?, arrays)
+}
+
+/// Writes arrays in a form, whatever the file is called.
+///
+/// Errors: names that the form cannot hold; the file cannot be written.
+pub fn write_arrays(path: &Path, form: WeightsForm, arrays: &[(String, Tensor)]) -> Result<()> {
+    match form {
         WeightsForm::Safetensors => write_safetensors(path, arrays),
         WeightsForm::Npz => write_npz(path, arrays),
     }

@@ -20,6 +20,7 @@ use super::near::suggestion;
 use super::spec::{contention, link, role, slices};
 use super::{Communication, Contention, Role, Topology};
 use crate::error::{Error, Report, Result};
+use crate::json;
 use crate::units::{Bytes, Flops, Nanos, Rate};
 
 /// Bytes of the longest file that is read.
@@ -81,7 +82,7 @@ impl Topology {
         let bytes = crate::files::read(path)?;
         let text =
             String::from_utf8(bytes).map_err(|_| spec_error(spec_or_path, "not a text file (UTF-8)"))?;
-        let looks_json = text.trim_start().starts_with('{');
+        let looks_json = json::without_mark(text.as_bytes()).trim_ascii_start().starts_with(b"{");
         let description = if is_json || (looks_json && !is_toml) {
             Description::from_json(&text)
         } else {
@@ -112,7 +113,10 @@ impl Description {
     /// # Errors
     /// [`Error::Spec`] names the line of malformed JSON, else the table and the key.
     pub fn from_json(text: &str) -> Result<Self> {
-        let value = serde_json::from_str(text).map_err(|error| spec_error("", error.to_string()))?;
+        let value = json::read(text.as_bytes()).map_err(|error| match error {
+            Error::Format(report) => Error::Spec(report),
+            other => other,
+        })?;
         Self::from_value(value)
     }
 

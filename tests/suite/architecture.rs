@@ -8,6 +8,7 @@ const MODULES: &[&str] = &[
     "units",
     "escape",
     "error",
+    "json",
     "files",
     "control",
     "csr",

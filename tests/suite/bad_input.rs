@@ -6,6 +6,7 @@
 use std::fs;
 use std::process::Command;
 
+use partition::unstable::ir::{DType, Tensor};
 use partition::unstable::load::weights::{Arrays, write_npz};
 use partition::unstable::load::{LoadOptions, load};
 use partition::unstable::plan::Plan;
@@ -512,6 +513,38 @@ fn what_stands_twice() {
     ] {
         fs::write(folder.path(file), text).unwrap();
         refused(&folder, 1, &[file, "-d", "cpu"], &[file, &format!("\"{key}\" stands twice")]);
+    }
+    fs::write(folder.path("m.json"), small(r#""name": "m""#)).unwrap();
+    fs::write(folder.path("d.json"), r#"{"device": [{"name": "a", "kind": "cpu", "kind": "cpu"}]}"#).unwrap();
+    refused(&folder, 2, &["m.json", "-d", "d.json"], &["d.json", "\"kind\" stands twice"]);
+    let index = r#"{"weight_map": {"w": "a.safetensors", "w": "b.safetensors"}}"#;
+    fs::write(folder.path("w.safetensors.index.json"), index).unwrap();
+    let header = r#"{"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
+        "w": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}"#;
+    let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &[0; 8]].concat();
+    fs::write(folder.path("w.safetensors"), bytes).unwrap();
+    for weights in ["w.safetensors.index.json", "w.safetensors"] {
+        refused(&folder, 1, &["run", "m.json", "--weights", weights], &[weights, "\"w\" stands twice"]);
+    }
+}
+
+/// Archives are read by a map of names, in which the second of two entries takes the place of the first.
+#[test]
+fn arrays_that_stand_twice_in_an_archive() {
+    let folder = Folder::new();
+    fs::write(folder.path("m.json"), small(r#""name": "m""#)).unwrap();
+    let array = |value: f32| Tensor::new(DType::F32, vec![2], [value.to_le_bytes(); 2].concat()).unwrap();
+    let arrays = [("x".to_owned(), array(1.0)), ("z".to_owned(), array(2.0))];
+    write_npz(&folder.path("i.npz"), &arrays).unwrap();
+    let mut bytes = fs::read(folder.path("i.npz")).unwrap();
+    for at in 0..bytes.len() - 5 {
+        if bytes[at..].starts_with(b"z.npy") {
+            bytes[at] = b'x';
+        }
+    }
+    fs::write(folder.path("i.npz"), bytes).unwrap();
+    for option in ["--inputs", "--weights"] {
+        refused(&folder, 1, &["run", "m.json", option, "i.npz"], &["i.npz", "two entries of one name"]);
     }
 }
 

@@ -29,9 +29,9 @@ use serde_json::Value;
 use self::config::Unsupported;
 use self::network::{Network, Parser};
 use super::LoadOptions;
-use super::json::json_error;
 use crate::error::{Error, Result};
 use crate::ir::Graph;
+use crate::json::json_error;
 
 /// Reads a Keras model. The batch dimension is named `batch`, other open dimensions
 /// `INPUT_AXIS`.

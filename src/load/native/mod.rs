@@ -16,7 +16,6 @@ use serde_json::{Map, Value};
 
 use self::attributes::Attributes;
 use super::LoadOptions;
-use super::json::json_error;
 use crate::csr::Csr;
 use crate::error::{Error, Result};
 use crate::files::Folder;
@@ -25,6 +24,7 @@ use crate::ir::{
     DType, Data, DimId, Graph, Init, Op, Shape, Size, Source, SourceId, SourceRole, Tensor, Type, ValueId,
     half,
 };
+use crate::json::json_error;
 use crate::order::first_ready;
 
 #[derive(Deserialize)]

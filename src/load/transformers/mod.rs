@@ -19,10 +19,10 @@ use self::family::{FAMILIES, Family};
 use self::heads::{Body, Head};
 use self::net::Net;
 use self::settings::Settings;
-use super::json::json_error;
 use super::{LoadOptions, native};
 use crate::error::{Error, Report, Result};
 use crate::ir::Graph;
+use crate::json::json_error;
 
 mod activation;
 mod attention;

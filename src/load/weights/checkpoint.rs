@@ -94,7 +94,7 @@ fn index(path: &Path) -> Result<Option<Index>> {
     }
     let mut text = first.to_vec();
     file.take(LARGEST_INDEX).read_to_end(&mut text).map_err(|error| Error::io(place(), error))?;
-    let index = serde_json::from_slice(&text).map_err(|error| {
+    let index = crate::json::read(&text).map_err(|error| {
         Error::format(place(), format!("is no index of shards: {error}"))
             .with_help("weights are read from npz, safetensors, HDF5, or model.safetensors.index.json")
     })?;

@@ -48,7 +48,7 @@ impl Npz {
     /// The names of the arrays, in the order of the archive, and the archive.
     pub(super) fn open(mut file: BufReader<File>) -> Result<(Vec<String>, Self)> {
         file.seek(SeekFrom::Start(0)).map_err(damaged)?;
-        let mut archive = ZipArchive::new(file).map_err(damaged)?;
+        let mut archive = opened(file)?;
         if archive.has_overlapping_entries().map_err(damaged)? {
             // Each would be decompressed from the same bytes: a small archive would hold any amount.
             return Err(Error::format("", "the entries of the zip archive overlap"));
@@ -57,9 +57,7 @@ impl Npz {
         for index in 0..archive.len() {
             let Some(Ok(entry)) = archive.name_for_index(index) else { continue };
             let Some(name) = entry.strip_suffix(".npy") else { continue };
-            if entries.insert(name.to_owned(), index).is_some() {
-                return Err(Error::format(format!("array {name}"), "stands twice in the archive"));
-            }
+            entries.insert(name.to_owned(), index);
             names.push(name.to_owned());
         }
         if names.is_empty() && archive.file_names().flatten().any(|name| name.ends_with("data.pkl")) {
@@ -120,10 +118,20 @@ impl Npz {
     }
 }
 
+/// The directory of an archive. Error: two of its entries have one name, of which only the last would be seen.
+fn opened<R: Read + Seek>(file: R) -> Result<ZipArchive<R>> {
+    let archive = ZipArchive::new(file).map_err(damaged)?;
+    if archive.has_duplicate_names() {
+        let message = "the zip archive holds two entries of one name, and which is meant is not known";
+        return Err(Error::format("", message).with_help("write it anew, each array once"));
+    }
+    Ok(archive)
+}
+
 /// The weights in a `.keras` archive; none where the archive is another one.
 pub(super) fn keras_weights(file: &mut BufReader<File>, path: &Path) -> Result<Option<Section>> {
     file.seek(SeekFrom::Start(0)).map_err(damaged)?;
-    let mut archive = ZipArchive::new(&mut *file).map_err(damaged)?;
+    let mut archive = opened(&mut *file)?;
     let Some(index) = archive.index_for_name("model.weights.h5") else { return Ok(None) };
     let mut entry = archive.by_index(index).map_err(damaged)?;
     if entry.compression() == CompressionMethod::Stored
@@ -182,7 +190,7 @@ pub fn check_npz_names<'n>(names: impl Iterator<Item = &'n str>) -> Result<()> {
         };
         if name.len() + ENDING.len() > LONGEST_ENTRY {
             let start: String = name.chars().take(40).collect();
-            let message = format!("its name has {} bytes, so npz cannot hold it", name.len());
+            let message = format!("its name of {} bytes is too long for npz", name.len());
             return Err(Error::usage(format!("array {start:?}..."), message).with_help("rename the output"));
         }
         if name.split(['/', '\\']).any(|part| part == "..") {

@@ -36,7 +36,7 @@ impl Safetensors {
         }
         let mut header = Vec::new();
         (&mut file).take(count).read_to_end(&mut header).map_err(damaged)?;
-        let metadata: Metadata = serde_json::from_slice(&header)
+        let metadata: Metadata = crate::json::read(&header)
             .map_err(|error| Error::format("", format!("its header is damaged: {error}")))?;
         let start = 8 + count;
         let data = length - start;

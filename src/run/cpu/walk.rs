@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::ir::MAX_AXES;
 
 /// Most axes of a tensor that kernels walk.
-pub(crate) const MAX_RANK: usize = 16;
+pub(crate) const MAX_RANK: usize = MAX_AXES;
 
 /// One entry for each axis of a tensor, without memory from the heap: kernels allocate nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

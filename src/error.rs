@@ -131,6 +131,18 @@ impl Report {
         self.details = details;
         self
     }
+
+    /// Adds the first eight of many lines, and how many more there are; `what` they are, in the plural.
+    #[must_use]
+    pub(crate) fn first_details(self, mut details: Vec<String>, what: &str) -> Self {
+        const LISTED: usize = 8;
+        let more = details.len().saturating_sub(LISTED);
+        details.truncate(LISTED);
+        if more > 0 {
+            details.push(format!("and {more} more {what}"));
+        }
+        self.details(details)
+    }
 }
 
 /// Prints on one line, whatever a name from a file holds.

@@ -44,9 +44,9 @@ impl Destinations {
     /// Error: a file that is read would be written over. O(files read x files written).
     pub(super) fn are_not_read<'p>(&self, read: impl IntoIterator<Item = &'p Path>) -> Result<()> {
         for path in read {
-            if let Some((option, _)) = self.written.iter().find(|(_, output)| is_same(output, path)) {
+            if let Some((option, output)) = self.written.iter().find(|(_, output)| is_same(output, path)) {
                 let message = "this file is read: it would be written over";
-                return Err(Error::usage(format!("{option} {}", path.display()), message)
+                return Err(Error::usage(format!("{option} {}", output.display()), message)
                     .with_help("name another file"));
             }
         }

@@ -9,7 +9,7 @@ use super::signals;
 use super::terminal::Console;
 use super::train_args::TrainArgs;
 use super::train_before::{NOT_HERE, Outputs, check_here, found};
-use super::train_data::{Records, open_dims, records};
+use super::train_data::{Records, input_names, open_dims, records};
 use super::train_ensemble::ensemble;
 use super::train_logs::Logs;
 use super::train_options::{fitting, keep, options, replicas, validated};
@@ -103,6 +103,8 @@ fn asked(args: &TrainArgs, outputs: &Outputs, console: &Console) -> Result<Asked
     check_hosts(&topology, args.exec.simulate_hosts || args.dry_run)?;
     let topology = with_profile(topology, &options.compile)?;
     let file = file.taking_all(&args.shape.with_inputs, &options.compile.dims)?;
+    // A mask that the data holds is not passed over.
+    let file = file.taking(input_names(args)?);
     let mut graph = network(&file, &options.compile)?;
     graph.notes().iter().for_each(|line| console.note(line));
     let largest = args.shape.batch == Some(Batch::Max);

@@ -21,6 +21,15 @@ impl Records {
     }
 }
 
+/// What arrays for inputs are called in the data, without the prefix of files that hold outputs too; none where the
+/// files do not name them.
+///
+/// Errors: a file cannot be read.
+pub(super) fn input_names(args: &TrainArgs) -> Result<Vec<String>> {
+    let names = args.data.data.as_deref().map(Source::array_names).transpose()?.unwrap_or_default();
+    Ok(names.into_iter().map(|name| name.strip_prefix("in_").map(str::to_owned).unwrap_or(name)).collect())
+}
+
 /// Opens the records for a network that is trained so; none where no data is named. One record is read.
 ///
 /// Errors: those of opening and reading them; fewer than a batch.

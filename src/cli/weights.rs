@@ -80,5 +80,5 @@ fn incomplete(arrays: &Arrays, loaded: Loaded) -> Error {
         ),
     };
     let report = Report::new(arrays.path().display().to_string(), message).help(help);
-    Error::Model(report.details(loaded.missing))
+    Error::Model(report.first_details(loaded.missing, "parameters"))
 }

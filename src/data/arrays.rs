@@ -10,6 +10,7 @@ use super::source::Reader;
 use crate::error::{Error, Result};
 use crate::ir::DType;
 use crate::load::weights::{Arrays, Rows};
+use crate::topology::near::instead;
 
 /// What an array of inputs or targets is commonly called.
 const INPUTS: [&str; 8] = ["x", "x_train", "input", "inputs", "X", "images", "data", "features"];
@@ -78,8 +79,11 @@ fn at(path: &Path, name: &str, message: &str) -> Error {
 }
 
 fn missing(file: &Arrays, name: &str) -> Error {
-    Error::usage(file.path().display().to_string(), format!("there is no array {name}"))
-        .with_help(format!("it has {}", file.names().join(", ")))
+    Error::usage(file.path().display().to_string(), format!("there is no array {name}")).with_help(instead(
+        name,
+        "it has",
+        file.names(),
+    ))
 }
 
 /// The array of a field: as declared, of its name, or as such arrays are commonly called.
@@ -103,11 +107,9 @@ fn find(file: &Arrays, wish: &Wish) -> Result<String> {
     }
     names.into_iter().find(|name| is_there(name)).ok_or_else(|| {
         let message = format!("no array is called {} or as such arrays are", wish.name);
-        Error::usage(file.path().display().to_string(), message).with_help(format!(
-            "{key}.{}=ARRAY with one of {}",
-            wish.name,
-            file.names().join(", ")
-        ))
+        let words = format!("{key}.{}=ARRAY with one of", wish.name);
+        let help = instead(&wish.name, &words, file.names());
+        Error::usage(file.path().display().to_string(), message).with_help(help)
     })
 }
 

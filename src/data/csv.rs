@@ -12,6 +12,7 @@ use super::files;
 use super::source::Reader;
 use super::spec::Spec;
 use crate::error::{Error, Result};
+use crate::topology::near::instead;
 
 /// A longer record is taken for a quote that was never closed.
 const LONGEST_RECORD: usize = 1 << 24;
@@ -96,8 +97,10 @@ impl CsvReader {
                 if wish.count > 1 {
                     let key = if role == Role::Input { "input" } else { "target" };
                     let message = format!("no column is called {}", wish.name);
+                    let names: Vec<String> = (0..self.columns).map(|column| self.name(column)).collect();
+                    let words = format!("{key}.{}=COLUMNS with some of", wish.name);
                     return Err(Error::usage(path.display().to_string(), message)
-                        .with_help(format!("{key}.{}=COLUMNS", wish.name)));
+                        .with_help(instead(&wish.name, &words, &names)));
                 }
                 let taken: Vec<usize> = chosen.iter().flatten().flatten().copied().collect();
                 let mut free: Vec<usize> =
@@ -131,10 +134,9 @@ impl CsvReader {
         let mut columns = Vec::new();
         for item in items {
             let missing = |name: &str| {
-                let names: Vec<String> = (0..self.columns.min(20)).map(|column| self.name(column)).collect();
-                let more = if self.columns > 20 { ", ..." } else { "" };
+                let names: Vec<String> = (0..self.columns).map(|column| self.name(column)).collect();
                 Error::usage(path.display().to_string(), format!("there is no column {name}"))
-                    .with_help(format!("there are {}{more}", names.join(", ")))
+                    .with_help(instead(name, "there are", &names))
             };
             let range = match (self.column(item), item.split_once("..")) {
                 (Some(column), _) => column..=column,

@@ -7,6 +7,7 @@ use super::spec::{FieldOptions, Spec, elements};
 use super::{Field, Role};
 use crate::error::{Error, Result};
 use crate::ir::DType;
+use crate::topology::near::instead;
 
 /// A field and where its values come from.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,8 +71,11 @@ pub(super) fn wishes(spec: &Spec, wanted: &[Field]) -> Result<Vec<Wish>> {
     named.extend(wishes.iter().map(|wish| wish.name.clone()));
     if let Some(unknown) = spec.options.keys().find(|name| !named.contains(name)) {
         let message = "there is no such input or target";
-        return Err(Error::usage(format!("--data: .{unknown}"), message)
-            .with_help(format!("there are {}", named.join(", "))));
+        return Err(Error::usage(format!("--data: .{unknown}"), message).with_help(instead(
+            unknown,
+            "there are",
+            &named,
+        )));
     }
     Ok(wishes)
 }
@@ -119,8 +123,11 @@ fn demand(
     let is_wanted = |name: &str| names.contains(&name) || (sole && name == default);
     if let Some((name, _)) = declared.iter().find(|(name, _)| !is_wanted(name)) {
         let message = format!("the network has no {default} {name}");
-        return Err(Error::usage(format!("--data: {default}.{name}"), message)
-            .with_help(format!("its {default}s are {}", names.join(", "))));
+        return Err(Error::usage(format!("--data: {default}.{name}"), message).with_help(instead(
+            name,
+            &format!("its {default}s are"),
+            &names,
+        )));
     }
     if sole {
         named.push(default.to_owned());

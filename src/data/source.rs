@@ -14,6 +14,7 @@ use super::synthetic::MadeReader;
 use super::tfrecord::TfRecordReader;
 use super::{Field, Options, Role, files};
 use crate::error::{Error, Result};
+use crate::load::weights::Arrays;
 
 /// What reads one format.
 pub(super) trait Reader: std::fmt::Debug + Send + Sync {
@@ -79,6 +80,20 @@ impl Source {
             (bound.field.name.clone(), known.then_some(dims))
         });
         Ok(sizes.collect())
+    }
+
+    /// What the arrays of a specification's first file are called; none where its format has no names for them.
+    ///
+    /// Errors: the specification is wrong; the file cannot be read.
+    pub fn array_names(spec: &str) -> Result<Vec<String>> {
+        let spec: Spec = spec.parse()?;
+        let From::Files(patterns) = &spec.from else { return Ok(Vec::new()) };
+        let files = files::expand(patterns)?;
+        let Some(first) = files.first() else { return Ok(Vec::new()) };
+        match spec.format.map_or_else(|| files::format_of(first), Ok)? {
+            Format::Npz | Format::Safetensors => Ok(Arrays::open(first)?.names().to_vec()),
+            Format::Csv | Format::TfRecord | Format::Raw => Ok(Vec::new()),
+        }
     }
 
     /// Opens what the wishes ask for.

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use serde::de::IgnoredAny;
+
 use crate::costgraph::CostGraph;
 use crate::error::{Error, Report, Result};
 use crate::files::Links;
@@ -88,11 +90,33 @@ pub fn recognise(bytes: &[u8]) -> Result<Format> {
     if let Some(format) = json::recognise(bytes)? {
         return Ok(format);
     }
-    if let Some(error) = weights_alone(bytes) {
+    if let Some(error) = weights_alone(bytes).or_else(|| other_file(bytes)) {
         return Err(error);
     }
     Err(Error::format("", "the file is no model of a known format")
         .with_help("known: native model.json, ONNX, Keras JSON, transformers config.json, cost graph JSON, placement workload"))
+}
+
+/// The error for another file of this program in place of a model; none for other bytes.
+fn other_file(bytes: &[u8]) -> Option<Error> {
+    #[derive(serde::Deserialize)]
+    struct Fields {
+        version: Option<IgnoredAny>,
+        steps: Option<IgnoredAny>,
+        placement: Option<IgnoredAny>,
+        profile: Option<IgnoredAny>,
+        device: Option<IgnoredAny>,
+    }
+    let fields: Fields = serde_json::from_slice(bytes).ok()?;
+    let (what, help) = match fields {
+        Fields { version: Some(_), steps: Some(_), placement: Some(_), .. } => {
+            ("a plan", "partition run PLAN, explain PLAN, or check PLAN --model MODEL")
+        }
+        Fields { profile: Some(_), .. } => ("a profile", "partition MODEL --devices SPEC --profile FILE"),
+        Fields { device: Some(_), .. } => ("a file of devices", "partition MODEL --devices FILE"),
+        _ => return None,
+    };
+    Some(Error::format("", format!("the file is {what}, not a model")).with_help(help))
 }
 
 /// The error for weights in place of a model, which names what they are; none for other bytes.

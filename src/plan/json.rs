@@ -11,6 +11,7 @@ use super::{Plan, VERSION, decompressed, is_compressed};
 use crate::error::{Error, Result};
 use crate::escape::to_json;
 use crate::files::{self, write_atomically_with};
+use crate::load::recognise;
 
 impl Plan {
     /// Streams the JSON form. O(size).
@@ -66,7 +67,8 @@ impl Plan {
     pub fn from_json(bytes: &[u8], place: &str) -> Result<Self> {
         let plan: Self = serde_json::from_slice(bytes).map_err(|error| match version(bytes) {
             Some(version) if version != u64::from(VERSION) => wrong_version(place, version),
-            _ => malformed(place, &error, "no valid plan"),
+            Some(_) => malformed(place, &error, "no valid plan"),
+            None => a_model(bytes, place).unwrap_or_else(|| malformed(place, &error, "no valid plan")),
         })?;
         if plan.version != VERSION {
             return Err(wrong_version(place, plan.version.into()));
@@ -93,6 +95,13 @@ impl Plan {
         }
         rest.first().is_some_and(u8::is_ascii_digit)
     }
+}
+
+/// The error for a model in place of a plan; none for other bytes.
+fn a_model(bytes: &[u8], place: &str) -> Option<Error> {
+    recognise(bytes).ok()?;
+    let help = "partition MODEL --devices SPEC -o plan.json makes a plan of it";
+    Some(Error::format(place, "the file is a model, not a plan").with_help(help))
 }
 
 fn wrong_version(place: &str, version: u64) -> Error {

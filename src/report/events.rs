@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::data::masked_crc32c;
 use crate::error::{Error, Result};
+use crate::escape::escaped;
 use crate::plan::{Action, Launch, Plan};
 
 /// An event file that is being written. Each event reaches the system as it is written, so that
@@ -55,7 +56,7 @@ impl Events {
     pub fn scalars(&mut self, step: u64, values: &[(&str, f64)]) -> Result<()> {
         let mut summary = Vec::new();
         for (tag, value) in values {
-            let mut one = bytes_field(1, tag.as_bytes());
+            let mut one = bytes_field(1, escaped(tag).as_bytes());
             one.extend(fixed32_field(2, (*value as f32).to_bits()));
             summary.extend(bytes_field(1, &one));
         }
@@ -104,8 +105,8 @@ fn graph_def(plan: &Plan) -> Vec<u8> {
         for source in sources(plan, (number, launch), &writers, &ids) {
             node.extend(bytes_field(3, names[source].as_bytes()));
         }
-        node.extend(bytes_field(4, step.device.as_bytes()));
-        let value = bytes_field(2, launch.nodes.join(", ").as_bytes());
+        node.extend(bytes_field(4, escaped(&step.device).as_bytes()));
+        let value = bytes_field(2, escaped(&launch.nodes.join(", ")).as_bytes());
         let attribute = [bytes_field(1, b"computes"), bytes_field(2, &value)].concat();
         node.extend(bytes_field(5, &attribute));
         out.extend(bytes_field(1, &node));

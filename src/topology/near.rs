@@ -13,6 +13,23 @@ pub(crate) fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str
     asked(&nearest(name, known))
 }
 
+/// Names that are listed in a message.
+const LISTED: usize = 8;
+
+/// What to use in place of `name`: the names nearest to it, then `words` and the first of those that there are.
+/// O(names x characters^2), of the first names only.
+pub(crate) fn instead(name: &str, words: &str, known: &[impl AsRef<str>]) -> String {
+    let known = || known.iter().map(AsRef::as_ref);
+    let near = suggestion(name, known());
+    let listed: Vec<&str> = known().take(LISTED).collect();
+    let more = match known().len() - listed.len() {
+        0 => String::new(),
+        count => format!(" and {count} more"),
+    };
+    let listed = format!("{words} {}{more}", listed.join(", "));
+    if near.is_empty() { listed } else { format!("{near} {listed}") }
+}
+
 /// [`suggestion`] for kinds of devices, which knows how else people call them: `4090` is part of a name, and
 /// `RTX 4090` another way of writing it.
 pub(super) fn kind<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
@@ -93,6 +110,13 @@ mod tests {
         assert_eq!(suggestion("a100", known), "did you mean `a100-40g` or `a100-80g`?");
         assert_eq!(suggestion("zebra", known), "");
         assert_eq!(suggestion("dense_1", ["Dense_1", "Dense_7"]), "did you mean `Dense_1`?");
+    }
+
+    #[test]
+    fn what_there_is_is_listed_after_what_is_near() {
+        let many: Vec<String> = (0..20).map(|number| format!("w{number}")).collect();
+        assert_eq!(instead("ww", "it has", &["w", "b"]), "did you mean `w`? it has w, b");
+        assert_eq!(instead("zebra", "it has", &many), "it has w0, w1, w2, w3, w4, w5, w6, w7 and 12 more");
     }
 
     #[test]

@@ -626,3 +626,52 @@ fn no_memory_is_one_line() {
     }
     println!("{refused} of 36 limits were met by a refused allocation");
 }
+
+#[test]
+fn a_file_of_another_kind_is_named() {
+    let folder = Folder::new();
+    fs::write(folder.path("m.json"), small(r#""name": "m""#)).unwrap();
+    fs::write(folder.path("d.json"), r#"{"device": [{"name": "a", "kind": "cpu"}]}"#).unwrap();
+    folder.ok(&["m.json", "-d", "cpu", "-o", "p.json", "--quiet"]);
+    let model = "m.json: the file is a model, not a plan";
+    refused(&folder, 1, &["explain", "m.json"], &[model, "partition MODEL --devices SPEC -o plan.json"]);
+    refused(&folder, 1, &["diff", "p.json", "m.json"], &[model]);
+    refused(
+        &folder,
+        1,
+        &["p.json", "-d", "cpu"],
+        &["p.json: the file is a plan, not a model", "partition run"],
+    );
+    refused(&folder, 1, &["run", "p.json", "--model", "p.json"], &["is a plan, not a model"]);
+    refused(&folder, 1, &["d.json", "-d", "cpu"], &["is a file of devices, not a model"]);
+}
+
+#[test]
+fn parameters_without_weights_are_eight_and_a_count() {
+    let folder = Folder::new();
+    let params = |name: &dyn Fn(usize) -> String| -> Vec<String> { (0..20).map(name).collect() };
+    let list = params(&|at| format!(r#"{{"name": "w{at}", "type": "f32[2]"}}"#)).join(", ");
+    let first = r#"{"name": "n0", "op": "mul", "inputs": ["x", "w0"]}"#.to_owned();
+    let rest =
+        (1..20).map(|at| format!(r#"{{"name": "n{at}", "op": "mul", "inputs": ["n{}", "w{at}"]}}"#, at - 1));
+    let nodes: Vec<String> = std::iter::once(first).chain(rest).collect();
+    let text = format!(
+        r#"{{"partition_model": 1, "inputs": [{{"name": "x", "type": "f32[2]"}}], "params": [{list}],
+            "nodes": [{}], "outputs": ["n19"]}}"#,
+        nodes.join(", ")
+    );
+    fs::write(folder.path("m.json"), text).unwrap();
+    let array = Tensor::new(DType::F32, vec![2], vec![0; 8]).unwrap();
+    write_npz(&folder.path("x.npz"), &[("x".to_owned(), array.clone())]).unwrap();
+    write_npz(&folder.path("w.npz"), &[("w3".to_owned(), array)]).unwrap();
+    let none = ["run", "m.json", "--inputs", "x.npz"];
+    refused(&folder, 1, &none, &["20 parameters have no data", "w7", "and 12 more parameters"]);
+    let some = [&none[..], &["--weights", "w.npz"]].concat();
+    refused(
+        &folder,
+        1,
+        &some,
+        &["19 parameters have no array", "and 11 more parameters", "would make these up"],
+    );
+    assert!(!folder.fails(1, &none).contains("w8"));
+}

@@ -252,6 +252,20 @@ fn settings_that_change_the_mathematics_change_the_result() {
 }
 
 #[test]
+fn a_window_wider_than_the_sequence_is_none() {
+    let outputs = |window: Value| {
+        let folder = Changed::new("mistral_window", &[("sliding_window", window)]);
+        let path = folder.path().join("outputs.npz");
+        let out = run(folder.path(), &folder.path().join("io.npz"), &["--outputs", text(&path)]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        std::fs::read(&path).unwrap()
+    };
+    let none = outputs(Value::Null);
+    assert_eq!(outputs(json!(100)), none);
+    assert_ne!(outputs(json!(2)), none);
+}
+
+#[test]
 fn a_class_without_a_head_that_is_known_is_refused() {
     let classes =
         |name: &str, class: &str| fault(&Changed::new(name, &[("architectures", json!([class]))]).run());

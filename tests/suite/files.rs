@@ -199,6 +199,21 @@ fn what_was_being_written_or_removed_is_cleared() {
     assert_eq!(names(dir.path()), [".lock"]);
 }
 
+/// A pipe that nobody writes would be waited for without end.
+#[test]
+fn a_pipe_within_a_checkpoint_is_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), Keep::default()).unwrap();
+    let paths = [1, 2, 3].map(|step| store.save(&checkpoint(step)).unwrap());
+    for (path, file) in [(&paths[1], "weights.safetensors"), (&paths[2], "manifest.json")] {
+        fs::remove_file(path.join(file)).unwrap();
+        assert!(Command::new("mkfifo").arg(path.join(file)).status().unwrap().success());
+    }
+    let found = store.latest().unwrap().unwrap();
+    assert_eq!((found.checkpoint, found.passed_over.len()), (checkpoint(1), 2));
+    assert!(found.passed_over.iter().all(|line| line.contains("is a pipe")), "{:?}", found.passed_over);
+}
+
 #[test]
 fn a_lock_that_is_a_link_makes_no_file_elsewhere() {
     let dir = tempfile::tempdir().unwrap();
@@ -246,4 +261,108 @@ fn a_model_names_files_of_its_own_folder_alone() {
         }
         folder.ok(&with("--allow-outside"));
     }
+}
+
+/// A model with its weights in another file, for devices in a file.
+fn with_files() -> Folder {
+    let folder = Folder::new();
+    let text = r#"{"partition_model": 1, "inputs": [{"name": "x", "type": "f32[1, 2]"}],
+        "params": [{"name": "w", "type": "f32[2, 2]", "data": {"file": "w.npz"}}],
+        "nodes": [{"name": "y", "op": "matmul", "inputs": ["x", "w"]}], "outputs": ["y"]}"#;
+    fs::write(folder.path("m.json"), text).unwrap();
+    let weights = Tensor::from_f32(vec![2, 2], &[1.0, 2.0, 3.0, 4.0]).unwrap();
+    write_npz(&folder.path("w.npz"), &[("w".to_owned(), weights)]).unwrap();
+    fs::write(folder.path("d.json"), r#"{"device": [{"name": "a", "kind": "cpu", "memory": "1GB"}]}"#)
+        .unwrap();
+    folder
+}
+
+#[test]
+fn no_file_that_is_read_is_written_over() {
+    let folder = with_files();
+    folder.ok(&["m.json", "-d", "d.json", "-o", "p.json", "--quiet"]);
+    folder.ok(&["run", "m.json", "-d", "cpu", "--init", "seed=1", "--calibrate", "-o", "profile.json"]);
+    let before: Vec<Vec<u8>> =
+        names(&folder.path("")).iter().map(|name| fs::read(folder.path(name)).unwrap()).collect();
+    let init = ["--init", "seed=1"];
+    let train = ["train", "m.json", "-d", "d.json", "--data", "random:records=8", "--loss", "mse"];
+    let run = ["run", "m.json", "-d", "d.json"];
+    let cases: [(&[&str], &[&str]); 13] = [
+        (&run, &["--trace", "d.json"]),
+        (&run, &["--outputs", "w.npz"]),
+        (&run, &["--outputs", "./w.npz"]),
+        (&["run", "m.json", "--profile", "profile.json"], &["--trace", "profile.json"]),
+        (&["run", "p.json"], &["--trace", "m.json"]),
+        (&["run", "p.json"], &["--trace", "p.json"]),
+        (&["run", "p.json"], &["--outputs", "w.npz"]),
+        (&["m.json", "-d", "d.json"], &["-o", "d.json"]),
+        (&["m.json", "-d", "cpu", "--profile", "profile.json"], &["-o", "profile.json"]),
+        (&["export", "p.json", "--format", "json"], &["-o", "p.json"]),
+        (&["devices", "--spec", "d.json"], &["-o", "d.json"]),
+        (&train, &["--plan", "d.json"]),
+        (&train, &["-o", "w.npz"]),
+    ];
+    for (command, written) in cases {
+        let seed = if command[0] == "run" { &init[..] } else { &[] };
+        let error = folder.fails(2, &[command, seed, written].concat());
+        assert!(error.contains(written[1]) && error.contains("this file is read"), "{command:?}: {error}");
+    }
+    let after: Vec<Vec<u8>> =
+        names(&folder.path("")).iter().map(|name| fs::read(folder.path(name)).unwrap()).collect();
+    assert_eq!(after, before);
+}
+
+#[test]
+fn weights_beside_a_configuration_are_not_written_over() {
+    let folder = Folder::new();
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transformers");
+    fs::copy(from.join("gpt2.config.json"), folder.path("config.json")).unwrap();
+    fs::copy(from.join("gpt2.safetensors"), folder.path("model.safetensors")).unwrap();
+    for args in [
+        &["run", ".", "--init", "seed=1", "--outputs", "model.safetensors"][..],
+        &["run", ".", "--init", "seed=1", "--trace", "config.json"],
+        &[
+            "train",
+            ".",
+            "--data",
+            "random:records=8",
+            "--loss",
+            "mse",
+            "-o",
+            "model.safetensors",
+            "--dry-run",
+        ],
+    ] {
+        let error = folder.fails(2, args);
+        assert!(error.contains("this file is read"), "{args:?}: {error}");
+    }
+}
+
+#[test]
+fn the_name_of_the_outputs_says_their_form() {
+    let folder = with_files();
+    folder.ok(&["run", "m.json", "--init", "seed=1", "--outputs", "y.npz"]);
+    folder.ok(&["run", "m.json", "--init", "seed=1", "--outputs", "y.safetensors"]);
+    let arrays = |name: &str| partition::state::read_weights(&folder.path(name)).unwrap();
+    assert_eq!(arrays("y.npz"), arrays("y.safetensors"));
+    assert!(fs::read(folder.path("y.safetensors")).unwrap()[8..].starts_with(b"{"));
+    let error = folder.fails(2, &["run", "m.json", "--init", "seed=1", "--outputs", "y.txt"]);
+    assert!(error.contains("--outputs: y.txt") && error.contains(".safetensors or .npz"), "{error}");
+    // A planted link is written through, never followed on the way.
+    symlink(folder.path("target.npz"), folder.path("link.npz")).unwrap();
+    folder.ok(&["run", "m.json", "--init", "seed=1", "--outputs", "link.npz"]);
+    assert_eq!(arrays("target.npz"), arrays("y.npz"));
+}
+
+#[test]
+fn an_output_that_leads_out_of_an_archive_is_refused_before_planning() {
+    let folder = with_files();
+    let text = fs::read_to_string(folder.path("m.json")).unwrap();
+    fs::write(folder.path("m.json"), text.replace("\"y\"", "\"../../y\"")).unwrap();
+    // These devices hold nothing: planning would end with 3.
+    let run = ["run", "m.json", "-d", "cpu:memory=1B", "--init", "seed=1", "--outputs"];
+    let error = folder.fails(2, &[&run[..], &["y.npz"]].concat());
+    assert!(error.contains("leads out of an archive"), "{error}");
+    let error = folder.fails(1, &["run", "--calibrate", "-o", "none/profile.json"]);
+    assert!(error.contains("none/profile.json"), "{error}");
 }

@@ -151,8 +151,8 @@ fn files_to_write_are_looked_at_before_anything_is_planned() {
     assert!(error.contains("absent/y.npz"), "{error}");
     let error = folder.fails(2, &[&run[..], &["--trace", "./m.json"]].concat());
     assert!(error.contains("--trace ./m.json"), "{error}");
-    let error = folder.fails(2, &[&run[..], &["--outputs", "y", "--trace", "y"]].concat());
-    assert!(error.contains("--trace y"), "{error}");
+    let error = folder.fails(2, &[&run[..], &["--outputs", "y.npz", "--trace", "y.npz"]].concat());
+    assert!(error.contains("--trace y.npz"), "{error}");
     assert_eq!(fs::read(folder.path("m.json")).expect("still there"), bytes);
 }
 

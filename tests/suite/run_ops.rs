@@ -863,3 +863,15 @@ fn integers_do_not_panic() {
     }
     assert_eq!(INTEGERS.len(), 5);
 }
+
+/// No two neighbours of a reversed transposition merge: each axis is walked by itself.
+#[test]
+fn many_axes_that_do_not_merge() {
+    let mut random = Random::new(7);
+    let x = array(&mut random, DType::F32, &[2; 17]);
+    check(&Op::Transpose { perm: (0..17).rev().collect() }, std::slice::from_ref(&x));
+    let mut dims = [1; 32];
+    dims[..17].fill(2);
+    let x = array(&mut random, DType::F32, &dims);
+    check(&Op::Transpose { perm: (0..32).rev().collect() }, &[x]);
+}

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use partition::unstable::ir::Tensor;
@@ -506,4 +507,46 @@ fn results_that_cannot_be_printed_are_a_failure() {
         assert_eq!(ran.status.code(), Some(1), "{args:?}: {told}");
         assert!(told.contains("stdout"), "{args:?}: {told}");
     }
+}
+
+/// A transformer of a configuration, and records for it: ids, what is expected, and other inputs.
+fn transformer(ids: &[i64], others: &[(&str, &[i64])]) -> Folder {
+    let folder = Folder::new();
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transformers");
+    fs::copy(from.join("gpt2.config.json"), folder.path("config.json")).unwrap();
+    let array = |values: &[i64]| Tensor::from_i64(vec![2, 3], values).unwrap();
+    let expected = Tensor::from_f32(vec![2, 3, 23], &[0.5; 2 * 3 * 23]).unwrap();
+    let mut arrays = vec![("input_ids".to_owned(), array(ids)), ("out_0".to_owned(), expected)];
+    arrays.extend(others.iter().map(|(name, values)| ((*name).to_owned(), array(values))));
+    write_npz(&folder.path("d.npz"), &arrays).unwrap();
+    folder
+}
+
+const TRANSFORMER: [&str; 10] =
+    ["train", "config.json", "--data", "d.npz", "--loss", "mse", "--batch", "2", "-o", "w.npz"];
+
+#[test]
+fn an_id_beyond_the_table_is_refused_in_training() {
+    for (id, split) in [(-1, "0"), (23, "0"), (-1, "0.5")] {
+        let folder = transformer(&[1, 2, 3, 4, id, 6], &[]);
+        let batch = if split == "0" { "2" } else { "1" };
+        let mut args = TRANSFORMER;
+        args[7] = batch;
+        let error = folder.fails(1, &[&args[..], &["--validation-split", split]].concat());
+        assert!(error.contains(&format!("is {id}, outside 0..23 (vocab_size)")), "{split}: {error}");
+    }
+}
+
+#[test]
+fn a_mask_in_the_data_is_used_in_training() {
+    let weights = |folder: &Folder, rest: &[&str]| {
+        folder.ok(&[&TRANSFORMER[..], rest].concat());
+        fs::read(folder.path("w.npz")).unwrap()
+    };
+    let ids = [1, 2, 3, 4, 5, 6];
+    let mask = ("attention_mask", &[1, 1, 1, 0, 1, 1][..]);
+    let masked = transformer(&ids, &[mask]);
+    let used = weights(&masked, &[]);
+    assert_eq!(used, weights(&masked, &["--with-input", "attention_mask"]));
+    assert_ne!(used, weights(&transformer(&ids, &[]), &[]));
 }

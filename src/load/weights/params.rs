@@ -26,7 +26,7 @@ pub struct Loaded {
 /// `w001:...` (Keras' order of weights, which is that of [`Graph::params`] there), or by layer in files of
 /// Keras itself. Headers are compared, data is read later, by [`ParamReader`]; f16 and bf16 become f32.
 ///
-/// Parameters without an array keep the data they have. Errors, each naming all parameters or arrays
+/// Parameters without an array keep the data they have. Errors, each naming the parameters or arrays
 /// concerned: a parameter has neither array nor data; an array has another type or other sizes; an array
 /// that no parameter takes is of a layer that has others; two arrays of one parameter differ.
 /// O(arrays + params, sorted).
@@ -37,7 +37,9 @@ pub fn load_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
         Some(first) => {
             let message = format!("{} parameters have no array, the first is {first}", loaded.missing.len());
             let report = Report::new(arrays.path().display().to_string(), message);
-            Err(Error::Model(report.help("arrays carry the parameters' names").details(loaded.missing)))
+            Err(Error::Model(
+                report.help("arrays carry the parameters' names").first_details(loaded.missing, "parameters"),
+            ))
         }
     }
 }

@@ -122,7 +122,7 @@ pub(in crate::run) fn load(
                 missing.iter().map(|(param, error)| format!("{}: {error}", graph.param(*param).name));
             let report = Report::new("", format!("{count} parameters have no data"))
                 .help("--weights F, or --init seed=N to make them up")
-                .details(details.collect());
+                .first_details(details.collect(), "parameters");
             Err(Error::Run(report))
         }
     }

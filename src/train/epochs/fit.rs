@@ -447,7 +447,9 @@ impl Run<'_, '_> {
         let (mut sum, mut count) = (0.0, 0u64);
         for batch in own.unwrap_or(self.source).batches(&options)? {
             let batch = batch?;
-            let (losses, outputs) = evaluator.run(&arrays(&batch))?;
+            let arrays = arrays(&batch);
+            self.trainer.check_values(&arrays)?;
+            let (losses, outputs) = evaluator.run(&arrays)?;
             sum += losses.iter().take(batch.samples).sum::<f64>();
             count += batch.samples as u64;
             measure(&mut meters, &outputs, &batch)?;

@@ -228,8 +228,10 @@ impl Trainer {
     /// Hands over the batch of a step, which begins as soon as it can; [`Trainer::finish`] ends the steps in
     /// the order of their batches. See [`Trainer::give_up`].
     ///
-    /// Errors: an array whose rows do not divide into microbatches.
+    /// Errors: an input with an integer that the network does not know; an array whose rows do not divide into
+    /// microbatches.
     pub fn begin(&mut self, arrays: &[(String, Tensor)]) -> Result<()> {
+        self.check_values(arrays)?;
         let mut arrays = arrays.to_vec();
         if self.disturbed {
             let before = self.workers.as_ref().map_or(self.begun.len(), Workers::pending);
@@ -243,6 +245,11 @@ impl Trainer {
                 Ok(())
             }
         }
+    }
+
+    /// Error: an input holds an integer that the network does not know: an id beyond its table.
+    pub(crate) fn check_values(&self, arrays: &[(String, Tensor)]) -> Result<()> {
+        arrays.iter().try_for_each(|(name, tensor)| self.forward.rules().check_values(name, tensor))
     }
 
     /// Forgets what was handed over and no step was made of.

@@ -343,7 +343,7 @@ fn the_name_of_the_outputs_says_their_form() {
     let folder = with_files();
     folder.ok(&["run", "m.json", "--init", "seed=1", "--outputs", "y.npz"]);
     folder.ok(&["run", "m.json", "--init", "seed=1", "--outputs", "y.safetensors"]);
-    let arrays = |name: &str| partition::state::read_weights(&folder.path(name)).unwrap();
+    let arrays = |name: &str| partition::unstable::state::read_weights(&folder.path(name)).unwrap();
     assert_eq!(arrays("y.npz"), arrays("y.safetensors"));
     assert!(fs::read(folder.path("y.safetensors")).unwrap()[8..].starts_with(b"{"));
     let error = folder.fails(2, &["run", "m.json", "--init", "seed=1", "--outputs", "y.txt"]);

@@ -72,7 +72,9 @@ fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a 
     if name.is_empty() || name.chars().count() > LONG {
         return Vec::new();
     }
-    let allowed = 1 + name.chars().count() / 4;
+    // As many edits as there are characters make any name of any other.
+    let count = name.chars().count();
+    let allowed = (1 + count / 4).min(count - 1);
     let mut near: Vec<(usize, &str)> = known
         .into_iter()
         .take(MOST)

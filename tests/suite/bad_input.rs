@@ -642,7 +642,6 @@ fn a_file_of_another_kind_is_named() {
         &["p.json", "-d", "cpu"],
         &["p.json: the file is a plan, not a model", "partition run"],
     );
-    refused(&folder, 1, &["run", "p.json", "--model", "p.json"], &["is a plan, not a model"]);
     refused(&folder, 1, &["d.json", "-d", "cpu"], &["is a file of devices, not a model"]);
 }
 

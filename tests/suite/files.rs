@@ -130,7 +130,7 @@ fn an_array_whose_name_leads_out_of_an_archive_is_refused() {
         (&["a/../../b"], "leads out of an archive's folder"),
         (&["a\\..\\b"], "leads out of an archive's folder"),
         (&["x", "x"], "two arrays have this name"),
-        (&[&long], "has 65536 bytes"),
+        (&[&long], "of 65536 bytes"),
     ] {
         let error = refused(names);
         assert!(error.contains(part) && error.len() < 300, "{error}");

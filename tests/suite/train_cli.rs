@@ -532,7 +532,9 @@ fn an_id_beyond_the_table_is_refused_in_training() {
         let batch = if split == "0" { "2" } else { "1" };
         let mut args = TRANSFORMER;
         args[7] = batch;
-        let error = folder.fails(1, &[&args[..], &["--validation-split", split]].concat());
+        let ran = folder.run(&[&args[..], &["--validation-split", split]].concat());
+        let error = ran.stderr;
+        assert_eq!(ran.code, 1, "{error}");
         assert!(error.contains(&format!("is {id}, outside 0..23 (vocab_size)")), "{split}: {error}");
     }
 }

@@ -473,11 +473,7 @@ mod tests {
         };
         refused(&["x", "z"], Purpose::Inputs, "array z: this array is neither");
         refused(&["x", "z", "out_y"], Purpose::Both, "array z: this array is neither");
-        refused(
-            &["in_z"],
-            Purpose::Both,
-            "array in_z: the model has no such input (did you mean `x`? inputs: x)",
-        );
+        refused(&["in_z"], Purpose::Both, "array in_z: the model has no such input (inputs: x)");
         refused(&["out_x"], Purpose::Outputs, "the model has no such output");
         refused(&["x", "y"], Purpose::Inputs, "array y: this is an output of the model");
         refused(&["x", "y"], Purpose::Outputs, "array x: this is an input of the model");

@@ -29,7 +29,7 @@ pub use simulate::{Crossing, SimulatedStep, Timeline, Work, simulate};
 
 use self::memory::fit::{self, Shortage};
 use self::memory::residents::Residents;
-use self::problem::Problem;
+use self::problem::{Problem, Task};
 use self::simulate::cost;
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
 use crate::error::{Error, Result};
@@ -295,6 +295,25 @@ pub fn schedule_in_order(
     check_order(graph, launches)?;
     let order = order::with_copies(&problem, launches);
     first_that_fits(&problem, [order].into_iter(), options)
+}
+
+/// The launches in each of the orders that [`schedule`] tries, in its order.
+///
+/// Errors: [`Error::Model`], as [`schedule`].
+pub(crate) fn launch_orders(
+    graph: &CostGraph,
+    topology: &Topology,
+    placement: &Placement,
+) -> Result<Vec<Vec<NodeIx>>> {
+    let problem = Problem::new(graph, topology, placement, &[])?;
+    let launches = |order: Vec<u32>| {
+        let launch = |&task: &u32| match problem.task(task) {
+            Task::Launch(node) => Some(node),
+            Task::Copy(_) => None,
+        };
+        order.iter().filter_map(launch).collect()
+    };
+    Ok(order::orders(&problem).map(launches).collect())
 }
 
 /// As [`schedule`], or with `launches` as [`schedule_in_order`], but where nothing fits under the

@@ -170,10 +170,26 @@ impl Rewriting<'_> {
         let options = schedule::Options { caps: self.caps.to_vec(), ..schedule::Options::default() };
         let launches = self.placement.launches.as_deref();
         let whole = schedule_closest(self.graph, self.topology, &self.placement, launches, &options)?;
-        let mut step = StepOrder::new(self.graph, &whole);
         if whole.devices.iter().zip(self.caps).any(|(usage, &cap)| usage.resident > cap) {
             return Ok(None);
         }
+        let found = self.run_from(StepOrder::new(self.graph, &whole))?;
+        if found.is_some() || self.placement.launches.is_some() {
+            return Ok(found);
+        }
+        // An order that holds less as it is may leave less to be computed again: the others are rewritten too.
+        for launches in schedule::launch_orders(self.graph, self.topology, &self.placement)? {
+            let runs = launches.into_iter().map(|node| (node, false)).collect();
+            let step = StepOrder::of_runs(self.graph, &self.placement.device, runs);
+            if let Some(found) = self.run_from(step)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Round by round, from a step as it is; none where no round helps any more.
+    fn run_from(&mut self, mut step: StepOrder) -> Result<Option<Rewritten>> {
         loop {
             let Some((derived, placement, schedule)) = self.schedule(&step)? else { return Ok(None) };
             let over = self.over(&schedule);

@@ -7,7 +7,7 @@
 //!    [`CostGraph`]. ([`read_costgraph`] reads one from JSON.)
 //! 2. A [`Topology`] is parsed from a specification, read from a file, or built from a [`Description`].
 //! 3. [`plan()`], or [`plan_with`] under a [`Control`], gives a [`Plan`] for them, as the [`Options`] ask.
-//! 4. The engine follows the plan's [`Step`]s. A plan that was read from a file is proven by [`check`] first.
+//! 4. The engine follows the plan's [`Step`]s. A plan that was read from a file is proven by [`check()`] first.
 //!
 //! ```
 //! use partition::{Action, Builder, Bytes, Nanos, NodeSpec, Options, Topology};

@@ -37,6 +37,7 @@ impl Destinations {
     }
 
     /// The files with their options.
+    #[cfg(feature = "run")]
     pub(super) fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         self.written.iter().map(|(option, path)| (*option, path.as_path()))
     }

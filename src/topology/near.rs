@@ -14,10 +14,12 @@ pub(crate) fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str
 }
 
 /// Names that are listed in a message.
+#[cfg(feature = "run")]
 const LISTED: usize = 8;
 
 /// What to use in place of `name`: the names nearest to it, then `words` and the first of those that there are.
 /// O(names x characters^2), of the first names only.
+#[cfg(feature = "run")]
 pub(crate) fn instead(name: &str, words: &str, known: &[impl AsRef<str>]) -> String {
     let known = || known.iter().map(AsRef::as_ref);
     let near = suggestion(name, known());

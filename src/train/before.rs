@@ -34,7 +34,7 @@ fn bound(graph: &Graph, options: &Options) -> Result<(Vec<Field>, usize)> {
     fields(&forward, &targets(&forward, &options.recipe.loss)?)
 }
 
-/// Whether [`crate::train::epochs::fit`] could begin on this data; one record is read.
+/// Whether [`fit`](crate::train::fit) could begin on this data; one record is read.
 ///
 /// Errors: fewer records than a batch, a malformed first record, a rate that depends on a number of steps that
 /// nobody says.

@@ -87,7 +87,8 @@ DEVICE float f_softplus(float x) {
 }
 
 DEVICE float f_sinh(float x) {
-  if (!(x == x)) return x;
+  // Small numbers are the nearest to their own, and NaN stays.
+  if (!(fabsf(x) >= 2e-4f)) return x;
   const float t = fminf(fabsf(x), 89.6f), n = rintf(t * 1.44269504f);
   const float r = fmaf(n, 2.12194440e-4f, fmaf(n, -0.693359375f, t)), square = r * r;
   float sine = fmaf(fmaf(0.000199739879f, square, 0.00833317544f), square, 0.166666672f);

@@ -537,7 +537,9 @@ pub(crate) fn sinh<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
     let Hyperbolic { k, inverse, sine, rise } = hyperbolic(l, x);
     let (both, less) = (l.add(k, inverse), l.sub(k, inverse));
     let sum = l.fused(rise, less, l.fused(sine, both, less));
-    l.signed(l.mul(sum, l.splat(2.0)), x)
+    // Below, x itself is the nearest number, and the quarters above would lose what is subnormal.
+    let found = l.less(l.magnitude(x), l.splat(2e-4), l.magnitude(x), l.mul(sum, l.splat(2.0)));
+    l.signed(found, x)
 }
 
 /// Hyperbolic cosine.

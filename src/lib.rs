@@ -100,9 +100,8 @@ pub use plan::{
 };
 pub use units::{Bytes, Flops, Nanos, Rate};
 
-/// The modules of the program, for its binary, tests, benchmarks and tools. **Nothing in here is promised to
-/// stay**: names
-/// and signatures change in any version. ARCHITECTURE.md lists the modules from the bottom up.
+/// The modules of the program, for its binary, tests, benchmarks and tools. **Nothing in here is promised to stay**:
+/// names and signatures change in any version. ARCHITECTURE.md lists the modules from the bottom up.
 pub mod unstable {
     /// Measures plans on this machine into a profile.
     #[cfg(feature = "run")]

@@ -138,7 +138,7 @@ fn functions_of_f32_are_within_two_units() {
 
 /// All of them: some minutes for each function where it is optimised.
 #[test]
-#[ignore = "an hour"]
+#[ignore = "an hour: cargo test --release --test suite functions_of_every_f32 -- --ignored"]
 fn functions_of_every_f32_are_within_two_units() {
     sweep(1);
 }

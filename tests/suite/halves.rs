@@ -180,9 +180,8 @@ fn a_gradient_lives_until_its_update_and_a_rounded_weight_until_its_product() {
     }
 }
 
-/// `cargo test --release --test suite -- --ignored every_network_of_the_corpus_in_halves`
 #[test]
-#[ignore = "minutes"]
+#[ignore = "minutes: cargo test --release --test suite every_network_of_the_corpus_in_halves -- --ignored"]
 fn every_network_of_the_corpus_in_halves() {
     let Some(corpus) = shared::file("corpus") else { return };
     for folder in ["keras", "onnx", "hf", "exports"] {

@@ -173,12 +173,15 @@ impl Rewriting<'_> {
         if whole.devices.iter().zip(self.caps).any(|(usage, &cap)| usage.resident > cap) {
             return Ok(None);
         }
-        let found = self.run_from(StepOrder::new(self.graph, &whole))?;
+        let step = StepOrder::new(self.graph, &whole);
+        let tried = step.launches();
+        let found = self.run_from(step)?;
         if found.is_some() || self.placement.launches.is_some() {
             return Ok(found);
         }
         // An order that holds less as it is may leave less to be computed again: the others are rewritten too.
-        for launches in schedule::launch_orders(self.graph, self.topology, &self.placement)? {
+        let orders = schedule::launch_orders(self.graph, self.topology, &self.placement)?;
+        for launches in orders.into_iter().filter(|launches| *launches != tried) {
             let runs = launches.into_iter().map(|node| (node, false)).collect();
             let step = StepOrder::of_runs(self.graph, &self.placement.device, runs);
             if let Some(found) = self.run_from(step)? {

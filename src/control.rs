@@ -144,8 +144,8 @@ impl<'c> Control<'c> {
     /// As [`Control::map`], where each job makes tables of so many bytes: no more of them at once than
     /// the memory affords, but always one.
     pub fn map_each<T: Send>(&self, tables: u64, jobs: usize, job: impl Fn(usize) -> T + Sync) -> Vec<T> {
-        let room = self.memory.map_or(u64::MAX, |limit| limit.get() / tables.max(1));
-        let at_once = usize::try_from(room).unwrap_or(usize::MAX).max(1).min(jobs);
+        let affordable = self.memory.map_or(u64::MAX, |limit| limit.get() / tables.max(1));
+        let at_once = usize::try_from(affordable).unwrap_or(usize::MAX).max(1).min(jobs);
         let helpers = self.hire(at_once.saturating_sub(1));
         if helpers.is_empty() {
             return (0..jobs).map(job).collect();

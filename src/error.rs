@@ -248,7 +248,7 @@ pub enum Repair {
         fails: Bytes,
         /// Kernels that run again then.
         #[serde(skip_serializing_if = "is_zero")]
-        again: usize,
+        recomputed: usize,
         /// Tensors that are offloaded then.
         #[serde(skip_serializing_if = "is_zero")]
         offloaded: usize,
@@ -296,7 +296,7 @@ pub enum Repair {
         schedule: Option<String>,
         /// Kernels that run again then.
         #[serde(skip_serializing_if = "is_zero")]
-        again: usize,
+        recomputed: usize,
         /// Tensors that are offloaded then.
         #[serde(skip_serializing_if = "is_zero")]
         offloaded: usize,
@@ -309,13 +309,13 @@ fn is_zero(count: &usize) -> bool {
 }
 
 /// `, recompute 3 kernels and offload 1 tensor`; nothing where nothing is done.
-fn rewriting(again: usize, offloaded: usize) -> String {
+fn rewriting(recomputed: usize, offloaded: usize) -> String {
     let counted = |count: usize, verb: &str, what: &str| match count {
         0 => None,
         1 => Some(format!("{verb} 1 {what}")),
         count => Some(format!("{verb} {count} {what}s")),
     };
-    let done = [counted(again, "recompute", "kernel"), counted(offloaded, "offload", "tensor")];
+    let done = [counted(recomputed, "recompute", "kernel"), counted(offloaded, "offload", "tensor")];
     let done: Vec<String> = done.into_iter().flatten().collect();
     if done.is_empty() { String::new() } else { format!(", {}", done.join(" and ")) }
 }
@@ -323,9 +323,9 @@ fn rewriting(again: usize, offloaded: usize) -> String {
 impl fmt::Display for Repair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Memory { device, more, memory, again, offloaded, .. } => {
+            Self::Memory { device, more, memory, recomputed, offloaded, .. } => {
                 let device = device.as_deref().map_or("each device".to_owned(), escaped);
-                let rewriting = rewriting(*again, *offloaded);
+                let rewriting = rewriting(*recomputed, *offloaded);
                 write!(f, "+{more} on {device} (memory={}B){rewriting}", memory.get())
             }
             Self::Reserve { reserve } => write!(f, "--reserve {}B", reserve.get()),
@@ -335,12 +335,12 @@ impl fmt::Display for Repair {
             Self::Balance { balance: None } => f.write_str("no --balance"),
             Self::Use { devices } => write!(f, "--use {devices}"),
             Self::Batch { batch, .. } => write!(f, "a batch of {batch}"),
-            Self::Microbatches { microbatches, schedule, again, offloaded } => {
+            Self::Microbatches { microbatches, schedule, recomputed, offloaded } => {
                 let count = microbatches.map(|count| format!("--microbatches {count}"));
                 let order = schedule.as_ref().map(|order| format!("--schedule {order}"));
                 let asked: Vec<String> = count.into_iter().chain(order).collect();
                 let asked = if asked.is_empty() { "no --microbatches".to_owned() } else { asked.join(" ") };
-                write!(f, "{asked}{}", rewriting(*again, *offloaded))
+                write!(f, "{asked}{}", rewriting(*recomputed, *offloaded))
             }
         }
     }

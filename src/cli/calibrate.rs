@@ -38,29 +38,29 @@ pub(super) fn calibrate(args: &RunArgs, explicit: &Explicit, console: &Console) 
 fn of_model(planned: Planned, args: &RunArgs, console: &Console) -> Result<Profile> {
     let seed = args.exec.init.as_deref().map(init_seed).transpose()?.unwrap_or(0);
     if planned.is_plan {
-        let (given, (plan, network)) = planned.planned(args, Missing::MadeUp, console)?;
+        let (arrays, (plan, network)) = planned.planned(args, Missing::MadeUp, console)?;
         check_targets(&plan, &args.map, &Gpus::default())?;
         if plan.options.microbatches.is_some() {
             return Err(Error::usage("--calibrate", "a plan with microbatches is not measured")
                 .with_help("calibrate with a plan of the same model without --microbatches"));
         }
-        return calibrate::plan(&plan, &network, &Files { given: &given, seed });
+        return calibrate::plan(&plan, &network, &Files { arrays: &arrays, seed });
     }
     if args.shape.microbatches.is_some() {
         return Err(Error::usage("--calibrate", "kernels are measured without --microbatches")
             .with_help("with --batch at the size of one microbatch they are the same"));
     }
-    let Planned { given, file, destinations, .. } = planned;
+    let Planned { arrays, file, destinations, .. } = planned;
     let name = file.name();
     let Request { graph, topology, options } =
-        Request::new(file, args, (&given, &destinations), Missing::MadeUp, console)?;
-    let source = Files { given: &given, seed };
+        Request::new(file, args, (&arrays, &destinations), Missing::MadeUp, console)?;
+    let source = Files { arrays: &arrays, seed };
     calibrate::network(graph, &topology, &options, &source).map_err(|error| error.within(&name))
 }
 
 /// Data from the files given, made up where they have none.
 struct Files<'a> {
-    given: &'a UserArrays,
+    arrays: &'a UserArrays,
     seed: u64,
 }
 
@@ -68,7 +68,7 @@ impl Source for Files<'_> {
     fn inputs(&self, network: &Network) -> Result<Vec<(String, Tensor)>> {
         let graph = &network.graph;
         let types: Vec<_> = graph.inputs().iter().map(|(_, value)| graph.ty(*value).clone()).collect();
-        self.given.inputs(graph, &types, Some(self.seed))
+        self.arrays.inputs(graph, &types, Some(self.seed))
     }
 
     fn weight(&self, network: &Network, param: ParamId, reader: &mut ParamReader) -> Result<Tensor> {

@@ -162,25 +162,25 @@ fn judge(start: &[u8]) -> Sense {
 }
 
 /// Where the model of a plan is: where the caller says, where the plan says, or beside the plan.
-pub(super) fn model_path(plan: &Plan, file: &ModelFile, given: Option<&Path>) -> Result<PathBuf> {
-    if let Some(given) = given {
-        return Ok(given.to_owned());
+pub(super) fn model_path(plan: &Plan, file: &ModelFile, path: Option<&Path>) -> Result<PathBuf> {
+    if let Some(path) = path {
+        return Ok(path.to_owned());
     }
-    let told = plan.model.path.as_ref().map(PathBuf::from).ok_or_else(|| {
+    let named = plan.model.path.as_ref().map(PathBuf::from).ok_or_else(|| {
         Error::usage(file.name(), "the plan does not tell where its model is").with_help("--model MODEL")
     })?;
-    if told.exists() {
+    if named.exists() {
         // The plan chose the name, not the user: it may not make the program wait for a pipe.
-        if !told.is_dir() {
-            files::open(&told).map_err(|error| error.within(&file.name()))?;
+        if !named.is_dir() {
+            files::open(&named).map_err(|error| error.within(&file.name()))?;
         }
-        return Ok(told);
+        return Ok(named);
     }
-    let beside = file.path.as_deref().and_then(Path::parent).zip(told.file_name());
+    let beside = file.path.as_deref().and_then(Path::parent).zip(named.file_name());
     match beside.map(|(folder, name)| folder.join(name)) {
         Some(path) if path.is_file() => Ok(path),
         _ => {
-            let message = format!("the plan's model {} is not there", told.display());
+            let message = format!("the plan's model {} is not there", named.display());
             Err(Error::usage(file.name(), message).with_help("--model MODEL"))
         }
     }

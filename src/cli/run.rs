@@ -39,7 +39,7 @@ pub(super) fn run(args: &RunArgs, explicit: &Explicit, console: &Console) -> Res
     }
     let seed = args.exec.init.as_deref().map(init_seed).transpose()?;
     let source = Source::open(args, explicit)?;
-    let (given, (plan, mut network)) = {
+    let (arrays, (plan, mut network)) = {
         let _working = console.working("planning");
         let missing = if seed.is_some() { Missing::MadeUp } else { Missing::Refused };
         source.planned(args, missing, console)?
@@ -50,7 +50,7 @@ pub(super) fn run(args: &RunArgs, explicit: &Explicit, console: &Console) -> Res
     }
     let types = (0..network.graph.inputs().len()).map(|number| input_type(&plan, &network.graph, number));
     let types: Vec<Type> = types.collect();
-    given.check_sizes(&network.graph, &types, &plan.options.dims)?;
+    arrays.check_sizes(&network.graph, &types, &plan.options.dims)?;
     let targets = targets(&plan, &args.map, args.backend)?;
     let mut program = {
         let _working = console.working("loading weights");
@@ -58,7 +58,7 @@ pub(super) fn run(args: &RunArgs, explicit: &Explicit, console: &Console) -> Res
     };
     // The arenas have what the model's file holds of weights.
     network.graph.forget_data();
-    let inputs = given.inputs(&network.graph, &types, seed)?;
+    let inputs = arrays.inputs(&network.graph, &types, seed)?;
     // What was cut short is not run.
     signals::check()?;
     let (outputs, reports) = {
@@ -74,7 +74,7 @@ pub(super) fn run(args: &RunArgs, explicit: &Explicit, console: &Console) -> Res
     if let Some(path) = &args.trace {
         write_trace(path, &plan, median(reports.kept()))?;
     }
-    let comparisons = given.compare(&network.graph, &outputs)?;
+    let comparisons = arrays.compare(&network.graph, &outputs)?;
     let products = program.products();
     report(&plan, &reports, &comparisons, products.as_ref(), args, console)?;
     if args.stats {
@@ -109,7 +109,7 @@ fn outputs_form(path: &Path) -> Result<WeightsForm> {
 /// What is run: a file that is a model or a plan, and the arrays for it.
 pub(super) struct Source {
     pub(super) file: ModelFile,
-    pub(super) given: UserArrays,
+    pub(super) arrays: UserArrays,
     pub(super) is_plan: bool,
     pub(super) destinations: Destinations,
 }
@@ -126,7 +126,7 @@ impl Source {
         let destinations = destinations(args)?;
         // A folder's model, too.
         destinations.are_not_read(file.path.as_deref())?;
-        Ok(Self { given: UserArrays::open(args)?, file, is_plan, destinations })
+        Ok(Self { arrays: UserArrays::open(args)?, file, is_plan, destinations })
     }
 
     /// The arrays; the plan, made now or before, and its network.
@@ -136,13 +136,13 @@ impl Source {
         missing: Missing,
         console: &Console,
     ) -> Result<(UserArrays, (Plan, Network))> {
-        let Self { file, given, is_plan, destinations } = self;
+        let Self { file, arrays, is_plan, destinations } = self;
         let written = &destinations;
         let planned = match is_plan {
-            true => from_plan(&file, args, (&given, written), missing, console)?,
-            false => from_model(file, args, (&given, written), missing, console)?,
+            true => from_plan(&file, args, (&arrays, written), missing, console)?,
+            false => from_model(file, args, (&arrays, written), missing, console)?,
         };
-        Ok((given, planned))
+        Ok((arrays, planned))
     }
 }
 
@@ -165,7 +165,7 @@ impl Request {
     pub(super) fn new(
         file: ModelFile,
         args: &RunArgs,
-        (given, written): (&UserArrays, &Destinations),
+        (arrays, written): (&UserArrays, &Destinations),
         missing: Missing,
         console: &Console,
     ) -> Result<Self> {
@@ -176,9 +176,9 @@ impl Request {
         let topology = topology(args.exec.devices.as_deref(), args.backend)?;
         check_hosts(&topology, args.exec.simulate_hosts)?;
         let mut options = compile_options(&args.shape, &args.placement)?;
-        let file = file.taking_all(&args.shape.with_inputs, &options.dims)?.taking(given.input_names());
-        let mut graph = sized_network(&file, given, &mut options, console)?;
-        given.check_names(&graph)?;
+        let file = file.taking_all(&args.shape.with_inputs, &options.dims)?.taking(arrays.input_names());
+        let mut graph = sized_network(&file, arrays, &mut options, console)?;
+        arrays.check_names(&graph)?;
         can_be_written(args, &graph)?;
         let weights = file.weights(args.shape.weights.as_deref())?;
         take_weights(&mut graph, weights.as_deref(), missing, console)?;
@@ -193,7 +193,7 @@ impl Request {
 /// microbatches stays open: it is the planner that divides it.
 fn sized_network(
     file: &ModelFile,
-    given: &UserArrays,
+    arrays: &UserArrays,
     options: &mut compile::Options,
     console: &Console,
 ) -> Result<Graph> {
@@ -201,7 +201,7 @@ fn sized_network(
     let mut find = |graph: &Graph| -> Result<BTreeMap<String, i64>> {
         let batch = compile::batch_dim(graph);
         let stated = batch.clone().zip(options.batch).into_iter().collect();
-        found = given.dims(graph, &stated)?;
+        found = arrays.dims(graph, &stated)?;
         let mut bound = found.clone();
         if let Some(name) = batch.filter(|_| options.pipeline.is_some()) {
             open.extend(bound.remove_entry(&name));
@@ -243,7 +243,7 @@ fn from_model(
 fn from_plan(
     file: &ModelFile,
     args: &RunArgs,
-    (given, written): (&UserArrays, &Destinations),
+    (arrays, written): (&UserArrays, &Destinations),
     missing: Missing,
     console: &Console,
 ) -> Result<(Plan, Network)> {
@@ -270,13 +270,13 @@ fn from_plan(
     written.are_not_read(weights.as_deref().into_iter().chain(files_of(&graph)))?;
     compile::check_model(&plan, Model::Graph(graph.clone()), &options)
         .map_err(|error| error.within(&name))?;
-    let model = model.taking(given.input_names().chain(args.shape.with_inputs.iter().cloned()));
+    let model = model.taking(arrays.input_names().chain(args.shape.with_inputs.iter().cloned()));
     if let Some(input) = model.input_beyond(&graph, &options.dims)? {
         let message = format!("the plan is for the model without its optional input {input}");
         let help = format!("plan the model anew with --with-input {input}");
         return Err(Error::Run(Report::new(name, message).help(help)));
     }
-    given.check_names(&graph)?;
+    arrays.check_names(&graph)?;
     let network = compile::prepare(graph, &options)?;
     Ok((plan, network))
 }
@@ -313,7 +313,7 @@ pub(super) fn weight(
     let param = graph.param(id);
     match seed {
         Some(seed) => {
-            let ty = param.given_type(graph);
+            let ty = param.supplied_type(graph);
             let dims: Vec<u64> = ty.shape.sizes().iter().map(|size| size.constant().unsigned_abs()).collect();
             fill(&param.init, &dims, ty.dtype, seed, &param.name)
         }

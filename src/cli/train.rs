@@ -153,11 +153,11 @@ fn trained(
         let validation = records.validation.as_ref();
         let fitting = fitting(args, validation, store.as_ref(), args.placement.seed)?;
         let fitting = Fit { start, stop: Some(stop), ..fitting };
-        let mut told = |event: Event<'_>| {
+        let mut observe = |event: Event<'_>| {
             logs.hear(&event);
             watch.hear(&event);
         };
-        fit(&mut trainer, &records.source, &fitting, &mut told)
+        fit(&mut trainer, &records.source, &fitting, &mut observe)
     });
     watch.end();
     if let Err(error) = ended {

@@ -68,8 +68,8 @@ pub(super) fn open_dims(
         let fields = fields_of(graph, options)?;
         let found = infer_dims(graph, &Source::sizes(data, &fields)?)?;
         if !found.is_empty() {
-            let told: Vec<String> = found.iter().map(|(name, value)| format!("{name} = {value}")).collect();
-            console.note(&format!("{} as the data has it; --dim NAME=N sets another size", told.join(", ")));
+            let sizes: Vec<String> = found.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+            console.note(&format!("{} as the data has it; --dim NAME=N sets another size", sizes.join(", ")));
         }
         options.compile.bind.extend(found);
     }

@@ -179,7 +179,7 @@ struct Pace {
     /// Of the whole run, where that is known.
     steps: Option<u64>,
     /// Whether the data tells the number of steps.
-    told: bool,
+    steps_known: bool,
     every: Duration,
     begun: Instant,
     /// Steps before this run, and at the end of the last epoch; none before the first step.
@@ -196,7 +196,7 @@ impl Pace {
         Self {
             epochs,
             steps: None,
-            told: false,
+            steps_known: false,
             every,
             begun: now,
             before: None,
@@ -208,7 +208,7 @@ impl Pace {
     }
 
     fn begin(&mut self, steps: Option<u64>, now: Instant) {
-        (self.steps, self.told, self.begun, self.shown) = (steps, steps.is_some(), now, now);
+        (self.steps, self.steps_known, self.begun, self.shown) = (steps, steps.is_some(), now, now);
     }
 
     /// Counts a step; whether it is time to show something.
@@ -223,7 +223,7 @@ impl Pace {
     /// An epoch is done: where the data does not tell how many steps there are, the others will have as many.
     fn epoch(&mut self, epoch: &Epoch) {
         let before = self.epoch_before.replace(epoch.step).unwrap_or(0);
-        if !self.told {
+        if !self.steps_known {
             let left = self.epochs.saturating_sub(epoch.epoch);
             let each = epoch.step.saturating_sub(before);
             self.steps = Some(epoch.step.saturating_add(left.saturating_mul(each)));

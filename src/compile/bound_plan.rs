@@ -218,9 +218,10 @@ fn steps(
             }
         };
         // What is held back says so; that its data is among what it waits for does no harm.
-        let after = step.after.iter().filter(|_| step.is_held());
-        let held = after.map(|other| positions.get(other).map(|&at| StepIx(at))).collect::<Option<_>>()?;
-        steps.push(ReplayStep { action, held });
+        let after = step.after.iter().filter(|_| step.is_delayed());
+        let delayed_for =
+            after.map(|other| positions.get(other).map(|&at| StepIx(at))).collect::<Option<_>>()?;
+        steps.push(ReplayStep { action, delayed_for });
     }
     Some(steps)
 }

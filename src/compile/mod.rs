@@ -212,7 +212,7 @@ fn cost_graph_step(
 
 /// Binds, simplifies and groups a network.
 pub fn prepare(graph: Graph, options: &Options) -> Result<Network> {
-    let places = options.given.as_ref().map(|given| score::numbered_places(&graph, given));
+    let places = options.places.as_ref().map(|places| score::numbered_places(&graph, places));
     let divided = options.pipeline.is_some() || options.unrolled.is_some();
     let places = phases(&graph, places.unwrap_or_default(), divided);
     let (graph, assumed, dims) = simplified(graph, options, &places)?;
@@ -250,7 +250,7 @@ fn simplified(mut graph: Graph, options: &Options, places: &[u32]) -> Result<Sim
 
 /// Groups a network; `places` as in [`pass::group_apart`].
 fn grouped(graph: &Graph, places: &[u32]) -> Result<Grouping> {
-    let grouping = pass::group_apart(graph, &pass::GroupOptions::default(), places);
+    let grouping = pass::group_placed(graph, &pass::GroupOptions::default(), places);
     if cfg!(debug_assertions) {
         grouping.verify(graph)?;
     }

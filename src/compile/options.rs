@@ -37,7 +37,7 @@ pub struct Options {
     pub unrolled: Option<strategy::pipeline::Unrolled>,
     /// By source, the device of a placement that was made elsewhere: nodes that it holds apart
     /// share no kernel.
-    pub given: Option<BTreeMap<String, String>>,
+    pub places: Option<BTreeMap<String, String>>,
     /// What products are computed in, and what stands between them, where that is not f32.
     pub precision: Option<Precision>,
     /// Measured times, which take the place of the roofline's. The topology is to be the one that
@@ -69,7 +69,7 @@ impl Options {
             },
             model_path: plan.model.path.clone(),
             model_hash: plan.model.hash.clone(),
-            given: score::given_places(plan),
+            places: score::places_of(plan),
             profile: plan.profile.clone().map(Arc::new),
             ..Self::default()
         })

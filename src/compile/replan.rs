@@ -105,13 +105,13 @@ fn kept(
         topology.ids().map(|id| (topology.device(id).name.as_str(), id)).collect();
     let device = |node| ids.get(previous.devices.get(graph.node_name(node))?.as_str()).copied();
     let devices: Vec<_> = graph.nodes().map(device).collect();
-    let mut given = place::complete(graph, topology, options, &devices)?;
-    if !(given.missing.is_empty() && given.unable.is_empty() && given.broken.is_empty()) {
+    let mut completed = place::complete(graph, topology, options, &devices)?;
+    if !(completed.missing.is_empty() && completed.unable.is_empty() && completed.broken.is_empty()) {
         return Ok(None);
     }
-    given.placement.launches = by_names(graph, &previous.launches);
-    let scored = strategy::score(graph, topology, options, &given.placement)?;
-    Ok(scored.over.is_empty().then_some((given.placement, scored.schedule)))
+    completed.placement.launches = by_names(graph, &previous.launches);
+    let scored = strategy::score(graph, topology, options, &completed.placement)?;
+    Ok(scored.over.is_empty().then_some((completed.placement, scored.schedule)))
 }
 
 /// The nodes that compute in the order of their names; none where those are not the same.
@@ -138,7 +138,7 @@ pub fn state_between(graph: &CostGraph, before: &Plan, after: &Plan) -> Result<V
 }
 
 /// What a plan says of the state that it moves; none where it replaces nothing.
-pub(super) fn told(
+pub(super) fn summary(
     graph: &CostGraph,
     topology: &Topology,
     options: &place::Options,
@@ -163,7 +163,7 @@ fn items(
     placement: &Placement,
 ) -> Vec<MovedState> {
     let device = |id: DeviceId| topology.device(id).name.clone();
-    let told = |item: place::StateMove| MovedState {
+    let moved_state = |item: place::StateMove| MovedState {
         fate: match (item.known, item.moved) {
             (false, _) => "new",
             (true, true) => "moved",
@@ -175,5 +175,5 @@ fn items(
         from: item.from.into_iter().map(device).collect(),
         to: device(item.to),
     };
-    place::state_moves(graph, topology, previous, placement).into_iter().map(told).collect()
+    place::state_moves(graph, topology, previous, placement).into_iter().map(moved_state).collect()
 }

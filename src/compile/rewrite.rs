@@ -63,11 +63,12 @@ fn in_vain(
 /// True where the tensors of a conflict are all read or made by one node, or inputs: they must be
 /// there together, whatever is computed again.
 fn is_of_one_launch(graph: &CostGraph, why: &Infeasible) -> bool {
-    let given = |name: &str| {
+    let is_input = |name: &str| {
         graph.nodes().any(|node| graph.role(node) == Role::Input && graph.node_name(node) == name)
     };
     let tensors = why.members.iter().filter(|member| member.kind == MemberKind::Tensor);
-    let names: Vec<&str> = tensors.map(|member| member.name.as_str()).filter(|name| !given(name)).collect();
+    let names: Vec<&str> =
+        tensors.map(|member| member.name.as_str()).filter(|name| !is_input(name)).collect();
     let touches = |node: NodeIx, name: &str| {
         let read = |&tensor: &TensorIx| graph.node_name(graph.producer(tensor)) == name;
         graph.node_name(node) == name || graph.inputs(node).iter().any(read)

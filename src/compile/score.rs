@@ -68,14 +68,14 @@ fn score_cost_graph(
     let mut lookup = Lookup::new(foreign, topology);
     let name = |node: NodeIx| graph.node_name(node);
     let devices: Vec<_> = graph.nodes().map(|node| lookup.find(name(node))).collect();
-    let mut given = place::complete(&graph, topology, &options.place, &devices)?;
-    readable(&graph, topology, &lookup, &given, name)?;
-    given.placement.launches = launches(&graph, foreign, |node| vec![name(node)]);
-    let scored = strategy::score(&graph, topology, &options.place, &given.placement)?;
+    let mut completed = place::complete(&graph, topology, &options.place, &devices)?;
+    readable(&graph, topology, &lookup, &completed, name)?;
+    completed.placement.launches = launches(&graph, foreign, |node| vec![name(node)]);
+    let scored = strategy::score(&graph, topology, &options.place, &completed.placement)?;
     let mut meta = options.meta(&graph.name, graph.node_count(), &BTreeMap::new());
-    meta.options.other.push(given_mark());
-    let plan = plan::build(&graph, topology, &given.placement, &scored.schedule, None, meta)?;
-    finish(scored, given, topology, plan, graph, None)
+    meta.options.other.push(mark());
+    let plan = plan::build(&graph, topology, &completed.placement, &scored.schedule, None, meta)?;
+    finish(scored, completed, topology, plan, graph, None)
 }
 
 fn score_network(
@@ -98,32 +98,33 @@ fn score_network(
     let source = |node: NodeIx| source_of(&network, lowered.origins[node.index()]);
     let placed = |node| source(node).and_then(|source| wanted[source.index()]);
     let devices: Vec<_> = lowered.graph.nodes().map(placed).collect();
-    let mut given = place::complete(&lowered.graph, topology, &place, &devices)?;
+    let mut completed = place::complete(&lowered.graph, topology, &place, &devices)?;
     let name = |node| match source(node) {
         Some(source) => network.graph.source(source).name.as_str(),
         None => lowered.graph.node_name(node),
     };
-    readable(&lowered.graph, topology, &lookup, &given, name)?;
-    given.placement.launches = launches(&lowered.graph, foreign, |node| sources(&network, &lowered, node));
-    let scored = strategy::score(&lowered.graph, topology, &place, &given.placement)?;
-    let labels = labels::labels(&network, &lowered, topology, &given.placement);
+    readable(&lowered.graph, topology, &lookup, &completed, name)?;
+    completed.placement.launches =
+        launches(&lowered.graph, foreign, |node| sources(&network, &lowered, node));
+    let scored = strategy::score(&lowered.graph, topology, &place, &completed.placement)?;
+    let labels = labels::labels(&network, &lowered, topology, &completed.placement);
     let meta = options.network_meta(&network);
-    let (placement, labels) = (&given.placement, Some(&labels));
+    let (placement, labels) = (&completed.placement, Some(&labels));
     let mut plan = plan::build(&lowered.graph, topology, placement, &scored.schedule, labels, meta)?;
     plan.profile = labels.and_then(|labels| profile(options, topology, labels));
-    plan.options.other.push(given_mark());
-    finish(scored, given, topology, plan, lowered.graph, Some(network))
+    plan.options.other.push(mark());
+    finish(scored, completed, topology, plan, lowered.graph, Some(network))
 }
 
 /// Stands among the options of a plan whose placement was made elsewhere: no kernel of it spans
 /// what that placement holds apart.
-fn given_mark() -> (String, String) {
+fn mark() -> (String, String) {
     ("placement".to_owned(), "given".to_owned())
 }
 
 /// By name, the devices of a plan whose placement was made elsewhere; none for others.
-pub(super) fn given_places(plan: &Plan) -> Option<BTreeMap<String, String>> {
-    plan.options.other.contains(&given_mark()).then(|| plan.placement.iter().cloned().collect())
+pub(super) fn places_of(plan: &Plan) -> Option<BTreeMap<String, String>> {
+    plan.options.other.contains(&mark()).then(|| plan.placement.iter().cloned().collect())
 }
 
 /// By source: a number for the device that it is given.
@@ -211,17 +212,17 @@ fn readable<'n>(
     graph: &CostGraph,
     topology: &Topology,
     lookup: &Lookup<'_>,
-    given: &Completed,
+    completed: &Completed,
     name: impl Fn(NodeIx) -> &'n str,
 ) -> Result<()> {
     let faults = lookup.faults();
     // A node whose device is not there is among the faults already.
     let missing: Vec<NodeIx> =
-        given.missing.iter().copied().filter(|&node| !lookup.covers(name(node))).collect();
+        completed.missing.iter().copied().filter(|&node| !lookup.covers(name(node))).collect();
     let counts = [
         (faults.len(), "names or devices that are not there"),
         (missing.len(), "nodes without a device"),
-        (given.unable.len(), "nodes on devices that cannot run them"),
+        (completed.unable.len(), "nodes on devices that cannot run them"),
     ];
     let counts: Vec<String> = counts
         .iter()
@@ -233,8 +234,8 @@ fn readable<'n>(
     }
     let mut details = some(faults.into_iter());
     details.extend(some(missing.iter().map(|&node| format!("{} has no device", name(node)))));
-    details.extend(some(given.unable.iter().map(|&node| {
-        let device = &topology.device(given.placement.device[node.index()]).name;
+    details.extend(some(completed.unable.iter().map(|&node| {
+        let device = &topology.device(completed.placement.device[node.index()]).name;
         format!("{} (op {}) cannot run on {device}", name(node), graph.op(node))
     })));
     let report = Report::new("", format!("no placement of this model ({})", counts.join(", ")));
@@ -254,7 +255,7 @@ fn some(lines: impl ExactSizeIterator<Item = String>) -> Vec<String> {
 /// Checks the plan where it breaks nothing, and says what it breaks.
 fn finish(
     scored: Scored,
-    given: Completed,
+    completed: Completed,
     topology: &Topology,
     plan: Plan,
     cost_graph: CostGraph,
@@ -267,7 +268,7 @@ fn finish(
             device.name, usage.arena, usage.arena.0, device.memory
         )
     };
-    let violations: Vec<String> = scored.over.iter().map(over).chain(given.broken).collect();
+    let violations: Vec<String> = scored.over.iter().map(over).chain(completed.broken).collect();
     if scored.over.is_empty() {
         plan::check(&plan)?;
     }
@@ -278,7 +279,7 @@ fn finish(
         network,
         cost_graph,
         topology,
-        placement: given.placement,
+        placement: completed.placement,
         schedule: scored.schedule,
     };
     Ok(ScoredPlan { compiled, over: scored.over, violations })

@@ -229,11 +229,11 @@ impl CostGraph {
     }
 
     /// The node's outputs that cannot lie where one of its inputs does. O(outputs x pairs).
-    pub fn outputs_apart(&self, node: NodeIx) -> impl Iterator<Item = TensorIx> + '_ {
+    pub fn distinct_outputs(&self, node: NodeIx) -> impl Iterator<Item = TensorIx> + '_ {
         let outputs = self.outputs(node).enumerate();
-        let apart =
+        let disjoint =
             outputs.filter(move |&(at, _)| self.in_place(node).all(|(_, output)| output as usize != at));
-        apart.map(|(_, tensor)| tensor)
+        disjoint.map(|(_, tensor)| tensor)
     }
 
     /// The node's outputs.

@@ -60,7 +60,7 @@ pub(super) struct Chunk {
 }
 
 /// Faults that are told in words; others are counted.
-pub(super) const FAULTS_TOLD: usize = 10;
+pub(super) const FAULTS_KEPT: usize = 10;
 
 impl Chunk {
     pub(super) fn new(fields: usize) -> Self {
@@ -120,7 +120,7 @@ impl Chunk {
     /// Counts a malformed record.
     pub(super) fn skip(&mut self, fault: String) {
         self.skipped += 1;
-        if self.faults.len() < FAULTS_TOLD {
+        if self.faults.len() < FAULTS_KEPT {
             self.faults.push(fault);
         }
     }

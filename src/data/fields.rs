@@ -166,15 +166,15 @@ impl Wish {
             classes: self.options.classes.clone(),
         };
         let place = || format!("--data: {}", self.name);
-        let given = found.map(|(_, dims)| widened(dims, encoding.onehot));
+        let record = found.map(|(_, dims)| widened(dims, encoding.onehot));
         let pad = self.options.pad;
-        let dims = match (self.dims.clone(), given) {
-            (Some(dims), Some(given)) => {
-                self.compare(&dims, &given)?;
+        let dims = match (self.dims.clone(), record) {
+            (Some(dims), Some(record)) => {
+                self.compare(&dims, &record)?;
                 dims
             }
             (Some(dims), None) => dims,
-            (None, Some(given)) => given.into_iter().map(Some).collect(),
+            (None, Some(record)) => record.into_iter().map(Some).collect(),
             (None, None) if pad.is_some() => vec![None],
             (None, None) => Vec::new(),
         };
@@ -198,12 +198,12 @@ impl Wish {
     }
 
     /// Error: the file's sizes cannot become those that are wanted.
-    fn compare(&self, dims: &[Option<u64>], given: &[u64]) -> Result<()> {
+    fn compare(&self, dims: &[Option<u64>], record: &[u64]) -> Result<()> {
         let known: Option<Vec<u64>> = dims.iter().copied().collect();
         let fits = match known {
             None => true,
             Some(known) => {
-                let (wanted, found) = (elements(&known), elements(given));
+                let (wanted, found) = (elements(&known), elements(record));
                 wanted.is_some() && (wanted == found || (self.options.pad.is_some() && found < wanted))
             }
         };
@@ -212,10 +212,10 @@ impl Wish {
         }
         let wanted: Vec<String> =
             dims.iter().map(|dim| dim.map_or_else(|| "?".to_owned(), |dim| dim.to_string())).collect();
-        let message = format!("a record has sizes {given:?}, the network takes [{}]", wanted.join(", "));
+        let message = format!("a record has sizes {record:?}, the network takes [{}]", wanted.join(", "));
         let error = Error::usage(format!("--data: {}", self.name), message);
         // A class number, where a number for each class is compared.
-        let class = self.role == Role::Target && elements(given) == Some(1) && self.options.onehot.is_none();
+        let class = self.role == Role::Target && elements(record) == Some(1) && self.options.onehot.is_none();
         Err(match dims {
             [Some(classes)] if class && *classes > 1 => error.with_help(format!(
                 "where it is the number of a class: onehot.{}={classes}, or --loss sparse",

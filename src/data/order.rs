@@ -100,10 +100,10 @@ mod tests {
     #[test]
     fn memory_bounds_the_window() {
         let mut window = Window::new(0, 0, usize::MAX, 1000);
-        let mut held: i32 = 0;
+        let mut pending: i32 = 0;
         for _ in 0..100 {
-            held += 1 - i32::from(window.exchange(Row { bytes: vec![0; 100], ends: vec![100] }).is_some());
-            assert!(held <= 6);
+            pending += 1 - i32::from(window.exchange(Row { bytes: vec![0; 100], ends: vec![100] }).is_some());
+            assert!(pending <= 6);
         }
     }
 }

@@ -13,7 +13,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::assemble::Assembly;
-use super::chunk::{Chunk, FAULTS_TOLD, Raw};
+use super::chunk::{Chunk, FAULTS_KEPT, Raw};
 use super::order::{Row, Window};
 use super::source::Source;
 use super::{Batch, Last, OnBad, Options, Order, Part, Position, Stats};
@@ -113,7 +113,7 @@ fn read(source: &Source, options: &Options, pieces: &SyncSender<Piece>, tasks: &
                 heard = pieces.send(Piece::Chunk(from)).is_ok() && tasks.send(task).is_ok();
                 heard
             });
-            let told = match outcome {
+            let sent = match outcome {
                 Ok(()) => Ok(()),
                 Err(error @ Error::Format(_)) if options.on_bad == OnBad::Skip => {
                     pieces.send(Piece::Lost(format!("{error}; what follows in the file is left out")))
@@ -124,7 +124,7 @@ fn read(source: &Source, options: &Options, pieces: &SyncSender<Piece>, tasks: &
                     return;
                 }
             };
-            if !heard || told.is_err() {
+            if !heard || sent.is_err() {
                 return;
             }
         }
@@ -284,9 +284,9 @@ impl<'b> Batcher<'b> {
 
     fn skip(&self, count: u64, faults: Vec<String>) {
         self.skipped.count.fetch_add(count, Ordering::Relaxed);
-        let mut told = self.skipped.faults.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = FAULTS_TOLD.saturating_sub(told.len());
-        told.extend(faults.into_iter().take(room));
+        let mut kept = self.skipped.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = FAULTS_KEPT.saturating_sub(kept.len());
+        kept.extend(faults.into_iter().take(left));
     }
 
     fn row(&self, chunk: &Chunk, row: usize) -> Row {

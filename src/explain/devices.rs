@@ -48,12 +48,12 @@ pub fn fewer(
     if graph.node_count().saturating_mul(counts.len()) > WORK / 5 {
         return None;
     }
-    let room = room(topology, options);
-    let held = |count: usize| room.iter().take(count).map(|cap| u128::from(cap.get())).sum::<u128>();
+    let caps = caps(topology, options);
+    let resident = |count: usize| caps.iter().take(count).map(|cap| u128::from(cap.get())).sum::<u128>();
     let bytes = resident_bytes(graph);
     let tried = control.map(counts.len(), |number| {
         let count = counts[number];
-        if held(count) < u128::from(bytes.get()) {
+        if resident(count) < u128::from(bytes.get()) {
             return (count, None);
         }
         let devices = DeviceUse::Count(u32::try_from(count).unwrap_or(u32::MAX));
@@ -67,11 +67,11 @@ pub fn fewer(
 }
 
 /// What devices may hold, the largest first.
-fn room(topology: &Topology, options: &Options) -> Vec<Bytes> {
-    let given = topology.devices.iter().map(|device| device.memory);
-    let mut room = options.caps.clone().unwrap_or_else(|| given.collect());
-    room.sort_unstable_by_key(|&cap| Reverse(cap));
-    room
+fn caps(topology: &Topology, options: &Options) -> Vec<Bytes> {
+    let memories = topology.devices.iter().map(|device| device.memory);
+    let mut caps = options.caps.clone().unwrap_or_else(|| memories.collect());
+    caps.sort_unstable_by_key(|&cap| Reverse(cap));
+    caps
 }
 
 /// Fewer than `used`: all where they are few, else by halves.

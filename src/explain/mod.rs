@@ -73,10 +73,10 @@ impl<'s, 'a> Case<'s, 'a> {
         let moves = Moves::new(graph, topology, options, &subject.device)?;
         let mut placement = moves.placement();
         placement.launches = Some(subject.launches.clone());
-        let again = subject.steps.as_ref().map(|steps| {
-            strategy::again(graph, topology, options, &placement, (steps, subject.offload.clone()))
+        let replayed = subject.steps.as_ref().map(|steps| {
+            strategy::replay(graph, topology, options, &placement, (steps, subject.offload.clone()))
         });
-        let timed = match again {
+        let timed = match replayed {
             Some(Ok(schedule)) if schedule.cost == subject.promised => Ok(schedule),
             _ => strategy::timed(graph, topology, options, &placement, subject.offload.clone()),
         };
@@ -189,10 +189,10 @@ pub fn overview(subject: &Subject<'_>, control: &Control<'_>) -> Result<Overview
     }
     let loads = schedule::loads_of(graph, topology, &case.placement, &case.schedule)?;
     let used = case.schedule.devices.iter().filter(|usage| usage.busy > Nanos::ZERO).count();
-    let again = Options { effort: effort(subject), ..options.clone() };
+    let with_effort = Options { effort: effort(subject), ..options.clone() };
     let fewer = match subject.is_divided {
         true => None,
-        false => fewer(subject.base, topology, &again, case.value, used, control),
+        false => fewer(subject.base, topology, &with_effort, case.value, used, control),
     };
     if subject.is_divided {
         notes.push(

@@ -208,6 +208,6 @@ fn near(subject: &Subject<'_>, asked: &str) -> Vec<String> {
             (!lower.contains(&asked), usize::MAX - common(&lower), name.as_str())
         })
         .collect();
-    near.sort_by_key(|&(apart, common, _)| (apart, common));
+    near.sort_by_key(|&(distance, common, _)| (distance, common));
     near.into_iter().take(4).map(|(_, _, name)| name.to_owned()).collect()
 }

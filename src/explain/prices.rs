@@ -66,10 +66,10 @@ fn memory(case: &Case<'_, '_>, control: &Control<'_>, notes: &mut Vec<String>) -
     let most = PRICED.min(WORK / 5 / (graph.node_count() + 1));
     if devices.len() > most {
         // The fullest first.
-        let room = |id: &DeviceId| {
+        let unused = |id: &DeviceId| {
             topology.device(*id).memory.saturating_sub(case.schedule.devices[id.index()].arena)
         };
-        devices.sort_by_key(room);
+        devices.sort_by_key(unused);
         devices.truncate(most);
         notes.push(format!("the memory of {most} devices was priced, the fullest, not of all"));
     }
@@ -97,9 +97,9 @@ fn representatives(topology: &Topology) -> Vec<DeviceId> {
     let first = |id: &DeviceId| {
         let device = topology.device(*id);
         let engine = (device.physical, device.cores.map(|_| *id));
-        let again = seen.contains(&engine);
+        let is_repeated = seen.contains(&engine);
         seen.push(engine);
-        !again
+        !is_repeated
     };
     topology.ids().filter(first).collect()
 }

@@ -191,7 +191,7 @@ impl Graph {
             node,
             init,
             data,
-            given: None,
+            supplied: None,
             update: None,
             statistic: None,
         });

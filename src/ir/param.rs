@@ -142,7 +142,7 @@ pub struct Param {
     /// Its data, where the source has any.
     pub data: Option<Data>,
     /// The type of its data and of what its initialiser makes, where the parameter is that rounded.
-    pub given: Option<DType>,
+    pub supplied: Option<DType>,
     /// The number of the output that takes its place after each step; none where it stays.
     pub update: Option<u32>,
     /// What it is a statistic of, where it is none that a gradient moves.
@@ -151,8 +151,8 @@ pub struct Param {
 
 impl Param {
     /// The type of its data and of what its initialiser makes.
-    pub fn given_type(&self, graph: &Graph) -> Type {
+    pub fn supplied_type(&self, graph: &Graph) -> Type {
         let ty = graph.ty(graph.node(self.node).first_result);
-        Type { dtype: self.given.unwrap_or(ty.dtype), shape: ty.shape.clone() }
+        Type { dtype: self.supplied.unwrap_or(ty.dtype), shape: ty.shape.clone() }
     }
 }

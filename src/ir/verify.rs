@@ -132,7 +132,7 @@ fn verify_leaf(graph: &Graph, node: &Node, ty: &Type) -> Result<()> {
             None => return fail("expected an entry for the parameter"),
             Some(param) => {
                 if let Some(Data::Inline(tensor)) = &param.data
-                    && !tensor.is_of(&param.given_type(graph))
+                    && !tensor.is_of(&param.supplied_type(graph))
                 {
                     return fail("expected the type of the parameter's data");
                 }

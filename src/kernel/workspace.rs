@@ -112,9 +112,10 @@ impl Planes {
         };
         let window: u64 = product((kernel..kernel + spatial).map(|axis| weights.size(axis))).max(1);
         let area = product((first..first + spatial).map(|axis| out.size(axis))).max(1);
-        let room = PIECE / 4;
-        let channels = (room / area).min(room / window.saturating_mul(Self::FEWEST)).clamp(1, outer.max(1));
-        let positions = (room / window.saturating_mul(channels)).max(1);
+        let capacity = PIECE / 4;
+        let channels =
+            (capacity / area).min(capacity / window.saturating_mul(Self::FEWEST)).clamp(1, outer.max(1));
+        let positions = (capacity / window.saturating_mul(channels)).max(1);
         Self { channels, positions, planned_plane: planned(area), planned_columns: planned(window) }
     }
 }

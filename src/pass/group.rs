@@ -49,12 +49,12 @@ impl Default for GroupOptions {
 /// Groups the nodes of a graph whose dimensions are bound. O(nodes + edges), the limits taken as
 /// constants.
 pub fn group(graph: &Graph, options: &GroupOptions) -> Grouping {
-    group_apart(graph, options, &[])
+    group_placed(graph, options, &[])
 }
 
 /// As [`group`], but nodes share a kernel only where their sources are at one place: `place` holds
 /// a number for each source, or nothing where all are at one.
-pub fn group_apart(graph: &Graph, options: &GroupOptions, place: &[u32]) -> Grouping {
+pub fn group_placed(graph: &Graph, options: &GroupOptions, place: &[u32]) -> Grouping {
     let mut fuser = Fuser::new(graph, *options, place);
     for node in graph.node_ids() {
         fuser.visit(node);
@@ -183,12 +183,12 @@ impl<'g> Fuser<'g> {
             && self.maker(self.base[right.index()]).is_none_or(|maker| maker < into)
             && same_marks(self.graph, self.place, node.source, first.source)
             && self.graph.source(node.source).phase == self.graph.source(first.source).phase
-            && self.has_room(group);
+            && self.is_below_limits(group);
         (alone && fits).then_some(into)
     }
 
     /// Whether a product that reads one more value may join a group.
-    fn has_room(&self, group: &Group) -> bool {
+    fn is_below_limits(&self, group: &Group) -> bool {
         group.nodes.len() < self.options.nodes && group.reads.len() < self.options.reads
     }
 
@@ -219,7 +219,7 @@ impl<'g> Fuser<'g> {
             let fits = self.maker(self.base[other.index()]).is_none_or(|maker| maker < group)
                 && phase(sum.source) == phase(node.source)
                 && same_marks(self.graph, self.place, node.source, sum.source)
-                && self.has_room(&self.groups[group.index()]);
+                && self.is_below_limits(&self.groups[group.index()]);
             (alike && fits).then_some(group)
         })
     }

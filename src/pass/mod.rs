@@ -20,7 +20,7 @@ pub use cse::cse;
 pub use dce::dce;
 pub use fold::fold;
 pub use fuse::fuse;
-pub use group::{GroupOptions, group, group_apart};
+pub use group::{GroupOptions, group, group_placed};
 pub use precision::{Params, Precision, lower_precision};
 pub use simplify::simplify;
 

@@ -221,7 +221,7 @@ fn takes_halves(graph: &Graph, id: NodeId) -> bool {
 /// Whether a parameter may be held in halves.
 fn may_round(graph: &Graph, param: ParamId, precision: &Precision) -> bool {
     let param = graph.param(param);
-    precision.params == Params::Rounded && param.update.is_none() && param.given.is_none()
+    precision.params == Params::Rounded && param.update.is_none() && param.supplied.is_none()
 }
 
 /// The parameter that a node looks rows up in: what it finds is where sums begin, so it goes on in f32,

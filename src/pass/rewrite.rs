@@ -91,7 +91,7 @@ impl<'g> Rewriter<'g> {
             }
             Op::Param(id) => {
                 let param = self.old.param(*id);
-                self.keep_param(old, param, self.old.ty(node.first_result).dtype, param.given)
+                self.keep_param(old, param, self.old.ty(node.first_result).dtype, param.supplied)
             }
             Op::Constant(id) => {
                 let value = self.new.add_constant(self.old.constant(*id).clone(), node.source);
@@ -105,20 +105,26 @@ impl<'g> Rewriter<'g> {
     }
 
     /// Keeps a parameter, held in another type than it is given in.
-    pub(crate) fn keep_rounded(&mut self, old: NodeId, held: DType) -> Result<()> {
+    pub(crate) fn keep_rounded(&mut self, old: NodeId, stored: DType) -> Result<()> {
         let node = self.old.node(old);
         let Op::Param(id) = node.op else { return Err(misplaced(old)) };
-        self.keep_param(old, self.old.param(id), held, Some(self.old.ty(node.first_result).dtype))
+        self.keep_param(old, self.old.param(id), stored, Some(self.old.ty(node.first_result).dtype))
     }
 
-    fn keep_param(&mut self, old: NodeId, param: &Param, dtype: DType, given: Option<DType>) -> Result<()> {
+    fn keep_param(
+        &mut self,
+        old: NodeId,
+        param: &Param,
+        dtype: DType,
+        supplied: Option<DType>,
+    ) -> Result<()> {
         let node = self.old.node(old);
         let ty = Type { dtype, shape: self.old.ty(node.first_result).shape.clone() };
         let (name, init, data) = (param.name.clone(), param.init.clone(), param.data.clone());
         let value = self.new.add_param(name, ty, init, data, node.source);
         if let Op::Param(new) = self.new.maker(value).op {
             let new = self.new.param_mut(new);
-            (new.given, new.update, new.statistic) = (given, param.update, param.statistic);
+            (new.supplied, new.update, new.statistic) = (supplied, param.update, param.statistic);
         }
         self.kept(old, value)
     }

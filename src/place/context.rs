@@ -96,35 +96,35 @@ impl<'c, 'a> Context<'c, 'a> {
 
     /// The allowed device that holds most of what a unit reads and makes.
     fn nearest(&self, unit: usize, units: &[DeviceId]) -> DeviceId {
-        let mut held = vec![0u64; self.problem.topology.len()];
+        let mut resident = vec![0u64; self.problem.topology.len()];
         for &net in self.nets.of_unit.row(unit) {
             for &other in self.nets.units.row(net as usize).iter().filter(|&&other| other as usize != unit) {
-                held[units[other as usize].index()] += self.nets.weight[net as usize];
+                resident[units[other as usize].index()] += self.nets.weight[net as usize];
             }
         }
         let allowed = self.problem.allowed(unit).iter();
-        allowed.max_by_key(|id| (held[id.index()], std::cmp::Reverse(*id))).unwrap_or(units[unit])
+        allowed.max_by_key(|id| (resident[id.index()], std::cmp::Reverse(*id))).unwrap_or(units[unit])
     }
 
     /// Bytes that each device may hold beside the activations of a placement.
-    pub(super) fn room(&self, best: &Candidate) -> Vec<u64> {
-        let mut held = vec![0u64; self.problem.topology.len()];
+    pub(super) fn capacity(&self, best: &Candidate) -> Vec<u64> {
+        let mut resident = vec![0u64; self.problem.topology.len()];
         for (unit, id) in best.units.iter().enumerate() {
-            held[id.index()] += self.nets.resident[unit];
+            resident[id.index()] += self.nets.resident[unit];
         }
-        let mut seen = vec![NONE; held.len()];
+        let mut seen = vec![NONE; resident.len()];
         for net in (0..self.nets.len()).filter(|&net| self.nets.kind[net] == NetKind::Param) {
             let homes = (self.nets.home[net] != NONE).then_some(DeviceId(self.nets.home[net]));
             let units = self.nets.units.row(net).iter().map(|&unit| best.units[unit as usize]);
             for id in homes.into_iter().chain(units) {
                 if seen[id.index()] != net as u32 {
                     seen[id.index()] = net as u32;
-                    held[id.index()] += self.nets.weight[net];
+                    resident[id.index()] += self.nets.weight[net];
                 }
             }
         }
         let slack = |d: usize| self.problem.caps[d].saturating_sub(best.evaluation.memory[d].get());
-        held.iter().enumerate().map(|(d, &held)| held.saturating_add(slack(d))).collect()
+        resident.iter().enumerate().map(|(d, &resident)| resident.saturating_add(slack(d))).collect()
     }
 
     fn excess(&self, units: &[DeviceId], evaluation: &super::evaluate::Evaluation) -> Excess {

@@ -47,7 +47,7 @@ pub(super) fn aligned(bytes: Bytes) -> u64 {
 }
 
 /// True where a parameter must be on its node's own device, read there or not: it is a result.
-pub(super) fn is_held_at_home(graph: &CostGraph, node: NodeIx) -> bool {
+pub(super) fn is_resident_at_home(graph: &CostGraph, node: NodeIx) -> bool {
     graph.outputs(node).any(|tensor| graph.is_result(tensor))
 }
 
@@ -259,7 +259,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         let mut home = None;
         for &node in nodes {
             let readers = graph.outputs(NodeIx(node)).flat_map(|tensor| graph.consumers(tensor));
-            let own = is_held_at_home(graph, NodeIx(node)).then_some(NodeIx(node));
+            let own = is_resident_at_home(graph, NodeIx(node)).then_some(NodeIx(node));
             for id in own.into_iter().chain(readers.copied()).map(|holder| device[holder.index()]) {
                 if self.stamp[id.index()] == param {
                     continue;
@@ -364,7 +364,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
             sums.result.link_time += route.time(bytes);
             let channel = first_channel(route);
             let mut upload = uploads.iter_mut().find(|(other, _)| Some(*other) == channel);
-            let again = upload.as_ref().is_some_and(|(_, done)| done.is_some());
+            let uploaded = upload.as_ref().is_some_and(|(_, done)| done.is_some());
             let mut at = end;
             for (leg, hop) in route.hops.iter().enumerate() {
                 match upload.as_mut().filter(|_| leg == 0) {
@@ -377,9 +377,9 @@ impl<'p, 'a> Evaluator<'p, 'a> {
                 }
             }
             self.arrival[receiver.index()] = at;
-            let first = route.hops.first().filter(|_| !again);
-            let held = self.busy_copying(home, first, bytes, None, sums);
-            let once = held.filter(|_| route.hops.len() == 1);
+            let first = route.hops.first().filter(|_| !uploaded);
+            let engine = self.busy_copying(home, first, bytes, None, sums);
+            let once = engine.filter(|_| route.hops.len() == 1);
             self.busy_copying(receiver, route.hops.last(), bytes, once, sums);
         }
         self.uploads = uploads;

@@ -48,8 +48,8 @@ pub(super) fn find(context: &Context<'_, '_>) -> Pool {
 fn even(context: &Context<'_, '_>) -> Vec<u64> {
     let nets = context.nets;
     let params = (0..nets.len()).filter(|&net| nets.kind[net] == NetKind::Param);
-    let held = nets.resident.iter().copied().chain(params.map(|net| nets.weight[net]));
-    let total: u128 = held.map(u128::from).sum();
+    let resident = nets.resident.iter().copied().chain(params.map(|net| nets.weight[net]));
+    let total: u128 = resident.map(u128::from).sum();
     let caps = &context.problem.caps;
     let all: u128 = context.problem.devices.iter().map(|id| u128::from(caps[id.index()])).sum();
     let share = |&cap: &u64| (total.saturating_mul(u128::from(cap)) / all.max(1)).min(u128::from(cap)) as u64;
@@ -93,7 +93,7 @@ fn learn(
 struct Filling<'f, 'c, 'a> {
     context: &'f Context<'c, 'a>,
     budgets: &'f [u64],
-    held: Vec<u64>,
+    resident: Vec<u64>,
     /// Devices that hold each parameter's net.
     holders: Vec<Vec<DeviceId>>,
     /// Position of the device that is being filled.
@@ -104,7 +104,7 @@ impl<'f, 'c, 'a> Filling<'f, 'c, 'a> {
     fn new(context: &'f Context<'c, 'a>, budgets: &'f [u64]) -> Self {
         let pinned = |&home: &u32| if home == NONE { Vec::new() } else { vec![DeviceId(home)] };
         let holders = context.nets.home.iter().map(pinned).collect();
-        Self { context, budgets, held: vec![0; budgets.len()], holders, at: 0 }
+        Self { context, budgets, resident: vec![0; budgets.len()], holders, at: 0 }
     }
 
     /// A device for each unit. O(units + nets of units x devices).
@@ -139,7 +139,7 @@ impl<'f, 'c, 'a> Filling<'f, 'c, 'a> {
                 continue;
             }
             let new = self.new_bytes(unit, id);
-            let lacking = new.saturating_sub(self.room(id));
+            let lacking = new.saturating_sub(self.capacity(id));
             let key = (lacking, new.saturating_add(if step == 0 { 0 } else { way }), step);
             if best.is_none_or(|least| key < least) {
                 best = Some(key);
@@ -150,15 +150,15 @@ impl<'f, 'c, 'a> Filling<'f, 'c, 'a> {
             return context.problem.allowed(unit).iter().next().unwrap_or(current);
         };
         let position = (self.at + step) % devices.len();
-        if self.new_bytes(unit, current) > self.room(current) {
+        if self.new_bytes(unit, current) > self.capacity(current) {
             self.at = position;
         }
         devices[position]
     }
 
     /// Bytes left of a device's budget.
-    fn room(&self, id: DeviceId) -> u64 {
-        self.budgets[id.index()].saturating_sub(self.held[id.index()])
+    fn capacity(&self, id: DeviceId) -> u64 {
+        self.budgets[id.index()].saturating_sub(self.resident[id.index()])
     }
 
     /// Bytes that would stay on a device beyond what it holds.
@@ -170,7 +170,7 @@ impl<'f, 'c, 'a> Filling<'f, 'c, 'a> {
     }
 
     fn put(&mut self, unit: usize, id: DeviceId) {
-        self.held[id.index()] = self.held[id.index()].saturating_add(self.new_bytes(unit, id));
+        self.resident[id.index()] = self.resident[id.index()].saturating_add(self.new_bytes(unit, id));
         for &net in self.context.nets.of_unit.row(unit) {
             let holders = &mut self.holders[net as usize];
             if self.context.nets.kind[net as usize] == NetKind::Param && !holders.contains(&id) {

@@ -4,7 +4,7 @@
 //! `transfer` is the connectivity metric (km1) of this hypergraph. A net may also touch devices
 //! that no choice can change: homes that are pinned.
 
-use super::evaluate::is_held_at_home;
+use super::evaluate::is_resident_at_home;
 use super::problem::{Home, NONE, Problem};
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
 use crate::csr::Csr;
@@ -150,8 +150,8 @@ impl NetBuilder<'_, '_> {
         let bytes = graph.param_bytes(param).get().min(self.limit);
         let mut home = NONE;
         for &node in tied.row(param.index()) {
-            let held = is_held_at_home(graph, NodeIx(node));
-            match homes.get(&NodeIx(node)).filter(|_| held) {
+            let resident = is_resident_at_home(graph, NodeIx(node));
+            match homes.get(&NodeIx(node)).filter(|_| resident) {
                 Some(Home::Pinned(id)) => home = id.0,
                 Some(Home::With(unit)) => self.touch(*unit),
                 None => {}

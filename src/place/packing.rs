@@ -28,21 +28,21 @@ fn packed(incumbents: &mut Incumbents<'_, '_>) {
     let mut units: Vec<usize> =
         (0..problem.unit_count()).filter(|&unit| problem.fixed(unit).is_none()).collect();
     units.sort_by_key(|&unit| std::cmp::Reverse(context.nets.resident[unit]));
-    let mut room: Vec<i128> = context.base.caps.iter().map(|&cap| i128::from(cap)).collect();
-    let mut time = vec![0u64; room.len()];
+    let mut capacity: Vec<i128> = context.base.caps.iter().map(|&cap| i128::from(cap)).collect();
+    let mut time = vec![0u64; capacity.len()];
     let mut chosen = vec![problem.devices[0]; problem.unit_count()];
     let balance = problem.options.balance.is_some();
     for unit in units {
         let takes =
             |id: DeviceId| time[id.index()].saturating_add(problem.unit_time(unit, id).unwrap_or(u64::MAX));
-        let fits = |id: DeviceId| room[id.index()] >= i128::from(context.nets.resident[unit]);
+        let fits = |id: DeviceId| capacity[id.index()] >= i128::from(context.nets.resident[unit]);
         let best = problem.allowed(unit).iter().max_by_key(|&id| {
-            let spare = if balance { -i128::from(takes(id)) } else { room[id.index()] };
+            let spare = if balance { -i128::from(takes(id)) } else { capacity[id.index()] };
             (fits(id), spare, std::cmp::Reverse(id))
         });
         if let Some(id) = best {
             time[id.index()] = takes(id);
-            room[id.index()] -= i128::from(context.nets.resident[unit]);
+            capacity[id.index()] -= i128::from(context.nets.resident[unit]);
             chosen[unit] = id;
         }
     }

@@ -144,12 +144,12 @@ impl Slot<'_> {
     /// where those are what counts.
     fn cost(&self, i: usize, j: usize, most: u64) -> Option<Value> {
         let tables = self.tables;
-        let held = tables.resident.get(i, j);
-        let held = match self.alive {
-            Alive::Counted => held.saturating_add(tables.alive.get(i, j)),
-            Alive::Ignored => held,
+        let resident = tables.resident.get(i, j);
+        let resident = match self.alive {
+            Alive::Counted => resident.saturating_add(tables.alive.get(i, j)),
+            Alive::Ignored => resident,
         };
-        if held > self.cap {
+        if resident > self.cap {
             return None;
         }
         if self.banned == Banned::Respected && tables.banned(self.id, i, j) > 0 {

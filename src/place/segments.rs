@@ -230,8 +230,9 @@ impl Search<'_, '_> {
                 if candidate.excess.bytes == 0 {
                     break;
                 }
-                for (d, held) in candidate.evaluation.memory.iter().enumerate() {
-                    caps[d] = caps[d].saturating_sub(held.get().saturating_sub(self.context.problem.caps[d]));
+                for (d, resident) in candidate.evaluation.memory.iter().enumerate() {
+                    caps[d] =
+                        caps[d].saturating_sub(resident.get().saturating_sub(self.context.problem.caps[d]));
                 }
             }
         }

@@ -276,12 +276,12 @@ impl<'t> Finder<'t> {
             return cpu();
         }
         for prefix in ["cuda:", "gpu:", "GPU:", "acc", "fpga", ""] {
-            let Some(given) = word.strip_prefix(prefix).and_then(number) else { continue };
+            let Some(number) = word.strip_prefix(prefix).and_then(number) else { continue };
             // Workloads count their accelerators from one.
             return match prefix {
-                "acc" | "fpga" if given > 0 => self.number(given - 1),
+                "acc" | "fpga" if number > 0 => self.number(number - 1),
                 "acc" | "fpga" => Err(format!("there is no device `{word}`")),
-                _ => self.number(given),
+                _ => self.number(number),
             };
         }
         Err(format!("there is no device `{word}`"))

@@ -54,7 +54,7 @@ pub(crate) fn read_decompressed(
     if start.starts_with(&MAGIC) {
         return unpack(source, place, judge);
     }
-    read_judged(&mut source, judge, |held| match held {
+    read_judged(&mut source, judge, |read| match read {
         0..=MOST => Ok(()),
         _ => Err(too_much(place)),
     })
@@ -72,21 +72,21 @@ enum Stopped {
     Refused(Error),
 }
 
-/// Reads to the end, piece by piece; `bound` is asked about what is held after each.
+/// Reads to the end, piece by piece; `bound` is asked after each about what has been read.
 fn read_judged(
     source: &mut dyn Read,
     judge: impl Fn(&[u8]) -> Sense,
     bound: impl Fn(u64) -> Result<()>,
 ) -> Result<Vec<u8>, Stopped> {
-    let mut held = Vec::new();
+    let mut read = Vec::new();
     let mut piece = START;
     loop {
-        let before = held.len();
-        source.take(piece as u64).read_to_end(&mut held).map_err(Stopped::Failed)?;
-        if held.len() - before < piece || (before == 0 && judge(&held) == Sense::Stop) {
-            return Ok(held);
+        let before = read.len();
+        source.take(piece as u64).read_to_end(&mut read).map_err(Stopped::Failed)?;
+        if read.len() - before < piece || (before == 0 && judge(&read) == Sense::Stop) {
+            return Ok(read);
         }
-        bound(held.len() as u64).map_err(Stopped::Refused)?;
+        bound(read.len() as u64).map_err(Stopped::Refused)?;
         piece = 1 << 20;
     }
 }
@@ -105,11 +105,11 @@ fn unpack(source: impl Read, place: &str, judge: impl Fn(&[u8]) -> Sense) -> Res
     let packed = std::cell::Cell::new(0);
     let counted = Counted { source, count: &packed };
     let mut reader = flate2::read::MultiGzDecoder::new(counted);
-    let bound = |held: u64| {
-        if held > MOST {
+    let bound = |read: u64| {
+        if read > MOST {
             return Err(too_much(place));
         }
-        if held > packed.get().saturating_mul(RATIO).max(SMALL) {
+        if read > packed.get().saturating_mul(RATIO).max(SMALL) {
             let message = format!("holds more than {RATIO} times its own size");
             return Err(Error::format(place, message).with_help("decompress it with gunzip"));
         }

@@ -57,7 +57,7 @@ impl Step {
     }
 
     /// True where the step is held back for a more urgent copy.
-    pub fn is_held(&self) -> bool {
+    pub fn is_delayed(&self) -> bool {
         self.waits().iter().any(|wait| wait.reason == Reason::Urgency)
     }
 

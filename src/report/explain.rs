@@ -85,7 +85,7 @@ pub fn overview_text(overview: &Overview, plan: &Plan) -> String {
         let _ = writeln!(text, "note: {note}");
     }
     text += &waits_text(plan, |_| true);
-    text += &room_text(plan);
+    text += &freed_text(plan);
     text
 }
 
@@ -283,12 +283,12 @@ pub fn plan_text(plan: &Plan) -> String {
         );
     }
     text += &waits_text(plan, |_| true);
-    text += &room_text(plan);
+    text += &freed_text(plan);
     text
 }
 
 /// Steps that are told one by one.
-const ROOM: usize = 20;
+const LISTED: usize = 20;
 
 /// What waits although its data does not ask for it, with the reason, of the steps that `which`
 /// takes.
@@ -301,14 +301,14 @@ fn waits_text(plan: &Plan, which: impl Fn(&Step) -> bool) -> String {
     if lines.is_empty() {
         return String::new();
     }
-    let more = lines.len().saturating_sub(ROOM);
+    let more = lines.len().saturating_sub(LISTED);
     let more = if more > 0 { format!("  and {more} more\n") } else { String::new() };
-    format!("\nwhat waits beside its data\n{}{more}", lines[..lines.len().min(ROOM)].concat())
+    format!("\nwhat waits beside its data\n{}{more}", lines[..lines.len().min(LISTED)].concat())
 }
 
 /// What is done to make room: computed again or offloaded, with what it frees and costs.
-fn room_text(plan: &Plan) -> String {
-    let told = plan.steps.iter().filter_map(|step| {
+fn freed_text(plan: &Plan) -> String {
+    let entries = plan.steps.iter().filter_map(|step| {
         let why = step.why.as_deref()?;
         let (name, microbatch) = match &step.action {
             Action::Launch(launch) if launch.again => {
@@ -328,11 +328,11 @@ fn room_text(plan: &Plan) -> String {
             escaped(why)
         ))
     });
-    let lines: Vec<String> = told.collect();
+    let lines: Vec<String> = entries.collect();
     if lines.is_empty() {
         return String::new();
     }
-    let more = lines.len().saturating_sub(ROOM);
+    let more = lines.len().saturating_sub(LISTED);
     let more = if more > 0 { format!("  and {more} more\n") } else { String::new() };
-    format!("\nto make room\n{}{more}", lines[..lines.len().min(ROOM)].concat())
+    format!("\nto make room\n{}{more}", lines[..lines.len().min(LISTED)].concat())
 }

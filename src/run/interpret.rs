@@ -118,7 +118,7 @@ pub(super) fn check_type(tensor: &Tensor, ty: &Type) -> Result<()> {
 /// is given in.
 pub(super) fn rounded(graph: &Graph, leaf: ValueId, data: Tensor) -> Result<Tensor> {
     match graph.maker(leaf).op {
-        Op::Param(id) if graph.param(id).given == Some(data.dtype()) => data.rounded(graph.ty(leaf).dtype),
+        Op::Param(id) if graph.param(id).supplied == Some(data.dtype()) => data.rounded(graph.ty(leaf).dtype),
         _ => Ok(data),
     }
 }
@@ -158,8 +158,9 @@ impl<'a> Interpreter<'a> {
                 let Some((name, _)) = name else {
                     return Err(Error::Internal("a nameless input".to_owned()));
                 };
-                let given = input(inputs, name)?;
-                self.set(node.first_result, given).map_err(|error| error.within(&format!("input {name}")))?;
+                let supplied = input(inputs, name)?;
+                self.set(node.first_result, supplied)
+                    .map_err(|error| error.within(&format!("input {name}")))?;
             }
             Op::Param(param) => {
                 let place = format!("parameter {}", self.graph.param(*param).name);

@@ -47,9 +47,9 @@ fn updates(graph: &Graph, residents: &Residents, outputs: &[(String, u32)]) -> V
     for param in graph.params() {
         let output = param.update.and_then(|output| graph.outputs().get(output as usize));
         let Some(&from) = output.and_then(|(name, _)| written.get(name.as_str())) else { continue };
-        let held = residents.get(&graph.node(param.node).first_result);
-        let apart = held.into_iter().flatten().filter(|&&to| to != from);
-        updates.extend(apart.map(|&to| (from, to)));
+        let resident = residents.get(&graph.node(param.node).first_result);
+        let others = resident.into_iter().flatten().filter(|&&to| to != from);
+        updates.extend(others.map(|&to| (from, to)));
     }
     updates
 }
@@ -79,10 +79,10 @@ pub fn input_type(plan: &Plan, graph: &Graph, number: usize) -> Type {
     let (_, value) = &graph.inputs()[number];
     let part = graph.ty(*value);
     let name = value.to_string();
-    let held = |buffer: &&Buffer| {
+    let is_input = |buffer: &&Buffer| {
         buffer.kind == BufferKind::Input && buffer.value.split(' ').next() == Some(name.as_str())
     };
-    let axis = plan.buffers.iter().find(held).and_then(|buffer| buffer.axis);
+    let axis = plan.buffers.iter().find(is_input).and_then(|buffer| buffer.axis);
     match plan.options.microbatches {
         Some(count) => Batch { count, ..Batch::default() }.whole(part, axis.map(|axis| axis as usize)),
         None => part.clone(),
@@ -98,8 +98,8 @@ fn batch(
 ) -> Result<Option<Batch>> {
     let Some(count) = plan.options.microbatches else { return Ok(None) };
     let axis = |buffer: u32| plan.buffers[buffer as usize].axis.map(|axis| axis as usize);
-    let held = |value: &ValueId| residents.get(value).and_then(|buffers| buffers.first().copied());
-    let inputs = graph.inputs().iter().map(|(_, value)| held(value).and_then(axis)).collect();
+    let first_buffer = |value: &ValueId| residents.get(value).and_then(|buffers| buffers.first().copied());
+    let inputs = graph.inputs().iter().map(|(_, value)| first_buffer(value).and_then(axis)).collect();
     let written = converter.outputs(residents, Some(&Batch { count, ..Batch::default() }))?;
     let outputs = written.chunks(count.max(1) as usize);
     let outputs = outputs.map(|parts| parts.first().and_then(|&(_, buffer)| axis(buffer))).collect();

@@ -151,9 +151,9 @@ impl<'a> Problem<'a> {
     }
 
     /// What a task is held back for.
-    pub(super) fn held(&self, task: u32) -> &[(u32, u32)] {
-        let first = self.holds.partition_point(|&(held, _)| held < task);
-        let count = self.holds[first..].partition_point(|&(held, _)| held == task);
+    pub(super) fn delays_of(&self, task: u32) -> &[(u32, u32)] {
+        let first = self.holds.partition_point(|&(delayed, _)| delayed < task);
+        let count = self.holds[first..].partition_point(|&(delayed, _)| delayed == task);
         &self.holds[first..first + count]
     }
 
@@ -187,7 +187,7 @@ impl<'a> Problem<'a> {
             for copy in self.copies.iter() {
                 self.feeding(copy).for_each(|task| visit(task as usize, self.copy_task(copy)));
             }
-            self.holds.iter().for_each(|&(held, until)| visit(until as usize, held));
+            self.holds.iter().for_each(|&(delayed, until)| visit(until as usize, delayed));
         })
     }
 }
@@ -266,8 +266,8 @@ impl<'a> Problem<'a> {
             return Err(foreign());
         }
         for (step, &task) in steps.iter().zip(&tasks) {
-            let held = step.held.iter().filter_map(|other| Some((task, *tasks.get(other.index())?)));
-            problem.holds.extend(held);
+            let delays = step.delayed_for.iter().filter_map(|other| Some((task, *tasks.get(other.index())?)));
+            problem.holds.extend(delays);
         }
         problem.holds.sort_unstable();
         problem.holds.dedup();
@@ -281,7 +281,7 @@ impl<'a> Problem<'a> {
         placement: &'a Placement,
         schedule: &Schedule,
     ) -> Result<(Self, Vec<u32>)> {
-        Self::of_steps(graph, topology, placement, &schedule.offload, &schedule.given())
+        Self::of_steps(graph, topology, placement, &schedule.offload, &schedule.replay_steps())
     }
 
     /// How given steps fill the arrivals; none where there are others than this placement asks for,

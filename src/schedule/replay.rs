@@ -25,23 +25,23 @@ pub enum ReplayAction {
     },
 }
 
-/// A step that is given.
+/// A step to schedule again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayStep {
     /// What it does.
     pub action: ReplayAction,
     /// The steps that it waits for so that a more urgent copy goes first.
-    pub held: Vec<StepIx>,
+    pub delayed_for: Vec<StepIx>,
 }
 
 impl Schedule {
     /// The schedule's steps, as [`replay`] takes them.
-    pub fn given(&self) -> Vec<ReplayStep> {
+    pub fn replay_steps(&self) -> Vec<ReplayStep> {
         let device = |buffer: crate::schedule::BufferIx| {
             let found = self.buffers.get(buffer.index());
             found.map_or(DeviceId(u32::MAX), |buffer| buffer.device)
         };
-        let given = |step: &crate::schedule::Step| {
+        let replayed = |step: &crate::schedule::Step| {
             let action = match step.action {
                 Action::Launch(node) => ReplayAction::Launch(node),
                 Action::Copy { tensor, from, part, .. } => {
@@ -49,9 +49,9 @@ impl Schedule {
                 }
             };
             let starved = step.control.iter().filter(|(_, why)| *why == Why::Starve);
-            ReplayStep { action, held: starved.map(|(other, _)| *other).collect() }
+            ReplayStep { action, delayed_for: starved.map(|(other, _)| *other).collect() }
         };
-        self.steps.iter().map(given).collect()
+        self.steps.iter().map(replayed).collect()
     }
 }
 

@@ -58,13 +58,13 @@ pub fn solve(
     let scheduling = scheduling(topology, options)?;
     let caps = &scheduling.caps;
     // What the placement is told it may use, the reserve included.
-    let mut told: Vec<Bytes> = caps.iter().map(|&cap| cap + options.reserve).collect();
+    let mut placement_caps: Vec<Bytes> = caps.iter().map(|&cap| cap + options.reserve).collect();
     let mut refused: Option<Error> = None;
     for _ in 0..ROUNDS {
         if let Some(refused) = refused.take_if(|_| control.stopped()) {
             return Err(refused);
         }
-        let tightened = Options { caps: Some(told.clone()), ..options.clone() };
+        let tightened = Options { caps: Some(placement_caps.clone()), ..options.clone() };
         let mut candidates = match place::candidates(graph, topology, &tightened, control) {
             Ok(candidates) => candidates,
             Err(error) => return Err(explain(error, refused)),
@@ -88,7 +88,7 @@ pub fn solve(
                 if !matches!(error, Error::Infeasible(_)) {
                     return Err(error);
                 }
-                if !tighten(graph, topology, &placement, caps, options.reserve, &mut told)? {
+                if !tighten(graph, topology, &placement, caps, options.reserve, &mut placement_caps)? {
                     return Err(error);
                 }
                 refused = Some(error);
@@ -117,7 +117,7 @@ pub fn timed(
 /// The schedule of steps that are known, under the caps of `options`; `offload` as in [`timed`].
 ///
 /// Errors: those of [`schedule::replay`].
-pub fn again(
+pub fn replay(
     graph: &CostGraph,
     topology: &Topology,
     options: &Options,
@@ -228,7 +228,7 @@ fn scheduling(topology: &Topology, options: &Options) -> Result<schedule::Option
 
 /// What each arena may take: the cap less the reserve.
 fn caps(topology: &Topology, options: &Options) -> Result<Vec<Bytes>> {
-    let given = match &options.caps {
+    let caps = match &options.caps {
         Some(caps) if caps.len() != topology.len() => {
             let message =
                 format!("expected {} caps, one for each device, found {}", topology.len(), caps.len());
@@ -237,7 +237,7 @@ fn caps(topology: &Topology, options: &Options) -> Result<Vec<Bytes>> {
         Some(caps) => caps.clone(),
         None => topology.devices.iter().map(|device| device.memory).collect(),
     };
-    Ok(given.into_iter().map(|cap: Bytes| cap.saturating_sub(options.reserve)).collect())
+    Ok(caps.into_iter().map(|cap: Bytes| cap.saturating_sub(options.reserve)).collect())
 }
 
 /// The error of the best candidate that could not be scheduled.
@@ -346,7 +346,7 @@ fn tighten(
     placement: &Placement,
     caps: &[Bytes],
     reserve: Bytes,
-    told: &mut [Bytes],
+    placement_caps: &mut [Bytes],
 ) -> Result<bool> {
     let unlimited =
         schedule::Options { caps: vec![Bytes::MAX; topology.len()], ..schedule::Options::default() };
@@ -359,8 +359,8 @@ fn tighten(
             continue;
         }
         // The estimate is under the cap; it must become smaller by as much as the arena is over.
-        let now = told[device].saturating_sub(reserve).min(estimate.memory[device]);
-        told[device] = now.saturating_sub(excess) + reserve;
+        let now = placement_caps[device].saturating_sub(reserve).min(estimate.memory[device]);
+        placement_caps[device] = now.saturating_sub(excess) + reserve;
         lowered = true;
     }
     Ok(lowered)

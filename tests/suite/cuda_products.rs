@@ -44,7 +44,7 @@ fn ran(lines: &str, build: Build) -> Option<(u64, u64)> {
     let expected = interpret(&graph, &inputs, &weights).unwrap();
     let emulator = Emulator::new(Build { products: true, ..build });
     let options =
-        CudaOptions { products: Products::Library { least: 9, apart: 32 }, ..CudaOptions::default() };
+        CudaOptions { products: Products::Library { least: 9, inner: 32 }, ..CudaOptions::default() };
     let machine = emulator.machine(&toolchain);
     let targets = [Target::Gpu(0)];
     let mut program =

@@ -321,7 +321,7 @@ fn repairs_do_what_they_promise() {
         for repair in &found.repairs {
             let mut changed = options.clone();
             match repair {
-                Repair::Memory { device, more, fails, again, offloaded, .. } => {
+                Repair::Memory { device, more, fails, recomputed, offloaded, .. } => {
                     let grown = |by: Bytes| {
                         let mut caps = options.caps.clone().expect("given");
                         for id in topology.ids() {
@@ -334,11 +334,11 @@ fn repairs_do_what_they_promise() {
                     };
                     assert!(fails < more && more.get() - fails.get() <= (more.get() / 64).max(64));
                     let quick = Options { effort: Effort::Fast, ..grown(*fails) };
-                    let fits = if again + offloaded > 0 { rewrites } else { plans };
+                    let fits = if recomputed + offloaded > 0 { rewrites } else { plans };
                     assert!(!fits(&graph, &topology, &quick), "seed {seed}: {repair}");
                     changed = grown(*more);
                     memory += 1;
-                    rewritten += usize::from(again + offloaded > 0);
+                    rewritten += usize::from(recomputed + offloaded > 0);
                 }
                 Repair::Unpin { pins } => {
                     for pin in pins {
@@ -420,7 +420,7 @@ fn recomputing_is_part_of_a_repair() {
         .repairs
         .iter()
         .filter_map(|repair| match repair {
-            Repair::Memory { memory, again, .. } => Some((memory.get(), *again)),
+            Repair::Memory { memory, recomputed, .. } => Some((memory.get(), *recomputed)),
             _ => None,
         })
         .collect();

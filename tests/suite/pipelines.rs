@@ -444,7 +444,7 @@ fn repairs_of_a_pipeline_are_pipelines() {
     };
     compile::repair(&model, &small, &with(asked), &mut found, &Control::new()).unwrap();
     // Nine inputs and activations on the first device: a little more, and kernels run again.
-    let again = |repair: &Repair| matches!(repair, Repair::Memory { device: None, again: 1.., .. });
+    let again = |repair: &Repair| matches!(repair, Repair::Memory { device: None, recomputed: 1.., .. });
     let more = |repair: &Repair| matches!(repair, Repair::Microbatches { microbatches: Some(9..), .. });
     assert!(found.repairs.iter().any(again) && found.repairs.iter().any(more), "{:?}", found.repairs);
     let each = found.repairs.iter().find_map(|repair| match repair {

@@ -283,7 +283,7 @@ fn devices_share_a_network_in_halves() {
 fn parameters_are_rounded_once() {
     let mut graph = parse(BLOCK).unwrap();
     lower_precision(&mut graph, &rounded(DType::Bf16)).unwrap();
-    let given = |id: u32| graph.param(ParamId(id)).given;
+    let given = |id: u32| graph.param(ParamId(id)).supplied;
     assert_eq!([0, 1, 2, 3].map(given), [Some(DType::F32), None, Some(DType::F32), Some(DType::F32)]);
 }
 

@@ -30,7 +30,7 @@ pub(super) enum Way {
 pub(super) struct Fit {
     pub(super) schedule: Schedule,
     /// Kernels that run again.
-    pub(super) again: usize,
+    pub(super) recomputed: usize,
     /// Tensors that are offloaded.
     pub(super) offloaded: usize,
 }
@@ -49,7 +49,7 @@ pub(super) fn fit(
     }
     if let Some(asked) = divided {
         return match pipeline(graph, topology, options, asked, control) {
-            Ok(found) => Some(Fit { schedule: found.schedule, again: 0, offloaded: 0 }),
+            Ok(found) => Some(Fit { schedule: found.schedule, recomputed: 0, offloaded: 0 }),
             Err(Error::Infeasible(_)) if way == Way::Rewritten => {
                 rewritten(graph, topology, options, divided, control)
             }
@@ -57,7 +57,7 @@ pub(super) fn fit(
         };
     }
     match strategy::solve(graph, topology, options, control) {
-        Ok((_, schedule)) => Some(Fit { schedule, again: 0, offloaded: 0 }),
+        Ok((_, schedule)) => Some(Fit { schedule, recomputed: 0, offloaded: 0 }),
         Err(Error::Infeasible(_)) if way == Way::Rewritten => {
             rewritten(graph, topology, options, None, control)
         }
@@ -87,8 +87,8 @@ pub(super) fn rewritten(
             (found.schedule, found.choices)
         }
     };
-    let again = choices.iter().filter(|choice| matches!(choice.what, What::Recompute(_))).count();
-    Some(Fit { schedule, again, offloaded: choices.len() - again })
+    let recomputed = choices.iter().filter(|choice| matches!(choice.what, What::Recompute(_))).count();
+    Some(Fit { schedule, recomputed, offloaded: choices.len() - recomputed })
 }
 
 /// The cost graph of a model under these options; of one microbatch, where the step is divided.

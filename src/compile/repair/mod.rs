@@ -293,7 +293,7 @@ impl Trial<'_, '_> {
         };
         let rewritten = self.growth(devices, single, Way::Rewritten, (start, known));
         // Where less of it does for the step as it is, too, the first size was just not the least.
-        let plain = |repair: &Repair| matches!(repair, Repair::Memory { again: 0, offloaded: 0, .. });
+        let plain = |repair: &Repair| matches!(repair, Repair::Memory { recomputed: 0, offloaded: 0, .. });
         let as_is = as_is.filter(|_| !rewritten.as_ref().is_some_and(plain));
         rewritten.into_iter().chain(as_is).collect()
     }
@@ -310,8 +310,8 @@ impl Trial<'_, '_> {
             let device = self.topology.device(id);
             // Without pins, devices of one kind and size are as good as one another.
             let sort = (&device.kind, device.memory);
-            let again = self.options.place.pins.is_empty() && alike.contains(&sort);
-            if !ids.contains(&id) && !again && ids.len() < GROWN {
+            let recomputed = self.options.place.pins.is_empty() && alike.contains(&sort);
+            if !ids.contains(&id) && !recomputed && ids.len() < GROWN {
                 ids.push(id);
                 alike.push(sort);
             }
@@ -384,8 +384,8 @@ impl Trial<'_, '_> {
         let memory = devices.iter().map(|id| caps[id.index()]).max().unwrap_or_default() + Bytes(works.0);
         let device = single.map(|id| self.topology.device(id).name.clone());
         let (more, fails) = (Bytes(works.0), Bytes(fails));
-        let Fit { again, offloaded, .. } = fit;
-        Some(Repair::Memory { device, more, memory, fails, again, offloaded })
+        let Fit { recomputed, offloaded, .. } = fit;
+        Some(Repair::Memory { device, more, memory, fails, recomputed, offloaded })
     }
 
     /// The largest batch that does, where the model has a batch dimension.
@@ -418,26 +418,26 @@ impl Trial<'_, '_> {
         let mut repairs = Vec::new();
         let other = (asked.order != Order::Auto).then_some(Order::Auto);
         if let Some(order) = other
-            && let Some(Fit { again, offloaded, .. }) =
+            && let Some(Fit { recomputed, offloaded, .. }) =
                 self.otherwise(&with(Some(pipeline::Options { order, ..asked })))
         {
             let schedule = Some(order.name().to_owned());
             let microbatches = Some(asked.microbatches);
-            repairs.push(Repair::Microbatches { microbatches, schedule, again, offloaded });
+            repairs.push(Repair::Microbatches { microbatches, schedule, recomputed, offloaded });
         }
         let mut factor = 2;
         while factor <= MORE_MICROBATCHES {
             let Some(microbatches) = asked.microbatches.checked_mul(factor) else { break };
             let more = pipeline::Options { microbatches, ..asked };
-            if let Some(Fit { again, offloaded, .. }) = self.otherwise(&with(Some(more))) {
+            if let Some(Fit { recomputed, offloaded, .. }) = self.otherwise(&with(Some(more))) {
                 let microbatches = Some(microbatches);
-                repairs.push(Repair::Microbatches { microbatches, schedule: None, again, offloaded });
+                repairs.push(Repair::Microbatches { microbatches, schedule: None, recomputed, offloaded });
                 break;
             }
             factor *= 2;
         }
-        if let Some(Fit { again, offloaded, .. }) = self.otherwise(&with(None)) {
-            repairs.push(Repair::Microbatches { microbatches: None, schedule: None, again, offloaded });
+        if let Some(Fit { recomputed, offloaded, .. }) = self.otherwise(&with(None)) {
+            repairs.push(Repair::Microbatches { microbatches: None, schedule: None, recomputed, offloaded });
         }
         repairs
     }

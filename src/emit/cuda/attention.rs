@@ -94,10 +94,10 @@ fn pointers(heads: &Heads) -> Vec<(&'static str, u32)> {
         Pass::Keys => &["dk", "dv"],
     };
     let writes = written.iter().copied().zip(heads.writes.iter().map(|write| write.0));
-    let given = ["out", "dout"].into_iter().zip(heads.upstream.into_iter().flatten());
+    let upstream = ["out", "dout"].into_iter().zip(heads.upstream.into_iter().flatten());
     let rows = ["logs", "levels"].into_iter().zip(heads.rows.into_iter().flatten());
     let read = ["q", "k", "v"].into_iter().zip(heads.reads);
-    read.chain(heads.mask.map(|mask| ("mask", mask))).chain(given).chain(rows).chain(writes).collect()
+    read.chain(heads.mask.map(|mask| ("mask", mask))).chain(upstream).chain(rows).chain(writes).collect()
 }
 
 fn structure(program: &Program, heads: &Heads, dtype: DType) -> String {

@@ -21,7 +21,7 @@ const WARP: i64 = 256;
 pub(super) fn rows(program: &Program) -> Result<Printed> {
     match &program.body {
         Body::Rows { along: Along::Columns, .. } => together(program),
-        Body::Rows { along: Along::Rows, .. } => apart(program),
+        Body::Rows { along: Along::Rows, .. } => rows_then_epilogue(program),
         _ => Err(no_hero()),
     }
 }
@@ -351,7 +351,7 @@ fn hoist_both(writer: &mut Writer<'_>, id: ExprId, access: Var, lane: Var) {
     }
 }
 
-fn apart(program: &Program) -> Result<Printed> {
+fn rows_then_epilogue(program: &Program) -> Result<Printed> {
     let Body::Rows { row, column, reductions, stores, row_stores, .. } = &program.body else {
         return Err(no_hero());
     };

@@ -37,8 +37,8 @@ fn elements(context: &Context<'_>, axis: u32, data: &Type, indices: &Type) -> Re
     context.rank("indices", indices, data.shape.rank())?;
     let axis = context.axis(axis, data.shape.rank())?;
     for other in (0..data.shape.rank()).filter(|&other| other != axis) {
-        let room = data.shape[other].sub(&indices.shape[other]).ok_or_else(|| context.overflow())?;
-        if room.known().is_some_and(|room| room < 0) {
+        let slack = data.shape[other].sub(&indices.shape[other]).ok_or_else(|| context.overflow())?;
+        if slack.known().is_some_and(|slack| slack < 0) {
             return Err(context.fail(format!(
                 "expected indices within {}, found {}",
                 context.show(&data.shape),

@@ -100,9 +100,10 @@ fn within(context: &Context<'_>, whole: &Size, start: &Size, size: &Size, step: 
     let last = size.sub(&one).and_then(|steps| steps.scale(step)?.add(start));
     let last = last.ok_or_else(|| context.overflow())?;
     for position in [start, &last] {
-        let room = whole.sub(position).and_then(|room| room.sub(&one)).ok_or_else(|| context.overflow())?;
+        let slack =
+            whole.sub(position).and_then(|slack| slack.sub(&one)).ok_or_else(|| context.overflow())?;
         let before = position.known().is_some_and(|position| position < 0);
-        if before || room.known().is_some_and(|room| room < 0) {
+        if before || slack.known().is_some_and(|slack| slack < 0) {
             return Err(context.fail(format!(
                 "expected positions below {}, found {}",
                 context.show_size(whole),

@@ -87,13 +87,13 @@ fn pool(context: &Context<'_>, pool: &Pool) -> Result<Type> {
 }
 
 fn max_pool_gradient(context: &Context<'_>, pool: &Pool) -> Result<Type> {
-    let [x, y, given] = context.operands()?;
+    let [x, y, dy] = context.operands()?;
     context.float("an input", x.dtype)?;
     if pool.kind != PoolKind::Max {
         return Err(context.fail(format!("expected a pooling of kind max, found {}", pool.kind)));
     }
     let made = pooled(context, pool, x)?;
-    for (what, ty) in [("a result", y), ("a gradient", given)] {
+    for (what, ty) in [("a result", y), ("a gradient", dy)] {
         context.same_dtype(what, made.dtype, ty.dtype)?;
         context.same_shape(what, &made.shape, &ty.shape)?;
     }
@@ -227,21 +227,21 @@ fn windows(context: &Context<'_>, size: &Size, kernel: &Size, window: &Window, a
     let extent = extent(context, kernel, window.dilations[axis])?;
     let pads = window.pads_before[axis].checked_add(window.pads_after[axis]);
     let padded = pads.and_then(|pads| size.add(&Size::Known(pads))).ok_or_else(|| context.overflow())?;
-    let room = padded.sub(&extent).ok_or_else(|| context.overflow())?;
-    if room.known().is_some_and(|room| room < 0) {
+    let slack = padded.sub(&extent).ok_or_else(|| context.overflow())?;
+    if slack.known().is_some_and(|slack| slack < 0) {
         return Err(context.fail(format!(
             "expected a window within the padded input, found {} over {}",
             context.show_size(&extent),
             context.show_size(&padded)
         )));
     }
-    let steps = floor_div(&room, window.strides[axis]).ok_or_else(|| {
+    let steps = floor_div(&slack, window.strides[axis]).ok_or_else(|| {
         let error = context.fail(format!(
             "the number of windows is not affine: {} over a stride of {}",
-            context.show_size(&room),
+            context.show_size(&slack),
             window.strides[axis]
         ));
-        error.with_help(context.bind_help(&room))
+        error.with_help(context.bind_help(&slack))
     })?;
     steps.add(&Size::Known(1)).ok_or_else(|| context.overflow())
 }

@@ -224,7 +224,7 @@ impl Parser {
         let name = cursor.string()?;
         cursor.attribute("init")?;
         let init = init(cursor)?;
-        let given = if cursor.eat("given=") {
+        let supplied = if cursor.eat("supplied=") {
             Some(cursor.one_of("a type", |word| word.parse().ok())?)
         } else {
             None
@@ -232,11 +232,19 @@ impl Parser {
         let update = if cursor.eat("update=") { Some(cursor.id("")?) } else { None };
         let statistic = if cursor.eat("statistic=") { Some(statistic(cursor)?) } else { None };
         let data = if cursor.eat("data=") {
-            Some(data(cursor, &Type { dtype: given.unwrap_or(ty.dtype), ..ty.clone() })?)
+            Some(data(cursor, &Type { dtype: supplied.unwrap_or(ty.dtype), ..ty.clone() })?)
         } else {
             None
         };
-        Ok(Param { name, node: NodeId(self.graph.node_count() as u32), init, data, given, update, statistic })
+        Ok(Param {
+            name,
+            node: NodeId(self.graph.node_count() as u32),
+            init,
+            data,
+            supplied,
+            update,
+            statistic,
+        })
     }
 }
 

@@ -113,8 +113,8 @@ impl<'g> Printer<'g> {
     fn param(&self, f: &mut Formatter<'_>, param: &Param) -> fmt::Result {
         write!(f, " {} init=", Quoted(&param.name))?;
         init(f, &param.init)?;
-        if let Some(given) = param.given {
-            write!(f, " given={given}")?;
+        if let Some(supplied) = param.supplied {
+            write!(f, " supplied={supplied}")?;
         }
         if let Some(output) = param.update {
             write!(f, " update={output}")?;

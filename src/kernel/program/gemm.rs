@@ -146,8 +146,9 @@ pub fn gemm(program: &Program) -> Option<GemmCall> {
     let left = Strides { batch: x.along[0], row: x.stride(1, m, k), column: x.stride(3, k, m) };
     let right = Strides { batch: y.along[0], row: y.stride(3, k, n), column: y.stride(2, n, k) };
     let result = Strides { batch: out.along[0], row: out.stride(1, m, n), column: out.stride(2, n, 1) };
-    let apart = x.along[2] == 0 && y.along[1] == 0 && out.along[3] == 0 && written.dtype == dtype;
-    if !apart || !is_matrix(left, m, k) || !is_matrix(right, k, n) || result.column != 1 || result.row < n {
+    let separable = x.along[2] == 0 && y.along[1] == 0 && out.along[3] == 0 && written.dtype == dtype;
+    if !separable || !is_matrix(left, m, k) || !is_matrix(right, k, n) || result.column != 1 || result.row < n
+    {
         return None;
     }
     let Epilogue { bias, addend, activation } = reader.epilogue(store.value, dtype, [b, m, n])?;

@@ -133,8 +133,8 @@ impl Lowering {
                 format!("has {} inputs and is given {}", network.inputs.len(), inputs.len()),
             ));
         }
-        let mut given: HashMap<usize, ValueId> = HashMap::new();
-        given.extend(network.inputs.iter().copied().zip(inputs.iter().copied()));
+        let mut values: HashMap<usize, ValueId> = HashMap::new();
+        values.extend(network.inputs.iter().copied().zip(inputs.iter().copied()));
         let mut results: Vec<Vec<ValueId>> = Vec::with_capacity(network.calls.len());
         for (index, call) in network.calls.iter().enumerate() {
             self.calls += 1;
@@ -142,7 +142,7 @@ impl Lowering {
                 return Err(Error::model("model", format!("its layers are called over {MOST_CALLS} times")));
             }
             let layer = &network.layers[call.layer];
-            if let Some(&value) = given.get(&index) {
+            if let Some(&value) = values.get(&index) {
                 if !matches!(&layer.kind, Kind::Input(Input { implied: true, .. })) {
                     let source = self.source(layer, prefix)?;
                     self.passed.push((source, value));
@@ -241,13 +241,13 @@ impl Site<'_> {
         arguments: &[Argument<ValueId>],
         options: CallOptions,
     ) -> Result<Vec<ValueId>> {
-        let given: Vec<ValueId> = arguments.iter().map(|argument| argument.tensor).collect();
-        let Some(&x) = given.first() else { return Err(self.error("is called without arguments")) };
+        let values: Vec<ValueId> = arguments.iter().map(|argument| argument.tensor).collect();
+        let Some(&x) = values.first() else { return Err(self.error("is called without arguments")) };
         // Floating-point inputs are taken over to the type that the layer computes in.
         let cast: Vec<ValueId> = match &layer.kind {
-            Kind::Embedding(_) | Kind::Identity | Kind::Noise(_) | Kind::Rearrange(_) => given.clone(),
-            Kind::Attention(_) => given.clone(),
-            _ => given.iter().map(|&value| self.computed(value)).collect::<Result<_>>()?,
+            Kind::Embedding(_) | Kind::Identity | Kind::Noise(_) | Kind::Rearrange(_) => values.clone(),
+            Kind::Attention(_) => values.clone(),
+            _ => values.iter().map(|&value| self.computed(value)).collect::<Result<_>>()?,
         };
         let first = cast[0];
         let one = |value: ValueId| vec![value];

@@ -189,8 +189,9 @@ impl<'u> Parser<'u> {
             }
             if shape.is_none() {
                 let build = value.get("build_config").and_then(Value::as_object);
-                let given = build.and_then(|b| Config::new(b, place).shape("input_shape").ok().flatten());
-                shape = given.filter(|shape| !shape.is_empty());
+                let shape_of_build =
+                    build.and_then(|b| Config::new(b, place).shape("input_shape").ok().flatten());
+                shape = shape_of_build.filter(|shape| !shape.is_empty());
             }
             candidate = fields.and_then(|fields| fields.get("layers")).and_then(|layers| layers.get(0));
         }

@@ -160,10 +160,10 @@ impl Affine {
     /// Normalisation by a mean and variance that the configuration holds.
     pub(super) fn normalization(config: Config<'_>, unsupported: &mut Unsupported) -> Result<Self> {
         let last_axis = matches!(config.int_or_ints("axis")?.as_deref(), None | Some([] | [-1]));
-        let given = config.get("mean").is_some() && config.get("variance").is_some();
+        let has_statistics = config.get("mean").is_some() && config.get("variance").is_some();
         let inverted = config.flag("invert", false)?;
-        if !given || !last_axis || inverted {
-            let what = match (given, last_axis) {
+        if !has_statistics || !last_axis || inverted {
+            let what = match (has_statistics, last_axis) {
                 (false, _) => "an adapted mean and variance (only those given in the configuration)",
                 (true, false) => "an axis other than the last",
                 (true, true) => "invert",

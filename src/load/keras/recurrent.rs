@@ -231,7 +231,7 @@ impl Parser<'_> {
             Some(layer) => self.layer(layer, config.place())?,
             None => self.layer(layer, config.place())?,
         };
-        let given = config.get("backward_layer").is_some();
+        let has_backward = config.get("backward_layer").is_some();
         let plain = |name: &str| -> String {
             let name = name.strip_prefix("forward_").or(name.strip_prefix("backward_")).unwrap_or(name);
             name.to_owned()
@@ -242,7 +242,7 @@ impl Parser<'_> {
             self.unsupported.add(config.place(), "a wrapped layer other than LSTM, GRU and SimpleRNN");
             return Ok(Bidirectional::placeholder());
         };
-        if !given {
+        if !has_backward {
             backward.backwards = !forward.backwards;
         }
         if forward.sequences != backward.sequences || forward.state != backward.state {

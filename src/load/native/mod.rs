@@ -272,10 +272,10 @@ impl Builder {
             // What spreads the number is computed somewhere, so it is placed as nodes are.
             false => self.graph.add_source(Source::new(&constant.name, "constant", SourceRole::Node)),
         };
-        let held = self.graph.add_constant(tensor, source);
+        let stored = self.graph.add_constant(tensor, source);
         let value = match is_whole {
-            true => held,
-            false => self.graph.apply(Op::Broadcast { shape: ty.shape }, &[held], source).map_err(place)?,
+            true => stored,
+            false => self.graph.apply(Op::Broadcast { shape: ty.shape }, &[stored], source).map_err(place)?,
         };
         self.define(&constant.name, value).map_err(place)
     }
@@ -346,7 +346,7 @@ const MOST_RESULTS: usize = 3;
 
 /// A topological order of the nodes, the first in the text among those ready. Names that nothing
 /// makes are reported here, with the node that reads them.
-fn order(document: &Document, given: &HashMap<String, ValueId>) -> Result<Vec<usize>> {
+fn order(document: &Document, known: &HashMap<String, ValueId>) -> Result<Vec<usize>> {
     let nodes = &document.nodes;
     let mut makers: HashMap<String, u32> = HashMap::with_capacity(nodes.len());
     let mut names: HashMap<&str, ()> = HashMap::with_capacity(nodes.len());
@@ -359,7 +359,7 @@ fn order(document: &Document, given: &HashMap<String, ValueId>) -> Result<Vec<us
             return Err(Error::model(place, "two nodes have this name"));
         }
         for name in result_names(node, node.outputs.as_ref().map_or(MOST_RESULTS, Vec::len))? {
-            if given.contains_key(&name) || makers.insert(name.clone(), index as u32).is_some() {
+            if known.contains_key(&name) || makers.insert(name.clone(), index as u32).is_some() {
                 return Err(Error::model(place, format!("the name {name} is used twice")));
             }
         }
@@ -369,7 +369,7 @@ fn order(document: &Document, given: &HashMap<String, ValueId>) -> Result<Vec<us
         for input in &node.inputs {
             match makers.get(input) {
                 Some(&maker) => read.push(maker),
-                None if given.contains_key(input) => {}
+                None if known.contains_key(input) => {}
                 None => {
                     let message = format!("reads {input}, which does not exist");
                     return Err(Error::model(format!("node {}", node.name), message));

@@ -36,7 +36,7 @@ impl Builder {
                 none(operands, node.op)?;
                 let text = node.text("type")?.ok_or_else(|| node.missing("type"))?;
                 let ty = self.ty(text)?;
-                let axis = axis(node.int("axis")?.unwrap_or(0), ty.shape.rank())?;
+                let axis = axis_position(node.int("axis")?.unwrap_or(0), ty.shape.rank())?;
                 Ok(vec![self.graph.add_iota(ty, axis, source)])
             }
             "sizes" => {
@@ -279,7 +279,7 @@ impl Builder {
 
     fn transpose(&self, node: &Attributes<'_>, x: ValueId) -> Result<Op> {
         let perm = node.ints("perm")?.ok_or_else(|| node.missing("perm"))?;
-        let perm = perm.into_iter().map(|from| axis(from, self.rank(x)));
+        let perm = perm.into_iter().map(|from| axis_position(from, self.rank(x)));
         Ok(Op::Transpose { perm: perm.collect::<Result<_>>()? })
     }
 
@@ -362,14 +362,15 @@ impl Builder {
     }
 
     fn axis(&self, node: &Attributes<'_>, x: ValueId, default: Option<i64>) -> Result<u32> {
-        let given = node.int("axis")?.or(default).ok_or_else(|| node.missing("axis"))?;
-        axis(given, self.rank(x))
+        let axis = node.int("axis")?.or(default).ok_or_else(|| node.missing("axis"))?;
+        axis_position(axis, self.rank(x))
     }
 
     /// Axes in ascending order.
     fn axes(&self, node: &Attributes<'_>, x: ValueId, default: &[i64]) -> Result<Vec<u32>> {
-        let given = node.ints("axes")?.unwrap_or_else(|| default.to_vec());
-        let mut axes = given.into_iter().map(|one| axis(one, self.rank(x))).collect::<Result<Vec<u32>>>()?;
+        let axes = node.ints("axes")?.unwrap_or_else(|| default.to_vec());
+        let mut axes =
+            axes.into_iter().map(|axis| axis_position(axis, self.rank(x))).collect::<Result<Vec<u32>>>()?;
         axes.sort_unstable();
         Ok(axes)
     }
@@ -402,11 +403,11 @@ fn pad(node: &Attributes<'_>) -> Result<Op> {
 }
 
 /// The axis as a position, from the end where it is negative.
-fn axis(given: i64, rank: usize) -> Result<u32> {
-    let position = if given < 0 { given.saturating_add(rank as i64) } else { given };
+fn axis_position(axis: i64, rank: usize) -> Result<u32> {
+    let position = if axis < 0 { axis.saturating_add(rank as i64) } else { axis };
     match u32::try_from(position) {
         Ok(position) if (position as usize) < rank => Ok(position),
-        _ => Err(Error::model("axis", format!("axis {given} does not exist at rank {rank}"))),
+        _ => Err(Error::model("axis", format!("axis {axis} does not exist at rank {rank}"))),
     }
 }
 

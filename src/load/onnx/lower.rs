@@ -428,11 +428,11 @@ pub(super) fn make(graph: &mut Graph, known: &Known, source: SourceId) -> Result
 /// is one, as ONNX demands, else the first in file order that is ready goes first.
 ///
 /// Errors: a result made twice, a cycle. O(nodes log nodes + inputs).
-fn order(nodes: &[NodeProto], given: impl Fn(&str) -> bool) -> Result<Vec<usize>> {
+fn order(nodes: &[NodeProto], is_known: impl Fn(&str) -> bool) -> Result<Vec<usize>> {
     let mut maker: HashMap<&str, u32> = HashMap::new();
     for (index, node) in nodes.iter().enumerate() {
         for output in node.output.iter().filter(|name| !name.is_empty()) {
-            if given(output) || maker.insert(output, index as u32).is_some() {
+            if is_known(output) || maker.insert(output, index as u32).is_some() {
                 return Err(Error::model(format!("value {output}"), "it is made twice"));
             }
         }

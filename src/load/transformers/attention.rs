@@ -94,9 +94,9 @@ impl Masks {
         let to = net.node(&format!("{prefix}.to"), "iota", &[], json!({"type": ty, "axis": 1}));
         let Some(window) = window else { return Some(net.node(prefix, "ge", &[&from, &to], json!({}))) };
         let before = net.node(&format!("{prefix}.before"), "ge", &[&from, &to], json!({}));
-        let apart = net.node(&format!("{prefix}.distance"), "sub", &[&from, &to], json!({}));
+        let distance = net.node(&format!("{prefix}.distance"), "sub", &[&from, &to], json!({}));
         let width = net.constant(&format!("{prefix}.width"), "i64[]", json!(window));
-        let near = net.node(&format!("{prefix}.near"), "lt", &[&apart, &width], json!({}));
+        let near = net.node(&format!("{prefix}.near"), "lt", &[&distance, &width], json!({}));
         Some(net.node(prefix, "and", &[&before, &near], json!({})))
     }
 

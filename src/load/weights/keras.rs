@@ -219,6 +219,6 @@ fn owners(graph: &Graph, outermost: bool) -> Vec<(String, Vec<usize>)> {
 }
 
 fn sizes_of(graph: &Graph, position: usize) -> Option<Vec<u64>> {
-    let ty = graph.params()[position].given_type(graph);
+    let ty = graph.params()[position].supplied_type(graph);
     ty.shape.dims()?.into_iter().map(|dim| u64::try_from(dim).ok()).collect()
 }

@@ -140,7 +140,7 @@ fn widened(tensor: &Tensor) -> Result<Tensor> {
 
 /// What is wrong with an array as a parameter, in words; none where it fits.
 fn mismatch(graph: &Graph, param: &Param, arrays: &Arrays, array: &str) -> Result<Option<String>> {
-    let ty = param.given_type(graph);
+    let ty = param.supplied_type(graph);
     let Some((dtype, dims)) = arrays.header(array)? else { return Ok(None) };
     let expected: Option<Vec<u64>> =
         ty.shape.dims().and_then(|dims| dims.into_iter().map(|dim| u64::try_from(dim).ok()).collect());
@@ -178,7 +178,7 @@ impl ParamReader {
     /// type than the parameter.
     pub fn read(&mut self, graph: &Graph, id: ParamId) -> Result<Option<Tensor>> {
         let param = graph.param(id);
-        let ty = param.given_type(graph);
+        let ty = param.supplied_type(graph);
         let dims = ty.shape.dims().and_then(|dims| {
             dims.into_iter().map(|dim| u64::try_from(dim).ok()).collect::<Option<Vec<u64>>>()
         });

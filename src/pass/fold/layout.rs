@@ -158,12 +158,12 @@ pub(super) fn gather_nd(batch: usize, data: &Tensor, indices: &Tensor, count: us
     let (indexed, slice) = rest.split_at_checked(depth)?;
     let tuples = numbers.len().checked_div(depth)?;
     let batches = shared.iter().product::<u64>() as usize;
-    let apart: usize = rest.iter().product::<u64>() as usize;
+    let distance: usize = rest.iter().product::<u64>() as usize;
     let within = steps(slice.iter().product::<u64>() as usize, 1);
     let mut places = Vec::with_capacity(count);
     for (number, tuple) in numbers.chunks_exact(depth).enumerate() {
         let of_batch = number / (tuples / batches.max(1)).max(1);
-        let mut place = of_batch.checked_mul(apart)?;
+        let mut place = of_batch.checked_mul(distance)?;
         for ((&index, &size), &stride) in tuple.iter().zip(indexed).zip(&own[batch..]) {
             place = place.checked_add(wrapped(index, size)?.checked_mul(stride)?)?;
         }

@@ -130,7 +130,8 @@ impl Core {
         query: &[View],
     ) -> Option<Found> {
         let order = self.order(look, [batch, heads], written)?;
-        let q = query.iter().rev().find_map(|view| Lying::new(look, view, [batch, heads, 1], false))?;
+        let q =
+            query.iter().rev().find_map(|view| StridedOperand::new(look, view, [batch, heads, 1], false))?;
         let keys = View::chain(look, self.key, true);
         let values = View::chain(look, self.value, false);
         let shares = keys.last().map_or(1, |view| shared(&view.axes[..view.axes.len() - 2].concat()));
@@ -139,10 +140,10 @@ impl Core {
                 return None;
             }
             let lead = [batch, heads / share, share];
-            let lies = |chain: &[View], turned: bool| {
-                chain.iter().rev().find_map(|view| Lying::new(look, view, lead, turned))
+            let operand_of = |chain: &[View], turned: bool| {
+                chain.iter().rev().find_map(|view| StridedOperand::new(look, view, lead, turned))
             };
-            Some((share, lies(&keys, !self.turned[0])?, lies(&values, self.turned[1])?))
+            Some((share, operand_of(&keys, !self.turned[0])?, operand_of(&values, self.turned[1])?))
         })?;
         let (mask, causal) = self.masked(look, [batch, heads])?;
         let op = Attention {
@@ -155,7 +156,7 @@ impl Core {
             fill: Real(self.mask.as_ref().map_or(f64::NEG_INFINITY, |mask| mask.fill)),
             zeros: self.zeros,
         };
-        let operands = [q, k, v].into_iter().map(Lying::operand).chain(mask).collect();
+        let operands = [q, k, v].into_iter().map(StridedOperand::operand).chain(mask).collect();
         let shape = look.graph.ty(result).shape.clone();
         Some(Found { op: Op::Attention(Box::new(op)), operands, then: Some(Op::Reshape { shape }) })
     }
@@ -227,7 +228,7 @@ fn shared(runs: &[Run]) -> i64 {
 }
 
 /// An operand as attention takes it: `batch` and heads and rows of contiguous elements.
-struct Lying {
+struct StridedOperand {
     value: ValueId,
     shape: Shape,
     order: HeadOrder,
@@ -235,7 +236,7 @@ struct Lying {
     factor: f64,
 }
 
-impl Lying {
+impl StridedOperand {
     /// A view whose last two axes are rows and elements (`turned`: elements and rows), and whose axes
     /// before are batches, heads, and readers that share a head. None where it lies otherwise.
     fn new(look: &Look<'_>, view: &View, [batch, heads, share]: [i64; 3], turned: bool) -> Option<Self> {
@@ -263,17 +264,17 @@ impl Lying {
                 HeadOrder::HeadsFirst => [batch, total, rows.count, size],
                 HeadOrder::RowsFirst => [batch, rows.count, total, size],
             };
-            let apart = strides(&dims)?;
+            let own_strides = strides(&dims)?;
             let (head_axis, row_axis) = order.axes();
             let fits = |run: Run, stride: i64| run.count == 1 || run.stride == stride;
-            let first = view.offset / apart[head_axis].max(1);
-            let lies = dims.iter().product::<i64>() == all
-                && fits(batches, apart[0])
-                && fits(own, apart[head_axis])
-                && fits(rows, apart[row_axis])
-                && view.offset % apart[head_axis].max(1) == 0
+            let first = view.offset / own_strides[head_axis].max(1);
+            let is_laid_out_so = dims.iter().product::<i64>() == all
+                && fits(batches, own_strides[0])
+                && fits(own, own_strides[head_axis])
+                && fits(rows, own_strides[row_axis])
+                && view.offset % own_strides[head_axis].max(1) == 0
                 && first.checked_add(heads).is_some_and(|last| last <= total);
-            if lies {
+            if is_laid_out_so {
                 let (value, shape, factor) = (view.base, Shape::known(&dims), view.factor);
                 return Some(Self { value, shape, order, first, factor });
             }

@@ -122,19 +122,19 @@ impl View {
                 let under = under?;
                 let own = strides(&under)?;
                 let added = shape.rank() - under.len();
-                let apart = |axis: usize| if under[axis] == 1 { 0 } else { own[axis] };
+                let stride = |axis: usize| if under[axis] == 1 { 0 } else { own[axis] };
                 let to: Vec<i64> =
-                    (0..shape.rank()).map(|axis| axis.checked_sub(added).map_or(0, apart)).collect();
+                    (0..shape.rank()).map(|axis| axis.checked_sub(added).map_or(0, stride)).collect();
                 self.through(look, x, &to, 0)
             }
             Op::Slice(slice) => {
                 let own = strides(&under?)?;
                 let mut start = 0i64;
-                for (first, &apart) in slice.starts.iter().zip(&own) {
-                    start = start.checked_add(first.known()?.checked_mul(apart)?)?;
+                for (first, &stride) in slice.starts.iter().zip(&own) {
+                    start = start.checked_add(first.known()?.checked_mul(stride)?)?;
                 }
                 let to: Option<Vec<i64>> =
-                    own.iter().zip(&slice.steps).map(|(&apart, &step)| apart.checked_mul(step)).collect();
+                    own.iter().zip(&slice.steps).map(|(&stride, &step)| stride.checked_mul(step)).collect();
                 self.through(look, x, &to?, start)
             }
             Op::Binary(of @ (Binary::Mul | Binary::Div)) if scaled => {

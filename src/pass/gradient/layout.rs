@@ -75,8 +75,8 @@ pub(super) fn spread(
                 wide[axis] = sizes[axis] * steps[axis].abs();
             }
         }
-        let apart = b.reshape(value, &split)?;
-        let padded = b.pad(apart, &vec![0; after.len()], &after, 0.0)?;
+        let split_axis = b.reshape(value, &split)?;
+        let padded = b.pad(split_axis, &vec![0; after.len()], &after, 0.0)?;
         value = b.reshape(padded, &wide)?;
     }
     let after: Vec<i64> = (0..rank).map(|axis| whole[axis] - starts[axis] - wide[axis]).collect();

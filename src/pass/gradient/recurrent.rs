@@ -159,8 +159,8 @@ fn advance(
             let new = b.add(new, recurrent)?;
             let new = b.unary(Unary::Tanh, new)?;
             // (1 - update) new + update h
-            let apart = b.sub(state.hidden, new)?;
-            let moved = b.mul(update, apart)?;
+            let difference = b.sub(state.hidden, new)?;
+            let moved = b.mul(update, difference)?;
             Ok(State { hidden: b.add(new, moved)?, cell: None })
         }
     }

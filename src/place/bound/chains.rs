@@ -211,15 +211,15 @@ impl<'s> Sweep<'s> {
         for &Arc { node: other, copy } in before.row(over as usize) {
             // Either `over` is on the node's device and the copy goes there, or it is not.
             let through = copy.saturating_add(near);
-            let apart = if over == node { through } else { through.min(far) };
+            let separate = if over == node { through } else { through.min(far) };
             let at = other as usize;
             if self.stamp[at] != node {
                 self.stamp[at] = node;
-                (self.near[at], self.far[at]) = (near, apart);
+                (self.near[at], self.far[at]) = (near, separate);
                 self.queue.push((self.rank[at], other));
             } else {
                 self.near[at] = self.near[at].max(near);
-                self.far[at] = self.far[at].max(apart);
+                self.far[at] = self.far[at].max(separate);
             }
         }
     }

@@ -59,7 +59,7 @@ pub(super) fn bound(
     }
     let classes = Class::all(problem)?;
     let running = runs(problem);
-    let bytes = held(problem, fastest, &running);
+    let bytes = resident(problem, fastest, &running);
     let total = bytes.iter().fold(0u64, |sum, &bytes| sum.saturating_add(bytes));
     if classes.iter().all(|class| total <= class.cap) {
         return None;
@@ -102,7 +102,7 @@ pub(super) fn bound(
 
 /// By position among `nodes`: bytes that its device holds through the step because of it, namely what it
 /// owns, and parameters of whose readers among them it takes longest, the first of equals.
-fn held(problem: &Problem<'_>, fastest: &[u64], nodes: &[u32]) -> Vec<u64> {
+fn resident(problem: &Problem<'_>, fastest: &[u64], nodes: &[u32]) -> Vec<u64> {
     let graph = problem.graph;
     let params = |node: u32| {
         let makers = graph.inputs(NodeIx(node)).iter().map(|&tensor| graph.producer(tensor));
@@ -118,11 +118,11 @@ fn held(problem: &Problem<'_>, fastest: &[u64], nodes: &[u32]) -> Vec<u64> {
             }
         }
     }
-    let mut held: Vec<u64> = nodes.iter().map(|&node| graph.owned_bytes(NodeIx(node)).get()).collect();
+    let mut resident: Vec<u64> = nodes.iter().map(|&node| graph.owned_bytes(NodeIx(node)).get()).collect();
     for (param, at) in reader.into_iter().enumerate().filter_map(|(param, at)| Some((param, at?))) {
-        held[at] = held[at].saturating_add(graph.param_bytes(ParamIx(param as u32)).get());
+        resident[at] = resident[at].saturating_add(graph.param_bytes(ParamIx(param as u32)).get());
     }
-    held
+    resident
 }
 
 /// Nodes that run, in topological order.
@@ -250,14 +250,14 @@ fn longest(
     problem: &Problem<'_>,
     classes: &[Class],
     running: &[u32],
-    held: &[u64],
+    resident: &[u64],
     prices: &[u64],
 ) -> Vec<u32> {
     let graph = problem.graph;
     let mut cost = vec![0i128; graph.node_count()];
     let mut before = vec![NONE; graph.node_count()];
     let mut last = None;
-    for (&node, &bytes) in running.iter().zip(held) {
+    for (&node, &bytes) in running.iter().zip(resident) {
         let at = node as usize;
         let mut start = 0;
         for &tensor in graph.inputs(NodeIx(node)) {
@@ -291,7 +291,7 @@ fn longest(
 struct Chain<'c> {
     classes: &'c [Class],
     /// By node: bytes held from it on.
-    held: Vec<u64>,
+    resident: Vec<u64>,
     /// By class, then by node: its time there; none where it may not be there.
     time: Vec<Vec<Option<u64>>>,
     /// By node but the first: the bytes that it reads of the one before it.
@@ -301,7 +301,7 @@ struct Chain<'c> {
 impl<'c> Chain<'c> {
     fn new(problem: &Problem<'_>, classes: &'c [Class], fastest: &[u64], nodes: &[u32]) -> Self {
         let graph = problem.graph;
-        let held = held(problem, fastest, nodes);
+        let resident = resident(problem, fastest, nodes);
         let time = classes.iter().map(|class| {
             let there = |&node: &u32| {
                 let allowed = problem.allowed(problem.unit_of[node as usize] as usize);
@@ -315,7 +315,12 @@ impl<'c> Chain<'c> {
             let of_last = tensors.filter(|&&tensor| graph.producer(tensor).0 == pair[0]);
             of_last.map(|&tensor| graph.tensor_bytes(tensor)).max().unwrap_or_default()
         });
-        Self { classes, held, time: time.collect(), read: std::iter::once(Bytes(0)).chain(read).collect() }
+        Self {
+            classes,
+            resident,
+            time: time.collect(),
+            read: std::iter::once(Bytes(0)).chain(read).collect(),
+        }
     }
 
     /// The highest bound found by changing the price of one class at a time, at most `tries` times.
@@ -357,14 +362,14 @@ impl<'c> Chain<'c> {
         let sum =
             |times: &Vec<Option<u64>>| times.iter().flatten().map(|&time| u128::from(time)).sum::<u128>();
         let sums: Vec<u128> = self.time.iter().map(sum).collect();
-        let apart = sums.iter().max().unwrap_or(&0) - sums.iter().min().unwrap_or(&0);
-        let bytes = self.held.iter().map(|&bytes| u128::from(bytes)).sum::<u128>().max(1);
-        u64::try_from((apart << 20) / bytes).unwrap_or(HIGHEST).clamp(1, HIGHEST)
+        let spread = sums.iter().max().unwrap_or(&0) - sums.iter().min().unwrap_or(&0);
+        let bytes = self.resident.iter().map(|&bytes| u128::from(bytes)).sum::<u128>().max(1);
+        u64::try_from((spread << 20) / bytes).unwrap_or(HIGHEST).clamp(1, HIGHEST)
     }
 
     /// What prices prove, rounded up.
     fn value(&self, prices: &[u64]) -> u64 {
-        let nodes = self.held.len();
+        let nodes = self.resident.len();
         let paid = |(class, &price): (&Class, &u64)| {
             let devices = class.size as i128 * class.islands.len() as i128;
             i128::from(price) * i128::from(class.cap) * devices
@@ -426,22 +431,22 @@ impl Visit {
         mut until: impl FnMut(usize, i128),
     ) {
         let class = &chain.classes[number];
-        let room = u128::from(class.cap) * u128::from(class.size);
+        let capacity = u128::from(class.cap) * u128::from(class.size);
         self.window.clear();
         // Cost of all nodes so far, bytes of all, bytes of those before the first that one device may hold
         // with the last.
-        let (mut sum, mut held, mut run_held, mut run) = (0i128, 0u128, 0u128, first);
+        let (mut sum, mut resident, mut run_held, mut run) = (0i128, 0u128, 0u128, first);
         let mut reached = 0i128;
-        for node in first..chain.held.len() {
+        for node in first..chain.resident.len() {
             let Some(time) = chain.time[number][node] else { return };
-            let bytes = chain.held[node];
-            held += u128::from(bytes);
+            let bytes = chain.resident[node];
+            resident += u128::from(bytes);
             run_held += u128::from(bytes);
-            if held > room || bytes > class.cap {
+            if resident > capacity || bytes > class.cap {
                 return;
             }
             while run_held > u128::from(class.cap) {
-                run_held -= u128::from(chain.held[run]);
+                run_held -= u128::from(chain.resident[run]);
                 run += 1;
             }
             // The run that begins here: after a copy within the island, but for the first.

@@ -156,7 +156,7 @@ impl<'w> Windows<'w> {
     /// takes `length`; none where there is no such window.
     fn excess(&self, window: Window, length: u64) -> Option<i128> {
         let until = length.checked_sub(window.before_end).filter(|&until| until > window.from)?;
-        let room = self.shares.total.saturating_mul((until - window.from).into());
+        let capacity = self.shares.total.saturating_mul((until - window.from).into());
         let mut sum = 0u128;
         for job in &self.jobs {
             let latest = length.saturating_sub(job.tail);
@@ -172,7 +172,7 @@ impl<'w> Windows<'w> {
         Some(
             i128::try_from(sum)
                 .unwrap_or(i128::MAX)
-                .saturating_sub(i128::try_from(room).unwrap_or(i128::MAX)),
+                .saturating_sub(i128::try_from(capacity).unwrap_or(i128::MAX)),
         )
     }
 

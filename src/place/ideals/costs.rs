@@ -23,7 +23,7 @@ struct Net {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Share {
     /// Bytes that stay on the device, parameters included.
-    pub(super) held: u64,
+    pub(super) resident: u64,
     /// Bytes of tensors that came from before.
     pub(super) incoming: u64,
     /// Bytes of parameters that are held before, too.
@@ -38,7 +38,7 @@ pub(super) struct Costs {
     /// By ideal and kind.
     time: Vec<u64>,
     /// By ideal: bytes of units' own, and of parameters that are touched.
-    held: Vec<u64>,
+    resident: Vec<u64>,
     /// By ideal and device: units that may not be on the device.
     banned: Vec<u32>,
     devices: usize,
@@ -57,7 +57,7 @@ impl Costs {
         let mut costs = Self {
             kinds: kinds.last().map_or(0, |&kind| kind + 1),
             time: Vec::new(),
-            held: Vec::new(),
+            resident: Vec::new(),
             banned: Vec::new(),
             devices: problem.topology.len(),
             nets: nets(context, lattice),
@@ -72,13 +72,13 @@ impl Costs {
     }
 
     fn add(&mut self, ideal: &FixedBitSet, of_block: &[Block]) {
-        let mut sum = Block { time: vec![0; self.kinds], held: 0, banned: vec![0; self.devices] };
+        let mut sum = Block { time: vec![0; self.kinds], resident: 0, banned: vec![0; self.devices] };
         ideal.ones().for_each(|number| sum.add(&of_block[number]));
         for (number, net) in self.nets.iter().enumerate() {
             let touched = !net.blocks.is_disjoint(ideal);
             let complete = net.blocks.is_subset(ideal);
             if touched && net.kind == NetKind::Param {
-                sum.held = sum.held.saturating_add(net.weight);
+                sum.resident = sum.resident.saturating_add(net.weight);
             }
             if touched && !complete {
                 self.open.push(number as u32);
@@ -86,7 +86,7 @@ impl Costs {
         }
         self.open.end_row();
         self.time.extend(sum.time);
-        self.held.push(sum.held);
+        self.resident.push(sum.resident);
         self.banned.extend(sum.banned);
     }
 
@@ -103,19 +103,19 @@ impl Costs {
 
     /// The least that a device holds between two ideals.
     pub(super) fn least_held(&self, inner: usize, outer: usize) -> u64 {
-        self.held[outer].saturating_sub(self.held[inner])
+        self.resident[outer].saturating_sub(self.resident[inner])
     }
 
     /// What a device takes between two ideals. O(open nets).
     pub(super) fn share(&self, lattice: &Lattice, inner: usize, outer: usize) -> Share {
-        let mut share = Share { held: self.least_held(inner, outer), ..Share::default() };
+        let mut share = Share { resident: self.least_held(inner, outer), ..Share::default() };
         let (small, large) = (lattice.ideal(inner), lattice.ideal(outer));
         for &number in self.open.row(inner) {
             let net = &self.nets[number as usize];
             let words = net.blocks.as_slice().iter().zip(small.as_slice().iter().zip(large.as_slice()));
             if words.into_iter().any(|(net, (small, large))| net & large & !small != 0) {
                 if net.kind == NetKind::Param {
-                    share.held = share.held.saturating_add(net.weight);
+                    share.resident = share.resident.saturating_add(net.weight);
                     share.loading = share.loading.saturating_add(net.weight);
                 } else {
                     share.incoming = share.incoming.saturating_add(net.weight);
@@ -137,14 +137,14 @@ impl Costs {
 /// What one block takes.
 struct Block {
     time: Vec<u64>,
-    held: u64,
+    resident: u64,
     banned: Vec<u32>,
 }
 
 impl Block {
     fn new(context: &Context<'_, '_>, units: &[u32], kinds: &[usize], width: usize) -> Self {
         let problem = context.problem;
-        let mut block = Self { time: vec![0; width], held: 0, banned: vec![0; problem.topology.len()] };
+        let mut block = Self { time: vec![0; width], resident: 0, banned: vec![0; problem.topology.len()] };
         let of_kind = |kind: usize| problem.topology.ids().find(|id| problem.kinds[id.index()] == kind);
         for &unit in units {
             let unit = unit as usize;
@@ -152,7 +152,7 @@ impl Block {
                 let time = of_kind(kind).and_then(|id| problem.unit_time(unit, id));
                 block.time[kind] = block.time[kind].saturating_add(time.unwrap_or(0));
             }
-            block.held = block.held.saturating_add(context.nets.resident[unit]);
+            block.resident = block.resident.saturating_add(context.nets.resident[unit]);
             if problem.fixed(unit).is_none() {
                 for id in problem.topology.ids().filter(|&id| !problem.allowed(unit).contains(id)) {
                     block.banned[id.index()] += 1;
@@ -165,7 +165,7 @@ impl Block {
     fn add(&mut self, other: &Self) {
         self.time.iter_mut().zip(&other.time).for_each(|(sum, &time)| *sum = sum.saturating_add(time));
         self.banned.iter_mut().zip(&other.banned).for_each(|(sum, &banned)| *sum += banned);
-        self.held = self.held.saturating_add(other.held);
+        self.resident = self.resident.saturating_add(other.resident);
     }
 }
 

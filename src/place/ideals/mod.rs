@@ -56,10 +56,10 @@ pub(super) fn find(context: &Context<'_, '_>) -> Pool {
             if candidate.excess.bytes == 0 {
                 break;
             }
-            for (cap, (held, &all)) in
+            for (cap, (resident, &all)) in
                 caps.iter_mut().zip(candidate.evaluation.memory.iter().zip(&problem.caps))
             {
-                *cap = cap.saturating_sub(held.get().saturating_sub(all));
+                *cap = cap.saturating_sub(resident.get().saturating_sub(all));
             }
         }
     }

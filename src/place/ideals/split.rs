@@ -29,7 +29,7 @@ struct Slot {
     /// It must take something.
     must: bool,
     /// The same in all respects as the one before it.
-    again: bool,
+    repeats_last: bool,
 }
 
 impl Slot {
@@ -52,7 +52,7 @@ impl Slot {
             send,
             added: problem.topology.device(id).communication == Communication::Added,
             must: problem.count.is_some() && !context.base.computes[id.index()],
-            again: at > 0 && !context.is_tied() && alike(request.sequence[at - 1]),
+            repeats_last: at > 0 && !context.is_tied() && alike(request.sequence[at - 1]),
         }
     }
 
@@ -134,7 +134,7 @@ impl Table {
             let before = self.best[at * self.ideals + inner];
             let after = (at + 1) * self.ideals + outer;
             // What the device before did not take is its, where both are alike.
-            let passed = slot.again && self.from[at * self.ideals + inner] == inner as u32;
+            let passed = slot.repeats_last && self.from[at * self.ideals + inner] == inner as u32;
             if before >= self.best[after] || before >= most || passed || least > slot.cap {
                 continue;
             }
@@ -144,7 +144,7 @@ impl Table {
             }
             let share = share.get_or_insert_with(|| costs.share(lattice, inner, outer));
             let value = joined(goal, before, slot.cost(time, share, goal));
-            if share.held <= slot.cap && value < self.best[after] {
+            if share.resident <= slot.cap && value < self.best[after] {
                 self.best[after] = value;
                 self.from[after] = inner as u32;
             }

@@ -66,18 +66,18 @@ fn with_context(graph: &CostGraph, objective: Objective, work: impl FnOnce(&Cont
 
 /// Bytes that stay on each device, parameters and results, by the graph alone.
 fn lasting(graph: &CostGraph, device: &[DeviceId], devices: usize) -> Vec<u64> {
-    let mut held = vec![0; devices];
+    let mut resident = vec![0; devices];
     for (node, param) in graph.nodes().filter_map(|node| Some((node, graph.param(node)?))) {
         let readers = graph.outputs(node).flat_map(|tensor| graph.consumers(tensor));
         let mut on: Vec<usize> = readers.map(|reader| device[reader.index()].index()).collect();
         on.sort_unstable();
         on.dedup();
-        on.into_iter().for_each(|id| held[id] += graph.param_bytes(param).get());
+        on.into_iter().for_each(|id| resident[id] += graph.param_bytes(param).get());
     }
     for tensor in graph.tensors().filter(|&tensor| graph.is_result(tensor)) {
-        held[device[graph.producer(tensor).index()].index()] += graph.tensor_bytes(tensor).get();
+        resident[device[graph.producer(tensor).index()].index()] += graph.tensor_bytes(tensor).get();
     }
-    held
+    resident
 }
 
 /// The least of all placements in which no node stands before what it reads in the order of devices;
@@ -97,7 +97,8 @@ fn brute_force(context: &Context<'_, '_>, caps: &[u64], value: impl Fn(&[DeviceI
             let before = |reader: &NodeIx| device[maker.index()] <= device[reader.index()];
             problem.graph.param(maker).is_some() || problem.graph.consumers(tensor).iter().all(before)
         });
-        let fits = lasting(problem.graph, &device, devices).iter().zip(caps).all(|(held, cap)| held <= cap);
+        let fits =
+            lasting(problem.graph, &device, devices).iter().zip(caps).all(|(resident, cap)| resident <= cap);
         if may && ordered && fits {
             let value = value(&device);
             best = Some(best.map_or(value, |best: u64| best.min(value)));
@@ -126,8 +127,11 @@ fn compared(seed: u64, objective: Objective, largest: usize) {
         let found = split::best(context, &lattice, &costs, &request);
         let found = found.map(|units| Evaluator::new(problem).spread(&units));
         if let Some(device) = &found {
-            let held = lasting(&graph, device, 3);
-            assert!(held.iter().zip(&caps).all(|(held, cap)| held <= cap), "seed {seed}: over its cap");
+            let resident = lasting(&graph, device, 3);
+            assert!(
+                resident.iter().zip(&caps).all(|(resident, cap)| resident <= cap),
+                "seed {seed}: over its cap"
+            );
         }
         assert_eq!(found.map(|device| value(&device)), expected, "seed {seed}");
     });

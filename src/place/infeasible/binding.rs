@@ -19,8 +19,8 @@ pub(crate) fn binding(
     here: impl Fn(NodeIx) -> bool,
     (device, cap): (DeviceId, Bytes),
 ) -> Vec<Member> {
-    let mut held: Vec<(Reverse<Bytes>, MemberKind, String)> = Vec::new();
-    let mut add = |kind, bytes, name: &str| held.push((Reverse(bytes), kind, name.to_owned()));
+    let mut resident: Vec<(Reverse<Bytes>, MemberKind, String)> = Vec::new();
+    let mut add = |kind, bytes, name: &str| resident.push((Reverse(bytes), kind, name.to_owned()));
     for node in graph.nodes().filter(|&node| graph.role(node) != Role::Param && here(node)) {
         let name = graph.node_name(node);
         add(MemberKind::State, graph.owned_bytes(node), name);
@@ -34,12 +34,12 @@ pub(crate) fn binding(
         params
             .for_each(|param| add(MemberKind::Parameter, graph.param_bytes(param), graph.param_name(param)));
     }
-    held.sort_unstable();
-    held.dedup();
+    resident.sort_unstable();
+    resident.dedup();
     let member = |kind, name, amount: Bytes| Member { kind, name, amount: Some(amount.get()) };
     let mut members = vec![member(MemberKind::Cap, topology.device(device).name.clone(), cap)];
     let mut sum = Bytes::ZERO;
-    for (Reverse(bytes), kind, name) in held.into_iter().take(NAMED) {
+    for (Reverse(bytes), kind, name) in resident.into_iter().take(NAMED) {
         if bytes == Bytes::ZERO || sum > cap {
             break;
         }

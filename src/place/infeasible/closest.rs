@@ -33,24 +33,26 @@ pub(in crate::place) fn not_found(problem: &Problem<'_>, closest: Option<&Candid
 /// Devices over their caps, the first in words, and what binds on the one that lacks most.
 fn short(problem: &Problem<'_>, closest: &Candidate, report: &mut Infeasible) {
     let name = |id: DeviceId| &problem.topology.device(id).name;
-    let held = |id: DeviceId| closest.evaluation.memory[id.index()];
+    let resident = |id: DeviceId| closest.evaluation.memory[id.index()];
     let cap = |id: DeviceId| Bytes(problem.caps[id.index()]);
-    for id in problem.topology.ids().filter(|&id| held(id) > cap(id)) {
-        let (held, cap) = (held(id), cap(id));
-        report.details.push(format!("device {}: needs {held} in the closest placement, has {cap}", name(id)));
-        report.short.push((name(id).clone(), held.saturating_sub(cap)));
+    for id in problem.topology.ids().filter(|&id| resident(id) > cap(id)) {
+        let (resident, cap) = (resident(id), cap(id));
+        report
+            .details
+            .push(format!("device {}: needs {resident} in the closest placement, has {cap}", name(id)));
+        report.short.push((name(id).clone(), resident.saturating_sub(cap)));
         if report.conflict.is_empty() {
             let largest = largest_node(problem, closest, id);
-            report.conflict = format!("device {} needs {held} and has {cap}; {largest}", name(id));
+            report.conflict = format!("device {} needs {resident} and has {cap}; {largest}", name(id));
             report.repair = format!(
                 "memory={} bytes on {} would do, reserve included",
-                held.get().saturating_add(problem.options.reserve.get()),
+                resident.get().saturating_add(problem.options.reserve.get()),
                 name(id)
             );
         }
     }
-    let lacking = |id: &DeviceId| (held(*id).saturating_sub(cap(*id)), std::cmp::Reverse(*id));
-    let tightest = problem.topology.ids().max_by_key(lacking).filter(|&id| held(id) > cap(id));
+    let lacking = |id: &DeviceId| (resident(*id).saturating_sub(cap(*id)), std::cmp::Reverse(*id));
+    let tightest = problem.topology.ids().max_by_key(lacking).filter(|&id| resident(id) > cap(id));
     if let Some(id) = tightest {
         let here = |node: NodeIx| closest.nodes[node.index()] == id;
         report.members = binding(problem.graph, problem.topology, here, (id, cap(id)));

@@ -69,7 +69,7 @@ pub(super) fn unit_need(problem: &Problem<'_>, unit: usize, seen: &mut [u32]) ->
                 None => moving = moving.saturating_add(aligned(graph.tensor_bytes(tensor))),
             }
         }
-        for tensor in graph.outputs_apart(node) {
+        for tensor in graph.distinct_outputs(node) {
             moving = moving.saturating_add(aligned(graph.tensor_bytes(tensor)));
         }
         if moving > worst.0 {
@@ -92,13 +92,13 @@ pub(super) fn oversized(problem: &Problem<'_>) -> Option<(usize, NodeIx)> {
 fn single(problem: &Problem<'_>) -> Option<Found> {
     let (unit, worst) = oversized(problem)?;
     let resident = |node| {
-        let held = |thing: &Thing| matches!(thing, Thing::Param(_) | Thing::Owned(_));
-        things(problem.graph, node).filter(held)
+        let is_resident = |thing: &Thing| matches!(thing, Thing::Param(_) | Thing::Owned(_));
+        things(problem.graph, node).filter(is_resident)
     };
     let all = problem.unit(unit).flat_map(resident).chain(things(problem.graph, worst)).collect();
-    let room = problem.allowed(unit).iter().map(|id| problem.caps[id.index()]).max().unwrap_or(0);
+    let capacity = problem.allowed(unit).iter().map(|id| problem.caps[id.index()]).max().unwrap_or(0);
     let devices: Vec<DeviceId> = problem.allowed(unit).iter().collect();
-    let mut constraints = largest(problem, all, room);
+    let mut constraints = largest(problem, all, capacity);
     constraints.extend(ties(problem, &[unit as u32]));
     constraints.extend(devices.into_iter().map(Constraint::Cap));
     Some(Found { units: vec![unit as u32], constraints })
@@ -116,8 +116,8 @@ fn volume(problem: &Problem<'_>, pins: &[u32]) -> Option<Found> {
     let mut caps: Vec<u64> = devices.iter().map(|id| problem.caps[id.index()]).collect();
     caps.sort_unstable_by_key(|&cap| std::cmp::Reverse(cap));
     let count = problem.count.unwrap_or(usize::MAX);
-    let room = caps.into_iter().take(count).fold(0u64, u64::saturating_add);
-    let chosen = largest(problem, inside.iter().flat_map(|&unit| kept(problem, unit)).collect(), room);
+    let capacity = caps.into_iter().take(count).fold(0u64, u64::saturating_add);
+    let chosen = largest(problem, inside.iter().flat_map(|&unit| kept(problem, unit)).collect(), capacity);
     let holds = |thing: Thing| chosen.binary_search(&Constraint::Takes(thing)).is_ok();
     let units: Vec<u32> =
         inside.into_iter().filter(|&unit| kept(problem, unit).into_iter().any(holds)).collect();
@@ -132,9 +132,11 @@ fn volume(problem: &Problem<'_>, pins: &[u32]) -> Option<Found> {
 fn kept(problem: &Problem<'_>, unit: u32) -> Vec<Thing> {
     let graph = problem.graph;
     let made = |node| graph.outputs(node).filter(|&tensor| graph.is_result(tensor)).map(Thing::Tensor);
-    let held = |thing: &Thing| matches!(thing, Thing::Param(_) | Thing::Owned(_));
+    let is_resident = |thing: &Thing| matches!(thing, Thing::Param(_) | Thing::Owned(_));
     let nodes = problem.unit(unit as usize);
-    nodes.flat_map(|node| things(graph, node).filter(held).chain(made(node)).collect::<Vec<_>>()).collect()
+    nodes
+        .flat_map(|node| things(graph, node).filter(is_resident).chain(made(node)).collect::<Vec<_>>())
+        .collect()
 }
 
 /// The largest units, where they cannot be packed.
@@ -163,15 +165,15 @@ fn packing(problem: &Problem<'_>, pins: &[u32]) -> Option<Found> {
     Some(Found { units, constraints })
 }
 
-/// The largest of `things` that together are more than `room`, each once, ascending.
-pub(super) fn largest(problem: &Problem<'_>, mut things: Vec<Thing>, room: u64) -> Vec<Constraint> {
+/// The largest of `things` that together are more than `capacity`, each once, ascending.
+pub(super) fn largest(problem: &Problem<'_>, mut things: Vec<Thing>, capacity: u64) -> Vec<Constraint> {
     things.sort_unstable();
     things.dedup();
     things.sort_by_key(|thing| std::cmp::Reverse(thing.bytes(problem.graph)));
     let mut sum = 0u64;
     let enough = things.iter().position(|thing| {
         sum = sum.saturating_add(thing.bytes(problem.graph));
-        sum > room
+        sum > capacity
     });
     things.truncate(enough.map_or(things.len(), |last| last + 1));
     let mut chosen: Vec<Constraint> = things.into_iter().map(Constraint::Takes).collect();

@@ -67,8 +67,8 @@ fn check_count(problem: &Problem<'_>) -> Result<()> {
 /// True where a look at the sizes alone tells that nothing fits; [`proven`] finds out why.
 /// O(nodes + edges).
 pub(super) fn is_certain(problem: &Problem<'_>) -> bool {
-    let room = problem.caps.iter().fold(0u64, |sum, &cap| sum.saturating_add(cap));
-    super::evaluate::resident_bytes(problem.graph) > room || conflict::oversized(problem).is_some()
+    let capacity = problem.caps.iter().fold(0u64, |sum, &cap| sum.saturating_add(cap));
+    super::evaluate::resident_bytes(problem.graph) > capacity || conflict::oversized(problem).is_some()
 }
 
 /// Fails where it is certain that nothing fits, with the smallest conflict.

@@ -13,15 +13,15 @@ use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, Visited};
 /// A node with constraints that cannot all hold while it runs; none can be left out.
 /// O(nodes + edges).
 pub(super) fn find(problem: &Problem<'_>) -> Option<(NodeIx, Vec<Constraint>)> {
-    let room = problem.caps.iter().fold(0u64, |sum, &cap| sum.saturating_add(cap));
+    let capacity = problem.caps.iter().fold(0u64, |sum, &cap| sum.saturating_add(cap));
     suspects(problem).into_iter().find_map(|node| {
         let live = live(problem.graph, node);
         let bytes = live.iter().map(|thing| thing.bytes(problem.graph));
-        if bytes.fold(0, u64::saturating_add) <= room {
+        if bytes.fold(0, u64::saturating_add) <= capacity {
             return None;
         }
         let mut constraints: Vec<Constraint> = problem.topology.ids().map(Constraint::Cap).collect();
-        constraints.extend(largest(problem, live, room));
+        constraints.extend(largest(problem, live, capacity));
         Some((node, constraints))
     })
 }
@@ -68,7 +68,7 @@ fn live(graph: &CostGraph, node: NodeIx) -> Vec<Thing> {
         match graph.role(producer) {
             Role::Param => false,
             Role::Input => true,
-            Role::Compute if producer == node => graph.outputs_apart(node).any(|apart| apart == tensor),
+            Role::Compute if producer == node => graph.distinct_outputs(node).any(|output| output == tensor),
             Role::Compute => before.is_visited(&producer) && waits(tensor),
         }
     });

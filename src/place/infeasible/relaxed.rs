@@ -236,7 +236,7 @@ impl Relaxed {
                     (_, bytes) => working = working.saturating_add(bytes),
                 }
             }
-            for tensor in graph.outputs_apart(node) {
+            for tensor in graph.distinct_outputs(node) {
                 working = working.saturating_add(active.bytes(Thing::Tensor(tensor), graph));
             }
             for tensor in graph.outputs(node).filter(|&tensor| graph.is_result(tensor)) {
@@ -291,7 +291,7 @@ struct Packer<'r> {
     order: Vec<usize>,
     steps: usize,
     /// By device: what is owned and read there.
-    held: Vec<u64>,
+    resident: Vec<u64>,
     results: Vec<u64>,
     working: Vec<u64>,
     /// By device: how many groups are there.
@@ -335,7 +335,7 @@ impl<'r> Packer<'r> {
             relaxed,
             order,
             steps: budget,
-            held: vec![0; devices],
+            resident: vec![0; devices],
             results: vec![0; devices],
             working: vec![0; devices],
             used: vec![0; devices],
@@ -361,11 +361,12 @@ impl<'r> Packer<'r> {
     fn overflows(&self, set: &[bool], next: usize) -> bool {
         let relaxed = self.relaxed;
         let inside = || (0..set.len()).filter(|&device| set[device]);
-        let mut room = roomiest(inside().filter_map(|device| relaxed.caps[device]), relaxed.count);
+        let mut capacity =
+            largest_capacity(inside().filter_map(|device| relaxed.caps[device]), relaxed.count);
         for device in inside() {
-            let taken = self.held[device].saturating_add(self.results[device]);
-            match room.checked_sub(taken) {
-                Some(rest) => room = rest,
+            let taken = self.resident[device].saturating_add(self.results[device]);
+            match capacity.checked_sub(taken) {
+                Some(rest) => capacity = rest,
                 None => return true,
             }
         }
@@ -389,7 +390,7 @@ impl<'r> Packer<'r> {
                 needed = needed.saturating_add(relaxed.params[&param]);
             }
         }
-        needed > room
+        needed > capacity
     }
 
     /// True where the groups from `next` on can be added; meaningless once [`Packer::gave_up`].
@@ -416,7 +417,7 @@ impl<'r> Packer<'r> {
                 return false;
             }
             self.steps -= 1;
-            let before = (self.held[device], self.results[device], self.working[device]);
+            let before = (self.resident[device], self.results[device], self.working[device]);
             let found = self.put(group, device) && self.fits(next + 1);
             self.take(group, device, before);
             if found {
@@ -431,19 +432,19 @@ impl<'r> Packer<'r> {
         let relaxed = self.relaxed;
         let group = &relaxed.groups[group];
         self.used[device] += 1;
-        let mut held = self.held[device].saturating_add(group.owned);
+        let mut resident = self.resident[device].saturating_add(group.owned);
         for param in &group.params {
             if let Some(readers) = self.readers.get_mut(param) {
                 readers[device] += 1;
                 if readers[device] == 1 {
-                    held = held.saturating_add(relaxed.params[param]);
+                    resident = resident.saturating_add(relaxed.params[param]);
                 }
             }
         }
-        self.held[device] = held;
+        self.resident[device] = resident;
         self.results[device] = self.results[device].saturating_add(group.results);
         self.working[device] = self.working[device].max(group.working);
-        let most = held.saturating_add(self.results[device].max(self.working[device]));
+        let most = resident.saturating_add(self.results[device].max(self.working[device]));
         relaxed.caps[device].is_none_or(|cap| most <= cap)
     }
 
@@ -455,12 +456,12 @@ impl<'r> Packer<'r> {
                 readers[device] -= 1;
             }
         }
-        (self.held[device], self.results[device], self.working[device]) = before;
+        (self.resident[device], self.results[device], self.working[device]) = before;
     }
 }
 
 /// Room on the `count` devices with the most.
-fn roomiest(caps: impl Iterator<Item = u64>, count: usize) -> u64 {
+fn largest_capacity(caps: impl Iterator<Item = u64>, count: usize) -> u64 {
     let mut caps: Vec<u64> = caps.collect();
     caps.sort_unstable_by_key(|&cap| std::cmp::Reverse(cap));
     caps.into_iter().take(count).fold(0, u64::saturating_add)

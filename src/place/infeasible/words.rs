@@ -68,11 +68,11 @@ fn pin(problem: &Problem<'_>, unit: u32) -> String {
     let Some(id) = problem.fixed(unit as usize) else { return String::new() };
     let device = &problem.topology.device(id).name;
     let nodes: Vec<NodeIx> = problem.unit(unit as usize).collect();
-    let given = problem.options.pins.iter().rev().filter(|(_, to)| to == device).find(|(pattern, _)| {
+    let pinned = problem.options.pins.iter().rev().filter(|(_, to)| to == device).find(|(pattern, _)| {
         let glob = wildmatch::WildMatch::new(pattern);
         nodes.iter().any(|&node| glob.matches(graph.node_name(node)))
     });
-    match given {
+    match pinned {
         Some((pattern, device)) => format!("{pattern}={device}"),
         None => {
             let own = graph.pins().iter().find(|(node, _)| nodes.contains(node)).map(|(node, _)| *node);
@@ -112,14 +112,15 @@ fn sentence(problem: &Problem<'_>, conflict: &Conflict, members: &[Member]) -> S
     let devices = some(&caps.iter().map(|cap| cap.name.as_str()).collect::<Vec<_>>());
     let most = caps.iter().filter_map(|cap| cap.amount).max().unwrap_or(0);
     let fits = sum(&things) <= sum(&caps);
-    let (needed, room) = apart(sum(&things), if conflict.one_device { most } else { sum(&caps) });
+    let (needed, capacity) =
+        distinguishable(sum(&things), if conflict.one_device { most } else { sum(&caps) });
     let mut text = match caps.as_slice() {
-        [cap] => format!("{what} {verb} {needed} on {}, which has {room}", cap.name),
+        [cap] => format!("{what} {verb} {needed} on {}, which has {capacity}", cap.name),
         _ if conflict.one_device => {
-            format!("{what} {verb} {needed} on one device, and none of {devices} has more than {room}")
+            format!("{what} {verb} {needed} on one device, and none of {devices} has more than {capacity}")
         }
-        _ if !fits => format!("{what} {verb} {needed}, and {devices} have {room} together"),
-        _ => format!("{what} cannot be laid on {devices}, which have {room} together"),
+        _ if !fits => format!("{what} {verb} {needed}, and {devices} have {capacity} together"),
+        _ => format!("{what} cannot be laid on {devices}, which have {capacity} together"),
     };
     if let Some(node) = conflict.moment {
         text += &format!("; all are live while {} runs", problem.graph.node_name(node));
@@ -143,7 +144,7 @@ fn sentence(problem: &Problem<'_>, conflict: &Conflict, members: &[Member]) -> S
 }
 
 /// Two sizes in words that tell them apart.
-fn apart(a: u64, b: u64) -> (String, String) {
+fn distinguishable(a: u64, b: u64) -> (String, String) {
     let (short, other) = (Bytes(a).to_string(), Bytes(b).to_string());
     if short == other && a != b { (format!("{a} bytes"), format!("{b} bytes")) } else { (short, other) }
 }
@@ -169,8 +170,9 @@ fn repair(problem: &Problem<'_>, conflict: &Conflict) -> String {
         Constraint::Cap(id) => Some(problem.caps[id.index()]),
         _ => None,
     });
-    let room = if conflict.one_device { caps.max().unwrap_or(0) } else { caps.fold(0, u64::saturating_add) };
-    match needed.checked_sub(room) {
+    let capacity =
+        if conflict.one_device { caps.max().unwrap_or(0) } else { caps.fold(0, u64::saturating_add) };
+    match needed.checked_sub(capacity) {
         Some(lacking) if lacking > 0 => format!("{lacking} bytes more are needed at least"),
         _ => String::new(),
     }
@@ -180,12 +182,12 @@ fn repair(problem: &Problem<'_>, conflict: &Conflict) -> String {
 pub(super) fn lines(members: &[Member]) -> Vec<String> {
     let is_cap = |member: &&Member| member.kind == MemberKind::Cap;
     let mut lines: Vec<String> = Vec::new();
-    let mut told: Vec<Option<u64>> = Vec::new();
+    let mut listed: Vec<Option<u64>> = Vec::new();
     for member in members.iter().filter(is_cap) {
-        if told.contains(&member.amount) {
+        if listed.contains(&member.amount) {
             continue;
         }
-        told.push(member.amount);
+        listed.push(member.amount);
         let equal = members.iter().filter(is_cap).filter(|other| other.amount == member.amount);
         let names: Vec<&str> = equal.map(|other| other.name.as_str()).collect();
         let (verb, each) = if names.len() == 1 { ("has", "") } else { ("have", " each") };

@@ -11,7 +11,7 @@ pub(in crate::place) struct FreeMemory {
     /// Empty where memory cannot run out.
     free: Vec<u64>,
     /// By net of a parameter: a bit for each of the first 64 devices that hold it.
-    held: Vec<u64>,
+    resident: Vec<u64>,
     /// True where what a unit takes only while it runs counts too.
     transient: bool,
     /// By unit: of what it holds through the step, what is not counted; empty where all is.
@@ -27,9 +27,14 @@ impl FreeMemory {
         let all = tensors.chain(work).fold(resident_bytes(graph), u64::saturating_add);
         let least = context.problem.devices.iter().map(|id| caps[id.index()]).min().unwrap_or(0);
         if all.saturating_mul(2) <= least {
-            return Self { free: Vec::new(), held: Vec::new(), transient: true, results: Vec::new() };
+            return Self { free: Vec::new(), resident: Vec::new(), transient: true, results: Vec::new() };
         }
-        Self { free: caps.to_vec(), held: vec![0; context.nets.len()], transient: true, results: Vec::new() }
+        Self {
+            free: caps.to_vec(),
+            resident: vec![0; context.nets.len()],
+            transient: true,
+            results: Vec::new(),
+        }
     }
 
     /// As much as `budgets` says for parameters and state alone; what a step gives its caller is not
@@ -44,7 +49,7 @@ impl FreeMemory {
                 *bytes = bytes.saturating_add(problem.graph.tensor_bytes(tensor).get());
             }
         }
-        Self { free: budgets.to_vec(), held: vec![0; context.nets.len()], transient: false, results }
+        Self { free: budgets.to_vec(), resident: vec![0; context.nets.len()], transient: false, results }
     }
 
     /// True where memory may run out.
@@ -78,7 +83,7 @@ impl FreeMemory {
     }
 
     fn holds(&self, net: usize, device: usize) -> bool {
-        device < 64 && self.held[net] & (1 << device) != 0
+        device < 64 && self.resident[net] & (1 << device) != 0
     }
 
     /// Notes that units are on a device.
@@ -91,7 +96,7 @@ impl FreeMemory {
             self.free[device] = self.free[device].saturating_sub(needed);
             for &net in context.nets.of_unit.row(*unit as usize) {
                 if device < 64 {
-                    self.held[net as usize] |= 1 << device;
+                    self.resident[net as usize] |= 1 << device;
                 }
             }
         }

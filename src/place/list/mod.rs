@@ -102,10 +102,10 @@ pub(in crate::place) fn schedules(context: &Context<'_, '_>, jobs: &Jobs, caps: 
         .map(|&grouping| Groups::new(context.problem, jobs, grouping))
         .collect();
     let of = |grouping: Grouping| &groups[usize::from(grouping == Grouping::Chains && groups.len() > 1)];
-    let room = FreeMemory::new(context, caps);
+    let capacity = FreeMemory::new(context, caps);
     let mut found: Vec<Timetable> = context.control.map_each(jobs.tables(), runs.len(), |number| {
         let (scheduler, grouping) = runs[number];
-        run(PartialSchedule::new(context, jobs, of(grouping), room.clone()), context, scheduler)
+        run(PartialSchedule::new(context, jobs, of(grouping), capacity.clone()), context, scheduler)
     });
     found.sort_by_key(Timetable::makespan);
     found

@@ -41,7 +41,7 @@ pub(super) struct Charges {
     /// By pair, charges of a copy that leaves the sender anew.
     fresh: Vec<Vec<Charge>>,
     /// By pair, charges of a copy that has left the sender already.
-    again: Vec<Vec<Charge>>,
+    repeated: Vec<Vec<Charge>>,
     /// By pair, the first channel's position among those that leave the sender.
     group: Vec<u32>,
     /// By sender and position of the first channel, the receivers whose copies are staged.
@@ -71,7 +71,7 @@ impl Charges {
             users: Vec::new(),
             rates: Vec::new(),
             fresh: Vec::new(),
-            again: Vec::new(),
+            repeated: Vec::new(),
             group: Vec::new(),
             staged: vec![0; devices * devices],
         };
@@ -117,9 +117,9 @@ impl Charges {
             }
             self.group.push(group);
             let fresh = self.of_route(topology, from, to, route, 0);
-            let again = self.of_route(topology, from, to, route, 1);
+            let repeated = self.of_route(topology, from, to, route, 1);
             self.fresh.push(fresh);
-            self.again.push(again);
+            self.repeated.push(repeated);
         }
     }
 
@@ -170,7 +170,7 @@ impl Charges {
     /// is charged at least as much whenever the channel is. O(charges).
     fn drop_dominated(&mut self, first_channel: usize) {
         let mut dominators: Vec<Option<Vec<u32>>> = vec![None; self.resources];
-        for list in self.fresh.iter().chain(&self.again) {
+        for list in self.fresh.iter().chain(&self.repeated) {
             for charge in list.iter().filter(|charge| charge.resource as usize >= first_channel) {
                 let own = list.iter().filter(|other| other.resource == charge.resource).count();
                 let dominates = |&resource: &u32| {
@@ -191,7 +191,7 @@ impl Charges {
         let counts = |charge: &Charge| {
             dominators[charge.resource as usize].as_ref().is_none_or(|dominators| dominators.is_empty())
         };
-        self.fresh.iter_mut().chain(&mut self.again).for_each(|list| list.retain(counts));
+        self.fresh.iter_mut().chain(&mut self.repeated).for_each(|list| list.retain(counts));
     }
 
     /// What a tensor loads that lives on `home` and is read on `receivers`, `home` left out.
@@ -202,7 +202,8 @@ impl Charges {
             let pair = home * self.devices + to;
             let group = self.group[pair];
             let shared = group != NONE && self.staged[home * self.devices + group as usize] & receivers != 0;
-            let list = if shared && left & (1 << group) != 0 { &self.again[pair] } else { &self.fresh[pair] };
+            let list =
+                if shared && left & (1 << group) != 0 { &self.repeated[pair] } else { &self.fresh[pair] };
             if shared {
                 left |= 1 << group;
             }

@@ -119,7 +119,7 @@ pub(super) fn find(context: &Context<'_, '_>, start: &Pool) -> Pool {
 
 /// What may not be exceeded: the room that the start's activations leave.
 fn bounds(context: &Context<'_, '_>, start: &Candidate) -> Bounds {
-    let mut levels = context.room(start);
+    let mut levels = context.capacity(start);
     levels.extend_from_slice(context.limits);
     let mut bounds = Bounds { levels, keep_used: context.problem.count.is_some() };
     tighten(context, start, &bounds.clone(), &mut bounds);
@@ -130,7 +130,7 @@ fn bounds(context: &Context<'_, '_>, start: &Candidate) -> Bounds {
 fn tighten(context: &Context<'_, '_>, candidate: &Candidate, bounds: &Bounds, tighter: &mut Bounds) {
     for (device, &cap) in context.problem.caps.iter().enumerate() {
         let over = candidate.evaluation.memory[device].get().saturating_sub(cap);
-        let room = bounds.levels[device].saturating_sub(over);
-        tighter.levels[device] = tighter.levels[device].min(room);
+        let capacity = bounds.levels[device].saturating_sub(over);
+        tighter.levels[device] = tighter.levels[device].min(capacity);
     }
 }

@@ -28,23 +28,23 @@ pub(super) enum Source {
     /// An input that lives with the reader where most of its bytes are read.
     Floating,
     /// A parameter, held by each device that reads it; no time.
-    Held,
-    /// As [`Source::Held`], and held on this device too.
-    HeldAt(u32),
+    Resident,
+    /// As [`Source::Resident`], and held on this device too.
+    ResidentAt(u32),
 }
 
 impl Source {
     /// The device that is touched whatever is chosen.
     pub(super) fn device(self) -> Option<usize> {
         match self {
-            Self::Device(id) | Self::HeldAt(id) => Some(id as usize),
-            Self::Unit | Self::Floating | Self::Held => None,
+            Self::Device(id) | Self::ResidentAt(id) => Some(id as usize),
+            Self::Unit | Self::Floating | Self::Resident => None,
         }
     }
 
     /// True where the net is a parameter.
-    pub(super) fn is_held(self) -> bool {
-        matches!(self, Self::Held | Self::HeldAt(_))
+    pub(super) fn is_resident(self) -> bool {
+        matches!(self, Self::Resident | Self::ResidentAt(_))
     }
 }
 
@@ -114,7 +114,7 @@ impl<'c> Model<'c> {
         }
         for net in (0..context.nets.len()).filter(|&net| context.nets.kind[net] == NetKind::Param) {
             let home = context.nets.home[net];
-            let source = if home == NONE { Source::Held } else { Source::HeldAt(home) };
+            let source = if home == NONE { Source::Resident } else { Source::ResidentAt(home) };
             draft.units.extend(context.nets.units.row(net));
             draft.push(source, context.nets.weight[net], &[]);
         }
@@ -162,7 +162,7 @@ impl<'c> Model<'c> {
             }
             draft.tick += 1;
             self.nets.row(net).iter().for_each(|&unit| draft.touch(of[unit as usize]));
-            if self.source[net] == Source::Held
+            if self.source[net] == Source::Resident
                 && let [only] = draft.units[..]
             {
                 resident[only as usize] = resident[only as usize].saturating_add(self.bytes[net]);

@@ -56,7 +56,7 @@ impl<'m, 'c> State<'m, 'c> {
         for net in 0..model.net_count() {
             let (home, touched) = (state.home(net), state.touched[net]);
             state.load(net, home, touched, true);
-            if model.source[net].is_held() {
+            if model.source[net].is_resident() {
                 members(touched).for_each(|id| state.raise(state.held_at(id), model.bytes[net]));
             }
         }
@@ -158,7 +158,7 @@ impl<'m, 'c> State<'m, 'c> {
         self.leave(net, from);
         self.enter(net, to);
         let after = self.touched[net];
-        if model.source[net].is_held() {
+        if model.source[net].is_resident() {
             members(before & !after).for_each(|id| self.lower(self.held_at(id), model.bytes[net]));
             members(after & !before).for_each(|id| self.raise(self.held_at(id), model.bytes[net]));
             return;
@@ -193,12 +193,12 @@ impl<'m, 'c> State<'m, 'c> {
     fn home(&self, net: usize) -> usize {
         match self.model.source[net] {
             Source::Unit => self.device[self.model.nets.row(net)[0] as usize] as usize,
-            Source::Device(id) | Source::HeldAt(id) => id as usize,
+            Source::Device(id) | Source::ResidentAt(id) => id as usize,
             Source::Floating => match self.model.bundle(net) {
                 None => lowest(self.touched[net]),
                 Some(&(first, end)) => self.home_of_bundle(first..end),
             },
-            Source::Held => 0,
+            Source::Resident => 0,
         }
     }
 
@@ -217,7 +217,7 @@ impl<'m, 'c> State<'m, 'c> {
     /// Adds what a net loads, or takes it off.
     fn load(&mut self, net: usize, home: usize, touched: u128, add: bool) {
         let model = self.model;
-        if model.source[net].is_held() {
+        if model.source[net].is_resident() {
             return;
         }
         let times = model.net_times(net);

@@ -96,17 +96,17 @@ pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'
 /// where what is found does not fit.
 fn improve_within(incumbents: &mut Incumbents<'_, '_>, jobs: &Jobs, schedules: &[Timetable]) {
     let context = incumbents.context;
-    let Some(mut room) = incumbents.pool.best().map(|best| context.room(best)) else { return };
+    let Some(mut capacity) = incumbents.pool.best().map(|best| context.capacity(best)) else { return };
     for _ in 0..ROUNDS {
-        let held = MoveMemory::new(context, jobs, room.clone());
+        let memory = MoveMemory::new(context, jobs, capacity.clone());
         let mut fits = true;
-        for schedule in &improved(context, jobs, schedules, Some(&held)) {
+        for schedule in &improved(context, jobs, schedules, Some(&memory)) {
             let found = list::consider(incumbents, jobs, schedule);
             fits &= found.is_feasible();
-            for (room, (memory, &cap)) in
-                room.iter_mut().zip(found.evaluation.memory.iter().zip(&context.problem.caps))
+            for (capacity, (memory, &cap)) in
+                capacity.iter_mut().zip(found.evaluation.memory.iter().zip(&context.problem.caps))
             {
-                *room = room.saturating_sub(memory.get().saturating_sub(cap));
+                *capacity = capacity.saturating_sub(memory.get().saturating_sub(cap));
             }
         }
         if fits || context.control.stopped() {
@@ -131,9 +131,9 @@ fn improved(
     context: &Context<'_, '_>,
     jobs: &Jobs,
     schedules: &[Timetable],
-    held: Option<&MoveMemory>,
+    memory: Option<&MoveMemory>,
 ) -> Vec<Timetable> {
-    let Some((runs, extent)) = extent(context, jobs, held.is_some()) else { return Vec::new() };
+    let Some((runs, extent)) = extent(context, jobs, memory.is_some()) else { return Vec::new() };
     let enough = exact::least_makespan(jobs);
     if schedules.first().is_none_or(|best| best.makespan() <= enough) {
         return Vec::new();
@@ -145,11 +145,11 @@ fn improved(
         let share = THRESHOLDS[run % THRESHOLDS.len()];
         let extent = Extent { share, enough, exchanges: run % 2 == 1, ..extent };
         let mut rng = Rng::new(context.problem.options.seed.wrapping_mul(1000).wrapping_add(run as u64));
-        sweep::improve(context, jobs, &chains.of, held, &mut schedule, extent, &mut rng);
+        sweep::improve(context, jobs, &chains.of, memory, &mut schedule, extent, &mut rng);
         schedule.into_timetable()
     });
     found.sort_by_key(Timetable::makespan);
-    found.truncate(if held.is_some() { runs } else { 2 });
+    found.truncate(if memory.is_some() { runs } else { 2 });
     found
 }
 

@@ -14,15 +14,15 @@ pub(super) struct MoveMemory {
     /// By job: what it takes away, parameters that others may read left out.
     take: Vec<u64>,
     /// By device: what may be held beside activations.
-    room: Vec<u64>,
+    capacity: Vec<u64>,
 }
 
 impl MoveMemory {
-    /// Reads a problem. `room`: by device, what may be held beside activations.
-    pub(super) fn new(context: &Context<'_, '_>, jobs: &Jobs, room: Vec<u64>) -> Self {
+    /// Reads a problem. `capacity`: by device, what may be held beside activations.
+    pub(super) fn new(context: &Context<'_, '_>, jobs: &Jobs, capacity: Vec<u64>) -> Self {
         let nets = context.nets;
         let mut first = vec![NONE; context.problem.unit_count()];
-        let mut held = Self { bring: Vec::new(), take: Vec::new(), room };
+        let mut memory = Self { bring: Vec::new(), take: Vec::new(), capacity };
         for (job, &unit) in jobs.unit.iter().enumerate() {
             let unit = unit as usize;
             let counted = first[unit] == NONE;
@@ -30,16 +30,16 @@ impl MoveMemory {
             let params = nets.of_unit.row(unit).iter().map(|&net| net as usize);
             let params = params.filter(|&net| nets.kind[net] == NetKind::Param).map(|net| nets.weight[net]);
             let own = nets.resident[unit];
-            held.take.push(if counted { own } else { 0 });
-            held.bring.push(if counted { params.fold(own, u64::saturating_add) } else { 0 });
+            memory.take.push(if counted { own } else { 0 });
+            memory.bring.push(if counted { params.fold(own, u64::saturating_add) } else { 0 });
         }
-        held
+        memory
     }
 
     /// What is left of the room, by device, where jobs are on these devices.
     pub(super) fn free(&self, context: &Context<'_, '_>, jobs: &Jobs, device: &[u32]) -> Vec<u64> {
         let nets = context.nets;
-        let mut free = self.room.clone();
+        let mut free = self.capacity.clone();
         let mut unit_device = vec![NONE; context.problem.unit_count()];
         for (job, &d) in device.iter().enumerate() {
             unit_device[jobs.unit[job] as usize] = d;

@@ -54,7 +54,7 @@ pub(super) fn search(
         chain,
         devices: bounds.devices,
         exchanges: bounds.exchanges,
-        memory: bounds.memory.map(|(held, free)| (held, free.to_vec())),
+        memory: bounds.memory.map(|(memory, free)| (memory, free.to_vec())),
         best: (state.clone(), score),
         best_value: (window.longest(&state), score),
         next: state.clone(),
@@ -132,23 +132,23 @@ impl Search<'_> {
 
     /// Notes what the move that is accepted takes of memory.
     fn hold(&mut self) {
-        let Some((held, free)) = &mut self.memory else { return };
+        let Some((memory, free)) = &mut self.memory else { return };
         for &job in &self.moved {
             let (from, to) = (self.now.device[job as usize], self.next.device[job as usize]);
             if from != to {
-                held.shift(free, self.window.jobs[job as usize], from, to);
+                memory.shift(free, self.window.jobs[job as usize], from, to);
             }
         }
     }
 
     /// True where both devices have room once the jobs in `moved` have changed places.
-    fn has_room(&self, from: u32, to: u32) -> bool {
-        let Some((held, free)) = &self.memory else { return true };
+    fn has_capacity(&self, from: u32, to: u32) -> bool {
+        let Some((memory, free)) = &self.memory else { return true };
         let (mut here, mut there) = (i128::from(free[from as usize]), i128::from(free[to as usize]));
         let goes = self.moved.iter().any(|&job| self.next.device[job as usize] == to);
         for &job in &self.moved {
             let outer = self.window.jobs[job as usize];
-            let (brings, takes) = (i128::from(held.bring(outer)), i128::from(held.take(outer)));
+            let (brings, takes) = (i128::from(memory.bring(outer)), i128::from(memory.take(outer)));
             let leaves = self.next.device[job as usize] == from;
             here += if leaves { takes } else { -brings };
             there += if leaves { -brings } else { takes };
@@ -160,11 +160,13 @@ impl Search<'_> {
     fn exchange(&mut self, from: u32, to: u32, rng: &mut Rng) -> bool {
         for _ in 0..EXCHANGED {
             let job = rng.below(self.window.jobs.len()) as u32;
-            let gives =
-                self.memory.as_ref().is_some_and(|(held, _)| held.take(self.window.jobs[job as usize]) > 0);
+            let gives = self
+                .memory
+                .as_ref()
+                .is_some_and(|(memory, _)| memory.take(self.window.jobs[job as usize]) > 0);
             if gives && self.next.device[job as usize] == to && !self.in_set[job as usize] {
                 self.include(job);
-                if self.has_room(from, to) {
+                if self.has_capacity(from, to) {
                     return true;
                 }
             }
@@ -190,13 +192,13 @@ impl Search<'_> {
             return None;
         }
         self.gather(job, from, rng);
-        let room = self.has_room(from, to) || (self.exchanges && self.exchange(from, to, rng));
+        let capacity = self.has_capacity(from, to) || (self.exchanges && self.exchange(from, to, rng));
         let goal = |device: u32| if device == from { to } else { from };
         let may = |&job: &u32| {
             let job = job as usize;
             !self.window.fixed[job] && self.window.time(job, goal(self.next.device[job]) as usize) != NEVER
         };
-        let all = room && self.moved.iter().all(may);
+        let all = capacity && self.moved.iter().all(may);
         for &job in &self.moved {
             self.in_set[job as usize] = false;
         }

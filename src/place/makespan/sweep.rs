@@ -33,7 +33,7 @@ pub(super) fn improve(
     context: &Context<'_, '_>,
     jobs: &Jobs,
     chain: &[u32],
-    held: Option<&MoveMemory>,
+    memory: Option<&MoveMemory>,
     schedule: &mut DisjunctiveSchedule,
     extent: Extent,
     rng: &mut Rng,
@@ -45,7 +45,7 @@ pub(super) fn improve(
     let mut local = vec![NONE; jobs.len()];
     for sweep in 0..extent.sweeps {
         schedule.find_tails(jobs);
-        let mut free = held.map(|held| (held, held.free(context, jobs, &schedule.device)));
+        let mut free = memory.map(|memory| (memory, memory.free(context, jobs, &schedule.device)));
         let step = (extent.width / 2).max(1);
         let offset = if sweep % 2 == 0 { 0 } else { step / 2 };
         let mut first = jobs.len().min(offset);
@@ -58,7 +58,7 @@ pub(super) fn improve(
             let (state, score) = window.state(jobs, schedule);
             let span = schedule.sequence[first..last].iter().map(|&job| schedule.end[job as usize]).max();
             let span = span.unwrap_or(0).saturating_sub(schedule.start[schedule.sequence[first] as usize]);
-            let memory = free.as_ref().map(|(held, free)| (*held, free.as_slice()));
+            let memory = free.as_ref().map(|(memory, free)| (*memory, free.as_slice()));
             let bounds = Bounds {
                 memory,
                 devices: &devices,
@@ -68,11 +68,11 @@ pub(super) fn improve(
                 exchanges: extent.exchanges,
             };
             let (state, _) = moves::search(jobs, &window, chain, (state, score), &bounds, rng);
-            if let Some((held, free)) = &mut free {
+            if let Some((memory, free)) = &mut free {
                 for (inner, &job) in window.jobs.iter().enumerate() {
                     let (from, to) = (schedule.device[job as usize], state.device[inner]);
                     if from != to {
-                        held.shift(free, job, from, to);
+                        memory.shift(free, job, from, to);
                     }
                 }
             }

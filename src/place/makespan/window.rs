@@ -342,13 +342,13 @@ impl Window {
         while let Some(job) = at {
             path.push(job);
             let (start, to) = (state.start[job as usize], state.device[job as usize] as usize);
-            let held = self.before(job as usize).iter().find(|&&link| {
+            let cause = self.before(job as usize).iter().find(|&&link| {
                 let maker = link.job as usize;
                 state.end[maker] + jobs.delay(link, state.device[maker] as usize, to) == start
             });
             let queued = Some(previous[job as usize])
                 .filter(|&other| other != NONE && state.end[other as usize] == start);
-            at = held.map(|link| link.job).or(queued);
+            at = cause.map(|link| link.job).or(queued);
         }
     }
 

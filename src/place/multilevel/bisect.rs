@@ -126,7 +126,7 @@ fn pair(graph: &Hypergraph, blocks: &Blocks, first: usize, middle: usize, end: u
     let depth = f64::from((end - first).next_power_of_two().trailing_zeros());
     let limited = |side: usize| sides[side].clone().filter(|&b| blocks.limit[b] != u64::MAX);
     let time = [0, 1].map(|side| limited(side).map(|b| blocks.limit[b] as f64 / total[blocks.kind[b]]).sum());
-    let room = [0, 1].map(|side| sides[side].clone().map(|b| blocks.room[b] as f64 / all).sum());
+    let capacity = [0, 1].map(|side| sides[side].clone().map(|b| blocks.capacity[b] as f64 / all).sum());
     let part = |of: &[f64; 2], side: usize| {
         let sum = of[0] + of[1];
         of[side] / sum * (1.0 + ((sum - 1.0) / depth).max(0.0))
@@ -140,7 +140,7 @@ fn pair(graph: &Hypergraph, blocks: &Blocks, first: usize, middle: usize, end: u
     let any = |class: u32| sides.clone().map(|mut side| side.any(|b| blocks.may(class, b)));
     Blocks {
         limit: vec![limit(0), limit(1)],
-        room: [0, 1].iter().map(|&side| (part(&room, side) * all).ceil() as u64).collect(),
+        capacity: [0, 1].iter().map(|&side| (part(&capacity, side) * all).ceil() as u64).collect(),
         may: (0..classes as u32).flat_map(any).collect(),
         kind: kind.to_vec(),
         least: sides.iter().map(|side| side.clone().map(|b| blocks.least[b]).sum()).collect(),
@@ -173,11 +173,11 @@ fn extract(graph: &Hypergraph, side: &[u32], number: u32, ordered: bool) -> (Hyp
         if let [_, _, ..] = sub.nets.open() {
             sub.nets.end_row();
             sub.weight.push(graph.weight[net]);
-            sub.held.push(graph.held[net]);
+            sub.resident.push(graph.resident[net]);
             continue;
         }
         if let [only] = *sub.nets.open() {
-            sub.bytes[only as usize] = sub.bytes[only as usize].saturating_add(graph.held[net]);
+            sub.bytes[only as usize] = sub.bytes[only as usize].saturating_add(graph.resident[net]);
         }
         sub.nets.clear_open();
     }
@@ -267,16 +267,16 @@ fn begin(
     };
     let side = |vertex: usize| u32::from(pair.may(graph.class[vertex], 1));
     let unswept = State::new(graph, pair, (0..graph.len()).map(side).collect());
-    let mut held: Vec<(((u64, u64), u64), State<'_>)> = Vec::new();
+    let mut begun: Vec<(((u64, u64), u64), State<'_>)> = Vec::new();
     for beginning in beginnings {
         let mut state = swept(unswept.clone(), beginning);
         rebalance(&mut state);
         let key = (state.excess(), state.connectivity());
-        held.insert(held.partition_point(|(before, _)| *before <= key), (key, state));
-        held.truncate(effort.refined);
+        begun.insert(begun.partition_point(|(before, _)| *before <= key), (key, state));
+        begun.truncate(effort.refined);
     }
     let mut best: Option<((u64, u64), u64, Vec<u32>)> = None;
-    for (_, mut state) in held {
+    for (_, mut state) in begun {
         fm::refine(&mut state, effort.search, rng, control);
         let (excess, bytes) = (state.excess(), state.connectivity());
         if best.as_ref().is_none_or(|(over, least, _)| (excess, bytes) < (*over, *least)) {

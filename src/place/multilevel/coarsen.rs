@@ -37,17 +37,17 @@ struct Caps {
 }
 
 /// Coarser and coarser hypergraphs, until at most `enough` vertices are left or no two can be
-/// merged; vertices of different `apart` are never merged. O(pins) each.
+/// merged; vertices of different `constraint` are never merged. O(pins) each.
 pub(super) fn levels(
     graph: &Hypergraph,
     blocks: &Blocks,
-    apart: Option<&[u32]>,
+    constraint: Option<&[u32]>,
     enough: usize,
     rng: &mut Rng,
 ) -> Vec<Level> {
     let caps = Caps::new(graph, blocks, enough);
     let mut levels: Vec<Level> = Vec::new();
-    let mut apart: Option<Vec<u32>> = apart.map(<[u32]>::to_vec);
+    let mut constraint: Option<Vec<u32>> = constraint.map(<[u32]>::to_vec);
     loop {
         let fine = levels.last().map_or(graph, |level| &level.graph);
         if fine.len() <= enough {
@@ -56,17 +56,17 @@ pub(super) fn levels(
         let arcs = fine.arcs.as_ref().filter(|_| blocks.ordered);
         let odd = levels.len() % 2 == 1;
         let mut found =
-            cluster(fine, &caps, apart.as_deref(), arcs.map(|arcs| Bands::new(arcs, odd)), enough, rng);
+            cluster(fine, &caps, constraint.as_deref(), arcs.map(|arcs| Bands::new(arcs, odd)), enough, rng);
         let stalls = |count: usize| count * 20 > fine.len() * 19;
         if let Some(arcs) = arcs.filter(|_| stalls(found.1)) {
-            found = cluster(fine, &caps, apart.as_deref(), Some(Bands::new(arcs, !odd)), enough, rng);
+            found = cluster(fine, &caps, constraint.as_deref(), Some(Bands::new(arcs, !odd)), enough, rng);
         }
         let (cluster, count) = found;
         if stalls(count) {
             break;
         }
         let coarse = contract(fine, &cluster, count, blocks.ordered);
-        apart = apart.map(|apart| project_up(&apart, &cluster, count));
+        constraint = constraint.map(|constraint| project_up(&constraint, &cluster, count));
         levels.push(Level { graph: coarse, cluster });
     }
     levels
@@ -102,7 +102,7 @@ struct Clusters<'g> {
 fn cluster(
     graph: &Hypergraph,
     caps: &Caps,
-    apart: Option<&[u32]>,
+    constraint: Option<&[u32]>,
     mut bands: Option<Bands<'_>>,
     enough: usize,
     rng: &mut Rng,
@@ -121,7 +121,9 @@ fn cluster(
                 continue;
             }
             ratings.rate(graph, &clusters.leader, vertex);
-            let same = |other: u32| apart.is_none_or(|apart| apart[other as usize] == apart[vertex as usize]);
+            let same = |other: u32| {
+                constraint.is_none_or(|constraint| constraint[other as usize] == constraint[vertex as usize])
+            };
             let acyclic = |other: u32| {
                 let members = clusters.members[other as usize];
                 bands.as_ref().is_none_or(|bands| bands.allow(vertex, other, members))

@@ -58,13 +58,13 @@ fn contract_nets(fine: &Hypergraph, cluster: &[u32], coarse: &mut Hypergraph) {
         }
         if let [only] = *pins {
             let bytes = &mut coarse.bytes[only as usize];
-            *bytes = bytes.saturating_add(fine.held[net]);
+            *bytes = bytes.saturating_add(fine.resident[net]);
             continue;
         }
         pins.sort_unstable();
         let into = same.find_or_add(&pins, coarse);
         coarse.weight[into] += fine.weight[net];
-        coarse.held[into] += fine.held[net];
+        coarse.resident[into] += fine.resident[net];
     }
 }
 
@@ -93,7 +93,7 @@ impl Identical {
         pins.iter().for_each(|&pin| coarse.nets.push(pin));
         coarse.nets.end_row();
         coarse.weight.push(0);
-        coarse.held.push(0);
+        coarse.resident.push(0);
         coarse.weight.len() - 1
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct Start {
 
 impl Start {
     /// A number for each vertex; vertices of different numbers stay apart.
-    fn apart(&self, blocks: usize) -> Vec<u32> {
+    fn constraint(&self, blocks: usize) -> Vec<u32> {
         let Some(other) = &self.other else { return self.block.clone() };
         self.block.iter().zip(other).map(|(&one, &other)| one * blocks as u32 + other).collect()
     }
@@ -60,8 +60,8 @@ pub(super) fn partition(
 ) -> Vec<u32> {
     let search = scheme.search;
     let enough = scheme.enough.saturating_mul(blocks.len());
-    let apart = start.as_ref().map(|start| start.apart(blocks.len()));
-    let levels = coarsen::levels(graph, blocks, apart.as_deref(), enough, rng);
+    let constraint = start.as_ref().map(|start| start.constraint(blocks.len()));
+    let levels = coarsen::levels(graph, blocks, constraint.as_deref(), enough, rng);
     let coarsest = levels.last().map_or(graph, |level| &level.graph);
     let mut block = match start {
         None => first(coarsest, blocks, tries(graph, coarsest), scheme, rng, control),

@@ -18,7 +18,7 @@ pub(super) struct Work {
     /// Completed placements that are looked at.
     pub(super) seeds: usize,
     /// Completed placements that are refined.
-    pub(super) again: usize,
+    pub(super) refined_seeds: usize,
     /// Further cycles: how many partitions go through each of them.
     pub(super) cycles: &'static [usize],
     /// How hard to look for the cuts of what is coarsest.
@@ -38,7 +38,7 @@ impl Work {
             Effort::Fast => Self {
                 starts: 1,
                 seeds: 1,
-                again: usize::from(pins < SMALL),
+                refined_seeds: usize::from(pins < SMALL),
                 cycles: &[],
                 cuts: if pins < TINY { bisect::Effort::LITTLE } else { bisect::Effort::SOME },
                 acyclic: false,
@@ -49,7 +49,7 @@ impl Work {
                 Self {
                     starts,
                     seeds: 1,
-                    again: 1,
+                    refined_seeds: 1,
                     cycles,
                     cuts: bisect::Effort::USUAL,
                     acyclic: false,
@@ -59,7 +59,7 @@ impl Work {
             Effort::Best => Self {
                 starts: (2_000_000 / pins).clamp(2, 32),
                 seeds: 4,
-                again: 4,
+                refined_seeds: 4,
                 cycles: &[4; 8],
                 cuts: bisect::Effort::ALL,
                 acyclic: true,

@@ -14,7 +14,7 @@ pub(super) struct Hypergraph {
     /// Bytes for each block beyond the first that a net touches.
     pub(super) weight: Vec<u64>,
     /// Bytes that each block which a net touches holds of it.
-    pub(super) held: Vec<u64>,
+    pub(super) resident: Vec<u64>,
     /// Compute time of each vertex on each kind of block: `vertex * kinds + kind`.
     pub(super) time: Vec<u64>,
     /// Number of kinds.
@@ -47,7 +47,7 @@ impl Hypergraph {
 
     /// Bytes of all vertices and, once each, of all nets that are held.
     pub(super) fn total_bytes(&self) -> u64 {
-        self.bytes.iter().chain(&self.held).fold(0, |sum, &bytes| bytes.saturating_add(sum))
+        self.bytes.iter().chain(&self.resident).fold(0, |sum, &bytes| bytes.saturating_add(sum))
     }
 
     /// Bytes moved by a partition: the connectivity metric. O(pins).
@@ -73,7 +73,7 @@ pub(super) struct Blocks {
     /// Compute time that a block may take.
     pub(super) limit: Vec<u64>,
     /// Bytes that a block may hold.
-    pub(super) room: Vec<u64>,
+    pub(super) capacity: Vec<u64>,
     /// Whether a class of vertices may be on a block: `class * blocks + block`.
     pub(super) may: Vec<bool>,
     /// Vertices that a block keeps, if it has that many.

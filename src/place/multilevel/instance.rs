@@ -42,8 +42,8 @@ impl<'c, 'a> Instance<'c, 'a> {
             ..Hypergraph::default()
         };
         graph.of_vertex = graph.nets.transposed(vertices);
-        let held = |net: usize| if nets.kind[net] == NetKind::Param { nets.weight[net] } else { 0 };
-        graph.held = (0..nets.len()).map(held).collect();
+        let resident = |net: usize| if nets.kind[net] == NetKind::Param { nets.weight[net] } else { 0 };
+        graph.resident = (0..nets.len()).map(resident).collect();
         graph.time = times(context, &columns);
         graph.time.resize(vertices * columns.len(), 0);
         graph.bytes.resize(vertices, 0);
@@ -53,8 +53,8 @@ impl<'c, 'a> Instance<'c, 'a> {
         Self { context, graph, columns, anchors: anchors.into_iter().map(DeviceId).collect() }
     }
 
-    /// Blocks for some devices with `room` bytes each, by device.
-    pub(super) fn blocks(&self, devices: &[DeviceId], room: &[u64]) -> Blocks {
+    /// Blocks for some devices with `capacity` bytes each, by device.
+    pub(super) fn blocks(&self, devices: &[DeviceId], capacity: &[u64]) -> Blocks {
         let problem = self.context.problem;
         let column = |id: &DeviceId| self.columns.binary_search(&problem.kinds[id.index()]).unwrap_or(0);
         let sets = problem.sets().iter();
@@ -64,14 +64,14 @@ impl<'c, 'a> Instance<'c, 'a> {
         let mut blocks = Blocks {
             kind: devices.iter().map(column).collect(),
             limit: devices.iter().map(|id| self.context.limits[id.index()]).collect(),
-            room: devices.iter().map(|id| room[id.index()]).collect(),
+            capacity: devices.iter().map(|id| capacity[id.index()]).collect(),
             may: may.chain(anchors).collect(),
             least: devices.iter().map(least).collect(),
             bytes_bind: true,
             ordered: false,
         };
         let all = self.graph.total_bytes();
-        blocks.bytes_bind = blocks.room.iter().any(|&room| room < all);
+        blocks.bytes_bind = blocks.capacity.iter().any(|&capacity| capacity < all);
         blocks
     }
 

@@ -79,15 +79,15 @@ pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'
         let units = (0..context.problem.unit_count()).map(first).collect();
         incumbents.consider(units, &context.order);
     }
-    let room = room(context, &incumbents.pool);
+    let capacity = capacity(context, &incumbents.pool);
     let mut instance = Instance::new(context);
     if work.acyclic {
         instance.graph.arcs = Arcs::of_units(context, instance.graph.len());
     }
-    let sets = device_sets(context, &instance, &room, &incumbents.pool);
-    let blocks: Vec<Blocks> = sets.iter().map(|set| instance.blocks(set, &room)).collect();
+    let sets = device_sets(context, &instance, &capacity, &incumbents.pool);
+    let blocks: Vec<Blocks> = sets.iter().map(|set| instance.blocks(set, &capacity)).collect();
     let mut search =
-        Search { context, instance: &instance, sets: &sets, blocks: &blocks, incumbents, room, work };
+        Search { context, instance: &instance, sets: &sets, blocks: &blocks, incumbents, capacity, work };
     search.run();
     search.incumbents.pool
 }
@@ -105,7 +105,7 @@ pub(super) fn mended(context: &Context<'_, '_>, broken: &Candidate) -> Option<Ve
     let taken = |id: &DeviceId| broken.units.contains(id) || context.nets.home.contains(&id.0);
     let open = |id: &DeviceId| problem.count.is_none() && problem.devices.contains(id);
     let devices: Vec<DeviceId> = problem.topology.ids().filter(|id| taken(id) || open(id)).collect();
-    let blocks = instance.blocks(&devices, &context.room(broken));
+    let blocks = instance.blocks(&devices, &context.capacity(broken));
     let before = instance.to_blocks(&broken.units, &devices)?;
     let mut state = State::new(&instance.graph, &blocks, before.clone());
     rebalance(&mut state);
@@ -133,7 +133,7 @@ struct Search<'s, 'c, 'a> {
     blocks: &'s [Blocks],
     incumbents: Incumbents<'c, 'a>,
     /// Bytes that each device may hold beside activations.
-    room: Vec<u64>,
+    capacity: Vec<u64>,
     work: Work,
 }
 
@@ -141,14 +141,16 @@ impl Search<'_, '_, '_> {
     fn run(&mut self) {
         let seeds: Vec<Candidate> = self.incumbents.pool.found.clone();
         let mut jobs: Vec<Job> = (0..self.work.starts).map(|number| self.afresh(number)).collect();
-        jobs.extend(seeds.iter().take(self.work.again).filter_map(|seed| self.again(seed, None, 0)));
+        jobs.extend(
+            seeds.iter().take(self.work.refined_seeds).filter_map(|seed| self.refinement(seed, None, 0)),
+        );
         self.do_all(jobs);
         for (cycle, &count) in (1..).zip(self.work.cycles) {
             let before = self.best_bytes();
             let found: Vec<Candidate> = self.incumbents.pool.found.iter().take(count).cloned().collect();
             let Some((best, others)) = found.split_first() else { break };
             let pairs = others.iter().map(Some).chain([None]);
-            self.do_all(pairs.filter_map(|other| self.again(best, other, cycle)).collect());
+            self.do_all(pairs.filter_map(|other| self.refinement(best, other, cycle)).collect());
             if before == self.best_bytes() || self.context.control.stopped() {
                 break;
             }
@@ -171,7 +173,7 @@ impl Search<'_, '_, '_> {
     }
 
     /// A search that begins with what was found, and with another where both are on one set.
-    fn again(&self, candidate: &Candidate, other: Option<&Candidate>, number: usize) -> Option<Job> {
+    fn refinement(&self, candidate: &Candidate, other: Option<&Candidate>, number: usize) -> Option<Job> {
         let on = |devices: &Vec<DeviceId>, of: &Candidate| self.instance.to_blocks(&of.units, devices);
         let find = |(set, devices)| on(devices, candidate).map(|block| (set, block));
         let (set, block) = self.sets.iter().enumerate().find_map(find)?;
@@ -199,17 +201,18 @@ impl Search<'_, '_, '_> {
 
     /// Evaluates what was found, and moves on what does not fit the caps.
     fn settle(&mut self, (set, mut block): Found) {
-        let mut room = self.room.clone();
+        let mut capacity = self.capacity.clone();
         for _ in 0..ROUNDS {
             let units = self.instance.to_devices(&block, &self.sets[set]);
             let candidate = self.incumbents.consider(units, &self.context.order);
             if candidate.excess.bytes == 0 {
                 return;
             }
-            for (d, held) in candidate.evaluation.memory.iter().enumerate() {
-                room[d] = room[d].saturating_sub(held.get().saturating_sub(self.context.problem.caps[d]));
+            for (d, resident) in candidate.evaluation.memory.iter().enumerate() {
+                capacity[d] =
+                    capacity[d].saturating_sub(resident.get().saturating_sub(self.context.problem.caps[d]));
             }
-            let blocks = self.instance.blocks(&self.sets[set], &room);
+            let blocks = self.instance.blocks(&self.sets[set], &capacity);
             let mut rng = Rng::new(self.context.problem.options.seed);
             let control = self.context.control;
             block = cycle::refined(&self.instance.graph, &blocks, block, self.work.search, &mut rng, control);
@@ -218,16 +221,16 @@ impl Search<'_, '_, '_> {
 }
 
 /// Bytes that each device may hold beside activations, judged by the best placement so far.
-fn room(context: &Context<'_, '_>, pool: &Pool) -> Vec<u64> {
+fn capacity(context: &Context<'_, '_>, pool: &Pool) -> Vec<u64> {
     let Some(best) = pool.best().or(pool.closest.as_ref()) else { return context.problem.caps.clone() };
     let caps = &context.problem.caps;
-    let room = context.room(best);
+    let capacity = context.capacity(best);
     let mut used = vec![false; caps.len()];
     best.units.iter().for_each(|id| used[id.index()] = true);
     let active = |d: &usize| used[*d];
     let activations =
-        (0..caps.len()).filter(active).map(|d| caps[d].saturating_sub(room[d])).max().unwrap_or(0);
-    (0..caps.len()).map(|d| if used[d] { room[d] } else { caps[d].saturating_sub(activations) }).collect()
+        (0..caps.len()).filter(active).map(|d| caps[d].saturating_sub(capacity[d])).max().unwrap_or(0);
+    (0..caps.len()).map(|d| if used[d] { capacity[d] } else { caps[d].saturating_sub(activations) }).collect()
 }
 
 /// Sets of devices to partition for: as few as can fit and a few more, and what the best
@@ -235,7 +238,7 @@ fn room(context: &Context<'_, '_>, pool: &Pool) -> Vec<u64> {
 fn device_sets(
     context: &Context<'_, '_>,
     instance: &Instance<'_, '_>,
-    room: &[u64],
+    capacity: &[u64],
     pool: &Pool,
 ) -> Vec<Vec<DeviceId>> {
     let problem = context.problem;
@@ -243,15 +246,15 @@ fn device_sets(
     let mut ranked: Vec<DeviceId> = problem.devices.clone();
     let time = |id: DeviceId| problem.total_time(id);
     match problem.options.balance {
-        Some(_) => ranked.sort_by_key(|&id| (!tied(&id), time(id), std::cmp::Reverse(room[id.index()]))),
-        None => ranked.sort_by_key(|&id| (!tied(&id), std::cmp::Reverse(room[id.index()]), time(id))),
+        Some(_) => ranked.sort_by_key(|&id| (!tied(&id), time(id), std::cmp::Reverse(capacity[id.index()]))),
+        None => ranked.sort_by_key(|&id| (!tied(&id), std::cmp::Reverse(capacity[id.index()]), time(id))),
     }
     let others: Vec<DeviceId> =
         problem.topology.ids().filter(|id| tied(id) && !problem.devices.contains(id)).collect();
     let counts = match problem.count {
         Some(count) => vec![count],
         None => {
-            let least = fewest(context, instance, room, &ranked);
+            let least = fewest(context, instance, capacity, &ranked);
             let used = pool.best().map_or(least, |best| {
                 ranked.iter().rposition(|id| best.units.contains(id)).map_or(least, |last| last + 1)
             });
@@ -273,14 +276,14 @@ fn device_sets(
 fn fewest(
     context: &Context<'_, '_>,
     instance: &Instance<'_, '_>,
-    room: &[u64],
+    capacity: &[u64],
     ranked: &[DeviceId],
 ) -> usize {
     let all = instance.graph.total_bytes();
     let (mut bytes, mut share) = (0u64, 0u128);
     let whole = 1u128 << 60;
     for (at, id) in ranked.iter().enumerate() {
-        bytes = bytes.saturating_add(room[id.index()]);
+        bytes = bytes.saturating_add(capacity[id.index()]);
         let total = u128::from(context.problem.total_time(*id).max(1));
         share += u128::from(context.limits[id.index()]) * whole / total;
         if bytes >= all && share >= whole && at > 0 {

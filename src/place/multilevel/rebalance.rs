@@ -56,9 +56,9 @@ fn worth(state: &State<'_>, vertex: u32, gain: i64) -> i64 {
     }
     let part = |have: u64, may: u64| ((u128::from(have) << 20) / u128::from(may.max(1))) as u64;
     let time = part(state.graph.time(v, state.blocks.kind[block]), state.blocks.limit[block]);
-    let bytes = part(state.graph.bytes[v], state.blocks.room[block]);
+    let bytes = part(state.graph.bytes[v], state.blocks.capacity[block]);
     let late = state.load[block] > state.blocks.limit[block];
-    let full = state.held[block] > state.blocks.room[block];
+    let full = state.resident[block] > state.blocks.capacity[block];
     let weight = (if late { time } else { 0 }).max(if full { bytes } else { 0 });
     match weight {
         0 => i64::MIN,

@@ -21,7 +21,7 @@ pub(super) struct State<'h> {
     /// Compute time of each block.
     pub(super) load: Vec<u64>,
     /// Bytes that each block holds.
-    pub(super) held: Vec<u64>,
+    pub(super) resident: Vec<u64>,
     /// Vertices of each block.
     pub(super) members: Vec<u32>,
     /// Compute time over the limits that moves may reach for a while.
@@ -47,7 +47,7 @@ impl<'h> State<'h> {
             blocks,
             block,
             load: vec![0; k],
-            held: vec![0; k],
+            resident: vec![0; k],
             members: vec![0; k],
             slack: 0,
             touched: Vec::new(),
@@ -66,7 +66,7 @@ impl<'h> State<'h> {
             let block = self.block[vertex] as usize;
             let time = self.graph.time(vertex, self.blocks.kind[block]);
             self.load[block] = self.load[block].saturating_add(time);
-            self.held[block] = self.held[block].saturating_add(self.graph.bytes[vertex]);
+            self.resident[block] = self.resident[block].saturating_add(self.graph.bytes[vertex]);
             self.members[block] += 1;
         }
     }
@@ -79,7 +79,7 @@ impl<'h> State<'h> {
             let count = &mut self.count[net * k..(net + 1) * k];
             pins.iter().for_each(|&vertex| count[self.block[vertex as usize] as usize] += 1);
             for (block, _) in count.iter().enumerate().filter(|&(_, &count)| count > 0) {
-                self.held[block] = self.held[block].saturating_add(self.graph.held[net]);
+                self.resident[block] = self.resident[block].saturating_add(self.graph.resident[net]);
                 pins.iter().for_each(|&vertex| self.near[vertex as usize * k + block] += weight);
             }
             for &vertex in pins {
@@ -140,7 +140,7 @@ impl<'h> State<'h> {
             && self.keeps_order(vertex, to as u32)
             && self.members[self.block[v] as usize] > self.blocks.least[self.block[v] as usize]
             && (!self.blocks.bytes_bind
-                || self.held[to].saturating_add(self.arriving(v, to)) <= self.blocks.room[to])
+                || self.resident[to].saturating_add(self.arriving(v, to)) <= self.blocks.capacity[to])
     }
 
     /// True where a vertex on a block leaves data crossing to later blocks only, if that is asked for.
@@ -153,12 +153,12 @@ impl<'h> State<'h> {
     fn arriving(&self, vertex: usize, to: usize) -> u64 {
         let nets = self.graph.of_vertex.row(vertex).iter().map(|&net| net as usize);
         let new = nets.filter(|&net| self.count[net * self.blocks.len() + to] == 0);
-        new.map(|net| self.graph.held[net]).fold(self.graph.bytes[vertex], u64::saturating_add)
+        new.map(|net| self.graph.resident[net]).fold(self.graph.bytes[vertex], u64::saturating_add)
     }
 
     /// True where a block is over one of its limits.
     pub(super) fn is_over(&self, block: usize) -> bool {
-        self.load[block] > self.blocks.limit[block] || self.held[block] > self.blocks.room[block]
+        self.load[block] > self.blocks.limit[block] || self.resident[block] > self.blocks.capacity[block]
     }
 
     /// The adjacent block that would suit a vertex best, were there room.
@@ -173,7 +173,7 @@ impl<'h> State<'h> {
 
     /// By how much a block is over its limits: of bytes, of time.
     pub(super) fn over(&self, block: usize) -> (u64, u64) {
-        let bytes = self.held[block].saturating_sub(self.blocks.room[block]);
+        let bytes = self.resident[block].saturating_sub(self.blocks.capacity[block]);
         (bytes, self.load[block].saturating_sub(self.blocks.limit[block]))
     }
 
@@ -211,10 +211,11 @@ impl<'h> State<'h> {
             *there += 1;
             let there = *there;
             if left == 0 {
-                self.held[from as usize] = self.held[from as usize].saturating_sub(graph.held[net]);
+                self.resident[from as usize] =
+                    self.resident[from as usize].saturating_sub(graph.resident[net]);
             }
             if there == 1 {
-                self.held[to as usize] = self.held[to as usize].saturating_add(graph.held[net]);
+                self.resident[to as usize] = self.resident[to as usize].saturating_add(graph.resident[net]);
                 self.alone[v] += weight;
             }
             self.spread(net, vertex, (from, left), (to, there), weight);
@@ -255,8 +256,8 @@ impl<'h> State<'h> {
         let time = |block: usize| self.graph.time(v, self.blocks.kind[block]);
         self.load[from] = self.load[from].saturating_sub(time(from));
         self.load[to] = self.load[to].saturating_add(time(to));
-        self.held[from] = self.held[from].saturating_sub(self.graph.bytes[v]);
-        self.held[to] = self.held[to].saturating_add(self.graph.bytes[v]);
+        self.resident[from] = self.resident[from].saturating_sub(self.graph.bytes[v]);
+        self.resident[to] = self.resident[to].saturating_add(self.graph.bytes[v]);
         self.members[from] -= 1;
         self.members[to] += 1;
     }

@@ -39,7 +39,7 @@ fn random(vertices: usize, nets: usize, rng: &mut Rng) -> Hypergraph {
             pins.iter().for_each(|&pin| graph.nets.push(pin));
             graph.nets.end_row();
             graph.weight.push(1 + rng.below(100) as u64);
-            graph.held.push(rng.below(3) as u64);
+            graph.resident.push(rng.below(3) as u64);
         }
     }
     graph.of_vertex = graph.nets.transposed(vertices);
@@ -52,7 +52,7 @@ fn balanced(graph: &Hypergraph, count: usize, percent: u64) -> Blocks {
     Blocks {
         kind: vec![0; count],
         limit: vec![limit; count],
-        room: vec![u64::MAX; count],
+        capacity: vec![u64::MAX; count],
         may: vec![true; count],
         least: vec![0; count],
         bytes_bind: false,
@@ -111,7 +111,7 @@ fn gains_are_what_moving_changes() {
             let after = graph.connectivity(&state.block);
             assert_eq!(before as i64 - after as i64, gain);
             let anew = State::new(&graph, &blocks, state.block.clone());
-            assert_eq!((&anew.load, &anew.held), (&state.load, &state.held));
+            assert_eq!((&anew.load, &anew.resident), (&state.load, &state.resident));
             assert_eq!(anew.connectivity(), after);
             let gains = |of: &State<'_>| -> Vec<i64> {
                 (0..30).flat_map(|v| (0..4).map(move |b| (v, b))).map(|(v, b)| of.gain(v, b)).collect()
@@ -154,7 +154,7 @@ fn rooms_and_classes_are_kept() {
         (0..4).for_each(|vertex| graph.class[25 * vertex] = 1 + (vertex % 2) as u32);
         let mut blocks = balanced(&graph, 3, 40);
         blocks.may = vec![true, true, true, true, false, false, false, true, true];
-        blocks.room = vec![graph.total_bytes() * 45 / 100; 3];
+        blocks.capacity = vec![graph.total_bytes() * 45 / 100; 3];
         blocks.bytes_bind = true;
         let block = cycle::partition(&graph, &blocks, None, SCHEME, &mut rng, &control);
         let state = State::new(&graph, &blocks, block);
@@ -180,7 +180,7 @@ fn a_coarse_partition_costs_what_it_stands_for() {
             assert_eq!(before.connectivity(&spread), level.graph.connectivity(&block));
             let (coarse, exact) =
                 (State::new(&level.graph, &blocks, block), State::new(before, &blocks, spread));
-            assert_eq!((coarse.load, coarse.held), (exact.load, exact.held));
+            assert_eq!((coarse.load, coarse.resident), (exact.load, exact.resident));
             fine = Some(&level.graph);
         }
     }
@@ -213,10 +213,10 @@ fn identical_nets_become_one_and_inner_nets_bytes() {
         pins.iter().for_each(|&pin| graph.nets.push(pin));
         graph.nets.end_row();
     }
-    (graph.weight, graph.held, graph.bytes) = (vec![1, 10, 100], vec![2, 20, 200], vec![0; 4]);
+    (graph.weight, graph.resident, graph.bytes) = (vec![1, 10, 100], vec![2, 20, 200], vec![0; 4]);
     graph.of_vertex = graph.nets.transposed(4);
     let coarse = contract(&graph, &[0, 0, 1, 1], 2, false);
-    assert_eq!((coarse.nets.len(), &coarse.weight, &coarse.held), (1, &vec![110], &vec![220]));
+    assert_eq!((coarse.nets.len(), &coarse.weight, &coarse.resident), (1, &vec![110], &vec![220]));
     assert_eq!(coarse.bytes, [2, 0]);
 }
 

@@ -27,16 +27,16 @@ impl Share {
 pub(super) fn first_fit(context: &Context<'_, '_>, units: &[u32], budgets: &[u64]) -> Vec<DeviceId> {
     let devices = &context.problem.devices;
     let mut chosen = vec![devices[0]; context.problem.unit_count()];
-    let (mut at, mut held) = (0, 0u64);
+    let (mut at, mut resident) = (0, 0u64);
     let mut on = vec![NONE; context.nets.len()];
     for &unit in units {
         let mut new = bytes(context, unit, |net| on[net] != at as u32);
-        while at + 1 < devices.len() && held.saturating_add(new) > budgets[devices[at].index()] {
+        while at + 1 < devices.len() && resident.saturating_add(new) > budgets[devices[at].index()] {
             at += 1;
-            held = 0;
+            resident = 0;
             new = bytes(context, unit, |_| true);
         }
-        held = held.saturating_add(new);
+        resident = resident.saturating_add(new);
         context.nets.of_unit.row(unit as usize).iter().for_each(|&net| on[net as usize] = at as u32);
         chosen[unit as usize] = devices[at];
     }

@@ -81,8 +81,8 @@ pub(super) fn find(context: &Context<'_, '_>) -> Pool {
 pub(super) fn budgets(context: &Context<'_, '_>, count: usize) -> Vec<Vec<u64>> {
     let nets = context.nets;
     let params = (0..nets.len()).filter(|&net| nets.kind[net] == NetKind::Param);
-    let held = nets.resident.iter().copied().chain(params.map(|net| nets.weight[net]));
-    let total = held.fold(0u64, u64::saturating_add);
+    let resident = nets.resident.iter().copied().chain(params.map(|net| nets.weight[net]));
+    let total = resident.fold(0u64, u64::saturating_add);
     let least = total / context.problem.devices.len() as u64;
     let count = count.clamp(1, BUDGETS) as u64;
     let budget = |step: u64, cap: u64| match cap.min(total).checked_sub(least) {

@@ -240,7 +240,7 @@ fn distinct_kinds(kinds: &[usize]) -> Result<Vec<usize>> {
 }
 
 fn caps(topology: &Topology, options: &Options) -> Result<Vec<u64>> {
-    let given: Vec<Bytes> = match &options.caps {
+    let capacities: Vec<Bytes> = match &options.caps {
         Some(caps) if caps.len() != topology.len() => {
             let message =
                 format!("expected {} caps, one for each device, found {}", topology.len(), caps.len());
@@ -249,7 +249,7 @@ fn caps(topology: &Topology, options: &Options) -> Result<Vec<u64>> {
         Some(caps) => caps.clone(),
         None => topology.devices.iter().map(|device| device.memory).collect(),
     };
-    Ok(given.into_iter().map(|cap| cap.saturating_sub(options.reserve).get()).collect())
+    Ok(capacities.into_iter().map(|cap| cap.saturating_sub(options.reserve).get()).collect())
 }
 
 fn device_count(asked: DeviceUse, present: usize) -> Result<Option<usize>> {

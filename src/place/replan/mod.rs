@@ -126,7 +126,7 @@ struct Search<'s, 'c, 'a> {
     /// The best first; all distinct.
     ranked: Vec<Ranked>,
     /// What was there before, completed; feasible or not.
-    held: Option<Candidate>,
+    pinned: Option<Candidate>,
 }
 
 impl<'s, 'c: 's, 'a> Search<'s, 'c, 'a> {
@@ -136,7 +136,7 @@ impl<'s, 'c: 's, 'a> Search<'s, 'c, 'a> {
         let state = State::new(problem.graph, &before);
         let unit_state = UnitState::new(problem, &state, &before);
         let incumbents = Incumbents::new(context);
-        Self { context, previous, before, state, unit_state, incumbents, ranked: Vec::new(), held: None }
+        Self { context, previous, before, state, unit_state, incumbents, ranked: Vec::new(), pinned: None }
     }
 
     /// Evaluates a placement and keeps it where it is among the best; the first of equals stays.
@@ -183,7 +183,7 @@ impl<'s, 'c: 's, 'a> Search<'s, 'c, 'a> {
             if launches.is_some() {
                 considered = self.consider(units, launches.clone());
             }
-            self.held.get_or_insert(considered);
+            self.pinned.get_or_insert(considered);
         }
     }
 
@@ -235,8 +235,8 @@ impl<'s, 'c: 's, 'a> Search<'s, 'c, 'a> {
     /// What lies between the earlier placement and the best without a past.
     fn between(&mut self) {
         let fresh = self.ranked.first().map(|ranked| ranked.candidate.clone());
-        if let Some(held) = self.held.clone() {
-            self.leave(&held);
+        if let Some(pinned) = self.pinned.clone() {
+            self.leave(&pinned);
         }
         if let Some(fresh) = fresh {
             self.revert(&fresh);
@@ -269,16 +269,16 @@ impl<'s, 'c: 's, 'a> Search<'s, 'c, 'a> {
     }
 
     /// Leaves the earlier placement where that pays: first where it pays most for a byte of state.
-    fn leave(&mut self, held: &Candidate) {
+    fn leave(&mut self, pinned: &Candidate) {
         let prices = self.prices();
-        let moved = self.state.moved(self.context.problem.topology, &held.nodes).moved.0;
+        let moved = self.state.moved(self.context.problem.topology, &pinned.nodes).moved.0;
         let budget = match self.previous.stability {
             Stability::Limit(limit) => i128::from(limit.0) - i128::from(moved),
             Stability::Weight(_) => i128::MAX,
         };
-        let Some(mut mover) = Mover::new(self.context, &self.state, &self.unit_state, held) else { return };
+        let Some(mut mover) = Mover::new(self.context, &self.state, &self.unit_state, pinned) else { return };
         let mut steps = Vec::new();
-        if held.excess.bytes > 0 {
+        if pinned.excess.bytes > 0 {
             mover.relieve(prices[0]);
             steps.push(mover.units().to_vec());
         }
@@ -287,7 +287,7 @@ impl<'s, 'c: 's, 'a> Search<'s, 'c, 'a> {
             left = mover.improve(price, left, self.passes());
             steps.push(mover.units().to_vec());
         }
-        self.consider_all(steps, &held.units);
+        self.consider_all(steps, &pinned.units);
     }
 
     /// Goes back to the earlier placement where that costs little.

@@ -38,8 +38,8 @@ pub(super) struct Mover<'m, 'c, 'a> {
     /// Units of each net on each device.
     count: Vec<u32>,
     units: Vec<DeviceId>,
-    held: Vec<u64>,
-    room: Vec<u64>,
+    resident: Vec<u64>,
+    capacity: Vec<u64>,
     load: Vec<u64>,
     population: Vec<u32>,
     /// An item counts for no more bytes than this, so that sums stay far below 2^63.
@@ -102,8 +102,8 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
             home,
             own,
             units: start.units.clone(),
-            held: vec![0; devices],
-            room: Vec::new(),
+            resident: vec![0; devices],
+            capacity: Vec::new(),
             load: vec![0; devices],
             population: vec![0; devices],
             limit,
@@ -113,7 +113,7 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
             touched: Vec::new(),
         };
         mover.fill();
-        mover.room = (0..devices).map(|device| mover.room_of(device, start)).collect();
+        mover.capacity = (0..devices).map(|device| mover.capacity_of(device, start)).collect();
         Some(mover)
     }
 
@@ -130,7 +130,7 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
         }
         for (unit, id) in self.units.iter().enumerate() {
             let device = id.index();
-            self.held[device] = self.held[device].saturating_add(self.context.nets.resident[unit]);
+            self.resident[device] = self.resident[device].saturating_add(self.context.nets.resident[unit]);
             let time = problem.unit_time(unit, *id).unwrap_or(0);
             self.load[device] = self.load[device].saturating_add(time);
             self.population[device] += 1;
@@ -139,10 +139,10 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
 
     /// What a device may hold beside activations: what it holds, and what is left of its cap, or
     /// less what is over it.
-    fn room_of(&self, device: usize, start: &Candidate) -> u64 {
+    fn capacity_of(&self, device: usize, start: &Candidate) -> u64 {
         let (cap, memory) = (self.context.problem.caps[device], start.evaluation.memory[device].get());
-        let room = i128::from(self.held[device]) + i128::from(cap) - i128::from(memory);
-        u64::try_from(room.max(0)).unwrap_or(u64::MAX)
+        let capacity = i128::from(self.resident[device]) + i128::from(cap) - i128::from(memory);
+        u64::try_from(capacity.max(0)).unwrap_or(u64::MAX)
     }
 
     /// Where the units are now.
@@ -174,7 +174,7 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
     pub(super) fn relieve(&mut self, price: i128) {
         (self.price, self.budget) = (price, i128::MAX);
         for device in 0..self.devices {
-            if self.held[device] <= self.room[device] {
+            if self.resident[device] <= self.capacity[device] {
                 continue;
             }
             let mut leaving: Vec<(i128, u32)> = Vec::new();
@@ -188,7 +188,7 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
             }
             leaving.sort_unstable_by_key(|&(gain, unit)| (std::cmp::Reverse(gain), unit));
             for (_, unit) in leaving {
-                if self.held[device] <= self.room[device] {
+                if self.resident[device] <= self.capacity[device] {
                     break;
                 }
                 if let Some((_, to)) = self.best_move(unit as usize) {
@@ -202,8 +202,8 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
         let count = &mut self.count[net * self.devices + id.index()];
         *count += 1;
         if *count == 1 && self.item[net] != TENSOR {
-            let held = &mut self.held[id.index()];
-            *held = held.saturating_add(self.weight[net]);
+            let resident = &mut self.resident[id.index()];
+            *resident = resident.saturating_add(self.weight[net]);
         }
     }
 
@@ -211,8 +211,8 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
         let count = &mut self.count[net * self.devices + id.index()];
         *count -= 1;
         if *count == 0 && self.item[net] != TENSOR {
-            let held = &mut self.held[id.index()];
-            *held = held.saturating_sub(self.weight[net]);
+            let resident = &mut self.resident[id.index()];
+            *resident = resident.saturating_sub(self.weight[net]);
         }
     }
 
@@ -308,7 +308,7 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
             .fold(0u64, |sum, &net| sum.saturating_add(self.weight[net as usize]));
         let nets = self.context.nets;
         let new = arriving.saturating_add(nets.resident[unit]).saturating_add(nets.transient[unit]);
-        self.held[to.index()].saturating_add(new) <= self.room[to.index()]
+        self.resident[to.index()].saturating_add(new) <= self.capacity[to.index()]
             && self.load[to.index()].saturating_add(time) <= self.context.limits[to.index()]
     }
 
@@ -331,8 +331,8 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
         self.load[from.index()] = self.load[from.index()].saturating_sub(time(from));
         self.load[to.index()] = self.load[to.index()].saturating_add(time(to));
         let resident = self.context.nets.resident[unit];
-        self.held[from.index()] = self.held[from.index()].saturating_sub(resident);
-        self.held[to.index()] = self.held[to.index()].saturating_add(resident);
+        self.resident[from.index()] = self.resident[from.index()].saturating_sub(resident);
+        self.resident[to.index()] = self.resident[to.index()].saturating_add(resident);
         self.population[from.index()] -= 1;
         self.population[to.index()] += 1;
         self.units[unit] = to;

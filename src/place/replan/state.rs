@@ -1,6 +1,6 @@
 //! State: what lies on a device between steps, which units hold it, and where it lay before.
 
-use super::super::evaluate::is_held_at_home;
+use super::super::evaluate::is_resident_at_home;
 use super::super::problem::{Home, NONE, Problem};
 use super::previous::{Previous, StateMoved};
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role};
@@ -69,7 +69,7 @@ impl State {
         for node in graph.nodes() {
             let Some(param) = graph.param(node) else { continue };
             homes[param.index()].push(node);
-            if is_held_at_home(graph, node) {
+            if is_resident_at_home(graph, node) {
                 readers[param.index()].push(node);
             }
             let read = graph.outputs(node).flat_map(|tensor| graph.consumers(tensor));

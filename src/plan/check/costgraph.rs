@@ -53,7 +53,7 @@ pub fn check_costgraph(plan: &Plan, graph: &CostGraph) -> Result<Checked> {
             kinds,
             faults: &mut faults,
             launched: vec![None; run.node_count()],
-            again: HashMap::new(),
+            recomputed: HashMap::new(),
             copied: HashMap::new(),
             late: HashSet::new(),
             awaited: HashMap::new(),
@@ -109,7 +109,7 @@ struct Proof<'a> {
     /// By node, where it was launched.
     launched: Vec<Option<Event>>,
     /// By node, where it was computed again.
-    again: HashMap<NodeIx, Vec<Event>>,
+    recomputed: HashMap<NodeIx, Vec<Event>>,
     /// By tensor and receiving device, and whether it was computed again, what copies brought.
     copied: HashMap<(TensorIx, DeviceId, bool), Covered>,
     /// By node and tensor: the reader waits for what comes back to its device.
@@ -162,7 +162,7 @@ impl<'a> Proof<'a> {
             self.demand(node, device);
             self.awaited.remove(&node);
             if launch.again {
-                self.again.entry(node).or_default().push(event);
+                self.recomputed.entry(node).or_default().push(event);
             } else if self.launched[node.index()].replace(event).is_some() {
                 self.faults.add(|| format!("step {} launches {name} a second time", step.id));
             }
@@ -206,8 +206,8 @@ impl<'a> Proof<'a> {
             Role::Param => true,
             Role::Input if at_home => true,
             Role::Compute if at_home => {
-                let again = self.again.get(&producer).into_iter().flatten();
-                self.launched[producer.index()].iter().chain(again).any(|&event| over(event))
+                let recomputed = self.recomputed.get(&producer).into_iter().flatten();
+                self.launched[producer.index()].iter().chain(recomputed).any(|&event| over(event))
             }
             Role::Input | Role::Compute => self.was_brought(tensor, device, range, past),
         }
@@ -329,15 +329,17 @@ impl<'a> Proof<'a> {
                 self.faults.add(|| format!("node {} is never launched", self.graph.node_name(node)));
             }
         }
-        let (load, held) = self.params();
+        let (load, resident) = self.params();
         if load != self.plan.cost.load_bytes {
             self.faults.add(|| {
                 let found = self.plan.cost.load_bytes.0;
                 format!("cost.load_bytes is {found}, the parameters' copies have {}", load.0)
             });
         }
-        for (device, (held, working)) in self.plan.devices.iter().zip(held.into_iter().zip(&self.working)) {
-            let demand = held + *working;
+        for (device, (resident, working)) in
+            self.plan.devices.iter().zip(resident.into_iter().zip(&self.working))
+        {
+            let demand = resident + *working;
             if device.peak < demand {
                 self.faults.add(|| {
                     let (name, peak) = (&device.name, device.peak.0);
@@ -352,10 +354,10 @@ impl<'a> Proof<'a> {
         let graph = self.graph;
         let mut holders: Vec<(u32, u32)> = Vec::new();
         let mut homes: Vec<Option<u32>> = vec![None; graph.param_count()];
-        let mut held = vec![Bytes::ZERO; self.plan.devices.len().max(self.plan.topology.len())];
+        let mut resident = vec![Bytes::ZERO; self.plan.devices.len().max(self.plan.topology.len())];
         for node in graph.nodes() {
             let home = self.placement[node.index()];
-            held[home.index()] += graph.owned_bytes(node);
+            resident[home.index()] += graph.owned_bytes(node);
             let Some(param) = graph.param(node) else { continue };
             homes[param.index()].get_or_insert(home.0);
             for tensor in graph.outputs(node) {
@@ -372,16 +374,16 @@ impl<'a> Proof<'a> {
         let mut load = Bytes::ZERO;
         for &(param, device) in &holders {
             let bytes = graph.param_bytes(crate::costgraph::ParamIx(param));
-            held[device as usize] += bytes;
+            resident[device as usize] += bytes;
             if !std::mem::take(&mut first[param as usize]) {
                 load += bytes;
             }
         }
         for (param, home) in homes.into_iter().enumerate() {
             if let (true, Some(home)) = (first[param], home) {
-                held[home as usize] += graph.param_bytes(crate::costgraph::ParamIx(param as u32));
+                resident[home as usize] += graph.param_bytes(crate::costgraph::ParamIx(param as u32));
             }
         }
-        (load, held)
+        (load, resident)
     }
 }

@@ -232,14 +232,15 @@ impl<'a> NodeCopies<'a> {
 
 /// A parameter costs its bytes on each device beyond the first that holds it.
 fn load_bytes(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
-    let mut held: HashMap<&str, (u64, HashSet<u32>)> = HashMap::new();
+    let mut resident: HashMap<&str, (u64, HashSet<u32>)> = HashMap::new();
     let mut load = Bytes::ZERO;
     for (buffer, at) in plan.buffers.iter().zip(&resolved.buffers) {
         let is_param = matches!(buffer.kind, BufferKind::Param | BufferKind::Const) && at.alias.is_none();
         if !is_param || buffer.value.is_empty() {
             continue;
         }
-        let (bytes, devices) = held.entry(&buffer.value).or_insert_with(|| (buffer.bytes.0, HashSet::new()));
+        let (bytes, devices) =
+            resident.entry(&buffer.value).or_insert_with(|| (buffer.bytes.0, HashSet::new()));
         if *bytes != buffer.bytes.0 {
             faults.add(|| {
                 format!("{} has {bytes} bytes, and {} in {}", buffer.value, buffer.bytes.0, buffer.id)

@@ -104,7 +104,7 @@ impl<'a> Launched<'a> {
         let place = (key, launch.microbatch);
         if launch.again {
             match self.first.get(&place) {
-                Some(&first) => self.again(i, launch, first, faults),
+                Some(&first) => self.repeated(i, launch, first, faults),
                 None => faults.add(|| {
                     let what = named(launch);
                     format!("step {} computes {what} again, and nothing has computed it before", step.id)
@@ -134,9 +134,9 @@ impl<'a> Launched<'a> {
     }
 
     /// The same kernel, and the same values read and written.
-    fn again(&self, i: usize, launch: &Launch, first: usize, faults: &mut Faults) {
+    fn repeated(&self, i: usize, launch: &Launch, first: usize, faults: &mut Faults) {
         let Action::Launch(original) = &self.plan.steps[first].action else { return };
-        if launch.kernel != original.kernel || !self.held(i).eq(self.held(first)) {
+        if launch.kernel != original.kernel || !self.contents_of(i).eq(self.contents_of(first)) {
             let (step, other) = (self.plan.steps[i].id, self.plan.steps[first].id);
             faults.add(|| {
                 format!("step {step} computes {} again, and not as step {other} does", named(launch))
@@ -145,15 +145,15 @@ impl<'a> Launched<'a> {
     }
 
     /// What the buffers that a launch reads, and then writes, hold; its workspace left out.
-    fn held(&self, i: usize) -> impl Iterator<Item = (&'a str, Option<u32>)> {
+    fn contents_of(&self, i: usize) -> impl Iterator<Item = (&'a str, Option<u32>)> {
         let (plan, none): (&'a Plan, &'a [u32]) = (self.plan, &[]);
         let (reads, writes) = match &self.resolved.steps[i].touch {
             Touch::Launch { reads, writes } => (reads.as_slice(), writes.as_slice()),
             Touch::Copy { .. } | Touch::Nothing => (none, none),
         };
         let buffers = reads.iter().chain(writes).map(|&id| &plan.buffers[id as usize]);
-        let held = buffers.filter(|buffer| buffer.kind != BufferKind::Workspace);
-        held.map(|buffer| (buffer.value.as_str(), buffer.microbatch))
+        let kept = buffers.filter(|buffer| buffer.kind != BufferKind::Workspace);
+        kept.map(|buffer| (buffer.value.as_str(), buffer.microbatch))
     }
 
     fn finish(self, faults: &mut Faults) {

@@ -15,7 +15,7 @@ use crate::units::Bytes;
 
 /// What a buffer holds: a value of the model, and the microbatch that it is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Held {
+struct Content {
     value: u32,
     microbatch: Option<u32>,
 }
@@ -78,7 +78,7 @@ struct Flow<'a, 'b> {
     /// By number of a group: its position among the model's launches.
     groups: HashMap<u32, usize>,
     /// By buffer.
-    holds: Vec<Option<Held>>,
+    holds: Vec<Option<Content>>,
     /// Position among the model's launches, and microbatch.
     launched: HashSet<(usize, Option<u32>)>,
 }
@@ -88,13 +88,13 @@ impl<'a> Flow<'a, '_> {
         &self.plan.buffers[buffer as usize]
     }
 
-    fn value(&self, held: Held) -> &'a ExpectedValue {
-        self.names.value(held.value)
+    fn value(&self, content: Content) -> &'a ExpectedValue {
+        self.names.value(content.value)
     }
 
     /// The value that a launch for `microbatch` reads or makes.
-    fn of(&self, value: u32, microbatch: Option<u32>) -> Held {
-        Held { value, microbatch: microbatch.filter(|_| self.names.value(value).each) }
+    fn of(&self, value: u32, microbatch: Option<u32>) -> Content {
+        Content { value, microbatch: microbatch.filter(|_| self.names.value(value).each) }
     }
 
     /// What is there before the step is what the model is given, under its own name.
@@ -123,7 +123,7 @@ impl<'a> Flow<'a, '_> {
                 self.faults.add(|| format!("buffer {id} holds {name}, which is of {of}"));
             }
             self.fits(buffer, expected);
-            self.holds[number] = Some(Held { value, microbatch: buffer.microbatch });
+            self.holds[number] = Some(Content { value, microbatch: buffer.microbatch });
         }
     }
 
@@ -201,9 +201,9 @@ impl<'a> Flow<'a, '_> {
                 self.faults.add(|| format!("{made_in} does not say along which axis {name} is put together"));
             }
             // A state keeps its type: what takes its place may be a view of it.
-            let lies =
+            let typed_as =
                 expected.updates.filter(|_| in_state).map_or(expected, |state| self.names.value(state));
-            self.fits(buffer, lies);
+            self.fits(buffer, typed_as);
             self.holds[number as usize] = Some(made);
         }
     }
@@ -262,10 +262,10 @@ impl<'a> Flow<'a, '_> {
                 None | Some(_) => {}
             }
         }
-        for (buffer, held) in self.plan.buffers.iter().zip(&self.holds) {
-            let (BufferKind::State, Some(held)) = (buffer.kind, *held) else { continue };
+        for (buffer, content) in self.plan.buffers.iter().zip(&self.holds) {
+            let (BufferKind::State, Some(content)) = (buffer.kind, *content) else { continue };
             let old = self.names.find(buffer);
-            if old != Some(held.value) && old.is_some_and(|old| self.names.value(old).is_result) {
+            if old != Some(content.value) && old.is_some_and(|old| self.names.value(old).is_result) {
                 let Buffer { id, value, .. } = buffer;
                 self.faults.add(|| format!("{value} is a result of the model, and {id} is updated"));
             }
@@ -273,9 +273,9 @@ impl<'a> Flow<'a, '_> {
     }
 
     /// A value in words.
-    fn words(&self, held: Held) -> String {
-        let name = &self.value(held).name;
-        held.microbatch.map_or_else(|| name.clone(), |number| format!("{name} of microbatch {number}"))
+    fn words(&self, content: Content) -> String {
+        let name = &self.value(content).name;
+        content.microbatch.map_or_else(|| name.clone(), |number| format!("{name} of microbatch {number}"))
     }
 }
 

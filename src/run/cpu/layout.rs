@@ -252,7 +252,7 @@ fn constant<T: Plain>(
     let (source, target) = (x.slice::<T>()?, out.slice::<T>()?);
     let empty = common.contains(&0);
     // The operand's slice that a slice of the result holds.
-    let held = |mut number: usize| {
+    let source_of = |mut number: usize| {
         let mut offset = start;
         for axis in (0..axes).rev() {
             let within = (number % to[axis]).checked_sub(pad.before[axis].max(0) as usize)?;
@@ -263,7 +263,7 @@ fn constant<T: Plain>(
     };
     let length = target.len().checked_div(slices).unwrap_or(0);
     team.each_chunk(target, length, |number, out| {
-        let kept = held(number);
+        let kept = source_of(number);
         if kept.is_none() || common[axes..] != to[axes..] {
             out.fill(value);
         }

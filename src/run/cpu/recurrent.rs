@@ -5,9 +5,9 @@ use crate::ir::{Cell, Direction, Recurrent, Unary};
 use crate::kernel::pieces::PIECE;
 use crate::kernel::workspace::{Steps, planned};
 
-use super::attention::forward::with_room;
+use super::attention::forward::with_scratch;
 use super::element::Float;
-use super::halves::{Held, with_held};
+use super::halves::{StorageOf, with_storage};
 use super::product::matmul::{Extent, Matrix, Product, Strides};
 use super::view::{View, ViewMut, take};
 use super::walk::sizes;
@@ -20,7 +20,7 @@ pub(super) fn recurrent(
     workspace: &mut [u8],
 ) -> Result<()> {
     let [x, ..] = inputs else { return Err(misfit()) };
-    with_held!(x.dtype, "recurrent layer", (T, S) => recurrent_as::<T, S>(layer, inputs, outputs, workspace))
+    with_storage!(x.dtype, "recurrent layer", (T, S) => recurrent_as::<T, S>(layer, inputs, outputs, workspace))
 }
 
 fn misfit() -> Error {
@@ -44,7 +44,7 @@ struct Weights<'a, S> {
     bias: &'a [S],
 }
 
-fn recurrent_as<T: Product + Float, S: Held<T>>(
+fn recurrent_as<T: Product + Float, S: StorageOf<T>>(
     layer: &Recurrent,
     inputs: &[View<'_>],
     outputs: &mut [ViewMut<'_>],
@@ -80,19 +80,19 @@ fn recurrent_as<T: Product + Float, S: Held<T>>(
     }
     let steps = Steps::new(layer, x.dims);
     if S::WIDENS && planned(steps.elements) == 0 {
-        with_room(steps.elements as usize, |room| {
-            let (gates, states) = room.split_at_mut((steps.gates * steps.count) as usize);
+        with_scratch(steps.elements as usize, |scratch| {
+            let (gates, states) = scratch.split_at_mut((steps.gates * steps.count) as usize);
             run(layer, s, &operands, &mut results, gates, states);
         });
     } else if S::WIDENS {
-        let room = take::<T>(&mut workspace, steps.elements as usize)?;
-        let (gates, states) = room.split_at_mut((steps.gates * steps.count) as usize);
+        let scratch = take::<T>(&mut workspace, steps.elements as usize)?;
+        let (gates, states) = scratch.split_at_mut((steps.gates * steps.count) as usize);
         run(layer, s, &operands, &mut results, gates, states);
     } else {
         let gates = take::<T>(&mut workspace, time * batch * rows)?;
         let states = (steps.state * Steps::STATES) as usize;
         if states * size_of::<T>() <= PIECE as usize {
-            with_room(states, |states| run(layer, s, &operands, &mut results, gates, states));
+            with_scratch(states, |states| run(layer, s, &operands, &mut results, gates, states));
         } else {
             let states = take::<T>(&mut workspace, states)?;
             run(layer, s, &operands, &mut results, gates, states);
@@ -119,7 +119,7 @@ struct Results<'a, S> {
 }
 
 /// Makes the results; `gates` are those of some whole steps, `states` as [`Steps::STATES`].
-fn run<T: Product + Float, S: Held<T>>(
+fn run<T: Product + Float, S: StorageOf<T>>(
     layer: &Recurrent,
     s: Sizes,
     operands: &Operands<'_, S>,
@@ -170,7 +170,7 @@ fn run<T: Product + Float, S: Held<T>>(
 }
 
 /// The gates' inputs and biases, for every time step.
-fn project<T: Product + Float, S: Held<T>>(
+fn project<T: Product + Float, S: StorageOf<T>>(
     s: Sizes,
     cell: Cell,
     x: &[S],
@@ -187,7 +187,7 @@ fn project<T: Product + Float, S: Held<T>>(
             *out = if separate { input } else { input.add(recurrents[i].read()) };
         }
     }
-    S::add_held(
+    S::add_stored(
         Extent { m: gates.len().checked_div(rows).unwrap_or(0), n: rows, k: s.features },
         Matrix::new(x, Strides::rows(s.features)),
         Matrix::new(weights.input, Strides::rows(s.features).transposed()),
@@ -196,7 +196,7 @@ fn project<T: Product + Float, S: Held<T>>(
 }
 
 /// Adds the product of a state with the recurrent weights of gates `from..from + count`.
-fn recur<T: Product, S: Held<T>>(
+fn recur<T: Product, S: StorageOf<T>>(
     s: Sizes,
     (from, count): (usize, usize),
     state: &[T],
@@ -212,7 +212,7 @@ fn recur<T: Product, S: Held<T>>(
 }
 
 #[allow(clippy::too_many_arguments)]
-fn advance<T: Product + Float, S: Held<T>>(
+fn advance<T: Product + Float, S: StorageOf<T>>(
     s: Sizes,
     cell: Cell,
     weights: &Weights<'_, S>,

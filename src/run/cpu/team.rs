@@ -78,7 +78,7 @@ struct Shared {
 }
 
 impl Shared {
-    fn has_room(&self) -> bool {
+    fn has_idle_cores(&self) -> bool {
         self.busy.load(Ordering::Relaxed) < self.cores
     }
 
@@ -91,7 +91,7 @@ impl Shared {
                 worked |= self.join(job);
             }
             looks = if worked { 0 } else { looks + 1 };
-            if looks < LOOKS && self.has_room() {
+            if looks < LOOKS && self.has_idle_cores() {
                 std::hint::spin_loop();
                 continue;
             }
@@ -102,7 +102,7 @@ impl Shared {
 
     /// Takes parts of a job, where it is open and a core is free. True where it took any.
     fn join(&self, job: &Job) -> bool {
-        if !job.open.load(Ordering::Relaxed) || !self.has_room() {
+        if !job.open.load(Ordering::Relaxed) || !self.has_idle_cores() {
             return false;
         }
         let mut worked = false;
@@ -134,7 +134,7 @@ impl Shared {
         let guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let open = self.jobs.iter().any(|job| job.open.load(Ordering::SeqCst));
-        if !(open && self.has_room() || self.shut_down.load(Ordering::Acquire)) {
+        if !(open && self.has_idle_cores() || self.shut_down.load(Ordering::Acquire)) {
             drop(self.bell.wait(guard).unwrap_or_else(PoisonError::into_inner));
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
@@ -304,7 +304,7 @@ impl Team<'_> {
         job.next.store(0, Ordering::Relaxed);
         job.open.store(true, Ordering::SeqCst);
         let opened = Opened(job);
-        if shared.sleepers.load(Ordering::SeqCst) > 0 && shared.has_room() {
+        if shared.sleepers.load(Ordering::SeqCst) > 0 && shared.has_idle_cores() {
             shared.wake();
         }
         while let Some(part) = job.claim() {

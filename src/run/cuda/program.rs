@@ -69,7 +69,7 @@ pub enum Products {
         least: i64,
         /// Terms of each sum from which on the library's product and a kernel for what it does not do behind
         /// it are preferred to one kernel of both.
-        apart: i64,
+        inner: i64,
     },
 }
 
@@ -86,7 +86,7 @@ impl Products {
     pub(super) fn takes_unfused(self, gemm: &Gemm) -> bool {
         match self {
             Self::Own => false,
-            Self::Library { apart, .. } => self.take(gemm) && gemm.inner >= apart,
+            Self::Library { inner, .. } => self.take(gemm) && gemm.inner >= inner,
         }
     }
 }
@@ -94,7 +94,7 @@ impl Products {
 impl Default for Products {
     /// The library for what is more than a few rows.
     fn default() -> Self {
-        Self::Library { least: 9, apart: 512 }
+        Self::Library { least: 9, inner: 512 }
     }
 }
 

@@ -231,12 +231,12 @@ impl Checker<'_> {
         let group = group as usize;
         let compiled =
             self.groups.get(group).ok_or_else(|| wrong(place, format!("group {group} does not exist")))?;
-        let all = |given: &[u32], bytes: &[u64], what: &str| -> Result<Box<[Range]>> {
-            if given.len() != bytes.len() {
-                let (found, expected) = (given.len(), bytes.len());
+        let all = |found: &[u32], bytes: &[u64], what: &str| -> Result<Box<[Range]>> {
+            if found.len() != bytes.len() {
+                let (found, expected) = (found.len(), bytes.len());
                 return Err(wrong(place, format!("it {what} {found} buffers, expected {expected}")));
             }
-            let pairs = given.iter().copied().zip(bytes.iter().copied());
+            let pairs = found.iter().copied().zip(bytes.iter().copied());
             pairs.map(|pair| self.local(buffers, pair, device, place)).collect()
         };
         let reads = all(reads, &compiled.reads, "reads")?;
@@ -245,18 +245,18 @@ impl Checker<'_> {
             None if compiled.workspace == 0 => Range { offset: 0, length: 0 },
             None => return Err(wrong(place, format!("it has no workspace of {} bytes", compiled.workspace))),
             Some(position) => {
-                let given = buffers.get(position as usize).map_or(0, |buffer| buffer.range.length as u64);
-                if given < compiled.workspace {
+                let found = buffers.get(position as usize).map_or(0, |buffer| buffer.range.length as u64);
+                if found < compiled.workspace {
                     let expected = compiled.workspace;
                     return Err(wrong(
                         place,
-                        format!("its workspace has {given} bytes, expected {expected}"),
+                        format!("its workspace has {found} bytes, expected {expected}"),
                     ));
                 }
-                self.local(buffers, (position, given), device, place)?
+                self.local(buffers, (position, found), device, place)?
             }
         };
-        apart(compiled, &reads, &writes, workspace).map_err(|error| error.within(place))?;
+        disjoint(compiled, &reads, &writes, workspace).map_err(|error| error.within(place))?;
         Ok(Task::Launch { group, reads, writes, workspace })
     }
 
@@ -286,14 +286,14 @@ impl Checker<'_> {
 
     /// By input of the graph: the buffers that take it.
     pub(in crate::run) fn inputs(&self, buffers: &[Located]) -> Result<Vec<Vec<Located>>> {
-        let given: BTreeMap<&str, &Vec<u32>> =
+        let named: BTreeMap<&str, &Vec<u32>> =
             self.plan.inputs.iter().map(|(name, list)| (name.as_str(), list)).collect();
         let inputs = instances(self.graph.inputs(), self.plan.batch.as_ref());
-        self.known(&given, &inputs, "input")?;
+        self.known(&named, &inputs, "input")?;
         let find = |(name, value): &(String, ValueId)| {
             let bytes = bytes(self.graph.ty(*value))?;
             // An input that nothing reads needs no buffer.
-            let list = given.get(name.as_str()).map_or(&[][..], |list| list);
+            let list = named.get(name.as_str()).map_or(&[][..], |list| list);
             list.iter().map(|&buffer| self.find(buffers, buffer, bytes, &format!("input {name}"))).collect()
         };
         inputs.iter().map(find).collect()
@@ -301,22 +301,22 @@ impl Checker<'_> {
 
     /// By output of the graph: the buffer in which it lies.
     pub(in crate::run) fn outputs(&self, buffers: &[Located]) -> Result<Vec<Located>> {
-        let given: BTreeMap<&str, &u32> =
+        let named: BTreeMap<&str, &u32> =
             self.plan.outputs.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect();
         let outputs = instances(self.graph.outputs(), self.plan.batch.as_ref());
-        self.known(&given, &outputs, "output")?;
+        self.known(&named, &outputs, "output")?;
         let find = |(name, value): &(String, ValueId)| {
             let place = format!("output {name}");
             let buffer =
-                given.get(name.as_str()).ok_or_else(|| wrong(&*place, "the plan does not make it"))?;
+                named.get(name.as_str()).ok_or_else(|| wrong(&*place, "the plan does not make it"))?;
             self.find(buffers, **buffer, bytes(self.graph.ty(*value))?, &place)
         };
         outputs.iter().map(find).collect()
     }
 
-    fn known<T>(&self, given: &BTreeMap<&str, T>, names: &[(String, ValueId)], what: &str) -> Result<()> {
+    fn known<T>(&self, named: &BTreeMap<&str, T>, names: &[(String, ValueId)], what: &str) -> Result<()> {
         let names: std::collections::BTreeSet<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
-        match given.keys().find(|name| !names.contains(**name)) {
+        match named.keys().find(|name| !names.contains(**name)) {
             Some(name) => Err(wrong(format!("{what} {name}"), format!("the model has no such {what}"))),
             None => Ok(()),
         }
@@ -361,7 +361,7 @@ fn instances(list: &[(String, ValueId)], batch: Option<&Batch>) -> Vec<(String, 
 }
 
 /// What a group writes overlaps nothing else that it uses, except in place.
-fn apart(group: &Compiled, reads: &[Range], writes: &[Range], workspace: Range) -> Result<()> {
+fn disjoint(group: &Compiled, reads: &[Range], writes: &[Range], workspace: Range) -> Result<()> {
     let clash = |what: &str| Err(wrong("", format!("what it writes overlaps {what}")));
     for (position, &write) in writes.iter().enumerate() {
         if write.overlaps(workspace) {

@@ -50,16 +50,16 @@ impl Ports {
     /// Errors: an input that is missing, unknown or of another type; those of `write`.
     pub(in crate::run) fn feed(
         &self,
-        given: &[(String, Tensor)],
+        inputs: &[(String, Tensor)],
         write: &mut dyn FnMut(Located, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        known_inputs(self.graph_inputs.iter().map(|(name, _)| name.as_str()), given)?;
+        known_inputs(self.graph_inputs.iter().map(|(name, _)| name.as_str()), inputs)?;
         let parts = self.inputs.chunks(self.batch.count.max(1) as usize);
         for (((name, ty), parts), axis) in self.graph_inputs.iter().zip(parts).zip(&self.batch.inputs) {
-            let given = input(given, name)?;
-            check_type(given, ty).map_err(|error| error.within(&format!("input {name}")))?;
+            let inputs = input(inputs, name)?;
+            check_type(inputs, ty).map_err(|error| error.within(&format!("input {name}")))?;
             for (number, places) in parts.iter().enumerate() {
-                let bytes = self.batch.part(given, *axis, number);
+                let bytes = self.batch.part(inputs, *axis, number);
                 places.iter().try_for_each(|&place| write(place, &bytes))?;
             }
         }

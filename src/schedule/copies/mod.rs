@@ -220,9 +220,9 @@ impl Copies {
             let arrival = ArrivalIx(number as u32);
             self.arrivals[number].first = self.moves.len() as u32;
             let whole = graph.tensor_bytes(self.arrivals[number].tensor);
-            let given = parts.next_if(|(other, _)| *other == arrival).map(|(_, parts)| parts.as_slice());
+            let list = parts.next_if(|(other, _)| *other == arrival).map(|(_, parts)| parts.as_slice());
             let all = [Part { offset: Bytes::ZERO, bytes: whole }];
-            for part in given.unwrap_or(&all) {
+            for part in list.unwrap_or(&all) {
                 self.moves.push(Move { arrival, offset: part.offset.0, bytes: part.bytes, upload: NONE });
             }
         }
@@ -462,22 +462,22 @@ fn checked(
 pub(super) fn param_holders(graph: &CostGraph, placement: &[DeviceId]) -> Vec<(ParamIx, DeviceId)> {
     let mut holders = Vec::new();
     let mut home = vec![None; graph.param_count()];
-    let mut held = vec![false; graph.param_count()];
+    let mut resident = vec![false; graph.param_count()];
     for node in graph.nodes() {
         let Some(param) = graph.param(node) else { continue };
         home[param.index()].get_or_insert(placement[node.index()]);
         for tensor in graph.outputs(node) {
             if graph.is_result(tensor) {
                 holders.push((param, placement[node.index()]));
-                held[param.index()] = true;
+                resident[param.index()] = true;
             }
             for consumer in graph.consumers(tensor) {
                 holders.push((param, placement[consumer.index()]));
-                held[param.index()] = true;
+                resident[param.index()] = true;
             }
         }
     }
-    let unread = home.iter().zip(&held).enumerate().filter(|(_, (_, held))| !**held);
+    let unread = home.iter().zip(&resident).enumerate().filter(|(_, (_, resident))| !**resident);
     holders.extend(unread.filter_map(|(param, (home, _))| Some((ParamIx(param as u32), (*home)?))));
     holders.sort_unstable();
     holders.dedup();

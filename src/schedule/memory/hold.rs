@@ -38,7 +38,7 @@ pub(crate) fn hold_back(schedule: &mut Schedule, lives: &Lives, taken: &[u32]) -
     }
     let crowded = crowded(schedule, lives, taken, &over);
     let mut launches: Vec<Vec<u32>> = vec![Vec::new(); schedule.devices.len()];
-    let mut held = Vec::new();
+    let mut delayed = Vec::new();
     for (position, step) in schedule.steps.iter().enumerate() {
         let device = step.device.index();
         let Action::Copy { to, .. } = step.action else {
@@ -56,10 +56,10 @@ pub(crate) fn hold_back(schedule: &mut Schedule, lives: &Lives, taken: &[u32]) -
         if let Some(&launch) = crowded[device][..launch].last()
             && launch >= first
         {
-            held.push((position, launches[device][launch]));
+            delayed.push((position, launches[device][launch]));
         }
     }
-    for &(position, launch) in &held {
+    for &(position, launch) in &delayed {
         let step = &mut schedule.steps[position];
         if let Err(at) = step.after.binary_search(&StepIx(launch)) {
             step.after.insert(at, StepIx(launch));
@@ -67,10 +67,10 @@ pub(crate) fn hold_back(schedule: &mut Schedule, lives: &Lives, taken: &[u32]) -
             step.control.sort_unstable_by_key(|&(other, _)| other);
         }
     }
-    if !held.is_empty() {
+    if !delayed.is_empty() {
         leave_out_implied(&mut schedule.steps, schedule.devices.len());
     }
-    !held.is_empty()
+    !delayed.is_empty()
 }
 
 /// How many of a device's launches are over, and have freed their engine, before `moment`.

@@ -307,7 +307,7 @@ impl<'p, 'a> Planner<'p, 'a> {
 
     /// Lets the step at `position` wait for what it is held back for.
     fn hold(&mut self, position: u32) {
-        for &(_, until) in self.problem.held(self.order[position as usize]) {
+        for &(_, until) in self.problem.delays_of(self.order[position as usize]) {
             let other = self.position[until as usize];
             self.wait(Some(other));
             self.layout.waits.push((position, other));

@@ -166,12 +166,13 @@ mod tests {
         Item { life: Life { first, written: first, used: last, last }, length }
     }
 
-    fn assert_apart(items: &[Item], offsets: &[u64]) {
+    fn assert_disjoint(items: &[Item], offsets: &[u64]) {
         for (i, one) in items.iter().enumerate() {
             for (j, other) in items.iter().enumerate().skip(i + 1) {
                 let meet = one.life.first <= other.life.last && other.life.first <= one.life.last;
-                let apart = offsets[i] + one.length <= offsets[j] || offsets[j] + other.length <= offsets[i];
-                assert!(apart || !meet, "items {i} and {j}");
+                let disjoint =
+                    offsets[i] + one.length <= offsets[j] || offsets[j] + other.length <= offsets[i];
+                assert!(disjoint || !meet, "items {i} and {j}");
             }
         }
     }
@@ -215,7 +216,7 @@ mod tests {
                 .collect();
             let least = least(&items);
             let offsets = pack(&items, least, u64::MAX, &mut 1_000_000).unwrap();
-            assert_apart(&items, &offsets);
+            assert_disjoint(&items, &offsets);
             let end = items.iter().zip(&offsets).map(|(item, offset)| offset + item.length).max().unwrap();
             assert!(end >= least);
             best += usize::from(end == least);

@@ -5,8 +5,8 @@
 
 pub(crate) mod clocks;
 pub(crate) mod earliest;
-mod held;
 pub(crate) mod improve;
+mod peak;
 mod source;
 pub(crate) mod waits;
 
@@ -39,14 +39,14 @@ impl Rule {
 }
 
 /// The orders of all rules, those first that are to be tried first: by urgency, and where there is nothing to
-/// gain by it ([`held::is_one_lane`]), the one that holds the fewest bytes. Each keeps updates late.
+/// gain by it ([`peak::is_one_lane`]), the one that holds the fewest bytes. Each keeps updates late.
 pub(super) fn orders<'p>(problem: &'p Problem<'_>) -> Box<dyn Iterator<Item = Vec<u32>> + 'p> {
     let orders = Rule::ALL.iter().map(|&rule| updates_late(problem, list(problem, rule)));
-    if !held::is_one_lane(problem) {
+    if !peak::is_one_lane(problem) {
         return Box::new(orders);
     }
     let mut orders: Vec<Vec<u32>> = orders.collect();
-    orders.sort_by_cached_key(|order| held::held(problem, order));
+    orders.sort_by_cached_key(|order| peak::peak(problem, order));
     Box::new(orders.into_iter())
 }
 

@@ -33,13 +33,13 @@ pub(crate) fn loads(problem: &Problem<'_>) -> (Vec<(Nanos, Nanos)>, Vec<Nanos>) 
             cross(problem, hop, bytes, &mut channels);
         }
         let ends = [(from, hops.first().filter(|_| !again)), (to, hops.last())];
-        let mut held = None;
+        let mut sender = None;
         for (device, hop) in ends {
             if let (Some(engine), Some(hop)) = (machine.copying_engine(device), hop)
-                && !(hops.len() == 1 && held == Some(engine))
+                && !(hops.len() == 1 && sender == Some(engine))
             {
                 engines[engine].1 += hop.bandwidth.time(bytes);
-                held = Some(engine);
+                sender = Some(engine);
             }
         }
     }

@@ -433,12 +433,12 @@ impl<'a> Simulation<'a> {
         }
         let time = hop.bandwidth.time(bytes);
         for &channel in &hop.channels {
-            let held = self.machine.occupies(channel, bytes);
-            if let Some(held) = held {
-                self.channels[channel.index()] = start + held;
+            let occupied = self.machine.occupies(channel, bytes);
+            if let Some(occupied) = occupied {
+                self.channels[channel.index()] = start + occupied;
             }
             if self.tasks.record {
-                let end = start + held.unwrap_or(time);
+                let end = start + occupied.unwrap_or(time);
                 self.run.timeline.crossings.push(Crossing { step: StepIx(task), channel, start, end });
             }
         }

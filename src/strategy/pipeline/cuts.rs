@@ -125,7 +125,7 @@ impl Line {
                 Some(Part {
                     time: self.time.get(kinds[id.index()]?)?,
                     cap: caps[id.index()] / shares(id),
-                    held: u64::from(microbatches).min((devices.len() - number) as u64),
+                    resident: u64::from(microbatches).min((devices.len() - number) as u64),
                 })
             })
             .collect();
@@ -170,8 +170,8 @@ impl Line {
     /// The farthest end of a part that begins at `start`.
     fn reach(&self, part: &Part<'_>, start: usize, bound: u64, most: usize) -> usize {
         let fits = |end: usize| {
-            let held = (self.active[end] - self.active[start]).saturating_mul(part.held);
-            let bytes = (self.resident[end] - self.resident[start]).saturating_add(held);
+            let resident = (self.active[end] - self.active[start]).saturating_mul(part.resident);
+            let bytes = (self.resident[end] - self.resident[start]).saturating_add(resident);
             part.time[end] - part.time[start] <= bound && bytes <= part.cap
         };
         let (mut low, mut high) = (start, most.max(start));
@@ -225,7 +225,7 @@ struct Part<'a> {
     time: &'a [u64],
     cap: u64,
     /// Microbatches whose activations it holds.
-    held: u64,
+    resident: u64,
 }
 
 /// Bytes of the forward tensors that cross a cut before each position.

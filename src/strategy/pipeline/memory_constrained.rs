@@ -41,9 +41,9 @@ pub fn pipeline_within_memory(
     let mut left = schedules(&derived.graph, options.effort);
     // The caps themselves first: what the placement takes to fit may not.
     for quarters in std::iter::once(4).chain(RELAXED) {
-        let told = Some(larger(&caps, quarters, options.reserve));
-        let told = place::Options { caps: told, ..options.clone() };
-        let placements = match placements((graph, &runs), topology, &told, asked, control) {
+        let relaxed = Some(larger(&caps, quarters, options.reserve));
+        let relaxed = place::Options { caps: relaxed, ..options.clone() };
+        let placements = match placements((graph, &runs), topology, &relaxed, asked, control) {
             Ok(placements) => placements,
             Err(Error::Infeasible(_)) => continue,
             Err(error) => return Err(error),
@@ -51,10 +51,10 @@ pub fn pipeline_within_memory(
         let jobs = |placement: &Placement| Jobs::new(graph, &runs, topology, &placement.device);
         let all: Vec<Jobs> = placements.iter().map(jobs).collect();
         let order = |candidate: &Candidate| {
-            let given = &placements[candidate.placement];
+            let placement = &placements[candidate.placement];
             let launches = launches(&derived, &all[candidate.placement], &candidate.played)?;
-            let device = derived.spread(&given.device);
-            Ok(Placement { device, launches: Some(launches), notes: given.notes.clone() })
+            let device = derived.spread(&placement.device);
+            Ok(Placement { device, launches: Some(launches), notes: placement.notes.clone() })
         };
         let of = (&derived.graph, topology, options);
         if let Some((candidate, found)) = best(of, candidates(&all, asked), &order, &mut left, control)? {
@@ -113,9 +113,9 @@ fn best(
         control.report("rewriting", number, ORDERS);
         // Each takes its share of what is left.
         let mut share = (*left / (ORDERS - number)).max(1).min(*left);
-        let given = share;
+        let before = share;
         let found = rewrite_placed(graph, topology, options, order(&candidate)?, &mut share)?;
-        *left -= given - share;
+        *left -= before - share;
         let Some(found) = found else { continue };
         let rank = |schedule: &Schedule| rank(options.objective, schedule);
         if best.as_ref().is_none_or(|(_, best)| rank(&found.schedule) < rank(&best.schedule)) {

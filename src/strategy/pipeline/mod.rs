@@ -152,10 +152,10 @@ pub fn pipeline(
     let runs = runs(graph);
     let scheduling = super::scheduling(topology, options)?;
     let caps = &scheduling.caps;
-    let mut told: Vec<Bytes> = caps.iter().map(|&cap| cap + options.reserve).collect();
+    let mut placement_caps: Vec<Bytes> = caps.iter().map(|&cap| cap + options.reserve).collect();
     let mut refused: Option<Error> = None;
     for round in 1..=ROUNDS {
-        let tightened = place::Options { caps: Some(told.clone()), ..options.clone() };
+        let tightened = place::Options { caps: Some(placement_caps.clone()), ..options.clone() };
         let placements = match placements((graph, &runs), topology, &tightened, asked, control) {
             Ok(placements) => placements,
             Err(error) => return Err(refused.unwrap_or(error)),
@@ -180,8 +180,8 @@ pub fn pipeline(
         refused.get_or_insert(error);
         let launches = Some(launches.as_slice());
         let closest = schedule_closest(&derived.graph, topology, &placement, launches, &scheduling)?;
-        for ((told, usage), &cap) in told.iter_mut().zip(&closest.devices).zip(caps) {
-            *told = told.saturating_sub(usage.arena.saturating_sub(cap));
+        for ((allowed, usage), &cap) in placement_caps.iter_mut().zip(&closest.devices).zip(caps) {
+            *allowed = allowed.saturating_sub(usage.arena.saturating_sub(cap));
         }
         if control.stopped() {
             break;
@@ -236,11 +236,11 @@ impl Trial<'_> {
                 break;
             }
             control.report("scheduling", scheduled, enough);
-            let given = &self.placements[candidate.placement];
+            let placement = &self.placements[candidate.placement];
             let launches = launches(self.derived, &self.all[candidate.placement], &candidate.played)?;
-            let device = self.derived.spread(&given.device);
+            let device = self.derived.spread(&placement.device);
             let placement =
-                Placement { device, launches: Some(launches.clone()), notes: given.notes.clone() };
+                Placement { device, launches: Some(launches.clone()), notes: placement.notes.clone() };
             let graph = &self.derived.graph;
             match schedule_in_order(graph, self.topology, &placement, &launches, self.scheduling) {
                 Ok(schedule) => {
@@ -411,9 +411,9 @@ fn contiguous(
             let Some(cut) = line.cut(topology, &kinds, &sequence, &caps, asked.microbatches) else {
                 continue;
             };
-            let given = place::complete(graph, topology, options, &cut)?;
-            if given.missing.is_empty() && given.unable.is_empty() && given.broken.is_empty() {
-                placements.push(given.placement);
+            let completed = place::complete(graph, topology, options, &cut)?;
+            if completed.missing.is_empty() && completed.unable.is_empty() && completed.broken.is_empty() {
+                placements.push(completed.placement);
             }
         }
     }

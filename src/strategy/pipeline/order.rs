@@ -359,10 +359,11 @@ impl<'a> Player<'a> {
         let forward = self.stages[stage].jobs.iter().copied();
         let forward: Vec<u32> =
             forward.filter(|&one| self.jobs[one as usize].pass == Pass::Forward).collect();
-        let held: u32 = forward.iter().map(|&one| self.in_flight(one, Pass::Weights)).sum();
+        let in_flight: u32 = forward.iter().map(|&one| self.in_flight(one, Pass::Weights)).sum();
         let lowest = forward.iter().map(|&one| self.jobs[one as usize].level).min();
         // A device that must finish what it has begun may not be held up by it.
-        held < depth.saturating_mul(forward.len() as u32) || lowest != Some(self.jobs[job as usize].level)
+        in_flight < depth.saturating_mul(forward.len() as u32)
+            || lowest != Some(self.jobs[job as usize].level)
     }
 
     /// Microbatches that a forward job has started and whose last user of a pass is not done.

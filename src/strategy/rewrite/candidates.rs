@@ -99,8 +99,9 @@ impl<'a> Round<'a> {
     /// nothing. O(what is alive at the peaks, with its readers).
     pub(super) fn choose(&self, step: &mut StepOrder, over: &[(Bytes, DeviceId)]) -> bool {
         let before = step.offloads.len();
-        let mut room: Vec<Bytes> = self.topology.ids().map(|device| self.room(device)).collect();
-        let mut again: Vec<(DeviceId, Candidate)> = Vec::new();
+        let mut free_memory: Vec<Bytes> =
+            self.topology.ids().map(|device| self.free_memory(device)).collect();
+        let mut recomputes: Vec<(DeviceId, Candidate)> = Vec::new();
         for &(excess, device) in over {
             let Some(peak) = self.peak[device.index()] else { continue };
             let mut idle: Vec<TensorIx> = self.idle(step, device, peak).collect();
@@ -108,12 +109,12 @@ impl<'a> Round<'a> {
             let found = self.recomputations(step, &idle, device, peak);
             let found = enough(found, excess, |one, other| self.depend(one, other));
             if found.is_empty() {
-                self.offload(step, &idle, (device, peak), excess, &mut room);
+                self.offload(step, &idle, (device, peak), excess, &mut free_memory);
             }
-            again.extend(found.into_iter().map(|candidate| (device, candidate)));
+            recomputes.extend(found.into_iter().map(|candidate| (device, candidate)));
         }
-        step.recompute(self, &again);
-        !again.is_empty() || step.offloads.len() > before
+        step.recompute(self, &recomputes);
+        !recomputes.is_empty() || step.offloads.len() > before
     }
 
     /// Tensors at home that are alive at the peak, not used by the launch there, and read later.
@@ -152,9 +153,9 @@ impl<'a> Round<'a> {
         let mut found: Vec<Candidate> = Vec::new();
         for &tensor in idle {
             let node = self.graph.producer(tensor);
-            let again =
+            let is_recomputed =
                 step.is_recomputed(node) || !self.late(tensor, peak).any(|reader| self.on(reader, device));
-            if again || found.last().is_some_and(|last| self.graph.producer(last.tensor) == node) {
+            if is_recomputed || found.last().is_some_and(|last| self.graph.producer(last.tensor) == node) {
                 continue;
             }
             let freed: Bytes = self
@@ -188,7 +189,7 @@ impl<'a> Round<'a> {
             }
             let alive = self.late(input, peak).any(|reader| self.on(reader, device));
             // What was computed again by then is read instead.
-            let renewed = step.renewed(producer).is_some_and(|again| self.position[again.index()] < first);
+            let renewed = step.renewed(producer).is_some_and(|copy| self.position[copy.index()] < first);
             if !alive && !renewed {
                 kept += self.graph.tensor_bytes(input);
             }
@@ -213,9 +214,9 @@ impl<'a> Round<'a> {
         idle: &[TensorIx],
         (device, peak): (DeviceId, u32),
         excess: Bytes,
-        room: &mut [Bytes],
+        free_memory: &mut [Bytes],
     ) {
-        let Some(host) = self.host(device, room) else { return };
+        let Some(host) = self.host(device, free_memory) else { return };
         let (there, back) = (self.topology.route(device, host), self.topology.route(host, device));
         let mut found: Vec<Candidate> = (idle.iter())
             .filter(|&&tensor| !step.is_recomputed(self.graph.producer(tensor)))
@@ -225,7 +226,7 @@ impl<'a> Round<'a> {
             })
             .collect();
         sort(&mut found);
-        let mut fitting = room[host.index()];
+        let mut fitting = free_memory[host.index()];
         found.retain(|candidate| {
             let fits = candidate.frees <= fitting;
             fitting = if fits { fitting.saturating_sub(candidate.frees) } else { fitting };
@@ -234,21 +235,21 @@ impl<'a> Round<'a> {
         for Candidate { tensor, frees, costs } in enough(found, excess, |_, _| false) {
             let readers = self.late(tensor, peak).map(|reader| step.run(reader)).collect();
             step.offloads.push(Offloaded { tensor, device, host, readers, frees, costs });
-            room[host.index()] = room[host.index()].saturating_sub(frees);
+            free_memory[host.index()] = free_memory[host.index()].saturating_sub(frees);
         }
     }
 
-    fn room(&self, device: DeviceId) -> Bytes {
+    fn free_memory(&self, device: DeviceId) -> Bytes {
         self.caps[device.index()].saturating_sub(self.schedule.devices[device.index()].arena)
     }
 
     /// A host before devices that compute; of those the one with the most room.
-    fn host(&self, device: DeviceId, room: &[Bytes]) -> Option<DeviceId> {
-        let room = |other: DeviceId| room[other.index()];
-        let others = self.topology.ids().filter(|&other| other != device && room(other) > Bytes::ZERO);
+    fn host(&self, device: DeviceId, free_memory: &[Bytes]) -> Option<DeviceId> {
+        let free_memory = |other: DeviceId| free_memory[other.index()];
+        let others = self.topology.ids().filter(|&other| other != device && free_memory(other) > Bytes::ZERO);
         others.max_by_key(|&other| {
             let host = self.topology.device(other).role == topology::Role::Host;
-            (host, room(other), std::cmp::Reverse(other))
+            (host, free_memory(other), std::cmp::Reverse(other))
         })
     }
 }

@@ -88,9 +88,9 @@ pub fn rewrite(
     let mut left = schedules(graph, options.effort);
     let mut tried: Vec<Vec<DeviceId>> = Vec::new();
     for quarters in RELAXED {
-        let told = Some(larger(&caps, quarters, options.reserve));
-        let told = Options { caps: told, effort: Effort::Fast, ..options.clone() };
-        let found = match place::candidates(graph, topology, &told, control) {
+        let relaxed = Some(larger(&caps, quarters, options.reserve));
+        let relaxed = Options { caps: relaxed, effort: Effort::Fast, ..options.clone() };
+        let found = match place::candidates(graph, topology, &relaxed, control) {
             Ok(found) => found,
             Err(Error::Infeasible(_)) => continue,
             Err(error) => return Err(error),
@@ -152,8 +152,8 @@ pub fn rewritten_graph(graph: &CostGraph, device: &[DeviceId], runs: Vec<(NodeIx
 ///
 /// Error: a list of caps of another length than that of devices.
 pub fn is_rewritable(graph: &CostGraph, topology: &Topology, options: &Options) -> Result<bool> {
-    let room: Bytes = caps(topology, options)?.into_iter().sum();
-    Ok(place::resident_bytes(graph) <= room)
+    let capacity: Bytes = caps(topology, options)?.into_iter().sum();
+    Ok(place::resident_bytes(graph) <= capacity)
 }
 
 /// One placement's step being rewritten.

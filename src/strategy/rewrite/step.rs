@@ -46,7 +46,7 @@ pub(super) enum Chosen {
 pub(super) struct StepOrder {
     runs: Vec<Run>,
     recomputed: Vec<Recomputed>,
-    /// By node of the base graph: its position in `again`.
+    /// By node of the base graph: its position in `recomputed`.
     numbers: Vec<u32>,
     pub(super) offloads: Vec<Offloaded>,
 }
@@ -127,8 +127,8 @@ impl StepOrder {
         for node in graph.nodes() {
             derivation.add(Instance::once(node))?;
         }
-        for again in &self.recomputed {
-            derivation.add(Instance { again: true, ..Instance::once(again.node) })?;
+        for recompute in &self.recomputed {
+            derivation.add(Instance { again: true, ..Instance::once(recompute.node) })?;
         }
         let mut position = vec![u32::MAX; graph.node_count()];
         for (at, &(node, _)) in self.runs.iter().enumerate().filter(|(_, run)| run.1) {
@@ -193,10 +193,10 @@ impl StepOrder {
         match chosen {
             Chosen::Recomputed(node) => {
                 step.runs.retain(|&run| run != (node, true));
-                step.recomputed.retain(|again| again.node != node);
+                step.recomputed.retain(|one| one.node != node);
                 step.numbers.fill(NONE);
-                for (number, again) in step.recomputed.iter().enumerate() {
-                    step.numbers[again.node.index()] = number as u32;
+                for (number, recompute) in step.recomputed.iter().enumerate() {
+                    step.numbers[recompute.node.index()] = number as u32;
                 }
                 step.offloads
                     .iter_mut()
@@ -210,11 +210,11 @@ impl StepOrder {
 
     /// What was chosen, by the numbers of the derived graph.
     pub(super) fn choices(&self) -> Vec<Choice> {
-        let recomputed = self.recomputed.iter().map(|again| Choice {
-            what: What::Recompute(self.number((again.node, true))),
-            device: again.device,
-            frees: again.frees,
-            costs: again.costs,
+        let recomputed = self.recomputed.iter().map(|recompute| Choice {
+            what: What::Recompute(self.number((recompute.node, true))),
+            device: recompute.device,
+            frees: recompute.frees,
+            costs: recompute.costs,
         });
         let offloads = self.offloads.iter().map(|offload| Choice {
             what: What::Offload(offload.tensor, offload.host),

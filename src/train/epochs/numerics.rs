@@ -41,16 +41,16 @@ pub(crate) fn first_fault(
         let reads = |has: fn(&(bool, bool)) -> bool| node.operands.iter().any(|one| has(&seen[one.index()]));
         let masks = matches!(node.op, Op::Constant(_));
         if !masks && !reads(|one| one.0) {
-            first = Some(told(graph, value, &values));
+            first = Some(report(graph, value, &values));
         } else if no_number && second.is_none() && !reads(|one| one.1) {
-            second = Some(told(graph, value, &values));
+            second = Some(report(graph, value, &values));
         }
         first.is_none()
     })?;
     Ok(first.or(second))
 }
 
-fn told(graph: &Graph, value: ValueId, values: &[f64]) -> Report {
+fn report(graph: &Graph, value: ValueId, values: &[f64]) -> Report {
     let node = graph.maker(value);
     let at = values.iter().position(|value| !value.is_finite()).unwrap_or(0);
     let found = values.get(at).copied().unwrap_or(f64::NAN);

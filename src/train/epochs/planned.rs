@@ -228,7 +228,7 @@ pub(crate) fn initial(graph: &Graph, id: ParamId, reader: &mut ParamReader, seed
         return Ok(tensor);
     }
     let param = graph.param(id);
-    let ty = param.given_type(graph);
+    let ty = param.supplied_type(graph);
     let dims: Vec<u64> = ty.shape.sizes().iter().map(|size| size.constant().unsigned_abs()).collect();
     fill(&param.init, &dims, ty.dtype, seed, base_name(&param.name))
 }

@@ -30,16 +30,16 @@ impl Trainer {
         let mut arrays = Vec::new();
         let others = self.workers.iter().flat_map(Workers::names);
         let mut known = BTreeSet::new();
-        for held in self.program.params().chain(others).filter(|name| known.insert(name.to_owned())) {
-            let (name, count) = match part_of(held) {
+        for part in self.program.params().chain(others).filter(|name| known.insert(name.to_owned())) {
+            let (name, count) = match part_of(part) {
                 Some((0, count, name)) => (name, count),
                 Some(_) => continue,
-                None => (held, 1),
+                None => (part, 1),
             };
             if !wanted(name) {
                 continue;
             }
-            let found = if name == held { self.param(held)? } else { Some(self.joined(name, count)?) };
+            let found = if name == part { self.param(part)? } else { Some(self.joined(name, count)?) };
             arrays.extend(found.map(|tensor| (name.to_owned(), tensor)));
         }
         Ok(arrays)
@@ -108,13 +108,13 @@ impl Trainer {
             return Err(Error::usage("--resume", "the checkpoint is of another model"));
         }
         self.give_up()?;
-        let held: Vec<String> =
+        let names: Vec<String> =
             self.program.params().filter(|name| !is_set(name)).map(str::to_owned).collect();
         let arrays = checkpoint.weights.iter().chain(&checkpoint.optimizer);
         // Looked up, never iterated; the first of a name counts.
         let arrays: HashMap<&str, &Tensor> =
             arrays.rev().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-        for name in held {
+        for name in names {
             let whole = part_of(&name).map_or(base_name(&name), |(_, _, whole)| whole);
             let Some(&tensor) = arrays.get(whole) else {
                 let message = format!("it has no array {name}: another optimizer or precision?");

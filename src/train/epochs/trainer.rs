@@ -299,7 +299,7 @@ impl Trainer {
     /// Loss, time and outputs of a part of the batch.
     fn microbatch(&mut self, arrays: &[(String, Tensor)], at: (u32, u32)) -> Result<Part> {
         self.set_scalars(at, 1.0)?;
-        let before = if self.checked.is_some() { self.held()? } else { Vec::new() };
+        let before = if self.checked.is_some() { self.local_arrays()? } else { Vec::new() };
         self.program.feed(arrays)?;
         let wall = self.program.step()?;
         let outputs = self.program.outputs()?;
@@ -318,15 +318,15 @@ impl Trainer {
             self.program.feed(&made.gradients)?;
             wall += self.program.step()?;
         }
-        let held: BTreeSet<&str> = self.program.params().collect();
-        let params = self.arrays(|name| self.own.contains(name) && held.contains(name))?;
+        let own_params: BTreeSet<&str> = self.program.params().collect();
+        let params = self.arrays(|name| self.own.contains(name) && own_params.contains(name))?;
         self.workers.as_mut().ok_or_else(missing)?.take(&turn, params)?;
         let parts = made.outputs.into_iter().map(|outputs| part_of_outputs(outputs, Duration::ZERO));
         Ok((parts.collect::<Result<_>>()?, wall))
     }
 
     /// Every array of the step's program, as it is held.
-    fn held(&self) -> Result<Vec<(String, Tensor)>> {
+    fn local_arrays(&self) -> Result<Vec<(String, Tensor)>> {
         let names = self.program.params();
         let all = names.map(|name| Ok(self.program.param(name)?.map(|tensor| (name.to_owned(), tensor))));
         all.filter_map(Result::transpose).collect()
@@ -340,7 +340,7 @@ impl Trainer {
         outputs: &[(String, Tensor)],
     ) -> Result<()> {
         let Some(graph) = &self.checked else { return Ok(()) };
-        let made = self.held()?;
+        let made = self.local_arrays()?;
         let Some((name, _)) = outputs.iter().chain(&made).find(|(_, tensor)| !is_finite(tensor)) else {
             return Ok(());
         };
@@ -378,10 +378,10 @@ impl Trainer {
         Ok(())
     }
 
-    /// Sets a parameter of one element, where it is held.
+    /// Sets a parameter of one element, where it is current.
     fn set_scalar(&mut self, name: &str, value: f64) -> Result<()> {
         match self.program.param(name)? {
-            Some(held) => self.program.set_param(name, &constant(held.dtype(), &[], &[value])?),
+            Some(current) => self.program.set_param(name, &constant(current.dtype(), &[], &[value])?),
             None => Ok(()),
         }
     }
@@ -392,8 +392,8 @@ impl Trainer {
     /// Errors: none but internal ones.
     pub fn loss_scale(&self) -> Result<Option<(u64, u64)>> {
         let read = |name: &str| -> Result<Option<u64>> {
-            let held = self.program.param(name)?.and_then(|tensor| tensor.to_i64());
-            Ok(held.and_then(|values| values.first().copied()).map(i64::unsigned_abs))
+            let current = self.program.param(name)?.and_then(|tensor| tensor.to_i64());
+            Ok(current.and_then(|values| values.first().copied()).map(i64::unsigned_abs))
         };
         Ok(read(FACTOR)?.zip(read(SKIPPED)?))
     }

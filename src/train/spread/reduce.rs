@@ -128,12 +128,12 @@ impl Replicated<'_> {
                 open.push((key, Vec::new(), 0));
                 open.len() - 1
             });
-            let (_, list, held) = &mut open[position];
+            let (_, list, bytes) = &mut open[position];
             list.push(at);
-            *held = held.saturating_add(own);
-            if *held >= most {
+            *bytes = bytes.saturating_add(own);
+            if *bytes >= most {
                 buckets.push(std::mem::take(list));
-                *held = 0;
+                *bytes = 0;
             }
         }
         buckets.extend(open.into_iter().map(|(_, list, _)| list).filter(|list| !list.is_empty()));

@@ -122,7 +122,7 @@ pub(crate) struct Replicated<'a> {
     pub(crate) readers: Vec<Option<SourceId>>,
     pub(crate) trainable: Vec<bool>,
     /// By replica: parameters gathered anew for its backward pass, by what was gathered before.
-    pub(crate) again: Vec<Option<HashMap<ValueId, ValueId>>>,
+    pub(crate) gathered_again: Vec<Option<HashMap<ValueId, ValueId>>>,
     /// By parameter: what the owners of its parts send for that.
     pub(crate) sent_again: Vec<Option<Vec<ValueId>>>,
     /// By device: bytes that it adds up or keeps.
@@ -159,7 +159,7 @@ impl<'a> Replicated<'a> {
             gradients: Vec::new(),
             readers: vec![None; params.len()],
             trainable: trained,
-            again: (0..replicas.count).map(|_| None).collect(),
+            gathered_again: (0..replicas.count).map(|_| None).collect(),
             sent_again: vec![None; params.len()],
             load: vec![0; replicas.count],
         })
@@ -312,8 +312,8 @@ impl<'a> Replicated<'a> {
                 *gradient = scale.unscaled(&mut Build { graph: &mut self.graph, source }, *gradient)?;
             }
         }
-        if let Some(again) = &self.again[replica] {
-            self.graph.substitute(first, again);
+        if let Some(gathered) = &self.gathered_again[replica] {
+            self.graph.substitute(first, gathered);
         }
         for (gradient, trainable) in found.iter_mut().zip(&self.trainable) {
             *gradient = gradient.filter(|_| *trainable);

@@ -60,8 +60,8 @@ impl Workers {
     ///
     /// Errors: the system gives no thread.
     pub(crate) fn new(programs: Vec<Runner>, network: &Graph, options: Async, seed: u64) -> Result<Self> {
-        let held: BTreeSet<&str> = programs.first().into_iter().flat_map(Runner::params).collect();
-        let params = network.params().iter().filter(|param| held.contains(param.name.as_str()));
+        let params: BTreeSet<&str> = programs.first().into_iter().flat_map(Runner::params).collect();
+        let params = network.params().iter().filter(|param| params.contains(param.name.as_str()));
         let names = params.map(|param| param.name.clone()).collect();
         let moved = network.params().iter().filter(|param| param.statistic.is_some());
         let moved: Vec<String> = moved.map(|param| param.name.clone()).collect();
@@ -121,7 +121,7 @@ impl Workers {
         let params = Arc::new(params);
         for (number, worker) in self.workers.iter_mut().enumerate() {
             if turn.starts_all || number == turn.worker {
-                worker.given = Arc::clone(&params);
+                worker.received = Arc::clone(&params);
             }
         }
         self.compute()
@@ -171,7 +171,7 @@ impl Workers {
         self.give_up(turns)?;
         self.clock = Clock::after(self.options, self.seed, turns);
         for (number, worker) in self.workers.iter_mut().enumerate() {
-            worker.given = Arc::default();
+            worker.received = Arc::default();
             for name in &self.names {
                 if let Some(tensor) = array(&stale_name(number, name)).or_else(|| array(name)) {
                     locked(&worker.program)?.set_param(name, tensor)?;
@@ -194,7 +194,7 @@ struct Worker {
     /// That, as it was before the turn under way.
     before: Arrays,
     /// Parameters that it was given and takes before its next turn.
-    given: Arc<Arrays>,
+    received: Arc<Arrays>,
 }
 
 /// What a thread is to compute: parameters to take, and the batch.
@@ -208,9 +208,9 @@ impl Worker {
         let (tell, computed) = channel();
         let own = Arc::clone(&program);
         let run = move || {
-            for (given, microbatches) in asked {
+            for (received, microbatches) in asked {
                 let found = locked(&own).and_then(|mut program| {
-                    taken(&mut program, &given)?;
+                    taken(&mut program, &received)?;
                     gradients(&mut program, &microbatches)
                 });
                 if tell.send(found).is_err() {
@@ -228,7 +228,7 @@ impl Worker {
             thread: Some(thread),
             moved,
             before: Vec::new(),
-            given: Arc::default(),
+            received: Arc::default(),
         })
     }
 
@@ -241,7 +241,7 @@ impl Worker {
         }
         drop(program);
         let sent =
-            self.turns.as_ref().map(|turns| turns.send((Arc::clone(&self.given), microbatches)).is_ok());
+            self.turns.as_ref().map(|turns| turns.send((Arc::clone(&self.received), microbatches)).is_ok());
         if sent == Some(true) { Ok(()) } else { Err(gone()) }
     }
 
@@ -249,7 +249,7 @@ impl Worker {
     fn computed(&mut self) -> Result<Gradients> {
         let found = self.computed.recv().map_err(|_| gone())?;
         self.before.clear();
-        self.given = Arc::default();
+        self.received = Arc::default();
         found
     }
 
@@ -258,14 +258,14 @@ impl Worker {
         let before = std::mem::take(&mut self.before);
         // What it could not compute is wanted no more.
         drop(self.computed.recv().map_err(|_| gone())?);
-        self.given = Arc::default();
+        self.received = Arc::default();
         let mut program = locked(&self.program)?;
         taken(&mut program, &before)
     }
 
     /// A parameter as it is between turns.
     fn param(&self, name: &str) -> Result<Option<Tensor>> {
-        match self.before.iter().chain(&*self.given).find(|(own, _)| own == name) {
+        match self.before.iter().chain(&*self.received).find(|(own, _)| own == name) {
             Some((_, tensor)) => Ok(Some(tensor.clone())),
             None => locked(&self.program)?.param(name),
         }
@@ -299,9 +299,9 @@ fn gradients(program: &mut Runner, microbatches: &[Arrays]) -> Result<Gradients>
     let (mut outputs, mut wall) = (Vec::with_capacity(microbatches.len()), Duration::ZERO);
     let mut found = Vec::new();
     for (number, arrays) in microbatches.iter().enumerate() {
-        if let Some(held) = program.param(Scalar::Begins.name())? {
+        if let Some(current) = program.param(Scalar::Begins.name())? {
             let begins = f64::from(u8::from(number == 0));
-            program.set_param(Scalar::Begins.name(), &constant(held.dtype(), &[], &[begins])?)?;
+            program.set_param(Scalar::Begins.name(), &constant(current.dtype(), &[], &[begins])?)?;
         }
         program.feed(arrays)?;
         wall += program.step()?;
@@ -311,8 +311,8 @@ fn gradients(program: &mut Runner, microbatches: &[Arrays]) -> Result<Gradients>
         outputs.push(own);
     }
     if microbatches.len() > 1 {
-        let held: Vec<String> = program.params().map(str::to_owned).collect();
-        for name in &held {
+        let names: Vec<String> = program.params().map(str::to_owned).collect();
+        for name in &names {
             found.extend(program.param(&sum_name(name))?.map(|sum| (format!("{GRADIENT}{name}"), sum)));
         }
     }

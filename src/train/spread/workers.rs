@@ -29,19 +29,19 @@ pub(crate) fn planned(
             .with_help("--devices with one for each worker"));
     }
     let (step, trained) = gradient_step(forward.clone(), &options.recipe)?;
-    let plan = |graph: Graph, step: Step, number: usize, room| {
+    let plan = |graph: Graph, step: Step, number: usize, reserve| {
         let mut asked = compile::Options { bind: Default::default(), batch: None, ..options.compile.clone() };
         asked.place.pins.push(("*".to_owned(), devices[number].clone()));
-        asked.place.reserve += room;
+        asked.place.reserve += reserve;
         let compiled = compile::compile_with(Model::Graph(graph), topology, &asked, control)?;
         Ok(Planned { forward: forward.clone(), step, asked, compiled })
     };
     let updates = update_step(forward, &trained, &options.recipe)?;
     let updates = plan(updates, Step { graph: Graph::new(""), ..step.clone() }, 0, Default::default())?;
-    let room = updates.plan().devices.iter().map(|device| device.arena).max().unwrap_or_default();
+    let reserve = updates.plan().devices.iter().map(|device| device.arena).max().unwrap_or_default();
     let mut graph = step.graph.clone();
     layers_together(&mut graph, Losses::WithLayers);
     let workers = (0..asynchronous.workers)
-        .map(|number| plan(graph.clone(), Step { graph: Graph::new(""), ..step.clone() }, number, room));
+        .map(|number| plan(graph.clone(), Step { graph: Graph::new(""), ..step.clone() }, number, reserve));
     Ok((updates, workers.collect::<Result<_>>()?))
 }

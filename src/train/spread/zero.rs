@@ -75,10 +75,10 @@ impl Replicated<'_> {
     /// the forward to the backward pass. What is sent then is made of each part's value when its owner's
     /// forward pass is over: `part x 1`, where the one is whether the loss equals itself.
     pub(crate) fn gather_again(&mut self, replica: usize) -> Result<()> {
-        if self.again[replica].is_some() {
+        if self.gathered_again[replica].is_some() {
             return Ok(());
         }
-        let mut again = HashMap::new();
+        let mut gathered = HashMap::new();
         for at in 0..self.storage.len() {
             let Storage::Sharded(parts) = &self.storage[at] else { continue };
             let parts: Vec<ValueId> = parts.iter().map(|(_, value)| *value).collect();
@@ -89,9 +89,9 @@ impl Replicated<'_> {
             let mut b = Build { graph: &mut self.graph, source };
             let flat = b.concat(&values, 0)?;
             let dims = b.dims(before)?;
-            again.insert(before, b.reshape(flat, &dims)?);
+            gathered.insert(before, b.reshape(flat, &dims)?);
         }
-        self.again[replica] = Some(again);
+        self.gathered_again[replica] = Some(gathered);
         Ok(())
     }
 

@@ -285,8 +285,8 @@ fn binary(b: &mut Build<'_>, y: ValueId, t: ValueId, logits: bool) -> Result<Val
     let minus = b.unary(Unary::Neg, safe)?;
     let rest = b.with(Binary::Add, minus, 1.0)?;
     let rest = b.unary(Unary::Log, rest)?;
-    let apart = b.sub(log, rest)?;
-    let weighted = b.mul(t, apart)?;
+    let difference = b.sub(log, rest)?;
+    let weighted = b.mul(t, difference)?;
     let sum = b.add(weighted, rest)?;
     b.unary(Unary::Neg, sum)
 }

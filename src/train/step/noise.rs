@@ -99,9 +99,9 @@ impl Draw<'_> {
             }
             NoiseKind::GaussianNoise => {
                 let normal = self.normal(x)?;
-                let apart = self.b.scale(normal, rate)?;
-                let apart = self.b.convert(apart, dtype)?;
-                self.b.add(x, apart)
+                let scaled = self.b.scale(normal, rate)?;
+                let scaled = self.b.convert(scaled, dtype)?;
+                self.b.add(x, scaled)
             }
             NoiseKind::GaussianDropout => {
                 let normal = self.normal(x)?;

@@ -291,8 +291,8 @@ impl Layer {
                 b.reshape(mean, &[channels])?
             }
             StatisticKind::Variance => {
-                let apart = b.sub(x, mean)?;
-                let square = b.mul(apart, apart)?;
+                let centered = b.sub(x, mean)?;
+                let square = b.mul(centered, centered)?;
                 b.mean(square, &axes, false)?
             }
         };

@@ -153,10 +153,10 @@ impl<'a> Bounds<'a> {
             let Some(&(first, unit)) = known.first() else { continue };
             let Some(&(_, own)) = rest.iter().find(|term| term.0 == first) else { continue };
             let factor = own / unit;
-            let held = |&(digit, part): &(Digit, i64)| {
+            let is_term = |&(digit, part): &(Digit, i64)| {
                 rest.iter().any(|&(other, own)| other == digit && part.checked_mul(factor) == Some(own))
             };
-            if factor == 0 || !known.iter().all(held) {
+            if factor == 0 || !known.iter().all(is_term) {
                 continue;
             }
             rest.retain(|(digit, _)| known.iter().all(|(other, _)| digit != other));
@@ -174,10 +174,10 @@ impl<'a> Bounds<'a> {
             let Some(&(first, unit)) = parts.first() else { continue };
             let Some(&(_, factor)) = terms.iter().find(|term| term.0 == first) else { continue };
             let factor = factor / unit;
-            let held = |(digit, part): &(Digit, i64)| {
+            let is_term = |(digit, part): &(Digit, i64)| {
                 part.checked_mul(factor).is_some_and(|part| terms.contains(&(*digit, part)))
             };
-            if factor != 0 && parts.iter().all(held) {
+            if factor != 0 && parts.iter().all(is_term) {
                 terms.retain(|(digit, _)| parts.iter().all(|(other, _)| digit != other));
                 terms.push((Digit { of, unit: 1, count: None }, factor));
                 constant = constant.saturating_sub(own.saturating_mul(factor));

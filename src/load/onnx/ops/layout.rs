@@ -437,19 +437,19 @@ pub(super) fn tile(at: &mut At<'_>) -> Result<()> {
     if repeats.len() != shape.rank() {
         return Err(at.wrong(format!("expected {} repeats, found {}", shape.rank(), repeats.len())));
     }
-    let (mut apart, mut repeated, mut result) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut split, mut repeated, mut result) = (Vec::new(), Vec::new(), Vec::new());
     for (size, repeat) in shape.sizes().iter().zip(&repeats) {
         if *repeat != ONE {
-            apart.push(ONE);
+            split.push(ONE);
             repeated.push(repeat.clone());
         }
-        apart.push(size.clone());
+        split.push(size.clone());
         repeated.push(size.clone());
         let product = size.mul(repeat);
         result.push(product.ok_or_else(|| at.undecided("size", &[size.clone(), repeat.clone()]))?);
     }
     let x = at.value(0)?;
-    let x = at.reshape(x, apart)?;
+    let x = at.reshape(x, split)?;
     let x = at.broadcast(x, Shape::new(repeated))?;
     let y = at.reshape(x, result)?;
     at.set(0, y);
@@ -472,7 +472,7 @@ pub(super) fn depth_to_space(at: &mut At<'_>) -> Result<()> {
     let inner = block.checked_mul(block).and_then(|area| c.div_exact(area));
     let Some(inner) = inner else { return Err(at.wrong("the blocks do not divide the channels")) };
     let b = Size::Known(block);
-    let (apart, perm) = match at.text("mode", "DCR")?.as_str() {
+    let (split, perm) = match at.text("mode", "DCR")?.as_str() {
         "DCR" => ([n.clone(), b.clone(), b, inner.clone(), h.clone(), w.clone()], vec![0, 3, 4, 1, 5, 2]),
         "CRD" => ([n.clone(), inner.clone(), b.clone(), b, h.clone(), w.clone()], vec![0, 1, 4, 2, 5, 3]),
         other => return Err(at.unsupported(format!("with mode {other:?}"))),
@@ -481,7 +481,7 @@ pub(super) fn depth_to_space(at: &mut At<'_>) -> Result<()> {
         return Err(at.wrong("its size overflows"));
     };
     let x = at.value(0)?;
-    let x = at.reshape(x, apart)?;
+    let x = at.reshape(x, split)?;
     let x = at.transpose(x, perm)?;
     let y = at.reshape(x, [n, inner, height, width])?;
     at.set(0, y);

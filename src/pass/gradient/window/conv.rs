@@ -324,8 +324,8 @@ fn weights_of_groups(
     let x_dims = b.dims(x)?;
     let (batch, channels) = (x_dims[0], x_dims[1]);
     let inner = channels / groups;
-    let apart: Vec<i64> = [batch, groups, inner].iter().chain(&x_dims[2..]).copied().collect();
-    let x = b.reshape(x, &apart)?;
+    let split: Vec<i64> = [batch, groups, inner].iter().chain(&x_dims[2..]).copied().collect();
+    let x = b.reshape(x, &split)?;
     let perm: Vec<usize> = [2, 1, 0].into_iter().chain(3..3 + spatial).collect();
     let x = b.transpose(x, &perm)?;
     let merged: Vec<i64> = [inner, groups * batch].iter().chain(&x_dims[2..]).copied().collect();

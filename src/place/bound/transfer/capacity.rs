@@ -173,9 +173,9 @@ impl Capacity {
         let fixed = set.only().is_some();
         let same = |unit: usize| fixed && problem.set_of(unit) == problem.set_of(root);
         let inside = (0..problem.unit_count()).map(|unit| unit == root || same(unit)).collect();
-        let apart: Vec<bool> =
+        let outside_caps: Vec<bool> =
             problem.sets().iter().map(|other| !set.iter().any(|id| other.contains(id))).collect();
-        let outside = (0..problem.unit_count()).map(|unit| apart[problem.set_of(unit)]).collect();
+        let outside = (0..problem.unit_count()).map(|unit| outside_caps[problem.set_of(unit)]).collect();
         Some(Part { places, inside, outside })
     }
 

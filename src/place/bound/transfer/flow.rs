@@ -99,9 +99,9 @@ mod tests {
             network.supply.copy_from_slice(&supply);
             (network.supply[0], network.demand[1]) = (UNLIMITED, UNLIMITED);
             let cost = |set: usize| {
-                let held = |unit: &usize| set >> unit & 1 == 1;
-                let taken: u64 = (0..UNITS).filter(held).map(|unit| demand[unit]).sum();
-                let kept: u64 = (0..UNITS).filter(|unit| !held(unit)).map(|unit| supply[unit]).sum();
+                let is_member = |unit: &usize| set >> unit & 1 == 1;
+                let taken: u64 = (0..UNITS).filter(is_member).map(|unit| demand[unit]).sum();
+                let kept: u64 = (0..UNITS).filter(|unit| !is_member(unit)).map(|unit| supply[unit]).sum();
                 pays(&nets, pay, set) + taken + kept
             };
             let sets = (0..1 << UNITS).filter(|set| set & 3 == 1);

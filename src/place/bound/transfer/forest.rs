@@ -13,26 +13,26 @@ use super::hypergraph::Hypergraph;
 
 /// The bound of at most `forests` forests, and the costs at which they connect. O(pins log nets)
 /// for each.
-pub(super) fn bound(graph: &Hypergraph, room: &Capacity, forests: usize) -> (u64, Vec<u64>) {
+pub(super) fn bound(graph: &Hypergraph, capacity: &Capacity, forests: usize) -> (u64, Vec<u64>) {
     let mut left = graph.cost.clone();
     let (mut sum, mut costs) = (0u64, Vec::new());
     for _ in 0..forests {
-        let (value, cost) = dearest(graph, room, &left);
+        let (value, cost) = dearest(graph, capacity, &left);
         if value == 0 {
             break;
         }
         sum = sum.saturating_add(value);
         costs.push(cost);
-        take(graph, room, &mut left, cost);
+        take(graph, capacity, &mut left, cost);
     }
     (sum, costs)
 }
 
 /// The highest bound of one forest, and the least that its nets have left.
-fn dearest(graph: &Hypergraph, room: &Capacity, left: &[u64]) -> (u64, u64) {
+fn dearest(graph: &Hypergraph, capacity: &Capacity, left: &[u64]) -> (u64, u64) {
     let mut order: Vec<u32> = (0..graph.nets() as u32).filter(|&net| left[net as usize] > 0).collect();
     order.sort_by_key(|&net| std::cmp::Reverse(left[net as usize]));
-    let mut components = Components::new(room);
+    let mut components = Components::new(capacity);
     let mut best = (0, 0);
     for (i, &net) in order.iter().enumerate() {
         components.join(graph.pins(net as usize));
@@ -48,12 +48,12 @@ fn dearest(graph: &Hypergraph, room: &Capacity, left: &[u64]) -> (u64, u64) {
 
 /// Takes the cost of a forest from its nets: in their order, those that have it left and join
 /// something that needs several devices.
-fn take(graph: &Hypergraph, room: &Capacity, left: &mut [u64], cost: u64) {
-    let mut whole = Components::new(room);
+fn take(graph: &Hypergraph, capacity: &Capacity, left: &mut [u64], cost: u64) {
+    let mut whole = Components::new(capacity);
     for net in (0..graph.nets()).filter(|&net| left[net] >= cost) {
         whole.join(graph.pins(net));
     }
-    let mut forest = Components::new(room);
+    let mut forest = Components::new(capacity);
     for (net, left) in left.iter_mut().enumerate().filter(|(_, left)| **left >= cost) {
         let pins = graph.pins(net);
         if whole.needs_several(pins[0]) && forest.join(pins) {
@@ -64,17 +64,17 @@ fn take(graph: &Hypergraph, room: &Capacity, left: &mut [u64], cost: u64) {
 
 /// Connected units, and how often they are cut at least.
 struct Components<'r> {
-    room: &'r Capacity,
+    capacity: &'r Capacity,
     sets: UnionFind<u32>,
     weight: Vec<u64>,
     cuts: u64,
 }
 
 impl<'r> Components<'r> {
-    fn new(room: &'r Capacity) -> Self {
-        let weight = room.weights.of.clone();
-        let cuts = weight.iter().map(|&weight| cuts(room, weight)).sum();
-        Self { room, sets: UnionFind::new(weight.len()), weight, cuts }
+    fn new(capacity: &'r Capacity) -> Self {
+        let weight = capacity.weights.of.clone();
+        let cuts = weight.iter().map(|&weight| cuts(capacity, weight)).sum();
+        Self { capacity, sets: UnionFind::new(weight.len()), weight, cuts }
     }
 
     /// Joins units; true where they were not all together before.
@@ -85,8 +85,8 @@ impl<'r> Components<'r> {
             if a != b {
                 joined = true;
                 let both = [a, b].map(|root| self.weight[root as usize]);
-                self.cuts += cuts(self.room, both[0] + both[1]);
-                self.cuts -= cuts(self.room, both[0]) + cuts(self.room, both[1]);
+                self.cuts += cuts(self.capacity, both[0] + both[1]);
+                self.cuts -= cuts(self.capacity, both[0]) + cuts(self.capacity, both[1]);
                 self.sets.union(a, b);
                 self.weight[self.sets.find_mut(a) as usize] = both[0] + both[1];
             }
@@ -95,10 +95,10 @@ impl<'r> Components<'r> {
     }
 
     fn needs_several(&mut self, unit: u32) -> bool {
-        cuts(self.room, self.weight[self.sets.find_mut(unit) as usize]) > 0
+        cuts(self.capacity, self.weight[self.sets.find_mut(unit) as usize]) > 0
     }
 }
 
-fn cuts(room: &Capacity, weight: u64) -> u64 {
-    room.parts(weight).saturating_sub(1)
+fn cuts(capacity: &Capacity, weight: u64) -> u64 {
+    capacity.parts(weight).saturating_sub(1)
 }

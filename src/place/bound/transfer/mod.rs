@@ -61,24 +61,25 @@ pub(super) fn bounds(
     let graph = capacity::hypergraph(problem);
     let mut found = Vec::new();
     for resource in Resource::ALL {
-        let Some(room) = Capacity::new(problem, resource)? else { continue };
-        let (value, costs) = forest::bound(&graph, &room, forests(problem, &graph));
+        let Some(capacity) = Capacity::new(problem, resource)? else { continue };
+        let (value, costs) = forest::bound(&graph, &capacity, forests(problem, &graph));
         let data = json!({ "of": resource.name(), "costs": costs });
         found.push(certificate(value, "forest", data));
-        let bounded = room.resource == Resource::Units && found.iter().any(|one: &Certificate| one.value > 0);
-        if bounded || !is_split(problem, &room) {
+        let bounded =
+            capacity.resource == Resource::Units && found.iter().any(|one: &Certificate| one.value > 0);
+        if bounded || !is_split(problem, &capacity) {
             continue;
         }
-        let target = Target { problem, control, graph: &graph, room: &room, incumbent };
+        let target = Target { problem, control, graph: &graph, capacity: &capacity, incumbent };
         found.extend(target.rounds(value));
     }
     Ok(found)
 }
 
 /// True where one device may not do: for what units weigh and need, or where they may be.
-fn is_split(problem: &Problem<'_>, room: &Capacity) -> bool {
-    let need = room.weights.need.iter().max().copied().unwrap_or(0);
-    room.parts(room.weights.total.saturating_add(need)) > 1 || problem.sets().len() > 1
+fn is_split(problem: &Problem<'_>, capacity: &Capacity) -> bool {
+    let need = capacity.weights.need.iter().max().copied().unwrap_or(0);
+    capacity.parts(capacity.weights.total.saturating_add(need)) > 1 || problem.sets().len() > 1
 }
 
 /// How many forests are packed.
@@ -109,7 +110,7 @@ struct Target<'t, 'a> {
     problem: &'t Problem<'a>,
     control: &'t Control<'t>,
     graph: &'t Hypergraph,
-    room: &'t Capacity,
+    capacity: &'t Capacity,
     incumbent: u64,
 }
 
@@ -150,7 +151,7 @@ impl Target<'_, '_> {
 
     /// Units that weigh something, the heaviest first; those without a choice before.
     fn roots(&self) -> Vec<u32> {
-        let weight = |unit: u32| self.room.weights.of[unit as usize];
+        let weight = |unit: u32| self.capacity.weights.of[unit as usize];
         let fixed = |unit: u32| self.problem.fixed(unit as usize).is_some();
         let mut roots: Vec<u32> =
             (0..self.graph.units() as u32).filter(|&unit| weight(unit) > 0 || fixed(unit)).collect();
@@ -168,24 +169,24 @@ impl Target<'_, '_> {
         let mut leaders = self.roots();
         leaders.truncate(ROOTS / 2);
         let mut needy: Vec<u32> = (0..self.graph.units() as u32).collect();
-        needy.sort_by_key(|&unit| std::cmp::Reverse(self.room.weights.need[unit as usize]));
+        needy.sort_by_key(|&unit| std::cmp::Reverse(self.capacity.weights.need[unit as usize]));
         leaders.extend(needy.iter().take(ROOTS / 2));
         leaders
     }
 
     /// The part of one unit that pays most, each net in full.
     fn cut(&self, budget: &Budget) -> Option<Certificate> {
-        let mut search = Search::new(self.graph, &self.room.weights, Pay::Whole);
+        let mut search = Search::new(self.graph, &self.capacity.weights, Pay::Whole);
         let mut best: Option<Certificate> = None;
         for (i, &root) in self.leaders().iter().enumerate() {
-            let Some(part) = self.room.part(self.problem, root as usize) else { continue };
+            let Some(part) = self.capacity.part(self.problem, root as usize) else { continue };
             let work = budget.work / 2 * (i as u64 + 1) / ROOTS as u64;
             let effort =
                 Effort { cases: budget.cases, work, target: self.incumbent, prices: PRICES, hint: 0 };
             let found = search.bound(&part, effort);
             if best.as_ref().is_none_or(|best| found.value > best.value) {
                 let part = json!({ "node": self.node(root), "cases": self.cases(&found.cases) });
-                let data = json!({ "of": self.room.resource.name(), "part": part });
+                let data = json!({ "of": self.capacity.resource.name(), "part": part });
                 best = Some(certificate(found.value, "cut", data));
             }
             let reached = best.as_ref().is_some_and(|best| best.value >= self.incumbent);
@@ -198,11 +199,11 @@ impl Target<'_, '_> {
 
     /// What all parts pay together, each its share.
     fn cuts(&self, budget: &Budget) -> Option<Certificate> {
-        let mut search = Search::new(self.graph, &self.room.weights, Pay::Shares);
+        let mut search = Search::new(self.graph, &self.capacity.weights, Pay::Shares);
         let mut found: Vec<Share> = Vec::new();
         let mut hint = 0;
         for root in self.roots() {
-            let Some(part) = self.room.part(self.problem, root as usize) else { continue };
+            let Some(part) = self.capacity.part(self.problem, root as usize) else { continue };
             let effort =
                 Effort { cases: 1, work: budget.work, target: self.incumbent, prices: FEW_PRICES, hint };
             let Rooted { value, cases, .. } = search.bound(&part, effort);
@@ -218,7 +219,7 @@ impl Target<'_, '_> {
         }
         let each = budget.work.saturating_sub(search.network.work) / found.len().max(1) as u64;
         for share in &mut found {
-            let Some(part) = self.room.part(self.problem, share.root as usize) else { continue };
+            let Some(part) = self.capacity.part(self.problem, share.root as usize) else { continue };
             let work = search.network.work + each;
             let effort =
                 Effort { cases: budget.cases, work, target: self.incumbent, prices: PRICES, hint: 0 };
@@ -234,7 +235,7 @@ impl Target<'_, '_> {
         let part =
             |share: &Share| json!({ "node": self.node(share.root), "cases": self.cases(&share.cases) });
         let parts: Vec<Value> = found.iter().map(part).collect();
-        let data = json!({ "of": self.room.resource.name(), "parts": parts });
+        let data = json!({ "of": self.capacity.resource.name(), "parts": parts });
         Some(certificate(self.layers(&found), "cuts", data))
     }
 
@@ -243,11 +244,11 @@ impl Target<'_, '_> {
     fn layers(&self, shares: &[Share]) -> u64 {
         let (mut weight, mut missing, mut fixed, mut sum) = (0u64, self.graph.units(), 0, 0u128);
         for (i, share) in shares.iter().enumerate() {
-            weight += share.members.iter().map(|&unit| self.room.weights.of[unit as usize]).sum::<u64>();
+            weight += share.members.iter().map(|&unit| self.capacity.weights.of[unit as usize]).sum::<u64>();
             missing -= share.members.len();
             fixed += u64::from(self.problem.fixed(share.root as usize).is_some());
             let next = shares.get(i + 1).map_or(0, |next| next.value);
-            let parts = self.room.parts_without(weight, missing).max(fixed);
+            let parts = self.capacity.parts_without(weight, missing).max(fixed);
             sum = sum.saturating_add(u128::from(parts) * u128::from(share.value - next));
         }
         u64::try_from(sum).unwrap_or(u64::MAX)

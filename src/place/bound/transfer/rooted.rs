@@ -223,15 +223,15 @@ impl<'h> Search<'h> {
     }
 
     fn side(&self, units: Vec<bool>) -> Side {
-        let held = |unit: &u32| units[*unit as usize];
+        let is_inside = |unit: &u32| units[*unit as usize];
         let pays = (0..self.graph.nets()).map(|net| match self.pay {
             Pay::Whole => {
                 let pins = self.graph.pins(net);
-                let count = pins.iter().filter(|unit| held(unit)).count();
+                let count = pins.iter().filter(|unit| is_inside(unit)).count();
                 if count > 0 && count < pins.len() { self.graph.cost[net] } else { 0 }
             }
-            Pay::Shares if self.graph.pins(net).iter().any(held) => {
-                self.graph.shares(net).filter(|(unit, _)| !held(unit)).map(|(_, share)| share).sum()
+            Pay::Shares if self.graph.pins(net).iter().any(is_inside) => {
+                self.graph.shares(net).filter(|(unit, _)| !is_inside(unit)).map(|(_, share)| share).sum()
             }
             Pay::Shares => 0,
         });
@@ -324,11 +324,11 @@ impl<'h> Search<'h> {
         let down = |weight: u64| (rate * u128::from(weight) / total) as u64;
         let up = |weight: u64| (rate * u128::from(weight)).div_ceil(total) as u64;
         let network = &mut self.network;
-        let mut given = 0u64;
+        let mut constant = 0u64;
         for unit in 0..of.len() {
             let (supply, demand) = (&mut network.supply[unit], &mut network.demand[unit]);
             (*supply, *demand) = if price < 0 { (up(of[unit]), 0) } else { (0, down(of[unit])) };
-            given += *supply;
+            constant += *supply;
             if self.inside[unit] {
                 *supply = UNLIMITED;
             }
@@ -344,7 +344,7 @@ impl<'h> Search<'h> {
         // The cut is what the set pays, and the price of what it takes or leaves.
         let pays = flow.saturating_sub(demands(network, price >= 0));
         let value = if price < 0 {
-            (flow + up(least)).saturating_sub(given)
+            (flow + up(least)).saturating_sub(constant)
         } else {
             flow.saturating_sub(down(most))
         };

@@ -24,13 +24,13 @@ pub(in crate::place) fn split(
     work: u64,
 ) -> Result<Option<Vec<DeviceId>>> {
     let resource = if problem.options.balance.is_some() { Resource::Time } else { Resource::Memory };
-    let Some(room) = Capacity::new(problem, resource)? else { return Ok(None) };
+    let Some(capacity) = Capacity::new(problem, resource)? else { return Ok(None) };
     let graph = capacity::hypergraph(problem);
     let mut devices: Vec<(u64, DeviceId)> =
-        room.caps().iter().map(|&cap| cap / 100 * percent).zip(problem.devices.iter().copied()).collect();
+        capacity.caps().iter().map(|&cap| cap / 100 * percent).zip(problem.devices.iter().copied()).collect();
     devices.sort_by_key(|&(cap, id)| (std::cmp::Reverse(cap), id));
-    let mut left =
-        u128::from(room.weights.total) + u128::from(room.weights.need.iter().copied().max().unwrap_or(0));
+    let mut left = u128::from(capacity.weights.total)
+        + u128::from(capacity.weights.need.iter().copied().max().unwrap_or(0));
     let fewest = devices.iter().take_while(|&&(cap, _)| {
         let more = left > 0;
         left = left.saturating_sub(cap.into());
@@ -48,7 +48,7 @@ pub(in crate::place) fn split(
                 let halves = devices.split_at(devices.len().div_ceil(2));
                 let caps = [halves.0, halves.1]
                     .map(|half| half.iter().fold(0u64, |sum, (cap, _)| sum.saturating_add(*cap)));
-                let Some(in_first) = halved(&graph, &room.weights, &units, caps, work) else {
+                let Some(in_first) = halved(&graph, &capacity.weights, &units, caps, work) else {
                     return Ok(None);
                 };
                 let half = |first: bool| {
@@ -85,9 +85,9 @@ fn halved(
         let part = Part { places: places.to_vec(), inside, outside: vec![false; units.len()] };
         let work = search.network.work + work;
         let effort = Effort { cases: CASES, work, target: u64::MAX, prices: PRICES, hint: 0 };
-        if let Some((place, held)) = search.bound(&part, effort).part {
+        if let Some((place, side)) = search.bound(&part, effort).part {
             let first = place.cap == caps[0];
-            return Some(held.into_iter().map(|held| held == first).collect());
+            return Some(side.into_iter().map(|side| side == first).collect());
         }
     }
     None

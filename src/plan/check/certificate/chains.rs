@@ -166,9 +166,9 @@ impl<'w> Walk<'w> {
         let mut open: BTreeMap<usize, (NodeIx, u64, u64)> = BTreeMap::new();
         let widen = |open: &mut BTreeMap<usize, (NodeIx, u64, u64)>, over: NodeIx, near: u64, far: u64| {
             for &(operand, copy) in &self.operands[over.index()] {
-                let apart = far.min(copy.saturating_add(near));
-                let entry = open.entry(self.position[operand.index()]).or_insert((operand, near, apart));
-                (entry.1, entry.2) = (entry.1.max(near), entry.2.max(apart));
+                let separate = far.min(copy.saturating_add(near));
+                let entry = open.entry(self.position[operand.index()]).or_insert((operand, near, separate));
+                (entry.1, entry.2) = (entry.1.max(near), entry.2.max(separate));
             }
         };
         widen(&mut open, node, 0, u64::MAX);

@@ -80,13 +80,13 @@ impl Proof for Cuts {
             paid.push((pays, members, facts.devices(node).len() == 1));
         }
         paid.sort_by_key(|&(pays, ..)| std::cmp::Reverse(pays));
-        let (mut weight, mut missing, mut apart, mut sum) = (0u64, counted.len(), 0u64, 0u128);
+        let (mut weight, mut missing, mut separate, mut sum) = (0u64, counted.len(), 0u64, 0u128);
         for (i, (pays, members, fixed)) in paid.iter().enumerate() {
             weight += members.iter().map(|&class| parts.weight[class]).sum::<u64>();
             missing -= members.len();
-            apart += u64::from(*fixed);
+            separate += u64::from(*fixed);
             let next = paid.get(i + 1).map_or(0, |next| next.0);
-            let devices = parts.devices_for(weight, missing).max(apart);
+            let devices = parts.devices_for(weight, missing).max(separate);
             sum = sum.saturating_add(u128::from(devices) * u128::from(pays - next));
         }
         Ok(u64::try_from(sum).unwrap_or(u64::MAX))
@@ -198,12 +198,12 @@ impl<'c, 'a> Cutter<'c, 'a> {
             return Ok(u64::MAX);
         }
         let (rate, all) = (u128::from(rate), u128::from(self.total.max(1)));
-        let mut given = 0;
+        let mut constant = 0;
         for (class, &weight) in weight.iter().enumerate() {
             let paid = rate * u128::from(weight);
             let (mut supply, mut demand) =
                 if price < 0 { (paid.div_ceil(all) as u64, 0) } else { (0, (paid / all) as u64) };
-            given += supply;
+            constant += supply;
             if inside[class] {
                 supply = UNLIMITED;
             }
@@ -222,7 +222,7 @@ impl<'c, 'a> Cutter<'c, 'a> {
         let worth = |weight: u64| rate * u128::from(weight);
         Ok(if price < 0 {
             let reward = u64::try_from(worth(low).div_ceil(all)).unwrap_or(u64::MAX);
-            flow.saturating_add(reward).saturating_sub(given)
+            flow.saturating_add(reward).saturating_sub(constant)
         } else {
             flow.saturating_sub(u64::try_from(worth(high) / all).unwrap_or(u64::MAX))
         })

@@ -13,7 +13,7 @@ pub(super) struct Network {
     arcs: Vec<Arc>,
     /// By node, the numbers of its arcs.
     of_node: Vec<Vec<u32>>,
-    room: Vec<u64>,
+    residual: Vec<u64>,
     height: Vec<u32>,
     next: Vec<u32>,
     /// By node, what it gives; what is in excess while flows are found.
@@ -50,8 +50,8 @@ impl Network {
     /// What is taken at most; uses supply and demand up.
     pub(super) fn most(&mut self) -> u64 {
         let nodes = self.of_node.len();
-        self.room.clear();
-        self.room.extend(self.arcs.iter().map(|arc| arc.capacity));
+        self.residual.clear();
+        self.residual.extend(self.arcs.iter().map(|arc| arc.capacity));
         let mut taken = 0;
         let mut active = self.sort_by_height();
         let mut until = self.work + 8 * (self.arcs.len() + nodes) as u64;
@@ -87,7 +87,7 @@ impl Network {
             for &arc in &self.of_node[node as usize] {
                 self.work += 1;
                 let from = self.arcs[arc as usize].to as usize;
-                if self.room[arc as usize ^ 1] > 0 && self.height[from] == NOWHERE {
+                if self.residual[arc as usize ^ 1] > 0 && self.height[from] == NOWHERE {
                     self.height[from] = self.height[node as usize] + 1;
                     queue.push(from as u32);
                 }
@@ -118,14 +118,14 @@ impl Network {
             };
             self.work += 1;
             let to = self.arcs[arc as usize].to;
-            let flow = self.supply[n].min(self.room[arc as usize]);
+            let flow = self.supply[n].min(self.residual[arc as usize]);
             let down = self.height[to as usize] != NOWHERE && self.height[n] == self.height[to as usize] + 1;
             if flow == 0 || !down {
                 self.next[n] += 1;
                 continue;
             }
-            self.room[arc as usize] -= flow;
-            self.room[arc as usize ^ 1] += flow;
+            self.residual[arc as usize] -= flow;
+            self.residual[arc as usize ^ 1] += flow;
             self.spend(n, flow);
             self.supply[to as usize] += flow;
             if !std::mem::replace(&mut waits[to as usize], true) {
@@ -144,7 +144,7 @@ impl Network {
     /// Raises a node just above the lowest that it can still send to.
     fn raise(&mut self, n: usize) {
         self.work += self.of_node[n].len() as u64;
-        let open = self.of_node[n].iter().filter(|&&arc| self.room[arc as usize] > 0);
+        let open = self.of_node[n].iter().filter(|&&arc| self.residual[arc as usize] > 0);
         let lowest = open.map(|&arc| self.height[self.arcs[arc as usize].to as usize]).min();
         let above = lowest.filter(|&height| height < self.of_node.len() as u32).map(|height| height + 1);
         self.height[n] = above.unwrap_or(NOWHERE);

@@ -70,11 +70,11 @@ impl Proof for Packing {
         let total = sand.iter().fold(0u128, |sum, sand| sum.saturating_add(sand.least.into()));
         let total = total.saturating_mul(of_sand);
         let total = total.saturating_add(of_rest * weights.values().map(|&w| u128::from(w)).sum::<u128>());
-        let held = bins.capacity(facts, &time)?;
-        if total > held {
+        let capacity = bins.capacity(facts, &time)?;
+        if total > capacity {
             Ok(claimed)
         } else {
-            Err(format!("the weights come to {total}, and the devices hold {held}"))
+            Err(format!("the weights come to {total}, and the devices hold {capacity}"))
         }
     }
 }
@@ -118,9 +118,9 @@ impl Flow {
         let own = time[source].get(device).copied().flatten();
         let sent = of_group.remove(&source).unwrap_or(0);
         for (group, sent) in of_group {
-            let room = time[group][device];
-            if sent > 0 || room.is_some_and(|room| -sent > i128::from(room)) {
-                return Err(format!("a group that takes {room:?} is sent {}", -sent));
+            let capacity = time[group][device];
+            if sent > 0 || capacity.is_some_and(|capacity| -sent > i128::from(capacity)) {
+                return Err(format!("a group that takes {capacity:?} is sent {}", -sent));
             }
         }
         match own {
@@ -148,14 +148,14 @@ impl<'s> Sand<'s> {
 
 /// How much sand an engine takes.
 #[derive(Clone, Copy)]
-struct Room {
+struct SandCapacity {
     /// Of all the sand that may be there, by its least time.
     all: u128,
     /// Of what is quickest there, so much in so much time.
     speed: (u64, u64),
 }
 
-impl Room {
+impl SandCapacity {
     /// The most, by its least time, in some time of the engine.
     fn within(&self, time: u64) -> u128 {
         let (amount, per) = self.speed;
@@ -189,11 +189,11 @@ impl Bins<'_> {
             let weighed = self.weights.iter();
             let items = weighed.filter_map(|(&group, &weight)| Some((weight, least(&time[group])?)));
             let items: Vec<(u64, u64)> = items.collect();
-            let room = self.room(least);
+            let capacity = self.sand_capacity(least);
             let fastest = known.entry(items).or_insert_with_key(|items| self.fastest(items, total));
-            let filled = |(held, time): (usize, &Option<u64>)| {
-                let sand = room.within(self.limit - (*time)?).saturating_mul(self.rate.0.into());
-                Some(sand.saturating_add(held as u128 * u128::from(self.rate.1)))
+            let filled = |(weight, time): (usize, &Option<u64>)| {
+                let sand = capacity.within(self.limit - (*time)?).saturating_mul(self.rate.0.into());
+                Some(sand.saturating_add(weight as u128 * u128::from(self.rate.1)))
             };
             sum = sum.saturating_add(fastest.iter().enumerate().filter_map(filled).max().unwrap_or(0));
         }
@@ -201,17 +201,17 @@ impl Bins<'_> {
     }
 
     /// What sand an engine takes, on which groups take `least` of their times.
-    fn room(&self, least: impl Fn(&[Option<u64>]) -> Option<u64>) -> Room {
-        let mut room = Room { all: 0, speed: (0, 1) };
+    fn sand_capacity(&self, least: impl Fn(&[Option<u64>]) -> Option<u64>) -> SandCapacity {
+        let mut capacity = SandCapacity { all: 0, speed: (0, 1) };
         for sand in self.sand.iter().filter(|sand| sand.least > 0) {
             let Some(here) = least(sand.time) else { continue };
-            room.all = room.all.saturating_add(sand.least.into());
-            let (amount, per) = room.speed;
+            capacity.all = capacity.all.saturating_add(sand.least.into());
+            let (amount, per) = capacity.speed;
             if u128::from(sand.least) * u128::from(per) > u128::from(amount) * u128::from(here) {
-                room.speed = (sand.least, here);
+                capacity.speed = (sand.least, here);
             }
         }
-        room
+        capacity
     }
 
     /// By sum of weights, the least time of (weight, time) that come to it, if within the limit.
@@ -220,9 +220,9 @@ impl Bins<'_> {
         fastest[0] = Some(0);
         let mut reached = 0;
         for &(weight, time) in items {
-            for held in (0..=reached).rev() {
-                let Some(with) = fastest[held].map(|before| before.saturating_add(time)) else { continue };
-                let entry = &mut fastest[held + weight as usize];
+            for weighed in (0..=reached).rev() {
+                let Some(with) = fastest[weighed].map(|before| before.saturating_add(time)) else { continue };
+                let entry = &mut fastest[weighed + weight as usize];
                 if with <= self.limit && entry.is_none_or(|other| with < other) {
                     *entry = Some(with);
                 }

@@ -96,10 +96,10 @@ impl Parts {
 
     /// The fewest devices that hold classes of a weight, where `missing` classes are elsewhere.
     pub(super) fn devices_for(&self, weight: u64, missing: usize) -> u64 {
-        let mut room = 0u128;
+        let mut capacity = 0u128;
         let is_full = |&&cap: &&u64| {
-            room += u128::from(cap);
-            room < weight.into()
+            capacity += u128::from(cap);
+            capacity < weight.into()
         };
         let full = self.largest.iter().take_while(is_full).count();
         let by_weight = if weight == 0 { 0 } else { (full + 1).min(self.largest.len()) };

@@ -43,9 +43,9 @@ impl Proof for Runs {
         }
         let islands = self.islands(facts)?;
         let chain = self.chain(facts)?;
-        let room: i128 = islands.iter().map(|island| island.price * island.room as i128).sum();
+        let capacity: i128 = islands.iter().map(|island| island.price * island.capacity as i128).sum();
         let least = cheapest(facts, &islands, &chain)?;
-        let time = (least - room).max(0);
+        let time = (least - capacity).max(0);
         Ok(u64::try_from(time / PARTS + i128::from(time % PARTS > 0)).unwrap_or(u64::MAX))
     }
 }
@@ -56,7 +56,7 @@ struct Island {
     price: i128,
     /// Bytes that one device holds, and all of them.
     each: u128,
-    room: u128,
+    capacity: u128,
 }
 
 /// A node of the chain.
@@ -88,7 +88,7 @@ impl Runs {
                 devices: devices.iter().map(|&id| DeviceId(id)).collect(),
                 price: price.into(),
                 each: each.into(),
-                room: u128::from(each) * devices.len() as u128,
+                capacity: u128::from(each) * devices.len() as u128,
             });
         }
         Ok(islands)
@@ -248,7 +248,7 @@ fn visit(
         held_after.push(bytes);
         bytes += chain[first].bytes;
         cost += PARTS * i128::from(own) + island.price * chain[first].bytes as i128;
-        if bytes > island.room || chain[first].bytes > island.each {
+        if bytes > island.capacity || chain[first].bytes > island.each {
             return;
         }
         // The run up to `end` holds what was held since the node after it.

@@ -29,16 +29,16 @@ impl Proof for Windows {
             return Err(format!("there is no window from {} until {}", self.from, self.until));
         }
         let spans = Spans::new(facts, self.ancestors)?;
-        let room = total.saturating_mul((self.until - self.from).into());
+        let capacity = total.saturating_mul((self.until - self.from).into());
         let mut inside = 0u128;
         for node in facts.runs() {
             let span = (spans.heads[node.index()], length.saturating_sub(spans.tails[node.index()]));
             inside = inside.saturating_add(self.least_part(facts, node, span));
         }
-        if inside > room {
+        if inside > capacity {
             Ok(claimed)
         } else {
-            Err(format!("{inside} of weighted work fall into the window, which has room for {room}"))
+            Err(format!("{inside} of weighted work fall into the window, which has room for {capacity}"))
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::kernel::attention::{Geometry, PARTS, Tiling};
 use crate::kernel::workspace::planned;
 
 use super::super::element::Float;
-use super::super::halves::{Held, with_held, with_wide};
+use super::super::halves::{StorageOf, with_storage, with_wide};
 use super::super::normalize::rows::largest;
 use super::super::product::blocks::{self, Multiply, Rhs};
 use super::super::product::matmul::{Beta, Extent, Matrix, Product, Strides, with_area};
@@ -27,7 +27,7 @@ pub(crate) fn attention(
     out: &mut ViewMut<'_>,
     workspace: &mut [u8],
 ) -> Result<()> {
-    with_held!(inputs[0].dtype, "attention", (T, S) => attention_as::<T, S>(team, op, inputs, out, workspace))
+    with_storage!(inputs[0].dtype, "attention", (T, S) => attention_as::<T, S>(team, op, inputs, out, workspace))
 }
 
 /// What is done to the scores before the softmax.
@@ -35,7 +35,7 @@ pub(crate) enum Mask<'a, T, S> {
     None,
     Added(&'a [T]),
     /// As the operands are.
-    Held(&'a [S]),
+    Halves(&'a [S]),
     /// Scores where it is false are `fill`.
     Shown(&'a [u8]),
 }
@@ -53,7 +53,7 @@ pub(crate) struct Heads<'a, T, S> {
     mask_strides: [usize; 4],
 }
 
-fn attention_as<T: Typed + Float + Vectorised + Product, S: Held<T>>(
+fn attention_as<T: Typed + Float + Vectorised + Product, S: StorageOf<T>>(
     team: &Team<'_>,
     op: &ir::Attention,
     inputs: &[View<'_>],
@@ -84,14 +84,14 @@ fn attention_as<T: Typed + Float + Vectorised + Product, S: Held<T>>(
         // Planes are heads, or a plane has all heads side by side.
         let head = place.plane * across as usize + place.column / value_size as usize;
         let (batch, head) = (head / count as usize, head % count as usize);
-        let (slot, room) = memory.split_at_mut(tiling.slot as usize);
-        heads.tile((batch, head), place.row, out, slot, room);
+        let (slot, scratch) = memory.split_at_mut(tiling.slot as usize);
+        heads.tile((batch, head), place.row, out, slot, scratch);
     };
     let memory = if S::WIDENS { tiling.of_halves(&geometry) } else { tiling.slot };
     if S::WIDENS && planned(memory) == 0 {
         let parts = &mut [(); PARTS as usize][..tiling.parts as usize];
         team.each_tile(target, planes, (parts, 1), |place, out, _| {
-            with_room(memory as usize, |room| tile(place, out, room));
+            with_scratch(memory as usize, |scratch| tile(place, out, scratch));
         });
     } else {
         let slots = take::<T>(&mut workspace, (tiling.parts * memory) as usize)?;
@@ -101,7 +101,7 @@ fn attention_as<T: Typed + Float + Vectorised + Product, S: Held<T>>(
 }
 
 /// Calls `run` with so many elements of the thread's own area, which has place for them.
-pub(crate) fn with_room<T: Plain>(count: usize, run: impl FnOnce(&mut [T])) {
+pub(crate) fn with_scratch<T: Plain>(count: usize, run: impl FnOnce(&mut [T])) {
     with_wide(|wide| run(&mut from_bytes_mut(wide).unwrap_or_default()[..count]));
 }
 
@@ -116,7 +116,7 @@ fn repeated(dims: &[i64]) -> [usize; 4] {
     strides
 }
 
-impl<'a, T: Typed, S: Held<T>> Heads<'a, T, S> {
+impl<'a, T: Typed, S: StorageOf<T>> Heads<'a, T, S> {
     pub(crate) fn new(
         op: &'a ir::Attention,
         geometry: Geometry,
@@ -127,7 +127,7 @@ impl<'a, T: Typed, S: Held<T>> Heads<'a, T, S> {
         let (mask, mask_strides) = match mask {
             None => (Mask::None, [0; 4]),
             Some(mask) if mask.dtype == DType::Bool => (Mask::Shown(mask.slice()?), repeated(mask.dims)),
-            Some(mask) if mask.dtype.is_half() => (Mask::Held(mask.slice()?), repeated(mask.dims)),
+            Some(mask) if mask.dtype.is_half() => (Mask::Halves(mask.slice()?), repeated(mask.dims)),
             Some(mask) => (Mask::Added(mask.slice()?), repeated(mask.dims)),
         };
         let (q, k, v) = (q.slice()?, k.slice()?, v.slice()?);
@@ -150,19 +150,19 @@ impl<'a, T: Typed, S: Held<T>> Heads<'a, T, S> {
     }
 }
 
-impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Heads<'_, T, S> {
-    /// The queries of some rows from one on: where they lie, or widened in `room`.
+impl<T: Typed + Float + Vectorised + Product, S: StorageOf<T>> Heads<'_, T, S> {
+    /// The queries of some rows from one on: where they lie, or widened in `scratch`.
     pub(crate) fn queries<'q>(
         &'q self,
         (batch, head): (usize, usize),
         (row, rows): (usize, usize),
-        room: &'q mut [T],
+        scratch: &'q mut [T],
     ) -> Matrix<'q, T> {
         let from = &self.q[self.at(0, (batch, head), row)..];
         let Geometry { size, strides, .. } = self.geometry;
         match size as usize {
             0 => Matrix::new(&[], Strides::rows(0)),
-            size => S::rows(from, strides[0].row as usize, (rows, size), room),
+            size => S::rows(from, strides[0].row as usize, (rows, size), scratch),
         }
     }
 
@@ -191,11 +191,11 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Heads<'_, T, S> {
         first: usize,
         out: &mut MatrixMut<'_, S>,
         slot: &mut [T],
-        room: &mut [T],
+        scratch: &mut [T],
     ) {
         let size = self.geometry.size as usize;
         let rows = out.rows;
-        let (queries, made) = room.split_at_mut(if S::WIDENS { rows * size } else { 0 });
+        let (queries, made) = scratch.split_at_mut(if S::WIDENS { rows * size } else { 0 });
         let q = self.queries((batch, head), (first, rows), queries);
         S::make(out, made, |out| self.tile_of(q, (batch, head), first, out, slot));
     }
@@ -274,7 +274,7 @@ struct Soften<'a, 'c, T, S> {
     out: &'a mut MatrixMut<'c, T>,
 }
 
-impl<T: Typed + Float + Vectorised, S: Held<T>> Task<T> for Soften<'_, '_, T, S> {
+impl<T: Typed + Float + Vectorised, S: StorageOf<T>> Task<T> for Soften<'_, '_, T, S> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, lanes: L) {
         let Self { heads, block, scores, largest: most, sums, out } = self;
@@ -299,7 +299,7 @@ impl<T: Typed + Float + Vectorised, S: Held<T>> Task<T> for Soften<'_, '_, T, S>
     }
 }
 
-impl<T: Typed + Float, S: Held<T>> Heads<'_, T, S> {
+impl<T: Typed + Float, S: StorageOf<T>> Heads<'_, T, S> {
     /// Scales the scores of a row, and applies the mask.
     #[inline(always)]
     pub(crate) fn masked(&self, block: Block, row: usize, scores: &mut [T]) {
@@ -316,7 +316,7 @@ impl<T: Typed + Float, S: Held<T>> Heads<'_, T, S> {
             Mask::Added(mask) => {
                 scores.iter_mut().for_each(|x| *x = x.add(mask[start]));
             }
-            Mask::Held(mask) => {
+            Mask::Halves(mask) => {
                 for (i, x) in scores.iter_mut().enumerate() {
                     *x = x.add(mask[start + i * along].read());
                 }

@@ -10,7 +10,7 @@ use crate::kernel::attention::{Geometry, PARTS, Tiling};
 use crate::kernel::workspace::planned;
 
 use super::super::element::Float;
-use super::super::halves::{Held, with_held};
+use super::super::halves::{StorageOf, with_storage};
 use super::super::normalize::entropy::sums;
 use super::super::normalize::rows::largest;
 use super::super::product::matmul::{Beta, Matrix, Product, Strides};
@@ -18,7 +18,7 @@ use super::super::reduce::sum_run;
 use super::super::team::{Matrices, MatrixMut, Team};
 use super::super::vectors::{Lanes, Task, Vectorised};
 use super::super::view::{Typed, View, ViewMut, take};
-use super::forward::{Block, Heads, Mask, with_room};
+use super::forward::{Block, Heads, Mask, with_scratch};
 
 /// `Op::AttentionGradient`.
 pub(crate) fn attention_gradient(
@@ -28,12 +28,12 @@ pub(crate) fn attention_gradient(
     outputs: &mut [ViewMut<'_>],
     workspace: &mut [u8],
 ) -> Result<()> {
-    with_held!(inputs[0].dtype, "attention_gradient", (T, S) => {
+    with_storage!(inputs[0].dtype, "attention_gradient", (T, S) => {
         as_type::<T, S>(team, op, inputs, outputs, workspace)
     })
 }
 
-fn as_type<T: Typed + Float + Vectorised + Product, S: Held<T>>(
+fn as_type<T: Typed + Float + Vectorised + Product, S: StorageOf<T>>(
     team: &Team<'_>,
     op: &ir::Attention,
     inputs: &[View<'_>],
@@ -60,14 +60,14 @@ fn as_type<T: Typed + Float + Vectorised + Product, S: Held<T>>(
         (dv.slice::<S>()?, matrices(2, (1, geometry.keys, geometry.value_size))),
     ];
     let head = |number: usize, made: &mut [MatrixMut<'_, S>; 3], memory: &mut [T]| {
-        let (slot, room) = memory.split_at_mut(tiling.slot as usize);
-        gradient.head((number / key_heads, number % key_heads), made, slot, room);
+        let (slot, scratch) = memory.split_at_mut(tiling.slot as usize);
+        gradient.head((number / key_heads, number % key_heads), made, slot, scratch);
     };
     let memory = if S::WIDENS { tiling.of_gradients_of_halves(&geometry) } else { tiling.slot };
     if S::WIDENS && planned(memory) == 0 {
         let parts = &mut [(); PARTS as usize][..tiling.parts as usize];
         team.each_matrix(slices, (parts, 1), |number, made, _| {
-            with_room(memory as usize, |room| head(number, made, room));
+            with_scratch(memory as usize, |scratch| head(number, made, scratch));
         });
     } else {
         let slots = take::<T>(&mut workspace, (tiling.parts * memory) as usize)?;
@@ -125,22 +125,22 @@ struct TileRows<'t, T, S> {
     /// Queries and gradients of the results, as they are computed with and as they are held.
     q: Matrix<'t, T>,
     dout: Matrix<'t, T>,
-    held_q: Matrix<'t, S>,
-    held_dout: Matrix<'t, S>,
+    stored_q: Matrix<'t, S>,
+    stored_dout: Matrix<'t, S>,
 }
 
-impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
+impl<T: Typed + Float + Vectorised + Product, S: StorageOf<T>> Gradient<'_, T, S> {
     /// All rows of queries that meet a head of keys.
     fn head(
         &self,
         (batch, key_head): (usize, usize),
         made: &mut [MatrixMut<'_, S>; 3],
         slot: &mut [T],
-        room: &mut [T],
+        scratch: &mut [T],
     ) {
         let Geometry { keys, size, value_size, .. } = self.heads.geometry;
         let of = |elements: u64| if S::WIDENS { elements as usize } else { 0 };
-        let (of_keys, rest) = room.split_at_mut(of(keys * size));
+        let (of_keys, rest) = scratch.split_at_mut(of(keys * size));
         let (of_values, rest) = rest.split_at_mut(of(keys * value_size));
         let [dq, dk, dv] = made;
         S::make(dk, of_keys, |dk| {
@@ -156,7 +156,7 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
         dk: &mut MatrixMut<'_, T>,
         dv: &mut MatrixMut<'_, T>,
         slot: &mut [T],
-        room: &mut [T],
+        scratch: &mut [T],
     ) {
         let Heads { op, geometry, tiling, .. } = &self.heads;
         let (rows, size, group) = (geometry.rows as usize, geometry.size as usize, geometry.group as usize);
@@ -166,7 +166,7 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
         let (largest, rest) = rest.split_at_mut(tall);
         let (inverse_sums, rest) = rest.split_at_mut(tall);
         let of = |elements: usize| if S::WIDENS { elements } else { 0 };
-        let (queries, more) = room.split_at_mut(of(tall * size));
+        let (queries, more) = scratch.split_at_mut(of(tall * size));
         let (of_queries, more) = more.split_at_mut(of(tall * size));
         let (dout, more) = more.split_at_mut(of(tall * geometry.value_size as usize));
         let result = &mut more[..of(geometry.value_size as usize)];
@@ -222,16 +222,16 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
         let heads = &self.heads;
         let Geometry { value_size, group, strides, .. } = heads.geometry;
         let (at_query, at_result) = (heads.at(0, (batch, head), first), heads.at(3, (batch, head), first));
-        let held_q = Matrix::new(&heads.q[at_query..], Strides::rows(strides[0].row as usize));
-        let held_dout = Matrix::new(&self.dout[at_result..], Strides::rows(strides[3].row as usize));
+        let stored_q = Matrix::new(&heads.q[at_query..], Strides::rows(strides[0].row as usize));
+        let stored_dout = Matrix::new(&self.dout[at_result..], Strides::rows(strides[3].row as usize));
         let q = heads.queries((batch, head), (first, count), queries);
         let dout = match value_size as usize {
             0 => Matrix::new(&[], Strides::rows(0)),
-            size => S::rows(held_dout.elements, held_dout.strides.row, (count, size), dout),
+            size => S::rows(stored_dout.elements, stored_dout.strides.row, (count, size), dout),
         };
         let end = (0..count).map(|row| heads.geometry.seen(heads.op.causal, (first + row) as u64)).max();
         let (key_head, end) = (head / group as usize, end.unwrap_or(0) as usize);
-        TileRows { batch, head, key_head, first, count, end, q, dout, held_q, held_dout }
+        TileRows { batch, head, key_head, first, count, end, q, dout, stored_q, stored_dout }
     }
 
     /// D of each row: what the softmax's gradient takes from every score alike.
@@ -243,7 +243,7 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
                 *d = T::ZERO;
                 continue;
             }
-            let x = &result[row * rows.held_dout.strides.row..][..size];
+            let x = &result[row * rows.stored_dout.strides.row..][..size];
             let x = S::rows(x, size, (1, size), widened).elements;
             let y = &rows.dout.elements[row * rows.dout.strides.row..][..size];
             *d = T::narrow(sums(&x[..size], y, |x, y| [x * y, 0.0])[0]);
@@ -319,11 +319,11 @@ impl<T: Typed + Float + Vectorised + Product, S: Held<T>> Gradient<'_, T, S> {
         if value_size > 0 {
             let mut dv = sums.dv.block((begin, 0), (n, value_size));
             let weights = Matrix::new(weights, transposed);
-            S::multiply(weights, rows.held_dout, rows.count, &mut dv, Beta::Add);
+            S::multiply(weights, rows.stored_dout, rows.count, &mut dv, Beta::Add);
         }
         if size > 0 {
             let mut dk = sums.dk.block((begin, 0), (n, size));
-            S::multiply(Matrix::new(ds, transposed), rows.held_q, rows.count, &mut dk, Beta::Add);
+            S::multiply(Matrix::new(ds, transposed), rows.stored_q, rows.count, &mut dk, Beta::Add);
             let key = &heads.k[heads.at(1, (rows.batch, rows.key_head), begin)..];
             let key = Matrix::new(key, Strides::rows(strides[1].row as usize));
             let beta = if begin == 0 { Beta::Replace } else { Beta::Add };
@@ -341,7 +341,7 @@ struct RowSums<'a, T, S> {
     sums: &'a mut [T],
 }
 
-impl<T: Typed + Float, S: Held<T>> Task<T> for RowSums<'_, T, S> {
+impl<T: Typed + Float, S: StorageOf<T>> Task<T> for RowSums<'_, T, S> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, _: L) {
         let Self { heads, block, scores, largest: most, sums } = self;
@@ -370,7 +370,7 @@ struct ScoreGradients<'a, T, S> {
     d: &'a [T],
 }
 
-impl<T: Typed + Float, S: Held<T>> Task<T> for ScoreGradients<'_, T, S> {
+impl<T: Typed + Float, S: StorageOf<T>> Task<T> for ScoreGradients<'_, T, S> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, _: L) {
         let Self { heads, block, weights, ds, largest, inverse_sums, d } = self;

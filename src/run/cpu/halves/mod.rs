@@ -3,9 +3,9 @@
 //! others go piece by piece (see [`crate::kernel::pieces`]). Pieces and blocks lie in an area of the thread's own.
 
 mod conv;
-mod held;
 mod pieces;
 mod product;
+mod storage;
 mod transpose;
 
 use std::cell::RefCell;
@@ -18,8 +18,8 @@ use super::team::Team;
 use super::view::{Bf16, F16, Plain, View, ViewMut, bytes_of_mut};
 use super::{attention, between, exactly, only, recurrent};
 
-pub(super) use held::{Held, with_held};
 pub(super) use product::{Begin, Left, multiply, pack_right, widen_rows};
+pub(super) use storage::{StorageOf, with_storage};
 
 /// A type of 16 bits that is computed in f32.
 pub(super) trait Stored: Plain {

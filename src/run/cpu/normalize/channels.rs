@@ -9,7 +9,7 @@ use super::super::element::Float;
 use super::super::team::Team;
 use super::super::vectors::{Lanes, Task, Vectorised};
 use super::super::view::{Typed, View, ViewMut, take};
-use super::rows::{HELD, each_part, map_row};
+use super::rows::{BUFFER, each_part, map_row};
 
 /// Elements of the whole channels that one thread takes at a time, about.
 const PART: usize = 1 << 14;
@@ -355,16 +355,16 @@ struct Elements<'a, T, F> {
 impl<T: Typed + Float, F: Fn([T; 4], T, T) -> T> Task<T> for Elements<'_, T, F> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, lanes: L) {
-        let piece = if self.shape.inner > 1 { HELD } else { HELD / self.shape.count * self.shape.count };
+        let piece = if self.shape.inner > 1 { BUFFER } else { BUFFER / self.shape.count * self.shape.count };
         if !self.around || piece == 0 {
             make(self.shape, self.sources, self.numbers, self.start, self.out, self.made);
             return;
         }
-        let mut held = [T::ZERO; HELD];
+        let mut buffer = [T::ZERO; BUFFER];
         for (number, out) in self.out.chunks_mut(piece).enumerate() {
-            let (start, held) = (self.start + number * piece, &mut held[..out.len()]);
-            make(self.shape, self.sources, self.numbers, start, held, &self.made);
-            map_row(lanes, held, out, [T::ZERO, T::ONE, T::narrow(-0.0)], true);
+            let (start, buffer) = (self.start + number * piece, &mut buffer[..out.len()]);
+            make(self.shape, self.sources, self.numbers, start, buffer, &self.made);
+            map_row(lanes, buffer, out, [T::ZERO, T::ONE, T::narrow(-0.0)], true);
         }
     }
 }

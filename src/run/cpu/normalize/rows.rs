@@ -20,7 +20,7 @@ const PART: usize = 1 << 14;
 const FOLLOWED: usize = 1 << 10;
 
 /// Most elements of a row that is held in the first cache until it is written.
-pub(crate) const HELD: usize = 2048;
+pub(crate) const BUFFER: usize = 2048;
 
 /// Sums that are made side by side, so that they do not wait for one another.
 const SUMS: usize = 32;
@@ -225,7 +225,7 @@ impl<T: Typed + Float> Task<T> for SoftmaxRows<'_, T> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, l: L) {
         let Self { x, out, size, log, around } = self;
-        let mut held = [T::ZERO; HELD];
+        let mut buffer = [T::ZERO; BUFFER];
         // Added to a product, it changes no bit.
         let nothing = T::narrow(-0.0);
         for (x, out) in x.chunks(size).zip(out.chunks_mut(size)) {
@@ -234,10 +234,10 @@ impl<T: Typed + Float> Task<T> for SoftmaxRows<'_, T> {
                 let [sum] = totals(l, x, T::LOWEST, Exponentials { shift, to: None });
                 let total = T::narrow(sum.ln());
                 map_row(l, x, out, [shift, T::ONE, T::ZERO.sub(total)], around);
-            } else if around && size <= HELD {
-                let held = &mut held[..size];
-                let sum = exponentials(l, x, shift, held);
-                map_row(l, held, out, [T::ZERO, T::narrow(1.0 / sum), nothing], true);
+            } else if around && size <= BUFFER {
+                let buffer = &mut buffer[..size];
+                let sum = exponentials(l, x, shift, buffer);
+                map_row(l, buffer, out, [T::ZERO, T::narrow(1.0 / sum), nothing], true);
             } else {
                 let factor = T::narrow(1.0 / exponentials(l, x, shift, out));
                 out.iter_mut().for_each(|out| *out = out.mul(factor));

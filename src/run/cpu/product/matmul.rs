@@ -173,14 +173,14 @@ fn flat_parts(Extent { m, n, .. }: Extent, threads: usize) -> (usize, usize) {
 }
 
 /// Rows and columns of the parts that a product is divided in among threads. No bit depends on them.
-/// `again`: the right operand costs little to read again, so parts need not be narrow to be many.
-pub(crate) fn parts(Extent { m, n, k }: Extent, threads: usize, again: bool) -> (usize, usize) {
+/// `rereads_cheaply`: the right operand costs little to read again, so parts need not be narrow to be many.
+pub(crate) fn parts(Extent { m, n, k }: Extent, threads: usize, rereads_cheaply: bool) -> (usize, usize) {
     let mut rows = m.div_ceil(((m + TALLEST / 2) / TALLEST).max(1)).next_multiple_of(ROWS).min(m);
     let mut columns = n.next_multiple_of(PANEL).min(4 * NARROWEST);
     let narrowest = if m <= 4 * ROWS { PANEL } else { NARROWEST };
     let count = |rows: usize, columns: usize| m.div_ceil(rows) * n.div_ceil(columns);
     while threads > 1 && count(rows, columns) < PARTS * threads && rows * columns * k > 2 * WORK {
-        if again && columns <= 2 * NARROWEST && rows > 2 * NARROWEST {
+        if rereads_cheaply && columns <= 2 * NARROWEST && rows > 2 * NARROWEST {
             rows = rows.div_ceil(2).next_multiple_of(ROWS);
         } else if columns > narrowest {
             columns = (columns / 2).next_multiple_of(PANEL);
@@ -255,13 +255,13 @@ fn by_blocks<T: Product + Float + Vectorised>(team: &Team<'_>, gemm: Gemm<'_, '_
     let dots = blocks::takes_dots(extent);
     let width = c_strides.row;
     let mut c = MatrixMut::new(c, (m, n), width);
-    let again = matches!(b, Rhs::Packed { .. });
+    let rereads_cheaply = matches!(b, Rhs::Packed { .. });
     // A step of gradient descent behind a short product: the update is rounded as two operations would be,
     // but read and written once.
     let factor = epilogue.and_then(|(epilogue, _)| epilogue.descends::<T>());
     let (beta, epilogue, parts) = match factor.filter(|_| beta == Beta::Replace && k <= CHAIN) {
         Some(factor) => (Beta::Less(factor), None, flat_parts(extent, team.threads())),
-        None => (beta, epilogue, parts(extent, team.threads(), again)),
+        None => (beta, epilogue, parts(extent, team.threads(), rereads_cheaply)),
     };
     team.each_block(&mut c, parts, |row, column, c| {
         let (a, b, beta) = (a.at_row(row), b.from(column), beta.at_row(row));

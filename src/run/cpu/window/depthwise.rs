@@ -71,7 +71,7 @@ struct Planes<'a, T> {
     first: usize,
     out: &'a mut [T],
     epilogue: Option<&'a Epilogue<'a>>,
-    /// See [`apart`].
+    /// See [`staged`].
     made: &'a mut [T],
     /// Of [`crate::run::cpu::product::blocks::AREA`] bytes, aligned to 64.
     area: &'a mut [u8],
@@ -126,7 +126,7 @@ struct Rest<'a, T> {
     /// Where it begins in the tensor.
     start: usize,
     out: &'a mut [T],
-    /// See [`apart`].
+    /// See [`staged`].
     made: &'a mut [T],
     /// Elements that are made and not followed yet.
     begun: usize,

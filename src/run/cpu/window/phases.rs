@@ -104,7 +104,7 @@ impl Phases {
                 }
                 fill(lanes, padding, low * width + begin, to);
                 let from = &x[((top + low) * down + y - pad[0]) * across + first..];
-                let rows = Rows { from, apart: down * across, number: high - low, count };
+                let rows = Rows { from, stride: down * across, number: high - low, count };
                 let place = low * width + begin;
                 match right {
                     1 => rows.copy::<L, 1>(lanes, right, padding, width, &mut to[place..]),
@@ -122,7 +122,7 @@ impl Phases {
 struct Rows<'a, T> {
     from: &'a [T],
     /// Elements from the first of a row to that of the next.
-    apart: usize,
+    stride: usize,
     number: usize,
     count: usize,
 }
@@ -143,7 +143,7 @@ impl<T: Plain> Rows<'_, T> {
         let count = self.count;
         for row in 0..self.number {
             let to = &mut to[row * width..];
-            part_row(lanes, &self.from[row * self.apart..], step, count, to);
+            part_row(lanes, &self.from[row * self.stride..], step, count, to);
             if row + 1 < self.number {
                 fill(lanes, padding, width - count, &mut to[count..]);
             }

@@ -83,9 +83,9 @@ impl Candidate {
 /// The order and the times of a candidate; none where it waits for itself.
 pub(crate) fn score<'a>(base: &Problem<'a>, candidate: Candidate, search: &mut Search) -> Option<Scored<'a>> {
     let mut problem = base.arranged(&candidate.arrangement);
-    for &(held, until) in &candidate.holds {
+    for &(delayed, until) in &candidate.holds {
         let done: Vec<u32> = tasks(&problem, until);
-        for task in tasks(&problem, held) {
+        for task in tasks(&problem, delayed) {
             problem.holds.extend(done.last().map(|&other| (task, other)));
         }
     }

@@ -70,10 +70,10 @@ pub fn improve(
     if schedule.steps.len() > MOST_STEPS || search.candidates == 0 {
         return Ok(schedule);
     }
-    let (given, tasks) = Problem::of_schedule(graph, topology, placement, &schedule)?;
+    let (initial, tasks) = Problem::of_schedule(graph, topology, placement, &schedule)?;
     let base = Problem::new(graph, topology, placement, &schedule.offload)?;
-    let arrangement = base.arrangement(&schedule.given()).unwrap_or_default();
-    let Some(mut improver) = Improver::new(base, &given, arrangement, &tasks, search) else {
+    let arrangement = base.arrangement(&schedule.replay_steps()).unwrap_or_default();
+    let Some(mut improver) = Improver::new(base, &initial, arrangement, &tasks, search) else {
         return Ok(schedule);
     };
     if improver.is_least(schedule.cost.latency) {
@@ -113,7 +113,7 @@ impl<'a> Improver<'a> {
     /// None where the schedule cannot be simulated as it is.
     fn new(
         base: Problem<'a>,
-        given: &Problem<'a>,
+        initial: &Problem<'a>,
         arrangement: Arrangement,
         tasks: &[u32],
         search: Search,
@@ -127,10 +127,10 @@ impl<'a> Improver<'a> {
         };
         for (position, &task) in tasks.iter().enumerate() {
             let urgency = (position as u64 + 1) * GAP;
-            match given.task(task) {
+            match initial.task(task) {
                 Task::Launch(node) => candidate.launches[node.index()] = urgency,
                 Task::Copy(copy) => {
-                    let arrival = &mut candidate.arrivals[given.copies.fills(copy).index()];
+                    let arrival = &mut candidate.arrivals[initial.copies.fills(copy).index()];
                     *arrival = urgency.min(*arrival);
                 }
             }
@@ -285,9 +285,9 @@ impl<'a> Improver<'a> {
                 if self.may_hold(early, late) {
                     for until in [self.source(late), Some(late)].into_iter().flatten() {
                         if until != early {
-                            let mut held = sooner.clone();
-                            held.holds.push((early, until));
-                            answers.push(held);
+                            let mut delayed = sooner.clone();
+                            delayed.holds.push((early, until));
+                            answers.push(delayed);
                         }
                     }
                 }
@@ -368,7 +368,7 @@ impl<'a> Improver<'a> {
     }
 
     /// The schedule of the best candidate where it fits and is faster than the one that was given.
-    fn finish(self, given: Schedule, options: &Options) -> Result<Schedule> {
+    fn finish(self, initial: Schedule, options: &Options) -> Result<Schedule> {
         let Scored { mut problem, run, .. } = self.best;
         let caps = options.caps(problem.topology)?;
         let residents = Residents::new(&problem)?;
@@ -376,8 +376,8 @@ impl<'a> Improver<'a> {
             let draft = fit(problem, &residents, &run.order, &caps, options.pressing())?.ok();
             Ok(draft.map(|draft| assemble(problem, &residents, &run.order, draft)))
         };
-        let Some(mut best) = made(&problem)?.filter(|made| made.cost.latency < given.cost.latency) else {
-            return Ok(given);
+        let Some(mut best) = made(&problem)?.filter(|made| made.cost.latency < initial.cost.latency) else {
+            return Ok(initial);
         };
         // What is held back without need, now that memory has its say, is let go.
         for number in (0..problem.holds.len()).rev().take(MOST_HOLDS) {

@@ -26,9 +26,9 @@ pub(in super::super) fn resize(at: &mut At<'_>) -> Result<()> {
     let (scales_at, sizes_at) = if at.opset < 11 { (1, usize::MAX) } else { (2, 3) };
     let mut sizes = shape.sizes().to_vec();
     let mut scales = None;
-    let given = if at.has(scales_at) { at.reals(scales_at, "scales")? } else { Vec::new() };
-    if !given.is_empty() {
-        let all = spread(at, &axes, &given, shape.rank())?;
+    let scales_of_axes = if at.has(scales_at) { at.reals(scales_at, "scales")? } else { Vec::new() };
+    if !scales_of_axes.is_empty() {
+        let all = spread(at, &axes, &scales_of_axes, shape.rank())?;
         for (size, &scale) in sizes.iter_mut().zip(&all) {
             *size = scaled(at, size, scale)?;
         }
@@ -52,9 +52,10 @@ pub(in super::super) fn resize(at: &mut At<'_>) -> Result<()> {
 /// Scales are an attribute in opset 7 and 8, an input in opset 9.
 pub(in super::super) fn upsample(at: &mut At<'_>) -> Result<()> {
     let shape = at.ty(0)?.shape;
-    let given = if at.opset < 9 { at.floats("scales")?.unwrap_or_default() } else { at.reals(1, "scales")? };
+    let scales_of_axes =
+        if at.opset < 9 { at.floats("scales")?.unwrap_or_default() } else { at.reals(1, "scales")? };
     let axes: Vec<usize> = (0..shape.rank()).collect();
-    let scales = spread(at, &axes, &given, shape.rank())?;
+    let scales = spread(at, &axes, &scales_of_axes, shape.rank())?;
     let sizes = shape.sizes().iter().zip(&scales).map(|(size, &scale)| scaled(at, size, scale));
     let sizes = sizes.collect::<Result<Vec<_>>>()?;
     let (interpolation, coordinates) = simple_mode(at, &scales)?;
@@ -77,12 +78,12 @@ fn set_resized(
 }
 
 /// Scales of some axes as scales of all.
-fn spread(at: &At<'_>, axes: &[usize], given: &[f64], rank: usize) -> Result<Vec<f64>> {
-    if given.len() != axes.len() {
-        return Err(at.wrong(format!("expected {} scales, found {}", axes.len(), given.len())));
+fn spread(at: &At<'_>, axes: &[usize], of_axes: &[f64], rank: usize) -> Result<Vec<f64>> {
+    if of_axes.len() != axes.len() {
+        return Err(at.wrong(format!("expected {} scales, found {}", axes.len(), of_axes.len())));
     }
     let mut scales = vec![1.0; rank];
-    for (&axis, &scale) in axes.iter().zip(given) {
+    for (&axis, &scale) in axes.iter().zip(of_axes) {
         if !scale.is_finite() || scale <= 0.0 {
             return Err(at.wrong(format!("scale {scale} is not possible")));
         }

@@ -8,7 +8,7 @@ use super::super::super::element::{Element, map, zip};
 use super::super::super::half;
 use super::super::super::vectors::{Lanes, Task, Vectorised};
 use super::super::super::view::with_element;
-use super::memory::{Held, HeldMut};
+use super::memory::{TileMut, TileRef};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Action {
@@ -20,7 +20,7 @@ pub(crate) enum Action {
 }
 
 /// The type that a type's elements are held in.
-fn held(dtype: DType) -> DType {
+fn register_type(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::Bf16 => DType::F32,
         DType::Bool => DType::U8,
@@ -28,7 +28,7 @@ fn held(dtype: DType) -> DType {
     }
 }
 
-fn round(dtype: DType, tile: &mut HeldMut<'_>, count: usize) {
+fn round(dtype: DType, tile: &mut TileMut<'_>, count: usize) {
     let halve = |x: f32| match dtype {
         DType::F16 => half::f16_to_f32(half::f32_to_f16(x)),
         _ => half::bf16_to_f32(half::f32_to_bf16(x)),
@@ -39,7 +39,7 @@ fn round(dtype: DType, tile: &mut HeldMut<'_>, count: usize) {
 }
 
 /// Computes `count` elements.
-pub(crate) fn compute(action: Action, [x, y, z]: [Held<'_>; 3], out: &mut HeldMut<'_>, count: usize) {
+pub(crate) fn compute(action: Action, [x, y, z]: [TileRef<'_>; 3], out: &mut TileMut<'_>, count: usize) {
     let task = Compute { action, x, y, z, out, count };
     match action {
         Action::Unary(_, DType::F32)
@@ -53,10 +53,10 @@ pub(crate) fn compute(action: Action, [x, y, z]: [Held<'_>; 3], out: &mut HeldMu
 /// One operation on a tile.
 struct Compute<'a, 'o> {
     action: Action,
-    x: Held<'a>,
-    y: Held<'a>,
-    z: Held<'a>,
-    out: &'a mut HeldMut<'o>,
+    x: TileRef<'a>,
+    y: TileRef<'a>,
+    z: TileRef<'a>,
+    out: &'a mut TileMut<'o>,
     count: usize,
 }
 
@@ -96,18 +96,18 @@ impl Compute<'_, '_> {
                 }
             }
             Action::Binary(binary, dtype) => {
-                with_element!(held(dtype), T => {
+                with_element!(register_type(dtype), T => {
                     T::binary(binary, x.slice(count), y.slice(count), out.slice_mut(count));
                 }, half => {});
                 round(dtype, out, count);
             }
             Action::Compare(kind, dtype) => {
-                with_element!(held(dtype), T => {
+                with_element!(register_type(dtype), T => {
                     compare::<T>(kind, x.slice(count), y.slice(count), out.slice_mut(count));
                 }, half => {});
             }
             Action::Select(dtype) => {
-                with_element!(held(dtype), T => {
+                with_element!(register_type(dtype), T => {
                     select::<T>(x.slice(count), y.slice(count), z.slice(count), out.slice_mut(count));
                 }, half => {});
             }
@@ -123,8 +123,8 @@ fn out_is_float(unary: Unary) -> bool {
     !matches!(unary, Unary::Not | Unary::IsNan | Unary::IsInf)
 }
 
-fn unary_any(unary: Unary, dtype: DType, x: Held<'_>, out: &mut HeldMut<'_>, count: usize) {
-    match (unary, held(dtype)) {
+fn unary_any(unary: Unary, dtype: DType, x: TileRef<'_>, out: &mut TileMut<'_>, count: usize) {
+    match (unary, register_type(dtype)) {
         (Unary::IsNan, DType::F32) => {
             map(x.slice(count), out.slice_mut(count), |x: f32| u8::from(x.is_nan()))
         }
@@ -162,7 +162,7 @@ fn select<T: Copy>(condition: &[u8], yes: &[T], no: &[T], out: &mut [T]) {
     }
 }
 
-fn convert(from: DType, to: DType, x: Held<'_>, out: &mut HeldMut<'_>, count: usize) {
+fn convert(from: DType, to: DType, x: TileRef<'_>, out: &mut TileMut<'_>, count: usize) {
     macro_rules! to {
         ($A:ty) => {
             match to {
@@ -181,7 +181,7 @@ fn convert(from: DType, to: DType, x: Held<'_>, out: &mut HeldMut<'_>, count: us
             }
         };
     }
-    match held(from) {
+    match register_type(from) {
         DType::F32 | DType::F16 | DType::Bf16 => to!(f32),
         DType::F64 => to!(f64),
         DType::I8 => to!(i8),

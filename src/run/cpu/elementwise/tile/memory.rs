@@ -18,35 +18,35 @@ struct Tile([u8; TILE * 8]);
 
 /// Elements that an operation reads.
 #[derive(Clone, Copy)]
-pub(crate) struct Held<'a> {
+pub(crate) struct TileRef<'a> {
     pointer: *const u8,
     bytes: usize,
     life: PhantomData<&'a [u8]>,
 }
 
-impl<'a> Held<'a> {
+impl<'a> TileRef<'a> {
     /// The first elements. Panics where there are fewer.
     pub(in crate::run::cpu) fn slice<T: Plain>(self, count: usize) -> &'a [T] {
         assert!(count <= self.bytes / size_of::<T>() && self.pointer.align_offset(align_of::<T>()) == 0);
         // SAFETY: for the lifetime so many bytes lie there, initialised and written by nobody, as
-        // the makers of a `Held` see to, and every pattern of bits is a T.
+        // the makers of a `TileRef` see to, and every pattern of bits is a T.
         unsafe { std::slice::from_raw_parts(self.pointer.cast(), count) }
     }
 }
 
 /// Elements that an operation writes.
-pub(crate) struct HeldMut<'a> {
+pub(crate) struct TileMut<'a> {
     pointer: *mut u8,
     bytes: usize,
     life: PhantomData<&'a mut [u8]>,
 }
 
-impl HeldMut<'_> {
+impl TileMut<'_> {
     /// The first elements. Panics where there are fewer.
     pub(in crate::run::cpu) fn slice_mut<T: Plain>(&mut self, count: usize) -> &mut [T] {
         assert!(count <= self.bytes / size_of::<T>() && self.pointer.align_offset(align_of::<T>()) == 0);
         // SAFETY: for the lifetime so many bytes lie there, initialised and this operation's alone,
-        // as the makers of a `HeldMut` see to.
+        // as the makers of a `TileMut` see to.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.cast(), count) }
     }
 }
@@ -80,17 +80,17 @@ impl Registers {
 
     /// What a register holds. Panics where there is no such register, or it is taken, as none that a
     /// compiled program names.
-    pub(crate) fn get(&self, register: u32) -> Held<'_> {
+    pub(crate) fn get(&self, register: u32) -> TileRef<'_> {
         let Register { tile, borrowed } = &self.0[register as usize];
         let (pointer, bytes) = borrowed.unwrap_or_else(|| {
             let tile = tile.as_deref().expect("the register is not taken");
             (tile.0.as_ptr(), tile.0.len())
         });
-        Held { pointer, bytes, life: PhantomData }
+        TileRef { pointer, bytes, life: PhantomData }
     }
 
     /// What up to three registers hold: the first, and those of the others that there are.
-    pub(crate) fn operands(&self, registers: [u32; 3]) -> [Held<'_>; 3] {
+    pub(crate) fn operands(&self, registers: [u32; 3]) -> [TileRef<'_>; 3] {
         let first = self.get(registers[0]);
         let other = |register: u32| if register == u32::MAX { first } else { self.get(register) };
         [first, other(registers[1]), other(registers[2])]
@@ -109,8 +109,8 @@ impl Registers {
 }
 
 impl Taken {
-    pub(crate) fn held(&mut self) -> HeldMut<'_> {
-        HeldMut { pointer: self.1.0.as_mut_ptr(), bytes: self.1.0.len(), life: PhantomData }
+    pub(crate) fn as_tile_mut(&mut self) -> TileMut<'_> {
+        TileMut { pointer: self.1.0.as_mut_ptr(), bytes: self.1.0.len(), life: PhantomData }
     }
 }
 
@@ -211,18 +211,18 @@ impl<'a> Target<'a> {
     pub(crate) fn with<'r>(
         &self,
         (start, count, size): (usize, usize, usize),
-        operands: impl Iterator<Item = Held<'r>>,
-        write: impl FnOnce(&mut HeldMut<'_>),
+        operands: impl Iterator<Item = TileRef<'r>>,
+        write: impl FnOnce(&mut TileMut<'_>),
     ) {
         let start = start - self.first;
         assert!(start + count <= self.length / size);
         // SAFETY: in bounds, as was just checked.
         let (pointer, bytes) = (unsafe { self.pointer.add(start * size) }, count * size);
         let own = pointer.addr()..pointer.addr() + bytes;
-        for Held { pointer, bytes, .. } in operands {
+        for TileRef { pointer, bytes, .. } in operands {
             assert!(own.end <= pointer.addr() || pointer.addr() + bytes <= own.start);
         }
-        write(&mut HeldMut { pointer, bytes, life: PhantomData });
+        write(&mut TileMut { pointer, bytes, life: PhantomData });
     }
 
     fn store<T: Plain>(&self, start: usize, values: &[T], around: bool) {
@@ -255,7 +255,7 @@ fn contiguous(space: &Space<1>, start: usize, count: usize) -> Option<usize> {
     within.then(|| space.at(start)[0] as usize)
 }
 
-/// Gives a register elements of a source: where they lie, if `apart` and they need not be changed.
+/// Gives a register elements of a source: where they lie, if `disjoint` and they need not be changed.
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn load(
     registers: &mut Registers,
@@ -264,11 +264,11 @@ pub(crate) fn load(
     dtype: DType,
     access: &Access,
     (start, count): (usize, usize),
-    apart: bool,
+    disjoint: bool,
     fetches: bool,
 ) {
     let first = match access {
-        _ if !apart || dtype.is_half() => None,
+        _ if !disjoint || dtype.is_half() => None,
         Access::Linear => Some(start),
         Access::Scalar => (count == 1).then_some(source.first),
         Access::Strided(space) => contiguous(space, start, count),
@@ -286,7 +286,7 @@ pub(crate) fn load(
         return;
     }
     let mut tile = registers.take(to);
-    load_copy(source, dtype, access, start, &mut tile.held(), count);
+    load_copy(source, dtype, access, start, &mut tile.as_tile_mut(), count);
     registers.put(tile);
 }
 
@@ -295,7 +295,7 @@ fn load_copy(
     dtype: DType,
     access: &Access,
     start: usize,
-    tile: &mut HeldMut<'_>,
+    tile: &mut TileMut<'_>,
     count: usize,
 ) {
     match dtype {
@@ -381,7 +381,7 @@ fn load_borrowed<S: Plain, T: Plain>(
 
 /// Writes elements to a target: around the caches, where they would not stay there.
 pub(crate) fn store(
-    held: Held<'_>,
+    tile: TileRef<'_>,
     dtype: DType,
     target: &Target<'_>,
     (start, count): (usize, usize),
@@ -390,13 +390,13 @@ pub(crate) fn store(
     let mut halves = [0u16; TILE];
     match dtype {
         DType::F16 => {
-            map(held.slice(count), &mut halves[..count], half::f32_to_f16);
+            map(tile.slice(count), &mut halves[..count], half::f32_to_f16);
             target.store(start, &halves[..count], around);
         }
         DType::Bf16 => {
-            map(held.slice(count), &mut halves[..count], half::f32_to_bf16);
+            map(tile.slice(count), &mut halves[..count], half::f32_to_bf16);
             target.store(start, &halves[..count], around);
         }
-        _ => with_element!(dtype, T => target.store::<T>(start, held.slice(count), around), half => {}),
+        _ => with_element!(dtype, T => target.store::<T>(start, tile.slice(count), around), half => {}),
     }
 }

@@ -21,7 +21,7 @@ use crate::ir::{DType, Op};
 use chain::{Chain, Link, OPERANDS};
 use compile::{Compiler, Descent, access, action, descent, not_elementwise};
 use compute::{Action, compute};
-use memory::{Held, HeldMut, Registers, load, store};
+use memory::{Registers, TileMut, TileRef, load, store};
 
 use super::super::team::Team;
 use super::super::vectors::Vectorised;
@@ -271,15 +271,15 @@ impl Program {
         whole: bool,
     ) {
         let around = |dtype: DType| whole && self.bytes(dtype.size() as usize) >= AROUND as u64;
-        let apart = |from: usize| (0..self.targets).all(|number| !target(number).overlaps(source(from)));
+        let disjoint = |from: usize| (0..self.targets).all(|number| !target(number).overlaps(source(from)));
         let spare = self.registers as u32 - 1;
         REGISTERS.with_borrow_mut(|registers| {
             registers.begin(self.registers);
             for step in &self.first {
                 if let Step::Load { to, source: from, dtype, access, single, .. } = step {
-                    let apart = apart(*from);
+                    let disjoint = disjoint(*from);
                     let count = if *single { 1 } else { TILE.min(count) };
-                    load(registers, *to, source(*from), *dtype, access, (start, count), apart, false);
+                    load(registers, *to, source(*from), *dtype, access, (start, count), disjoint, false);
                 }
             }
             for at in (0..count).step_by(TILE) {
@@ -287,7 +287,7 @@ impl Program {
                 for step in &self.steps {
                     match step {
                         Step::Load { to, source: from, dtype, access, fetches, .. } => {
-                            let apart = apart(*from);
+                            let disjoint = disjoint(*from);
                             load(
                                 registers,
                                 *to,
@@ -295,20 +295,20 @@ impl Program {
                                 *dtype,
                                 access,
                                 (start, count),
-                                apart,
+                                disjoint,
                                 *fetches,
                             );
                         }
                         Step::Compute { to, work } => {
                             let mut taken = registers.take(*to);
-                            work.compute(registers, &mut taken.held(), count, false);
+                            work.compute(registers, &mut taken.as_tile_mut(), count, false);
                             registers.put(taken);
                         }
                         Step::Finish { target: to, dtype, work: work @ Work::One { .. } }
                             if around(*dtype) =>
                         {
                             let mut taken = registers.take(spare);
-                            work.compute(registers, &mut taken.held(), count, false);
+                            work.compute(registers, &mut taken.as_tile_mut(), count, false);
                             registers.put(taken);
                             store(registers.get(spare), *dtype, target(*to), (start, count), true);
                         }
@@ -319,8 +319,8 @@ impl Program {
                             });
                         }
                         Step::Store { from, target: to, dtype } => {
-                            let held = registers.get(*from);
-                            store(held, *dtype, target(*to), (start, count), around(*dtype));
+                            let register = registers.get(*from);
+                            store(register, *dtype, target(*to), (start, count), around(*dtype));
                         }
                     }
                 }
@@ -350,7 +350,7 @@ fn finished(mut steps: Vec<Step>, parts: usize, stores: &[(usize, usize)]) -> Ve
 
 impl Work {
     /// What it reads.
-    fn read<'r>(&'r self, registers: &'r Registers) -> impl Iterator<Item = Held<'r>> {
+    fn read<'r>(&'r self, registers: &'r Registers) -> impl Iterator<Item = TileRef<'r>> {
         let (one, chain) = match self {
             Self::One { from, .. } => (Some(registers.operands(*from)), None),
             Self::Chain(chain) => {
@@ -361,15 +361,15 @@ impl Work {
     }
 
     /// Computes `count` elements; `around` the caches only what a chain makes.
-    fn compute(&self, registers: &Registers, out: &mut HeldMut<'_>, count: usize, around: bool) {
+    fn compute(&self, registers: &Registers, out: &mut TileMut<'_>, count: usize, around: bool) {
         match self {
             Self::One { action, from } => compute(*action, registers.operands(*from), out, count),
             Self::Chain(chain) => {
                 let mut operands: [&[f32]; OPERANDS] = [&[]; OPERANDS];
                 let mut ahead = [false; OPERANDS];
                 for (slot, read) in chain.operands.iter().enumerate() {
-                    let held = registers.get(read.register);
-                    operands[slot] = held.slice(if read.single { 1 } else { count });
+                    let register = registers.get(read.register);
+                    operands[slot] = register.slice(if read.single { 1 } else { count });
                     ahead[slot] = read.ahead;
                 }
                 let out = out.slice_mut(count);

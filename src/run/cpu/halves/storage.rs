@@ -7,8 +7,8 @@ use super::super::team::{MatrixMut, Team};
 use super::super::view::{Bf16, F16, Plain};
 use super::{Begin, Left, Stored, multiply, narrow, pack_right, widen, widen_rows};
 
-/// A type of which operands are that a kernel computes in `T` with.
-pub(in super::super) trait Held<T>: Plain {
+/// A type in which operands of a kernel are stored that computes in `T`: `T` itself, or halves.
+pub(in super::super) trait StorageOf<T>: Plain {
     /// Whether it is another type than `T`: rows are copied where they have to lie as `T`.
     const WIDENS: bool;
 
@@ -16,12 +16,13 @@ pub(in super::super) trait Held<T>: Plain {
     fn read_all(from: &[Self], to: &mut [T]);
     fn write_all(from: &[T], to: &mut [Self]);
 
-    /// Some rows of a matrix with contiguous ones: where they lie, or in `room`, which has place for them.
-    fn rows<'a>(from: &'a [Self], stride: usize, size: (usize, usize), room: &'a mut [T]) -> Matrix<'a, T>;
+    /// Some rows of a matrix with contiguous ones: where they lie, or in `scratch`, which has place for them.
+    fn rows<'a>(from: &'a [Self], stride: usize, size: (usize, usize), scratch: &'a mut [T])
+    -> Matrix<'a, T>;
 
-    /// Makes a matrix of `T` and writes it as it is held; it is made in `room`, which has place for it, where that is
+    /// Makes a matrix of `T` and writes it as it is held; it is made in `scratch`, which has place for it, where that is
     /// another type.
-    fn make(out: &mut MatrixMut<'_, Self>, room: &mut [T], make: impl FnOnce(&mut MatrixMut<'_, T>));
+    fn make(out: &mut MatrixMut<'_, Self>, scratch: &mut [T], make: impl FnOnce(&mut MatrixMut<'_, T>));
 
     /// `c = a b` or `c += a b`, of `k` terms, by this thread.
     fn multiply(a: Matrix<'_, T>, b: Matrix<'_, Self>, k: usize, c: &mut MatrixMut<'_, T>, beta: Beta<'_, T>);
@@ -30,12 +31,12 @@ pub(in super::super) trait Held<T>: Plain {
     fn add_product(extent: Extent, a: Matrix<'_, T>, b: Matrix<'_, Self>, c: (&mut [T], usize));
 
     /// The same, of a left operand that is held.
-    fn add_held(extent: Extent, a: Matrix<'_, Self>, b: Matrix<'_, Self>, c: (&mut [T], usize));
+    fn add_stored(extent: Extent, a: Matrix<'_, Self>, b: Matrix<'_, Self>, c: (&mut [T], usize));
 }
 
 macro_rules! own {
     ($type:ident) => {
-        impl Held<$type> for $type {
+        impl StorageOf<$type> for $type {
             const WIDENS: bool = false;
 
             #[inline(always)]
@@ -89,7 +90,12 @@ macro_rules! own {
                 };
                 gemm.run(&Team::alone());
             }
-            fn add_held(extent: Extent, a: Matrix<'_, Self>, b: Matrix<'_, Self>, c: (&mut [$type], usize)) {
+            fn add_stored(
+                extent: Extent,
+                a: Matrix<'_, Self>,
+                b: Matrix<'_, Self>,
+                c: (&mut [$type], usize),
+            ) {
                 Self::add_product(extent, a, b, c);
             }
         }
@@ -101,7 +107,7 @@ own!(f64);
 
 macro_rules! half {
     ($type:ident) => {
-        impl Held<f32> for $type {
+        impl StorageOf<f32> for $type {
             const WIDENS: bool = true;
 
             #[inline(always)]
@@ -118,18 +124,18 @@ macro_rules! half {
                 from: &'a [Self],
                 stride: usize,
                 (rows, depth): (usize, usize),
-                room: &'a mut [f32],
+                scratch: &'a mut [f32],
             ) -> Matrix<'a, f32> {
-                widen_rows(from, Strides::rows(stride), Left { row: 0, rows, inner: 0, depth }, room);
-                Matrix::new(room, Strides::rows(depth))
+                widen_rows(from, Strides::rows(stride), Left { row: 0, rows, inner: 0, depth }, scratch);
+                Matrix::new(scratch, Strides::rows(depth))
             }
             fn make(
                 out: &mut MatrixMut<'_, Self>,
-                room: &mut [f32],
+                scratch: &mut [f32],
                 make: impl FnOnce(&mut MatrixMut<'_, f32>),
             ) {
                 let (rows, columns) = (out.rows, out.columns);
-                let mut made = MatrixMut::new(room, (rows, columns), columns);
+                let mut made = MatrixMut::new(scratch, (rows, columns), columns);
                 make(&mut made);
                 (0..rows).for_each(|row| narrow(made.row(row), out.row(row)));
             }
@@ -166,7 +172,7 @@ macro_rules! half {
                 let mut made = MatrixMut::new(c.0, (m, n), c.1);
                 multiply(&Team::alone(), k, &left, &right, &mut made, Begin::<Self>::There, (None, n));
             }
-            fn add_held(
+            fn add_stored(
                 Extent { m, n, k }: Extent,
                 a: Matrix<'_, Self>,
                 b: Matrix<'_, Self>,
@@ -190,7 +196,7 @@ half!(F16);
 
 /// Runs `$body` with `$T` as f32 or f64 and `$S` as the type that elements of `$dtype` are held in; other types are an
 /// error of the operation `$op`.
-macro_rules! with_held {
+macro_rules! with_storage {
     ($dtype:expr, $op:expr, ($T:ident, $S:ident) => $body:expr) => {
         match $dtype {
             $crate::ir::DType::F32 => {
@@ -217,4 +223,4 @@ macro_rules! with_held {
         }
     };
 }
-pub(in super::super) use with_held;
+pub(in super::super) use with_storage;

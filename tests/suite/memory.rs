@@ -263,7 +263,7 @@ const LATE_READER: &str = r#"{
 
 /// Runs a network without caps, and pinned to one device that holds less, beside one that holds
 /// `host`; gives the plan that was rewritten, which is checked and gives the same bits.
-fn squeezed(network: &Network, thousandths: u64, host: u64) -> Option<Compiled> {
+fn with_caps_of(network: &Network, thousandths: u64, host: u64) -> Option<Compiled> {
     let pins = || vec![("*".to_owned(), "cpu0.0".to_owned())];
     let place = || place::Options { pins: pins(), ..place::Options::default() };
     let whole = network.plan_with("cpu[64GB,64GB]", place()).unwrap();
@@ -304,7 +304,7 @@ fn late_reader(folder: &std::path::Path, large: bool) -> Network {
 fn what_runs_again_gives_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     let network = late_reader(folder.path(), false);
-    let again = squeezed(&network, 875, 1).expect("a is computed again");
+    let again = with_caps_of(&network, 875, 1).expect("a is computed again");
     assert!(runs_again(&again) && again.schedule.offload.is_empty());
     assert!(again.plan.notes.iter().any(|note| note.contains("run again")), "{:?}", again.plan.notes);
 }
@@ -313,8 +313,8 @@ fn what_runs_again_gives_the_same_bits() {
 fn what_is_offloaded_gives_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     let network = late_reader(folder.path(), true);
-    assert!(squeezed(&network, 875, 1).is_none(), "there is no host with room");
-    let offloaded = squeezed(&network, 875, 1 << 20).expect("a is offloaded");
+    assert!(with_caps_of(&network, 875, 1).is_none(), "there is no host with room");
+    let offloaded = with_caps_of(&network, 875, 1 << 20).expect("a is offloaded");
     assert!(!runs_again(&offloaded) && offloaded.schedule.offload.len() == 1);
 }
 
@@ -323,7 +323,7 @@ fn what_is_offloaded_gives_the_same_bits() {
 fn a_corpus_network_that_runs_kernels_again_gives_the_same_bits() {
     let Some(path) = shared::file("corpus/onnx/s_sd_unet.onnx") else { return };
     let network = Network::open(&path).unwrap();
-    let found = squeezed(&network, 980, 1 << 30).expect("kernels run again");
+    let found = with_caps_of(&network, 980, 1 << 30).expect("kernels run again");
     assert!(runs_again(&found));
 }
 

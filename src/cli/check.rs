@@ -80,8 +80,7 @@ fn check_plan(file: &ModelFile, args: &CheckArgs, console: &Console) -> Result<(
 
 /// The model's hash is the plan's, and the sizes derived from it anew are those of the plan.
 fn check_against_model(plan: &Plan, path: &Path, links: Links) -> Result<()> {
-    let file = ModelFile::read(path, links)?.taking(plan.options.inputs.iter().cloned());
-    compile::check_hash(plan, &file.hash(), &file.name())?;
+    let file = ModelFile::of_plan(plan, path, links)?;
     let options = compile::Options::of_plan(plan)?;
     compile::check_model(plan, file.load(&options.dims)?, &options)
 }

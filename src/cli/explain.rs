@@ -29,8 +29,7 @@ pub(super) fn explain(args: &ExplainArgs, console: &Console) -> Result<()> {
         }
         (Err(error), _) => return Err(error),
     };
-    let model = ModelFile::read(&path, args.trust.links())?.taking(plan.options.inputs.iter().cloned());
-    compile::check_hash(&plan, &model.hash(), &model.name()).map_err(|error| error.within(&name))?;
+    let model = ModelFile::of_plan(&plan, &path, args.trust.links()).map_err(|error| error.within(&name))?;
     let loaded: Model = model.load(&compile::Options::of_plan(&plan)?.dims)?;
     let working = console.working("explaining");
     let control = Control::new();

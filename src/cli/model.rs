@@ -9,10 +9,8 @@ use crate::files::{self, Links};
 #[cfg(feature = "run")]
 use crate::ir::Graph;
 #[cfg(feature = "run")]
-use crate::load::{FindDims, load_with};
-#[cfg(feature = "run")]
-use crate::load::{Format, recognise};
-use crate::load::{LoadOptions, Model, load, may_be_model};
+use crate::load::{FindDims, Format, load_with};
+use crate::load::{LoadOptions, Model, load, may_be_model, recognise};
 use crate::plan::{Plan, Sense, read_decompressed};
 
 /// The bytes of a model file, and where they come from.
@@ -42,6 +40,17 @@ impl ModelFile {
         })?;
         let bytes = read_decompressed(&mut file, &path.display().to_string(), judge)?;
         Ok(Self { bytes, path: Some(path.clone()), links, inputs })
+    }
+
+    /// Reads the model of a plan. Errors: the file holds no model; it holds another one.
+    pub(super) fn of_plan(plan: &Plan, path: &Path, links: Links) -> Result<Self> {
+        let file = Self::read(path, links)?.taking(plan.options.inputs.iter().cloned());
+        if file.hash() != plan.model.hash {
+            // That a plan, or weights, are no model says more than that their hash is another one.
+            recognise(&file.bytes).map_err(|error| error.within(&file.name()))?;
+        }
+        compile::check_hash(plan, &file.hash(), &file.name())?;
+        Ok(file)
     }
 
     /// Takes those of the model's optional inputs that are among these names.

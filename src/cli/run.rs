@@ -251,9 +251,9 @@ fn from_plan(
     let plan = Plan::from_json(&file.bytes, &name)?;
     plan::check(&plan).map_err(|error| error.within(&name))?;
     let path = model_path(&plan, file, args.plan_model.as_deref())?;
-    let model = ModelFile::read(&path, args.shape.trust.links())?.taking(plan.options.inputs.iter().cloned());
+    let model = ModelFile::of_plan(&plan, &path, args.shape.trust.links())
+        .map_err(|error| error.within(&name))?;
     written.are_not_read(model.path.as_deref())?;
-    compile::check_hash(&plan, &model.hash(), &model.name()).map_err(|error| error.within(&name))?;
     let options = compile::Options::of_plan(&plan)?;
     if let Some(half) = half(args.shape.precision)
         && plan.options.precision.as_deref() != Some(half.name())

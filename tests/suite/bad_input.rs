@@ -643,6 +643,13 @@ fn a_file_of_another_kind_is_named() {
         &["p.json: the file is a plan, not a model", "partition run"],
     );
     refused(&folder, 1, &["d.json", "-d", "cpu"], &["is a file of devices, not a model"]);
+    folder.ok(&["m.json", "-d", "2xcpu", "-o", "q.json", "--quiet"]);
+    for command in ["run", "check", "explain"] {
+        for (given, kind) in [("p.json", "a plan"), ("q.json", "a plan"), ("d.json", "a file of devices")] {
+            let said = format!("{given}: the file is {kind}, not a model");
+            refused(&folder, 1, &[command, "p.json", "--model", given], &[&said]);
+        }
+    }
 }
 
 #[test]

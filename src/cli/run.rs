@@ -251,8 +251,8 @@ fn from_plan(
     let plan = Plan::from_json(&file.bytes, &name)?;
     plan::check(&plan).map_err(|error| error.within(&name))?;
     let path = model_path(&plan, file, args.plan_model.as_deref())?;
-    let model = ModelFile::of_plan(&plan, &path, args.shape.trust.links())
-        .map_err(|error| error.within(&name))?;
+    let model =
+        ModelFile::of_plan(&plan, &path, args.shape.trust.links()).map_err(|error| error.within(&name))?;
     written.are_not_read(model.path.as_deref())?;
     let options = compile::Options::of_plan(&plan)?;
     if let Some(half) = half(args.shape.precision)

@@ -191,7 +191,8 @@ impl<'c, 'a> Incumbents<'c, 'a> {
         Excess { bytes: 0, ..excess } == Excess::default() && excess.bytes <= least / DOUBT
     }
 
-    fn evaluate(&mut self, units: Vec<DeviceId>, order: &[NodeIx]) -> Candidate {
+    /// Evaluates a placement along `order`, and does not keep it. O(nodes + edges).
+    pub(super) fn evaluate(&mut self, units: Vec<DeviceId>, order: &[NodeIx]) -> Candidate {
         let nodes = self.evaluator.spread(&units);
         let evaluation = self.evaluator.evaluate(&nodes, order);
         let excess = self.context.excess(&units, &evaluation);

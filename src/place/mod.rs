@@ -9,8 +9,9 @@
 //!    the best in a `pool`. For any objective: `segments` (`orders` cut by `tables` and `segment`), `ideals`,
 //!    `plain`, `fill`, `packing`. For the makespan: `list` schedulers over `jobs`, and `makespan`. For bytes:
 //!    `multilevel` partitioning and minimum `cuts`.
-//! 4. `replan` weighs the candidates against the placement that they replace, if there is one.
-//! 5. `infeasible` explains why there is none.
+//! 4. `first_readers` moves masks and tables in what was found to where they are read first.
+//! 5. `replan` weighs the candidates against the placement that they replace, if there is one.
+//! 6. `infeasible` explains why there is none.
 //!
 //! [`certificate`] bounds how good any placement can be (`bound`).
 
@@ -20,6 +21,7 @@ mod context;
 mod cuts;
 mod evaluate;
 mod fill;
+mod first_readers;
 mod ideals;
 mod infeasible;
 mod jobs;
@@ -186,7 +188,8 @@ fn solve(problem: &Problem<'_>, control: &Control<'_>) -> Result<Pool> {
     let limits = infeasible::limits(problem)?;
     let nets = Nets::new(problem);
     let context = Context::new(problem, &nets, &limits, control);
-    let pool = portfolio::search(&context);
+    let mut pool = portfolio::search(&context);
+    first_readers::settle(&context, &mut pool);
     let previous = problem.options.from.as_ref().filter(|previous| !previous.devices.is_empty());
     Ok(match previous {
         Some(previous) => replan::find(&context, previous, pool),
@@ -201,10 +204,11 @@ fn parted(problem: &Problem<'_>, seeds: &[Ranked], control: &Control<'_>) -> Res
     let nets = Nets::new(problem);
     let context = Context::new(problem, &nets, &limits, control);
     let seeds = seeds.iter().map(|(_, placement)| placement.device.as_slice());
-    let found = match problem.options.objective {
+    let mut found = match problem.options.objective {
         Objective::Transfer => multilevel::find(&context, seeds),
         Objective::Latency | Objective::Throughput => makespan::find(&context, seeds),
     };
+    first_readers::settle(&context, &mut found);
     Ok(placements(problem, found))
 }
 

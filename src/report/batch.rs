@@ -84,3 +84,45 @@ impl MemoryLine {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lines of a device of 4 kB of parameters at a batch of 8, of 1 kB each, with `fixed` beside them.
+    fn lines(fixed: i64, refused: Option<&str>) -> String {
+        let line = MemoryLine {
+            device: "cuda0".to_owned(),
+            parameters: Bytes(4_000),
+            batch: 8,
+            per_sample: Bytes(1_000),
+            fixed,
+            total: Bytes(12_000u64.saturating_add_signed(fixed)),
+            cap: Bytes(20_000),
+            ..MemoryLine::default()
+        };
+        BatchLine { batch: 8, tried: 5, refused: refused.map(str::to_owned), memory: vec![line] }.text()
+    }
+
+    #[test]
+    fn every_term_of_the_equation_is_named() {
+        let text = lines(500, Some("cuda0 has no room\u{1b}"));
+        let (first, second) = text.split_once('\n').unwrap();
+        assert_eq!(first, "batch      8 is the largest that fits; one sample more: cuda0 has no room\\u{1b}");
+        assert_eq!(
+            second,
+            "memory     cuda0: 4 kB parameters + 0 B state + 8 x 1 kB activations + 500 B activations of any batch \
+             + 0 B workspace + 0 B unused + 0 B reserve = 12.5 kB of 20 kB\n"
+        );
+    }
+
+    #[test]
+    fn what_is_taken_off_is_named_too() {
+        let text = lines(-1_500, None);
+        assert!(text.contains("fits; no larger one was tried\n"), "{text}");
+        let taken =
+            "8 x 1 kB activations - 1.5 kB activations that grow unevenly with the batch + 0 B workspace";
+        assert!(text.contains(taken) && text.contains("= 10.5 kB of 20 kB"), "{text}");
+        assert!(!text.contains("+ -") && !text.contains("any batch"), "{text}");
+    }
+}

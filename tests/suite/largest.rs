@@ -154,3 +154,30 @@ fn training_prints_the_equation_and_leaves_room_for_validation() {
     let error = folder.fails(2, &all.iter().map(String::as_str).collect::<Vec<_>>());
     assert!(error.contains("--batch max"), "{error}");
 }
+
+/// A product of a batch with itself: a matrix of the batch by the batch.
+const SQUARE: &str = r#"{
+  "partition_model": 1, "name": "square",
+  "inputs": [{"name": "x", "type": "f32[n, 64]"}],
+  "nodes": [
+    {"name": "rows", "op": "transpose", "inputs": ["x"], "perm": [1, 0]},
+    {"name": "y", "op": "matmul", "inputs": ["x", "rows"]}
+  ],
+  "outputs": ["y"]
+}"#;
+
+#[test]
+fn activations_that_grow_with_the_square_of_the_batch_are_named() {
+    let folder = folder();
+    std::fs::write(folder.path("square.json"), SQUARE).unwrap();
+    let text = folder.ok(&["square.json", "-d", "a100-80g:memory=1MB", "--batch", "max", "--effort", "fast"]);
+    let line = text.lines().find(|line| line.starts_with("memory ")).unwrap();
+    let (batch, ..) = text.split("batch      ").nth(1).unwrap().split_once(" is the largest").unwrap();
+    // One sample more adds a row and a column; all rows are less than so many times that, by the square of the batch.
+    let (_, taken) = line.split_once(" activations - ").expect(line);
+    assert!(taken.contains("activations that grow unevenly with the batch + 0 B workspace"), "{line}");
+    let batch: u64 = batch.parse().unwrap();
+    assert!(batch * (batch * 4 + 256) <= 1_000_000, "{batch}");
+    let next = batch + 1;
+    assert!(next * (next * 4 + 256) > 1_000_000 - 256 * next, "{batch}: one more would fit");
+}

@@ -33,6 +33,7 @@ mod executor;
 mod explain;
 mod faults;
 mod files;
+mod first_readers;
 mod flip;
 mod functions;
 mod fuse;

@@ -94,7 +94,7 @@ template <bool TURNED> DEVICE void matrices(u32 (&to)[4], const u16* row) {
   const int group = (threadIdx.x & 31) / 4, place = (threadIdx.x & 31) % 4;
   if ((u64)row % 16 != 0) shim::fail("a row of a matrix is not aligned");
   const u16* rows[32];
-  shim::exchanged_by_all(row, rows);
+  shim::exchanged_by_all(row, rows, shim::Meeting::Matrices);
   for (int r = 0; r < 4; ++r) {
     const int two = place * 2;
     to[r] = TURNED ? both(rows[r * 8 + two][group], rows[r * 8 + two + 1][group])
@@ -153,7 +153,7 @@ template <int FIRST, class H> DEVICE void mma(float (&sum)[4], const u32 (&left)
   const int group = (threadIdx.x & 31) / 4, place = (threadIdx.x & 31) % 4;
   const u32 own[6] = {left[0], left[1], left[2], left[3], right[FIRST], right[FIRST + 1]};
   const u32* lanes[32];
-  shim::exchanged_by_all(&own[0], lanes);
+  shim::exchanged_by_all(&own[0], lanes, shim::Meeting::Product);
   for (int i = 0; i < 4; ++i) {
     const int row = group + (i / 2) * 8, column = place * 2 + i % 2;
     for (int k = 0; k < 16; ++k) {

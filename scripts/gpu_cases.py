@@ -7,7 +7,7 @@ A function takes the peer (its operations by one name for both), the inputs and 
 class Must:
     """What a case must reach: a figure of a kind, the least, or the most where less is better."""
 
-    KINDS = {"copy": "of a copy", "library": "of the best cuBLASLt algorithm", "attention": "of torch's flash attention",
+    KINDS = {"copy": "of a copy", "library": "of cuBLASLt through torch", "attention": "of torch's flash attention",
              "eager": "of torch eager", "peer": "of the best peer", "kernel": "us a kernel", "alone": "of one device's time"}
 
     def __init__(self, kind, figure):
@@ -107,7 +107,7 @@ def tiny_case(count):
                 kernels=count)
 
 
-def mlp(devices, layers=8, width=4096, rows=512):
+def mlp(devices, layers=12, width=4096, rows=512):
     params, nodes, last = [], [], "x"
     for layer in range(layers):
         params += [(f"w{layer}", f"f32[{width}, {width}]"), (f"b{layer}", f"f32[{width}]")]

@@ -2,7 +2,7 @@
 
 Measured is {"copy": GB/s or None, "contenders": names, "absent": names, "cases": {case: {contender: [time, ...]}},
 "outputs": {case: digest}, "library": name or None}; a time is {"device": ms or None, "wall": ms} of one round, that of
-"ours" with "products": ms in the library's best ways, or None.
+"ours" with "declined": products that the library was asked for and does not compute.
 """
 import re
 import statistics
@@ -40,7 +40,7 @@ class Row:
         runs = measured["cases"].get(case.name, {})
         self.case, self.measured = case, measured
         self.own, self.wall = (median(runs.get("ours", []), key) for key in ("device", "wall"))
-        self.library = median(runs.get("ours", []), "products")
+        self.declined = max((time.get("declined") or 0 for time in runs.get("ours", [])), default=0)
         self.peers = {name: median(runs.get(name, []), "device") for name in measured["contenders"]}
         self.alone = None
         if case.alike:
@@ -61,12 +61,7 @@ class Row:
         kind, case, copy = self.case.must.kind, self.case, self.measured["copy"]
         if kind == "copy":
             return (case.bytes / self.own / 1e6 / copy, "") if copy else (None, "no rate of a copy")
-        if kind == "library":
-            return (self.library / self.own, "") if self.library else (None, "no time of cuBLASLt")
-        if kind == "attention":
-            flash = self.peers.get("torch")
-            return (flash / self.own, "") if flash else (None, "no torch")
-        if kind == "eager":
+        if kind in ("library", "attention", "eager"):
             eager = self.peers.get("torch")
             return (eager / self.own, "") if eager else (None, "no torch")
         if kind == "peer":
@@ -81,6 +76,8 @@ class Row:
         if self.own is None:
             return ["ours did not run"]
         found = ["ANOTHER output than one device"] if self.same() is False else []
+        if self.declined:
+            found.append(f"{self.declined} products that the library was asked for and does not compute")
         reached, _ = self.against()
         if reached is not None and not self.case.must.is_met(reached):
             found.append(f"{reached:.2f}, and must be {self.case.must}")
@@ -102,7 +99,7 @@ class Row:
         must = f"{value:.2f}" if value is not None else f"not judged: {missing}" if missing else "-"
         output = {None: "-", True: "the same", False: "ANOTHER"}[self.same() if own else None]
         peer = f"{self.best() / own:.2f}" if own and self.best() else "-"
-        cells = [case.name, ms(own), ms(self.wall), ms(self.library), *map(ms, self.peers.values()), reached, str(case.must),
+        cells = [case.name, ms(own), ms(self.wall), *map(ms, self.peers.values()), reached, str(case.must),
                  must, peer, output, "; ".join(self.faults()) or "good"]
         return f"| {' | '.join(cells)} |"
 
@@ -113,15 +110,17 @@ def table(cases, measured):
     contenders = measured["contenders"]
     lines = [f"Times are medians in ms. Ours: {CLOCKS['ours']}; beside it the wall clock of a step, as its caller sees it."]
     lines += [f"{name}: {CLOCKS[name]}." for name in contenders]
-    lines.append(f"The library of products: {measured['library'] or 'absent'}; events of the GPU around a product alone, the best of its ways.")
+    lines.append(f"The library of products: {measured['library'] or 'absent'}.")
     if measured["absent"]:
         lines.append(f"Absent: {', '.join(measured['absent'])}.")
     copy = measured["copy"]
     lines.append(f"A copy of 1 GB within the GPU's memory: {f'{copy:.0f} GB/s' if copy else 'not measured'}.")
-    heads = ["what", "ours, GPU", "ours, wall", "cuBLASLt", *contenders, "reached", "must", "is", "of best peer", "output", "verdict"]
-    lines = ["\n\n".join(lines), "", f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(contenders) + 3) + "---|" * 6]
+    heads = ["what", "ours, GPU", "ours, wall", *contenders, "reached", "must", "is", "of best peer", "output", "verdict"]
+    lines = ["\n\n".join(lines), "", f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(contenders) + 2) + "---|" * 6]
     lines += [row.line() for row in rows]
     faults = [f"{row.case.name}: {fault}" for row in rows for fault in row.faults()]
+    if not measured["library"] and any(row.own and row.case.must.kind == "library" for row in rows):
+        faults.append("cuBLASLt was not found, and the table has products that are its")
     unjudged = [f"{row.case.name}: {row.unjudged()}" for row in rows if row.unjudged()]
     lines += ["", f"{len(rows)} rows, {len(faults)} faults, {len(unjudged)} without what they are judged by."]
     return "\n".join(lines + [f"- {one}" for one in faults + unjudged]), faults

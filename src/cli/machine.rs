@@ -204,8 +204,20 @@ impl Ready {
         }
     }
 
-    /// The library of products with its version, and what it computes in each step; none where none does.
-    pub(super) fn products(&self) -> Option<(String, Vec<Product>)> {
+    /// The time of a step by the GPUs' clock, of so many in a row, which come after all that was asked for; none
+    /// without a GPU.
+    ///
+    /// Errors: a step's.
+    pub(super) fn clocked(&mut self, count: u32) -> Result<Option<std::time::Duration>> {
+        match self {
+            Self::Cpu(_) => Ok(None),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(program) => program.clocked(count).map(Some),
+        }
+    }
+
+    /// What the library of products does in each step; none where it is not asked.
+    pub(super) fn products(&self) -> Option<Products> {
         match self {
             Self::Cpu(_) => None,
             #[cfg(feature = "cuda")]
@@ -213,11 +225,38 @@ impl Ready {
                 let products = program.products().iter().map(|one| Product {
                     product: format!("{} on {}", one.gemm, one.gpu),
                     calls: one.calls,
-                    best_ns: one.best.as_nanos(),
+                    refused: one.refused,
                     flops: one.gemm.flops(),
                 });
                 let products: Vec<Product> = products.collect();
-                (!products.is_empty()).then(|| (program.library(), products))
+                let (library, declined) = (program.library().map(str::to_owned), program.declined());
+                (!products.is_empty() || declined > 0).then_some(Products { library, products, declined })
+            }
+        }
+    }
+}
+
+/// What a library of products does in each step.
+pub(super) struct Products {
+    /// Its name and version; none where it is not there.
+    pub(super) library: Option<String>,
+    pub(super) products: Vec<Product>,
+    /// How many it was asked for and does not compute.
+    pub(super) declined: usize,
+}
+
+impl Products {
+    /// What is to be told of products that the library does not compute.
+    pub(super) fn note(&self) -> Option<String> {
+        let products = counted(self.declined, "product");
+        match (&self.library, self.declined) {
+            (_, 0) => None,
+            (None, _) => Some(format!(
+                "cuBLASLt was not found: {products} of it are computed by this program's own kernels, which are slower \
+                 (put its folder into LD_LIBRARY_PATH)"
+            )),
+            (Some(library), _) => {
+                Some(format!("{library} computes none of {products}; this program's own kernels do"))
             }
         }
     }
@@ -231,8 +270,8 @@ pub(super) struct Product {
     pub(super) product: String,
     /// How often a step computes it.
     pub(super) calls: usize,
-    /// The best of the library's times for one.
-    pub(super) best_ns: u128,
+    /// How many of the library's ways it refused before the one that is taken.
+    pub(super) refused: usize,
     /// Of one.
     pub(super) flops: u64,
 }
@@ -277,4 +316,19 @@ fn cuda(
 ) -> Result<Ready> {
     let report = Report::new("--backend cuda", "this program was built without the feature `cuda`");
     Err(Error::Unsupported(report.help("cargo build --features cuda, or --map cuda0=cpu:0")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Products;
+
+    #[test]
+    fn a_library_that_is_missing_is_told() {
+        let note = |library: Option<&str>, declined| {
+            Products { library: library.map(str::to_owned), products: vec![], declined }.note()
+        };
+        assert_eq!(note(Some("cuBLASLt 130100"), 0), None);
+        assert!(note(None, 3).unwrap().starts_with("cuBLASLt was not found: 3 products of it"));
+        assert!(note(Some("cuBLASLt 130100"), 1).unwrap().contains("none of 1 product"));
+    }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::args::{Batch, RunArgs};
 use super::arrays::UserArrays;
 use super::destinations::{Destinations, devices_file, files_of};
-use super::machine::{Product, Ready, check_hosts, targets, topology};
+use super::machine::{Product, Products, Ready, check_hosts, targets, topology};
 use super::model::{ModelFile, model_path};
 use super::modes::{Explicit, check_run};
 use super::options::{compile_options, half, with_profile};
@@ -76,7 +76,15 @@ pub(super) fn run(args: &RunArgs, explicit: &Explicit, console: &Console) -> Res
     }
     let comparisons = arrays.compare(&network.graph, &outputs)?;
     let products = program.products();
-    report(&plan, &reports, &comparisons, products.as_ref(), args, console)?;
+    if let Some(note) = products.as_ref().and_then(Products::note) {
+        console.note(&note);
+    }
+    // One step alone is not timed: the program's first is what names a fault.
+    let clocked = match reports.seen() {
+        0 | 1 => None,
+        _ => program.clocked(args.steps.clamp(1, MOST_CLOCKED))?,
+    };
+    report(&plan, (&reports, clocked), &comparisons, products.as_ref(), args, console)?;
     if args.stats {
         console.print(&super::stats::stats(&plan, &network, reports.kept(), console.width())?)?;
         console.print(&super::stats::products(products.as_ref(), console.width()))?;
@@ -334,6 +342,9 @@ fn absent(data: Option<&Data>) -> String {
 /// Outputs by name.
 type Outputs = Vec<(String, Tensor)>;
 
+/// Steps that the GPUs' clock times, at most.
+const MOST_CLOCKED: u32 = 20;
+
 /// How many reports are kept, however often a plan runs: each tells when each of its steps ran.
 fn kept(plan: &Plan) -> usize {
     const TIMES: usize = 1 << 20;
@@ -381,7 +392,7 @@ struct Ran<'a> {
     steps: u64,
     /// Median over the steps.
     step_ns: u128,
-    /// Likewise by the GPUs' clocks; none without one.
+    /// Mean of some steps in a row by the GPUs' clock; none without one.
     device_ns: Option<u128>,
     predicted_ns: u64,
     step_bytes: u64,
@@ -393,9 +404,11 @@ struct Ran<'a> {
     code_bytes: Option<u64>,
     devices: Vec<RanDevice>,
     outputs: Vec<RanOutput>,
-    /// The library of products and its version, and what it computes; none where it is not asked.
+    /// The library of products and its version; none where it is not there, or is not asked. What it computes, and how
+    /// many products it was asked for and does not.
     library: Option<&'a str>,
     products: &'a [Product],
+    declined: usize,
 }
 
 #[derive(Serialize)]
@@ -417,14 +430,12 @@ struct RanOutput {
 
 fn report(
     plan: &Plan,
-    reports: &Sample<RunReport>,
+    (reports, clocked): (&Sample<RunReport>, Option<std::time::Duration>),
     comparisons: &[Comparison],
-    products: Option<&(String, Vec<Product>)>,
+    products: Option<&Products>,
     args: &RunArgs,
     console: &Console,
 ) -> Result<()> {
-    let mut device_times: Vec<_> = reports.kept().iter().filter_map(|report| report.device).collect();
-    device_times.sort_unstable();
     let median = median(reports.kept());
     let memory = probe::resident();
     let device = |(index, device): (usize, &crate::run::DeviceReport)| RanDevice {
@@ -437,7 +448,7 @@ fn report(
     let ran = Ran {
         steps: reports.seen(),
         step_ns: median.wall.as_nanos(),
-        device_ns: device_times.get(device_times.len() / 2).map(std::time::Duration::as_nanos),
+        device_ns: clocked.map(|time| time.as_nanos()),
         predicted_ns: plan.cost.latency_ns.get(),
         step_bytes: plan.cost.step_bytes.get(),
         arena_bytes: plan.devices.iter().map(|device| device.arena.get()).sum(),
@@ -453,8 +464,9 @@ fn report(
                 max_error: c.max_error,
             })
             .collect(),
-        library: products.map(|(library, _)| library.as_str()),
-        products: products.map_or(&[], |(_, products)| products),
+        library: products.and_then(|found| found.library.as_deref()),
+        products: products.map_or(&[], |found| &found.products),
+        declined: products.map_or(0, |found| found.declined),
     };
     if args.json {
         let text = to_json_pretty(&ran).map_err(|error| Error::Internal(error.to_string()))?;

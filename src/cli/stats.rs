@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::machine::Product;
+use super::machine::Products;
 use crate::compile::Network;
 use crate::cost::{self, Lowered, node_flops};
 use crate::error::Result;
@@ -32,21 +32,23 @@ pub(super) fn stats(
     Ok(Table { kinds, ..table }.text(reports, width))
 }
 
-/// One line for each product of a library, by the best of its times alone.
-pub(super) fn products(found: Option<&(String, Vec<Product>)>, width: Option<usize>) -> String {
-    let Some((library, products)) = found else { return String::new() };
+/// One line for each product of a library.
+pub(super) fn products(found: Option<&Products>, width: Option<usize>) -> String {
+    let Some(Products { library: Some(library), products, .. }) = found else { return String::new() };
     let mut table = TextTable::new(&[
         Column::words("product"),
         Column::figures("calls"),
-        Column::figures("best"),
-        Column::figures("GFLOP/s"),
+        Column::figures("refused"),
+        Column::figures("GFLOP"),
     ]);
     for one in products {
-        let rate = one.flops as f64 / (one.best_ns.max(1) as f64);
-        let best = micros(one.best_ns as f64);
-        table.row([escaped(&one.product), one.calls.to_string(), best, format!("{rate:.2}")]);
+        let work = format!("{:.3}", one.flops as f64 / 1e9);
+        table.row([escaped(&one.product), one.calls.to_string(), one.refused.to_string(), work]);
     }
-    format!("products of {library}, by the best of its ways alone\n{}", table.text(width))
+    format!(
+        "products of {library}; of its ways in order, the first that it does not refuse\n{}",
+        table.text(width)
+    )
 }
 
 /// What a column is.

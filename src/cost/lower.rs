@@ -8,7 +8,9 @@ use super::{KindProfile, Profile, Rates};
 use crate::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
 use crate::error::{Error, Result};
 use crate::ir::{Graph, NodeId, Op, Phase, SourceId, ValueId};
-use crate::kernel::{Group, GroupId, Grouping, digest, group_workspace, in_place};
+use crate::kernel::{
+    Fused, Group, GroupId, Grouping, digest, group_workspace, group_workspace_on_gpu, in_place,
+};
 use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
 
@@ -54,6 +56,7 @@ pub fn lower(
     let mut lowering = Lowering {
         graph,
         grouping,
+        workspace: workspace_of(topology),
         rates,
         measured,
         names: HashMap::new(),
@@ -92,9 +95,19 @@ fn kinds_of(topology: &Topology) -> (Vec<String>, Vec<Rates>) {
     (kinds, rates)
 }
 
+/// How much workspace a group has: with what a library of products needs where one of the devices is a GPU, whichever
+/// device runs the group.
+fn workspace_of(topology: &Topology) -> fn(&Graph, &Fused<'_>) -> Bytes {
+    match topology.devices.iter().any(|device| device.kind != "cpu") {
+        true => group_workspace_on_gpu,
+        false => group_workspace,
+    }
+}
+
 struct Lowering<'a> {
     graph: &'a Graph,
     grouping: &'a Grouping,
+    workspace: fn(&Graph, &Fused<'_>) -> Bytes,
     rates: Vec<Rates>,
     /// By kind: what a profile says of it.
     measured: Vec<Option<&'a KindProfile>>,
@@ -240,7 +253,7 @@ impl Lowering<'_> {
                 name: &name,
                 op: lead_op(self.graph, &group.nodes),
                 times: &times,
-                workspace: group_workspace(self.graph, &fused),
+                workspace: (self.workspace)(self.graph, &fused),
                 in_place: &in_place(self.graph, &fused),
                 outputs: &outputs,
                 colocate: class.as_deref(),

@@ -14,7 +14,7 @@ use super::Positions;
 use crate::ir::{DType, Graph, NodeId, Op, Type, ValueId};
 use crate::units::Bytes;
 
-use super::workspace::{ALIGNMENT, workspace};
+use super::workspace::{ALIGNMENT, PARTIAL_ALIGNMENT, partial_sums, workspace};
 
 /// The nodes of one group, in the order of the arena, with what they read from outside and what
 /// others read of them.
@@ -85,6 +85,21 @@ impl Layout {
 /// is not bound.
 pub fn group_workspace(graph: &Graph, fused: &Fused<'_>) -> Bytes {
     layout(graph, fused).workspace
+}
+
+/// As [`group_workspace`] for a GPU with a library of matrix products: with room behind it for the library's partial
+/// sums ([`partial_sums`]), wherever they may begin.
+pub fn group_workspace_on_gpu(graph: &Graph, fused: &Fused<'_>) -> Bytes {
+    let own = group_workspace(graph, fused);
+    let of = |&node: &NodeId| {
+        let operands: Vec<&Type> = graph.node(node).operands.iter().map(|&value| graph.ty(value)).collect();
+        let results: Vec<&Type> = graph.results(node).map(|value| graph.ty(value)).collect();
+        partial_sums(&graph.node(node).op, &operands, &results)
+    };
+    match fused.nodes.iter().map(of).max().filter(|partial| partial.get() > 0) {
+        None => own,
+        Some(partial) => Bytes(own.get().saturating_add(partial.get()).saturating_add(PARTIAL_ALIGNMENT)),
+    }
 }
 
 /// True for a primitive whose result may be made piece by piece before what follows from it, so

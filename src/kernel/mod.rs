@@ -14,7 +14,7 @@ pub mod workspace;
 pub use digest::digest;
 pub(crate) use digest::type_text;
 pub(crate) use fused::is_staged;
-pub use fused::{Fused, group_workspace, in_place};
+pub use fused::{Fused, group_workspace, group_workspace_on_gpu, in_place};
 #[cfg(feature = "run")]
 pub(crate) use fused::{Layout, Place, Segment, layout};
 pub use group::{Group, GroupId, Grouping, Hero};

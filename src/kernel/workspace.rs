@@ -49,6 +49,46 @@ pub fn workspace(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
     widened(op, operands, results)
 }
 
+/// Most bytes in which a library of matrix products keeps partial sums: what cuBLAS advises for a stream on Hopper.
+const MOST_PARTIAL: u64 = 32 << 20;
+/// Rows and columns of the tiles that such libraries compute a product in, and how many keep the largest GPUs busy: two
+/// for each of 132 multiprocessors.
+const LIBRARY_TILE: u64 = 128;
+const ENOUGH_TILES: u64 = 264;
+/// A sum is divided into as many parts at most, of no fewer terms.
+const MOST_PARTS: u64 = 16;
+const FEWEST_TERMS: u64 = 128;
+/// Where a library's partial sums begin is a multiple of this.
+pub(crate) const PARTIAL_ALIGNMENT: u64 = 256;
+
+/// Bytes in which a library of matrix products may keep partial sums of `op` on a GPU: what a product of few tiles
+/// needs to divide its sums over the multiprocessors that have no tile. Zero for others and for other operations.
+///
+/// It follows from the sizes alone, never from a device's memory, so that a product is computed in the same way, to the
+/// same bits, on a whole GPU and on a slice of it: `parts x rows x columns` numbers as wide as sums are, for up to 16
+/// parts of at least 128 terms; at most 32 MiB, and no more than the operands have.
+pub fn partial_sums(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
+    let (Op::MatMul { transpose_left, .. }, &[left, right], &[out]) = (op, operands, results) else {
+        return Bytes::ZERO;
+    };
+    let (Some(elements), true) =
+        (out.elements(), out.dtype.is_float() && left.rank() >= 2 && out.rank() >= 1)
+    else {
+        return Bytes::ZERO;
+    };
+    let inner = left.size(left.rank() - if *transpose_left { 2 } else { 1 });
+    let columns = out.size(out.rank() - 1).max(1);
+    let tiles = (elements / columns).div_ceil(LIBRARY_TILE).saturating_mul(columns.div_ceil(LIBRARY_TILE));
+    let parts = (inner / FEWEST_TERMS).min(MOST_PARTS);
+    if tiles >= ENOUGH_TILES || parts < 2 {
+        return Bytes::ZERO;
+    }
+    let read = |ty: &Type| ty.bytes().map_or(u64::MAX, Bytes::get);
+    let sums = elements.saturating_mul(parts).saturating_mul(out.dtype.size().max(4));
+    let bytes = sums.min(MOST_PARTIAL).min(read(left).saturating_add(read(right)));
+    Bytes(bytes / PARTIAL_ALIGNMENT * PARTIAL_ALIGNMENT)
+}
+
 /// The workspace of an operation on halves that computes in f32.
 fn widened(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
     match (op, operands, results) {

@@ -5,6 +5,15 @@
 // its block. Threads run in ascending or in descending order, so that a kernel whose result depends on
 // the order (a barrier is missing) shows. Shared memory begins each block filled with not-a-numbers, and
 // every argument stands between guards that are looked at afterwards.
+//
+// What a GPU punishes and a CPU forgives is looked for, and fails the kernel:
+// - A read or write that is not aligned to its type: the compiler checks each (-fsanitize=alignment).
+// - Two threads at one byte of shared memory, one of them writing, with no barrier between, and no
+//   exchange of their warp where it is one warp: the compiler announces each access (-fsanitize=thread), and
+//   a log by byte keeps who was there since the last barrier.
+// - Lanes of a warp that come to different exchanges, or to one that others never come to, and products of
+//   matrices by a warp that is not whole.
+// - More static shared memory than 48 KB.
 #pragma once
 
 #include <csetjmp>
@@ -38,11 +47,19 @@ enum class State { Ready, Warp, Barrier, Done };
 // A copy to shared memory that is still to be made: bytes of it, the rest up to `all` as zeros.
 struct Copy { void* to; const void* from; unsigned bytes, all, batch; };
 
+// Where lanes of a warp meet, and threads of a block.
+enum class Meeting { None, Shuffle, Vote, Sync, Matrices, Product, Barrier };
+inline const char* name(Meeting at) {
+  static const char* const names[] = {"nothing", "a shuffle", "a vote", "__syncwarp", "ldmatrix", "mma", "a barrier"};
+  return names[(int)at];
+}
+
 struct Thread {
   Index3 index;
   unsigned number = 0;
   State state = State::Done;
-  unsigned round = 0;           // shuffles so far: two slots are used in turn
+  Meeting at = Meeting::None;
+  unsigned round = 0;           // exchanges so far: two slots are used in turn
   uint64_t slots[2] = {0, 0};
   std::vector<Copy> copies;     // made when they are waited for, so that a wait that is missing shows
   unsigned batches = 0;
@@ -51,45 +68,115 @@ struct Thread {
   bool started = false;
 };
 
-struct Array { int site; size_t bytes; std::vector<unsigned char> memory; };
+struct Array { int site; size_t bytes; unsigned char* memory; };
+
+// Who was at a byte of shared memory since the last barrier: threads' numbers from 1.
+struct Visits {
+  unsigned epoch = 0;
+  unsigned short writer = 0, reader = 0;
+  bool warps = false;            // readers of several warps
+  bool lanes = false;            // several readers of one warp
+  unsigned written = 0, read = 0;  // in which round of their warp, the last ones
+};
+
+constexpr size_t STATIC = 48 << 10, MOST = 227 << 10, POOL = STATIC + MOST;
 
 struct Machine {
   std::vector<Thread> threads;
   Index3 block, block_size, grid_size;
   std::function<void()> body;
   std::vector<Array> arrays;
-  std::vector<unsigned char> dynamic;
+  size_t used = 0;               // bytes of the pool that arrays have
+  size_t dynamic = 0;            // bytes behind them
   Thread* now = nullptr;
-  jmp_buf scheduler;
+  jmp_buf scheduler, escape;
   char* stacks = nullptr;
   const char* kernel = "";
+  unsigned epoch = 0;            // barriers so far, of all blocks
+  bool is_guest = false;         // a fault is told, and does not end the program
+  std::string fault;
 };
 
 inline Machine machine;
 constexpr size_t STACK = 128 << 10;
+alignas(256) inline unsigned char pool[POOL];
+inline Visits visits[POOL];
 
 [[noreturn]] inline void fail(const char* what) {
-  fprintf(stderr, "kernel %s, block %u: %s\n", machine.kernel, machine.block.x, what);
-  exit(3);
+  char text[400];
+  snprintf(text, sizeof text, "kernel %s, block %u: %s", machine.kernel, machine.block.x, what);
+  if (!machine.is_guest) {
+    fprintf(stderr, "%s\n", text);
+    exit(3);
+  }
+  machine.fault = text;
+  for (Thread& thread : machine.threads) {
+    thread.started = false;
+    thread.copies.clear();
+  }
+  _longjmp(machine.escape, 1);
+}
+
+#define UNSEEN __attribute__((no_sanitize("thread"), noinline))
+
+UNSEEN inline void conflict(unsigned first, unsigned second, size_t byte) {
+  char text[200];
+  snprintf(text, sizeof text, "threads %u and %u meet at byte %zu of shared memory with no barrier between",
+           first - 1, second - 1, byte);
+  fail(text);
+}
+
+// Whether an access of a thread is not ordered behind one that another made in that round.
+UNSEEN inline bool races(unsigned other, unsigned round, unsigned own, unsigned now) {
+  return other != own && ((other - 1) / 32 != (own - 1) / 32 || round == now);
+}
+
+UNSEEN inline void visit(const void* address, size_t bytes, bool writes) {
+  const size_t first = (uintptr_t)address - (uintptr_t)pool;
+  if (first >= POOL) return;
+  if (machine.now == nullptr) return;
+  const unsigned own = machine.now->number + 1, round = machine.now->round;
+  for (size_t byte = first; byte < first + bytes && byte < POOL; ++byte) {
+    Visits& seen = visits[byte];
+    if (seen.epoch != machine.epoch) {
+      seen = Visits();
+      seen.epoch = machine.epoch;
+    }
+    if (seen.writer != 0 && races(seen.writer, seen.written, own, round)) conflict(seen.writer, own, byte);
+    if (writes) {
+      const bool others = seen.warps || (seen.lanes && round == seen.read && (unsigned)(seen.reader - 1) / 32 == (own - 1) / 32);
+      if (seen.reader != 0 && (others || races(seen.reader, seen.read, own, round))) conflict(seen.reader, own, byte);
+      seen.writer = (unsigned short)own;
+      seen.written = round;
+    } else {
+      if (seen.reader != 0 && seen.reader != own) {
+        if ((unsigned)(seen.reader - 1) / 32 != (own - 1) / 32) seen.warps = true;
+        else seen.lanes = seen.read == round;
+      }
+      seen.reader = (unsigned short)own;
+      seen.read = round;
+    }
+  }
 }
 
 inline void* shared_array(int site, size_t bytes) {
   for (Array& array : machine.arrays)
-    if (array.site == site && array.bytes == bytes) return array.memory.data();
-  // Pointers to the arrays' memory stay as they are when the list of arrays grows.
-  machine.arrays.push_back({site, bytes, std::vector<unsigned char>(bytes, 0xff)});
-  return machine.arrays.back().memory.data();
+    if (array.site == site && array.bytes == bytes) return array.memory;
+  const size_t from = (machine.used + 63) & ~(size_t)63;
+  if (from + bytes > STATIC) fail("more than 48 KB of static shared memory");
+  if (from + bytes + machine.dynamic > MOST) fail("more than 227 KB of shared memory");
+  machine.used = from + bytes;
+  machine.arrays.push_back({site, bytes, pool + from});
+  return pool + from;
 }
 
-inline unsigned char* dynamic_shared() {
-  auto address = (uintptr_t)machine.dynamic.data();
-  return (unsigned char*)((address + 63) & ~(uintptr_t)63);
-}
+inline unsigned char* dynamic_shared() { return pool + STATIC; }
 
 // Gives the processor back until the scheduler comes round again.
-inline void wait(State state) {
+inline void wait(State state, Meeting at) {
   Thread* own = machine.now;
   own->state = state;
+  own->at = at;
   if (_setjmp(own->place) == 0) _longjmp(machine.scheduler, 1);
 }
 
@@ -97,7 +184,7 @@ inline void wait(State state) {
 inline void fiber() {
   for (;;) {
     machine.body();
-    wait(State::Done);
+    wait(State::Done, Meeting::None);
   }
 }
 
@@ -114,6 +201,13 @@ inline void resume(Thread& thread) {
   setcontext(&thread.start);
 }
 
+[[noreturn]] inline void diverged(const Thread& one, const Thread& other) {
+  char text[200];
+  snprintf(text, sizeof text, "thread %u comes to %s and thread %u of its warp to %s", one.number, name(one.at),
+           other.number, other.state == State::Done ? "its end" : name(other.at));
+  fail(text);
+}
+
 // Lets go the lanes of each warp that all wait for one another; true where there were some.
 inline bool release_warps(unsigned count) {
   bool any = false;
@@ -121,6 +215,14 @@ inline bool release_warps(unsigned count) {
     unsigned waiting = 0, lanes = count - first < 32 ? count - first : 32;
     for (unsigned i = 0; i < lanes; ++i) waiting += machine.threads[first + i].state == State::Warp;
     if (waiting != lanes) continue;
+    const Meeting at = machine.threads[first].at;
+    for (unsigned i = 1; i < lanes; ++i)
+      if (machine.threads[first + i].at != at) diverged(machine.threads[first], machine.threads[first + i]);
+    if (lanes < 32 && (at == Meeting::Vote || at == Meeting::Matrices || at == Meeting::Product)) {
+      char text[100];
+      snprintf(text, sizeof text, "a warp of %u threads comes to %s", lanes, name(at));
+      fail(text);
+    }
     for (unsigned i = 0; i < lanes; ++i) machine.threads[first + i].state = State::Ready;
     any = true;
   }
@@ -128,8 +230,9 @@ inline bool release_warps(unsigned count) {
 }
 
 inline void run_block(unsigned count, bool reversed) {
-  for (Array& array : machine.arrays) memset(array.memory.data(), 0xff, array.bytes);
-  if (!machine.dynamic.empty()) memset(machine.dynamic.data(), 0xff, machine.dynamic.size());
+  for (Array& array : machine.arrays) memset(array.memory, 0xff, array.bytes);
+  memset(dynamic_shared(), 0xff, machine.dynamic);
+  ++machine.epoch;
   for (unsigned i = 0; i < count; ++i) {
     machine.threads[i].state = State::Ready;
     machine.threads[i].batches = 0;
@@ -154,7 +257,16 @@ inline void run_block(unsigned count, bool reversed) {
         if (!machine.threads[i].copies.empty()) fail("copies that nobody waits for");
       return;
     }
-    if (at_barrier != count) fail("not all threads come to a barrier or a shuffle");
+    if (at_barrier != count) {
+      for (unsigned i = 0; i < count; ++i) {
+        const Thread& one = machine.threads[i];
+        if (one.state != State::Warp) continue;
+        for (unsigned k = i & ~31u; k < count && k < (i | 31u) + 1; ++k)
+          if (machine.threads[k].state != State::Warp) diverged(one, machine.threads[k]);
+      }
+      fail("not all threads come to a barrier or a shuffle");
+    }
+    ++machine.epoch;
     for (unsigned i = 0; i < count; ++i) machine.threads[i].state = State::Ready;
   }
 }
@@ -170,13 +282,19 @@ inline void launch(const char* kernel, unsigned grid, Index3 block, unsigned sha
     machine.stacks = (char*)stacks;
     machine.threads.resize(1024);
   }
-  if (count > 1024) fail("more than 1024 threads");
   machine.kernel = kernel;
+  machine.fault.clear();
+  if (machine.is_guest && _setjmp(machine.escape) != 0) return;
+  if (count > 1024) fail("more than 1024 threads");
   machine.block_size = {block.x, block.y, 1};
   machine.grid_size = {grid, 1, 1};
   machine.body = std::move(body);
   machine.arrays.clear();
-  machine.dynamic.assign(shared == 0 ? 0 : shared + 64, 0xff);
+  machine.used = 0;
+  machine.dynamic = shared;
+  machine.now = nullptr;
+  memset(pool, 0xff, STATIC);
+  if (shared > MOST) fail("more than 227 KB of shared memory");
   for (unsigned i = 0; i < count; ++i) {
     machine.threads[i].number = i;
     machine.threads[i].index = {i % block.x, i / block.x, 0};
@@ -194,25 +312,25 @@ inline void launch(const char* kernel, unsigned grid, Index3 block, unsigned sha
   }
 }
 
-template <class T> T exchanged(T value, unsigned from) {
+template <class T> T exchanged(T value, unsigned from, Meeting at) {
   static_assert(sizeof(T) <= 8, "a shuffle moves 8 bytes at most");
   Thread* own = machine.now;
   const unsigned slot = own->round++ & 1, first = own->number & ~31u;
   memcpy(&own->slots[slot], &value, sizeof(T));
-  wait(State::Warp);
-  if (first + from >= machine.block_size.x * machine.block_size.y) return value;
+  wait(State::Warp, at);
+  if (first + from >= machine.block_size.x * machine.block_size.y) fail("a shuffle reads a lane that is not there");
   T result;
   memcpy(&result, &machine.threads[first + from].slots[slot], sizeof(T));
   return result;
 }
 
 // The values of all lanes of a whole warp.
-template <class T> void exchanged_by_all(T value, T (&all)[32]) {
+template <class T> void exchanged_by_all(T value, T (&all)[32], Meeting at) {
   static_assert(sizeof(T) <= 8, "a shuffle moves 8 bytes at most");
   Thread* own = machine.now;
   const unsigned slot = own->round++ & 1, first = own->number & ~31u;
   memcpy(&own->slots[slot], &value, sizeof(T));
-  wait(State::Warp);
+  wait(State::Warp, at);
   for (unsigned i = 0; i < 32; ++i) memcpy(&all[i], &machine.threads[first + i].slots[slot], sizeof(T));
 }
 
@@ -228,6 +346,7 @@ inline void copies_wait(unsigned left) {
       rest.push_back(copy);
       continue;
     }
+    visit(copy.to, copy.all, true);
     memcpy(copy.to, copy.from, copy.bytes);
     memset((char*)copy.to + copy.bytes, 0, copy.all - copy.bytes);
   }
@@ -241,23 +360,49 @@ inline void copies_wait(unsigned left) {
 #define blockDim (shim::machine.block_size)
 #define gridDim (shim::machine.grid_size)
 
-inline void __syncthreads() { shim::wait(shim::State::Barrier); }
-inline void __syncwarp(unsigned = ~0u) { shim::exchanged(0, 0); }
-template <class T> T __shfl_sync(unsigned, T value, int lane, int = 32) { return shim::exchanged(value, lane & 31); }
+inline void __syncthreads() { shim::wait(shim::State::Barrier, shim::Meeting::Barrier); }
+inline void __syncwarp(unsigned mask = ~0u) {
+  if (mask != ~0u) shim::fail("__syncwarp for a part of a warp");
+  shim::exchanged(0, 0, shim::Meeting::Sync);
+}
+template <class T> T __shfl_sync(unsigned, T value, int lane, int = 32) { return shim::exchanged(value, lane & 31, shim::Meeting::Shuffle); }
 inline unsigned __ballot_sync(unsigned, bool holds) {
   bool lanes[32];
-  shim::exchanged_by_all(holds, lanes);
+  shim::exchanged_by_all(holds, lanes, shim::Meeting::Vote);
   unsigned all = 0;
   for (unsigned i = 0; i < 32; ++i) all |= (unsigned)lanes[i] << i;
   return all;
 }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 template <class T> T __shfl_xor_sync(unsigned, T value, int lanes, int = 32) {
-  return shim::exchanged(value, (shim::machine.now->number & 31) ^ lanes);
+  return shim::exchanged(value, (shim::machine.now->number & 31) ^ lanes, shim::Meeting::Shuffle);
 }
 
 inline float __uint_as_float(unsigned bits) { float x; memcpy(&x, &bits, 4); return x; }
 inline unsigned __float_as_uint(float x) { unsigned bits; memcpy(&bits, &x, 4); return bits; }
+
+// -- what the compiler's checks call --------------------------------------------------------------------
+
+extern "C" {
+UNSEEN inline __attribute__((used)) void __ubsan_handle_type_mismatch_v1_abort(void*, void* address) {
+  char text[100];
+  snprintf(text, sizeof text, "a misaligned access, at %p", address);
+  shim::fail(text);
+}
+#define ANNOUNCED(size)                                                                                          \
+  UNSEEN inline __attribute__((used)) void __tsan_read##size(void* at) { shim::visit(at, size, false); }           \
+  UNSEEN inline __attribute__((used)) void __tsan_write##size(void* at) { shim::visit(at, size, true); }           \
+  UNSEEN inline __attribute__((used)) void __tsan_unaligned_read##size(void* at) { shim::visit(at, size, false); } \
+  UNSEEN inline __attribute__((used)) void __tsan_unaligned_write##size(void* at) { shim::visit(at, size, true); }
+ANNOUNCED(1) ANNOUNCED(2) ANNOUNCED(4) ANNOUNCED(8) ANNOUNCED(16)
+UNSEEN inline __attribute__((used)) void __tsan_read_range(void* at, size_t bytes) { shim::visit(at, bytes, false); }
+UNSEEN inline __attribute__((used)) void __tsan_write_range(void* at, size_t bytes) { shim::visit(at, bytes, true); }
+UNSEEN inline __attribute__((used)) void __tsan_vptr_update(void*, void*) {}
+UNSEEN inline __attribute__((used)) void __tsan_vptr_read(void*) {}
+UNSEEN inline __attribute__((used)) void __tsan_func_entry(void*) {}
+UNSEEN inline __attribute__((used)) void __tsan_func_exit() {}
+UNSEEN inline __attribute__((used)) void __tsan_init() {}
+}
 
 // -- the program around kernels: reads launches from a file, writes what their arguments became --------
 

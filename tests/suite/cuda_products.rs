@@ -8,7 +8,7 @@ use partition::unstable::pass::{GroupOptions, group};
 use partition::unstable::run::cuda::{CudaOptions, CudaProgram, Products, Target};
 use partition::unstable::run::interpret;
 
-use crate::emulator::{Build, Choice, CpuToolchain, Emulator};
+use crate::emulator::{Build, Choice, CpuToolchain, Emulator, Library};
 use crate::executor::{Groups, random_plan, tensor};
 use crate::kernels::lowered;
 use crate::random_graph::Random;
@@ -42,7 +42,10 @@ fn ran(lines: &str, build: Build) -> Option<(u64, u64)> {
         .collect();
     let weights = |_: ParamId| unreachable!("there are no parameters");
     let expected = interpret(&graph, &inputs, &weights).unwrap();
-    let emulator = Emulator::new(Build { products: true, ..build });
+    let emulator = Emulator::new(Build {
+        library: if build.library == Library::None { Library::WHOLE } else { build.library },
+        ..build
+    });
     let options =
         CudaOptions { products: Products::Library { least: 9, inner: 32 }, ..CudaOptions::default() };
     let machine = emulator.machine(&toolchain);
@@ -95,7 +98,14 @@ fn a_bias_gradient_comes_with_the_product_that_reads_the_same() {
             let Some(count) = kernels(&text, Build::default()) else { return };
             assert_eq!(count, 0, "{text}");
             // A library without it: its product, and a kernel for the sum.
-            assert_eq!(kernels(&text, Build { sums: false, ..Build::default() }), Some(1), "{text}");
+            assert_eq!(
+                kernels(
+                    &text,
+                    Build { library: Library::Ways { refused: 0, sums: false }, ..Build::default() }
+                ),
+                Some(1),
+                "{text}"
+            );
         }
     }
     for (dtype, sum) in [

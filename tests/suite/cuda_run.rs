@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use partition::unstable::error::{Error, FaultKind};
 use partition::unstable::ir::{DType, Graph, ParamId, Tensor};
-use partition::unstable::run::cuda::{CudaOptions, CudaProgram, Machine, Target};
+use partition::unstable::run::cuda::{CudaOptions, CudaProgram, Target};
 use partition::unstable::run::{ExecBuffer, interpret};
 use partition::unstable::units::Bytes;
 
-use crate::emulator::{Build, Choice, CpuToolchain, Emulator, Faults};
+use crate::emulator::{Build, Choice, CpuToolchain, Emulator, Faults, Library};
 use crate::executor::{Groups, random_plan, tensor};
 use crate::gpu::{Outcome, model};
 use crate::kernels::cases;
@@ -204,39 +204,170 @@ source s1 node "y" "matmul"
 output "y" %2
 "#;
 
-#[test]
-fn the_time_of_a_run_and_the_best_of_each_product_are_told_and_the_latter_kept() {
-    let Some(toolchain) = CpuToolchain::shared() else { return };
-    let graph = partition::unstable::ir::text::parse(PRODUCT).unwrap();
+/// A program of one product on an emulated GPU, and what its plan is fed.
+fn product_program(
+    lines: &str,
+    emulator: &Arc<Emulator>,
+    arrange: impl FnOnce(&mut partition::unstable::run::ExecPlan),
+) -> Option<(CudaProgram, Vec<(String, Tensor)>)> {
+    let toolchain = CpuToolchain::shared()?;
+    let graph = partition::unstable::ir::text::parse(lines).unwrap();
     let groups = Groups::planned(&graph);
-    let plan = random_plan(&graph, &groups, 1, &mut Random::new(1));
+    let mut plan = random_plan(&graph, &groups, 1, &mut Random::new(1));
+    arrange(&mut plan);
     let input = |(name, value): &(String, _)| (name.clone(), tensor(graph.ty(*value), &mut Random::new(2)));
     let inputs: Vec<(String, Tensor)> = graph.inputs().iter().map(input).collect();
-    let folder = tempfile::tempdir().unwrap();
-    let cache = partition::unstable::emit::cache::Cache::open(folder.path()).unwrap();
-    let mut told = Vec::new();
-    // Two ways, each once to load and three times to time; then what is kept.
-    for trials in [8, 0] {
-        let emulator = Emulator::new(Build { products: true, ..Build::default() });
-        let machine = Machine { cache: Some(cache.clone()), ..emulator.machine(&toolchain) };
-        let weights = |_: ParamId| unreachable!("there are no parameters");
-        let options = CudaOptions::default();
-        let groups = groups.fused();
-        let made = CudaProgram::new(&machine, &graph, &groups, &plan, &[Target::Gpu(0)], &weights, &options);
-        let mut program = made.unwrap();
-        assert_eq!(emulator.counts().2, trials);
+    let weights = |_: ParamId| unreachable!("there are no parameters");
+    let (machine, groups) = (emulator.machine(&toolchain), groups.fused());
+    let targets = [Target::Gpu(0)];
+    let options = CudaOptions::default();
+    let program = CudaProgram::new(&machine, &graph, &groups, &plan, &targets, &weights, &options);
+    Some((program.unwrap(), inputs))
+}
+
+#[test]
+fn a_way_that_the_library_refuses_is_passed_over_and_what_it_does_not_compute_is_counted() {
+    let three = |refused| Library::Ways { refused, sums: true };
+    for (library, taken) in [
+        (Library::WHOLE, Some(0)),
+        (three(1), Some(1)),
+        (three(2), Some(2)),
+        (three(3), None),
+        (Library::Empty, None),
+        (Library::None, None),
+    ] {
+        let emulator = Emulator::new(Build { library, ..Build::default() });
+        let Some((mut program, inputs)) = product_program(PRODUCT, &emulator, |_| {}) else { return };
         for _ in 0..2 {
-            let (_, report) = program.run(&inputs).unwrap();
-            assert!(report.device.is_some_and(|time| time > Duration::ZERO), "{report:?}");
+            program.run(&inputs).unwrap();
         }
-        assert_eq!(emulator.counts(), (1, 0, trials + 2));
-        let [product] = program.products() else { panic!("{:?}", program.products()) };
-        assert_eq!((product.calls, product.gemm.flops()), (1, 2 * 16 * 24 * 12));
-        assert_eq!(product.gemm.to_string(), "16 x 12 x 24 f32");
-        assert!(product.best > Duration::ZERO);
-        told.push(product.clone());
+        assert_eq!(program.library(), (library != Library::None).then_some("emulated"));
+        match taken {
+            Some(refused) => {
+                let [product] = program.products() else { panic!("{:?}", program.products()) };
+                assert_eq!(
+                    (product.calls, product.refused, product.gemm.flops()),
+                    (1, refused, 2 * 16 * 24 * 12)
+                );
+                assert_eq!(product.gemm.to_string(), "16 x 12 x 24 f32");
+                // Tried once, and run twice.
+                assert_eq!((program.declined(), emulator.counts()), (0, (1, 0, 3)), "{library:?}");
+            }
+            None => {
+                assert!(program.products().is_empty());
+                assert_eq!((program.declined(), emulator.counts()), (1, (1, 2, 0)), "{library:?}");
+            }
+        }
     }
-    assert_eq!(told[0], told[1]);
+}
+
+/// Where a plan puts buffers decides neither how a product is computed nor a bit of it.
+#[test]
+fn a_product_has_the_same_bits_wherever_its_operands_lie() {
+    let run = |shift: u64| {
+        let emulator = Emulator::new(Build { library: Library::WHOLE, ..Build::default() });
+        let (mut program, inputs) = product_program(PRODUCT, &emulator, |plan| {
+            for (number, buffer) in (0..).zip(&mut plan.buffers) {
+                buffer.offset = Bytes(buffer.offset.get() + shift * number);
+            }
+            let arena = &mut plan.devices[0].arena;
+            *arena = Bytes(arena.get() + shift * 8);
+        })?;
+        Some(program.run(&inputs).unwrap().0)
+    };
+    let Some(first) = run(0) else { return };
+    for shift in [64, 128, 192] {
+        assert_eq!(run(shift).unwrap()[0].1.bytes(), first[0].1.bytes(), "{shift}");
+    }
+}
+
+const FEW_TILES: &str = r#"graph "few tiles"
+
+source s0 data "x" "input"
+source s1 node "h" "matmul"
+source s2 node "y" "matmul"
+
+%0: f32[16, 512] = input "x" @s0
+%1: f32[512, 16] = input "w" @s0
+%2: f32[16, 24] = input "v" @s0
+%3: f32[16, 16] = matmul %0, %1 transpose_left=false transpose_right=false @s1
+%4: f32[16, 24] = matmul %3, %2 transpose_left=false transpose_right=false @s2
+
+output "y" %4
+"#;
+
+/// Room for the library's partial sums is planned, within the caps, and the same on a slice as on the whole GPU: so are
+/// the bytes of the results.
+#[test]
+fn partial_sums_have_planned_room_and_slices_give_the_bytes_of_the_whole() {
+    use partition::unstable::compile::{self, compile};
+    use partition::unstable::plan::BufferKind;
+    let Some(toolchain) = CpuToolchain::shared() else { return };
+    let graph = || partition::unstable::ir::text::parse(FEW_TILES).unwrap();
+    // Four parts of 128 terms, of 16 x 16 numbers, and where they may begin.
+    let room = 4 * 16 * 16 * 4;
+    let run = |spec: &str, count: u32| {
+        let options = compile::Options {
+            place: partition::unstable::place::Options {
+                devices: partition::unstable::place::DeviceUse::Count(count),
+                ..<_>::default()
+            },
+            ..<_>::default()
+        };
+        let topology = partition::unstable::topology::Topology::parse(spec).unwrap();
+        let made = compile(partition::unstable::load::Model::Graph(graph()), &topology, &options).unwrap();
+        let network = made.network.as_ref().unwrap();
+        let planned: Vec<u64> = made
+            .plan
+            .buffers
+            .iter()
+            .filter(|buffer| buffer.kind == BufferKind::Workspace)
+            .map(|buffer| buffer.bytes.get())
+            .collect();
+        assert!(made.plan.devices.iter().all(|device| device.arena <= device.memory), "{spec}");
+        let exec =
+            partition::unstable::run::exec_plan(&made.plan, &network.graph, &network.grouping).unwrap();
+        let emulator = Emulator::new(Build { library: Library::WHOLE, ..Build::default() });
+        let weights = |_: ParamId| unreachable!("there are no parameters");
+        let (machine, groups) = (emulator.machine(&toolchain), network.grouping.all_fused());
+        let targets = vec![Target::Gpu(0); exec.devices.len()];
+        let options = CudaOptions::default();
+        let mut program =
+            CudaProgram::new(&machine, &network.graph, &groups, &exec, &targets, &weights, &options).unwrap();
+        let arenas: u64 = exec.devices.iter().map(|device| device.arena.get()).sum();
+        assert_eq!(emulator.allocations().iter().map(|(_, bytes)| bytes).sum::<u64>(), arenas);
+        let input =
+            |(name, value): &(String, _)| (name.clone(), tensor(graph().ty(*value), &mut Random::new(2)));
+        let inputs: Vec<(String, Tensor)> = graph().inputs().iter().map(input).collect();
+        let (outputs, _) = program.run(&inputs).unwrap();
+        (planned, emulator.room(), outputs[0].1.bytes().to_vec())
+    };
+    let whole = run("cuda:memory=1MB", 1);
+    assert_eq!((&whole.0[..], whole.1), (&[room + 256][..], room));
+    for spec in ["cuda[2x200KB]", "cuda[2x80KB]"] {
+        let cut = run(spec, 2);
+        assert_eq!(cut.0, whole.0, "{spec}");
+        assert_eq!((cut.1, &cut.2), (whole.1, &whole.2), "{spec}");
+    }
+    // Processors have no such library: no plan for them alone has room for it.
+    let topology = partition::unstable::topology::Topology::parse("cpu").unwrap();
+    let made = compile(partition::unstable::load::Model::Graph(graph()), &topology, &<_>::default()).unwrap();
+    assert!(made.plan.buffers.iter().all(|buffer| buffer.kind != BufferKind::Workspace));
+}
+
+/// Steps that are timed go straight one after the other, behind one that is not timed: the GPU's clock counts as many
+/// replays as were asked for, and not what the host does before the first.
+#[test]
+fn the_time_of_a_step_is_that_of_replays_in_a_row() {
+    let emulator = Emulator::new(Build { library: Library::WHOLE, ..Build::default() });
+    let Some((mut program, inputs)) = product_program(PRODUCT, &emulator, |_| {}) else { return };
+    let early = program.clocked(3).unwrap_err().to_string();
+    assert!(early.contains("first step"), "{early}");
+    program.run(&inputs).unwrap();
+    let before = emulator.order().len();
+    let time = program.clocked(5).unwrap();
+    assert_eq!(&emulator.order()[before..], "GRGGGGGR");
+    assert!(time > Duration::ZERO && program.clocked(5).unwrap() == time, "{time:?}");
 }
 
 /// How programs under faults run.
@@ -534,7 +665,11 @@ fn training_on_slices_and_gpus_gives_what_the_cpu_gives() {
     let losses: Vec<f64> =
         (0..4).map(|step| reference.step(&crate::train::batch(step)).unwrap().loss).collect();
     for (spec, gpus) in [("cuda:memory=1MB", 1), ("cuda[3x1MB]", 1), ("2xcuda:memory=1MB", 2)] {
-        let emulator = Emulator::new(Build { gpus, products: gpus == 1, ..Build::default() });
+        let emulator = Emulator::new(Build {
+            gpus,
+            library: if gpus == 1 { Library::WHOLE } else { Library::None },
+            ..Build::default()
+        });
         let mut own = trainer(spec, Gpus::of(emulator.machine(&toolchain)));
         for (step, expected) in losses.iter().enumerate() {
             let loss = own.step(&crate::train::batch(step as u64)).unwrap().loss;

@@ -1,24 +1,28 @@
 //! A program's making: arenas, streams and events, and the plan's steps as what streams do.
+//!
+//! Contains `unsafe`: copies within the host, which streams come to later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::super::arena::Range;
 use super::super::executor::plan::{Checker, ExecPlan, Located, Task};
 use super::super::executor::ports::Ports;
 use super::super::group::Compiled;
 use super::super::packing::Packing;
-use super::driver::{Event, Fault, GemmArgs, HostPointer, Pointer};
+use super::choose::Chooser;
+use super::driver::{Event, Fault, GemmArgs, HostPointer, Pointer, Span};
 use super::host::{self, Host};
-use super::issue::{Marks, PIECE, Stage, StreamSet, Window};
+use super::issue::{Marks, PIECE, Stage, StreamSet, Window, host_copy, numbers};
 use super::kernels::{Kernels, Part};
 use super::program::{CudaOptions, CudaProgram, Machine, Target, param};
 use super::resources::Resources;
-use super::tune::{Bench, Tuner};
-use super::work::{Call, Order, Transfer, Way, Work, awaited};
+use super::work::{Call, Order, Product, Transfer, Way, Work, awaited};
 use crate::error::{Error, Result};
 use crate::ir::Graph as Network;
 use crate::kernel::Fused;
 use crate::kernel::program::{At, GemmCall, Place};
+use crate::kernel::workspace::PARTIAL_ALIGNMENT;
 use crate::schedule::Lane;
 
 /// Where a device's arena begins.
@@ -82,15 +86,19 @@ pub(super) fn build(
     let streams = builder.streams(options.timeout.is_some())?;
     let host = Arc::new(builder.host(&compiled, &bases)?);
     let maker = Maker { builder: &builder, streams: &streams, bases: &bases, kernels: &kernels, host: &host };
-    let mut tuner = Tuner::new(machine);
-    let orders = maker.orders(tasks, &compiled, &mut tuner)?;
-    let products = tuner.used;
+    let mut chooser = Chooser::new(&*machine.driver);
+    let orders = maker.orders(tasks, &compiled, &mut chooser)?;
+    let Chooser { used: products, declined, .. } = chooser;
+    let library = builder.gpus.keys().map(|&gpu| machine.driver.library(gpu)).collect::<Option<Vec<_>>>();
+    let library = library.and_then(|each| each.into_iter().next());
     let updates = updates.iter().map(|&(from, to)| maker.update(from, to)).collect::<Result<_>>()?;
-    if let Some(marks) = streams.marks {
-        marks.begin(orders.len(), streams.lanes.len());
-    }
     let memory = builder.resources.host(2 * PIECE).map_err(|fault| fault.at("memory for transfers"))?;
     let window = Window { memory, bytes: 2 * PIECE };
+    for (&gpu, &to) in streams.marks.iter().flat_map(|marks| &marks.numbers) {
+        let stream = streams.lanes[builder.gpus[&gpu].out];
+        let written = window.write(&*machine.driver, stream, to, &numbers(orders.len()));
+        written.map_err(|fault| fault.at(&format!("GPU {gpu}")))?;
+    }
     let mut gpus = BTreeMap::new();
     for (&gpu, info) in &builder.gpus {
         let event = builder.resources.event(gpu).map_err(|fault| fault.at(&format!("GPU {gpu}")))?;
@@ -125,6 +133,8 @@ pub(super) fn build(
         clock,
         busy: None,
         products,
+        declined,
+        library,
         resources: builder.resources,
     };
     Ok((program, data))
@@ -267,10 +277,13 @@ impl<'a> Builder<'a> {
             });
         }
         let marks = match marked {
-            true => Some(Marks {
-                numbers: resources.host(4 * steps.len() as u64)?,
-                reached: resources.host(64 * of.len() as u64)?,
-            }),
+            true => {
+                let mut numbers = BTreeMap::new();
+                for &gpu in self.gpus.keys() {
+                    numbers.insert(gpu, resources.words(gpu, steps.len() as u64)?);
+                }
+                Some(Marks { numbers, reached: resources.host(64 * of.len() as u64)? })
+            }
             false => None,
         };
         let driver = Arc::clone(&resources.driver);
@@ -298,6 +311,23 @@ impl<'a> Builder<'a> {
     }
 }
 
+/// Where a group is launched on a GPU.
+#[derive(Clone, Copy)]
+struct Site {
+    gpu: u32,
+    lane: usize,
+    /// What a product of the library may keep partial sums in.
+    partial: Span,
+}
+
+/// What a step's workspace holds behind the group's own: room for the library's partial sums. Its bytes are the same
+/// wherever it begins, as the library chooses by them.
+fn partial(base: Pointer, workspace: Range, own: u64) -> Span {
+    let at = Pointer(base.offset(workspace.offset as u64).offset(own).0.next_multiple_of(PARTIAL_ALIGNMENT));
+    let bytes = (workspace.length as u64).saturating_sub(own).saturating_sub(PARTIAL_ALIGNMENT);
+    Span { at, bytes: bytes / PARTIAL_ALIGNMENT * PARTIAL_ALIGNMENT }
+}
+
 /// Turns steps into what streams do.
 struct Maker<'a> {
     builder: &'a Builder<'a>,
@@ -308,7 +338,12 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    fn orders(&self, tasks: Vec<Task>, compiled: &[Compiled], tuner: &mut Tuner<'_>) -> Result<Vec<Order>> {
+    fn orders(
+        &self,
+        tasks: Vec<Task>,
+        compiled: &[Compiled],
+        chooser: &mut Chooser<'_>,
+    ) -> Result<Vec<Order>> {
         let steps = &self.builder.plan.steps;
         let mut orders = Vec::with_capacity(steps.len());
         let mut signals = vec![false; steps.len()];
@@ -327,7 +362,11 @@ impl Maker<'_> {
                     format!("step {number} on {name}: copy from {from}")
                 }
             };
-            let work = self.work(device, lane, task, &place, tuner)?;
+            let own = match &task {
+                Task::Launch { group, .. } => compiled[*group].workspace,
+                Task::Copy { .. } => 0,
+            };
+            let work = self.work((device, lane), (task, own), &place, chooser)?;
             orders.push(Order { lane, after, signals: false, work, place });
         }
         orders.iter_mut().zip(signals).for_each(|(order, signals)| order.signals = signals);
@@ -336,11 +375,10 @@ impl Maker<'_> {
 
     fn work(
         &self,
-        device: usize,
-        lane: usize,
-        task: Task,
+        (device, lane): (usize, usize),
+        (task, own): (Task, u64),
         place: &str,
-        tuner: &mut Tuner<'_>,
+        chooser: &mut Chooser<'_>,
     ) -> Result<Work> {
         match (task, self.bases[device]) {
             (Task::Copy { from, to }, _) => {
@@ -356,9 +394,14 @@ impl Maker<'_> {
                     Place::Write(position) => base.offset(writes[position as usize].offset as u64),
                     Place::Workspace(offset) => base.offset((workspace.offset as u64).saturating_add(offset)),
                 };
-                for way in self.kernels.groups.get(&group).into_iter().flatten() {
-                    let calls = self.calls(gpu, lane, way, &at, tuner);
+                let partial = partial(base, workspace, own);
+                let site = Site { gpu, lane, partial };
+                let ways = self.kernels.groups.get(&group).map_or(&[][..], Vec::as_slice);
+                let asks = |way: &[Part]| way.iter().any(|part| matches!(part, Part::Library(_)));
+                for way in ways {
+                    let calls = self.calls(site, way, &at, chooser);
                     if let Some(calls) = calls.map_err(|error| error.within(place))? {
+                        chooser.declined += usize::from(!asks(way) && ways.iter().any(|way| asks(way)));
                         return Ok(Work::Launches(calls));
                     }
                 }
@@ -370,21 +413,20 @@ impl Maker<'_> {
     /// What computes a group in one way; none where the library has not a product of it.
     fn calls(
         &self,
-        gpu: u32,
-        lane: usize,
+        site: Site,
         way: &[Part],
         at: &dyn Fn(Place) -> Pointer,
-        tuner: &mut Tuner<'_>,
+        chooser: &mut Chooser<'_>,
     ) -> Result<Option<Vec<Call>>> {
         let mut calls = Vec::with_capacity(way.len());
         for part in way {
             calls.push(match part {
                 Part::Own { kernel, args } => Call::Kernel {
-                    function: self.kernels.function(gpu, *kernel)?,
+                    function: self.kernels.function(site.gpu, *kernel)?,
                     launch: self.kernels.list[*kernel].launch,
                     args: args.iter().map(|&place| at(place)).collect(),
                 },
-                Part::Library(call) => match self.product(gpu, lane, call, at, tuner)? {
+                Part::Library(call) => match self.product(site, call, at, chooser)? {
                     Some(call) => call,
                     None => return Ok(None),
                 },
@@ -395,11 +437,10 @@ impl Maker<'_> {
 
     fn product(
         &self,
-        gpu: u32,
-        lane: usize,
+        site: Site,
         call: &GemmCall,
         at: &dyn Fn(Place) -> Pointer,
-        tuner: &mut Tuner<'_>,
+        chooser: &mut Chooser<'_>,
     ) -> Result<Option<Call>> {
         let gemm = &call.gemm;
         let address = |(place, element): At| at(place).offset(element.saturating_mul(gemm.dtype.size()));
@@ -410,19 +451,24 @@ impl Maker<'_> {
             addend: call.addend.map(address),
             out: address(call.out),
             sums: call.sums.map(address),
+            partial: site.partial,
         };
-        let (begin, end) = (self.streams.joins[lane], self.streams.joins[self.builder.gpus[&gpu].out]);
-        let bench = Bench { stream: self.streams.lanes[lane], begin, end };
-        let algorithm = tuner.best(&self.builder.gpus[&gpu].name, bench, gemm, &args)?;
-        Ok(algorithm.map(|algorithm| Call::Product { gemm: gemm.clone(), algorithm, args }))
+        let (gpu, stream) = (&self.builder.gpus[&site.gpu].name, self.streams.lanes[site.lane]);
+        let algorithm = chooser.choose(gpu, stream, gemm, &args)?;
+        let product = |algorithm| Product { gemm: gemm.clone(), algorithm, args };
+        Ok(algorithm.map(|algorithm| Call::Product(Box::new(product(algorithm)))))
     }
 
     /// A copy, by what its ends are on.
     fn transfer(&self, lane: usize, from: Located, to: Located) -> Result<Transfer> {
         let offset = |place: Located| place.range.offset as u64;
+        let bytes = to.range.length as u64;
         let way = match (self.bases[from.device], self.bases[to.device]) {
             (Base::Host(source), Base::Host(target)) => {
-                Way::Host { to: target.offset(offset(to)), from: source.offset(offset(from)) }
+                let (to, from) = (target.offset(offset(to)), source.offset(offset(from)));
+                // SAFETY: both ranges are within arenas of page-locked memory, and streams wait for one another as
+                // the plan's checked order says.
+                Way::Host(unsafe { host_copy(to, from, bytes) })
             }
             (Base::Host(source), Base::Gpu(_, target)) => {
                 Way::Up { to: target.offset(offset(to)), from: source.offset(offset(from)) }
@@ -443,7 +489,7 @@ impl Maker<'_> {
                 }
             }
         };
-        Ok(Transfer { way, bytes: to.range.length as u64 })
+        Ok(Transfer { way, bytes })
     }
 
     /// A copy after a run, for the next one to read.

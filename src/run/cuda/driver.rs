@@ -40,9 +40,10 @@ impl Pointer {
         Self(self.0.wrapping_add(bytes))
     }
 
-    /// The power of two that it is a multiple of, up to 256.
+    /// The power of two that it is a multiple of, up to 16, the widest access of a thread: what is beyond follows from
+    /// where a plan puts a buffer, and may not decide how it is computed.
     pub fn alignment(self) -> u32 {
-        1 << self.0.trailing_zeros().min(8)
+        1 << self.0.trailing_zeros().min(4)
     }
 }
 
@@ -118,6 +119,17 @@ pub struct GemmArgs {
     pub out: Pointer,
     /// The sums of an operand, where they are written.
     pub sums: Option<Pointer>,
+    /// Where partial sums may be kept while the product runs.
+    pub partial: Span,
+}
+
+/// Bytes on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Where they begin.
+    pub at: Pointer,
+    /// How many there are.
+    pub bytes: u64,
 }
 
 /// A way of computing a product, as the library describes it: bytes that it takes back.
@@ -207,12 +219,13 @@ pub trait Driver: Send + Sync {
     /// Ends a graph.
     fn end_graph(&self, graph: Graph);
 
-    /// Ways of computing a product of operands that lie so, best guess first; none where the library is not
-    /// there or has none.
+    /// Ways of computing a product of operands that lie so within the bytes for partial sums, best guess first; none
+    /// where the library is not there or has none. They may follow from the operands' alignment, not from where else
+    /// they lie.
     fn algorithms(&self, gpu: u32, gemm: &Gemm, args: &GemmArgs) -> Outcome<Vec<Algorithm>>;
 
-    /// Version of the library of products, for what is kept of its algorithms.
-    fn library(&self) -> String;
+    /// Name and version of the library of products; none where it is not there or does not start on the GPU.
+    fn library(&self, gpu: u32) -> Option<String>;
 
     /// Puts a kernel on a stream; its arguments are addresses.
     ///
@@ -227,7 +240,8 @@ pub trait Driver: Send + Sync {
         args: &[Pointer],
     ) -> Outcome<()>;
 
-    /// Puts a product on a stream.
+    /// Puts a product on a stream. Fault: the library refuses this way of computing it, or what the driver's calls fail
+    /// with.
     ///
     /// # Safety
     ///
@@ -261,14 +275,7 @@ pub trait Driver: Send + Sync {
     /// As of [`Driver::upload`].
     unsafe fn copy(&self, stream: Stream, to: Pointer, from: Pointer, bytes: u64) -> Outcome<()>;
 
-    /// Puts a copy within the host on a stream.
-    ///
-    /// # Safety
-    ///
-    /// As of [`Driver::upload`].
-    unsafe fn copy_host(&self, stream: Stream, to: HostPointer, from: HostPointer, bytes: u64)
-    -> Outcome<()>;
-
-    /// Puts work of the host on a stream; it is kept until the stream, or the graph, ends.
+    /// Puts work of the host on a stream; it is kept until the stream, or the graph, ends. Copies within the host are
+    /// such work: put on a stream as a copy, they would make the caller wait for all that is before them.
     fn host(&self, stream: Stream, work: HostWork) -> Outcome<()>;
 }

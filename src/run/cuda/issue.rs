@@ -4,9 +4,10 @@
 //! `executor::plan::Checker` found within their arenas, and streams wait for one another as the plan's
 //! checked order says.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::driver::{Driver, Event, HostPointer, Outcome, Pointer, Stream};
+use super::driver::{Driver, Event, HostPointer, HostWork, Outcome, Pointer, Stream};
 use super::work::{Call, Order, Transfer, Way, Work};
 
 /// Bytes that go through page-locked memory at once.
@@ -21,11 +22,12 @@ pub(super) struct Stage {
     pub(super) drained: [Event; 2],
 }
 
-/// Page-locked words that say how far each stream is.
-#[derive(Clone, Copy)]
+/// Page-locked words that say how far each stream is. The numbers come from GPUs: a copy from the host to the host would
+/// make whoever puts it on a stream wait for the stream, and a kernel that does not end would never be told.
+#[derive(Clone)]
 pub(super) struct Marks {
-    /// The numbers 1, 2, 3, ... of the steps.
-    pub(super) numbers: HostPointer,
+    /// By GPU: the numbers 1, 2, 3, ... of the steps.
+    pub(super) numbers: BTreeMap<u32, Pointer>,
     /// By stream: the number of the last step that is done.
     pub(super) reached: HostPointer,
 }
@@ -75,10 +77,12 @@ impl<'a> Session<'a> {
             Work::Host(work) => driver.host(stream, Arc::clone(work))?,
             Work::Copy(transfer) => self.transfer(order.lane, transfer)?,
         }
-        if let Some(marks) = on.marks {
-            let (from, to) = (marks.numbers.offset(4 * number as u64), reached(marks, order.lane));
+        if let Some(marks) = &on.marks
+            && let Some(numbers) = marks.numbers.get(&stream.gpu)
+        {
+            let (from, to) = (numbers.offset(4 * number as u64), reached(marks, order.lane));
             // SAFETY: both are words of the marks, which live as long as the streams.
-            unsafe { driver.copy_host(stream, to, from, 4)? };
+            unsafe { driver.download(stream, to, from, 4)? };
         }
         if self.timed || order.signals {
             driver.record(on.ends[number], stream)?;
@@ -98,7 +102,7 @@ impl<'a> Session<'a> {
             match transfer.way {
                 Way::Device { to, from } => driver.copy(stream, to, from, bytes),
                 Way::Up { to, from } => driver.upload(stream, to, from, bytes),
-                Way::Host { to, from } => driver.copy_host(stream, to, from, bytes),
+                Way::Host(ref copy) => driver.host(stream, Arc::clone(copy)),
                 Way::Down { out, to, from } => {
                     self.follow(out, lane)?;
                     driver.download(on.lanes[out], to, from, bytes)?;
@@ -165,23 +169,20 @@ impl<'a> Session<'a> {
     }
 }
 
-fn launch(driver: &dyn Driver, stream: Stream, call: &Call) -> Outcome<()> {
+pub(super) fn launch(driver: &dyn Driver, stream: Stream, call: &Call) -> Outcome<()> {
     // SAFETY: as the module's documentation says; kernels keep to their arguments, which the verifier of
     // their programs proved.
     unsafe {
         match call {
             Call::Kernel { function, launch, args } => driver.launch(stream, *function, *launch, args),
-            Call::Product { gemm, algorithm, args } => driver.multiply(stream, gemm, algorithm, args),
+            Call::Product(product) => {
+                driver.multiply(stream, &product.gemm, &product.algorithm, &product.args)
+            }
         }
     }
 }
 
-/// Puts a call on a stream, on memory that holds nothing yet, to see how long it takes.
-pub(super) fn trial(driver: &dyn Driver, stream: Stream, call: &Call) -> Outcome<()> {
-    launch(driver, stream, call)
-}
-
-fn reached(marks: Marks, stream: usize) -> HostPointer {
+fn reached(marks: &Marks, stream: usize) -> HostPointer {
     // A line of its own, so that streams do not write one line in turn.
     marks.reached.offset(64 * stream as u64)
 }
@@ -257,17 +258,8 @@ pub(super) unsafe fn read_host(from: HostPointer, bytes: &mut [u8]) {
 }
 
 impl Marks {
-    /// The numbers of `steps` steps, and no step done.
-    pub(super) fn begin(self, steps: usize, streams: usize) {
-        for number in 0..steps {
-            // SAFETY: the memory has a word for each step, and no stream runs yet.
-            unsafe { write_host(self.numbers.offset(4 * number as u64), &(number as u32 + 1).to_ne_bytes()) };
-        }
-        self.reset(streams);
-    }
-
     /// No step is done.
-    pub(super) fn reset(self, streams: usize) {
+    pub(super) fn reset(&self, streams: usize) {
         for stream in 0..streams {
             // SAFETY: the memory has a word for each stream, and none runs.
             unsafe { write_host(reached(self, stream), &[0; 4]) };
@@ -275,10 +267,30 @@ impl Marks {
     }
 
     /// The last step that a stream has done in this run; none where it has done none.
-    pub(super) fn last(self, stream: usize) -> Option<usize> {
+    pub(super) fn last(&self, stream: usize) -> Option<usize> {
         let word = std::ptr::with_exposed_provenance::<u32>(reached(self, stream).0 as usize);
         // SAFETY: a word of page-locked memory that a device may write at any time.
         let number = unsafe { std::ptr::read_volatile(word) };
         (number as usize).checked_sub(1)
     }
+}
+
+/// The numbers of `steps` steps, as they lie on a GPU.
+pub(super) fn numbers(steps: usize) -> Vec<u8> {
+    (1..=steps as u32).flat_map(u32::to_ne_bytes).collect()
+}
+
+/// A copy within the host, as work that a stream comes to.
+///
+/// # Safety
+///
+/// Whenever the stream comes to it, both have so many bytes of page-locked memory that do not overlap, and nobody else
+/// writes them.
+pub(super) unsafe fn host_copy(to: HostPointer, from: HostPointer, bytes: u64) -> HostWork {
+    Arc::new(move || {
+        let to = std::ptr::with_exposed_provenance_mut::<u8>(to.0 as usize);
+        let from = std::ptr::with_exposed_provenance::<u8>(from.0 as usize);
+        // SAFETY: as the maker promises.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, bytes as usize) }
+    })
 }

@@ -5,6 +5,7 @@
 //! by a driver that runs kernels on the CPU.
 
 mod build;
+mod choose;
 mod driver;
 mod host;
 mod issue;
@@ -14,14 +15,13 @@ mod program;
 mod resources;
 mod steps;
 mod toolchain;
-mod tune;
 mod work;
 
+pub use choose::LibraryProduct;
 pub use driver::{
     Activation, Algorithm, Driver, Event, Fault, FaultKind, Function, Gemm, GemmArgs, GpuInfo, Graph,
-    HostPointer, HostWork, Launch, Module, Outcome, Pointer, Side, Stream,
+    HostPointer, HostWork, Launch, Module, Outcome, Pointer, Side, Span, Stream,
 };
 pub use native::native;
 pub use program::{CudaOptions, CudaProgram, Machine, Products, Target};
 pub use toolchain::{NvrtcToolchain, Toolchain};
-pub use tune::TimedProduct;

@@ -12,12 +12,12 @@ use super::super::executor::ports::{Ports, load};
 use super::super::executor::{DeviceReport, RunReport};
 use super::super::interpret::{Weights, check_type, tensor};
 use super::build::{Base, build};
+use super::choose::LibraryProduct;
 use super::driver::{Driver, Event, Gemm, Graph};
 use super::host::Host;
 use super::issue::{StreamSet, Window, read_host, write_host};
 use super::resources::Resources;
 use super::toolchain::{NvrtcToolchain, Toolchain};
-use super::tune::TimedProduct;
 use super::work::{Order, Transfer};
 use crate::emit::cache::Cache;
 use crate::error::{Error, Result};
@@ -31,8 +31,6 @@ pub struct Machine {
     pub driver: Arc<dyn Driver>,
     /// The compiler.
     pub toolchain: Arc<dyn Toolchain>,
-    /// Where what was found out about the library's products is kept.
-    pub cache: Option<Cache>,
 }
 
 impl Machine {
@@ -44,8 +42,8 @@ impl Machine {
         // Without a folder kernels are compiled each time.
         let cache = Cache::open_default()?;
         let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
-        let toolchain = Arc::new(NvrtcToolchain { cache: cache.clone(), threads });
-        Ok(Self { driver, toolchain, cache })
+        let toolchain = Arc::new(NvrtcToolchain { cache, threads });
+        Ok(Self { driver, toolchain })
     }
 }
 
@@ -144,8 +142,10 @@ pub struct CudaProgram {
     pub(super) clock: [Event; 2],
     /// How long the last run took by its GPUs' clocks.
     pub(super) busy: Option<Duration>,
-    /// What was found out about the library's products.
-    pub(super) products: Vec<TimedProduct>,
+    /// The library's products, how many it was asked for and does not compute, and its name and version.
+    pub(super) products: Vec<LibraryProduct>,
+    pub(super) declined: usize,
+    pub(super) library: Option<String>,
     /// Dropped last: what the above uses.
     pub(super) resources: Resources,
 }
@@ -196,7 +196,7 @@ impl CudaProgram {
         self.usable()?;
         let start = Instant::now();
         let deadline = self.timeout.map(|timeout| start + timeout);
-        if let Some(marks) = self.streams.marks {
+        if let Some(marks) = &self.streams.marks {
             marks.reset(self.streams.lanes.len());
         }
         let done = self.work(deadline);
@@ -206,6 +206,25 @@ impl CudaProgram {
             return Err(self.failed(failure));
         }
         self.host.failure().map_or(Ok(wall), Err)
+    }
+
+    /// How long a step takes by the GPUs' clock, on the inputs handed over last: of `count` steps one straight after the
+    /// other, the mean. They are steps like others: what the plan updates is updated.
+    ///
+    /// Errors: as of [`CudaProgram::step`]; no step went before.
+    pub fn clocked(&mut self, count: u32) -> Result<Duration> {
+        self.usable()?;
+        if self.runs == 0 {
+            return Err(Error::run("", "a program's first step cannot be timed: it is what names a fault"));
+        }
+        let deadline = self.timeout.map(|timeout| Instant::now() + timeout.saturating_mul(count + 1));
+        if let Some(marks) = &self.streams.marks {
+            marks.reset(self.streams.lanes.len());
+        }
+        let done = self.clocked_steps(count, deadline);
+        self.runs += u64::from(count) + 1;
+        let time = done.map_err(|failure| self.failed(failure))?;
+        self.host.failure().map_or(Ok(time), Err)
     }
 
     /// The outputs of the last step, but for those that take a parameter's place.
@@ -263,14 +282,19 @@ impl CudaProgram {
         RunReport { wall, device: self.busy, devices: devices.collect(), steps: self.spans.clone() }
     }
 
-    /// Name and version of the library of products.
-    pub fn library(&self) -> String {
-        self.streams.driver.library()
+    /// Name and version of the library of products; none where a GPU of the program has none.
+    pub fn library(&self) -> Option<&str> {
+        self.library.as_deref()
     }
 
-    /// The products that the library computes in each run, and the best of its times for each alone.
-    pub fn products(&self) -> &[TimedProduct] {
+    /// The products that the library computes in each run.
+    pub fn products(&self) -> &[LibraryProduct] {
         &self.products
+    }
+
+    /// How many products it was asked for that it does not compute, so that kernels of this crate do.
+    pub fn declined(&self) -> usize {
+        self.declined
     }
 
     fn usable(&self) -> Result<()> {

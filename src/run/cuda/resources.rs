@@ -66,6 +66,13 @@ impl Resources {
         }
     }
 
+    /// So many words of a GPU's memory.
+    pub(super) fn words(&mut self, gpu: u32, count: u64) -> Outcome<Pointer> {
+        let memory = self.driver.allocate(gpu, 4 * count.max(1))?;
+        self.list.push(Resource::Memory(gpu, memory));
+        Ok(memory)
+    }
+
     pub(super) fn host(&mut self, bytes: u64) -> Outcome<HostPointer> {
         let memory = self.driver.allocate_host(bytes.max(1))?;
         self.list.push(Resource::Host(memory));

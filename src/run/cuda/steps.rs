@@ -81,23 +81,38 @@ impl CudaProgram {
 
     /// The captured plan.
     fn replay(&mut self, deadline: Option<Instant>) -> Done {
-        let graph = match self.graph {
-            Some(graph) => graph,
-            None => {
-                let made = self.capture()?;
-                *self.graph.insert(made)
-            }
-        };
+        let graph = self.graph()?;
+        let all = self.orders.len();
+        self.streams.driver.launch_graph(graph, self.streams.lanes[0]).map_err(at(GRAPH, all))?;
+        wait(&self.streams, 0, deadline).map_err(among(all))
+    }
+
+    /// Replays the graph once, and then as often as is asked, one straight after the other; how long one of the latter
+    /// took by the GPU's clock. The first keeps the GPU at work while the others are handed over, so that the host's
+    /// part does not count.
+    pub(super) fn clocked_steps(&mut self, count: u32, deadline: Option<Instant>) -> Done<Duration> {
+        let graph = self.graph()?;
         let (driver, stream, [begin, end]) = (&self.streams.driver, self.streams.lanes[0], self.clock);
-        let launched = driver
-            .record(begin, stream)
-            .and_then(|()| driver.launch_graph(graph, stream))
+        let replay = || driver.launch_graph(graph, stream);
+        let launched = replay()
+            .and_then(|()| driver.record(begin, stream))
+            .and_then(|()| (0..count).try_for_each(|_| replay()))
             .and_then(|()| driver.record(end, stream));
         let all = self.orders.len();
         launched.map_err(at(GRAPH, all))?;
         wait(&self.streams, 0, deadline).map_err(among(all))?;
-        self.busy = Some(self.streams.driver.elapsed(begin, end).map_err(at(GRAPH, all))?);
-        Ok(())
+        let busy = self.streams.driver.elapsed(begin, end).map_err(at(GRAPH, all))?;
+        Ok(busy / count.max(1))
+    }
+
+    fn graph(&mut self) -> Done<Graph> {
+        match self.graph {
+            Some(graph) => Ok(graph),
+            None => {
+                let made = self.capture()?;
+                Ok(*self.graph.insert(made))
+            }
+        }
     }
 
     /// Captures the plan. A capture that fails is ended, so that its streams can be used and given back.
@@ -177,7 +192,7 @@ impl CudaProgram {
     /// The step that is at work, where it is but one; and by stream with steps: what it is at, or waits for.
     /// `issued` steps are on their streams.
     fn running(&self, issued: usize) -> (Option<String>, Vec<String>) {
-        let Some(marks) = self.streams.marks else {
+        let Some(marks) = &self.streams.marks else {
             return (
                 None,
                 vec!["with a --timeout steps are marked, and the one that failed is known".to_owned()],

@@ -25,17 +25,22 @@ pub(super) enum Work {
 
 pub(super) enum Call {
     Kernel { function: Function, launch: Launch, args: Box<[Pointer]> },
-    Product { gemm: Gemm, algorithm: Algorithm, args: GemmArgs },
+    Product(Box<Product>),
+}
+
+/// A product of the library.
+pub(super) struct Product {
+    pub(super) gemm: Gemm,
+    pub(super) algorithm: Algorithm,
+    pub(super) args: GemmArgs,
 }
 
 /// A copy by where its two ends are.
-#[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {
     pub(super) way: Way,
     pub(super) bytes: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
 pub(super) enum Way {
     /// Within a GPU, or between peers.
     Device {
@@ -52,10 +57,8 @@ pub(super) enum Way {
         to: HostPointer,
         from: Pointer,
     },
-    Host {
-        to: HostPointer,
-        from: HostPointer,
-    },
+    /// Within the host, by the host.
+    Host(HostWork),
     /// Through page-locked memory, between GPUs that are no peers; `stage`: which memory.
     Staged {
         out: usize,

@@ -4,39 +4,68 @@ use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_void};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use libloading::Library;
 use partition::unstable::emit::{self, Kernel};
 use partition::unstable::run::cuda::{Launch, Toolchain};
 
-use crate::cuda::{SHIM, compiler, waits};
+use crate::cuda::{SHIM, build, compiler, waits};
 
 /// Kernels of one library.
 const TOGETHER: usize = 40;
 
-type Entry = unsafe extern "C" fn(*const c_char, u32, u32, u32, u32, u32, *mut *mut c_void) -> i32;
+type Entry = unsafe extern "C" fn(*const c_char, u32, u32, u32, u32, u32, *mut *mut c_void) -> *const c_char;
 
 /// Compiles each kernel once, whatever programs of this process ask for it.
 pub(crate) struct CpuToolchain {
     folder: tempfile::TempDir,
     /// By text: the library.
     known: Mutex<BTreeMap<String, PathBuf>>,
+    /// What kernels' images say where it is not what their text does.
+    limits: Option<Limits>,
 }
 
-/// What an image holds: the library's path, and whether the kernel's threads wait for one another.
-const ALONE: &str = "alone ";
+/// What bounds a kernel's launches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Most threads of a block, as the kernel was compiled.
+    pub(crate) threads: u32,
+    /// Registers of a thread; zero where nobody knows.
+    pub(crate) registers: u32,
+    /// Static shared memory, in bytes.
+    pub(crate) shared: u32,
+}
+
+/// What an image says: how the kernel may be launched, whether its threads wait for one another, the library's path.
+fn image(kernel: &Kernel, limits: Limits, path: &Path) -> Vec<u8> {
+    let Limits { threads, registers, shared } = limits;
+    let alone = u32::from(!waits(kernel));
+    format!("{threads} {registers} {shared} {alone} {}", path.display()).into_bytes()
+}
+
+/// The threads that a kernel says it has at most.
+fn bounds(kernel: &Kernel) -> u32 {
+    let threads =
+        kernel.text.split("__launch_bounds__(").nth(1).and_then(|rest| rest.split([')', ',']).next());
+    threads.and_then(|text| text.parse().ok()).unwrap_or(1024)
+}
 
 impl CpuToolchain {
     /// The one of this process; none where there is no C++ compiler.
     pub(crate) fn shared() -> Option<Arc<Self>> {
         static SHARED: OnceLock<Option<Arc<CpuToolchain>>> = OnceLock::new();
-        let make = || {
-            compiler()?;
-            Some(Arc::new(Self { folder: tempfile::tempdir().unwrap(), known: Mutex::default() }))
-        };
-        SHARED.get_or_init(make).clone()
+        SHARED.get_or_init(|| Self::with(None)).clone()
+    }
+
+    /// One whose images say this of kernels' limits.
+    pub(crate) fn limited(limits: Limits) -> Option<Arc<Self>> {
+        Self::with(Some(limits))
+    }
+
+    fn with(limits: Option<Limits>) -> Option<Arc<Self>> {
+        compiler()?;
+        Some(Arc::new(Self { folder: tempfile::tempdir().unwrap(), known: Mutex::default(), limits }))
     }
 }
 
@@ -53,17 +82,17 @@ impl Toolchain for CpuToolchain {
         for chunk in new.chunks(TOGETHER) {
             let path = self.folder.path().join(format!("kernels{}.cpp", known.len()));
             std::fs::write(&path, text(chunk)).unwrap();
-            compile(&path);
+            build(compiler().unwrap(), &path, &path.with_extension("so"), &["-shared"]);
             for kernel in chunk {
                 known.insert(kernel.text.clone(), path.with_extension("so"));
             }
         }
         progress(kernels.len(), kernels.len());
-        let image = |kernel: &&Kernel| {
-            let alone = if waits(kernel) { "" } else { ALONE };
-            format!("{alone}{}", known[&kernel.text].display()).into_bytes()
+        let made = |kernel: &&Kernel| {
+            let limits = Limits { threads: bounds(kernel), registers: 0, shared: 0 };
+            image(kernel, self.limits.unwrap_or(limits), &known[&kernel.text])
         };
-        Ok(kernels.iter().map(image).collect())
+        Ok(kernels.iter().map(made).collect())
     }
 }
 
@@ -78,29 +107,18 @@ fn text(kernels: &[&&Kernel]) -> String {
     text.push_str(
         "};
 extern \"C\" __attribute__((visibility(\"default\")))
-int emulated(const char* name, unsigned grid, unsigned x, unsigned y, unsigned shared, unsigned flags, void** args) {
+const char* emulated(const char* name, unsigned grid, unsigned x, unsigned y, unsigned shared, unsigned flags, void** args) {
+  shim::machine.is_guest = true;
   for (const shim::Entry& entry : entries)
     if (strcmp(entry.name, name) == 0) {
       shim::launch(entry.name, grid, Index3{x, y, 1}, shared, flags & 1, flags & 2, [&] { entry.call(args); });
-      return 0;
+      return shim::machine.fault.empty() ? nullptr : shim::machine.fault.c_str();
     }
-  return 1;
+  return \"no such kernel\";
 }
 ",
     );
     text
-}
-
-fn compile(file: &Path) {
-    let out = Command::new(compiler().unwrap())
-        .args(["-O1", "-std=c++17", "-w", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique"])
-        .args(["-fno-strict-aliasing", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-o"])
-        .arg(file.with_extension("so"))
-        .arg(file)
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "{}", &errors[..errors.len().min(4000)]);
 }
 
 /// Libraries loaded for one driver: each has the state of one machine, which no other driver may share.
@@ -113,6 +131,7 @@ pub(super) struct Libraries {
 /// A loaded kernel's library.
 pub(super) struct Code {
     library: Arc<Library>,
+    limits: Limits,
     alone: bool,
 }
 
@@ -120,38 +139,55 @@ impl Libraries {
     /// None where the image is none.
     pub(super) fn load(&mut self, image: &[u8]) -> Option<Code> {
         let text = std::str::from_utf8(image).ok()?;
-        let (path, alone) = match text.strip_prefix(ALONE) {
-            Some(path) => (path, true),
-            None => (text, false),
-        };
+        let mut words = text.splitn(5, ' ');
+        let mut number = || words.next()?.parse::<u32>().ok();
+        let limits = Limits { threads: number()?, registers: number()?, shared: number()? };
+        let alone = number()? == 1;
+        let path = words.next()?;
         if let Some(library) = self.loaded.get(path) {
-            return Some(Code { library: Arc::clone(library), alone });
+            return Some(Code { library: Arc::clone(library), limits, alone });
         }
         let folder = self.folder.get_or_insert_with(|| tempfile::tempdir().unwrap());
         let own = folder.path().join(format!("own{}.so", self.loaded.len()));
         std::fs::copy(path, &own).ok()?;
-        // SAFETY: the library was made by `compile`; loading it runs nothing but constructors.
+        // SAFETY: the library was made by `build`; loading it runs nothing but constructors.
         let library = Arc::new(unsafe { Library::new(&own) }.ok()?);
         self.loaded.insert(path.to_owned(), Arc::clone(&library));
-        Some(Code { library, alone })
+        Some(Code { library, limits, alone })
     }
 }
 
 impl Code {
-    /// Runs a kernel; false where there is none of that name.
+    /// What bounds the launches of its kernel.
+    pub(super) fn limits(&self, _: &str) -> Limits {
+        self.limits
+    }
+
+    /// Runs a kernel. Error: what is wrong with it.
     ///
     /// # Safety
     ///
     /// The addresses are of memory that the kernel may use as it does.
-    pub(super) unsafe fn run(&self, name: &str, launch: Launch, args: &[u64], reversed: bool) -> bool {
+    pub(super) unsafe fn run(
+        &self,
+        name: &str,
+        launch: Launch,
+        args: &[u64],
+        reversed: bool,
+    ) -> Result<(), String> {
         let name = CString::new(name).unwrap();
         let mut args: Vec<*mut c_void> = args.iter().map(|&arg| arg as *mut c_void).collect();
         let flags = u32::from(reversed) | if self.alone { 2 } else { 0 };
         let [x, y] = launch.block;
-        // SAFETY: the symbol has this type in `text`; for the rest as the caller promises.
+        // SAFETY: the symbol has this type in `text`; for the rest as the caller promises. What it says is text that
+        // ends with a zero, and stays until its library runs again.
         unsafe {
             let entry = self.library.get::<Entry>(b"emulated").unwrap();
-            entry(name.as_ptr(), launch.grid, x, y, launch.shared, flags, args.as_mut_ptr()) == 0
+            let fault = entry(name.as_ptr(), launch.grid, x, y, launch.shared, flags, args.as_mut_ptr());
+            match fault.is_null() {
+                true => Ok(()),
+                false => Err(std::ffi::CStr::from_ptr(fault).to_string_lossy().into_owned()),
+            }
         }
     }
 }

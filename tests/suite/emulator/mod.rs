@@ -1,8 +1,27 @@
 //! A GPU's driver that is none: kernels run on the CPU, and streams do what was put on them as late as
 //! they can and in any order that events allow, so that a dependency that is missing shows.
 //!
-//! Capturing follows the rules of CUDA: a stream joins by waiting for an event of the capture, what was
-//! recorded outside cannot be waited for inside, and every stream that joined must be waited for.
+//! It is as strict as a real one. Each rule has a test in `emulator_rules` that breaks it.
+//!
+//! | rule | what breaks it |
+//! |---|---|
+//! | a copy whose host memory is not page-locked waits for all that its stream was given | a caller that goes on behind a hung kernel |
+//! | a launch has 1 to 2^31 - 1 blocks and 1 to 1024 threads | refused |
+//! | a launch has no more threads than the kernel was compiled for (`__launch_bounds__`) | refused |
+//! | registers x threads are at most 65,536, the registers as the CUBIN says | refused |
+//! | dynamic shared memory beyond 48 KB must be asked for when the function is found | refused |
+//! | static and dynamic shared memory are at most 227 KB | refused |
+//! | a stream that captures is not waited for, asked, ended, or given a graph or a copy that blocks; the capture is lost | refused, and so is the capture's end |
+//! | a stream captures once; an event of the outside is not waited for inside, nor one of a capture that has ended | refused |
+//! | each stream that joined a capture is waited for before the capture ends | refused |
+//! | an event is waited for, and its time read, only when it was recorded; times only outside captures | refused |
+//! | an event is recorded on a stream of its GPU; a kernel runs where it was loaded | panics |
+//! | addresses are of memory that is there, of this GPU or, where it is read, of a peer | panics |
+//! | a stream ends with nothing left to do | panics |
+//! | vector accesses are aligned (the shim's sanitiser) | the kernel fails |
+//! | the library may have no way, refuse some, and choose by alignment and room; each way sums in another order | other bits |
+//! | partial sums stay in the room that was given, which they fill | other bytes |
+//! | what fails while it runs fails every later call, after closing and opening as well | refused |
 
 mod code;
 mod queue;
@@ -10,12 +29,13 @@ mod queue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use partition::unstable::ir::DType;
 use partition::unstable::run::cuda::{
     Activation, Algorithm, Driver, Event, Fault, FaultKind, Function, Gemm, GemmArgs, GpuInfo, Graph,
     HostPointer, HostWork, Launch, Machine, Module, Outcome, Pointer, Side, Stream,
 };
 
-pub(crate) use code::CpuToolchain;
+pub(crate) use code::{CpuToolchain, Limits};
 pub(crate) use queue::Choice;
 use queue::{Memory, Op, State};
 
@@ -40,11 +60,39 @@ pub(crate) struct Faults {
     pub(crate) image: bool,
 }
 
+/// The library of products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Library {
+    /// It is not there.
+    None,
+    /// It has no way of computing anything.
+    Empty,
+    /// It has three ways, of which so many are refused when they are asked for.
+    Ways {
+        /// Those that are refused, from the first on.
+        refused: u8,
+        /// Whether it sums up operands.
+        sums: bool,
+    },
+}
+
+impl Library {
+    pub(crate) const WHOLE: Self = Self::Ways { refused: 0, sums: true };
+}
+
+/// Ways of the library.
+const WAYS: u8 = 3;
+/// Dynamic shared memory that a launch may have without asking, and shared memory that it may have at all, in bytes.
+const SHARED: u32 = 48 << 10;
+const MOST_SHARED: u32 = 227 << 10;
+/// Registers of a multiprocessor; a launch takes those of a warp in pieces of 256.
+const REGISTERS: u32 = 65_536;
+const MOST_BLOCKS: u32 = (1 << 31) - 1;
+
 pub(crate) struct Emulator {
     gpus: u32,
     peers: bool,
-    products: bool,
-    sums: bool,
+    library: Library,
     faults: Faults,
     state: Mutex<State>,
 }
@@ -55,10 +103,7 @@ pub(crate) struct Build {
     pub(crate) gpus: u32,
     /// Whether GPUs read one another's memory.
     pub(crate) peers: bool,
-    /// Whether there is a library of products.
-    pub(crate) products: bool,
-    /// Whether it sums up operands.
-    pub(crate) sums: bool,
+    pub(crate) library: Library,
     pub(crate) choice: Choice,
     pub(crate) faults: Faults,
 }
@@ -68,8 +113,7 @@ impl Default for Build {
         Self {
             gpus: 1,
             peers: true,
-            products: false,
-            sums: true,
+            library: Library::None,
             choice: Choice::Random(1),
             faults: Faults::default(),
         }
@@ -81,8 +125,7 @@ impl Emulator {
         Arc::new(Self {
             gpus: build.gpus,
             peers: build.peers,
-            products: build.products,
-            sums: build.sums,
+            library: build.library,
             faults: build.faults,
             state: Mutex::new(State::new(build.choice, build.faults)),
         })
@@ -90,11 +133,7 @@ impl Emulator {
 
     /// A machine with this driver.
     pub(crate) fn machine(self: &Arc<Self>, toolchain: &Arc<CpuToolchain>) -> Machine {
-        Machine {
-            driver: Arc::clone(self) as Arc<dyn Driver>,
-            toolchain: Arc::clone(toolchain) as _,
-            cache: None,
-        }
+        Machine { driver: Arc::clone(self) as Arc<dyn Driver>, toolchain: Arc::clone(toolchain) as _ }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -123,6 +162,16 @@ impl Emulator {
         self.lock().waits
     }
 
+    /// What streams came to, in order: graphs (G) and events (R).
+    pub(crate) fn order(&self) -> String {
+        self.lock().order.clone()
+    }
+
+    /// Most bytes for partial sums that a product had.
+    pub(crate) fn room(&self) -> u64 {
+        self.lock().room
+    }
+
     /// Bytes of each allocation on a GPU, in order.
     pub(crate) fn allocations(&self) -> Vec<(u32, u64)> {
         self.lock().allocated.clone()
@@ -146,7 +195,9 @@ impl Driver for Emulator {
         if gpu >= self.gpus {
             return fault(FaultKind::NoDevice, "open");
         }
-        *self.lock().open.entry(gpu).or_default() += 1;
+        let mut state = self.lock();
+        state.usable()?;
+        *state.open.entry(gpu).or_default() += 1;
         Ok(GpuInfo { name: "emulated".to_owned(), capability: (9, 0) })
     }
 
@@ -171,6 +222,7 @@ impl Driver for Emulator {
 
     fn allocate(&self, gpu: u32, bytes: u64) -> Outcome<Pointer> {
         let mut state = self.lock();
+        state.usable()?;
         assert!(bytes > 0 && state.open.contains_key(&gpu));
         if self.faults.memory > 0 && state.used(Some(gpu)) + bytes > self.faults.memory {
             return fault(FaultKind::OutOfMemory, "allocate");
@@ -185,6 +237,7 @@ impl Driver for Emulator {
 
     fn allocate_host(&self, bytes: u64) -> Outcome<HostPointer> {
         let mut state = self.lock();
+        state.usable()?;
         if self.faults.host_memory > 0 && state.used(None) + bytes > self.faults.host_memory {
             return fault(FaultKind::OutOfHostMemory, "allocate_host");
         }
@@ -231,10 +284,7 @@ impl Driver for Emulator {
     fn elapsed(&self, from: Event, to: Event) -> Outcome<Duration> {
         let state = self.lock();
         assert_eq!(from.gpu, to.gpu);
-        let at = |event: Event| {
-            state.events[&event.id].time.ok_or_else(|| Fault::new(FaultKind::Other, "elapsed"))
-        };
-        Ok(Duration::from_micros(at(to)?.saturating_sub(at(from)?)))
+        Ok(Duration::from_micros(state.time(to.id)?.saturating_sub(state.time(from.id)?)))
     }
 
     fn is_done(&self, stream: Stream) -> Outcome<bool> {
@@ -242,12 +292,7 @@ impl Driver for Emulator {
     }
 
     fn finish(&self, stream: Stream) -> Outcome<()> {
-        let mut state = self.lock();
-        if state.advance(stream.id, usize::MAX)? {
-            return Ok(());
-        }
-        state.waits += 1;
-        fault(FaultKind::Other, "a stream that never ends is waited for")
+        self.lock().finish(stream.id)
     }
 
     fn load(&self, gpu: u32, image: &[u8]) -> Outcome<Module> {
@@ -262,13 +307,24 @@ impl Driver for Emulator {
     fn unload(&self, module: Module) {
         let mut state = self.lock();
         state.modules.remove(&module.id).unwrap();
-        state.functions.retain(|_, function| function.0 != module.id);
+        state.functions.retain(|_, function| function.module != module.id);
     }
 
-    fn function(&self, module: Module, name: &str, _: Launch) -> Outcome<Function> {
+    fn function(&self, module: Module, name: &str, launch: Launch) -> Outcome<Function> {
         let mut state = self.lock();
+        state.usable()?;
+        let limits = state.modules[&module.id].limits(name);
+        if launch.shared > SHARED && limits.shared + launch.shared > MOST_SHARED {
+            return fault(FaultKind::Launch, "more shared memory than a block may have is asked for");
+        }
         let id = state.next();
-        state.functions.insert(id, (module.id, name.to_owned()));
+        let known = queue::Known {
+            module: module.id,
+            name: name.to_owned(),
+            limits,
+            shared: launch.shared.max(SHARED),
+        };
+        state.functions.insert(id, known);
         Ok(Function { gpu: module.gpu, id })
     }
 
@@ -286,23 +342,28 @@ impl Driver for Emulator {
     }
 
     fn launch_graph(&self, graph: Graph, stream: Stream) -> Outcome<()> {
-        self.put(stream, Op::Graph(graph.id))
+        self.lock().launch_graph(stream.id, graph.id)
     }
 
     fn end_graph(&self, graph: Graph) {
         self.lock().graphs.remove(&graph.id).unwrap();
     }
 
-    fn algorithms(&self, _: u32, gemm: &Gemm, _: &GemmArgs) -> Outcome<Vec<Algorithm>> {
-        Ok(if self.products && (self.sums || gemm.sums.is_none()) {
-            vec![Algorithm(vec![0]), Algorithm(vec![1])]
-        } else {
-            vec![]
-        })
+    fn algorithms(&self, _: u32, gemm: &Gemm, args: &GemmArgs) -> Outcome<Vec<Algorithm>> {
+        let Library::Ways { sums, .. } = self.library else { return Ok(vec![]) };
+        if !sums && gemm.sums.is_some() {
+            return Ok(vec![]);
+        }
+        // What it guesses follows from what it was told, as it lies: from the alignment of all it reads and writes,
+        // as far as callers tell it, and from the room for partial sums.
+        let all = [Some(args.left), Some(args.right), Some(args.out), args.bias, args.addend, args.sums];
+        let aligned = all.into_iter().flatten().map(Pointer::alignment).min().unwrap_or(1);
+        let first = (aligned.trailing_zeros() as u8 + u8::from(args.partial.bytes > 0)) % WAYS;
+        Ok((0..WAYS).map(|way| Algorithm(vec![(first + way) % WAYS, way])).collect())
     }
 
-    fn library(&self) -> String {
-        "emulated".to_owned()
+    fn library(&self, _: u32) -> Option<String> {
+        (self.library != Library::None).then(|| "emulated".to_owned())
     }
 
     unsafe fn launch(
@@ -321,8 +382,11 @@ impl Driver for Emulator {
         for arg in args {
             state.within(Memory::Gpu(stream.gpu), arg.0, 0);
         }
-        let (module, name) = state.functions[&function.id].clone();
-        let code = Arc::clone(&state.modules[&module]);
+        let known = state.functions[&function.id].clone();
+        if let Some(message) = refused(launch, &known) {
+            return fault(FaultKind::Launch, message);
+        }
+        let (code, name) = (Arc::clone(&state.modules[&known.module]), known.name);
         let args = args.iter().map(|arg| arg.0).collect();
         state.put(stream.id, Op::Kernel { code, name, launch, args })
     }
@@ -334,28 +398,31 @@ impl Driver for Emulator {
         algorithm: &Algorithm,
         args: &GemmArgs,
     ) -> Outcome<()> {
-        assert!(algorithm.0.len() == 1 && algorithm.0[0] < 2);
+        let &[way, place] = &algorithm.0[..] else { panic!("no algorithm of this library") };
+        assert!(way < WAYS);
+        if matches!(self.library, Library::Ways { refused, .. } if place < refused) {
+            return fault(FaultKind::Unsupported, "the library refuses");
+        }
+        self.lock().within(Memory::Gpu(stream.gpu), args.partial.at.0, args.partial.bytes);
         assert_eq!(args.bias.is_some(), gemm.bias);
         assert_eq!(args.addend.is_some(), gemm.addend.is_some());
         assert_eq!(args.sums.is_some(), gemm.sums.is_some());
         // What the library documents of sums: nothing else behind the product.
         let plain = !gemm.bias && gemm.addend.is_none() && gemm.activation == Activation::None;
         assert!(gemm.sums.is_none() || plain && gemm.batch == 1);
-        self.put(stream, Op::Product { gemm: gemm.clone(), args: *args })
+        self.put(stream, Op::Product { gemm: gemm.clone(), way, args: *args })
     }
 
     unsafe fn upload(&self, stream: Stream, to: Pointer, from: HostPointer, bytes: u64) -> Outcome<()> {
         let mut state = self.lock();
-        state.within(Memory::Host, from.0, bytes);
         state.within(Memory::Gpu(stream.gpu), to.0, bytes);
-        state.put(stream.id, Op::Copy { to: to.0, from: from.0, bytes })
+        state.copy_of_host(stream.id, from.0, Op::Copy { to: to.0, from: from.0, bytes })
     }
 
     unsafe fn download(&self, stream: Stream, to: HostPointer, from: Pointer, bytes: u64) -> Outcome<()> {
         let mut state = self.lock();
-        state.within(Memory::Host, to.0, bytes);
         state.within(Memory::Gpu(stream.gpu), from.0, bytes);
-        state.put(stream.id, Op::Copy { to: to.0, from: from.0, bytes })
+        state.copy_of_host(stream.id, to.0, Op::Copy { to: to.0, from: from.0, bytes })
     }
 
     unsafe fn copy(&self, stream: Stream, to: Pointer, from: Pointer, bytes: u64) -> Outcome<()> {
@@ -365,32 +432,45 @@ impl Driver for Emulator {
         state.put(stream.id, Op::Copy { to: to.0, from: from.0, bytes })
     }
 
-    unsafe fn copy_host(
-        &self,
-        stream: Stream,
-        to: HostPointer,
-        from: HostPointer,
-        bytes: u64,
-    ) -> Outcome<()> {
-        let mut state = self.lock();
-        state.within(Memory::Host, to.0, bytes);
-        state.within(Memory::Host, from.0, bytes);
-        state.put(stream.id, Op::Copy { to: to.0, from: from.0, bytes })
-    }
-
     fn host(&self, stream: Stream, work: HostWork) -> Outcome<()> {
         self.put(stream, Op::Host(work))
     }
 }
 
-/// A product, element by element in f64, of the bytes that it says.
+/// Why a launch is refused; none where it is not.
+fn refused(launch: Launch, known: &queue::Known) -> Option<&'static str> {
+    let threads = launch.block[0].saturating_mul(launch.block[1]);
+    let warps = threads.div_ceil(32);
+    let registers = (known.limits.registers * 32).next_multiple_of(256).saturating_mul(warps);
+    [
+        (launch.grid == 0 || launch.grid > MOST_BLOCKS, "no or too many blocks"),
+        (threads == 0 || threads > 1024, "no or too many threads"),
+        (threads > known.limits.threads, "more threads than the kernel was compiled for"),
+        (registers > REGISTERS, "more registers than a multiprocessor has"),
+        (launch.shared > known.shared, "more dynamic shared memory than was asked for"),
+        (
+            known.limits.shared.saturating_add(launch.shared) > MOST_SHARED,
+            "more shared memory than a block may have",
+        ),
+    ]
+    .into_iter()
+    .find_map(|(holds, message)| holds.then_some(message))
+}
+
+/// A product, element by element, of the bytes that it says: the ways of the library divide each sum into as many
+/// parts, which they add up in f32 (in f64 where the elements are), and keep in the room that they are given.
 ///
 /// # Safety
 ///
 /// The addresses are of memory that long.
-pub(crate) unsafe fn product(gemm: &Gemm, args: &GemmArgs) {
+pub(crate) unsafe fn product(gemm: &Gemm, way: u8, args: &GemmArgs) {
     use crate::run_ops::{decode, encode};
     let size = gemm.dtype.size() as usize;
+    // Partial sums go where they may: whoever else has these bytes finds others.
+    // SAFETY: as the caller promises.
+    unsafe { std::ptr::write_bytes(args.partial.at.0 as *mut u8, 0xee, args.partial.bytes as usize) };
+    let parts = 1 + i64::from(way);
+    let rounded = |sum: f64| if gemm.dtype == DType::F64 { sum } else { f64::from(sum as f32) };
     let write = |base: u64, element: i64, value: f64| {
         let bytes = encode(&crate::reference::Array::new(gemm.dtype, &[1], vec![value]));
         let to = (base as usize + element as usize * size) as *mut u8;
@@ -406,10 +486,15 @@ pub(crate) unsafe fn product(gemm: &Gemm, args: &GemmArgs) {
         for m in 0..gemm.rows {
             for n in 0..gemm.columns {
                 let mut sum = 0.0;
-                for k in 0..gemm.inner {
-                    let (x, y) = (gemm.left, gemm.right);
-                    sum += read(args.left.0, b * x.batch + m * x.row + k * x.column)
-                        * read(args.right.0, b * y.batch + k * y.row + n * y.column);
+                for part in 0..parts {
+                    let mut own = 0.0;
+                    for k in (part..gemm.inner).step_by(parts as usize) {
+                        let (x, y) = (gemm.left, gemm.right);
+                        let term = read(args.left.0, b * x.batch + m * x.row + k * x.column)
+                            * read(args.right.0, b * y.batch + k * y.row + n * y.column);
+                        own = rounded(own + term);
+                    }
+                    sum = rounded(sum + own);
                 }
                 sum += args.bias.map_or(0.0, |bias| read(bias.0, n));
                 if let (Some(addend), Some(lies)) = (args.addend, gemm.addend) {

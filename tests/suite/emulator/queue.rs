@@ -6,7 +6,7 @@ use std::sync::Arc;
 use partition::unstable::run::cuda::{Fault, FaultKind, Gemm, GemmArgs, HostWork, Launch, Outcome};
 
 use super::Faults;
-use super::code::{Code, Libraries};
+use super::code::{Code, Libraries, Limits};
 use crate::random_graph::Random;
 
 /// Which of the streams that could go on does.
@@ -40,6 +40,7 @@ pub(super) enum Op {
     },
     Product {
         gemm: Gemm,
+        way: u8,
         args: GemmArgs,
     },
     Copy {
@@ -82,6 +83,8 @@ pub(super) struct Point {
 /// Captured work: each with what it follows.
 #[derive(Clone, Default)]
 pub(super) struct Captured {
+    /// A call that is not to be made while a stream captures was made.
+    lost: bool,
     nodes: Vec<(Op, Vec<usize>)>,
 }
 
@@ -93,6 +96,16 @@ struct Block {
 
 /// Held memory; dropped when it is given back.
 pub(super) struct Held(Block);
+
+/// A kernel that was found in a module.
+#[derive(Clone)]
+pub(super) struct Known {
+    pub(super) module: u64,
+    pub(super) name: String,
+    pub(super) limits: Limits,
+    /// Dynamic shared memory that a launch may have.
+    pub(super) shared: u32,
+}
 
 pub(super) struct State {
     ids: u64,
@@ -106,7 +119,7 @@ pub(super) struct State {
     pub(super) events: BTreeMap<u64, Point>,
     pub(super) libraries: Libraries,
     pub(super) modules: BTreeMap<u64, Arc<Code>>,
-    pub(super) functions: BTreeMap<u64, (u64, String)>,
+    pub(super) functions: BTreeMap<u64, Known>,
     captures: BTreeMap<u64, Captured>,
     pub(super) graphs: BTreeMap<u64, Captured>,
     failed: Option<Fault>,
@@ -120,6 +133,10 @@ pub(super) struct State {
     records_run: u64,
     pub(super) products_run: u64,
     pub(super) allocated: Vec<(u32, u64)>,
+    /// What streams came to, in order: graphs (G) and events (R).
+    pub(super) order: String,
+    /// Most bytes for partial sums that a product had.
+    pub(super) room: u64,
 }
 
 fn refused<T>(message: &str) -> Outcome<T> {
@@ -154,11 +171,70 @@ impl State {
             records_run: 0,
             products_run: 0,
             allocated: vec![],
+            order: String::new(),
+            room: 0,
         }
     }
 
     pub(super) fn has_failed(&self) -> bool {
         self.failed.is_some()
+    }
+
+    /// What failed while it ran fails every call that follows, whoever makes it.
+    pub(super) fn usable(&self) -> Outcome<()> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// A call that a stream that captures does not bear: it is refused, and the capture is lost.
+    fn outside_captures(&mut self, stream: u64, message: &str) -> Outcome<()> {
+        let Some((capture, _)) = &self.streams[&stream].capture else { return Ok(()) };
+        if let Some(captured) = self.captures.get_mut(capture) {
+            captured.lost = true;
+        }
+        refused(message)
+    }
+
+    /// Waits for a stream.
+    pub(super) fn finish(&mut self, stream: u64) -> Outcome<()> {
+        if self.advance(stream, usize::MAX)? {
+            return Ok(());
+        }
+        self.waits += 1;
+        refused("a stream that never ends is waited for")
+    }
+
+    /// A copy from or to memory of the host: where that is not page-locked, the caller waits for it.
+    pub(super) fn copy_of_host(&mut self, stream: u64, host: u64, op: Op) -> Outcome<()> {
+        let block = self.memory.range(..=host).next_back();
+        let is_locked =
+            block.is_some_and(|(start, held)| held.0.gpu.is_none() && host < start + held.0.bytes.max(1));
+        if is_locked {
+            let Op::Copy { bytes, .. } = op else { return refused("no copy") };
+            self.within(Memory::Host, host, bytes);
+            return self.put(stream, op);
+        }
+        self.outside_captures(stream, "a copy that blocks is put on a stream that captures")?;
+        self.put(stream, op)?;
+        self.finish(stream)
+    }
+
+    pub(super) fn launch_graph(&mut self, stream: u64, graph: u64) -> Outcome<()> {
+        self.outside_captures(stream, "a graph is launched on a stream that captures")?;
+        self.put(stream, Op::Graph(graph))
+    }
+
+    /// When an event was reached.
+    pub(super) fn time(&self, event: u64) -> Outcome<u64> {
+        self.usable()?;
+        let point = &self.events[&event];
+        match (point.asked, &point.captured) {
+            (_, Some(_)) => refused("the time of an event of a capture is read"),
+            (0, None) => refused("the time of an event that was never recorded is read"),
+            (asked, None) if point.reached < asked => {
+                refused("the time of an event that is not reached is read")
+            }
+            _ => point.time.ok_or_else(|| Fault::new(FaultKind::Other, "an event without a time")),
+        }
     }
 
     pub(super) fn next(&mut self) -> u64 {
@@ -225,6 +301,7 @@ impl State {
     }
 
     pub(super) fn record(&mut self, stream: u64, event: u64) -> Outcome<()> {
+        self.usable()?;
         let point = self.events.get_mut(&event).unwrap();
         if let Some(capture) = &self.streams[&stream].capture {
             point.captured = Some(capture.clone());
@@ -237,14 +314,21 @@ impl State {
     }
 
     pub(super) fn wait(&mut self, stream: u64, event: u64) -> Outcome<()> {
+        self.usable()?;
         let point = &self.events[&event];
         let queue = self.streams.get_mut(&stream).unwrap();
         match (&point.captured, &mut queue.capture) {
+            (None, None) if point.asked == 0 => refused("an event that was never recorded is waited for"),
             (None, None) => {
                 let asked = point.asked;
                 self.put(stream, Op::Wait(event, asked))
             }
-            (None, Some(_)) => refused("a capture waits for what is outside it"),
+            (None, Some((capture, _))) => {
+                if let Some(captured) = self.captures.get_mut(capture) {
+                    captured.lost = true;
+                }
+                refused("a capture waits for what is outside it")
+            }
             (Some((capture, _)), _) if !self.captures.contains_key(capture) => {
                 refused("an event of a capture that has ended")
             }
@@ -268,6 +352,8 @@ impl State {
     }
 
     pub(super) fn begin_capture(&mut self, stream: u64) -> Outcome<()> {
+        self.usable()?;
+        self.outside_captures(stream, "a stream that captures begins to capture")?;
         let id = self.next();
         self.captures.insert(id, Captured::default());
         self.streams.get_mut(&stream).unwrap().capture = Some((id, vec![]));
@@ -279,6 +365,10 @@ impl State {
             return refused("nothing is captured");
         };
         let graph = self.captures.remove(&capture).unwrap();
+        if graph.lost {
+            self.leave(capture);
+            return refused("a capture that was lost is ended");
+        }
         let mut reached = vec![false; graph.nodes.len()];
         tail.iter().for_each(|&node| reached[node] = true);
         for node in (0..graph.nodes.len()).rev() {
@@ -305,6 +395,11 @@ impl State {
     pub(super) fn drop_capture(&mut self, stream: u64) {
         let Some((capture, _)) = self.streams.get_mut(&stream).unwrap().capture.take() else { return };
         self.captures.remove(&capture);
+        self.leave(capture);
+    }
+
+    /// No stream is part of a capture any more.
+    fn leave(&mut self, capture: u64) {
         for queue in self.streams.values_mut() {
             if queue.capture.as_ref().is_some_and(|(own, _)| *own == capture) {
                 queue.capture = None;
@@ -314,9 +409,8 @@ impl State {
 
     /// Does up to `most` things, on any streams, until this one has nothing left; whether it has.
     pub(super) fn advance(&mut self, stream: u64, most: usize) -> Outcome<bool> {
-        if self.streams[&stream].capture.is_some() {
-            return refused("a stream that captures is waited for");
-        }
+        self.usable()?;
+        self.outside_captures(stream, "a stream that captures is waited for")?;
         for _ in 0..most {
             if let Some(failed) = &self.failed {
                 return Err(failed.clone());
@@ -366,6 +460,7 @@ impl State {
                 if Self::is_next(&mut self.records_run, self.faults.hang_record) {
                     return Ok(false);
                 }
+                self.order.push('R');
                 let point = self.events.get_mut(&event).unwrap();
                 point.reached = point.reached.max(asked);
                 point.time = Some(self.clock);
@@ -380,10 +475,11 @@ impl State {
                 // SAFETY: both were found within blocks, which live until they are given back.
                 unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes as usize) };
             }
-            Op::Product { gemm, args } => {
+            Op::Product { gemm, way, args } => {
                 self.products_run += 1;
+                self.room = self.room.max(args.partial.bytes);
                 // SAFETY: the runtime promises so many bytes.
-                unsafe { super::product(&gemm, &args) };
+                unsafe { super::product(&gemm, way, &args) };
             }
             Op::Kernel { code, name, launch, args } => {
                 self.kernels_run += 1;
@@ -397,10 +493,15 @@ impl State {
                 }
                 let reversed = self.random.one_in(2);
                 // SAFETY: the runtime promises such memory.
-                assert!(unsafe { code.run(&name, launch, &args, reversed) }, "no kernel {name}");
+                if let Err(message) = unsafe { code.run(&name, launch, &args, reversed) } {
+                    let failed = Fault::new(FaultKind::Kernel, message);
+                    self.failed = Some(failed.clone());
+                    return Err(failed);
+                }
             }
             Op::Graph(graph) => {
                 self.graphs_launched += 1;
+                self.order.push('G');
                 let graph = self.graphs[&graph].clone();
                 let (mut begun, mut done) = (vec![false; graph.nodes.len()], vec![false; graph.nodes.len()]);
                 loop {

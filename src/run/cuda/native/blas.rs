@@ -16,16 +16,6 @@ use crate::kernel::program::Strides;
 /// Most ways that are asked for.
 const WAYS: usize = 8;
 
-/// The library's version, or that it is not there.
-pub(super) fn version() -> String {
-    // SAFETY: loads NVIDIA's library, whose initialisers are trusted.
-    if !unsafe { sys::is_culib_present() } {
-        return "no cuBLASLt".to_owned();
-    }
-    // SAFETY: takes nothing and gives a number.
-    format!("cuBLASLt {}", unsafe { sys::cublasLtGetVersion() })
-}
-
 /// The library on one GPU.
 pub(super) struct Blas {
     handle: sys::cublasLtHandle_t,
@@ -71,7 +61,13 @@ impl Blas {
         result::create_handle().ok().map(|handle| Self { handle })
     }
 
-    /// Ways of computing a product of operands that lie so, without memory beside them, best guess first.
+    /// The library's name and version.
+    pub(super) fn version(&self) -> String {
+        // SAFETY: takes nothing and gives a number; the library is loaded.
+        format!("cuBLASLt {}", unsafe { sys::cublasLtGetVersion() })
+    }
+
+    /// Ways of computing a product of operands that lie so, best guess first.
     pub(super) fn algorithms(&self, gemm: &Gemm, args: &GemmArgs) -> Vec<Algorithm> {
         self.heuristic(gemm, args).unwrap_or_default()
     }
@@ -84,8 +80,9 @@ impl Blas {
             // SAFETY: the preference is alive, and the value is read at once.
             unsafe { result::set_matmul_pref_attribute(preference.0, key, value, bytes) }
         };
-        let workspace = 0u64;
-        set(&workspace, |value, bytes| give(Key::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, value, bytes))?;
+        set(&args.partial.bytes, |value, bytes| {
+            give(Key::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, value, bytes)
+        })?;
         // Without these the library takes matrices to begin at multiples of 256.
         for (key, matrix) in [
             (Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, args.right),
@@ -134,7 +131,16 @@ impl Blas {
         args: &GemmArgs,
     ) -> Outcome<()> {
         let refused = |error: result::CublasError| {
-            Fault::new(FaultKind::Other, format!("cublasLtMatmul: {:?}", error.0))
+            use sys::cublasStatus_t as Status;
+            let kind = match error.0 {
+                Status::CUBLAS_STATUS_NOT_SUPPORTED
+                | Status::CUBLAS_STATUS_INVALID_VALUE
+                | Status::CUBLAS_STATUS_INTERNAL_ERROR
+                | Status::CUBLAS_STATUS_ARCH_MISMATCH => FaultKind::Unsupported,
+                Status::CUBLAS_STATUS_ALLOC_FAILED => FaultKind::OutOfMemory,
+                _ => FaultKind::Other,
+            };
+            Fault::new(kind, format!("cublasLtMatmul: {:?}", error.0))
         };
         let words: Vec<u64> = algorithm
             .0
@@ -168,8 +174,8 @@ impl Blas {
                 at(args.out.0),
                 described.out.0,
                 &way,
-                std::ptr::null_mut(),
-                0,
+                at(args.partial.at.0),
+                args.partial.bytes as usize,
                 stream.cast(),
             )
         }

@@ -386,8 +386,9 @@ impl Driver for Native {
         Ok(library.as_ref().map_or_else(Vec::new, |library| library.algorithms(gemm, args)))
     }
 
-    fn library(&self) -> String {
-        blas::version()
+    fn library(&self, gpu: u32) -> Option<String> {
+        self.enter(gpu).ok()?;
+        lock(&self.blas).entry(gpu).or_insert_with(Blas::open).as_ref().map(Blas::version)
     }
 
     unsafe fn launch(
@@ -454,17 +455,6 @@ impl Driver for Native {
         unsafe { sys::cuMemcpyAsync(to.0, from.0, bytes as usize, stream_of(stream)) }
             .result()
             .named("cuMemcpyAsync")
-    }
-
-    unsafe fn copy_host(
-        &self,
-        stream: Stream,
-        to: HostPointer,
-        from: HostPointer,
-        bytes: u64,
-    ) -> Outcome<()> {
-        // SAFETY: as the caller promises.
-        unsafe { self.copy(stream, Pointer(to.0), Pointer(from.0), bytes) }
     }
 
     fn host(&self, stream: Stream, work: HostWork) -> Outcome<()> {

@@ -336,10 +336,11 @@ struct MadeUp;
 
 impl Source for MadeUp {
     fn inputs(&self, network: &Network) -> Result<Vec<(String, Tensor)>> {
-        let inputs = network.graph.inputs().iter();
-        inputs
-            .map(|(name, value)| Ok((name.clone(), feed::made_up(network.graph.ty(*value), 0, name)?)))
-            .collect()
+        let inputs = network.graph.inputs().iter().enumerate();
+        let made_up = |(number, (name, _)): (usize, &(String, _))| {
+            Ok((name.clone(), feed::made_up(&network.graph.input_type(number), 0, name)?))
+        };
+        inputs.map(made_up).collect()
     }
 
     fn weight(&self, network: &Network, param: ParamId, _: &mut ParamReader) -> Result<Tensor> {

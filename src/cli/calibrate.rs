@@ -67,7 +67,7 @@ struct Files<'a> {
 impl Source for Files<'_> {
     fn inputs(&self, network: &Network) -> Result<Vec<(String, Tensor)>> {
         let graph = &network.graph;
-        let types: Vec<_> = graph.inputs().iter().map(|(_, value)| graph.ty(*value).clone()).collect();
+        let types: Vec<_> = (0..graph.inputs().len()).map(|number| graph.input_type(number)).collect();
         self.arrays.inputs(graph, &types, Some(self.seed))
     }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::infer::unequal;
+use super::ports::PortTypes;
 use super::{DType, Data, DimId, Init, Op, Param, Rules, Shape, Size, Source, Tensor, Type, infer};
 use crate::error::{Error, Result};
 
@@ -95,6 +96,7 @@ pub struct Graph {
     pub(super) inputs: Vec<(String, ValueId)>,
     pub(super) outputs: Vec<(String, ValueId)>,
     pub(super) controls: Vec<(NodeId, NodeId)>,
+    pub(super) ports: PortTypes,
     rules: Rules,
     notes: Vec<String>,
     /// See [`Graph::take_unequal`].
@@ -462,6 +464,7 @@ impl Graph {
             name: self.name.clone(),
             dims: self.dims.clone(),
             sources: self.sources.clone(),
+            ports: self.ports.clone(),
             rules: self.rules.clone(),
             ..Self::default()
         }

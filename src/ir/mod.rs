@@ -20,6 +20,7 @@ mod names;
 mod noise;
 mod op;
 mod param;
+mod ports;
 mod precision;
 mod rules;
 mod shape;

@@ -92,6 +92,20 @@ impl Tensor {
         Self::new(half, self.dims.clone(), bytes)
     }
 
+    /// The same elements, of halves, as f32. Error: none but internal ones.
+    pub(crate) fn widened(&self) -> Result<Self> {
+        let widen: fn(u16) -> f32 = match self.dtype {
+            DType::F16 => f16_to_f32,
+            DType::Bf16 => bf16_to_f32,
+            other => return Err(Error::Internal(format!("{other} is no half"))),
+        };
+        let mut bytes = Vec::with_capacity(2 * self.bytes.len());
+        for half in self.bytes.as_chunks::<2>().0 {
+            bytes.extend_from_slice(&widen(u16::from_le_bytes(*half)).to_le_bytes());
+        }
+        Self::new(DType::F32, self.dims.clone(), bytes)
+    }
+
     /// The elements as i64, where their type is an integer or `bool`.
     pub fn to_i64(&self) -> Option<Vec<i64>> {
         let b = &self.bytes;

@@ -3,7 +3,7 @@
 //! It runs after parsing and, in debug builds, after every pass. What it accepts can be walked
 //! front to back without any check.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use super::{DType, Data, DimId, Graph, Node, NodeId, Op, Shape, Size, Type, ValueId, infer};
 use crate::error::{Error, Result};
@@ -42,7 +42,23 @@ pub fn verify(graph: &Graph) -> Result<()> {
     leaves.complete(graph)?;
     verify_sources(graph)?;
     verify_ports(graph)?;
+    verify_port_types(graph)?;
     verify_controls(graph)
+}
+
+/// What callers see in another type is of f32 to them, and of halves in the graph.
+fn verify_port_types(graph: &Graph) -> Result<()> {
+    let check = |what: &str, list: &[(String, ValueId)], types: &BTreeMap<String, DType>| {
+        let wrong = list.iter().find(|(name, value)| {
+            let seen = types.get(name);
+            seen.is_some_and(|&seen| seen != DType::F32 || !graph.ty(*value).dtype.is_half())
+        });
+        wrong.map_or(Ok(()), |(name, _)| {
+            Err(Error::model(format!("{what} {name}"), "only halves are supplied in another type, f32"))
+        })
+    };
+    check("input", &graph.inputs, &graph.ports.inputs)?;
+    check("output", &graph.outputs, &graph.ports.outputs)
 }
 
 /// Checks one node, whose predecessors hold.

@@ -3,7 +3,11 @@
 //! [`Op::range`] says what an operation asks for; here it is decided for each value of f32. Values have
 //! claims: what a product makes claims halves, what an operation of full range makes claims f32, and what
 //! follows from parameters and constants alone claims nothing. Where claims meet, f32 wins, as in
-//! PyTorch's autocast; what claims nothing is as its readers want it. Inputs and outputs keep their types.
+//! PyTorch's autocast; what claims nothing is as its readers want it.
+//!
+//! To those who call a network its inputs and outputs keep their types. Where parameters are rounded once, so are inputs that
+//! only halves are made of, when they are handed over, and outputs that are made as halves are widened when they are taken: in
+//! memory either is of halves ([`Graph::input_type`], [`Graph::output_type`]).
 //!
 //! In a training step a normalisation of halves, and its gradient, are computed in f32, scale and shift included, and
 //! make halves again, as PyTorch's batch norms do: so what the step keeps of a network of convolutions is of halves.
@@ -45,6 +49,7 @@ pub fn lower_precision(graph: &mut Graph, precision: &Precision) -> Result<()> {
     let mut rounding = Rounding {
         old: graph,
         half: precision.half,
+        rounds_ports: precision.params == Params::Rounded,
         rewriter: Rewriter::new(graph),
         narrowed: vec![None; graph.value_count()],
         widened: vec![None; graph.value_count()],
@@ -124,6 +129,7 @@ fn is_half(graph: &Graph, id: NodeId, precision: &Precision, claims: &Claims, re
         && graph.results(id).all(|value| !reads[value.index()].full);
     match (node.op.range(), &node.op) {
         (Range::Half, _) => true,
+        (Range::Full, Op::Input) => wanted && precision.params == Params::Rounded,
         (Range::Full, _) => false,
         (Range::Own, Op::Param(param)) => wanted && may_round(graph, *param, precision),
         (Range::Own, _) if is_scale(graph, id, claims) => false,
@@ -241,6 +247,8 @@ fn table(graph: &Graph, id: NodeId) -> Option<ParamId> {
 struct Rounding<'g> {
     old: &'g Graph,
     half: DType,
+    /// Whether inputs and outputs may be held as halves.
+    rounds_ports: bool,
     rewriter: Rewriter<'g>,
     /// By old value that is of f32 still: it as halves, for the source that rounds it. A parameter is rounded again for
     /// every source that reads it: to keep what it is rounded to from a step's first half to its last would hold it
@@ -254,6 +262,7 @@ impl Rounding<'_> {
     fn visit(&mut self, id: NodeId, half: bool) -> Result<()> {
         let node = self.old.node(id);
         match (&node.op, half) {
+            (Op::Input, true) => return self.rewriter.keep_input_rounded(id, self.half),
             (Op::Param(_), true) => return self.rewriter.keep_rounded(id, self.half),
             (op, false) if op.is_leaf() => return self.rewriter.keep(id),
             (Op::Constant(constant), true) => {
@@ -323,7 +332,12 @@ impl Rounding<'_> {
     }
 
     fn finish(mut self) -> Result<Graph> {
-        for (_, old) in self.old.outputs() {
+        for (name, old) in self.old.outputs() {
+            let (held, supplied) = (self.rewriter.value(*old)?, self.old.ty(*old).dtype);
+            if self.rounds_ports && self.rewriter.graph().ty(held).dtype != supplied {
+                self.rewriter.graph_mut().take_output(name, supplied);
+                continue;
+            }
             let source = self.old.maker(*old).source;
             let full = self.as_full(*old, source)?;
             self.rewriter.stand_in(*old, full);

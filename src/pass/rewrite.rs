@@ -104,6 +104,19 @@ impl<'g> Rewriter<'g> {
         }
     }
 
+    /// Keeps an input, held in another type than callers supply it in.
+    pub(crate) fn keep_input_rounded(&mut self, old: NodeId, stored: DType) -> Result<()> {
+        let node = self.old.node(old);
+        let inputs = self.old.inputs();
+        let at = inputs.binary_search_by_key(&node.first_result, |input| input.1);
+        let at = at.map_err(|_| misplaced(old))?;
+        let supplied = self.old.input_type(at);
+        let name = inputs[at].0.clone();
+        self.new.supply_input(&name, supplied.dtype);
+        let value = self.new.add_input(name, Type { dtype: stored, ..supplied }, node.source);
+        self.kept(old, value)
+    }
+
     /// Keeps a parameter, held in another type than it is given in.
     pub(crate) fn keep_rounded(&mut self, old: NodeId, stored: DType) -> Result<()> {
         let node = self.old.node(old);

@@ -210,9 +210,9 @@ pub fn infer_dims(
         }
     }
     for array in arrays {
-        let (name, value) = &graph.inputs()[array.input];
-        let ty = graph.ty(*value);
-        let axes = fits(ty, array, graph).and_then(|()| {
+        let (name, _) = &graph.inputs()[array.input];
+        let ty = graph.input_type(array.input);
+        let axes = fits(&ty, array, graph).and_then(|()| {
             ty.shape.sizes().iter().zip(&array.dims).enumerate().try_for_each(|(axis, (size, &found))| {
                 let equal = i64::try_from(found).map_err(|_| Refused::Contradicts);
                 let equal = equal.and_then(|found| equations.add(size, found));
@@ -285,8 +285,8 @@ fn misfit(graph: &Graph, equations: &Equations, axis: Axis<'_>, refused: Refused
 /// An array as the type of input number `input`: integers of another width as those of the input. Error:
 /// one does not fit.
 pub fn as_input(graph: &Graph, input: usize, tensor: Tensor) -> Result<Tensor> {
-    let (name, value) = &graph.inputs()[input];
-    let to = graph.ty(*value).dtype;
+    let (name, _) = &graph.inputs()[input];
+    let to = graph.input_type(input).dtype;
     if tensor.dtype() == to || !to.is_integer() || !tensor.dtype().is_integer() {
         return Ok(tensor);
     }

@@ -1,7 +1,9 @@
 //! Runs a graph node by node, without a plan: what results are compared with.
 
+use std::borrow::Cow;
+
 use crate::error::{Error, Result};
-use crate::ir::{Graph, NodeId, Op, ParamId, Tensor, Type, ValueId};
+use crate::ir::{DType, Graph, NodeId, Op, ParamId, Tensor, Type, ValueId};
 use crate::kernel::workspace::workspace;
 
 use super::arena::Buffer;
@@ -21,7 +23,11 @@ pub fn interpret(
     weights: Weights<'_>,
 ) -> Result<Vec<(String, Tensor)>> {
     let interpreter = walk(graph, inputs, weights, &mut |_, _| true)?;
-    graph.outputs().iter().map(|(name, value)| Ok((name.clone(), interpreter.tensor(*value)?))).collect()
+    let taken = |(number, (name, value)): (usize, &(String, ValueId))| {
+        let tensor = interpreter.tensor(*value)?;
+        Ok((name.clone(), as_taken(tensor, graph.output_type(number).dtype)?))
+    };
+    graph.outputs().iter().enumerate().map(taken).collect()
 }
 
 /// Shows each result as it is made, in the order of the arena, until `see` says that it is enough.
@@ -114,6 +120,20 @@ pub(super) fn check_type(tensor: &Tensor, ty: &Type) -> Result<()> {
     Err(Error::run("", message))
 }
 
+/// An input as the graph holds it. Error: it is not of the type in which callers supply it.
+pub(super) fn as_held<'t>(input: &'t Tensor, supplied: &Type, held: &Type) -> Result<Cow<'t, Tensor>> {
+    check_type(input, supplied)?;
+    match supplied.dtype == held.dtype {
+        true => Ok(Cow::Borrowed(input)),
+        false => input.rounded(held.dtype).map(Cow::Owned),
+    }
+}
+
+/// An output in the type in which callers take it.
+pub(super) fn as_taken(output: Tensor, taken: DType) -> Result<Tensor> {
+    if output.dtype() == taken { Ok(output) } else { output.widened() }
+}
+
 /// The data of a leaf as the graph holds it: rounded, where a parameter is held in another type than it
 /// is given in.
 pub(super) fn rounded(graph: &Graph, leaf: ValueId, data: Tensor) -> Result<Tensor> {
@@ -154,12 +174,15 @@ impl<'a> Interpreter<'a> {
         let node = self.graph.node(id);
         match &node.op {
             Op::Input => {
-                let name = self.graph.inputs().iter().find(|(_, value)| *value == node.first_result);
-                let Some((name, _)) = name else {
+                let position = self.graph.inputs().iter().position(|(_, value)| *value == node.first_result);
+                let Some(number) = position else {
                     return Err(Error::Internal("a nameless input".to_owned()));
                 };
+                let name = &self.graph.inputs()[number].0;
                 let supplied = input(inputs, name)?;
-                self.set(node.first_result, supplied)
+                let held =
+                    as_held(supplied, &self.graph.input_type(number), self.graph.ty(node.first_result));
+                held.and_then(|held| self.set(node.first_result, &held))
                     .map_err(|error| error.within(&format!("input {name}")))?;
             }
             Op::Param(param) => {

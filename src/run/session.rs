@@ -77,15 +77,15 @@ const SHARED: u32 = 1 << 31;
 /// The type that an input of a plan's network has for the whole batch; `number` counts the inputs.
 pub fn input_type(plan: &Plan, graph: &Graph, number: usize) -> Type {
     let (_, value) = &graph.inputs()[number];
-    let part = graph.ty(*value);
+    let part = graph.input_type(number);
     let name = value.to_string();
     let is_input = |buffer: &&Buffer| {
         buffer.kind == BufferKind::Input && buffer.value.split(' ').next() == Some(name.as_str())
     };
     let axis = plan.buffers.iter().find(is_input).and_then(|buffer| buffer.axis);
     match plan.options.microbatches {
-        Some(count) => Batch { count, ..Batch::default() }.whole(part, axis.map(|axis| axis as usize)),
-        None => part.clone(),
+        Some(count) => Batch { count, ..Batch::default() }.whole(&part, axis.map(|axis| axis as usize)),
+        None => part,
     }
 }
 

@@ -168,15 +168,13 @@ output "y" %9
     %1 f16 param
     %2 f32 param
     %3 f32 sqrt %2
-    %4 f16 convert %0
-    %5 f16 conv %4 %1
-    %6 f16 convert %3
-    %7 f16 div %5 %6
-    %8 bool gt %7 %7
-    %9 f16 convert %8
-    %10 f16 mul %7 %9
-    %11 f16 matmul %10 %10
-    %12 f32 convert %11
+    %4 f16 conv %0 %1
+    %5 f16 convert %3
+    %6 f16 div %4 %5
+    %7 bool gt %6 %6
+    %8 f16 convert %7
+    %9 f16 mul %6 %8
+    %10 f16 matmul %9 %9
     ");
 }
 

@@ -131,6 +131,9 @@ impl Parser {
     fn output(&mut self, cursor: &mut Cursor<'_>) -> Result<()> {
         let name = cursor.string()?;
         let value = self.value(cursor)?;
+        if let Some(dtype) = supplied(cursor)? {
+            self.graph.take_output(&name, dtype);
+        }
         self.graph.add_output(name, value);
         Ok(())
     }
@@ -202,6 +205,9 @@ impl Parser {
             "input" => {
                 let value = ValueId(self.graph.value_count() as u32);
                 let name = cursor.string()?;
+                if let Some(dtype) = supplied(cursor)? {
+                    self.graph.supply_input(&name, dtype);
+                }
                 self.graph.inputs.push((name, value));
                 Ok(Op::Input)
             }
@@ -224,11 +230,7 @@ impl Parser {
         let name = cursor.string()?;
         cursor.attribute("init")?;
         let init = init(cursor)?;
-        let supplied = if cursor.eat("supplied=") {
-            Some(cursor.one_of("a type", |word| word.parse().ok())?)
-        } else {
-            None
-        };
+        let supplied = supplied(cursor)?;
         let update = if cursor.eat("update=") { Some(cursor.id("")?) } else { None };
         let statistic = if cursor.eat("statistic=") { Some(statistic(cursor)?) } else { None };
         let data = if cursor.eat("data=") {
@@ -380,4 +382,12 @@ fn hexadecimal(cursor: &mut Cursor<'_>) -> Result<Vec<u8>> {
     }
     let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0) as u8;
     Ok(digits.as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect())
+}
+
+/// The type in which callers hand something over, where it is held in another.
+fn supplied(cursor: &mut Cursor<'_>) -> Result<Option<DType>> {
+    match cursor.eat("supplied=") {
+        true => cursor.one_of("a type", |word| word.parse().ok()).map(Some),
+        false => Ok(None),
+    }
 }

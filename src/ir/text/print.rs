@@ -43,7 +43,10 @@ impl<'g> Printer<'g> {
             self.source(f, source)
         })?;
         section(f, &graph.nodes, |f, node| self.node(f, node))?;
-        section(f, graph.outputs(), |f, (name, value)| write!(f, "output {} {value}", Quoted(name)))?;
+        section(f, graph.outputs(), |f, (name, value)| {
+            write!(f, "output {} {value}", Quoted(name))?;
+            supplied(f, graph.ports.outputs.get(name).copied())
+        })?;
         section(f, graph.controls(), |f, &(before, after)| {
             let value = |node| graph.node(node).first_result;
             write!(f, "control {} -> {}", value(before), value(after))
@@ -98,7 +101,9 @@ impl<'g> Printer<'g> {
             Op::Input => {
                 let inputs = self.graph.inputs();
                 let at = inputs.binary_search_by_key(&node.first_result, |input| input.1);
-                write!(f, " {}", Quoted(at.map_or("", |at| inputs[at].0.as_str())))?;
+                let name = at.map_or("", |at| inputs[at].0.as_str());
+                write!(f, " {}", Quoted(name))?;
+                supplied(f, self.graph.ports.inputs.get(name).copied())?;
             }
             Op::Param(id) => self.param(f, self.graph.param(*id))?,
             Op::Constant(id) => {
@@ -113,9 +118,7 @@ impl<'g> Printer<'g> {
     fn param(&self, f: &mut Formatter<'_>, param: &Param) -> fmt::Result {
         write!(f, " {} init=", Quoted(&param.name))?;
         init(f, &param.init)?;
-        if let Some(supplied) = param.supplied {
-            write!(f, " supplied={supplied}")?;
-        }
+        supplied(f, param.supplied)?;
         if let Some(output) = param.update {
             write!(f, " update={output}")?;
         }
@@ -304,4 +307,9 @@ impl Display for Quoted<'_> {
         }
         f.write_char('"')
     }
+}
+
+/// The type in which callers hand something over, where it is held in another.
+fn supplied(f: &mut Formatter<'_>, dtype: Option<DType>) -> fmt::Result {
+    dtype.map_or(Ok(()), |dtype| write!(f, " supplied={dtype}"))
 }

@@ -2,15 +2,15 @@
 
 use std::borrow::Cow;
 
-use super::super::interpret::{Weights, check_type, input, known_inputs, rounded, tensor};
+use super::super::interpret::{Weights, as_held, as_taken, check_type, input, known_inputs, rounded, tensor};
 use super::plan::{Batch, Checker, ExecPlan, Located};
 use crate::error::{Error, Report, Result};
 use crate::ir::{Graph, Op, ParamId, Tensor, Type, ValueId};
 
 /// Inputs and outputs of a program.
 pub(in crate::run) struct Ports {
-    graph_inputs: Vec<(String, Type)>,
-    graph_outputs: Vec<(String, Type)>,
+    graph_inputs: Vec<Port>,
+    graph_outputs: Vec<Port>,
     batch: Batch,
     /// By input, and then by microbatch.
     inputs: Vec<Vec<Located>>,
@@ -18,6 +18,15 @@ pub(in crate::run) struct Ports {
     outputs: Vec<Located>,
     /// By output: whether it takes a parameter's place.
     replaces: Vec<bool>,
+}
+
+/// An input or an output, for the whole batch.
+struct Port {
+    name: String,
+    /// As it lies in memory.
+    held: Type,
+    /// As callers see it.
+    seen: Type,
 }
 
 impl Ports {
@@ -29,15 +38,18 @@ impl Ports {
         buffers: &[Located],
     ) -> Result<Self> {
         let batch = plan.batch.clone().unwrap_or_else(|| Batch::whole_of(graph));
-        let named = |list: &[(String, ValueId)], axes: &[Option<usize>]| -> Vec<(String, Type)> {
-            let whole = |(name, value): &(String, ValueId), axis: &Option<usize>| {
-                (name.clone(), batch.whole(graph.ty(*value), *axis))
-            };
-            list.iter().zip(axes).map(|(one, axis)| whole(one, axis)).collect()
+        let named = |list: &[(String, ValueId)], axes: &[Option<usize>], seen: &dyn Fn(usize) -> Type| {
+            let port =
+                |(number, ((name, value), axis)): (usize, (&(String, ValueId), &Option<usize>))| Port {
+                    name: name.clone(),
+                    held: batch.whole(graph.ty(*value), *axis),
+                    seen: batch.whole(&seen(number), *axis),
+                };
+            list.iter().zip(axes).enumerate().map(port).collect::<Vec<Port>>()
         };
         Ok(Self {
-            graph_inputs: named(graph.inputs(), &batch.inputs),
-            graph_outputs: named(graph.outputs(), &batch.outputs),
+            graph_inputs: named(graph.inputs(), &batch.inputs, &|number| graph.input_type(number)),
+            graph_outputs: named(graph.outputs(), &batch.outputs, &|number| graph.output_type(number)),
             inputs: checker.inputs(buffers)?,
             outputs: checker.outputs(buffers)?,
             replaces: graph.updates().iter().map(Option::is_some).collect(),
@@ -53,13 +65,15 @@ impl Ports {
         inputs: &[(String, Tensor)],
         write: &mut dyn FnMut(Located, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        known_inputs(self.graph_inputs.iter().map(|(name, _)| name.as_str()), inputs)?;
+        known_inputs(self.graph_inputs.iter().map(|port| port.name.as_str()), inputs)?;
         let parts = self.inputs.chunks(self.batch.count.max(1) as usize);
-        for (((name, ty), parts), axis) in self.graph_inputs.iter().zip(parts).zip(&self.batch.inputs) {
-            let inputs = input(inputs, name)?;
-            check_type(inputs, ty).map_err(|error| error.within(&format!("input {name}")))?;
+        for ((Port { name, held, seen }, parts), axis) in
+            self.graph_inputs.iter().zip(parts).zip(&self.batch.inputs)
+        {
+            let whole = as_held(input(inputs, name)?, seen, held)
+                .map_err(|error| error.within(&format!("input {name}")))?;
             for (number, places) in parts.iter().enumerate() {
-                let bytes = self.batch.part(inputs, *axis, number);
+                let bytes = self.batch.part(&whole, *axis, number);
                 places.iter().try_for_each(|&place| write(place, &bytes))?;
             }
         }
@@ -75,14 +89,15 @@ impl Ports {
     ) -> Result<Vec<(String, Tensor)>> {
         let parts = self.outputs.chunks(self.batch.count.max(1) as usize);
         let mut all = Vec::new();
-        for (position, ((name, ty), parts)) in self.graph_outputs.iter().zip(parts).enumerate() {
+        for (position, (Port { name, held, seen }, parts)) in self.graph_outputs.iter().zip(parts).enumerate()
+        {
             if self.replaces[position] {
                 continue;
             }
             let parts = parts.iter().map(|&place| read(place)).collect::<Result<Vec<_>>>()?;
             let parts: Vec<&[u8]> = parts.iter().map(|part| &**part).collect();
-            let whole = self.batch.join(ty, self.batch.outputs[position], &parts);
-            all.push((name.clone(), tensor(ty, &whole)?));
+            let whole = self.batch.join(held, self.batch.outputs[position], &parts);
+            all.push((name.clone(), as_taken(tensor(held, &whole)?, seen.dtype)?));
         }
         Ok(all)
     }

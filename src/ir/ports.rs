@@ -1,0 +1,41 @@
+//! Inputs and outputs that callers see in another type than the graph holds them in.
+
+use std::collections::BTreeMap;
+
+use super::{DType, Graph, Type, ValueId};
+
+/// By name, what callers supply or take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct PortTypes {
+    pub(super) inputs: BTreeMap<String, DType>,
+    pub(super) outputs: BTreeMap<String, DType>,
+}
+
+impl Graph {
+    /// The type in which callers supply input `number`: its own, but for an input that is rounded when it is handed over.
+    pub fn input_type(&self, number: usize) -> Type {
+        let (name, value) = &self.inputs[number];
+        self.port_type(&self.ports.inputs, name, *value)
+    }
+
+    /// The type in which callers take output `number`: its own, but for an output that is widened when it is taken.
+    pub fn output_type(&self, number: usize) -> Type {
+        let (name, value) = &self.outputs[number];
+        self.port_type(&self.ports.outputs, name, *value)
+    }
+
+    fn port_type(&self, types: &BTreeMap<String, DType>, name: &str, value: ValueId) -> Type {
+        let ty = self.ty(value);
+        Type { dtype: types.get(name).copied().unwrap_or(ty.dtype), shape: ty.shape.clone() }
+    }
+
+    /// Says that callers supply an input in this type.
+    pub(crate) fn supply_input(&mut self, name: &str, dtype: DType) {
+        self.ports.inputs.insert(name.to_owned(), dtype);
+    }
+
+    /// Says that callers take an output in this type.
+    pub(crate) fn take_output(&mut self, name: &str, dtype: DType) {
+        self.ports.outputs.insert(name.to_owned(), dtype);
+    }
+}

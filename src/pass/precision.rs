@@ -10,7 +10,8 @@
 //! memory either is of halves ([`Graph::input_type`], [`Graph::output_type`]).
 //!
 //! In a training step a normalisation of halves, and its gradient, are computed in f32, scale and shift included, and
-//! make halves again, as PyTorch's batch norms do: so what the step keeps of a network of convolutions is of halves.
+//! make halves again, as PyTorch's batch norms do: so what the step keeps of a network of convolutions is of halves. So
+//! are, in bf16, the sums of a residual stream that begins with what is looked up in a table.
 
 use super::rewrite::Rewriter;
 use crate::error::Result;
@@ -96,7 +97,7 @@ struct Read {
 
 impl Decided {
     fn of(graph: &Graph, precision: &Precision) -> Self {
-        let claims = claims(graph, precision.params == Params::Kept);
+        let claims = claims(graph, precision);
         let mut reads = vec![Read::default(); graph.value_count()];
         graph.outputs().iter().for_each(|(_, value)| reads[value.index()].full = true);
         let mut node_half = vec![false; graph.node_count()];
@@ -142,7 +143,8 @@ fn is_half(graph: &Graph, id: NodeId, precision: &Precision, claims: &Claims, re
     }
 }
 
-fn claims(graph: &Graph, trains: bool) -> Claims {
+fn claims(graph: &Graph, precision: &Precision) -> Claims {
+    let trains = precision.params == Params::Kept;
     let mut readers = vec![0; graph.value_count()];
     for operand in graph.node_ids().flat_map(|id| graph.node(id).operands.iter()) {
         readers[operand.index()] += 1;
@@ -165,13 +167,22 @@ fn claims(graph: &Graph, trains: bool) -> Claims {
             (Range::Half, _) if takes_halves(graph, id) => Claim::Half,
             (Range::Half | Range::Full, _) if found == Claim::Nothing => Claim::Nothing,
             (Range::Half | Range::Full, _) => Claim::Full,
-            (Range::Own, _) if table(graph, id).is_some() => Claim::Full,
+            (Range::Own, _) if table(graph, id).is_some() => of_sums(precision),
             (Range::Own, _) if found == Claim::Normal && !is_scale(graph, id, &claims) => Claim::Half,
             (Range::Own, _) => found,
         };
         graph.results(id).for_each(|value| claims.of[value.index()] = claim);
     }
     claims
+}
+
+/// What is looked up in a table, where the sums of a residual stream begin, claims. A training step keeps all of them from
+/// one pass to the other: as bf16, as Megatron-LM does; in f16 they may grow beyond what it holds.
+fn of_sums(precision: &Precision) -> Claim {
+    match (precision.params, precision.half) {
+        (Params::Kept, DType::Bf16) => Claim::Half,
+        _ => Claim::Full,
+    }
 }
 
 /// What was true or false is exact in any type; other numbers may need f32.

@@ -8,8 +8,9 @@ use partition::unstable::control::Control;
 use partition::unstable::error::Result;
 use partition::unstable::ir::text::parse;
 use partition::unstable::ir::{
-    Cell, Conv, ConvTranspose, DType, Direction, Graph, Init, Layout, Op, ParamId, Pool, PoolKind, Real,
-    Recurrent, ReduceKind, Shape, Source, SourceRole, Tensor, TopK, Type, Unary, ValueId, Window,
+    Binary, Cell, Conv, ConvTranspose, DType, Direction, Graph, Init, Layout, NodeId, Op, ParamId, Pool,
+    PoolKind, Real, Recurrent, ReduceKind, Shape, Source, SourceRole, Tensor, TopK, Type, Unary, ValueId,
+    Window,
 };
 use partition::unstable::load::{LoadOptions, Model, load};
 use partition::unstable::pass::{Params, Precision};
@@ -18,6 +19,7 @@ use partition::unstable::run::{Gpus, Runner, interpret};
 use partition::unstable::topology::Topology;
 use partition::unstable::train::{Loss, dry_run};
 
+use crate::cli::Folder;
 use crate::run_ops::{Random, array, check};
 use crate::shared;
 
@@ -186,6 +188,7 @@ fn training_in_halves_takes_at_most_four_fifths() {
         "keras/siamese_multi_io.k3.json",
         "keras/transformer_small.k3.json",
         "onnx/s_autoencoder_convt.onnx",
+        "onnx/s_gpt2.onnx",
         "onnx/s_mobilenet_v2.onnx",
         "onnx/s_resnet_hf.onnx",
         "onnx/s_sd_unet.onnx",
@@ -198,6 +201,49 @@ fn training_in_halves_takes_at_most_four_fifths() {
             let half = trained(&graph, devices, Some(DType::Bf16));
             let share = half as f64 / full as f64;
             assert!(share <= TRAINING, "{file} on {devices}: {half} of {full} bytes, {share:.3}");
+        }
+    }
+}
+
+/// The loss of the last of so many steps of a small Llama.
+fn loss(precision: &str) -> f64 {
+    let folder = Folder::new();
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transformers/llama.config.json");
+    let (config, history) = (config.display().to_string(), folder.path("h.csv").display().to_string());
+    let sizes =
+        ["--loss", "mse", "--dim", "sequence=16", "--batch", "8", "--data", "random:records=64,seed=3"];
+    let how =
+        ["--optimizer", "adam", "--lr", "0.003", "--epochs", "4", "--init", "seed=1", "--effort", "fast"];
+    let rest = ["-d", "cpu", "--precision", precision, "--history", &history];
+    folder.ok(&[&["train", &config][..], &sizes, &how, &rest].concat());
+    let lines = std::fs::read_to_string(&history).unwrap();
+    lines.lines().last().unwrap().split(',').nth(2).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_residual_stream_in_bf16_trains_as_in_f32() {
+    let full = loss("f32");
+    for half in ["bf16", "f16"] {
+        let found = loss(half);
+        assert!((found - full).abs() <= 0.005 * full, "{half}: {found} and {full} in f32");
+    }
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transformers/llama.config.json");
+    for (half, stream) in [(DType::Bf16, DType::Bf16), (DType::F16, DType::F32)] {
+        let mut options = partition::unstable::train::Options::new(Loss::MeanSquared);
+        options.compile.batch = Some(8);
+        options.compile.dims.insert("sequence".to_owned(), 16);
+        options.compile.precision = Some(Precision { half, params: Params::Kept });
+        let topology = Topology::parse("cpu").unwrap();
+        let made = dry_run(graph(&config).unwrap(), &topology, &options, &Control::default()).unwrap();
+        let network = made.compiled.network.unwrap().graph;
+        let attended = |id: &NodeId| {
+            let name = &network.source(network.node(*id).source).name;
+            name == "model.layers.0.attended" && matches!(network.node(*id).op, Op::Binary(Binary::Add))
+        };
+        let sums: Vec<NodeId> = network.node_ids().filter(attended).collect();
+        assert!(!sums.is_empty());
+        for id in sums {
+            assert_eq!(network.ty(network.node(id).first_result).dtype, stream, "{half}");
         }
     }
 }

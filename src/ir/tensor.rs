@@ -93,6 +93,7 @@ impl Tensor {
     }
 
     /// The same elements, of halves, as f32. Error: none but internal ones.
+    #[cfg(feature = "weights")]
     pub(crate) fn widened(&self) -> Result<Self> {
         let widen: fn(u16) -> f32 = match self.dtype {
             DType::F16 => f16_to_f32,

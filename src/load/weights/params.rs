@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use super::{Arrays, damaged, extra};
 use crate::error::{Error, Report, Result};
 use crate::files;
-use crate::ir::{DType, Data, Graph, Param, ParamId, Tensor, half};
+use crate::ir::{DType, Data, Graph, Param, ParamId, Tensor};
 
 /// What [`load_params`] did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -125,19 +125,6 @@ fn widens(from: DType, to: DType) -> bool {
     from == to || from.is_half() && to == DType::F32
 }
 
-/// Halves as f32.
-fn widened(tensor: &Tensor) -> Result<Tensor> {
-    let number = match tensor.dtype() {
-        DType::F16 => half::f16_to_f32,
-        _ => half::bf16_to_f32,
-    };
-    let mut bytes = Vec::with_capacity(tensor.bytes().len() * 2);
-    for pair in tensor.bytes().chunks_exact(2) {
-        bytes.extend(number(u16::from_le_bytes([pair[0], pair[1]])).to_le_bytes());
-    }
-    Tensor::new(DType::F32, tensor.dims().to_vec(), bytes)
-}
-
 /// What is wrong with an array as a parameter, in words; none where it fits.
 fn mismatch(graph: &Graph, param: &Param, arrays: &Arrays, array: &str) -> Result<Option<String>> {
     let ty = param.supplied_type(graph);
@@ -198,7 +185,7 @@ impl ParamReader {
             Some(Data::Array { path, name }) => self.array(path, name).map_err(place)?,
         };
         let halves = tensor.dtype().is_half() && ty.dtype == DType::F32;
-        let tensor = if halves { widened(&tensor).map_err(place)? } else { tensor };
+        let tensor = if halves { tensor.widened().map_err(place)? } else { tensor };
         if tensor.dtype() != ty.dtype || tensor.dims() != dims {
             let found = format!("{}{:?}", tensor.dtype(), tensor.dims());
             return Err(place(Error::model("", format!("expected {}{dims:?}, found {found}", ty.dtype))));

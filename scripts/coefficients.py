@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Derives the polynomials of src/run/cpu/elementwise/math.rs and kernels/elementary.cuh. Needs mpmath and numpy.
+"""Derives the polynomials of src/run/cpu/elementwise and kernels/elementary.cuh. Needs mpmath and numpy.
 
 Each is the minimax fit of a function by Lawson's iteration (reweighted least squares) on Chebyshev nodes, where
 coefficients are rounded to f32 one by one, from the lowest, and those that are left are fitted anew. Prints how far
@@ -45,26 +45,24 @@ def fit(name, x, degree, target, weight, fixed=None):
     print(f"{name}: 2^{np.log2(error):.1f}:", ", ".join(f"{rounded[p]:.9g}" for p in sorted(rounded, reverse=True)))
 
 
-def normal(t):
-    return t * mp.erfc(t / mp.sqrt(2)) * mp.exp(t * t / 2) / 2
+def gelu_tail(t):
+    return t * mp.erfc(t / mp.sqrt(2)) / 2
 
 
-def intervals():
-    """Those of gelu: by the exponent of t + 1 and two bits of its fraction. Their centres are numbers where the function
-    is almost an f32, so that the constant terms are not off."""
-    for exponent in range(4):
-        for quarter in range(4):
-            low, high = (2.0**exponent * (1 + (quarter + more) / 4) - 1 for more in (0, 1))
-            place = (((127 + exponent) << 2) | quarter) & 15
-            centre, constant, start = 0.0, 0.0, 1e-4
-            if low > 0:
-                step = (1 if exponent < 2 else 2) / 8192
-                tried = (round((low + high) * 256) / 512 + j * step for j in range(-60, 61))
-                centre = min(tried, key=lambda c: abs(np.float32(float(normal(c))) / normal(c) - 1))
-                constant, start = float(np.float32(float(normal(centre)))), low - 1e-6
-            x = nodes(start, high + 1e-6, 600)
-            target = values(normal, x)
-            fit(f"gelu {place}, centre {centre}", x - centre, 6, target, 1 / np.abs(target), {0: constant})
+def gelu_tanh_tail(t):
+    return t / (1 + mp.exp(2 * mp.sqrt(2 / mp.pi) * (t + mp.mpf("0.044715") * t**3)))
+
+
+def intervals(name, function, step, degree, edge, slope=0):
+    """Sixteen, around multiples of a step. `slope` is left out of the first one's polynomial."""
+    for interval in range(16):
+        first = interval == 0
+        low, high = (interval - 0.5) * step - 1e-6, min((interval + 0.5) * step, edge) + 1e-6
+        x = nodes(1e-4 if first else low, high, 300)
+        weight = 1 / values(function, x)
+        apart = slope if first else 0
+        target = values(lambda t: function(t) - apart * t, x)
+        fit(f"{name} {interval}", x - interval * step, degree, target, weight, {0: 0.0} if first else None)
 
 
 def main():
@@ -76,18 +74,18 @@ def main():
     fit("tanh, of r^2", x, 4, values(half, x), np.abs(2 * x**2 / np.expm1(2 * x)))
     x = nodes(-0.501, 0.501)
     fit("2^f - 1, of f", x, 5, values(lambda f: (mp.mpf(2) ** f - 1) / f, x), np.abs(x) / 2**x)
-    x = nodes(1e-4, 4.0, 3000)
-    high = float(np.float32(2 / np.sqrt(np.pi)))
-    low = float(np.float32(2 / mp.sqrt(mp.pi) - high))
-    weight = values(lambda t: t * mp.erfc(t) / mp.erf(t), x)
-    fit("erf", x, 8, values(lambda t: (-mp.log(mp.erfc(t)) - high * t) / t, x), weight, {0: low})
     x = nodes(1e-3, 0.3475)
     fit("sinh, of r^3, in r^2", x * x, 2, values(lambda r: (mp.sinh(r) - r) / r**3, x), x**3 / np.sinh(x))
     fit("cosh - 1, of r^2, in r^2", x * x, 2, values(lambda r: (mp.cosh(r) - 1) / r**2, x), x**2 / np.cosh(x))
     x = nodes(1e-3, 2 / 3 + 1e-6)
     weight = x**3 / (2 * np.arctanh(x / 2))
     fit("softplus, of u^3, in u^2", x * x, 3, values(lambda u: (2 * mp.atanh(u / 2) - u) / u**3, x), weight)
-    intervals()
+    x = nodes(1 / 15**2, 1 / 5.1**2)
+    far = values(lambda u: gelu_tail(1 / mp.sqrt(u)) * mp.exp(1 / (2 * u)), x)
+    fit("gelu beyond its table, of 1 / t^2", x, 5, far, 1 / far)
+    intervals("erf", mp.erf, 33 / 128, 5, 4.0, slope=1.125)
+    intervals("gelu", gelu_tail, 43 / 128, 7, 5.3)
+    intervals("gelu_tanh", gelu_tanh_tail, 43 / 128, 7, 5.1)
 
 
 main()

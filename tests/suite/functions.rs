@@ -143,8 +143,8 @@ fn functions_of_every_f32_are_within_two_units() {
     sweep(1);
 }
 
-/// Where functions saturate, underflow, cancel and overflow, with values by mpmath.
-const TAILS: [(Unary, f32, f64); 29] = [
+/// Where functions saturate, underflow, cancel, overflow and are computed in another way, with values by mpmath.
+const TAILS: [(Unary, f32, f64); 35] = [
     (Unary::Gelu, -3.0, -4.04969409489028351e-03),
     (Unary::Gelu, -5.0, -1.43325785939596951e-06),
     (Unary::Gelu, -9.5, -9.96978932159447643e-21),
@@ -157,6 +157,12 @@ const TAILS: [(Unary, f32, f64); 29] = [
     (Unary::GeluTanh, -6.0, -8.43964670076229702e-11),
     (Unary::GeluTanh, -9.9, -1.16414335641239866e-36),
     (Unary::GeluTanh, -20.0, -3.37545095631096725e-261),
+    (Unary::Gelu, -5.19, -5.45712977493543933e-7),
+    (Unary::Gelu, -5.21, -4.91929747381829823e-7),
+    (Unary::Gelu, 5.21, 5.20999954621722527),
+    (Unary::GeluTanh, -5.09, -1.2376184112102736e-7),
+    (Unary::GeluTanh, -5.11, -1.07663318302976508e-7),
+    (Unary::GeluTanh, 5.11, 5.11000002585108599),
     (Unary::Silu, -20.0, -4.12230723638040731e-08),
     (Unary::Silu, -90.0, -7.37461136159146420e-38),
     (Unary::Silu, -104.0, -7.08609909440711085e-44),

@@ -3,9 +3,7 @@
 //!
 //! Exponentials: reduction to a power of two and |r| <= ln 2 / 2, and a polynomial. What follows is computed from
 //! the fraction beyond one and the power apart, so that a sum with one is the only rounding. Hyperbolic tangent:
-//! `(1 - e^-2x) / (1 + e^-2x)`. Error function: `1 - e^-g(x)`, where `g` is a polynomial. The normal distribution in
-//! `gelu`: `e^(-x^2 / 2)`, of the square in two parts, times a polynomial for each of sixteen intervals (compare W. J.
-//! Cody, "Rational Chebyshev approximations for the error function", Mathematics of Computation 23, 1969).
+//! `(1 - e^-2x) / (1 + e^-2x)`. What has a polynomial for each of sixteen intervals is in `piecewise.rs`.
 //! `scripts/coefficients.py` derives the coefficients.
 
 // Coefficients have the nine digits that name an f32.
@@ -14,14 +12,15 @@
 use crate::ir::Unary;
 
 use super::super::vectors::{Lanes, Task, Vectorised};
+pub(crate) use super::piecewise::{erf, gelu, gelu_tanh};
 
 /// What is added to a number, and subtracted again, to round it: its low bits then hold the whole number.
-const ROUND: f32 = 12_582_912.0;
+pub(super) const ROUND: f32 = 12_582_912.0;
 /// Powers of two are made this many powers larger, so that the smallest ones are not subnormal: what they are
 /// multiplied by then, and what undoes it.
-const RAISE: f32 = 64.0;
+pub(super) const RAISE: f32 = 64.0;
 const RAISED: f32 = 18_446_744_073_709_551_616.0;
-const LOWERED: f32 = 1.0 / RAISED;
+pub(super) const LOWERED: f32 = 1.0 / RAISED;
 
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// ln 2, and in two parts, the first of which has few bits.
@@ -94,7 +93,7 @@ fn each<L: Lanes<f32>>(l: L, x: &mut [f32], f: impl Fn(L::Vector) -> L::Vector) 
 
 /// The sum of products of coefficients and powers of x, the last with the power 0.
 #[inline(always)]
-fn powers<L: Lanes<f32>, const N: usize>(l: L, x: L::Vector, coefficients: [f32; N]) -> L::Vector {
+pub(super) fn powers<L: Lanes<f32>, const N: usize>(l: L, x: L::Vector, coefficients: [f32; N]) -> L::Vector {
     let mut sum = l.splat(coefficients[0]);
     for &c in &coefficients[1..] {
         sum = l.fused(sum, x, l.splat(c));
@@ -104,12 +103,12 @@ fn powers<L: Lanes<f32>, const N: usize>(l: L, x: L::Vector, coefficients: [f32;
 
 /// The magnitude, at most `most`; not a number where x is not.
 #[inline(always)]
-fn within<L: Lanes<f32>>(l: L, x: L::Vector, most: f32) -> L::Vector {
+pub(super) fn within<L: Lanes<f32>>(l: L, x: L::Vector, most: f32) -> L::Vector {
     l.smaller(l.splat(most), l.magnitude(x))
 }
 
 #[inline(always)]
-fn minus<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
+pub(super) fn minus<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
     l.sub(l.splat(-0.0), x)
 }
 
@@ -225,7 +224,7 @@ fn gated<L: Lanes<f32>>(l: L, x: L::Vector, e: &Decay<L::Vector>) -> L::Vector {
 
 /// What was computed, and not a number where x is infinite below zero: there the functions have an infinity times zero.
 #[inline(always)]
-fn or_nan<L: Lanes<f32>>(l: L, x: L::Vector, computed: L::Vector) -> L::Vector {
+pub(super) fn or_nan<L: Lanes<f32>>(l: L, x: L::Vector, computed: L::Vector) -> L::Vector {
     l.fused(l.smaller(l.zero(), x), l.zero(), computed)
 }
 
@@ -275,236 +274,12 @@ pub(crate) fn tanh<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
     l.signed(l.div(above, below), x)
 }
 
-/// Error function.
-#[inline(always)]
-pub(crate) fn erf<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
-    // The second part of 2 / sqrt(pi) comes last.
-    const G: [f32; 9] = [
-        -9.31467002e-6,
-        0.000118217635,
-        -0.00063510274,
-        0.00167159759,
-        -0.000165467209,
-        -0.0191499852,
-        0.102776878,
-        0.636619508,
-        -5.86353828e-8,
-    ];
-    let t = within(l, x, 4.0);
-    let g = l.fused(t, l.splat(std::f32::consts::FRAC_2_SQRT_PI), l.mul(t, powers(l, t, G)));
-    let shifted = l.fused(g, l.splat(-LOG2_E), l.splat(ROUND));
-    let r = l.fused(l.sub(shifted, l.splat(ROUND)), l.splat(LN_2), g);
-    let k = l.power_of_two(shifted);
-    l.signed(l.fused(k, below_one(l, r), l.sub(l.splat(1.0), k)), x)
-}
-
 /// `2^f - 1`, for |f| <= 1/2.
 #[inline(always)]
-fn beyond_one<L: Lanes<f32>>(l: L, f: L::Vector) -> L::Vector {
+pub(super) fn beyond_one<L: Lanes<f32>>(l: L, f: L::Vector) -> L::Vector {
     const P: [f32; 6] =
         [0.000153267814, 0.00133910251, 0.00961850584, 0.0555035956, 0.240226477, 0.693147182];
     l.mul(powers(l, f, P), f)
-}
-
-/// Intervals of `0 <= t < 15`: each has one exponent of `t + 1` and two bits of its fraction, and stands where these
-/// bits say. [`NORMAL`] counts from these places on.
-const CENTRES: [f32; 16] = [
-    1.2487793,
-    1.74682617,
-    2.24987793,
-    2.75354004,
-    3.50585938,
-    4.49414062,
-    5.48535156,
-    6.51269531,
-    8.00317383,
-    10.0141602,
-    11.9870605,
-    13.9985352,
-    0.0,
-    0.381103516,
-    0.619018555,
-    0.881713867,
-];
-
-/// `t erfc(t / sqrt 2) e^(t^2 / 2) / 2` on each interval, a polynomial, the highest power first.
-const NORMAL: [[f32; 16]; 7] = [
-    [
-        -0.00124508073,
-        -0.000429551554,
-        -0.000159539064,
-        -7.92421997e-05,
-        -1.98463604e-05,
-        -4.69058023e-06,
-        -1.22027723e-06,
-        -4.74570442e-07,
-        -1.04389549e-07,
-        -2.18630714e-08,
-        -4.28115055e-09,
-        9.23499388e-10,
-        -0.0200476553,
-        -0.0101471525,
-        -0.00509015238,
-        -0.00301386323,
-    ],
-    [
-        0.00367854885,
-        0.00139774045,
-        0.000570567616,
-        0.000251034042,
-        8.41911969e-05,
-        2.34050185e-05,
-        7.63866956e-06,
-        2.77219533e-06,
-        7.9283177e-07,
-        1.85745961e-07,
-        5.65103235e-08,
-        1.98816963e-08,
-        0.0607944503,
-        0.0243943334,
-        0.0141499052,
-        0.00792805012,
-    ],
-    [
-        -0.00992235634,
-        -0.00415586215,
-        -0.00186669594,
-        -0.000896373065,
-        -0.000335994235,
-        -0.000109330853,
-        -4.131077e-05,
-        -1.70342591e-05,
-        -5.646094e-06,
-        -1.62369906e-06,
-        -5.86549561e-07,
-        -2.4292703e-07,
-        -0.132773012,
-        -0.0561635569,
-        -0.0338910967,
-        -0.0199206565,
-    ],
-    [
-        0.0244579874,
-        0.0113474447,
-        0.00562785845,
-        0.00297576701,
-        0.00127251516,
-        0.000485297322,
-        0.000211380495,
-        9.98484174e-05,
-        3.92329603e-05,
-        1.37627039e-05,
-        5.83395513e-06,
-        2.75652133e-06,
-        0.249988809,
-        0.114880919,
-        0.0730014965,
-        0.0454386137,
-    ],
-    [
-        -0.0526779592,
-        -0.0273343436,
-        -0.0150958896,
-        -0.00883863308,
-        -0.00435503619,
-        -0.00196393137,
-        -0.000993417692,
-        -0.000538881111,
-        -0.000252494123,
-        -0.000108252891,
-        -5.42044399e-05,
-        -2.9655781e-05,
-        -0.398942083,
-        -0.201340199,
-        -0.135544792,
-        -0.0898306966,
-    ],
-    [
-        0.0927739814,
-        0.0545278154,
-        0.0338984244,
-        0.0221765749,
-        0.0127241416,
-        0.00685478607,
-        0.00405561458,
-        0.00253940513,
-        0.00142565765,
-        0.000750226201,
-        0.000444841222,
-        0.000282285124,
-        0.5,
-        0.28091228,
-        0.201941952,
-        0.143683031,
-    ],
-    [
-        0.288337231,
-        0.323982626,
-        0.345712721,
-        0.359571636,
-        0.372282743,
-        0.381575167,
-        0.386825621,
-        0.390134215,
-        0.392984897,
-        0.395077586,
-        0.396221906,
-        0.396936834,
-        0.0,
-        0.14407374,
-        0.200894535,
-        0.245767981,
-    ],
-];
-
-/// `x / 2 * (1 + erf(x / sqrt 2))`: the positive part of x less `|x| erfc(|x| / sqrt 2) / 2`.
-#[inline(always)]
-pub(crate) fn gelu<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
-    // log2(e) / 2 in two parts.
-    const HALF: [f32; 2] = [0.721347511, 9.62981517e-09];
-    let t = within(l, x, 14.9);
-    let place = l.add(t, l.splat(1.0));
-    let d = l.sub(t, l.pick(&CENTRES, place));
-    let mut tail = l.pick(&NORMAL[0], place);
-    for table in &NORMAL[1..] {
-        tail = l.fused(tail, d, l.pick(table, place));
-    }
-    // The square in two parts, the second of which is what its rounding took.
-    let square = l.mul(t, t);
-    let lost = l.fused(t, t, minus(l, square));
-    let shifted = l.fused(square, l.splat(-HALF[0]), l.splat(ROUND + RAISE));
-    let n = l.sub(shifted, l.splat(ROUND + RAISE));
-    let f = l.fused(square, l.splat(-HALF[0]), minus(l, n));
-    let f = l.fused(lost, l.splat(-HALF[0]), l.fused(square, l.splat(-HALF[1]), f));
-    let tail = l.mul(l.fused(tail, beyond_one(l, f), tail), l.power_of_two(shifted));
-    // Not a number passes in the second place.
-    or_nan(l, x, l.fused(tail, l.splat(-LOWERED), l.larger(l.zero(), x)))
-}
-
-/// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`: `x / (1 + e^-v)`, where `v` is twice that argument.
-#[inline(always)]
-pub(crate) fn gelu_tanh<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
-    // 2 sqrt(2 / pi) log2(e), and 0.044715 times that, each in two parts.
-    const A: [f32; 2] = [2.30220819, 1.29484024e-08];
-    const B: [f32; 2] = [0.102943242, -2.01619854e-09];
-    // Below, the result is zero.
-    let near = l.larger(l.splat(-11.0), x);
-    let t = within(l, near, 11.0);
-    // The exponent is t times a + b t^2, which is in two parts.
-    let square = l.mul(t, t);
-    let square_low = l.fused(t, t, minus(l, square));
-    let cubic = l.mul(l.splat(B[0]), square);
-    let cubic_low = l.fused(l.splat(B[0]), square, minus(l, cubic));
-    let (high, low) = (l.larger(l.splat(A[0]), cubic), l.smaller(l.splat(A[0]), cubic));
-    let slope = l.add(high, low);
-    let slope_low = l.add(l.sub(low, l.sub(slope, high)), cubic_low);
-    let slope_low = l.fused(l.splat(B[0]), square_low, slope_low);
-    let slope_low = l.add(l.fused(l.splat(B[1]), square, slope_low), l.splat(A[1]));
-    let shifted = l.fused(t, minus(l, slope), l.splat(ROUND + RAISE));
-    let n = l.sub(shifted, l.splat(ROUND + RAISE));
-    let f = minus(l, l.fused(t, slope_low, l.fused(t, slope, n)));
-    let e = Decay { k: l.power_of_two(shifted), p: minus(l, beyond_one(l, f)) };
-    or_nan(l, x, gated(l, near, &e))
 }
 
 /// Exponentials of `n ln 2 + r`, and of that below zero: `k` is `2^n / 4`, `inverse` `2^-n / 4`, `sine` is `sinh(r)`,

@@ -1,6 +1,7 @@
 //! Functions of each element: tile programs, and the elementary functions in them.
 
 pub(super) mod math;
+mod piecewise;
 pub(crate) mod tile;
 pub(super) mod wide;
 

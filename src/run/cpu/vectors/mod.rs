@@ -45,8 +45,7 @@ pub(super) trait Lanes<T>: Copy {
     fn magnitude(self, a: Self::Vector) -> Self::Vector;
     /// The magnitudes of `a` with the signs of `b`.
     fn signed(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    /// Of each number of `at`, the one in the table whose place are the four bits from the second of the fraction up:
-    /// two of the exponent, two of the fraction.
+    /// Of each number of `at`, the one in the table whose place its lowest four bits hold.
     fn pick(self, table: &[T; 16], at: Self::Vector) -> Self::Vector;
     /// `a` where `a > b`, which not-a-number never is, else `b`.
     fn larger(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
@@ -56,6 +55,8 @@ pub(super) trait Lanes<T>: Copy {
     fn less(self, a: Self::Vector, b: Self::Vector, yes: Self::Vector, no: Self::Vector) -> Self::Vector;
     /// `yes` where `a >= b`, which not-a-number never is, else `no`.
     fn at_least(self, a: Self::Vector, b: Self::Vector, yes: Self::Vector, no: Self::Vector) -> Self::Vector;
+    /// True where any `a < b`, which not-a-number never is.
+    fn any_less(self, a: Self::Vector, b: Self::Vector) -> bool;
     /// Two to the powers that the low bits of numbers hold: whole numbers to which 1.5 times two to the
     /// number of the fraction's bits was added. The powers are those of numbers that are not subnormal.
     fn power_of_two(self, shifted: Self::Vector) -> Self::Vector;

@@ -83,7 +83,7 @@ macro_rules! portable {
             }
             #[inline(always)]
             fn pick(self, table: &[$type; 16], at: Self::Vector) -> Self::Vector {
-                at.map(|at| table[(at.to_bits() >> ($fraction - 2) & 15) as usize])
+                at.map(|at| table[(at.to_bits() & 15) as usize])
             }
             #[inline(always)]
             fn larger(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
@@ -112,6 +112,10 @@ macro_rules! portable {
                 no: Self::Vector,
             ) -> Self::Vector {
                 std::array::from_fn(|lane| if a[lane] >= b[lane] { yes[lane] } else { no[lane] })
+            }
+            #[inline(always)]
+            fn any_less(self, a: Self::Vector, b: Self::Vector) -> bool {
+                a.iter().zip(&b).any(|(a, b)| a < b)
             }
             #[inline(always)]
             fn power_of_two(self, shifted: Self::Vector) -> Self::Vector {
@@ -200,7 +204,7 @@ impl<L: Lanes<f32>> Lanes<f32> for Alone<L> {
     }
     #[inline(always)]
     fn pick(self, table: &[f32; 16], at: f32) -> f32 {
-        table[(at.to_bits() >> 21 & 15) as usize]
+        table[(at.to_bits() & 15) as usize]
     }
     #[inline(always)]
     fn larger(self, a: f32, b: f32) -> f32 {
@@ -217,6 +221,10 @@ impl<L: Lanes<f32>> Lanes<f32> for Alone<L> {
     #[inline(always)]
     fn at_least(self, a: f32, b: f32, yes: f32, no: f32) -> f32 {
         if a >= b { yes } else { no }
+    }
+    #[inline(always)]
+    fn any_less(self, a: f32, b: f32) -> bool {
+        a < b
     }
     #[inline(always)]
     fn power_of_two(self, shifted: f32) -> f32 {

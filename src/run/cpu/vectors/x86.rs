@@ -54,7 +54,7 @@ pub(super) unsafe fn stream_lines(from: *const u8, to: *mut u8, count: usize) {
 macro_rules! lanes {
     ($set:ident $features:literal, $type:ident: $width:literal x $vectors:literal, $vector:ident,
      $zero:ident, $splat:ident, $load:ident, $store:ident, $stream:ident, $fused:ident, $interleave:ident, $even:ident,
-     $add:ident, $sub:ident, $mul:ident, $div:ident, $sqrt:ident, $larger:ident, $smaller:ident, $magnitude:ident, $less:ident, $at_least:ident, $power:ident, $signed:ident, $pick:ident) => {
+     $add:ident, $sub:ident, $mul:ident, $div:ident, $sqrt:ident, $larger:ident, $smaller:ident, $magnitude:ident, $less:ident, $at_least:ident, $any_less:ident, $power:ident, $signed:ident, $pick:ident) => {
         impl Lanes<$type> for $set {
             type Vector = arch::$vector;
             const WIDTH: usize = $width;
@@ -193,6 +193,11 @@ macro_rules! lanes {
                 unsafe { $at_least(a, b, yes, no) }
             }
             #[inline(always)]
+            fn any_less(self, a: Self::Vector, b: Self::Vector) -> bool {
+                // SAFETY: as above.
+                unsafe { $any_less(a, b) }
+            }
+            #[inline(always)]
             fn power_of_two(self, shifted: Self::Vector) -> Self::Vector {
                 // SAFETY: as above.
                 unsafe { $power(shifted) }
@@ -259,7 +264,7 @@ fn even_narrow_pd(a: arch::__m256d, b: arch::__m256d) -> arch::__m256d {
 
 /// Comparisons that choose, and what touches the bits of numbers.
 macro_rules! bits {
-    (wide $vector:ident, $mask:ident, $blend:ident, $magnitude:ident, $abs:ident, $less:ident, $at_least:ident) => {
+    (wide $vector:ident, $mask:ident, $blend:ident, $magnitude:ident, $abs:ident, $less:ident, $at_least:ident, $any_less:ident) => {
         #[target_feature(enable = "avx512f")]
         #[inline]
         fn $magnitude(a: arch::$vector) -> arch::$vector {
@@ -280,8 +285,13 @@ macro_rules! bits {
         ) -> arch::$vector {
             arch::$blend(arch::$mask::<{ arch::_CMP_GE_OQ }>(a, b), no, yes)
         }
+        #[target_feature(enable = "avx512f")]
+        #[inline]
+        fn $any_less(a: arch::$vector, b: arch::$vector) -> bool {
+            arch::$mask::<{ arch::_CMP_LT_OQ }>(a, b) != 0
+        }
     };
-    (narrow $vector:ident, $mask:ident, $blend:ident, $magnitude:ident, $without:ident, $splat:ident, $less:ident, $at_least:ident) => {
+    (narrow $vector:ident, $mask:ident, $blend:ident, $magnitude:ident, $without:ident, $splat:ident, $less:ident, $at_least:ident, $any_less:ident, $signs:ident) => {
         #[target_feature(enable = "avx2")]
         #[inline]
         fn $magnitude(a: arch::$vector) -> arch::$vector {
@@ -302,13 +312,18 @@ macro_rules! bits {
         ) -> arch::$vector {
             arch::$blend(no, yes, arch::$mask::<{ arch::_CMP_GE_OQ }>(a, b))
         }
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn $any_less(a: arch::$vector, b: arch::$vector) -> bool {
+            arch::$signs(arch::$mask::<{ arch::_CMP_LT_OQ }>(a, b)) != 0
+        }
     };
 }
 
-bits!(wide __m512, _mm512_cmp_ps_mask, _mm512_mask_blend_ps, magnitude_wide_ps, _mm512_abs_ps, less_wide_ps, at_least_wide_ps);
-bits!(wide __m512d, _mm512_cmp_pd_mask, _mm512_mask_blend_pd, magnitude_wide_pd, _mm512_abs_pd, less_wide_pd, at_least_wide_pd);
-bits!(narrow __m256, _mm256_cmp_ps, _mm256_blendv_ps, magnitude_narrow_ps, _mm256_andnot_ps, _mm256_set1_ps, less_narrow_ps, at_least_narrow_ps);
-bits!(narrow __m256d, _mm256_cmp_pd, _mm256_blendv_pd, magnitude_narrow_pd, _mm256_andnot_pd, _mm256_set1_pd, less_narrow_pd, at_least_narrow_pd);
+bits!(wide __m512, _mm512_cmp_ps_mask, _mm512_mask_blend_ps, magnitude_wide_ps, _mm512_abs_ps, less_wide_ps, at_least_wide_ps, any_less_wide_ps);
+bits!(wide __m512d, _mm512_cmp_pd_mask, _mm512_mask_blend_pd, magnitude_wide_pd, _mm512_abs_pd, less_wide_pd, at_least_wide_pd, any_less_wide_pd);
+bits!(narrow __m256, _mm256_cmp_ps, _mm256_blendv_ps, magnitude_narrow_ps, _mm256_andnot_ps, _mm256_set1_ps, less_narrow_ps, at_least_narrow_ps, any_less_narrow_ps, _mm256_movemask_ps);
+bits!(narrow __m256d, _mm256_cmp_pd, _mm256_blendv_pd, magnitude_narrow_pd, _mm256_andnot_pd, _mm256_set1_pd, less_narrow_pd, at_least_narrow_pd, any_less_narrow_pd, _mm256_movemask_pd);
 
 #[target_feature(enable = "avx512f")]
 #[inline]
@@ -376,7 +391,7 @@ fn signed_narrow_pd(a: arch::__m256d, b: arch::__m256d) -> arch::__m256d {
 #[inline]
 fn pick_wide_ps(table: &[f32; 16], at: arch::__m512) -> arch::__m512 {
     // The permutation looks at four bits of a place.
-    let places = arch::_mm512_srli_epi32::<21>(arch::_mm512_castps_si512(at));
+    let places = arch::_mm512_castps_si512(at);
     // SAFETY: all numbers of the vector lie within the table.
     arch::_mm512_permutexvar_ps(places, unsafe { arch::_mm512_loadu_ps(table.as_ptr()) })
 }
@@ -384,7 +399,7 @@ fn pick_wide_ps(table: &[f32; 16], at: arch::__m512) -> arch::__m512 {
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn pick_wide_pd(table: &[f64; 16], at: arch::__m512d) -> arch::__m512d {
-    let places = arch::_mm512_srli_epi64::<50>(arch::_mm512_castpd_si512(at));
+    let places = arch::_mm512_castpd_si512(at);
     // SAFETY: all numbers of both vectors lie within the table.
     let [low, high] = [0, 8].map(|from| unsafe { arch::_mm512_loadu_pd(table[from..].as_ptr()) });
     arch::_mm512_permutex2var_pd(low, places, high)
@@ -394,7 +409,7 @@ fn pick_wide_pd(table: &[f64; 16], at: arch::__m512d) -> arch::__m512d {
 #[inline]
 fn pick_narrow_ps(table: &[f32; 16], at: arch::__m256) -> arch::__m256 {
     // The permutations look at three bits of a place; the fourth becomes the sign that the choice looks at.
-    let places = arch::_mm256_srli_epi32::<21>(arch::_mm256_castps_si256(at));
+    let places = arch::_mm256_castps_si256(at);
     let upper = arch::_mm256_castsi256_ps(arch::_mm256_slli_epi32::<28>(places));
     // SAFETY: all numbers of both vectors lie within the table.
     let low = unsafe { arch::_mm256_loadu_ps(table.as_ptr()) };
@@ -410,15 +425,15 @@ fn pick_narrow_pd(table: &[f64; 16], at: arch::__m256d) -> arch::__m256d {
     let mut places = [0i64; 4];
     // SAFETY: all numbers of the vector lie within the places.
     unsafe { arch::_mm256_storeu_si256(places.as_mut_ptr().cast(), arch::_mm256_castpd_si256(at)) };
-    let [a, b, c, d] = places.map(|at| table[(at >> 50 & 15) as usize]);
+    let [a, b, c, d] = places.map(|at| table[(at & 15) as usize]);
     arch::_mm256_setr_pd(a, b, c, d)
 }
 
 lanes!(Avx512 "avx512f,avx2,fma", f32: 16 x 4, __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_stream_ps, _mm512_fmadd_ps, wide_ps, even_wide_ps,
-    _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps, _mm512_div_ps, _mm512_sqrt_ps, _mm512_max_ps, _mm512_min_ps, magnitude_wide_ps, less_wide_ps, at_least_wide_ps, power_wide_ps, signed_wide_ps, pick_wide_ps);
+    _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps, _mm512_div_ps, _mm512_sqrt_ps, _mm512_max_ps, _mm512_min_ps, magnitude_wide_ps, less_wide_ps, at_least_wide_ps, any_less_wide_ps, power_wide_ps, signed_wide_ps, pick_wide_ps);
 lanes!(Avx512 "avx512f,avx2,fma", f64: 8 x 4, __m512d, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_stream_pd, _mm512_fmadd_pd, wide_pd, even_wide_pd,
-    _mm512_add_pd, _mm512_sub_pd, _mm512_mul_pd, _mm512_div_pd, _mm512_sqrt_pd, _mm512_max_pd, _mm512_min_pd, magnitude_wide_pd, less_wide_pd, at_least_wide_pd, power_wide_pd, signed_wide_pd, pick_wide_pd);
+    _mm512_add_pd, _mm512_sub_pd, _mm512_mul_pd, _mm512_div_pd, _mm512_sqrt_pd, _mm512_max_pd, _mm512_min_pd, magnitude_wide_pd, less_wide_pd, at_least_wide_pd, any_less_wide_pd, power_wide_pd, signed_wide_pd, pick_wide_pd);
 lanes!(Avx2 "avx2,fma", f32: 8 x 2, __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_stream_ps, _mm256_fmadd_ps, narrow_ps, even_narrow_ps,
-    _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps, _mm256_div_ps, _mm256_sqrt_ps, _mm256_max_ps, _mm256_min_ps, magnitude_narrow_ps, less_narrow_ps, at_least_narrow_ps, power_narrow_ps, signed_narrow_ps, pick_narrow_ps);
+    _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps, _mm256_div_ps, _mm256_sqrt_ps, _mm256_max_ps, _mm256_min_ps, magnitude_narrow_ps, less_narrow_ps, at_least_narrow_ps, any_less_narrow_ps, power_narrow_ps, signed_narrow_ps, pick_narrow_ps);
 lanes!(Avx2 "avx2,fma", f64: 4 x 2, __m256d, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_stream_pd, _mm256_fmadd_pd, narrow_pd, even_narrow_pd,
-    _mm256_add_pd, _mm256_sub_pd, _mm256_mul_pd, _mm256_div_pd, _mm256_sqrt_pd, _mm256_max_pd, _mm256_min_pd, magnitude_narrow_pd, less_narrow_pd, at_least_narrow_pd, power_narrow_pd, signed_narrow_pd, pick_narrow_pd);
+    _mm256_add_pd, _mm256_sub_pd, _mm256_mul_pd, _mm256_div_pd, _mm256_sqrt_pd, _mm256_max_pd, _mm256_min_pd, magnitude_narrow_pd, less_narrow_pd, at_least_narrow_pd, any_less_narrow_pd, power_narrow_pd, signed_narrow_pd, pick_narrow_pd);

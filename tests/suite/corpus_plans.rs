@@ -117,6 +117,19 @@ macro_rules! networks {
     };
 }
 
+/// As `networks`, of those that take seconds, where others of their kind are in it.
+macro_rules! long_networks {
+    ($($test:ident: $check:ident($($argument:expr),+);)+) => {
+        $(mod $test {
+            #[test]
+            #[ignore = "long: cargo test -- --ignored ::others"]
+            fn others() {
+                super::$check($($argument),+);
+            }
+        })+
+    };
+}
+
 networks! {
     autoencoder: on_many("onnx/s_autoencoder_convt.onnx");
     bert: on_many("onnx/s_bert.onnx");
@@ -139,9 +152,6 @@ networks! {
     keras3_mlp: on_many("keras/mlp_small.k3.json");
     keras3_siamese: on_many("keras/siamese_multi_io.k3.json");
     keras3_transformer: on_many("keras/transformer_small.k3.json");
-    full_bert: on_two("onnx/bert_base.onnx", 0.0);
-    full_diffusion: on_two("onnx/sd_unet_small.onnx", 0.0);
-    full_gpt2: on_two("onnx/gpt2.onnx", 0.0);
     full_llama: on_two("onnx/llama_small.onnx", 0.0);
     full_lstm: on_two("onnx/lstm_text_full.onnx", 0.0);
     full_mixtral: on_two("onnx/mixtral_small.onnx", 0.0);
@@ -150,10 +160,7 @@ networks! {
     // that made the stored outputs (onnxruntime 1.31) is 7.7 times the default tolerance away from them itself when
     // its graph optimisations are turned off.
     full_resnet: on_two("onnx/resnet50.onnx", 1e-6);
-    full_resnet_of_opset_13: on_two("onnx/resnet50_ts13.onnx", 1e-6);
     full_shufflenet: on_two("onnx/shufflenet_v2_x1_0.onnx", 0.0);
-    full_vgg: on_two("onnx/vgg16.onnx", 0.0);
-    full_vit: on_two("onnx/vit_b_16.onnx", 0.0);
     fixture_average_pool: on_one("onnx/tract_averagepool_count_include_pad.onnx");
     fixture_grouped_deconvolution: on_one("onnx/tract_deconv_group.onnx");
     fixture_product: on_one("wheels/ort_mul_1.onnx");
@@ -161,9 +168,18 @@ networks! {
     light_alexnet: balanced("onnx/light_bvlc_alexnet.onnx");
     light_densenet: balanced("onnx/light_densenet121.onnx");
     light_inception: balanced("onnx/light_inception_v1.onnx");
-    light_resnet: balanced("onnx/light_resnet50.onnx");
     light_squeezenet: balanced("onnx/light_squeezenet.onnx");
+}
+
+long_networks! {
+    full_bert: on_two("onnx/bert_base.onnx", 0.0);
+    full_diffusion: on_two("onnx/sd_unet_small.onnx", 0.0);
+    full_gpt2: on_two("onnx/gpt2.onnx", 0.0);
+    full_vgg: on_two("onnx/vgg16.onnx", 0.0);
+    full_vit: on_two("onnx/vit_b_16.onnx", 0.0);
     light_vgg: balanced("onnx/light_vgg19.onnx");
+    full_resnet_of_opset_13: on_two("onnx/resnet50_ts13.onnx", 1e-6);
+    light_resnet: balanced("onnx/light_resnet50.onnx");
 }
 
 /// Twelve slices: each computes something where all are asked for, and slices too small for two of

@@ -18,6 +18,7 @@ use crate::kernels::{Case, Memory, cases, half_programs, lowered, model_programs
 use crate::reference::Array;
 use crate::run_ops::{GENERATORS, decode, encode, tolerance};
 use crate::shared;
+use crate::sweep::Share;
 
 pub(crate) const SHIM: &str = include_str!("../cuda/shim.h");
 
@@ -307,11 +308,17 @@ pub(crate) fn operation_kernels(each: usize) -> BTreeMap<String, Kernel> {
     operation_trials(each).into_iter().map(|trial| (trial.kernel.name.clone(), trial.kernel)).collect()
 }
 
-#[test]
-fn kernels_of_every_operation_run_on_the_cpu() {
+sweep! {
+    kernels_of_every_operation_run_on_the_cpu: one of 4;
+    every_form_of_a_hero_runs_on_the_cpu: one of 6;
+    kernels_of_the_small_models_run_on_the_cpu: one of 6;
+    kernels_of_small_models_in_halves_run_on_the_cpu: one of 6;
+}
+
+fn kernels_of_every_operation_run_on_the_cpu(share: Share) {
     let all = operation_trials(2);
     assert!(all.len() > 300, "{}", all.len());
-    compare(&all);
+    compare(&share.among(all).collect::<Vec<_>>());
 }
 
 /// Those of every form of a hero, by name.
@@ -324,8 +331,7 @@ pub(crate) fn hero_kernels() -> BTreeMap<String, Kernel> {
     kernels.map(|kernel| (kernel.name.clone(), kernel)).collect()
 }
 
-#[test]
-fn every_form_of_a_hero_runs_on_the_cpu() {
+fn every_form_of_a_hero_runs_on_the_cpu(share: Share) {
     let cases = hero_cases();
     let trials: Vec<Trial> = cases.iter().flat_map(trials).collect();
     assert!(trials.len() >= cases.len());
@@ -358,7 +364,7 @@ fn every_form_of_a_hero_runs_on_the_cpu() {
         let has = |trial: &Trial| trial.kernel.text.contains(&form.replace("KERNEL", &trial.kernel.name));
         assert!(trials.iter().any(has), "no {form}");
     }
-    compare(&trials);
+    compare(&share.among(trials).collect::<Vec<_>>());
 }
 
 /// The rows of a table, and the gradient's sums of them.
@@ -388,24 +394,22 @@ pub(crate) fn some_points(program: &Program, work: i64) -> Option<Vec<i64>> {
     (points > count).then(|| [0, points - 1].into_iter().chain((0..count).map(inside)).collect())
 }
 
-#[test]
-fn kernels_of_the_small_models_run_on_the_cpu() {
+fn kernels_of_the_small_models_run_on_the_cpu(share: Share) {
     let models = SMALL.iter().map(|name| (*name, model_programs(&format!("corpus/{name}"))));
-    run_all(models.chain([("a training step", step_programs())]), 350);
+    run_all(models.chain([("a training step", step_programs())]), 350, share);
 }
 
-#[test]
-fn kernels_of_small_models_in_halves_run_on_the_cpu() {
+fn kernels_of_small_models_in_halves_run_on_the_cpu(share: Share) {
     let models = SMALL_HALVES.iter();
-    run_all(models.map(|(name, half)| (*name, half_programs(&format!("corpus/{name}"), *half))), 90);
+    run_all(models.map(|(name, half)| (*name, half_programs(&format!("corpus/{name}"), *half))), 90, share);
 }
 
 /// Kernels that are compiled and run at once.
 const AT_ONCE: usize = 2 * TOGETHER;
 
-/// Compares the kernels of programs, by their model's name, with the evaluation in f64: of large programs at some
-/// points. There are at least as many as `least`.
-fn run_all<'a>(models: impl IntoIterator<Item = (&'a str, Vec<Program>)>, least: usize) {
+/// Compares kernels of programs, by their model's name, with the evaluation in f64: of large programs at some
+/// points. All programs have at least as many as `least`.
+fn run_all<'a>(models: impl IntoIterator<Item = (&'a str, Vec<Program>)>, least: usize, share: Share) {
     let mut all: BTreeMap<String, (&str, Program)> = BTreeMap::new();
     for (name, programs) in models {
         for program in programs {
@@ -414,7 +418,7 @@ fn run_all<'a>(models: impl IntoIterator<Item = (&'a str, Vec<Program>)>, least:
         }
     }
     let (count, mut large) = (all.len(), 0);
-    let mut all = all.into_values();
+    let mut all = share.among(all.into_values());
     loop {
         let trials: Vec<Trial> =
             all.by_ref().take(AT_ONCE).filter_map(|(name, program)| made_up_trial(program, name)).collect();

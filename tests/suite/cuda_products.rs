@@ -13,6 +13,7 @@ use crate::executor::{Groups, random_plan, tensor};
 use crate::kernels::lowered;
 use crate::random_graph::Random;
 use crate::run_ops::tolerance;
+use crate::sweep::Share;
 
 /// A graph of these lines behind its head.
 fn written(lines: &str) -> Graph {
@@ -226,8 +227,11 @@ pub(crate) fn thin_kernels() -> Vec<Kernel> {
     programs.map(|program| emit::kernel(&program).unwrap().unwrap()).collect()
 }
 
-#[test]
-fn products_of_few_rows_normalise_them_in_every_form() {
+sweep! {
+    products_of_few_rows_normalise_them_in_every_form: one of 4;
+}
+
+fn products_of_few_rows_normalise_them_in_every_form(share: Share) {
     let kernels = thin_kernels();
     assert_eq!(kernels.len(), THIN.len());
     for form in ["product_dots<", "product_dots_wide<", "product_columns<", "product_columns_wide<"] {
@@ -238,6 +242,8 @@ fn products_of_few_rows_normalise_them_in_every_form() {
         let width = if one.dtype == "f64" { 8 } else { 4 };
         assert_eq!(u64::from(kernel.launch.shared), m * k * width, "{one:?}");
         assert!(kernel.text.contains("reduce_rows();"), "{}", kernel.text);
+    }
+    for one in share.among(THIN) {
         for choice in [Choice::Random(1), Choice::Random(6)] {
             let Some(found) = ran(&thin(one), Build { choice, ..Build::default() }) else { return };
             assert_eq!(found, (1, 0), "{one:?}");

@@ -12,6 +12,7 @@ use partition::unstable::pass::{GroupOptions, group};
 use crate::cuda_forms::{attention, product};
 use crate::kernels::lowered;
 use crate::nvrtc::compile_for;
+use crate::sweep::Share;
 
 const F32: DType = DType::F32;
 const BF16: DType = DType::Bf16;
@@ -91,5 +92,5 @@ fn more_than_two_to_the_31_elements_have_indices_of_64_bits() {
             all.insert(kernel.name.clone(), kernel);
         }
     }
-    compile_for(&all, &["sm_90"]);
+    compile_for(&all, &["sm_90"], Share::ALL);
 }

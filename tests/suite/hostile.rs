@@ -14,6 +14,7 @@ use partition::unstable::load::weights::write_npz;
 
 use crate::cli::Folder;
 use crate::shared;
+use crate::sweep::Share;
 
 /// Address space in KiB, seconds of one processor, and seconds in all, so that a wait is found as well.
 const ADDRESSES: u64 = 8 << 20;
@@ -464,18 +465,23 @@ fn headers_that_promise_more_than_there_is() {
     }
 }
 
+sweep! {
+    many_devices_for_one_node: one of 3;
+}
+
 /// Many equal devices: tables are as long as there are devices, and limits of time hold.
-#[test]
-fn many_devices_for_one_node() {
+fn many_devices_for_one_node(share: Share) {
     let folder = folder();
     let done = |args: &[&str]| {
         let Ended { code, stderr, .. } = ends_within(&folder, args, RESIDENT_ROUTES);
         assert_eq!(code, Some(0), "{args:?}: {stderr}");
     };
-    for devices in ["1024xcpu[8x1GB]", "1024xcpu[64x1MB]", "64xcpu[1024x1MB]", "1024xcuda[64x1MB]"] {
-        for objective in ["transfer", "latency", "throughput"] {
-            done(&["add.json", "--devices", devices, "--objective", objective, "-o", "plan.json"]);
-        }
+    let objectives = ["transfer", "latency", "throughput"];
+    let each = ["1024xcpu[8x1GB]", "1024xcpu[64x1MB]", "64xcpu[1024x1MB]", "1024xcuda[64x1MB]"]
+        .into_iter()
+        .flat_map(|devices| objectives.map(|objective| [devices, objective]));
+    for [devices, objective] in share.among(each) {
+        done(&["add.json", "--devices", devices, "--objective", objective, "-o", "plan.json"]);
         done(&["check", "plan.json"]);
     }
     let shown = folder.ok(&["add.json", "--devices", "1024xcpu[64x1MB]"]);

@@ -14,6 +14,7 @@ use partition::unstable::units::{Bytes, Nanos};
 
 use crate::cli::{Folder, example};
 use crate::random_costgraph::{Links, Rng, compute_nodes, cost_graph, topology};
+use crate::sweep::Share;
 
 fn devices(count: u32) -> Topology {
     let links = Links::Direct(Contention::Link);
@@ -310,10 +311,13 @@ fn rewrites(graph: &CostGraph, topology: &Topology, options: &Options) -> bool {
     }
 }
 
-#[test]
-fn repairs_do_what_they_promise() {
+sweep! {
+    repairs_do_what_they_promise: one of 4;
+}
+
+fn repairs_do_what_they_promise(share: Share) {
     let (mut memory, mut other, mut rewritten) = (0, 0, 0);
-    for seed in 0..120 {
+    for seed in share.among(0..120) {
         let (graph, topology, options, _) = tight(seed);
         let Some(found) = repaired(&graph, &topology, &options) else { continue };
         assert!(!found.repairs.is_empty(), "seed {seed}: {}", found.conflict);
@@ -357,7 +361,8 @@ fn repairs_do_what_they_promise() {
             assert!(rewrites(&graph, &topology, &changed), "seed {seed}: {repair}");
         }
     }
-    assert!(memory >= 100 && other >= 3 && rewritten >= 3, "{memory}, {other}, {rewritten}");
+    let enough = memory >= share.least(200) && other >= 1 && rewritten >= 1;
+    assert!(enough, "{memory}, {other}, {rewritten}");
 }
 
 #[test]

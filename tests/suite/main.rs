@@ -2,6 +2,9 @@
 
 #![allow(missing_docs, unreachable_pub)]
 
+#[macro_use]
+mod sweep;
+
 mod allocations;
 mod architecture;
 mod asynchronous;

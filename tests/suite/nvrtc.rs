@@ -16,6 +16,7 @@ use crate::cuda::{hero_kernels, operation_kernels};
 use crate::cuda_products::thin_kernels;
 use crate::kernels::{half_programs, model_programs, step_programs};
 use crate::shared;
+use crate::sweep::Share;
 
 fn compiler() -> Option<&'static Nvrtc> {
     match nvrtc() {
@@ -41,15 +42,17 @@ fn is_code(bytes: &[u8]) -> bool {
 const TOGETHER: usize = 12;
 
 /// Compiles kernels for each of the architectures, several in one source, on all cores.
-pub(crate) fn compile_for(kernels: &BTreeMap<String, Kernel>, architectures: &[&str]) {
+pub(crate) fn compile_for(kernels: &BTreeMap<String, Kernel>, architectures: &[&str], share: Share) {
     let sources = sources(kernels);
-    compile(sources.iter().flat_map(|source| architectures.iter().map(move |&one| (source, one))).collect());
+    let jobs = sources.iter().flat_map(|source| architectures.iter().map(move |&one| (source, one)));
+    compile(share.among(jobs).collect());
 }
 
 /// Compiles kernels, each source for one of two architectures: half of the work, where others of the same forms
 /// are compiled for both.
-fn compile_in_turns(kernels: &BTreeMap<String, Kernel>) {
-    compile(sources(kernels).iter().zip(["sm_80", "sm_90"].into_iter().cycle()).collect());
+fn compile_in_turns(kernels: &BTreeMap<String, Kernel>, share: Share) {
+    let sources = sources(kernels);
+    compile(share.among(sources.iter().zip(["sm_80", "sm_90"].into_iter().cycle())).collect());
 }
 
 fn sources(kernels: &BTreeMap<String, Kernel>) -> Vec<String> {
@@ -79,31 +82,36 @@ fn kernels_of(programs: Vec<Program>) -> BTreeMap<String, Kernel> {
     kernels.map(|kernel| (kernel.name.clone(), kernel)).collect()
 }
 
-#[test]
-fn kernels_of_every_operation_compile() {
-    let kernels = operation_kernels(1);
-    assert!(kernels.len() > 150, "{}", kernels.len());
-    compile_in_turns(&kernels);
+sweep! {
+    kernels_of_every_operation_compile: one of 4;
+    kernels_of_every_form_compile: one of 6;
+    kernels_of_the_small_models_compile: one of 6;
+    kernels_of_the_real_models_compile: one of 20;
 }
 
-#[test]
-fn kernels_of_every_form_compile() {
+fn kernels_of_every_operation_compile(share: Share) {
+    let kernels = operation_kernels(1);
+    assert!(kernels.len() > 150, "{}", kernels.len());
+    compile_in_turns(&kernels, share);
+}
+
+fn kernels_of_every_form_compile(share: Share) {
     let mut kernels = hero_kernels();
     kernels.extend(thin_kernels().into_iter().map(|kernel| (kernel.name.clone(), kernel)));
     assert!(kernels.len() > 100, "{}", kernels.len());
-    compile_for(&kernels, &["sm_80", "sm_90"]);
+    compile_for(&kernels, &["sm_80", "sm_90"], share);
 }
 
 /// Of the small models, whose kernels other tests run, and of a training step.
-#[test]
-fn kernels_of_the_small_models_compile() {
-    compile_corpus(SMALL, SMALL_HALVES, step_programs(), compile_in_turns);
+fn kernels_of_the_small_models_compile(share: Share) {
+    let compile = |kernels: &_| compile_in_turns(kernels, share);
+    compile_corpus(SMALL, SMALL_HALVES, step_programs(), compile);
 }
 
 /// Of all others.
-#[test]
-fn kernels_of_the_real_models_compile() {
-    compile_corpus(REAL, REAL_HALVES, vec![], |kernels| compile_for(kernels, &["sm_80", "sm_90"]));
+fn kernels_of_the_real_models_compile(share: Share) {
+    let compile = |kernels: &_| compile_for(kernels, &["sm_80", "sm_90"], share);
+    compile_corpus(REAL, REAL_HALVES, vec![], compile);
 }
 
 /// Every kernel of these models, each text once.

@@ -6,9 +6,9 @@ use partition::unstable::place::{DeviceUse, Objective, Options, Placement, evalu
 use partition::unstable::schedule::predict;
 use partition::unstable::topology::{Communication, Contention, DeviceId, Topology};
 use partition::unstable::units::{Bytes, Nanos};
-use proptest::prelude::*;
 
 use crate::random_costgraph::{Links, Rng, compute_nodes, cost_graph, topology};
+use crate::sweep::Share;
 
 const ROOMY: Bytes = Bytes(1 << 40);
 
@@ -154,9 +154,15 @@ fn loads_and_bytes_are_those_of_the_scheduler() {
     }
 }
 
-#[test]
-fn chains_are_cut_as_by_brute_force() {
-    for seed in 0..60 {
+sweep! {
+    chains_are_cut_as_by_brute_force: one of 5;
+    no_objective_is_worse_than_one_device: one of 5;
+    the_same_input_gives_the_same_placement: one of 5;
+    constraints_hold: one of 5;
+}
+
+fn chains_are_cut_as_by_brute_force(share: Share) {
+    for seed in share.among(0..60) {
         let mut rng = Rng::new(seed);
         let length = 3 + rng.below(6) as usize;
         let draw = |rng: &mut Rng, scale: u64| -> Vec<u64> {
@@ -253,9 +259,8 @@ fn small_random_graphs_stay_near_brute_force() {
     assert!(ours * 100 <= theirs * 110, "{ours} bytes where {theirs} would do");
 }
 
-#[test]
-fn no_objective_is_worse_than_one_device() {
-    for seed in 0..60 {
+fn no_objective_is_worse_than_one_device(share: Share) {
+    for seed in share.among(0..60) {
         let mut rng = Rng::new(seed);
         let graph = cost_graph(&mut rng, 40);
         let topology = devices(3, ROOMY);
@@ -274,9 +279,8 @@ fn no_objective_is_worse_than_one_device() {
     }
 }
 
-#[test]
-fn the_same_input_gives_the_same_placement() {
-    for seed in 0..20 {
+fn the_same_input_gives_the_same_placement(share: Share) {
+    for seed in share.among(0..20) {
         let graph = cost_graph(&mut Rng::new(seed), 60);
         let topology = devices(4, ROOMY);
         for objective in Objective::ALL {
@@ -292,13 +296,12 @@ fn the_same_input_gives_the_same_placement() {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
-
-    /// Pins, colocation, counts and caps hold on whatever is returned.
-    #[test]
-    fn constraints_hold(seed in 0u64..1_000_000, size in 2usize..50, count in 1u32..5, percent in 20u64..120) {
-        let mut rng = Rng::new(seed);
+/// Pins, colocation, counts and caps hold on whatever is returned.
+fn constraints_hold(share: Share) {
+    for number in share.among(0..150) {
+        let mut rng = Rng::new(31_000 + number);
+        let (size, count, percent) =
+            (2 + rng.below(48) as usize, 1 + rng.below(4) as u32, 20 + rng.below(100));
         let graph = cost_graph(&mut rng, size);
         let all = spread(&graph, &vec![DeviceId(0); graph.node_count()]);
         let whole = evaluate(&graph, &devices(1, ROOMY), &all).unwrap().memory[0].get();
@@ -320,26 +323,27 @@ proptest! {
         };
         match place(&graph, &topology, &options) {
             Ok(placement) => {
-                prop_assert_eq!(placement.device.len(), graph.node_count());
+                assert_eq!(placement.device.len(), graph.node_count());
                 let mut group: Vec<DeviceId> = compute_nodes(&graph)
                     .into_iter()
                     .filter(|&node| with_group && graph.node_name(node).starts_with(&colocate[..2]))
                     .map(|node| placement.device[node.index()])
                     .collect();
                 group.dedup();
-                prop_assert!(group.len() <= 1);
-                prop_assert_eq!(placement.device[pinned.index()], target);
+                assert!(group.len() <= 1);
+                assert_eq!(placement.device[pinned.index()], target);
                 if let DeviceUse::Count(count) = options.devices {
-                    prop_assert_eq!(used(&graph, &placement), count as usize);
+                    assert_eq!(used(&graph, &placement), count as usize);
                 }
                 let held = |node: NodeIx| graph.owned_bytes(node).get();
                 for id in topology.ids() {
-                    let owned: u64 = graph.nodes().filter(|n| placement.device[n.index()] == id).map(held).sum();
-                    prop_assert!(owned <= cap - 64);
+                    let owned: u64 =
+                        graph.nodes().filter(|n| placement.device[n.index()] == id).map(held).sum();
+                    assert!(owned <= cap - 64);
                 }
             }
             Err(Error::Infeasible(_) | Error::Usage(_)) => {}
-            Err(other) => prop_assert!(false, "{}", other),
+            Err(other) => panic!("{other}"),
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::networks::Network;
 use crate::reference::{Array, evaluate};
 use crate::run_ops::{self, GENERATORS, decode, encode, tolerance, ty};
 use crate::shared;
+use crate::sweep::Share;
 
 /// What an operand is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,12 +183,12 @@ fn compare(found: &Tensor, expected: &Array, what: &str) {
 /// Results in one network, about.
 const MANY: usize = 400;
 
-/// Checks each of these generators' cases.
-fn check(generators: impl Iterator<Item = fn()>) {
+/// Checks cases of each of these generators.
+fn check(generators: impl Iterator<Item = fn()>, share: Share) {
     let mut checked = 0;
     for generator in generators {
         let mut bundle = Bundle::new();
-        for case in cases(generator) {
+        for case in share.among(cases(generator)) {
             bundle.add(&case);
             if bundle.expected.len() >= MANY {
                 checked += std::mem::replace(&mut bundle, Bundle::new()).check();
@@ -197,7 +198,7 @@ fn check(generators: impl Iterator<Item = fn()>) {
             checked += bundle.check();
         }
     }
-    assert!(checked > 1000, "{checked}");
+    assert!(checked > share.least(1000), "{checked}");
 }
 
 /// Every third generator of operations from one on.
@@ -210,19 +211,22 @@ fn third(first: usize) -> impl Iterator<Item = fn()> {
     GENERATORS.iter().copied().chain(more).skip(first).step_by(3)
 }
 
-#[test]
-fn operands_of_a_first_third_of_operations_in_every_role() {
-    check(third(0));
+sweep! {
+    operands_of_a_first_third_of_operations_in_every_role: one of 6;
+    operands_of_a_second_third_of_operations_in_every_role: one of 6;
+    operands_of_the_last_third_of_operations_in_every_role: one of 6;
 }
 
-#[test]
-fn operands_of_a_second_third_of_operations_in_every_role() {
-    check(third(1));
+fn operands_of_a_first_third_of_operations_in_every_role(share: Share) {
+    check(third(0), share);
 }
 
-#[test]
-fn operands_of_the_last_third_of_operations_in_every_role() {
-    check(third(2));
+fn operands_of_a_second_third_of_operations_in_every_role(share: Share) {
+    check(third(1), share);
+}
+
+fn operands_of_the_last_third_of_operations_in_every_role(share: Share) {
+    check(third(2), share);
 }
 
 /// Files that exporters wrote, with onnxruntime's outputs.

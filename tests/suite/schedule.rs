@@ -13,6 +13,7 @@ use partition::unstable::topology::{Communication, Contention, DeviceId, Topolog
 use partition::unstable::units::{Bytes, Nanos};
 
 use crate::random_costgraph::{Links, Rng, compute_nodes, cost_graph, placement, topology};
+use crate::sweep::Share;
 
 const NO_CAP: Bytes = Bytes(1 << 60);
 
@@ -312,10 +313,14 @@ fn random_topology(rng: &mut Rng) -> Topology {
     topology(physicals, slices, NO_CAP, links, latency, added)
 }
 
-#[test]
-fn schedules_of_random_graphs_are_sound() {
+sweep! {
+    schedules_of_random_graphs_are_sound: one of 4;
+    schedules_with_offloads_are_sound: one of 4;
+}
+
+fn schedules_of_random_graphs_are_sound(share: Share) {
     let (mut waits, mut reused) = (0, 0);
-    for seed in 0..400 {
+    for seed in share.among(0..400) {
         let mut rng = Rng::new(seed);
         let nodes = 1 + rng.below(60) as usize;
         let graph = cost_graph(&mut rng, nodes);
@@ -350,7 +355,8 @@ fn schedules_of_random_graphs_are_sound() {
             }
         }
     }
-    assert!(waits > 100 && reused > 100, "{waits} {reused}: the caps force nothing");
+    let enough = share.least(100);
+    assert!(waits > enough && reused > enough, "{waits} {reused}: the caps force nothing");
 }
 
 /// Offloads of some tensors that are made in the step and read by several, their last readers late.
@@ -375,10 +381,9 @@ pub(crate) fn offloads(
     offload
 }
 
-#[test]
-fn schedules_with_offloads_are_sound() {
+fn schedules_with_offloads_are_sound(share: Share) {
     let (mut back, mut smaller) = (0, 0);
-    for seed in 0..300 {
+    for seed in share.among(0..300) {
         let mut rng = Rng::new(7_000 + seed);
         let nodes = 2 + rng.below(50) as usize;
         let graph = cost_graph(&mut rng, nodes);
@@ -410,7 +415,7 @@ fn schedules_with_offloads_are_sound() {
         let cost = retimed(&graph, &topology, &placement, &made, None, (1, 1)).unwrap();
         assert_eq!(cost, made.cost, "seed {seed}: timed again on the same machine");
     }
-    assert!(back > 100 && smaller > 20, "{back} {smaller}");
+    assert!(back > share.least(100) && smaller > share.least(20), "{back} {smaller}");
 }
 
 /// A small graph of the kind `cpu`: (name, time, output bytes, inputs by name).

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::sweep::Share;
 use partition::unstable::data::Position;
 use partition::unstable::ir::{DType, Tensor};
 use partition::unstable::load::weights::Arrays;
@@ -167,14 +168,18 @@ fn write_checkpoints_until_killed() {
     }
 }
 
-#[test]
-fn kill_minus_nine_at_any_moment() {
-    const KILLS: u64 = 200;
+sweep! {
+    kill_minus_nine_at_any_moment: one of 5;
+}
+
+fn kill_minus_nine_at_any_moment(share: Share) {
     let dir = tempfile::tempdir().unwrap();
     let mut saved = 0;
     let mut moment = 0x9e37_79b9_7f4a_7c15u64;
     let (mut interrupted, mut written) = (0, 0);
-    for kill in 0..KILLS {
+    let mut kills = 0;
+    for kill in share.among(0..200) {
+        kills += 1;
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "state::write_checkpoints_until_killed", "--nocapture", "--test-threads=1"])
             .env(KILLED, dir.path())
@@ -206,6 +211,6 @@ fn kill_minus_nine_at_any_moment() {
         assert_eq!(found.passed_over, Vec::<String>::new());
         assert_eq!(sorted(found.checkpoint.clone()), sorted(checkpoint(found.checkpoint.step)));
     }
-    println!("{KILLS} kills, {interrupted} in the middle of a checkpoint, {written} checkpoints written");
-    assert!(interrupted > KILLS as u32 / 10, "only {interrupted} kills hit a checkpoint being written");
+    println!("{kills} kills, {interrupted} in the middle of a checkpoint, {written} checkpoints written");
+    assert!(interrupted > kills / 10, "only {interrupted} kills hit a checkpoint being written");
 }

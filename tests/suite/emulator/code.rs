@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_void};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use libloading::Library;
@@ -22,6 +23,8 @@ pub(crate) struct CpuToolchain {
     folder: tempfile::TempDir,
     /// By text: the library.
     known: Mutex<BTreeMap<String, PathBuf>>,
+    /// Files of C++ so far.
+    files: AtomicUsize,
     /// What kernels' images say where it is not what their text does.
     limits: Option<Limits>,
 }
@@ -65,7 +68,10 @@ impl CpuToolchain {
 
     fn with(limits: Option<Limits>) -> Option<Arc<Self>> {
         compiler()?;
-        Some(Arc::new(Self { folder: tempfile::tempdir().unwrap(), known: Mutex::default(), limits }))
+        Some(Arc::new({
+            let folder = tempfile::tempdir().unwrap();
+            Self { folder, known: Mutex::default(), files: AtomicUsize::new(0), limits }
+        }))
     }
 }
 
@@ -77,17 +83,22 @@ impl Toolchain for CpuToolchain {
         progress: &(dyn Fn(usize, usize) + Sync),
     ) -> partition::Result<Vec<Vec<u8>>> {
         assert_eq!(architecture, "sm_90");
-        let mut known = self.known.lock().unwrap();
-        let new: Vec<&&Kernel> = kernels.iter().filter(|kernel| !known.contains_key(&kernel.text)).collect();
+        // Nobody waits for what others compile; two that need the same kernel at once compile it twice.
+        let new: Vec<&&Kernel> = {
+            let known = self.known.lock().unwrap();
+            kernels.iter().filter(|kernel| !known.contains_key(&kernel.text)).collect()
+        };
         for chunk in new.chunks(TOGETHER) {
-            let path = self.folder.path().join(format!("kernels{}.cpp", known.len()));
+            let number = self.files.fetch_add(1, Ordering::Relaxed);
+            let path = self.folder.path().join(format!("kernels{number}.cpp"));
             std::fs::write(&path, text(chunk)).unwrap();
             build(compiler().unwrap(), &path, &path.with_extension("so"), &["-shared"]);
-            for kernel in chunk {
-                known.insert(kernel.text.clone(), path.with_extension("so"));
-            }
+            let library = path.with_extension("so");
+            let made = chunk.iter().map(|kernel| (kernel.text.clone(), library.clone()));
+            self.known.lock().unwrap().extend(made);
         }
         progress(kernels.len(), kernels.len());
+        let known = self.known.lock().unwrap();
         let made = |kernel: &&Kernel| {
             let limits = Limits { threads: bounds(kernel), registers: 0, shared: 0 };
             image(kernel, self.limits.unwrap_or(limits), &known[&kernel.text])

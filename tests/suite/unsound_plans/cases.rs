@@ -1,5 +1,7 @@
 //! Sound plans: inference, state, microbatches, training, pipelines, and what is rewritten to fit.
 
+use std::sync::OnceLock;
+
 use partition::Control;
 use partition::unstable::compile::{self, Compiled, Options};
 use partition::unstable::ir::Graph;
@@ -216,7 +218,13 @@ fn pipelined_training() -> Vec<Case> {
     cases
 }
 
-pub(super) fn cases() -> Vec<Case> {
+/// Each is planned once for all tests.
+pub(super) fn cases() -> &'static [Case] {
+    static CASES: OnceLock<Vec<Case>> = OnceLock::new();
+    CASES.get_or_init(planned)
+}
+
+fn planned() -> Vec<Case> {
     let mut cases: Vec<Case> = (0..16).filter_map(inference).collect();
     cases.extend((0..12).filter_map(stateful));
     cases.extend(divided());

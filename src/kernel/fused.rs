@@ -120,10 +120,14 @@ pub(crate) fn is_staged(graph: &Graph, node: NodeId) -> bool {
 /// (read, write) pairs, by position, of which the write may lie where the read does: the group is one
 /// chain of elementwise nodes that reads each element of the one where it writes that of the other,
 /// and their elements are as large; or such a chain behind a product that does not read it
-/// (`is_staged`) and that it writes over, whatever runs before the product. O((nodes + operands) log nodes +
-/// reads x writes).
+/// (`is_staged`) and that it writes over, whatever runs before the product; or it updates
+/// elements of the read alone (`is_update`).
+/// O((nodes + operands) log nodes + reads x writes).
 pub fn in_place(graph: &Graph, fused: &Fused<'_>) -> Vec<(u32, u32)> {
     let segments = segments(graph, fused);
+    if let Some(updated) = updated_in_place(graph, fused, &segments) {
+        return vec![updated];
+    }
     let (nodes, before) = match &segments[..] {
         [Segment::Chain(nodes)] => (nodes, &[][..]),
         [before @ .., Segment::Chain(nodes)] if writes_over(graph, fused, before, nodes) => (nodes, before),
@@ -161,6 +165,34 @@ pub fn in_place(graph: &Graph, fused: &Fused<'_>) -> Vec<(u32, u32)> {
         pairs.extend(writes.map(|(write, _)| (read as u32, write as u32)));
     }
     pairs
+}
+
+/// Whether an operation updates elements of its first operand, and keeps the others.
+pub(crate) fn is_update(op: &Op) -> bool {
+    matches!(op, Op::ScatterNd { .. } | Op::ScatterElements { .. })
+}
+
+/// Of a group with one update: what it updates and what it writes. Nothing else of the group reads the one, and nothing
+/// before it touches the other. Halves are widened first, so that they lie elsewhere meanwhile.
+fn updated_in_place(graph: &Graph, fused: &Fused<'_>, segments: &[Segment]) -> Option<(u32, u32)> {
+    let is_own =
+        |segment: &Segment| matches!(segment, Segment::Primitive(node) if is_update(&graph.node(*node).op));
+    let own = segments.iter().position(is_own)?;
+    let node = graph.node(*segments[own].nodes().first()?);
+    let base = |operand: &ValueId| fused.base.get(operand.index()).copied();
+    let data = node.operands.first().and_then(base)?;
+    let read = Positions::of(fused.reads).get(data)?;
+    let all = segments.iter().flat_map(Segment::nodes).flat_map(|&node| graph.node(node).operands.iter());
+    let uses = all.filter(|operand| base(operand) == Some(data)).count();
+    let layout = layout(graph, fused);
+    let place = layout.place(fused, node.first_result)?;
+    let Place::Write(write) = place else { return None };
+    let made = segments[..own].iter().flat_map(Segment::nodes).flat_map(|&node| graph.results(node));
+    let size = |value: ValueId| (graph.ty(value).dtype.size(), graph.ty(value).elements());
+    let alike = size(data) == size(node.first_result) && size(data) == size(fused.writes[write]);
+    let free = made.into_iter().all(|value| layout.place(fused, value) != Some(place));
+    let whole = !graph.ty(node.first_result).dtype.is_half();
+    (uses == 1 && alike && free && whole).then_some((read as u32, write as u32))
 }
 
 /// Whether a chain writes over what a product before it makes, which may be staged, and the chain makes nothing

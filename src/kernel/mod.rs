@@ -16,7 +16,7 @@ pub(crate) use digest::type_text;
 pub(crate) use fused::is_staged;
 pub use fused::{Fused, group_workspace, group_workspace_on_gpu, in_place};
 #[cfg(feature = "run")]
-pub(crate) use fused::{Layout, Place, Segment, layout};
+pub(crate) use fused::{Layout, Place, Segment, is_update, layout};
 pub use group::{Group, GroupId, Grouping, Hero};
 pub(crate) use positions::Positions;
 pub(crate) use skinny::{SKINNY_ROWS, normalizes_rows};

@@ -4,7 +4,7 @@
 
 use crate::error::{Error, Result};
 use crate::ir::{DType, Graph, NodeId, Op, ValueId};
-use crate::kernel::{Fused, Layout, Place, Segment, is_staged, layout};
+use crate::kernel::{Fused, Layout, Place, Segment, is_staged, is_update, layout};
 
 use super::arena::{ALIGNMENT, Arena, Range};
 use super::cpu::tile::{Epilogue, Operand, Part, Program, Source, Target};
@@ -42,6 +42,17 @@ pub(super) enum Step {
 }
 
 impl Step {
+    /// Of an operation that updates elements of its first operand, and reads nothing else there: that operand's place, and
+    /// the result's. Halves are widened first.
+    fn update(&self) -> Option<[Place; 2]> {
+        let Self::Kernel { op, inputs, outputs, epilogue, .. } = self else { return None };
+        let ([data, others @ ..], [made]) = (&inputs[..], &outputs[..]) else { return None };
+        let behind = epilogue.iter().flat_map(|epilogue| epilogue.sources.iter().map(|&(place, _)| place));
+        let alone = others.iter().map(|other| other.place).chain(behind).all(|place| place != data.place);
+        let alike = data.dtype == made.dtype && !made.dtype.is_half();
+        (is_update(op) && alone && alike).then_some([data.place, made.place])
+    }
+
     /// Whether it reads or writes any of these places.
     fn uses(&self, places: [Place; 2]) -> bool {
         match self {
@@ -167,6 +178,9 @@ impl Compiled {
 
     /// True where the group may write `write` into the bytes of `read`.
     pub(super) fn in_place(&self, read: usize, write: usize) -> bool {
+        if self.updates(Place::Read(read), Place::Write(write)) {
+            return self.reads[read] == self.writes[write];
+        }
         let (program, sources, made) = match &self.segments[..] {
             [Step::Chain { program, sources, targets }] => {
                 (program, sources, targets.contains(&Place::Write(write)))
@@ -193,6 +207,16 @@ impl Compiled {
                 place != Place::Read(read)
                     || program.reads_in_place(position) && self.writes[write] == program.bytes(size)
             })
+    }
+
+    /// Whether the group updates elements of what lies at one place, and writes the result at another, which nothing before
+    /// touches; nothing else reads the first.
+    fn updates(&self, read: Place, write: Place) -> bool {
+        let own = self.segments.iter().position(|step| step.update() == Some([read, write]));
+        own.is_some_and(|own| {
+            let before = self.segments[..own].iter().all(|step| !step.uses([read, write]));
+            before && self.segments[own + 1..].iter().all(|step| !step.uses([read, read]))
+        })
     }
 
     /// Runs it.
@@ -435,8 +459,12 @@ impl Bound<'_> {
         let mut views = emptied(std::mem::take(&mut scratch.views));
         for tensor in inputs {
             let range = self.range(tensor.place)?;
+            if outputs.iter().any(|made| self.range(made.place).is_ok_and(|made| made == range)) {
+                views.push(View::updated(tensor.dtype, &tensor.dims));
+                continue;
+            }
             // SAFETY: nobody writes it meanwhile: others do not, as the caller promises, and a
-            // kernel's results lie apart from its operands.
+            // kernel's results lie apart from those operands that are not updated.
             let bytes = unsafe { self.arena.bytes(range) };
             let view = View::new(tensor.dtype, &tensor.dims, bytes)?;
             views.push(View { packed: tensor.packed, ..view });

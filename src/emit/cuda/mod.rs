@@ -206,7 +206,7 @@ fn blocks(count: i64) -> Result<u32> {
 
 /// True where bytes of an argument may be those of another one that is read.
 fn may_alias(program: &Program, arg: &Arg) -> bool {
-    let in_place = matches!(program.body, Body::Map { .. } | Body::Lines { .. });
+    let in_place = matches!(program.body, Body::Map { .. } | Body::Lines { .. } | Body::Scatter(_));
     in_place || program.args.iter().filter(|other| other.place == arg.place).count() > 1
 }
 

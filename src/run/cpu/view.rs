@@ -58,6 +58,11 @@ impl<'a> View<'a> {
         Ok(Self { dtype, dims, bytes, packed: false })
     }
 
+    /// An operand that lies where the result is made, for kernels that update it there: it has no bytes of its own.
+    pub(in crate::run) fn updated(dtype: DType, dims: &'a [i64]) -> Self {
+        Self { dtype, dims, bytes: &[], packed: false }
+    }
+
     /// The elements; halves as `u16`, bools as `u8`.
     pub(super) fn slice<T: Plain>(&self) -> Result<&'a [T]> {
         from_bytes(self.bytes)

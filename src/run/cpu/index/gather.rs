@@ -195,7 +195,7 @@ pub(crate) fn scatter_elements(
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
     let [data, indices, updates] = inputs;
-    out.bytes.copy_from_slice(data.bytes);
+    begin(data, out);
     if kind == ScatterKind::Replace {
         return with_bits!(data.dtype, T => {
             let (source, target) = (updates.slice::<T>()?, out.slice::<T>()?);
@@ -210,10 +210,17 @@ pub(crate) fn scatter_elements(
     }, half => Err(Error::Internal("halves are widened before".to_owned())))
 }
 
+/// What is to be updated, where it does not lie there already ([`View::updated`]).
+fn begin(data: &View<'_>, out: &mut ViewMut<'_>) {
+    if !data.bytes.is_empty() {
+        out.bytes.copy_from_slice(data.bytes);
+    }
+}
+
 /// `Op::ScatterNd`.
 pub(crate) fn scatter_nd(kind: ScatterKind, inputs: &[View<'_>; 3], out: &mut ViewMut<'_>) -> Result<()> {
     let [data, indices, updates] = inputs;
-    out.bytes.copy_from_slice(data.bytes);
+    begin(data, out);
     if kind == ScatterKind::Replace {
         return with_bits!(data.dtype, T => replace_slices::<T>(data, indices, updates, out));
     }

@@ -1,0 +1,136 @@
+//! Operations that update elements of what they read: where nothing else reads that, the result lies in its place, on
+//! the CPU and on GPUs, with the same bits.
+
+use partition::Control;
+use partition::unstable::compile::{Compiled, Options, compile};
+use partition::unstable::ir::{
+    DType, Graph, Init, Op, ParamId, ScatterKind, Shape, Source, SourceRole, Tensor, Type, Unary,
+};
+use partition::unstable::load::Model;
+use partition::unstable::pass::{Params, Precision};
+use partition::unstable::plan::{Action, Plan};
+use partition::unstable::run::cuda::{CudaOptions, CudaProgram, Target};
+use partition::unstable::run::{ExecOptions, Program, exec_plan, interpret};
+use partition::unstable::topology::Topology;
+use partition::unstable::train::{Loss, dry_run};
+
+use crate::emulator::{Build, CpuToolchain, Emulator};
+
+const ROWS: i64 = 40;
+const COLUMNS: i64 = 24;
+
+fn ty(dtype: DType, dims: &[i64]) -> Type {
+    Type::new(dtype, Shape::known(dims))
+}
+
+/// Rows that an operation of elements makes, and an update of some of them; whether both are results.
+fn updated(op: &Op, both: bool) -> Graph {
+    let mut graph = Graph::new("updated");
+    let source =
+        |graph: &mut Graph, name: &str| graph.add_source(Source::new(name, "Node", SourceRole::Node));
+    let [data, update] = ["data", "update"].map(|name| source(&mut graph, name));
+    let x = graph.add_input("x", ty(DType::F32, &[ROWS, COLUMNS]), data);
+    let dims: &[i64] = if matches!(op, Op::ScatterNd { .. }) { &[7, 1] } else { &[7, COLUMNS] };
+    let rows = graph.add_input("rows", ty(DType::I64, dims), data);
+    let updates = graph.add_input("updates", ty(DType::F32, &[7, COLUMNS]), data);
+    let made = graph.apply(Op::Unary(Unary::Tanh), &[x], data).unwrap();
+    let result = graph.apply(op.clone(), &[made, rows, updates], update).unwrap();
+    graph.add_output("y", result);
+    if both {
+        graph.add_output("made", made);
+    }
+    graph.record_consumers();
+    graph
+}
+
+/// Rows that are named twice, from the end, and not at all.
+fn inputs(graph: &Graph) -> Vec<(String, Tensor)> {
+    let tensor = |(name, value): &(String, _)| {
+        let ty = graph.ty(*value);
+        let dims: Vec<u64> = ty.shape.dims().unwrap().iter().map(|&dim| dim as u64).collect();
+        let count = dims.iter().product::<u64>();
+        let bytes: Vec<u8> = match ty.dtype {
+            DType::I64 => {
+                let row = |i: u64| (i / (count / 7) * 5 % 13) as i64 - 3;
+                (0..count).flat_map(|i| row(i).to_ne_bytes()).collect()
+            }
+            _ => (0..count).flat_map(|i| ((i * 37 % 101) as f32 / 50.0 - 1.0).to_ne_bytes()).collect(),
+        };
+        (name.clone(), Tensor::new(ty.dtype, dims, bytes).unwrap())
+    };
+    graph.inputs().iter().map(tensor).collect()
+}
+
+/// Whether the launch of this node writes where it reads.
+fn in_place(plan: &Plan, node: &str) -> bool {
+    let offset = |id: &String| plan.buffers.iter().find(|buffer| buffer.id == *id).unwrap().offset;
+    let launch = plan.steps.iter().find_map(|step| match &step.action {
+        Action::Launch(launch) if launch.nodes.iter().any(|name| name == node) => Some(launch),
+        _ => None,
+    });
+    let launch = launch.unwrap_or_else(|| panic!("{node} is not launched"));
+    let writes: Vec<_> = launch.writes.iter().map(offset).collect();
+    launch.reads.iter().any(|read| writes.contains(&offset(read)))
+}
+
+fn ran(compiled: &Compiled, inputs: &[(String, Tensor)], what: &str) -> Vec<(String, Tensor)> {
+    let network = compiled.network.as_ref().unwrap();
+    let (graph, groups) = (&network.graph, network.grouping.all_fused());
+    let exec = exec_plan(&compiled.plan, graph, &network.grouping).unwrap();
+    let weights = |_: ParamId| unreachable!("there are no parameters");
+    let mut program = Program::new(graph, &groups, &exec, &weights, ExecOptions::default()).unwrap();
+    let (first, _) = program.run(inputs).unwrap();
+    assert_eq!(program.run(inputs).unwrap().0, first, "{what}: another step gives other bits");
+    let Some(toolchain) = CpuToolchain::shared() else { return first };
+    let emulator = Emulator::new(Build::default());
+    let machine = emulator.machine(&toolchain);
+    let (targets, options) = ([Target::Gpu(0)], CudaOptions::default());
+    let mut program =
+        CudaProgram::new(&machine, graph, &groups, &exec, &targets, &weights, &options).unwrap();
+    for _ in 0..2 {
+        for ((name, on_gpu), (_, on_cpu)) in program.run(inputs).unwrap().0.iter().zip(&first) {
+            for (a, b) in on_gpu.to_f64().into_iter().zip(on_cpu.to_f64()) {
+                assert!((a - b).abs() <= 1e-5, "{what}: {name} is {a} on a GPU, {b} on the CPU");
+            }
+        }
+    }
+    first
+}
+
+#[test]
+fn updates_are_made_where_what_they_update_lies() {
+    for kind in [ScatterKind::Add, ScatterKind::Max, ScatterKind::Replace] {
+        for op in [Op::ScatterNd { kind }, Op::ScatterElements { axis: 0, kind }] {
+            for both in [false, true] {
+                let what = format!("{op:?}, what it updates is a result: {both}");
+                let graph = updated(&op, both);
+                let inputs = inputs(&graph);
+                let expected = interpret(&graph, &inputs, &|_| unreachable!("no parameters")).unwrap();
+                let topology = Topology::parse("cpu").unwrap();
+                let compiled = compile(Model::Graph(graph), &topology, &Options::default()).unwrap();
+                assert_eq!(in_place(&compiled.plan, "update"), !both, "{what}");
+                assert!(ran(&compiled, &inputs, &what) == expected, "{what}: other bits");
+            }
+        }
+    }
+}
+
+/// A network that looks up rows of a table trains with the table and one gradient of it.
+#[test]
+fn the_gradient_of_a_table_is_added_up_where_its_zeros_lie() {
+    for precision in [None, Some(Precision { half: DType::Bf16, params: Params::Kept })] {
+        let mut graph = Graph::new("table");
+        let [data, layer] = [("ids", SourceRole::Data), ("table", SourceRole::Node)]
+            .map(|(name, role)| graph.add_source(Source::new(name, "Embedding", role)));
+        let ids = graph.add_input("ids", ty(DType::I64, &[8]), data);
+        let table = graph.add_param("table", ty(DType::F32, &[1000, 64]), Init::ones(), None, layer);
+        let rows = graph.apply(Op::Gather { axis: 0 }, &[table, ids], layer).unwrap();
+        graph.add_output("y", rows);
+        graph.record_consumers();
+        let mut options = partition::unstable::train::Options::new(Loss::MeanSquared);
+        options.compile.precision = precision;
+        let made = dry_run(graph, &Topology::parse("cpu").unwrap(), &options, &Control::default()).unwrap();
+        let (peak, table) = (made.compiled.plan.devices[0].peak.get(), 1000 * 64 * 4);
+        assert!((2 * table..2 * table + table / 8).contains(&peak), "{peak} bytes, {precision:?}");
+    }
+}

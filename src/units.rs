@@ -79,6 +79,16 @@ quantity! {
     Flops
 }
 
+/// Every buffer, and every part of a workspace, begins at a multiple of this many bytes of its arena.
+pub const ALIGNMENT: u64 = 64;
+
+impl Bytes {
+    /// What a buffer of these bytes takes in its arena: rounded up to [`ALIGNMENT`], the most where that overflows.
+    pub(crate) fn aligned(self) -> Self {
+        self.0.checked_next_multiple_of(ALIGNMENT).map_or(Self::MAX, Self)
+    }
+}
+
 /// A rate of data, in bytes per second. [`Rate::INFINITE`] moves anything at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -162,8 +162,7 @@ pub fn compile_with(
             let lowered =
                 cost::lower(&network.graph, &network.grouping, topology, options.profile.as_deref())?;
             let from = replan::of_network(&network, &lowered, topology, options);
-            let place =
-                place::Options { pins: Vec::new(), colocate: Vec::new(), from, ..options.place.clone() };
+            let place = place::Options { from, ..options.place.without_patterns() };
             let (graph, sizes) = (&lowered.graph, Sizes::Microbatch);
             let turns = options.unrolled.map(|_| unrolled::turns(&network, &lowered, Turn::Sum));
             let unrolled = options.unrolled.zip(turns.as_deref());

@@ -94,7 +94,7 @@ fn score_network(
     }
     let network = Network { grouping: grouped(&graph, &places)?, graph, assumed, dims };
     let lowered = cost::lower(&network.graph, &network.grouping, topology, options.profile.as_deref())?;
-    let place = place::Options { pins: Vec::new(), colocate: Vec::new(), ..options.place.clone() };
+    let place = options.place.without_patterns();
     let source = |node: NodeIx| source_of(&network, lowered.origins[node.index()]);
     let placed = |node| source(node).and_then(|source| wanted[source.index()]);
     let devices: Vec<_> = lowered.graph.nodes().map(placed).collect();

@@ -139,7 +139,7 @@ impl Step {
         let found = match (asked.pipeline, &self.derived) {
             (Some(options), Some(derived)) => {
                 // Patterns speak of the graph's own nodes, not of instances.
-                let place = place::Options { pins: Vec::new(), colocate: Vec::new(), ..asked.place.clone() };
+                let place = asked.place.without_patterns();
                 let as_is;
                 let graph = match self.choices.as_slice() {
                     [] => &derived.graph,

@@ -47,7 +47,7 @@ pub(crate) fn stages(
     let profile = options.profile.as_deref();
     let lowered = crate::cost::lower(&network.graph, &network.grouping, topology, profile)?;
     let turns = turns(&network, &lowered, Turn::Microbatch(0));
-    let place = crate::place::Options { pins: Vec::new(), colocate: Vec::new(), ..options.place.clone() };
+    let place = options.place.without_patterns();
     let graph = (&lowered.graph, turns.as_slice());
     let found = crate::strategy::pipeline::stages(graph, topology, &place, unrolled.asked, control)?;
     let names = found.iter().map(|placement| {

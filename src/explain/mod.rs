@@ -250,7 +250,7 @@ fn shares(case: &Case<'_, '_>) -> Vec<Share> {
             busy_ns: usage.busy,
             utilisation: usage.busy.get() as f64 / latency as f64,
             arena: usage.arena,
-            cap: topology.device(id).memory.saturating_sub(options.reserve),
+            cap: options.usable(topology.device(id).memory),
         }
     };
     topology.ids().map(share).collect()

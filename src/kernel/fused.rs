@@ -14,7 +14,7 @@ use super::Positions;
 use crate::ir::{DType, Graph, NodeId, Op, Type, ValueId};
 use crate::units::Bytes;
 
-use super::workspace::{ALIGNMENT, PARTIAL_ALIGNMENT, partial_sums, workspace};
+use super::workspace::{PARTIAL_ALIGNMENT, partial_sums, workspace};
 
 /// The nodes of one group, in the order of the arena, with what they read from outside and what
 /// others read of them.
@@ -248,7 +248,7 @@ pub(crate) fn layout(graph: &Graph, fused: &Fused<'_>) -> Layout {
                 None => {
                     let bytes = bytes(graph.ty(value));
                     let offset = end;
-                    end = end.saturating_add(bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(u64::MAX));
+                    end = end.saturating_add(Bytes(bytes).aligned().get());
                     Place::Workspace { offset, bytes }
                 }
             },

@@ -4,8 +4,9 @@
 //!
 //! Planning and execution share this, so the workspace is exact.
 
-use super::workspace::{ALIGNMENT, Sizes};
+use super::workspace::Sizes;
 use crate::ir::{AttentionOp, DType, Family, IndexOp, Layout, MAX_AXES, NormalizeOp, Op, ReduceOp, WindowOp};
+use crate::units::Bytes;
 
 /// Bytes that a thread has for the pieces of an operation.
 pub(crate) const PIECE: u64 = 1 << 19;
@@ -114,8 +115,7 @@ impl<S: Sizes + ?Sized> Pieces<'_, S> {
             }
             let width = if whole.dtype.is_half() { 4 } else { whole.dtype.size() };
             if whole.dtype.is_half() || is_cut {
-                let bytes = elements.saturating_mul(width);
-                sum = sum.saturating_add(bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(u64::MAX));
+                sum = sum.saturating_add(Bytes(elements.saturating_mul(width)).aligned().get());
             }
         }
         sum

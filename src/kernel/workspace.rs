@@ -12,9 +12,6 @@ use crate::ir::{
 };
 use crate::units::Bytes;
 
-/// Every part of a workspace begins at a multiple of this.
-pub const ALIGNMENT: u64 = 64;
-
 /// Parts in which a normalisation's gradient sums up its columns, at most.
 pub(crate) const NORMALIZE_PARTS: u64 = 16;
 /// Numbers of eight bytes that it keeps of each row where these are not contiguous.
@@ -392,6 +389,5 @@ fn dim(ty: &Type, axis: usize) -> u64 {
 
 /// Bytes of one part, rounded up.
 fn part(elements: u64, size: u64) -> Bytes {
-    let bytes = elements.saturating_mul(size);
-    Bytes(bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(u64::MAX))
+    Bytes(elements.saturating_mul(size)).aligned()
 }

@@ -10,9 +10,6 @@ use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
 use crate::topology::{ChannelId, Communication, Contention, DeviceId, Hop, Route, Topology};
 use crate::units::{Bytes, Nanos};
 
-/// Buffers begin at multiples of this many bytes, so that is what they take.
-const ALIGNMENT: u64 = 64;
-
 /// What a placement costs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evaluation {
@@ -43,7 +40,7 @@ impl Evaluation {
 
 /// The bytes that a buffer takes.
 pub(super) fn aligned(bytes: Bytes) -> u64 {
-    bytes.get().checked_next_multiple_of(ALIGNMENT).unwrap_or(u64::MAX)
+    bytes.aligned().get()
 }
 
 /// True where a parameter must be on its node's own device, read there or not: it is a result.

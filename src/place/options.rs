@@ -6,7 +6,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use super::Previous;
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::topology::Topology;
 use crate::units::Bytes;
 
 /// What a plan makes small.
@@ -155,4 +156,30 @@ pub struct Options {
     pub seed: u64,
     /// The placement that the new one replaces: little state is moved.
     pub from: Option<Arc<Previous>>,
+}
+
+impl Options {
+    /// These options for a graph whose nodes no longer bear the names that the patterns speak of.
+    pub(crate) fn without_patterns(&self) -> Self {
+        Self { pins: Vec::new(), colocate: Vec::new(), ..self.clone() }
+    }
+
+    /// What is left of `cap` beside the reserve.
+    pub(crate) fn usable(&self, cap: Bytes) -> Bytes {
+        cap.saturating_sub(self.reserve)
+    }
+
+    /// What each device's arena may take: its cap, or its memory where no caps are set, less the reserve.
+    ///
+    /// Errors: [`Error::Usage`] where the caps are not one for each device.
+    pub(crate) fn arena_caps(&self, topology: &Topology) -> Result<Vec<Bytes>> {
+        if let Some(caps) = self.caps.as_ref().filter(|caps| caps.len() != topology.len()) {
+            let message =
+                format!("expected {} caps, one for each device, found {}", topology.len(), caps.len());
+            return Err(Error::usage("caps", message));
+        }
+        let memory = |device: &crate::topology::Device| device.memory;
+        let caps = self.caps.clone().unwrap_or_else(|| topology.devices.iter().map(memory).collect());
+        Ok(caps.into_iter().map(|cap| self.usable(cap)).collect())
+    }
 }

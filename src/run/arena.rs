@@ -11,8 +11,8 @@ use std::ptr::NonNull;
 
 use crate::error::{Error, Result};
 
-/// Arenas begin at a multiple of this many bytes.
-pub(super) const ALIGNMENT: usize = 64;
+/// Arenas begin at a multiple of this many bytes, so that their buffers do.
+pub(super) const ALIGNMENT: usize = crate::units::ALIGNMENT as usize;
 
 /// Arenas from twice this on begin at a multiple of it: the size of a huge page.
 const HUGE: usize = 1 << 21;

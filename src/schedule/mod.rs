@@ -183,8 +183,7 @@ pub struct Buffer {
     pub bytes: Bytes,
 }
 
-/// Every buffer begins at a multiple of this many bytes of its arena.
-pub const ALIGNMENT: u64 = 64;
+pub use crate::units::ALIGNMENT;
 
 /// One device's share of a schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

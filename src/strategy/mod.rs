@@ -88,7 +88,7 @@ pub fn solve(
                 if !matches!(error, Error::Infeasible(_)) {
                     return Err(error);
                 }
-                if !tighten(graph, topology, &placement, caps, options.reserve, &mut placement_caps)? {
+                if !tighten(graph, topology, &placement, caps, options, &mut placement_caps)? {
                     return Err(error);
                 }
                 refused = Some(error);
@@ -222,22 +222,8 @@ pub fn value(objective: Objective, cost: &schedule::Cost) -> u64 {
 
 /// How placements are scheduled.
 fn scheduling(topology: &Topology, options: &Options) -> Result<schedule::Options> {
-    let caps = caps(topology, options)?;
+    let caps = options.arena_caps(topology)?;
     Ok(schedule::Options { caps, offload: Vec::new(), hasty: options.effort == Effort::Fast })
-}
-
-/// What each arena may take: the cap less the reserve.
-fn caps(topology: &Topology, options: &Options) -> Result<Vec<Bytes>> {
-    let caps = match &options.caps {
-        Some(caps) if caps.len() != topology.len() => {
-            let message =
-                format!("expected {} caps, one for each device, found {}", topology.len(), caps.len());
-            return Err(Error::usage("caps", message));
-        }
-        Some(caps) => caps.clone(),
-        None => topology.devices.iter().map(|device| device.memory).collect(),
-    };
-    Ok(caps.into_iter().map(|cap: Bytes| cap.saturating_sub(options.reserve)).collect())
 }
 
 /// The error of the best candidate that could not be scheduled.
@@ -345,7 +331,7 @@ fn tighten(
     topology: &Topology,
     placement: &Placement,
     caps: &[Bytes],
-    reserve: Bytes,
+    options: &Options,
     placement_caps: &mut [Bytes],
 ) -> Result<bool> {
     let unlimited =
@@ -359,8 +345,8 @@ fn tighten(
             continue;
         }
         // The estimate is under the cap; it must become smaller by as much as the arena is over.
-        let now = placement_caps[device].saturating_sub(reserve).min(estimate.memory[device]);
-        placement_caps[device] = now.saturating_sub(excess) + reserve;
+        let now = options.usable(placement_caps[device]).min(estimate.memory[device]);
+        placement_caps[device] = now.saturating_sub(excess) + options.reserve;
         lowered = true;
     }
     Ok(lowered)

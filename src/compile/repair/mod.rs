@@ -65,7 +65,7 @@ pub fn repair(
     let base = match model {
         Model::CostGraph { .. } => options.place.clone(),
         // The network's own marks say the same.
-        Model::Graph(_) => place::Options { pins: Vec::new(), colocate: Vec::new(), ..options.place.clone() },
+        Model::Graph(_) => options.place.without_patterns(),
     };
     let left = (WORK / (graph.node_count() + 1)).clamp(6, 100);
     let rewrites = (REWRITING / (graph.node_count() + 1)).clamp(2, 100);

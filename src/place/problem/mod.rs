@@ -92,7 +92,7 @@ impl<'a> Problem<'a> {
         backward: Backward,
     ) -> Result<Self> {
         let kinds = device_kinds(graph, topology)?;
-        let caps = caps(topology, options)?;
+        let caps = options.arena_caps(topology)?.into_iter().map(Bytes::get).collect();
         let compute = |id: &DeviceId| topology.device(*id).role == topology::Role::Compute;
         let mut devices: Vec<DeviceId> = topology.ids().filter(compute).collect();
         if devices.is_empty() {
@@ -237,19 +237,6 @@ fn distinct_kinds(kinds: &[usize]) -> Result<Vec<usize>> {
         return Err(Error::Unsupported(report));
     }
     Ok(distinct)
-}
-
-fn caps(topology: &Topology, options: &Options) -> Result<Vec<u64>> {
-    let capacities: Vec<Bytes> = match &options.caps {
-        Some(caps) if caps.len() != topology.len() => {
-            let message =
-                format!("expected {} caps, one for each device, found {}", topology.len(), caps.len());
-            return Err(Error::usage("caps", message));
-        }
-        Some(caps) => caps.clone(),
-        None => topology.devices.iter().map(|device| device.memory).collect(),
-    };
-    Ok(capacities.into_iter().map(|cap| cap.saturating_sub(options.reserve).get()).collect())
 }
 
 fn device_count(asked: DeviceUse, present: usize) -> Result<Option<usize>> {

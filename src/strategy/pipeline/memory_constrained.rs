@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::place::{self, Placement};
 use crate::schedule::Schedule;
 use crate::strategy::rewrite::{RELAXED, is_rewritable, larger, rewrite_placed, schedules};
-use crate::strategy::{Rewritten, caps, packed};
+use crate::strategy::{Rewritten, packed};
 use crate::topology::Topology;
 
 /// Orders that are rewritten under each relaxation of the caps.
@@ -33,7 +33,7 @@ pub fn pipeline_within_memory(
     control: &Control<'_>,
 ) -> Result<Option<Pipeline>> {
     let derived = microbatches(graph, asked.microbatches, Sizes::Microbatch)?;
-    let caps = caps(topology, options)?;
+    let caps = options.arena_caps(topology)?;
     if !is_rewritable(graph, topology, options)? {
         return Ok(None);
     }

@@ -404,7 +404,7 @@ fn contiguous(
     };
     let line = Line::new(graph, runs, asked.microbatches);
     let kinds = topology.kinds_in(&graph.kinds);
-    let caps: Vec<u64> = super::caps(topology, options)?.iter().map(|cap| cap.get()).collect();
+    let caps: Vec<u64> = options.arena_caps(topology)?.iter().map(|cap| cap.get()).collect();
     let mut placements = Vec::new();
     for count in counts {
         for sequence in sequences(&devices[..count], asked.order) {

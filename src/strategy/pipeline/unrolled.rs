@@ -104,7 +104,7 @@ fn relaxed(
         Err(error @ Error::Infeasible(_)) => error,
         found => return found,
     };
-    let caps = crate::strategy::caps(topology, options)?;
+    let caps = options.arena_caps(topology)?;
     if !is_rewritable(of.0, topology, options)? {
         return Err(refused);
     }

@@ -12,7 +12,7 @@ mod step;
 
 use self::candidates::Round;
 use self::step::StepOrder;
-use super::{caps, packed};
+use super::packed;
 use crate::control::Control;
 use crate::costgraph::derive::Derived;
 use crate::costgraph::{CostGraph, NodeIx, TensorIx};
@@ -81,7 +81,7 @@ pub fn rewrite(
     options: &Options,
     control: &Control<'_>,
 ) -> Result<Option<Rewritten>> {
-    let caps = caps(topology, options)?;
+    let caps = options.arena_caps(topology)?;
     if !is_rewritable(graph, topology, options)? {
         return Ok(None);
     }
@@ -128,7 +128,7 @@ pub(super) fn rewrite_placed(
     placement: Placement,
     left: &mut usize,
 ) -> Result<Option<Rewritten>> {
-    let caps = caps(topology, options)?;
+    let caps = options.arena_caps(topology)?;
     Rewriting { graph, topology, caps: &caps, placement, left }.run()
 }
 
@@ -152,7 +152,7 @@ pub fn rewritten_graph(graph: &CostGraph, device: &[DeviceId], runs: Vec<(NodeIx
 ///
 /// Error: a list of caps of another length than that of devices.
 pub fn is_rewritable(graph: &CostGraph, topology: &Topology, options: &Options) -> Result<bool> {
-    let capacity: Bytes = caps(topology, options)?.into_iter().sum();
+    let capacity: Bytes = options.arena_caps(topology)?.into_iter().sum();
     Ok(place::resident_bytes(graph) <= capacity)
 }
 

@@ -110,7 +110,7 @@ impl Capacity {
             Resource::Memory => {
                 memory(problem, &mut weights);
                 let cap = |id: &crate::topology::DeviceId| {
-                    problem.topology.device(*id).memory.saturating_sub(problem.options.reserve).get()
+                    problem.options.usable(problem.topology.device(*id).memory).get()
                 };
                 problem.devices.iter().map(cap).collect()
             }

@@ -8,20 +8,6 @@ use crate::error::Result;
 use crate::kernel::GroupId;
 use crate::plan::Plan;
 
-/// `partition run --emit kernels`: of a model planned for the devices given, or of a plan.
-///
-/// Errors: those of planning, or of reading a plan; of [`kernels`].
-#[cfg(feature = "run")]
-pub(super) fn of_run(
-    args: &super::args::RunArgs,
-    explicit: &super::modes::Explicit,
-    console: &super::terminal::Console,
-) -> Result<()> {
-    let source = super::run::Source::open(args, explicit)?;
-    let (_, (plan, network)) = source.planned(args, super::weights::Missing::MadeUp, console)?;
-    super::terminal::write_stdout(kernels(&network, &plan)?.as_bytes())
-}
-
 /// Sources and launches of groups on GPUs; of those on CPUs their programs, and what the executor runs of them.
 ///
 /// Errors: those of lowering, printing and compiling a group.

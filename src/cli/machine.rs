@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::args::{Backend, RunArgs};
 use super::options::duration;
-use super::run::weight;
 use super::terminal::Console;
+use super::weights::weight;
 use crate::compile::Network;
 use crate::error::{Error, Report, Result};
 use crate::ir::{ParamId, Tensor};

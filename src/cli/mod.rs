@@ -7,7 +7,9 @@ mod arrays;
 #[cfg(feature = "run")]
 mod calibrate;
 mod check;
+mod command_line;
 mod commands;
+mod deliver;
 mod destinations;
 mod devices;
 mod explain;
@@ -17,6 +19,7 @@ mod kernels;
 mod machine;
 mod model;
 mod modes;
+mod notes;
 mod options;
 mod plan;
 mod planning;
@@ -61,7 +64,7 @@ use std::process::ExitCode;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::error::{Error, Result};
-use args::{Cli, Command};
+use command_line::{Cli, Command};
 use modes::Explicit;
 use terminal::Console;
 
@@ -132,7 +135,7 @@ fn dispatch(cli: &Cli, explicit: &Explicit) -> Result<()> {
         }
         #[cfg(feature = "run")]
         Some(Command::Run(args)) if args.emit == Some(args::RunEmit::Kernels) => {
-            kernels::of_run(args, explicit, &Console::new(&args.terminal))
+            run::emit_kernels(args, explicit, &Console::new(&args.terminal))
         }
         #[cfg(feature = "run")]
         Some(Command::Run(args)) => run::run(args, explicit, &Console::new(&args.terminal)),

@@ -1,29 +1,26 @@
 //! `partition MODEL --devices SPEC`: plans, and prints or writes what was asked for.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::args::{Batch, Emit, PlanArgs};
-use super::destinations::{self, Destinations, devices_file, files_of};
+use super::deliver::{deliver, emitted, summary};
+use super::destinations::{Destinations, devices_file, files_of};
 use super::infeasible;
 use super::model::ModelFile;
 use super::modes::Explicit;
+use super::notes::{note_assumptions, note_network};
 use super::options::{compile_options, with_profile};
 use super::planning::planning;
 use super::score::{read_placement, score};
 use super::shared_cores::{shared_cores, used};
 use super::terminal::Console;
-use crate::compile::{self, Alternative, Compiled};
+use crate::compile;
 use crate::error::{Error, Result};
-use crate::escape::to_json_pretty;
-use crate::files::{write_atomically, write_atomically_with};
-use crate::ir::{DimId, Graph};
 use crate::load::Model;
-use crate::place::{Objective, Previous};
-use crate::report::{self, AlternativeLine, BatchLine, Summary};
+use crate::place::Previous;
+use crate::report::{BatchLine, Summary};
 use crate::topology::Topology;
-use crate::units::Nanos;
 
 pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> Result<()> {
     let Some(path) = &args.model else {
@@ -48,7 +45,7 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
         explicit.without(&["batch", "weights"], message, "leave it out; the costs are those of the graph")?;
     }
     if let Model::Graph(graph) = &model {
-        tell_network(graph, &options.dims, console);
+        note_network(graph, &options.dims, console);
     }
     if let Some(weights) = &args.shape.weights {
         check_weights(&mut model, weights, console)?;
@@ -89,7 +86,7 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
         infeasible::print_json(error)?;
     }
     let (compiled, alternatives, fewer) = planned?;
-    tell_assumptions(&compiled, console);
+    note_assumptions(&compiled, console);
     if let Some(line) = shared_cores(&compiled.topology, used(&compiled.plan)) {
         console.note(&line);
     }
@@ -118,30 +115,6 @@ fn topology_for(spec: Option<&str>, model: &Model) -> Result<Topology> {
     }
 }
 
-/// Notes the dimensions that nobody bound.
-pub(super) fn tell_assumptions(compiled: &Compiled, console: &Console) {
-    let assumed = compiled.network.as_ref().map_or(&[][..], |network| &network.assumed);
-    if !assumed.is_empty() {
-        let names = assumed.join(", ");
-        console.note(&format!("planned with {names} = 1; --dim NAME=N plans for another size"));
-    }
-}
-
-/// Notes what should be known of a model's file, and the dimensions that are others because the model's operations fit
-/// only so; not those of `known`.
-pub(super) fn tell_network(graph: &Graph, known: &BTreeMap<String, i64>, console: &Console) {
-    graph.notes().iter().for_each(|line| console.note(line));
-    let names = |dim: DimId| graph.dim_name(dim);
-    let equal = graph.dims().iter().filter(|dim| !known.contains_key(&dim.name)).filter_map(|dim| {
-        let size = dim.is.as_ref()?;
-        Some(format!("{} = {}", dim.name, size.display(&names)))
-    });
-    let equal: Vec<String> = equal.collect();
-    if !equal.is_empty() {
-        console.note(&format!("as the model's operations need, {}", equal.join(", ")));
-    }
-}
-
 /// Weights do not change a plan, but those that do not fit the model are found now.
 fn check_weights(model: &mut Model, path: &Path, console: &Console) -> Result<()> {
     #[cfg(feature = "run")]
@@ -151,17 +124,6 @@ fn check_weights(model: &mut Model, path: &Path, console: &Console) -> Result<()
     }
     let _ = (model, path, console);
     Ok(())
-}
-
-/// What is asked for: by name, or by the ending of the file.
-///
-/// Error: the file's name says nothing.
-pub(super) fn emitted(args: &PlanArgs) -> Result<Emit> {
-    match (args.emit, &args.output) {
-        (Some(emit), _) => Ok(emit),
-        (None, Some(path)) => destinations::form(path),
-        (None, None) => Ok(Emit::Summary),
-    }
 }
 
 /// True where a summary is printed: of itself, or because the plan goes to a file.
@@ -179,130 +141,4 @@ fn is_summarised(args: &PlanArgs, emit: Emit, console: &Console) -> bool {
         | Emit::Html
         | Emit::Timeline => false,
     }
-}
-
-/// Prints or writes what is asked for.
-pub(super) fn deliver(
-    args: &PlanArgs,
-    compiled: &Compiled,
-    summary: &Summary,
-    console: &Console,
-) -> Result<()> {
-    let emit = emitted(args)?;
-    if let (Emit::Plan, Some(path)) = (emit, &args.output) {
-        compiled.plan.save(path)?;
-        if console.is_quiet() {
-            return Ok(());
-        }
-        // The file has the plan; the terminal still gets its summary.
-        return console.print(&summary.text_within(console.width()));
-    }
-    if emit == Emit::Trace {
-        let (lives, times) = simulated(compiled);
-        let trace = trace(compiled, &lives, &times);
-        return match &args.output {
-            Some(path) => write_atomically_with(path, |out| trace.write(out)),
-            None => super::terminal::stream_stdout(|out| trace.write(out)),
-        };
-    }
-    if emit == Emit::Html {
-        let (lives, times) = simulated(compiled);
-        let clock = report::Clock::Simulated;
-        let page = report::Html { plan: &compiled.plan, clock, times: &times, lives: &lives, history: &[] };
-        return match &args.output {
-            Some(path) => write_atomically_with(path, |out| page.write(out)),
-            None => super::terminal::stream_stdout(|out| page.write(out)),
-        };
-    }
-    let text = rendered(emit, compiled, summary)?;
-    match &args.output {
-        Some(path) => write_atomically(path, text.as_bytes()),
-        None if emit == Emit::Summary => console.print(&summary.text_within(console.width())),
-        None => super::terminal::write_stdout(text.as_bytes()),
-    }
-}
-
-/// When each buffer is live and each step runs on the simulated timeline.
-fn simulated(compiled: &Compiled) -> (Vec<report::Life>, Vec<(Nanos, Nanos)>) {
-    let lives = report::lives_of_schedule(&compiled.cost_graph, &compiled.schedule);
-    (lives, compiled.schedule.steps.iter().map(|step| (step.start, step.end)).collect())
-}
-
-fn trace<'a>(
-    compiled: &'a Compiled,
-    lives: &'a [report::Life],
-    times: &'a [(Nanos, Nanos)],
-) -> report::Trace<'a> {
-    report::Trace {
-        plan: &compiled.plan,
-        clock: report::Clock::Simulated,
-        times,
-        lives,
-        crossings: &compiled.schedule.crossings,
-    }
-}
-
-pub(super) fn summary(
-    compiled: &Compiled,
-    options: &compile::Options,
-    alternatives: Vec<Alternative>,
-) -> Summary {
-    let asked = |one: &Objective| one.name() == compiled.plan.options.objective;
-    let objective = Objective::ALL.into_iter().find(asked).unwrap_or(options.place.objective);
-    let mut summary = Summary::new(
-        &compiled.cost_graph,
-        &compiled.topology,
-        &compiled.placement,
-        &compiled.schedule,
-        objective,
-        compiled.plan.placement.len(),
-    )
-    .with_bound(compiled.plan.bound.as_ref());
-    summary.replan.clone_from(&compiled.plan.replan);
-    summary.pipeline.clone_from(&compiled.pipeline);
-    summary.precision.clone_from(&compiled.plan.options.precision);
-    summary.alternatives = alternatives
-        .into_iter()
-        .map(|alternative| AlternativeLine {
-            objective: alternative.objective.name(),
-            latency: alternative.cost.latency,
-            max_load: alternative.cost.max_load,
-            transfer_bytes: alternative.cost.step_bytes + alternative.cost.load_bytes,
-            devices: alternative.devices,
-        })
-        .collect();
-    summary
-}
-
-fn rendered(emit: Emit, compiled: &Compiled, summary: &Summary) -> Result<String> {
-    let network = || {
-        compiled.network.as_ref().ok_or_else(|| {
-            Error::usage("--emit", "a cost graph has neither operations nor groups")
-                .with_help("--emit costgraph, dot, text, plan or summary")
-        })
-    };
-    Ok(match emit {
-        Emit::Summary => summary.text(),
-        Emit::SummaryJson => {
-            let mut text = to_json_pretty(summary).map_err(|error| Error::Internal(error.to_string()))?;
-            text.push('\n');
-            text
-        }
-        Emit::Plan => compiled.plan.to_json(),
-        Emit::Text => compiled.plan.to_text(),
-        Emit::Ir => network()?.graph.to_string(),
-        Emit::Groups => {
-            let network = network()?;
-            network.grouping.dump(&network.graph)
-        }
-        Emit::Kernels => super::kernels::kernels(network()?, &compiled.plan)?,
-        Emit::Costgraph => crate::load::write_costgraph(&compiled.cost_graph),
-        Emit::Trace | Emit::Html => return Err(Error::Internal("this is streamed".into())),
-        Emit::Timeline => {
-            let weights = compiled.pipeline.as_ref().map_or(&[][..], |figures| &figures.weights);
-            let Compiled { cost_graph, topology, plan, schedule, .. } = compiled;
-            report::timeline(cost_graph, topology, plan, schedule, weights)
-        }
-        Emit::Dot => report::dot(&compiled.cost_graph, &compiled.topology, &compiled.placement),
-    })
 }

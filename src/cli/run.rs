@@ -9,9 +9,11 @@ use serde::Serialize;
 use super::args::{Batch, RunArgs};
 use super::arrays::UserArrays;
 use super::destinations::{Destinations, devices_file, files_of};
+use super::kernels;
 use super::machine::{Product, Products, Ready, check_hosts, targets, topology};
 use super::model::{ModelFile, model_path};
 use super::modes::{Explicit, check_run};
+use super::notes::{note_assumptions, note_network};
 use super::options::{compile_options, half, with_profile};
 use super::predicted::Predicted;
 use super::sample::Sample;
@@ -22,9 +24,8 @@ use super::weights::{Missing, take_weights};
 use crate::compile::{self, Network};
 use crate::error::{Error, Report, Result};
 use crate::escape::{escaped, to_json_pretty};
-use crate::ir::{Data, Graph, ParamId, Tensor, Type};
-use crate::load::weights::ParamReader;
-use crate::load::{Model, fill};
+use crate::ir::{Graph, Tensor, Type};
+use crate::load::Model;
 use crate::plan::{self, Plan};
 use crate::report::{Clock, Trace, counted, lives_of_plan};
 use crate::run::feed::Comparison;
@@ -91,6 +92,15 @@ pub(super) fn run(args: &RunArgs, explicit: &Explicit, console: &Console) -> Res
     }
     verdict(&comparisons, args)?;
     signals::check()
+}
+
+/// `partition run --emit kernels`: of a model planned for the devices given, or of a plan.
+///
+/// Errors: those of planning, or of reading a plan; of [`kernels::kernels`].
+pub(super) fn emit_kernels(args: &RunArgs, explicit: &Explicit, console: &Console) -> Result<()> {
+    let source = Source::open(args, explicit)?;
+    let (_, (plan, network)) = source.planned(args, Missing::MadeUp, console)?;
+    write_stdout(kernels::kernels(&network, &plan)?.as_bytes())
 }
 
 /// The files that a run writes: they can be written, and are none that the options name to be read.
@@ -221,7 +231,7 @@ fn sized_network(
         let sizes: Vec<String> = found.iter().map(|(name, size)| format!("{name} = {size}")).collect();
         console.note(&format!("by the sizes of the inputs, {}", sizes.join(", ")));
     }
-    super::plan::tell_network(&graph, &found, console);
+    note_network(&graph, &found, console);
     found.retain(|name, _| !open.contains_key(name));
     options.dims.extend(found);
     options.bind = open;
@@ -242,7 +252,7 @@ fn from_model(
         compile::compile_with(Model::Graph(graph), &topology, &options, control)
             .map_err(|error| error.within(&name))
     })?;
-    super::plan::tell_assumptions(&compiled, console);
+    note_assumptions(&compiled, console);
     let network = compiled.network.ok_or_else(|| Error::Internal("a graph compiles to a network".into()))?;
     Ok((compiled.plan, network))
 }
@@ -271,7 +281,7 @@ fn from_plan(
             .with_help("plan the model anew"));
     }
     let mut graph = graph_of(&model, model.load(&options.dims)?)?;
-    super::plan::tell_network(&graph, &options.dims, console);
+    note_network(&graph, &options.dims, console);
     can_be_written(args, &graph)?;
     let weights = model.weights(args.shape.weights.as_deref())?;
     take_weights(&mut graph, weights.as_deref(), missing, console)?;
@@ -305,37 +315,6 @@ fn can_be_written(args: &RunArgs, graph: &Graph) -> Result<()> {
     match &args.outputs {
         Some(path) => outputs_form(path)?.check_names(names),
         None => Ok(()),
-    }
-}
-
-/// A parameter's data, made up where it has none and there is a seed.
-pub(super) fn weight(
-    graph: &Graph,
-    id: ParamId,
-    reader: &mut ParamReader,
-    seed: Option<u64>,
-) -> Result<Tensor> {
-    if let Some(tensor) = reader.read(graph, id)? {
-        return Ok(tensor);
-    }
-    let param = graph.param(id);
-    match seed {
-        Some(seed) => {
-            let ty = param.supplied_type(graph);
-            let dims: Vec<u64> = ty.shape.sizes().iter().map(|size| size.constant().unsigned_abs()).collect();
-            fill(&param.init, &dims, ty.dtype, seed, &param.name)
-        }
-        None => Err(Error::run("", absent(param.data.as_ref()))),
-    }
-}
-
-/// Why a parameter has no data, in words.
-fn absent(data: Option<&Data>) -> String {
-    match data {
-        Some(Data::File { path, .. } | Data::Array { path, .. }) => {
-            format!("{} is not there", path.display())
-        }
-        Some(Data::Inline(_)) | None => "the model has no data for it".to_owned(),
     }
 }
 

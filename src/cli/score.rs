@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use super::args::{Emit, PlanArgs};
-use super::plan::{deliver, emitted, summary, tell_assumptions};
+use super::deliver::{deliver, emitted, summary};
+use super::notes::note_assumptions;
 use super::terminal::Console;
 use crate::compile;
 use crate::error::{Error, Result};
@@ -77,7 +78,7 @@ pub(super) fn score(
     if verdict.is_err() && !matches!(emitted(args)?, Emit::Summary | Emit::SummaryJson) {
         return verdict;
     }
-    tell_assumptions(&scored.compiled, console);
+    note_assumptions(&scored.compiled, console);
     let mut summary = summary(&scored.compiled, options, Vec::new());
     summary.violations.clone_from(&scored.violations);
     summary.planned = own;

@@ -8,22 +8,19 @@ use super::planning::planning;
 use super::signals;
 use super::terminal::Console;
 use super::train_args::TrainArgs;
-use super::train_before::{NOT_HERE, Outputs, check_here, found};
+use super::train_before::{NOT_HERE, Outputs, check_here, found, resume};
 use super::train_data::{Records, input_names, open_dims, records};
 use super::train_ensemble::ensemble;
 use super::train_logs::Logs;
 use super::train_options::{fitting, keep, options, replicas, validated};
-use super::train_table::{candidates, layer_table, memory_table, one_device, plan_line};
+use super::train_table::{candidates, layer_table, memory_table, tell_plan};
 use super::train_watch::Watch;
 use super::weights::{Missing, take_weights};
 use crate::compile;
-use crate::data::Position;
 use crate::error::{Error, Result};
-use crate::files::write_atomically;
 use crate::ir::Graph;
 use crate::load::Model;
 use crate::place::Objective;
-use crate::plan::Plan;
 use crate::report::pipelined;
 use crate::state::{Found, Store, write_weights};
 use crate::topology::Topology;
@@ -124,19 +121,6 @@ fn asked(args: &TrainArgs, outputs: &Outputs, console: &Console) -> Result<Asked
     Ok(Asked { file, graph, topology, options, records })
 }
 
-/// Prints and writes what a plan is.
-pub(super) fn tell_plan(args: &TrainArgs, plan: &Plan, console: &Console) -> Result<()> {
-    console.print(&plan_line(plan))?;
-    plan.notes.iter().for_each(|line| console.note(line));
-    if let Some(line) = one_device(args, plan) {
-        console.note(&line);
-    }
-    match &args.plan {
-        Some(path) => write_atomically(path, plan.to_json().as_bytes()),
-        None => Ok(()),
-    }
-}
-
 /// Goes over the records, and writes what is asked for.
 fn trained(
     args: &TrainArgs,
@@ -213,23 +197,4 @@ fn network(file: &ModelFile, options: &compile::Options) -> Result<Graph> {
             Err(Error::usage(file.name(), "a cost graph can be planned, but has nothing to train"))
         }
     }
-}
-
-/// Where the data goes on: at its start, or where the checkpoint stands that was found.
-pub(super) fn resume(
-    args: &TrainArgs,
-    found: Option<Found>,
-    trainer: &mut Trainer,
-    console: &Console,
-) -> Result<Position> {
-    let Some(found) = found else {
-        if args.resume.is_some() {
-            console.note("there is no checkpoint yet: the run begins");
-        }
-        return Ok(Position::default());
-    };
-    found.passed_over.iter().for_each(|line| console.note(line));
-    trainer.restore(&found.checkpoint)?;
-    console.note(&format!("goes on after step {}, from {}", found.checkpoint.step, found.path.display()));
-    Ok(found.checkpoint.position)
 }

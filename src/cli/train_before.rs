@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 use super::destinations::{Destinations, devices_file, files_of, is_same};
 use super::model::ModelFile;
+use super::terminal::Console;
 use super::train_args::{Resume, TrainArgs};
-use super::train_ensemble::of_member;
-use crate::data::Source;
+use crate::data::{Position, Source};
 use crate::error::{Error, Report, Result};
 use crate::files::check_writable;
 use crate::ir::Graph;
 use crate::report::is_csv;
 use crate::state::{Found, Store, WeightsForm};
 use crate::topology::{Target, Topology};
-use crate::train::weight_bytes;
+use crate::train::{Trainer, weight_bytes};
 use crate::units::Bytes;
 
 /// What a run writes.
@@ -177,6 +177,36 @@ pub(super) fn check_here(topology: &Topology) -> Result<()> {
     }
     let message = format!("device {} is {}, which is not on this machine", first.name, first.target);
     Err(Error::Run(Report::new("", message).help(NOT_HERE)))
+}
+
+/// `net.safetensors` as `net.member2.safetensors`.
+pub(super) fn of_member(path: &Path, number: usize) -> PathBuf {
+    let mut name = path.file_stem().unwrap_or_default().to_owned();
+    name.push(format!(".member{number}"));
+    if let Some(extension) = path.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    path.with_file_name(name)
+}
+
+/// Where the data goes on: at its start, or where the checkpoint stands that was found.
+pub(super) fn resume(
+    args: &TrainArgs,
+    found: Option<Found>,
+    trainer: &mut Trainer,
+    console: &Console,
+) -> Result<Position> {
+    let Some(found) = found else {
+        if args.resume.is_some() {
+            console.note("there is no checkpoint yet: the run begins");
+        }
+        return Ok(Position::default());
+    };
+    found.passed_over.iter().for_each(|line| console.note(line));
+    trainer.restore(&found.checkpoint)?;
+    console.note(&format!("goes on after step {}, from {}", found.checkpoint.step, found.path.display()));
+    Ok(found.checkpoint.position)
 }
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
 //! `partition train --dry-run`: the step planned, proven, printed and written, and nothing trained.
 
+use super::deliver::summary;
 use super::model::ModelFile;
-use super::plan::summary;
 use super::planning::planning;
 use super::terminal::Console;
-use super::train::tell_plan;
 use super::train_args::TrainArgs;
-use super::train_table::{layer_table, memory_table};
+use super::train_table::{layer_table, memory_table, tell_plan};
 use crate::error::Result;
 use crate::ir::Graph;
 use crate::topology::Topology;

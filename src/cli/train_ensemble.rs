@@ -1,16 +1,14 @@
 //! `partition train --ensemble N`: one independent network on each device.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::args::Batch;
 use super::planning::planning;
 use super::signals;
 use super::terminal::Console;
-use super::train::resume;
 use super::train_args::TrainArgs;
-use super::train_before::found;
+use super::train_before::{found, of_member, resume};
 use super::train_data::records;
 use super::train_options::{fitting, keep};
 use super::train_watch::Watch;
@@ -111,17 +109,6 @@ fn give_batch(
         member.options.compile.batch = Some(least.batch);
     }
     Ok(())
-}
-
-/// `net.safetensors` as `net.member2.safetensors`.
-pub(super) fn of_member(path: &Path, number: usize) -> PathBuf {
-    let mut name = path.file_stem().unwrap_or_default().to_owned();
-    name.push(format!(".member{number}"));
-    if let Some(extension) = path.extension() {
-        name.push(".");
-        name.push(extension);
-    }
-    path.with_file_name(name)
 }
 
 /// The members' last epochs, the smallest loss marked; why a member has none.

@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
+use super::terminal::Console;
 use super::train_args::TrainArgs;
+use crate::error::Result;
+use crate::files::write_atomically;
 use crate::plan::{BufferKind, Plan};
 use crate::report::{Column, TextTable, clipped};
 use crate::train::{Candidate, Layer, Strategy};
@@ -141,6 +144,19 @@ pub(super) fn memory_table(plan: &Plan, width: Option<usize>) -> String {
          allocated\n",
         table.text(width)
     )
+}
+
+/// Prints and writes what a plan is.
+pub(super) fn tell_plan(args: &TrainArgs, plan: &Plan, console: &Console) -> Result<()> {
+    console.print(&plan_line(plan))?;
+    plan.notes.iter().for_each(|line| console.note(line));
+    if let Some(line) = one_device(args, plan) {
+        console.note(&line);
+    }
+    match &args.plan {
+        Some(path) => write_atomically(path, plan.to_json().as_bytes()),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use super::terminal::Console;
 use crate::error::{Error, Report, Result};
-use crate::ir::Graph;
-use crate::load::weights::{Arrays, Loaded, match_params, shard_of};
+use crate::ir::{Data, Graph, ParamId, Tensor};
+use crate::load::fill;
+use crate::load::weights::{Arrays, Loaded, ParamReader, match_params, shard_of};
 
 /// Names told of arrays that nothing takes.
 const MOST_NAMES: usize = 12;
@@ -81,4 +82,35 @@ fn incomplete(arrays: &Arrays, loaded: Loaded) -> Error {
     };
     let report = Report::new(arrays.path().display().to_string(), message).help(help);
     Error::Model(report.first_details(loaded.missing, "parameters"))
+}
+
+/// A parameter's data, made up where it has none and there is a seed.
+pub(super) fn weight(
+    graph: &Graph,
+    id: ParamId,
+    reader: &mut ParamReader,
+    seed: Option<u64>,
+) -> Result<Tensor> {
+    if let Some(tensor) = reader.read(graph, id)? {
+        return Ok(tensor);
+    }
+    let param = graph.param(id);
+    match seed {
+        Some(seed) => {
+            let ty = param.supplied_type(graph);
+            let dims: Vec<u64> = ty.shape.sizes().iter().map(|size| size.constant().unsigned_abs()).collect();
+            fill(&param.init, &dims, ty.dtype, seed, &param.name)
+        }
+        None => Err(Error::run("", absent(param.data.as_ref()))),
+    }
+}
+
+/// Why a parameter has no data, in words.
+fn absent(data: Option<&Data>) -> String {
+    match data {
+        Some(Data::File { path, .. } | Data::Array { path, .. }) => {
+            format!("{} is not there", path.display())
+        }
+        Some(Data::Inline(_)) | None => "the model has no data for it".to_owned(),
+    }
 }

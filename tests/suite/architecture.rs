@@ -1,5 +1,6 @@
 //! Reads the sources and fails on a `use` that points up in the module table of ARCHITECTURE.md.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -271,4 +272,71 @@ fn pages_name_files_that_exist() {
         }
     }
     assert!(named > 80, "only {named} found: the test reads nothing");
+}
+
+/// The child of a module that a file belongs to, and `super::` as often as leads from the file to the module's
+/// other children. None for the module's own file.
+fn child_of(module: &str, path: &Path) -> Option<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(module);
+    let under = path.strip_prefix(root).ok()?.to_string_lossy().replace('\\', "/");
+    let child = under.split('/').next()?.trim_end_matches(".rs").to_owned();
+    let depth = under.trim_end_matches("/mod.rs").matches('/').count() + 1;
+    (child != "mod").then(|| (child, "super::".repeat(depth)))
+}
+
+/// The names that come after a path in code: one, or all those of a list in braces.
+fn names_after(code: &str, path: &str) -> Vec<String> {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let mut names = Vec::new();
+    for (at, _) in code.match_indices(path) {
+        let before = code[..at].chars().next_back();
+        if before.is_some_and(|c| is_name(c) || c == ':') {
+            continue;
+        }
+        let rest = &code[at + path.len()..];
+        let end = match rest.starts_with('{') {
+            true => rest.find(';'),
+            false => rest.find(|c| !is_name(c)),
+        };
+        let words = rest[..end.unwrap_or(rest.len())].split(|c| !is_name(c));
+        names.extend(words.filter(|word| !word.is_empty()).map(str::to_owned));
+    }
+    names
+}
+
+/// What each child of a module uses of the others, outside its tests.
+fn uses_within(module: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for path in sources() {
+        let Some((child, up)) = child_of(module, &path) else { continue };
+        let text = fs::read_to_string(&path).expect("a source is text");
+        let lines = text.lines().take_while(|line| line.trim() != "#[cfg(test)]");
+        let code: Vec<&str> = lines.map(|line| line.split("//").next().unwrap_or_default()).collect();
+        let code = code.join("\n");
+        let used = uses.entry(child).or_default();
+        used.extend(names_after(&code, &up));
+        used.extend(names_after(&code, &format!("crate::{module}::")));
+    }
+    let children: BTreeSet<String> = uses.keys().cloned().collect();
+    for (child, used) in &mut uses {
+        used.retain(|name| name != child && children.contains(name));
+    }
+    uses
+}
+
+/// Files and folders of a module can be put in an order in which each uses only what stands before it.
+#[test]
+fn files_of_a_module_form_no_circle() {
+    const MODULES: &[&str] = &["cli", "compile", "ir", "load", "pass", "place", "plan", "report", "state"];
+    for module in MODULES {
+        let mut left = uses_within(module);
+        let arrows: usize = left.values().map(BTreeSet::len).sum();
+        assert!(arrows > 0, "no arrow found in {module}: the test reads nothing");
+        // What uses none of those that are left stands next in the order.
+        while let Some(next) = left.iter().find(|(_, used)| used.is_empty()).map(|(child, _)| child.clone()) {
+            left.remove(&next);
+            left.values_mut().for_each(|used| used.retain(|name| *name != next));
+        }
+        assert!(left.is_empty(), "{module}: in a circle, or above one: {left:?}");
+    }
 }

@@ -12,7 +12,7 @@ use crate::ir::{
     SourceRole, Tensor, TopK, Type, Unary, ValueId, Window,
 };
 use crate::load::weights::ParamReader;
-use crate::load::{Model, fill};
+use crate::load::{Model, fill_param};
 use crate::place::{self, DeviceUse, Effort};
 use crate::run::{ExecOptions, Program, exec_plan, feed};
 use crate::topology::Topology;
@@ -344,9 +344,6 @@ impl Source for MadeUp {
     }
 
     fn weight(&self, network: &Network, param: ParamId, _: &mut ParamReader) -> Result<Tensor> {
-        let param = network.graph.param(param);
-        let ty = network.graph.ty(network.graph.node(param.node).first_result);
-        let dims: Vec<u64> = ty.shape.sizes().iter().map(|size| size.constant().unsigned_abs()).collect();
-        fill(&param.init, &dims, ty.dtype, 0, &param.name)
+        fill_param(&network.graph, param, 0, network.graph.param(param).whole_name())
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::terminal::Console;
 use crate::error::{Error, Report, Result};
 use crate::ir::{Data, Graph, ParamId, Tensor};
-use crate::load::fill;
+use crate::load::fill_param;
 use crate::load::weights::{Arrays, Loaded, ParamReader, match_params, shard_of};
 
 /// Names told of arrays that nothing takes.
@@ -96,11 +96,7 @@ pub(super) fn weight(
     }
     let param = graph.param(id);
     match seed {
-        Some(seed) => {
-            let ty = param.supplied_type(graph);
-            let dims: Vec<u64> = ty.shape.sizes().iter().map(|size| size.constant().unsigned_abs()).collect();
-            fill(&param.init, &dims, ty.dtype, seed, &param.name)
-        }
+        Some(seed) => fill_param(graph, id, seed, param.whole_name()),
         None => Err(Error::run("", absent(param.data.as_ref()))),
     }
 }

@@ -196,6 +196,7 @@ impl Graph {
             supplied: None,
             update: None,
             statistic: None,
+            slice: None,
         });
         self.nodes[node.index()].first_result
     }

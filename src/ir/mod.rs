@@ -47,7 +47,7 @@ pub use names::{
 };
 pub use noise::{Noise, NoiseKind, random_bits};
 pub use op::{Op, OpName};
-pub use param::{Data, Distribution, Fan, Init, Param, Statistic, StatisticKind};
+pub use param::{Data, Distribution, Fan, Init, Param, ParamSlice, Statistic, StatisticKind};
 pub use precision::Range;
 pub use rules::{Absent, ArrayNames, InputRule, Limit, Rules};
 pub use shape::{Affine, DimId, MAX_AXES, Shape, Size, Type};

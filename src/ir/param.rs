@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::{DType, Graph, NodeId, Real, Tensor, Type};
+use super::{DType, Graph, NodeId, Real, Shape, Size, Tensor, Type};
+use crate::error::{Error, Result};
 
 /// How a parameter starts where no data is given. Deviations and bounds of the scaled ones
 /// follow from the shape when it is filled.
@@ -130,6 +131,20 @@ pub struct Statistic {
     pub momentum: Real,
 }
 
+/// What a parameter is of one that is held in several: `whole[.., start..start + size, ..]` along an axis,
+/// the size being that of its type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParamSlice {
+    /// The name of the whole parameter, which arrays and initialisers know.
+    pub name: String,
+    /// The axis.
+    pub axis: u32,
+    /// The first element along it.
+    pub start: u64,
+    /// The elements of the whole along it.
+    pub extent: u64,
+}
+
 /// A trained tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Param {
@@ -147,6 +162,8 @@ pub struct Param {
     pub update: Option<u32>,
     /// What it is a statistic of, where it is none that a gradient moves.
     pub statistic: Option<Statistic>,
+    /// The part of another that it is; none where it is whole. Its data is that of the whole.
+    pub slice: Option<ParamSlice>,
 }
 
 impl Param {
@@ -154,5 +171,33 @@ impl Param {
     pub fn supplied_type(&self, graph: &Graph) -> Type {
         let ty = graph.ty(graph.node(self.node).first_result);
         Type { dtype: self.supplied.unwrap_or(ty.dtype), shape: ty.shape.clone() }
+    }
+
+    /// The name by which arrays and initialisers know it: its own, or that of the whole.
+    pub fn whole_name(&self) -> &str {
+        self.slice.as_ref().map_or(&self.name, |slice| &slice.name)
+    }
+
+    /// The type of its data, and of what its initialiser makes, before it is cut.
+    pub fn whole_type(&self, graph: &Graph) -> Type {
+        let ty = self.supplied_type(graph);
+        let Some(slice) = &self.slice else { return ty };
+        let sizes =
+            ty.shape.sizes().iter().enumerate().map(|(axis, size)| match axis == slice.axis as usize {
+                true => Size::Known(slice.extent as i64),
+                false => size.clone(),
+            });
+        Type { shape: Shape::new(sizes), ..ty }
+    }
+
+    /// Its own part of the whole's data. Error: none but internal ones.
+    pub fn own_part(&self, graph: &Graph, whole: Tensor) -> Result<Tensor> {
+        let Some(slice) = &self.slice else { return Ok(whole) };
+        let ty = self.supplied_type(graph);
+        let size = ty.shape.sizes().get(slice.axis as usize).and_then(Size::known);
+        match size.and_then(|size| u64::try_from(size).ok()) {
+            Some(size) => whole.sliced(slice.axis as usize, slice.start, size),
+            None => Err(Error::Internal(format!("{} is a slice of unbound sizes", self.name))),
+        }
     }
 }

@@ -107,6 +107,26 @@ impl Tensor {
         Self::new(DType::F32, self.dims.clone(), bytes)
     }
 
+    /// The elements from `start` on, `size` of them, along an axis. Error: they are not within it.
+    pub fn sliced(&self, axis: usize, start: u64, size: u64) -> Result<Self> {
+        let outside = || Error::Internal(format!("{size} from {start} on axis {axis} of {:?}", self.dims));
+        let extent = *self.dims.get(axis).ok_or_else(outside)?;
+        if start.checked_add(size).is_none_or(|end| end > extent) {
+            return Err(outside());
+        }
+        let mut dims = self.dims.clone();
+        dims[axis] = size;
+        // Bytes of one element along the axis, and of all of them.
+        let inner = self.dims[axis + 1..].iter().product::<u64>() * self.dtype.size();
+        let row = (inner * extent) as usize;
+        let mut bytes = Vec::with_capacity(self.bytes.len() / (extent.max(1) as usize) * size as usize);
+        if row > 0 {
+            let cut = (start * inner) as usize..((start + size) * inner) as usize;
+            self.bytes.chunks_exact(row).for_each(|row| bytes.extend_from_slice(&row[cut.clone()]));
+        }
+        Self::new(self.dtype, dims, bytes)
+    }
+
     /// The elements as i64, where their type is an integer or `bool`.
     pub fn to_i64(&self) -> Option<Vec<i64>> {
         let b = &self.bytes;

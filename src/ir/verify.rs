@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::{DType, Data, DimId, Graph, Node, NodeId, Op, Shape, Size, Type, ValueId, infer};
+use super::{DType, Data, DimId, Graph, Node, NodeId, Op, ParamSlice, Shape, Size, Type, ValueId, infer};
 use crate::error::{Error, Result};
 
 /// Checks a whole graph: O(nodes + operands), plus the cost of inference.
@@ -148,15 +148,27 @@ fn verify_leaf(graph: &Graph, node: &Node, ty: &Type) -> Result<()> {
             None => return fail("expected an entry for the parameter"),
             Some(param) => {
                 if let Some(Data::Inline(tensor)) = &param.data
-                    && !tensor.is_of(&param.supplied_type(graph))
+                    && !tensor.is_of(&param.whole_type(graph))
                 {
                     return fail("expected the type of the parameter's data");
+                }
+                if let Some(slice) = &param.slice
+                    && !is_within(slice, ty)
+                {
+                    return fail("expected a slice within the whole parameter");
                 }
             }
         },
         _ => {}
     }
     Ok(())
+}
+
+/// Whether a parameter of this type is a part of one with that extent.
+fn is_within(slice: &ParamSlice, ty: &Type) -> bool {
+    let size = ty.shape.sizes().get(slice.axis as usize).and_then(Size::known);
+    let end = size.and_then(|size| slice.start.checked_add(u64::try_from(size).ok()?));
+    end.is_some_and(|end| end <= slice.extent && slice.extent <= i64::MAX as u64)
 }
 
 /// How many parameters, constants and inputs were met: their entries stand in the same order.

@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::{Error, Result};
 use crate::ir::half::{f32_to_bf16, f32_to_f16};
-use crate::ir::{DType, Distribution, Fan, Init, Tensor};
+use crate::ir::{DType, Distribution, Fan, Graph, Init, ParamId, Tensor};
 use crate::random::{bits, mix};
 
 /// The tensor that `init` gives a parameter of this name, type and sizes. Fans are those of
@@ -60,6 +60,16 @@ pub fn fill(init: &Init, dims: &[u64], dtype: DType, seed: u64, name: &str) -> R
         }
     }
     Tensor::new(dtype, dims.to_vec(), writer.bytes)
+}
+
+/// What a parameter's initialiser gives it under the name `name` of the whole: of a slice, its part of that.
+///
+/// Errors: those of [`fill`].
+pub fn fill_param(graph: &Graph, id: ParamId, seed: u64, name: &str) -> Result<Tensor> {
+    let param = graph.param(id);
+    let ty = param.whole_type(graph);
+    let dims: Vec<u64> = ty.shape.sizes().iter().map(|size| size.constant().unsigned_abs()).collect();
+    param.own_part(graph, fill(&param.init, &dims, ty.dtype, seed, name)?)
 }
 
 /// Number of elements; none where the number of bytes overflows.

@@ -28,7 +28,7 @@ pub mod weights;
 mod workload;
 
 pub use costgraph::{read_costgraph, write_costgraph};
-pub use init::fill;
+pub use init::{fill, fill_param};
 pub use workload::read_workload;
 
 /// What is known before a model is read.

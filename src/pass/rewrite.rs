@@ -138,6 +138,7 @@ impl<'g> Rewriter<'g> {
         if let Op::Param(new) = self.new.maker(value).op {
             let new = self.new.param_mut(new);
             (new.supplied, new.update, new.statistic) = (supplied, param.update, param.statistic);
+            new.slice.clone_from(&param.slice);
         }
         self.kept(old, value)
     }

@@ -6,8 +6,8 @@
 use super::super::verify::{verify, verify_node};
 use super::super::{
     ConstId, DType, Data, Dim, DimId, Distribution, Fan, Graph, Init, NodeId, Noise, NoiseKind, Op, Param,
-    ParamId, Phase, Shape, Size, Source, SourceId, SourceRole, Statistic, StatisticKind, Tensor, Type,
-    ValueId,
+    ParamId, ParamSlice, Phase, Shape, Size, Source, SourceId, SourceRole, Statistic, StatisticKind, Tensor,
+    Type, ValueId,
 };
 use super::cursor::{Cursor, Dims};
 use super::parse_op::op;
@@ -233,21 +233,33 @@ impl Parser {
         let supplied = supplied(cursor)?;
         let update = if cursor.eat("update=") { Some(cursor.id("")?) } else { None };
         let statistic = if cursor.eat("statistic=") { Some(statistic(cursor)?) } else { None };
-        let data = if cursor.eat("data=") {
-            Some(data(cursor, &Type { dtype: supplied.unwrap_or(ty.dtype), ..ty.clone() })?)
-        } else {
-            None
-        };
-        Ok(Param {
-            name,
-            node: NodeId(self.graph.node_count() as u32),
-            init,
-            data,
-            supplied,
-            update,
-            statistic,
-        })
+        let slice = if cursor.eat("slice=") { Some(slice(cursor)?) } else { None };
+        let node = NodeId(self.graph.node_count() as u32);
+        let whole = param_type(ty, supplied, slice.as_ref());
+        let data = if cursor.eat("data=") { Some(data(cursor, &whole)?) } else { None };
+        Ok(Param { name, node, init, data, supplied, update, statistic, slice })
     }
+}
+
+/// The type of a parameter's data: of what it is given in, before it is cut.
+fn param_type(ty: &Type, supplied: Option<DType>, slice: Option<&ParamSlice>) -> Type {
+    let sizes = ty.shape.sizes().iter().enumerate().map(|(axis, size)| match slice {
+        Some(slice) if axis == slice.axis as usize => Size::Known(slice.extent as i64),
+        _ => size.clone(),
+    });
+    Type { dtype: supplied.unwrap_or(ty.dtype), shape: Shape::new(sizes) }
+}
+
+fn slice(cursor: &mut Cursor<'_>) -> Result<ParamSlice> {
+    let name = cursor.string()?;
+    cursor.expect("(")?;
+    let axis = cursor.id("")?;
+    cursor.expect(",")?;
+    let start = cursor.integer()?;
+    cursor.expect(",")?;
+    let extent = cursor.integer()?;
+    cursor.expect(")")?;
+    Ok(ParamSlice { name, axis, start, extent })
 }
 
 fn noise(cursor: &mut Cursor<'_>) -> Result<Noise> {

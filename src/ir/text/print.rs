@@ -4,8 +4,8 @@ use crate::escape::is_harmless;
 use std::fmt::{self, Display, Formatter, Write};
 
 use super::super::{
-    DType, Data, DimId, Distribution, Fan, Graph, Init, Node, Op, Param, Phase, Real, Size, Source,
-    SourceRole, StatisticKind, Tensor, Type,
+    DType, Data, DimId, Distribution, Fan, Graph, Init, Node, Op, Param, ParamSlice, Phase, Real, Size,
+    Source, SourceRole, StatisticKind, Tensor, Type,
 };
 use super::print_op::{attributes, real};
 use super::{SHORT, is_identifier};
@@ -128,6 +128,10 @@ impl<'g> Printer<'g> {
                 StatisticKind::Variance => "variance",
             };
             write!(f, " statistic={kind}({})", statistic.momentum)?;
+        }
+        if let Some(slice) = &param.slice {
+            let ParamSlice { name, axis, start, extent } = slice;
+            write!(f, " slice={}({axis}, {start}, {extent})", Quoted(name))?;
         }
         let Some(data) = &param.data else { return Ok(()) };
         f.write_str(" data=")?;

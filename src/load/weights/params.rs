@@ -102,9 +102,9 @@ fn by_name(graph: &Graph, arrays: &Arrays) -> Result<Vec<Option<String>>> {
     let names: BTreeSet<&str> = arrays.names().iter().map(String::as_str).collect();
     let aliases = &graph.rules().arrays.aliases;
     let choose = |param: &Param| {
-        let others = aliases.get(&param.name).into_iter().flatten();
-        let mut found =
-            std::iter::once(&param.name).chain(others).filter(|name| names.contains(name.as_str()));
+        let own = param.whole_name();
+        let others = aliases.get(own).into_iter().flatten().map(String::as_str);
+        let mut found = std::iter::once(own).chain(others).filter(|name| names.contains(name));
         let Some(first) = found.next() else { return Ok(None) };
         for other in found {
             if arrays.get(first)? != arrays.get(other)? {
@@ -115,7 +115,7 @@ fn by_name(graph: &Graph, arrays: &Arrays) -> Result<Vec<Option<String>>> {
                     .with_help("layers that are not tied say \"tie_word_embeddings\": false"));
             }
         }
-        Ok(Some(first.clone()))
+        Ok(Some(first.to_owned()))
     };
     graph.params().iter().map(choose).collect()
 }
@@ -127,7 +127,7 @@ fn widens(from: DType, to: DType) -> bool {
 
 /// What is wrong with an array as a parameter, in words; none where it fits.
 fn mismatch(graph: &Graph, param: &Param, arrays: &Arrays, array: &str) -> Result<Option<String>> {
-    let ty = param.supplied_type(graph);
+    let ty = param.whole_type(graph);
     let Some((dtype, dims)) = arrays.header(array)? else { return Ok(None) };
     let expected: Option<Vec<u64>> =
         ty.shape.dims().and_then(|dims| dims.into_iter().map(|dim| u64::try_from(dim).ok()).collect());
@@ -165,7 +165,7 @@ impl ParamReader {
     /// type than the parameter.
     pub fn read(&mut self, graph: &Graph, id: ParamId) -> Result<Option<Tensor>> {
         let param = graph.param(id);
-        let ty = param.supplied_type(graph);
+        let ty = param.whole_type(graph);
         let dims = ty.shape.dims().and_then(|dims| {
             dims.into_iter().map(|dim| u64::try_from(dim).ok()).collect::<Option<Vec<u64>>>()
         });
@@ -190,7 +190,7 @@ impl ParamReader {
             let found = format!("{}{:?}", tensor.dtype(), tensor.dims());
             return Err(place(Error::model("", format!("expected {}{dims:?}, found {found}", ty.dtype))));
         }
-        Ok(Some(tensor))
+        param.own_part(graph, tensor).map(Some)
     }
 
     fn array(&mut self, path: &PathBuf, name: &str) -> Result<Tensor> {

@@ -11,7 +11,7 @@ use crate::data::{Field, Role};
 use crate::error::{Error, Result};
 use crate::ir::{Graph, ParamId, SourceId, SourceRole, Tensor};
 use crate::load::weights::ParamReader;
-use crate::load::{Model, fill};
+use crate::load::{Model, fill_param};
 use crate::place;
 use crate::plan::Plan;
 use crate::run::{Engines, Runner};
@@ -227,10 +227,7 @@ pub(crate) fn initial(graph: &Graph, id: ParamId, reader: &mut ParamReader, seed
     if let Some(tensor) = reader.read(graph, id)? {
         return Ok(tensor);
     }
-    let param = graph.param(id);
-    let ty = param.supplied_type(graph);
-    let dims: Vec<u64> = ty.shape.sizes().iter().map(|size| size.constant().unsigned_abs()).collect();
-    fill(&param.init, &dims, ty.dtype, seed, base_name(&param.name))
+    fill_param(graph, id, seed, base_name(graph.param(id).whole_name()))
 }
 
 /// The step of a batch over replicas, each of which takes a part of it.

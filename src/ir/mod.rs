@@ -51,7 +51,7 @@ pub use param::{Data, Distribution, Fan, Init, Param, ParamSlice, Statistic, Sta
 pub use precision::Range;
 pub use rules::{Absent, ArrayNames, InputRule, Limit, Rules};
 pub use shape::{Affine, DimId, MAX_AXES, Shape, Size, Type};
-pub use source::{Phase, Source, SourceRole};
+pub use source::{Phase, Source, SourceRole, part_name};
 pub use tensor::Tensor;
 pub use unary::Unary;
 pub(crate) use unary::{Domain, TRANSCENDENTAL};

@@ -68,3 +68,8 @@ impl Source {
         }
     }
 }
+
+/// The name of one of several parts of a node, counted from 0.
+pub fn part_name(node: &str, number: u32, parts: u32) -> String {
+    format!("{node}[{number}/{parts}]")
+}

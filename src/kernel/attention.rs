@@ -4,7 +4,7 @@ use super::workspace::Sizes;
 use crate::ir::{Attention, HeadOrder};
 
 /// Rows of queries in a tile, at most.
-const TILE_ROWS: u64 = 128;
+pub(crate) const TILE_ROWS: u64 = 128;
 /// Scores of a tile, at most, and keys of one, at least, where there are as many.
 const TILE_SCORES: u64 = 1 << 15;
 const TILE_KEYS: u64 = 256;

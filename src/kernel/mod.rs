@@ -9,6 +9,7 @@ pub(crate) mod pieces;
 mod positions;
 pub mod program;
 mod skinny;
+pub mod split;
 pub mod workspace;
 
 pub use digest::digest;

@@ -15,6 +15,7 @@ mod group;
 mod precision;
 pub(crate) mod rewrite;
 mod simplify;
+mod split;
 
 pub use cse::cse;
 pub use dce::dce;
@@ -23,6 +24,7 @@ pub use fuse::fuse;
 pub use group::{GroupOptions, group, group_placed};
 pub use precision::{Params, Precision, lower_precision};
 pub use simplify::simplify;
+pub use split::{Divided, Division, PartSource, SliceOf, split};
 
 use crate::ir::{Graph, SourceId};
 

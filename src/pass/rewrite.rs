@@ -232,7 +232,10 @@ const REMEMBERED: usize = 16;
 ///
 /// O((controls + nodes) log): a dropped node with more than [`REMEMBERED`] predecessors is stood
 /// in for by the last of them, which then waits for the others.
-fn surviving_controls(controls: &[(NodeId, NodeId)], left: &[Option<NodeId>]) -> Vec<(NodeId, NodeId)> {
+pub(super) fn surviving_controls(
+    controls: &[(NodeId, NodeId)],
+    left: &[Option<NodeId>],
+) -> Vec<(NodeId, NodeId)> {
     if left.iter().all(Option::is_some) {
         let id = |old: NodeId| left[old.index()];
         return controls.iter().filter_map(|&(a, b)| Some((id(a)?, id(b)?))).collect();

@@ -1,0 +1,391 @@
+//! How values are held while a graph is divided, and how readers come to what they ask for.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::sources::Sources;
+use super::{Divided, SliceOf};
+use crate::error::{Error, Result};
+use crate::ir::{Binary, Graph, Op, Param, ParamSlice, Shape, Size, Slice, SourceId, Type, ValueId};
+use crate::kernel::split::{Fold, Region};
+
+/// Partial results of fewer elements are folded once, whole: a slice each would be more copies than bytes.
+const SCATTERED: u64 = 1 << 12;
+
+/// Who asks for elements: the source that what puts them together belongs to, and the number of the part,
+/// from 1, by which that is shared.
+#[derive(Clone, Copy)]
+pub(super) struct Reader {
+    pub(super) source: SourceId,
+    pub(super) lane: u32,
+}
+
+/// How an old value is there.
+#[derive(Clone, Debug)]
+pub(super) enum Held {
+    Whole(ValueId),
+    /// A parameter or constant: cut as it is read.
+    Leaf,
+    Pieces(Pieces),
+    /// Each has the sizes of the whole.
+    Partial {
+        fold: Fold,
+        values: Vec<ValueId>,
+    },
+}
+
+/// Slices that tile a value.
+#[derive(Clone, Debug)]
+pub(super) struct Pieces {
+    pub(super) axis: u32,
+    /// Where each begins, and the extent.
+    pub(super) bounds: Vec<u64>,
+    pub(super) values: Vec<ValueId>,
+}
+
+/// The new graph, and how it holds the values of the old.
+pub(super) struct Holder<'g> {
+    old: &'g Graph,
+    pub(super) graph: Graph,
+    sources: Sources,
+    /// By old value.
+    held: Vec<Option<Held>>,
+    /// What was put together, by old value, lane, and region or all. Looked up, never iterated.
+    gathered: HashMap<(ValueId, u32, Option<Region>), ValueId>,
+    /// What was cut, by new value.
+    cuts: HashMap<(ValueId, Region), ValueId>,
+    /// By new value that is an input: the source that cuts it.
+    cutters: HashMap<ValueId, SourceId>,
+    slices: BTreeMap<ValueId, SliceOf>,
+    /// Leaves and slices of them, by old value.
+    leaves: HashMap<(ValueId, Option<Region>), ValueId>,
+}
+
+impl<'g> Holder<'g> {
+    pub(super) fn new(old: &'g Graph, sources: Sources) -> Self {
+        Self {
+            old,
+            graph: old.emptied(),
+            sources,
+            held: vec![None; old.value_count()],
+            gathered: HashMap::new(),
+            cuts: HashMap::new(),
+            cutters: HashMap::new(),
+            slices: BTreeMap::new(),
+            leaves: HashMap::new(),
+        }
+    }
+
+    /// One of several parts of a source as a reader.
+    pub(super) fn part_reader(
+        &mut self,
+        whole: SourceId,
+        number: usize,
+        parts: usize,
+        device: Option<&str>,
+    ) -> Reader {
+        self.sources.part(&mut self.graph, whole, number, parts, device)
+    }
+
+    pub(super) fn hold(&mut self, old: ValueId, held: Held) {
+        self.held[old.index()] = Some(held);
+    }
+
+    pub(super) fn hold_pieces(&mut self, old: ValueId, pieces: Pieces) {
+        for (bounds, &value) in pieces.bounds.windows(2).zip(&pieces.values) {
+            let region = Region { axis: pieces.axis, start: bounds[0], size: bounds[1] - bounds[0] };
+            self.slices.insert(value, self.slice_of(old, Some(region), None));
+        }
+        self.hold(old, Held::Pieces(pieces));
+    }
+
+    pub(super) fn hold_partial(&mut self, old: ValueId, fold: Fold, values: Vec<ValueId>) {
+        for (number, &value) in values.iter().enumerate() {
+            let slice = self.slice_of(old, None, Some((number as u32, values.len() as u32)));
+            self.slices.insert(value, slice);
+        }
+        self.hold(old, Held::Partial { fold, values });
+    }
+
+    /// What a part of an old value is.
+    fn slice_of(&self, old: ValueId, region: Option<Region>, partial: Option<(u32, u32)>) -> SliceOf {
+        let node = self.old.maker(old);
+        let of = match node.op {
+            Op::Param(id) => self.old.param(id).name.clone(),
+            _ => {
+                let name = &self.old.source(node.source).name;
+                match old.0 - node.first_result.0 {
+                    0 => name.clone(),
+                    result => format!("{name}:{result}"),
+                }
+            }
+        };
+        let sizes = self.old.ty(old).shape.dims().unwrap_or_default();
+        let all = |size: i64| (0, size.unsigned_abs());
+        let mut bounds: Vec<(u64, u64)> = sizes.into_iter().map(all).collect();
+        if let Some(Region { axis, start, size }) = region {
+            bounds[axis as usize] = (start, start + size);
+        }
+        SliceOf { of, bounds, partial }
+    }
+
+    pub(super) fn add_input(&mut self, old: ValueId) -> Result<ValueId> {
+        let inputs = self.old.inputs();
+        let at = inputs.binary_search_by_key(&old, |input| input.1);
+        let at = at.map_err(|_| Error::Internal(format!("{old} is an input without an entry")))?;
+        let source = self.old.maker(old).source;
+        Ok(self.graph.add_input(inputs[at].0.clone(), self.old.ty(old).clone(), source))
+    }
+
+    /// Elements of an old value along an axis.
+    pub(super) fn extent(&self, old: ValueId, axis: u32) -> Result<u64> {
+        extent(self.old.ty(old), axis)
+    }
+
+    /// All of a value, for a reader.
+    pub(super) fn whole(&mut self, old: ValueId, reader: Reader) -> Result<ValueId> {
+        match self.settled(old)? {
+            Held::Whole(value) => Ok(value),
+            Held::Leaf => self.leaf(old),
+            Held::Pieces(pieces) => {
+                let key = (old, reader.lane, None);
+                if let Some(&value) = self.gathered.get(&key) {
+                    return Ok(value);
+                }
+                let value =
+                    self.graph.apply(Op::Concat { axis: pieces.axis }, &pieces.values, reader.source)?;
+                self.gathered.insert(key, value);
+                Ok(value)
+            }
+            Held::Partial { .. } => Err(Error::Internal(format!("{old} was not folded"))),
+        }
+    }
+
+    /// A part of a value, for a reader.
+    pub(super) fn region(&mut self, old: ValueId, region: Region, reader: Reader) -> Result<ValueId> {
+        if region.start == 0 && region.size == self.extent(old, region.axis)? {
+            return self.whole(old, reader);
+        }
+        match self.settled(old)? {
+            Held::Whole(value) => self.cut(old, value, region, reader),
+            Held::Leaf => self.leaf_part(old, region, reader),
+            Held::Pieces(pieces) => {
+                let key = (old, reader.lane, Some(region));
+                if let Some(&value) = self.gathered.get(&key) {
+                    return Ok(value);
+                }
+                let value = self.region_of(old, &pieces, region, reader)?;
+                let slice = self.slice_of(old, Some(region), None);
+                self.slices.insert(value, slice);
+                self.gathered.insert(key, value);
+                Ok(value)
+            }
+            Held::Partial { .. } => Err(Error::Internal(format!("{old} was not folded"))),
+        }
+    }
+
+    fn region_of(
+        &mut self,
+        old: ValueId,
+        pieces: &Pieces,
+        region: Region,
+        reader: Reader,
+    ) -> Result<ValueId> {
+        let mut found = Vec::new();
+        for (bounds, &value) in pieces.bounds.windows(2).zip(&pieces.values) {
+            if pieces.axis != region.axis {
+                found.push(self.cut(old, value, region, reader)?);
+                continue;
+            }
+            let start = region.start.max(bounds[0]);
+            let end = (region.start + region.size).min(bounds[1]);
+            if start < end {
+                let own = Region { axis: region.axis, start: start - bounds[0], size: end - start };
+                found.push(self.cut(old, value, own, reader)?);
+            }
+        }
+        match found[..] {
+            [one] => Ok(one),
+            _ => self.graph.apply(Op::Concat { axis: pieces.axis }, &found, reader.source),
+        }
+    }
+
+    /// A part of a new value that holds an old one or some of it, cut where that is made: an input by
+    /// whoever is the first to ask for a part of it.
+    fn cut(&mut self, old: ValueId, value: ValueId, region: Region, reader: Reader) -> Result<ValueId> {
+        let ty = self.graph.ty(value);
+        if region.start == 0 && region.size == extent(ty, region.axis)? {
+            return Ok(value);
+        }
+        if let Some(&cut) = self.cuts.get(&(value, region)) {
+            return Ok(cut);
+        }
+        let op = slice_of(ty, region);
+        let maker = self.graph.maker(value);
+        let source = match maker.op {
+            Op::Input => *self.cutters.entry(value).or_insert(reader.source),
+            _ => maker.source,
+        };
+        let cut = self.graph.apply(op, &[value], source)?;
+        self.cuts.insert((value, region), cut);
+        let mut slice = match self.slices.get(&value) {
+            Some(slice) => slice.clone(),
+            None => self.slice_of(old, None, None),
+        };
+        let from = slice.bounds[region.axis as usize].0 + region.start;
+        slice.bounds[region.axis as usize] = (from, from + region.size);
+        self.slices.insert(cut, slice);
+        Ok(cut)
+    }
+
+    /// How a value is held once partial results are folded.
+    fn settled(&mut self, old: ValueId) -> Result<Held> {
+        let held = self.held[old.index()].clone();
+        let held = held.ok_or_else(|| Error::Internal(format!("{old} is read before it is made")))?;
+        let Held::Partial { fold, values } = held else { return Ok(held) };
+        let ty = self.old.ty(old).clone();
+        let held = match scattered(&ty, values.len() as u64) {
+            Some((axis, bounds)) => self.scatter(old, fold, &values, axis, bounds)?,
+            None => {
+                let source = self.graph.maker(values[0]).source;
+                Held::Whole(self.folded(fold, &values, source)?)
+            }
+        };
+        self.held[old.index()] = Some(held.clone());
+        Ok(held)
+    }
+
+    /// Each slice folded with the part of its number.
+    fn scatter(
+        &mut self,
+        old: ValueId,
+        fold: Fold,
+        values: &[ValueId],
+        axis: u32,
+        bounds: Vec<u64>,
+    ) -> Result<Held> {
+        let mut pieces = Vec::with_capacity(values.len());
+        for (number, bounds) in bounds.windows(2).enumerate() {
+            let region = Region { axis, start: bounds[0], size: bounds[1] - bounds[0] };
+            let source = self.graph.maker(values[number]).source;
+            let reader = Reader { source, lane: number as u32 + 1 };
+            let cut = |&value: &ValueId| self.cut(old, value, region, reader);
+            let cuts: Vec<ValueId> = values.iter().map(cut).collect::<Result<_>>()?;
+            let piece = self.folded(fold, &cuts, source)?;
+            let slice = self.slice_of(old, Some(region), None);
+            self.slices.insert(piece, slice);
+            pieces.push(piece);
+        }
+        Ok(Held::Pieces(Pieces { axis, bounds, values: pieces }))
+    }
+
+    /// Values of the same sizes, folded in their order.
+    fn folded(&mut self, fold: Fold, values: &[ValueId], source: SourceId) -> Result<ValueId> {
+        let op = match fold {
+            Fold::Sum => Binary::Add,
+            Fold::Product => Binary::Mul,
+            Fold::Max => Binary::Max,
+            Fold::Min => Binary::Min,
+        };
+        let (&first, rest) = values.split_first().ok_or_else(|| Error::Internal("no parts".to_owned()))?;
+        rest.iter().try_fold(first, |sum, &value| self.graph.apply(Op::Binary(op), &[sum, value], source))
+    }
+
+    fn leaf(&mut self, old: ValueId) -> Result<ValueId> {
+        if let Some(&value) = self.leaves.get(&(old, None)) {
+            return Ok(value);
+        }
+        let node = self.old.maker(old);
+        let value = match node.op {
+            Op::Param(id) => {
+                self.add_param(self.old.param(id).clone(), self.old.ty(old).clone(), node.source)
+            }
+            Op::Constant(id) => self.graph.add_constant(self.old.constant(id).clone(), node.source),
+            _ => return Err(Error::Internal(format!("{old} is no leaf"))),
+        };
+        self.leaves.insert((old, None), value);
+        Ok(value)
+    }
+
+    /// A part of a parameter or constant, as one of its own; of a parameter that steps update, cut from it.
+    fn leaf_part(&mut self, old: ValueId, region: Region, reader: Reader) -> Result<ValueId> {
+        if let Some(&value) = self.leaves.get(&(old, Some(region))) {
+            return Ok(value);
+        }
+        let (node, ty) = (self.old.maker(old), self.old.ty(old));
+        let value = match node.op {
+            Op::Constant(id) => {
+                let part = self.old.constant(id).sliced(region.axis as usize, region.start, region.size)?;
+                self.graph.add_constant(part, node.source)
+            }
+            Op::Param(id) => {
+                let param = self.old.param(id);
+                let is_cut = param.update.is_none() && param.statistic.is_none() && param.slice.is_none();
+                if !is_cut {
+                    let (whole, op) = (self.leaf(old)?, slice_of(ty, region));
+                    return self.graph.apply(op, &[whole], reader.source);
+                }
+                let extent = extent(ty, region.axis)?;
+                let Region { axis, start, size } = region;
+                let param = Param {
+                    name: format!("{}[axis {axis}, {start}..{}]", param.name, start + size),
+                    slice: Some(ParamSlice { name: param.name.clone(), axis, start, extent }),
+                    ..param.clone()
+                };
+                self.add_param(param, resized(ty, region), node.source)
+            }
+            _ => return Err(Error::Internal(format!("{old} is no leaf"))),
+        };
+        self.leaves.insert((old, Some(region)), value);
+        let slice = self.slice_of(old, Some(region), None);
+        self.slices.insert(value, slice);
+        Ok(value)
+    }
+
+    fn add_param(&mut self, param: Param, ty: Type, source: SourceId) -> ValueId {
+        let value = self.graph.add_param(param.name.clone(), ty, param.init.clone(), None, source);
+        if let Op::Param(id) = self.graph.maker(value).op {
+            let node = self.graph.param(id).node;
+            *self.graph.param_mut(id) = Param { node, ..param };
+        }
+        value
+    }
+
+    pub(super) fn finish(self) -> Divided {
+        let places = self.sources.places();
+        Divided { graph: self.graph, places, parts: self.sources.into_parts(), slices: self.slices }
+    }
+}
+
+/// Where partial results of `parts` parts are cut to be folded in slices: the first axis that is long enough.
+fn scattered(ty: &Type, parts: u64) -> Option<(u32, Vec<u64>)> {
+    if ty.elements()? < SCATTERED || parts <= 2 {
+        return None;
+    }
+    let sizes = ty.shape.dims()?;
+    let axis = sizes.iter().position(|&size| u64::try_from(size).is_ok_and(|size| size >= parts))?;
+    let size = u64::try_from(sizes[axis]).ok()?;
+    Some((axis as u32, (0..=parts).map(|part| size * part / parts).collect()))
+}
+
+fn extent(ty: &Type, axis: u32) -> Result<u64> {
+    let size = ty.shape.sizes().get(axis as usize).and_then(Size::known);
+    size.and_then(|size| u64::try_from(size).ok())
+        .ok_or_else(|| Error::Internal(format!("axis {axis} of {ty:?} has no size")))
+}
+
+/// The type of a part.
+fn resized(ty: &Type, region: Region) -> Type {
+    let sizes = ty.shape.sizes().iter().enumerate().map(|(axis, size)| match axis == region.axis as usize {
+        true => Size::Known(region.size as i64),
+        false => size.clone(),
+    });
+    Type { dtype: ty.dtype, shape: Shape::new(sizes) }
+}
+
+fn slice_of(ty: &Type, region: Region) -> Op {
+    let rank = ty.shape.rank();
+    let mut starts = vec![Size::Known(0); rank];
+    starts[region.axis as usize] = Size::Known(region.start as i64);
+    let sizes = resized(ty, region).shape.sizes().to_vec();
+    Op::Slice(Box::new(Slice { starts, sizes, steps: vec![1; rank] }))
+}

@@ -1,0 +1,191 @@
+//! Splitting: one node becomes several, each of which computes a part of its results.
+//!
+//! A value is then held in slices that tile it, or as partial results that are folded (GSPMD: Xu et al.
+//! 2021; Tofu: Wang, Huang, Li 2019). A reader that wants the slice that is held reads it as it is. Any other
+//! is given exactly the elements that it asks for: they are cut where they were made, and put together where
+//! they are read, once for each number of part, so that each element crosses to a device once. Partial
+//! results are folded in the order of the parts, each slice of them with the part of that number
+//! (reduce-scatter), and gathered where they are read (all-gather). Parameters and constants are cut into
+//! parameters and constants: no device holds more of them than its parts read.
+//!
+//! How a node can be divided is derived in [`kernel::split`](crate::kernel::split).
+
+mod held;
+mod sources;
+
+use std::collections::BTreeMap;
+
+use self::held::{Held, Holder, Pieces, Reader};
+use self::sources::Sources;
+use super::rewrite::surviving_controls;
+use crate::error::{Error, Result};
+use crate::ir::{Graph, NodeId, Op, ValueId};
+use crate::kernel::split::{Made, Part, Split, part};
+
+pub use self::sources::PartSource;
+
+/// How one node is divided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Division {
+    /// Which loop is divided, and what that makes.
+    pub split: Split,
+    /// Where parts begin along it, ascending from 0, and its extent.
+    pub bounds: Vec<u64>,
+    /// By part: the device that it must be on, where there is one.
+    pub devices: Vec<Option<String>>,
+}
+
+impl Division {
+    /// Number of parts.
+    pub fn parts(&self) -> usize {
+        self.bounds.len().saturating_sub(1)
+    }
+}
+
+/// A graph some of whose nodes are divided.
+#[derive(Clone, Debug)]
+pub struct Divided {
+    /// The graph. A part's source is named `name[2/4]`, counted from 0.
+    pub graph: Graph,
+    /// By source: a number for its place; nodes of different numbers share no kernel.
+    pub places: Vec<u32>,
+    /// The sources of parts.
+    pub parts: Vec<PartSource>,
+    /// What holds a part of a value of the graph that was divided.
+    pub slices: BTreeMap<ValueId, SliceOf>,
+}
+
+/// A part of a value, or a part of what is folded to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SliceOf {
+    /// The value: a parameter's name, or that of the source that makes it, and `:1` behind for its second
+    /// result.
+    pub of: String,
+    /// By axis: the first element and the one behind the last.
+    pub bounds: Vec<(u64, u64)>,
+    /// The number of the partial result, and how many there are.
+    pub partial: Option<(u32, u32)>,
+}
+
+/// Divides nodes of a graph whose dimensions are bound. `places` are those of the graph's sources, as in
+/// [`group_placed`](super::group_placed). The graph computes the same: bit for bit, where no sum is divided.
+///
+/// O(nodes + edges x parts). Errors: a division that does not fit its node; a node that a control dependency
+/// holds; both name the node.
+pub fn split(graph: &Graph, divisions: &BTreeMap<NodeId, Division>, places: &[u32]) -> Result<Divided> {
+    let mut splitter = Splitter {
+        old: graph,
+        holder: Holder::new(graph, Sources::new(graph, places)),
+        nodes: vec![None; graph.node_count()],
+    };
+    for node in graph.node_ids() {
+        match divisions.get(&node) {
+            Some(division) => splitter.divide(node, division)?,
+            None => splitter.keep(node)?,
+        }
+    }
+    splitter.finish()
+}
+
+struct Splitter<'g> {
+    old: &'g Graph,
+    holder: Holder<'g>,
+    /// By old node: the node that it is, where it is one.
+    nodes: Vec<Option<NodeId>>,
+}
+
+impl Splitter<'_> {
+    fn divide(&mut self, node: NodeId, division: &Division) -> Result<()> {
+        self.fits(node, division)?;
+        let results: Vec<ValueId> = self.old.results(node).collect();
+        let mut pieces: Vec<Vec<ValueId>> = vec![Vec::new(); results.len()];
+        let mut starts: Vec<Vec<u64>> = vec![Vec::new(); results.len()];
+        for number in 0..division.parts() {
+            let (start, end) = (division.bounds[number], division.bounds[number + 1]);
+            let part = part(self.old, node, &division.split, start, end)?;
+            let first = self.part(node, division, number, &part)?;
+            for (at, of) in pieces.iter_mut().enumerate() {
+                of.push(ValueId(first.0 + at as u32));
+                starts[at].extend(part.results[at].map(|region| region.start));
+            }
+        }
+        for (at, (values, mut bounds)) in pieces.into_iter().zip(starts).enumerate() {
+            match &division.split.made {
+                Made::Partial(fold) => self.holder.hold_partial(results[at], *fold, values),
+                Made::Slices(axes) => {
+                    let axis = axes[at];
+                    bounds.push(self.holder.extent(results[at], axis)?);
+                    self.holder.hold_pieces(results[at], Pieces { axis, bounds, values });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The node of one part; its first result.
+    fn part(&mut self, node: NodeId, division: &Division, number: usize, part: &Part) -> Result<ValueId> {
+        let old = self.old.node(node);
+        let device = division.devices.get(number).and_then(Option::as_deref);
+        let reader = self.holder.part_reader(old.source, number, division.parts(), device);
+        let mut operands = Vec::with_capacity(old.operands.len());
+        for (&operand, region) in old.operands.iter().zip(&part.operands) {
+            operands.push(match region {
+                Some(region) => self.holder.region(operand, *region, reader)?,
+                None => self.holder.whole(operand, reader)?,
+            });
+        }
+        let made = self.holder.graph.push(part.op.clone(), &operands, reader.source)?;
+        Ok(self.holder.graph.node(made).first_result)
+    }
+
+    fn fits(&self, node: NodeId, division: &Division) -> Result<()> {
+        let name = &self.old.source(self.old.node(node).source).name;
+        let ascend = division.bounds.windows(2).all(|pair| pair[0] < pair[1]);
+        let ends = (division.bounds.first(), division.bounds.last());
+        if !ascend || division.parts() < 2 || ends != (Some(&0), Some(&division.split.extent)) {
+            let message = format!("parts {:?} do not tile {}", division.bounds, division.split.extent);
+            return Err(Error::model(name.clone(), message));
+        }
+        if self.old.controls().iter().any(|&(before, after)| before == node || after == node) {
+            let message = "a node that is ordered by a control dependency cannot be split";
+            return Err(Error::model(name.clone(), message));
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, node: NodeId) -> Result<()> {
+        let old = self.old.node(node);
+        if matches!(old.op, Op::Param(_) | Op::Constant(_)) {
+            self.holder.hold(old.first_result, Held::Leaf);
+            return Ok(());
+        }
+        let reader = Reader { source: old.source, lane: 0 };
+        let first = match &old.op {
+            Op::Input => self.holder.add_input(old.first_result)?,
+            op => {
+                let whole = |&value: &ValueId| self.holder.whole(value, reader);
+                let operands: Vec<ValueId> = old.operands.iter().map(whole).collect::<Result<_>>()?;
+                let types = self.old.results(node).map(|value| self.old.ty(value).clone()).collect();
+                let made = self.holder.graph.append(op.clone(), &operands, types, old.source);
+                self.holder.graph.node(made).first_result
+            }
+        };
+        self.nodes[node.index()] = Some(self.holder.graph.value(first).node);
+        for (at, result) in self.old.results(node).enumerate() {
+            self.holder.hold(result, Held::Whole(ValueId(first.0 + at as u32)));
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Divided> {
+        for (name, value) in self.old.outputs() {
+            let reader = Reader { source: self.old.maker(*value).source, lane: 0 };
+            let whole = self.holder.whole(*value, reader)?;
+            self.holder.graph.add_output(name.clone(), whole);
+        }
+        for (before, after) in surviving_controls(self.old.controls(), &self.nodes) {
+            self.holder.graph.add_control(before, after)?;
+        }
+        Ok(self.holder.finish())
+    }
+}

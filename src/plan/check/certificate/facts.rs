@@ -1,6 +1,6 @@
 //! What proofs may rely on: which nodes go together, and where each may be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use wildmatch::WildMatch;
 
@@ -178,10 +178,12 @@ fn sets(
             able[class[node.index()] as usize * width + kind] &= graph.time(node, kind).is_some();
         }
     }
-    let mut pinned: BTreeMap<u32, Vec<DeviceId>> = BTreeMap::new();
+    let mut pinned: BTreeMap<u32, BTreeSet<DeviceId>> = BTreeMap::new();
     for (node, &device) in pins {
-        pinned.entry(class[node.index()]).or_default().push(device);
+        pinned.entry(class[node.index()]).or_default().insert(device);
     }
+    let pinned: BTreeMap<u32, Vec<DeviceId>> =
+        pinned.into_iter().map(|(class, devices)| (class, devices.into_iter().collect())).collect();
     let workers = workers(topology);
     let all: Vec<DeviceId> = topology.ids().collect();
     let mut numbers: BTreeMap<(&[bool], &[DeviceId]), u32> = BTreeMap::new();

@@ -106,6 +106,9 @@ fn labelled(mut plan: Plan) -> Plan {
             kind,
             alias: None,
             microbatch: None,
+            of: None,
+            bounds: Vec::new(),
+            partial: None,
             axis: None,
             value: format!("%{number}"),
         });

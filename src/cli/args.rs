@@ -247,6 +247,21 @@ pub(super) struct PlacementArgs {
     pub(super) threads: Option<usize>,
 }
 
+/// What is split over devices.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Placement")]
+pub(super) struct SplitArgs {
+    /// Split operations: auto, none, or matching nodes along an axis (repeatable)
+    ///
+    /// auto (the default) splits what fits nowhere whole. AXIS is one of the result's, from the last where
+    /// negative, or `sum`; with rules, nothing else is split unless `auto` is given too.
+    #[arg(long = "split", value_name = "PATTERN=AXIS:PARTS[@DEV,...]")]
+    pub(super) rules: Vec<String>,
+    /// Split no sums: the same bits as on one device
+    #[arg(hide_short_help = true, long)]
+    pub(super) exact: bool,
+}
+
 #[derive(Args, Debug, Clone)]
 pub(super) struct PlanArgs {
     /// Model file, or - for stdin
@@ -261,6 +276,8 @@ pub(super) struct PlanArgs {
     pub(super) shape: ModelArgs,
     #[command(flatten)]
     pub(super) placement: PlacementArgs,
+    #[command(flatten)]
+    pub(super) split: SplitArgs,
     /// Do not plan: check and time this placement
     ///
     /// Name-to-device JSON, a plan, an Accelerate device_map.
@@ -316,6 +333,8 @@ pub(super) struct RunArgs {
     pub(super) shape: ModelArgs,
     #[command(flatten)]
     pub(super) placement: PlacementArgs,
+    #[command(flatten)]
+    pub(super) split: SplitArgs,
     /// Arrays for the graph's inputs, by name (npz)
     #[arg(help_heading = "Arrays", long, value_name = "F.npz")]
     pub(super) inputs: Option<PathBuf>,

@@ -72,6 +72,8 @@ const PLACEMENT: &[&str] = &[
     "use_devices",
     "pins",
     "colocate",
+    "rules",
+    "exact",
     "balance",
     "soft",
     "reserve",

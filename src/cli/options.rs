@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::args::{Batch, EffortArg, ModelArgs, ObjectiveArg, PlacementArgs, PrecisionArg, ScheduleArg};
+use super::args::{
+    Batch, EffortArg, ModelArgs, ObjectiveArg, PlacementArgs, PrecisionArg, ScheduleArg, SplitArgs,
+};
 use crate::compile;
 use crate::cost::Profile;
 use crate::error::{Error, Result};
@@ -54,6 +56,21 @@ pub(super) fn compile_options(shape: &ModelArgs, placement: &PlacementArgs) -> R
         profile: placement.profile.as_ref().map(Profile::load).transpose()?.map(Arc::new),
         ..compile::Options::default()
     })
+}
+
+/// What may be split. Errors: `none` beside a rule; a malformed rule.
+pub(super) fn split_options(args: &SplitArgs) -> Result<compile::SplitOptions> {
+    let given = |word: &str| args.rules.iter().any(|rule| rule == word);
+    if given("none") && args.rules.len() > 1 {
+        return Err(Error::usage("--split none", "beside others, it says nothing")
+            .with_help("leave it out, or the others"));
+    }
+    let is_rule = |text: &&String| !matches!(text.as_str(), "auto" | "none");
+    let parse = |text: &String| text.parse().map_err(|message: String| Error::usage("--split", message));
+    let rules: Vec<compile::SplitRule> =
+        args.rules.iter().filter(is_rule).map(parse).collect::<Result<_>>()?;
+    let auto = given("auto") || args.rules.is_empty();
+    Ok(compile::SplitOptions { auto, exact: args.exact, rules, planned: None })
 }
 
 /// The devices as these options time their links.

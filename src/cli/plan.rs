@@ -10,7 +10,7 @@ use super::infeasible;
 use super::model::ModelFile;
 use super::modes::Explicit;
 use super::notes::{note_assumptions, note_network};
-use super::options::{compile_options, with_profile};
+use super::options::{compile_options, split_options, with_profile};
 use super::planning::planning;
 use super::score::{read_placement, score};
 use super::shared_cores::{shared_cores, used};
@@ -32,6 +32,7 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
     let read = read.into_iter().chain([args.placement.profile.as_ref()]).flatten().map(|path| path.as_path());
     output.are_not_read(read.chain(devices_file(args.devices.as_deref())))?;
     let mut options = compile_options(&args.shape, &args.placement)?;
+    options.split = split_options(&args.split)?;
     let file = ModelFile::read(path, args.shape.trust.links())?
         .taking_all(&args.shape.with_inputs, &options.dims)?;
     // A folder's model, too.

@@ -14,7 +14,7 @@ use super::machine::{Product, Products, Ready, check_hosts, targets, topology};
 use super::model::{ModelFile, model_path};
 use super::modes::{Explicit, check_run};
 use super::notes::{note_assumptions, note_network};
-use super::options::{compile_options, half, with_profile};
+use super::options::{compile_options, half, split_options, with_profile};
 use super::predicted::Predicted;
 use super::sample::Sample;
 use super::shared_cores::{shared_cores, used};
@@ -194,6 +194,7 @@ impl Request {
         let topology = topology(args.exec.devices.as_deref(), args.backend)?;
         check_hosts(&topology, args.exec.simulate_hosts)?;
         let mut options = compile_options(&args.shape, &args.placement)?;
+        options.split = split_options(&args.split)?;
         let file = file.taking_all(&args.shape.with_inputs, &options.dims)?.taking(arrays.input_names());
         let mut graph = sized_network(&file, arrays, &mut options, console)?;
         arrays.check_names(&graph)?;

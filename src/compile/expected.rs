@@ -47,8 +47,8 @@ pub fn check_model(plan: &Plan, model: Model, options: &Options) -> Result<()> {
     match model {
         Model::CostGraph { graph, .. } => plan::check_costgraph(plan, &graph).map(|_| ()),
         Model::Graph(graph) => {
-            check_sources(plan, &graph)?;
             let network = prepare(graph, options)?;
+            check_sources(plan, &network.graph)?;
             let (expected, graph) = expected(&network, plan, options)?;
             plan::check_model(plan, &expected)?;
             plan::check_bound(plan, &graph)

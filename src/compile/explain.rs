@@ -54,8 +54,8 @@ fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>)
             explain(&subject(plan, &graph, &options, &bound, names))
         }
         Model::Graph(network) => {
-            check_sources(plan, &network)?;
             let network = prepare(network, &Options::of_plan(plan)?)?;
+            check_sources(plan, &network.graph)?;
             let lowered =
                 cost::lower(&network.graph, &network.grouping, &plan.topology, plan.profile.as_ref())?;
             // The network's own marks say the same.

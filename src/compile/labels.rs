@@ -9,7 +9,7 @@ use crate::costgraph::Role;
 use crate::ir::{Graph, NodeId, Op, Source, SourceId, SourceRole, ValueId};
 use crate::kernel::{Group, Grouping, Hero, digest, type_text};
 use crate::place::Placement;
-use crate::plan::{Labels, NodeLabel, ParamLabel, ValueLabel};
+use crate::plan::{Labels, NodeLabel, ParamLabel, SliceLabel, ValueLabel};
 use crate::topology::{DeviceId, Topology};
 
 /// The labels of a lowered network under a placement. O(nodes + edges).
@@ -33,6 +33,7 @@ pub(super) fn labels(
             ty: type_text(graph.ty(value)),
             name: names.of(graph, value),
             constant: matches!(graph.maker(value).op, Op::Constant(_)),
+            slice: slice(network, value),
         };
     }
     Labels {
@@ -45,11 +46,18 @@ pub(super) fn labels(
                 name: names.of(graph, value),
                 state: matches!(graph.maker(value).op, Op::Param(_)),
                 output: outputs[value.index()],
+                slice: slice(network, value),
             })
             .collect(),
         params,
         placement: source_devices(network, lowered, topology, placement),
     }
+}
+
+/// What a value is a part of.
+fn slice(network: &Network, value: ValueId) -> Option<SliceLabel> {
+    let slice = network.slices.get(&value)?;
+    Some(SliceLabel { of: slice.of.clone(), bounds: slice.bounds.clone(), partial: slice.partial })
 }
 
 /// Names of inputs and outputs by value.

@@ -14,30 +14,32 @@ mod largest;
 mod marks;
 mod options;
 mod pipeline;
+mod problem;
 mod repair;
 mod replan;
 mod rewrite;
 mod score;
+mod split;
 mod step;
 mod unrolled;
 
 use std::collections::BTreeMap;
 
 use crate::control::Control;
-use crate::cost;
 use crate::costgraph::CostGraph;
 use crate::costgraph::microbatch::Sizes;
 use crate::error::{Error, Result};
-use crate::ir::{Graph, Phase};
+use crate::ir::{Graph, Phase, ValueId};
 use crate::kernel::Grouping;
 use crate::load::Model;
-use crate::pass::{self, Precision};
+use crate::pass::{self, Precision, SliceOf};
 use crate::place::{self, Placement};
-use crate::plan::{self, ExpectedModel, Plan};
+use crate::plan::{self, Plan};
 use crate::schedule::Schedule;
-use crate::strategy::pipeline::{Figures, Turn};
+use crate::strategy::pipeline::Figures;
 use crate::topology::Topology;
 
+use self::problem::{Problem, Whole};
 use self::step::{Asked, Step};
 
 pub use alternatives::{Alternative, alternatives, fewer};
@@ -55,6 +57,7 @@ pub use options::Options;
 pub use repair::repair;
 pub use replan::state_between;
 pub use score::{ScoredPlan, score};
+pub use split::{SplitAxis, SplitOptions, SplitRule};
 #[cfg(feature = "run")]
 pub(crate) use unrolled::stages;
 
@@ -73,6 +76,20 @@ pub struct Network {
     pub assumed: Vec<String>,
     /// All dimensions and what they were bound to.
     pub dims: BTreeMap<String, i64>,
+    /// Operations that are split, as the plan records them.
+    pub splits: Vec<plan::PlanSplit>,
+    /// Sources that are parts of others: the last ones of the graph.
+    pub parts: usize,
+    /// Values that are parts of others.
+    pub slices: BTreeMap<ValueId, SliceOf>,
+}
+
+impl Network {
+    /// A network of which nothing is split.
+    fn whole(graph: Graph, grouping: Grouping, assumed: Vec<String>, dims: BTreeMap<String, i64>) -> Self {
+        let (splits, parts, slices) = (Vec::new(), 0, BTreeMap::new());
+        Self { graph, grouping, assumed, dims, splits, parts, slices }
+    }
 }
 
 /// A plan and everything it was made from.
@@ -159,27 +176,12 @@ pub fn compile_with(
             let divided = pipeline::divided(&graph, options)?;
             let batch = divided.as_ref().map_or(options.batch, |divided| Some(divided.microbatch));
             let network = prepare(graph, &Options { batch, ..options.clone() })?;
-            let lowered =
-                cost::lower(&network.graph, &network.grouping, topology, options.profile.as_deref())?;
-            let from = replan::of_network(&network, &lowered, topology, options);
-            let place = place::Options { from, ..options.place.without_patterns() };
-            let (graph, sizes) = (&lowered.graph, Sizes::Microbatch);
-            let turns = options.unrolled.map(|_| unrolled::turns(&network, &lowered, Turn::Sum));
-            let unrolled = options.unrolled.zip(turns.as_deref());
-            let asked = Asked { graph, sizes, topology, place: &place, pipeline: options.pipeline, unrolled };
-            let mut meta = options.network_meta(&network);
-            if let Some(divided) = &divided {
-                meta.options.batch = u64::try_from(divided.batch).ok();
+            let problem = Problem { topology, options, divided: divided.as_ref(), control };
+            match problem.plan(&network) {
+                Ok(planned) => Ok(planned.compiled(network, topology)),
+                Err(Error::Infeasible(why)) if problem.may_split(&network) => problem.split(network, why),
+                Err(error) => Err(error),
             }
-            let step = Step::find(&asked, &meta, control)?;
-            let labels = labels::labels(&network, &lowered, topology, &step.base());
-            let mut plan = step.plan(&asked, Some(&labels), meta, control)?;
-            plan.profile = profile(options, topology, &labels);
-            if let Some(divided) = &divided {
-                divided.tell(&mut plan, &network, &lowered, &step)?;
-            }
-            plan::check_model(&plan, &ExpectedModel::new(&lowered.graph, &labels, plan.model.hash.clone()))?;
-            Ok(step.compiled(plan, Some(network), lowered.graph, topology))
         }
     }
 }
@@ -201,7 +203,7 @@ fn cost_graph_step(
         .with_help("leave it out; the costs are those of the graph"));
     }
     let (sizes, pipeline) = (Sizes::Batch, options.pipeline);
-    let asked = Asked { graph, sizes, topology, place, pipeline, unrolled: None };
+    let asked = Asked { graph, sizes, topology, place, pipeline, unrolled: None, may_rewrite: true };
     let meta = options.meta(&graph.name, graph.node_count(), &BTreeMap::new());
     let step = Step::find(&asked, &meta, control)?;
     let plan = step.plan(&asked, None, meta, control)?;
@@ -215,8 +217,12 @@ pub fn prepare(graph: Graph, options: &Options) -> Result<Network> {
     let divided = options.pipeline.is_some() || options.unrolled.is_some();
     let places = phases(&graph, places.unwrap_or_default(), divided);
     let (graph, assumed, dims) = simplified(graph, options, &places)?;
-    let grouping = grouped(&graph, &places)?;
-    Ok(Network { graph, grouping, assumed, dims })
+    let divisions = options.split.divisions(&graph)?;
+    if divisions.is_empty() {
+        let grouping = grouped(&graph, &places)?;
+        return Ok(Network::whole(graph, grouping, assumed, dims));
+    }
+    Whole { assumed, dims, places }.split(&graph, &divisions)
 }
 
 /// A network without what need not be computed; dimensions taken as 1; all dimensions.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::split::SplitOptions;
 use super::{Network, score};
 use crate::cost::Profile;
 use crate::error::{Error, Result};
@@ -38,6 +39,8 @@ pub struct Options {
     /// By source, the device of a placement that was made elsewhere: nodes that it holds apart
     /// share no kernel.
     pub places: Option<BTreeMap<String, String>>,
+    /// What is split.
+    pub split: SplitOptions,
     /// What products are computed in, and what stands between them, where that is not f32.
     pub precision: Option<Precision>,
     /// Measured times, which take the place of the roofline's. The topology is to be the one that
@@ -70,6 +73,7 @@ impl Options {
             model_path: plan.model.path.clone(),
             model_hash: plan.model.hash.clone(),
             places: score::places_of(plan),
+            split: SplitOptions { planned: Some(plan.options.splits.clone()), ..SplitOptions::default() },
             profile: plan.profile.clone().map(Arc::new),
             ..Self::default()
         })
@@ -77,9 +81,10 @@ impl Options {
 
     pub(super) fn network_meta(&self, network: &Network) -> plan::Meta {
         let sources = network.graph.sources().iter();
-        let nodes = sources.filter(|source| source.role == SourceRole::Node).count();
+        let nodes = sources.filter(|source| source.role == SourceRole::Node).count() - network.parts;
         let mut meta = self.meta(&network.graph.name, nodes, &network.dims);
         meta.options.inputs = network.graph.rules().optional_inputs();
+        meta.options.splits.clone_from(&network.splits);
         meta
     }
 

@@ -92,7 +92,8 @@ fn score_network(
         // Parameters float: to be known is all that is asked of their names.
         lookup.find(&param.name);
     }
-    let network = Network { grouping: grouped(&graph, &places)?, graph, assumed, dims };
+    let grouping = grouped(&graph, &places)?;
+    let network = Network::whole(graph, grouping, assumed, dims);
     let lowered = cost::lower(&network.graph, &network.grouping, topology, options.profile.as_deref())?;
     let place = options.place.without_patterns();
     let source = |node: NodeIx| source_of(&network, lowered.origins[node.index()]);

@@ -25,6 +25,8 @@ pub(super) struct Asked<'a> {
     pub(super) pipeline: Option<pipeline::Options>,
     /// The order of a step that is unrolled in microbatches, and when its nodes run.
     pub(super) unrolled: Option<(Unrolled, &'a [Turn])>,
+    /// Whether a step that does not fit may be computed again or offloaded in part.
+    pub(super) may_rewrite: bool,
 }
 
 /// A step that fits.
@@ -67,7 +69,7 @@ impl Step {
             Ok((placement, schedule)) => {
                 Ok(Self { placement, schedule, derived: None, pipeline: None, choices: Vec::new() })
             }
-            Err(Error::Infeasible(why)) => {
+            Err(Error::Infeasible(why)) if asked.may_rewrite => {
                 let Rewritten { derived, placement, schedule, choices } =
                     rewrite::rewritten(graph, topology, place, why, control)?;
                 Ok(Self { placement, schedule, derived: Some(derived), pipeline: None, choices })

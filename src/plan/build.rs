@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::parts::Parts;
 use super::waits::{BACK, OFFLOADED};
 use super::{
     Action, Bound, Buffer, BufferKind, CopyAction, Cost, Kernel, Labels, Lane, Launch, NodeLabel, Plan,
-    PlanDevice, PlanModel, PlanOptions, Read, Reason, Step, VERSION, Wait,
+    PlanDevice, PlanModel, PlanOptions, Read, Reason, SliceLabel, Step, VERSION, Wait,
 };
 use crate::costgraph::derive::{Derived, Instance};
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
@@ -125,6 +126,7 @@ fn build_of(
         notes: meta.notes.into_iter().chain(placement.notes.iter().cloned()).collect(),
     };
     plan.unlaunched = unlaunched(&plan);
+    plan.number_parts();
     Ok(plan)
 }
 
@@ -160,7 +162,9 @@ fn unlaunched(plan: &Plan) -> Vec<String> {
             launched.extend(launch.nodes.iter().map(String::as_str));
         }
     }
-    let rest = plan.placement.iter().filter(|(node, _)| !launched.contains(node.as_str()));
+    let parts = Parts::new(&plan.options);
+    let is_idle = |node: &str| !launched.contains(node) && !parts.is_split(node);
+    let rest = plan.placement.iter().filter(|(node, _)| is_idle(node));
     rest.map(|(node, _)| node.clone()).collect()
 }
 
@@ -273,6 +277,7 @@ impl Builder<'_> {
         numbered
             .map(|(i, buffer)| {
                 let (ty, value, kind) = self.describe(labels, buffer);
+                let slice = self.slice(labels, buffer.content);
                 Buffer {
                     id: buffer_id(BufferIx(i as u32)),
                     ty,
@@ -283,10 +288,24 @@ impl Builder<'_> {
                     alias: None,
                     value,
                     microbatch: self.microbatch(buffer.content),
+                    of: slice.map(|slice| slice.of.clone()),
+                    bounds: slice.map_or_else(Vec::new, |slice| slice.bounds.clone()),
+                    partial: slice.and_then(|slice| slice.partial),
                     axis: None,
                 }
             })
             .collect()
+    }
+
+    /// The part of a value that a buffer's content is.
+    fn slice<'l>(&self, labels: &'l Labels, content: Content) -> Option<&'l SliceLabel> {
+        match content {
+            Content::Tensor(tensor) | Content::Returned(tensor) => {
+                labels.tensors[self.source.tensor(tensor).index()].slice.as_ref()
+            }
+            Content::Param(param) => labels.params[param.index()].slice.as_ref(),
+            Content::Owned(_) | Content::Workspace(_) => None,
+        }
     }
 
     /// The microbatch that a buffer's content belongs to.
@@ -362,6 +381,7 @@ impl Builder<'_> {
         };
         let label = &labels.nodes[base.index()];
         Ok(Launch {
+            part: None,
             kernel: kernels[base.index()].map(|kernel| format!("k{kernel}")),
             nodes: label.nodes.clone(),
             reads: self.reads(device, node, label)?,

@@ -20,14 +20,14 @@ impl Plan {
         one(out, "model", &self.model)?;
         one(out, "options", &self.options)?;
         list(out, "devices", &self.devices)?;
-        object(out, "placement", &self.placement)?;
+        object(out, "placement", &self.entries())?;
         if !self.unlaunched.is_empty() {
             list(out, "unlaunched", &self.unlaunched)?;
         }
         list(out, "buffers", &self.buffers)?;
         list(out, "kernels", &self.kernels)?;
         one(out, "topology", &self.topology)?;
-        list(out, "steps", &self.steps)?;
+        list(out, "steps", &self.entries_of_steps())?;
         one(out, "cost", &self.cost)?;
         one(out, "bound", &self.bound)?;
         if let Some(replan) = &self.replan {
@@ -65,7 +65,7 @@ impl Plan {
     ///
     /// Errors: [`Error::Format`] with line and column.
     pub fn from_json(bytes: &[u8], place: &str) -> Result<Self> {
-        let plan: Self = serde_json::from_slice(bytes).map_err(|error| match version(bytes) {
+        let mut plan: Self = serde_json::from_slice(bytes).map_err(|error| match version(bytes) {
             Some(version) if version != u64::from(VERSION) => wrong_version(place, version),
             Some(_) => malformed(place, &error, "no valid plan"),
             None => a_model(bytes, place).unwrap_or_else(|| malformed(place, &error, "no valid plan")),
@@ -73,6 +73,7 @@ impl Plan {
         if plan.version != VERSION {
             return Err(wrong_version(place, plan.version.into()));
         }
+        plan.name_parts();
         Ok(plan)
     }
 

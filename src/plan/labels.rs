@@ -52,6 +52,8 @@ pub struct ValueLabel {
     pub state: bool,
     /// True for what holds an output of the model.
     pub output: bool,
+    /// What it is a part of.
+    pub slice: Option<SliceLabel>,
 }
 
 /// A parameter's type and name.
@@ -63,4 +65,17 @@ pub struct ParamLabel {
     pub name: String,
     /// True for a constant of the model, false for a parameter.
     pub constant: bool,
+    /// What it is a part of.
+    pub slice: Option<SliceLabel>,
+}
+
+/// A part of a value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SliceLabel {
+    /// The value's name: see [`Buffer::of`](super::Buffer::of).
+    pub of: String,
+    /// By axis: the first element, and the one behind the last.
+    pub bounds: Vec<(u64, u64)>,
+    /// Of a partial result: its number, and how many are to be folded.
+    pub partial: Option<(u32, u32)>,
 }

@@ -15,6 +15,7 @@ mod gzip;
 mod json;
 mod labels;
 mod pairs;
+mod parts;
 mod replan;
 mod text;
 mod waits;
@@ -38,7 +39,7 @@ pub use foreign::{Foreign, Lookup};
 #[cfg(feature = "cli")]
 pub(crate) use gzip::{Sense, read_decompressed};
 pub use gzip::{decompressed, is_compressed};
-pub use labels::{Labels, NodeLabel, ParamLabel, Read, ValueLabel};
+pub use labels::{Labels, NodeLabel, ParamLabel, Read, SliceLabel, ValueLabel};
 pub use replan::{MovedState, Replan, circumstances};
 pub(crate) use waits::{BACK, OFFLOADED};
 pub use waits::{Reason, Wait};
@@ -59,7 +60,8 @@ pub struct Plan {
     /// Every device of the specification, used or not, in its order.
     pub devices: Vec<PlanDevice>,
     /// (node, device) for every node of the source model, in the source's order; each node once.
-    #[serde(with = "pairs")]
+    /// Parts of split nodes follow, as nodes named `name[2/4]`.
+    #[serde(serialize_with = "pairs::serialize", deserialize_with = "parts::read_placement")]
     pub placement: Vec<(String, String)>,
     /// Nodes of `placement` that no step launches: parameters, inputs, and what was folded away.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -152,9 +154,26 @@ pub struct PlanOptions {
     /// The precision that values were cast to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precision: Option<String>,
+    /// Operations that are split, in the network's order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub splits: Vec<PlanSplit>,
     /// Replicas, microbatches and whatever else: (name, value), in order.
     #[serde(default, with = "pairs", skip_serializing_if = "Vec::is_empty")]
     pub other: Vec<(String, String)>,
+}
+
+/// Operations that are split alike. Part `k` of `n` of a node stands in `placement` as `name[k/n]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanSplit {
+    /// Operations: `name#0` is the first of those that the source's node `name` stands for.
+    pub nodes: Vec<String>,
+    /// `axis 1` of the first result, or `sum 1`: that axis of the first operand is summed in parts.
+    pub over: String,
+    /// Where each part begins along it, and its extent.
+    pub bounds: Vec<u64>,
+    /// By part: the device that it was asked to be on; nothing where the planner chose.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<String>,
 }
 
 fn is_false(value: &bool) -> bool {
@@ -285,6 +304,16 @@ pub struct Buffer {
     /// The microbatch whose value it holds; none where all share it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub microbatch: Option<u32>,
+    /// Where it holds a part of a value: a parameter's name or that of the node that makes it, and `:1` behind
+    /// for its second result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
+    /// Which part. By axis: the first element, and the one behind the last.
+    #[serde(default, rename = "box", skip_serializing_if = "Vec::is_empty")]
+    pub bounds: Vec<(u64, u64)>,
+    /// Of a partial result: its number, and how many are to be folded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial: Option<(u32, u32)>,
     /// The axis along which the values of all microbatches make up that of the batch, for inputs
     /// and outputs of the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -358,6 +387,9 @@ pub struct Launch {
     pub kernel: Option<String>,
     /// The source's nodes that it computes, in execution order.
     pub nodes: Vec<String>,
+    /// The number of the part that it computes, from 0, where its nodes are split.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<u32>,
     /// Ids of the buffers read, in the order of the kernel's operands.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<String>,

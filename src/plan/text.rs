@@ -23,7 +23,7 @@ mod parse;
 
 use std::fmt::{self, Display, Formatter, Write};
 
-use super::{Action, Plan, Step};
+use super::{Action, Buffer, Plan, Step};
 use crate::error::Result;
 use crate::escape::{is_harmless, to_json};
 
@@ -75,6 +75,7 @@ impl Plan {
             option(out, "alias", buffer.alias.as_deref())?;
             option(out, "value", Some(buffer.value.as_str()).filter(|value| !value.is_empty()))?;
             microbatch(out, buffer.microbatch, false)?;
+            slice(out, buffer)?;
             buffer.axis.map_or(Ok(()), |axis| write!(out, " axis {axis}"))?;
             writeln!(out)?;
         }
@@ -151,6 +152,16 @@ fn write_step(step: &Step, out: &mut dyn Write) -> fmt::Result {
 fn microbatch(out: &mut dyn Write, microbatch: Option<u32>, again: bool) -> fmt::Result {
     microbatch.map_or(Ok(()), |number| write!(out, " microbatch {number}"))?;
     if again { write!(out, " again") } else { Ok(()) }
+}
+
+/// The part of a value that a buffer holds: ` of fc1 box [[0,64],[0,512]] partial [1,2]`.
+fn slice(out: &mut dyn Write, buffer: &Buffer) -> fmt::Result {
+    let Some(of) = &buffer.of else { return Ok(()) };
+    write!(out, " of {} box {}", Name(of), Json(&buffer.bounds))?;
+    match buffer.partial {
+        Some(partial) => write!(out, " partial {}", Json(&partial)),
+        None => Ok(()),
+    }
 }
 
 fn option(out: &mut dyn Write, key: &str, value: Option<&str>) -> fmt::Result {

@@ -104,6 +104,8 @@ mod schemas;
 mod score;
 mod shared;
 mod sound_plans;
+mod split;
+mod split_kernels;
 mod spread;
 mod state;
 mod steps;

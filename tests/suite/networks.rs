@@ -234,7 +234,7 @@ impl Network {
             compiled.network.as_ref().ok_or_else(|| Error::Internal("a plan without network".into()))?;
         let exec = exec_plan(&compiled.plan, &lowered.graph, &lowered.grouping)?;
         let groups = lowered.grouping.all_fused();
-        let weights = |id: ParamId| self.weight(self.same(&lowered.graph, id));
+        let weights = |id: ParamId| self.weight_of(&lowered.graph, id);
         Program::new(&lowered.graph, &groups, &exec, &weights, options)
     }
 
@@ -243,13 +243,18 @@ impl Network {
         self.ready(&self.plan(spec, devices)?, options)
     }
 
+    /// The data of a parameter of a graph that was lowered from this one.
+    pub(crate) fn weight_of(&self, lowered: &Graph, id: ParamId) -> Result<Tensor> {
+        lowered.param(id).own_part(lowered, self.weight(self.same(lowered, id))?)
+    }
+
     /// The parameter of this graph that one of the lowered graph is.
     pub(crate) fn same(&self, lowered: &Graph, id: ParamId) -> ParamId {
-        let name = &lowered.param(id).name;
-        if self.graph.params().get(id.index()).is_some_and(|param| param.name == *name) {
+        let name = lowered.param(id).whole_name();
+        if self.graph.params().get(id.index()).is_some_and(|param| param.name == name) {
             return id;
         }
-        let position = self.graph.params().iter().position(|param| param.name == *name);
+        let position = self.graph.params().iter().position(|param| param.name == name);
         ParamId(position.expect("lowering makes no parameters") as u32)
     }
 

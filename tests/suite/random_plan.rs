@@ -132,7 +132,12 @@ pub(crate) fn labels(graph: &CostGraph, placement: &Placement, rng: &mut Rng) ->
     }
     for i in 0..graph.param_count() as u32 {
         let (bytes, name) = (graph.param_bytes(ParamIx(i)), graph.param_name(ParamIx(i)));
-        labels.params.push(ParamLabel { ty: raw(bytes), name: name.to_owned(), constant: rng.chance(20) });
+        labels.params.push(ParamLabel {
+            ty: raw(bytes),
+            name: name.to_owned(),
+            constant: rng.chance(20),
+            slice: None,
+        });
     }
     for node in graph.nodes() {
         let device = placement.device[node.index()];

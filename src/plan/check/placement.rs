@@ -3,17 +3,24 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::super::parts::Parts;
 use super::super::{Action, Lane, Plan};
 use super::Faults;
 use super::resolve::Resolved;
 
 pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
-    if plan.model.nodes != plan.placement.len() as u64 {
-        faults.add(|| {
-            format!("the model has {} nodes, the placement {}", plan.model.nodes, plan.placement.len())
-        });
+    let parts = Parts::new(&plan.options);
+    let placed = plan.placement.iter().filter(|(node, _)| parts.find(node).is_none()).count();
+    if plan.model.nodes != placed as u64 {
+        faults.add(|| format!("the model has {} nodes, the placement {placed}", plan.model.nodes));
     }
+
     let mut nodes = Nodes::new(plan, resolved, faults);
+    for part in &parts.list {
+        if nodes.find(&part.name).is_none() {
+            faults.add(|| format!("{} is not placed", part.name));
+        }
+    }
     launched(plan, resolved, &mut nodes, faults);
     for node in &plan.unlaunched {
         let Some(state) = nodes.find(node) else {
@@ -29,7 +36,7 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
     }
     // A node that is placed twice is at fault already; its state stands with its first place.
     for ((node, _), state) in plan.placement.iter().zip(&nodes.states) {
-        if !state.launched && !state.unlaunched && !state.repeated {
+        if !state.launched && !state.unlaunched && !state.repeated && !parts.is_split(node) {
             faults.add(|| format!("node {node} is never launched"));
         }
     }

@@ -91,7 +91,7 @@ impl Parts {
 
     fn finish(self, place: &str) -> Result<Plan> {
         let missing = |what: &str| Error::format(place, format!("has no line `{what}`"));
-        Ok(Plan {
+        let mut plan = Plan {
             version: self.version.ok_or_else(|| missing("plan"))?,
             model: self.model.ok_or_else(|| missing("model"))?,
             options: self.options.ok_or_else(|| missing("options"))?,
@@ -107,7 +107,9 @@ impl Parts {
             replan: self.replan,
             profile: self.profile,
             notes: self.notes,
-        })
+        };
+        plan.number_parts();
+        Ok(plan)
     }
 }
 
@@ -154,6 +156,9 @@ fn buffer(words: &mut Words<'_>) -> Result<Buffer, Fault> {
         alias: words.option("alias")?,
         value: words.option("value")?.unwrap_or_default(),
         microbatch: words.option_number("microbatch")?,
+        of: words.option("of")?,
+        bounds: if words.skip("box") { words.json_word()? } else { Vec::new() },
+        partial: if words.skip("partial") { Some(words.json_word()?) } else { None },
         axis: words.option_number("axis")?,
     })
 }
@@ -201,6 +206,7 @@ fn step(words: &mut Words<'_>) -> Result<Step, Fault> {
 
 fn launch(words: &mut Words<'_>) -> Result<Launch, Fault> {
     Ok(Launch {
+        part: None,
         kernel: if words.is_list() { None } else { Some(words.name("a kernel")?) },
         nodes: words.list()?,
         reads: if words.skip("reads") { words.list()? } else { Vec::new() },
@@ -309,6 +315,19 @@ impl<'a> Words<'a> {
             self.number(&format!("a number after `{keyword}`")).map(Some)
         } else {
             Ok(None)
+        }
+    }
+
+    /// The next JSON value, others may follow.
+    fn json_word<T: serde::de::DeserializeOwned>(&mut self) -> Result<T, Fault> {
+        let rest = self.rest.trim_start();
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<T>();
+        match values.next() {
+            Some(Ok(value)) => {
+                self.rest = rest.get(values.byte_offset()..).unwrap_or_default();
+                Ok(value)
+            }
+            Some(Err(_)) | None => Err(format!("expected JSON before {rest:?}")),
         }
     }
 

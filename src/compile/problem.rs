@@ -1,0 +1,139 @@
+//! The plan of a network: as it is, or split where it fits nowhere whole.
+
+use std::collections::BTreeMap;
+
+use super::expected::profile;
+use super::step::{Asked, Step};
+use super::{
+    Compiled, Network, Options, grouped, labels, phases, pipeline, replan, split, unrolled, verified,
+};
+use crate::control::Control;
+use crate::cost;
+use crate::costgraph::CostGraph;
+use crate::costgraph::microbatch::Sizes;
+use crate::error::{Error, Infeasible, Result};
+use crate::ir::{Graph, NodeId};
+use crate::pass::{self, Divided, Division};
+use crate::place;
+use crate::plan::{self, ExpectedModel, Plan};
+use crate::strategy::pipeline::Turn;
+use crate::topology::Topology;
+
+/// What a network is planned for.
+pub(super) struct Problem<'a> {
+    pub(super) topology: &'a Topology,
+    pub(super) options: &'a Options,
+    pub(super) divided: Option<&'a pipeline::Divided>,
+    pub(super) control: &'a Control<'a>,
+}
+
+/// A network's plan, checked.
+pub(super) struct Planned {
+    step: Step,
+    plan: Plan,
+    graph: CostGraph,
+}
+
+impl Planned {
+    pub(super) fn compiled(self, network: Network, topology: &Topology) -> Compiled {
+        self.step.compiled(self.plan, Some(network), self.graph, topology)
+    }
+}
+
+impl Problem<'_> {
+    /// Plans a network as it is.
+    pub(super) fn plan(&self, network: &Network) -> Result<Planned> {
+        self.plan_as(network, false)
+    }
+
+    /// Plans a network. One of many ways (`is_way`) is not rewritten where it does not fit: the next is
+    /// tried in its place.
+    fn plan_as(&self, network: &Network, is_way: bool) -> Result<Planned> {
+        let Self { topology, options, divided, control } = *self;
+        let lowered = cost::lower(&network.graph, &network.grouping, topology, options.profile.as_deref())?;
+        let from = replan::of_network(network, &lowered, topology, options);
+        let place = place::Options { from, ..options.place.without_patterns() };
+        let (graph, sizes) = (&lowered.graph, Sizes::Microbatch);
+        let turns = options.unrolled.map(|_| unrolled::turns(network, &lowered, Turn::Sum));
+        let unrolled = options.unrolled.zip(turns.as_deref());
+        let asked = Asked {
+            graph,
+            sizes,
+            topology,
+            place: &place,
+            pipeline: options.pipeline,
+            unrolled,
+            may_rewrite: !is_way,
+        };
+        let mut meta = options.network_meta(network);
+        if let Some(divided) = divided {
+            meta.options.batch = u64::try_from(divided.batch).ok();
+        }
+        let step = Step::find(&asked, &meta, control)?;
+        let labels = labels::labels(network, &lowered, topology, &step.base());
+        let mut plan = step.plan(&asked, Some(&labels), meta, control)?;
+        plan.profile = profile(options, topology, &labels);
+        if let Some(divided) = divided {
+            divided.tell(&mut plan, network, &lowered, &step)?;
+        }
+        plan::check_model(&plan, &ExpectedModel::new(&lowered.graph, &labels, plan.model.hash.clone()))?;
+        Ok(Planned { step, plan, graph: lowered.graph })
+    }
+
+    /// Whether a network that fits nowhere may be split. Steps that update parameters have strategies of
+    /// their own.
+    pub(super) fn may_split(&self, network: &Network) -> bool {
+        let is_step = network.graph.params().iter().any(|param| param.update.is_some());
+        self.options.split.auto
+            && self.options.split.planned.is_none()
+            && network.splits.is_empty()
+            && self.options.unrolled.is_none()
+            && !is_step
+    }
+
+    /// Splits a network that fits nowhere as far as it must be, and plans that. Error: `why`, where no way
+    /// to split it fits either.
+    pub(super) fn split(&self, network: Network, mut why: Box<Infeasible>) -> Result<Compiled> {
+        let Network { graph, assumed, dims, .. } = network;
+        if let Some(line) = split::beyond_all(&graph, self.topology, &self.options.place) {
+            why.details.push(line);
+            return Err(Error::Infeasible(why));
+        }
+        let places = phases(&graph, Vec::new(), self.options.pipeline.is_some());
+        let whole = Whole { assumed, dims, places };
+        let exact = self.options.split.exact;
+        let mut ways = split::narrower(&graph, self.topology, &self.options.place, exact);
+        while !self.control.stopped()
+            && let Some(divisions) = ways.next()?
+        {
+            let network = whole.split(&graph, &divisions)?;
+            match self.plan_as(&network, true) {
+                Ok(planned) => return Ok(planned.compiled(network, self.topology)),
+                Err(Error::Infeasible(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        why.details.push("operations were split too, and no way that was tried makes enough room".to_owned());
+        Err(Error::Infeasible(why))
+    }
+}
+
+/// What a network keeps when its graph is split.
+pub(super) struct Whole {
+    pub(super) assumed: Vec<String>,
+    pub(super) dims: BTreeMap<String, i64>,
+    /// By source of the graph that is not split: its place, as in [`pass::group_placed`].
+    pub(super) places: Vec<u32>,
+}
+
+impl Whole {
+    /// The network with some of its nodes divided.
+    pub(super) fn split(&self, graph: &Graph, divisions: &BTreeMap<NodeId, Division>) -> Result<Network> {
+        let splits = split::record(graph, divisions);
+        let Divided { graph, places, parts, slices } = pass::split(graph, divisions, &self.places)?;
+        verified(&graph)?;
+        let grouping = grouped(&graph, &places)?;
+        let network = Network::whole(graph, grouping, self.assumed.clone(), self.dims.clone());
+        Ok(Network { splits, parts: parts.len(), slices, ..network })
+    }
+}

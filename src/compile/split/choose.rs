@@ -1,0 +1,314 @@
+//! Divisions chosen front to back, and what each comes to: bytes of a part, bytes that move.
+
+use std::collections::BTreeMap;
+
+use super::rule::{is_inexact, parts};
+use crate::error::{Error, Result};
+use crate::ir::{Graph, NodeId, Op, Type, ValueId};
+use crate::kernel::split::{Made, Part, Region, Split, part, splits};
+use crate::pass::Division;
+
+/// How a value is held, as far as choices go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Layout {
+    /// Slices along an axis.
+    Slices {
+        axis: u32,
+        bounds: Vec<u64>,
+    },
+    Partial(u64),
+}
+
+/// Divisions of the nodes that were visited so far, in the arena's order.
+pub(super) struct Choices<'g> {
+    graph: &'g Graph,
+    divisions: BTreeMap<NodeId, Division>,
+    /// By value; of what is not divided, whole.
+    layouts: Vec<Option<Layout>>,
+}
+
+/// What a way to compute one node comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Cost {
+    /// Bytes beyond what a part may take.
+    over: u64,
+    /// Bytes that reach a part and were not made by the part of its number.
+    moved: u64,
+    /// Number of parts.
+    parts: u64,
+}
+
+impl<'g> Choices<'g> {
+    pub(super) fn new(graph: &'g Graph) -> Self {
+        Self { graph, divisions: BTreeMap::new(), layouts: vec![None; graph.value_count()] }
+    }
+
+    pub(super) fn finish(self) -> BTreeMap<NodeId, Division> {
+        self.divisions
+    }
+
+    /// Divides a node.
+    pub(super) fn divide(&mut self, node: NodeId, division: Division) {
+        let parts = division.parts() as u64;
+        for (at, result) in self.graph.results(node).enumerate() {
+            self.layouts[result.index()] = Some(match &division.split.made {
+                Made::Partial(_) => Layout::Partial(parts),
+                Made::Slices(axes) => Layout::Slices { axis: axes[at], bounds: division.bounds.clone() },
+            });
+        }
+        self.divisions.insert(node, division);
+    }
+
+    /// Divides an elementwise node or one that moves elements about as all that it reads is divided, if it
+    /// is, so that nothing of that moves.
+    ///
+    /// Errors: none but internal ones.
+    pub(super) fn follow(&mut self, node: NodeId) -> Result<()> {
+        if !self.is_free(node) || !self.reads_slices(node) {
+            return Ok(());
+        }
+        for split in splits(self.graph, node)? {
+            if is_inexact(&split) {
+                continue;
+            }
+            for bounds in self.bounds_of_operands(node, &split)? {
+                let devices = self.devices_of_operands(node);
+                let division = Division { split: split.clone(), bounds, devices };
+                if self.moved(node, &division)? == 0 {
+                    self.divide(node, division);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The least cost, in the order of [`Cost`], of a node that may take `limit` bytes in each part; where
+    /// that is one part, it is not divided.
+    ///
+    /// Errors: none but internal ones.
+    pub(super) fn cheapest(&mut self, node: NodeId, limit: u64, exact: bool) -> Result<()> {
+        if !self.is_free(node) {
+            return Ok(());
+        }
+        let whole = self.footprint(node)?;
+        let mut best: Option<(Cost, Option<Division>)> = None;
+        let alone = Cost { over: whole.saturating_sub(limit), moved: self.gathered(node)?, parts: 1 };
+        if alone.over == 0 && alone.moved == 0 {
+            return Ok(());
+        }
+        let mut take = |cost: Cost, division: Option<Division>| {
+            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                best = Some((cost, division));
+            }
+        };
+        take(alone, None);
+        for split in splits(self.graph, node)? {
+            if exact && is_inexact(&split) {
+                continue;
+            }
+            for bounds in self.candidates(node, &split, whole, limit)? {
+                let division = Division { split: split.clone(), bounds, devices: Vec::new() };
+                let over = self.largest_part(node, &division)?.saturating_sub(limit);
+                let cost = Cost { over, moved: self.moved(node, &division)?, parts: division.parts() as u64 };
+                take(cost, Some(division));
+            }
+        }
+        if let Some((_, Some(division))) = best {
+            self.divide(node, division);
+        }
+        Ok(())
+    }
+
+    /// Whether a node may be divided at all.
+    fn is_free(&self, node: NodeId) -> bool {
+        let controls = self.graph.controls();
+        let op = &self.graph.node(node).op;
+        !op.is_leaf() && (controls.is_empty() || !controls.iter().any(|&(a, b)| a == node || b == node))
+    }
+
+    fn reads_slices(&self, node: NodeId) -> bool {
+        let operands = &self.graph.node(node).operands;
+        operands.iter().any(|value| matches!(self.layouts[value.index()], Some(Layout::Slices { .. })))
+    }
+
+    /// Bounds worth trying: those of what is read; the fewest parts that may be small enough, and twice
+    /// as many until one is.
+    fn candidates(&self, node: NodeId, split: &Split, whole: u64, limit: u64) -> Result<Vec<Vec<u64>>> {
+        let mut found = self.bounds_of_operands(node, split)?;
+        let most = parts(split);
+        let mut number = whole.div_ceil(limit.max(1)).max(2);
+        while number <= most.min(MOST_PARTS) {
+            let bounds = super::rule::even(split, number);
+            let division = Division { split: split.clone(), bounds, devices: Vec::new() };
+            let is_small = self.largest_part(node, &division)? <= limit;
+            found.push(division.bounds);
+            if is_small || found.len() > MOST_CANDIDATES {
+                break;
+            }
+            number = match number * 2 > most && number < most {
+                true => most,
+                false => number * 2,
+            };
+        }
+        found.dedup();
+        Ok(found)
+    }
+
+    /// Bounds by which an operand that is held in slices is read as it is.
+    fn bounds_of_operands(&self, node: NodeId, split: &Split) -> Result<Vec<Vec<u64>>> {
+        let mut found = Vec::new();
+        for (at, value) in self.graph.node(node).operands.iter().enumerate() {
+            let Some(Layout::Slices { axis, bounds }) = &self.layouts[value.index()] else { continue };
+            // Where an operand's slice begins is taken to follow the loop in proportion.
+            let whole = part(self.graph, node, split, 0, split.extent)?;
+            let same_axis = |region: &Region| region.axis == *axis;
+            if whole.operands[at].as_ref().is_none_or(same_axis)
+                && let Some(own) = scaled(bounds, split)
+                && !found.contains(&own)
+            {
+                found.push(own);
+            }
+        }
+        Ok(found)
+    }
+
+    fn devices_of_operands(&self, node: NodeId) -> Vec<Option<String>> {
+        let operands = self.graph.node(node).operands.iter();
+        let mut divisions = operands.filter_map(|&value| self.divisions.get(&self.graph.value(value).node));
+        divisions.next().map_or_else(Vec::new, |division| division.devices.clone())
+    }
+
+    /// Bytes that the node reads and makes, undivided.
+    fn footprint(&self, node: NodeId) -> Result<u64> {
+        let operands = self.graph.node(node).operands.iter().copied();
+        operands.chain(self.graph.results(node)).map(|value| bytes(self.graph.ty(value))).sum()
+    }
+
+    /// Bytes that an undivided node has gathered: all but the first part of what is held in parts.
+    fn gathered(&self, node: NodeId) -> Result<u64> {
+        let mut sum = 0;
+        for &value in &self.graph.node(node).operands {
+            let all = bytes(self.graph.ty(value))?;
+            sum += match &self.layouts[value.index()] {
+                None => 0,
+                Some(Layout::Slices { bounds, .. }) => {
+                    all - all * (bounds[1] - bounds[0]) / bounds.last().copied().unwrap_or(1).max(1)
+                }
+                Some(Layout::Partial(parts)) => all * (parts - 1),
+            };
+        }
+        Ok(sum)
+    }
+
+    /// Bytes of the part that takes most.
+    fn largest_part(&self, node: NodeId, division: &Division) -> Result<u64> {
+        let longest = division.bounds.windows(2).max_by_key(|pair| pair[1] - pair[0]);
+        let Some(pair) = longest else { return Err(Error::Internal("no parts".to_owned())) };
+        let part = part(self.graph, node, &division.split, pair[0], pair[1])?;
+        let operands = self.graph.node(node).operands.iter().copied().zip(part.operands);
+        let results = self.graph.results(node).zip(part.results);
+        operands.chain(results).map(|(value, region)| self.region_bytes(value, region)).sum()
+    }
+
+    fn region_bytes(&self, value: ValueId, region: Option<Region>) -> Result<u64> {
+        let ty = self.graph.ty(value);
+        let all = bytes(ty)?;
+        let Some(region) = region else { return Ok(all) };
+        let size = ty.shape.sizes()[region.axis as usize].known().unwrap_or(1).max(1);
+        Ok(all / size as u64 * region.size)
+    }
+
+    /// Bytes that reach a part and were not made by the part of its number. Parameters and constants are
+    /// where they are read.
+    fn moved(&self, node: NodeId, division: &Division) -> Result<u64> {
+        let mut sum = 0;
+        for (number, pair) in division.bounds.windows(2).enumerate() {
+            let part = part(self.graph, node, &division.split, pair[0], pair[1])?;
+            sum += self.moved_to(node, number, &part)?;
+        }
+        if let Made::Partial(_) = division.split.made {
+            // What is folded is sent once, and gathered once.
+            let results = self.graph.results(node).map(|value| bytes(self.graph.ty(value)));
+            sum += 2 * (division.parts() as u64 - 1) * results.sum::<Result<u64>>()?;
+        }
+        Ok(sum)
+    }
+
+    fn moved_to(&self, node: NodeId, number: usize, part: &Part) -> Result<u64> {
+        let mut sum = 0;
+        for (&value, &region) in self.graph.node(node).operands.iter().zip(&part.operands) {
+            if matches!(self.graph.maker(value).op, Op::Param(_) | Op::Constant(_)) {
+                continue;
+            }
+            let asked = self.region_bytes(value, region)?;
+            sum += match &self.layouts[value.index()] {
+                None => {
+                    if number == 0 {
+                        0
+                    } else {
+                        asked
+                    }
+                }
+                Some(Layout::Partial(_)) => asked,
+                Some(Layout::Slices { axis, bounds }) => {
+                    asked - self.own(value, region, *axis, bounds, number)?
+                }
+            };
+        }
+        Ok(sum)
+    }
+
+    /// Bytes of a region that the part of this number has made.
+    fn own(
+        &self,
+        value: ValueId,
+        region: Option<Region>,
+        axis: u32,
+        bounds: &[u64],
+        number: usize,
+    ) -> Result<u64> {
+        let Some(pair) = bounds.windows(2).nth(number) else { return Ok(0) };
+        let extent = bounds.last().copied().unwrap_or(1).max(1);
+        let asked = self.region_bytes(value, region)?;
+        Ok(match region {
+            Some(region) if region.axis == axis => {
+                let start = region.start.max(pair[0]);
+                let end = (region.start + region.size).min(pair[1]);
+                asked / region.size.max(1) * end.saturating_sub(start)
+            }
+            _ => asked / extent * (pair[1] - pair[0]),
+        })
+    }
+}
+
+/// Most parts of one node that are tried.
+const MOST_PARTS: u64 = 4096;
+
+/// Most bounds that are tried for one way to split.
+const MOST_CANDIDATES: usize = 8;
+
+/// Bounds along one axis as bounds of a loop that is longer or shorter by a factor; none where they fall
+/// between its units.
+fn scaled(bounds: &[u64], split: &Split) -> Option<Vec<u64>> {
+    let extent = *bounds.last()?;
+    let mut found = Vec::with_capacity(bounds.len());
+    for &bound in bounds {
+        let scaled = u128::from(bound) * u128::from(split.extent);
+        if extent == 0 || scaled % u128::from(extent) != 0 {
+            return None;
+        }
+        let scaled = u64::try_from(scaled / u128::from(extent)).ok()?;
+        if scaled % split.unit.max(1) != 0 && scaled != split.extent {
+            return None;
+        }
+        found.push(scaled);
+    }
+    found.windows(2).all(|pair| pair[1] > pair[0] && pair[1] - pair[0] >= split.least).then_some(found)
+}
+
+/// Bytes of a value.
+fn bytes(ty: &Type) -> Result<u64> {
+    let elements = ty.elements().ok_or_else(|| Error::Internal(format!("{ty:?} is not bound")))?;
+    Ok(elements.saturating_mul(ty.dtype.size()))
+}

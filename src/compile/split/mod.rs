@@ -1,0 +1,51 @@
+//! Which operations are split, and how: what the caller asks for, what a plan records, and what is split
+//! because it fits nowhere whole.
+
+mod choose;
+mod fit;
+mod record;
+mod rule;
+
+use std::collections::BTreeMap;
+
+use crate::error::Result;
+use crate::ir::{Graph, NodeId};
+use crate::pass::Division;
+use crate::plan::PlanSplit;
+
+pub(super) use self::fit::{beyond_all, narrower};
+pub(super) use self::record::record;
+pub use self::rule::{SplitAxis, SplitRule};
+
+/// What may be split.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SplitOptions {
+    /// Whether what fits nowhere whole is split as far as it must be.
+    pub auto: bool,
+    /// Whether sums may not be divided, so that results have the bits of one device.
+    pub exact: bool,
+    /// What is split in any case.
+    pub rules: Vec<SplitRule>,
+    /// What a plan that was read has split: it takes the place of all else.
+    pub planned: Option<Vec<PlanSplit>>,
+}
+
+impl Default for SplitOptions {
+    fn default() -> Self {
+        Self { auto: true, exact: false, rules: Vec::new(), planned: None }
+    }
+}
+
+impl SplitOptions {
+    /// How the nodes of a simplified graph are divided before anything is known of devices.
+    ///
+    /// Errors: a rule that matches nothing, or whose parts there are not; a plan's split of nodes that are
+    /// not there.
+    pub(super) fn divisions(&self, graph: &Graph) -> Result<BTreeMap<NodeId, Division>> {
+        match &self.planned {
+            Some(planned) => record::divisions(graph, planned),
+            None if self.rules.is_empty() => Ok(BTreeMap::new()),
+            None => rule::divisions(graph, &self.rules, self.exact),
+        }
+    }
+}

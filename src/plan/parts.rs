@@ -1,0 +1,266 @@
+//! Parts of split nodes: in memory each is a node of the placement with a name of its own, `fc1[0/2]`; in the
+//! JSON form the node's entry is the list of its parts, and launches say which part they compute.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::ir::part_name;
+
+use super::{Action, Launch, Plan, PlanOptions, Step};
+
+/// One part of a node.
+pub(super) struct PlanPart<'a> {
+    pub(super) name: String,
+    pub(super) node: &'a str,
+    pub(super) number: u32,
+    over: &'a str,
+    from: u64,
+    to: u64,
+}
+
+/// The parts of a plan's nodes, in the order in which the placement has them behind the nodes themselves.
+pub(super) struct Parts<'a> {
+    pub(super) list: Vec<PlanPart<'a>>,
+    /// By node: its first part, and how many there are.
+    of: HashMap<&'a str, (usize, u32)>,
+    by_name: HashMap<String, usize>,
+}
+
+impl<'a> Parts<'a> {
+    /// O(nodes that are split x parts).
+    pub(super) fn new(options: &'a PlanOptions) -> Self {
+        let (mut list, mut of) = (Vec::new(), HashMap::new());
+        for split in &options.splits {
+            let parts = split.bounds.len().saturating_sub(1) as u32;
+            for node in split.nodes.iter().map(|node| node.rsplit_once('#').map_or(&**node, |(name, _)| name))
+            {
+                if of.contains_key(node) {
+                    continue;
+                }
+                of.insert(node, (list.len(), parts));
+                for (number, bounds) in (0..).zip(split.bounds.windows(2)) {
+                    let name = part_name(node, number, parts);
+                    list.push(PlanPart {
+                        name,
+                        node,
+                        number,
+                        over: &split.over,
+                        from: bounds[0],
+                        to: bounds[1],
+                    });
+                }
+            }
+        }
+        let by_name = list.iter().enumerate().map(|(at, part)| (part.name.clone(), at)).collect();
+        Self { list, of, by_name }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The part of this name.
+    pub(super) fn find(&self, name: &str) -> Option<&PlanPart<'a>> {
+        self.by_name.get(name).map(|&at| &self.list[at])
+    }
+
+    /// Whether a node is split.
+    pub(super) fn is_split(&self, node: &str) -> bool {
+        self.of.contains_key(node)
+    }
+
+    fn of(&self, node: &str) -> &[PlanPart<'a>] {
+        self.of.get(node).map_or(&[], |&(first, parts)| &self.list[first..first + parts as usize])
+    }
+
+    /// The number of the part that a launch of these nodes computes.
+    fn number(&self, nodes: &[String]) -> Option<u32> {
+        nodes.iter().find_map(|node| self.find(node)).map(|part| part.number)
+    }
+}
+
+/// A node's entry in the JSON form.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Entry<'a> {
+    Whole(&'a str),
+    Parts(Vec<PartEntry<'a>>),
+}
+
+/// A part's entry there.
+#[derive(Serialize)]
+pub(super) struct PartEntry<'a> {
+    device: &'a str,
+    axis: &'a str,
+    from: u64,
+    to: u64,
+}
+
+impl Plan {
+    /// The placement as the JSON form has it.
+    pub(super) fn entries<'a>(&'a self) -> Vec<(String, Entry<'a>)> {
+        let parts = Parts::new(&self.options);
+        let devices: HashMap<&str, &str> = match parts.is_empty() {
+            true => HashMap::new(),
+            false => self.placement.iter().map(|(node, device)| (node.as_str(), device.as_str())).collect(),
+        };
+        let wholes = self.placement.iter().filter(|(node, _)| parts.find(node).is_none());
+        wholes
+            .map(|(node, device)| {
+                let of = parts.of(node);
+                if of.is_empty() {
+                    return (node.clone(), Entry::Whole(device.as_str()));
+                }
+                let place = |part: &PlanPart<'a>| devices.get(part.name.as_str()).copied().unwrap_or(device);
+                let entry = |part: &PlanPart<'a>| PartEntry {
+                    device: place(part),
+                    axis: part.over,
+                    from: part.from,
+                    to: part.to,
+                };
+                (node.clone(), Entry::Parts(of.iter().map(entry).collect()))
+            })
+            .collect()
+    }
+
+    /// The steps as the JSON form has them: launches of parts name the nodes.
+    pub(super) fn entries_of_steps(&self) -> Vec<Cow<'_, Step>> {
+        let parts = Parts::new(&self.options);
+        let entry = |step| match part_step(&parts, step) {
+            Some(step) => Cow::Owned(step),
+            None => Cow::Borrowed(step),
+        };
+        self.steps.iter().map(entry).collect()
+    }
+
+    /// Names parts as they are named in memory, where the JSON form was read: the placement has the parts
+    /// behind the nodes, launches name them.
+    pub(super) fn name_parts(&mut self) {
+        let options = std::mem::take(&mut self.options);
+        let parts = Parts::new(&options);
+        if !parts.is_empty() {
+            self.name_launches(&parts);
+            self.order_placement(&parts);
+        }
+        self.options = options;
+    }
+
+    fn name_launches(&mut self, parts: &Parts<'_>) {
+        for step in &mut self.steps {
+            let Action::Launch(Launch { nodes, part: Some(number), .. }) = &mut step.action else { continue };
+            for node in nodes {
+                if let Some(part) = parts.of(node).get(*number as usize) {
+                    node.clone_from(&part.name);
+                }
+            }
+        }
+    }
+
+    fn order_placement(&mut self, parts: &Parts<'_>) {
+        // Looked up, never iterated.
+        let mut alone: HashMap<&str, &str> = HashMap::new();
+        for step in &self.steps {
+            let Action::Launch(launch) = &step.action else { continue };
+            let split = launch.nodes.iter().filter(|node| parts.is_split(node));
+            split.for_each(|node| _ = alone.entry(node).or_insert(&step.device));
+        }
+        let read = std::mem::take(&mut self.placement);
+        let devices: HashMap<String, String> = read.iter().cloned().collect();
+        let mut placement = Vec::with_capacity(read.len());
+        for (node, device) in read {
+            if parts.find(&node).is_none() {
+                let device = alone.get(node.as_str()).map_or(device, |&device| device.to_owned());
+                placement.push((node, device));
+            }
+        }
+        for part in &parts.list {
+            if let Some(device) = devices.get(&part.name) {
+                placement.push((part.name.clone(), device.clone()));
+            }
+        }
+        self.placement = placement;
+    }
+
+    /// Says of each launch which part it computes, by the names of its nodes.
+    pub(super) fn number_parts(&mut self) {
+        let options = std::mem::take(&mut self.options);
+        let parts = Parts::new(&options);
+        if !parts.is_empty() {
+            for step in &mut self.steps {
+                if let Action::Launch(launch) = &mut step.action {
+                    launch.part = parts.number(&launch.nodes);
+                }
+            }
+        }
+        self.options = options;
+    }
+}
+
+/// A step whose launch computes a part, with the nodes' names; none for others.
+fn part_step(parts: &Parts<'_>, step: &Step) -> Option<Step> {
+    let Action::Launch(launch) = &step.action else { return None };
+    launch.part?;
+    let name = |node: &String| parts.find(node).map_or_else(|| node.clone(), |part| part.node.to_owned());
+    let launch = Launch { nodes: launch.nodes.iter().map(name).collect(), ..launch.clone() };
+    Some(Step { action: Action::Launch(launch), ..step.clone() })
+}
+
+/// A node's entry as it is read.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawEntry {
+    Whole(String),
+    Parts(Vec<RawPart>),
+}
+
+#[derive(Deserialize)]
+struct RawPart {
+    device: String,
+    from: u64,
+    to: u64,
+}
+
+/// Reads a placement: parts follow the node that they are of. Errors: a node twice; parts that do not tile.
+pub(super) fn read_placement<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<(String, String)>, D::Error> {
+    deserializer.deserialize_map(Entries)
+}
+
+struct Entries;
+
+impl<'de> Visitor<'de> for Entries {
+    type Value = Vec<(String, String)>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found: Vec<(String, String)> = Vec::new();
+        let mut seen = HashSet::new();
+        while let Some((node, entry)) = map.next_entry::<String, RawEntry>()? {
+            if !seen.insert(node.clone()) {
+                return Err(A::Error::custom(format!("{node:?} appears twice")));
+            }
+            match entry {
+                RawEntry::Whole(device) => found.push((node, device)),
+                RawEntry::Parts(parts) => {
+                    let tile = parts.windows(2).all(|pair| pair[0].to == pair[1].from);
+                    let Some(first) = parts.first().filter(|_| tile) else {
+                        return Err(A::Error::custom(format!("the parts of {node:?} do not tile it")));
+                    };
+                    found.push((node.clone(), first.device.clone()));
+                    let count = parts.len() as u32;
+                    let named =
+                        |(number, part): (u32, RawPart)| (part_name(&node, number, count), part.device);
+                    found.extend((0..).zip(parts).map(named));
+                }
+            }
+        }
+        Ok(found)
+    }
+}

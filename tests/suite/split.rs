@@ -1,0 +1,170 @@
+//! Operations that are split: what fits nowhere whole, and what a caller asks for; planned, checked, run, with
+//! the bits of one device, in every form of a plan.
+
+use partition::unstable::compile::{self, Compiled, Options, SplitOptions, compile};
+use partition::unstable::error::Error;
+use partition::unstable::ir::Param;
+use partition::unstable::load::Model;
+use partition::unstable::place::{DeviceUse, Effort};
+use partition::unstable::plan::{Plan, check};
+use partition::unstable::topology::Topology;
+
+use crate::networks::Network;
+use crate::shared;
+
+fn open(file: &str) -> Option<Network> {
+    let path = shared::file(&format!("corpus/{file}"))?;
+    Some(Network::open(&path).unwrap_or_else(|error| panic!("{file}: {error}")))
+}
+
+fn options(network: &Network, split: SplitOptions) -> Options {
+    let mut options = Options { bind: network.dims.clone(), split, ..Options::default() };
+    options.place.effort = Effort::Fast;
+    options
+}
+
+fn planned(network: &Network, devices: &str, split: SplitOptions) -> Result<Compiled, Error> {
+    let topology = Topology::parse(devices)?;
+    compile(Model::Graph(network.graph.clone()), &topology, &options(network, split))
+}
+
+/// The plan is sound, alone and beside its model, in all forms, and is made again from itself.
+fn sound(what: &str, network: &Network, compiled: &Compiled) {
+    let plan = &compiled.plan;
+    let fail = |error: Error| -> ! { panic!("{what}: {error}: {:?}", error.details()) };
+    check(plan).unwrap_or_else(|error| fail(error));
+    let read = Plan::from_json(plan.to_json().as_bytes(), what).unwrap_or_else(|error| fail(error));
+    assert!(read == *plan, "{what}: the JSON form is another plan");
+    let read = Plan::from_text(&plan.to_text(), what).unwrap_or_else(|error| fail(error));
+    assert!(read == *plan, "{what}: the text form is another plan");
+    let options = Options { bind: network.dims.clone(), ..Options::of_plan(plan).unwrap() };
+    compile::check_model(plan, Model::Graph(network.graph.clone()), &options)
+        .unwrap_or_else(|error| fail(error));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plan.json");
+    std::fs::write(&path, plan.to_json()).unwrap();
+    shared::verify_plan(&path);
+}
+
+/// The results of a split network are those of one device: bit for bit, where no sum is split.
+fn same_results(what: &str, network: &Network, compiled: &Compiled) {
+    let whole = network.plan("cpu:memory=64GB", DeviceUse::Auto).unwrap();
+    let expected = network.run(&whole).unwrap();
+    let found = network.run(compiled).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let exact = compiled.plan.options.splits.iter().all(|split| split.over.starts_with("axis"));
+    for ((name, found), (_, whole)) in found.iter().zip(&expected) {
+        if exact {
+            assert!(found == whole, "{what}: {name} has other bits");
+            continue;
+        }
+        let (found, whole) = (found.to_f64(), whole.to_f64());
+        let largest = whole.iter().fold(1e-6_f64, |most, value| most.max(value.abs()));
+        let apart = found.iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(apart <= 1e-4 * largest, "{what}: {name} is {apart} of {largest} apart");
+    }
+}
+
+/// A network on devices of half the size of its largest parameter, more than enough of them.
+fn forced(file: &str) {
+    let Some(network) = open(file) else { return };
+    let whole = network.plan("cpu:memory=64GB", DeviceUse::Auto).unwrap();
+    let graph = &whole.network.as_ref().unwrap().graph;
+    let bytes = |param: &Param| {
+        let ty = graph.ty(graph.node(param.node).first_result);
+        ty.elements().unwrap() * ty.dtype.size()
+    };
+    let Some(largest) = graph.params().iter().map(bytes).max() else { return };
+    let cap = largest / 2;
+    let devices = (6 * whole.plan.devices[0].arena.get()).div_ceil(cap) + 16;
+    let spec = format!("cpu[{devices}x{cap}B]");
+    let compiled = planned(&network, &spec, SplitOptions::default())
+        .unwrap_or_else(|error| panic!("{file} on {spec}: {error}: {:?}", error.details()));
+    println!("{file} on {spec}: {} nodes split", compiled.plan.options.splits.len());
+    assert!(!compiled.plan.options.splits.is_empty(), "{file}: nothing was split");
+    assert!(compiled.plan.devices.iter().all(|device| device.arena <= device.memory), "{file}");
+    sound(file, &network, &compiled);
+    same_results(file, &network, &compiled);
+}
+
+#[test]
+fn what_fits_nowhere_whole_is_split() {
+    for file in
+        ["keras/mlp_small.k3.json", "keras/transformer_small.k3.json", "keras/gru_conv1d_small.k3.json"]
+    {
+        forced(file);
+    }
+}
+
+#[test]
+#[ignore = "long: cargo test -- --ignored every_network"]
+fn every_network_of_the_corpus_is_split_where_it_must_be() {
+    let mut failed = Vec::new();
+    for folder in ["exports", "keras", "onnx"] {
+        let Some(path) = shared::file(&format!("corpus/{folder}")) else { return };
+        let mut files: Vec<String> = std::fs::read_dir(path)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.ends_with(".onnx") || name.ends_with(".json"))
+            .collect();
+        files.sort();
+        for file in files {
+            let file = format!("{folder}/{file}");
+            let Some(path) = shared::file(&format!("corpus/{file}")) else { continue };
+            if Network::open(&path).is_ok() && std::panic::catch_unwind(|| forced(&file)).is_err() {
+                failed.push(file);
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+#[test]
+fn a_stack_of_layers_that_are_larger_than_each_device() {
+    let path = std::path::Path::new("examples/seed_stack.json");
+    let mut network = Network::open(path).unwrap();
+    network.dims.insert("batch".to_owned(), 2);
+    let compiled = planned(&network, "2xcpu[6x3900kB]", SplitOptions::default()).unwrap();
+    sound("seed_stack", &network, &compiled);
+    same_results("seed_stack", &network, &compiled);
+    let none = SplitOptions { auto: false, ..SplitOptions::default() };
+    let error = planned(&network, "2xcpu[6x3900kB]", none).unwrap_err();
+    assert!(matches!(error, Error::Infeasible(_)), "{error}");
+    let error = planned(&network, "2xcpu[6x3MB]", SplitOptions::default()).unwrap_err();
+    let why = error.details().join("\n");
+    assert!(why.contains("splitting operations does not help: parameters take 40.8 MB"), "{error}: {why}");
+}
+
+#[test]
+fn what_a_caller_asks_for_is_split_so() {
+    let network = Network::open(std::path::Path::new("examples/seed_stack.json")).unwrap();
+    let ask = |rules: &[&str], exact: bool| {
+        let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+        let asked = SplitOptions { auto: false, exact, rules, planned: None };
+        planned(&network, "2xcpu", asked)
+    };
+    let compiled = ask(&["hidden_*=1:2@cpu0,cpu1", "hidden_3=-1:4"], false).unwrap();
+    sound("columns", &network, &compiled);
+    same_results("columns", &network, &compiled);
+    let placed = |name: &str| {
+        let entry = compiled.plan.placement.iter().find(|(node, _)| node == name);
+        entry.map(|(_, device)| device.clone())
+    };
+    assert_eq!(placed("hidden_0[1/2]").as_deref(), Some("cpu1"));
+    assert!(placed("hidden_3[3/4]").is_some() && placed("hidden_3[1/2]").is_none());
+    let sums = ask(&["hidden_0=sum:2@cpu0,cpu1"], false).unwrap();
+    sound("sums", &network, &sums);
+    assert!(sums.plan.buffers.iter().any(|buffer| buffer.partial == Some((1, 2))));
+    let (found, whole) = (network.run(&sums).unwrap(), network.plan("cpu", DeviceUse::Auto).unwrap());
+    let whole = network.run(&whole).unwrap();
+    for (a, b) in found[0].1.to_f64().iter().zip(whole[0].1.to_f64()) {
+        assert!((a - b).abs() <= 1e-6, "{a} and {b}");
+    }
+    let told = |rules: &[&str], exact: bool| {
+        let error = ask(rules, exact).unwrap_err();
+        format!("{error} {}", error.details().join("; "))
+    };
+    assert!(told(&["hiden_0=1:2"], false).contains("hidden_0"), "the nearest name");
+    assert!(told(&["hidden_0=5:2"], false).contains("hidden_0: axis 1, at most 1000 parts"));
+    assert!(told(&["hidden_0=sum:2"], true).contains("can be split so"), "an exact plan has no partial sums");
+    assert!(told(&["hidden_0=1:2@cpu0,cpu9"], false).contains("cpu9"));
+}

@@ -1,0 +1,195 @@
+//! Parts of nodes, put together, are the nodes: on real networks whose nodes are divided at random, and of
+//! what each part is said not to read.
+
+use std::collections::{BTreeMap, HashSet};
+
+use partition::unstable::compile::{Options, prepare};
+use partition::unstable::ir::{Graph, NodeId, ParamId, Source, SourceRole, Tensor, Type, ValueId, verify};
+use partition::unstable::kernel::split::{Made, Split, splits};
+use partition::unstable::pass::{self, Division};
+use partition::unstable::run::{interpret, watch};
+
+use crate::networks::Network;
+use crate::random_costgraph::Rng;
+use crate::shared;
+
+/// Networks that are computed within a second or two in the profile of tests, and have every family.
+const NETWORKS: [&str; 12] = [
+    "exports/lstm.onnx",
+    "exports/mha.onnx",
+    "exports/moe_bmm.onnx",
+    "exports/unfold.onnx",
+    "keras/cnn_small.k3.json",
+    "keras/gru_conv1d_small.k3.json",
+    "keras/siamese_multi_io.k3.json",
+    "keras/transformer_small.k3.json",
+    "onnx/s_gpt2.onnx",
+    "onnx/s_llama.onnx",
+    "onnx/s_sd_unet.onnx",
+    "onnx/s_vit.onnx",
+];
+
+fn open(file: &str) -> Option<(Network, Graph)> {
+    let path = shared::file(&format!("corpus/{file}"))?;
+    let network = Network::open(&path).unwrap_or_else(|error| panic!("{file}: {error}"));
+    let options = Options { bind: network.dims.clone(), ..Options::default() };
+    let graph =
+        prepare(network.graph.clone(), &options).unwrap_or_else(|error| panic!("{file}: {error}")).graph;
+    Some((network, graph))
+}
+
+/// Where two to four parts begin, in no order that a planner would choose.
+fn bounds(rng: &mut Rng, split: &Split) -> Vec<u64> {
+    let units = split.extent / split.unit;
+    let cuts = 1 + rng.next() % 3;
+    let mut bounds: Vec<u64> =
+        (0..cuts).map(|_| 1 + rng.next() % (units - 1)).map(|at| at * split.unit).collect();
+    bounds.extend([0, split.extent]);
+    bounds.sort_unstable();
+    bounds.dedup();
+    // No part is shorter than the least.
+    let mut kept = vec![0];
+    for bound in bounds {
+        let last = kept[kept.len() - 1];
+        if bound - last >= split.least && (split.extent - bound >= split.least || bound == split.extent) {
+            kept.push(bound);
+        }
+    }
+    match kept[..] {
+        // The middle is always far enough from both ends.
+        [0, _] => vec![0, split.extent / 2 / split.unit * split.unit, split.extent],
+        _ => kept,
+    }
+}
+
+/// A division of most nodes; without sums where `exact`.
+fn divisions(graph: &Graph, rng: &mut Rng, exact: bool) -> BTreeMap<NodeId, Division> {
+    let mut found = BTreeMap::new();
+    for node in graph.node_ids() {
+        let mut ways = splits(graph, node).unwrap();
+        ways.retain(|way| !exact || matches!(way.made, Made::Slices(_)));
+        if ways.is_empty() || rng.next().is_multiple_of(4) {
+            continue;
+        }
+        let split = ways.swap_remove(rng.next() as usize % ways.len());
+        let bounds = bounds(rng, &split);
+        found.insert(node, Division { split, bounds, devices: Vec::new() });
+    }
+    found
+}
+
+/// A node by itself, whose operands are inputs, and what they are in a run of the network.
+struct Alone {
+    graph: Graph,
+    node: NodeId,
+    inputs: Vec<(String, Tensor)>,
+}
+
+/// The nodes of a network that can be divided, each of one operation and types once.
+fn alone(network: &Network, graph: &Graph) -> Vec<Alone> {
+    let mut values: BTreeMap<ValueId, Tensor> = BTreeMap::new();
+    let weight = |id: ParamId| network.weight_of(graph, id);
+    watch(graph, &network.inputs, &weight, &mut |value, tensor| {
+        values.insert(value, tensor);
+        true
+    })
+    .unwrap();
+    let (mut seen, mut found) = (HashSet::new(), Vec::new());
+    for id in graph.node_ids() {
+        let node = graph.node(id);
+        let types: Vec<Type> = node.operands.iter().map(|&value| graph.ty(value).clone()).collect();
+        if splits(graph, id).unwrap().is_empty() || !seen.insert(format!("{:?} {types:?}", node.op)) {
+            continue;
+        }
+        let mut alone = Graph::new("alone");
+        let source = alone.add_source(Source::new("node", node.op.name(), SourceRole::Node));
+        let mut inputs = Vec::new();
+        let mut operands = Vec::new();
+        for (at, (&value, ty)) in node.operands.iter().zip(types).enumerate() {
+            let name = format!("x{at}");
+            let data = alone.add_source(Source::new(&name, "input", SourceRole::Data));
+            operands.push(alone.add_input(&name, ty, data));
+            inputs.push((name, values[&value].clone()));
+        }
+        let node = alone.push(node.op.clone(), &operands, source).unwrap();
+        for (at, value) in alone.results(node).collect::<Vec<_>>().into_iter().enumerate() {
+            alone.add_output(format!("y{at}"), value);
+        }
+        found.push(Alone { graph: alone, node, inputs });
+    }
+    found
+}
+
+fn no_params(_: ParamId) -> partition::unstable::error::Result<Tensor> {
+    unreachable!("a node alone has none")
+}
+
+/// Every way to divide every node, one node at a time.
+#[test]
+fn each_way_to_divide_each_node_gives_its_results() {
+    for file in NETWORKS {
+        let Some((network, graph)) = open(file) else { return };
+        let mut rng = Rng::new(5);
+        let mut ways = 0;
+        for Alone { graph, node, inputs } in alone(&network, &graph) {
+            let whole = interpret(&graph, &inputs, &no_params).unwrap();
+            for split in splits(&graph, node).unwrap() {
+                ways += 1;
+                let bounds = bounds(&mut rng, &split);
+                let what = format!("{file}: {:?} by {split:?} at {bounds:?}", graph.node(node).op);
+                let exact = matches!(split.made, Made::Slices(_));
+                let division = Division { split, bounds, devices: Vec::new() };
+                let divided = pass::split(&graph, &BTreeMap::from([(node, division)]), &[])
+                    .unwrap_or_else(|error| panic!("{what}: {error}"));
+                verify(&divided.graph).unwrap_or_else(|error| panic!("{what}: {error}"));
+                let found = interpret(&divided.graph, &inputs, &no_params)
+                    .unwrap_or_else(|error| panic!("{what}: {error}"));
+                for ((_, found), (_, whole)) in found.iter().zip(&whole) {
+                    if exact {
+                        assert!(found == whole, "{what}: other bits");
+                        continue;
+                    }
+                    let (found, whole) = (found.to_f64(), whole.to_f64());
+                    let largest = whole.iter().fold(1e-6_f64, |most, value| most.max(value.abs()));
+                    let apart = found.iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                    assert!(apart <= 1e-5 * largest, "{what}: {apart} of {largest} apart");
+                }
+            }
+        }
+        assert!(ways > 0, "{file}: nothing can be divided");
+        println!("{file}: {ways} ways");
+    }
+}
+
+#[test]
+fn parts_put_together_are_the_whole() {
+    for file in NETWORKS {
+        let Some((network, graph)) = open(file) else { return };
+        let weight = |id: ParamId| network.weight_of(&graph, id);
+        let expected = interpret(&graph, &network.inputs, &weight).unwrap();
+        let mut divided = 0;
+        for seed in 0..4 {
+            let exact = seed % 2 == 0;
+            let mut rng = Rng::new(seed);
+            let divisions = divisions(&graph, &mut rng, exact);
+            divided += divisions.len();
+            let split =
+                pass::split(&graph, &divisions, &[]).unwrap_or_else(|error| panic!("{file}: {error}"));
+            verify(&split.graph).unwrap_or_else(|error| panic!("{file}, seed {seed}: {error}"));
+            let weight = |id: ParamId| network.weight_of(&split.graph, id);
+            let found = interpret(&split.graph, &network.inputs, &weight)
+                .unwrap_or_else(|error| panic!("{file}, seed {seed}: {error}"));
+            for ((name, found), (_, whole)) in found.iter().zip(&expected) {
+                if exact {
+                    assert!(found == whole, "{file}, seed {seed}: {name} has other bits");
+                    continue;
+                }
+                let (found, whole) = (found.to_f64(), whole.to_f64());
+                let largest = whole.iter().fold(1e-6_f64, |most, value| most.max(value.abs()));
+                let apart = found.iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                assert!(apart <= 2e-5 * largest, "{file}, seed {seed}: {name} is {apart} of {largest} apart");
+            }
+        }
+        assert!(divided > 0, "{file}: nothing was divided");
+    }
+}

@@ -25,6 +25,19 @@ pub(super) struct Choices<'g> {
     divisions: BTreeMap<NodeId, Division>,
     /// By value; of what is not divided, whole.
     layouts: Vec<Option<Layout>>,
+    /// By node: a leaf, or held by a control dependency.
+    fixed: Vec<bool>,
+}
+
+/// What parts may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Bytes of one part: what it reads and makes.
+    pub(super) bytes: u64,
+    /// Parts of one node.
+    pub(super) parts: u64,
+    /// No sum is divided.
+    pub(super) exact: bool,
 }
 
 /// What a way to compute one node comes to.
@@ -40,7 +53,16 @@ pub(super) struct Cost {
 
 impl<'g> Choices<'g> {
     pub(super) fn new(graph: &'g Graph) -> Self {
-        Self { graph, divisions: BTreeMap::new(), layouts: vec![None; graph.value_count()] }
+        let mut fixed: Vec<bool> = graph.node_ids().map(|id| graph.node(id).op.is_leaf()).collect();
+        for &(before, after) in graph.controls() {
+            (fixed[before.index()], fixed[after.index()]) = (true, true);
+        }
+        Self { graph, divisions: BTreeMap::new(), layouts: vec![None; graph.value_count()], fixed }
+    }
+
+    /// Parts of all nodes that are divided.
+    pub(super) fn parts(&self) -> usize {
+        self.divisions.values().map(Division::parts).sum()
     }
 
     pub(super) fn finish(self) -> BTreeMap<NodeId, Division> {
@@ -64,7 +86,7 @@ impl<'g> Choices<'g> {
     ///
     /// Errors: none but internal ones.
     pub(super) fn follow(&mut self, node: NodeId) -> Result<()> {
-        if !self.is_free(node) || !self.reads_slices(node) {
+        if self.fixed[node.index()] || !self.reads_slices(node) {
             return Ok(());
         }
         for split in splits(self.graph, node)? {
@@ -83,16 +105,16 @@ impl<'g> Choices<'g> {
         Ok(())
     }
 
-    /// The least cost, in the order of [`Cost`], of a node that may take `limit` bytes in each part; where
-    /// that is one part, it is not divided.
+    /// Divides a node at the least cost, in the order of [`Cost`]; where one part costs least, not at all.
     ///
     /// Errors: none but internal ones.
-    pub(super) fn cheapest(&mut self, node: NodeId, limit: u64, exact: bool) -> Result<()> {
-        if !self.is_free(node) {
+    pub(super) fn cheapest(&mut self, node: NodeId, limits: Limits) -> Result<()> {
+        if self.fixed[node.index()] {
             return Ok(());
         }
         let whole = self.footprint(node)?;
         let mut best: Option<(Cost, Option<Division>)> = None;
+        let limit = limits.bytes;
         let alone = Cost { over: whole.saturating_sub(limit), moved: self.gathered(node)?, parts: 1 };
         if alone.over == 0 && alone.moved == 0 {
             return Ok(());
@@ -104,10 +126,10 @@ impl<'g> Choices<'g> {
         };
         take(alone, None);
         for split in splits(self.graph, node)? {
-            if exact && is_inexact(&split) {
+            if limits.exact && is_inexact(&split) {
                 continue;
             }
-            for bounds in self.candidates(node, &split, whole, limit)? {
+            for bounds in self.candidates(node, &split, whole, limits)? {
                 let division = Division { split: split.clone(), bounds, devices: Vec::new() };
                 let over = self.largest_part(node, &division)?.saturating_sub(limit);
                 let cost = Cost { over, moved: self.moved(node, &division)?, parts: division.parts() as u64 };
@@ -120,13 +142,6 @@ impl<'g> Choices<'g> {
         Ok(())
     }
 
-    /// Whether a node may be divided at all.
-    fn is_free(&self, node: NodeId) -> bool {
-        let controls = self.graph.controls();
-        let op = &self.graph.node(node).op;
-        !op.is_leaf() && (controls.is_empty() || !controls.iter().any(|&(a, b)| a == node || b == node))
-    }
-
     fn reads_slices(&self, node: NodeId) -> bool {
         let operands = &self.graph.node(node).operands;
         operands.iter().any(|value| matches!(self.layouts[value.index()], Some(Layout::Slices { .. })))
@@ -134,14 +149,14 @@ impl<'g> Choices<'g> {
 
     /// Bounds worth trying: those of what is read; the fewest parts that may be small enough, and twice
     /// as many until one is.
-    fn candidates(&self, node: NodeId, split: &Split, whole: u64, limit: u64) -> Result<Vec<Vec<u64>>> {
+    fn candidates(&self, node: NodeId, split: &Split, whole: u64, limits: Limits) -> Result<Vec<Vec<u64>>> {
         let mut found = self.bounds_of_operands(node, split)?;
-        let most = parts(split);
-        let mut number = whole.div_ceil(limit.max(1)).max(2);
-        while number <= most.min(MOST_PARTS) {
+        let most = parts(split).min(limits.parts);
+        let mut number = whole.div_ceil(limits.bytes.max(1)).max(2);
+        while number <= most {
             let bounds = super::rule::even(split, number);
             let division = Division { split: split.clone(), bounds, devices: Vec::new() };
-            let is_small = self.largest_part(node, &division)? <= limit;
+            let is_small = self.largest_part(node, &division)? <= limits.bytes;
             found.push(division.bounds);
             if is_small || found.len() > MOST_CANDIDATES {
                 break;
@@ -281,9 +296,6 @@ impl<'g> Choices<'g> {
         })
     }
 }
-
-/// Most parts of one node that are tried.
-const MOST_PARTS: u64 = 4096;
 
 /// Most bounds that are tried for one way to split.
 const MOST_CANDIDATES: usize = 8;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::choose::Choices;
+use super::choose::{Choices, Limits};
 use crate::error::Result;
-use crate::ir::{Graph, NodeId, Param, Type};
+use crate::ir::{Graph, NodeId, ValueId};
 use crate::pass::Division;
 use crate::place;
 use crate::topology::Topology;
@@ -14,12 +14,18 @@ use crate::units::Bytes;
 /// leave room for what lives beside it, and for parts of other operations.
 const FRACTIONS: [u64; 6] = [1, 2, 4, 8, 16, 32];
 
+/// Parts of one node for each device, at most: finer ones find room where others leave it, more copies take it.
+const PARTS: u64 = 8;
+
+/// Parts of all nodes, at most: each is planned for like a node.
+const MOST_PARTS: usize = 1 << 16;
+
 /// Ways to split a graph, from the coarsest.
 pub(in crate::compile) struct Splits<'g> {
     graph: &'g Graph,
     /// Bytes of the largest device.
     memory: u64,
-    exact: bool,
+    limits: Limits,
     next: usize,
     last: BTreeMap<NodeId, Division>,
 }
@@ -33,7 +39,9 @@ pub(in crate::compile) fn narrower<'g>(
 ) -> Splits<'g> {
     let room = |id| place.usable(topology.device(id).memory).get();
     let memory = topology.computing().map(room).max().unwrap_or(0);
-    Splits { graph, memory, exact, next: 0, last: BTreeMap::new() }
+    let parts = (topology.computing().count() as u64 * PARTS).max(2 * PARTS);
+    let limits = Limits { bytes: memory, parts, exact };
+    Splits { graph, memory, limits, next: 0, last: BTreeMap::new() }
 }
 
 impl Splits<'_> {
@@ -45,7 +53,10 @@ impl Splits<'_> {
             self.next += 1;
             let mut choices = Choices::new(self.graph);
             for node in self.graph.node_ids() {
-                choices.cheapest(node, self.memory / fraction, self.exact)?;
+                choices.cheapest(node, Limits { bytes: self.memory / fraction, ..self.limits })?;
+                if choices.parts() > MOST_PARTS {
+                    return Ok(None);
+                }
             }
             let found = choices.finish();
             if found != self.last {
@@ -57,7 +68,8 @@ impl Splits<'_> {
     }
 }
 
-/// Why even splitting does not help, where that is sure: all parameters have to lie somewhere.
+/// Why even splitting does not help, where that is sure: inputs and outputs are whole on a device, and all
+/// parameters have to lie somewhere. O(parameters).
 pub(in crate::compile) fn beyond_all(
     graph: &Graph,
     topology: &Topology,
@@ -65,9 +77,24 @@ pub(in crate::compile) fn beyond_all(
 ) -> Option<String> {
     let room = |id| place.usable(topology.device(id).memory).get();
     let all: u64 = topology.computing().map(room).fold(0, u64::saturating_add);
-    let value = |param: &Param| graph.ty(graph.node(param.node).first_result);
-    let held = |ty: &Type| ty.elements().map_or(0, |elements| elements.saturating_mul(ty.dtype.size()));
-    let params: u64 = graph.params().iter().map(|param| held(value(param))).fold(0, u64::saturating_add);
+    let largest = topology.computing().map(room).max().unwrap_or(0);
+    let held = |value: ValueId| {
+        let ty = graph.ty(value);
+        ty.elements().map_or(u64::MAX, |elements| elements.saturating_mul(ty.dtype.size()))
+    };
+    let ports = graph.inputs().iter().map(|port| ("input", port));
+    let ports = ports.chain(graph.outputs().iter().map(|port| ("output", port)));
+    for (what, (name, value)) in ports {
+        if held(*value) > largest {
+            let (bytes, largest) = (Bytes(held(*value)), Bytes(largest));
+            return Some(format!(
+                "splitting operations does not help: {what} {name} takes {bytes} and lies on one device, \
+                 the largest has {largest}"
+            ));
+        }
+    }
+    let params = graph.params().iter().map(|param| held(graph.node(param.node).first_result));
+    let params: u64 = params.fold(0, u64::saturating_add);
     (params > all).then(|| {
         let (params, all) = (Bytes(params), Bytes(all));
         format!(

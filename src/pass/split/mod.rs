@@ -77,7 +77,11 @@ pub fn split(graph: &Graph, divisions: &BTreeMap<NodeId, Division>, places: &[u3
         old: graph,
         holder: Holder::new(graph, Sources::new(graph, places)),
         nodes: vec![None; graph.node_count()],
+        ordered: vec![false; graph.node_count()],
     };
+    for &(before, after) in graph.controls() {
+        (splitter.ordered[before.index()], splitter.ordered[after.index()]) = (true, true);
+    }
     for node in graph.node_ids() {
         match divisions.get(&node) {
             Some(division) => splitter.divide(node, division)?,
@@ -92,6 +96,8 @@ struct Splitter<'g> {
     holder: Holder<'g>,
     /// By old node: the node that it is, where it is one.
     nodes: Vec<Option<NodeId>>,
+    /// By old node: whether a control dependency holds it.
+    ordered: Vec<bool>,
 }
 
 impl Splitter<'_> {
@@ -146,7 +152,7 @@ impl Splitter<'_> {
             let message = format!("parts {:?} do not tile {}", division.bounds, division.split.extent);
             return Err(Error::model(name.clone(), message));
         }
-        if self.old.controls().iter().any(|&(before, after)| before == node || after == node) {
+        if self.ordered[node.index()] {
             let message = "a node that is ordered by a control dependency cannot be split";
             return Err(Error::model(name.clone(), message));
         }

@@ -96,7 +96,7 @@ pub use cost::{Class as KernelClass, ClassRate, CopyTime, KernelTime, KindProfil
 pub use error::{Error, FaultKind, Infeasible, Member, MemberKind, Repair, Report, Result};
 pub use plan::{
     Action, Bound, Buffer, BufferKind, Checked, CopyAction, Cost, Kernel, Lane, Launch, MovedState, Plan,
-    PlanDevice, PlanModel, PlanOptions, Replan, Step, check, check_costgraph,
+    PlanDevice, PlanModel, PlanOptions, PlanSplit, Replan, Step, check, check_costgraph,
 };
 pub use units::{Bytes, Flops, Nanos, Rate};
 

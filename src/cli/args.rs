@@ -255,7 +255,7 @@ pub(super) struct SplitArgs {
     ///
     /// auto (the default) splits what fits nowhere whole. AXIS is one of the result's, from the last where
     /// negative, or `sum`; with rules, nothing else is split unless `auto` is given too.
-    #[arg(long = "split", value_name = "PATTERN=AXIS:PARTS[@DEV,...]")]
+    #[arg(hide_short_help = true, long = "split", value_name = "PATTERN=AXIS:PARTS[@DEV,...]")]
     pub(super) rules: Vec<String>,
     /// Split no sums: the same bits as on one device
     #[arg(hide_short_help = true, long)]

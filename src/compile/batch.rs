@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::labels::labels;
 use super::largest::{Largest, largest};
-use super::{Compiled, Options, batch_dim, compile_with, fixed_batch, prepare};
+use super::{Compiled, Options, SplitOptions, batch_dim, compile_with, fixed_batch, prepare};
 use crate::control::Control;
 use crate::cost;
 use crate::error::{Error, Result};
@@ -36,7 +36,8 @@ pub struct LargestBatch {
     pub refused: Option<Error>,
 }
 
-/// Finds the largest batch that fits: `options.batch` is not looked at. About
+/// Finds the largest batch that fits with whole operations, but for those that rules split: `options.batch`
+/// is not looked at. About
 /// 2 log2(batch) plans.
 ///
 /// Errors: a model without a batch dimension that is open; where one sample does not fit, why.
@@ -60,7 +61,9 @@ pub fn largest_batch(
     let unit = options.pipeline.map_or(1, |asked| i64::from(asked.microbatches.max(1)));
     let plan = |batch: i64| {
         with_least_effort(&options.place, |place| {
-            let options = Options { batch: Some(batch), place, ..options.clone() };
+            // A batch that fits only where operations are split is no batch that fits.
+            let split = SplitOptions { auto: false, ..options.split.clone() };
+            let options = Options { batch: Some(batch), place, split, ..options.clone() };
             compile_with(Model::Graph(graph.clone()), topology, &options, control)
         })
     };

@@ -80,14 +80,15 @@ impl Problem<'_> {
         Ok(Planned { step, plan, graph: lowered.graph })
     }
 
-    /// Whether a network that fits nowhere may be split. Steps that update parameters have strategies of
-    /// their own.
+    /// Whether a network that fits nowhere may be split. Steps that update parameters, and pipelines, have
+    /// strategies of their own.
     pub(super) fn may_split(&self, network: &Network) -> bool {
         let is_step = network.graph.params().iter().any(|param| param.update.is_some());
         self.options.split.auto
             && self.options.split.planned.is_none()
             && network.splits.is_empty()
             && self.options.unrolled.is_none()
+            && self.options.pipeline.is_none()
             && !is_step
     }
 
@@ -113,6 +114,8 @@ impl Problem<'_> {
                 Err(error) => return Err(error),
             }
         }
+        // What was proven is so of plans that split nothing.
+        why.proven = false;
         why.details.push("operations were split too, and no way that was tried makes enough room".to_owned());
         Err(Error::Infeasible(why))
     }

@@ -250,7 +250,7 @@ impl<'de> Visitor<'de> for Entries {
                 RawEntry::Whole(device) => found.push((node, device)),
                 RawEntry::Parts(parts) => {
                     let tile = parts.windows(2).all(|pair| pair[0].to == pair[1].from);
-                    let Some(first) = parts.first().filter(|_| tile) else {
+                    let Some(first) = parts.first().filter(|_| tile && parts.len() > 1) else {
                         return Err(A::Error::custom(format!("the parts of {node:?} do not tile it")));
                     };
                     found.push((node.clone(), first.device.clone()));

@@ -439,7 +439,7 @@ fn recomputing_is_part_of_a_repair() {
 fn the_program_says_what_would_help_and_exits_with_three() {
     let folder = Folder::new();
     let model = example("mlp.json");
-    let tight = ["--devices", "2xcpu:memory=4MB", "--batch", "4000"];
+    let tight = ["--devices", "2xcpu:memory=4MB", "--batch", "4000", "--split", "none"];
     let error = folder.fails(3, &[&[model.as_str()], &tight[..]].concat());
     for part in ["no plan exists", "smallest cap that would do", "on each device", "a batch of "] {
         assert!(error.contains(part), "{part} is missing in\n{error}");
@@ -452,7 +452,7 @@ fn the_program_says_what_would_help_and_exits_with_three() {
     let (batch, fails) =
         (batch.expect("a batch")["batch"].to_string(), batch.expect("it")["fails"].to_string());
     folder.ok(&[&model, "--devices", "2xcpu:memory=4MB", "--batch", &batch, "--effort", "fast", "--quiet"]);
-    let quick = ["--devices", "2xcpu:memory=4MB", "--effort", "fast", "--batch", &fails];
+    let quick = ["--devices", "2xcpu:memory=4MB", "--effort", "fast", "--split", "none", "--batch", &fails];
     folder.fails(3, &[&[model.as_str()], &quick[..]].concat());
     let each = json["repairs"].as_array().expect("repairs").iter().find(|one| one["device"].is_null());
     let memory = format!("2xcpu:memory={}B", each.expect("memory")["memory"]);

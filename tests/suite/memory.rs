@@ -341,7 +341,8 @@ fn the_largest_batch_is_that_of_brute_force() {
         let model = Model::Graph(network.graph.clone());
         let found = largest_batch(&model, &topology, &options, &Control::new()).unwrap();
         let fits = |batch: i64| {
-            let options = compile::Options { batch: Some(batch), ..compile::Options::default() };
+            let split = compile::SplitOptions { auto: false, ..compile::SplitOptions::default() };
+            let options = compile::Options { batch: Some(batch), split, ..compile::Options::default() };
             compile(Model::Graph(network.graph.clone()), &topology, &options).is_ok()
         };
         let most = (1..found.batch * 2 + 4).filter(|&batch| fits(batch)).max();

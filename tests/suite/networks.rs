@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use partition::unstable::compile::{Compiled, Options, compile};
+use partition::unstable::compile::{Compiled, Options, SplitOptions, compile};
 use partition::unstable::error::{Error, Result};
 use partition::unstable::ir::{Data, Graph, ParamId, Tensor, Type};
 use partition::unstable::load::weights::{Arrays, ParamReader, match_params};
@@ -183,9 +183,10 @@ impl Network {
         self.plan_with(spec, place::Options { devices, ..place::Options::default() })
     }
 
-    /// Plans for a spec of devices, with these options.
+    /// Plans for a spec of devices, with these options. Operations are whole.
     pub(crate) fn plan_with(&self, spec: &str, place: place::Options) -> Result<Compiled> {
-        let options = Options { bind: self.dims.clone(), place, ..Options::default() };
+        let split = SplitOptions { auto: false, ..SplitOptions::default() };
+        let options = Options { bind: self.dims.clone(), place, split, ..Options::default() };
         compile(Model::Graph(self.graph.clone()), &Topology::parse(spec)?, &options)
     }
 

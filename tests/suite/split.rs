@@ -86,13 +86,23 @@ fn forced(file: &str) {
     same_results(file, &network, &compiled);
 }
 
+/// Ever smaller devices: a plan is split where it must be, and sound; or none is found.
 #[test]
 fn what_fits_nowhere_whole_is_split() {
-    for file in
-        ["keras/mlp_small.k3.json", "keras/transformer_small.k3.json", "keras/gru_conv1d_small.k3.json"]
-    {
-        forced(file);
+    let network = Network::open(std::path::Path::new("examples/mlp.json")).unwrap();
+    let mut split = 0;
+    for cap in [40_000, 80_000, 150_000, 300_000, 600_000] {
+        let spec = format!("cpu[48x{cap}B]");
+        match planned(&network, &spec, SplitOptions::default()) {
+            Ok(compiled) => {
+                split += usize::from(!compiled.plan.options.splits.is_empty());
+                sound(&spec, &network, &compiled);
+                same_results(&spec, &network, &compiled);
+            }
+            Err(error) => assert!(matches!(error, Error::Infeasible(_)), "{spec}: {error}"),
+        }
     }
+    assert!(split > 0, "nothing was split");
 }
 
 #[test]

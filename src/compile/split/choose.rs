@@ -27,6 +27,8 @@ pub(super) struct Choices<'g> {
     layouts: Vec<Option<Layout>>,
     /// By node: a leaf, or held by a control dependency.
     fixed: Vec<bool>,
+    /// By source: how many parts its nodes have, where some are divided. All of one source have as many.
+    parts_of: Vec<Option<usize>>,
 }
 
 /// What parts may take.
@@ -57,7 +59,13 @@ impl<'g> Choices<'g> {
         for &(before, after) in graph.controls() {
             (fixed[before.index()], fixed[after.index()]) = (true, true);
         }
-        Self { graph, divisions: BTreeMap::new(), layouts: vec![None; graph.value_count()], fixed }
+        Self {
+            graph,
+            divisions: BTreeMap::new(),
+            layouts: vec![None; graph.value_count()],
+            fixed,
+            parts_of: vec![None; graph.sources().len()],
+        }
     }
 
     /// Parts of all nodes that are divided.
@@ -72,6 +80,7 @@ impl<'g> Choices<'g> {
     /// Divides a node.
     pub(super) fn divide(&mut self, node: NodeId, division: Division) {
         let parts = division.parts() as u64;
+        self.parts_of[self.graph.node(node).source.index()] = Some(division.parts());
         for (at, result) in self.graph.results(node).enumerate() {
             self.layouts[result.index()] = Some(match &division.split.made {
                 Made::Partial(_) => Layout::Partial(parts),
@@ -96,7 +105,7 @@ impl<'g> Choices<'g> {
             for bounds in self.bounds_of_operands(node, &split)? {
                 let devices = self.devices_of_operands(node);
                 let division = Division { split: split.clone(), bounds, devices };
-                if self.moved(node, &division)? == 0 {
+                if self.may_have(node, division.parts()) && self.moved(node, &division)? == 0 {
                     self.divide(node, division);
                     return Ok(());
                 }
@@ -130,6 +139,9 @@ impl<'g> Choices<'g> {
                 continue;
             }
             for bounds in self.candidates(node, &split, whole, limits)? {
+                if !self.may_have(node, bounds.len() - 1) {
+                    continue;
+                }
                 let division = Division { split: split.clone(), bounds, devices: Vec::new() };
                 let over = self.largest_part(node, &division)?.saturating_sub(limit);
                 let cost = Cost { over, moved: self.moved(node, &division)?, parts: division.parts() as u64 };
@@ -142,6 +154,11 @@ impl<'g> Choices<'g> {
         Ok(())
     }
 
+    /// Whether a node may be divided into so many parts beside the others of its source.
+    fn may_have(&self, node: NodeId, parts: usize) -> bool {
+        self.parts_of[self.graph.node(node).source.index()].is_none_or(|others| others == parts)
+    }
+
     fn reads_slices(&self, node: NodeId) -> bool {
         let operands = &self.graph.node(node).operands;
         operands.iter().any(|value| matches!(self.layouts[value.index()], Some(Layout::Slices { .. })))
@@ -152,13 +169,14 @@ impl<'g> Choices<'g> {
     fn candidates(&self, node: NodeId, split: &Split, whole: u64, limits: Limits) -> Result<Vec<Vec<u64>>> {
         let mut found = self.bounds_of_operands(node, split)?;
         let most = parts(split).min(limits.parts);
-        let mut number = whole.div_ceil(limits.bytes.max(1)).max(2);
+        let others = self.parts_of[self.graph.node(node).source.index()].map(|parts| parts as u64);
+        let mut number = others.unwrap_or_else(|| whole.div_ceil(limits.bytes.max(1)).max(2));
         while number <= most {
             let bounds = super::rule::even(split, number);
             let division = Division { split: split.clone(), bounds, devices: Vec::new() };
-            let is_small = self.largest_part(node, &division)? <= limits.bytes;
+            let is_last = others.is_some() || self.largest_part(node, &division)? <= limits.bytes;
             found.push(division.bounds);
-            if is_small || found.len() > MOST_CANDIDATES {
+            if is_last || found.len() > MOST_CANDIDATES {
                 break;
             }
             number = match number * 2 > most && number < most {
@@ -197,7 +215,7 @@ impl<'g> Choices<'g> {
     /// Bytes that the node reads and makes, undivided.
     fn footprint(&self, node: NodeId) -> Result<u64> {
         let operands = self.graph.node(node).operands.iter().copied();
-        operands.chain(self.graph.results(node)).map(|value| bytes(self.graph.ty(value))).sum()
+        total(operands.chain(self.graph.results(node)).map(|value| bytes(self.graph.ty(value))))
     }
 
     /// Bytes that an undivided node has gathered: all but the first part of what is held in parts.
@@ -205,13 +223,14 @@ impl<'g> Choices<'g> {
         let mut sum = 0;
         for &value in &self.graph.node(node).operands {
             let all = bytes(self.graph.ty(value))?;
-            sum += match &self.layouts[value.index()] {
+            let gathered = match &self.layouts[value.index()] {
                 None => 0,
                 Some(Layout::Slices { bounds, .. }) => {
-                    all - all * (bounds[1] - bounds[0]) / bounds.last().copied().unwrap_or(1).max(1)
+                    all - share(all, bounds[1] - bounds[0], bounds.last().copied().unwrap_or(1))
                 }
-                Some(Layout::Partial(parts)) => all * (parts - 1),
+                Some(Layout::Partial(parts)) => all.saturating_mul(parts - 1),
             };
+            sum = gathered.saturating_add(sum);
         }
         Ok(sum)
     }
@@ -223,7 +242,7 @@ impl<'g> Choices<'g> {
         let part = part(self.graph, node, &division.split, pair[0], pair[1])?;
         let operands = self.graph.node(node).operands.iter().copied().zip(part.operands);
         let results = self.graph.results(node).zip(part.results);
-        operands.chain(results).map(|(value, region)| self.region_bytes(value, region)).sum()
+        total(operands.chain(results).map(|(value, region)| self.region_bytes(value, region)))
     }
 
     fn region_bytes(&self, value: ValueId, region: Option<Region>) -> Result<u64> {
@@ -231,7 +250,7 @@ impl<'g> Choices<'g> {
         let all = bytes(ty)?;
         let Some(region) = region else { return Ok(all) };
         let size = ty.shape.sizes()[region.axis as usize].known().unwrap_or(1).max(1);
-        Ok(all / size as u64 * region.size)
+        Ok(share(all, region.size, size as u64))
     }
 
     /// Bytes that reach a part and were not made by the part of its number. Parameters and constants are
@@ -240,12 +259,13 @@ impl<'g> Choices<'g> {
         let mut sum = 0;
         for (number, pair) in division.bounds.windows(2).enumerate() {
             let part = part(self.graph, node, &division.split, pair[0], pair[1])?;
-            sum += self.moved_to(node, number, &part)?;
+            sum = self.moved_to(node, number, &part)?.saturating_add(sum);
         }
         if let Made::Partial(_) = division.split.made {
             // What is folded is sent once, and gathered once.
             let results = self.graph.results(node).map(|value| bytes(self.graph.ty(value)));
-            sum += 2 * (division.parts() as u64 - 1) * results.sum::<Result<u64>>()?;
+            let made = total(results)?;
+            sum = made.saturating_mul(2 * (division.parts() as u64 - 1)).saturating_add(sum);
         }
         Ok(sum)
     }
@@ -257,44 +277,41 @@ impl<'g> Choices<'g> {
                 continue;
             }
             let asked = self.region_bytes(value, region)?;
-            sum += match &self.layouts[value.index()] {
-                None => {
-                    if number == 0 {
-                        0
-                    } else {
-                        asked
-                    }
-                }
-                Some(Layout::Partial(_)) => asked,
-                Some(Layout::Slices { axis, bounds }) => {
-                    asked - self.own(value, region, *axis, bounds, number)?
-                }
+            let own = match &self.layouts[value.index()] {
+                // What is whole is where the first part is.
+                None if number == 0 => asked,
+                None => 0,
+                Some(Layout::Partial(_)) => 0,
+                Some(Layout::Slices { axis, bounds }) => Self::own(asked, region, *axis, bounds, number),
             };
+            sum = asked.saturating_sub(own).saturating_add(sum);
         }
         Ok(sum)
     }
 
-    /// Bytes of a region that the part of this number has made.
-    fn own(
-        &self,
-        value: ValueId,
-        region: Option<Region>,
-        axis: u32,
-        bounds: &[u64],
-        number: usize,
-    ) -> Result<u64> {
-        let Some(pair) = bounds.windows(2).nth(number) else { return Ok(0) };
-        let extent = bounds.last().copied().unwrap_or(1).max(1);
-        let asked = self.region_bytes(value, region)?;
-        Ok(match region {
+    /// Bytes of a region of `asked` bytes that the part of this number has made.
+    fn own(asked: u64, region: Option<Region>, axis: u32, bounds: &[u64], number: usize) -> u64 {
+        let (Some(pair), Some(&extent)) = (bounds.windows(2).nth(number), bounds.last()) else { return 0 };
+        match region {
             Some(region) if region.axis == axis => {
                 let start = region.start.max(pair[0]);
                 let end = (region.start + region.size).min(pair[1]);
-                asked / region.size.max(1) * end.saturating_sub(start)
+                share(asked, end.saturating_sub(start), region.size)
             }
-            _ => asked / extent * (pair[1] - pair[0]),
-        })
+            _ => share(asked, pair[1] - pair[0], extent),
+        }
     }
+}
+
+/// `part` of `whole` of some bytes.
+fn share(bytes: u64, part: u64, whole: u64) -> u64 {
+    let share = u128::from(bytes) * u128::from(part) / u128::from(whole.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}
+
+/// The sum, or the most that there is.
+fn total(mut bytes: impl Iterator<Item = Result<u64>>) -> Result<u64> {
+    bytes.try_fold(0, |sum: u64, bytes| Ok(sum.saturating_add(bytes?)))
 }
 
 /// Most bounds that are tried for one way to split.

@@ -32,7 +32,10 @@ pub(in crate::compile) fn record(graph: &Graph, divisions: &BTreeMap<NodeId, Div
 /// What a plan has recorded, of this graph. Error: the plan is of another graph.
 pub(super) fn divisions(graph: &Graph, planned: &[PlanSplit]) -> Result<BTreeMap<NodeId, Division>> {
     let names = Names::new(graph);
-    let nodes: HashMap<String, NodeId> = graph.node_ids().map(|node| (names.of(graph, node), node)).collect();
+    let nodes: HashMap<String, NodeId> = {
+        let computed = graph.node_ids().filter(|&node| !graph.node(node).op.is_leaf());
+        computed.map(|node| (names.of(graph, node), node)).collect()
+    };
     let mut found = BTreeMap::new();
     for entry in planned {
         for name in &entry.nodes {

@@ -81,7 +81,7 @@ impl Problem<'_> {
     }
 
     /// Whether a network that fits nowhere may be split. Steps that update parameters, and pipelines, have
-    /// strategies of their own.
+    /// strategies of their own; a plan that replaces another moves whole parameters.
     pub(super) fn may_split(&self, network: &Network) -> bool {
         let is_step = network.graph.params().iter().any(|param| param.update.is_some());
         self.options.split.auto
@@ -89,6 +89,8 @@ impl Problem<'_> {
             && network.splits.is_empty()
             && self.options.unrolled.is_none()
             && self.options.pipeline.is_none()
+            && self.options.from.is_none()
+            && self.options.place.from.is_none()
             && !is_step
     }
 

@@ -219,6 +219,7 @@ enum RawEntry {
 #[derive(Deserialize)]
 struct RawPart {
     device: String,
+    axis: String,
     from: u64,
     to: u64,
 }
@@ -249,7 +250,9 @@ impl<'de> Visitor<'de> for Entries {
             match entry {
                 RawEntry::Whole(device) => found.push((node, device)),
                 RawEntry::Parts(parts) => {
-                    let tile = parts.windows(2).all(|pair| pair[0].to == pair[1].from);
+                    let tile = parts
+                        .windows(2)
+                        .all(|pair| pair[0].to == pair[1].from && pair[0].axis == pair[1].axis);
                     let Some(first) = parts.first().filter(|_| tile && parts.len() > 1) else {
                         return Err(A::Error::custom(format!("the parts of {node:?} do not tile it")));
                     };

@@ -62,9 +62,10 @@ impl Case {
 
     /// A parameter's data, found by its name: simplification may renumber parameters.
     fn weight(&self, graph: &Graph, id: ParamId) -> Tensor {
-        let name = &graph.param(id).name;
-        let number = self.graph.params().iter().position(|param| param.name == *name);
-        self.params[number.expect("the source has it")].clone()
+        let param = graph.param(id);
+        let number = self.graph.params().iter().position(|own| own.name == param.whole_name());
+        let whole = self.params[number.expect("the source has it")].clone();
+        param.own_part(graph, whole).expect("a part of it")
     }
 
     fn run(&self, compiled: &Compiled) -> Vec<(String, Tensor)> {

@@ -2,7 +2,7 @@
 //!
 //! Exact: planning reserves them, the CPU kernels cut them up in the same order, and nothing else
 //! is allocated (what packs operands of the matrix product is each thread's own). Each part is rounded up
-//! to [`ALIGNMENT`].
+//! to [`ALIGNMENT`](crate::units::ALIGNMENT).
 
 use super::attention::{Geometry, Tiling};
 use super::pieces::{Cut, PIECE, Whole};

@@ -37,7 +37,7 @@ pub struct Precision {
 
 /// Computes in halves what halves do for, of the nodes that read and make floats of f32 alone. Parameters
 /// that are rounded say in which type they are given
-/// ([`Param::given`](crate::ir::Param::given)). Numbers beyond the range of halves become the largest half
+/// ([`Param::supplied`](crate::ir::Param::supplied)). Numbers beyond the range of halves become the largest half
 /// where they are data; where they are computed, they become infinite. What nothing reads counts as read
 /// in f32, so [`super::dce`] comes before. O(nodes + operands + bytes of constants).
 ///

@@ -1,7 +1,7 @@
 //! How a node's work can be divided: which of its loops are parallel or summed, and which elements of each
 //! operand a part of such a loop reads.
 //!
-//! Each family says of its loops how operands are indexed ([`Access`]): all of an operand, a slice that
+//! Each family says of its loops how operands are indexed (`Access`): all of an operand, a slice that
 //! follows the loop in proportion, one that begins further on, or windows, which overlap. Slices, their
 //! sizes and the operation of a part follow from that here, once for all families. After Tofu (Wang, Huang,
 //! Li 2019), which finds such slices from a description of the loops.

@@ -159,7 +159,7 @@ impl ParamReader {
         Self::default()
     }
 
-    /// The data of a parameter, of the type that it is given in ([`Param::given`](crate::ir::Param::given));
+    /// The data of a parameter, of the type that it is given in ([`Param::supplied`](crate::ir::Param::supplied));
     /// none where it has none, or it is in a file that is absent.
     /// Errors: a file that cannot be read or is too short, an array that is gone or has another
     /// type than the parameter.

@@ -219,7 +219,9 @@ enum RawEntry {
 #[derive(Deserialize)]
 struct RawPart {
     device: String,
-    axis: String,
+    /// For people; [`PlanOptions::splits`] says the same.
+    #[serde(rename = "axis")]
+    _axis: String,
     from: u64,
     to: u64,
 }
@@ -250,9 +252,7 @@ impl<'de> Visitor<'de> for Entries {
             match entry {
                 RawEntry::Whole(device) => found.push((node, device)),
                 RawEntry::Parts(parts) => {
-                    let tile = parts
-                        .windows(2)
-                        .all(|pair| pair[0].to == pair[1].from && pair[0].axis == pair[1].axis);
+                    let tile = parts.windows(2).all(|pair| pair[0].to == pair[1].from);
                     let Some(first) = parts.first().filter(|_| tile && parts.len() > 1) else {
                         return Err(A::Error::custom(format!("the parts of {node:?} do not tile it")));
                     };

@@ -355,6 +355,8 @@ fn network(
     let options = Options {
         from: old.map(Foreign::from),
         place: place::Options { from, ..quick() },
+        // What a plan that splits nothing moves is what is told here.
+        split: compile::SplitOptions { auto: false, ..compile::SplitOptions::default() },
         ..Options::default()
     };
     compile::compile(model, &Topology::parse(spec)?, &options)

@@ -177,9 +177,18 @@ pub fn compile_with(
             let batch = divided.as_ref().map_or(options.batch, |divided| Some(divided.microbatch));
             let network = prepare(graph, &Options { batch, ..options.clone() })?;
             let problem = Problem { topology, options, divided: divided.as_ref(), control };
+            if !problem.may_split(&network) {
+                return problem.plan(&network).map(|planned| planned.compiled(network, topology));
+            }
             match problem.plan(&network) {
-                Ok(planned) => Ok(planned.compiled(network, topology)),
-                Err(Error::Infeasible(why)) if problem.may_split(&network) => problem.split(network, why),
+                Ok(planned) => match problem.faster(&network, Some(&planned))? {
+                    Some(faster) => Ok(faster.compiled(topology)),
+                    None => Ok(planned.compiled(network, topology)),
+                },
+                Err(Error::Infeasible(why)) => match problem.faster(&network, None)? {
+                    Some(faster) => Ok(faster.compiled(topology)),
+                    None => problem.split(network, why),
+                },
                 Err(error) => Err(error),
             }
         }

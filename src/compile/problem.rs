@@ -34,6 +34,18 @@ pub(super) struct Planned {
     graph: CostGraph,
 }
 
+/// A plan in which operations are split because that is faster, and its network.
+pub(super) struct Faster {
+    planned: Planned,
+    network: Network,
+}
+
+impl Faster {
+    pub(super) fn compiled(self, topology: &Topology) -> Compiled {
+        self.planned.compiled(self.network, topology)
+    }
+}
+
 impl Planned {
     pub(super) fn compiled(self, network: Network, topology: &Topology) -> Compiled {
         self.step.compiled(self.plan, Some(network), self.graph, topology)
@@ -92,6 +104,41 @@ impl Problem<'_> {
             && self.options.from.is_none()
             && self.options.place.from.is_none()
             && !is_step
+    }
+
+    /// A faster plan, where parts of operations on several devices make a step take less time than `whole`, the
+    /// plan in which nothing is split, where there is one.
+    ///
+    /// Errors: those of planning, but that a way fits nowhere.
+    pub(super) fn faster(&self, network: &Network, whole: Option<&Planned>) -> Result<Option<Faster>> {
+        let Self { topology, options, control, .. } = *self;
+        if options.place.objective != place::Objective::Latency || topology.computing().count() < 2 {
+            return Ok(None);
+        }
+        let Network { graph, grouping, assumed, dims, .. } = network;
+        let exact = options.split.exact;
+        let ways = split::faster(graph, grouping, topology, &options.place, exact, control)?;
+        let places = phases(graph, Vec::new(), false);
+        let as_whole = Whole { assumed: assumed.clone(), dims: dims.clone(), places };
+        let mut least = whole.map(|planned| planned.plan.cost.latency_ns);
+        let mut found = None;
+        for divisions in ways {
+            if control.stopped() {
+                break;
+            }
+            let network = as_whole.split(graph, &divisions)?;
+            let planned = match self.plan_as(&network, true) {
+                Ok(planned) => planned,
+                Err(Error::Infeasible(_)) => continue,
+                Err(error) => return Err(error),
+            };
+            let latency = planned.plan.cost.latency_ns;
+            if least.is_none_or(|least| latency < least) {
+                least = Some(latency);
+                found = Some(Faster { planned, network });
+            }
+        }
+        Ok(found)
     }
 
     /// Splits a network that fits nowhere as far as it must be, and plans that. Error: `why`, where no way

@@ -6,6 +6,7 @@
 mod class;
 mod flops;
 mod lower;
+mod part;
 mod profile;
 mod reach;
 mod roofline;
@@ -15,5 +16,6 @@ pub use class::Class;
 pub(crate) use class::class_work;
 pub use flops::{node_flops, node_traffic};
 pub use lower::{Lowered, Origin, lower};
+pub(crate) use part::NodeWork;
 pub use profile::{ClassRate, CopyTime, KernelTime, KindProfile, PROFILE_VERSION, Profile};
 pub use roofline::{Rates, Reached, group_time};

@@ -24,6 +24,7 @@ pub use fuse::fuse;
 pub use group::{GroupOptions, group, group_placed};
 pub use precision::{Params, Precision, lower_precision};
 pub use simplify::simplify;
+pub(crate) use split::scattered;
 pub use split::{Divided, Division, PartSource, SliceOf, split};
 
 use crate::ir::{Graph, SourceId};

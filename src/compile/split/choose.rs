@@ -2,22 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use super::layout::{Layout, bytes, own_bytes, region_bytes, scaled, share};
 use super::rule::{is_inexact, parts};
 use crate::error::{Error, Result};
-use crate::ir::{Graph, NodeId, Op, Type, ValueId};
+use crate::ir::{Graph, NodeId, Op};
 use crate::kernel::split::{Made, Part, Region, Split, part, splits};
 use crate::pass::Division;
-
-/// How a value is held, as far as choices go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Layout {
-    /// Slices along an axis.
-    Slices {
-        axis: u32,
-        bounds: Vec<u64>,
-    },
-    Partial(u64),
-}
 
 /// Divisions of the nodes that were visited so far, in the arena's order.
 pub(super) struct Choices<'g> {
@@ -242,15 +232,7 @@ impl<'g> Choices<'g> {
         let part = part(self.graph, node, &division.split, pair[0], pair[1])?;
         let operands = self.graph.node(node).operands.iter().copied().zip(part.operands);
         let results = self.graph.results(node).zip(part.results);
-        total(operands.chain(results).map(|(value, region)| self.region_bytes(value, region)))
-    }
-
-    fn region_bytes(&self, value: ValueId, region: Option<Region>) -> Result<u64> {
-        let ty = self.graph.ty(value);
-        let all = bytes(ty)?;
-        let Some(region) = region else { return Ok(all) };
-        let size = ty.shape.sizes()[region.axis as usize].known().unwrap_or(1).max(1);
-        Ok(share(all, region.size, size as u64))
+        total(operands.chain(results).map(|(value, region)| region_bytes(self.graph.ty(value), region)))
     }
 
     /// Bytes that reach a part and were not made by the part of its number. Parameters and constants are
@@ -276,37 +258,18 @@ impl<'g> Choices<'g> {
             if matches!(self.graph.maker(value).op, Op::Param(_) | Op::Constant(_)) {
                 continue;
             }
-            let asked = self.region_bytes(value, region)?;
+            let asked = region_bytes(self.graph.ty(value), region)?;
             let own = match &self.layouts[value.index()] {
                 // What is whole is where the first part is.
                 None if number == 0 => asked,
                 None => 0,
                 Some(Layout::Partial(_)) => 0,
-                Some(Layout::Slices { axis, bounds }) => Self::own(asked, region, *axis, bounds, number),
+                Some(Layout::Slices { axis, bounds }) => own_bytes(asked, region, *axis, bounds, number),
             };
             sum = asked.saturating_sub(own).saturating_add(sum);
         }
         Ok(sum)
     }
-
-    /// Bytes of a region of `asked` bytes that the part of this number has made.
-    fn own(asked: u64, region: Option<Region>, axis: u32, bounds: &[u64], number: usize) -> u64 {
-        let (Some(pair), Some(&extent)) = (bounds.windows(2).nth(number), bounds.last()) else { return 0 };
-        match region {
-            Some(region) if region.axis == axis => {
-                let start = region.start.max(pair[0]);
-                let end = (region.start + region.size).min(pair[1]);
-                share(asked, end.saturating_sub(start), region.size)
-            }
-            _ => share(asked, pair[1] - pair[0], extent),
-        }
-    }
-}
-
-/// `part` of `whole` of some bytes.
-fn share(bytes: u64, part: u64, whole: u64) -> u64 {
-    let share = u128::from(bytes) * u128::from(part) / u128::from(whole.max(1));
-    u64::try_from(share).unwrap_or(u64::MAX)
 }
 
 /// The sum, or the most that there is.
@@ -316,28 +279,3 @@ fn total(mut bytes: impl Iterator<Item = Result<u64>>) -> Result<u64> {
 
 /// Most bounds that are tried for one way to split.
 const MOST_CANDIDATES: usize = 8;
-
-/// Bounds along one axis as bounds of a loop that is longer or shorter by a factor; none where they fall
-/// between its units.
-fn scaled(bounds: &[u64], split: &Split) -> Option<Vec<u64>> {
-    let extent = *bounds.last()?;
-    let mut found = Vec::with_capacity(bounds.len());
-    for &bound in bounds {
-        let scaled = u128::from(bound) * u128::from(split.extent);
-        if extent == 0 || scaled % u128::from(extent) != 0 {
-            return None;
-        }
-        let scaled = u64::try_from(scaled / u128::from(extent)).ok()?;
-        if scaled % split.unit.max(1) != 0 && scaled != split.extent {
-            return None;
-        }
-        found.push(scaled);
-    }
-    found.windows(2).all(|pair| pair[1] > pair[0] && pair[1] - pair[0] >= split.least).then_some(found)
-}
-
-/// Bytes of a value.
-fn bytes(ty: &Type) -> Result<u64> {
-    let elements = ty.elements().ok_or_else(|| Error::Internal(format!("{ty:?} is not bound")))?;
-    Ok(elements.saturating_mul(ty.dtype.size()))
-}

@@ -1,10 +1,16 @@
 //! Which operations are split, and how: what the caller asks for, what a plan records, and what is split
-//! because it fits nowhere whole.
+//! because it fits nowhere whole or is faster so.
 
 mod choose;
 mod fit;
+mod held;
+mod layout;
+mod pay;
 mod record;
 mod rule;
+mod search;
+mod team;
+mod units;
 
 use std::collections::BTreeMap;
 
@@ -14,13 +20,15 @@ use crate::pass::Division;
 use crate::plan::PlanSplit;
 
 pub(super) use self::fit::{beyond_all, narrower};
+pub(super) use self::pay::faster;
 pub(super) use self::record::record;
 pub use self::rule::{SplitAxis, SplitRule};
 
 /// What may be split.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SplitOptions {
-    /// Whether what fits nowhere whole is split as far as it must be.
+    /// Whether what fits nowhere whole is split as far as it must be, and what a step is faster for where its
+    /// latency is to be small.
     pub auto: bool,
     /// Whether sums may not be divided, so that results have the bits of one device.
     pub exact: bool,

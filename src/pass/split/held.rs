@@ -357,7 +357,7 @@ impl<'g> Holder<'g> {
 }
 
 /// Where partial results of `parts` parts are cut to be folded in slices: the first axis that is long enough.
-fn scattered(ty: &Type, parts: u64) -> Option<(u32, Vec<u64>)> {
+pub(crate) fn scattered(ty: &Type, parts: u64) -> Option<(u32, Vec<u64>)> {
     if ty.elements()? < SCATTERED || parts <= 2 {
         return None;
     }

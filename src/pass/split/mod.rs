@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::ir::{Graph, NodeId, Op, ValueId};
 use crate::kernel::split::{Made, Part, Split, part};
 
+pub(crate) use self::held::scattered;
 pub use self::sources::PartSource;
 
 /// How one node is divided.

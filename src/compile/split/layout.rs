@@ -1,0 +1,68 @@
+//! How values are held while divisions are chosen, and bytes of slices.
+
+use crate::error::{Error, Result};
+use crate::ir::Type;
+use crate::kernel::split::{Region, Split};
+
+/// How a value is held, as far as choices go.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Layout {
+    /// Slices along an axis.
+    Slices {
+        axis: u32,
+        bounds: Vec<u64>,
+    },
+    Partial(u64),
+}
+
+/// Bytes of a region of a value, or of all of it.
+pub(super) fn region_bytes(ty: &Type, region: Option<Region>) -> Result<u64> {
+    let all = bytes(ty)?;
+    let Some(region) = region else { return Ok(all) };
+    let size = ty.shape.sizes()[region.axis as usize].known().unwrap_or(1).max(1);
+    Ok(share(all, region.size, size as u64))
+}
+
+/// Bytes of a region of `asked` bytes that the part of this number has made.
+pub(super) fn own_bytes(asked: u64, region: Option<Region>, axis: u32, bounds: &[u64], number: usize) -> u64 {
+    let (Some(pair), Some(&extent)) = (bounds.windows(2).nth(number), bounds.last()) else { return 0 };
+    match region {
+        Some(region) if region.axis == axis => {
+            let start = region.start.max(pair[0]);
+            let end = (region.start + region.size).min(pair[1]);
+            share(asked, end.saturating_sub(start), region.size)
+        }
+        _ => share(asked, pair[1] - pair[0], extent),
+    }
+}
+
+/// `part` of `whole` of some bytes.
+pub(super) fn share(bytes: u64, part: u64, whole: u64) -> u64 {
+    let share = u128::from(bytes) * u128::from(part) / u128::from(whole.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}
+
+/// Bounds along one axis as bounds of a loop that is longer or shorter by a factor; none where they fall
+/// between its units.
+pub(super) fn scaled(bounds: &[u64], split: &Split) -> Option<Vec<u64>> {
+    let extent = *bounds.last()?;
+    let mut found = Vec::with_capacity(bounds.len());
+    for &bound in bounds {
+        let scaled = u128::from(bound) * u128::from(split.extent);
+        if extent == 0 || scaled % u128::from(extent) != 0 {
+            return None;
+        }
+        let scaled = u64::try_from(scaled / u128::from(extent)).ok()?;
+        if scaled % split.unit.max(1) != 0 && scaled != split.extent {
+            return None;
+        }
+        found.push(scaled);
+    }
+    found.windows(2).all(|pair| pair[1] > pair[0] && pair[1] - pair[0] >= split.least).then_some(found)
+}
+
+/// Bytes of a value.
+pub(super) fn bytes(ty: &Type) -> Result<u64> {
+    let elements = ty.elements().ok_or_else(|| Error::Internal(format!("{ty:?} is not bound")))?;
+    Ok(elements.saturating_mul(ty.dtype.size()))
+}

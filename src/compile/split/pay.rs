@@ -1,0 +1,74 @@
+//! Ways to split that are expected to make a step faster.
+
+use std::collections::BTreeMap;
+
+use super::search::{Found, Work};
+use super::team::{Team, teams};
+use crate::control::Control;
+use crate::cost::NodeWork;
+use crate::error::Result;
+use crate::ir::{Graph, NodeId};
+use crate::kernel::Grouping;
+use crate::pass::Division;
+use crate::place::{self, Effort};
+use crate::topology::Topology;
+
+/// Ways that are planned for, by effort: each costs as much as a plan.
+fn most_ways(effort: Effort) -> usize {
+    match effort {
+        Effort::Fast => 1,
+        Effort::Default => 2,
+        Effort::Best => 6,
+    }
+}
+
+/// Ways to split a network over teams of devices, from the one that is expected to take the least time; none that
+/// splits nothing. O(nodes x devices) times a constant, for each size of a team.
+///
+/// Errors: none but internal ones.
+pub(in crate::compile) fn faster(
+    graph: &Graph,
+    grouping: &Grouping,
+    topology: &Topology,
+    place: &place::Options,
+    exact: bool,
+    control: &Control<'_>,
+) -> Result<Vec<BTreeMap<NodeId, Division>>> {
+    let works = NodeWork::of(graph, grouping);
+    let teams = teams(&works, topology, place);
+    let work = Work::new(graph, works, exact)?;
+    let mut found: Vec<Found> = Vec::new();
+    for team in &teams {
+        let Some(way) = search_within_memory(&work, team, (topology, place), control)? else { break };
+        let is_new = found.iter().all(|other| other.divisions != way.divisions);
+        if !way.divisions.is_empty() && is_new {
+            found.push(way);
+        }
+    }
+    found.sort_by_key(|way| way.time);
+    found.truncate(most_ways(place.effort));
+    Ok(found.into_iter().map(|way| way.divisions).collect())
+}
+
+/// Prices of a byte of parameters, in nanoseconds, tried in this order.
+const PRICES: [u64; 4] = [0, 1, 16, 256];
+
+/// The way of the lowest price whose parameters lie within what devices have; where there is none, the last.
+fn search_within_memory(
+    work: &Work<'_>,
+    team: &Team,
+    (topology, place): (&Topology, &place::Options),
+    control: &Control<'_>,
+) -> Result<Option<Found>> {
+    let mut found = None;
+    for price in PRICES {
+        let Some(way) = work.search(team, price, control)? else { return Ok(found) };
+        let room = |id| place.usable(topology.device(id).memory).get();
+        let fits = team.devices.iter().zip(&way.params).all(|(&id, &params)| params <= room(id));
+        found = Some(way);
+        if fits {
+            break;
+        }
+    }
+    Ok(found)
+}

@@ -91,7 +91,7 @@ pub(super) fn summary(
 ) -> Summary {
     let asked = |one: &Objective| one.name() == compiled.plan.options.objective;
     let objective = Objective::ALL.into_iter().find(asked).unwrap_or(options.place.objective);
-    let mut summary = Summary::new(
+    let summary = Summary::new(
         &compiled.cost_graph,
         &compiled.topology,
         &compiled.placement,
@@ -100,6 +100,10 @@ pub(super) fn summary(
         compiled.plan.placement.len(),
     )
     .with_bound(compiled.plan.bound.as_ref());
+    let mut summary = match &compiled.network {
+        Some(network) => summary.with_splits(network.splits.iter().map(|split| split.nodes.len()).sum()),
+        None => summary,
+    };
     summary.replan.clone_from(&compiled.plan.replan);
     summary.pipeline.clone_from(&compiled.pipeline);
     summary.precision.clone_from(&compiled.plan.options.precision);

@@ -30,7 +30,7 @@ pub use history::write_history;
 pub use html::Html;
 #[cfg(all(feature = "cli", feature = "run"))]
 pub(crate) use summary::pipelined;
-pub use summary::{AlternativeLine, BoundLine, DeviceLine, Summary};
+pub use summary::{AlternativeLine, BoundLine, DeviceLine, Scope, Summary};
 #[cfg(all(feature = "cli", feature = "run"))]
 pub(crate) use table::clipped;
 #[cfg(feature = "cli")]

@@ -101,6 +101,12 @@ pub struct Summary {
     pub optimal: bool,
     /// The certificate, where there is one.
     pub bound: Option<BoundLine>,
+    /// The plans of which the certificate speaks.
+    #[serde(skip)]
+    pub scope: Scope,
+    /// Nodes that are split, where some are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split: Option<usize>,
     /// Other objectives that gain something in their own measure.
     pub alternatives: Vec<AlternativeLine>,
     /// What the planner's own placement comes to, beside one that was made elsewhere.
@@ -125,6 +131,38 @@ pub struct Summary {
     /// The largest batch that fits, where it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub largest: Option<BatchLine>,
+}
+
+/// The plans of which a certificate speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// Every plan.
+    #[default]
+    All,
+    /// Those that split no operation.
+    Whole,
+    /// Those that split the same operations in the same way.
+    Split,
+}
+
+impl Scope {
+    /// What stands behind `proven optimal`.
+    const fn among(self) -> &'static str {
+        match self {
+            Self::All => "",
+            Self::Whole => " where nothing is split",
+            Self::Split => " among plans with these splits",
+        }
+    }
+
+    /// What stands behind `no plan`.
+    const fn plans(self) -> &'static str {
+        match self {
+            Self::All => "",
+            Self::Whole => " of whole operations",
+            Self::Split => " with these splits",
+        }
+    }
 }
 
 impl Summary {
@@ -182,6 +220,8 @@ impl Summary {
             max_load: cost.max_load,
             optimal: reached == 0,
             bound: None,
+            scope: Scope::All,
+            split: None,
             alternatives: Vec::new(),
             planned: None,
             fewer: None,
@@ -204,16 +244,34 @@ impl Summary {
         self
     }
 
+    /// The summary of a network's plan, in which operations may be split: as many as `nodes`.
+    #[must_use]
+    pub fn with_splits(mut self, nodes: usize) -> Self {
+        let is_timed = self.objective != Objective::Transfer.name();
+        self.split = (nodes > 0).then_some(nodes);
+        self.scope = match (nodes, self.devices.len()) {
+            (0, 0 | 1) => Scope::All,
+            // What moves nothing cannot be better.
+            (0, _) if is_timed => Scope::Whole,
+            (0, _) => Scope::All,
+            _ => Scope::Split,
+        };
+        self
+    }
+
     /// How good the plan is, in words.
     fn quality(&self) -> String {
         match &self.bound {
-            Some(bound) if self.optimal => format!("proven optimal ({})", bound.proof),
+            Some(bound) if self.optimal => {
+                format!("proven optimal{} ({})", self.scope.among(), bound.proof)
+            }
             Some(BoundLine { value, gap, proof }) => {
                 let least = match self.objective {
                     "transfer" => Bytes(*value).to_string(),
                     _ => Nanos(*value).to_string(),
                 };
-                format!("gap {:.1}%, no plan is below {least} ({proof})", gap * 100.0)
+                let plans = self.scope.plans();
+                format!("gap {:.1}%, no plan{plans} is below {least} ({proof})", gap * 100.0)
             }
             None if self.optimal && self.objective == "transfer" => "proven optimal, nothing moves".into(),
             None if self.optimal => "proven optimal, nothing takes time".into(),
@@ -246,6 +304,9 @@ impl Summary {
             "transfer   {copies}{hidden}{loaded}\nlatency    {} for one step (simulated)\nload       {} on the busiest device or link\nobjective  {}: {quality}\n",
             self.latency, self.max_load, self.objective
         );
+        if let Some(nodes) = self.split {
+            text += &format!("split      {} over several devices\n", super::counted(nodes, "node"));
+        }
         text += &self.precision.as_deref().map_or_else(String::new, precision_line);
         text += &self.pipeline.as_ref().map_or_else(String::new, pipelined);
         for line in &self.alternatives {

@@ -105,6 +105,7 @@ mod score;
 mod shared;
 mod sound_plans;
 mod split;
+mod split_faster;
 mod split_kernels;
 mod spread;
 mod state;

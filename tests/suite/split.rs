@@ -29,7 +29,7 @@ fn planned(network: &Network, devices: &str, split: SplitOptions) -> Result<Comp
 }
 
 /// The plan is sound, alone and beside its model, in all forms, and is made again from itself.
-fn sound(what: &str, network: &Network, compiled: &Compiled) {
+pub(crate) fn sound(what: &str, network: &Network, compiled: &Compiled) {
     let plan = &compiled.plan;
     let fail = |error: Error| -> ! { panic!("{what}: {error}: {:?}", error.details()) };
     check(plan).unwrap_or_else(|error| fail(error));
@@ -47,7 +47,7 @@ fn sound(what: &str, network: &Network, compiled: &Compiled) {
 }
 
 /// The results of a split network are those of one device: bit for bit, where no sum is split.
-fn same_results(what: &str, network: &Network, compiled: &Compiled) {
+pub(crate) fn same_results(what: &str, network: &Network, compiled: &Compiled) {
     let whole = network.plan("cpu:memory=64GB", DeviceUse::Auto).unwrap();
     let expected = network.run(&whole).unwrap();
     let found = network.run(compiled).unwrap_or_else(|error| panic!("{what}: {error}"));

@@ -39,7 +39,9 @@ pub(in crate::compile) fn faster(
     let work = Work::new(graph, works, exact)?;
     let mut found: Vec<Found> = Vec::new();
     for team in &teams {
-        let Some(way) = search_within_memory(&work, team, (topology, place), control)? else { break };
+        let Some(way) = search_within_memory(&work, team, &rooms(topology, place, team), control)? else {
+            break;
+        };
         let is_new = found.iter().all(|other| other.divisions != way.divisions);
         if !way.divisions.is_empty() && is_new {
             found.push(way);
@@ -53,18 +55,22 @@ pub(in crate::compile) fn faster(
 /// Prices of a byte of parameters, in nanoseconds, tried in this order.
 const PRICES: [u64; 4] = [0, 1, 16, 256];
 
+/// What each device of a team may hold.
+fn rooms(topology: &Topology, place: &place::Options, team: &Team) -> Vec<u64> {
+    team.devices.iter().map(|&id| place.usable(topology.device(id).memory).get()).collect()
+}
+
 /// The way of the lowest price whose parameters lie within what devices have; where there is none, the last.
 fn search_within_memory(
     work: &Work<'_>,
     team: &Team,
-    (topology, place): (&Topology, &place::Options),
+    rooms: &[u64],
     control: &Control<'_>,
 ) -> Result<Option<Found>> {
     let mut found = None;
     for price in PRICES {
         let Some(way) = work.search(team, price, control)? else { return Ok(found) };
-        let room = |id| place.usable(topology.device(id).memory).get();
-        let fits = team.devices.iter().zip(&way.params).all(|(&id, &params)| params <= room(id));
+        let fits = rooms.iter().zip(&way.params).all(|(&room, &params)| params <= room);
         found = Some(way);
         if fits {
             break;

@@ -1,6 +1,7 @@
 //! Where a program's inputs, outputs, parameters and constants lie, whatever memory that is.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use super::super::interpret::{Weights, as_held, as_taken, check_type, input, known_inputs, rounded, tensor};
 use super::plan::{Batch, Checker, ExecPlan, Located};
@@ -132,12 +133,16 @@ pub(in crate::run) fn load(
     }
     match missing.len() {
         0 => Ok(()),
-        count => {
-            let details =
-                missing.iter().map(|(param, error)| format!("{}: {error}", graph.param(*param).name));
-            let report = Report::new("", format!("{count} parameters have no data"))
+        _ => {
+            let of =
+                |(param, error): &(ParamId, Error)| format!("{}: {error}", graph.param(*param).whole_name());
+            let mut details: Vec<String> = missing.iter().map(of).collect();
+            // Slices of one parameter miss the same data.
+            let mut told = BTreeSet::new();
+            details.retain(|line| told.insert(line.clone()));
+            let report = Report::new("", format!("{} parameters have no data", details.len()))
                 .help("--weights F, or --init seed=N to make them up")
-                .first_details(details.collect(), "parameters");
+                .first_details(details, "parameters");
             Err(Error::Run(report))
         }
     }

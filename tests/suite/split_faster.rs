@@ -1,0 +1,131 @@
+//! Operations that are split because a step is faster so: never slower than whole, the best of what is written by
+//! hand, sound, and with the bits of one device.
+
+use partition::unstable::compile::{Compiled, Options, SplitOptions, SplitRule, compile};
+use partition::unstable::load::Model;
+use partition::unstable::place::{Effort, Objective};
+use partition::unstable::topology::Topology;
+
+use crate::networks::Network;
+use crate::shared;
+use crate::split::{same_results, sound};
+
+fn planned(network: &Network, devices: &str, split: SplitOptions) -> Compiled {
+    let mut options = Options { bind: network.dims.clone(), split, ..Options::default() };
+    options.place.objective = Objective::Latency;
+    options.place.effort = Effort::Fast;
+    let topology = Topology::parse(devices).unwrap();
+    compile(Model::Graph(network.graph.clone()), &topology, &options)
+        .unwrap_or_else(|error| panic!("{devices}: {error}: {:?}", error.details()))
+}
+
+fn none() -> SplitOptions {
+    SplitOptions { auto: false, ..SplitOptions::default() }
+}
+
+fn latency(compiled: &Compiled) -> u64 {
+    compiled.plan.cost.latency_ns.get()
+}
+
+/// Networks of every kind, on equal devices, unequal ones and ones that are far apart.
+#[test]
+fn a_step_is_never_slower_for_what_is_split() {
+    let mut split = 0;
+    for file in ["s_gpt2.onnx", "s_vit.onnx", "s_resnet_hf.onnx", "s_mixtral.onnx", "s_t5_encoder.onnx"] {
+        let Some(path) = shared::file(&format!("corpus/onnx/{file}")) else { return };
+        let network = Network::open(&path).unwrap();
+        for devices in ["2xcpu:cores=1", "cpu:cores=1+cpu:cores=3:host=h1", "3xcpu:cores=1"] {
+            let what = format!("{file} on {devices}");
+            let whole = planned(&network, devices, none());
+            let exact = SplitOptions { exact: true, ..SplitOptions::default() };
+            for options in [SplitOptions::default(), exact] {
+                let compiled = planned(&network, devices, options);
+                assert!(latency(&compiled) <= latency(&whole), "{what}: slower than whole");
+                if compiled.plan.options.splits.is_empty() {
+                    continue;
+                }
+                split += 1;
+                sound(&what, &network, &compiled);
+                same_results(&what, &network, &compiled);
+            }
+        }
+    }
+    assert!(split >= 10, "only {split} were split");
+}
+
+/// A device that is three times as fast is given about three times as much.
+#[test]
+fn unequal_devices_get_unequal_slices() {
+    let mut network = Network::open(std::path::Path::new("examples/seed_stack.json")).unwrap();
+    network.dims.insert("batch".to_owned(), 4096);
+    let compiled = planned(&network, "cpu:cores=6+cpu:cores=2", SplitOptions::default());
+    let splits = &compiled.plan.options.splits;
+    assert!(!splits.is_empty(), "nothing is split");
+    for split in splits {
+        let [0, bound, extent] = split.bounds[..] else { panic!("{:?}", split.bounds) };
+        let first = if split.devices[0] == "cpu0" { bound } else { extent - bound };
+        let share = first as f64 / extent as f64;
+        assert!((0.65..0.85).contains(&share), "{:?}: {share} on the faster", split.bounds);
+    }
+    sound("seed_stack", &network, &compiled);
+    same_results("seed_stack", &network, &compiled);
+}
+
+/// Three layers of widths that are given.
+fn layers(widths: [u64; 4]) -> Network {
+    let mut params = Vec::new();
+    let mut nodes = Vec::new();
+    let mut before = "x".to_owned();
+    for (at, pair) in widths.windows(2).enumerate() {
+        let name = format!("fc{at}");
+        params.push(format!(
+            r#"{{"name": "{name}/kernel", "type": "f32[{}, {}]", "init": "he_normal"}}"#,
+            pair[0], pair[1]
+        ));
+        nodes.push(format!(
+            r#"{{"name": "{name}", "op": "dense", "inputs": ["{before}", "{name}/kernel"], "activation": "relu"}}"#
+        ));
+        before = name;
+    }
+    let text = format!(
+        r#"{{"partition_model": 1, "name": "layers", "dims": ["batch"],
+        "inputs": [{{"name": "x", "type": "f32[batch, {}]"}}],
+        "params": [{}], "nodes": [{}], "outputs": ["{before}"]}}"#,
+        widths[0],
+        params.join(", "),
+        nodes.join(", ")
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("layers.json");
+    std::fs::write(&path, text).unwrap();
+    Network::open(&path).unwrap()
+}
+
+/// Every way to split each of three layers in two by hand: none is much faster than what is found.
+#[test]
+fn the_way_that_is_found_is_near_the_best_of_all_by_hand() {
+    let axes = [None, Some("0"), Some("1"), Some("sum")];
+    for (widths, batch) in [([512, 2048, 512, 64], 256), ([4096, 1024, 1024, 4096], 4), ([64, 64, 64, 8], 4)]
+    {
+        let mut network = layers(widths);
+        network.dims.insert("batch".to_owned(), batch);
+        let devices = "2xcpu:cores=1";
+        let found = latency(&planned(&network, devices, SplitOptions::default()));
+        let mut best = u64::MAX;
+        for number in 0..axes.len().pow(3) {
+            let mut rest = number;
+            let mut rules: Vec<SplitRule> = Vec::new();
+            for layer in 0..3 {
+                if let Some(axis) = axes[rest % axes.len()] {
+                    rules.push(format!("fc{layer}={axis}:2@cpu0,cpu1").parse().unwrap());
+                }
+                rest /= axes.len();
+            }
+            let options = SplitOptions { rules, ..none() };
+            best = best.min(latency(&planned(&network, devices, options)));
+        }
+        let ratio = found as f64 / best as f64;
+        println!("{widths:?}, batch {batch}: {found} ns, the best by hand {best} ns, {ratio:.3}");
+        assert!(ratio <= 1.05, "{widths:?}, batch {batch}: {found} ns where {best} ns is there");
+    }
+}

@@ -129,7 +129,8 @@ impl Problem<'_> {
             let network = as_whole.split(graph, &divisions)?;
             let planned = match self.plan_as(&network, true) {
                 Ok(planned) => planned,
-                Err(Error::Infeasible(_)) => continue,
+                // It fits nowhere, or needs other devices than the caller's pins and number leave.
+                Err(Error::Infeasible(_) | Error::Usage(_)) => continue,
                 Err(error) => return Err(error),
             };
             let latency = planned.plan.cost.latency_ns;

@@ -16,6 +16,6 @@ pub use class::Class;
 pub(crate) use class::class_work;
 pub use flops::{node_flops, node_traffic};
 pub use lower::{Lowered, Origin, lower};
-pub(crate) use part::NodeWork;
+pub(crate) use part::{NodeWork, join_time};
 pub use profile::{ClassRate, CopyTime, KernelTime, KindProfile, PROFILE_VERSION, Profile};
 pub use roofline::{Rates, Reached, group_time};

@@ -88,3 +88,9 @@ impl NodeWork {
         self.time(1, 1, self.bytes, rates)
     }
 }
+
+/// Time of a kernel of its own that takes slices apart, puts them together or adds up so many bytes of them.
+pub(crate) fn join_time(bytes: Bytes, rates: &Rates) -> Nanos {
+    let work = Work { flops: Flops(0), half_flops: Flops(0), bytes };
+    rates.time(&work, &[ClassWork { class: Class::Move, flops: Flops(bytes.0 / 4), bytes }])
+}

@@ -14,7 +14,7 @@ use super::rule::{even, is_inexact};
 use super::team::{Team, Traffic};
 use super::units::Units;
 use crate::control::Control;
-use crate::cost::NodeWork;
+use crate::cost::{NodeWork, join_time};
 use crate::error::Result;
 use crate::ir::{Graph, NodeId, Op, ValueId};
 use crate::kernel::split::{Made, Region, Split, part, splits};
@@ -275,14 +275,13 @@ impl<'a> Beam<'a> {
         Nanos(most.saturating_mul(self.price))
     }
 
-    /// Time of reading and writing so many bytes on the slowest device, in one kernel.
+    /// Time of putting so many bytes together on the slowest device, in one kernel.
     fn pass_over(&self, bytes: u64) -> Nanos {
         if bytes == 0 {
             return Nanos::ZERO;
         }
-        let of =
-            |rates: &crate::cost::Rates| rates.launch + rates.bandwidth.time(Bytes(bytes.saturating_mul(2)));
-        self.team.rates.iter().map(of).max().unwrap_or_default()
+        let times = self.team.rates.iter().map(|rates| join_time(Bytes(bytes.saturating_mul(2)), rates));
+        times.max().unwrap_or_default()
     }
 
     /// Every way to compute a node that is worth trying.
@@ -386,7 +385,7 @@ impl<'a> Beam<'a> {
                     };
                     let moved = all.saturating_mul(parts - 1);
                     time += self.team.copy_time(Traffic { most: received, all: moved });
-                    time += self.pass_over(received / 2);
+                    time += self.pass_over(received.max(all / parts));
                     held
                 }
             });

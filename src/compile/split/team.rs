@@ -15,6 +15,8 @@ pub(super) struct Team {
     pub(super) rates: Vec<Rates>,
     /// By device: its share of the work, of [`Team::SHARES`] in all.
     pub(super) shares: Vec<u64>,
+    /// Quarters of the time of copies that are taken to be hidden behind computation.
+    hidden: u64,
     /// Time before the first byte of a copy arrives, between the two that are furthest apart.
     latency: Nanos,
     /// What each receives or sends in a second, by the slowest route.
@@ -44,10 +46,16 @@ impl Team {
             names: devices.iter().map(of).collect(),
             rates: devices.iter().map(|&id| Rates::of(topology, id)).collect(),
             shares: shares(speeds),
+            hidden: 0,
             latency,
             each,
             all,
         }
+    }
+
+    /// The team, where so many quarters of the time of copies are hidden.
+    pub(super) fn hiding(&self, hidden: u64) -> Self {
+        Self { hidden, ..self.clone() }
     }
 
     /// Number of devices.
@@ -60,7 +68,8 @@ impl Team {
         if traffic.all == 0 {
             return Nanos::ZERO;
         }
-        self.latency + self.each.time(Bytes(traffic.most)).max(self.all.time(Bytes(traffic.all)))
+        let bytes = self.each.time(Bytes(traffic.most)).max(self.all.time(Bytes(traffic.all)));
+        Nanos((self.latency + bytes).0 / 4 * (4 - self.hidden.min(4)))
     }
 }
 

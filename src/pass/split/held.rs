@@ -246,7 +246,8 @@ impl<'g> Holder<'g> {
         let held = match scattered(&ty, values.len() as u64) {
             Some((axis, bounds)) => self.scatter(old, fold, &values, axis, bounds)?,
             None => {
-                let source = self.graph.maker(values[0]).source;
+                // Not that of a part: no part's kernel waits for the others to be done.
+                let source = self.old.maker(old).source;
                 Held::Whole(self.folded(fold, &values, source)?)
             }
         };

@@ -297,6 +297,11 @@ fn the_librarys_ways_differ_and_follow_from_alignment_and_room() {
     assert_eq!(ways(&args(2048 + 16, 0)), plain);
     assert_ne!(ways(&args(2048 + 8, 0)), plain);
     assert_ne!(ways(&args(2048, 256)), plain);
+    assert!(panics(|| {
+        let skewed = args(2048 + 8, 0);
+        // SAFETY: that the way is none for these operands is found out before they are used.
+        unsafe { own.emulator.multiply(own.stream, &gemm(16), &plain[0], &skewed).unwrap() }
+    }));
     // Each sums in another order, and fills the room for partial sums.
     let values: Vec<f32> = (0..512).map(|i| ((i * 37 % 101) as f32).exp2().recip() + i as f32).collect();
     let mut results = Vec::new();

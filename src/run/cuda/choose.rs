@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::driver::{Algorithm, Driver, FaultKind, Gemm, GemmArgs, Outcome, Pointer, Stream};
+use super::driver::{Algorithm, Driver, FaultKind, Gemm, GemmArgs, Outcome, Stream};
 use super::issue::launch;
 use super::work::{Call, Product};
 use crate::error::Result;
@@ -58,7 +58,7 @@ impl<'a> Chooser<'a> {
         gemm: &Gemm,
         args: &GemmArgs,
     ) -> Result<Option<Algorithm>> {
-        let key = (gpu.to_owned(), gemm.clone(), alignment(args), args.partial.bytes);
+        let key = (gpu.to_owned(), gemm.clone(), args.alignment(), args.partial.bytes);
         let taken = match self.known.get(&key) {
             Some(known) => known.clone(),
             None => {
@@ -98,11 +98,4 @@ impl<'a> Chooser<'a> {
 
 fn is_refusal(kind: FaultKind) -> bool {
     matches!(kind, FaultKind::Unsupported | FaultKind::Launch | FaultKind::Image)
-}
-
-/// What all that a product reads and writes is a multiple of.
-fn alignment(args: &GemmArgs) -> u32 {
-    let operands = [args.left, args.right, args.out].into_iter();
-    let others = [args.bias, args.addend, args.sums].into_iter().flatten();
-    operands.chain(others).map(Pointer::alignment).min().unwrap_or(1)
 }

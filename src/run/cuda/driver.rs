@@ -123,6 +123,15 @@ pub struct GemmArgs {
     pub partial: Span,
 }
 
+impl GemmArgs {
+    /// What all that the product reads and writes is a multiple of, up to 16.
+    pub fn alignment(&self) -> u32 {
+        let operands = [self.left, self.right, self.out].into_iter();
+        let others = [self.bias, self.addend, self.sums].into_iter().flatten();
+        operands.chain(others).map(Pointer::alignment).min().unwrap_or(1)
+    }
+}
+
 /// Bytes on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -220,8 +229,8 @@ pub trait Driver: Send + Sync {
     fn end_graph(&self, graph: Graph);
 
     /// Ways of computing a product of operands that lie so within the bytes for partial sums, best guess first; none
-    /// where the library is not there or has none. They may follow from the operands' alignment, not from where else
-    /// they lie.
+    /// where the library is not there or has none. They follow from [`GemmArgs::alignment`] alone of where operands lie, and
+    /// compute any product of operands that are aligned as much: callers keep them for such.
     fn algorithms(&self, gpu: u32, gemm: &Gemm, args: &GemmArgs) -> Outcome<Vec<Algorithm>>;
 
     /// Name and version of the library of products; none where it is not there or does not start on the GPU.

@@ -20,6 +20,7 @@
 //! | a stream ends with nothing left to do | panics |
 //! | vector accesses are aligned (the shim's sanitiser) | the kernel fails |
 //! | the library may have no way, refuse some, and choose by alignment and room; each way sums in another order | other bits |
+//! | a way of the library computes what is aligned as much as what it was asked for, or more | panics |
 //! | partial sums stay in the room that was given, which they fill | other bytes |
 //! | what fails while it runs fails every later call, after closing and opening as well | refused |
 
@@ -356,10 +357,9 @@ impl Driver for Emulator {
         }
         // What it guesses follows from what it was told, as it lies: from the alignment of all it reads and writes,
         // as far as callers tell it, and from the room for partial sums.
-        let all = [Some(args.left), Some(args.right), Some(args.out), args.bias, args.addend, args.sums];
-        let aligned = all.into_iter().flatten().map(Pointer::alignment).min().unwrap_or(1);
+        let aligned = args.alignment() as u8;
         let first = (aligned.trailing_zeros() as u8 + u8::from(args.partial.bytes > 0)) % WAYS;
-        Ok((0..WAYS).map(|way| Algorithm(vec![(first + way) % WAYS, way])).collect())
+        Ok((0..WAYS).map(|way| Algorithm(vec![(first + way) % WAYS, way, aligned])).collect())
     }
 
     fn library(&self, _: u32) -> Option<String> {
@@ -398,8 +398,9 @@ impl Driver for Emulator {
         algorithm: &Algorithm,
         args: &GemmArgs,
     ) -> Outcome<()> {
-        let &[way, place] = &algorithm.0[..] else { panic!("no algorithm of this library") };
+        let &[way, place, aligned] = &algorithm.0[..] else { panic!("no algorithm of this library") };
         assert!(way < WAYS);
+        assert!(args.alignment() >= u32::from(aligned), "a way is for operands that are aligned more");
         if matches!(self.library, Library::Ways { refused, .. } if place < refused) {
             return fault(FaultKind::Unsupported, "the library refuses");
         }

@@ -83,14 +83,15 @@ impl Blas {
         set(&args.partial.bytes, |value, bytes| {
             give(Key::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, value, bytes)
         })?;
-        // Without these the library takes matrices to begin at multiples of 256.
-        for (key, matrix) in [
-            (Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, args.right),
-            (Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, args.left),
-            (Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, args.addend.unwrap_or(args.out)),
-            (Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, args.out),
+        // Without these the library takes matrices to begin at multiples of 256. All are told what the least aligned is:
+        // a way is kept for other products whose operands are aligned as much, each in its own place.
+        for key in [
+            Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+            Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+            Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+            Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
         ] {
-            set(&matrix.alignment(), |value, bytes| give(key, value, bytes))?;
+            set(&args.alignment(), |value, bytes| give(key, value, bytes))?;
         }
         let mut found =
             [const { std::mem::MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::uninit() }; WAYS];

@@ -38,7 +38,7 @@ impl Effort {
         enough: 20,
         drawn: 2,
         refined: 2,
-        search: Search { passes: 2, seeds: usize::MAX, fruitless: 25 },
+        search: Search { passes: 2, seeds: usize::MAX, fruitless: 25, worthwhile: 400 },
     };
 
     /// For a first look at what is larger, where poor cuts cost more later than they save.
@@ -49,7 +49,7 @@ impl Effort {
         enough: 40,
         drawn: 8,
         refined: 8,
-        search: Search { passes: 8, seeds: usize::MAX, fruitless: 120 },
+        search: Search { passes: 8, seeds: usize::MAX, fruitless: 120, worthwhile: 400 },
     };
 
     /// Every beginning is refined.

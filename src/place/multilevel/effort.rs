@@ -11,6 +11,16 @@ const SMALL: usize = 100_000;
 /// Pins up to which first cuts are most of the time of little effort: there they are hardly searched.
 const TINY: usize = 10_000;
 
+/// Pins up to which more beginnings and more cycles cost little: on real training steps, where few tensors are
+/// huge and times span five orders, one beginning seldom leads to the best.
+const FEW: usize = 10_000;
+
+/// Vertices for each block down to which searches coarsen, in turn.
+const DEPTHS: &[usize] = &[160, 50];
+
+/// As [`DEPTHS`], of what has few pins: with many blocks it would hardly be coarsened otherwise.
+const DEPTHS_OF_FEW: &[usize] = &[160, 50, 20];
+
 /// How much to search.
 pub(super) struct Work {
     /// Partitions from nothing.
@@ -21,6 +31,8 @@ pub(super) struct Work {
     pub(super) refined_seeds: usize,
     /// Further cycles: how many partitions go through each of them.
     pub(super) cycles: &'static [usize],
+    /// Vertices for each block down to which searches coarsen, in turn.
+    pub(super) depths: &'static [usize],
     /// How hard to look for the cuts of what is coarsest.
     pub(super) cuts: bisect::Effort,
     /// Whether data may only cross one way in one of the partitions from nothing.
@@ -33,24 +45,34 @@ impl Work {
     /// What an effort stands for on a problem of this size.
     pub(super) fn new(context: &Context<'_, '_>) -> Self {
         let pins = (0..context.nets.len()).map(|net| context.nets.units.row(net).len()).sum::<usize>().max(1);
-        let search = Search { passes: 4, seeds: 25, fruitless: 200 };
+        let blocks = context.problem.count.unwrap_or(context.problem.devices.len());
+        let worthwhile = if pins < FEW { 4_000 } else { 400 };
+        let search = Search { passes: 4, seeds: 25, fruitless: 200, worthwhile };
+        let depths = if pins < FEW { DEPTHS_OF_FEW } else { DEPTHS };
         match context.problem.options.effort {
             Effort::Fast => Self {
                 starts: 1,
                 seeds: 1,
                 refined_seeds: usize::from(pins < SMALL),
                 cycles: &[],
+                depths: DEPTHS,
                 cuts: if pins < TINY { bisect::Effort::LITTLE } else { bisect::Effort::SOME },
                 acyclic: false,
-                search: Search { passes: usize::from(pins < SMALL), fruitless: 25, ..search },
+                search: Search {
+                    passes: usize::from(pins < SMALL),
+                    fruitless: 25,
+                    worthwhile: 400,
+                    ..search
+                },
             },
             Effort::Default => {
-                let (starts, cycles) = affordable(pins);
+                let (starts, cycles) = affordable(pins, blocks);
                 Self {
                     starts,
                     seeds: 1,
                     refined_seeds: 1,
                     cycles,
+                    depths,
                     cuts: bisect::Effort::USUAL,
                     acyclic: false,
                     search,
@@ -61,6 +83,7 @@ impl Work {
                 seeds: 4,
                 refined_seeds: 4,
                 cycles: &[4; 8],
+                depths,
                 cuts: bisect::Effort::ALL,
                 acyclic: true,
                 search: Search { passes: 10, ..search },
@@ -71,10 +94,11 @@ impl Work {
 
 /// Partitions from nothing, and those that go through each further cycle, at default effort: more where
 /// they are cheap.
-fn affordable(pins: usize) -> (usize, &'static [usize]) {
+fn affordable(pins: usize, blocks: usize) -> (usize, &'static [usize]) {
     match pins {
-        0..6_000 => (8, &[2, 2]),
-        6_000..150_000 => (4, &[2, 2]),
+        0..FEW if blocks <= 4 => (12, &[6; 4]),
+        0..FEW => (24, &[6; 8]),
+        FEW..150_000 => (4, &[2, 2]),
         150_000..1_000_000 => (3, &[2, 1]),
         _ => (2, &[1]),
     }

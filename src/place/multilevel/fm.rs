@@ -19,10 +19,9 @@ pub(super) struct Search {
     pub(super) seeds: usize,
     /// Moves without a better partition after which a search ends.
     pub(super) fruitless: usize,
+    /// A pass that saves less than one part in this many is the last.
+    pub(super) worthwhile: u64,
 }
-
-/// A pass that saves less than one part in this many is the last.
-const WORTHWHILE: u64 = 400;
 
 /// Moves vertices for fewer bytes within the limits; never ends with more bytes than it began with.
 /// O(passes x pins of the boundary).
@@ -38,7 +37,7 @@ pub(super) fn refine(state: &mut State<'_>, search: Search, rng: &mut Rng, contr
     let mut bytes = state.connectivity();
     for _ in 0..search.passes {
         let saved = walk.pass(state, search, rng, control);
-        if saved == 0 || saved < bytes / WORTHWHILE || control.stopped() {
+        if saved == 0 || saved < bytes / search.worthwhile || control.stopped() {
             break;
         }
         bytes -= saved.min(bytes);

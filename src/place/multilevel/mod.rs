@@ -40,9 +40,6 @@ use state::State;
 /// Cells of the tables by vertex or net and block at most.
 const MOST_CELLS: usize = 1 << 26;
 
-/// Vertices for each block down to which searches coarsen, in turn.
-const ENOUGH: [usize; 2] = [160, 50];
-
 /// Which of the searches from nothing on a set of devices is acyclic.
 const ORDERED: usize = 2;
 
@@ -165,11 +162,16 @@ impl Search<'_, '_, '_> {
         self.context.problem.options.seed.wrapping_add(number as u64)
     }
 
+    /// How far a search coarsens.
+    fn enough(&self, turn: usize) -> usize {
+        self.work.depths[turn % self.work.depths.len()]
+    }
+
     /// A search from nothing.
     fn afresh(&self, number: usize) -> Job {
         let (set, turn) = (number % self.sets.len(), number / self.sets.len());
         let ordered = self.work.acyclic && turn == ORDERED && self.instance.graph.arcs.is_some();
-        Job { set, start: None, enough: ENOUGH[turn % ENOUGH.len()], ordered, seed: self.seed(number) }
+        Job { set, start: None, enough: self.enough(turn), ordered, seed: self.seed(number) }
     }
 
     /// A search that begins with what was found, and with another where both are on one set.
@@ -182,8 +184,7 @@ impl Search<'_, '_, '_> {
             None => None,
         };
         let start = Some(Start { block, other });
-        let enough = ENOUGH[number % ENOUGH.len()];
-        Some(Job { set, start, enough, ordered: false, seed: self.seed(number) })
+        Some(Job { set, start, enough: self.enough(number), ordered: false, seed: self.seed(number) })
     }
 
     fn do_all(&mut self, jobs: Vec<Job>) {

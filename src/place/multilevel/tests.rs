@@ -14,7 +14,7 @@ use crate::control::Control;
 use crate::csr::Csr;
 use crate::random::Rng;
 
-const SEARCH: Search = Search { passes: 10, seeds: 25, fruitless: 200 };
+const SEARCH: Search = Search { passes: 10, seeds: 25, fruitless: 200, worthwhile: 400 };
 
 const SCHEME: Scheme = Scheme { enough: 50, cuts: bisect::Effort::ALL, search: SEARCH };
 

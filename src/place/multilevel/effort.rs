@@ -97,7 +97,7 @@ impl Work {
 fn affordable(pins: usize, blocks: usize) -> (usize, &'static [usize]) {
     match pins {
         0..FEW if blocks <= 4 => (12, &[6; 4]),
-        0..FEW => (24, &[6; 8]),
+        0..FEW => (16, &[6; 6]),
         FEW..150_000 => (4, &[2, 2]),
         150_000..1_000_000 => (3, &[2, 1]),
         _ => (2, &[1]),

@@ -19,6 +19,7 @@ mod infer;
 mod names;
 mod noise;
 mod op;
+mod packed;
 mod param;
 mod ports;
 mod precision;
@@ -47,6 +48,7 @@ pub use names::{
 };
 pub use noise::{Noise, NoiseKind, random_bits};
 pub use op::{Op, OpName};
+pub use packed::{BlockFormat, Packed, PackedRow, Zeros};
 pub use param::{Data, Distribution, Fan, Init, Param, ParamSlice, Statistic, StatisticKind};
 pub use precision::Range;
 pub use rules::{Absent, ArrayNames, InputRule, Limit, Rules};

@@ -1,0 +1,333 @@
+//! Weights of few bits: how blocks of numbers lie in bytes, and what numbers they are.
+//!
+//! A packed matrix is a tensor of bytes (`u8[rows, bytes of a row]`): each row is a sequence of blocks, and each
+//! block holds so many neighbouring numbers. So parameters, memory caps and copies count what is there, and a
+//! product reads the bytes as they lie. The blocks of GGUF ([ggml's](https://github.com/ggml-org/ggml)
+//! `Q8_0`, `Q4_0`, `Q4_K`, `Q6_K`) hold their scales; those of ONNX's `MatMulNBits` have them in tensors beside.
+
+use super::half::{f16_to_f32, f32_to_f16};
+
+/// How the numbers of a block lie in its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BlockFormat {
+    /// 32 numbers in 34 bytes: a scale (f16) and 32 signed bytes.
+    Q8_0,
+    /// 32 numbers in 18 bytes: a scale (f16) and 4 bits each, less 8. A byte holds numbers 16 apart.
+    Q4_0,
+    /// 256 numbers in 144 bytes: two scales (f16), a scale and an offset of 6 bits for each 32 numbers, and 4 bits
+    /// each.
+    Q4K,
+    /// 256 numbers in 210 bytes: 6 bits each, less 32, a signed byte as scale for each 16, and a scale (f16).
+    Q6K,
+    /// Groups of so many numbers of 4 or 8 bits, neighbours side by side, whose scales, and zero points if any, are
+    /// tensors of their own.
+    Groups {
+        /// 4 or 8.
+        bits: u8,
+        /// Numbers of a group, a power of two of at least 16.
+        size: u32,
+    },
+}
+
+impl BlockFormat {
+    /// The formats that hold all of a block in its bytes.
+    pub const WHOLE: [Self; 4] = [Self::Q8_0, Self::Q4_0, Self::Q4K, Self::Q6K];
+
+    /// Numbers of a block.
+    pub const fn elements(self) -> u64 {
+        match self {
+            Self::Q8_0 | Self::Q4_0 => 32,
+            Self::Q4K | Self::Q6K => 256,
+            Self::Groups { size, .. } => size as u64,
+        }
+    }
+
+    /// Bytes of a block.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Q8_0 => 34,
+            Self::Q4_0 => 18,
+            Self::Q4K => 144,
+            Self::Q6K => 210,
+            Self::Groups { bits, size } => size as u64 * bits as u64 / 8,
+        }
+    }
+
+    /// The name in the text form; of groups, what stands before the numbers of bits and of elements.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Q8_0 => "q8_0",
+            Self::Q4_0 => "q4_0",
+            Self::Q4K => "q4_k",
+            Self::Q6K => "q6_k",
+            Self::Groups { .. } => "groups",
+        }
+    }
+
+    /// The format of that name, of those that hold all of a block in its bytes.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::WHOLE.into_iter().find(|format| format.name() == name)
+    }
+
+    /// True where scales, and zero points if any, are tensors of their own.
+    pub const fn has_scales_beside(self) -> bool {
+        matches!(self, Self::Groups { .. })
+    }
+
+    /// False for groups of sizes that are none.
+    pub const fn is_known(self) -> bool {
+        match self {
+            Self::Groups { bits, size } => {
+                (bits == 4 || bits == 8) && size >= 16 && size <= 1 << 16 && size.is_power_of_two()
+            }
+            Self::Q8_0 | Self::Q4_0 | Self::Q4K | Self::Q6K => true,
+        }
+    }
+}
+
+/// Packed rows of numbers. Operands that hold them: the bytes, and for [`BlockFormat::Groups`] the scales (f32, one
+/// for each block) and optionally the zero points: numbers (f32), or as many bits as the elements have, packed
+/// like them (u8). Without zero points the middle of the range is zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Packed {
+    /// How blocks lie.
+    pub format: BlockFormat,
+    /// Numbers of a row. The last block may be longer.
+    pub columns: i64,
+}
+
+impl Packed {
+    /// Blocks of a row.
+    pub fn blocks(self) -> u64 {
+        self.columns.unsigned_abs().div_ceil(self.format.elements().max(1))
+    }
+
+    /// Bytes of a row.
+    pub fn row_bytes(self) -> u64 {
+        self.blocks().saturating_mul(self.format.bytes())
+    }
+
+    /// Bytes of a row's zero points, where these are packed.
+    pub fn zero_bytes(self) -> u64 {
+        match self.format {
+            BlockFormat::Groups { bits: 4, .. } => self.blocks().div_ceil(2),
+            _ => self.blocks(),
+        }
+    }
+
+    /// Blocks begin, and so do bytes of packed zero points, at multiples of so many numbers.
+    pub fn unit(self) -> u64 {
+        match self.format {
+            BlockFormat::Groups { bits: 4, size } => 2 * u64::from(size),
+            other => other.elements(),
+        }
+    }
+}
+
+/// The zero points of a row of groups.
+#[derive(Clone, Copy, Debug)]
+pub enum Zeros<'a> {
+    /// The middle of the range.
+    Middle,
+    /// As many bits as the elements have, packed like them.
+    Packed(&'a [u8]),
+    /// Numbers.
+    Real(&'a [f32]),
+}
+
+/// One packed row.
+#[derive(Clone, Copy, Debug)]
+pub struct PackedRow<'a> {
+    /// Its blocks.
+    pub bytes: &'a [u8],
+    /// The scale of each block; empty where the blocks hold them.
+    pub scales: &'a [f32],
+    /// The zero points.
+    pub zeros: Zeros<'a>,
+}
+
+impl BlockFormat {
+    /// Writes numbers of a row: those of block `block` and on, as many as `out` has. Numbers of groups beside a
+    /// scale are `(q - zero) * scale`, in f32. Panics where the row has fewer.
+    pub fn unpack(self, row: PackedRow<'_>, block: usize, out: &mut [f32]) {
+        let (elements, bytes) = (self.elements() as usize, self.bytes() as usize);
+        for (number, out) in (block..).zip(out.chunks_mut(elements)) {
+            let from = &row.bytes[number * bytes..][..bytes];
+            match self {
+                Self::Q8_0 => q8_0(from, out),
+                Self::Q4_0 => q4_0(from, out),
+                Self::Q4K => q4_k(from, out),
+                Self::Q6K => q6_k(from, out),
+                Self::Groups { bits, .. } => {
+                    let (scale, zero) = (row.scales[number], row.zeros.of(bits, number));
+                    group(bits, from, scale, zero, out);
+                }
+            }
+        }
+    }
+
+    /// Packs numbers, whole blocks of them, as ggml does: [`Self::Q8_0`] and [`Self::Q4_0`] alone, none for others.
+    /// O(numbers).
+    pub fn pack(self, numbers: &[f32]) -> Option<Vec<u8>> {
+        let elements = self.elements() as usize;
+        if !numbers.len().is_multiple_of(elements) {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(numbers.len() / elements * self.bytes() as usize);
+        for block in numbers.chunks_exact(elements) {
+            match self {
+                Self::Q8_0 => to_q8_0(block, &mut bytes),
+                Self::Q4_0 => to_q4_0(block, &mut bytes),
+                Self::Q4K | Self::Q6K | Self::Groups { .. } => return None,
+            }
+        }
+        Some(bytes)
+    }
+}
+
+impl Zeros<'_> {
+    fn of(self, bits: u8, block: usize) -> f32 {
+        match self {
+            Self::Middle => f32::from(1u8 << (bits - 1)),
+            Self::Packed(zeros) if bits == 4 => f32::from(zeros[block / 2] >> (block % 2 * 4) & 15),
+            Self::Packed(zeros) => f32::from(zeros[block]),
+            Self::Real(zeros) => zeros[block],
+        }
+    }
+}
+
+fn group(bits: u8, from: &[u8], scale: f32, zero: f32, out: &mut [f32]) {
+    let number = |q: u8| (f32::from(q) - zero) * scale;
+    if bits == 8 {
+        out.iter_mut().zip(from).for_each(|(out, &byte)| *out = number(byte));
+        return;
+    }
+    for (pair, &byte) in out.chunks_mut(2).zip(from) {
+        pair[0] = number(byte & 15);
+        if let Some(second) = pair.get_mut(1) {
+            *second = number(byte >> 4);
+        }
+    }
+}
+
+fn half_at(bytes: &[u8], at: usize) -> f32 {
+    f16_to_f32(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
+}
+
+fn q8_0(from: &[u8], out: &mut [f32]) {
+    let scale = half_at(from, 0);
+    out.iter_mut().zip(&from[2..]).for_each(|(out, &byte)| *out = f32::from(byte as i8) * scale);
+}
+
+fn q4_0(from: &[u8], out: &mut [f32]) {
+    let scale = half_at(from, 0);
+    let quants = &from[2..];
+    for (index, out) in out.iter_mut().enumerate() {
+        let nibble = quants[index % 16] >> (index / 16 * 4) & 15;
+        *out = (f32::from(nibble) - 8.0) * scale;
+    }
+}
+
+/// Scale and offset, of 6 bits each, of the 32 numbers `at` of a block of `Q4_K`.
+fn q4_k_scales(packed: &[u8], at: usize) -> (u8, u8) {
+    if at < 4 {
+        return (packed[at] & 63, packed[at + 4] & 63);
+    }
+    let low = packed[at + 4];
+    (low & 15 | packed[at - 4] >> 6 << 4, low >> 4 | packed[at] >> 6 << 4)
+}
+
+fn q4_k(from: &[u8], out: &mut [f32]) {
+    let (scale, offset) = (half_at(from, 0), half_at(from, 2));
+    let (scales, quants) = (&from[4..16], &from[16..]);
+    for (at, out) in out.chunks_mut(32).enumerate() {
+        let (own, off) = q4_k_scales(scales, at);
+        let (own, off) = (scale * f32::from(own), offset * f32::from(off));
+        let (quants, shift) = (&quants[at / 2 * 32..], at % 2 * 4);
+        for (out, &byte) in out.iter_mut().zip(quants) {
+            *out = own * f32::from(byte >> shift & 15) - off;
+        }
+    }
+}
+
+fn q6_k(from: &[u8], out: &mut [f32]) {
+    let scale = half_at(from, 208);
+    let (low, high, scales) = (&from[..128], &from[128..192], &from[192..208]);
+    for (index, out) in out.iter_mut().enumerate() {
+        // Halves of 128 numbers: 64 bytes of low bits, whose upper nibbles are the second 64 numbers, and 32 of high
+        // bits, two for each quarter.
+        let (half, quarter, at) = (index / 128, index % 128 / 32, index % 32);
+        let nibble = low[half * 64 + quarter % 2 * 32 + at] >> (quarter / 2 * 4) & 15;
+        let above = high[half * 32 + at] >> (quarter * 2) & 3;
+        let own = scales[index / 16] as i8;
+        *out = scale * f32::from(own) * (f32::from(nibble | above << 4) - 32.0);
+    }
+}
+
+fn to_q8_0(block: &[f32], to: &mut Vec<u8>) {
+    let largest = block.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+    let scale = largest / 127.0;
+    let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+    to.extend(f32_to_f16(scale).to_le_bytes());
+    to.extend(block.iter().map(|x| (x * inverse).round() as i8 as u8));
+}
+
+fn to_q4_0(block: &[f32], to: &mut Vec<u8>) {
+    // The number farthest from zero is the least of the range, -8.
+    let farthest = block.iter().fold(0.0f32, |most, &x| if x.abs() > most.abs() { x } else { most });
+    let scale = farthest / -8.0;
+    let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+    to.extend(f32_to_f16(scale).to_le_bytes());
+    let quant = |x: f32| (x * inverse + 8.5).clamp(0.0, 15.0) as u8;
+    to.extend((0..16).map(|at| quant(block[at]) | quant(block[at + 16]) << 4));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(format: BlockFormat, bytes: &[u8], count: usize) -> Vec<f32> {
+        let mut out = vec![0.0; count];
+        format.unpack(PackedRow { bytes, scales: &[], zeros: Zeros::Middle }, 0, &mut out);
+        out
+    }
+
+    #[test]
+    fn blocks_are_what_packing_made_them_within_half_a_step() {
+        let numbers: Vec<f32> = (0..64).map(|i| ((i * 37 % 64) as f32 - 20.0) / 7.0).collect();
+        for (format, steps) in [(BlockFormat::Q8_0, 127.0), (BlockFormat::Q4_0, 8.0)] {
+            let bytes = format.pack(&numbers).unwrap();
+            assert_eq!(bytes.len() as u64, 2 * format.bytes());
+            let found = whole(format, &bytes, 64);
+            for (block, found) in numbers.chunks(32).zip(found.chunks(32)) {
+                let step = block.iter().fold(0.0f32, |most, x| most.max(x.abs())) / steps;
+                // The end of a range of 4 bits that is not taken is one step short.
+                let most = if format == BlockFormat::Q4_0 { step * 1.01 } else { step * 0.51 };
+                assert!(block.iter().zip(found).all(|(x, y)| (x - y).abs() <= most), "{format:?}");
+            }
+        }
+        assert!(BlockFormat::Q4K.pack(&numbers).is_none() && BlockFormat::Q8_0.pack(&numbers[1..]).is_none());
+    }
+
+    #[test]
+    fn groups_have_zero_points_of_three_kinds() {
+        let format = BlockFormat::Groups { bits: 4, size: 16 };
+        let bytes: Vec<u8> = (0..16).map(|i| i | (15 - i) << 4).collect();
+        let scales = [0.5, 2.0];
+        let mut out = [0.0; 32];
+        format.unpack(
+            PackedRow { bytes: &bytes, scales: &scales, zeros: Zeros::Packed(&[0x31]) },
+            0,
+            &mut out,
+        );
+        assert_eq!((out[0], out[1], out[2], out[16], out[17]), (-0.5, 7.0, 0.0, 10.0, 8.0));
+        format.unpack(PackedRow { bytes: &bytes, scales: &scales, zeros: Zeros::Middle }, 1, &mut out[..16]);
+        assert_eq!((out[0], out[1]), (0.0, -2.0));
+        format.unpack(
+            PackedRow { bytes: &bytes, scales: &scales, zeros: Zeros::Real(&[0.0, 7.5]) },
+            1,
+            &mut out[..3],
+        );
+        assert_eq!(&out[..3], [1.0, -1.0, 3.0]);
+    }
+}

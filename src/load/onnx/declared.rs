@@ -9,14 +9,31 @@ use crate::error::{Error, Result};
 use crate::ir::Type;
 
 impl Lowering {
-    /// What the file declares of values between inputs and outputs. Their shapes decide nothing: exporters leave
-    /// some that were true of another batch or of a graph before it was changed, so they are only told.
+    /// Compares what the file declares of its outputs and of the values before them with what the operations make.
+    /// Declared shapes decide nothing: exporters leave some that were true of another batch or of a graph before
+    /// it was changed, and other runtimes run such files. They are noted.
     ///
     /// Error: a value has elements of another type.
-    pub(super) fn between(&mut self, declared: &[ValueInfoProto]) -> Result<()> {
+    pub(super) fn compare_declared(
+        &mut self,
+        outputs: &[ValueInfoProto],
+        between: &[ValueInfoProto],
+    ) -> Result<()> {
         let mut stale: Vec<String> = Vec::new();
+        for output in outputs {
+            let Some(ty) = self.type_of(&output.name) else { continue };
+            let place = |error: Error| error.within(&format!("output {}", output.name));
+            has_type(output, ty, "what makes it").map_err(place)?;
+            if shape_fault(output, ty).is_some() {
+                let (stated, found) = (stated_shape(output), self.shown(ty));
+                stale.push(format!(
+                    "output {}: the file states {stated}, its operations make {found}",
+                    output.name
+                ));
+            }
+        }
         let mut sizes = NamedSizes::default();
-        for value in declared {
+        for value in between {
             let Some(ty) = self.type_of(&value.name) else { continue };
             let place = |error: Error| error.within(&format!("value {}", value.name));
             has_type(value, ty, "what makes it").map_err(place)?;

@@ -28,6 +28,7 @@ fn evaluate_unary(unary: Unary, x: &Known) -> Option<Known> {
                 Unary::Abs if known::least(size).is_some_and(|least| least >= 0) => Some(size.clone()),
                 Unary::Abs => size.known()?.checked_abs().map(Size::Known),
                 Unary::Not => Some(Size::Known(i64::from(size.known()? == 0))),
+                Unary::Sign => Some(Size::Known(size.known()?.signum())),
                 _ => None,
             };
             Items::Sizes(sizes.iter().map(one).collect::<Option<_>>()?)
@@ -39,6 +40,8 @@ fn evaluate_unary(unary: Unary, x: &Known) -> Option<Known> {
                 Unary::Ceil => Some(real.ceil()),
                 Unary::Floor => Some(real.floor()),
                 Unary::Sqrt => Some(round(x.dtype, real.sqrt())),
+                Unary::Round => Some(real.round_ties_even()),
+                Unary::Reciprocal => Some(round(x.dtype, real.recip())),
                 _ => None,
             };
             Items::Reals(reals.iter().map(one).collect::<Option<_>>()?)
@@ -355,6 +358,50 @@ pub(super) fn squeeze(at: &At<'_>) -> Folded {
 
 pub(super) fn unsqueeze(at: &At<'_>) -> Folded {
     Ok(with_sizes(at, &layout::unsqueeze_sizes(at)?))
+}
+
+pub(super) fn flatten(at: &At<'_>) -> Folded {
+    Ok(with_sizes(at, &layout::flatten_sizes(at)?))
+}
+
+pub(super) fn transpose(at: &At<'_>) -> Folded {
+    let perm = layout::permutation(at)?;
+    Ok(input(at, 0).and_then(|x| evaluate_transpose(x, &perm)))
+}
+
+fn evaluate_transpose(x: &Known, perm: &[usize]) -> Option<Known> {
+    let mut strides = vec![1usize; x.rank()];
+    for axis in (1..x.rank()).rev() {
+        strides[axis - 1] = strides[axis] * x.dims[axis] as usize;
+    }
+    let mut positions = vec![0usize];
+    for &axis in perm {
+        let coordinates = 0..x.dims[axis] as usize;
+        positions = positions
+            .iter()
+            .flat_map(|&outer| coordinates.clone().map(move |i| (outer, i)))
+            .map(|(outer, i)| outer + i * strides[axis])
+            .collect();
+    }
+    x.pick(&positions, perm.iter().map(|&axis| x.dims[axis]).collect())
+}
+
+pub(super) fn tile(at: &At<'_>) -> Folded {
+    let (Some(x), Some(repeats)) = (input(at, 0), input(at, 1)) else { return Ok(None) };
+    Ok(evaluate_tile(x, repeats))
+}
+
+fn evaluate_tile(x: &Known, repeats: &Known) -> Option<Known> {
+    let repeats: Option<Vec<u64>> =
+        repeats.sizes()?.iter().map(|size| u64::try_from(size.known()?).ok()).collect();
+    let repeats = repeats.filter(|repeats| repeats.len() == x.rank())?;
+    // Each axis becomes two: the repeats, which the elements are broadcast along, and its own.
+    let interleave = |first: &dyn Fn(usize) -> u64| -> Vec<u64> {
+        (0..x.rank()).flat_map(|axis| [first(axis), x.dims[axis]]).collect()
+    };
+    let dims = x.dims.iter().zip(&repeats).map(|(&size, &times)| size.checked_mul(times));
+    let interleaved = x.with_dims(interleave(&|_| 1))?;
+    interleaved.broadcast(&interleave(&|axis| repeats[axis]))?.with_dims(dims.collect::<Option<_>>()?)
 }
 
 pub(super) fn expand(at: &At<'_>) -> Folded {

@@ -114,6 +114,12 @@ pub(super) fn reshape_sizes(at: &At<'_>) -> Result<Vec<Size>> {
 }
 
 pub(super) fn flatten(at: &mut At<'_>) -> Result<()> {
+    let sizes = flatten_sizes(at)?;
+    set_reshaped(at, sizes)
+}
+
+/// The rows before an axis, and the columns from it on.
+pub(super) fn flatten_sizes(at: &At<'_>) -> Result<Vec<Size>> {
     let shape = at.ty(0)?.shape;
     let rank = shape.rank();
     // The axis may also stand after the last.
@@ -123,10 +129,10 @@ pub(super) fn flatten(at: &mut At<'_>) -> Result<()> {
     };
     let product = |sizes: &[Size]| sizes.iter().try_fold(ONE, |product, size| product.mul(size));
     let sizes = shape.sizes();
-    let (Some(rows), Some(columns)) = (product(&sizes[..axis]), product(&sizes[axis..])) else {
-        return Err(at.undecided("sizes", sizes));
-    };
-    set_reshaped(at, vec![rows, columns])
+    match (product(&sizes[..axis]), product(&sizes[axis..])) {
+        (Some(rows), Some(columns)) => Ok(vec![rows, columns]),
+        _ => Err(at.undecided("sizes", sizes)),
+    }
 }
 
 pub(super) fn squeeze(at: &mut At<'_>) -> Result<()> {
@@ -174,18 +180,19 @@ pub(super) fn unsqueeze_sizes(at: &At<'_>) -> Result<Vec<Size>> {
 }
 
 pub(super) fn transpose(at: &mut At<'_>) -> Result<()> {
-    let rank = at.rank(0)?;
-    let perm = match at.ints("perm")? {
-        Some(perm) => {
-            at.axes(&perm, rank)?;
-            perm.iter().map(|&axis| at.axis(axis, rank)).collect::<Result<Vec<_>>>()?
-        }
-        None => (0..rank).rev().collect(),
-    };
+    let perm = permutation(at)?;
     let x = at.value(0)?;
     let y = at.transpose(x, perm.into_iter().map(|axis| axis as u32).collect())?;
     at.set(0, y);
     Ok(())
+}
+
+/// Which axis of the input each axis of the result is: the attribute, or all in reverse.
+pub(super) fn permutation(at: &At<'_>) -> Result<Vec<usize>> {
+    let rank = at.rank(0)?;
+    let Some(perm) = at.ints("perm")? else { return Ok((0..rank).rev().collect()) };
+    at.axes(&perm, rank)?;
+    perm.iter().map(|&axis| at.axis(axis, rank)).collect()
 }
 
 pub(super) fn expand(at: &mut At<'_>) -> Result<()> {

@@ -8,6 +8,7 @@ mod flops;
 mod lower;
 mod part;
 mod profile;
+mod rates;
 mod reach;
 mod roofline;
 
@@ -18,4 +19,5 @@ pub use flops::{node_flops, node_traffic};
 pub use lower::{Lowered, Origin, lower};
 pub(crate) use part::{NodeWork, join_time};
 pub use profile::{ClassRate, CopyTime, KernelTime, KindProfile, PROFILE_VERSION, Profile};
-pub use roofline::{Rates, Reached, group_time};
+pub use rates::{Rates, Reached};
+pub use roofline::group_time;

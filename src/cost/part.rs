@@ -2,7 +2,8 @@
 
 use super::class::{Class, ClassWork};
 use super::node_traffic;
-use super::roofline::{Rates, Work};
+use super::rates::Rates;
+use super::roofline::Work;
 use crate::ir::{Graph, NodeId};
 use crate::kernel::{Grouping, Positions};
 use crate::units::{Bytes, Flops, Nanos};

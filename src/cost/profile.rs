@@ -13,7 +13,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::class::{Class, ClassWork};
-use super::roofline::{Rates, Work};
+use super::rates::Rates;
+use super::roofline::Work;
 use crate::error::{Error, Result};
 use crate::escape::to_json;
 use crate::topology::{Communication, DeviceGroup, Topology};

@@ -9,7 +9,7 @@
 //! networks, rounded. Another processor reaches others: `partition run --calibrate` measures them.
 
 use super::class::{Class, ClassWork};
-use super::roofline::Rates;
+use super::rates::Rates;
 use crate::units::{Flops, Nanos, Rate};
 
 /// What the kernels of a class reach.
@@ -68,7 +68,7 @@ fn part(peak: u64, thousandths: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::roofline::Reached;
+    use super::super::rates::Reached;
     use super::*;
     use crate::units::Bytes;
 

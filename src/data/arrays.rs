@@ -6,7 +6,7 @@ use super::Role;
 use super::chunk::{CHUNK_BYTES, Chunk, Raw};
 use super::encode;
 use super::fields::{Bound, Wish};
-use super::source::Reader;
+use super::reader::Reader;
 use crate::error::{Error, Result};
 use crate::ir::DType;
 use crate::load::weights::{Arrays, Rows};

@@ -3,9 +3,18 @@
 use super::chunk::Chunk;
 use super::fields::Bound;
 use super::order::Row;
-use super::{Batch, Last, Position, Role};
+use super::{Batch, Last, Options, Position, Role};
 use crate::error::{Error, Result};
 use crate::ir::Tensor;
+
+/// Where a batch stands in the order of batches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) at: Position,
+    /// Where a reader that has done it goes on.
+    pub(super) next: Position,
+    pub(super) ends_epoch: bool,
+}
 
 /// A batch that is being filled.
 #[derive(Debug)]
@@ -47,13 +56,9 @@ impl Assembly {
     }
 
     /// The batch, which has a record at least. Error: its arrays do not fit into memory.
-    pub(super) fn finish(
-        self,
-        bound: &[Bound],
-        (at, next, ends_epoch): (Position, Position, bool),
-        (size, last): (usize, Last),
-    ) -> Result<Batch> {
-        let rows = if last == Last::Fill { size.max(self.rows) } else { self.rows };
+    pub(super) fn finish(self, bound: &[Bound], place: Place, options: &Options) -> Result<Batch> {
+        let Place { at, next, ends_epoch } = place;
+        let rows = if options.last == Last::Fill { options.batch.max(self.rows) } else { self.rows };
         let mut batch =
             Batch { at, next, ends_epoch, samples: self.rows, inputs: Vec::new(), targets: Vec::new() };
         for ((mut bytes, ends), bound) in self.columns.into_iter().zip(self.ends).zip(bound) {

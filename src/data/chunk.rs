@@ -1,6 +1,5 @@
 //! Records on their way: as a reader takes them off a file, and as arrays of elements.
 
-use super::encode::Encoding;
 use super::fields::Bound;
 
 /// About as many bytes as a reader hands on at once.
@@ -135,16 +134,5 @@ impl Chunk {
                 &column.bytes[start..column.ends[row]]
             }
         }
-    }
-}
-
-/// Appends `count` elements of value `pad`; a pad that the type does not hold is zero.
-pub(super) fn pad(encoding: &Encoding, pad: f64, count: usize, out: &mut Vec<u8>) {
-    let mut element = Vec::new();
-    if super::encode::push(encoding.dtype, super::encode::Number::Real(pad), &mut element).is_err() {
-        element = vec![0; encoding.dtype.size() as usize];
-    }
-    for _ in 0..count {
-        out.extend_from_slice(&element);
     }
 }

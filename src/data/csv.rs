@@ -9,7 +9,7 @@ use super::chunk::{CHUNK_BYTES, Chunk, Raw};
 use super::encode::{self, Number};
 use super::fields::{Bound, Wish};
 use super::files;
-use super::source::Reader;
+use super::reader::Reader;
 use super::spec::Spec;
 use crate::error::{Error, Result};
 use crate::topology::near::instead;

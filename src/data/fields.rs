@@ -1,8 +1,7 @@
 //! Which arrays a record gives: what the network wants, matched to what the specification declares
 //! and the files hold.
 
-use super::chunk;
-use super::encode::Encoding;
+use super::encode::{Encoding, Number, push};
 use super::spec::{FieldOptions, Spec, elements};
 use super::{Field, Role};
 use crate::error::{Error, Result};
@@ -29,7 +28,15 @@ pub(super) struct Bound {
 impl Bound {
     /// Appends `count` elements of padding.
     pub(super) fn padding(&self, count: usize, out: &mut Vec<u8>) {
-        chunk::pad(&self.encoding, self.pad.unwrap_or(0.0), count, out);
+        let mut element = Vec::new();
+        let pad = Number::Real(self.pad.unwrap_or(0.0));
+        // A pad that the type does not hold is zero.
+        if push(self.encoding.dtype, pad, &mut element).is_err() {
+            element = vec![0; self.encoding.dtype.size() as usize];
+        }
+        for _ in 0..count {
+            out.extend_from_slice(&element);
+        }
     }
 }
 

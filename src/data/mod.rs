@@ -24,6 +24,7 @@ mod files;
 mod order;
 mod pipeline;
 mod raw;
+mod reader;
 mod source;
 mod spec;
 mod synthetic;

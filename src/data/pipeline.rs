@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::assemble::Assembly;
+use super::assemble::{Assembly, Place};
 use super::chunk::{Chunk, FAULTS_KEPT, Raw};
 use super::order::{Row, Window};
 use super::source::Source;
@@ -55,7 +55,16 @@ pub struct Batches {
     stats: Stats,
 }
 
-pub(super) fn start(source: &Source, options: &Options) -> Result<Batches> {
+impl Source {
+    /// Starts to read. Threads run until the batches end or are dropped.
+    ///
+    /// Error: [`Error::Usage`] for impossible options.
+    pub fn batches(&self, options: &Options) -> Result<Batches> {
+        start(self, options)
+    }
+}
+
+fn start(source: &Source, options: &Options) -> Result<Batches> {
     check(options)?;
     let threads = options.threads.max(1);
     let (pieces_to, pieces) = sync_channel::<Piece>(2 * threads + 2);
@@ -180,6 +189,13 @@ fn belongs(record: u64, options: &Options) -> bool {
     }
 }
 
+/// Whether other batches of the epoch follow one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum InEpoch {
+    Earlier,
+    Last,
+}
+
 /// Puts records in order and together.
 struct Batcher<'b> {
     source: &'b Source,
@@ -302,7 +318,7 @@ impl<'b> Batcher<'b> {
     fn added(&mut self) -> Result<(), Over> {
         self.rows += 1;
         if let Some(full) = self.full.take() {
-            self.send(full, false)?;
+            self.send(full, InEpoch::Earlier)?;
         }
         if self.assembly.rows == self.options.batch {
             let next = Assembly::new(self.source.bound.len());
@@ -318,10 +334,10 @@ impl<'b> Batcher<'b> {
         let rest = (rest.rows > 0 && self.options.last != Last::Drop).then_some(rest);
         match (self.full.take(), rest) {
             (Some(full), Some(rest)) => {
-                self.send(full, false)?;
-                self.send(rest, true)?;
+                self.send(full, InEpoch::Earlier)?;
+                self.send(rest, InEpoch::Last)?;
             }
-            (Some(one), None) | (None, Some(one)) => self.send(one, true)?,
+            (Some(one), None) | (None, Some(one)) => self.send(one, InEpoch::Last)?,
             (None, None) if self.at.batch == 0 => return self.fail(self.nothing()),
             (None, None) => {}
         }
@@ -340,7 +356,8 @@ impl<'b> Batcher<'b> {
         Error::run(place, message)
     }
 
-    fn send(&mut self, assembly: Assembly, ends_epoch: bool) -> Result<(), Over> {
+    fn send(&mut self, assembly: Assembly, place: InEpoch) -> Result<(), Over> {
+        let ends_epoch = place == InEpoch::Last;
         let at = self.at;
         self.at.batch += 1;
         let start = self.options.start;
@@ -348,8 +365,7 @@ impl<'b> Batcher<'b> {
             return Ok(());
         }
         let next = if ends_epoch { Position { epoch: at.epoch + 1, batch: 0 } } else { self.at };
-        let size = (self.options.batch, self.options.last);
-        let batch = assembly.finish(&self.source.bound, (at, next, ends_epoch), size);
+        let batch = assembly.finish(&self.source.bound, Place { at, next, ends_epoch }, self.options);
         let failed = batch.is_err();
         let sent = self.batches.send(batch);
         if failed || sent.is_err() { Err(Over) } else { Ok(()) }

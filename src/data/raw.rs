@@ -7,7 +7,7 @@ use super::Role;
 use super::chunk::{CHUNK_BYTES, Chunk, Raw};
 use super::encode;
 use super::fields::{Bound, Wish};
-use super::source::Reader;
+use super::reader::Reader;
 use super::spec::{RecordPart, Spec, elements};
 use crate::error::{Error, Result};
 

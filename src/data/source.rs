@@ -1,37 +1,19 @@
 //! A specification opened: its files, the reader of their format, the arrays of each record.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::arrays::ArrayReader;
-use super::chunk::{Chunk, Raw};
 use super::csv::CsvReader;
 use super::fields::{Bound, Wish, wishes};
-use super::pipeline::{self, Batches};
 use super::raw::RawReader;
+use super::reader::Reader;
 use super::spec::{Format, From, Spec};
 use super::synthetic::MadeReader;
 use super::tfrecord::TfRecordReader;
-use super::{Field, Options, Role, files};
+use super::{Field, Role, files};
 use crate::error::{Error, Result};
 use crate::load::weights::Arrays;
-
-/// What reads one format.
-pub(super) trait Reader: std::fmt::Debug + Send + Sync {
-    /// Hands on the records of a file, in order, until `hand` returns false.
-    ///
-    /// Errors: the file cannot be read, or is damaged so that what follows cannot be found.
-    fn split(&self, path: &Path, hand: &mut dyn FnMut(Raw) -> bool) -> Result<()>;
-
-    /// Appends a record's elements to the chunk's columns. Error, in words: the record is malformed.
-    fn parse(&self, raw: &Raw, row: usize, fields: &[Bound], chunk: &mut Chunk) -> Result<(), String>;
-
-    /// Where in its file a record stands, in words.
-    fn place(&self, raw: &Raw, row: usize) -> String;
-
-    /// Number of a file's records, where it is known without reading them all.
-    fn count(&self, path: &Path) -> Result<Option<u64>>;
-}
 
 /// Records that can be read, any number of times.
 #[derive(Clone, Debug)]
@@ -158,13 +140,6 @@ impl Source {
             all = all.saturating_add(records);
         }
         Ok(Some(all))
-    }
-
-    /// Starts to read. Threads run until the batches end or are dropped.
-    ///
-    /// Error: [`Error::Usage`] for impossible options.
-    pub fn batches(&self, options: &Options) -> Result<Batches> {
-        pipeline::start(self, options)
     }
 }
 

@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::chunk::{Chunk, Raw};
 use super::encode::Number;
 use super::fields::{Bound, Wish};
-use super::source::Reader;
+use super::reader::Reader;
 use super::spec::{Fill, Spec};
 use crate::error::{Error, Result};
 use crate::random::first;

@@ -13,7 +13,7 @@ use super::encode::{self, Number};
 use super::example::{Example, Feature, Kind};
 use super::fields::{Bound, Wish};
 use super::files;
-use super::source::Reader;
+use super::reader::Reader;
 use crate::error::{Error, Result};
 use crate::ir::DType;
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::moved::outcome;
-use super::{Case, Outcome, WORK};
+use super::outcome::{Outcome, outcome};
+use super::{Case, WORK};
 use crate::control::Control;
 use crate::costgraph::{NodeIx, TensorIx};
 use crate::schedule::{Action, PathStep, Step, critical_path};

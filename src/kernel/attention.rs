@@ -1,6 +1,6 @@
 //! The sizes of an attention, where its operands' heads lie, and the tiles that a CPU takes it in.
 
-use super::workspace::Sizes;
+use super::sizes::Sizes;
 use crate::ir::{Attention, HeadOrder};
 
 /// Rows of queries in a tile, at most.

@@ -8,6 +8,7 @@ mod group;
 pub(crate) mod pieces;
 mod positions;
 pub mod program;
+mod sizes;
 mod skinny;
 pub mod split;
 pub mod workspace;

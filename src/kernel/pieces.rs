@@ -4,7 +4,7 @@
 //!
 //! Planning and execution share this, so the workspace is exact.
 
-use super::workspace::Sizes;
+use super::sizes::Sizes;
 use crate::ir::{AttentionOp, DType, Family, IndexOp, Layout, MAX_AXES, NormalizeOp, Op, ReduceOp, WindowOp};
 use crate::units::Bytes;
 

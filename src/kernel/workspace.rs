@@ -6,6 +6,7 @@
 
 use super::attention::{Geometry, Tiling};
 use super::pieces::{Cut, PIECE, Whole};
+use super::sizes::{Sizes, dim};
 use crate::ir::{
     AttentionOp, Cell, ConvTranspose, Family, IndexOp, Interpolation, Layout, Normalization, NormalizeOp, Op,
     Recurrent, ScatterKind, Type, WindowOp,
@@ -352,39 +353,6 @@ fn elements_along(axes: &[u32], x: &Type) -> (u64, u64) {
 
 fn product(sizes: impl Iterator<Item = u64>) -> u64 {
     sizes.fold(1, u64::saturating_mul)
-}
-
-/// The sizes of a tensor, whoever knows them.
-pub(crate) trait Sizes {
-    /// Number of axes.
-    fn rank(&self) -> usize;
-    /// The size of an axis; the largest number where it is not known.
-    fn size(&self, axis: usize) -> u64;
-}
-
-impl Sizes for Type {
-    fn rank(&self) -> usize {
-        self.shape.rank()
-    }
-
-    fn size(&self, axis: usize) -> u64 {
-        dim(self, axis)
-    }
-}
-
-impl Sizes for [i64] {
-    fn rank(&self) -> usize {
-        self.len()
-    }
-
-    fn size(&self, axis: usize) -> u64 {
-        self.get(axis).map_or(u64::MAX, |&size| size.max(0).unsigned_abs())
-    }
-}
-
-fn dim(ty: &Type, axis: usize) -> u64 {
-    let size = ty.shape.sizes().get(axis).and_then(crate::ir::Size::known);
-    size.map_or(u64::MAX, |size| size.max(0).unsigned_abs())
 }
 
 /// Bytes of one part, rounded up.

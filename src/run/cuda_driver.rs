@@ -6,7 +6,7 @@
 use cudarc::driver::result::{self, device};
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute as Attribute};
 
-use super::probe::{Gpu, GpuRates, preset_of_board};
+use super::board::{Gpu, GpuRates, preset_of_board};
 use crate::units::{Bytes, Flops, Rate};
 
 /// The GPUs; what could not be found out goes into `notes`.

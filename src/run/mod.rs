@@ -4,6 +4,7 @@
 //! [`ExecPlan`] on virtual devices, each with its own arena and worker.
 
 mod arena;
+mod board;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;

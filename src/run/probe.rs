@@ -5,9 +5,10 @@
 
 use std::fs;
 
+use super::board::{Gpu, GpuRates};
 use crate::error::Result;
-use crate::topology::{CPU_MEMORY, Description, DeviceGroup, Preset, Topology};
-use crate::units::{Bytes, Flops, Rate};
+use crate::topology::{CPU_MEMORY, Description, DeviceGroup, Engine, Preset, Topology};
+use crate::units::Bytes;
 
 /// What this machine has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,33 +32,6 @@ pub struct Cpu {
     pub memory: Bytes,
 }
 
-/// A GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gpu {
-    /// The driver's name for it.
-    pub name: String,
-    /// All of its memory, also what other processes use.
-    pub memory: Bytes,
-    /// What its rates are taken from: a preset of the same name, else what the driver says.
-    pub rates: GpuRates,
-}
-
-/// Peak rates of a GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GpuRates {
-    /// Those of the preset with this name.
-    Preset(&'static str),
-    /// Computed from the clocks and widths that the driver gives.
-    Driver {
-        /// Peak f32 rate, per second.
-        flops: Flops,
-        /// Bandwidth of its memory.
-        bandwidth: Rate,
-    },
-    /// Nothing is known: those of `cuda`.
-    Unknown,
-}
-
 /// Looks at this machine. Takes a few milliseconds, and up to a second where a driver wakes up.
 pub fn probe() -> Probe {
     let mut notes = Vec::new();
@@ -72,7 +46,7 @@ impl Probe {
         let cpu = DeviceGroup {
             memory: Some(self.cpu.memory),
             cores: Some(self.cpu.cores),
-            ..DeviceGroup::new("cpu")
+            ..DeviceGroup::new(Engine::CPU)
         };
         let mut devices = vec![cpu];
         for run in self.gpus.chunk_by(|left, right| left == right) {
@@ -115,7 +89,7 @@ fn gpu_group(gpu: &Gpu, count: usize) -> DeviceGroup {
     let group = DeviceGroup {
         count: u32::try_from(count).ok().filter(|&count| count > 1),
         memory: Some(gpu.memory),
-        ..DeviceGroup::new("cuda")
+        ..DeviceGroup::new(Engine::CUDA)
     };
     match &gpu.rates {
         GpuRates::Preset(name) => match Preset::find(name) {
@@ -237,46 +211,10 @@ fn gpus(notes: &mut Vec<String>) -> Vec<Gpu> {
     super::cuda_driver::gpus(notes)
 }
 
-/// The driver's names of boards, and the presets whose rates are theirs.
-const BOARDS: [(&str, &str); 27] = [
-    ("Tesla P100-PCIE-16GB", "p100-16g"),
-    ("Tesla V100-SXM2-16GB", "v100-16g"),
-    ("Tesla V100-SXM2-32GB", "v100-32g"),
-    ("Tesla V100-SXM3-32GB", "v100-32g"),
-    ("Tesla T4", "t4-16g"),
-    ("NVIDIA A10", "a10-24g"),
-    ("NVIDIA A10G", "a10-24g"),
-    ("NVIDIA A30", "a30-24g"),
-    ("NVIDIA A40", "a40-48g"),
-    ("NVIDIA RTX A6000", "a6000-48g"),
-    ("NVIDIA A100-SXM4-40GB", "a100-40g"),
-    ("A100-SXM4-40GB", "a100-40g"),
-    ("NVIDIA A100-SXM4-80GB", "a100-80g"),
-    ("A100-SXM4-80GB", "a100-80g"),
-    ("NVIDIA A100-SXM-80GB", "a100-80g"),
-    ("NVIDIA L4", "l4-24g"),
-    ("NVIDIA L40S", "l40s-48g"),
-    ("NVIDIA H100 80GB HBM3", "h100-80g"),
-    ("NVIDIA H200", "h200-141g"),
-    ("NVIDIA B200", "b200-180g"),
-    ("NVIDIA GeForce RTX 2080 Ti", "rtx2080ti-11g"),
-    ("GeForce RTX 2080 Ti", "rtx2080ti-11g"),
-    ("NVIDIA GeForce RTX 3090", "rtx3090-24g"),
-    ("GeForce RTX 3090", "rtx3090-24g"),
-    ("NVIDIA GeForce RTX 4090", "rtx4090-24g"),
-    ("NVIDIA GeForce RTX 5090", "rtx5090-32g"),
-    ("NVIDIA H100 SXM5 80GB", "h100-80g"),
-];
-
-/// The preset whose rates a board of this name has.
-#[cfg_attr(not(feature = "cuda"), allow(dead_code))]
-pub(super) fn preset_of_board(name: &str) -> Option<&'static str> {
-    BOARDS.iter().find(|(board, _)| *board == name).map(|(_, preset)| *preset)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::{Flops, Rate};
 
     #[test]
     fn linux_s_files_are_read() {
@@ -332,12 +270,5 @@ mod tests {
         assert_eq!(topology.physicals[3].bandwidth, Rate(100_000_000_000));
         #[cfg(feature = "cli")]
         assert_eq!(Description::from_toml(&probe.spec_file()).unwrap().build().unwrap(), topology);
-    }
-
-    #[test]
-    fn boards_name_presets() {
-        assert!(BOARDS.iter().all(|(_, preset)| Preset::find(preset).is_some()));
-        assert_eq!(preset_of_board("NVIDIA H200"), Some("h200-141g"));
-        assert_eq!(preset_of_board("NVIDIA A100-PCIE-40GB"), None);
     }
 }

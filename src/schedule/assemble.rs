@@ -8,14 +8,10 @@ use super::problem::{Problem, Task};
 use super::simulate::{Work, run_listed};
 use super::{Action, Buffer, BufferIx, BufferKind, Content, DeviceUsage, Part, Schedule, Step, StepIx, Why};
 use crate::costgraph::{NodeIx, TensorIx};
+use crate::schedule::cost;
 use crate::schedule::memory::lifetimes::lives;
-use crate::schedule::memory::offsets::Ground;
-use crate::schedule::memory::offsets::arenas;
-use crate::schedule::memory::offsets::merged;
-use crate::schedule::memory::offsets::settle;
-use crate::schedule::memory::offsets::taken;
+use crate::schedule::memory::offsets::{Ground, arenas, merged, settle, taken};
 use crate::schedule::memory::residents::Residents;
-use crate::schedule::simulate::cost;
 use crate::topology::DeviceId;
 use crate::units::{Bytes, Nanos};
 

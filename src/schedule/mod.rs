@@ -5,32 +5,36 @@
 //! runs its steps in list order, so a schedule cannot deadlock.
 //!
 //! [`schedule`] finds the copies (`copies`), orders the tasks (`order`), lays out the arenas (`memory`) and
-//! times the result (`simulate`). An arena over its cap is packed again (`memory::offsets`, with
+//! times the result (`simulate`, `assemble`). An arena over its cap is packed again (`memory::offsets`, with
 //! `memory::lifetimes`). If the order still does not fit, one that holds less memory is tried.
 //! [`Schedule::pack`] is for the chosen schedule.
 
 mod accesses;
 mod assemble;
+mod clocks;
 mod copies;
+mod cost;
+mod fit;
 mod memory;
 mod order;
 mod problem;
 mod replay;
+mod retime;
 mod simulate;
+mod waits;
 
 pub use accesses::Accesses;
 pub use memory::packed::Packing;
 pub use order::earliest::earliest_first;
 pub use order::improve::{MOST_STEPS, Search, improve};
 pub use replay::{ReplayAction, ReplayStep, replay};
+pub use retime::{Faster, Load, loads, loads_of, retimed};
 pub use simulate::critical_path::{Overlap, PathStep, critical_path};
-pub use simulate::retime::{Load, loads, loads_of, retimed};
 pub use simulate::{Crossing, SimulatedStep, Timeline, Work, simulate};
 
-use self::memory::fit::{self, Shortage};
+use self::fit::Shortage;
 use self::memory::residents::Residents;
 use self::problem::{Problem, Task};
-use self::simulate::cost;
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
 use crate::error::{Error, Result};
 use crate::place::Placement;

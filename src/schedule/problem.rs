@@ -63,7 +63,7 @@ impl<'a> Problem<'a> {
     }
 
     /// Lets the launches on an engine take `part` of `whole` of their time.
-    pub(super) fn scale(&mut self, engine: usize, (part, whole): (u64, u64)) {
+    pub(super) fn scale(&mut self, engine: usize, part: u64, whole: u64) {
         for (duration, &id) in self.durations.iter_mut().zip(self.placement) {
             if self.machine.engine(id) == engine {
                 let scaled = u128::from(duration.0) * u128::from(part) / u128::from(whole.max(1));

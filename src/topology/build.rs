@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 
 use super::description::{Description, DeviceGroup, Fault, Part};
+use super::engine::Engine;
 use super::preset::{CPU_CORE_FLOPS, CPU_CORES, CPU_LATENCY, HOST_LATENCY, PEER_LATENCY, Preset};
-use super::route::{self, Port, Site};
+use super::route;
+use super::site::{Port, Site};
 use super::{Device, Physical, Role, Target, Topology};
 use crate::units::{Bytes, Flops, Rate};
 
@@ -21,10 +23,23 @@ pub const MAX_CORES: u32 = 65_536;
 /// Name of the host of devices that name none.
 const FIRST_HOST: &str = "h0";
 
+impl Description {
+    /// The topology that is described.
+    ///
+    /// O(devices + physical devices^2 x log), at most 65,536 devices on 1,024 physical ones.
+    ///
+    /// # Errors
+    /// [`Error::Spec`](crate::error::Error::Spec) where the description is impossible or contradicts itself; it names the
+    /// group and the field.
+    pub fn build(&self) -> crate::error::Result<Topology> {
+        topology(self).map_err(|fault| fault.into_error(self))
+    }
+}
+
 /// Builds the topology. O(devices + physical devices^2 x log).
 pub(super) fn topology(description: &Description) -> Result<Topology, Fault> {
     count_devices(&description.devices)?;
-    let accelerated = description.devices.iter().any(|group| group.kind != "cpu");
+    let accelerated = description.devices.iter().any(|group| group.engine() != Engine::Cpu);
     let groups = description.devices.iter().enumerate();
     let groups: Vec<DeviceGroup> =
         groups.map(|(index, group)| fill(group, accelerated, index)).collect::<Result<_, _>>()?;
@@ -96,7 +111,7 @@ fn fill(group: &DeviceGroup, accelerated: bool, index: usize) -> Result<DeviceGr
     }
     fill_memory(&mut filled, preset, index)?;
     fill_rates(&mut filled, preset);
-    filled.role = Some(match (group.role, group.kind == "cpu") {
+    filled.role = Some(match (group.role, group.engine() == Engine::Cpu) {
         (Some(Role::Host), false) => {
             return Err(fault("use", format!("`{}` cannot be a host: only CPUs are", group.kind))
                 .help("`use=host` is for CPUs beside accelerators"));
@@ -143,7 +158,7 @@ fn check_positive(group: &DeviceGroup, index: usize) -> Result<(), Fault> {
 fn check_cores(group: &DeviceGroup, index: usize) -> Result<(), Fault> {
     let Some(cores) = group.cores else { return Ok(()) };
     let fault = |message: String| Fault::new(Part::Device(index), "cores", message);
-    if group.kind != "cpu" {
+    if group.engine() != Engine::Cpu {
         return Err(fault(format!("`{}` has no cores to give", group.kind)).help("`cores` is for `cpu`"));
     }
     let total = u64::from(cores) * group.slices.len().max(1) as u64;
@@ -176,7 +191,7 @@ fn check_own_kind(group: &DeviceGroup, index: usize) -> Result<(), Fault> {
 /// of a `cpu` or `cuda` of which nothing is said need not.
 fn fill_memory(group: &mut DeviceGroup, preset: Option<&Preset>, index: usize) -> Result<(), Fault> {
     let known = preset.and_then(|preset| preset.memory);
-    let physical = known.filter(|_| group.kind != "cpu");
+    let physical = known.filter(|_| group.engine() != Engine::Cpu);
     let Some(cap) = group.memory.or(physical) else {
         if group.slices.is_empty() {
             group.memory = Some(known.ok_or_else(|| no_memory(group, index))?);
@@ -203,8 +218,8 @@ fn no_memory(group: &DeviceGroup, index: usize) -> Fault {
 /// Settles the rates. A CPU's compute grows with the cores it is given.
 fn fill_rates(group: &mut DeviceGroup, preset: Option<&Preset>) {
     // Other kinds give their own flops and bandwidth: the rest of them is as for `cuda`.
-    let Some(base) = preset.or_else(|| Preset::find("cuda")) else { return };
-    let is_cpu = group.kind == "cpu";
+    let Some(base) = preset.or_else(|| Preset::find(Engine::CUDA)) else { return };
+    let is_cpu = group.engine() == Engine::Cpu;
     let default_flops = match group.cores {
         Some(cores) => Flops(CPU_CORE_FLOPS.0 * u64::from(cores) * group.slices.len().max(1) as u64),
         None => base.flops,
@@ -270,16 +285,15 @@ impl Parts {
     }
 
     fn add_physical(&mut self, index: usize, group: &DeviceGroup, host: u32, member: u32, hosts: &[String]) {
-        let is_preset = Preset::find(&group.kind).is_some();
-        let stem = match group.kind.as_str() {
-            "cpu" => "cpu",
-            _ if is_preset => "cuda",
-            own => own,
+        let stem = match group.engine() {
+            Engine::Cpu => Engine::CPU,
+            Engine::Cuda => Engine::CUDA,
+            Engine::Other => group.kind.as_str(),
         };
         let number = self.numbers.entry((host, stem.to_owned())).or_default();
         let target = match group.kind.as_str() {
-            "cpu" => Target::Cpu(*number),
-            "cuda" => Target::Cuda(*number),
+            Engine::CPU => Target::Cpu(*number),
+            Engine::CUDA => Target::Cuda(*number),
             model => Target::Model(model.to_owned()),
         };
         let local = match (&group.name, group.count) {
@@ -322,7 +336,7 @@ fn site(index: usize, group: &DeviceGroup) -> Site {
     let attached = group.host_link.filter(|&rate| rate != Rate(0));
     Site {
         group: index,
-        is_cpu: group.kind == "cpu",
+        is_cpu: group.engine() == Engine::Cpu,
         is_shared: group.slices.len() > 1,
         contention: group.contention,
         port: attached.map(|rate| Port { rate, latency: group.host_latency.unwrap_or_default() }),
@@ -339,7 +353,7 @@ fn physical(group: &DeviceGroup, name: String, host: u32) -> Physical {
         half_flops: group.half_flops.unwrap_or_default(),
         bandwidth: group.bandwidth.unwrap_or(Rate(0)),
         launch: group.launch.unwrap_or_default(),
-        cores: if group.kind == "cpu" { cores } else { 0 },
+        cores: if group.engine() == Engine::Cpu { cores } else { 0 },
         memory: group.memory,
     }
 }

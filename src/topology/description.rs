@@ -1,11 +1,12 @@
 //! What a topology is built from: groups of equal devices and rules for links, as a spec, a file,
 //! a plan or a program states them.
 //!
-//! All forms meet here, so all share one set of defaults and one set of checks. A [`Topology`]
+//! All forms meet here, so all share one set of defaults and one set of checks. A [`Topology`](super::Topology)
 //! keeps its description with every default filled in, and is written as that.
 
-use super::{Communication, Contention, Role, Topology};
-use crate::error::{Error, Report, Result};
+use super::engine::Engine;
+use super::{Communication, Contention, Role};
+use crate::error::{Error, Report};
 use crate::units::{Bytes, Flops, Nanos, Rate};
 
 /// A number of equal physical devices. Build one with [`DeviceGroup::new`] and set what differs
@@ -58,6 +59,11 @@ pub struct DeviceGroup {
 }
 
 impl DeviceGroup {
+    /// What runs on its devices.
+    pub fn engine(&self) -> Engine {
+        Engine::of_kind(&self.kind)
+    }
+
     /// One device of this kind, with the kind's defaults.
     pub fn new(kind: impl Into<String>) -> Self {
         Self {
@@ -135,19 +141,6 @@ pub struct Description {
     /// The links that differ from the defaults. Devices that nothing here joins are joined
     /// through their hosts, and hosts through a network.
     pub links: Vec<LinkGroup>,
-}
-
-impl Description {
-    /// The topology that is described.
-    ///
-    /// O(devices + physical devices^2 x log), at most 65,536 devices on 1,024 physical ones.
-    ///
-    /// # Errors
-    /// [`Error::Spec`] where the description is impossible or contradicts itself; it names the
-    /// group and the field.
-    pub fn build(&self) -> Result<Topology> {
-        super::build::topology(self).map_err(|fault| fault.into_error(self))
-    }
 }
 
 /// Which part of a description is at fault.

@@ -7,7 +7,7 @@ use wildmatch::WildMatch;
 
 use super::description::{DeviceGroup, Fault, LinkGroup, Part};
 use super::preset::PEER_LATENCY;
-use super::route::Site;
+use super::site::Site;
 use super::{Contention, Physical};
 use crate::units::{Nanos, Rate};
 

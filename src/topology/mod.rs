@@ -11,11 +11,13 @@
 
 mod build;
 mod description;
+mod engine;
 mod file;
 mod links;
 pub(crate) mod near;
 mod preset;
 mod route;
+mod site;
 mod spec;
 mod subset;
 mod summary;
@@ -29,6 +31,7 @@ use crate::units::{Bytes, Flops, Nanos, Rate};
 
 pub use build::{MAX_CORES, MAX_DEVICES, MAX_HOSTS, MAX_PHYSICALS};
 pub use description::{Description, DeviceGroup, LinkGroup};
+pub use engine::{Engine, UnknownTarget};
 #[cfg(feature = "run")]
 pub(crate) use near::suggestion;
 pub use preset::{
@@ -155,6 +158,13 @@ pub struct Device {
     pub communication: Communication,
     /// Cores of its own (`cores=N`); none where it shares the physical device's.
     pub cores: Option<u32>,
+}
+
+impl Device {
+    /// What runs on it.
+    pub fn engine(&self) -> Engine {
+        Engine::of_kind(&self.kind)
+    }
 }
 
 /// A contended resource: a link in one direction, a shared bus, a host's memory.

@@ -14,30 +14,12 @@ use petgraph::visit::EdgeRef;
 use super::description::{DeviceGroup, Fault, LinkGroup, Part};
 use super::links::{Links, Rule};
 use super::preset::{NETWORK_LATENCY, NETWORK_RATE};
+use super::site::{Port, Site};
 use super::{Channel, ChannelId, Contention, Hop, Physical, Route};
 use crate::units::{Bytes, Nanos, Rate};
 
 /// The size of copy that decides between ways.
 pub const REFERENCE: Bytes = Bytes(1_000_000);
-
-/// A physical device's link to its host.
-#[derive(Clone, Copy)]
-pub(super) struct Port {
-    pub(super) rate: Rate,
-    pub(super) latency: Nanos,
-}
-
-/// What routing knows of a physical device.
-pub(super) struct Site {
-    /// Its group in the description.
-    pub(super) group: usize,
-    pub(super) is_cpu: bool,
-    /// True where it is cut into several devices.
-    pub(super) is_shared: bool,
-    pub(super) contention: Contention,
-    /// None where it is not joined to its host.
-    pub(super) port: Option<Port>,
-}
 
 /// A stretch of a way, in one direction: zero, one or two channels that are crossed at once.
 #[derive(Clone, Debug)]

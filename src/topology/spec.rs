@@ -15,6 +15,7 @@ use std::str::FromStr;
 
 use super::build::MAX_DEVICES;
 use super::description::{Description, DeviceGroup, Fault, Part};
+use super::engine::Engine;
 use super::near::suggestion;
 use super::preset::{PRESETS, Preset};
 use super::{Contention, Role, Topology};
@@ -52,9 +53,9 @@ pub(super) type Memory<'a> = &'a mut dyn FnMut(usize) -> Result<Bytes>;
 /// Gives each `cuda` its memory, where the spec does not: the least of a group's.
 fn fill(description: &mut Description, memory: Memory<'_>) -> Result<()> {
     let mut number = 0;
-    for group in description.devices.iter_mut().filter(|group| group.kind != "cpu") {
+    for group in description.devices.iter_mut().filter(|group| group.engine() != Engine::Cpu) {
         let count = group.count.unwrap_or(1) as usize;
-        if group.kind == "cuda" && group.memory.is_none() && group.slices.is_empty() {
+        if group.kind == Engine::CUDA && group.memory.is_none() && group.slices.is_empty() {
             let sizes = (number..number + count).map(&mut *memory).collect::<Result<Vec<Bytes>>>()?;
             group.memory = sizes.into_iter().min();
         }
@@ -281,7 +282,7 @@ fn is_numbered(text: &str, kind: &str) -> bool {
 
 /// How one of several devices is asked for.
 fn pinning(kind: &str) -> String {
-    let name = if kind == "cpu" { "cpu" } else { "cuda" };
+    let name = if Engine::of_kind(kind) == Engine::Cpu { Engine::CPU } else { Engine::CUDA };
     format!(
         "`{kind}` is one, `2x{kind}` are two, named {name}0 and {name}1: --pin PATTERN={name}1 puts nodes on one, \
          run --map {name}0={name}:1 says which real one it is"

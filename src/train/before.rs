@@ -1,21 +1,14 @@
 //! What can be said of a training run before its step is planned, which may take long.
 
-use crate::train::epochs::fit::Fit;
-
-use crate::train::epochs::fit::too_few;
-
-use crate::train::epochs::fit::trained_on;
-
 use super::options::Options;
 use super::step::targets;
 use crate::compile;
 use crate::data::{self, Field, Last, Order, Source};
 use crate::error::Result;
 use crate::ir::Graph;
-use crate::train::epochs::fit::unknown_steps;
+use crate::train::epochs::fit::{Fit, too_few, trained_on, unknown_steps};
 use crate::train::epochs::last_batch::takes_any_batch;
-use crate::train::epochs::planned::check_names;
-use crate::train::epochs::planned::fields;
+use crate::train::plan::{check_names, fields};
 use crate::units::Bytes;
 
 /// What each record is to give a network that is trained so, as [`super::Trainer::fields`] has it.

@@ -8,8 +8,7 @@ use crate::error::Result;
 use crate::ir::Graph;
 use crate::plan;
 use crate::topology::Topology;
-use crate::train::epochs::planned::all_planned;
-use crate::train::epochs::planned::check_names;
+use crate::train::plan::{all_planned, check_names};
 
 /// A step as it would be run.
 #[derive(Clone, Debug)]

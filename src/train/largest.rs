@@ -8,12 +8,9 @@ use crate::error::{Error, Result};
 use crate::ir::Graph;
 use crate::report::BatchLine;
 use crate::topology::Topology;
-use crate::train::epochs::planned::Planned;
-use crate::train::epochs::planned::all_planned;
-use crate::train::epochs::planned::evaluation_plan;
-use crate::train::epochs::planned::step_of;
+use crate::train::plan::pipelined::on_stages;
+use crate::train::plan::{Planned, all_planned, evaluation_plan, step_of};
 use crate::train::spread::exchange::Replicas;
-use crate::train::spread::pipelined::on_stages;
 
 /// The largest batch that can be trained on.
 #[derive(Clone, Debug)]

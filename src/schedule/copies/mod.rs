@@ -9,9 +9,6 @@
 //! A tensor that is offloaded has an arrival at the host, and one at its own home, which comes back
 //! from the host for the readers that are named: the home's bytes are free in between.
 
-pub(crate) mod parts;
-pub(crate) mod trees;
-
 use super::{Offload, Part};
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
 use crate::error::{Error, Result};

@@ -6,9 +6,8 @@
 //! than the peak, such a copy waits for the last launch that is over by then anyway: the timeline stays as
 //! it is, to the nanosecond.
 
-use crate::schedule::memory::lifetimes::FOREVER;
-use crate::schedule::memory::lifetimes::Lives;
-use crate::schedule::order::clocks::Clocks;
+use crate::schedule::clocks::Clocks;
+use crate::schedule::memory::lifetimes::{FOREVER, Lives};
 use crate::schedule::{Action, Buffer, Lane, Schedule, Step, StepIx, Why};
 use crate::units::{Bytes, Nanos};
 

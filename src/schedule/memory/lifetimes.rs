@@ -8,9 +8,7 @@
 
 use std::collections::VecDeque;
 
-use crate::schedule::order::clocks::Clocks;
-
-use crate::schedule::order::clocks::LaneNumber;
+use crate::schedule::clocks::{Clocks, LaneNumber};
 use crate::schedule::{Action, Buffer, BufferKind, Lane, Step};
 
 /// Where a buffer is alive until the step ends.

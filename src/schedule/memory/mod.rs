@@ -7,7 +7,6 @@
 //! list, as all others do, so they close no cycle.
 
 pub(crate) mod arena;
-pub(crate) mod fit;
 pub(crate) mod hold;
 pub(crate) mod lifetimes;
 pub(crate) mod offsets;
@@ -18,23 +17,14 @@ pub(crate) mod residents;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use crate::schedule::memory::arena::Arena;
-
-use crate::schedule::memory::arena::Occupant;
-
 use super::copies::{ArrivalIx, CopyIx, Source};
 use super::problem::{Problem, Task};
 use crate::costgraph::{NodeIx, Role, TensorIx};
 use crate::error::Result;
-use crate::schedule::memory::arena::aligned;
-use crate::schedule::memory::residents::Residents;
-use crate::schedule::memory::residents::too_large;
-use crate::schedule::order::clocks::Clocks;
-use crate::schedule::order::waits::compute_lane;
-use crate::schedule::order::waits::copy_lane;
-use crate::schedule::order::waits::data_dependencies;
-use crate::schedule::order::waits::lane_of;
-use crate::schedule::order::waits::needed;
+use crate::schedule::clocks::Clocks;
+use crate::schedule::memory::arena::{Arena, Occupant, aligned};
+use crate::schedule::memory::residents::{Residents, too_large};
+use crate::schedule::waits::{compute_lane, copy_lane, data_dependencies, lane_of, needed};
 use crate::topology::DeviceId;
 use crate::units::Bytes;
 

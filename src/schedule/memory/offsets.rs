@@ -5,11 +5,8 @@
 //! in place of an operand that dies there takes its bytes.
 
 use crate::schedule::memory::arena::aligned;
-use crate::schedule::memory::lifetimes::FOREVER;
-use crate::schedule::memory::lifetimes::Life;
-use crate::schedule::memory::lifetimes::Lives;
-use crate::schedule::memory::pack::Item;
-use crate::schedule::memory::pack::pack;
+use crate::schedule::memory::lifetimes::{FOREVER, Life, Lives};
+use crate::schedule::memory::pack::{Item, pack};
 use crate::schedule::{Buffer, BufferKind};
 use crate::units::Bytes;
 

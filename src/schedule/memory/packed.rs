@@ -4,13 +4,8 @@ use crate::costgraph::CostGraph;
 use crate::schedule::memory::arena;
 use crate::schedule::memory::hold::hold_back;
 use crate::schedule::memory::lifetimes::lives;
-use crate::schedule::memory::offsets::Ground;
-use crate::schedule::memory::offsets::arenas;
-use crate::schedule::memory::offsets::merged;
-use crate::schedule::memory::offsets::settle;
-use crate::schedule::memory::offsets::taken;
-use crate::schedule::simulate::cost;
-use crate::schedule::{Accesses, Action, BufferIx, Content, Schedule, Step};
+use crate::schedule::memory::offsets::{Ground, arenas, merged, settle, taken};
+use crate::schedule::{Accesses, Action, BufferIx, Content, Schedule, Step, cost};
 use crate::units::Bytes;
 
 /// How tightly arenas are packed.

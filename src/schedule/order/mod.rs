@@ -3,12 +3,10 @@
 //! [`list`] gives a topological order of all tasks by one of three [`Rule`]s. The first is for
 //! speed; the others hold less memory and are for caps that the first does not meet.
 
-pub(crate) mod clocks;
 pub(crate) mod earliest;
 pub(crate) mod improve;
 mod peak;
 mod source;
-pub(crate) mod waits;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

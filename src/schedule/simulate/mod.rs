@@ -18,10 +18,8 @@
 //!   ready later waits.
 //! - **Staged copies** of one tensor over one upload channel share one upload.
 
-pub(crate) mod cost;
 pub(crate) mod critical_path;
 pub(crate) mod machine;
-pub(crate) mod retime;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -239,6 +237,13 @@ struct Simulation<'a> {
 
 const ARRIVED: u16 = u16::MAX;
 
+/// The devices that a hop leaves and reaches; none where it begins or ends on the way.
+#[derive(Clone, Copy)]
+struct HopEnds {
+    from: Option<DeviceId>,
+    to: Option<DeviceId>,
+}
+
 impl<'a> Simulation<'a> {
     fn new(
         topology: &'a Topology,
@@ -390,12 +395,13 @@ impl<'a> Simulation<'a> {
         let route = self.topology.route(from, to);
         let number = usize::from(self.hops[task as usize]);
         let (first, last) = (number == 0, number + 1 == route.hops.len());
+        let ends = HopEnds { from: first.then_some(from), to: last.then_some(to) };
         let (start, end) = match (route.hops.get(number), upload.filter(|_| first)) {
             (None, _) => (self.now, self.now),
-            (Some(hop), None) => self.cross(task, hop, bytes, (from, to), (first, last)),
+            (Some(hop), None) => self.cross(task, hop, bytes, ends),
             (Some(hop), Some(upload)) => {
                 if self.uploads[upload as usize].0 == NEVER {
-                    self.uploads[upload as usize] = self.cross(task, hop, bytes, (from, to), (first, last));
+                    self.uploads[upload as usize] = self.cross(task, hop, bytes, ends);
                 }
                 let (start, end) = self.uploads[upload as usize];
                 (start.max(self.now), end.max(self.now))
@@ -410,17 +416,11 @@ impl<'a> Simulation<'a> {
 
     /// Takes a hop's channels (and engines, where copies take a device's own time) from the first
     /// moment at which all are free.
-    fn cross(
-        &mut self,
-        task: u32,
-        hop: &Hop,
-        bytes: Bytes,
-        (from, to): (DeviceId, DeviceId),
-        (first, last): (bool, bool),
-    ) -> (Nanos, Nanos) {
-        let sender = self.machine.copying_engine(from).filter(|_| first);
-        let receiver =
-            self.machine.copying_engine(to).filter(|_| last && sender != Some(self.machine.engine(to)));
+    fn cross(&mut self, task: u32, hop: &Hop, bytes: Bytes, ends: HopEnds) -> (Nanos, Nanos) {
+        let sender = ends.from.and_then(|from| self.machine.copying_engine(from));
+        let receiver = ends.to.and_then(|to| {
+            self.machine.copying_engine(to).filter(|_| sender != Some(self.machine.engine(to)))
+        });
         let engines = [sender, receiver];
         let mut start = self.now;
         for &channel in &hop.channels {

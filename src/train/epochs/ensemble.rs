@@ -2,18 +2,12 @@
 
 use std::str::FromStr;
 
-use crate::train::epochs::fit::Epoch;
-
-use crate::train::epochs::fit::Event;
-
-use crate::train::epochs::fit::Fit;
-
 use crate::control::Control;
 use crate::data::Source;
 use crate::error::{Error, Result};
 use crate::ir::{Graph, Tensor};
 use crate::topology::Topology;
-use crate::train::epochs::fit::fit;
+use crate::train::epochs::fit::{Epoch, Event, Fit, fit};
 use crate::train::epochs::trainer::Trainer;
 use crate::train::optimize::Updates;
 use crate::train::optimize::rate::Rate;

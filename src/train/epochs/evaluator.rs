@@ -1,13 +1,11 @@
 //! Validation: the network alone, with the loss of each sample, beside its training step.
 
-use crate::train::epochs::planned::evaluation_plan;
-
 use crate::error::{Error, Result};
 use crate::ir::{ParamId, Tensor};
 use crate::load::weights::ParamReader;
 use crate::run::Runner;
-use crate::train::epochs::planned::initial;
 use crate::train::epochs::trainer::Trainer;
+use crate::train::plan::{evaluation_plan, initial};
 use crate::train::step::LOSS;
 
 /// The network alone, with the loss of each sample.

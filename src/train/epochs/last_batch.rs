@@ -1,15 +1,12 @@
 //! The step of an epoch's last batch, where that is not full: a step of its own beside the other.
 
-use crate::train::spread::exchange::Replicas;
-
 use crate::compile;
 use crate::error::{Error, Result};
 use crate::ir::{Graph, Tensor};
 use crate::run::Runner;
-use crate::train::epochs::trainer::Outcome;
-use crate::train::epochs::trainer::Trainer;
+use crate::train::epochs::trainer::{Outcome, Trainer};
 use crate::train::options::Options;
-use crate::train::spread::exchange::Zero;
+use crate::train::spread::exchange::{Replicas, Zero};
 use crate::train::spread::names::base_name;
 
 /// A network and how it is trained, to plan a step of another batch.

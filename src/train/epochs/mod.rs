@@ -5,6 +5,5 @@ pub(crate) mod evaluator;
 pub(crate) mod fit;
 pub(crate) mod last_batch;
 pub(crate) mod numerics;
-pub(crate) mod planned;
 pub(crate) mod trained;
 pub(crate) mod trainer;

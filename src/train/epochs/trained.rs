@@ -3,18 +3,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::train::spread::names::base_name;
-
-use crate::train::spread::names::part_name;
-
 use crate::data::Position;
 use crate::error::{Error, Result};
 use crate::ir::Tensor;
 use crate::state::Checkpoint;
-use crate::train::epochs::planned::cut;
 use crate::train::epochs::trainer::Trainer;
 use crate::train::optimize::Scalar;
-use crate::train::spread::names::part_of;
+use crate::train::plan::cut;
+use crate::train::spread::names::{base_name, part_name, part_of};
 use crate::train::spread::spares::is_count;
 use crate::train::spread::turns::Workers;
 

@@ -3,8 +3,6 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::train::step::accumulate::joined;
-
 use crate::compile;
 use crate::control::Control;
 use crate::data::Field;
@@ -16,29 +14,18 @@ use crate::run::{Engines, Gpus, RunReport, Runner};
 use crate::strategy::pipeline::Figures;
 use crate::topology::Topology;
 use crate::train::epochs::last_batch::LastBatch;
-use crate::train::epochs::numerics::first_fault;
-use crate::train::epochs::numerics::is_finite;
-use crate::train::epochs::planned::Planned;
-use crate::train::epochs::planned::all_planned;
-use crate::train::epochs::planned::check_names;
-use crate::train::epochs::planned::fields;
-use crate::train::epochs::planned::program;
+use crate::train::epochs::numerics::{first_fault, is_finite};
 use crate::train::layers::{Layer, layers};
-use crate::train::optimize::Moment;
-use crate::train::optimize::Optimizer;
-use crate::train::optimize::Scalar;
 use crate::train::optimize::rate::Rate;
+use crate::train::optimize::{Moment, Optimizer, Scalar};
 use crate::train::options::Options;
-use crate::train::spread::spares::count_name;
-use crate::train::spread::spares::counts;
-use crate::train::spread::turns::Arrays;
-use crate::train::spread::turns::Workers;
-use crate::train::step::accumulate::parts;
+use crate::train::plan::{Planned, all_planned, check_names, fields, program};
+use crate::train::spread::spares::{count_name, counts};
+use crate::train::spread::turns::{Arrays, Workers};
+use crate::train::step::accumulate::{joined, parts};
 use crate::train::step::loss::Loss;
-use crate::train::step::noise::STREAMS;
-use crate::train::step::noise::streams;
-use crate::train::step::scaling::FACTOR;
-use crate::train::step::scaling::SKIPPED;
+use crate::train::step::noise::{STREAMS, streams};
+use crate::train::step::scaling::{FACTOR, SKIPPED};
 use crate::train::step::{LOSS, Step};
 
 /// What a step gave.

@@ -5,8 +5,6 @@
 //! own that begins as soon as its gradients are made: the schedule lays its copies beside the rest of
 //! the backward pass.
 
-use crate::train::spread::exchange::Exchange;
-
 use crate::error::{Error, Result};
 use crate::ir::{
     Binary, DType, Graph, Init, Op, ParamId, Phase, Real, ReduceKind, Source, SourceId, SourceRole, Type,
@@ -14,10 +12,8 @@ use crate::ir::{
 };
 use crate::pass::gradient::build::Build;
 use crate::train::optimize::Scalars;
-use crate::train::spread::exchange::Sync;
-use crate::train::spread::replicas::Network;
-use crate::train::spread::replicas::Replicated;
-use crate::train::spread::replicas::Storage;
+use crate::train::spread::exchange::{Exchange, Sync};
+use crate::train::spread::replicas::{Network, Replicated, Storage};
 use crate::train::spread::zero::Owned;
 use crate::train::step::{LOSS, Recipe, keep_statistic, update_source};
 

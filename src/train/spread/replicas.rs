@@ -8,21 +8,16 @@
 
 use std::collections::HashMap;
 
-use crate::train::spread::exchange::Links;
-
-use crate::train::spread::exchange::Replicas;
-
 use crate::error::{Error, Result};
 use crate::ir::{Graph, Op, Param, ParamId, Shape, Source, SourceId, SourceRole, Type, ValueId};
 use crate::pass::gradient::build::Build;
 use crate::pass::gradient::{gradient, unroll};
-use crate::train::spread::exchange::Sync;
+use crate::train::spread::exchange::{Links, Replicas, Sync};
 use crate::train::spread::groups::Groups;
 use crate::train::spread::names::replica_name;
 use crate::train::step::noise::disturb;
 use crate::train::step::scaling::Scale;
-use crate::train::step::statistics::Moved;
-use crate::train::step::statistics::batch_statistics;
+use crate::train::step::statistics::{Moved, batch_statistics};
 use crate::train::step::{Recipe, Step, Target, batch_of, targets, trainable};
 
 /// The training step of a batch over replicas; `bound` gives the network for a number of samples.

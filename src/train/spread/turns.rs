@@ -14,9 +14,7 @@ use crate::ir::{Graph, Tensor};
 use crate::pass::gradient::build::constant;
 use crate::run::Runner;
 use crate::train::optimize::Scalar;
-use crate::train::spread::asynchronous::Async;
-use crate::train::spread::asynchronous::Clock;
-use crate::train::spread::asynchronous::Turn;
+use crate::train::spread::asynchronous::{Async, Clock, Turn};
 use crate::train::step::GRADIENT;
 use crate::train::step::accumulate::sum_name;
 

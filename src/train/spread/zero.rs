@@ -13,12 +13,8 @@ use crate::ir::{
 use crate::pass::gradient::build::Build;
 use crate::train::spread::exchange::Zero;
 use crate::train::spread::names::part_name;
-use crate::train::spread::reduce::Due;
-use crate::train::spread::reduce::Sum;
-use crate::train::spread::reduce::flattened;
-use crate::train::spread::reduce::part;
-use crate::train::spread::replicas::Replicated;
-use crate::train::spread::replicas::Storage;
+use crate::train::spread::reduce::{Due, Sum, flattened, part};
+use crate::train::spread::replicas::{Replicated, Storage};
 
 /// Parameters of fewer elements are kept whole where others are kept in parts.
 pub(crate) const SPLIT: u64 = 1 << 10;

@@ -4,16 +4,10 @@
 //! A step then takes the activations of a part alone. Batch normalisation sees each part by itself, and
 //! its stored statistics follow each; draws of dropout are those of the whole batch.
 
-use crate::train::optimize::Scalar;
-
-use crate::train::optimize::Scalars;
-
-use crate::train::optimize::Slot;
-
 use crate::error::{Error, Result};
 use crate::ir::{ParamId, SourceId, Tensor, ValueId};
 use crate::pass::gradient::build::Build;
-use crate::train::optimize::Updates;
+use crate::train::optimize::{Scalar, Scalars, Slot, Updates};
 
 /// What the slot of a parameter's sum is called, after the parameter.
 const ACCUMULATED: &str = "accumulated";

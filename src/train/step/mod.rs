@@ -12,14 +12,11 @@ use crate::error::{Error, Result};
 use crate::ir::{DType, Graph, Op, ParamId, Phase, Shape, Source, SourceId, SourceRole, Type, ValueId};
 use crate::pass::gradient::build::Build;
 use crate::pass::gradient::{gradient, unroll};
-use crate::train::optimize::Scalars;
-use crate::train::optimize::Updates;
+use crate::train::optimize::{Scalars, Updates};
 use crate::train::step::loss::Loss;
 use crate::train::step::noise::disturb;
-use crate::train::step::scaling::Scale;
-use crate::train::step::scaling::Scaling;
-use crate::train::step::statistics::Moved;
-use crate::train::step::statistics::batch_statistics;
+use crate::train::step::scaling::{Scale, Scaling};
+use crate::train::step::statistics::{Moved, batch_statistics};
 
 /// Name of the output that holds the loss.
 pub const LOSS: &str = "loss";

@@ -9,16 +9,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::train::optimize::Scalar;
-
-use crate::train::optimize::Scalars;
-
 use crate::error::{Error, Result};
 use crate::ir::{
     Binary, Compare, DType, Graph, Init, ParamId, Real, Shape, Source, SourceId, SourceRole, Type, ValueId,
 };
 use crate::pass::gradient::build::Build;
-use crate::train::optimize::Updates;
+use crate::train::optimize::{Scalar, Scalars, Updates};
 use crate::train::spec::Spec;
 
 /// The factor of the loss.

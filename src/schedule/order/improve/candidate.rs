@@ -1,10 +1,8 @@
 //! What an order is made of, and what comes of it on the simulator.
 
 use crate::costgraph::{NodeIx, TensorIx};
-use crate::schedule::copies::parts;
-use crate::schedule::copies::trees;
 use crate::schedule::copies::{Arrangement, ArrivalIx};
-use crate::schedule::order::improve::Search;
+use crate::schedule::order::improve::{Search, parts, trees};
 use crate::schedule::problem::{Problem, Task};
 use crate::schedule::simulate::{Run, Tasks, Work, run_greedy};
 

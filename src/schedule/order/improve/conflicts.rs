@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::csr::Csr;
 use crate::schedule::copies::ArrivalIx;
-use crate::schedule::order::improve::candidate::Item;
-use crate::schedule::order::improve::candidate::Scored;
+use crate::schedule::order::improve::candidate::{Item, Scored};
 use crate::schedule::problem::{Problem, Task};
 use crate::schedule::simulate::Run;
 use crate::topology::ChannelId;

@@ -17,25 +17,19 @@
 
 mod candidate;
 mod conflicts;
-
-use crate::schedule::order::improve::candidate::Candidate;
-
-use crate::schedule::order::improve::candidate::Item;
-
-use crate::schedule::order::improve::candidate::Scored;
+mod parts;
+mod trees;
 
 use crate::costgraph::{CostGraph, Role, TensorIx};
 use crate::error::Result;
 use crate::place::Placement;
 use crate::random::Rng;
 use crate::schedule::assemble::assemble;
-use crate::schedule::copies::trees;
 use crate::schedule::copies::{Arrangement, ArrivalIx};
-use crate::schedule::memory::fit::fit;
+use crate::schedule::fit::fit;
 use crate::schedule::memory::residents::Residents;
-use crate::schedule::order::improve::candidate::score;
-use crate::schedule::order::improve::conflicts::Conflict;
-use crate::schedule::order::improve::conflicts::conflicts;
+use crate::schedule::order::improve::candidate::{Candidate, Item, Scored, score};
+use crate::schedule::order::improve::conflicts::{Conflict, conflicts};
 use crate::schedule::problem::{Problem, Task};
 use crate::schedule::{Options, Schedule, Why, order};
 use crate::topology::Topology;
@@ -109,6 +103,14 @@ const MOST_HOLDS: usize = 32;
 /// Into how many parts a tensor is tried to be split.
 const PARTS: [u64; 3] = [4, 2, 8];
 
+/// Which candidates replace the best one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Accept {
+    Faster,
+    /// Those that take the same time, too: what they leave out is not needed.
+    AsFast,
+}
+
 impl<'a> Improver<'a> {
     /// None where the schedule cannot be simulated as it is.
     fn new(
@@ -144,14 +146,14 @@ impl<'a> Improver<'a> {
         self.search.candidates == 0 || self.search.work == 0
     }
 
-    /// Takes a candidate that is faster, or where `equal` no slower.
-    fn attempt(&mut self, candidate: Candidate, equal: bool) -> bool {
+    /// Takes a candidate that is fast enough; true where it was.
+    fn attempt(&mut self, candidate: Candidate, accept: Accept) -> bool {
         if self.is_over() {
             return false;
         }
         let Some(scored) = score(&self.base, candidate, &mut self.search) else { return false };
         let (new, old) = (scored.run.timeline.latency, self.best.run.timeline.latency);
-        let taken = new < old || (equal && new == old);
+        let taken = new < old || (accept == Accept::AsFast && new == old);
         if taken {
             self.best = scored;
         }
@@ -213,11 +215,11 @@ impl<'a> Improver<'a> {
             let mut all = self.best.candidate.clone();
             trees.iter().for_each(|(tensor, tree)| all.relay(&self.base, *tensor, Some(tree)));
             let ranked = self.ranked(all.clone(), 0);
-            if !self.attempt(all, false) && !self.attempt(ranked, false) {
+            if !self.attempt(all, Accept::Faster) && !self.attempt(ranked, Accept::Faster) {
                 for (tensor, tree) in self.largest(&trees) {
                     let mut one = self.best.candidate.clone();
                     one.relay(&self.base, tensor, Some(&tree));
-                    self.attempt(one, false);
+                    self.attempt(one, Accept::Faster);
                 }
             }
         }
@@ -227,7 +229,7 @@ impl<'a> Improver<'a> {
             let mut all = self.best.candidate.clone();
             moved.iter().for_each(|&tensor| all.split(&self.base, &self.best.problem, tensor, count));
             if all.arrangement != self.best.candidate.arrangement {
-                self.attempt(all, false);
+                self.attempt(all, Accept::Faster);
             }
         }
     }
@@ -246,14 +248,14 @@ impl<'a> Improver<'a> {
     /// Follows the critical path as long as that helps, and shakes the urgencies where it does not.
     fn reorder(&mut self) {
         let ranked = self.ranked(self.best.candidate.clone(), 0);
-        self.attempt(ranked, false);
+        self.attempt(ranked, Accept::Faster);
         while !self.is_over() && self.best.run.timeline.latency > self.least() {
             if self.follow() {
                 continue;
             }
             let noise = [50, 200, 500][(self.random.next_u64() % 3) as usize];
             let shaken = self.ranked(self.best.candidate.clone(), noise);
-            self.attempt(shaken, false);
+            self.attempt(shaken, Accept::Faster);
         }
     }
 
@@ -262,7 +264,7 @@ impl<'a> Improver<'a> {
         let conflicts = conflicts(&self.best);
         for conflict in conflicts {
             for candidate in self.answers(conflict) {
-                if self.attempt(candidate, false) {
+                if self.attempt(candidate, Accept::Faster) {
                     return true;
                 }
                 if self.is_over() {
@@ -344,7 +346,7 @@ impl<'a> Improver<'a> {
         for number in (0..self.best.candidate.holds.len()).rev() {
             let mut without = self.best.candidate.clone();
             without.holds.remove(number);
-            self.attempt(without, true);
+            self.attempt(without, Accept::AsFast);
         }
         let split: Vec<ArrivalIx> = self.best.candidate.arrangement.parts.iter().map(|part| part.0).collect();
         let relayed: Vec<ArrivalIx> =
@@ -356,13 +358,13 @@ impl<'a> Improver<'a> {
             let mut whole = self.best.candidate.clone();
             whole.join(&self.base, tensor);
             if whole.arrangement != self.best.candidate.arrangement {
-                self.attempt(whole, true);
+                self.attempt(whole, Accept::AsFast);
             }
             let mut direct = self.best.candidate.clone();
             direct.join(&self.base, tensor);
             direct.relay(&self.base, tensor, None);
             if direct.arrangement != self.best.candidate.arrangement {
-                self.attempt(direct, true);
+                self.attempt(direct, Accept::AsFast);
             }
         }
     }

@@ -1,10 +1,8 @@
 //! What each step of an order waits for: its data, and what is left of other dependencies once those
 //! that follow are taken out.
 
-use crate::schedule::order::clocks::Clocks;
-
+use crate::schedule::clocks::{Clocks, LaneNumber};
 use crate::schedule::copies::Source;
-use crate::schedule::order::clocks::LaneNumber;
 use crate::schedule::problem::{Problem, Task};
 use crate::topology::DeviceId;
 

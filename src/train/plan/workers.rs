@@ -6,10 +6,8 @@ use crate::error::{Error, Result};
 use crate::ir::Graph;
 use crate::load::Model;
 use crate::topology::Topology;
-use crate::train::epochs::planned::Losses;
-use crate::train::epochs::planned::Planned;
-use crate::train::epochs::planned::layers_together;
 use crate::train::options::Options;
+use crate::train::plan::{Losses, Planned, layers_together};
 use crate::train::spread::asynchronous::Async;
 use crate::train::step::{Step, gradient_step, update_step};
 

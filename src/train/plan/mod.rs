@@ -1,10 +1,14 @@
-//! From a network to the plan of its training step, and to a program with its parameters' first values.
+//! From a network to the plan of its training step, and to a program with its parameters' first values: on one
+//! device, over replicas, as a pipeline, with workers that do not wait; and which of these is fastest.
+
+pub(crate) mod parallel;
+pub(crate) mod pipelined;
+pub(crate) mod workers;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::train::spread::exchange::Links;
-
+use self::pipelined::pipelined;
 use crate::compile::{self, Compiled};
 use crate::control::Control;
 use crate::data::{Field, Role};
@@ -17,14 +21,11 @@ use crate::plan::Plan;
 use crate::run::{Engines, Runner};
 use crate::topology::Topology;
 use crate::train::options::Options;
-use crate::train::spread::exchange::Replicas;
+use crate::train::spread::exchange::{Links, Replicas};
 use crate::train::spread::groups::Groups;
-use crate::train::spread::names::base_name;
-use crate::train::spread::names::part_of;
-use crate::train::spread::pipelined::pipelined;
+use crate::train::spread::names::{base_name, part_of};
 use crate::train::spread::reduce::part;
 use crate::train::spread::replicas::replicated_step;
-use crate::train::spread::workers;
 use crate::train::step::loss::Loss;
 use crate::train::step::{Step, Target, evaluation, training_step};
 

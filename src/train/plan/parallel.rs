@@ -3,10 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::train::spread::exchange::Replicas;
-
-use crate::train::spread::exchange::Sync;
-
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::ir::Graph;
@@ -14,9 +10,9 @@ use crate::place::{DeviceUse, Effort, Objective};
 use crate::plan::{BufferKind, Plan};
 use crate::strategy::pipeline;
 use crate::topology::Topology;
-use crate::train::epochs::planned::planned;
 use crate::train::options::Options;
-use crate::train::spread::exchange::Zero;
+use crate::train::plan::planned;
+use crate::train::spread::exchange::{Replicas, Sync, Zero};
 use crate::units::{Bytes, Nanos};
 
 /// A way of spreading a training step.

@@ -8,10 +8,9 @@
 //! offloaded has time, and is left whole too.
 
 use crate::costgraph::TensorIx;
-use crate::schedule::ALIGNMENT;
-use crate::schedule::Part;
 use crate::schedule::copies::ArrivalIx;
 use crate::schedule::problem::Problem;
+use crate::schedule::{ALIGNMENT, Part};
 use crate::topology::Route;
 use crate::units::Bytes;
 

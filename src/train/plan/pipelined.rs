@@ -8,10 +8,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::train::spread::exchange::Links;
-
-use crate::train::spread::exchange::Replicas;
-
 use crate::compile::{self, Compiled};
 use crate::control::Control;
 use crate::error::{Error, Result};
@@ -20,11 +16,9 @@ use crate::load::Model;
 use crate::place::{DeviceUse, Effort};
 use crate::strategy::pipeline::{self, Unrolled};
 use crate::topology::Topology;
-use crate::train::epochs::planned::Losses;
-use crate::train::epochs::planned::Planned;
-use crate::train::epochs::planned::layers_together;
 use crate::train::options::Options;
-use crate::train::spread::exchange::Zero;
+use crate::train::plan::{Losses, Planned, layers_together};
+use crate::train::spread::exchange::{Links, Replicas, Zero};
 use crate::train::spread::groups::Groups;
 use crate::train::spread::replicas::replicated_step;
 use crate::train::step::{Step, batch_of, training_step};

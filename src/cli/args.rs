@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::files::Links;
+use crate::place::{Effort, Objective};
+use crate::strategy::pipeline::Order;
 
 /// Stands below the common options.
 pub(super) const MORE: &str = "These are the common options; --help lists all, with examples.";
@@ -28,38 +30,6 @@ pub(super) enum When {
     Auto,
     Always,
     Never,
-}
-
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ObjectiveArg {
-    /// Fewest bytes moved under the memory caps
-    Transfer,
-    /// Shortest step
-    Latency,
-    /// Lowest load of the busiest device or link
-    Throughput,
-}
-
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EffortArg {
-    Fast,
-    Default,
-    Best,
-}
-
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ScheduleArg {
-    /// All forward passes, then all backward passes
-    Gpipe,
-    /// Forward and backward passes in turns: the fewest microbatches in flight
-    #[value(name = "1f1b")]
-    OneForwardOneBackward,
-    /// The same with several stages on each device: smaller gaps, more copies
-    Interleaved,
-    /// Gradients of parameters fill the gaps
-    ZeroBubble,
-    /// Whichever is fastest and fits
-    Auto,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +125,7 @@ pub(super) struct ModelArgs {
     pub(super) microbatches: Option<u32>,
     /// How a pipeline orders its microbatches [default: auto]
     #[arg(hide_short_help = true, long, value_enum, requires = "microbatches")]
-    pub(super) schedule: Option<ScheduleArg>,
+    pub(super) schedule: Option<Order>,
     /// Size of a named dimension (repeatable)
     #[arg(long = "dim", value_name = "NAME=N")]
     pub(super) dims: Vec<String>,
@@ -204,7 +174,7 @@ pub(super) struct ExecArgs {
 pub(super) struct PlacementArgs {
     /// What to make small
     #[arg(long, value_enum, value_name = "WHAT", default_value = "transfer")]
-    pub(super) objective: ObjectiveArg,
+    pub(super) objective: Objective,
     /// Devices to use: N, all or auto
     ///
     /// So many of them compute something.
@@ -227,7 +197,7 @@ pub(super) struct PlacementArgs {
     pub(super) reserve: Option<String>,
     /// How much work to spend; counted, so the same input gives the same plan
     #[arg(hide_short_help = true, long, value_enum, default_value = "default")]
-    pub(super) effort: EffortArg,
+    pub(super) effort: Effort,
     /// Stop improving after this time (10s, 500ms); a plan that was cut short says so
     #[arg(hide_short_help = true, long, value_name = "TIME")]
     pub(super) time_limit: Option<String>,

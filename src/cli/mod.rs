@@ -56,6 +56,7 @@ mod train_options;
 mod train_table;
 #[cfg(feature = "run")]
 mod train_watch;
+mod values;
 #[cfg(feature = "run")]
 mod weights;
 

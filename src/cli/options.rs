@@ -3,16 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::args::{
-    Batch, EffortArg, ModelArgs, ObjectiveArg, PlacementArgs, PrecisionArg, ScheduleArg, SplitArgs,
-};
+use super::args::{Batch, ModelArgs, PlacementArgs, PrecisionArg, SplitArgs};
 use crate::compile;
 use crate::cost::Profile;
 use crate::error::{Error, Result};
 use crate::ir::DType;
 use crate::pass::{Params, Precision};
-use crate::place::{DeviceUse, Effort, Objective, Options};
-use crate::strategy::pipeline::{self, Order};
+use crate::place::{DeviceUse, Options};
+use crate::strategy::pipeline;
 use crate::topology::Topology;
 use crate::units::Bytes;
 
@@ -48,9 +46,10 @@ pub(super) fn compile_options(shape: &ModelArgs, placement: &PlacementArgs) -> R
     Ok(compile::Options {
         dims: dims(&shape.dims)?,
         batch,
-        pipeline: shape
-            .microbatches
-            .map(|count| pipeline::Options { microbatches: count, order: order(shape.schedule) }),
+        pipeline: shape.microbatches.map(|count| pipeline::Options {
+            microbatches: count,
+            order: shape.schedule.unwrap_or_default(),
+        }),
         place: place_options(placement)?,
         precision: half(shape.precision).map(|half| Precision { half, params: Params::Rounded }),
         profile: placement.profile.as_ref().map(Profile::load).transpose()?.map(Arc::new),
@@ -81,16 +80,6 @@ pub(super) fn with_profile(topology: Topology, options: &compile::Options) -> Re
     }
 }
 
-fn order(asked: Option<ScheduleArg>) -> Order {
-    match asked {
-        Some(ScheduleArg::Gpipe) => Order::Gpipe,
-        Some(ScheduleArg::OneForwardOneBackward) => Order::OneForwardOneBackward,
-        Some(ScheduleArg::Interleaved) => Order::Interleaved,
-        Some(ScheduleArg::ZeroBubble) => Order::ZeroBubble,
-        Some(ScheduleArg::Auto) | None => Order::Auto,
-    }
-}
-
 /// The type of halves that is asked for.
 pub(super) const fn half(asked: PrecisionArg) -> Option<DType> {
     match asked {
@@ -112,11 +101,7 @@ fn place_options(args: &PlacementArgs) -> Result<Options> {
     }
     let reserve = args.reserve.as_deref().map(|text| size("--reserve", text));
     Ok(Options {
-        objective: match args.objective {
-            ObjectiveArg::Transfer => Objective::Transfer,
-            ObjectiveArg::Latency => Objective::Latency,
-            ObjectiveArg::Throughput => Objective::Throughput,
-        },
+        objective: args.objective,
         devices: device_use(&args.use_devices)?,
         pins: args.pins.iter().map(|pin| split_pin(pin)).collect::<Result<_>>()?,
         colocate: args.colocate.clone(),
@@ -124,24 +109,18 @@ fn place_options(args: &PlacementArgs) -> Result<Options> {
         soft: args.soft,
         reserve: reserve.transpose()?.unwrap_or_default(),
         caps: None,
-        effort: match args.effort {
-            EffortArg::Fast => Effort::Fast,
-            EffortArg::Default => Effort::Default,
-            EffortArg::Best => Effort::Best,
-        },
+        effort: args.effort,
         seed: args.seed,
         from: None,
     })
 }
 
 fn device_use(text: &str) -> Result<DeviceUse> {
-    match text {
-        "auto" => Ok(DeviceUse::Auto),
-        "all" => Ok(DeviceUse::All),
-        _ => match text.parse() {
-            Ok(count) if count > 0 => Ok(DeviceUse::Count(count)),
-            _ => Err(Error::usage(format!("--use {text}"), "expected auto, all, or a number of at least 1")),
-        },
+    match text.parse() {
+        Ok(DeviceUse::Count(0)) | Err(_) => {
+            Err(Error::usage(format!("--use {text}"), "expected auto, all, or a number of at least 1"))
+        }
+        Ok(devices) => Ok(devices),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::explain::Fewer;
 use crate::place::{self, Objective};
 use crate::schedule::Cost;
-use crate::strategy;
+use crate::strategy::{self, Problem};
 
 /// What another objective comes to on the same problem.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ fn alternative(
         // The network's own marks say the same.
         (options.pins, options.colocate) = (Vec::new(), Vec::new());
     }
-    match strategy::solve(&compiled.cost_graph, &compiled.topology, &options, control) {
+    match strategy::solve(Problem::new(&compiled.cost_graph, &compiled.topology, &options), control) {
         Ok((_, schedule))
             if strategy::value(objective, &schedule.cost)
                 < strategy::value(objective, &compiled.schedule.cost) =>

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::place::{self, Placement, Previous};
 use crate::plan::{self, Foreign, Lookup, MovedState, Plan, Replan};
 use crate::schedule::Schedule;
-use crate::strategy;
+use crate::strategy::{self, Problem};
 use crate::topology::{DeviceId, Topology};
 
 impl From<&Plan> for Previous {
@@ -91,7 +91,7 @@ pub(super) fn solve(
             return Ok(kept);
         }
     }
-    strategy::solve(graph, topology, options, control)
+    strategy::solve(Problem::new(graph, topology, options), control)
 }
 
 /// The earlier placement as it was, where it is whole and sound.
@@ -110,7 +110,7 @@ fn kept(
         return Ok(None);
     }
     completed.placement.launches = by_names(graph, &previous.launches);
-    let scored = strategy::score(graph, topology, options, &completed.placement)?;
+    let scored = strategy::score(Problem::new(graph, topology, options), &completed.placement)?;
     Ok(scored.over.is_empty().then_some((completed.placement, scored.schedule)))
 }
 

@@ -3,11 +3,10 @@
 use crate::control::Control;
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
 use crate::error::{Error, Infeasible, MemberKind, Result};
-use crate::place;
 use crate::plan::Plan;
 use crate::schedule::{Action, Schedule};
 use crate::strategy::pipeline::Pipeline;
-use crate::strategy::{self, Choice, Rewritten, What};
+use crate::strategy::{self, Choice, Problem, Rewritten, What};
 use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
 
@@ -19,16 +18,14 @@ const NAMED: usize = 8;
 ///
 /// Error: `why`, where rewriting the step does not make it fit either.
 pub(super) fn rewritten(
-    graph: &CostGraph,
-    topology: &Topology,
-    place: &place::Options,
+    problem: Problem<'_>,
     why: Box<Infeasible>,
     control: &Control<'_>,
 ) -> Result<Rewritten> {
-    let Some(mut found) = strategy::rewrite(graph, topology, place, control)? else {
-        return Err(in_vain((graph, topology, place), why)?);
+    let Some(mut found) = strategy::rewrite(problem, control)? else {
+        return Err(in_vain(problem, why)?);
     };
-    let notes = notes(&found.derived.graph, &found.choices, topology);
+    let notes = notes(&found.derived.graph, &found.choices, problem.topology);
     found.placement.notes.extend(notes);
     Ok(found)
 }
@@ -38,23 +35,20 @@ pub(super) fn rewritten(
 ///
 /// Error: `why`, where none was found.
 pub(super) fn pipeline(
-    of: (&CostGraph, &Topology, &place::Options),
+    problem: Problem<'_>,
     why: Box<Infeasible>,
     found: Option<Pipeline>,
 ) -> Result<Pipeline> {
-    let Some(mut found) = found else { return Err(in_vain(of, why)?) };
-    let notes = notes(&found.derived.graph, &found.choices, of.1);
+    let Some(mut found) = found else { return Err(in_vain(problem, why)?) };
+    let notes = notes(&found.derived.graph, &found.choices, problem.topology);
     found.placement.notes.extend(notes);
     Ok(found)
 }
 
 /// Why nothing fits, where rewriting the step was tried too.
-fn in_vain(
-    (graph, topology, place): (&CostGraph, &Topology, &place::Options),
-    mut why: Box<Infeasible>,
-) -> Result<Error> {
-    why.proven &= is_of_one_launch(graph, &why);
-    if strategy::is_rewritable(graph, topology, place)? {
+fn in_vain(problem: Problem<'_>, mut why: Box<Infeasible>) -> Result<Error> {
+    why.proven &= is_of_one_launch(problem.graph, &why);
+    if strategy::is_rewritable(problem)? {
         why.details.push("computing again and offloading were tried, and do not make enough room".into());
     }
     Ok(Error::Infeasible(why))

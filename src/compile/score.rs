@@ -11,7 +11,7 @@ use crate::ir::{Graph, SourceId};
 use crate::load::Model;
 use crate::place::{self, Completed};
 use crate::plan::{self, Foreign, Lookup, Plan, listed};
-use crate::strategy::{self, Scored};
+use crate::strategy::{self, Problem, Scored};
 use crate::topology::{DeviceId, Topology};
 use crate::units::Bytes;
 
@@ -71,7 +71,7 @@ fn score_cost_graph(
     let mut completed = place::complete(&graph, topology, &options.place, &devices)?;
     readable(&graph, topology, &lookup, &completed, name)?;
     completed.placement.launches = launches(&graph, foreign, |node| vec![name(node)]);
-    let scored = strategy::score(&graph, topology, &options.place, &completed.placement)?;
+    let scored = strategy::score(Problem::new(&graph, topology, &options.place), &completed.placement)?;
     let mut meta = options.meta(&graph.name, graph.node_count(), &BTreeMap::new());
     meta.options.other.push(mark());
     let plan = plan::build(&graph, topology, &completed.placement, &scored.schedule, None, meta)?;
@@ -107,7 +107,7 @@ fn score_network(
     readable(&lowered.graph, topology, &lookup, &completed, name)?;
     completed.placement.launches =
         launches(&lowered.graph, foreign, |node| sources(&network, &lowered, node));
-    let scored = strategy::score(&lowered.graph, topology, &place, &completed.placement)?;
+    let scored = strategy::score(Problem::new(&lowered.graph, topology, &place), &completed.placement)?;
     let labels = labels::labels(&network, &lowered, topology, &completed.placement);
     let meta = options.network_meta(&network);
     let (placement, labels) = (&completed.placement, Some(&labels));

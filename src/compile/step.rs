@@ -10,8 +10,10 @@ use crate::error::{Error, Result};
 use crate::place::{self, Placement};
 use crate::plan::{self, Bound, Labels, Meta, Plan};
 use crate::schedule::Schedule;
-use crate::strategy::pipeline::{self, Figures, Pipeline, Turn, Unrolled, pipeline, pipeline_within_memory};
-use crate::strategy::{self, Choice, Rewritten};
+use crate::strategy::pipeline::{
+    self, Figures, Pipeline, Turn, Unrolled, UnrolledStep, pipeline, pipeline_within_memory,
+};
+use crate::strategy::{self, Choice, Problem, Rewritten};
 use crate::topology::Topology;
 
 /// What is planned: a cost graph with all that is asked of it.
@@ -52,16 +54,16 @@ impl Step {
             return Self::in_microbatches(asked, options, control);
         }
         let Asked { graph, topology, place, .. } = *asked;
+        let problem = Problem::new(graph, topology, place);
         if let Some((unrolled, turns)) = asked.unrolled {
-            let fitted = || pipeline::order_within_memory((graph, turns), topology, place, unrolled, control);
-            return match pipeline::ordered((graph, turns), topology, place, unrolled, control) {
+            let step = UnrolledStep { problem, turns, unrolled };
+            let fitted = || pipeline::order_within_memory(step, control);
+            return match pipeline::ordered(step, control) {
                 Ok((placement, schedule, figures)) => {
                     let pipeline = Some(figures);
                     Ok(Self { placement, schedule, derived: None, pipeline, choices: Vec::new() })
                 }
-                Err(Error::Infeasible(why)) => {
-                    rewrite::pipeline((graph, topology, place), why, fitted()?).map(Self::from)
-                }
+                Err(Error::Infeasible(why)) => rewrite::pipeline(problem, why, fitted()?).map(Self::from),
                 Err(error) => Err(error),
             };
         }
@@ -71,7 +73,7 @@ impl Step {
             }
             Err(Error::Infeasible(why)) if asked.may_rewrite => {
                 let Rewritten { derived, placement, schedule, choices } =
-                    rewrite::rewritten(graph, topology, place, why, control)?;
+                    rewrite::rewritten(problem, why, control)?;
                 Ok(Self { placement, schedule, derived: Some(derived), pipeline: None, choices })
             }
             Err(error) => Err(error),
@@ -88,10 +90,11 @@ impl Step {
                 &one
             }
         };
-        match pipeline(graph, topology, place, options, control) {
+        let problem = Problem::new(graph, topology, place);
+        match pipeline(problem, options, control) {
             Err(Error::Infeasible(why)) => {
-                let fitted = pipeline_within_memory(graph, topology, place, options, control)?;
-                rewrite::pipeline((graph, topology, place), why, fitted).map(Self::from)
+                let fitted = pipeline_within_memory(problem, options, control)?;
+                rewrite::pipeline(problem, why, fitted).map(Self::from)
             }
             found => found.map(Self::from),
         }

@@ -12,7 +12,11 @@ use crate::cost::{Lowered, Origin};
 #[cfg(feature = "run")]
 use crate::error::Result;
 use crate::ir::Phase;
+#[cfg(feature = "run")]
+use crate::strategy::Problem;
 use crate::strategy::pipeline::Turn;
+#[cfg(feature = "run")]
+use crate::strategy::pipeline::UnrolledStep;
 
 /// By cost node: when it runs. Nodes of sources without a microbatch run at `other`. O(nodes).
 pub(super) fn turns(network: &Network, lowered: &Lowered, other: Turn) -> Vec<Turn> {
@@ -48,8 +52,9 @@ pub(crate) fn stages(
     let lowered = crate::cost::lower(&network.graph, &network.grouping, topology, profile)?;
     let turns = turns(&network, &lowered, Turn::Microbatch(0));
     let place = options.place.without_patterns();
-    let graph = (&lowered.graph, turns.as_slice());
-    let found = crate::strategy::pipeline::stages(graph, topology, &place, unrolled.asked, control)?;
+    let problem = Problem::new(&lowered.graph, topology, &place);
+    let step = UnrolledStep { problem, turns: &turns, unrolled };
+    let found = crate::strategy::pipeline::stages(step, control)?;
     let names = found.iter().map(|placement| {
         let devices = labels::source_devices(&network, &lowered, topology, placement);
         devices.into_iter().map(|(source, id)| (source, topology.device(id).name.clone())).collect()

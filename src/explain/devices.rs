@@ -8,7 +8,7 @@ use super::WORK;
 use crate::control::Control;
 use crate::costgraph::CostGraph;
 use crate::place::{DeviceUse, Objective, Options, resident_bytes};
-use crate::strategy;
+use crate::strategy::{self, Problem};
 use crate::topology::Topology;
 use crate::units::Bytes;
 
@@ -58,7 +58,7 @@ pub fn fewer(
         }
         let devices = DeviceUse::Count(u32::try_from(count).unwrap_or(u32::MAX));
         let asked = Options { devices, ..options.clone() };
-        let found = strategy::solve(graph, topology, &asked, control).ok();
+        let found = strategy::solve(Problem::new(graph, topology, &asked), control).ok();
         (count, found.map(|(_, schedule)| strategy::value(options.objective, &schedule.cost)))
     });
     let as_good =

@@ -7,6 +7,7 @@
 mod bottleneck;
 mod devices;
 mod moved;
+mod outcome;
 mod prices;
 
 use serde::Serialize;
@@ -16,13 +17,14 @@ use crate::costgraph::{CostGraph, NodeIx};
 use crate::error::{Error, Result};
 use crate::place::{Effort, Moves, Options, Placement};
 use crate::schedule::{self, Cost, Offload, ReplayStep, Schedule};
-use crate::strategy;
+use crate::strategy::{self, Problem};
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Nanos};
 
 pub use bottleneck::{Crossing, Cut, PathPart, Receiver};
 pub use devices::{Fewer, fewer};
-pub use moved::{NodeReport, Outcome, node};
+pub use moved::{NodeReport, node};
+pub use outcome::Outcome;
 pub use prices::Price;
 
 /// Nodes times placements that are scheduled for one part of an explanation.
@@ -70,15 +72,17 @@ struct Case<'s, 'a> {
 impl<'s, 'a> Case<'s, 'a> {
     fn new(subject: &'s Subject<'a>) -> Result<Self> {
         let Subject { graph, topology, options, .. } = *subject;
+        let problem = Problem::new(graph, topology, options);
         let moves = Moves::new(graph, topology, options, &subject.device)?;
         let mut placement = moves.placement();
         placement.launches = Some(subject.launches.clone());
-        let replayed = subject.steps.as_ref().map(|steps| {
-            strategy::replay(graph, topology, options, &placement, (steps, subject.offload.clone()))
-        });
+        let replayed = subject
+            .steps
+            .as_ref()
+            .map(|steps| strategy::replay(problem, &placement, steps, subject.offload.clone()));
         let timed = match replayed {
             Some(Ok(schedule)) if schedule.cost == subject.promised => Ok(schedule),
-            _ => strategy::timed(graph, topology, options, &placement, subject.offload.clone()),
+            _ => strategy::timed(problem, &placement, subject.offload.clone()),
         };
         let schedule = match timed {
             Err(Error::Infeasible(_)) => unlimited(subject, &placement),
@@ -109,7 +113,7 @@ fn unlimited(subject: &Subject<'_>, placement: &Placement) -> Result<Schedule> {
         ..subject.options.clone()
     };
     let offload = kept(subject, placement);
-    strategy::timed(subject.graph, subject.topology, &free, placement, offload)
+    strategy::timed(Problem::new(subject.graph, subject.topology, &free), placement, offload)
 }
 
 /// One device's part in a plan.

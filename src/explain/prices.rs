@@ -9,8 +9,8 @@ use super::{Case, Subject, WORK};
 use crate::control::Control;
 use crate::error::Result;
 use crate::place::{Objective, Options};
-use crate::schedule;
-use crate::strategy;
+use crate::schedule::{self, Faster};
+use crate::strategy::{self, Problem};
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Nanos, Rate};
 
@@ -80,11 +80,12 @@ fn memory(case: &Case<'_, '_>, control: &Control<'_>, notes: &mut Vec<String>) -
         let tenth = Bytes(caps[id.index()].get() / 10);
         caps[id.index()] += tenth;
         let larger = Options { caps: Some(caps), effort, ..options.clone() };
-        let found = strategy::solve(base, topology, &larger, control);
+        let problem = Problem::new(base, topology, &larger);
+        let found = strategy::solve(problem, control);
         let found = found
             .map(|(_, schedule)| schedule)
             .ok()
-            .or_else(|| Some(strategy::rewrite(base, topology, &larger, control).ok()??.schedule));
+            .or_else(|| Some(strategy::rewrite(problem, control).ok()??.schedule));
         let value = found.map(|schedule| strategy::value(options.objective, &schedule.cost));
         let saves = value.map_or(0, |value| case.value.saturating_sub(value));
         Price { device: case.name(id), more: "memory", saves, by: "planned again" }
@@ -113,7 +114,7 @@ fn rates(case: &Case<'_, '_>, id: DeviceId) -> Result<Vec<Price>> {
         None => topology.physical(id).name.clone(),
     };
     let price = |more, topology: &Topology, faster| -> Result<Price> {
-        let cost = schedule::retimed(graph, topology, &case.placement, &case.schedule, faster, (10, 11))?;
+        let cost = schedule::retimed(graph, topology, &case.placement, &case.schedule, faster)?;
         let saves = case.value.saturating_sub(strategy::value(options.objective, &cost));
         Ok(Price { device: name.clone(), more, saves, by: "same plan" })
     };
@@ -123,7 +124,10 @@ fn rates(case: &Case<'_, '_>, id: DeviceId) -> Result<Vec<Price>> {
     if !busy {
         return Ok(Vec::new());
     }
-    Ok(vec![price("speed", topology, Some(id))?, price("bandwidth", &wider(topology, physical), None)?])
+    Ok(vec![
+        price("speed", topology, Some(Faster { device: id, part: 10, whole: 11 }))?,
+        price("bandwidth", &wider(topology, physical), None)?,
+    ])
 }
 
 /// The topology with a tenth more on every channel by which data leaves or reaches a physical

@@ -18,6 +18,29 @@ use crate::units::Bytes;
 pub use rewrite::{Choice, Rewritten, What, is_rewritable, rewrite, rewritten_graph};
 pub use score::{Scored, score};
 
+/// What is planned: a cost graph, the devices to lay it over, and what is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Problem<'a> {
+    /// The nodes and what they cost.
+    pub graph: &'a CostGraph,
+    /// The devices.
+    pub topology: &'a Topology,
+    /// Objective, caps, pins and effort.
+    pub options: &'a Options,
+}
+
+impl<'a> Problem<'a> {
+    /// A graph to be laid over devices.
+    pub const fn new(graph: &'a CostGraph, topology: &'a Topology, options: &'a Options) -> Self {
+        Self { graph, topology, options }
+    }
+
+    /// The same with other options.
+    pub const fn with(self, options: &'a Options) -> Self {
+        Self { options, ..self }
+    }
+}
+
 /// Rounds of placing under tighter caps.
 const ROUNDS: usize = 8;
 
@@ -49,12 +72,8 @@ fn compared(graph: &CostGraph, options: &Options) -> usize {
 /// was too much, at most 8 times. Deterministic; near-linear in the graph's size.
 ///
 /// Errors: those of [`place::place`] and of [`schedule()`]; [`Error::Infeasible`] where nothing fits.
-pub fn solve(
-    graph: &CostGraph,
-    topology: &Topology,
-    options: &Options,
-    control: &Control<'_>,
-) -> Result<(Placement, Schedule)> {
+pub fn solve(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placement, Schedule)> {
+    let Problem { graph, topology, options } = problem;
     let scheduling = scheduling(topology, options)?;
     let caps = &scheduling.caps;
     // What the placement is told it may use, the reserve included.
@@ -71,16 +90,16 @@ pub fn solve(
         };
         // The others are for where none of these can be scheduled.
         let rest = candidates.split_off(compared(graph, options).min(candidates.len()));
-        let mut outcome = best(graph, topology, options, &scheduling, candidates, control);
+        let mut outcome = best(problem, &scheduling, candidates, control);
         for other in rest {
             if outcome.is_ok() || graph.node_count() > COMPARED {
                 break;
             }
-            outcome = best(graph, topology, options, &scheduling, vec![other], control).or(outcome);
+            outcome = best(problem, &scheduling, vec![other], control).or(outcome);
         }
         match outcome {
             Ok((placement, found)) => {
-                let found = improved(graph, topology, options, &placement, found)?;
+                let found = improved(problem, &placement, found)?;
                 return Ok((placement, found));
             }
             Err(best) => {
@@ -88,7 +107,7 @@ pub fn solve(
                 if !matches!(error, Error::Infeasible(_)) {
                     return Err(error);
                 }
-                if !tighten(graph, topology, &placement, caps, options, &mut placement_caps)? {
+                if !tighten(problem, &placement, caps, &mut placement_caps)? {
                     return Err(error);
                 }
                 refused = Some(error);
@@ -104,26 +123,25 @@ pub fn solve(
 ///
 /// Errors: those of [`schedule()`].
 pub fn timed(
-    graph: &CostGraph,
-    topology: &Topology,
-    options: &Options,
+    problem: Problem<'_>,
     placement: &Placement,
     offload: Vec<schedule::Offload>,
 ) -> Result<Schedule> {
+    let Problem { topology, options, .. } = problem;
     let scheduling = schedule::Options { offload, ..scheduling(topology, options)? };
-    scheduled(graph, topology, options, &scheduling, placement)
+    scheduled(problem, &scheduling, placement)
 }
 
 /// The schedule of steps that are known, under the caps of `options`; `offload` as in [`timed`].
 ///
 /// Errors: those of [`schedule::replay`].
 pub fn replay(
-    graph: &CostGraph,
-    topology: &Topology,
-    options: &Options,
+    problem: Problem<'_>,
     placement: &Placement,
-    (steps, offload): (&[schedule::ReplayStep], Vec<schedule::Offload>),
+    steps: &[schedule::ReplayStep],
+    offload: Vec<schedule::Offload>,
 ) -> Result<Schedule> {
+    let Problem { graph, topology, options } = problem;
     let scheduling = schedule::Options { offload, ..scheduling(topology, options)? };
     schedule::replay(graph, topology, placement, steps, &scheduling)
 }
@@ -132,30 +150,24 @@ pub fn replay(
 /// the caps of `options`.
 ///
 /// Errors: the schedule is not one of this placement.
-pub fn improved(
-    graph: &CostGraph,
-    topology: &Topology,
-    options: &Options,
-    placement: &Placement,
-    schedule: Schedule,
-) -> Result<Schedule> {
+pub fn improved(problem: Problem<'_>, placement: &Placement, schedule: Schedule) -> Result<Schedule> {
+    let Problem { graph, topology, options } = problem;
     let scheduling = scheduling(topology, options)?;
     let found =
         improve(graph, topology, placement, schedule, &scheduling, search(options, graph.node_count()))?;
-    let found = hiding(graph, topology, options, &scheduling, placement, found);
+    let found = hiding(problem, &scheduling, placement, found);
     Ok(packed(graph, options, found))
 }
 
 /// A schedule, or the one in the order of earliest starts where that is better, or as good and hides
 /// more of the copying. At the least effort it is not looked at.
 fn hiding(
-    graph: &CostGraph,
-    topology: &Topology,
-    options: &Options,
+    problem: Problem<'_>,
     scheduling: &schedule::Options,
     placement: &Placement,
     found: Schedule,
 ) -> Schedule {
+    let Problem { graph, topology, options } = problem;
     let copies = found.steps.iter().any(|step| step.lane == schedule::Lane::Copy);
     if options.effort == Effort::Fast || found.steps.len() > schedule::MOST_STEPS || !copies {
         return found;
@@ -234,25 +246,23 @@ struct Refused {
 
 /// The candidate whose schedule is best; the first of equals.
 fn best(
-    graph: &CostGraph,
-    topology: &Topology,
-    options: &Options,
+    problem: Problem<'_>,
     scheduling: &schedule::Options,
     candidates: Vec<Placement>,
     control: &Control<'_>,
 ) -> Result<(Placement, Schedule), Box<Refused>> {
+    let Problem { graph, .. } = problem;
     let mut best: Option<(place::Rank<3>, Placement, Schedule)> = None;
     let mut refused = None;
     control.report("scheduling", 0, candidates.len());
     // Steps, buffers and times, about.
     let tables = 512 * graph.node_count() as u64 + 128 * graph.edge_count() as u64;
-    let scheduled = control.map_each(tables, candidates.len(), |number| {
-        scheduled(graph, topology, options, scheduling, &candidates[number])
-    });
+    let scheduled = control
+        .map_each(tables, candidates.len(), |number| scheduled(problem, scheduling, &candidates[number]));
     for (placement, found) in candidates.into_iter().zip(scheduled) {
         match found {
             Ok(found) => {
-                let rank = rank(graph, topology, options, &placement, &found);
+                let rank = rank(problem, &placement, &found);
                 if best.as_ref().is_none_or(|(least, _, _)| rank < *least) {
                     best = Some((rank, placement, found));
                 }
@@ -275,12 +285,11 @@ fn best(
 /// The better of the scheduler's own order and the one that the placement has in mind; on large
 /// graphs at the least effort the latter.
 fn scheduled(
-    graph: &CostGraph,
-    topology: &Topology,
-    options: &Options,
+    problem: Problem<'_>,
     scheduling: &schedule::Options,
     placement: &Placement,
 ) -> Result<Schedule> {
+    let Problem { graph, topology, options } = problem;
     let own = || schedule(graph, topology, placement, scheduling);
     let Some(launches) = &placement.launches else { return own() };
     let meant = schedule_in_order(graph, topology, placement, launches, scheduling);
@@ -296,13 +305,8 @@ fn scheduled(
 
 /// Where a placement with its schedule stands among others, by the objective and, where it replaces
 /// another, by the state that it moves.
-fn rank(
-    graph: &CostGraph,
-    topology: &Topology,
-    options: &Options,
-    placement: &Placement,
-    schedule: &Schedule,
-) -> place::Rank<3> {
+fn rank(problem: Problem<'_>, placement: &Placement, schedule: &Schedule) -> place::Rank<3> {
+    let Problem { graph, topology, options } = problem;
     let key = key(options.objective, schedule);
     match &options.from {
         Some(previous) => {
@@ -327,13 +331,12 @@ fn key(objective: Objective, schedule: &Schedule) -> [u64; 3] {
 /// Lowers what the placement is told by as much as the arenas of its schedule exceed the caps;
 /// false where that schedule shows nothing to lower.
 fn tighten(
-    graph: &CostGraph,
-    topology: &Topology,
+    problem: Problem<'_>,
     placement: &Placement,
     caps: &[Bytes],
-    options: &Options,
     placement_caps: &mut [Bytes],
 ) -> Result<bool> {
+    let Problem { graph, topology, options } = problem;
     let unlimited =
         schedule::Options { caps: vec![Bytes::MAX; topology.len()], ..schedule::Options::default() };
     let free = schedule(graph, topology, placement, &unlimited)?;

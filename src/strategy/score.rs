@@ -1,12 +1,11 @@
 //! What a placement comes to that was made elsewhere: the schedule and the clock are the same as
 //! for placements of our own.
 
-use super::{improved, key, packed, scheduling};
-use crate::costgraph::CostGraph;
+use super::{Problem, improved, key, packed, scheduling};
 use crate::error::Result;
-use crate::place::{Options, Placement};
+use crate::place::Placement;
 use crate::schedule::{Schedule, schedule_closest};
-use crate::topology::{DeviceId, Topology};
+use crate::topology::DeviceId;
 use crate::units::Bytes;
 
 /// A placement's schedule, and by how much it breaks the caps.
@@ -24,12 +23,8 @@ pub struct Scored {
 ///
 /// Errors: those of [`schedule()`](crate::schedule::schedule), but never for lack of memory: what does
 /// not fit is in [`Scored::over`].
-pub fn score(
-    graph: &CostGraph,
-    topology: &Topology,
-    options: &Options,
-    placement: &Placement,
-) -> Result<Scored> {
+pub fn score(problem: Problem<'_>, placement: &Placement) -> Result<Scored> {
+    let Problem { graph, topology, options } = problem;
     let scheduling = scheduling(topology, options)?;
     let caps = &scheduling.caps;
     let over = |schedule: &Schedule| -> Vec<(DeviceId, Bytes)> {
@@ -48,7 +43,7 @@ pub fn score(
         }
     }
     let schedule = match over(&best).is_empty() {
-        true => improved(graph, topology, options, placement, best)?,
+        true => improved(problem, placement, best)?,
         false => packed(graph, options, best),
     };
     Ok(Scored { over: over(&schedule), schedule })

@@ -158,7 +158,7 @@ fn a_tensor_crosses_a_slow_line_once() {
     let made = improved(&graph, &topology, &placed);
     assert_eq!(made.cost.latency, Nanos(100 + 10_050 + 1050 + 100));
     assert_eq!(made.cost.max_load, Nanos(10_000));
-    assert_eq!(retimed(&graph, &topology, &placed, &made, None, (1, 1)).unwrap(), made.cost);
+    assert_eq!(retimed(&graph, &topology, &placed, &made, None).unwrap(), made.cost);
 }
 
 /// Five devices in a row, so that data passes three others from the first to the last: a network of
@@ -301,7 +301,7 @@ fn a_staged_copy_is_split() {
     let made = improved(&graph, &topology, &placed);
     // Eight parts: the last one's download is all that follows the upload.
     assert_eq!(made.cost.latency, Nanos(100 + bytes + bytes / 8 + 2 * 50 + 100));
-    assert_eq!(retimed(&graph, &topology, &placed, &made, None, (1, 1)).unwrap(), made.cost);
+    assert_eq!(retimed(&graph, &topology, &placed, &made, None).unwrap(), made.cost);
     snapshot("copies_parts", &text(&graph, &topology, &made));
 }
 
@@ -402,7 +402,7 @@ fn improved_schedules_of_random_graphs_are_sound() {
         let case = copied_case(seed);
         let Case { graph, topology, placement, schedule, .. } = &case;
         assert_sound(graph, topology, placement, &vec![NO_CAP; topology.len()], schedule);
-        let again = retimed(graph, topology, placement, schedule, None, (1, 1)).unwrap();
+        let again = retimed(graph, topology, placement, schedule, None).unwrap();
         assert_eq!(again, schedule.cost, "seed {seed}");
         relays += schedule.steps.iter().filter(|step| is_relay(schedule, step)).count();
         let part = |step: &&partition::unstable::schedule::Step| {

@@ -7,8 +7,8 @@ use partition::unstable::explain::{NodeReport, Overview};
 use partition::unstable::load::Model;
 use partition::unstable::place::{DeviceUse, Effort, Objective, Options};
 use partition::unstable::plan::{Action, Plan};
-use partition::unstable::schedule::{self, Cost, retimed, schedule, schedule_in_order};
-use partition::unstable::strategy::solve;
+use partition::unstable::schedule::{self, Cost, Faster, retimed, schedule, schedule_in_order};
+use partition::unstable::strategy::{Problem, solve};
 use partition::unstable::topology::{Communication, Contention, DeviceId, Topology};
 use partition::unstable::units::{Bytes, Nanos};
 
@@ -42,7 +42,8 @@ fn planned_with(seed: u64, options: &Options) -> Option<(CostGraph, Topology, Pl
     let mut rng = Rng::new(seed);
     let graph = cost_graph(&mut rng, 8 + seed as usize % 30);
     let roomy = devices(3, Bytes(1 << 40));
-    let (_, whole) = solve(&graph, &devices(1, Bytes(1 << 40)), options, &Control::new()).ok()?;
+    let (_, whole) =
+        solve(Problem::new(&graph, &devices(1, Bytes(1 << 40)), options), &Control::new()).ok()?;
     let cap = Bytes(whole.devices[0].arena.get() * 7 / 10);
     let tight = if rng.chance(50) { devices(3, Bytes(cap.get().max(64))) } else { roomy };
     let plan = partition::unstable::compile::plan(&graph, &tight, options).ok()?;
@@ -221,7 +222,7 @@ fn fewer_devices_are_said_to_be_as_good_only_where_they_are() {
         for &(count, value) in &fewer.tried {
             let devices = DeviceUse::Count(count as u32);
             let options = Options { devices, ..quick(objective) };
-            let found = solve(&graph, &topology, &options, &Control::new()).ok();
+            let found = solve(Problem::new(&graph, &topology, &options), &Control::new()).ok();
             assert_eq!(value, found.map(|(_, schedule)| key(objective, &schedule.cost)[0]), "seed {seed}");
         }
         let best = fewer.tried.iter().filter(|(_, value)| value.is_some_and(|value| value <= overview.value));
@@ -237,10 +238,13 @@ fn a_faster_device_shortens_the_same_plan_by_what_it_says() {
     // One chain on one device: a tenth more speed takes a tenth of its time in eleven.
     let graph = cost_graph(&mut Rng::new(5), 20);
     let one = devices(1, Bytes(1 << 40));
-    let (placement, made) = solve(&graph, &one, &quick(Objective::Transfer), &Control::new()).unwrap();
-    let again = retimed(&graph, &one, &placement, &made, None, (10, 11)).unwrap();
+    let (placement, made) =
+        solve(Problem::new(&graph, &one, &quick(Objective::Transfer)), &Control::new()).unwrap();
+    let again = retimed(&graph, &one, &placement, &made, None).unwrap();
     assert_eq!(again, made.cost);
-    let faster = retimed(&graph, &one, &placement, &made, Some(DeviceId(0)), (10, 11)).unwrap();
+    let faster =
+        retimed(&graph, &one, &placement, &made, Some(Faster { device: DeviceId(0), part: 10, whole: 11 }))
+            .unwrap();
     let times = compute_nodes(&graph).into_iter().map(|node| graph.time(node, 0).expect("a time").get());
     assert_eq!(faster.latency.get(), times.map(|time| time * 10 / 11).sum::<u64>());
 }
@@ -256,7 +260,7 @@ fn a_schedule_timed_again_on_its_own_machine_costs_the_same() {
         let machine = topology(3, 1 + seed as u32 % 2, Bytes(1 << 40), links, Nanos(50), added);
         let placement = random_placement(&mut rng, &graph, &machine);
         let made = schedule(&graph, &machine, &placement, &schedule::Options::default()).unwrap();
-        let again = retimed(&graph, &machine, &placement, &made, None, (1, 1)).unwrap();
+        let again = retimed(&graph, &machine, &placement, &made, None).unwrap();
         assert_eq!(again, made.cost, "seed {seed}");
         let loads = schedule::loads(&graph, &machine, &placement).unwrap();
         let highest = loads.first().map_or(Nanos::ZERO, |load| load.total());
@@ -275,7 +279,7 @@ fn prices_of_memory_are_plans_that_exist() {
             let own = topology.find(&price.device).expect("a device");
             caps[own.index()] = Bytes(caps[own.index()].get() + caps[own.index()].get() / 10);
             let options = Options { caps: Some(caps), ..quick(objective) };
-            let (_, schedule) = solve(&graph, &topology, &options, &Control::new()).unwrap();
+            let (_, schedule) = solve(Problem::new(&graph, &topology, &options), &Control::new()).unwrap();
             let now = key(objective, &schedule.cost)[0];
             let had = match objective {
                 Objective::Transfer => plan.cost.transfer_bytes.get(),

@@ -8,7 +8,7 @@ use partition::unstable::error::{Infeasible, Member, MemberKind, Repair};
 use partition::unstable::load::Model;
 use partition::unstable::place::{Effort, Options, Placement, place};
 use partition::unstable::schedule::{self, schedule};
-use partition::unstable::strategy::solve;
+use partition::unstable::strategy::{Problem, solve};
 use partition::unstable::topology::{Communication, Contention, DeviceId, Topology};
 use partition::unstable::units::{Bytes, Nanos};
 
@@ -196,7 +196,8 @@ fn what_binds_is_named_where_nothing_is_proven() {
     let (mut seen, mut named) = (0, 0);
     for seed in 0..600 {
         let (graph, topology, options, _) = tight(seed);
-        let Err(Error::Infeasible(found)) = solve(&graph, &topology, &options, &Control::new()) else {
+        let Err(Error::Infeasible(found)) = solve(Problem::new(&graph, &topology, &options), &Control::new())
+        else {
             continue;
         };
         if found.proven {
@@ -295,7 +296,7 @@ fn repaired(graph: &CostGraph, topology: &Topology, options: &Options) -> Option
 }
 
 fn plans(graph: &CostGraph, topology: &Topology, options: &Options) -> bool {
-    match solve(graph, topology, options, &Control::new()) {
+    match solve(Problem::new(graph, topology, options), &Control::new()) {
         Ok(_) => true,
         Err(Error::Infeasible(_) | Error::Usage(_)) => false,
         Err(other) => panic!("{other}"),

@@ -7,7 +7,7 @@ use partition::Control;
 use partition::unstable::costgraph::{CostGraph, Role};
 use partition::unstable::place::{Objective, Options, Placement};
 use partition::unstable::schedule::{Action, Schedule, schedule};
-use partition::unstable::strategy;
+use partition::unstable::strategy::{self, Problem};
 use partition::unstable::topology::{Communication, Contention, DeviceId, Topology};
 use partition::unstable::units::{Bytes, Nanos};
 
@@ -49,7 +49,8 @@ fn steps_are_never_longer_than_on_one_device_and_take_the_time_they_say() {
     for seed in 0..200 {
         let size = if seed % 10 == 0 { 40 } else { 14 };
         let graph = cost_graph(&mut Rng::new(seed), size);
-        let (placement, found) = strategy::solve(&graph, &topology, &options, &Control::new()).unwrap();
+        let (placement, found) =
+            strategy::solve(Problem::new(&graph, &topology, &options), &Control::new()).unwrap();
         let one = Placement { device: vec![DeviceId(0); graph.node_count()], ..Placement::default() };
         let alone = schedule(&graph, &topology, &one, &Default::default()).unwrap();
         assert!(found.cost.latency <= alone.cost.latency, "seed {seed}");

@@ -10,7 +10,7 @@ use partition::unstable::costgraph::{Builder, CostGraph, NodeSpec};
 use partition::unstable::load::Model;
 use partition::unstable::place::{self, DeviceUse, Placement};
 use partition::unstable::schedule::{Action, BufferKind, Options, Packing, Schedule, schedule};
-use partition::unstable::strategy::{self, What};
+use partition::unstable::strategy::{self, Problem, What};
 use partition::unstable::topology::{DeviceId, Topology};
 use partition::unstable::units::{Bytes, Nanos};
 
@@ -178,8 +178,13 @@ fn rewritten(name: &str, graph: &CostGraph, spec: &str) {
     let pins = vec![("*".to_owned(), topology.devices[0].name.clone())];
     let options = place::Options { pins, ..place::Options::default() };
     let control = Control::new();
-    assert!(strategy::solve(graph, &topology, &options, &control).is_err(), "{name} fits as it is");
-    let found = strategy::rewrite(graph, &topology, &options, &control).unwrap().expect("a way to make room");
+    assert!(
+        strategy::solve(Problem::new(graph, &topology, &options), &control).is_err(),
+        "{name} fits as it is"
+    );
+    let found = strategy::rewrite(Problem::new(graph, &topology, &options), &control)
+        .unwrap()
+        .expect("a way to make room");
     let mut out = text(&found.derived.graph, &topology, &found.schedule);
     for choice in &found.choices {
         let node = match choice.what {

@@ -412,7 +412,7 @@ fn schedules_with_offloads_are_sound(share: Share) {
                 Err(error) => assert_eq!(error.exit_code(), 3, "{error}"),
             }
         }
-        let cost = retimed(&graph, &topology, &placement, &made, None, (1, 1)).unwrap();
+        let cost = retimed(&graph, &topology, &placement, &made, None).unwrap();
         assert_eq!(cost, made.cost, "seed {seed}: timed again on the same machine");
     }
     assert!(back > share.least(100) && smaller > share.least(20), "{back} {smaller}");

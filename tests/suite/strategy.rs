@@ -3,7 +3,7 @@
 use partition::Control;
 use partition::Error;
 use partition::unstable::place::{Objective, Options};
-use partition::unstable::strategy::solve;
+use partition::unstable::strategy::{Problem, solve};
 use partition::unstable::topology::{Communication, Contention};
 use partition::unstable::units::{Bytes, Nanos};
 
@@ -24,14 +24,15 @@ fn arenas_stay_under_their_caps(share: Share) {
         let devices =
             |count, memory| topology(count, 1, memory, links, Nanos(100), Communication::Overlapped);
         let (_, whole) =
-            solve(&graph, &devices(1, Bytes(1 << 40)), &Options::default(), &Control::new()).unwrap();
+            solve(Problem::new(&graph, &devices(1, Bytes(1 << 40)), &Options::default()), &Control::new())
+                .unwrap();
         let cap = Bytes(whole.devices[0].arena.get() * (50 + rng.below(60)) / 100 + 192);
         let options = Options {
             objective: Objective::ALL[rng.below(3) as usize],
             reserve: Bytes(64),
             ..Options::default()
         };
-        match solve(&graph, &devices(3, cap), &options, &Control::new()) {
+        match solve(Problem::new(&graph, &devices(3, cap), &options), &Control::new()) {
             Ok((placement, schedule)) => {
                 assert_eq!(placement.device.len(), graph.node_count());
                 for usage in &schedule.devices {
@@ -56,10 +57,11 @@ fn no_objective_is_worse_than_one_device(share: Share) {
         let links = Links::Direct(Contention::Link);
         let devices =
             |count| topology(count, 1, Bytes(1 << 40), links, Nanos(100), Communication::Overlapped);
-        let (_, one) = solve(&graph, &devices(1), &Options::default(), &Control::new()).unwrap();
+        let (_, one) =
+            solve(Problem::new(&graph, &devices(1), &Options::default()), &Control::new()).unwrap();
         let cost = |objective| {
             let options = Options { objective, ..Options::default() };
-            solve(&graph, &devices(3), &options, &Control::new()).unwrap().1.cost
+            solve(Problem::new(&graph, &devices(3), &options), &Control::new()).unwrap().1.cost
         };
         assert_eq!(cost(Objective::Transfer).step_bytes, Bytes::ZERO);
         assert!(cost(Objective::Latency).latency <= one.cost.latency, "seed {seed}");

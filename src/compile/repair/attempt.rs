@@ -10,10 +10,9 @@ use crate::costgraph::CostGraph;
 use crate::costgraph::microbatch::one_of;
 use crate::error::{Error, Result};
 use crate::load::Model;
-use crate::place;
 use crate::schedule::Schedule;
 use crate::strategy::pipeline::{self, pipeline, pipeline_within_memory};
-use crate::strategy::{self, What, rewrite};
+use crate::strategy::{self, Problem, What, rewrite};
 use crate::topology::Topology;
 
 /// Graphs beyond this many nodes, in all microbatches, are not rewritten for an attempt.
@@ -37,9 +36,7 @@ pub(super) struct Fit {
 
 /// What planning finds; none where nothing fits.
 pub(super) fn fit(
-    graph: &CostGraph,
-    topology: &Topology,
-    options: &place::Options,
+    problem: Problem<'_>,
     divided: Option<pipeline::Options>,
     way: Way,
     control: &Control<'_>,
@@ -48,42 +45,36 @@ pub(super) fn fit(
         return None;
     }
     if let Some(asked) = divided {
-        return match pipeline(graph, topology, options, asked, control) {
+        return match pipeline(problem, asked, control) {
             Ok(found) => Some(Fit { schedule: found.schedule, recomputed: 0, offloaded: 0 }),
-            Err(Error::Infeasible(_)) if way == Way::Rewritten => {
-                rewritten(graph, topology, options, divided, control)
-            }
+            Err(Error::Infeasible(_)) if way == Way::Rewritten => rewritten(problem, divided, control),
             Err(_) => None,
         };
     }
-    match strategy::solve(graph, topology, options, control) {
+    match strategy::solve(problem, control) {
         Ok((_, schedule)) => Some(Fit { schedule, recomputed: 0, offloaded: 0 }),
-        Err(Error::Infeasible(_)) if way == Way::Rewritten => {
-            rewritten(graph, topology, options, None, control)
-        }
+        Err(Error::Infeasible(_)) if way == Way::Rewritten => rewritten(problem, None, control),
         Err(_) => None,
     }
 }
 
 /// The step rewritten until it fits; none for large graphs.
 pub(super) fn rewritten(
-    graph: &CostGraph,
-    topology: &Topology,
-    options: &place::Options,
+    problem: Problem<'_>,
     divided: Option<pipeline::Options>,
     control: &Control<'_>,
 ) -> Option<Fit> {
     let runs = divided.map_or(1, |asked| asked.microbatches.max(1) as usize);
-    if graph.node_count().saturating_mul(runs) > REWRITTEN {
+    if problem.graph.node_count().saturating_mul(runs) > REWRITTEN {
         return None;
     }
     let (schedule, choices) = match divided {
         Some(asked) => {
-            let found = pipeline_within_memory(graph, topology, options, asked, control).ok()??;
+            let found = pipeline_within_memory(problem, asked, control).ok()??;
             (found.schedule, found.choices)
         }
         None => {
-            let found = rewrite(graph, topology, options, control).ok()??;
+            let found = rewrite(problem, control).ok()??;
             (found.schedule, found.choices)
         }
     };

@@ -16,6 +16,7 @@ use crate::error::{Infeasible, MemberKind, Repair, Result};
 use crate::load::Model;
 use crate::place::{self, DeviceUse, Effort};
 use crate::schedule::Schedule;
+use crate::strategy::Problem;
 use crate::strategy::pipeline::{self, Order};
 use crate::topology::{DeviceId, Role, Topology};
 use crate::units::Bytes;
@@ -125,12 +126,12 @@ impl Trial<'_, '_> {
     ) -> Option<Fit> {
         self.left = self.left.checked_sub(1)?;
         let quick = place::Options { effort: Effort::Fast, ..options.clone() };
-        let as_is = fit(graph, self.topology, &quick, divided, Way::AsIs, self.control);
+        let as_is = fit(Problem::new(graph, self.topology, &quick), divided, Way::AsIs, self.control);
         if as_is.is_some() || way == Way::AsIs {
             return as_is;
         }
         self.rewrites = self.rewrites.checked_sub(1)?;
-        rewritten(graph, self.topology, &quick, divided, self.control)
+        rewritten(Problem::new(graph, self.topology, &quick), divided, self.control)
     }
 
     /// True where no further attempt is made.
@@ -151,7 +152,7 @@ impl Trial<'_, '_> {
             return Some(found);
         }
         let usual = place::Options { effort: Effort::Default, ..options.clone() };
-        fit(self.graph, self.topology, &usual, self.options.pipeline, way, self.control)
+        fit(Problem::new(self.graph, self.topology, &usual), self.options.pipeline, way, self.control)
     }
 
     fn helps(&mut self, options: &place::Options) -> bool {

@@ -6,17 +6,15 @@
 
 use super::figures::Figures;
 use super::jobs::Jobs;
-use super::unrolled::{self, Turn, Unrolled};
-use super::{Candidate, Options, Pipeline, candidates, launches, placements, rank};
+use super::unrolled::{self, UnrolledStep};
+use super::{Candidate, Microbatch, Options, Pipeline, candidates, launches, placements, rank};
 use crate::control::Control;
-use crate::costgraph::CostGraph;
 use crate::costgraph::microbatch::{Sizes, microbatches, runs};
 use crate::error::{Error, Result};
 use crate::place::{self, Placement};
 use crate::schedule::Schedule;
 use crate::strategy::rewrite::{RELAXED, is_rewritable, larger, rewrite_placed, schedules};
-use crate::strategy::{Rewritten, packed};
-use crate::topology::Topology;
+use crate::strategy::{Problem, Rewritten, packed};
 
 /// Orders that are rewritten under each relaxation of the caps.
 const ORDERS: usize = 4;
@@ -26,24 +24,24 @@ const ORDERS: usize = 4;
 ///
 /// Errors: those of [`super::pipeline`], but for lack of memory.
 pub fn pipeline_within_memory(
-    graph: &CostGraph,
-    topology: &Topology,
-    options: &place::Options,
+    problem: Problem<'_>,
     asked: Options,
     control: &Control<'_>,
 ) -> Result<Option<Pipeline>> {
+    let Problem { graph, topology, options } = problem;
     let derived = microbatches(graph, asked.microbatches, Sizes::Microbatch)?;
     let caps = options.arena_caps(topology)?;
-    if !is_rewritable(graph, topology, options)? {
+    if !is_rewritable(problem)? {
         return Ok(None);
     }
     let runs = runs(graph);
+    let microbatch = Microbatch { graph, topology, runs: &runs, asked };
     let mut left = schedules(&derived.graph, options.effort);
     // The caps themselves first: what the placement takes to fit may not.
     for quarters in std::iter::once(4).chain(RELAXED) {
         let relaxed = Some(larger(&caps, quarters, options.reserve));
         let relaxed = place::Options { caps: relaxed, ..options.clone() };
-        let placements = match placements((graph, &runs), topology, &relaxed, asked, control) {
+        let placements = match placements(microbatch, &relaxed, control) {
             Ok(placements) => placements,
             Err(Error::Infeasible(_)) => continue,
             Err(error) => return Err(error),
@@ -56,7 +54,7 @@ pub fn pipeline_within_memory(
             let device = derived.spread(&placement.device);
             Ok(Placement { device, launches: Some(launches), notes: placement.notes.clone() })
         };
-        let of = (&derived.graph, topology, options);
+        let of = Problem::new(&derived.graph, topology, options);
         if let Some((candidate, found)) = best(of, candidates(&all, asked), &order, &mut left, control)? {
             let Rewritten { derived: again, placement, schedule, choices } = found;
             let derived = again.through(&derived);
@@ -75,21 +73,16 @@ pub fn pipeline_within_memory(
 /// As [`super::ordered`], for a step that is unrolled, whose stages are pinned.
 ///
 /// Errors: those of [`super::ordered`], but for lack of memory.
-pub fn order_within_memory(
-    (graph, turns): (&CostGraph, &[Turn]),
-    topology: &Topology,
-    options: &place::Options,
-    unrolled: Unrolled,
-    control: &Control<'_>,
-) -> Result<Option<Pipeline>> {
-    let (placement, jobs) = unrolled::pinned_jobs((graph, turns), topology, options, unrolled)?;
+pub fn order_within_memory(step: UnrolledStep<'_>, control: &Control<'_>) -> Result<Option<Pipeline>> {
+    let UnrolledStep { problem, turns, unrolled } = step;
+    let Problem { graph, topology, options } = problem;
+    let (placement, jobs) = unrolled::pinned_jobs(step)?;
     let order = |candidate: &Candidate| {
         let launches = unrolled::launches(graph, turns, &jobs[0], &candidate.played);
         Ok(Placement { launches: Some(launches), ..placement.clone() })
     };
     let mut left = schedules(graph, options.effort);
-    let of = (graph, topology, options);
-    let found = best(of, candidates(&jobs, unrolled.asked), &order, &mut left, control)?;
+    let found = best(problem, candidates(&jobs, unrolled.asked), &order, &mut left, control)?;
     Ok(found.map(|(candidate, Rewritten { derived, placement, schedule, choices })| {
         let figures = unrolled::figures(topology, &jobs[0], candidate.order, unrolled, &schedule);
         Pipeline { derived, placement, schedule, figures, choices }
@@ -98,7 +91,7 @@ pub fn order_within_memory(
 
 /// The fastest of the first few orders that fit once they are rewritten; `left` schedules may be made.
 fn best(
-    (graph, topology, options): (&CostGraph, &Topology, &place::Options),
+    problem: Problem<'_>,
     mut candidates: Vec<Candidate>,
     order: &dyn Fn(&Candidate) -> Result<Placement>,
     left: &mut usize,
@@ -114,16 +107,16 @@ fn best(
         // Each takes its share of what is left.
         let mut share = (*left / (ORDERS - number)).max(1).min(*left);
         let before = share;
-        let found = rewrite_placed(graph, topology, options, order(&candidate)?, &mut share)?;
+        let found = rewrite_placed(problem, order(&candidate)?, &mut share)?;
         *left -= before - share;
         let Some(found) = found else { continue };
-        let rank = |schedule: &Schedule| rank(options.objective, schedule);
+        let rank = |schedule: &Schedule| rank(problem.options.objective, schedule);
         if best.as_ref().is_none_or(|(_, best)| rank(&found.schedule) < rank(&best.schedule)) {
             best = Some((candidate, found));
         }
     }
     Ok(best.map(|(candidate, found)| {
-        let schedule = packed(&found.derived.graph, options, found.schedule);
+        let schedule = packed(&found.derived.graph, problem.options, found.schedule);
         (candidate, Rewritten { schedule, ..found })
     }))
 }

@@ -27,7 +27,7 @@ use crate::schedule::{self, Schedule, schedule_closest, schedule_in_order};
 use crate::topology::{DeviceId, Topology};
 use crate::units::Bytes;
 
-use super::Choice;
+use super::{Choice, Problem};
 
 use self::cuts::Line;
 use self::jobs::{Jobs, Pass};
@@ -35,7 +35,7 @@ use self::order::{Played, Rule, play};
 
 pub use self::figures::{Figures, Stage, theoretical_bubble};
 pub use self::memory_constrained::{order_within_memory, pipeline_within_memory};
-pub use self::unrolled::{Turn, Unrolled, ordered, stages};
+pub use self::unrolled::{Turn, Unrolled, UnrolledStep, ordered, stages};
 
 /// How a pipeline orders its microbatches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,10 +80,10 @@ impl Order {
         }
     }
 
-    /// The rules that are tried for it, with `stages` stages on each of `devices` devices.
-    fn rules(self, devices: u32, several: bool) -> Vec<Rule> {
+    /// The rules that are tried for it, with so many stages on so many devices.
+    fn rules(self, devices: u32, stages: u32) -> Vec<Rule> {
         let filling = |ahead, depth| Rule::Filling { ahead, depth };
-        match (self, several) {
+        match (self, stages > devices) {
             (Self::Gpipe, _) => vec![Rule::Gpipe],
             (Self::OneForwardOneBackward, _) => vec![Rule::OneForwardOneBackward],
             (Self::Interleaved, _) => vec![Rule::Interleaved, Rule::OneForwardOneBackward],
@@ -141,22 +141,18 @@ const MOST_JOBS: usize = 4_096;
 ///
 /// Errors: those of [`place::candidates`] where no stages can be found, [`Error::Infeasible`] where
 /// no order fits under the caps; no microbatches, or more instances than can be counted.
-pub fn pipeline(
-    graph: &CostGraph,
-    topology: &Topology,
-    options: &place::Options,
-    asked: Options,
-    control: &Control<'_>,
-) -> Result<Pipeline> {
+pub fn pipeline(problem: Problem<'_>, asked: Options, control: &Control<'_>) -> Result<Pipeline> {
+    let Problem { graph, topology, options } = problem;
     let derived = microbatches(graph, asked.microbatches, Sizes::Microbatch)?;
     let runs = runs(graph);
+    let microbatch = Microbatch { graph, topology, runs: &runs, asked };
     let scheduling = super::scheduling(topology, options)?;
     let caps = &scheduling.caps;
     let mut placement_caps: Vec<Bytes> = caps.iter().map(|&cap| cap + options.reserve).collect();
     let mut refused: Option<Error> = None;
     for round in 1..=ROUNDS {
         let tightened = place::Options { caps: Some(placement_caps.clone()), ..options.clone() };
-        let placements = match placements((graph, &runs), topology, &tightened, asked, control) {
+        let placements = match placements(microbatch, &tightened, control) {
             Ok(placements) => placements,
             Err(error) => return Err(refused.unwrap_or(error)),
         };
@@ -164,7 +160,8 @@ pub fn pipeline(
         let all: Vec<Jobs> = placements.iter().map(jobs).collect();
         let (placements, all) = (placements.as_slice(), all.as_slice());
         let trial = Trial { derived: &derived, topology, options, scheduling: &scheduling, placements, all };
-        let over = match trial.fastest(asked, round == ROUNDS, control)? {
+        let irregular = if round == ROUNDS { Irregular::Tried } else { Irregular::Avoided };
+        let over = match trial.fastest(asked, irregular, control)? {
             Ok(Made { placement, schedule, figures }) => {
                 return Ok(Pipeline { derived, placement, schedule, figures, choices: Vec::new() });
             }
@@ -190,6 +187,16 @@ pub fn pipeline(
     Err(refused.unwrap_or_else(|| Error::Internal("no round of stages".into())))
 }
 
+/// The step of one microbatch, for which stages are sought.
+#[derive(Clone, Copy)]
+struct Microbatch<'a> {
+    graph: &'a CostGraph,
+    topology: &'a Topology,
+    /// By node: whether it runs for each microbatch.
+    runs: &'a [Runs],
+    asked: Options,
+}
+
 /// Placements of one round.
 struct Trial<'t> {
     derived: &'t Derived,
@@ -198,6 +205,13 @@ struct Trial<'t> {
     scheduling: &'t schedule::Options,
     placements: &'t [Placement],
     all: &'t [Jobs],
+}
+
+/// What becomes of orders that are not as they are meant to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Irregular {
+    Avoided,
+    Tried,
 }
 
 /// The order that was found.
@@ -215,17 +229,18 @@ struct Refused {
 }
 
 impl Trial<'_> {
-    /// The fastest order that fits; else the one that came closest. Orders that are not as they are
-    /// meant to be are tried in the `last` round, or where there are no others.
+    /// The fastest order that fits; else the one that came closest. Where irregular orders are
+    /// avoided they are tried only if there are no others.
     fn fastest(
         &self,
         asked: Options,
-        last: bool,
+        irregular: Irregular,
         control: &Control<'_>,
     ) -> Result<Result<Made, Option<Refused>>> {
         let mut candidates = candidates(self.all, asked);
         candidates.sort_by_key(|candidate| (candidate.irregular, candidate.played.end));
-        let strict = !last && candidates.first().is_some_and(|first| !first.irregular);
+        let strict =
+            irregular == Irregular::Avoided && candidates.first().is_some_and(|first| !first.irregular);
         let mut found: Option<(Candidate, Placement, Schedule)> = None;
         let mut refused: Option<(Bytes, Refused)> = None;
         let enough = TRIED[usize::from(self.derived.graph.node_count() > COMPARED)];
@@ -310,11 +325,10 @@ fn candidates(all: &[Jobs], asked: Options) -> Vec<Candidate> {
     let mut candidates: Vec<Candidate> = Vec::new();
     for (placement, jobs) in all.iter().enumerate().filter(|(_, jobs)| jobs.jobs.len() <= MOST_JOBS) {
         let devices = jobs.devices_each();
-        let several = jobs.levels > devices;
         let first = candidates.len();
         for &order in asked.order.choices() {
             // Without a backward pass all orders are one.
-            let rules = if jobs.trains() { order.rules(devices, several) } else { vec![Rule::Gpipe] };
+            let rules = if jobs.trains() { order.rules(devices, jobs.levels) } else { vec![Rule::Gpipe] };
             for rule in rules {
                 let irregular = match asked.order {
                     Order::Auto | Order::ZeroBubble => false,
@@ -356,21 +370,19 @@ fn launches(derived: &Derived, jobs: &Jobs, played: &Played) -> Result<Vec<NodeI
 /// Placements to make pipelines of, all distinct: contiguous cuts, then what the planner finds for
 /// throughput. Errors: none of either, for the planner's reason.
 fn placements(
-    (graph, runs): (&CostGraph, &[Runs]),
-    topology: &Topology,
+    microbatch: Microbatch<'_>,
     options: &place::Options,
-    asked: Options,
     control: &Control<'_>,
 ) -> Result<Vec<Placement>> {
     let mut found: Vec<Placement> = Vec::new();
     let mut seen: BTreeSet<Vec<DeviceId>> = BTreeSet::new();
-    for placement in contiguous((graph, runs), topology, options, asked)? {
+    for placement in contiguous(microbatch, options)? {
         if seen.insert(placement.device.clone()) {
             found.push(placement);
         }
     }
     let throughput = place::Options { objective: Objective::Throughput, ..options.clone() };
-    match place::candidates(graph, topology, &throughput, control) {
+    match place::candidates(microbatch.graph, microbatch.topology, &throughput, control) {
         Ok(candidates) => {
             for placement in candidates {
                 if seen.insert(placement.device.clone()) {
@@ -385,12 +397,8 @@ fn placements(
 }
 
 /// Contiguous cuts on as many devices as asked for, that keep to pins and colocation.
-fn contiguous(
-    (graph, runs): (&CostGraph, &[Runs]),
-    topology: &Topology,
-    options: &place::Options,
-    asked: Options,
-) -> Result<Vec<Placement>> {
+fn contiguous(microbatch: Microbatch<'_>, options: &place::Options) -> Result<Vec<Placement>> {
+    let Microbatch { graph, topology, runs, asked } = microbatch;
     let mut devices: Vec<DeviceId> = topology.computing().collect();
     if devices.is_empty() {
         devices = topology.ids().collect();

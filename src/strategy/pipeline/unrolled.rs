@@ -12,13 +12,14 @@ use std::collections::{BTreeSet, BinaryHeap};
 use super::figures::Figures;
 use super::jobs::Jobs;
 use super::order::Played;
-use super::{COMPARED, Candidate, Options, Order, TRIED, candidates, contiguous, rank};
+use super::{COMPARED, Candidate, Microbatch, Options, Order, TRIED, candidates, contiguous, rank};
 use crate::control::Control;
 use crate::costgraph::microbatch::Runs;
 use crate::costgraph::{CostGraph, NodeIx, Role};
 use crate::error::{Error, Result};
 use crate::place::{self, Objective, Placement};
 use crate::schedule::{Schedule, schedule_in_order};
+use crate::strategy::Problem;
 use crate::strategy::rewrite::{RELAXED, is_rewritable, larger};
 use crate::topology::{DeviceId, Topology};
 
@@ -30,6 +31,17 @@ pub struct Unrolled {
     /// Pipelines of equal shape side by side, each on devices of its own; their microbatches are counted
     /// for each alike.
     pub replicas: u32,
+}
+
+/// A step that is unrolled, to be laid over devices.
+#[derive(Clone, Copy, Debug)]
+pub struct UnrolledStep<'a> {
+    /// The step and its devices.
+    pub problem: Problem<'a>,
+    /// By node: when it runs.
+    pub turns: &'a [Turn],
+    /// Its pipelines.
+    pub unrolled: Unrolled,
 }
 
 /// When a node of a step that is unrolled runs.
@@ -57,19 +69,18 @@ impl Turn {
 
 /// Placements that are stages of a pipeline, for the step of one microbatch: contiguous cuts, or what the
 /// planner finds for throughput where there are none; the fastest in play first. Where none fit, they are
-/// sought under larger caps. `turns` says when its nodes run.
+/// sought under larger caps.
 ///
 /// Errors: those of [`place::candidates`] where no stages can be found; none of them can be ordered as is
 /// asked for.
-pub fn stages(
-    (graph, turns): (&CostGraph, &[Turn]),
-    topology: &Topology,
-    options: &place::Options,
-    asked: Options,
-    control: &Control<'_>,
-) -> Result<Vec<Placement>> {
+pub fn stages(step: UnrolledStep<'_>, control: &Control<'_>) -> Result<Vec<Placement>> {
+    let UnrolledStep {
+        problem: Problem { graph, topology, options },
+        turns,
+        unrolled: Unrolled { asked, .. },
+    } = step;
     let runs: Vec<Runs> = turns.iter().map(|turn| turn.runs()).collect();
-    let placements = relaxed((graph, &runs), topology, options, asked, control)?;
+    let placements = relaxed(Microbatch { graph, topology, runs: &runs, asked }, options, control)?;
     let jobs = |placement: &Placement| Jobs::new(graph, &runs, topology, &placement.device);
     let all: Vec<Jobs> = placements.iter().map(jobs).collect();
     let mut found = candidates(&all, asked);
@@ -86,26 +97,25 @@ pub fn stages(
 /// Placements under the caps, or else under the least of larger ones that there are any under: the step
 /// may be rewritten to fit. Error: why there are none under the caps themselves.
 fn relaxed(
-    of: (&CostGraph, &[Runs]),
-    topology: &Topology,
+    microbatch: Microbatch<'_>,
     options: &place::Options,
-    asked: Options,
     control: &Control<'_>,
 ) -> Result<Vec<Placement>> {
     let under = |options: &place::Options| {
-        let found = contiguous(of, topology, options, asked)?;
+        let found = contiguous(microbatch, options)?;
         if !found.is_empty() {
             return Ok(found);
         }
         let throughput = place::Options { objective: Objective::Throughput, ..options.clone() };
-        place::candidates(of.0, topology, &throughput, control)
+        place::candidates(microbatch.graph, microbatch.topology, &throughput, control)
     };
     let refused = match under(options) {
         Err(error @ Error::Infeasible(_)) => error,
         found => return found,
     };
+    let Microbatch { graph, topology, .. } = microbatch;
     let caps = options.arena_caps(topology)?;
-    if !is_rewritable(of.0, topology, options)? {
+    if !is_rewritable(Problem::new(graph, topology, options))? {
         return Err(refused);
     }
     for quarters in RELAXED {
@@ -128,15 +138,10 @@ fn cannot(asked: Options) -> Error {
 /// with what reads them.
 ///
 /// Errors: [`Error::Infeasible`] where no order fits under the caps; no order is as is asked for.
-pub fn ordered(
-    (graph, turns): (&CostGraph, &[Turn]),
-    topology: &Topology,
-    options: &place::Options,
-    unrolled: Unrolled,
-    control: &Control<'_>,
-) -> Result<(Placement, Schedule, Figures)> {
+pub fn ordered(step: UnrolledStep<'_>, control: &Control<'_>) -> Result<(Placement, Schedule, Figures)> {
+    let UnrolledStep { problem: Problem { graph, topology, options }, turns, unrolled } = step;
     let asked = unrolled.asked;
-    let (placement, jobs) = pinned_jobs((graph, turns), topology, options, unrolled)?;
+    let (placement, jobs) = pinned_jobs(step)?;
     let mut candidates = candidates(&jobs, asked);
     candidates.sort_by_key(|candidate| (candidate.irregular, candidate.played.end));
     let scheduling = crate::strategy::scheduling(topology, options)?;
@@ -190,20 +195,18 @@ pub(super) fn figures(
 }
 
 /// The placement that pins say, and the jobs of its devices. Error: a device that is not there.
-pub(super) fn pinned_jobs(
-    (graph, turns): (&CostGraph, &[Turn]),
-    topology: &Topology,
-    options: &place::Options,
-    unrolled: Unrolled,
-) -> Result<(Placement, [Jobs; 1])> {
+pub(super) fn pinned_jobs(step: UnrolledStep<'_>) -> Result<(Placement, [Jobs; 1])> {
+    let UnrolledStep { problem, turns, unrolled } = step;
+    let Problem { graph, topology, .. } = problem;
     let runs: Vec<Runs> = turns.iter().map(|turn| turn.runs()).collect();
-    let placement = pinned(graph, topology, options)?;
+    let placement = pinned(problem)?;
     let jobs = Jobs::side_by_side(graph, &runs, topology, &placement.device, unrolled);
     Ok((placement, [jobs]))
 }
 
 /// The placement that pins say. Error: a device that is not there.
-fn pinned(graph: &CostGraph, topology: &Topology, options: &place::Options) -> Result<Placement> {
+fn pinned(problem: Problem<'_>) -> Result<Placement> {
+    let Problem { graph, topology, options } = problem;
     let mut device: Vec<Option<DeviceId>> = vec![None; graph.node_count()];
     for (node, name) in graph.pins() {
         let found = topology.find(name);

@@ -32,6 +32,14 @@ pub(super) struct Round<'a> {
 
 const NEVER: u32 = u32::MAX;
 
+/// A device that is over its cap: at which of its launches, and by how much.
+#[derive(Clone, Copy)]
+struct Lacking {
+    device: DeviceId,
+    peak: u32,
+    excess: Bytes,
+}
+
 impl<'a> Round<'a> {
     /// O(steps + buffers).
     pub(super) fn new(
@@ -109,7 +117,7 @@ impl<'a> Round<'a> {
             let found = self.recomputations(step, &idle, device, peak);
             let found = enough(found, excess, |one, other| self.depend(one, other));
             if found.is_empty() {
-                self.offload(step, &idle, (device, peak), excess, &mut free_memory);
+                self.offload(step, &idle, Lacking { device, peak, excess }, &mut free_memory);
             }
             recomputes.extend(found.into_iter().map(|candidate| (device, candidate)));
         }
@@ -208,14 +216,8 @@ impl<'a> Round<'a> {
     }
 
     /// Offloads what frees enough, to the host, or the neighbour, with the most room.
-    fn offload(
-        &self,
-        step: &mut StepOrder,
-        idle: &[TensorIx],
-        (device, peak): (DeviceId, u32),
-        excess: Bytes,
-        free_memory: &mut [Bytes],
-    ) {
+    fn offload(&self, step: &mut StepOrder, idle: &[TensorIx], lacking: Lacking, free_memory: &mut [Bytes]) {
+        let Lacking { device, peak, excess } = lacking;
         let Some(host) = self.host(device, free_memory) else { return };
         let (there, back) = (self.topology.route(device, host), self.topology.route(host, device));
         let mut found: Vec<Candidate> = (idle.iter())

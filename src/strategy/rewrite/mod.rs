@@ -12,7 +12,7 @@ mod step;
 
 use self::candidates::Round;
 use self::step::StepOrder;
-use super::packed;
+use super::{Problem, packed};
 use crate::control::Control;
 use crate::costgraph::derive::Derived;
 use crate::costgraph::{CostGraph, NodeIx, TensorIx};
@@ -75,14 +75,10 @@ pub enum What {
 /// none where that does not succeed. O((nodes + edges) log nodes) for each schedule.
 ///
 /// Errors: those of [`place::place`] but for lack of memory.
-pub fn rewrite(
-    graph: &CostGraph,
-    topology: &Topology,
-    options: &Options,
-    control: &Control<'_>,
-) -> Result<Option<Rewritten>> {
+pub fn rewrite(problem: Problem<'_>, control: &Control<'_>) -> Result<Option<Rewritten>> {
+    let Problem { graph, topology, options } = problem;
     let caps = options.arena_caps(topology)?;
-    if !is_rewritable(graph, topology, options)? {
+    if !is_rewritable(problem)? {
         return Ok(None);
     }
     let mut left = schedules(graph, options.effort);
@@ -122,12 +118,11 @@ pub(super) fn larger(caps: &[Bytes], quarters: u64, reserve: Bytes) -> Vec<Bytes
 ///
 /// Errors: those of scheduling, but for lack of memory.
 pub(super) fn rewrite_placed(
-    graph: &CostGraph,
-    topology: &Topology,
-    options: &Options,
+    problem: Problem<'_>,
     placement: Placement,
     left: &mut usize,
 ) -> Result<Option<Rewritten>> {
+    let Problem { graph, topology, options } = problem;
     let caps = options.arena_caps(topology)?;
     Rewriting { graph, topology, caps: &caps, placement, left }.run()
 }
@@ -151,9 +146,17 @@ pub fn rewritten_graph(graph: &CostGraph, device: &[DeviceId], runs: Vec<(NodeIx
 /// change. O(nodes).
 ///
 /// Error: a list of caps of another length than that of devices.
-pub fn is_rewritable(graph: &CostGraph, topology: &Topology, options: &Options) -> Result<bool> {
+pub fn is_rewritable(problem: Problem<'_>) -> Result<bool> {
+    let Problem { graph, topology, options } = problem;
     let capacity: Bytes = options.arena_caps(topology)?.into_iter().sum();
     Ok(place::resident_bytes(graph) <= capacity)
+}
+
+/// A rewritten step and what the scheduler makes of it.
+struct Trial {
+    derived: Derived,
+    placement: Placement,
+    schedule: Schedule,
 }
 
 /// One placement's step being rewritten.
@@ -194,12 +197,13 @@ impl Rewriting<'_> {
     /// Round by round, from a step as it is; none where no round helps any more.
     fn run_from(&mut self, mut step: StepOrder) -> Result<Option<Rewritten>> {
         loop {
-            let Some((derived, placement, schedule)) = self.schedule(&step)? else { return Ok(None) };
-            let over = self.over(&schedule);
+            let Some(found) = self.schedule(&step)? else { return Ok(None) };
+            let over = self.over(&found.schedule);
             if over.is_empty() {
-                return self.taken_back(step, (derived, placement, schedule)).map(Some);
+                return self.taken_back(step, found).map(Some);
             }
-            let round = Round::new(self.topology, self.caps, &derived, &placement, &schedule);
+            let round =
+                Round::new(self.topology, self.caps, &found.derived, &found.placement, &found.schedule);
             let chosen = round.choose(&mut step, &over);
             if !chosen {
                 return Ok(None);
@@ -218,7 +222,7 @@ impl Rewriting<'_> {
     }
 
     /// None where no more schedules are to be made.
-    fn schedule(&mut self, step: &StepOrder) -> Result<Option<(Derived, Placement, Schedule)>> {
+    fn schedule(&mut self, step: &StepOrder) -> Result<Option<Trial>> {
         let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
         *self.left = left;
         let derived = step.derive(self.graph, &self.placement.device)?;
@@ -230,24 +234,21 @@ impl Rewriting<'_> {
         let launches = step.launches();
         let caps = self.caps.to_vec();
         let options = schedule::Options { caps, offload: step.offload(), hasty: false };
-        let found = schedule_closest(&derived.graph, self.topology, &placement, Some(&launches), &options)?;
-        Ok(Some((derived, placement, found)))
+        let schedule =
+            schedule_closest(&derived.graph, self.topology, &placement, Some(&launches), &options)?;
+        Ok(Some(Trial { derived, placement, schedule }))
     }
 
     /// Takes back what need not be done, the most costly first.
-    fn taken_back(
-        &mut self,
-        mut step: StepOrder,
-        mut found: (Derived, Placement, Schedule),
-    ) -> Result<Rewritten> {
+    fn taken_back(&mut self, mut step: StepOrder, mut found: Trial) -> Result<Rewritten> {
         for choice in step.by_cost().into_iter().take(TAKEN_BACK) {
             let without = step.without(choice);
             let Some(other) = self.schedule(&without)? else { break };
-            if self.over(&other.2).is_empty() {
+            if self.over(&other.schedule).is_empty() {
                 (step, found) = (without, other);
             }
         }
-        let (derived, placement, schedule) = found;
+        let Trial { derived, placement, schedule } = found;
         Ok(Rewritten { choices: step.choices(), derived, placement, schedule })
     }
 }

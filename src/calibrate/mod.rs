@@ -17,7 +17,7 @@ use crate::load::Model;
 use crate::load::weights::ParamReader;
 use crate::plan::{Action, Plan};
 use crate::run::{ExecOptions, Program, RunReport, exec_plan, probe};
-use crate::topology::Topology;
+use crate::topology::{Engine, Topology};
 
 use observe::observe;
 
@@ -39,7 +39,7 @@ const ROUNDS: usize = 3;
 /// Errors: memory that the system does not give.
 pub fn machine() -> Result<Profile> {
     let mut profile = Profile { machine: probe::probe().cpu.model, ..Profile::default() };
-    let kind = profile.kind_mut("cpu");
+    let kind = profile.kind_mut(Engine::CPU);
     (kind.classes, kind.launch_ns) = probes::classes()?;
     kind.copies = probes::copies()?;
     Ok(profile)
@@ -60,8 +60,8 @@ pub fn network(
         Some(profile) => profile.as_ref().clone(),
         None => Profile { machine: probe::probe().cpu.model, ..Profile::default() },
     };
-    if profile.kind("cpu").is_none_or(|kind| kind.copies.is_empty()) {
-        profile.kind_mut("cpu").copies = probes::copies()?;
+    if profile.kind(Engine::CPU).is_none_or(|kind| kind.copies.is_empty()) {
+        profile.kind_mut(Engine::CPU).copies = probes::copies()?;
     }
     let mut last: Option<Plan> = None;
     for _ in 0..ROUNDS {
@@ -84,7 +84,7 @@ pub fn network(
 /// Errors: those of running it.
 pub fn plan(plan: &Plan, network: &Network, source: &dyn Source) -> Result<Profile> {
     let mut profile = Profile { machine: probe::probe().cpu.model, ..Profile::default() };
-    profile.kind_mut("cpu").copies = probes::copies()?;
+    profile.kind_mut(Engine::CPU).copies = probes::copies()?;
     measure(plan, network, source, &mut profile)?;
     Ok(profile)
 }

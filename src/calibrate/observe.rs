@@ -29,7 +29,10 @@ pub(super) fn observe(plan: &Plan, reports: &[RunReport], profile: &mut Profile)
             Action::Launch(launch) => {
                 let kernel = launch.kernel.as_deref().and_then(|id| seen.kernels.get(id));
                 let Some(&(hash, _)) = kernel else { continue };
-                let time = median(reports.iter().map(|report| length(report.steps[position])));
+                let time = median(reports.iter().map(|report| {
+                    let (start, end) = report.steps[position];
+                    length(start, end)
+                }));
                 kernels.entry((kind, hash)).or_default().add(time);
                 let follows = reports.iter().filter_map(|report| seen.gap(position, report));
                 gaps.entry(kind).or_default().extend(follows);
@@ -93,7 +96,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn length((start, end): (Duration, Duration)) -> u64 {
+fn length(start: Duration, end: Duration) -> u64 {
     nanos(end.saturating_sub(start))
 }
 

@@ -7,6 +7,7 @@ use crate::emit;
 use crate::error::Result;
 use crate::kernel::GroupId;
 use crate::plan::Plan;
+use crate::topology::Engine;
 
 /// Sources and launches of groups on GPUs; of those on CPUs their programs, and what the executor runs of them.
 ///
@@ -15,7 +16,7 @@ pub(super) fn kernels(network: &Network, plan: &Plan) -> Result<String> {
     let topology = &plan.topology;
     let cpus: BTreeSet<&str> = topology
         .ids()
-        .filter(|&id| topology.device(id).kind == "cpu")
+        .filter(|&id| topology.device(id).engine() == Engine::Cpu)
         .map(|id| topology.device(id).name.as_str())
         .collect();
     let on_cpu: BTreeSet<&str> = plan

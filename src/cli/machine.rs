@@ -13,7 +13,7 @@ use crate::load::weights::ParamReader;
 use crate::plan::{self, Plan};
 use crate::report::counted;
 use crate::run::{ExecOptions, ExecPlan, Gpus, Program, RunReport, exec_plan, probe};
-use crate::topology::{self, Topology};
+use crate::topology::{Engine, Target, Topology};
 use crate::units::Bytes;
 
 /// A device of this machine.
@@ -25,12 +25,10 @@ pub(super) enum Real {
 
 impl Real {
     fn parse(text: &str) -> Option<Self> {
-        let (kind, number) = text.split_once(':')?;
-        let number: u32 = number.parse().ok()?;
-        match kind {
-            "cpu" => Some(Self::Cpu),
-            "cuda" => Some(Self::Gpu(number)),
-            _ => None,
+        match text.parse().ok()? {
+            Target::Cpu(_) => Some(Self::Cpu),
+            Target::Cuda(ordinal) => Some(Self::Gpu(ordinal)),
+            Target::Model(_) => None,
         }
     }
 }
@@ -97,7 +95,7 @@ pub(super) fn check_targets(plan: &Plan, map: &[String], gpus: &Gpus) -> Result<
 ///
 /// Errors: those of a specification; such a `cuda` where there is no GPU.
 pub(super) fn topology(spec: Option<&str>, backend: Backend) -> Result<Topology> {
-    let spec = spec.unwrap_or(if backend == Backend::Cuda { "cuda" } else { "cpu" });
+    let spec = spec.unwrap_or(if backend == Backend::Cuda { Engine::CUDA } else { Engine::CPU });
     Topology::load_with(spec, &mut memory_of_gpu)
 }
 
@@ -133,7 +131,7 @@ pub(super) fn check_hosts(topology: &Topology, simulated: bool) -> Result<()> {
 ///
 /// Error: there is no driver.
 pub(super) fn gpus(topology: &Topology) -> Result<Gpus> {
-    match topology.devices.iter().any(|device| matches!(device.target, topology::Target::Cuda(_))) {
+    match topology.devices.iter().any(|device| matches!(device.target, Target::Cuda(_))) {
         true => Gpus::native().map_err(|error| error.with_help("--devices cpu, cut into as many slices")),
         false => Ok(Gpus::default()),
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::plan::Plan;
-use crate::topology::Topology;
+use crate::topology::{Engine, Topology};
 
 /// Several whole CPUs of one host, none with cores of its own, all in use: each is predicted as a machine, and
 /// where the plan runs they are one. None where there are no two.
@@ -12,7 +12,7 @@ pub(super) fn shared_cores<'p>(topology: &Topology, used: impl Iterator<Item = &
     for id in used.filter_map(|name| topology.find(name)) {
         let device = topology.device(id);
         let physicals = hosts.entry(topology.physical(id).host).or_default();
-        if device.kind == "cpu" && device.cores.is_none() && !physicals.contains(&device.physical) {
+        if device.engine() == Engine::Cpu && device.cores.is_none() && !physicals.contains(&device.physical) {
             physicals.push(device.physical);
         }
     }

@@ -23,7 +23,7 @@ use crate::load::Model;
 use crate::place::Objective;
 use crate::report::pipelined;
 use crate::state::{Found, Store, write_weights};
-use crate::topology::Topology;
+use crate::topology::{Engine, Topology};
 use crate::train::{self, Event, Fit, Parallel, Trainer, fit};
 
 /// Samples of a step, where neither the caller nor the model says.
@@ -94,7 +94,7 @@ fn asked(args: &TrainArgs, outputs: &Outputs, console: &Console) -> Result<Asked
     let fitting = fitting(args, None, None, args.placement.seed)?;
     let topology = match (args.dry_run, args.exec.devices.as_deref()) {
         // What is only planned may be anywhere.
-        (true, spec) => Topology::load(spec.unwrap_or("cpu"))?,
+        (true, spec) => Topology::load(spec.unwrap_or(Engine::CPU))?,
         (false, spec) => topology(spec, Backend::Auto)?,
     };
     check_hosts(&topology, args.exec.simulate_hosts || args.dry_run)?;

@@ -16,11 +16,13 @@ use super::json::Amount;
 use crate::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
 use crate::error::{Error, Result};
 use crate::json::json_error;
-use crate::topology::{Communication, Description, DeviceGroup, LinkGroup, Role, Topology};
+use crate::topology::{Communication, Description, DeviceGroup, Engine, LinkGroup, Role, Topology};
 use crate::units::{Bytes, Flops, Nanos, Rate};
 
 /// Nanoseconds, and bytes at 1 GB/s, in one unit of time.
 const UNIT: f64 = 1e6;
+/// The kind of the accelerators that a workload names.
+const ACCELERATOR: &str = "acc";
 /// The rate of every link.
 const LINK: Rate = Rate(1_000_000_000);
 /// Memory of a CPU: the benchmark sets it no cap.
@@ -119,15 +121,16 @@ fn topology(workload: &Workload, cpus: u64) -> Result<Topology> {
     for number in 1..=accelerators {
         description.devices.push(DeviceGroup {
             communication: Communication::Added,
-            ..device(format!("acc{number}"), "acc", memory)
+            ..device(format!("acc{number}"), ACCELERATOR, memory)
         });
     }
     for number in 0..cpus.max(1) {
         // Without CPUs the host still stages the copies, and runs nothing.
         let role = if cpus == 0 { Role::Host } else { Role::Compute };
-        description
-            .devices
-            .push(DeviceGroup { role: Some(role), ..device(format!("cpu{number}"), "cpu", CPU_MEMORY) });
+        description.devices.push(DeviceGroup {
+            role: Some(role),
+            ..device(format!("cpu{number}"), Engine::CPU, CPU_MEMORY)
+        });
     }
     let link =
         |from: &str, to: &str| LinkGroup { latency: Some(Nanos::ZERO), ..LinkGroup::new(from, to, LINK) };
@@ -144,7 +147,7 @@ fn topology(workload: &Workload, cpus: u64) -> Result<Topology> {
 }
 
 fn graph(workload: &Workload, name: &str, has_cpus: bool) -> Result<CostGraph> {
-    let mut builder = Builder::new(name, vec!["acc".into(), "cpu".into()]);
+    let mut builder = Builder::new(name, vec![ACCELERATOR.into(), Engine::CPU.into()]);
     let sent = sent(workload)?;
     let mut nodes: HashMap<i64, NodeIx> = HashMap::with_capacity(workload.nodes.len());
     let (mut times, mut bytes) = (0u128, 0u128);

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::Plan;
 use crate::error::{Error, Result};
 use crate::escape::quoted;
+use crate::topology::{Engine, Target};
 
 /// Names of the forms that [`export`] knows, each with what it is.
 pub const FORMATS: &[(&str, &str)] = &[
@@ -74,12 +75,12 @@ fn accelerate(plan: &Plan) -> Result<String> {
 
 /// What Accelerate calls a device: the GPU's number, or `"cpu"`.
 fn number(device: &super::PlanDevice) -> Value {
-    if let Some(ordinal) = device.target.strip_prefix("cuda:").and_then(|n| n.parse::<u32>().ok()) {
+    if let Ok(Target::Cuda(ordinal)) = device.target.parse() {
         return ordinal.into();
     }
     let name = device.name.rsplit('/').next().unwrap_or_default();
-    let digits = name.strip_prefix("cuda").and_then(|rest| rest.split('.').next());
-    digits.and_then(|digits| digits.parse::<u32>().ok()).map_or_else(|| "cpu".into(), Value::from)
+    let digits = name.strip_prefix(Engine::CUDA).and_then(|rest| rest.split('.').next());
+    digits.and_then(|digits| digits.parse::<u32>().ok()).map_or_else(|| Engine::CPU.into(), Value::from)
 }
 
 /// The shortest prefixes under which all have one value. `entries` are sorted by path, so that

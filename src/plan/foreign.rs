@@ -15,7 +15,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use super::json::malformed;
 use super::{Action, Launch, Plan};
 use crate::error::{Error, Report, Result};
-use crate::topology::{DeviceId, Target, Topology};
+use crate::topology::{DeviceId, Engine, Target, Topology};
 
 /// Names in an error that are listed one by one.
 const LISTED: usize = 20;
@@ -226,7 +226,7 @@ impl<'t> Finder<'t> {
         let names = topology.ids().map(|id| (topology.device(id).name.as_str(), id)).collect();
         let is_cpu = |id: &DeviceId| {
             let device = topology.device(*id);
-            matches!(device.target, Target::Cpu(_)) || device.kind == "cpu"
+            matches!(device.target, Target::Cpu(_)) || device.engine() == Engine::Cpu
         };
         let mut numbered: Vec<DeviceId> = topology.ids().filter(|id| !is_cpu(id)).collect();
         if numbered.is_empty() {
@@ -265,14 +265,14 @@ impl<'t> Finder<'t> {
             return Err("nothing is computed from disk: place it on \"cpu\", or leave it out".to_owned());
         }
         let cpu = || {
-            let cpu = |id: &DeviceId| self.topology.device(*id).kind == "cpu";
+            let cpu = |id: &DeviceId| self.topology.device(*id).engine() == Engine::Cpu;
             self.topology
                 .ids()
                 .find(cpu)
                 .ok_or_else(|| "the specification has no CPU (for example --devices cpu+...)".to_owned())
         };
         let number = |text: &str| text.parse::<u64>().ok();
-        if word == "cpu" {
+        if word == Engine::CPU {
             return cpu();
         }
         for prefix in ["cuda:", "gpu:", "GPU:", "acc", "fpga", ""] {

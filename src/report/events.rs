@@ -102,7 +102,7 @@ fn graph_def(plan: &Plan) -> Vec<u8> {
         let hero = launch.kernel.as_deref().and_then(|kernel| heroes.get(kernel)).copied();
         let mut node = bytes_field(1, names[number].as_bytes());
         node.extend(bytes_field(2, hero.unwrap_or("launch").as_bytes()));
-        for source in sources(plan, (number, launch), &writers, &ids) {
+        for source in sources(plan, number, launch, &writers, &ids) {
             node.extend(bytes_field(3, names[source].as_bytes()));
         }
         node.extend(bytes_field(4, escaped(&step.device).as_bytes()));
@@ -161,7 +161,8 @@ fn writers(plan: &Plan) -> BTreeMap<&str, Vec<usize>> {
 /// waits for.
 fn sources(
     plan: &Plan,
-    (number, launch): (usize, &Launch),
+    number: usize,
+    launch: &Launch,
     writers: &BTreeMap<&str, Vec<usize>>,
     ids: &BTreeMap<u64, usize>,
 ) -> Vec<usize> {

@@ -123,18 +123,13 @@ impl Trace<'_> {
                 let number = if track == 0 { String::new() } else { format!(" {}", track + 1) };
                 events.metadata("thread_name", pid, Some(tid), &format!("{name}{number}"))?;
             }
-            self.slice(events, (pid, tid), &self.plan.steps[step as usize], (start, end))?;
+            self.slice(events, Slice { pid, tid, start, end }, &self.plan.steps[step as usize])?;
         }
         Ok(())
     }
 
-    fn slice(
-        &self,
-        events: &mut Events<'_>,
-        (pid, tid): (usize, usize),
-        step: &Step,
-        (start, end): (Nanos, Nanos),
-    ) -> io::Result<()> {
+    fn slice(&self, events: &mut Events<'_>, slice: Slice, step: &Step) -> io::Result<()> {
+        let Slice { pid, tid, start, end } = slice;
         let (name, category) = match &step.action {
             Action::Launch(launch) => (launch.nodes.join(" + "), "kernel"),
             Action::Copy(copy) => (format!("copy {}", copy.bytes), "copy"),
@@ -186,7 +181,7 @@ impl Trace<'_> {
         changes.sort_unstable();
         let mut live = Live::default();
         for (position, &(device, time, phase, number)) in changes.iter().enumerate() {
-            live.change(&self.lives[number as usize], phase == BEGINS);
+            live.change(&self.lives[number as usize], phase);
             let next = changes.get(position + 1).filter(|next| next.0 == device);
             let ends = match next {
                 Some(&(_, other, next, _)) => other != time || next == PASSES && phase != PASSES,
@@ -236,11 +231,21 @@ impl Trace<'_> {
                     next += 1;
                 }
                 let Some(step) = self.plan.steps.get(crossing.step.index()) else { continue };
-                self.slice(events, (pid, tids[track]), step, (crossing.start, crossing.end))?;
+                let (start, end) = (crossing.start, crossing.end);
+                self.slice(events, Slice { pid, tid: tids[track], start, end }, step)?;
             }
         }
         Ok(())
     }
+}
+
+/// Where a step is drawn: process and thread of the trace, and the time that it takes.
+#[derive(Clone, Copy)]
+struct Slice {
+    pid: usize,
+    tid: usize,
+    start: Nanos,
+    end: Nanos,
 }
 
 /// Bytes that are live on one device.
@@ -252,10 +257,10 @@ struct Live {
 }
 
 impl Live {
-    fn change(&mut self, life: &Life, begins: bool) {
+    fn change(&mut self, life: &Life, phase: u8) {
         let lengths = self.at.entry(life.offset.get()).or_default();
         let before = lengths.iter().copied().max().unwrap_or(0);
-        if begins {
+        if phase == BEGINS {
             lengths.push(life.bytes.get());
         } else if let Some(position) = lengths.iter().position(|&length| length == life.bytes.get()) {
             lengths.swap_remove(position);

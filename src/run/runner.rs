@@ -174,9 +174,10 @@ impl Runner {
 #[cfg(feature = "cuda")]
 fn targets(plan: &Plan) -> Option<Vec<super::cuda::Target>> {
     use super::cuda::Target;
-    let gpu = |device: &crate::plan::PlanDevice| {
-        let number = device.target.strip_prefix("cuda:").and_then(|number| number.parse().ok());
-        number.filter(|_| device.arena.get() > 0)
+    use crate::topology::Target as Planned;
+    let gpu = |device: &crate::plan::PlanDevice| match device.target.parse() {
+        Ok(Planned::Cuda(ordinal)) if device.arena.get() > 0 => Some(ordinal),
+        _ => None,
     };
     let target = |device: &crate::plan::PlanDevice| gpu(device).map_or(Target::Cpu, Target::Gpu);
     let targets: Vec<Target> = plan.devices.iter().map(target).collect();

@@ -98,6 +98,17 @@ pub(super) enum PrecisionArg {
     F16,
 }
 
+/// How matrices of weights are held.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WeightsArg {
+    /// 8 bits, and a scale for each 32
+    #[value(name = "q8_0")]
+    Q8,
+    /// 4 bits, and a scale for each 32
+    #[value(name = "q4_0")]
+    Q4,
+}
+
 /// Which files a model may name.
 #[derive(Args, Debug, Clone, Copy, Default)]
 #[command(next_help_heading = "Model")]
@@ -134,6 +145,11 @@ pub(super) struct ModelArgs {
     /// And of convolutions and attention; they add up in f32, and what needs range stays f32.
     #[arg(long, value_enum, value_name = "TYPE", default_value = "f32")]
     pub(super) precision: PrecisionArg,
+    /// Hold matrices of weights in blocks of few bits, packed when they are loaded
+    ///
+    /// Those that only products read, with sums of whole blocks of 32; products multiply them as they lie, in f32.
+    #[arg(long = "weights-as", value_enum, value_name = "FORMAT")]
+    pub(super) weights_as: Option<WeightsArg>,
     /// File with the weights
     ///
     /// npz, safetensors, an index of shards, Keras .h5 or .keras [default for a transformers config.json:

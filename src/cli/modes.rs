@@ -63,7 +63,8 @@ const TERMINAL: &[&str] = &["quiet", "progress", "color", "allow_outside"];
 
 /// What shapes a network before it is planned.
 #[cfg(feature = "run")]
-const SHAPE: &[&str] = &["batch", "microbatches", "schedule", "dims", "precision", "weights", "with_inputs"];
+const SHAPE: &[&str] =
+    &["batch", "microbatches", "schedule", "dims", "precision", "weights_as", "weights", "with_inputs"];
 
 /// What a placement must respect, and how it is sought.
 #[cfg(feature = "run")]
@@ -108,7 +109,7 @@ const RUNNING: &[&str] = &[
 
 /// What belongs to the network of a plan: its file, its weights, and a precision to compare with the plan's.
 #[cfg(feature = "run")]
-const OF_PLAN: &[&str] = &["model", "plan_model", "weights", "precision", "with_inputs"];
+const OF_PLAN: &[&str] = &["model", "plan_model", "weights", "precision", "weights_as", "with_inputs"];
 
 /// Error: an option that a run of this kind does not heed.
 #[cfg(feature = "run")]

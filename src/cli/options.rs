@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::args::{Batch, ModelArgs, PlacementArgs, PrecisionArg, SplitArgs};
+use super::args::{Batch, ModelArgs, PlacementArgs, PrecisionArg, SplitArgs, WeightsArg};
 use crate::compile;
 use crate::cost::Profile;
 use crate::error::{Error, Result};
-use crate::ir::DType;
+use crate::ir::{BlockFormat, DType};
 use crate::pass::{Params, Precision};
 use crate::place::{DeviceUse, Options};
 use crate::strategy::pipeline;
@@ -52,9 +52,18 @@ pub(super) fn compile_options(shape: &ModelArgs, placement: &PlacementArgs) -> R
         }),
         place: place_options(placement)?,
         precision: half(shape.precision).map(|half| Precision { half, params: Params::Rounded }),
+        weights_as: shape.weights_as.map(block_format),
         profile: placement.profile.as_ref().map(Profile::load).transpose()?.map(Arc::new),
         ..compile::Options::default()
     })
+}
+
+/// The format of an argument.
+pub(super) fn block_format(format: WeightsArg) -> BlockFormat {
+    match format {
+        WeightsArg::Q8 => BlockFormat::Q8_0,
+        WeightsArg::Q4 => BlockFormat::Q4_0,
+    }
 }
 
 /// What may be split. Errors: `none` beside a rule; a malformed rule.

@@ -14,7 +14,7 @@ use super::machine::{Product, Products, Ready, check_hosts, targets, topology};
 use super::model::{ModelFile, model_path};
 use super::modes::{Explicit, check_run};
 use super::notes::{note_assumptions, note_network};
-use super::options::{compile_options, half, split_options, with_profile};
+use super::options::{block_format, compile_options, half, split_options, with_profile};
 use super::predicted::Predicted;
 use super::sample::Sample;
 use super::shared_cores::{shared_cores, used};
@@ -274,6 +274,15 @@ fn from_plan(
         ModelFile::of_plan(&plan, &path, args.shape.trust.links()).map_err(|error| error.within(&name))?;
     written.are_not_read(model.path.as_deref())?;
     let options = compile::Options::of_plan(&plan)?;
+    if let Some(format) = args.shape.weights_as.map(block_format)
+        && plan.options.weights_as.as_deref() != Some(format.name())
+    {
+        let own = plan.options.weights_as.as_deref().unwrap_or("as they are supplied");
+        let message = format!("the plan holds weights {own}");
+        return Err(
+            Error::usage(format!("--weights-as {}", format.name()), message).with_help("plan the model anew")
+        );
+    }
     if let Some(half) = half(args.shape.precision)
         && plan.options.precision.as_deref() != Some(half.name())
     {

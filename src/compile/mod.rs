@@ -204,6 +204,13 @@ fn cost_graph_step(
 ) -> Result<(Step, Plan)> {
     let from = replan::of_cost_graph(graph, topology, options);
     let place = &place::Options { from, ..options.place.clone() };
+    if let Some(format) = options.weights_as {
+        return Err(Error::usage(
+            format!("--weights-as {}", format.name()),
+            "a cost graph has no weights to pack",
+        )
+        .with_help("leave it out; the bytes are those of the graph"));
+    }
     if let Some(Precision { half, .. }) = options.precision {
         return Err(Error::usage(
             format!("--precision {half}"),
@@ -255,6 +262,10 @@ fn simplified(mut graph: Graph, options: &Options, places: &[u32]) -> Result<Sim
     verified(&graph)?;
     pass::dce(&mut graph)?;
     verified(&graph)?;
+    if let Some(format) = options.weights_as {
+        pass::pack_weights(&mut graph, format)?;
+        verified(&graph)?;
+    }
     if let Some(precision) = &options.precision {
         pass::lower_precision(&mut graph, precision)?;
         verified(&graph)?;

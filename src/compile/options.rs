@@ -7,7 +7,7 @@ use super::split::SplitOptions;
 use super::{Network, score};
 use crate::cost::Profile;
 use crate::error::{Error, Result};
-use crate::ir::{DType, SourceRole};
+use crate::ir::{BlockFormat, DType, SourceRole};
 use crate::pass::{Params, Precision};
 use crate::place;
 use crate::plan::{self, Foreign, Plan};
@@ -43,6 +43,8 @@ pub struct Options {
     pub split: SplitOptions,
     /// What products are computed in, and what stands between them, where that is not f32.
     pub precision: Option<Precision>,
+    /// How matrices of weights are held, where that is not as they are supplied.
+    pub weights_as: Option<BlockFormat>,
     /// Measured times, which take the place of the roofline's. The topology is to be the one that
     /// [`Profile::applied`] gives, so that copies are timed as measured too.
     pub profile: Option<Arc<Profile>>,
@@ -62,8 +64,14 @@ impl Options {
             Some(Ok(half)) if half.is_half() => Some(Precision { half, params: Params::Rounded }),
             Some(_) => return Err(Error::format("options.precision", "expected bf16 or f16")),
         };
+        let weights_as = match plan.options.weights_as.as_deref().map(BlockFormat::from_name) {
+            None => None,
+            Some(Some(format)) => Some(format),
+            Some(None) => return Err(Error::format("options.weights_as", "expected q8_0 or q4_0")),
+        };
         Ok(Self {
             precision,
+            weights_as,
             dims: plan.options.dims.iter().cloned().collect(),
             place: place::Options {
                 pins: plan.options.pins.iter().map(pin).collect::<Result<_>>()?,
@@ -102,6 +110,7 @@ impl Options {
                 options.other.push(("replicas".to_owned(), replicas.to_string()));
             }
         }
+        options.weights_as = self.weights_as.map(|format| format.name().to_owned());
         options.precision = self.precision.map(|precision| precision.half.to_string());
         options.batch = self.batch.and_then(|batch| u64::try_from(batch).ok());
         let model = plan::PlanModel {

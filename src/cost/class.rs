@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 use super::{node_flops, node_traffic};
-use crate::ir::{AttentionOp, Family, Graph, IndexOp, NodeId, ValueId, WindowOp};
+use crate::ir::{AttentionOp, Family, Graph, IndexOp, NodeId, PackedOp, ValueId, WindowOp};
 use crate::kernel::{Group, Positions};
 use crate::units::{Bytes, Flops};
 
@@ -82,6 +82,10 @@ impl Class {
             Family::Reduce(_) => Self::Reduce,
             Family::Normalize(_) => Self::Normalize,
             Family::Product(_) => Self::Matmul,
+            Family::Packed(op) => match op {
+                PackedOp::Unpack(_) => Self::Map,
+                PackedOp::MatMul(_) => Self::Matmul,
+            },
             Family::Attention(op) => match op {
                 AttentionOp::Attention(_) | AttentionOp::AttentionGradient(_) => Self::Matmul,
                 AttentionOp::Rotary { .. } => Self::Map,

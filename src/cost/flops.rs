@@ -2,7 +2,7 @@
 
 use crate::ir::{
     Attention, AttentionOp, Cell, ElementwiseOp, Family, GeneratorOp, Graph, IndexOp, Layout, NodeId,
-    NormalizeOp, Op, Recurrent, TRANSCENDENTAL, Type, WindowOp,
+    NormalizeOp, Op, PackedOp, Recurrent, TRANSCENDENTAL, Type, WindowOp,
 };
 use crate::units::{Bytes, Flops};
 
@@ -79,6 +79,17 @@ fn flops(op: &Op, operands: &[&Type], results: &[&Type]) -> u64 {
             let from_end = if op.transpose_left { 2 } else { 1 };
             product([2, made, size(left, left.shape.rank().wrapping_sub(from_end))])
         }
+        Family::Packed(op) => match op {
+            PackedOp::Unpack(_) => made.saturating_mul(2),
+            // Two operations for each number that is unpacked.
+            PackedOp::MatMul(packed) => {
+                let rows = operands
+                    .get(1)
+                    .map_or(0, |rows| elements(rows) / size(rows, rows.shape.rank().wrapping_sub(1)).max(1));
+                let columns = packed.columns.unsigned_abs();
+                product([2, made, columns]).saturating_add(product([2, rows, columns]))
+            }
+        },
         Family::Attention(op) => match op {
             AttentionOp::Attention(heads) => attention(heads, operands),
             // Five products where that has two, one of them twice.

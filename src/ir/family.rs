@@ -8,8 +8,8 @@
 //! ([`Binary::Hash`]), so no operation keeps a state.
 
 use super::{
-    ArgReduce, Attention, Binary, Compare, Conv, ConvTranspose, DType, Op, Pad, Pool, Real, Recurrent,
-    ReduceKind, Resize, ScatterKind, Shape, Size, Slice, TopK, Unary,
+    ArgReduce, Attention, Binary, Compare, Conv, ConvTranspose, DType, Op, Packed, Pad, Pool, Real,
+    Recurrent, ReduceKind, Resize, ScatterKind, Shape, Size, Slice, TopK, Unary,
 };
 
 /// An operation as a member of its family. Attributes are documented at [`Op`].
@@ -33,6 +33,8 @@ pub enum Family<'a> {
     Normalize(NormalizeOp<'a>),
     /// The matrix product.
     Product(MatMul),
+    /// Weights of few bits.
+    Packed(PackedOp),
     /// Attention, and the embedding of positions before it.
     Attention(AttentionOp<'a>),
     /// A recurrent layer.
@@ -113,6 +115,14 @@ pub enum NormalizeOp<'a> {
     Normalize(Normalization<'a>),
     NormalizeGradient { of: Normalization<'a>, scaled: bool },
     LocalResponseNorm(LocalResponse),
+}
+
+/// See [`Family::Packed`].
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "documented at Op")]
+pub enum PackedOp {
+    Unpack(Packed),
+    MatMul(Packed),
 }
 
 /// See [`Family::Attention`].
@@ -234,6 +244,9 @@ impl Op {
             &Self::MatMul { transpose_left, transpose_right } => {
                 Family::Product(MatMul { transpose_left, transpose_right })
             }
+
+            &Self::Unpack(packed) => Family::Packed(PackedOp::Unpack(packed)),
+            &Self::PackedMatMul(packed) => Family::Packed(PackedOp::MatMul(packed)),
 
             Self::Attention(heads) => Family::Attention(AttentionOp::Attention(heads)),
             Self::AttentionGradient(heads) => Family::Attention(AttentionOp::AttentionGradient(heads)),

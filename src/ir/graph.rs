@@ -197,6 +197,7 @@ impl Graph {
             update: None,
             statistic: None,
             slice: None,
+            repacked: None,
         });
         self.nodes[node.index()].first_result
     }

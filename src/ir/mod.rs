@@ -37,7 +37,7 @@ pub use dtype::DType;
 pub use equations::{Equations, Refused};
 pub use family::{
     AttentionOp, CumSum, ElementwiseOp, Family, GeneratorOp, IndexOp, LayoutOp, LocalResponse, MatMul,
-    Normalization, NormalizeOp, ReduceOp, Softmax, WindowOp,
+    Normalization, NormalizeOp, PackedOp, ReduceOp, Softmax, WindowOp,
 };
 pub use graph::{ConstId, Dim, Graph, Node, NodeId, ParamId, SourceId, Value, ValueId};
 pub(crate) use infer::Varies;
@@ -49,7 +49,7 @@ pub use names::{
 pub use noise::{Noise, NoiseKind, random_bits};
 pub use op::{Op, OpName};
 pub use packed::{BlockFormat, Packed, PackedRow, Zeros};
-pub use param::{Data, Distribution, Fan, Init, Param, ParamSlice, Statistic, StatisticKind};
+pub use param::{Data, Distribution, Fan, Init, Param, ParamSlice, Repacked, Statistic, StatisticKind};
 pub use precision::Range;
 pub use rules::{Absent, ArrayNames, InputRule, Limit, Rules};
 pub use shape::{Affine, DimId, MAX_AXES, Shape, Size, Type};

@@ -9,8 +9,8 @@
 use super::names::names;
 use super::{
     ArgReduce, Attention, AttentionOp, Binary, Cell, Compare, ConstId, Conv, ConvTranspose, DType, Family,
-    GeneratorOp, IndexOp, LayoutOp, NormalizeOp, Pad, ParamId, Pool, Real, Recurrent, ReduceKind, Resize,
-    ScatterKind, Shape, Size, Slice, TopK, Unary, WindowOp,
+    GeneratorOp, IndexOp, LayoutOp, NormalizeOp, Packed, Pad, ParamId, Pool, Real, Recurrent, ReduceKind,
+    Resize, ScatterKind, Shape, Size, Slice, TopK, Unary, WindowOp,
 };
 
 /// An operation with its attributes. Axes are never negative.
@@ -147,6 +147,12 @@ pub enum Op {
         /// The right operand is `[..., n, k]`.
         transpose_right: bool,
     },
+    /// Packed rows as numbers. Operands: those of [`Packed`], whose last axes are the rows; the result has the
+    /// others, and the columns.
+    Unpack(Packed),
+    /// Matrix product of `x`, of f32, with packed rows as the columns of a right operand: `x` times the transposed of
+    /// what [`Op::Unpack`] gives. Operands: `x` and those of [`Packed`], of rank 2 or more; the axes before broadcast.
+    PackedMatMul(Packed),
     /// Scaled dot product attention.
     Attention(Box<Attention>),
     /// The gradients of an attention by its queries, keys and values, of the heads that it uses, in their
@@ -254,6 +260,8 @@ impl Op {
             Self::NormalizeGradient { .. } => OpName::NormalizeGradient.name(),
             Self::LocalResponseNorm { .. } => OpName::LocalResponseNorm.name(),
             Self::MatMul { .. } => OpName::MatMul.name(),
+            Self::Unpack(_) => OpName::Unpack.name(),
+            Self::PackedMatMul(_) => OpName::PackedMatMul.name(),
             Self::Attention(_) => OpName::Attention.name(),
             Self::AttentionGradient(_) => OpName::AttentionGradient.name(),
             Self::Rotary { .. } => OpName::Rotary.name(),
@@ -298,7 +306,8 @@ impl Op {
             | Family::Layout(_)
             | Family::Window(_)
             | Family::Reduce(_)
-            | Family::Product(_) => 1,
+            | Family::Product(_)
+            | Family::Packed(_) => 1,
             Family::Index(op) => match op {
                 IndexOp::Gather { .. }
                 | IndexOp::GatherElements { .. }
@@ -366,6 +375,7 @@ impl Op {
             | Family::Reduce(_)
             | Family::Normalize(_)
             | Family::Product(_)
+            | Family::Packed(_)
             | Family::Attention(_)
             | Family::Recurrent(_) => none,
         };
@@ -412,6 +422,10 @@ names! {
         LocalResponseNorm = "local_response_norm",
         /// [`Op::MatMul`]
         MatMul = "matmul",
+        /// [`Op::Unpack`]
+        Unpack = "unpack",
+        /// [`Op::PackedMatMul`]
+        PackedMatMul = "packed_matmul",
         /// [`Op::Attention`]
         Attention = "attention",
         /// [`Op::AttentionGradient`]

@@ -24,7 +24,7 @@ pub enum BlockFormat {
     Groups {
         /// 4 or 8.
         bits: u8,
-        /// Numbers of a group, a power of two of at least 16.
+        /// Numbers of a group; of 4 bits, an even number.
         size: u32,
     },
 }
@@ -77,9 +77,7 @@ impl BlockFormat {
     /// False for groups of sizes that are none.
     pub const fn is_known(self) -> bool {
         match self {
-            Self::Groups { bits, size } => {
-                (bits == 4 || bits == 8) && size >= 16 && size <= 1 << 16 && size.is_power_of_two()
-            }
+            Self::Groups { bits, size } => size >= 1 && (bits == 8 || bits == 4 && size.is_multiple_of(2)),
             Self::Q8_0 | Self::Q4_0 | Self::Q4K | Self::Q6K => true,
         }
     }
@@ -147,22 +145,41 @@ pub struct PackedRow<'a> {
 }
 
 impl BlockFormat {
-    /// Writes numbers of a row: those of block `block` and on, as many as `out` has. Numbers of groups beside a
-    /// scale are `(q - zero) * scale`, in f32. Panics where the row has fewer.
-    pub fn unpack(self, row: PackedRow<'_>, block: usize, out: &mut [f32]) {
+    /// Writes numbers of a row from `first` on, which is even, as many as `out` has. Numbers of groups with scales
+    /// beside are `(q - zero) * scale`, in f32. Panics where the row has fewer.
+    #[inline(always)]
+    pub fn unpack(self, row: PackedRow<'_>, first: usize, out: &mut [f32]) {
         let (elements, bytes) = (self.elements() as usize, self.bytes() as usize);
-        for (number, out) in (block..).zip(out.chunks_mut(elements)) {
+        let (mut first, mut out) = (first, out);
+        while !out.is_empty() {
+            let (number, skipped) = (first / elements, first % elements);
+            let (own, rest) = out.split_at_mut((elements - skipped).min(out.len()));
+            first += own.len();
+            out = rest;
             let from = &row.bytes[number * bytes..][..bytes];
-            match self {
-                Self::Q8_0 => q8_0(from, out),
-                Self::Q4_0 => q4_0(from, out),
-                Self::Q4K => q4_k(from, out),
-                Self::Q6K => q6_k(from, out),
-                Self::Groups { bits, .. } => {
-                    let (scale, zero) = (row.scales[number], row.zeros.of(bits, number));
-                    group(bits, from, scale, zero, out);
-                }
+            if let Self::Groups { bits, .. } = self {
+                let (scale, zero) = (row.scales[number], row.zeros.of(bits, number));
+                group(bits, &from[skipped * usize::from(bits) / 8..], scale, zero, own);
+            } else if skipped == 0 {
+                self.block(from, own);
+            } else {
+                // The blocks that hold their scales have 256 numbers at most.
+                let mut whole = [0.0; 256];
+                self.block(from, &mut whole[..elements]);
+                own.copy_from_slice(&whole[skipped..][..own.len()]);
             }
+        }
+    }
+
+    /// The first numbers of a block that holds its scales.
+    #[inline(always)]
+    fn block(self, from: &[u8], out: &mut [f32]) {
+        match self {
+            Self::Q8_0 => q8_0(from, out),
+            Self::Q4_0 => q4_0(from, out),
+            Self::Q4K => q4_k(from, out),
+            Self::Q6K => q6_k(from, out),
+            Self::Groups { .. } => {}
         }
     }
 
@@ -196,6 +213,7 @@ impl Zeros<'_> {
     }
 }
 
+#[inline(always)]
 fn group(bits: u8, from: &[u8], scale: f32, zero: f32, out: &mut [f32]) {
     let number = |q: u8| (f32::from(q) - zero) * scale;
     if bits == 8 {
@@ -214,11 +232,13 @@ fn half_at(bytes: &[u8], at: usize) -> f32 {
     f16_to_f32(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
 }
 
+#[inline(always)]
 fn q8_0(from: &[u8], out: &mut [f32]) {
     let scale = half_at(from, 0);
     out.iter_mut().zip(&from[2..]).for_each(|(out, &byte)| *out = f32::from(byte as i8) * scale);
 }
 
+#[inline(always)]
 fn q4_0(from: &[u8], out: &mut [f32]) {
     let scale = half_at(from, 0);
     let quants = &from[2..];
@@ -237,6 +257,7 @@ fn q4_k_scales(packed: &[u8], at: usize) -> (u8, u8) {
     (low & 15 | packed[at - 4] >> 6 << 4, low >> 4 | packed[at] >> 6 << 4)
 }
 
+#[inline(always)]
 fn q4_k(from: &[u8], out: &mut [f32]) {
     let (scale, offset) = (half_at(from, 0), half_at(from, 2));
     let (scales, quants) = (&from[4..16], &from[16..]);
@@ -250,6 +271,7 @@ fn q4_k(from: &[u8], out: &mut [f32]) {
     }
 }
 
+#[inline(always)]
 fn q6_k(from: &[u8], out: &mut [f32]) {
     let scale = half_at(from, 208);
     let (low, high, scales) = (&from[..128], &from[128..192], &from[192..208]);
@@ -321,13 +343,19 @@ mod tests {
             &mut out,
         );
         assert_eq!((out[0], out[1], out[2], out[16], out[17]), (-0.5, 7.0, 0.0, 10.0, 8.0));
-        format.unpack(PackedRow { bytes: &bytes, scales: &scales, zeros: Zeros::Middle }, 1, &mut out[..16]);
+        format.unpack(PackedRow { bytes: &bytes, scales: &scales, zeros: Zeros::Middle }, 16, &mut out[..16]);
         assert_eq!((out[0], out[1]), (0.0, -2.0));
         format.unpack(
             PackedRow { bytes: &bytes, scales: &scales, zeros: Zeros::Real(&[0.0, 7.5]) },
-            1,
+            16,
             &mut out[..3],
         );
         assert_eq!(&out[..3], [1.0, -1.0, 3.0]);
+        // From within a block.
+        let row = PackedRow { bytes: &bytes, scales: &scales, zeros: Zeros::Middle };
+        let mut all = [0.0; 32];
+        format.unpack(row, 0, &mut all);
+        format.unpack(row, 10, &mut out[..20]);
+        assert_eq!(out[..20], all[10..30]);
     }
 }

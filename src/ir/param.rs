@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{DType, Graph, NodeId, Real, Shape, Size, Tensor, Type};
+use super::{BlockFormat, DType, Graph, NodeId, Packed, Real, Shape, Size, Tensor, Type};
 use crate::error::{Error, Result};
 
 /// How a parameter starts where no data is given. Deviations and bounds of the scaled ones
@@ -145,6 +145,49 @@ pub struct ParamSlice {
     pub extent: u64,
 }
 
+/// How a parameter is made of the matrix that is supplied, where it holds that in fewer bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repacked {
+    /// How blocks lie; those that hold their scales and can be made.
+    pub format: BlockFormat,
+    /// Numbers of a row.
+    pub columns: i64,
+    /// What is supplied has the rows as its columns.
+    pub turned: bool,
+}
+
+impl Repacked {
+    /// The sizes of what is supplied for so many rows.
+    fn supplied_sizes(self, rows: Size) -> Shape {
+        let columns = Size::Known(self.columns);
+        Shape::new(if self.turned { [columns, rows] } else { [rows, columns] })
+    }
+
+    /// The blocks of a matrix of f32. Error: it is none, or its rows are no whole blocks.
+    fn pack(self, matrix: &Tensor) -> Result<Tensor> {
+        let wrong = || Error::Internal(format!("a matrix of {:?} is packed", matrix.dims()));
+        let (numbers, &[height, width]) = (matrix.to_f32().ok_or_else(wrong)?, matrix.dims()) else {
+            return Err(wrong());
+        };
+        let (rows, columns) = if self.turned { (width, height) } else { (height, width) };
+        let packed = Packed { format: self.format, columns: self.columns };
+        if columns != self.columns.unsigned_abs() || !columns.is_multiple_of(self.format.elements()) {
+            return Err(wrong());
+        }
+        let mut bytes = Vec::with_capacity((rows * packed.row_bytes()) as usize);
+        let mut row = Vec::with_capacity(columns as usize);
+        for at in 0..rows as usize {
+            row.clear();
+            match self.turned {
+                true => row.extend(numbers[at..].iter().step_by(width as usize)),
+                false => row.extend_from_slice(&numbers[at * width as usize..][..width as usize]),
+            }
+            bytes.extend(self.format.pack(&row).ok_or_else(wrong)?);
+        }
+        Tensor::new(DType::U8, vec![rows, packed.row_bytes()], bytes)
+    }
+}
+
 /// A trained tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Param {
@@ -164,12 +207,17 @@ pub struct Param {
     pub statistic: Option<Statistic>,
     /// The part of another that it is; none where it is whole. Its data is that of the whole.
     pub slice: Option<ParamSlice>,
+    /// How it is made of what is supplied, where that is a matrix and it holds the blocks.
+    pub repacked: Option<Repacked>,
 }
 
 impl Param {
     /// The type of its data and of what its initialiser makes.
     pub fn supplied_type(&self, graph: &Graph) -> Type {
         let ty = graph.ty(graph.node(self.node).first_result);
+        if let Some(repacked) = self.repacked {
+            return Type::new(DType::F32, repacked.supplied_sizes(ty.shape[0].clone()));
+        }
         Type { dtype: self.supplied.unwrap_or(ty.dtype), shape: ty.shape.clone() }
     }
 
@@ -182,6 +230,12 @@ impl Param {
     pub fn whole_type(&self, graph: &Graph) -> Type {
         let ty = self.supplied_type(graph);
         let Some(slice) = &self.slice else { return ty };
+        if let Some(repacked) = self.repacked {
+            // Columns are those of the whole.
+            let own = &graph.ty(graph.node(self.node).first_result).shape[0];
+            let rows = if slice.axis == 0 { Size::Known(slice.extent as i64) } else { own.clone() };
+            return Type::new(DType::F32, repacked.supplied_sizes(rows));
+        }
         let sizes =
             ty.shape.sizes().iter().enumerate().map(|(axis, size)| match axis == slice.axis as usize {
                 true => Size::Known(slice.extent as i64),
@@ -192,8 +246,12 @@ impl Param {
 
     /// Its own part of the whole's data. Error: none but internal ones.
     pub fn own_part(&self, graph: &Graph, whole: Tensor) -> Result<Tensor> {
+        let whole = match self.repacked {
+            Some(repacked) => repacked.pack(&whole)?,
+            None => whole,
+        };
         let Some(slice) = &self.slice else { return Ok(whole) };
-        let ty = self.supplied_type(graph);
+        let ty = graph.ty(graph.node(self.node).first_result);
         let size = ty.shape.sizes().get(slice.axis as usize).and_then(Size::known);
         match size.and_then(|size| u64::try_from(size).ok()) {
             Some(size) => whole.sliced(slice.axis as usize, slice.start, size),

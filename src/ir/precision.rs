@@ -75,6 +75,8 @@ impl Op {
                 NormalizeOp::LocalResponseNorm(_) => Range::Own,
             },
             Family::Product(_) => Range::Half,
+            // Their numbers are unpacked to f32, whatever they are stored as.
+            Family::Packed(_) => Range::Full,
             Family::Attention(op) => match op {
                 AttentionOp::Attention(_) | AttentionOp::AttentionGradient(_) => Range::Half,
                 AttentionOp::Rotary { .. } => Range::Own,

@@ -5,7 +5,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::{DType, Data, DimId, Graph, Node, NodeId, Op, ParamSlice, Shape, Size, Type, ValueId, infer};
+use super::{
+    DType, Data, DimId, Graph, Node, NodeId, Op, Packed, ParamSlice, Repacked, Shape, Size, Type, ValueId,
+    infer,
+};
 use crate::error::{Error, Result};
 
 /// Checks a whole graph: O(nodes + operands), plus the cost of inference.
@@ -152,6 +155,11 @@ fn verify_leaf(graph: &Graph, node: &Node, ty: &Type) -> Result<()> {
                 {
                     return fail("expected the type of the parameter's data");
                 }
+                if let Some(repacked) = param.repacked
+                    && !is_repacked(repacked, &param.slice, ty)
+                {
+                    return fail("expected packed rows of the parameter's matrix");
+                }
                 if let Some(slice) = &param.slice
                     && !is_within(slice, ty)
                 {
@@ -162,6 +170,18 @@ fn verify_leaf(graph: &Graph, node: &Node, ty: &Type) -> Result<()> {
         _ => {}
     }
     Ok(())
+}
+
+/// Whether a parameter of this type holds the blocks of a matrix, or a part of them.
+fn is_repacked(repacked: Repacked, slice: &Option<ParamSlice>, ty: &Type) -> bool {
+    let packed = Packed { format: repacked.format, columns: repacked.columns };
+    let whole = packed.columns > 0 && !packed.format.has_scales_beside();
+    let cut = slice.as_ref().is_some_and(|slice| slice.axis == 1);
+    let bytes = ty.shape.sizes().get(1).and_then(Size::known).and_then(|size| u64::try_from(size).ok());
+    whole
+        && ty.dtype == DType::U8
+        && ty.shape.rank() == 2
+        && bytes.is_some_and(|bytes| bytes == packed.row_bytes() || cut && bytes < packed.row_bytes())
 }
 
 /// Whether a parameter of this type is a part of one with that extent.

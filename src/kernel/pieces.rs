@@ -149,7 +149,8 @@ fn is_kept(op: &Op, axis: usize, rank: usize) -> bool {
         | Family::Generator(_)
         | Family::Elementwise(_)
         | Family::Layout(_)
-        | Family::Product(_) => false,
+        | Family::Product(_)
+        | Family::Packed(_) => false,
         Family::Index(op) => match op {
             IndexOp::ScatterElements { axis: own, .. } => other(own),
             IndexOp::TopK(topk) => other(topk.axis),

@@ -190,7 +190,12 @@ impl Steps {
 /// True where the operation computes in f32 on halves.
 pub(crate) fn widens(op: &Op) -> bool {
     match op.family() {
-        Family::Leaf | Family::Generator(_) | Family::Elementwise(_) | Family::Layout(_) => false,
+        // Packed weights are multiplied in f32 alone.
+        Family::Leaf
+        | Family::Generator(_)
+        | Family::Elementwise(_)
+        | Family::Layout(_)
+        | Family::Packed(_) => false,
         Family::Index(op) => match op {
             IndexOp::Gather { .. } | IndexOp::GatherElements { .. } | IndexOp::GatherNd { .. } => false,
             IndexOp::ScatterElements { kind, .. } | IndexOp::ScatterNd { kind } => {
@@ -222,7 +227,8 @@ fn own(op: &Op, operands: &[&Type], results: &[&Type], width: Option<u64>) -> By
         | Family::Elementwise(_)
         | Family::Layout(_)
         | Family::Reduce(_)
-        | Family::Product(_) => Bytes::ZERO,
+        | Family::Product(_)
+        | Family::Packed(_) => Bytes::ZERO,
         Family::Index(op) => match op {
             IndexOp::TopK(topk) => part(dim(x, topk.axis as usize), 8),
             IndexOp::Gather { .. }

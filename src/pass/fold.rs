@@ -100,6 +100,7 @@ impl Outcome {
             | Family::Window(_)
             | Family::Normalize(_)
             | Family::Product(_)
+            | Family::Packed(_)
             | Family::Attention(_)
             | Family::Recurrent(_) => None,
         }

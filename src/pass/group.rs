@@ -467,6 +467,7 @@ fn is_followed(op: &Op) -> bool {
         | Family::Window(_)
         | Family::Reduce(_)
         | Family::Product(_)
+        | Family::Packed(_)
         | Family::Attention(_)
         | Family::Recurrent(_) => false,
     };
@@ -514,6 +515,7 @@ fn is_converted(op: &Op) -> bool {
         | Family::Elementwise(_)
         | Family::Window(_)
         | Family::Product(_)
+        | Family::Packed(_)
         | Family::Recurrent(_) => false,
     }
 }

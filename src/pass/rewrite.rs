@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
-use crate::ir::{DType, Graph, NodeId, Op, Param, SourceId, Tensor, Type, ValueId, infer};
+use crate::ir::{
+    DType, Graph, NodeId, Op, Packed, Param, Repacked, Shape, Size, SourceId, Tensor, Type, ValueId, infer,
+};
 
 /// A graph being rebuilt. A node of the old graph is kept, replaced by values that are already
 /// there, or, where nothing is said of it, dropped.
@@ -124,6 +126,23 @@ impl<'g> Rewriter<'g> {
         self.keep_param(old, self.old.param(id), stored, Some(self.old.ty(node.first_result).dtype))
     }
 
+    /// Keeps a matrix of parameters as the blocks of its rows.
+    pub(crate) fn keep_packed(&mut self, old: NodeId, repacked: Repacked) -> Result<()> {
+        let node = self.old.node(old);
+        let Op::Param(id) = node.op else { return Err(misplaced(old)) };
+        let (param, sizes) = (self.old.param(id), self.old.ty(node.first_result).shape.sizes());
+        let Some(rows) = sizes.get(usize::from(repacked.turned)) else { return Err(misplaced(old)) };
+        let packed = Packed { format: repacked.format, columns: repacked.columns };
+        let bytes = i64::try_from(packed.row_bytes()).map_err(|_| misplaced(old))?;
+        let ty = Type::new(DType::U8, Shape::new([rows.clone(), Size::Known(bytes)]));
+        let (name, init, data) = (param.name.clone(), param.init.clone(), param.data.clone());
+        let value = self.new.add_param(name, ty, init, data, node.source);
+        if let Op::Param(new) = self.new.maker(value).op {
+            self.new.param_mut(new).repacked = Some(repacked);
+        }
+        self.kept(old, value)
+    }
+
     fn keep_param(
         &mut self,
         old: NodeId,
@@ -139,6 +158,7 @@ impl<'g> Rewriter<'g> {
             let new = self.new.param_mut(new);
             (new.supplied, new.update, new.statistic) = (supplied, param.update, param.statistic);
             new.slice.clone_from(&param.slice);
+            new.repacked = param.repacked;
         }
         self.kept(old, value)
     }

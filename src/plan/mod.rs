@@ -154,6 +154,9 @@ pub struct PlanOptions {
     /// The precision that values were cast to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precision: Option<String>,
+    /// How matrices of weights are held: `q8_0` or `q4_0`, none where as they are supplied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights_as: Option<String>,
     /// Operations that are split, in the network's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub splits: Vec<PlanSplit>,

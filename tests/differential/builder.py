@@ -290,5 +290,5 @@ def proto(array, name):
 
 def serialized(graph, opset):
     # The oldest version that initialisers need not be inputs in.
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8 if opset < 20 else 10)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)], ir_version=8 if opset < 20 else 10)
     return model.SerializeToString()

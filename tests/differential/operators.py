@@ -815,3 +815,189 @@ def reshape_by_shape(b, op):
         half = b.node("Div", [half, b.parameter(np.array([2], I64))])[0]
         to = b.node("Concat", [half, rest], axis=0)[0]
     b.node("Reshape", [x, to])
+
+
+# Quantised tensors: scales are powers of two, so that everything is exact.
+
+MICROSOFT = "com.microsoft"
+
+
+def scale(b, count=None):
+    sizes = [] if count is None else [count]
+    return b.leaf((2.0 ** b.rng.integers(-4, 2, sizes)).astype(F32))
+
+
+def zero(b, dtype, count=None):
+    sizes = [] if count is None else [count]
+    low, high = (0, 6) if dtype == U8 else (-4, 4)
+    return b.leaf(b.rng.integers(low, high + 1, sizes).astype(dtype))
+
+
+def quantised(b, dtype, shape):
+    return b.fresh(dtype, shape, low=-9, high=9)
+
+
+def blocks(b, x):
+    """Scales along nothing, an axis, or blocks of one: their shape, and the attributes."""
+    if b.opset >= 21 and x.rank and x.array.size and b.flag(0.3):
+        axis, size = b.int(0, x.rank - 1), b.int(1, 4)
+        sizes = list(x.shape)
+        sizes[axis] = -(-sizes[axis] // size)
+        return sizes, {"axis": axis, "block_size": size}
+    if b.opset >= 13 and x.rank and b.flag():
+        axis = any_axis(b, x.rank)
+        return [x.shape[axis]], {"axis": axis}
+    return [], {}
+
+
+@operator("QuantizeLinear", since=10)
+def quantize_linear(b, op):
+    x = b.operand([F32, F32, F32, I32] if b.single else [F32], exact=True, special=False, large=False)
+    sizes, attributes = blocks(b, x)
+    of = b.leaf((2.0 ** b.rng.integers(-4, 2, sizes)).astype(F32))
+    dtype = b.pick([U8, I8])
+    other = maybe(b, b.leaf(b.rng.integers(0, 5, sizes).astype(dtype)), 0.7)
+    b.node(op, [x, of, other], **attributes)
+
+
+@operator("DequantizeLinear", since=10)
+def dequantize_linear(b, op):
+    x = b.operand([U8, I8, I8, I32], exact=True)
+    sizes, attributes = blocks(b, x)
+    of = b.leaf((2.0 ** b.rng.integers(-4, 2, sizes)).astype(F32))
+    other = None if x.dtype == I32 else maybe(b, b.leaf(b.rng.integers(0, 5, sizes).astype(x.dtype)), 0.7)
+    b.node(op, [x, of, other], **attributes)
+
+
+@operator("DynamicQuantizeLinear", since=11)
+def dynamic_quantize_linear(b, op):
+    x = b.fresh(F32, b.shape(nonzero=True), special=False)
+    # 255 steps of a power of two.
+    array = np.concatenate([x.array.reshape(-1).clip(-4, 4), np.array([-2, 2 - 1 / 64], F32) * 4]).astype(F32)
+    b.node(op, [b.leaf(array)], outputs=3, inexact=True)
+
+
+def two_matrices(b):
+    m, k, n = (max(b.size(), 1) for _ in range(3))
+    outer = b.shape(0, 2, nonzero=True) if b.flag(0.4) else []
+    return quantised(b, b.pick([U8, I8]), outer + [m, k]), quantised(b, b.pick([U8, I8]), [k, n])
+
+
+@operator("MatMulInteger", since=10)
+def matmul_integer(b, op):
+    x, y = two_matrices(b)
+    b.node(op, [x, y, maybe(b, zero(b, x.dtype)), maybe(b, zero(b, y.dtype, y.shape[-1] if b.flag(0.3) else None))])
+
+
+@operator("QLinearMatMul", since=10)
+def qlinear_matmul(b, op):
+    x, y = two_matrices(b)
+    dtype = x.dtype
+    columns = y.shape[-1] if b.flag(0.3) else None
+    b.node(op, [x, scale(b), zero(b, x.dtype), y, scale(b, columns), zero(b, y.dtype, columns), scale(b), zero(b, dtype)])
+
+
+def convolved(b):
+    groups, axes = b.pick([1, 1, 1, 2, 3]), b.pick([1, 2, 2])
+    inner, out = groups * b.int(1, 3), groups * b.int(1, 3)
+    kernel = [b.int(1, 3) for _ in range(axes)]
+    x = quantised(b, U8, [b.int(1, 2), inner] + [b.int(3, 7) for _ in range(axes)])
+    w = quantised(b, b.pick([U8, I8]), [out, inner // groups] + kernel)
+    attributes = dict(group=groups, strides=[b.int(1, 2) for _ in range(axes)], pads=[b.int(0, 1) for _ in range(2 * axes)])
+    return x, w, attributes
+
+
+@operator("ConvInteger", since=10)
+def conv_integer(b, op):
+    x, w, attributes = convolved(b)
+    b.node(op, [x, w, maybe(b, zero(b, x.dtype)), maybe(b, zero(b, w.dtype))], **attributes)
+
+
+@operator("QLinearConv", since=10)
+def qlinear_conv(b, op):
+    x, w, attributes = convolved(b)
+    channels = w.shape[0] if b.flag(0.4) else None
+    bias = maybe(b, b.leaf(b.rng.integers(-9, 10, [w.shape[0]]).astype(I32)))
+    # Zero points of single channels are all the same there.
+    other = b.leaf(np.full([] if channels is None else [channels], b.int(0, 3), w.dtype))
+    b.node(op, [x, scale(b), zero(b, U8), w, scale(b, channels), other, scale(b), zero(b, U8), bias], **attributes)
+
+
+@operator("QLinearAdd", "QLinearMul", since=11)
+def qlinear_binary(b, op):
+    dtype = b.pick([U8, I8])
+    x = quantised(b, dtype, b.shape(1, 4, nonzero=True))
+    y = quantised(b, dtype, b.partner(list(x.shape)))
+    b.node(op, [x, scale(b), zero(b, dtype), y, scale(b), zero(b, dtype), scale(b), zero(b, dtype)], domain=MICROSOFT)
+
+
+@operator("MatMulNBits", since=11)
+def matmul_nbits(b, op):
+    bits, size = b.pick([4, 4, 8]), b.pick([16, 32, 64])
+    m, n, k = b.int(1, 5), b.int(1, 9), b.int(1, 150)
+    count = -(-k // size)
+    x = b.fresh(F32, (b.shape(0, 1, nonzero=True) if b.flag(0.3) else []) + [m, k], special=False)
+    packed = b.parameter(b.rng.integers(0, 256, [n, count, size * bits // 8]).astype(U8))
+    scales = b.parameter((2.0 ** b.rng.integers(-6, 1, [n * count])).astype(F32))
+    width = -(-count * bits // 8)
+    kind = b.int(0, 2)
+    zeros = [None, b.parameter(b.rng.integers(0, 256, [n * width]).astype(U8)),
+             b.parameter(b.rng.integers(0, 16, [n * count]).astype(F32))][kind if bits == 4 else min(kind, 1)]
+    bias = maybe(b, b.fresh(F32, [n], special=False))
+    b.node(op, [x, packed, scales, zeros, None, bias], domain=MICROSOFT, inexact=True, K=k, N=n, bits=bits, block_size=size)
+
+
+@operator("SkipLayerNormalization", since=11)
+def skip_norm(b, op):
+    x = b.fresh(F32, [b.int(1, 3), b.int(1, 4), b.int(2, 9)], special=False)
+    width = x.shape[-1]
+    skip = b.fresh(F32, x.shape, special=False)
+    weights = [b.fresh(F32, [width], special=False) for _ in range(3)]
+    b.node(op, [x, skip, weights[0], maybe(b, weights[1]), maybe(b, weights[2])], domain=MICROSOFT, inexact=True, epsilon=1e-5)
+
+
+@operator("BiasGelu", "FastGelu", "QuickGelu", since=11)
+def fused_gelu(b, op):
+    x = b.fresh(F32, b.shape(1, 4, nonzero=True), special=False)
+    bias = b.fresh(F32, [x.shape[-1]], special=False)
+    operands = {"BiasGelu": [x, bias], "FastGelu": [x, maybe(b, bias)], "QuickGelu": [x]}[op]
+    b.node(op, operands, domain=MICROSOFT, inexact=True)
+
+
+@operator("FusedMatMul", since=11)
+def fused_matmul(b, op):
+    turned = [b.int(0, 1), b.int(0, 1)]
+    m, k, n = b.int(1, 5), b.int(1, 5), b.int(1, 5)
+    outer = [b.int(1, 3)] if b.flag() else []
+    x = b.fresh(F32, outer + ([k, m] if turned[0] else [m, k]), special=False)
+    y = b.fresh(F32, outer + ([n, k] if turned[1] else [k, n]), special=False)
+    b.node(op, [x, y], domain=MICROSOFT, inexact=True, transA=turned[0], transB=turned[1], alpha=maybe(b, 0.5))
+
+
+@operator("MultiHeadAttention", since=11)
+def multi_head_attention(b, op):
+    batch, rows, keys, heads, size = b.int(1, 3), b.int(1, 5), b.int(1, 5), b.int(1, 3), b.int(1, 5)
+    width = heads * size
+    q = b.fresh(F32, [batch, rows, width], special=False)
+    k, v = (b.fresh(F32, [batch, keys, width], special=False) for _ in range(2))
+    bias = maybe(b, b.fresh(F32, [3 * width], special=False))
+    mask = maybe(b, b.leaf(b.rng.integers(0, 2, [batch, keys]).astype(I32)))
+    added = maybe(b, b.fresh(F32, [b.pick([1, batch]), b.pick([1, heads]), rows, keys], special=False), 0.3)
+    b.node(op, [q, k, v, bias, mask, added], domain=MICROSOFT, inexact=True, num_heads=heads)
+
+
+@operator("GroupQueryAttention", since=11)
+def group_query_attention(b, op):
+    batch, rows, groups, group, size = b.int(1, 2), b.int(1, 5), b.int(1, 2), b.int(1, 3), 8 * b.int(1, 2)
+    past = b.int(1, 4) if b.flag() else None
+    rows = rows if past is None else 1
+    heads, total = groups * group, rows + (past or 0)
+    q = b.fresh(F32, [batch, rows, heads * size], special=False)
+    k, v = (b.fresh(F32, [batch, rows, groups * size], special=False) for _ in range(2))
+    kept = [b.fresh(F32, [batch, groups, past, size], special=False) for _ in range(2)] if past else [None, None]
+    lengths = b.parameter(np.full([batch], total - 1, I32))
+    whole = b.parameter(np.array([total], I32))
+    tables = [b.fresh(F32, [16, size // 2], special=False, low=-1, high=1) for _ in range(2)] if b.flag() else [None, None]
+    turned = dict(do_rotary=1, rotary_interleaved=b.int(0, 1)) if tables[0] else {}
+    b.node(op, [q, k, v] + kept + [lengths, whole] + tables, outputs=3, domain=MICROSOFT, inexact=True,
+           num_heads=heads, kv_num_heads=groups, **turned)

@@ -408,6 +408,7 @@ fn all_operations() -> Vec<&'static str> {
             Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Convert { .. } => true,
             Op::Reduce { .. } | Op::ArgReduce { .. } | Op::CumSum { .. } | Op::Softmax { .. } => true,
             Op::Normalize { .. } | Op::LocalResponseNorm { .. } | Op::MatMul { .. } => true,
+            Op::Unpack(_) | Op::PackedMatMul(_) => true,
             Op::Attention(_) | Op::AttentionGradient(_) | Op::Rotary { .. } => true,
             Op::SoftmaxGradient { .. } | Op::NormalizeGradient { .. } => true,
             Op::CrossEntropy | Op::CrossEntropyGradient => true,

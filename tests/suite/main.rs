@@ -76,6 +76,7 @@ mod nvrtc_library;
 mod onnx;
 mod onnx_nodes;
 mod open_sizes;
+mod packed;
 mod passes;
 mod pipeline;
 mod pipelined;

@@ -7,6 +7,7 @@ use partition::unstable::ir::{
 };
 
 use crate::attention::{attended, slopes, turned};
+use crate::packed::number;
 use crate::row_gradients;
 
 /// A tensor; integers and bools are held as whole numbers.
@@ -143,6 +144,27 @@ pub fn evaluate(op: &Op, x: &[Array], results: &[(DType, Vec<usize>)]) -> Vec<Ar
                     let b = if *transpose_right { [*column, k] } else { [k, *column] };
                     x[0].broadcast_at(&pad_matrix(&x[0], outer, a))
                         * x[1].broadcast_at(&pad_matrix(&x[1], outer, b))
+                })
+                .sum()
+        }),
+        Op::Unpack(packed) => out(&mut |i| {
+            let (k, outer) = i.split_last().unwrap();
+            number(*packed, x, outer, *k)
+        }),
+        Op::PackedMatMul(packed) => out(&mut |i| {
+            let (outer, [row, column]) = i.split_at(i.len() - 2) else { unreachable!() };
+            let read = pad_matrix(&x[1], outer, [*column, 0]);
+            let rank = x[1].dims.len();
+            let of = &read[read.len() - rank..];
+            let of: Vec<usize> = of
+                .iter()
+                .zip(&x[1].dims)
+                .take(rank - 1)
+                .map(|(&at, &dim)| if dim == 1 { 0 } else { at })
+                .collect();
+            (0..packed.columns as usize)
+                .map(|k| {
+                    x[0].broadcast_at(&pad_matrix(&x[0], outer, [*row, k])) * number(*packed, &x[1..], &of, k)
                 })
                 .sum()
         }),

@@ -230,6 +230,7 @@ pub(crate) const GENERATORS: &[fn()] = &[
     positions_of_extremes_and_running_sums,
     normalisations,
     matrix_products,
+    crate::packed::packed_weights,
     crate::attention::attentions,
     crate::attention::gradients_of_attentions,
     crate::attention::rotary_embeddings,

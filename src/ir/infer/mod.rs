@@ -11,6 +11,7 @@ mod elementwise;
 mod index;
 mod layout;
 mod normalize;
+mod packed;
 mod product;
 mod recurrent;
 mod reduce;
@@ -60,6 +61,7 @@ fn results(op: &Op, context: &Context<'_>) -> Result<Vec<Type>> {
         Family::Reduce(op) => one(reduce::result(context, op)),
         Family::Normalize(op) => normalize::results(context, op),
         Family::Product(op) => one(product::result(context, op)),
+        Family::Packed(op) => one(packed::result(context, op)),
         Family::Attention(op) => attention::results(context, op),
         Family::Recurrent(layer) => recurrent::results(context, layer),
     }

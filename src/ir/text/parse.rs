@@ -5,9 +5,9 @@
 
 use super::super::verify::{verify, verify_node};
 use super::super::{
-    ConstId, DType, Data, Dim, DimId, Distribution, Fan, Graph, Init, NodeId, Noise, NoiseKind, Op, Param,
-    ParamId, ParamSlice, Phase, Shape, Size, Source, SourceId, SourceRole, Statistic, StatisticKind, Tensor,
-    Type, ValueId,
+    BlockFormat, ConstId, DType, Data, Dim, DimId, Distribution, Fan, Graph, Init, NodeId, Noise, NoiseKind,
+    Op, Param, ParamId, ParamSlice, Phase, Repacked, Shape, Size, Source, SourceId, SourceRole, Statistic,
+    StatisticKind, Tensor, Type, ValueId,
 };
 use super::cursor::{Cursor, Dims};
 use super::parse_op::op;
@@ -234,10 +234,15 @@ impl Parser {
         let update = if cursor.eat("update=") { Some(cursor.id("")?) } else { None };
         let statistic = if cursor.eat("statistic=") { Some(statistic(cursor)?) } else { None };
         let slice = if cursor.eat("slice=") { Some(slice(cursor)?) } else { None };
+        let repacked = if cursor.eat("repacked=") { Some(repacked(cursor)?) } else { None };
         let node = NodeId(self.graph.node_count() as u32);
         let whole = param_type(ty, supplied, slice.as_ref());
+        let whole = match repacked {
+            Some(Repacked { columns, turned, .. }) => matrix_type(&whole, columns, turned),
+            None => whole,
+        };
         let data = if cursor.eat("data=") { Some(data(cursor, &whole)?) } else { None };
-        Ok(Param { name, node, init, data, supplied, update, statistic, slice })
+        Ok(Param { name, node, init, data, supplied, update, statistic, slice, repacked })
     }
 }
 
@@ -248,6 +253,23 @@ fn param_type(ty: &Type, supplied: Option<DType>, slice: Option<&ParamSlice>) ->
         _ => size.clone(),
     });
     Type { dtype: supplied.unwrap_or(ty.dtype), shape: Shape::new(sizes) }
+}
+
+/// The type of the matrix that packed rows are made of.
+fn matrix_type(packed: &Type, columns: i64, turned: bool) -> Type {
+    let rows = packed.shape.sizes().first().cloned().unwrap_or(Size::Known(0));
+    let columns = Size::Known(columns);
+    Type::new(DType::F32, Shape::new(if turned { [columns, rows] } else { [rows, columns] }))
+}
+
+fn repacked(cursor: &mut Cursor<'_>) -> Result<Repacked> {
+    let format = cursor.one_of("a format of blocks", BlockFormat::from_name)?;
+    cursor.expect("(")?;
+    let columns = cursor.integer()?;
+    cursor.expect(",")?;
+    let turned = cursor.bool()?;
+    cursor.expect(")")?;
+    Ok(Repacked { format, columns, turned })
 }
 
 fn slice(cursor: &mut Cursor<'_>) -> Result<ParamSlice> {

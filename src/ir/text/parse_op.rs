@@ -1,9 +1,9 @@
 //! Reading an operation's attributes, in the order in which `print_op` prints them.
 
 use super::super::{
-    ArgReduce, Attention, Binary, Cell, Compare, Conv, ConvTranspose, DType, Direction, HeadOrder,
-    Interpolation, Layout, Op, OpName, Pad, PadMode, Pool, PoolKind, Recurrent, ReduceKind, Resize,
-    ResizeCoordinates, ScatterKind, Shape, Size, Slice, TopK, Unary, Window,
+    ArgReduce, Attention, Binary, BlockFormat, Cell, Compare, Conv, ConvTranspose, DType, Direction,
+    HeadOrder, Interpolation, Layout, Op, OpName, Packed, Pad, PadMode, Pool, PoolKind, Recurrent,
+    ReduceKind, Resize, ResizeCoordinates, ScatterKind, Shape, Size, Slice, TopK, Unary, Window,
 };
 use super::cursor::{Cursor, Dims};
 use crate::error::Result;
@@ -90,6 +90,8 @@ fn named_op(cursor: &mut Cursor<'_>, name: OpName, dims: &Dims) -> Result<Op> {
             transpose_left: flag(cursor, "transpose_left")?,
             transpose_right: flag(cursor, "transpose_right")?,
         },
+        OpName::Unpack => Op::Unpack(packed(cursor)?),
+        OpName::PackedMatMul => Op::PackedMatMul(packed(cursor)?),
         OpName::Attention => Op::Attention(Box::new(attention(cursor)?)),
         OpName::AttentionGradient => Op::AttentionGradient(Box::new(attention(cursor)?)),
         OpName::Rotary => Op::Rotary { transposed: flag(cursor, "transposed")? },
@@ -127,6 +129,16 @@ fn named_op(cursor: &mut Cursor<'_>, name: OpName, dims: &Dims) -> Result<Op> {
             largest: flag(cursor, "largest")?,
         }),
     })
+}
+
+fn packed(cursor: &mut Cursor<'_>) -> Result<Packed> {
+    let whole = |name: &str| BlockFormat::from_name(name).map(Some);
+    let named = named(cursor, "format", |name| if name == "groups" { Some(None) } else { whole(name) })?;
+    let format = match named {
+        Some(format) => format,
+        None => BlockFormat::Groups { bits: integer(cursor, "bits")?, size: integer(cursor, "size")? },
+    };
+    Ok(Packed { format, columns: integer(cursor, "columns")? })
 }
 
 fn pool(cursor: &mut Cursor<'_>) -> Result<Pool> {

@@ -4,8 +4,8 @@ use crate::escape::is_harmless;
 use std::fmt::{self, Display, Formatter, Write};
 
 use super::super::{
-    DType, Data, DimId, Distribution, Fan, Graph, Init, Node, Op, Param, ParamSlice, Phase, Real, Size,
-    Source, SourceRole, StatisticKind, Tensor, Type,
+    DType, Data, DimId, Distribution, Fan, Graph, Init, Node, Op, Param, ParamSlice, Phase, Real, Repacked,
+    Size, Source, SourceRole, StatisticKind, Tensor, Type,
 };
 use super::print_op::{attributes, real};
 use super::{SHORT, is_identifier};
@@ -132,6 +132,9 @@ impl<'g> Printer<'g> {
         if let Some(slice) = &param.slice {
             let ParamSlice { name, axis, start, extent } = slice;
             write!(f, " slice={}({axis}, {start}, {extent})", Quoted(name))?;
+        }
+        if let Some(Repacked { format, columns, turned }) = param.repacked {
+            write!(f, " repacked={}({columns}, {turned})", format.name())?;
         }
         let Some(data) = &param.data else { return Ok(()) };
         f.write_str(" data=")?;

@@ -3,8 +3,8 @@
 use std::fmt::{self, Formatter};
 
 use super::super::{
-    AttentionOp, CumSum, ElementwiseOp, Family, GeneratorOp, IndexOp, LayoutOp, MatMul, Normalization,
-    NormalizeOp, Op, Real, ReduceOp, Softmax, Window, WindowOp,
+    AttentionOp, BlockFormat, CumSum, ElementwiseOp, Family, GeneratorOp, IndexOp, LayoutOp, MatMul,
+    Normalization, NormalizeOp, Op, Packed, PackedOp, Real, ReduceOp, Softmax, Window, WindowOp,
 };
 use super::print::{Printer, list};
 
@@ -26,11 +26,20 @@ pub(super) fn attributes(printer: &Printer<'_>, f: &mut Formatter<'_>, op: &Op) 
         Family::Product(MatMul { transpose_left, transpose_right }) => {
             write!(f, " transpose_left={transpose_left} transpose_right={transpose_right}")
         }
+        Family::Packed(PackedOp::Unpack(of) | PackedOp::MatMul(of)) => packed(f, of),
         Family::Attention(op) => attention(f, op),
         Family::Recurrent(layer) => {
             write!(f, " cell={} direction={} hidden={}", layer.cell, layer.direction, layer.hidden)
         }
     }
+}
+
+fn packed(f: &mut Formatter<'_>, packed: Packed) -> fmt::Result {
+    write!(f, " format={}", packed.format.name())?;
+    if let BlockFormat::Groups { bits, size } = packed.format {
+        write!(f, " bits={bits} size={size}")?;
+    }
+    write!(f, " columns={}", packed.columns)
 }
 
 fn elementwise(f: &mut Formatter<'_>, op: ElementwiseOp) -> fmt::Result {

@@ -14,6 +14,7 @@ mod elementwise;
 mod index;
 mod layout;
 mod normalize;
+mod packed;
 mod product;
 mod recurrent;
 mod reduce;
@@ -151,6 +152,7 @@ impl Shapes {
             Family::Reduce(op) => reduce::ways(op, self),
             Family::Normalize(op) => normalize::ways(op, self),
             Family::Product(op) => product::ways(op, self),
+            Family::Packed(op) => packed::ways(op, self),
             Family::Attention(op) => attention::ways(op, self),
             Family::Recurrent(_) => recurrent::ways(self),
         }
@@ -231,6 +233,8 @@ enum Adapt {
     Windows { spatial: usize },
     /// So many channels of the result to a group.
     Groups { each: u64 },
+    /// So many numbers of each packed row.
+    Columns,
     /// Heads of attention.
     Heads,
     /// Rows of attention: a causal part begins further down.
@@ -290,6 +294,7 @@ impl Way {
             Adapt::Strided => layout::strided(op, self.over, operands[0], end - start)?,
             Adapt::Windows { spatial } => window::padded(op, spatial, self.operands[0], (start, end))?,
             Adapt::Groups { each } => window::grouped(op, (end - start) / each)?,
+            Adapt::Columns => packed::of_columns(op, end - start),
             Adapt::Heads => attention::of_heads(op, start, end, self.extent)?,
             Adapt::Rows => attention::of_rows(op, start)?,
         };

@@ -9,9 +9,18 @@ const NARROW: u64 = 4;
 const LONG: u64 = 256;
 const SKINNY: u64 = 16;
 
+/// The fewest rows, and columns, of a part.
+pub(super) fn least(op: MatMul, shapes: &Shapes) -> [u64; 2] {
+    let (left, rank) = (&shapes.operands[0], shapes.rank());
+    let inner = if op.transpose_left { left.len() - 2 } else { left.len() - 1 };
+    let few = if left[inner] >= LONG { SKINNY } else { NARROW };
+    let [rows, columns] = [shapes.results[0][rank - 2], shapes.results[0][rank - 1]];
+    [shortest(rows, few, op.transpose_left), shortest(columns, NARROW, !op.transpose_right)]
+}
+
 /// The fewest rows or columns of a part of so many, so that it has the bits of the whole: not few where the
 /// whole has more. Where the whole has few, and the operand lies across them, that of a single one would lie along: no part.
-fn least(whole: u64, few: u64, lies_across: bool) -> u64 {
+fn shortest(whole: u64, few: u64, lies_across: bool) -> u64 {
     match (whole > few, lies_across) {
         (true, _) => few + 1,
         (false, true) => whole,
@@ -32,12 +41,11 @@ pub(super) fn ways(op: MatMul, shapes: &Shapes) -> Vec<Way> {
         let access = |dims: &Vec<u64>| broadcast(dims, rank, axis, shapes.results[0][axis]);
         found.push(Way::axis(shapes, axis, shapes.operands.iter().map(access).collect()));
     }
-    let result = &shapes.results[0];
-    let few = if shapes.operands[0][left_inner] >= LONG { SKINNY } else { NARROW };
+    let [fewest_rows, fewest_columns] = least(op, shapes);
     let rows = Way::axis(shapes, rank - 2, vec![Access::along(row), Access::Whole]);
-    found.push(Way { least: least(result[rank - 2], few, op.transpose_left), ..rows });
+    found.push(Way { least: fewest_rows, ..rows });
     let columns = Way::axis(shapes, rank - 1, vec![Access::Whole, Access::along(column)]);
-    found.push(Way { least: least(result[rank - 1], NARROW, !op.transpose_right), ..columns });
+    found.push(Way { least: fewest_columns, ..columns });
     let inner = vec![Access::along(left_inner), Access::along(right_inner)];
     found.push(Way::summed(shapes, left_inner, Fold::Sum, inner));
     found

@@ -253,6 +253,8 @@ impl Builder {
             | OpName::CrossEntropyGradient
             | OpName::NormalizeGradient
             | OpName::MaxPoolGradient
+            | OpName::Unpack
+            | OpName::PackedMatMul
             | OpName::Attention
             | OpName::AttentionGradient
             | OpName::Rotary => return Err(self.unknown(node, &[x])),

@@ -363,8 +363,8 @@ impl Lowering {
         Ok(value)
     }
 
-    /// Floats of more than one element, and data in other files, become parameters; the rest
-    /// constants.
+    /// Floats of more than one element, bytes that are too many to be arithmetic on sizes, and data in other files
+    /// become parameters; the rest constants.
     fn initializer(&mut self, proto: TensorProto, source: SourceId) -> Result<ValueId> {
         let name = self.graph.source(source).name.clone();
         let place = |error: Error| error.within(&format!("initializer {name}"));
@@ -376,7 +376,9 @@ impl Lowering {
             return Ok(self.graph.add_param(name.as_str(), ty, init, Some(data), source));
         }
         let data = tensor::inline(proto, &header).map_err(place)?;
-        Ok(match header.dtype.is_float() && header.elements > 1 {
+        let bytes = header.dtype.size() == 1 && header.dtype.is_integer();
+        let weights = header.dtype.is_float() && header.elements > 1;
+        Ok(match weights || bytes && header.elements > super::known::LIMIT {
             true => self.graph.add_param(name.as_str(), ty, init, Some(Data::Inline(data)), source),
             false => self.graph.add_constant(data, source),
         })

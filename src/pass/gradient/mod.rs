@@ -158,7 +158,8 @@ impl Tape<'_> {
             | Family::Elementwise(_)
             | Family::Layout(_)
             | Family::Reduce(_)
-            | Family::Product(_) => None,
+            | Family::Product(_)
+            | Family::Packed(_) => None,
         };
         match reason {
             Some(reason) => {

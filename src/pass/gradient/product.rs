@@ -3,7 +3,7 @@
 use super::build::Build;
 use super::rules::Site;
 use crate::error::Result;
-use crate::ir::{MatMul, ValueId};
+use crate::ir::{MatMul, Op, PackedOp, ValueId};
 
 /// Of the operands of `op(left) op(right)`; those not wanted are not made.
 pub(super) fn gradients(
@@ -43,4 +43,23 @@ pub(super) fn gradients(
         gradients[1] = Some(b.sum_to(product, &right_dims)?);
     }
     Ok(gradients)
+}
+
+/// Of the left operand alone: packed weights stay as they are.
+pub(super) fn packed_gradients(
+    b: &mut Build<'_>,
+    site: &Site<'_>,
+    op: PackedOp,
+    dy: ValueId,
+) -> Result<Vec<Option<ValueId>>> {
+    match op {
+        PackedOp::MatMul(packed) if site.want[0] => {
+            let dims = b.dims(site.operands[0])?;
+            let rows = b.apply(Op::Unpack(packed), &site.operands[1..])?;
+            let product = b.matmul((dy, false), (rows, false))?;
+            let gradient = b.sum_to(product, &dims)?;
+            site.first(gradient)
+        }
+        PackedOp::MatMul(_) | PackedOp::Unpack(_) => Ok(site.none()),
+    }
 }

@@ -4,8 +4,8 @@ use super::build::Build;
 use super::{attention, elementwise, index, layout, normalize, product, reduce, window};
 use crate::error::Result;
 use crate::ir::{
-    AttentionOp, ElementwiseOp, Family, IndexOp, NormalizeOp, Op, ReduceOp, ScatterKind, Unary, ValueId,
-    WindowOp,
+    AttentionOp, ElementwiseOp, Family, IndexOp, NormalizeOp, Op, PackedOp, ReduceOp, ScatterKind, Unary,
+    ValueId, WindowOp,
 };
 
 /// What is known of one node when its gradient is made.
@@ -76,6 +76,10 @@ pub fn no_gradient(op: &Op) -> Option<&'static str> {
             | ElementwiseOp::Convert { .. } => None,
         },
         Family::Layout(_) | Family::Product(_) => None,
+        Family::Packed(op) => match op {
+            PackedOp::Unpack(_) => Some("packed weights stay as they are"),
+            PackedOp::MatMul(_) => None,
+        },
         Family::Index(op) => match op {
             IndexOp::Gather { .. }
             | IndexOp::GatherElements { .. }
@@ -133,6 +137,7 @@ pub(super) fn gradients(b: &mut Build<'_>, site: &Site<'_>) -> Result<Vec<Option
         Family::Reduce(op) => reduce::gradients(b, site, op, dy),
         Family::Normalize(op) => normalize::gradients(b, site, op, dy),
         Family::Product(op) => product::gradients(b, site, op, dy),
+        Family::Packed(op) => product::packed_gradients(b, site, op, dy),
         Family::Attention(op) => attention::gradients(b, site, op, dy),
     }
 }

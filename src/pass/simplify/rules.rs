@@ -71,6 +71,7 @@ pub(super) fn rewritten(look: &Look<'_, '_>) -> Vec<Rewrite> {
         | Family::Window(_)
         | Family::Reduce(_)
         | Family::Normalize(_)
+        | Family::Packed(_)
         | Family::Attention(_)
         | Family::Recurrent(_) => Vec::new(),
     }

@@ -81,6 +81,7 @@ fn dispatch(
         Family::Reduce(op) => reduce::execute(team, op, inputs, outputs),
         Family::Normalize(op) => normalize::execute(team, op, inputs, outputs, workspace),
         Family::Product(op) => product::matmul(team, op, inputs, outputs),
+        Family::Packed(op) => product::packed::execute(team, op, inputs, outputs),
         Family::Attention(op) => attention::execute(team, op, inputs, outputs, workspace),
         Family::Recurrent(layer) => recurrent::recurrent(layer, inputs, outputs, workspace),
     }

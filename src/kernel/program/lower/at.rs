@@ -73,6 +73,7 @@ impl Builder<'_> {
             Family::Reduce(op) => self.reduced_at(id, op, index, guard),
             Family::Normalize(op) => self.normalized_at(id, op, index, guard),
             Family::Product(op) => self.dot_at(id, op, index, guard),
+            Family::Packed(op) => self.packed_at(id, op, index, guard),
             Family::Attention(AttentionOp::Rotary { transposed }) => {
                 self.rotary_at(id, transposed, index, guard)
             }

@@ -12,6 +12,7 @@ mod elementwise;
 mod index;
 mod layout;
 mod normalize;
+mod packed;
 mod product;
 mod recurrent;
 mod reduce;
@@ -23,8 +24,8 @@ use std::collections::{BTreeMap, HashMap};
 use super::{Arg, Body, Expr, ExprId, Exprs, Place, Program, Store, Var, verify};
 use crate::error::{Error, Report, Result};
 use crate::ir::{
-    AttentionOp, DType, Family, Graph, IndexOp, LayoutOp, NodeId, NormalizeOp, Op, ReduceOp, ScatterKind,
-    ValueId, WindowOp,
+    AttentionOp, DType, Family, Graph, IndexOp, LayoutOp, NodeId, NormalizeOp, Op, PackedOp, ReduceOp,
+    ScatterKind, ValueId, WindowOp,
 };
 use crate::kernel::fused::{self, Layout, Segment, layout};
 use crate::kernel::{Fused, normalizes_rows};
@@ -205,6 +206,10 @@ impl<'a> Builder<'a> {
                 NormalizeOp::LocalResponseNorm(_) => self.map()?,
             },
             Family::Product(_) => self.product(first)?,
+            Family::Packed(op) => match op {
+                PackedOp::Unpack(_) => self.map()?,
+                PackedOp::MatMul(_) => self.packed_product(first)?,
+            },
             Family::Attention(op) => match op {
                 AttentionOp::Rotary { .. } => self.map()?,
                 _ if fused => return Err(Halt::Unfused),

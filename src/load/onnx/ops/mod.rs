@@ -4,8 +4,10 @@ mod elementwise;
 mod fold;
 mod index;
 mod layout;
+mod microsoft;
 mod normalize;
 mod product;
+mod quantized;
 mod recurrent;
 mod reduce;
 mod sequence;
@@ -70,13 +72,16 @@ static TABLE: &[Entry] = &[
     op("Constant", 7, layout::constant),
     op("ConstantOfShape", 9, layout::constant_of_shape),
     op("Conv", 7, window::conv::conv),
+    op("ConvInteger", 10, quantized::conv_integer),
     op("ConvTranspose", 7, window::conv::conv_transpose),
     op("Cos", 7, |at| elementwise::unary(at, Unary::Cos)),
     op("Cosh", 9, |at| elementwise::unary(at, Unary::Cosh)),
     op("CumSum", 11, reduce::cum_sum),
     op("DepthToSpace", 7, layout::depth_to_space),
+    op("DequantizeLinear", 10, quantized::dequantize_linear),
     folding("Div", 7, |at| fold::binary(at, Binary::Div), |at| elementwise::binary(at, Binary::Div)),
     op("Dropout", 7, elementwise::dropout),
+    op("DynamicQuantizeLinear", 11, quantized::dynamic_quantize_linear),
     op("Elu", 7, elementwise::elu),
     folding("Equal", 7, |at| fold::compare(at, Compare::Eq), |at| elementwise::compare(at, Compare::Eq)),
     op("Erf", 9, |at| elementwise::unary(at, Unary::Erf)),
@@ -111,6 +116,7 @@ static TABLE: &[Entry] = &[
     op("LogSoftmax", 7, |at| normalize::softmax(at, true)),
     op("LpNormalization", 7, normalize::lp_normalization),
     op("MatMul", 7, product::matmul),
+    op("MatMulInteger", 10, quantized::matmul_integer),
     folding("Max", 7, |at| fold::binary(at, Binary::Max), |at| elementwise::variadic(at, Binary::Max)),
     op("MaxPool", 7, window::pool::max_pool),
     op("Mean", 7, elementwise::mean),
@@ -126,6 +132,9 @@ static TABLE: &[Entry] = &[
     op("PRelu", 7, elementwise::prelu),
     op("Pad", 7, layout::pad),
     op("Pow", 7, elementwise::pow),
+    op("QLinearConv", 10, quantized::qlinear_conv),
+    op("QLinearMatMul", 10, quantized::qlinear_matmul),
+    op("QuantizeLinear", 10, quantized::quantize_linear),
     op("RMSNormalization", 23, normalize::rms_normalization),
     op("RNN", 7, recurrent::rnn),
     op("Range", 11, sequence::range),
@@ -179,6 +188,15 @@ static TABLE: &[Entry] = &[
     folding("Xor", 7, |at| fold::binary(at, Binary::Xor), |at| elementwise::binary(at, Binary::Xor)),
 ];
 
+/// The operators of a domain, in ascending order of name; none of one that is not known.
+fn table(domain: &str) -> &'static [Entry] {
+    match domain {
+        "" => TABLE,
+        "com.microsoft" => microsoft::TABLE,
+        _ => &[],
+    }
+}
+
 /// The operator of a node and the version that the model asks for. Error: it is not supported.
 pub(super) fn find(lowering: &Lowering, node: &NodeProto) -> Result<(&'static Entry, i64)> {
     let domain = if node.domain == "ai.onnx" { "" } else { node.domain.as_str() };
@@ -189,10 +207,9 @@ pub(super) fn find(lowering: &Lowering, node: &NodeProto) -> Result<(&'static En
             format!("op {} is of domain {shown}, of which the model imports no opset", node.op_type),
         ));
     };
-    let entry = TABLE.binary_search_by(|entry| entry.name.cmp(node.op_type.as_str())).ok();
-    let entry = entry
-        .map(|index| &TABLE[index])
-        .filter(|entry| domain.is_empty() && (entry.since..=entry.until).contains(&opset));
+    let table = table(domain);
+    let entry = table.binary_search_by(|entry| entry.name.cmp(node.op_type.as_str())).ok();
+    let entry = entry.map(|index| &table[index]).filter(|entry| (entry.since..=entry.until).contains(&opset));
     entry.map(|entry| (entry, opset)).ok_or_else(|| {
         let message = format!("op {} of domain {shown} at opset {opset} is not supported yet", node.op_type);
         Error::Unsupported(Report::new("", message))
@@ -217,10 +234,12 @@ pub(super) fn lower(entry: &Entry, at: &mut At<'_>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::TABLE;
+    use super::table;
 
     #[test]
-    fn the_table_is_sorted() {
-        assert!(TABLE.windows(2).all(|pair| pair[0].name < pair[1].name));
+    fn the_tables_are_sorted() {
+        for domain in ["", "com.microsoft"] {
+            assert!(table(domain).windows(2).all(|pair| pair[0].name < pair[1].name), "{domain}");
+        }
     }
 }

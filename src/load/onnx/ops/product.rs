@@ -8,6 +8,12 @@ use crate::ir::{Binary, Op, Size, ValueId};
 /// from the result.
 pub(super) fn matmul(at: &mut At<'_>) -> Result<()> {
     let (x, y) = (at.value(0)?, at.value(1)?);
+    let z = multiply(at, x, y)?;
+    at.set(0, z);
+    Ok(())
+}
+
+pub(super) fn multiply(at: &mut At<'_>, x: ValueId, y: ValueId) -> Result<ValueId> {
     let one = Size::Known(1);
     let (left, right) = (at.type_of(x).shape, at.type_of(y).shape);
     let x = if left.rank() == 1 { at.reshape(x, [one.clone(), left[0].clone()])? } else { x };
@@ -20,13 +26,17 @@ pub(super) fn matmul(at: &mut At<'_>) -> Result<()> {
     if left.rank() == 1 {
         sizes.remove(sizes.len() - 1 - usize::from(right.rank() != 1));
     }
-    let z = at.reshape(z, sizes)?;
-    at.set(0, z);
-    Ok(())
+    at.reshape(z, sizes)
 }
 
 /// `alpha * A * B + beta * C`
 pub(super) fn gemm(at: &mut At<'_>) -> Result<()> {
+    let y = general(at)?;
+    at.set(0, y);
+    Ok(())
+}
+
+pub(super) fn general(at: &mut At<'_>) -> Result<ValueId> {
     let (alpha, beta) = (at.float_or("alpha", 1.0)?, at.float_or("beta", 1.0)?);
     let (transpose_left, transpose_right) = (at.flag("transA", false)?, at.flag("transB", false)?);
     if at.rank(0)? != 2 || at.rank(1)? != 2 {
@@ -40,8 +50,7 @@ pub(super) fn gemm(at: &mut At<'_>) -> Result<()> {
         let c = scaled(at, c, beta)?;
         y = at.binary(Binary::Add, y, c)?;
     }
-    at.set(0, y);
-    Ok(())
+    Ok(y)
 }
 
 fn scaled(at: &mut At<'_>, x: ValueId, factor: f64) -> Result<ValueId> {

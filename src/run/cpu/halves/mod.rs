@@ -10,7 +10,7 @@ mod transpose;
 
 use std::cell::RefCell;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::{AttentionOp, Family, Op, WindowOp, half};
 use crate::kernel::pieces::PIECE;
 
@@ -138,6 +138,7 @@ pub(super) fn execute(
                 pieces::run(team, whole, inputs, outputs, workspace)
             }
         },
+        Family::Packed(_) => Err(Error::Internal("packed weights are multiplied in f32".to_owned())),
         Family::Attention(op) => match op {
             // They widen block by block themselves.
             AttentionOp::Attention(_) | AttentionOp::AttentionGradient(_) => {

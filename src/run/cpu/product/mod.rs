@@ -3,6 +3,7 @@
 pub(super) mod blocks;
 pub(super) mod matmul;
 mod matrices;
+pub(super) mod packed;
 pub(super) mod panels;
 mod skinny;
 mod staged;

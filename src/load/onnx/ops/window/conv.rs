@@ -2,7 +2,7 @@
 
 use super::super::super::node::At;
 use crate::error::Result;
-use crate::ir::{Conv, ConvTranspose, Layout, Op, Shape, Size, Window};
+use crate::ir::{Conv, ConvTranspose, Layout, Op, Shape, Size, ValueId, Window};
 
 /// How much padding there is.
 pub(in super::super) enum Padding {
@@ -95,7 +95,10 @@ fn kernel(at: &At<'_>, weights: &Shape) -> Result<Vec<i64>> {
 
 /// The shapes of input and weights, of one rank of 3 or more.
 fn shapes(at: &At<'_>) -> Result<(Shape, Shape)> {
-    let (x, weights) = (at.ty(0)?.shape, at.ty(1)?.shape);
+    fitting(at, at.ty(0)?.shape, at.ty(1)?.shape)
+}
+
+fn fitting(at: &At<'_>, x: Shape, weights: Shape) -> Result<(Shape, Shape)> {
     match x.rank() >= 3 && weights.rank() == x.rank() {
         true => Ok((x, weights)),
         false => Err(at.wrong(format!("its input has rank {}, its weights {}", x.rank(), weights.rank()))),
@@ -103,16 +106,32 @@ fn shapes(at: &At<'_>) -> Result<(Shape, Shape)> {
 }
 
 pub(in super::super) fn conv(at: &mut At<'_>) -> Result<()> {
-    let (x, weights) = shapes(at)?;
+    let operands = at.values_present()?;
+    shapes(at)?;
+    let y = convolved(at, &operands)?;
+    at.set(0, y);
+    Ok(())
+}
+
+/// A convolution of values that may be no inputs, as the node's attributes say.
+pub(in super::super) fn convolution(
+    at: &mut At<'_>,
+    x: ValueId,
+    weights: ValueId,
+    bias: Option<ValueId>,
+) -> Result<ValueId> {
+    let operands: Vec<ValueId> = [x, weights].into_iter().chain(bias).collect();
+    convolved(at, &operands)
+}
+
+fn convolved(at: &mut At<'_>, operands: &[ValueId]) -> Result<ValueId> {
+    let (x, weights) = fitting(at, at.type_of(operands[0]).shape, at.type_of(operands[1]).shape)?;
     let groups = at.int_or("group", 1)?;
     let kernel = kernel(at, &weights)?;
     let (mut window, padding) = window(at, kernel.len())?;
     pad_same(at, &mut window, &padding, &kernel, &x)?;
-    let operands = at.values_present()?;
     let conv = Conv { layout: Layout::ChannelsFirst, window, groups };
-    let y = at.apply(Op::Conv(Box::new(conv)), &operands)?;
-    at.set(0, y);
-    Ok(())
+    at.apply(Op::Conv(Box::new(conv)), operands)
 }
 
 pub(in super::super) fn conv_transpose(at: &mut At<'_>) -> Result<()> {

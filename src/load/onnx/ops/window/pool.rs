@@ -3,22 +3,33 @@
 use super::super::super::node::At;
 use super::conv::{extent, pad_same, window};
 use crate::error::Result;
-use crate::ir::{Layout, Op, Pool, PoolKind, ReduceKind, Shape, Window};
+use crate::ir::{Layout, Op, Pool, PoolKind, ReduceKind, Shape, ValueId, Window};
 
 pub(in super::super) fn max_pool(at: &mut At<'_>) -> Result<()> {
     at.ignore(&["storage_order"]);
     if at.wants(1) {
         return Err(at.unsupported("with indices of the largest elements"));
     }
-    pool(at, PoolKind::Max)
+    let x = at.value(0)?;
+    let y = pool(at, PoolKind::Max, x)?;
+    at.set(0, y);
+    Ok(())
 }
 
 pub(in super::super) fn average_pool(at: &mut At<'_>) -> Result<()> {
-    let padding = at.flag("count_include_pad", false)?;
-    pool(at, if padding { PoolKind::AverageWithPadding } else { PoolKind::Average })
+    let x = at.value(0)?;
+    let y = averaged(at, x)?;
+    at.set(0, y);
+    Ok(())
 }
 
-fn pool(at: &mut At<'_>, kind: PoolKind) -> Result<()> {
+/// Means of windows of a value of the sizes of input 0, as the node's attributes say.
+pub(in super::super) fn averaged(at: &mut At<'_>, x: ValueId) -> Result<ValueId> {
+    let padding = at.flag("count_include_pad", false)?;
+    pool(at, if padding { PoolKind::AverageWithPadding } else { PoolKind::Average }, x)
+}
+
+fn pool(at: &mut At<'_>, kind: PoolKind, x: ValueId) -> Result<ValueId> {
     let shape = at.ty(0)?.shape;
     let Some(kernel) = at.ints("kernel_shape")? else {
         return Err(at.wrong("attribute kernel_shape is missing"));
@@ -32,11 +43,8 @@ fn pool(at: &mut At<'_>, kind: PoolKind) -> Result<()> {
         true => round_up(at, &mut window, &kernel, &shape)?,
         false => vec![0; kernel.len()],
     };
-    let x = at.value(0)?;
     let pool = Pool { kind, layout: Layout::ChannelsFirst, kernel, window, extra_after };
-    let y = at.apply(Op::Pool(Box::new(pool)), &[x])?;
-    at.set(0, y);
-    Ok(())
+    at.apply(Op::Pool(Box::new(pool)), &[x])
 }
 
 /// Pads after so that the number of windows is rounded up instead of down; a window that would

@@ -1,0 +1,285 @@
+//! Packed weights: a number of a row, from its bytes, wherever it is read. So a product dequantises in registers.
+
+use super::product::Axes;
+use super::{Builder, ExprId, Halt, HeroResult, Lowered};
+use crate::ir::{Binary, BlockFormat, Compare, DType, NodeId, Op, Packed, PackedOp, ValueId};
+use crate::kernel::program::{Body, Fold};
+
+/// The operands that hold packed rows, and which row is read.
+struct Row<'a> {
+    operands: &'a [ValueId],
+    outer: &'a [ExprId],
+    guard: Option<ExprId>,
+}
+
+impl Builder<'_> {
+    pub(super) fn packed_at(
+        &mut self,
+        id: NodeId,
+        op: PackedOp,
+        index: &[ExprId],
+        guard: Option<ExprId>,
+    ) -> Lowered<ExprId> {
+        let graph = self.graph;
+        let operands = &graph.node(id).operands;
+        match op {
+            PackedOp::Unpack(packed) => {
+                let (outer, column) = index.split_at(index.len() - 1);
+                self.unpacked(packed, &Row { operands, outer, guard }, column[0])
+            }
+            PackedOp::MatMul(packed) => {
+                let var = self.exprs.var(packed.columns);
+                let k = self.exprs.at(var);
+                let (outer, ends) = index.split_at(index.len() - 2);
+                let x = self.matrix_at(operands[0], outer, [ends[0], k], guard)?;
+                let row = self.packed_row(operands[1], outer, ends[1])?;
+                let y = self.unpacked(packed, &Row { operands: &operands[1..], outer: &row, guard }, k)?;
+                let term = self.exprs.binary(Binary::Mul, x, y);
+                Ok(self.exprs.fold(Fold::Sum, var, term))
+            }
+        }
+    }
+
+    pub(super) fn packed_product(&mut self, id: NodeId) -> Lowered<Body> {
+        let graph = self.graph;
+        let node = graph.node(id);
+        let Op::PackedMatMul(packed) = node.op else { return Err(Halt::Unfused) };
+        let operands = &node.operands;
+        let (dims, of_rows) = (self.dims(node.first_result)?, self.dims(operands[1])?);
+        let (outer, ends) = dims.split_at(dims.len() - 2);
+        // One matrix for all: their rows are rows of one product.
+        let one = of_rows[..of_rows.len() - 2].iter().product::<i64>() == 1;
+        let (outer_dims, row_dims): (&[i64], &[i64]) =
+            if one { (&[], &dims[..dims.len() - 1]) } else { (outer, &ends[..1]) };
+        let (batch, batch_index) = self.over(outer_dims);
+        let (row, rows) = self.over(row_dims);
+        let (column, inner) = (self.exprs.var(ends[1]), self.exprs.var(packed.columns));
+        let (n, k) = (self.exprs.at(column), self.exprs.at(inner));
+        let zero = self.exprs.index(0);
+        let m = rows.last().copied().unwrap_or(zero);
+        let outer_index = if one { rows[..rows.len() - 1].to_vec() } else { batch_index };
+        let left = self.matrix_at(operands[0], &outer_index, [m, k], None)?;
+        let nowhere = vec![zero; outer_index.len()];
+        let read = self.packed_row(operands[1], if one { &nowhere } else { &outer_index }, n)?;
+        let right = self.unpacked(packed, &Row { operands: &operands[1..], outer: &read, guard: None }, k)?;
+        let (b, r) = (self.exprs.at(batch), self.exprs.at(row));
+        let position =
+            self.exprs.sum(0, &[(b, self.exprs.extent(row).saturating_mul(ends[1])), (r, ends[1]), (n, 1)]);
+        let expr = self.exprs.hero(DType::F32);
+        let result = HeroResult { value: node.first_result, position, expr };
+        self.products(Axes { batch, row, column, inner }, Default::default(), [left, right], result)
+    }
+
+    /// The index of a packed row, without its column.
+    fn packed_row(&mut self, rows: ValueId, outer: &[ExprId], row: ExprId) -> Lowered<Vec<ExprId>> {
+        let mut index = self.matrix_index(rows, outer, [row, row])?;
+        index.pop();
+        Ok(index)
+    }
+
+    fn unpacked(&mut self, packed: Packed, row: &Row<'_>, column: ExprId) -> Lowered<ExprId> {
+        let elements = packed.format.elements() as i64;
+        let block = self.exprs.div(column, elements);
+        let at = self.exprs.modulo(column, elements);
+        let start = self.exprs.sum(0, &[(block, packed.format.bytes() as i64)]);
+        match packed.format {
+            BlockFormat::Q8_0 => self.q8_0(row, start, at),
+            BlockFormat::Q4_0 => self.q4_0(row, start, at),
+            BlockFormat::Q4K => self.q4_k(row, start, at),
+            BlockFormat::Q6K => self.q6_k(row, start, at),
+            BlockFormat::Groups { bits, .. } => self.group(row, bits, column, block),
+        }
+    }
+
+    fn q8_0(&mut self, row: &Row<'_>, start: ExprId, at: ExprId) -> Lowered<ExprId> {
+        let scale = self.half(row, start, 0)?;
+        let index = self.exprs.sum(2, &[(start, 1), (at, 1)]);
+        let number = self.signed(row, index)?;
+        Ok(self.exprs.binary(Binary::Mul, number, scale))
+    }
+
+    fn q4_0(&mut self, row: &Row<'_>, start: ExprId, at: ExprId) -> Lowered<ExprId> {
+        let scale = self.half(row, start, 0)?;
+        let (half, within) = (self.exprs.div(at, 16), self.exprs.modulo(at, 16));
+        let index = self.exprs.sum(2, &[(start, 1), (within, 1)]);
+        let byte = self.byte(row, index)?;
+        let number = self.nibble(byte, half);
+        let number = self.less(number, 8.0);
+        Ok(self.exprs.binary(Binary::Mul, number, scale))
+    }
+
+    /// `scale * own * q - offset * off`, whose own scale and offset of 6 bits are packed in 12 bytes: four of the
+    /// scales, four of the offsets, each with two bits of the other four, and four of those' lower bits.
+    fn q4_k(&mut self, row: &Row<'_>, start: ExprId, at: ExprId) -> Lowered<ExprId> {
+        let (scale, offset) = (self.half(row, start, 0)?, self.half(row, start, 2)?);
+        let (group, within) = (self.exprs.div(at, 32), self.exprs.modulo(at, 32));
+        let (quad, pair) = (self.exprs.modulo(group, 4), self.exprs.div(group, 2));
+        let mut bytes = [scale; 3];
+        for (byte, first) in bytes.iter_mut().zip([4, 8, 12]) {
+            let index = self.exprs.sum(first, &[(start, 1), (quad, 1)]);
+            *byte = self.byte(row, index)?;
+        }
+        let [scales, offsets, low] = bytes;
+        let four = self.exprs.index(4);
+        let is_later = self.exprs.compare(Compare::Ge, group, four);
+        let mut parts = [scale; 2];
+        for (part, (early, lower)) in parts.iter_mut().zip([(scales, 0), (offsets, 4)]) {
+            let above = self.bits(early, 6, 3);
+            let sixteen = self.exprs.whole(16, DType::I32);
+            let above = self.exprs.binary(Binary::Mul, above, sixteen);
+            let below = self.bits(low, lower, 15);
+            let later = self.exprs.binary(Binary::Add, above, below);
+            let early = self.bits(early, 0, 63);
+            let whole = self.exprs.select(is_later, later, early);
+            *part = self.exprs.convert(DType::F32, whole);
+        }
+        let own = self.exprs.binary(Binary::Mul, scale, parts[0]);
+        let off = self.exprs.binary(Binary::Mul, offset, parts[1]);
+        let index = self.exprs.sum(16, &[(start, 1), (pair, 32), (within, 1)]);
+        let byte = self.byte(row, index)?;
+        let side = self.exprs.modulo(group, 2);
+        let number = self.nibble(byte, side);
+        let number = self.exprs.convert(DType::F32, number);
+        let number = self.exprs.binary(Binary::Mul, own, number);
+        Ok(self.exprs.binary(Binary::Sub, number, off))
+    }
+
+    fn q6_k(&mut self, row: &Row<'_>, start: ExprId, at: ExprId) -> Lowered<ExprId> {
+        let scale = self.half(row, start, 208)?;
+        let group = self.exprs.div(at, 16);
+        let index = self.exprs.sum(192, &[(start, 1), (group, 1)]);
+        let own = self.signed(row, index)?;
+        let scale = self.exprs.binary(Binary::Mul, scale, own);
+        let (half, rest) = (self.exprs.div(at, 128), self.exprs.modulo(at, 128));
+        let (quarter, within) = (self.exprs.div(rest, 32), self.exprs.modulo(rest, 32));
+        let (side, upper) = (self.exprs.modulo(quarter, 2), self.exprs.div(quarter, 2));
+        let index = self.exprs.sum(0, &[(start, 1), (half, 64), (side, 32), (within, 1)]);
+        let low = self.byte(row, index)?;
+        let low = self.nibble(low, upper);
+        let index = self.exprs.sum(128, &[(start, 1), (half, 32), (within, 1)]);
+        let high = self.byte(row, index)?;
+        let mut above = self.bits(high, 6, 3);
+        for number in [2, 1, 0] {
+            let (here, other) = (self.exprs.index(number), self.bits(high, 2 * number as u32, 3));
+            let is_here = self.exprs.compare(Compare::Eq, quarter, here);
+            above = self.exprs.select(is_here, other, above);
+        }
+        let sixteen = self.exprs.whole(16, DType::I32);
+        let above = self.exprs.binary(Binary::Mul, above, sixteen);
+        let number = self.exprs.binary(Binary::Add, low, above);
+        let number = self.less(number, 32.0);
+        Ok(self.exprs.binary(Binary::Mul, scale, number))
+    }
+
+    /// `(q - zero) * scale`
+    fn group(&mut self, row: &Row<'_>, bits: u8, column: ExprId, block: ExprId) -> Lowered<ExprId> {
+        let find = |builder: &mut Self, at: ExprId| -> Lowered<ExprId> {
+            if bits == 8 {
+                return builder.byte(row, at);
+            }
+            let (byte, side) = (builder.exprs.div(at, 2), builder.exprs.modulo(at, 2));
+            let byte = builder.byte(row, byte)?;
+            Ok(builder.nibble(byte, side))
+        };
+        let number = find(self, column)?;
+        let number = self.exprs.convert(DType::F32, number);
+        let zero = match row.operands.get(2) {
+            None => self.exprs.constant(f64::from(1u32 << (bits - 1)), DType::F32),
+            Some(&zeros) if self.dtype(zeros) == DType::F32 => self.beside(row, zeros, block)?,
+            Some(&zeros) => {
+                let of_zeros = Row { operands: &[zeros], ..*row };
+                let zero = if bits == 8 {
+                    self.byte(&of_zeros, block)?
+                } else {
+                    let (byte, side) = (self.exprs.div(block, 2), self.exprs.modulo(block, 2));
+                    let byte = self.byte(&of_zeros, byte)?;
+                    self.nibble(byte, side)
+                };
+                self.exprs.convert(DType::F32, zero)
+            }
+        };
+        let scale = self.beside(row, row.operands[1], block)?;
+        let number = self.exprs.binary(Binary::Sub, number, zero);
+        Ok(self.exprs.binary(Binary::Mul, number, scale))
+    }
+
+    /// An element of a row that lies beside the packed one.
+    fn beside(&mut self, row: &Row<'_>, of: ValueId, at: ExprId) -> Lowered<ExprId> {
+        let index: Vec<ExprId> = row.outer.iter().copied().chain([at]).collect();
+        self.at(of, &index, row.guard)
+    }
+
+    /// A byte of the row as an i32.
+    fn byte(&mut self, row: &Row<'_>, at: ExprId) -> Lowered<ExprId> {
+        let byte = self.beside(row, row.operands[0], at)?;
+        Ok(self.exprs.convert(DType::I32, byte))
+    }
+
+    /// A signed byte of the row as an f32.
+    fn signed(&mut self, row: &Row<'_>, at: ExprId) -> Lowered<ExprId> {
+        let byte = self.beside(row, row.operands[0], at)?;
+        let byte = self.exprs.convert(DType::I8, byte);
+        Ok(self.exprs.convert(DType::F32, byte))
+    }
+
+    /// Bits of an i32 that is not negative, from one on, under a mask.
+    fn bits(&mut self, of: ExprId, from: u32, mask: i64) -> ExprId {
+        let unit = self.exprs.whole(1 << from, DType::I32);
+        let above = if from == 0 { of } else { self.exprs.binary(Binary::Div, of, unit) };
+        let mask = self.exprs.whole(mask, DType::I32);
+        self.exprs.binary(Binary::And, above, mask)
+    }
+
+    /// The lower four bits of a byte where an index is 0, the upper ones where it is 1.
+    fn nibble(&mut self, byte: ExprId, side: ExprId) -> ExprId {
+        let (low, high) = (self.bits(byte, 0, 15), self.bits(byte, 4, 15));
+        let zero = self.exprs.index(0);
+        let is_low = self.exprs.compare(Compare::Eq, side, zero);
+        self.exprs.select(is_low, low, high)
+    }
+
+    /// An i32 as an f32, less a number.
+    fn less(&mut self, number: ExprId, by: f64) -> ExprId {
+        let number = self.exprs.convert(DType::F32, number);
+        let by = self.exprs.constant(by, DType::F32);
+        self.exprs.binary(Binary::Sub, number, by)
+    }
+
+    /// The finite f16 whose two bytes begin `at` bytes behind `start`, as an f32: `(1024 + m) * 2^-25 * 2^e`, where the
+    /// smallest have no hidden bit. Every step is exact.
+    fn half(&mut self, row: &Row<'_>, start: ExprId, at: i64) -> Lowered<ExprId> {
+        let index = self.exprs.sum(at, &[(start, 1)]);
+        let low = self.byte(row, index)?;
+        let index = self.exprs.sum(at + 1, &[(start, 1)]);
+        let high = self.byte(row, index)?;
+        let whole = |builder: &mut Self, number: i64| builder.exprs.whole(number, DType::I32);
+        let real = |builder: &mut Self, number: f64| builder.exprs.constant(number, DType::F32);
+        let (above, unit) = (self.bits(high, 0, 3), whole(self, 256));
+        let above = self.exprs.binary(Binary::Mul, above, unit);
+        let mantissa = self.exprs.binary(Binary::Add, above, low);
+        let exponent = self.bits(high, 2, 31);
+        let none = whole(self, 0);
+        let is_small = self.exprs.compare(Compare::Eq, exponent, none);
+        let hidden = whole(self, 1024);
+        let normal = self.exprs.binary(Binary::Add, mantissa, hidden);
+        let mantissa = self.exprs.select(is_small, mantissa, normal);
+        let mantissa = self.exprs.convert(DType::F32, mantissa);
+        let unit = real(self, 2f64.powi(-25));
+        let mut value = self.exprs.binary(Binary::Mul, mantissa, unit);
+        let (one, two) = (real(self, 1.0), real(self, 2.0));
+        for bit in 0..5u32 {
+            let is_set = self.bits(exponent, bit, 1);
+            let is_set = self.exprs.compare(Compare::Ne, is_set, none);
+            let power = real(self, 2f64.powi(1 << bit));
+            let factor = self.exprs.select(is_set, power, one);
+            value = self.exprs.binary(Binary::Mul, value, factor);
+        }
+        let factor = self.exprs.select(is_small, two, one);
+        value = self.exprs.binary(Binary::Mul, value, factor);
+        let sign = self.bits(high, 7, 1);
+        let is_negative = self.exprs.compare(Compare::Ne, sign, none);
+        let minus = real(self, -1.0);
+        let sign = self.exprs.select(is_negative, minus, one);
+        Ok(self.exprs.binary(Binary::Mul, value, sign))
+    }
+}

@@ -1,0 +1,535 @@
+//! Attention as onnxruntime's optimiser of transformers writes it.
+
+use super::super::super::known::Known;
+use super::super::super::node::At;
+use super::super::product::multiply;
+use super::norm::slice;
+use crate::error::Result;
+use crate::ir::{Attention, Binary, Compare, DType, HeadOrder, Op, Real, Shape, Size, Type, ValueId};
+
+/// Queries, keys and values, of four axes each, and what is known of their scores.
+struct Parts {
+    operands: [ValueId; 3],
+    orders: [HeadOrder; 3],
+    first: [i64; 3],
+    heads: i64,
+    key_heads: i64,
+    scale: f64,
+}
+
+/// What the scores are masked by.
+#[derive(Default)]
+struct Masks {
+    causal: Option<i64>,
+    /// Added to the scores; broadcasts to `[batch, heads, rows, keys]`.
+    added: Option<ValueId>,
+}
+
+/// The number of heads in an attribute. Error: there is none, or none positive.
+fn heads(at: &At<'_>, name: &str) -> Result<i64> {
+    match at.int(name)? {
+        Some(heads) if heads > 0 => Ok(heads),
+        _ => Err(at.wrong(format!("attribute {name} is missing or not positive"))),
+    }
+}
+
+/// `[batch, rows, heads * size]` as `[batch, rows, heads, size]`.
+fn by_heads(at: &mut At<'_>, x: ValueId, heads: i64) -> Result<ValueId> {
+    let shape = at.type_of(x).shape;
+    let [batch, rows, width] = shape.sizes() else {
+        return Err(at.wrong(format!("an input of rank {}, not 3", shape.rank())));
+    };
+    let Some(size) = width.div_exact(heads) else {
+        return Err(at.wrong(format!("{heads} heads do not divide {}", at.show(width))));
+    };
+    at.reshape(x, [batch.clone(), rows.clone(), Size::Known(heads), size])
+}
+
+/// `[batch, rows, heads, size]` as `[batch, rows, heads * size]`.
+fn joined(at: &mut At<'_>, x: ValueId) -> Result<ValueId> {
+    let shape = at.type_of(x).shape;
+    let width = shape[2].mul(&shape[3]).ok_or_else(|| at.undecided("size", shape.sizes()))?;
+    at.reshape(x, [shape[0].clone(), shape[1].clone(), width])
+}
+
+/// `[batch, rows, heads, size]` with the heads first.
+fn heads_first(at: &mut At<'_>, x: ValueId) -> Result<ValueId> {
+    at.transpose(x, vec![0, 2, 1, 3])
+}
+
+/// Positions of an axis of so many, from `start` on, along axis `axis` of four.
+fn positions(at: &mut At<'_>, count: &Size, start: &Size, axis: usize) -> Result<ValueId> {
+    let mut sizes = vec![Size::Known(1); 4];
+    sizes[axis] = count.clone();
+    let positions = at.iota(Type::new(DType::I64, Shape::new(sizes)), axis);
+    if *start == Size::Known(0) {
+        return Ok(positions);
+    }
+    let start = at.make(&Known::scalar(start.clone()))?;
+    at.binary(Binary::Add, positions, start)
+}
+
+/// Zero where a condition holds, else a number, of a type.
+fn additive(at: &mut At<'_>, holds: ValueId, other: f64, dtype: DType) -> Result<ValueId> {
+    let (zero, other) = (at.scalar(dtype, 0.0)?, at.scalar(dtype, other)?);
+    at.apply(Op::Select, &[holds, zero, other])
+}
+
+fn add(at: &mut At<'_>, masks: &mut Masks, mask: ValueId) -> Result<()> {
+    masks.added = Some(match masks.added {
+        Some(before) => at.binary(Binary::Add, before, mask)?,
+        None => mask,
+    });
+    Ok(())
+}
+
+/// Row `i` of `rows` meets keys up to `i + keys - rows`, and of those the last `window`, where there is one.
+fn causal(
+    at: &mut At<'_>,
+    masks: &mut Masks,
+    [rows, keys]: [&Size; 2],
+    window: Option<i64>,
+    dtype: DType,
+) -> Result<()> {
+    let past = keys.sub(rows).ok_or_else(|| at.undecided("mask", &[rows.clone(), keys.clone()]))?;
+    match past.known() {
+        Some(past) => masks.causal = Some(past),
+        None => {
+            let (row, key) = (positions(at, rows, &past, 2)?, positions(at, keys, &Size::Known(0), 3)?);
+            let holds = at.apply(Op::Compare(Compare::Ge), &[row, key])?;
+            let mask = additive(at, holds, f64::NEG_INFINITY, dtype)?;
+            add(at, masks, mask)?;
+        }
+    }
+    if let Some(window) = window {
+        let start = past.sub(&Size::Known(window)).ok_or_else(|| at.wrong("its window overflows"))?;
+        let (row, key) = (positions(at, rows, &start, 2)?, positions(at, keys, &Size::Known(0), 3)?);
+        let holds = at.apply(Op::Compare(Compare::Gt), &[key, row])?;
+        let mask = additive(at, holds, f64::NEG_INFINITY, dtype)?;
+        add(at, masks, mask)?;
+    }
+    Ok(())
+}
+
+/// The mask of keys in an input: which keys are there, or how many, of each sequence.
+fn key_mask(
+    at: &mut At<'_>,
+    masks: &mut Masks,
+    input: usize,
+    [batch, keys]: [&Size; 2],
+    dtype: DType,
+) -> Result<()> {
+    let fill = at.float_or("mask_filter_value", -10000.0)?;
+    let Some(mask) = at.optional(input)? else { return Ok(()) };
+    let shape = at.type_of(mask).shape;
+    let one = || Size::Known(1);
+    let holds = match shape.sizes() {
+        [count] => {
+            let key = positions(at, keys, &Size::Known(0), 3)?;
+            let bound = |at: &mut At<'_>, start: Size| -> Result<ValueId> {
+                let part = slice(at, mask, 0, (start, batch.clone()))?;
+                let part = at.convert(part, DType::I64)?;
+                at.reshape(part, [batch.clone(), one(), one(), one()])
+            };
+            let end = bound(at, Size::Known(0))?;
+            let before = at.apply(Op::Compare(Compare::Lt), &[key, end])?;
+            if count == batch {
+                before
+            } else if batch.scale(2).as_ref() == Some(count) {
+                let start = bound(at, batch.clone())?;
+                let behind = at.apply(Op::Compare(Compare::Ge), &[key, start])?;
+                at.binary(Binary::And, before, behind)?
+            } else {
+                return Err(at.unsupported("with such a vector as mask"));
+            }
+        }
+        sizes => {
+            let sizes = match sizes {
+                [batch, keys] => vec![batch.clone(), one(), one(), keys.clone()],
+                [batch, rows, keys] => vec![batch.clone(), one(), rows.clone(), keys.clone()],
+                _ => return Err(at.unsupported(format!("with a mask of rank {}", sizes.len()))),
+            };
+            let mask = at.reshape(mask, sizes)?;
+            let is_bool = at.type_of(mask).dtype == DType::Bool;
+            if is_bool { mask } else { at.convert(mask, DType::Bool)? }
+        }
+    };
+    let mask = additive(at, holds, fill, dtype)?;
+    add(at, masks, mask)
+}
+
+/// The mask of an input that is added to the scores.
+fn bias(at: &mut At<'_>, masks: &mut Masks, input: usize) -> Result<()> {
+    match at.optional(input)? {
+        Some(bias) => add(at, masks, bias),
+        None => Ok(()),
+    }
+}
+
+/// The attention, with rows before heads.
+fn attend(at: &mut At<'_>, parts: &Parts, masks: &Masks) -> Result<ValueId> {
+    let [q, k, v] = parts.operands;
+    let orders = [parts.orders[0], parts.orders[1], parts.orders[2], HeadOrder::RowsFirst];
+    let op = Attention {
+        heads: parts.heads,
+        key_heads: parts.key_heads,
+        first: parts.first,
+        orders,
+        scale: Real(parts.scale),
+        causal: masks.causal,
+        fill: Real(f64::NEG_INFINITY),
+        zeros: false,
+    };
+    let operands: Vec<ValueId> = [q, k, v].into_iter().chain(masks.added).collect();
+    let y = at.apply(Op::Attention(Box::new(op)), &operands)?;
+    joined(at, y)
+}
+
+/// The factor of the scores: an attribute, or one by the root of the heads' size.
+fn scale(at: &At<'_>, size: &Size) -> Result<f64> {
+    let stated = at.float("scale")?.filter(|&scale| scale != 0.0);
+    let size = size.known().filter(|&size| size > 0);
+    match (stated, size) {
+        (Some(scale), _) => Ok(scale),
+        (None, Some(size)) => Ok(1.0 / (size as f64).sqrt()),
+        (None, None) => Err(at.undecided("scale", &[])),
+    }
+}
+
+/// Keys or values behind those of the steps before, heads first.
+fn behind(at: &mut At<'_>, past: Option<ValueId>, new: ValueId) -> Result<ValueId> {
+    match past {
+        Some(past) => at.apply(Op::Concat { axis: 2 }, &[past, new]),
+        None => Ok(new),
+    }
+}
+
+/// `Attention`: the input times weights of queries, keys and values side by side.
+pub(super) fn attention(at: &mut At<'_>) -> Result<()> {
+    at.ignore(&["past_present_share_buffer", "rotary_embedding_dim"]);
+    if at.flag("do_rotary", false)? || at.has(6) {
+        return Err(at.unsupported("with rotary embedding or a shared cache"));
+    }
+    let heads = heads(at, "num_heads")?;
+    let (x, weights) = (at.value(0)?, at.value(1)?);
+    let mut made = multiply(at, x, weights)?;
+    if let Some(bias) = at.optional(2)? {
+        made = at.binary(Binary::Add, made, bias)?;
+    }
+    let dtype = at.type_of(made).dtype;
+    let shape = at.type_of(made).shape;
+    let [batch, rows, width] = shape.sizes() else { return Err(at.wrong("its input has not 3 axes")) };
+    let stated = at.ints("qkv_hidden_sizes")?.filter(|sizes| !sizes.is_empty());
+    let widths = match (stated, width.known()) {
+        (Some(sizes), _) if sizes.len() == 3 => sizes,
+        (None, Some(width)) if width % 3 == 0 => vec![width / 3; 3],
+        _ => return Err(at.wrong("its weights are not of queries, keys and values")),
+    };
+    let mut parts = Vec::with_capacity(3);
+    let mut start = 0i64;
+    for &width in &widths {
+        let part = slice(at, made, 2, (Size::Known(start), Size::Known(width)))?;
+        parts.push(by_heads(at, part, heads)?);
+        start = start.saturating_add(width);
+    }
+    let size = at.type_of(parts[0]).shape[3].clone();
+    let scale = scale(at, &size)?;
+    let past = at.optional(4)?;
+    let kept = past.is_some() || at.wants(1);
+    let mut keys = rows.clone();
+    if kept {
+        let mut stacked = Vec::with_capacity(2);
+        for number in [1usize, 2] {
+            let new = heads_first(at, parts[number])?;
+            let past = match past {
+                Some(past) => {
+                    let all = at.type_of(past).shape;
+                    let one = slice(at, past, 0, (Size::Known(number as i64 - 1), Size::Known(1)))?;
+                    Some(at.reshape(one, all.sizes().iter().skip(1).cloned().collect::<Vec<_>>())?)
+                }
+                None => None,
+            };
+            parts[number] = behind(at, past, new)?;
+            let sizes = at.type_of(parts[number]).shape;
+            keys = sizes[2].clone();
+            let sizes = std::iter::once(Size::Known(1)).chain(sizes.sizes().iter().cloned());
+            stacked.push(at.reshape(parts[number], sizes.collect::<Vec<_>>())?);
+        }
+        let present = at.apply(Op::Concat { axis: 0 }, &stacked)?;
+        at.set(1, present);
+    }
+    let mut masks = Masks::default();
+    if at.flag("unidirectional", false)? {
+        causal(at, &mut masks, [rows, &keys], None, dtype)?;
+    }
+    key_mask(at, &mut masks, 3, [batch, &keys], dtype)?;
+    bias(at, &mut masks, 5)?;
+    let other = if kept { HeadOrder::HeadsFirst } else { HeadOrder::RowsFirst };
+    let parts = Parts {
+        operands: [parts[0], parts[1], parts[2]],
+        orders: [HeadOrder::RowsFirst, other, other],
+        first: [0; 3],
+        heads,
+        key_heads: heads,
+        scale,
+    };
+    let y = attend(at, &parts, &masks)?;
+    at.set(0, y);
+    Ok(())
+}
+
+/// `MultiHeadAttention`: queries, keys and values as they come from their products.
+pub(super) fn multi_head(at: &mut At<'_>) -> Result<()> {
+    if at.has(8) || at.has(9) || at.wants(3) {
+        return Err(at.unsupported("with a shared cache, or scores as output"));
+    }
+    let heads = heads(at, "num_heads")?;
+    let query = at.value(0)?;
+    let mut parts = match (at.rank(0)?, at.has(1), at.has(2)) {
+        // Heads of queries, keys and values in turn: [batch, rows, heads, 3, size].
+        (5, false, false) => unstacked(at, query, 3)?,
+        (3, true, false) => {
+            let keys = at.value(1)?;
+            let mut parts = vec![by_heads(at, query, heads)?];
+            parts.extend(unstacked(at, keys, 2)?);
+            parts
+        }
+        (3, true, true) => {
+            let mut parts = vec![by_heads(at, query, heads)?];
+            for input in [1, 2] {
+                let value = at.value(input)?;
+                // Of an encoder, the heads come first.
+                let four = at.rank(input)? == 4;
+                parts.push(if four { heads_first(at, value)? } else { by_heads(at, value, heads)? });
+            }
+            parts
+        }
+        _ => return Err(at.unsupported("with such queries and keys")),
+    };
+    if let Some(bias) = at.optional(3)? {
+        let mut start = Size::Known(0);
+        for part in &mut parts {
+            let shape = at.type_of(*part).shape;
+            let width = shape[2].mul(&shape[3]).ok_or_else(|| at.undecided("size", shape.sizes()))?;
+            let own = slice(at, bias, 0, (start.clone(), width.clone()))?;
+            start = start.add(&width).ok_or_else(|| at.wrong("its sizes overflow"))?;
+            let own = at.reshape(own, [shape[2].clone(), shape[3].clone()])?;
+            *part = at.binary(Binary::Add, *part, own)?;
+        }
+    }
+    let (q, k) = (at.type_of(parts[0]), at.type_of(parts[1]));
+    let scale = scale(at, &q.shape[3])?;
+    let (batch, rows, mut keys) = (&q.shape[0], &q.shape[1], k.shape[1].clone());
+    let kept = at.has(6) || at.wants(1) || at.wants(2);
+    if kept {
+        for (number, input) in [(1usize, 6), (2, 7)] {
+            let new = heads_first(at, parts[number])?;
+            let past = at.optional(input)?;
+            parts[number] = behind(at, past, new)?;
+            at.set(number, parts[number]);
+        }
+        keys = at.type_of(parts[1]).shape[2].clone();
+    }
+    let mut masks = Masks::default();
+    if at.flag("unidirectional", false)? {
+        causal(at, &mut masks, [rows, &keys], None, q.dtype)?;
+    }
+    key_mask(at, &mut masks, 4, [batch, &keys], q.dtype)?;
+    bias(at, &mut masks, 5)?;
+    let other = if kept { HeadOrder::HeadsFirst } else { HeadOrder::RowsFirst };
+    let parts = Parts {
+        operands: [parts[0], parts[1], parts[2]],
+        orders: [HeadOrder::RowsFirst, other, other],
+        first: [0; 3],
+        heads,
+        key_heads: heads,
+        scale,
+    };
+    let y = attend(at, &parts, &masks)?;
+    at.set(0, y);
+    Ok(())
+}
+
+/// `[batch, rows, heads, count, size]` as so many of `[batch, rows, heads, size]`.
+fn unstacked(at: &mut At<'_>, x: ValueId, count: i64) -> Result<Vec<ValueId>> {
+    let shape = at.type_of(x).shape;
+    let [batch, rows, heads, parts, size] = shape.sizes() else {
+        return Err(at.unsupported(format!("with packed keys of rank {}", shape.rank())));
+    };
+    if *parts != Size::Known(count) {
+        return Err(at.wrong(format!("expected {count} parts of each head, found {}", at.show(parts))));
+    }
+    let sizes = [batch.clone(), rows.clone(), heads.clone(), size.clone()];
+    let mut found = Vec::new();
+    for part in 0..count {
+        let part = slice(at, x, 3, (Size::Known(part), Size::Known(1)))?;
+        found.push(at.reshape(part, sizes.clone())?);
+    }
+    Ok(found)
+}
+
+/// `GroupQueryAttention`: fewer heads of keys than of queries, causal, behind a cache that the steps before have filled.
+pub(super) fn group_query(at: &mut At<'_>) -> Result<()> {
+    at.ignore(&["kv_cache_bit_width", "k_quant_type", "v_quant_type", "qk_output"]);
+    for (name, none) in [("softcap", 0.0), ("smooth_softmax", 0.0)] {
+        let stated = if name == "softcap" { at.float(name)? } else { at.int(name)?.map(|v| v.max(0) as f64) };
+        if stated.is_some_and(|value| value != none) {
+            return Err(at.unsupported(format!("with {name}")));
+        }
+    }
+    if at.has(11) || at.wants(3) {
+        return Err(at.unsupported("with a sink of the heads, or scores as output"));
+    }
+    let (heads, key_heads) = (heads(at, "num_heads")?, heads(at, "kv_num_heads")?);
+    let query = at.value(0)?;
+    let mut parts = match (at.has(1), at.has(2)) {
+        (true, true) => {
+            let (k, v) = (at.value(1)?, at.value(2)?);
+            vec![by_heads(at, query, heads)?, by_heads(at, k, key_heads)?, by_heads(at, v, key_heads)?]
+        }
+        _ => {
+            let all = by_heads(at, query, heads.saturating_add(key_heads.saturating_mul(2)))?;
+            let mut parts = Vec::with_capacity(3);
+            for (start, count) in [(0, heads), (heads, key_heads), (heads + key_heads, key_heads)] {
+                parts.push(slice(at, all, 2, (Size::Known(start), Size::Known(count)))?);
+            }
+            parts
+        }
+    };
+    let q = at.type_of(parts[0]);
+    let rows = q.shape[1].clone();
+    let scale = scale(at, &q.shape[3])?;
+    let past = at.optional(3)?;
+    let done = past.map_or(Size::Known(0), |past| at.type_of(past).shape[2].clone());
+    if at.flag("do_rotary", false)? {
+        let interleaved = at.flag("rotary_interleaved", false)?;
+        let ids = match at.optional(9)? {
+            Some(ids) => ids,
+            None => {
+                let ids = positions(at, &rows, &done, 1)?;
+                at.reshape(ids, [Size::Known(1), rows.clone()])?
+            }
+        };
+        let (cos, sin) = (at.value(7)?, at.value(8)?);
+        for part in &mut parts[..2] {
+            *part = rotated(at, *part, Turn { ids, tables: [cos, sin], rows_first: true, interleaved })?;
+        }
+    } else {
+        at.ignore(&["rotary_interleaved"]);
+    }
+    for (number, input) in [(1usize, 3), (2, 4)] {
+        let new = heads_first(at, parts[number])?;
+        let past = at.optional(input)?;
+        parts[number] = behind(at, past, new)?;
+        at.set(number, parts[number]);
+    }
+    let keys = at.type_of(parts[1]).shape[2].clone();
+    let window = at.int("local_window_size")?.filter(|&window| window > 0);
+    let mut masks = Masks::default();
+    causal(at, &mut masks, [&rows, &keys], window, q.dtype)?;
+    bias(at, &mut masks, 10)?;
+    let parts = Parts {
+        operands: [parts[0], parts[1], parts[2]],
+        orders: [HeadOrder::RowsFirst, HeadOrder::HeadsFirst, HeadOrder::HeadsFirst],
+        first: [0; 3],
+        heads,
+        key_heads,
+        scale,
+    };
+    let y = attend(at, &parts, &masks)?;
+    at.set(0, y);
+    Ok(())
+}
+
+/// How heads are turned: by which positions of which tables (cosines, sines).
+struct Turn {
+    ids: ValueId,
+    tables: [ValueId; 2],
+    rows_first: bool,
+    interleaved: bool,
+}
+
+/// Turns the first numbers of each head, as many as the tables have twice.
+fn rotated(at: &mut At<'_>, x: ValueId, turn: Turn) -> Result<ValueId> {
+    let shape = at.type_of(x).shape;
+    let half = at.type_of(turn.tables[0]).shape.sizes().last().cloned();
+    let Some(half) = half else { return Err(at.wrong("its tables have no axes")) };
+    let whole = half.scale(2).ok_or_else(|| at.wrong("its tables overflow"))?;
+    let mut tables = Vec::with_capacity(2);
+    for table in turn.tables {
+        let rows = at.apply(Op::Gather { axis: 0 }, &[table, turn.ids])?;
+        let rows = at.apply(Op::Concat { axis: 2 }, &[rows, rows])?;
+        let sizes = at.type_of(rows).shape;
+        let [batch, rows_of, size] = sizes.sizes() else {
+            return Err(at.wrong("its positions have not 2 axes"));
+        };
+        let one = Size::Known(1);
+        let (batch, count, size) = (batch.clone(), rows_of.clone(), size.clone());
+        let sizes = if turn.rows_first { [batch, count, one, size] } else { [batch, one, count, size] };
+        tables.push(at.reshape(rows, sizes)?);
+    }
+    let part = slice(at, x, 3, (Size::Known(0), whole.clone()))?;
+    let sizes = |last: [Size; 2]| -> Vec<Size> { shape.sizes()[..3].iter().cloned().chain(last).collect() };
+    let flat: Vec<Size> = shape.sizes()[..3].iter().cloned().chain([whole.clone()]).collect();
+    let two = Size::Known(2);
+    let part = if turn.interleaved {
+        let pairs = at.reshape(part, sizes([half.clone(), two.clone()]))?;
+        let halves = at.transpose(pairs, vec![0, 1, 2, 4, 3])?;
+        at.reshape(halves, flat.clone())?
+    } else {
+        part
+    };
+    let mut y = at.apply(Op::Rotary { transposed: false }, &[part, tables[0], tables[1]])?;
+    if turn.interleaved {
+        let halves = at.reshape(y, sizes([two, half]))?;
+        let pairs = at.transpose(halves, vec![0, 1, 2, 4, 3])?;
+        y = at.reshape(pairs, flat)?;
+    }
+    if shape[3] == whole {
+        return Ok(y);
+    }
+    let rest = shape[3].sub(&whole).ok_or_else(|| at.undecided("size", shape.sizes()))?;
+    let kept = slice(at, x, 3, (whole, rest))?;
+    at.apply(Op::Concat { axis: 3 }, &[y, kept])
+}
+
+/// `RotaryEmbedding`: positions from one on, or one for each row.
+pub(super) fn rotary(at: &mut At<'_>) -> Result<()> {
+    at.ignore(&["scale", "rotary_embedding_dim"]);
+    if at.flag("is_packed_batching", false)? {
+        return Err(at.unsupported("of packed batches"));
+    }
+    let interleaved = at.flag("interleaved", false)?;
+    let x = at.value(0)?;
+    let tables = [at.value(2)?, at.value(3)?];
+    let rows_first = at.rank(0)? == 3;
+    let stated = at.int_or("num_heads", 0)?;
+    let x = if rows_first {
+        let shape = at.type_of(x).shape;
+        let half = at.type_of(tables[0]).shape.sizes().last().and_then(Size::known);
+        let width = half.and_then(|half| half.checked_mul(2)).filter(|&width| width > 0);
+        let many = width.and_then(|width| shape[2].div_exact(width)?.known());
+        let heads = if stated > 0 { Some(stated) } else { many };
+        let heads = heads.ok_or_else(|| at.wrong("its heads are as wide as its tables"))?;
+        by_heads(at, x, heads)?
+    } else {
+        x
+    };
+    let shape = at.type_of(x).shape;
+    if shape.rank() != 4 {
+        return Err(at.wrong(format!("an input of rank {}, not 3 or 4", at.rank(0)?)));
+    }
+    let rows = shape[if rows_first { 1 } else { 2 }].clone();
+    let ids = at.value(1)?;
+    let ids = if at.rank(1)? == 1 {
+        // The first position.
+        let each = at.iota(Type::new(DType::I64, Shape::new([Size::Known(1), rows])), 1);
+        at.binary(Binary::Add, each, ids)?
+    } else {
+        ids
+    };
+    let y = rotated(at, x, Turn { ids, tables, rows_first, interleaved })?;
+    let y = if rows_first { joined(at, y)? } else { y };
+    at.set(0, y);
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! Operators that onnxruntime's quantiser writes beside the standard's.
+
+use super::super::super::node::At;
+use super::super::quantized::{
+    Along, Integers, Scaled, dynamically, input_numbers, product, scaled, set_quantized, zero_point,
+};
+use crate::error::Result;
+use crate::ir::{Binary, Compare, DType, Op, ReduceKind, Unary, ValueId};
+
+/// One scale for all.
+const ALL: Along = Along::Axis(0);
+
+/// A function of two quantised tensors.
+pub(super) fn binary(at: &mut At<'_>, binary: Binary) -> Result<()> {
+    let x = input_numbers(at, Scaled::from(0), ALL)?;
+    let y = input_numbers(at, Scaled::from(3), ALL)?;
+    let z = at.binary(binary, x, y)?;
+    set_quantized(at, z, 6, 7)
+}
+
+pub(super) fn unary(at: &mut At<'_>, unary: Unary) -> Result<()> {
+    let x = input_numbers(at, Scaled::from(0), ALL)?;
+    let y = at.unary(unary, x)?;
+    set_quantized(at, y, 3, 4)
+}
+
+pub(super) fn leaky_relu(at: &mut At<'_>) -> Result<()> {
+    let alpha = at.float_or("alpha", f64::from(0.01f32))?;
+    let x = input_numbers(at, Scaled::from(0), ALL)?;
+    let low = at.binary_scalar(Binary::Mul, x, alpha)?;
+    let zero = at.scalar(DType::F32, 0.0)?;
+    let is_positive = at.apply(Op::Compare(Compare::Ge), &[x, zero])?;
+    let y = at.apply(Op::Select, &[is_positive, x, low])?;
+    set_quantized(at, y, 3, 4)
+}
+
+pub(super) fn softmax(at: &mut At<'_>) -> Result<()> {
+    let opset = at.int_or("opset", 13)?;
+    let rank = at.rank(0)?;
+    let axis = at.axis(at.int_or("axis", -1)?, rank)?;
+    if opset < 13 && axis + 1 != rank {
+        return Err(at.unsupported("over several axes"));
+    }
+    let x = input_numbers(at, Scaled::from(0), ALL)?;
+    let y = at.apply(Op::Softmax { axis: axis as u32, log: false }, &[x])?;
+    set_quantized(at, y, 3, 4)
+}
+
+pub(super) fn global_average_pool(at: &mut At<'_>) -> Result<()> {
+    let last = at.flag("channels_last", false)?;
+    let rank = at.rank(0)? as u32;
+    let axes: Vec<u32> = if last { (1..rank.saturating_sub(1)).collect() } else { (2..rank).collect() };
+    let x = input_numbers(at, Scaled::from(0), ALL)?;
+    let y = at.apply(Op::Reduce { kind: ReduceKind::Mean, axes, keep: true }, &[x])?;
+    set_quantized(at, y, 3, 4)
+}
+
+pub(super) fn average_pool(at: &mut At<'_>) -> Result<()> {
+    if at.flag("channels_last", false)? {
+        return Err(at.unsupported("with channels last"));
+    }
+    let x = input_numbers(at, Scaled::from(0), ALL)?;
+    let y = super::super::window::pool::averaged(at, x)?;
+    set_quantized(at, y, 3, 4)
+}
+
+/// Scale and zero point of the result, then data, scale and zero point of each part.
+pub(super) fn concat(at: &mut At<'_>) -> Result<()> {
+    let rank = at.rank(2)?;
+    let Some(axis) = at.int("axis")? else { return Err(at.wrong("attribute axis is missing")) };
+    let axis = at.axis(axis, rank)? as u32;
+    let mut parts = Vec::new();
+    for first in (2..at.input_count()).step_by(3) {
+        parts.push(input_numbers(at, Scaled::from(first), ALL)?);
+    }
+    let y = at.apply(Op::Concat { axis }, &parts)?;
+    set_quantized(at, y, 0, 1)
+}
+
+/// Condition, then data, scale and zero point of both sides.
+pub(super) fn select(at: &mut At<'_>) -> Result<()> {
+    let condition = at.value(0)?;
+    let x = input_numbers(at, Scaled::from(1), ALL)?;
+    let y = input_numbers(at, Scaled::from(4), ALL)?;
+    let z = at.apply(Op::Select, &[condition, x, y])?;
+    set_quantized(at, z, 7, 8)
+}
+
+/// `alpha * A * B`, and `C` in units of that, as integers, or as floats where no scale is given.
+pub(super) fn gemm(at: &mut At<'_>) -> Result<()> {
+    let alpha = at.float_or("alpha", 1.0)?;
+    let turned = [at.flag("transA", false)?, at.flag("transB", false)?];
+    if at.rank(0)? != 2 || at.rank(3)? != 2 {
+        return Err(at.wrong("its matrices have not 2 axes"));
+    }
+    let mut sides = Vec::with_capacity(2);
+    for (first, turned) in [0, 3].into_iter().zip(turned) {
+        let data = at.value(first)?;
+        let data = if turned { at.transpose(data, vec![1, 0])? } else { data };
+        sides.push(Integers { data, zero: zero_point(at, first + 2)? });
+    }
+    let mut sum = product(at, sides[0], sides[1])?;
+    if let Some(bias) = at.optional(6)? {
+        sum = at.convert(sum, DType::F64)?;
+        let bias = at.convert(bias, DType::F64)?;
+        sum = at.binary(Binary::Add, sum, bias)?;
+    }
+    let (x, y) = (at.value(1)?, at.value(4)?);
+    let x = if alpha == 1.0 { x } else { at.binary_scalar(Binary::Mul, x, alpha)? };
+    let z = scaled(at, sum, [x, y], [Along::Axis(0), Along::Axis(1)])?;
+    if at.has(7) {
+        return set_quantized(at, z, 7, 8);
+    }
+    at.set(0, z);
+    Ok(())
+}
+
+/// Exact sums as floats, and a bias.
+fn set_floats(at: &mut At<'_>, sum: ValueId, scales: [ValueId; 2], bias: usize) -> Result<()> {
+    let rank = at.type_of(sum).shape.rank();
+    let along = [Along::Axis(rank.saturating_sub(2)), Along::Axis(rank.saturating_sub(1))];
+    let mut y = scaled(at, sum, scales, along)?;
+    if let Some(bias) = at.optional(bias)? {
+        y = at.binary(Binary::Add, y, bias)?;
+    }
+    at.set(0, y);
+    Ok(())
+}
+
+pub(super) fn matmul_integer_to_float(at: &mut At<'_>) -> Result<()> {
+    let x = Integers { data: at.value(0)?, zero: zero_point(at, 4)? };
+    let y = Integers { data: at.value(1)?, zero: zero_point(at, 5)? };
+    let sum = product(at, x, y)?;
+    let scales = [at.value(2)?, at.value(3)?];
+    set_floats(at, sum, scales, 6)
+}
+
+pub(super) fn dynamic_quantize_matmul(at: &mut At<'_>) -> Result<()> {
+    let a = at.value(0)?;
+    let [data, scale, zero] = dynamically(at, a)?;
+    let y = Integers { data: at.value(1)?, zero: zero_point(at, 3)? };
+    let sum = product(at, Integers { data, zero: Some(zero) }, y)?;
+    let other = at.value(2)?;
+    set_floats(at, sum, [scale, other], 4)
+}
+
+/// Rows of a table of blocks of few bits, whose scales are beside, along the last axis.
+pub(super) fn gather_block_quantized(at: &mut At<'_>) -> Result<()> {
+    let (bits, size) = (at.int_or("bits", 4)?, at.int_or("block_size", 128)?);
+    let (gathered, along) = (at.int_or("gather_axis", 0)?, at.int_or("quantize_axis", 1)?);
+    let rank = at.rank(0)?;
+    let dtype = at.ty(0)?.dtype;
+    let (gathered, along) = (at.axis(gathered, rank)?, at.axis(along, rank)?);
+    if gathered != 0 || along + 1 != rank || !matches!(bits, 4 | 8) || dtype != DType::U8 {
+        return Err(at.unsupported("but of rows of bytes, blocks along the last axis"));
+    }
+    let (table, indices) = (at.value(0)?, at.value(1)?);
+    let scales = at.value(2)?;
+    let to = at.type_of(scales).dtype;
+    let mut operands = vec![];
+    let blocks = at.type_of(scales).shape.sizes().last().and_then(crate::ir::Size::known);
+    let bytes = at.type_of(table).shape.sizes().last().and_then(crate::ir::Size::known);
+    let (Some(_), Some(bytes)) = (blocks, bytes) else { return Err(at.undecided("blocks", &[])) };
+    let columns = bytes.saturating_mul(8 / bits);
+    for (input, value) in [(0, Some(table)), (2, Some(scales)), (3, at.optional(3)?)] {
+        let Some(value) = value else { continue };
+        let value = if input == 2 { at.convert(value, DType::F32)? } else { value };
+        operands.push(at.apply(Op::Gather { axis: 0 }, &[value, indices])?);
+    }
+    let format = super::packed::groups(at, bits, size)?;
+    let y = at.apply(Op::Unpack(crate::ir::Packed { format, columns }), &operands)?;
+    let y = at.convert(y, to)?;
+    at.set(0, y);
+    Ok(())
+}

@@ -1,0 +1,294 @@
+//! Weights of few bits: numbers of blocks beside ggml's own (`tests/data/ggml_blocks.json`, made by its Python package),
+//! and products with them beside products with the numbers.
+
+use partition::unstable::compile::{Options, compile};
+use partition::unstable::ir::{
+    BlockFormat, DType, Graph, Init, Op, Packed, PackedRow, ParamId, Shape, Source, SourceRole, Tensor, Type,
+    Unary, Zeros, infer,
+};
+use partition::unstable::load::Model;
+use partition::unstable::place::{self, DeviceUse};
+use partition::unstable::run::{ExecOptions, Program, exec_plan};
+use partition::unstable::topology::Topology;
+
+use crate::reference::Array;
+use crate::run_ops::{Random, array, check, run, ty};
+
+/// The value of an IEEE half in two bytes.
+fn half(low: f64, high: f64) -> f64 {
+    let (exponent, fraction) = ((high as u32 >> 2 & 31) as i32, (high as u32 & 3) as f64 * 256.0 + low);
+    let magnitude = match exponent {
+        0 => fraction * 2f64.powi(-24),
+        _ => (fraction + 1024.0) * 2f64.powi(exponent - 25),
+    };
+    if high >= 128.0 { -magnitude } else { magnitude }
+}
+
+/// Number `k` of the row of an operand that begins at `index`, from the formats' definitions.
+pub(crate) fn number(packed: Packed, x: &[Array], index: &[usize], k: usize) -> f64 {
+    let read = |of: &Array, at: usize| of.at(&[index, &[at]].concat());
+    let byte = |at: usize| read(&x[0], at) as u32;
+    let nibble = |byte: u32, upper: bool| if upper { byte >> 4 } else { byte & 15 };
+    let signed = |byte: u32| f64::from(byte as u8 as i8);
+    let half_at = |at: usize| half(f64::from(byte(at)), f64::from(byte(at + 1)));
+    match packed.format {
+        BlockFormat::Q8_0 => {
+            let start = k / 32 * 34;
+            half_at(start) * signed(byte(start + 2 + k % 32))
+        }
+        BlockFormat::Q4_0 => {
+            let start = k / 32 * 18;
+            let q = nibble(byte(start + 2 + k % 16), k % 32 >= 16);
+            half_at(start) * (f64::from(q) - 8.0)
+        }
+        BlockFormat::Q4K => {
+            let (start, group) = (k / 256 * 144, k % 256 / 32);
+            let scales = start + 4;
+            let (scale, offset) = match group {
+                0..4 => (byte(scales + group) & 63, byte(scales + group + 4) & 63),
+                _ => {
+                    let low = byte(scales + group + 4);
+                    let (above_scale, above_offset) =
+                        (byte(scales + group - 4) >> 6, byte(scales + group) >> 6);
+                    (nibble(low, false) + 16 * above_scale, nibble(low, true) + 16 * above_offset)
+                }
+            };
+            let q = nibble(byte(start + 16 + group / 2 * 32 + k % 32), group % 2 == 1);
+            half_at(start) * f64::from(scale) * f64::from(q) - half_at(start + 2) * f64::from(offset)
+        }
+        BlockFormat::Q6K => {
+            let (start, at) = (k / 256 * 210, k % 256);
+            let (part, line, within) = (at / 128, at % 128 / 32, at % 32);
+            let low = byte(start + part * 64 + (line % 2) * 32 + within);
+            let high = byte(start + 128 + part * 32 + within) >> (2 * line) & 3;
+            let q = nibble(low, line >= 2) + 16 * high;
+            let scale = signed(byte(start + 192 + at / 16));
+            half_at(start + 208) * scale * (f64::from(q) - 32.0)
+        }
+        BlockFormat::Groups { bits, size } => {
+            let group = k / size as usize;
+            let of = |of: &Array, at: usize| match bits {
+                8 => read(of, at),
+                _ => f64::from(nibble(read(of, at / 2) as u32, at % 2 == 1)),
+            };
+            let zero = match x.get(2) {
+                None => 2f64.powi(i32::from(bits) - 1),
+                Some(zeros) if zeros.dtype == DType::F32 => read(zeros, group),
+                Some(zeros) => of(zeros, group),
+            };
+            (of(&x[0], k) - zero) * read(&x[1], group)
+        }
+    }
+}
+
+/// Packed rows of these outer sizes, with scales of moderate size.
+fn rows(random: &mut Random, packed: Packed, outer: &[usize]) -> Vec<Array> {
+    let sized = |last: u64| [outer, &[last as usize]].concat();
+    let count: usize = outer.iter().product();
+    let mut bytes: Vec<f64> =
+        (0..count as u64 * packed.row_bytes()).map(|_| random.size(0, 255) as f64).collect();
+    let halves: &[usize] = match packed.format {
+        BlockFormat::Q8_0 | BlockFormat::Q4_0 => &[1],
+        BlockFormat::Q4K => &[1, 3],
+        BlockFormat::Q6K => &[209],
+        BlockFormat::Groups { .. } => &[],
+    };
+    for block in bytes.chunks_mut(packed.format.bytes() as usize) {
+        // Exponents of -13 to -11, of either sign.
+        halves.iter().for_each(|&at| block[at] = (random.size(0, 1) * 128 + random.size(8, 18)) as f64);
+    }
+    let mut all = vec![Array::new(DType::U8, &sized(packed.row_bytes()), bytes)];
+    if packed.format.has_scales_beside() {
+        let scales = (0..count as u64 * packed.blocks()).map(|_| random.size(1, 64) as f64 / 32768.0);
+        all.push(Array::new(DType::F32, &sized(packed.blocks()), scales.collect()));
+        match random.size(0, 2) {
+            0 => {}
+            1 => {
+                let zeros = (0..count as u64 * packed.zero_bytes()).map(|_| random.size(0, 255) as f64);
+                all.push(Array::new(DType::U8, &sized(packed.zero_bytes()), zeros.collect()));
+            }
+            _ => {
+                let zeros = (0..count as u64 * packed.blocks()).map(|_| random.size(0, 60) as f64 / 4.0);
+                all.push(Array::new(DType::F32, &sized(packed.blocks()), zeros.collect()));
+            }
+        }
+    }
+    all
+}
+
+fn format(random: &mut Random, number: usize) -> Packed {
+    let groups = BlockFormat::Groups { bits: *random.pick(&[4, 8]), size: *random.pick(&[2, 16, 32, 40]) };
+    let format = BlockFormat::WHOLE.get(number % 6).copied().unwrap_or(groups);
+    let blocks = if format.elements() == 256 { 1 } else { random.size(1, 3) };
+    // A block may be cut off, in its middle or behind a single number.
+    let cut = if random.flag() { random.size(0, format.elements() as usize - 1) } else { 0 };
+    Packed { format, columns: (blocks * format.elements() as usize - cut) as i64 }
+}
+
+#[test]
+pub(crate) fn packed_weights() {
+    let mut random = Random::new(41);
+    for case in 0..60 {
+        let packed = format(&mut random, case);
+        let (m, n) = (random.size(0, 7), random.size(1, 9));
+        let (left, right): (&[usize], &[usize]) =
+            *random.pick(&[(&[][..], &[][..]), (&[3], &[]), (&[2], &[2]), (&[], &[2]), (&[2, 1], &[1, 3])]);
+        let x = array(&mut random, DType::F32, &[left, &[m, packed.columns as usize]].concat());
+        let weights = rows(&mut random, packed, &[right, &[n]].concat());
+        check(&Op::PackedMatMul(packed), &[vec![x], weights].concat());
+        let outer: &[usize] = random.pick::<&[usize]>(&[&[], &[3], &[2, 2]]);
+        let weights = rows(&mut random, packed, outer);
+        check(&Op::Unpack(packed), &weights);
+    }
+}
+
+/// By rows, where the left operand has few, and by panels; each the bits of the product with the numbers.
+#[test]
+fn products_have_the_bits_of_products_with_the_numbers() {
+    let mut random = Random::new(43);
+    for case in 0..24 {
+        let packed = Packed { columns: [512, 768, 300, 130][case % 4], ..format(&mut random, case) };
+        let (m, n) = (*random.pick(&[1, 3, 5, 16, 17, 40]), *random.pick(&[3, 65, 130]));
+        let x = array(&mut random, DType::F32, &[m, packed.columns as usize]);
+        let weights = rows(&mut random, packed, &[n]);
+        let result = |op: &Op, operands: &[Array]| {
+            let types: Vec<_> = operands.iter().map(ty).collect();
+            let results = infer(op, &types.iter().collect::<Vec<_>>(), &|_| "n".to_owned()).unwrap();
+            run(op, operands, &results).unwrap().remove(0)
+        };
+        let numbers = result(&Op::Unpack(packed), &weights);
+        let plain = Op::MatMul { transpose_left: false, transpose_right: true };
+        let expected = result(&plain, &[x.clone(), numbers]);
+        let found = result(&Op::PackedMatMul(packed), &[vec![x], weights].concat());
+        assert_eq!(found.data, expected.data, "{packed:?}, {m} rows, {n} columns");
+    }
+}
+
+#[test]
+fn blocks_are_what_ggml_makes_of_them() {
+    let text = include_str!("../data/ggml_blocks.json");
+    let stored: serde_json::Value = serde_json::from_str(text).unwrap();
+    let list = |value: &serde_json::Value| -> Vec<u32> {
+        value.as_array().unwrap().iter().map(|number| number.as_u64().unwrap() as u32).collect()
+    };
+    let bytes =
+        |value: &serde_json::Value| -> Vec<u8> { list(value).iter().map(|&byte| byte as u8).collect() };
+    for format in BlockFormat::WHOLE {
+        let case = &stored[format.name()];
+        let (from, expected) = (bytes(&case["bytes"]), list(&case["bits"]));
+        let row = PackedRow { bytes: &from, scales: &[], zeros: Zeros::Middle };
+        let mut found = vec![0.0; expected.len()];
+        format.unpack(row, 0, &mut found);
+        for (at, (found, bits)) in found.iter().zip(&expected).enumerate() {
+            // NumPy multiplies in another order here and there.
+            let expected = f32::from_bits(*bits);
+            assert!((found - expected).abs() <= expected.abs() * 3e-7, "{format:?} {at}: {found} {expected}");
+        }
+        if let Some(packed) = stored["packed"].get(format.name()) {
+            let numbers: Vec<f32> =
+                list(&stored["packed"]["numbers"]).iter().map(|&n| f32::from_bits(n)).collect();
+            assert_eq!(format.pack(&numbers).unwrap(), bytes(packed), "{format:?}");
+        }
+    }
+}
+
+/// Two products, one with a matrix that lies transposed: `relu(x a) b^T`.
+fn two_products() -> Graph {
+    let mut graph = Graph::new("two products");
+    let mut source = |graph: &mut Graph, name: &str, role| graph.add_source(Source::new(name, "Test", role));
+    let data = source(&mut graph, "data", SourceRole::Data);
+    let x = graph.add_input("x", Type::new(DType::F32, Shape::known(&[3, 96])), data);
+    let mut weights = |graph: &mut Graph, name: &str, dims: [i64; 2]| {
+        let ty = Type::new(DType::F32, Shape::known(&dims));
+        graph.add_param(name, ty, Init::glorot_uniform(), None, data)
+    };
+    let (a, b) = (weights(&mut graph, "a", [96, 64]), weights(&mut graph, "b", [80, 64]));
+    let product = |transpose_right| Op::MatMul { transpose_left: false, transpose_right };
+    let first = source(&mut graph, "first", SourceRole::Node);
+    let y = graph.apply(product(false), &[x, a], first).unwrap();
+    let y = graph.apply(Op::Unary(Unary::Relu), &[y], first).unwrap();
+    let second = source(&mut graph, "second", SourceRole::Node);
+    let y = graph.apply(product(true), &[y, b], second).unwrap();
+    graph.add_output("y", y);
+    graph.record_consumers();
+    graph
+}
+
+/// What they come to in f64, of weights as they are or packed and unpacked.
+fn in_f64(graph: &Graph, x: &[f32], format: Option<BlockFormat>) -> Vec<f64> {
+    let matrix = |at: usize, turned: bool| -> Vec<Vec<f64>> {
+        let param = ParamId(at as u32);
+        let of = partition::unstable::load::fill_param(graph, param, 7, &graph.param(param).name).unwrap();
+        let (numbers, width) = (of.to_f32().unwrap(), of.dims()[1] as usize);
+        let rows: Vec<Vec<f32>> = match turned {
+            true => (0..width).map(|c| numbers.iter().skip(c).step_by(width).copied().collect()).collect(),
+            false => numbers.chunks(width).map(<[f32]>::to_vec).collect(),
+        };
+        let seen = |row: Vec<f32>| -> Vec<f64> {
+            let Some(format) = format else { return row.into_iter().map(f64::from).collect() };
+            let bytes = format.pack(&row).unwrap();
+            let mut numbers = vec![0.0; row.len()];
+            format.unpack(PackedRow { bytes: &bytes, scales: &[], zeros: Zeros::Middle }, 0, &mut numbers);
+            numbers.into_iter().map(f64::from).collect()
+        };
+        rows.into_iter().map(seen).collect()
+    };
+    let dot = |x: &[f64], row: &[f64]| x.iter().zip(row).map(|(x, w)| x * w).sum::<f64>();
+    let (a, b) = (matrix(0, true), matrix(1, false));
+    x.chunks(96)
+        .flat_map(|x| {
+            let x: Vec<f64> = x.iter().copied().map(f64::from).collect();
+            let inner: Vec<f64> = a.iter().map(|row| dot(&x, row).max(0.0)).collect();
+            b.iter().map(|row| dot(&inner, row)).collect::<Vec<f64>>()
+        })
+        .collect()
+}
+
+#[test]
+fn weights_are_packed_when_they_are_loaded() {
+    let x: Vec<f32> = (0..288).map(|i| ((i * 31 % 97) as f32 - 48.0) / 40.0).collect();
+    let bytes: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let inputs = vec![("x".to_owned(), Tensor::new(DType::F32, vec![3, 96], bytes).unwrap())];
+    let as_they_are = in_f64(&two_products(), &x, None);
+    let largest = as_they_are.iter().fold(0.0f64, |most, y| most.max(y.abs()));
+    for (format, most) in [(BlockFormat::Q8_0, 0.01), (BlockFormat::Q4_0, 0.15)] {
+        for devices in ["cpu", "2xcpu"] {
+            let place = place::Options { devices: DeviceUse::All, ..place::Options::default() };
+            let options = Options { weights_as: Some(format), place, ..Options::default() };
+            let topology = Topology::parse(devices).unwrap();
+            let compiled = compile(Model::Graph(two_products()), &topology, &options).unwrap();
+            let network = compiled.network.as_ref().unwrap();
+            let text = network.graph.to_string();
+            assert_eq!(partition::unstable::ir::text::parse(&text).unwrap().to_string(), text);
+            let held: u64 = network
+                .graph
+                .params()
+                .iter()
+                .map(|param| {
+                    let value = network.graph.node(param.node).first_result;
+                    network.graph.ty(value).bytes().unwrap().get()
+                })
+                .sum();
+            assert_eq!(held, (64 * 96 + 80 * 64) / 32 * format.bytes());
+            let exec = exec_plan(&compiled.plan, &network.graph, &network.grouping).unwrap();
+            let weights = |id: ParamId| {
+                partition::unstable::load::fill_param(
+                    &network.graph,
+                    id,
+                    7,
+                    network.graph.param(id).whole_name(),
+                )
+            };
+            let groups = network.grouping.all_fused();
+            let mut program =
+                Program::new(&network.graph, &groups, &exec, &weights, ExecOptions::default()).unwrap();
+            let found = program.run(&inputs).unwrap().0.remove(0).1.to_f32().unwrap();
+            let expected = in_f64(&two_products(), &x, Some(format));
+            for ((found, packed), plain) in found.iter().zip(&expected).zip(&as_they_are) {
+                let found = f64::from(*found);
+                assert!((found - packed).abs() <= 1e-5 * largest, "{format:?}: {found}, expected {packed}");
+                assert!((found - plain).abs() <= most * largest, "{format:?}: {found} of {plain}");
+            }
+        }
+    }
+}

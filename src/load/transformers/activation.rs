@@ -26,6 +26,9 @@ pub(super) struct Activation(&'static [Step]);
 
 pub(super) const RELU: Activation = Activation(&[Apply("relu")]);
 
+/// What BLOOM's class computes, whatever its configuration says.
+pub(super) const BLOOM_GELU: Activation = Activation(&[Apply("gelu_tanh")]);
+
 const FUNCTIONS: &[(&[&str], Activation)] = &[
     (&["gelu", "gelu_python"], Activation(&[Apply("gelu")])),
     (
@@ -48,13 +51,21 @@ const FUNCTIONS: &[(&[&str], Activation)] = &[
 impl Activation {
     /// The function that a field names. Error: it is none of those known.
     pub(super) fn read(config: &Config, field: &'static str, default: &'static str) -> Result<Self> {
-        let name = config.text(field, default)?;
-        let found = FUNCTIONS.iter().find(|(names, _)| names.contains(&name));
-        found.map(|(_, function)| *function).ok_or_else(|| {
+        Self::named(config, field, config.text(field, default)?)
+    }
+
+    /// The function of a name, which a field gives. Error: it is none of those known.
+    pub(super) fn named(config: &Config, field: &str, name: &str) -> Result<Self> {
+        Self::of_name(name).ok_or_else(|| {
             let known: Vec<&str> = FUNCTIONS.iter().flat_map(|(names, _)| *names).copied().collect();
             let message = format!("{name} is not supported");
             config.refused(field, &message).with_help(format!("{} are", known.join(", ")))
         })
+    }
+
+    /// The function of a name, where it is known.
+    pub(super) fn of_name(name: &str) -> Option<Self> {
+        FUNCTIONS.iter().find(|(names, _)| names.contains(&name)).map(|(_, function)| *function)
     }
 
     /// Writes the function of `x`; the last node has this name.

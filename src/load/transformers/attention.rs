@@ -1,12 +1,11 @@
 //! Attention of projected queries, keys and values: which keys a row meets, and the products.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::config::LARGEST;
 use super::net::Net;
 use super::rotary::Tables;
 use crate::error::{Error, Result};
-use crate::ir::Absent;
 
 /// Sizes of attention.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +28,11 @@ impl Heads {
         }
         Ok(Self { count, shared, width })
     }
+
+    /// The factor of scores that most families have.
+    pub(super) fn usual_scale(&self) -> f64 {
+        1.0 / (self.width as f64).sqrt()
+    }
 }
 
 /// Which keys a row may meet, padding aside.
@@ -42,10 +46,40 @@ pub(super) enum Sight {
     Window(u64),
 }
 
-/// The masks of a network, made where a layer first needs one.
-#[derive(Default)]
+impl Sight {
+    /// True where a row meets none behind it.
+    pub(super) fn looks_back(self) -> bool {
+        match self {
+            Self::Everything => false,
+            Self::Before | Self::Window(_) => true,
+        }
+    }
+}
+
+/// What rows meet: how long both sides are, and which keys are padding.
+#[derive(Clone, Debug)]
+pub(super) struct Sides {
+    /// Stands before the names of nodes.
+    pub(super) label: &'static str,
+    /// Sizes: a dimension's name or a number.
+    pub(super) rows: Value,
+    pub(super) keys: Value,
+}
+
+impl Sides {
+    /// A sequence that meets itself.
+    pub(super) fn same(label: &'static str, size: impl Into<Value>) -> Self {
+        let rows = size.into();
+        Self { label, keys: rows.clone(), rows }
+    }
+}
+
+/// The masks of a stack, made where a layer first needs one.
 pub(super) struct Masks {
-    /// True at `[batch, 1, 1, 1, sequence]` for keys that are no padding.
+    pub(super) sides: Sides,
+    /// The caller's mask, where it has one.
+    pub(super) shown: Option<&'static str>,
+    /// True at `[batch, 1, 1, 1, keys]` for keys that are no padding.
     padding: Option<String>,
     /// The score of a hidden key.
     hidden: Option<String>,
@@ -53,14 +87,19 @@ pub(super) struct Masks {
 }
 
 impl Masks {
-    /// Takes `attention_mask` where the caller has it: 0 hides a key.
-    pub(super) fn new(net: &mut Net) -> Self {
-        let padding = net.optional("attention_mask", Absent::Filled(1), None).map(|mask| {
-            let seen = net.node("mask.seen", "convert", &[mask], json!({"to": "bool"}));
-            let shape = json!({"shape": ["batch", 1, 1, 1, "sequence"]});
-            net.node("mask.keys", "reshape", &[&seen], shape)
+    /// Masks with the caller's, an input `[batch, keys]`: 0 hides a key.
+    pub(super) fn new(net: &mut Net, sides: Sides, shown: Option<&'static str>) -> Self {
+        let label = sides.label;
+        let padding = shown.map(|mask| {
+            let seen = net.node(&format!("{label}mask.seen"), "convert", &[mask], json!({"to": "bool"}));
+            let shape = json!({"shape": ["batch", 1, 1, 1, sides.keys]});
+            net.node(&format!("{label}mask.keys"), "reshape", &[&seen], shape)
         });
-        Self { padding, ..Self::default() }
+        Self { sides, shown, padding, hidden: None, made: Vec::new() }
+    }
+
+    fn name(&self, end: &str) -> String {
+        format!("{}mask{end}", self.sides.label)
     }
 
     /// The mask, true where a row meets a key; none where all rows meet all keys.
@@ -68,63 +107,84 @@ impl Masks {
         if let Some((_, mask)) = self.made.iter().find(|(made, _)| *made == sight) {
             return Some(mask.clone());
         }
-        let order = Self::order(net, sight);
+        let order = self.order(net, sight);
         let name = match sight {
-            Sight::Window(_) => "mask.window.keys_seen",
-            Sight::Everything | Sight::Before => "mask.keys_seen",
+            Sight::Window(_) => ".window.keys_seen",
+            Sight::Everything | Sight::Before => ".keys_seen",
         };
         let mask = match (order, &self.padding) {
             (None, padding) => padding.clone()?,
             (Some(order), None) => order,
-            (Some(order), Some(padding)) => net.node(name, "and", &[&order, padding], json!({})),
+            (Some(order), Some(padding)) => net.node(&self.name(name), "and", &[&order, padding], json!({})),
         };
         self.made.push((sight, mask.clone()));
         Some(mask)
     }
 
     /// The part of a mask that follows from positions.
-    fn order(net: &mut Net, sight: Sight) -> Option<String> {
+    fn order(&self, net: &mut Net, sight: Sight) -> Option<String> {
         let (prefix, window) = match sight {
             Sight::Everything => return None,
-            Sight::Before => ("mask", None),
-            Sight::Window(window) => ("mask.window", Some(window)),
+            Sight::Before => (self.name(""), None),
+            Sight::Window(window) => (self.name(".window"), Some(window)),
         };
-        let ty = "i64[sequence, sequence]";
-        let from = net.node(&format!("{prefix}.from"), "iota", &[], json!({"type": ty, "axis": 0}));
-        let to = net.node(&format!("{prefix}.to"), "iota", &[], json!({"type": ty, "axis": 1}));
-        let Some(window) = window else { return Some(net.node(prefix, "ge", &[&from, &to], json!({}))) };
+        let mut places = |name: &str, axis: u64| self.places(net, &format!("{prefix}.{name}"), "i64", axis);
+        let (from, to) = (places("from", 0), places("to", 1));
+        let Some(window) = window else { return Some(net.node(&prefix, "ge", &[&from, &to], json!({}))) };
         let before = net.node(&format!("{prefix}.before"), "ge", &[&from, &to], json!({}));
         let distance = net.node(&format!("{prefix}.distance"), "sub", &[&from, &to], json!({}));
         let width = net.constant(&format!("{prefix}.width"), "i64[]", json!(window));
         let near = net.node(&format!("{prefix}.near"), "lt", &[&distance, &width], json!({}));
-        Some(net.node(prefix, "and", &[&before, &near], json!({})))
+        Some(net.node(&prefix, "and", &[&before, &near], json!({})))
+    }
+
+    /// Of each row and key the place of one of them: `[rows, keys]`.
+    pub(super) fn places(&self, net: &mut Net, name: &str, element: &str, axis: u64) -> String {
+        let size = |size: &Value| size.as_str().map_or_else(|| size.to_string(), str::to_owned);
+        let ty = format!("{element}[{}, {}]", size(&self.sides.rows), size(&self.sides.keys));
+        net.node(name, "iota", &[], json!({"type": ty, "axis": axis}))
     }
 
     fn hidden(&mut self, net: &mut Net) -> String {
         let padded = self.padding.is_some();
+        let label = self.sides.label;
         let make = || match padded {
-            false => net.scalar("mask.hidden", -3.0e38),
+            false => net.scalar(&format!("{label}mask.hidden"), -3.0e38),
             // The logarithm of nothing: JSON has no infinity.
             true => {
-                let zero = net.scalar("mask.nothing", 0.0);
-                net.node("mask.hidden", "log", &[&zero], json!({}))
+                let zero = net.scalar(&format!("{label}mask.nothing"), 0.0);
+                net.node(&format!("{label}mask.hidden"), "log", &[&zero], json!({}))
             }
         };
         self.hidden.get_or_insert_with(make).clone()
     }
 
     /// Weights of scores: their softmax over the keys that a row meets. A row that meets none, which
-    /// only padding causes, weighs nothing, as scaled dot product attention does in PyTorch.
-    fn weights(&mut self, net: &mut Net, name: &str, scores: &str, sight: Sight) -> String {
+    /// only padding causes, weighs nothing, as scaled dot product attention does in PyTorch. `sinks`: scores
+    /// that take part in it and weigh nothing, `[shared, per, 1, 1]`.
+    fn weights(&mut self, net: &mut Net, attending: &Attending<'_>, scores: &str) -> String {
+        let Attending { name, heads, sight, .. } = *attending;
         let mut scores = scores.to_owned();
-        let padded = self.padding.is_some();
         if let Some(mask) = self.of(net, sight) {
             let hidden = self.hidden(net);
-            let inputs = [mask.as_str(), &scores, &hidden];
-            scores = net.node(&format!("{name}.masked"), "select", &inputs, json!({}));
+            scores = net.node(&format!("{name}.masked"), "select", &[&mask, &scores, &hidden], json!({}));
+        }
+        let Sides { rows, keys, .. } = &self.sides;
+        if let Some(sinks) = attending.sinks {
+            let shape = json!({"shape": ["batch", heads.shared, heads.count / heads.shared, rows, 1]});
+            let sinks = net.node(&format!("{name}.sinks_of_rows"), "broadcast", &[sinks], shape);
+            scores =
+                net.node(&format!("{name}.with_sinks"), "concat", &[&scores, &sinks], json!({"axis": -1}));
         }
         let weights = net.node(&format!("{name}.softmax"), "softmax", &[&scores], json!({"axis": -1}));
-        if !padded {
+        if attending.sinks.is_some() {
+            let attributes = json!({
+                "starts": [0, 0, 0, 0, 0],
+                "sizes": ["batch", heads.shared, heads.count / heads.shared, rows, keys],
+            });
+            return net.node(&format!("{name}.weights"), "slice", &[&weights], attributes);
+        }
+        if self.padding.is_none() {
             return weights;
         }
         let blind = net.node(&format!("{name}.blind"), "is_nan", &[&weights], json!({}));
@@ -139,44 +199,62 @@ pub(super) struct Attending<'a> {
     pub(super) heads: Heads,
     /// Factor of the scores.
     pub(super) scale: f64,
+    /// Scores are held below this.
+    pub(super) cap: Option<f64>,
+    /// Added to the scores: what broadcasts to `[batch, shared, per, rows, keys]`.
+    pub(super) added: Option<&'a str>,
+    pub(super) sinks: Option<&'a str>,
     pub(super) sight: Sight,
     /// Rotates queries and keys.
     pub(super) rotary: Option<&'a Tables>,
 }
 
 impl Attending<'_> {
-    /// Scaled dot-product attention; with fewer heads of keys and values each serves several of
-    /// queries. `[batch, sequence, heads * width]`.
+    /// Scaled dot-product attention of queries, keys and values, `[batch, length, shared, per, width]`; with
+    /// fewer heads of keys and values each serves several of queries. `[batch, rows, heads * width]`.
     pub(super) fn write(&self, net: &mut Net, masks: &mut Masks, qkv: [&str; 3]) -> String {
-        let Self { name, heads, scale, sight, .. } = *self;
+        let Self { name, heads, .. } = *self;
         let Heads { count, shared, width } = heads;
+        let Sides { rows, keys, .. } = masks.sides.clone();
         let [q, k, v] = qkv;
-        let q = self.split(net, "q", q, count / shared);
-        let (k, v) = (self.split(net, "k", k, 1), self.split(net, "v", v, 1));
-        let right = json!({"transpose_right": true});
-        let mut scores = net.node(&format!("{name}.products"), "matmul", &[&q, &k], right);
-        if scale != 1.0 {
-            let scale = net.scalar(&format!("{name}.scale"), scale);
-            scores = net.node(&format!("{name}.scores"), "mul", &[&scores, &scale], json!({}));
-        }
-        let weights = masks.weights(net, name, &scores, sight);
+        let q = self.turned(net, "q", q, [&json!(count / shared), &rows]);
+        let [k, v] = [("k", k), ("v", v)].map(|(part, x)| self.turned(net, part, x, [&json!(1), &keys]));
+        let scores = self.scores(net, &q, &k);
+        let weights = masks.weights(net, self, &scores);
         let mixed = net.node(&format!("{name}.mixed"), "matmul", &[&weights, &v], json!({}));
         let perm = json!({"perm": [0, 3, 1, 2, 4]});
         let mixed = net.node(&format!("{name}.turned"), "transpose", &[&mixed], perm);
-        let shape = json!({"shape": ["batch", "sequence", count * width]});
+        let shape = json!({"shape": ["batch", rows, count * width]});
         net.node(&format!("{name}.merged"), "reshape", &[&mixed], shape)
     }
 
-    /// Heads before rows: `[batch, shared, per, sequence, width]`.
-    fn split(&self, net: &mut Net, part: &str, x: &str, per: u64) -> String {
+    /// Of each row and key, before any is hidden.
+    fn scores(&self, net: &mut Net, q: &str, k: &str) -> String {
+        let name = self.name;
+        let right = json!({"transpose_right": true});
+        let scores = net.node(&format!("{name}.products"), "matmul", &[q, k], right);
+        let mut scores = net.scaled(&format!("{name}.scores"), &scores, self.scale);
+        if let Some(cap) = self.cap {
+            scores = net.capped(&format!("{name}.capped"), &scores, cap);
+        }
+        match self.added {
+            Some(added) => net.sum(&format!("{name}.placed"), &scores, added),
+            None => scores,
+        }
+    }
+
+    /// Heads before rows, `[batch, shared, per, length, width]`, and rotated.
+    fn turned(&self, net: &mut Net, part: &str, x: &str, sizes: [&Value; 2]) -> String {
         let Self { name, heads: Heads { shared, width, .. }, .. } = *self;
-        let shape = json!({"shape": ["batch", "sequence", shared, per, width]});
-        let x = net.node(&format!("{name}.{part}_heads"), "reshape", &[x], shape);
         let perm = json!({"perm": [0, 2, 3, 1, 4]});
-        let x = net.node(&format!("{name}.{part}"), "transpose", &[&x], perm);
+        let x = net.node(&format!("{name}.{part}"), "transpose", &[x], perm);
+        let [per, length] = sizes;
         match self.rotary.filter(|_| part != "v") {
             None => x,
-            Some(tables) => tables.rotate(net, &format!("{name}.{part}_rotated"), &x, [shared, per, width]),
+            Some(tables) => {
+                let sizes = [json!("batch"), json!(shared), per.clone(), length.clone(), json!(width)];
+                tables.rotate(net, &format!("{name}.{part}_rotated"), &x, &sizes)
+            }
         }
     }
 }

@@ -1,213 +1,241 @@
-//! The network up to its last hidden state: embeddings, blocks, norms. One description of a block
-//! serves all families; what differs is data ([`Names`], [`Settings`]).
+//! A stack of blocks up to its last hidden state: blocks, norms, attention. One description of a block
+//! serves all families; what differs is data ([`Settings`]).
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::attention::{Attending, Masks, Sight};
-use super::config::Config;
-use super::family::{Feed, Names, NormPlace, Projections, TokenTypes};
-use super::net::{Features, Net, limit};
+use super::attention::{Attending, Heads, Masks, Sides};
+use super::embedding::Positioned;
+use super::net::{Features, Net};
 use super::rotary::Tables;
-use super::settings::{Layer, Positions, Settings};
+use super::settings::{
+    InnerNorms, Layer, Names, Norms, Positions, Projections, Residual, Sections, Settings,
+};
+use super::slopes;
 use crate::error::Result;
-use crate::ir::Absent;
 
 /// What a network's layers are written from.
 pub(super) struct Blocks<'a> {
-    pub(super) names: &'a Names,
     pub(super) settings: &'a Settings,
     /// Stands before all names.
     pub(super) prefix: &'a str,
+    /// How long its sequence is.
+    pub(super) sides: Sides,
 }
 
 /// What the layers are written to, and read in common.
-struct Shared<'n> {
-    net: &'n mut Net,
+pub(super) struct Shared<'n> {
+    pub(super) net: &'n mut Net,
     masks: Masks,
     /// Of rotations.
-    tables: Option<Tables>,
+    tables: Vec<Tables>,
+    /// Added to all scores.
+    added: Option<String>,
 }
 
 impl Blocks<'_> {
-    /// Writes the blocks; the last hidden state, `[batch, sequence, hidden]`. Errors: positions that
-    /// its configuration does not have.
-    pub(super) fn write(&self, config: &Config, net: &mut Net) -> Result<String> {
-        let masks = Masks::new(net);
-        let positions = self.positions(config, net)?;
-        let mut x = self.embedded(net, positions.as_deref());
-        let tables = match &self.settings.positions {
-            Positions::Learnt { .. } => None,
-            Positions::Rotary(rotary) => {
-                Some(rotary.tables(net, self.settings.heads.width, positions.as_deref())?)
-            }
-        };
-        let mut shared = Shared { net, masks, tables };
-        for (number, layer) in self.settings.layers.iter().enumerate() {
-            let name = format!("{}{}.{number}", self.prefix, self.names.layer);
-            x = self.block(&mut shared, &name, *layer, &x);
-        }
-        Ok(self.norm(shared.net, self.prefix, self.names.last_norm, &x))
+    pub(super) fn names(&self) -> &Names {
+        &self.settings.names
     }
 
-    /// The caller's positions, where it has any. Bounds the sequence where they are counted.
-    fn positions(&self, config: &Config, net: &mut Net) -> Result<Option<String>> {
-        let below = match &self.settings.positions {
-            Positions::Learnt { count, field } => Some(limit(field, *count)),
-            Positions::Rotary(rotary) => rotary.fixed_to.map(|count| limit("max_position_embeddings", count)),
-        };
-        if let Some(ids) = net.optional("position_ids", Absent::Computed, below.clone()) {
-            let decodes = self.settings.layers.iter().any(|layer| layer.sight != Sight::Everything);
-            if decodes && !config.flag("use_cache", true)? && !net.takes("attention_mask") {
-                let message = "without a cache, positions that begin anew mean packed sequences, which are not supported";
-                return Err(config
-                    .refused("use_cache", message)
-                    .with_help("give attention_mask beside position_ids"));
-            }
-            return Ok(Some(ids.to_owned()));
-        }
-        if let Some(below) = below {
-            net.at_most("sequence", below);
-        }
-        Ok(None)
-    }
-
-    fn embedded(&self, net: &mut Net, positions: Option<&str>) -> String {
-        let Self { names, settings, prefix: p } = *self;
-        let hidden = settings.hidden;
-        let words = format!("{p}{}", names.words);
-        let mut x = net.embedding(&words, "input_ids", [settings.vocabulary, hidden]);
-        if let (Some(table), Positions::Learnt { count, .. }) = (names.positions, &settings.positions) {
-            let ids = match positions {
-                Some(ids) => ids.to_owned(),
-                None => net.node("positions", "iota", &[], json!({"type": "i64[sequence]"})),
-            };
-            let placed = net.embedding(&format!("{p}{table}"), &ids, [*count, hidden]);
-            x = net.sum(&format!("{p}embedded"), &x, &placed);
-        }
-        if let Some(typed) = self.typed(net, &words) {
-            x = net.sum(&format!("{p}typed"), &x, &typed);
-        }
-        self.norm(net, p, names.first_norm, &x)
-    }
-
-    /// What token types add.
-    fn typed(&self, net: &mut Net, words: &str) -> Option<String> {
-        let Self { names, settings, prefix: p } = *self;
-        match names.token_types {
-            TokenTypes::None => None,
-            TokenTypes::Words => {
-                let below = Some(limit("vocab_size", settings.vocabulary));
-                let ids = net.optional("token_type_ids", Absent::Computed, below)?;
-                Some(net.rows(&format!("{words}.types"), &format!("{words}.weight"), ids))
-            }
-            TokenTypes::Table(table) => {
-                let below = Some(limit("type_vocab_size", settings.token_types));
-                let name = format!("{p}{table}");
-                let sizes = [settings.token_types, settings.hidden];
-                if let Some(ids) = net.optional("token_type_ids", Absent::Filled(0), below) {
-                    return Some(net.embedding(&name, ids, sizes));
+    /// Writes the blocks over embeddings; the last hidden state, `[batch, rows, hidden]`. `shown`: the
+    /// caller's mask, if it has one. Error: rotations of an odd width.
+    pub(super) fn write(
+        &self,
+        net: &mut Net,
+        embedded: Positioned,
+        shown: Option<&'static str>,
+    ) -> Result<String> {
+        let masks = Masks::new(net, self.sides.clone(), shown);
+        let mut x = embedded.hidden;
+        let positions = embedded.positions.as_deref();
+        let (mut tables, mut added) = (Vec::new(), None);
+        match &self.settings.positions {
+            Positions::Learnt(_) => {}
+            Positions::Rotary(rotaries) => {
+                for rotary in rotaries {
+                    tables.push(rotary.tables(net, &self.sides.rows, positions)?);
                 }
-                let rows = net.param(&format!("{name}.weight"), &sizes, "normal");
-                let first = json!({"starts": [0, 0], "sizes": [1, settings.hidden]});
-                Some(net.node(&name, "slice", &[&rows], first))
+            }
+            Positions::Slopes(slopes) => {
+                let scale = self.settings.layers.first().map_or(1.0, |layer| layer.scale);
+                added = Some(slopes::write(net, *slopes, self.settings.heads, scale, &masks));
             }
         }
+        let mut shared = Shared { net, masks, tables, added };
+        for (number, layer) in self.settings.layers.iter().enumerate() {
+            let name = format!("{}{}.{number}", self.prefix, self.names().layer);
+            x = self.block(&mut shared, &name, layer, &x);
+        }
+        let x = self.norm(net, self.prefix, self.names().last_norm, &x);
+        Ok(self.narrowed(net, &x))
     }
 
-    fn norm(&self, net: &mut Net, prefix: &str, name: Option<&str>, x: &str) -> String {
+    pub(super) fn norm(&self, net: &mut Net, prefix: &str, name: Option<&str>, x: &str) -> String {
         match name {
             Some(name) => net.norm(&format!("{prefix}{name}"), x, self.settings.hidden, self.settings.norm),
             None => x.to_owned(),
         }
     }
 
-    fn block(&self, shared: &mut Shared<'_>, name: &str, layer: Layer, x: &str) -> String {
+    fn block(&self, shared: &mut Shared<'_>, name: &str, layer: &Layer, x: &str) -> String {
         let inside = format!("{name}.");
-        let [first, second] = self.names.norms.map(Some);
-        match self.names.placed {
-            NormPlace::Before => {
-                let y = self.norm(shared.net, &inside, first, x);
-                let y = self.attended(shared, &inside, layer, &y);
-                let net = &mut *shared.net;
-                let x = net.sum(&format!("{name}.attended"), x, &y);
-                let y = self.norm(net, &inside, second, &x);
-                let y = self.feed(net, &inside, &y);
-                net.sum(&format!("{name}.out"), &x, &y)
-            }
-            NormPlace::Behind => {
-                let y = self.attended(shared, &inside, layer, x);
-                let net = &mut *shared.net;
-                let y = net.sum(&format!("{name}.attended"), &y, x);
-                let x = self.norm(net, &inside, first, &y);
-                let y = self.feed(net, &inside, &x);
-                let y = net.sum(&format!("{name}.out"), &y, &x);
-                self.norm(net, &inside, second, &y)
-            }
+        let wiring = &self.names().wiring;
+        let [first, second] = [&wiring.attention, &wiring.feed];
+        let read = self.norm(shared.net, &inside, first.before, x);
+        let y = self.attended(shared, &inside, layer, &read);
+        let y = self.norm(shared.net, &inside, first.within, &y);
+        if wiring.residual == Residual::Parallel {
+            let read = match second.before {
+                None => read,
+                own => self.norm(shared.net, &inside, own, x),
+            };
+            let z = self.feed(shared.net, &inside, &layer.feed, &read);
+            let both = shared.net.sum(&format!("{name}.parts"), &y, &z);
+            return shared.net.sum(&format!("{name}.out"), &both, x);
         }
+        let x = self.added(shared.net, first, [&inside, "attended"], [x, &read, &y]);
+        let read = self.norm(shared.net, &inside, second.before, &x);
+        let y = self.feed(shared.net, &inside, &layer.feed, &read);
+        let y = self.norm(shared.net, &inside, second.within, &y);
+        self.added(shared.net, second, [&inside, "out"], [&x, &read, &y])
     }
 
-    fn attended(&self, shared: &mut Shared<'_>, inside: &str, layer: Layer, x: &str) -> String {
-        let Self { names, settings, .. } = *self;
-        let Shared { net, masks, tables } = shared;
-        let qkv = self.projected(net, inside, x);
+    /// What a part gives, added to what it is added to, and the norm of that. `values`: the stream, the part's
+    /// input behind its norm, its result.
+    fn added(&self, net: &mut Net, norms: &Norms, name: [&str; 2], values: [&str; 3]) -> String {
+        let [inside, sum] = name;
+        let [stream, read, y] = values;
+        let normed = self.names().wiring.residual == Residual::Normed;
+        let x = net.sum(&format!("{inside}{sum}"), if normed { read } else { stream }, y);
+        self.norm(net, inside, norms.behind, &x)
+    }
+
+    fn attended(&self, shared: &mut Shared<'_>, inside: &str, layer: &Layer, x: &str) -> String {
+        let Self { settings, .. } = *self;
+        let names = self.names();
+        let heads = settings.heads;
+        let name = format!("{inside}{}", names.attention);
+        let qkv = self.projected(shared.net, inside, x);
+        let sinks = names.sinks.map(|sinks| {
+            let sinks = shared.net.param(&format!("{inside}{sinks}"), &[heads.count], "zeros");
+            let shape = json!({"shape": [heads.shared, heads.count / heads.shared, 1, 1]});
+            shared.net.node(&format!("{name}.sinks_by_head"), "reshape", &[&sinks], shape)
+        });
         let attending = Attending {
-            name: &format!("{inside}{}", names.attention),
-            heads: settings.heads,
+            name: &name,
+            heads,
             scale: layer.scale,
+            cap: settings.cap,
+            added: shared.added.as_deref(),
+            sinks: sinks.as_deref(),
             sight: layer.sight,
-            rotary: tables.as_ref(),
+            rotary: shared.tables.get(layer.rotary),
         };
-        let y = attending.write(net, masks, qkv.each_ref().map(String::as_str));
-        let features = Features { from: settings.heads.count * settings.heads.width, to: settings.hidden };
-        net.linear(&format!("{inside}{}", names.out), &y, features, settings.biases.out, names.order)
+        let y = attending.write(shared.net, &mut shared.masks, qkv.each_ref().map(String::as_str));
+        let features = Features { from: heads.count * heads.width, to: settings.hidden };
+        shared.net.linear(&format!("{inside}{}", names.out), &y, features, settings.biases.out, names.order)
     }
 
+    /// Queries, keys and values: `[batch, rows, shared, per, width]`.
     fn projected(&self, net: &mut Net, inside: &str, x: &str) -> [String; 3] {
-        let Self { names, settings, .. } = *self;
-        let (heads, bias) = (settings.heads, settings.biases.qkv);
-        let hidden = settings.hidden;
-        match names.projections {
-            Projections::Apart(layers) => {
-                let counts = [heads.count, heads.shared, heads.shared];
-                std::array::from_fn(|part| {
-                    let features = Features { from: hidden, to: counts[part] * heads.width };
-                    net.linear(&format!("{inside}{}", layers[part]), x, features, bias, names.order)
-                })
-            }
-            Projections::Joined(layer) => {
-                let features = Features { from: hidden, to: 3 * hidden };
+        let Self { settings, .. } = *self;
+        let names = self.names();
+        let Heads { count, shared, width } = settings.heads;
+        let counts = [count, shared, shared];
+        let flat = match names.projections {
+            Projections::Apart(layers) => std::array::from_fn(|part| {
+                let features = Features { from: settings.hidden, to: counts[part] * width };
+                let name = format!("{inside}{}", layers[part]);
+                net.linear(&name, x, features, settings.biases.qkv[part], names.order)
+            }),
+            Projections::Joined(layer, sections) => {
+                let features = Features { from: settings.hidden, to: (count + 2 * shared) * width };
+                let bias = settings.biases.qkv[0];
                 let joined = net.linear(&format!("{inside}{layer}"), x, features, bias, names.order);
-                std::array::from_fn(|part| {
-                    let attributes = json!({
-                        "starts": [0, 0, part as u64 * hidden],
-                        "sizes": ["batch", "sequence", hidden],
-                    });
-                    let name = format!("{inside}{}.{}", names.attention, ["query", "key", "value"][part]);
-                    net.node(&name, "slice", &[&joined], attributes)
-                })
+                match sections {
+                    Sections::Heads => return self.sections(net, inside, &joined),
+                    Sections::Kinds => std::array::from_fn(|part| {
+                        let start: u64 = counts[..part].iter().map(|count| count * width).sum();
+                        let attributes = json!({
+                            "starts": [0, 0, start],
+                            "sizes": ["batch", self.sides.rows, counts[part] * width],
+                        });
+                        let name = self.part_name(inside, part);
+                        net.node(&name, "slice", &[&joined], attributes)
+                    }),
+                }
             }
-        }
+        };
+        let flat = self.jointly_normed(net, inside, flat);
+        let mut part = 0;
+        flat.map(|x| {
+            let shape = json!({"shape": self.by_head(part)});
+            let name = format!("{inside}{}.{}_heads", names.attention, ["q", "k", "v"][part]);
+            let x = net.node(&name, "reshape", &[&x], shape);
+            part += 1;
+            self.normed_by_head(net, inside, part - 1, x)
+        })
     }
 
-    fn feed(&self, net: &mut Net, inside: &str, x: &str) -> String {
-        let settings = self.settings;
-        let linear = |net: &mut Net, layer: &str, x: &str, from: u64, to: u64| {
-            let name = format!("{inside}{layer}");
-            net.linear(&name, x, Features { from, to }, settings.biases.feed, self.names.order)
+    fn part_name(&self, inside: &str, part: usize) -> String {
+        format!("{inside}{}.{}", self.names().attention, ["query", "key", "value"][part])
+    }
+
+    /// Sizes of queries, keys or values by head.
+    fn by_head(&self, part: usize) -> Value {
+        let Heads { count, shared, width } = self.settings.heads;
+        let per = if part == 0 { count / shared } else { 1 };
+        json!(["batch", self.sides.rows, shared, per, width])
+    }
+
+    /// Queries, keys and values that lie head of keys by head of keys.
+    fn sections(&self, net: &mut Net, inside: &str, joined: &str) -> [String; 3] {
+        let Heads { count, shared, width } = self.settings.heads;
+        let per = count / shared;
+        let shape = json!({"shape": ["batch", self.sides.rows, shared, per + 2, width]});
+        let name = format!("{inside}{}.sections", self.names().attention);
+        let sections = net.node(&name, "reshape", &[joined], shape);
+        let starts = [0, per, per + 1];
+        std::array::from_fn(|part| {
+            let attributes = json!({"starts": [0, 0, 0, starts[part], 0], "sizes": self.by_head(part)});
+            let x = net.node(&self.part_name(inside, part), "slice", &[&sections], attributes);
+            self.normed_by_head(net, inside, part, x)
+        })
+    }
+
+    /// Queries and keys behind norms of all their heads together.
+    fn jointly_normed(&self, net: &mut Net, inside: &str, flat: [String; 3]) -> [String; 3] {
+        let InnerNorms::Joint(layers) = self.names().inner_norms else { return flat };
+        let Heads { count, shared, width } = self.settings.heads;
+        let [q, k, v] = flat;
+        let mut norm = |layer: &str, x: &str, heads: u64| {
+            net.norm(&format!("{inside}{layer}"), x, heads * width, self.settings.norm)
         };
-        let (hidden, inner) = (settings.hidden, settings.inner);
-        match self.names.feed {
-            Feed::Plain { up, act, down } => {
-                let y = linear(net, up, x, hidden, inner);
-                let y = settings.activation.write(net, &format!("{inside}{act}"), &y);
-                linear(net, down, &y, inner, hidden)
-            }
-            Feed::Gated { gate, act, up, down } => {
-                let gate = linear(net, gate, x, hidden, inner);
-                let gate = settings.activation.write(net, &format!("{inside}{act}"), &gate);
-                let up = linear(net, up, x, hidden, inner);
-                let y = net.node(&format!("{inside}mlp.gated"), "mul", &[&gate, &up], json!({}));
-                linear(net, down, &y, inner, hidden)
+        [norm(layers[0], &q, count), norm(layers[1], &k, shared), v]
+    }
+
+    /// Queries or keys behind norms of each head; values as they are.
+    fn normed_by_head(&self, net: &mut Net, inside: &str, part: usize, x: String) -> String {
+        let Heads { count, shared, width } = self.settings.heads;
+        match self.names().inner_norms {
+            InnerNorms::None | InnerNorms::Joint(_) => x,
+            InnerNorms::Head(layers, norm) => match layers.get(part) {
+                Some(layer) => net.norm(&format!("{inside}{layer}"), &x, width, norm),
+                None => x,
+            },
+            InnerNorms::Heads(layers, norm) => {
+                let Some(layer) = layers.get(part) else { return x };
+                let name = format!("{inside}{layer}");
+                let heads = if part == 0 { count } else { shared };
+                let factors: Vec<String> = (0..heads)
+                    .map(|head| net.param(&format!("{name}.norms.{head}.weight"), &[width], "ones"))
+                    .collect();
+                let factors: Vec<&str> = factors.iter().map(String::as_str).collect();
+                let all = net.node(&format!("{name}.factors"), "concat", &factors, json!({"axis": 0}));
+                let shape = json!({"shape": [shared, heads / shared, width]});
+                let all = net.node(&format!("{name}.by_head"), "reshape", &[&all], shape);
+                let x = net.norm(&format!("{name}.plain"), &x, width, norm);
+                net.node(&name, "mul", &[&x, &all], json!({}))
             }
         }
     }

@@ -90,6 +90,30 @@ impl Config {
         self.get(name).is_some().then(|| self.size(name)).transpose()
     }
 
+    /// A size that one of two fields gives, the first where it stands there. Error: neither does, or it is
+    /// none.
+    pub(super) fn either_size(&self, name: &'static str, other: &'static str) -> Result<u64> {
+        match (self.get(name), self.get(other)) {
+            (None, Some(_)) => self.size(other),
+            _ => self.size(name),
+        }
+    }
+
+    /// As [`Config::either_size`], of layers.
+    pub(super) fn either_layers(&self, name: &'static str, other: &'static str) -> Result<u64> {
+        match (self.get(name), self.get(other)) {
+            (None, Some(_)) => self.layers(other),
+            _ => self.layers(name),
+        }
+    }
+
+    /// A list of whole numbers; empty where it is null or absent.
+    pub(super) fn wholes(&self, name: &'static str) -> Result<Vec<u64>> {
+        let Some(value) = self.get(name) else { return Ok(Vec::new()) };
+        let items = value.as_array().and_then(|items| items.iter().map(Value::as_u64).collect());
+        items.ok_or_else(|| self.fault(name, format!("{value} is no list of whole numbers")))
+    }
+
     /// A whole number of at least 0.
     pub(super) fn whole(&self, name: &'static str, default: u64) -> Result<u64> {
         match self.get(name) {
@@ -111,6 +135,13 @@ impl Config {
         let real =
             |value: &Value| value.as_f64().ok_or_else(|| self.fault(name, format!("{value} is no number")));
         self.get(name).map(real).transpose()
+    }
+
+    /// A list of numbers. Error: it is missing, or is none.
+    pub(super) fn reals(&self, name: &'static str) -> Result<Vec<f64>> {
+        let items = self.get(name).and_then(Value::as_array);
+        let reals = items.and_then(|items| items.iter().map(Value::as_f64).collect());
+        reals.ok_or_else(|| self.fault(name, "is no list of numbers"))
     }
 
     pub(super) fn real(&self, name: &'static str, default: f64) -> Result<f64> {

@@ -33,6 +33,7 @@ const RESULTS: &[&str] = &[
     "output_attentions",
     "output_hidden_states",
     "output_past",
+    "output_router_logits",
     "pretraining_tp",
     "return_dict",
     "torchscript",
@@ -45,6 +46,7 @@ const RESULTS: &[&str] = &[
 const TRAINING: &[&str] = &[
     "attention_dropout",
     "attention_probs_dropout_prob",
+    "activation_dropout",
     "attn_pdrop",
     "classifier_dropout",
     "dropout",
@@ -56,6 +58,12 @@ const TRAINING: &[&str] = &[
     "id2label",
     "initializer_factor",
     "initializer_range",
+    "init_std",
+    "decoder_layerdrop",
+    "encoder_layerdrop",
+    "layerdrop",
+    "router_aux_loss_coef",
+    "router_jitter_noise",
     "label2id",
     "num_labels",
     "problem_type",
@@ -126,7 +134,13 @@ const GENERATION: &[&str] = &[
 
 /// What published files of the families carry and no version of the library reads for them.
 const LEGACY: &[&str] = &[
+    "attention_softmax_in_fp32",
+    "bias_dropout_fusion",
+    "cache_implementation",
     "directionality",
+    "initial_context_length",
+    "masked_softmax_fusion",
+    "offset_alibi",
     "max_position_embeddings",
     "n_ctx",
     "original_max_position_embeddings",
@@ -135,6 +149,9 @@ const LEGACY: &[&str] = &[
     "pooler_num_fc_layers",
     "pooler_size_per_head",
     "pooler_type",
+    "seq_length",
+    "skip_bias_add",
+    "skip_bias_add_qkv",
     "tie_encoder_decoder",
     "tie_weights_",
 ];

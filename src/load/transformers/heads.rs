@@ -60,9 +60,34 @@ pub(super) enum Labels {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Language {
     /// By one layer, or the table of embeddings.
-    Plain { layer: &'static str },
+    Plain(Plain),
     /// By a layer, its function and its norm before, and a bias of the vocabulary.
-    Transformed { dense: &'static str, norm: &'static str, projector: &'static str, bias: &'static str },
+    Transformed {
+        dense: &'static str,
+        norm: &'static str,
+        projector: &'static str,
+        bias: &'static str,
+        /// The function by name, where it is not that of the blocks.
+        activation: Option<&'static str>,
+    },
+}
+
+/// One layer that scores a vocabulary.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plain {
+    pub(super) layer: &'static str,
+    pub(super) bias: Bias,
+    /// Factor of what it reads.
+    pub(super) scale: f64,
+    /// Scores are held below this.
+    pub(super) cap: Option<f64>,
+}
+
+impl Plain {
+    /// Without a bias, a factor or a cap.
+    pub(super) const fn new(layer: &'static str) -> Self {
+        Self { layer, bias: Bias::Without, scale: 1.0, cap: None }
+    }
 }
 
 /// What a head is built on.
@@ -138,12 +163,12 @@ impl Body<'_> {
         let features = Features { from: hidden, to: vocabulary };
         let by_table = json!({"transpose_right": true});
         match self.language {
-            Language::Plain { layer } if self.tied => net.node(layer, "dense", &[x, self.table], by_table),
-            Language::Plain { layer } => net.linear(layer, x, features, Bias::Without, Order::OutIn),
-            Language::Transformed { dense, norm, projector, bias } => {
+            Language::Plain(plain) => self.plain(net, x, plain),
+            Language::Transformed { dense, norm, projector, bias, activation } => {
                 let square = Features { from: hidden, to: hidden };
                 let y = net.linear(dense, x, square, Bias::With, Order::OutIn);
-                let y = self.activation.write(net, &format!("{dense}.activation"), &y);
+                let activation = activation.and_then(Activation::of_name).unwrap_or(self.activation);
+                let y = activation.write(net, &format!("{dense}.activation"), &y);
                 let y = net.norm(norm, &y, hidden, self.norm);
                 if !self.tied {
                     return net.linear(projector, &y, features, Bias::With, Order::OutIn);
@@ -151,6 +176,26 @@ impl Body<'_> {
                 let bias = net.param(bias, &[vocabulary], "zeros");
                 net.node(projector, "dense", &[&y, self.table, &bias], by_table)
             }
+        }
+    }
+
+    fn plain(&self, net: &mut Net, x: &str, plain: Plain) -> String {
+        let Self { hidden: from, vocabulary: to, .. } = *self;
+        let Plain { layer, bias, scale, cap } = plain;
+        let x = net.scaled(&format!("{layer}.scaled"), x, scale);
+        let scores = if self.tied {
+            let mut inputs = vec![x, self.table.to_owned()];
+            if bias == Bias::With {
+                inputs.push(net.param(&format!("{layer}.bias"), &[to], "zeros"));
+            }
+            let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+            net.node(layer, "dense", &inputs, json!({"transpose_right": true}))
+        } else {
+            net.linear(layer, &x, Features { from, to }, bias, Order::OutIn)
+        };
+        match cap {
+            Some(cap) => net.capped("logits.capped", &scores, cap),
+            None => scores,
         }
     }
 

@@ -13,28 +13,33 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use self::attention::Sides;
 use self::blocks::Blocks;
 use self::config::Config;
-use self::family::{FAMILIES, Family};
+use self::families::FAMILIES;
+use self::family::Family;
 use self::heads::{Body, Head};
 use self::net::Net;
-use self::settings::Settings;
 use super::{LoadOptions, native};
 use crate::error::{Error, Report, Result};
-use crate::ir::Graph;
+use crate::ir::{Absent, Graph};
 use crate::json::json_error;
 
 mod activation;
 mod attention;
 mod blocks;
 mod config;
+mod embedding;
+mod families;
 mod family;
+mod feed;
 mod fields;
 mod heads;
 mod names;
 mod net;
 mod rotary;
 mod settings;
+mod slopes;
 
 /// Reads a configuration. O(layers).
 ///
@@ -45,24 +50,27 @@ pub(super) fn load(bytes: &[u8], path: Option<&Path>, options: &LoadOptions) -> 
     let config = Config::new(fields);
     let family = family_of(&config)?;
     let (class, head) = head_of(&config, family)?;
-    let settings = Settings::read(&config, family.name)?;
+    families::check_common(&config)?;
+    let settings = (family.read)(&config)?;
     let prefix = match (head, family.other_prefix) {
-        (Head::Bare, _) => "",
+        (Head::Bare, _) => family.bare_prefix,
         (_, Some((ending, prefix))) if class.ends_with(ending) => prefix,
         _ => family.prefix,
     };
     let mut net = Net::new(&options.inputs, settings.vocabulary);
-    let blocks = Blocks { names: &family.names, settings: &settings, prefix };
-    let x = blocks.write(&config, &mut net)?;
+    let shown = net.optional("attention_mask", Absent::Filled(1), None);
+    let blocks = Blocks { settings: &settings, prefix, sides: Sides::same("", "sequence") };
+    let embedded = blocks.embedded(&config, &mut net, shown)?;
+    let x = blocks.write(&mut net, embedded, shown)?;
     let body = Body {
-        hidden: settings.hidden,
+        hidden: settings.embedding.width.unwrap_or(settings.hidden),
         vocabulary: settings.vocabulary,
-        table: &format!("{prefix}{}.weight", family.names.words),
+        table: &format!("{prefix}{}.weight", settings.names.words),
         prefix,
         norm: settings.norm,
         activation: settings.activation,
         tied: settings.tied,
-        language: family.language,
+        language: settings.language,
     };
     body.write(&config, &mut net, &x, head)?;
     config.all_read()?;
@@ -84,7 +92,7 @@ fn unsupported(place: &str, message: &str) -> Error {
 /// Error: the family is not supported.
 fn family_of(config: &Config) -> Result<&'static Family> {
     let name = config.text("model_type", "")?;
-    family::of(name).ok_or_else(|| {
+    families::of(name).ok_or_else(|| {
         let known: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
         let message =
             if name.is_empty() { "is missing".to_owned() } else { format!("{name} is not supported") };

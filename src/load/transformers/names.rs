@@ -19,7 +19,7 @@ pub(super) fn collect(net: &mut Net, family: &Family, prefix: &str, tied: bool) 
     let mut unread: Vec<String> = BUFFERS.iter().map(ToString::to_string).collect();
     let mut aliases = Vec::new();
     for param in &params {
-        let mut names = other_prefixes(param, prefix, family.prefix);
+        let mut names = other_prefixes(param, prefix, family);
         if tied {
             names.extend(copies(param, prefix, family));
         }
@@ -38,17 +38,12 @@ pub(super) fn collect(net: &mut Net, family: &Family, prefix: &str, tied: bool) 
     arrays.unread = unread;
 }
 
-/// The name that the same parameter has in a file of a model with another head, or none.
-fn other_prefixes(param: &str, prefix: &str, usual: &str) -> Vec<String> {
-    if prefix.is_empty() {
-        return vec![format!("{usual}{param}")];
-    }
-    let Some(bare) = param.strip_prefix(prefix) else { return Vec::new() };
-    let mut names = vec![bare.to_owned()];
-    if prefix != usual {
-        names.push(format!("{usual}{bare}"));
-    }
-    names
+/// The names that the same parameter has in files of models with another head.
+fn other_prefixes(param: &str, prefix: &str, family: &Family) -> Vec<String> {
+    let Some(rest) = param.strip_prefix(prefix) else { return Vec::new() };
+    // Where blocks have no prefix, what belongs to a head cannot be told from them, and has no other name.
+    let usual = [family.prefix, family.bare_prefix];
+    usual.iter().filter(|other| **other != prefix).map(|other| format!("{other}{rest}")).collect()
 }
 
 /// Arrays that hold a tied parameter again.

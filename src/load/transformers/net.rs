@@ -39,7 +39,11 @@ impl From<bool> for Bias {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Norm {
     Layer(f64),
+    /// Without parameters.
+    LayerPlain(f64),
     RootMeanSquare(f64),
+    /// Whose factor is 1 and what the array holds.
+    RootMeanSquareAboveOne(f64),
 }
 
 /// A native document that is being written.
@@ -139,6 +143,33 @@ impl Net {
         name.to_owned()
     }
 
+    /// A node of two results, which are called after it.
+    pub(super) fn pair(&mut self, name: &str, op: &str, inputs: &[&str], attributes: Value) -> [String; 2] {
+        let results = [format!("{name}.0"), format!("{name}.1")];
+        self.node(name, op, inputs, attributes);
+        if let Some(node) = self.nodes.last_mut().and_then(Value::as_object_mut) {
+            node.insert("outputs".to_owned(), json!(results));
+        }
+        results
+    }
+
+    /// `x` times a number; `x` itself where that is 1.
+    pub(super) fn scaled(&mut self, name: &str, x: &str, factor: f64) -> String {
+        if factor == 1.0 {
+            return x.to_owned();
+        }
+        let factor = self.scalar(&format!("{name}.factor"), factor);
+        self.node(name, "mul", &[x, &factor], json!({}))
+    }
+
+    /// `cap * tanh(x / cap)`.
+    pub(super) fn capped(&mut self, name: &str, x: &str, cap: f64) -> String {
+        let cap = self.scalar(&format!("{name}.cap"), cap);
+        let share = self.node(&format!("{name}.share"), "div", &[x, &cap], json!({}));
+        let bent = self.node(&format!("{name}.bent"), "tanh", &[&share], json!({}));
+        self.node(name, "mul", &[&bent, &cap], json!({}))
+    }
+
     pub(super) fn node(&mut self, name: &str, op: &str, inputs: &[&str], attributes: Value) -> String {
         let mut node = json!({"name": name, "op": op, "inputs": inputs});
         if let (Some(node), Value::Object(attributes)) = (node.as_object_mut(), attributes) {
@@ -167,14 +198,23 @@ impl Net {
     }
 
     pub(super) fn norm(&mut self, name: &str, x: &str, size: u64, norm: Norm) -> String {
-        let scale = self.param(&format!("{name}.weight"), &[size], "ones");
+        let factor = format!("{name}.weight");
         match norm {
+            Norm::LayerPlain(epsilon) => self.node(name, "layer_norm", &[x], json!({"epsilon": epsilon})),
             Norm::Layer(epsilon) => {
-                let shift = self.param(&format!("{name}.bias"), &[size], "zeros");
-                self.node(name, "layer_norm", &[x, &scale, &shift], json!({"epsilon": epsilon}))
+                let factor = self.param(&factor, &[size], "ones");
+                let summand = self.param(&format!("{name}.bias"), &[size], "zeros");
+                self.node(name, "layer_norm", &[x, &factor, &summand], json!({"epsilon": epsilon}))
             }
             Norm::RootMeanSquare(epsilon) => {
-                self.node(name, "rms_norm", &[x, &scale], json!({"epsilon": epsilon}))
+                let factor = self.param(&factor, &[size], "ones");
+                self.node(name, "rms_norm", &[x, &factor], json!({"epsilon": epsilon}))
+            }
+            Norm::RootMeanSquareAboveOne(epsilon) => {
+                let above = self.param(&factor, &[size], "zeros");
+                let one = self.scalar(&format!("{name}.one"), 1.0);
+                let factor = self.sum(&format!("{name}.factor"), &one, &above);
+                self.node(name, "rms_norm", &[x, &factor], json!({"epsilon": epsilon}))
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use std::f64::consts::PI;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::config::Config;
 use super::net::Net;
@@ -16,11 +16,17 @@ use crate::error::{Error, Result};
 #[derive(Clone, Debug)]
 pub(super) struct Rotary {
     theta: f64,
+    /// Numbers of a head that are turned, the first ones.
+    width: u64,
+    /// Pairs are neighbours, as GPT-J has them, and not the two halves.
+    neighbours: bool,
     scaling: Scaling,
     /// Factor of cosines and sines.
     magnitude: f64,
     /// Positions beyond which frequencies follow the length of the sequence.
     pub(super) fixed_to: Option<u64>,
+    /// Stands in the names of nodes, where a network has several.
+    label: &'static str,
 }
 
 #[derive(Clone, Debug)]
@@ -44,28 +50,98 @@ enum Scaling {
         context: f64,
         whole: bool,
     },
+    /// Ding and others 2024: each frequency is divided by a factor of its own.
+    Long {
+        divisors: Vec<f64>,
+    },
+}
+
+/// What holds where a configuration says nothing, and what it calls the fields.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Usual {
+    pub(super) theta: f64,
+    /// Share of a head's numbers that is turned.
+    pub(super) part: f64,
+    pub(super) theta_field: &'static str,
+    pub(super) part_field: &'static str,
+}
+
+impl Usual {
+    /// What most families have.
+    pub(super) const WHOLE: Self =
+        Self { theta: 10_000.0, part: 1.0, theta_field: "rope_theta", part_field: "partial_rotary_factor" };
+}
+
+/// What stands in a configuration beside an object of scaling.
+struct Outer {
+    theta: f64,
+    part: f64,
+    longest: u64,
+    /// Positions before the context was extended; 0 where only the object says.
+    context: u64,
+    /// Numbers of a head.
+    width: u64,
 }
 
 impl Rotary {
-    /// What a configuration says. Errors: frequencies scaled in a way that is not known, numbers that
-    /// are none.
-    pub(super) fn read(config: &Config) -> Result<Self> {
+    /// What a configuration says, for heads of this many numbers. Errors: frequencies scaled in a way that
+    /// is not known, numbers that are none.
+    pub(super) fn read(config: &Config, usual: Usual, width: u64) -> Result<Self> {
         let older = config.object("rope_scaling")?;
         let newer = config.object("rope_parameters")?;
-        let outer =
-            if config.get("rope_theta").is_some() { config.positive("rope_theta")? } else { 10_000.0 };
-        config.only("partial_rotary_factor", 1.0)?;
-        config.only("rope_interleaved", false)?;
-        let longest = config.whole("max_position_embeddings", 2048)?;
-        let context = config.whole("original_max_position_embeddings", 0)?;
-        let Some(own) = older.or(newer) else { return Ok(Self::plain(outer)) };
-        let theta = if own.get("rope_theta").is_some() { own.positive("rope_theta")? } else { outer };
-        own.only("partial_rotary_factor", 1.0)?;
+        let outer = Outer::read(config, usual, width)?;
+        Self::scaled(older.or(newer), &outer)
+    }
+
+    /// Two, for layers that see everything and for those with windows: both are in `rope_parameters` by the
+    /// layers' type, or, in older files, beside one another, where only the first are scaled.
+    pub(super) fn by_sight(config: &Config, usual: Usual, local: f64, width: u64) -> Result<[Self; 2]> {
+        let outer = Outer::read(config, usual, width)?;
+        let older = config.object("rope_scaling")?;
+        let newer = config.object("rope_parameters")?;
+        let part = |name: &'static str| newer.as_ref().map_or(Ok(None), |newer| newer.object(name));
+        let everything = match older {
+            Some(older) => Some(older),
+            None => part("full_attention")?,
+        };
+        let near = part("sliding_attention")?;
+        if let Some(newer) = &newer {
+            newer.all_read()?;
+        }
+        let local = match config.get("rope_local_base_freq") {
+            Some(_) => config.positive("rope_local_base_freq")?,
+            None => local,
+        };
+        let everything = Self::scaled(everything, &outer)?;
+        let near = Self::scaled(near, &Outer { theta: local, ..outer })?;
+        Ok([everything, Self { label: "near.", ..near }])
+    }
+
+    /// Turns pairs of neighbours among the first numbers of a head, by frequencies as they are, up to this many
+    /// positions.
+    pub(super) fn of_neighbours(theta: f64, width: u64, fixed_to: Option<u64>) -> Self {
+        Self { neighbours: true, fixed_to, ..Self::plain(theta, width) }
+    }
+
+    /// What gpt-oss has where its configuration says nothing.
+    pub(super) fn of_gpt_oss(config: &Config, usual: Usual, width: u64) -> Result<Self> {
+        let outer = Outer::read(config, usual, width)?;
+        let mut rotary = Self::plain(outer.theta, width);
+        rotary.scaling = Scaling::Yarn { factor: 32.0, fast: 32.0, slow: 1.0, context: 4096.0, whole: false };
+        rotary.magnitude = 0.1 * 32f64.ln() + 1.0;
+        Ok(rotary)
+    }
+
+    fn scaled(own: Option<Config>, outer: &Outer) -> Result<Self> {
+        let Some(own) = own else { return Ok(Self::plain(outer.theta, outer.turned(outer.part))) };
+        let theta = if own.get("rope_theta").is_some() { own.positive("rope_theta")? } else { outer.theta };
+        let part = own.real("partial_rotary_factor", outer.part)?;
         let older = own.text("type", "default")?;
         let kind = if own.get("rope_type").is_some() { own.text("rope_type", "default")? } else { older };
-        let inner = own.whole("original_max_position_embeddings", longest)?;
-        let context = if context > 0 { context } else { inner } as f64;
-        let mut rotary = Self::plain(theta);
+        let inner = own.whole("original_max_position_embeddings", outer.longest)?;
+        let longest = outer.longest;
+        let context = if outer.context > 0 { outer.context } else { inner };
+        let mut rotary = Self::plain(theta, outer.turned(part));
         match kind {
             "default" => {}
             "linear" => rotary.scaling = Scaling::Linear { factor: own.positive("factor")? },
@@ -76,22 +152,47 @@ impl Rotary {
             "llama3" => {
                 let (factor, low) = (own.positive("factor")?, own.positive("low_freq_factor")?);
                 let high = own.positive("high_freq_factor")?;
-                rotary.scaling = Scaling::Llama3 { factor, low, high, context };
+                rotary.scaling = Scaling::Llama3 { factor, low, high, context: context as f64 };
             }
-            "yarn" => rotary.yarn(&own, longest as f64, context)?,
+            "yarn" => rotary.yarn(&own, longest as f64, context as f64)?,
+            "longrope" | "su" => rotary.long(&own, longest as f64, context)?,
             other => {
                 let message = format!("frequencies scaled as {other} are not supported");
                 return Err(own
                     .refused("rope_type", &message)
-                    .with_help("default, linear, dynamic, llama3 and yarn are"));
+                    .with_help("default, linear, dynamic, llama3, yarn and longrope are"));
             }
         }
         own.all_read()?;
         Ok(rotary)
     }
 
-    fn plain(theta: f64) -> Self {
-        Self { theta, scaling: Scaling::None, magnitude: 1.0, fixed_to: None }
+    fn plain(theta: f64, width: u64) -> Self {
+        Self {
+            theta,
+            width,
+            neighbours: false,
+            scaling: Scaling::None,
+            magnitude: 1.0,
+            fixed_to: None,
+            label: "",
+        }
+    }
+
+    /// Up to the context before it was extended, beyond which other factors hold.
+    fn long(&mut self, own: &Config, longest: f64, context: u64) -> Result<()> {
+        let pairs = self.width / 2;
+        let [short, _] = [own.reals("short_factor")?, own.reals("long_factor")?];
+        if short.len() as u64 != pairs || short.contains(&0.0) {
+            return Err(own.refused("short_factor", &format!("expected {pairs} numbers other than 0")));
+        }
+        let before = context as f64;
+        let factor = own.real("factor", longest / before)?;
+        let inferred = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / before.ln()).sqrt() };
+        self.magnitude = own.real("attention_factor", inferred)?;
+        self.scaling = Scaling::Long { divisors: short };
+        self.fixed_to = Some(context);
+        Ok(())
     }
 
     fn yarn(&mut self, own: &Config, longest: f64, context: f64) -> Result<()> {
@@ -112,33 +213,37 @@ impl Rotary {
     }
 
     /// The angle from one position to the next, for each pair of a head's numbers.
-    fn frequencies(&self, width: u64) -> Vec<f32> {
+    fn frequencies(&self) -> Vec<f32> {
+        let width = self.width;
         let turn = |pair: u64| {
             let exponent = (2 * pair) as f32 / width as f32;
             self.theta.powf(f64::from(exponent)) as f32
         };
         let pairs = 0..width / 2;
-        match self.scaling {
+        match &self.scaling {
             Scaling::None => pairs.map(|pair| 1.0 / turn(pair)).collect(),
-            Scaling::Linear { factor } => pairs.map(|pair| 1.0 / turn(pair) / factor as f32).collect(),
+            Scaling::Linear { factor } => pairs.map(|pair| 1.0 / turn(pair) / *factor as f32).collect(),
+            Scaling::Long { divisors } => {
+                pairs.zip(divisors).map(|(pair, by)| 1.0 / (*by as f32 * turn(pair))).collect()
+            }
             Scaling::Llama3 { factor, low, high, context } => pairs
                 .map(|pair| {
                     let frequency = 1.0 / turn(pair);
                     let length = (2.0 * PI) as f32 / frequency;
                     if length > (context / low) as f32 {
-                        return frequency / factor as f32;
+                        return frequency / *factor as f32;
                     }
                     if length < (context / high) as f32 {
                         return frequency;
                     }
-                    let smooth = (context as f32 / length - low as f32) / (high - low) as f32;
-                    (1.0 - smooth) * frequency / factor as f32 + smooth * frequency
+                    let smooth = (*context as f32 / length - *low as f32) / (high - low) as f32;
+                    (1.0 - smooth) * frequency / *factor as f32 + smooth * frequency
                 })
                 .collect(),
             Scaling::Yarn { factor, .. } => pairs
                 .map(|pair| {
                     let kept = 1.0 - self.ramp(width, pair);
-                    let slowed = 1.0 / (factor as f32 * turn(pair));
+                    let slowed = 1.0 / (*factor as f32 * turn(pair));
                     slowed * (1.0 - kept) + 1.0 / turn(pair) * kept
                 })
                 .collect(),
@@ -157,53 +262,102 @@ impl Rotary {
         ((pair as f32 - low as f32) / (high - low) as f32).clamp(0.0, 1.0)
     }
 
-    /// Tables of cosines and sines: `[sequence, width]`, or with positions of the caller's
-    /// (`[batch, sequence]`) `[batch, 1, 1, sequence, width]`. Error: an odd width.
-    pub(super) fn tables(&self, net: &mut Net, width: u64, positions: Option<&str>) -> Result<Tables> {
-        if width % 2 == 1 {
+    /// Tables of cosines and sines: `[length, width]`, or with positions of the caller's
+    /// (`[batch, length]`) `[batch, 1, 1, length, width]`. Error: an odd width.
+    pub(super) fn tables(&self, net: &mut Net, length: &Value, positions: Option<&str>) -> Result<Tables> {
+        let width = self.width;
+        if width % 2 == 1 || width == 0 {
             let message = format!("{width} numbers do not make pairs, which a rotation turns");
             return Err(Error::model("head_dim", message));
         }
-        let values = json!(self.frequencies(width));
-        let frequency = net.constant("rotary.frequency", &format!("f32[{}]", width / 2), values);
+        let name = |end: &str| format!("rotary.{}{end}", self.label);
+        let values = json!(self.frequencies());
+        let frequency = net.constant(&name("frequency"), &format!("f32[{}]", width / 2), values);
         let position = match positions {
-            None => net.node("rotary.position", "iota", &[], json!({"type": "f32[sequence, 1]", "axis": 0})),
+            None => {
+                let length = length.as_str().map_or_else(|| length.to_string(), str::to_owned);
+                let attributes = json!({"type": format!("f32[{length}, 1]"), "axis": 0});
+                net.node(&name("position"), "iota", &[], attributes)
+            }
             Some(ids) => {
-                let real = net.node("rotary.real", "convert", &[ids], json!({"to": "f32"}));
-                let shape = json!({"shape": ["batch", 1, 1, "sequence", 1]});
-                net.node("rotary.position", "reshape", &[&real], shape)
+                let real = net.node(&name("real"), "convert", &[ids], json!({"to": "f32"}));
+                let shape = json!({"shape": ["batch", 1, 1, length, 1]});
+                net.node(&name("position"), "reshape", &[&real], shape)
             }
         };
-        let angle = net.node("rotary.angle", "mul", &[&position, &frequency], json!({}));
-        let both = net.node("rotary.angles", "concat", &[&angle, &angle], json!({"axis": -1}));
+        let angle = net.node(&name("angle"), "mul", &[&position, &frequency], json!({}));
+        let both = net.node(&name("angles"), "concat", &[&angle, &angle], json!({"axis": -1}));
         let [cosines, sines] = ["cos", "sin"].map(|op| {
-            let table = net.node(&format!("rotary.{op}"), op, &[&both], json!({}));
-            if self.magnitude == 1.0 {
-                return table;
-            }
-            let factor = net.scalar(&format!("rotary.{op}.magnitude"), self.magnitude);
-            net.node(&format!("rotary.{op}.scaled"), "mul", &[&table, &factor], json!({}))
+            let table = net.node(&name(op), op, &[&both], json!({}));
+            net.scaled(&name(&format!("{op}.scaled")), &table, self.magnitude)
         });
-        Ok(Tables { cosines, sines })
+        Ok(Tables { cosines, sines, width, neighbours: self.neighbours })
     }
 }
 
-/// Names of the tables.
+impl Outer {
+    fn read(config: &Config, usual: Usual, width: u64) -> Result<Self> {
+        let Usual { theta_field, part_field, .. } = usual;
+        config.only("rope_interleaved", false)?;
+        Ok(Self {
+            theta: match config.get(theta_field) {
+                Some(_) => config.positive(theta_field)?,
+                None => usual.theta,
+            },
+            part: config.real(part_field, usual.part)?,
+            longest: config.whole("max_position_embeddings", 2048)?,
+            context: config.whole("original_max_position_embeddings", 0)?,
+            width,
+        })
+    }
+
+    /// How many numbers of a head a share of them is.
+    fn turned(&self, part: f64) -> u64 {
+        (self.width as f64 * part.clamp(0.0, 1.0)) as u64
+    }
+}
+
+/// Names of the tables, and which numbers of a head they turn.
 pub(super) struct Tables {
     cosines: String,
     sines: String,
+    width: u64,
+    neighbours: bool,
 }
 
 impl Tables {
-    /// Turns the halves of `x`, of these sizes, as Llama does.
-    pub(super) fn rotate(&self, net: &mut Net, name: &str, x: &str, sizes: [u64; 3]) -> String {
-        let [shared, per, width] = sizes;
-        let half = width / 2;
+    /// Turns the first numbers of `x`, of these sizes.
+    pub(super) fn rotate(&self, net: &mut Net, name: &str, x: &str, sizes: &[Value; 5]) -> String {
+        let whole = sizes[4].as_u64().unwrap_or(self.width);
+        if self.width >= whole {
+            return self.turn(net, name, x, sizes);
+        }
+        let mut part = |which: &str, start: u64, width: u64| {
+            let attributes = json!({"starts": [0, 0, 0, 0, start], "sizes": with_width(sizes, width)});
+            net.node(&format!("{name}.{which}"), "slice", &[x], attributes)
+        };
+        let first = part("first", 0, self.width);
+        let rest = part("rest", self.width, whole - self.width);
+        let turned = self.turn(net, &format!("{name}.part"), &first, &with_width(sizes, self.width));
+        net.node(name, "concat", &[&turned, &rest], json!({"axis": -1}))
+    }
+
+    /// Turns `x`, whose pairs are its halves, or neighbours that become halves: queries and keys lie alike,
+    /// so their products are the same.
+    fn turn(&self, net: &mut Net, name: &str, x: &str, sizes: &[Value; 5]) -> String {
+        let half = self.width / 2;
+        let x = if self.neighbours {
+            let [batch, shared, per, length, _] = sizes;
+            let pairs = json!({"shape": [batch, shared, per, length, half, 2]});
+            let pairs = net.node(&format!("{name}.pairs"), "reshape", &[x], pairs);
+            let perm = json!({"perm": [0, 1, 2, 3, 5, 4]});
+            let halves = net.node(&format!("{name}.halves"), "transpose", &[&pairs], perm);
+            &net.node(&format!("{name}.joined"), "reshape", &[&halves], json!({"shape": sizes}))
+        } else {
+            x
+        };
         let mut part = |which: &str, start: u64| {
-            let attributes = json!({
-                "starts": [0, 0, 0, 0, start],
-                "sizes": ["batch", shared, per, "sequence", half],
-            });
+            let attributes = json!({"starts": [0, 0, 0, 0, start], "sizes": with_width(sizes, half)});
             net.node(&format!("{name}.{which}"), "slice", &[x], attributes)
         };
         let (low, high) = (part("low", 0), part("high", half));
@@ -213,4 +367,10 @@ impl Tables {
         let other = net.node(&format!("{name}.sin"), "mul", &[&swapped, &self.sines], json!({}));
         net.sum(name, &one, &other)
     }
+}
+
+fn with_width(sizes: &[Value; 5], width: u64) -> [Value; 5] {
+    let mut sizes = sizes.clone();
+    sizes[4] = json!(width);
+    sizes
 }

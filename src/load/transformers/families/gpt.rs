@@ -1,0 +1,233 @@
+//! GPT-2, GPT-J and GPT-NeoX.
+
+use super::super::activation::Activation;
+use super::super::attention::{Heads, Sight};
+use super::super::config::Config;
+use super::super::family::Family;
+use super::super::heads::{Head, Language, Plain, Spans};
+use super::super::net::{Bias, Norm, Order};
+use super::super::rotary::{Rotary, Usual};
+use super::super::settings::{
+    Biases, Counted, Embedding, Feed, InnerNorms, Layer, Learnt, Names, Norms, Positions, Projections,
+    Residual, Sections, Settings, TokenTypes, Wiring,
+};
+use crate::error::Result;
+
+pub(super) const GPT2: Family = Family {
+    name: "gpt2",
+    class: "GPT2",
+    heads: &[
+        ("Model", Head::Bare),
+        ("LMHeadModel", Head::Language),
+        ("ForSequenceClassification", Head::Last("score")),
+        ("ForTokenClassification", Head::Tokens("classifier")),
+        ("ForQuestionAnswering", Head::Spans("qa_outputs", Spans::Two)),
+    ],
+    usual: Head::Language,
+    read: gpt2,
+    prefix: "transformer.",
+    bare_prefix: "",
+    other_prefix: None,
+    copies: &[("lm_head.weight", ".wte.weight")],
+    idle: &[],
+};
+
+const GPT2_NAMES: Names = Names {
+    words: "wte",
+    positions: Some("wpe"),
+    token_types: TokenTypes::Words,
+    first_norm: None,
+    layer: "h",
+    attention: "attn",
+    projections: Projections::Joined("attn.c_attn", Sections::Kinds),
+    inner_norms: InnerNorms::None,
+    sinks: None,
+    out: "attn.c_proj",
+    wiring: Wiring {
+        attention: Norms { before: Some("ln_1"), within: None, behind: None },
+        feed: Norms { before: Some("ln_2"), within: None, behind: None },
+        residual: Residual::Stream,
+    },
+    last_norm: Some("ln_f"),
+    order: Order::InOut,
+};
+
+fn gpt2(config: &Config) -> Result<Settings> {
+    let hidden = config.either_size("n_embd", "hidden_size")?;
+    let count = config.either_size("n_head", "num_attention_heads")?;
+    let heads = Heads::new(hidden, count, count, None)?;
+    // Changes the order in which halves are scaled, and in f32 nothing.
+    config.flag("reorder_and_upcast_attn", false)?;
+    // This family decodes anyway.
+    config.flag("is_decoder", false)?;
+    let scale = if config.flag("scale_attn_weights", true)? { heads.usual_scale() } else { 1.0 };
+    let by_layer = config.flag("scale_attn_by_inverse_layer_idx", false)?;
+    let inner = config.optional_size("n_inner")?.unwrap_or(4 * hidden);
+    let layer = |number: u64| {
+        let divisor = if by_layer { (number + 1) as f64 } else { 1.0 };
+        Layer {
+            sight: Sight::Before,
+            scale: scale / divisor,
+            rotary: 0,
+            feed: Feed::Plain { inner, up: "mlp.c_fc", act: "mlp.act", down: "mlp.c_proj" },
+        }
+    };
+    Ok(Settings {
+        names: GPT2_NAMES,
+        vocabulary: config.size("vocab_size")?,
+        hidden,
+        embedding: Embedding::default(),
+        heads,
+        norm: Norm::Layer(config.real("layer_norm_epsilon", 1e-5)?),
+        activation: Activation::read(config, "activation_function", "gelu_new")?,
+        positions: Positions::Learnt(Learnt {
+            count: config.either_size("n_positions", "max_position_embeddings")?,
+            field: "n_positions",
+            skipped: 0,
+            counted: Counted::Place,
+        }),
+        token_types: 0,
+        layers: (0..config.either_layers("n_layer", "num_hidden_layers")?).map(layer).collect(),
+        biases: Biases::EVERYWHERE,
+        cap: None,
+        language: Language::Plain(Plain::new("lm_head")),
+        tied: config.flag("tie_word_embeddings", true)?,
+    })
+}
+
+pub(super) const GPTJ: Family = Family {
+    name: "gptj",
+    class: "GPTJ",
+    heads: &[
+        ("Model", Head::Bare),
+        ("ForCausalLM", Head::Language),
+        ("ForSequenceClassification", Head::Last("score")),
+        ("ForQuestionAnswering", Head::Spans("qa_outputs", Spans::Labels)),
+    ],
+    read: gptj,
+    ..GPT2
+};
+
+fn gptj(config: &Config) -> Result<Settings> {
+    let hidden = config.either_size("n_embd", "hidden_size")?;
+    let count = config.either_size("n_head", "num_attention_heads")?;
+    let heads = Heads::new(hidden, count, count, None)?;
+    let inner = config.optional_size("n_inner")?.unwrap_or(4 * hidden);
+    // Its tables end there.
+    let longest = config.either_size("n_positions", "max_position_embeddings")?;
+    let turned = config.size("rotary_dim")?;
+    if turned > heads.width {
+        return Err(config.refused("rotary_dim", "a head has fewer numbers"));
+    }
+    let rotary = Rotary::of_neighbours(10_000.0, turned, Some(longest));
+    let layer = Layer {
+        sight: Sight::Before,
+        scale: heads.usual_scale(),
+        rotary: 0,
+        feed: Feed::Plain { inner, up: "mlp.fc_in", act: "mlp.act", down: "mlp.fc_out" },
+    };
+    let count = config.either_layers("n_layer", "num_hidden_layers")?;
+    Ok(Settings {
+        names: Names {
+            positions: None,
+            projections: Projections::Apart(["attn.q_proj", "attn.k_proj", "attn.v_proj"]),
+            out: "attn.out_proj",
+            wiring: Wiring {
+                attention: Norms { before: Some("ln_1"), within: None, behind: None },
+                feed: Norms { before: None, within: None, behind: None },
+                residual: Residual::Parallel,
+            },
+            order: Order::OutIn,
+            ..GPT2_NAMES
+        },
+        vocabulary: config.size("vocab_size")?,
+        hidden,
+        embedding: Embedding::default(),
+        heads,
+        norm: Norm::Layer(config.real("layer_norm_epsilon", 1e-5)?),
+        activation: Activation::read(config, "activation_function", "gelu_new")?,
+        positions: Positions::Rotary(vec![rotary]),
+        token_types: 0,
+        layers: vec![layer; count as usize],
+        biases: Biases { feed: Bias::With, ..Biases::NOWHERE },
+        cap: None,
+        language: Language::Plain(Plain { bias: Bias::With, ..Plain::new("lm_head") }),
+        tied: config.flag("tie_word_embeddings", false)?,
+    })
+}
+
+pub(super) const GPT_NEOX: Family = Family {
+    name: "gpt_neox",
+    class: "GPTNeoX",
+    heads: &[
+        ("Model", Head::Bare),
+        ("ForCausalLM", Head::Language),
+        ("ForSequenceClassification", Head::Last("score")),
+        ("ForTokenClassification", Head::Tokens("classifier")),
+        ("ForQuestionAnswering", Head::Spans("qa_outputs", Spans::Labels)),
+    ],
+    usual: Head::Language,
+    read: gpt_neox,
+    prefix: "gpt_neox.",
+    bare_prefix: "",
+    other_prefix: None,
+    copies: &[("embed_out.weight", ".embed_in.weight"), ("lm_head.weight", ".embed_in.weight")],
+    idle: &[],
+};
+
+fn gpt_neox(config: &Config) -> Result<Settings> {
+    let hidden = config.size("hidden_size")?;
+    let count = config.size("num_attention_heads")?;
+    let heads = Heads::new(hidden, count, count, None)?;
+    // This family decodes anyway.
+    config.flag("is_decoder", false)?;
+    let usual =
+        Usual { part: 0.25, theta_field: "rotary_emb_base", part_field: "rotary_pct", ..Usual::WHOLE };
+    let layer = Layer {
+        sight: Sight::Before,
+        scale: heads.usual_scale(),
+        rotary: 0,
+        feed: Feed::Plain {
+            inner: config.size("intermediate_size")?,
+            up: "mlp.dense_h_to_4h",
+            act: "mlp.act",
+            down: "mlp.dense_4h_to_h",
+        },
+    };
+    let parallel = config.flag("use_parallel_residual", true)?;
+    let attention = Bias::from(config.flag("attention_bias", true)?);
+    Ok(Settings {
+        names: Names {
+            words: "embed_in",
+            positions: None,
+            token_types: TokenTypes::None,
+            first_norm: None,
+            layer: "layers",
+            attention: "attention",
+            projections: Projections::Joined("attention.query_key_value", Sections::Heads),
+            inner_norms: InnerNorms::None,
+            sinks: None,
+            out: "attention.dense",
+            wiring: Wiring {
+                attention: Norms { before: Some("input_layernorm"), within: None, behind: None },
+                feed: Norms { before: Some("post_attention_layernorm"), within: None, behind: None },
+                residual: if parallel { Residual::Parallel } else { Residual::Stream },
+            },
+            last_norm: Some("final_layer_norm"),
+            order: Order::OutIn,
+        },
+        vocabulary: config.size("vocab_size")?,
+        hidden,
+        embedding: Embedding::default(),
+        heads,
+        norm: Norm::Layer(config.real("layer_norm_eps", 1e-5)?),
+        activation: Activation::read(config, "hidden_act", "gelu")?,
+        positions: Positions::Rotary(vec![Rotary::read(config, usual, heads.width)?]),
+        token_types: 0,
+        layers: vec![layer; config.layers("num_hidden_layers")? as usize],
+        biases: Biases { qkv: [attention; 3], out: attention, feed: Bias::With },
+        cap: None,
+        language: Language::Plain(Plain::new("embed_out")),
+        tied: config.flag("tie_word_embeddings", false)?,
+    })
+}

@@ -1,0 +1,243 @@
+//! Llama and what is laid out alike: Mistral, Qwen 2 and 3, OLMo 2, StableLM.
+
+use super::super::activation::Activation;
+use super::super::attention::{Heads, Sight};
+use super::super::config::Config;
+use super::super::family::Family;
+use super::super::heads::{Head, Language, Plain, Spans};
+use super::super::net::{Bias, Norm, Order};
+use super::super::rotary::{Rotary, Usual};
+use super::super::settings::{
+    Biases, Embedding, Feed, Gated, InnerNorms, Layer, Names, Norms, Positions, Projections, Residual,
+    Settings, TokenTypes, Wiring,
+};
+use super::windows;
+use crate::error::Result;
+
+pub(super) const LLAMA: Family = Family {
+    name: "llama",
+    class: "Llama",
+    heads: &[
+        ("Model", Head::Bare),
+        ("ForCausalLM", Head::Language),
+        ("ForSequenceClassification", Head::Last("score")),
+        ("ForTokenClassification", Head::Tokens("score")),
+        ("ForQuestionAnswering", Head::Spans("qa_outputs", Spans::Two)),
+    ],
+    usual: Head::Language,
+    read: llama,
+    prefix: "model.",
+    bare_prefix: "",
+    other_prefix: Some(("ForQuestionAnswering", "transformer.")),
+    copies: &[("lm_head.weight", ".embed_tokens.weight")],
+    idle: &[],
+};
+
+pub(super) const MISTRAL: Family =
+    Family { name: "mistral", class: "Mistral", other_prefix: None, read: mistral, ..LLAMA };
+
+pub(super) const QWEN2: Family = Family { name: "qwen2", class: "Qwen2", read: qwen2, ..LLAMA };
+
+pub(super) const QWEN3: Family = Family { name: "qwen3", class: "Qwen3", read: qwen3, ..LLAMA };
+
+pub(super) const OLMO2: Family = Family {
+    name: "olmo2",
+    class: "Olmo2",
+    heads: &[
+        ("Model", Head::Bare),
+        ("ForCausalLM", Head::Language),
+        ("ForSequenceClassification", Head::Last("score")),
+    ],
+    read: olmo2,
+    ..LLAMA
+};
+
+pub(super) const STABLELM: Family = Family {
+    name: "stablelm",
+    class: "StableLm",
+    heads: &[
+        ("Model", Head::Bare),
+        ("ForCausalLM", Head::Language),
+        ("ForSequenceClassification", Head::Last("score")),
+        ("ForTokenClassification", Head::Tokens("score")),
+    ],
+    read: stablelm,
+    ..LLAMA
+};
+
+pub(super) const NAMES: Names = Names {
+    words: "embed_tokens",
+    positions: None,
+    token_types: TokenTypes::None,
+    first_norm: None,
+    layer: "layers",
+    attention: "self_attn",
+    projections: Projections::Apart(["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]),
+    inner_norms: InnerNorms::None,
+    sinks: None,
+    out: "self_attn.o_proj",
+    wiring: Wiring {
+        attention: Norms { before: Some("input_layernorm"), within: None, behind: None },
+        feed: Norms { before: Some("post_attention_layernorm"), within: None, behind: None },
+        residual: Residual::Stream,
+    },
+    last_norm: Some("norm"),
+    order: Order::OutIn,
+};
+
+/// The gated layers, this wide inside.
+pub(super) const fn gated(inner: u64) -> Gated {
+    Gated { inner, gate: "mlp.gate_proj", act: "mlp.act_fn", up: "mlp.up_proj", down: "mlp.down_proj" }
+}
+
+/// Where families of this kind differ before anything else.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Defaults {
+    /// Heads of keys and values where the field is left out; null is as many as of queries.
+    pub(super) shared: Option<u64>,
+    /// Numbers of a head where the field is left out.
+    pub(super) width: Option<u64>,
+    pub(super) epsilon: f64,
+    /// None: the family reads its rotations itself.
+    pub(super) rotary: Option<Usual>,
+    pub(super) tied: bool,
+}
+
+pub(super) const DEFAULTS: Defaults =
+    Defaults { shared: None, width: None, epsilon: 1e-6, rotary: Some(Usual::WHOLE), tied: false };
+
+/// Heads as `num_attention_heads`, `num_key_value_heads` and `head_dim` say.
+pub(super) fn heads(config: &Config, defaults: &Defaults) -> Result<Heads> {
+    let count = config.size("num_attention_heads")?;
+    // Left out is not null: the classes' own defaults differ.
+    let usual = match defaults.shared {
+        Some(shared) if !config.has("num_key_value_heads") => shared,
+        _ => count,
+    };
+    let shared = config.optional_size("num_key_value_heads")?.unwrap_or(usual);
+    let width = config.optional_size("head_dim")?;
+    let width = if config.has("head_dim") { width } else { defaults.width };
+    Heads::new(config.size("hidden_size")?, count, shared, width)
+}
+
+/// What the kind has in common: rotations, gated layers, no biases, every layer as the first.
+pub(super) fn common(config: &Config, defaults: &Defaults) -> Result<Settings> {
+    let heads = heads(config, defaults)?;
+    // Such a family decodes anyway.
+    config.flag("is_decoder", false)?;
+    let layer = Layer {
+        sight: Sight::Before,
+        scale: heads.usual_scale(),
+        rotary: 0,
+        feed: Feed::Gated(gated(config.size("intermediate_size")?)),
+    };
+    Ok(Settings {
+        names: NAMES,
+        vocabulary: config.size("vocab_size")?,
+        hidden: config.size("hidden_size")?,
+        embedding: Embedding::default(),
+        heads,
+        norm: Norm::RootMeanSquare(config.real("rms_norm_eps", defaults.epsilon)?),
+        activation: Activation::read(config, "hidden_act", "silu")?,
+        positions: Positions::Rotary(match defaults.rotary {
+            Some(usual) => vec![Rotary::read(config, usual, heads.width)?],
+            None => Vec::new(),
+        }),
+        token_types: 0,
+        layers: vec![layer; config.layers("num_hidden_layers")? as usize],
+        biases: Biases::NOWHERE,
+        cap: None,
+        language: Language::Plain(Plain::new("lm_head")),
+        tied: config.flag("tie_word_embeddings", defaults.tied)?,
+    })
+}
+
+/// One bias for queries, keys and values and what comes of them.
+pub(super) fn attention_bias(config: &Config, usual: bool) -> Result<Biases> {
+    let bias = Bias::from(config.flag("attention_bias", usual)?);
+    Ok(Biases { qkv: [bias; 3], out: bias, feed: Bias::Without })
+}
+
+/// Gives each layer its sight.
+pub(super) fn see(settings: &mut Settings, sights: Vec<Sight>) {
+    for (layer, sight) in settings.layers.iter_mut().zip(sights) {
+        layer.sight = sight;
+    }
+}
+
+fn llama(config: &Config) -> Result<Settings> {
+    // It has no windows; a field that asks for one is not passed over.
+    if config.get("sliding_window").is_some() {
+        return Err(config.refused("sliding_window", "this family attends to everything before"));
+    }
+    let feed = Bias::from(config.flag("mlp_bias", false)?);
+    let biases = Biases { feed, ..attention_bias(config, false)? };
+    Ok(Settings { biases, ..common(config, &DEFAULTS)? })
+}
+
+fn mistral(config: &Config) -> Result<Settings> {
+    config.only("attention_bias", false)?;
+    config.only("mlp_bias", false)?;
+    let mut settings = common(config, &Defaults { shared: Some(8), ..DEFAULTS })?;
+    let sight = windows::everywhere(windows::width(config, Some(4096))?);
+    let all = vec![sight; settings.layers.len()];
+    see(&mut settings, all);
+    Ok(settings)
+}
+
+/// Layers from `max_window_layers` on have windows, where any do.
+pub(super) fn late_windows(config: &Config, settings: &mut Settings) -> Result<()> {
+    let used = config.flag("use_sliding_window", false)?;
+    let width = windows::width(config, Some(4096))?.filter(|_| used);
+    let from = config.whole("max_window_layers", 28)?;
+    let sights = windows::by_layer(config, settings.layers.len() as u64, width, |layer| layer >= from)?;
+    see(settings, sights);
+    Ok(())
+}
+
+fn qwen2(config: &Config) -> Result<Settings> {
+    config.only("attention_bias", true)?;
+    config.only("mlp_bias", false)?;
+    let mut settings = common(config, &Defaults { shared: Some(32), ..DEFAULTS })?;
+    settings.biases.qkv = [Bias::With; 3];
+    late_windows(config, &mut settings)?;
+    Ok(settings)
+}
+
+fn qwen3(config: &Config) -> Result<Settings> {
+    let mut settings = common(config, &Defaults { shared: Some(32), width: Some(128), ..DEFAULTS })?;
+    settings.biases = attention_bias(config, false)?;
+    settings.names.inner_norms = InnerNorms::Head(["self_attn.q_norm", "self_attn.k_norm"], settings.norm);
+    late_windows(config, &mut settings)?;
+    Ok(settings)
+}
+
+fn olmo2(config: &Config) -> Result<Settings> {
+    let mut settings = common(config, &Defaults { epsilon: 1e-5, ..DEFAULTS })?;
+    settings.biases = attention_bias(config, false)?;
+    settings.names.inner_norms = InnerNorms::Joint(["self_attn.q_norm", "self_attn.k_norm"]);
+    settings.names.wiring = Wiring {
+        attention: Norms { before: None, within: Some("post_attention_layernorm"), behind: None },
+        feed: Norms { before: None, within: Some("post_feedforward_layernorm"), behind: None },
+        residual: Residual::Stream,
+    };
+    Ok(settings)
+}
+
+fn stablelm(config: &Config) -> Result<Settings> {
+    config.only("attention_bias", false)?;
+    let rotary = Some(Usual { part: 0.25, ..Usual::WHOLE });
+    let mut settings = common(config, &Defaults { shared: Some(32), rotary, ..DEFAULTS })?;
+    let epsilon = config.real("layer_norm_eps", 1e-5)?;
+    settings.norm = Norm::Layer(epsilon);
+    settings.biases.qkv = [Bias::from(config.flag("use_qkv_bias", false)?); 3];
+    if config.flag("qk_layernorm", false)? {
+        let layers = ["self_attn.q_layernorm", "self_attn.k_layernorm"];
+        settings.names.inner_norms = InnerNorms::Heads(layers, Norm::LayerPlain(epsilon));
+    }
+    if config.flag("use_parallel_residual", false)? {
+        settings.names.wiring.residual = Residual::Parallel;
+        settings.names.wiring.feed.before = None;
+    }
+    Ok(settings)
+}

@@ -1,0 +1,59 @@
+//! The families that are read, as data, and how their configurations are.
+
+use super::config::Config;
+use super::family::Family;
+use crate::error::Result;
+
+mod bert;
+mod bloom;
+mod experts;
+mod gemma;
+mod gpt;
+mod llama;
+mod opt;
+mod phi;
+mod windows;
+
+/// All of them, in the order in which messages list them.
+pub(super) const FAMILIES: &[&Family] = &[
+    &gpt::GPT2,
+    &llama::LLAMA,
+    &llama::MISTRAL,
+    &llama::QWEN2,
+    &llama::QWEN3,
+    &llama::OLMO2,
+    &llama::STABLELM,
+    &experts::MIXTRAL,
+    &experts::QWEN2_MOE,
+    &experts::GPT_OSS,
+    &gemma::GEMMA,
+    &gemma::GEMMA2,
+    &gemma::GEMMA3,
+    &phi::PHI,
+    &phi::PHI3,
+    &gpt::GPT_NEOX,
+    &gpt::GPTJ,
+    &opt::OPT,
+    &bloom::BLOOM,
+    &bloom::FALCON,
+    &bert::BERT,
+    &bert::ROBERTA,
+    &bert::DISTILBERT,
+];
+
+/// The family that a configuration names.
+pub(super) fn of(model_type: &str) -> Option<&'static Family> {
+    FAMILIES.iter().copied().find(|family| family.name == model_type)
+}
+
+/// What no family has. Error: a configuration that asks for it.
+pub(super) fn check_common(config: &Config) -> Result<()> {
+    config.only("is_encoder_decoder", false)?;
+    config.only("add_cross_attention", false)?;
+    config.unset("pruned_heads", "heads that were pruned are not supported")?;
+    config.unset(
+        "quantization_config",
+        "weights of few bits are not supported yet; only those in f32, f16 and bf16 are",
+    )?;
+    config.unset("per_layer_config", "layers that are configured one by one are not supported")
+}

@@ -1,0 +1,44 @@
+//! Which keys the rows of each layer meet: windows in all layers, or in those that a list names.
+
+use serde_json::Value;
+
+use super::super::attention::Sight;
+use super::super::config::Config;
+use crate::error::Result;
+
+/// The width of windows, where there are any; left out, the default.
+pub(super) fn width(config: &Config, default: Option<u64>) -> Result<Option<u64>> {
+    match config.optional_size("sliding_window")? {
+        None if !config.has("sliding_window") => Ok(default),
+        width => Ok(width),
+    }
+}
+
+/// Every layer has a window where there is a width.
+pub(super) fn everywhere(width: Option<u64>) -> Sight {
+    width.map_or(Sight::Before, Sight::Window)
+}
+
+/// As `layer_types` lists them, or where there is no list as `near` says of each layer's number.
+pub(super) fn by_layer(
+    config: &Config,
+    layers: u64,
+    width: Option<u64>,
+    near: impl Fn(u64) -> bool,
+) -> Result<Vec<Sight>> {
+    let window = everywhere(width);
+    let Some(types) = config.get("layer_types") else {
+        return Ok((0..layers).map(|layer| if near(layer) { window } else { Sight::Before }).collect());
+    };
+    let types = types.as_array().filter(|types| types.len() as u64 == layers);
+    let types = types.ok_or_else(|| config.refused("layer_types", "expected one for each layer"))?;
+    let sight = |name: &Value| match name.as_str() {
+        Some("full_attention") => Ok(Sight::Before),
+        Some("sliding_attention") if width.is_some() => Ok(window),
+        Some("sliding_attention") => {
+            Err(config.refused("layer_types", "a layer has a window, which sliding_window does not give"))
+        }
+        _ => Err(config.refused("layer_types", &format!("{name} is not supported"))),
+    };
+    types.iter().map(sight).collect()
+}

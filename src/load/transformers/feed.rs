@@ -1,0 +1,180 @@
+//! Feed-forward parts of blocks: plain, gated, and several of which a router chooses (Shazeer and others
+//! 2017).
+//!
+//! Every expert is computed for every row, and those that were not chosen weigh 0: the result is the
+//! library's, the arithmetic that of all experts.
+
+use serde_json::json;
+
+use super::blocks::Blocks;
+use super::net::{Bias, Features, Net};
+use super::settings::{ExpertArrays, Experts, Feed, Gated, Weighing};
+
+impl Blocks<'_> {
+    pub(super) fn feed(&self, net: &mut Net, inside: &str, feed: &Feed, x: &str) -> String {
+        let (settings, hidden) = (self.settings, self.settings.hidden);
+        match *feed {
+            Feed::Plain { inner, up, act, down } => {
+                let y = self.layer(net, &format!("{inside}{up}"), x, [hidden, inner]);
+                let y = settings.activation.write(net, &format!("{inside}{act}"), &y);
+                self.layer(net, &format!("{inside}{down}"), &y, [inner, hidden])
+            }
+            Feed::Gated(gated) => self.gated(net, inside, &gated, x),
+            Feed::GatedJoined { inner, both, act, down } => {
+                let both = format!("{inside}{both}");
+                let joined = self.layer(net, &both, x, [hidden, 2 * inner]);
+                let mut half = |name: &str, start: u64| {
+                    let attributes =
+                        json!({"starts": [0, 0, start], "sizes": ["batch", self.sides.rows, inner]});
+                    net.node(&format!("{both}.{name}"), "slice", &[&joined], attributes)
+                };
+                let (gate, up) = (half("gate", 0), half("up", inner));
+                let gate = settings.activation.write(net, &format!("{inside}{act}"), &gate);
+                let y = net.node(&format!("{both}.gated"), "mul", &[&gate, &up], json!({}));
+                self.layer(net, &format!("{inside}{down}"), &y, [inner, hidden])
+            }
+            Feed::Experts(ref experts) => self.experts(net, inside, experts, x),
+        }
+    }
+
+    fn layer(&self, net: &mut Net, name: &str, x: &str, sizes: [u64; 2]) -> String {
+        let [from, to] = sizes;
+        net.linear(name, x, Features { from, to }, self.settings.biases.feed, self.names().order)
+    }
+
+    fn gated(&self, net: &mut Net, inside: &str, gated: &Gated, x: &str) -> String {
+        let Gated { inner, gate, act, up, down } = *gated;
+        let hidden = self.settings.hidden;
+        let gate = self.layer(net, &format!("{inside}{gate}"), x, [hidden, inner]);
+        let gate = self.settings.activation.write(net, &format!("{inside}{act}"), &gate);
+        let up = self.layer(net, &format!("{inside}{up}"), x, [hidden, inner]);
+        let y = net.node(&format!("{inside}mlp.gated"), "mul", &[&gate, &up], json!({}));
+        self.layer(net, &format!("{inside}{down}"), &y, [inner, hidden])
+    }
+
+    fn experts(&self, net: &mut Net, inside: &str, experts: &Experts, x: &str) -> String {
+        let weights = self.weights(net, inside, experts, x);
+        let y = match experts.arrays {
+            ExpertArrays::Each { under, ref layers } => {
+                let each: Vec<String> = (0..experts.count)
+                    .map(|number| {
+                        let under = format!("{inside}{under}.{number}.");
+                        let y = self.gated(net, &under, layers, x);
+                        let attributes =
+                            json!({"starts": [0, 0, number], "sizes": ["batch", self.sides.rows, 1]});
+                        let weight = net.node(&format!("{under}weight"), "slice", &[&weights], attributes);
+                        net.node(&format!("{under}weighted"), "mul", &[&y, &weight], json!({}))
+                    })
+                    .collect();
+                sum(net, &format!("{inside}{under}.sum"), &each)
+            }
+            ExpertArrays::Stacked { .. } => self.stacked(net, inside, experts, [x, &weights]),
+        };
+        let Some(shared) = experts.shared else { return y };
+        let passed = self.gated(net, inside, &shared.layers, x);
+        let name = format!("{inside}{}", shared.score);
+        let features = Features { from: self.settings.hidden, to: 1 };
+        let score = net.linear(&name, x, features, Bias::Without, self.names().order);
+        let share = net.node(&format!("{name}.share"), "sigmoid", &[&score], json!({}));
+        let passed = net.node(&format!("{name}.weighted"), "mul", &[&passed, &share], json!({}));
+        net.sum(&format!("{name}.sum"), &y, &passed)
+    }
+
+    /// What each expert weighs for each row, 0 where it was not chosen: `[batch, rows, experts]`.
+    fn weights(&self, net: &mut Net, inside: &str, experts: &Experts, x: &str) -> String {
+        let name = format!("{inside}{}", experts.router);
+        let features = Features { from: self.settings.hidden, to: experts.count };
+        let mut scores = net.linear(&name, x, features, experts.router_bias, self.names().order);
+        let last = json!({"axis": -1});
+        if experts.weighing != Weighing::Softmax {
+            scores = net.node(&format!("{name}.shares"), "softmax", &[&scores], last.clone());
+        }
+        let most = json!({"axis": -1, "k": experts.chosen});
+        let [mut best, chosen] = net.pair(&format!("{name}.chosen"), "topk", &[&scores], most);
+        match experts.weighing {
+            Weighing::Shares => {}
+            Weighing::SharesOfChosen => {
+                let attributes = json!({"kind": "sum", "axes": [-1], "keep": true});
+                let sum = net.node(&format!("{name}.sum"), "reduce", &[&best], attributes);
+                best = net.node(&format!("{name}.normalised"), "div", &[&best, &sum], json!({}));
+            }
+            Weighing::Softmax => best = net.node(&format!("{name}.softmax"), "softmax", &[&best], last),
+        }
+        let zero = net.scalar(&format!("{name}.zero"), 0.0);
+        let shape = json!({"shape": ["batch", self.sides.rows, experts.count]});
+        let none = net.node(&format!("{name}.none"), "broadcast", &[&zero], shape);
+        net.node(
+            &format!("{name}.weights"),
+            "scatter_elements",
+            &[&none, &chosen, &best],
+            json!({"axis": -1}),
+        )
+    }
+
+    /// Experts that lie in one array; `values`: what they read, and their weights.
+    fn stacked(&self, net: &mut Net, inside: &str, experts: &Experts, values: [&str; 2]) -> String {
+        let ExpertArrays::Stacked { inner, both, down, alpha, limit } = experts.arrays else {
+            return values[0].to_owned();
+        };
+        let (hidden, count, rows) = (self.settings.hidden, experts.count, &self.sides.rows);
+        let [x, weights] = values;
+        let both = format!("{inside}{both}");
+        let shape = json!({"shape": ["batch", 1, rows, hidden]});
+        let x = net.node(&format!("{both}.rows"), "reshape", &[x], shape);
+        let y = by_expert(net, &both, &x, [count, hidden, 2 * inner]);
+        let pairs = json!({"shape": ["batch", count, rows, inner, 2]});
+        let y = net.node(&format!("{both}.pairs"), "reshape", &[&y], pairs);
+        let mut one = |name: &str, which: u64| {
+            let attributes =
+                json!({"starts": [0, 0, 0, 0, which], "sizes": ["batch", count, rows, inner, 1]});
+            let y = net.node(&format!("{both}.{name}.pair"), "slice", &[&y], attributes);
+            net.node(
+                &format!("{both}.{name}"),
+                "reshape",
+                &[&y],
+                json!({"shape": ["batch", count, rows, inner]}),
+            )
+        };
+        let (gate, up) = (one("gate", 0), one("up", 1));
+        let most = net.scalar(&format!("{both}.most"), limit);
+        let least = net.scalar(&format!("{both}.least"), -limit);
+        let gate = net.node(&format!("{both}.gate.clamped"), "min", &[&gate, &most], json!({}));
+        let up = net.node(&format!("{both}.up.below"), "min", &[&up, &most], json!({}));
+        let up = net.node(&format!("{both}.up.clamped"), "max", &[&up, &least], json!({}));
+        let steep = net.scaled(&format!("{both}.gate.steep"), &gate, alpha);
+        let share = net.node(&format!("{both}.gate.share"), "sigmoid", &[&steep], json!({}));
+        let gate = net.node(&format!("{both}.gate.function"), "mul", &[&gate, &share], json!({}));
+        let one = net.scalar(&format!("{both}.one"), 1.0);
+        let up = net.sum(&format!("{both}.up.above_one"), &up, &one);
+        let y = net.node(&format!("{both}.gated"), "mul", &[&up, &gate], json!({}));
+        let down = format!("{inside}{down}");
+        let y = by_expert(net, &down, &y, [count, inner, hidden]);
+        let perm = json!({"perm": [0, 2, 1]});
+        let weights = net.node(&format!("{down}.weights_by_expert"), "transpose", &[weights], perm);
+        let shape = json!({"shape": ["batch", count, rows, 1]});
+        let weights = net.node(&format!("{down}.weights"), "reshape", &[&weights], shape);
+        let y = net.node(&format!("{down}.weighted"), "mul", &[&y, &weights], json!({}));
+        net.node(&format!("{down}.sum"), "reduce", &[&y], json!({"kind": "sum", "axes": [1]}))
+    }
+}
+
+/// `x`, `[batch, experts or 1, rows, from]`, by each expert's matrix, with its bias; `sizes`: experts, from, to.
+fn by_expert(net: &mut Net, name: &str, x: &str, sizes: [u64; 3]) -> String {
+    let [count, from, to] = sizes;
+    let matrices = net.param(name, &[count, from, to], "normal");
+    let bias = net.param(&format!("{name}_bias"), &[count, to], "zeros");
+    let y = net.node(&format!("{name}.product"), "matmul", &[x, &matrices], json!({}));
+    let shape = json!({"shape": [count, 1, to]});
+    let bias = net.node(&format!("{name}.bias_by_expert"), "reshape", &[&bias], shape);
+    net.sum(&format!("{name}.biased"), &y, &bias)
+}
+
+/// The sum of several values, one after the other.
+fn sum(net: &mut Net, name: &str, values: &[String]) -> String {
+    let Some((first, rest)) = values.split_first() else { return String::new() };
+    let last = rest.len();
+    rest.iter().enumerate().fold(first.clone(), |sum, (number, value)| {
+        let name = if number + 1 == last { name.to_owned() } else { format!("{name}.{number}") };
+        net.sum(&name, &sum, value)
+    })
+}

@@ -22,6 +22,8 @@ import transformers as hf
 
 # Whole, padded behind, padded before, in between.
 MASK = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1, 1], [1, 0, 1, 1, 0, 1, 1]])
+# Each row sees some key, itself or the one before.
+SEEN = torch.tensor([[1] * 7, [1, 0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 1, 0, 1], [1] * 7])
 IDS = torch.arange(28).reshape(4, 7) * 7 % 17 + 2
 
 
@@ -212,6 +214,48 @@ def distilbert(r):
                 activation=r.choice(["gelu", "relu"]), tie_word_embeddings=r.random() < 0.6)
 
 
+def t5(r):
+    heads = r.choice([2, 3])
+    return dict(vocab_size=19, d_model=8, d_kv=4, num_heads=heads, d_ff=r.choice([5, 11]), num_layers=2,
+                num_decoder_layers=r.choice([None, 1]), relative_attention_num_buckets=r.choice([4, 6, 32]),
+                relative_attention_max_distance=r.choice([32, 128]), tie_word_embeddings=r.random() < 0.5,
+                feed_forward_proj=r.choice(["relu", "gated-gelu", "gated-silu", "gelu"]))
+
+
+def whisper(r):
+    heads = r.choice([2, 3])
+    return dict(vocab_size=19, num_mel_bins=5, d_model=8 * heads, encoder_layers=r.choice([1, 2]), encoder_attention_heads=heads,
+                decoder_layers=r.choice([1, 2]), decoder_attention_heads=r.choice([heads, 2 * heads]), encoder_ffn_dim=11,
+                decoder_ffn_dim=7, max_source_positions=6, max_target_positions=8, activation_function=r.choice(["gelu", "relu"]),
+                scale_embedding=r.random() < 0.3, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1,
+                tie_word_embeddings=r.random() < 0.7)
+
+
+def clip_text(r):
+    heads = r.choice([2, 3])
+    return dict(vocab_size=19, hidden_size=4 * heads, intermediate_size=11, num_hidden_layers=2, num_attention_heads=heads,
+                max_position_embeddings=9, projection_dim=6, eos_token_id=r.choice([2, 5]), pad_token_id=1, bos_token_id=0,
+                hidden_act=r.choice(["quick_gelu", "gelu"]))
+
+
+def images(r):
+    heads = r.choice([2, 3])
+    return dict(hidden_size=4 * heads, intermediate_size=11, num_hidden_layers=2, num_attention_heads=heads, num_channels=r.choice([1, 3]),
+                image_size=8, patch_size=r.choice([2, 4, 3]))
+
+
+def clip_vision(r):
+    return dict(images(r), projection_dim=6, hidden_act=r.choice(["quick_gelu", "gelu"]))
+
+
+def clip(r):
+    return dict(text_config=clip_text(r), vision_config=clip_vision(r), projection_dim=r.choice([6, 10]))
+
+
+def vit(r):
+    return dict(images(r), qkv_bias=r.random() < 0.6, hidden_act=act(r), num_labels=r.choice([2, 4]))
+
+
 # The classes, how configurations are drawn, and whether only eager attention computes what they say.
 FAMILIES = {
     "gpt2": ("GPT2Config", ["GPT2LMHeadModel"], gpt2, False),
@@ -239,7 +283,17 @@ FAMILIES = {
     "roberta": ("RobertaConfig", ["RobertaForMaskedLM", "RobertaModel", "RobertaForSequenceClassification",
                                   "RobertaForTokenClassification", "RobertaForQuestionAnswering"], roberta, False),
     "distilbert": ("DistilBertConfig", ["DistilBertForMaskedLM"], distilbert, False),
+    "t5": ("T5Config", ["T5ForConditionalGeneration", "T5Model", "T5EncoderModel"], t5, False),
+    "whisper": ("WhisperConfig", ["WhisperForConditionalGeneration", "WhisperModel"], whisper, False),
+    "clip": ("CLIPConfig", ["CLIPModel"], clip, False),
+    "clip_text": ("CLIPTextConfig", ["CLIPTextModel", "CLIPTextModelWithProjection"], clip_text, False),
+    "clip_vision": ("CLIPVisionConfig", ["CLIPVisionModel", "CLIPVisionModelWithProjection"], clip_vision, False),
+    "vit": ("ViTConfig", ["ViTModel", "ViTForImageClassification"], vit, False),
 }
+
+
+OUTPUTS = ["logits", "last_hidden_state", "start_logits", "end_logits", "logits_per_image", "logits_per_text", "text_embeds",
+           "image_embeds"]
 
 
 def filled(model, seed):
@@ -251,15 +305,30 @@ def filled(model, seed):
     return model.eval()
 
 
-def inputs_of(model, r, masked):
-    """Token ids, and a mask; without one where rows that see no key at all would be compared."""
-    given = dict(input_ids=IDS)
-    if masked:
-        given["attention_mask"] = MASK
+def inputs_of(model, mask):
+    """What a class reads: token ids, images, spectra; masks where they are asked for."""
+    config, given = model.config, {}
+    name = type(model).__name__
+    torch.manual_seed(7)
+    if name.startswith(("ViT", "CLIPVision")) or name == "CLIPModel":
+        own = getattr(config, "vision_config", config)
+        given["pixel_values"] = torch.rand(3, own.num_channels, own.image_size, own.image_size) - 0.5
+    if name.startswith(("ViT", "CLIPVision")):
+        return given
+    if name.startswith("Whisper"):
+        given["input_features"] = torch.rand(4, config.num_mel_bins, 2 * config.max_source_positions) - 0.5
+    else:
+        given["input_ids"] = IDS
+        if mask is not None:
+            given["attention_mask"] = mask
+    if name.startswith("Whisper") or name in ("T5Model", "T5ForConditionalGeneration"):
+        given["decoder_input_ids"] = IDS.flip(0)[:, :5]
+        if mask is not None:
+            given["decoder_attention_mask"] = mask[:, :5]
     return given
 
 
-def written(folder, config, cls, seed, eager, r, masked=True):
+def written(folder, config, cls, seed, eager, r, masked=True, mask=MASK):
     """Writes a checkpoint with the library's outputs into a folder. Returns the rows to compare."""
     fields = r.fields
     own = getattr(hf, config)(**fields)
@@ -271,14 +340,14 @@ def written(folder, config, cls, seed, eager, r, masked=True):
     for extra in ["generation_config.json"]:
         if os.path.exists(f"{folder}/{extra}"):
             os.remove(f"{folder}/{extra}")
-    given = inputs_of(model, r, masked)
+    given = inputs_of(model, mask if masked else None)
     with torch.no_grad():
         out = model(**given)
     arrays = {f"in_{key}": value.numpy() for key, value in given.items()}
-    for key in ["logits", "last_hidden_state", "start_logits", "end_logits"]:
-        if key in out:
+    for key in OUTPUTS:
+        if key in out and not (key == "last_hidden_state" and "logits" in out) and out[key] is not None:
             arrays[f"out_{key}"] = out[key].numpy()
-    np.savez(f"{folder}/io.npz", **arrays)
+    np.savez_compressed(f"{folder}/io.npz", **arrays)
     return fields
 
 
@@ -288,11 +357,17 @@ class Draw(random.Random):
     fields = None
 
 
+def averages(name):
+    """True where the library gives rows without any key the average of all, and not nothing."""
+    return FAMILIES[name][3] or name in ("falcon", "t5")
+
+
 def rows_that_see(arrays, eager):
     """Positions that may be compared: where no key is seen at all, these classes average over all keys."""
-    if "in_attention_mask" not in arrays or not eager:
+    masks = [key for key in arrays if key.endswith("attention_mask")]
+    if not masks or not eager:
         return None
-    return arrays["in_attention_mask"] > 0
+    return arrays[masks[-1]] > 0
 
 
 def compare(binary, folder, eager):
@@ -336,7 +411,7 @@ def vary(binary, count, seed, names):
                 refused.append(f"{type(error).__name__} {error}")
                 continue
             else:
-                fault = compare(binary, folder, eager or name == "falcon")
+                fault = compare(binary, folder, averages(name))
             finally:
                 shutil.rmtree(folder)
             if fault:
@@ -351,11 +426,30 @@ def vary(binary, count, seed, names):
     return wrong
 
 
+def store(folder, count):
+    """The first draws of each family, as files."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, (config, classes, draw, eager) in FAMILIES.items():
+        stored, number = 0, 0
+        while stored < count:
+            r = Draw(f"stored.{name}.{number}")
+            r.fields = draw(r)
+            path = f"{folder}/{name}.{stored}"
+            number += 1
+            try:
+                written(path, config, classes[stored % len(classes)], number, eager, r, masked=stored % 3 != 2, mask=SEEN if averages(name) else MASK)
+            except (ZeroDivisionError, TypeError, RuntimeError, ValueError):
+                continue
+            stored += 1
+
+
 if __name__ == "__main__":
     hf.logging.set_verbosity_error()
     hf.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
-    if sys.argv[1] == "vary":
+    if sys.argv[1] == "store":
+        store(f"{sys.argv[2]}/families", 2)
+    elif sys.argv[1] == "vary":
         given = sys.argv[4:]
         first = given.pop(0) if given and given[0].isdigit() else "0"
         sys.exit(vary(sys.argv[2], int(sys.argv[3]), first, given) > 0)

@@ -10,7 +10,7 @@ use crate::files::{self, Links};
 use crate::ir::Graph;
 #[cfg(feature = "run")]
 use crate::load::{FindDims, Format, load_with};
-use crate::load::{LoadOptions, Model, load, may_be_model, recognise};
+use crate::load::{LoadOptions, Model, load, may_be_model, model_inside, recognise};
 use crate::plan::{Plan, Sense, read_decompressed};
 
 /// The bytes of a model file, and where they come from.
@@ -22,6 +22,9 @@ pub(super) struct ModelFile {
     links: Links,
     /// Names of arrays that there are for the model's inputs.
     inputs: BTreeSet<String>,
+    /// The file holds the weights, too.
+    #[cfg_attr(not(feature = "run"), expect(dead_code))]
+    holds_weights: bool,
 }
 
 impl ModelFile {
@@ -31,15 +34,18 @@ impl ModelFile {
         let inputs = BTreeSet::new();
         if path == Path::new("-") {
             let bytes = read_decompressed(&mut std::io::stdin().lock(), "standard input", judge)?;
-            return Ok(Self { bytes, path: None, links, inputs });
+            return Ok(Self { bytes, path: None, links, inputs, holds_weights: false });
         }
         let path = &in_folder(path)?;
+        if let Some(bytes) = model_inside(path)? {
+            return Ok(Self { bytes, path: Some(path.clone()), links, inputs, holds_weights: true });
+        }
         let mut file = files::open_or_pipe(path).map_err(|error| match error {
             Error::Io { source, .. } => unreadable(path, source),
             other => other,
         })?;
         let bytes = read_decompressed(&mut file, &path.display().to_string(), judge)?;
-        Ok(Self { bytes, path: Some(path.clone()), links, inputs })
+        Ok(Self { bytes, path: Some(path.clone()), links, inputs, holds_weights: false })
     }
 
     /// Reads the model of a plan. Errors: the file holds no model; it holds another one.
@@ -80,16 +86,19 @@ impl ModelFile {
     /// where there is none.
     #[cfg(feature = "run")]
     pub(super) fn input_beyond(&self, graph: &Graph, dims: &BTreeMap<String, i64>) -> Result<Option<String>> {
-        if recognise(&self.bytes)? != Format::Transformers {
-            return Ok(None);
+        match recognise(&self.bytes)? {
+            Format::Transformers | Format::Gguf => {}
+            Format::Onnx | Format::Native | Format::CostGraph | Format::Workload | Format::Keras => {
+                return Ok(None);
+            }
         }
         let Model::Graph(all) = self.load(dims)? else { return Ok(None) };
         let is_beyond = |name: &String| graph.inputs().iter().all(|(own, _)| own != name);
         Ok(all.inputs().iter().map(|(name, _)| name.clone()).find(is_beyond))
     }
 
-    /// The weights: those that the caller names, or those beside a transformers `config.json`. Error:
-    /// there are some beside it in a form that is not read.
+    /// The weights: those that the caller names, those of the file itself, or those beside a transformers
+    /// `config.json`. Error: there are some beside it in a form that is not read.
     #[cfg(feature = "run")]
     pub(super) fn weights(&self, named: Option<&Path>) -> Result<Option<PathBuf>> {
         let beside = || {
@@ -98,6 +107,9 @@ impl ModelFile {
                 .is_ok_and(|format| format == Format::Transformers)
                 .then_some(path.parent()?)
         };
+        if named.is_none() && self.holds_weights {
+            return Ok(self.path.clone());
+        }
         match (named, beside()) {
             (Some(named), _) => Ok(Some(named.to_owned())),
             (None, Some(folder)) => {

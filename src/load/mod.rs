@@ -14,7 +14,9 @@ use crate::files::Links;
 use crate::ir::{Graph, MAX_AXES};
 use crate::topology::Topology;
 
+mod container;
 mod costgraph;
+mod gguf;
 mod init;
 mod json;
 #[cfg(feature = "keras")]
@@ -27,6 +29,8 @@ mod transformers;
 pub mod weights;
 mod workload;
 
+#[cfg_attr(not(feature = "cli"), expect(unused_imports))]
+pub(crate) use container::model_inside;
 pub use costgraph::{read_costgraph, write_costgraph};
 pub use init::{fill, fill_param};
 pub use workload::read_workload;
@@ -76,12 +80,17 @@ pub enum Format {
     Keras,
     /// A transformers `config.json`.
     Transformers,
+    /// The head of a GGUF file.
+    Gguf,
 }
 
 /// The format of `bytes`. Error: they are none of the known ones.
 pub fn recognise(bytes: &[u8]) -> Result<Format> {
     if bytes.is_empty() {
         return Err(Error::format("", "the file is empty"));
+    }
+    if bytes.starts_with(gguf::MAGIC) {
+        return Ok(Format::Gguf);
     }
     #[cfg(feature = "onnx")]
     if onnx::looks_like_onnx(bytes) {
@@ -94,7 +103,7 @@ pub fn recognise(bytes: &[u8]) -> Result<Format> {
         return Err(error);
     }
     Err(Error::format("", "the file is no model of a known format")
-        .with_help("known: native model.json, ONNX, Keras JSON, transformers config.json, cost graph JSON, placement workload"))
+        .with_help("known: native model.json, ONNX, Keras JSON, transformers config.json, GGUF, cost graph JSON, placement workload"))
 }
 
 /// The error for another file of this program in place of a model; none for other bytes.
@@ -122,7 +131,6 @@ fn other_file(bytes: &[u8]) -> Option<Error> {
 /// The error for weights in place of a model, which names what they are; none for other bytes.
 fn weights_alone(bytes: &[u8]) -> Option<Error> {
     let what = match bytes {
-        [b'G', b'G', b'U', b'F', ..] => "GGUF",
         [b'P', b'K', 3, 4, ..] => "a zip archive: npz, .keras, or a pickle of PyTorch",
         [0x80, 2..=5, ..] => "a pickle of PyTorch",
         [0x89, b'H', b'D', b'F', ..] => "HDF5",
@@ -187,6 +195,7 @@ pub fn load_with(
     let model = match format {
         Format::Native => native::load(bytes, path, options).map(Model::Graph),
         Format::Transformers => transformers::load(bytes, path, options).map(Model::Graph),
+        Format::Gguf => transformers::load_gguf(bytes, path, options).map(Model::Graph),
         Format::CostGraph => no_dims(options)
             .and_then(|()| read_costgraph(bytes))
             .map(|graph| Model::CostGraph { graph, topology: None }),

@@ -326,7 +326,7 @@ fn what_a_checkpoint_lacks_is_said() {
     assert!(with(&pickle).contains("this is a pickle of PyTorch"));
     let gguf = hub.path().join("model.gguf");
     fs::write(&gguf, b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0").unwrap();
-    assert!(with(&gguf).contains("GGUF files are not read yet"));
+    assert!(with(&gguf).contains("beyond its 17 bytes"));
     fs::remove_file(hub.path().join("config.json")).unwrap();
     assert!(fault(&run(hub.path(), &io, &[])).contains("the folder holds no config.json"));
     assert!(
@@ -363,7 +363,8 @@ fn masks_are_those_of_a_split_run_too() {
 fn every_stored_checkpoint_is_run() {
     let folders = fs::read_dir(stored("")).unwrap().filter_map(|entry| {
         let path = entry.unwrap().path();
-        path.is_dir().then(|| path.file_name().unwrap().to_string_lossy().into_owned())
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        (path.is_dir() && name != "families").then_some(name)
     });
     let found: BTreeMap<String, ()> = folders.map(|name| (name, ())).collect();
     let expected: BTreeMap<String, ()> = FOLDERS.iter().map(|name| ((*name).to_owned(), ())).collect();

@@ -35,6 +35,7 @@ mod emulator_rules;
 mod events;
 mod executor;
 mod explain;
+mod families;
 mod faults;
 mod files;
 mod first_readers;

@@ -77,7 +77,7 @@ fn what_is_not_supported_is_named() {
     };
     assert!(with("hidden_act", json!("xielu")).contains("hidden_act: xielu is not supported"));
     assert!(with("architectures", json!(["LlamaForImageClassification"])).contains("architectures"));
-    assert!(with("rope_parameters", json!({"rope_type": "longrope"})).contains("longrope"));
+    assert!(with("rope_parameters", json!({"rope_type": "spiral"})).contains("spiral"));
     assert!(with("num_key_value_heads", json!(3)).contains("do not divide"));
     assert!(with("vocab_size", json!(-1)).contains("vocab_size: -1 is no size"));
     assert!(with("hidden_size", json!(null)).contains("hidden_size: is missing"));

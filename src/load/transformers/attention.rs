@@ -62,6 +62,7 @@ pub(super) struct Sides {
     /// Stands before the names of nodes.
     pub(super) label: &'static str,
     /// Sizes: a dimension's name or a number.
+    pub(super) batch: Value,
     pub(super) rows: Value,
     pub(super) keys: Value,
 }
@@ -70,7 +71,7 @@ impl Sides {
     /// A sequence that meets itself.
     pub(super) fn same(label: &'static str, size: impl Into<Value>) -> Self {
         let rows = size.into();
-        Self { label, keys: rows.clone(), rows }
+        Self { label, batch: json!("batch"), keys: rows.clone(), rows }
     }
 }
 
@@ -92,7 +93,7 @@ impl Masks {
         let label = sides.label;
         let padding = shown.map(|mask| {
             let seen = net.node(&format!("{label}mask.seen"), "convert", &[mask], json!({"to": "bool"}));
-            let shape = json!({"shape": ["batch", 1, 1, 1, sides.keys]});
+            let shape = json!({"shape": [sides.batch, 1, 1, 1, sides.keys]});
             net.node(&format!("{label}mask.keys"), "reshape", &[&seen], shape)
         });
         Self { sides, shown, padding, hidden: None, made: Vec::new() }
@@ -169,9 +170,9 @@ impl Masks {
             let hidden = self.hidden(net);
             scores = net.node(&format!("{name}.masked"), "select", &[&mask, &scores, &hidden], json!({}));
         }
-        let Sides { rows, keys, .. } = &self.sides;
+        let Sides { batch, rows, keys, .. } = &self.sides;
         if let Some(sinks) = attending.sinks {
-            let shape = json!({"shape": ["batch", heads.shared, heads.count / heads.shared, rows, 1]});
+            let shape = json!({"shape": [batch, heads.shared, heads.count / heads.shared, rows, 1]});
             let sinks = net.node(&format!("{name}.sinks_of_rows"), "broadcast", &[sinks], shape);
             scores =
                 net.node(&format!("{name}.with_sinks"), "concat", &[&scores, &sinks], json!({"axis": -1}));
@@ -180,7 +181,7 @@ impl Masks {
         if attending.sinks.is_some() {
             let attributes = json!({
                 "starts": [0, 0, 0, 0, 0],
-                "sizes": ["batch", heads.shared, heads.count / heads.shared, rows, keys],
+                "sizes": [batch, heads.shared, heads.count / heads.shared, rows, keys],
             });
             return net.node(&format!("{name}.weights"), "slice", &[&weights], attributes);
         }
@@ -215,16 +216,17 @@ impl Attending<'_> {
     pub(super) fn write(&self, net: &mut Net, masks: &mut Masks, qkv: [&str; 3]) -> String {
         let Self { name, heads, .. } = *self;
         let Heads { count, shared, width } = heads;
-        let Sides { rows, keys, .. } = masks.sides.clone();
+        let Sides { batch, rows, keys, .. } = masks.sides.clone();
         let [q, k, v] = qkv;
-        let q = self.turned(net, "q", q, [&json!(count / shared), &rows]);
-        let [k, v] = [("k", k), ("v", v)].map(|(part, x)| self.turned(net, part, x, [&json!(1), &keys]));
+        let q = self.turned(net, "q", q, [&batch, &json!(count / shared), &rows]);
+        let [k, v] =
+            [("k", k), ("v", v)].map(|(part, x)| self.turned(net, part, x, [&batch, &json!(1), &keys]));
         let scores = self.scores(net, &q, &k);
         let weights = masks.weights(net, self, &scores);
         let mixed = net.node(&format!("{name}.mixed"), "matmul", &[&weights, &v], json!({}));
         let perm = json!({"perm": [0, 3, 1, 2, 4]});
         let mixed = net.node(&format!("{name}.turned"), "transpose", &[&mixed], perm);
-        let shape = json!({"shape": ["batch", rows, count * width]});
+        let shape = json!({"shape": [batch, rows, count * width]});
         net.node(&format!("{name}.merged"), "reshape", &[&mixed], shape)
     }
 
@@ -244,15 +246,15 @@ impl Attending<'_> {
     }
 
     /// Heads before rows, `[batch, shared, per, length, width]`, and rotated.
-    fn turned(&self, net: &mut Net, part: &str, x: &str, sizes: [&Value; 2]) -> String {
+    fn turned(&self, net: &mut Net, part: &str, x: &str, sizes: [&Value; 3]) -> String {
         let Self { name, heads: Heads { shared, width, .. }, .. } = *self;
         let perm = json!({"perm": [0, 2, 3, 1, 4]});
         let x = net.node(&format!("{name}.{part}"), "transpose", &[x], perm);
-        let [per, length] = sizes;
+        let [batch, per, length] = sizes;
         match self.rotary.filter(|_| part != "v") {
             None => x,
             Some(tables) => {
-                let sizes = [json!("batch"), json!(shared), per.clone(), length.clone(), json!(width)];
+                let sizes = [batch.clone(), json!(shared), per.clone(), length.clone(), json!(width)];
                 tables.rotate(net, &format!("{name}.{part}_rotated"), &x, &sizes)
             }
         }

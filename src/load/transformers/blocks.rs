@@ -3,14 +3,13 @@
 
 use serde_json::{Value, json};
 
-use super::attention::{Attending, Heads, Masks, Sides};
-use super::embedding::Positioned;
+use super::attention::{Attending, Heads, Masks, Sides, Sight};
 use super::net::{Features, Net};
 use super::rotary::Tables;
 use super::settings::{
     InnerNorms, Layer, Names, Norms, Positions, Projections, Residual, Sections, Settings,
 };
-use super::slopes;
+use super::{distances, slopes};
 use crate::error::Result;
 
 /// What a network's layers are written from.
@@ -22,6 +21,21 @@ pub(super) struct Blocks<'a> {
     pub(super) sides: Sides,
 }
 
+/// What enters the first block.
+pub(super) struct Positioned {
+    /// `[batch, rows, hidden]`.
+    pub(super) hidden: String,
+    /// The caller's positions, `[batch, rows]`, where it has any.
+    pub(super) positions: Option<String>,
+}
+
+impl Positioned {
+    /// What has positions in it already.
+    pub(super) fn whole(hidden: String) -> Self {
+        Self { hidden, positions: None }
+    }
+}
+
 /// What the layers are written to, and read in common.
 pub(super) struct Shared<'n> {
     pub(super) net: &'n mut Net,
@@ -30,6 +44,14 @@ pub(super) struct Shared<'n> {
     tables: Vec<Tables>,
     /// Added to all scores.
     added: Option<String>,
+    context: Option<Context>,
+}
+
+/// Another stack's result, which blocks attend to.
+pub(super) struct Context {
+    /// `[batch, keys, hidden]`.
+    pub(super) hidden: String,
+    pub(super) masks: Masks,
 }
 
 impl Blocks<'_> {
@@ -44,6 +66,17 @@ impl Blocks<'_> {
         net: &mut Net,
         embedded: Positioned,
         shown: Option<&'static str>,
+    ) -> Result<String> {
+        self.write_over(net, embedded, shown, None)
+    }
+
+    /// The same, where blocks attend to another stack's result too.
+    pub(super) fn write_over(
+        &self,
+        net: &mut Net,
+        embedded: Positioned,
+        shown: Option<&'static str>,
+        context: Option<Context>,
     ) -> Result<String> {
         let masks = Masks::new(net, self.sides.clone(), shown);
         let mut x = embedded.hidden;
@@ -60,8 +93,12 @@ impl Blocks<'_> {
                 let scale = self.settings.layers.first().map_or(1.0, |layer| layer.scale);
                 added = Some(slopes::write(net, *slopes, self.settings.heads, scale, &masks));
             }
+            Positions::Distances(distances) => {
+                let table = format!("{}{}.weight", self.prefix, distances.table);
+                added = Some(distances::write(net, distances, &table, self.settings.heads, &masks));
+            }
         }
-        let mut shared = Shared { net, masks, tables, added };
+        let mut shared = Shared { net, masks, tables, added, context };
         for (number, layer) in self.settings.layers.iter().enumerate() {
             let name = format!("{}{}.{number}", self.prefix, self.names().layer);
             x = self.block(&mut shared, &name, layer, &x);
@@ -94,6 +131,7 @@ impl Blocks<'_> {
             return shared.net.sum(&format!("{name}.out"), &both, x);
         }
         let x = self.added(shared.net, first, [&inside, "attended"], [x, &read, &y]);
+        let x = self.crossed(shared, &inside, layer, x);
         let read = self.norm(shared.net, &inside, second.before, &x);
         let y = self.feed(shared.net, &inside, &layer.feed, &read);
         let y = self.norm(shared.net, &inside, second.within, &y);
@@ -136,6 +174,41 @@ impl Blocks<'_> {
         shared.net.linear(&format!("{inside}{}", names.out), &y, features, settings.biases.out, names.order)
     }
 
+    /// The stream behind attention to another stack's result, where there is one.
+    fn crossed(&self, shared: &mut Shared<'_>, inside: &str, layer: &Layer, x: String) -> String {
+        let Self { settings, .. } = *self;
+        let Shared { net, context, .. } = shared;
+        let (Some(cross), Some(context)) = (self.names().cross, context) else { return x };
+        let Heads { count, width, .. } = settings.heads;
+        let name = format!("{inside}{}", cross.attention);
+        let order = self.names().order;
+        let read = self.norm(net, inside, cross.norms.before, &x);
+        let Sides { batch, rows, keys, .. } = context.masks.sides.clone();
+        let sources = [(&read, &rows), (&context.hidden, &keys), (&context.hidden, &keys)];
+        let qkv: [String; 3] = std::array::from_fn(|part| {
+            let (source, length) = sources[part];
+            let features = Features { from: settings.hidden, to: count * width };
+            let layer = format!("{inside}{}", cross.projections[part]);
+            let y = net.linear(&layer, source, features, settings.biases.qkv[part], order);
+            let shape = json!({"shape": [batch, length, count, 1, width]});
+            net.node(&format!("{name}.{}_heads", ["q", "k", "v"][part]), "reshape", &[&y], shape)
+        });
+        let attending = Attending {
+            name: &name,
+            heads: Heads { count, shared: count, width },
+            scale: layer.scale,
+            cap: None,
+            added: None,
+            sinks: None,
+            sight: Sight::Everything,
+            rotary: None,
+        };
+        let y = attending.write(net, &mut context.masks, qkv.each_ref().map(String::as_str));
+        let features = Features { from: count * width, to: settings.hidden };
+        let y = net.linear(&format!("{inside}{}", cross.out), &y, features, settings.biases.out, order);
+        self.added(net, &cross.norms, [inside, "crossed"], [&x, &read, &y])
+    }
+
     /// Queries, keys and values: `[batch, rows, shared, per, width]`.
     fn projected(&self, net: &mut Net, inside: &str, x: &str) -> [String; 3] {
         let Self { settings, .. } = *self;
@@ -158,7 +231,7 @@ impl Blocks<'_> {
                         let start: u64 = counts[..part].iter().map(|count| count * width).sum();
                         let attributes = json!({
                             "starts": [0, 0, start],
-                            "sizes": ["batch", self.sides.rows, counts[part] * width],
+                            "sizes": [self.sides.batch, self.sides.rows, counts[part] * width],
                         });
                         let name = self.part_name(inside, part);
                         net.node(&name, "slice", &[&joined], attributes)
@@ -185,14 +258,14 @@ impl Blocks<'_> {
     fn by_head(&self, part: usize) -> Value {
         let Heads { count, shared, width } = self.settings.heads;
         let per = if part == 0 { count / shared } else { 1 };
-        json!(["batch", self.sides.rows, shared, per, width])
+        json!([self.sides.batch, self.sides.rows, shared, per, width])
     }
 
     /// Queries, keys and values that lie head of keys by head of keys.
     fn sections(&self, net: &mut Net, inside: &str, joined: &str) -> [String; 3] {
         let Heads { count, shared, width } = self.settings.heads;
         let per = count / shared;
-        let shape = json!({"shape": ["batch", self.sides.rows, shared, per + 2, width]});
+        let shape = json!({"shape": [self.sides.batch, self.sides.rows, shared, per + 2, width]});
         let name = format!("{inside}{}.sections", self.names().attention);
         let sections = net.node(&name, "reshape", &[joined], shape);
         let starts = [0, per, per + 1];

@@ -2,20 +2,12 @@
 
 use serde_json::json;
 
-use super::blocks::Blocks;
+use super::blocks::{Blocks, Positioned};
 use super::config::Config;
 use super::net::{Bias, Features, Net, limit};
 use super::settings::{Counted, Learnt, Positions, TokenTypes};
 use crate::error::Result;
 use crate::ir::Absent;
-
-/// What enters the first block.
-pub(super) struct Positioned {
-    /// `[batch, rows, hidden]`.
-    pub(super) hidden: String,
-    /// The caller's positions, `[batch, rows]`, where it has any.
-    pub(super) positions: Option<String>,
-}
 
 impl Blocks<'_> {
     /// Embeddings of the caller's tokens. `shown`: its mask. Error: positions that the configuration does not
@@ -67,7 +59,7 @@ impl Blocks<'_> {
     fn positions(&self, config: &Config, net: &mut Net) -> Result<Option<String>> {
         let of_rotations = || limit_of_rotations(&self.settings.positions);
         let (ids, places) = match &self.settings.positions {
-            Positions::Slopes(_) => return Ok(None),
+            Positions::Slopes(_) | Positions::Distances(_) => return Ok(None),
             Positions::Rotary(_) => (of_rotations(), of_rotations()),
             Positions::Learnt(learnt) => {
                 let places = match learnt.counted {
@@ -109,7 +101,7 @@ impl Blocks<'_> {
         let ids = match (positions, learnt.counted, shown) {
             (Some(ids), ..) => ids.to_owned(),
             (None, Counted::Shown, Some(mask)) => {
-                let ids = counted(net, mask);
+                let ids = net.counted(mask);
                 let one = net.constant("positions.one", "i64[]", json!(1));
                 net.node("positions.before", "sub", &[&ids, &one], json!({}))
             }
@@ -117,7 +109,7 @@ impl Blocks<'_> {
                 let padding = net.constant("positions.padding", "i64[]", json!(padding));
                 let tokens = net.node("positions.not_padding", "ne", &["input_ids", &padding], json!({}));
                 let tokens = net.node("positions.counted", "convert", &[&tokens], json!({"to": "i64"}));
-                let ids = counted(net, &tokens);
+                let ids = net.counted(&tokens);
                 net.sum("positions", &ids, &padding)
             }
             (None, Counted::Place | Counted::Shown, _) => {
@@ -154,12 +146,6 @@ impl Blocks<'_> {
             }
         }
     }
-}
-
-/// How many ones there are up to each one, itself included; 0 where there is none: `[batch, sequence]`.
-pub(super) fn counted(net: &mut Net, ones: &str) -> String {
-    let sum = net.node("positions.sum", "cumsum", &[ones], json!({"axis": 1}));
-    net.node("positions.shown", "mul", &[&sum, ones], json!({}))
 }
 
 /// The fewest positions to which any rotation is bound.

@@ -3,6 +3,7 @@
 
 use super::config::Config;
 use super::heads::Head;
+use super::net::Net;
 use super::settings::Settings;
 use crate::error::Result;
 
@@ -17,9 +18,7 @@ pub(super) struct Family {
     pub(super) heads: &'static [(&'static str, Head)],
     /// The head of a configuration without a class.
     pub(super) usual: Head,
-    /// Reads a configuration. Errors: fields that are missing, contradict one another, or ask for what is
-    /// not supported.
-    pub(super) read: fn(&Config) -> Result<Settings>,
+    pub(super) network: Network,
     /// Stands before the blocks' parameters where there is a head.
     pub(super) prefix: &'static str,
     /// The same without a head.
@@ -31,4 +30,25 @@ pub(super) struct Family {
     pub(super) copies: &'static [(&'static str, &'static str)],
     /// Arrays that a model whose layers are not tied holds and does not read.
     pub(super) idle: &'static [&'static str],
+    /// Pieces of parameters' names, and what files of other versions of the library have in their place.
+    pub(super) renamed: &'static [(&'static str, &'static str)],
+}
+
+/// Of what a family's networks are made. Errors of both: fields that are missing, contradict one another, or ask
+/// for what is not supported.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Network {
+    /// One stack that reads tokens, and a head.
+    Text(fn(&Config) -> Result<Settings>),
+    /// Stacks that read other things, or one another.
+    Joined(fn(&mut Writing<'_>) -> Result<()>),
+}
+
+/// A network that is being written.
+pub(super) struct Writing<'a> {
+    pub(super) config: &'a Config,
+    pub(super) net: &'a mut Net,
+    pub(super) head: Head,
+    /// Stands before the stacks' parameters.
+    pub(super) prefix: &'a str,
 }

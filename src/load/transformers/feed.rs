@@ -6,6 +6,7 @@
 
 use serde_json::json;
 
+use super::attention::Sides;
 use super::blocks::Blocks;
 use super::net::{Bias, Features, Net};
 use super::settings::{ExpertArrays, Experts, Feed, Gated, Weighing};
@@ -25,7 +26,7 @@ impl Blocks<'_> {
                 let joined = self.layer(net, &both, x, [hidden, 2 * inner]);
                 let mut half = |name: &str, start: u64| {
                     let attributes =
-                        json!({"starts": [0, 0, start], "sizes": ["batch", self.sides.rows, inner]});
+                        json!({"starts": [0, 0, start], "sizes": [self.sides.batch, self.sides.rows, inner]});
                     net.node(&format!("{both}.{name}"), "slice", &[&joined], attributes)
                 };
                 let (gate, up) = (half("gate", 0), half("up", inner));
@@ -61,7 +62,7 @@ impl Blocks<'_> {
                         let under = format!("{inside}{under}.{number}.");
                         let y = self.gated(net, &under, layers, x);
                         let attributes =
-                            json!({"starts": [0, 0, number], "sizes": ["batch", self.sides.rows, 1]});
+                            json!({"starts": [0, 0, number], "sizes": [self.sides.batch, self.sides.rows, 1]});
                         let weight = net.node(&format!("{under}weight"), "slice", &[&weights], attributes);
                         net.node(&format!("{under}weighted"), "mul", &[&y, &weight], json!({}))
                     })
@@ -101,7 +102,7 @@ impl Blocks<'_> {
             Weighing::Softmax => best = net.node(&format!("{name}.softmax"), "softmax", &[&best], last),
         }
         let zero = net.scalar(&format!("{name}.zero"), 0.0);
-        let shape = json!({"shape": ["batch", self.sides.rows, experts.count]});
+        let shape = json!({"shape": [self.sides.batch, self.sides.rows, experts.count]});
         let none = net.node(&format!("{name}.none"), "broadcast", &[&zero], shape);
         net.node(
             &format!("{name}.weights"),
@@ -116,23 +117,23 @@ impl Blocks<'_> {
         let ExpertArrays::Stacked { inner, both, down, alpha, limit } = experts.arrays else {
             return values[0].to_owned();
         };
-        let (hidden, count, rows) = (self.settings.hidden, experts.count, &self.sides.rows);
+        let (hidden, count) = (self.settings.hidden, experts.count);
+        let Sides { batch, rows, .. } = &self.sides;
         let [x, weights] = values;
         let both = format!("{inside}{both}");
-        let shape = json!({"shape": ["batch", 1, rows, hidden]});
+        let shape = json!({"shape": [batch, 1, rows, hidden]});
         let x = net.node(&format!("{both}.rows"), "reshape", &[x], shape);
         let y = by_expert(net, &both, &x, [count, hidden, 2 * inner]);
-        let pairs = json!({"shape": ["batch", count, rows, inner, 2]});
+        let pairs = json!({"shape": [batch, count, rows, inner, 2]});
         let y = net.node(&format!("{both}.pairs"), "reshape", &[&y], pairs);
         let mut one = |name: &str, which: u64| {
-            let attributes =
-                json!({"starts": [0, 0, 0, 0, which], "sizes": ["batch", count, rows, inner, 1]});
+            let attributes = json!({"starts": [0, 0, 0, 0, which], "sizes": [batch, count, rows, inner, 1]});
             let y = net.node(&format!("{both}.{name}.pair"), "slice", &[&y], attributes);
             net.node(
                 &format!("{both}.{name}"),
                 "reshape",
                 &[&y],
-                json!({"shape": ["batch", count, rows, inner]}),
+                json!({"shape": [batch, count, rows, inner]}),
             )
         };
         let (gate, up) = (one("gate", 0), one("up", 1));
@@ -151,7 +152,7 @@ impl Blocks<'_> {
         let y = by_expert(net, &down, &y, [count, inner, hidden]);
         let perm = json!({"perm": [0, 2, 1]});
         let weights = net.node(&format!("{down}.weights_by_expert"), "transpose", &[weights], perm);
-        let shape = json!({"shape": ["batch", count, rows, 1]});
+        let shape = json!({"shape": [batch, count, rows, 1]});
         let weights = net.node(&format!("{down}.weights"), "reshape", &[&weights], shape);
         let y = net.node(&format!("{down}.weighted"), "mul", &[&y, &weights], json!({}));
         net.node(&format!("{down}.sum"), "reduce", &[&y], json!({"kind": "sum", "axes": [1]}))

@@ -22,6 +22,12 @@ pub(super) enum Head {
     Last(&'static str),
     /// Scores of labels, of the first position.
     First(First),
+    /// The first of two stacks alone.
+    Encoder,
+    /// The first or last position, projected.
+    Projected,
+    /// Scores of labels, by this layer of the first position.
+    Image(&'static str),
 }
 
 /// How many scores a layer of spans makes; two of them are read.
@@ -140,6 +146,10 @@ impl Body<'_> {
                 let last = last_position(config, net)?;
                 let logits = net.node("logits", "gather_nd", &[&scores, &last], json!({"batch_dims": 1}));
                 net.output("logits", &logits);
+            }
+            // Of networks that are joined from several stacks, which write them.
+            Head::Encoder | Head::Projected | Head::Image(_) => {
+                return Err(config.refused("architectures", "this head is not of this family"));
             }
             Head::First(first) => {
                 let labels = match first.labels {

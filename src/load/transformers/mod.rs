@@ -17,26 +17,31 @@ use self::attention::Sides;
 use self::blocks::Blocks;
 use self::config::Config;
 use self::families::FAMILIES;
-use self::family::Family;
+use self::family::{Family, Network, Writing};
+use self::gguf::Dialect;
 use self::heads::{Body, Head};
 use self::net::Net;
+use self::settings::Settings;
 use super::{LoadOptions, native};
 use crate::error::{Error, Report, Result};
-use crate::ir::{Absent, Graph};
+use crate::ir::Graph;
 use crate::json::json_error;
 
 mod activation;
 mod attention;
 mod blocks;
 mod config;
+mod distances;
 mod embedding;
 mod families;
 mod family;
 mod feed;
 mod fields;
+mod gguf;
 mod heads;
 mod names;
 mod net;
+mod patches;
 mod rotary;
 mod settings;
 mod slopes;
@@ -47,34 +52,62 @@ mod slopes;
 /// contradict one another, a sequence longer than the positions that were learnt.
 pub(super) fn load(bytes: &[u8], path: Option<&Path>, options: &LoadOptions) -> Result<Graph> {
     let fields: Map<String, Value> = serde_json::from_slice(bytes).map_err(|error| json_error(&error))?;
-    let config = Config::new(fields);
-    let family = family_of(&config)?;
-    let (class, head) = head_of(&config, family)?;
-    families::check_common(&config)?;
-    let settings = (family.read)(&config)?;
+    written(&Config::new(fields), None, path, options)
+}
+
+/// Reads a GGUF file's head. O(layers).
+///
+/// Errors: those of [`load`], of keys in place of fields.
+pub(super) fn load_gguf(bytes: &[u8], path: Option<&Path>, options: &LoadOptions) -> Result<Graph> {
+    let mut rest = bytes;
+    let head = super::gguf::read(&mut rest, bytes.len() as u64)?;
+    let dialect = gguf::of(&head)?;
+    let config = dialect.config(&head)?;
+    written(&config, Some(Foreign { dialect, head: &head }), path, options)
+}
+
+/// A file that says what a configuration does, and calls arrays otherwise.
+struct Foreign<'a> {
+    dialect: &'static Dialect,
+    head: &'a super::gguf::Head,
+}
+
+fn written(
+    config: &Config,
+    foreign: Option<Foreign<'_>>,
+    path: Option<&Path>,
+    options: &LoadOptions,
+) -> Result<Graph> {
+    let family = family_of(config)?;
+    let (class, head) = head_of(config, family)?;
+    families::check_common(config)?;
     let prefix = match (head, family.other_prefix) {
         (Head::Bare, _) => family.bare_prefix,
         (_, Some((ending, prefix))) if class.ends_with(ending) => prefix,
         _ => family.prefix,
     };
-    let mut net = Net::new(&options.inputs, settings.vocabulary);
-    let shown = net.optional("attention_mask", Absent::Filled(1), None);
-    let blocks = Blocks { settings: &settings, prefix, sides: Sides::same("", "sequence") };
-    let embedded = blocks.embedded(&config, &mut net, shown)?;
-    let x = blocks.write(&mut net, embedded, shown)?;
-    let body = Body {
-        hidden: settings.embedding.width.unwrap_or(settings.hidden),
-        vocabulary: settings.vocabulary,
-        table: &format!("{prefix}{}.weight", settings.names.words),
-        prefix,
-        norm: settings.norm,
-        activation: settings.activation,
-        tied: settings.tied,
-        language: settings.language,
+    let mut net = Net::new(&options.inputs);
+    let mut writing = Writing { config, net: &mut net, head, prefix };
+    let tied = match family.network {
+        Network::Joined(write) => {
+            write(&mut writing)?;
+            config.flag("tie_word_embeddings", true)?
+        }
+        Network::Text(read) => {
+            config.only("is_encoder_decoder", false)?;
+            let mut settings = read(config)?;
+            if let Some(foreign) = &foreign {
+                foreign.dialect.adapt(foreign.head, &mut settings);
+            }
+            writing.text(&settings)?;
+            settings.tied
+        }
     };
-    body.write(&config, &mut net, &x, head)?;
     config.all_read()?;
-    names::collect(&mut net, family, prefix, settings.tied);
+    names::collect(&mut net, family, prefix, tied);
+    if let Some(foreign) = &foreign {
+        foreign.dialect.collect(&mut net);
+    }
     let (document, rules) = net.finish(family.name);
     for (dim, value) in &options.dims {
         rules.check_dim(dim, *value)?;
@@ -83,6 +116,29 @@ pub(super) fn load(bytes: &[u8], path: Option<&Path>, options: &LoadOptions) -> 
     let mut graph = native::load(&text, path, options)?;
     *graph.rules_mut() = rules;
     Ok(graph)
+}
+
+impl Writing<'_> {
+    /// A stack that reads tokens, and its head.
+    fn text(&mut self, settings: &Settings) -> Result<()> {
+        let Self { config, net, head, prefix } = self;
+        net.tokens("input_ids", "sequence", settings.vocabulary);
+        let shown = net.mask("attention_mask", "sequence");
+        let blocks = Blocks { settings, prefix, sides: Sides::same("", "sequence") };
+        let embedded = blocks.embedded(config, net, shown)?;
+        let x = blocks.write(net, embedded, shown)?;
+        let body = Body {
+            hidden: settings.embedding.width.unwrap_or(settings.hidden),
+            vocabulary: settings.vocabulary,
+            table: &format!("{prefix}{}.weight", settings.names.words),
+            prefix,
+            norm: settings.norm,
+            activation: settings.activation,
+            tied: settings.tied,
+            language: settings.language,
+        };
+        body.write(config, net, &x, *head)
+    }
 }
 
 fn unsupported(place: &str, message: &str) -> Error {

@@ -26,6 +26,7 @@ pub(super) fn collect(net: &mut Net, family: &Family, prefix: &str, tied: bool) 
         let both: Vec<String> =
             std::iter::once(param).chain(&names).filter_map(|name| of_tensorflow(name)).collect();
         names.extend(both);
+        names.extend(renamed(param, family));
         if !names.is_empty() {
             aliases.push((param.clone(), names));
         }
@@ -35,7 +36,7 @@ pub(super) fn collect(net: &mut Net, family: &Family, prefix: &str, tied: bool) 
     }
     let arrays = net.array_names();
     arrays.aliases.extend(aliases);
-    arrays.unread = unread;
+    arrays.unread.extend(unread);
 }
 
 /// The names that the same parameter has in files of models with another head.
@@ -44,6 +45,13 @@ fn other_prefixes(param: &str, prefix: &str, family: &Family) -> Vec<String> {
     // Where blocks have no prefix, what belongs to a head cannot be told from them, and has no other name.
     let usual = [family.prefix, family.bare_prefix];
     usual.iter().filter(|other| **other != prefix).map(|other| format!("{other}{rest}")).collect()
+}
+
+/// What files of other versions of the library call a parameter's array.
+fn renamed(param: &str, family: &Family) -> Option<String> {
+    let pieces = family.renamed.iter().filter(|(piece, _)| param.contains(piece));
+    let other = pieces.fold(param.to_owned(), |name, (piece, other)| name.replace(piece, other));
+    (other != param).then_some(other)
 }
 
 /// Arrays that hold a tied parameter again.

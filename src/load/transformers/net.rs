@@ -35,6 +35,17 @@ impl From<bool> for Bias {
     }
 }
 
+/// What a convolution reads and gives.
+pub(super) struct Windows {
+    pub(super) features: Features,
+    /// Sizes along the axes, as many as there are.
+    pub(super) kernel: Vec<u64>,
+    pub(super) strides: Vec<u64>,
+    /// On both sides of each axis.
+    pub(super) padding: u64,
+    pub(super) bias: Bias,
+}
+
 /// A normalisation of rows, with what is added under the root.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Norm {
@@ -59,10 +70,10 @@ pub(super) struct Net {
 }
 
 impl Net {
-    /// A document with the input `input_ids`, `[batch, sequence]`. `taken`: names of inputs that the
-    /// caller has beside; those that the network does not know are passed over.
-    pub(super) fn new(taken: &BTreeSet<String>, vocabulary: u64) -> Self {
-        let mut net = Self {
+    /// A document without inputs. `taken`: names of optional inputs that the caller has; those that the network
+    /// does not know are passed over.
+    pub(super) fn new(taken: &BTreeSet<String>) -> Self {
+        Self {
             taken: taken.clone(),
             inputs: Vec::new(),
             params: Vec::new(),
@@ -70,14 +81,20 @@ impl Net {
             nodes: Vec::new(),
             outputs: Vec::new(),
             rules: Rules::default(),
-        };
-        net.input("input_ids", InputRule { below: Some(limit("vocab_size", vocabulary)), absent: None });
-        net
+        }
     }
 
-    fn input(&mut self, name: &str, rule: InputRule) {
-        self.inputs.push(json!({"name": name, "type": "i64[batch, sequence]"}));
+    /// An input of this type.
+    pub(super) fn input(&mut self, name: &str, ty: &str, rule: InputRule) {
+        self.inputs.push(json!({"name": name, "type": ty}));
         self.rules.inputs.insert(name.to_owned(), rule);
+    }
+
+    /// The input of token ids, `[batch, length]`, of a vocabulary.
+    pub(super) fn tokens(&mut self, name: &'static str, length: &str, vocabulary: u64) -> &'static str {
+        let rule = InputRule { below: Some(limit("vocab_size", vocabulary)), absent: None };
+        self.input(name, &format!("i64[batch, {length}]"), rule);
+        name
     }
 
     /// The name of an optional input `[batch, sequence]`; none where the caller does not have it.
@@ -87,10 +104,25 @@ impl Net {
         absent: Absent,
         below: Option<Limit>,
     ) -> Option<&'static str> {
+        self.optional_of(name, "sequence", InputRule { below, absent: Some(absent) })
+    }
+
+    /// The same, `[batch, length]`.
+    pub(super) fn optional_of(
+        &mut self,
+        name: &'static str,
+        length: &str,
+        rule: InputRule,
+    ) -> Option<&'static str> {
         self.taken.contains(name).then(|| {
-            self.input(name, InputRule { below, absent: Some(absent) });
+            self.input(name, &format!("i64[batch, {length}]"), rule);
             name
         })
+    }
+
+    /// The caller's mask of a sequence, where it has one: 0 hides a key.
+    pub(super) fn mask(&mut self, name: &'static str, length: &str) -> Option<&'static str> {
+        self.optional_of(name, length, InputRule { below: None, absent: Some(Absent::Filled(1)) })
     }
 
     /// True where the caller has an input of this name.
@@ -106,7 +138,7 @@ impl Net {
     /// The document, and what it cannot say: what the network expects of its inputs and weights.
     pub(super) fn finish(self, name: &str) -> (Value, Rules) {
         let document = json!({
-            "partition_model": 1, "name": name, "dims": ["batch", "sequence"],
+            "partition_model": 1, "name": name,
             "inputs": self.inputs, "params": self.params, "constants": self.constants,
             "nodes": self.nodes, "outputs": self.outputs,
         });
@@ -127,11 +159,30 @@ impl Net {
         &mut self.rules.arrays
     }
 
+    /// How many ones there are up to each one, itself included; 0 where there is none: `[batch, sequence]`.
+    pub(super) fn counted(&mut self, ones: &str) -> String {
+        let sum = self.node("positions.sum", "cumsum", &[ones], json!({"axis": 1}));
+        self.node("positions.shown", "mul", &[&sum, ones], json!({}))
+    }
+
+    /// Patterns of arrays that files hold and this network does not read.
+    pub(super) fn ignore(&mut self, patterns: &[&str]) {
+        self.rules.arrays.unread.extend(patterns.iter().map(ToString::to_string));
+    }
+
     pub(super) fn param(&mut self, name: &str, dims: &[u64], init: &str) -> String {
         let sizes: Vec<String> = dims.iter().map(u64::to_string).collect();
         let init = if init == "normal" { json!({"kind": "normal", "deviation": 0.02}) } else { json!(init) };
         self.params.push(json!({"name": name, "type": format!("f32[{}]", sizes.join(", ")), "init": init}));
         name.to_owned()
+    }
+
+    /// A parameter that there may be already.
+    pub(super) fn shared_param(&mut self, name: &str, dims: &[u64], init: &str) -> String {
+        if self.param_names().any(|known| known == name) {
+            return name.to_owned();
+        }
+        self.param(name, dims, init)
     }
 
     pub(super) fn scalar(&mut self, name: &str, value: f64) -> String {
@@ -217,6 +268,26 @@ impl Net {
                 self.node(name, "rms_norm", &[x, &factor], json!({"epsilon": epsilon}))
             }
         }
+    }
+
+    /// A convolution of `x`, `[batch, channels, ...]`, with its bias if it has one.
+    pub(super) fn convolution(&mut self, name: &str, x: &str, window: &Windows) -> String {
+        let axes = window.kernel.len();
+        let mut dims = vec![window.features.to, window.features.from];
+        dims.extend(&window.kernel);
+        let weights = self.param(&format!("{name}.weight"), &dims, "normal");
+        let padding = vec![window.padding; axes];
+        let attributes = json!({"strides": window.strides, "pads_before": padding, "pads_after": padding});
+        let y = self.node(&format!("{name}.windows"), "conv", &[x, &weights], attributes);
+        if window.bias == Bias::Without {
+            return y;
+        }
+        let bias = self.param(&format!("{name}.bias"), &[window.features.to], "zeros");
+        let mut shape = vec![window.features.to];
+        shape.extend(vec![1; axes]);
+        let bias =
+            self.node(&format!("{name}.bias_by_channel"), "reshape", &[&bias], json!({"shape": shape}));
+        self.sum(name, &y, &bias)
     }
 
     /// The rows of a table that the integers `ids` name.

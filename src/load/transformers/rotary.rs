@@ -27,6 +27,8 @@ pub(super) struct Rotary {
     pub(super) fixed_to: Option<u64>,
     /// Stands in the names of nodes, where a network has several.
     label: &'static str,
+    /// A parameter by which frequencies are divided.
+    divisors: Option<&'static str>,
 }
 
 #[derive(Clone, Debug)]
@@ -60,8 +62,8 @@ enum Scaling {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Usual {
     pub(super) theta: f64,
-    /// Share of a head's numbers that is turned.
-    pub(super) part: f64,
+    /// Share of a head's numbers that is turned; none where a family turns all, whatever is written.
+    pub(super) part: Option<f64>,
     pub(super) theta_field: &'static str,
     pub(super) part_field: &'static str,
 }
@@ -69,13 +71,13 @@ pub(super) struct Usual {
 impl Usual {
     /// What most families have.
     pub(super) const WHOLE: Self =
-        Self { theta: 10_000.0, part: 1.0, theta_field: "rope_theta", part_field: "partial_rotary_factor" };
+        Self { theta: 10_000.0, part: None, theta_field: "rope_theta", part_field: "partial_rotary_factor" };
 }
 
 /// What stands in a configuration beside an object of scaling.
 struct Outer {
     theta: f64,
-    part: f64,
+    part: Option<f64>,
     longest: u64,
     /// Positions before the context was extended; 0 where only the object says.
     context: u64,
@@ -133,9 +135,13 @@ impl Rotary {
     }
 
     fn scaled(own: Option<Config>, outer: &Outer) -> Result<Self> {
-        let Some(own) = own else { return Ok(Self::plain(outer.theta, outer.turned(outer.part))) };
+        let whole = outer.part.unwrap_or(1.0);
+        let Some(own) = own else { return Ok(Self::plain(outer.theta, outer.turned(whole))) };
         let theta = if own.get("rope_theta").is_some() { own.positive("rope_theta")? } else { outer.theta };
-        let part = own.real("partial_rotary_factor", outer.part)?;
+        if outer.part.is_none() {
+            own.only("partial_rotary_factor", 1.0)?;
+        }
+        let part = own.real("partial_rotary_factor", whole)?;
         let older = own.text("type", "default")?;
         let kind = if own.get("rope_type").is_some() { own.text("rope_type", "default")? } else { older };
         let inner = own.whole("original_max_position_embeddings", outer.longest)?;
@@ -167,6 +173,22 @@ impl Rotary {
         Ok(rotary)
     }
 
+    /// Sets whether neighbours are turned.
+    pub(super) fn turns_neighbours(&mut self, neighbours: bool) {
+        self.neighbours = neighbours;
+    }
+
+    /// Divides each frequency by a number of a parameter.
+    pub(super) fn divided_by(&mut self, divisors: &'static str) {
+        self.divisors = Some(divisors);
+    }
+
+    /// Bounds positions, and scales cosines and sines.
+    pub(super) fn bound_to(&mut self, positions: Option<u64>, magnitude: f64) {
+        self.fixed_to = positions;
+        self.magnitude = magnitude;
+    }
+
     fn plain(theta: f64, width: u64) -> Self {
         Self {
             theta,
@@ -176,6 +198,7 @@ impl Rotary {
             magnitude: 1.0,
             fixed_to: None,
             label: "",
+            divisors: None,
         }
     }
 
@@ -272,7 +295,11 @@ impl Rotary {
         }
         let name = |end: &str| format!("rotary.{}{end}", self.label);
         let values = json!(self.frequencies());
-        let frequency = net.constant(&name("frequency"), &format!("f32[{}]", width / 2), values);
+        let mut frequency = net.constant(&name("frequency"), &format!("f32[{}]", width / 2), values);
+        if let Some(divisors) = self.divisors {
+            let divisors = net.shared_param(divisors, &[width / 2], "ones");
+            frequency = net.node(&name("divided"), "div", &[&frequency, &divisors], json!({}));
+        }
         let position = match positions {
             None => {
                 let length = length.as_str().map_or_else(|| length.to_string(), str::to_owned);
@@ -304,7 +331,13 @@ impl Outer {
                 Some(_) => config.positive(theta_field)?,
                 None => usual.theta,
             },
-            part: config.real(part_field, usual.part)?,
+            part: match usual.part {
+                Some(part) => Some(config.real(part_field, part)?),
+                None => {
+                    config.only("partial_rotary_factor", 1.0)?;
+                    None
+                }
+            },
             longest: config.whole("max_position_embeddings", 2048)?,
             context: config.whole("original_max_position_embeddings", 0)?,
             width,

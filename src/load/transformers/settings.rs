@@ -56,10 +56,21 @@ pub(super) struct Names {
     /// Scores of no key, one for each head.
     pub(super) sinks: Option<&'static str>,
     pub(super) out: &'static str,
+    /// Attention to another stack's result, between the two parts.
+    pub(super) cross: Option<Cross>,
     pub(super) wiring: Wiring,
     /// Behind the blocks.
     pub(super) last_norm: Option<&'static str>,
     pub(super) order: Order,
+}
+
+/// Attention to another stack's result.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cross {
+    pub(super) norms: Norms,
+    pub(super) attention: &'static str,
+    pub(super) projections: [&'static str; 3],
+    pub(super) out: &'static str,
 }
 
 /// What becomes of `token_type_ids`.
@@ -237,6 +248,8 @@ pub(super) enum Positions {
     Rotary(Vec<Rotary>),
     /// Press, Smith and Lewis 2022: what is added to scores grows with the key's position.
     Slopes(Slopes),
+    /// Raffel and others 2020: what is added to scores is learnt for ranges of distances.
+    Distances(Distances),
 }
 
 /// A table of positions.
@@ -259,6 +272,18 @@ pub(super) enum Counted {
     Shown,
     /// This token is padding: it stays at the first position, and others count from the one behind.
     Tokens { padding: i64 },
+}
+
+/// Ranges of distances, each head's summand of which is learnt.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Distances {
+    /// The table, `[ranges, heads]`.
+    pub(super) table: &'static str,
+    pub(super) ranges: u64,
+    /// From this distance on all are one range.
+    pub(super) farthest: u64,
+    /// Keys behind a row have ranges of their own.
+    pub(super) both_ways: bool,
 }
 
 /// How slopes are added.

@@ -4,7 +4,6 @@
 use serde_json::json;
 
 use super::attention::{Heads, Masks};
-use super::embedding::counted;
 use super::net::Net;
 use super::settings::Slopes;
 
@@ -20,7 +19,7 @@ pub(super) fn write(net: &mut Net, slopes: Slopes, heads: Heads, scale: f64, mas
         }
         Some(mask) => {
             let one = net.constant("slopes.one", "i64[]", json!(1));
-            let count = counted(net, mask);
+            let count = net.counted(mask);
             let before = net.node("slopes.before", "sub", &[&count, &one], json!({}));
             let before = net.node("slopes.shown", "mul", &[&before, mask], json!({}));
             let real = net.node("slopes.real", "convert", &[&before], json!({"to": "f32"}));

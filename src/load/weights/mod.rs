@@ -1,4 +1,4 @@
-//! Arrays in npz, safetensors and Keras (HDF5) files: weights, inputs, expected results.
+//! Arrays in npz, safetensors, GGUF and Keras (HDF5) files: weights, inputs, expected results.
 //!
 //! A file is opened by content, its arrays are read one at a time by name. Nothing is allocated on
 //! a header's word alone: sizes are checked against the file first, and [`load_params`] compares
@@ -15,6 +15,7 @@ use crate::ir::{DType, Graph, Tensor};
 
 mod checkpoint;
 mod extra;
+mod gguf;
 mod hdf5;
 mod keras;
 mod npy;
@@ -41,11 +42,12 @@ enum Source {
     Npz(npz::Npz),
     Safetensors(safetensors::Safetensors),
     Hdf5(hdf5::Hdf5),
+    Gguf(gguf::Gguf),
     Shards(checkpoint::Shards),
 }
 
 impl Arrays {
-    /// Opens an npz, safetensors, HDF5 or `.keras` file, told apart by content. Errors: it cannot be
+    /// Opens an npz, safetensors, GGUF, HDF5 or `.keras` file, told apart by content. Errors: it cannot be
     /// read, is none of them, or its directory is damaged. O(arrays).
     pub fn open(path: &Path) -> Result<Self> {
         let place = path.display().to_string();
@@ -83,14 +85,12 @@ impl Arrays {
                 hdf5_source(hdf5::Section::File { file: Mutex::new(file), start: 0, length })?
             }
             [b'G', b'G', b'U', b'F', ..] => {
-                return Err(Error::Unsupported(
-                    Report::new("", "GGUF files are not read yet")
-                        .help("the safetensors of the same model are"),
-                ));
+                let (names, gguf) = gguf::Gguf::open(file)?;
+                (names, Source::Gguf(gguf))
             }
             [0x80, 2..=5, ..] => return Err(pickled()),
             _ => {
-                return Err(Error::format("", "no npz, safetensors, HDF5 or Keras file")
+                return Err(Error::format("", "no npz, safetensors, GGUF, HDF5 or Keras file")
                     .with_help("numpy.savez, safetensors.save_file and model.save write them"));
             }
         };
@@ -106,7 +106,7 @@ impl Arrays {
     pub fn file_of(&self, name: &str) -> &Path {
         match &self.source {
             Source::Shards(shards) => shards.of(name).map_or(&self.path, |arrays| &arrays.path),
-            Source::Npz(_) | Source::Safetensors(_) | Source::Hdf5(_) => &self.path,
+            Source::Npz(_) | Source::Safetensors(_) | Source::Hdf5(_) | Source::Gguf(_) => &self.path,
         }
     }
 
@@ -122,6 +122,7 @@ impl Arrays {
             Source::Npz(npz) => npz.header(name),
             Source::Safetensors(safetensors) => safetensors.header(name),
             Source::Hdf5(hdf5) => hdf5.header(name),
+            Source::Gguf(gguf) => gguf.header(name),
             Source::Shards(shards) => return shards.header(name),
         }
         .map_err(|error| self.at(error, name))
@@ -134,6 +135,7 @@ impl Arrays {
             Source::Npz(npz) => npz.get(name),
             Source::Safetensors(safetensors) => safetensors.get(name),
             Source::Hdf5(hdf5) => hdf5.get(name),
+            Source::Gguf(gguf) => gguf.get(name),
             Source::Shards(shards) => return shards.get(name),
         }
         .map_err(|error| self.at(error, name))
@@ -146,8 +148,8 @@ impl Arrays {
             Source::Npz(npz) => npz.rows(&self.path, name),
             Source::Safetensors(safetensors) => safetensors.rows(&self.path, name),
             Source::Shards(shards) => return shards.of(name).map_or(Ok(None), |arrays| arrays.rows(name)),
-            Source::Hdf5(_) => Err(Error::Unsupported(
-                Report::new("", "arrays of HDF5 files are not read in parts").help("numpy.savez"),
+            Source::Hdf5(_) | Source::Gguf(_) => Err(Error::Unsupported(
+                Report::new("", "arrays of such files are not read in parts").help("numpy.savez"),
             )),
         }
         .map_err(|error| self.at(error, name))
@@ -168,6 +170,24 @@ impl Arrays {
     fn at(&self, error: Error, name: &str) -> Error {
         error.within(&format!("{}: array {name}", self.path.display()))
     }
+}
+
+/// The JSON of the model in a `.keras` archive, or in the HDF5 of `model.save`; none for other files.
+///
+/// Errors: a damaged file, an entry that is larger than any model.
+#[cfg(feature = "keras")]
+pub(super) fn keras_model(path: &Path) -> Result<Option<Vec<u8>>> {
+    let mut file = BufReader::new(files::open(path)?);
+    let mut magic = [0; 2];
+    file.read_exact(&mut magic).map_err(damaged)?;
+    if magic == *b"PK" {
+        return npz::entry(file, "config.json");
+    }
+    let file = file.into_inner();
+    let length = file.metadata().map_err(damaged)?.len();
+    let section = hdf5::Section::File { file: Mutex::new(file), start: 0, length };
+    let texts = hdf5::Hdf5::open(section)?.texts("", "model_config")?;
+    Ok(texts.and_then(|texts| texts.into_iter().next()).map(String::into_bytes))
 }
 
 fn hdf5_source(section: hdf5::Section) -> Result<(Vec<String>, Source)> {

@@ -128,6 +128,26 @@ fn opened<R: Read + Seek>(file: R) -> Result<ZipArchive<R>> {
     Ok(archive)
 }
 
+/// An entry of a `.keras` archive that is a text; none where the archive has none of this name.
+#[cfg(feature = "keras")]
+pub(super) fn entry(file: BufReader<File>, name: &str) -> Result<Option<Vec<u8>>> {
+    /// Larger ones are no model.
+    const MOST: u64 = 1 << 28;
+    let mut archive = opened(file)?;
+    if archive.index_for_name("model.weights.h5").is_none() {
+        return Ok(None);
+    }
+    let Some(index) = archive.index_for_name(name) else { return Ok(None) };
+    let entry = archive.by_index(index).map_err(damaged)?;
+    let most = entry.compressed_size().saturating_mul(WEIGHTS_RATIO).max(SMALL_WEIGHTS).min(MOST);
+    if entry.size() > most {
+        return Err(Error::format("", format!("{name} is larger than any model")));
+    }
+    let mut bytes = Vec::new();
+    entry.take(most).read_to_end(&mut bytes).map_err(damaged)?;
+    Ok(Some(bytes))
+}
+
 /// The weights in a `.keras` archive; none where the archive is another one.
 pub(super) fn keras_weights(file: &mut BufReader<File>, path: &Path) -> Result<Option<Section>> {
     file.seek(SeekFrom::Start(0)).map_err(damaged)?;

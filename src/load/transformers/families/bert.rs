@@ -3,7 +3,7 @@
 use super::super::activation::Activation;
 use super::super::attention::{Heads, Sight};
 use super::super::config::Config;
-use super::super::family::Family;
+use super::super::family::{Family, Network};
 use super::super::heads::{First, Head, Labels, Language, Pooled, Spans};
 use super::super::net::{Norm, Order};
 use super::super::settings::{
@@ -28,7 +28,7 @@ pub(super) const BERT: Family = Family {
         ("ForQuestionAnswering", Head::Spans("qa_outputs", Spans::Labels)),
     ],
     usual: Head::Language,
-    read: bert,
+    network: Network::Text(bert),
     prefix: "bert.",
     bare_prefix: "",
     other_prefix: None,
@@ -37,6 +37,7 @@ pub(super) const BERT: Family = Family {
         ("cls.predictions.decoder.bias", "cls.predictions.bias"),
     ],
     idle: &["cls.predictions.bias"],
+    renamed: &[],
 };
 
 const POOLED: First = First {
@@ -57,6 +58,7 @@ const BERT_NAMES: Names = Names {
     inner_norms: InnerNorms::None,
     sinks: None,
     out: "attention.output.dense",
+    cross: None,
     wiring: Wiring {
         attention: Norms { before: None, within: None, behind: Some("attention.output.LayerNorm") },
         feed: Norms { before: None, within: None, behind: Some("output.LayerNorm") },
@@ -91,7 +93,7 @@ pub(super) const ROBERTA: Family = Family {
         ("ForTokenClassification", Head::Tokens("classifier")),
         ("ForQuestionAnswering", Head::Spans("qa_outputs", Spans::Labels)),
     ],
-    read: roberta,
+    network: Network::Text(roberta),
     prefix: "roberta.",
     copies: &[
         ("lm_head.decoder.weight", ".embeddings.word_embeddings.weight"),
@@ -162,7 +164,7 @@ pub(super) const DISTILBERT: Family = Family {
         ("ForTokenClassification", Head::Tokens("classifier")),
         ("ForQuestionAnswering", Head::Spans("qa_outputs", Spans::Labels)),
     ],
-    read: distilbert,
+    network: Network::Text(distilbert),
     prefix: "distilbert.",
     copies: &[("vocab_projector.weight", ".embeddings.word_embeddings.weight")],
     idle: &[],
@@ -188,6 +190,7 @@ fn distilbert(config: &Config) -> Result<Settings> {
             layer: "transformer.layer",
             projections: Projections::Apart(["attention.q_lin", "attention.k_lin", "attention.v_lin"]),
             out: "attention.out_lin",
+            cross: None,
             wiring: Wiring {
                 attention: Norms { before: None, within: None, behind: Some("sa_layer_norm") },
                 feed: Norms { before: None, within: None, behind: Some("output_layer_norm") },

@@ -3,7 +3,7 @@
 use super::super::activation::{Activation, BLOOM_GELU};
 use super::super::attention::{Heads, Sight};
 use super::super::config::Config;
-use super::super::family::Family;
+use super::super::family::{Family, Network};
 use super::super::heads::{Head, Language, Plain, Spans};
 use super::super::net::{Bias, Norm, Order};
 use super::super::rotary::{Rotary, Usual};
@@ -24,15 +24,17 @@ pub(super) const BLOOM: Family = Family {
         ("ForQuestionAnswering", Head::Spans("qa_outputs", Spans::Two)),
     ],
     usual: Head::Language,
-    read: bloom,
+    network: Network::Text(bloom),
     prefix: "transformer.",
     bare_prefix: "",
     other_prefix: None,
     copies: &[("lm_head.weight", ".word_embeddings.weight")],
     idle: &[],
+    renamed: &[],
 };
 
-pub(super) const FALCON: Family = Family { name: "falcon", class: "Falcon", read: falcon, ..BLOOM };
+pub(super) const FALCON: Family =
+    Family { name: "falcon", class: "Falcon", network: Network::Text(falcon), ..BLOOM };
 
 const NAMES: Names = Names {
     words: "word_embeddings",
@@ -45,6 +47,7 @@ const NAMES: Names = Names {
     inner_norms: InnerNorms::None,
     sinks: None,
     out: "self_attention.dense",
+    cross: None,
     wiring: Wiring {
         attention: Norms { before: Some("input_layernorm"), within: None, behind: None },
         feed: Norms { before: Some("post_attention_layernorm"), within: None, behind: None },

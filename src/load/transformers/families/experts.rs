@@ -1,7 +1,7 @@
 //! Families whose feed-forward parts are experts: Mixtral, Qwen 2 MoE, gpt-oss.
 
 use super::super::config::Config;
-use super::super::family::Family;
+use super::super::family::{Family, Network};
 use super::super::heads::Head;
 use super::super::net::Bias;
 use super::super::rotary::{Rotary, Usual};
@@ -12,11 +12,16 @@ use super::llama::{self, DEFAULTS, Defaults, LLAMA};
 use super::windows;
 use crate::error::Result;
 
-pub(super) const MIXTRAL: Family =
-    Family { name: "mixtral", class: "Mixtral", other_prefix: None, read: mixtral, ..LLAMA };
+pub(super) const MIXTRAL: Family = Family {
+    name: "mixtral",
+    class: "Mixtral",
+    other_prefix: None,
+    network: Network::Text(mixtral),
+    ..LLAMA
+};
 
 pub(super) const QWEN2_MOE: Family =
-    Family { name: "qwen2_moe", class: "Qwen2Moe", read: qwen2_moe, ..LLAMA };
+    Family { name: "qwen2_moe", class: "Qwen2Moe", network: Network::Text(qwen2_moe), ..LLAMA };
 
 pub(super) const GPT_OSS: Family = Family {
     name: "gpt_oss",
@@ -27,7 +32,7 @@ pub(super) const GPT_OSS: Family = Family {
         ("ForSequenceClassification", Head::Last("score")),
         ("ForTokenClassification", Head::Tokens("score")),
     ],
-    read: gpt_oss,
+    network: Network::Text(gpt_oss),
     ..LLAMA
 };
 

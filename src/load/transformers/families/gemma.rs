@@ -2,7 +2,7 @@
 
 use super::super::activation::Activation;
 use super::super::config::Config;
-use super::super::family::Family;
+use super::super::family::{Family, Network};
 use super::super::heads::{Head, Language, Plain};
 use super::super::net::Norm;
 use super::super::rotary::{Rotary, Usual};
@@ -21,11 +21,12 @@ pub(super) const GEMMA: Family = Family {
         ("ForTokenClassification", Head::Tokens("score")),
     ],
     other_prefix: None,
-    read: gemma,
+    network: Network::Text(gemma),
     ..LLAMA
 };
 
-pub(super) const GEMMA2: Family = Family { name: "gemma2", class: "Gemma2", read: gemma2, ..GEMMA };
+pub(super) const GEMMA2: Family =
+    Family { name: "gemma2", class: "Gemma2", network: Network::Text(gemma2), ..GEMMA };
 
 pub(super) const GEMMA3: Family = Family {
     name: "gemma3_text",
@@ -35,7 +36,7 @@ pub(super) const GEMMA3: Family = Family {
         ("ForCausalLM", Head::Language),
         ("TextForSequenceClassification", Head::Last("score")),
     ],
-    read: gemma3,
+    network: Network::Text(gemma3),
     ..GEMMA
 };
 
@@ -84,7 +85,9 @@ fn gemma3(config: &Config) -> Result<Settings> {
     let rotaries = Rotary::by_sight(config, usual, 10_000.0, settings.heads.width)?;
     settings.positions = Positions::Rotary(rotaries.into());
     let width = windows::width(config, Some(4096))?;
-    let pattern = config.optional_size("sliding_window_pattern")?.unwrap_or(6);
+    // Later versions write the number that they read under another name.
+    let written = config.optional_size("_sliding_window_pattern")?;
+    let pattern = config.optional_size("sliding_window_pattern")?.or(written).unwrap_or(6);
     let near = |layer: u64| !(layer + 1).is_multiple_of(pattern);
     let sights = windows::by_layer(config, settings.layers.len() as u64, width, near)?;
     let near = windows::everywhere(width);

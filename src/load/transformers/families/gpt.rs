@@ -3,7 +3,7 @@
 use super::super::activation::Activation;
 use super::super::attention::{Heads, Sight};
 use super::super::config::Config;
-use super::super::family::Family;
+use super::super::family::{Family, Network};
 use super::super::heads::{Head, Language, Plain, Spans};
 use super::super::net::{Bias, Norm, Order};
 use super::super::rotary::{Rotary, Usual};
@@ -24,12 +24,13 @@ pub(super) const GPT2: Family = Family {
         ("ForQuestionAnswering", Head::Spans("qa_outputs", Spans::Two)),
     ],
     usual: Head::Language,
-    read: gpt2,
+    network: Network::Text(gpt2),
     prefix: "transformer.",
     bare_prefix: "",
     other_prefix: None,
     copies: &[("lm_head.weight", ".wte.weight")],
     idle: &[],
+    renamed: &[],
 };
 
 const GPT2_NAMES: Names = Names {
@@ -43,6 +44,7 @@ const GPT2_NAMES: Names = Names {
     inner_norms: InnerNorms::None,
     sinks: None,
     out: "attn.c_proj",
+    cross: None,
     wiring: Wiring {
         attention: Norms { before: Some("ln_1"), within: None, behind: None },
         feed: Norms { before: Some("ln_2"), within: None, behind: None },
@@ -104,7 +106,7 @@ pub(super) const GPTJ: Family = Family {
         ("ForSequenceClassification", Head::Last("score")),
         ("ForQuestionAnswering", Head::Spans("qa_outputs", Spans::Labels)),
     ],
-    read: gptj,
+    network: Network::Text(gptj),
     ..GPT2
 };
 
@@ -132,6 +134,7 @@ fn gptj(config: &Config) -> Result<Settings> {
             positions: None,
             projections: Projections::Apart(["attn.q_proj", "attn.k_proj", "attn.v_proj"]),
             out: "attn.out_proj",
+            cross: None,
             wiring: Wiring {
                 attention: Norms { before: Some("ln_1"), within: None, behind: None },
                 feed: Norms { before: None, within: None, behind: None },
@@ -167,12 +170,13 @@ pub(super) const GPT_NEOX: Family = Family {
         ("ForQuestionAnswering", Head::Spans("qa_outputs", Spans::Labels)),
     ],
     usual: Head::Language,
-    read: gpt_neox,
+    network: Network::Text(gpt_neox),
     prefix: "gpt_neox.",
     bare_prefix: "",
     other_prefix: None,
     copies: &[("embed_out.weight", ".embed_in.weight"), ("lm_head.weight", ".embed_in.weight")],
     idle: &[],
+    renamed: &[("embed_out.", "lm_head.")],
 };
 
 fn gpt_neox(config: &Config) -> Result<Settings> {
@@ -182,7 +186,7 @@ fn gpt_neox(config: &Config) -> Result<Settings> {
     // This family decodes anyway.
     config.flag("is_decoder", false)?;
     let usual =
-        Usual { part: 0.25, theta_field: "rotary_emb_base", part_field: "rotary_pct", ..Usual::WHOLE };
+        Usual { part: Some(0.25), theta_field: "rotary_emb_base", part_field: "rotary_pct", ..Usual::WHOLE };
     let layer = Layer {
         sight: Sight::Before,
         scale: heads.usual_scale(),
@@ -208,6 +212,7 @@ fn gpt_neox(config: &Config) -> Result<Settings> {
             inner_norms: InnerNorms::None,
             sinks: None,
             out: "attention.dense",
+            cross: None,
             wiring: Wiring {
                 attention: Norms { before: Some("input_layernorm"), within: None, behind: None },
                 feed: Norms { before: Some("post_attention_layernorm"), within: None, behind: None },

@@ -3,7 +3,7 @@
 use super::super::activation::Activation;
 use super::super::attention::{Heads, Sight};
 use super::super::config::Config;
-use super::super::family::Family;
+use super::super::family::{Family, Network};
 use super::super::heads::{Head, Language, Plain, Spans};
 use super::super::net::{Bias, Norm, Order};
 use super::super::rotary::{Rotary, Usual};
@@ -25,20 +25,28 @@ pub(super) const LLAMA: Family = Family {
         ("ForQuestionAnswering", Head::Spans("qa_outputs", Spans::Two)),
     ],
     usual: Head::Language,
-    read: llama,
+    network: Network::Text(llama),
     prefix: "model.",
     bare_prefix: "",
     other_prefix: Some(("ForQuestionAnswering", "transformer.")),
     copies: &[("lm_head.weight", ".embed_tokens.weight")],
     idle: &[],
+    renamed: &[],
 };
 
-pub(super) const MISTRAL: Family =
-    Family { name: "mistral", class: "Mistral", other_prefix: None, read: mistral, ..LLAMA };
+pub(super) const MISTRAL: Family = Family {
+    name: "mistral",
+    class: "Mistral",
+    other_prefix: None,
+    network: Network::Text(mistral),
+    ..LLAMA
+};
 
-pub(super) const QWEN2: Family = Family { name: "qwen2", class: "Qwen2", read: qwen2, ..LLAMA };
+pub(super) const QWEN2: Family =
+    Family { name: "qwen2", class: "Qwen2", network: Network::Text(qwen2), ..LLAMA };
 
-pub(super) const QWEN3: Family = Family { name: "qwen3", class: "Qwen3", read: qwen3, ..LLAMA };
+pub(super) const QWEN3: Family =
+    Family { name: "qwen3", class: "Qwen3", network: Network::Text(qwen3), ..LLAMA };
 
 pub(super) const OLMO2: Family = Family {
     name: "olmo2",
@@ -48,7 +56,7 @@ pub(super) const OLMO2: Family = Family {
         ("ForCausalLM", Head::Language),
         ("ForSequenceClassification", Head::Last("score")),
     ],
-    read: olmo2,
+    network: Network::Text(olmo2),
     ..LLAMA
 };
 
@@ -61,7 +69,7 @@ pub(super) const STABLELM: Family = Family {
         ("ForSequenceClassification", Head::Last("score")),
         ("ForTokenClassification", Head::Tokens("score")),
     ],
-    read: stablelm,
+    network: Network::Text(stablelm),
     ..LLAMA
 };
 
@@ -76,6 +84,7 @@ pub(super) const NAMES: Names = Names {
     inner_norms: InnerNorms::None,
     sinks: None,
     out: "self_attn.o_proj",
+    cross: None,
     wiring: Wiring {
         attention: Norms { before: Some("input_layernorm"), within: None, behind: None },
         feed: Norms { before: Some("post_attention_layernorm"), within: None, behind: None },
@@ -226,7 +235,7 @@ fn olmo2(config: &Config) -> Result<Settings> {
 
 fn stablelm(config: &Config) -> Result<Settings> {
     config.only("attention_bias", false)?;
-    let rotary = Some(Usual { part: 0.25, ..Usual::WHOLE });
+    let rotary = Some(Usual { part: Some(0.25), ..Usual::WHOLE });
     let mut settings = common(config, &Defaults { shared: Some(32), rotary, ..DEFAULTS })?;
     let epsilon = config.real("layer_norm_eps", 1e-5)?;
     settings.norm = Norm::Layer(epsilon);

@@ -6,12 +6,16 @@ use crate::error::Result;
 
 mod bert;
 mod bloom;
+mod clip;
 mod experts;
 mod gemma;
 mod gpt;
 mod llama;
 mod opt;
 mod phi;
+mod t5;
+mod vit;
+mod whisper;
 mod windows;
 
 /// All of them, in the order in which messages list them.
@@ -39,6 +43,12 @@ pub(super) const FAMILIES: &[&Family] = &[
     &bert::BERT,
     &bert::ROBERTA,
     &bert::DISTILBERT,
+    &t5::T5,
+    &whisper::WHISPER,
+    &clip::CLIP,
+    &clip::CLIP_TEXT,
+    &clip::CLIP_VISION,
+    &vit::VIT,
 ];
 
 /// The family that a configuration names.
@@ -48,7 +58,6 @@ pub(super) fn of(model_type: &str) -> Option<&'static Family> {
 
 /// What no family has. Error: a configuration that asks for it.
 pub(super) fn check_common(config: &Config) -> Result<()> {
-    config.only("is_encoder_decoder", false)?;
     config.only("add_cross_attention", false)?;
     config.unset("pruned_heads", "heads that were pruned are not supported")?;
     config.unset(

@@ -3,7 +3,7 @@
 use super::super::activation::Activation;
 use super::super::attention::{Heads, Sight};
 use super::super::config::Config;
-use super::super::family::Family;
+use super::super::family::{Family, Network};
 use super::super::heads::{Head, Language, Plain, Spans};
 use super::super::net::{Bias, Norm, Order};
 use super::super::settings::{
@@ -22,12 +22,13 @@ pub(super) const OPT: Family = Family {
         ("ForQuestionAnswering", Head::Spans("qa_outputs", Spans::Labels)),
     ],
     usual: Head::Language,
-    read: opt,
+    network: Network::Text(opt),
     prefix: "model.decoder.",
     bare_prefix: "decoder.",
     other_prefix: None,
     copies: &[("lm_head.weight", ".embed_tokens.weight")],
     idle: &[],
+    renamed: &[],
 };
 
 fn opt(config: &Config) -> Result<Settings> {
@@ -63,6 +64,7 @@ fn opt(config: &Config) -> Result<Settings> {
             inner_norms: InnerNorms::None,
             sinks: None,
             out: "self_attn.out_proj",
+            cross: None,
             wiring: Wiring {
                 attention: norms("self_attn_layer_norm"),
                 feed: norms("final_layer_norm"),

@@ -2,7 +2,7 @@
 
 use super::super::activation::Activation;
 use super::super::config::Config;
-use super::super::family::Family;
+use super::super::family::{Family, Network};
 use super::super::heads::{Language, Plain};
 use super::super::net::{Bias, Norm};
 use super::super::rotary::Usual;
@@ -14,12 +14,12 @@ use super::llama::{self, DEFAULTS, Defaults};
 use super::windows;
 use crate::error::Result;
 
-pub(super) const PHI: Family = Family { name: "phi", class: "Phi", read: phi, ..GEMMA };
+pub(super) const PHI: Family = Family { name: "phi", class: "Phi", network: Network::Text(phi), ..GEMMA };
 
-pub(super) const PHI3: Family = Family { name: "phi3", class: "Phi3", read: phi3, ..GEMMA };
+pub(super) const PHI3: Family = Family { name: "phi3", class: "Phi3", network: Network::Text(phi3), ..GEMMA };
 
 fn phi(config: &Config) -> Result<Settings> {
-    let rotary = Some(Usual { part: 0.5, ..Usual::WHOLE });
+    let rotary = Some(Usual { part: Some(0.5), ..Usual::WHOLE });
     let mut settings = llama::common(config, &Defaults { rotary, ..DEFAULTS })?;
     let epsilon = config.real("layer_norm_eps", 1e-5)?;
     settings.norm = Norm::Layer(epsilon);
@@ -47,7 +47,8 @@ fn phi(config: &Config) -> Result<Settings> {
 
 fn phi3(config: &Config) -> Result<Settings> {
     config.only("attention_bias", false)?;
-    let mut settings = llama::common(config, &Defaults { epsilon: 1e-5, ..DEFAULTS })?;
+    let rotary = Some(Usual { part: Some(1.0), ..Usual::WHOLE });
+    let mut settings = llama::common(config, &Defaults { epsilon: 1e-5, rotary, ..DEFAULTS })?;
     settings.names.projections = Projections::Joined("self_attn.qkv_proj", Sections::Kinds);
     let inner = config.size("intermediate_size")?;
     let sight = windows::everywhere(windows::width(config, None)?);

@@ -1,0 +1,175 @@
+"""Makes tests/gguf: small models of each architecture as llama.cpp's converter writes them, with what the library
+computes of the same weights, and blocks of every type with what `gguf` unpacks them to.
+
+    pip install torch transformers gguf
+    python scripts/gguf_models.py tests/gguf
+
+Weights of few bits are unpacked by `gguf` and given to the library, so that both compute with the same numbers.
+"""
+
+import os
+import sys
+
+import gguf
+import numpy as np
+import torch
+import transformers as hf
+from gguf import GGMLQuantizationType as Kind
+
+IDS = torch.arange(14).reshape(2, 7) * 5 % 17 + 2
+SMALL = dict(vocab_size=19, hidden_size=32, num_attention_heads=4, num_hidden_layers=2, intermediate_size=64,
+             max_position_embeddings=16)
+LLAMA = {
+    "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
+}
+GEMMA = dict(LLAMA, post_attention_layernorm="post_attention_norm", pre_feedforward_layernorm="ffn_norm",
+             post_feedforward_layernorm="post_ffw_norm")
+GPT2 = {
+    "transformer.wte": "token_embd", "transformer.wpe": "position_embd", "transformer.ln_f": "output_norm",
+    "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "ln_1": "attn_norm", "ln_2": "ffn_norm",
+    "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
+}
+
+
+def named(key, names):
+    layer, end = key.rsplit(".", 1)
+    if layer in names:
+        return f"{names[layer]}.{end}"
+    _, _, number, inside = layer.split(".", 3)
+    return f"blk.{number}.{names[inside]}.{end}"
+
+
+def neighbours(weight, heads):
+    """Rows of queries or keys of a llama, so that the pairs of a rotation are neighbours."""
+    return weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
+
+
+def stored(architecture, key, value, config):
+    """A weight as the converter writes it, and back: the same function twice, or its inverse."""
+    if architecture == "llama" and ("q_proj" in key or "k_proj" in key):
+        return neighbours(value, config.num_attention_heads if "q_proj" in key else config.num_key_value_heads)
+    if architecture.startswith("gemma") and key.endswith("norm.weight"):
+        return value + 1
+    if architecture == "gpt2" and key.endswith(".weight") and value.ndim == 2 and ".w" not in key.removesuffix(".weight"):
+        return np.ascontiguousarray(value.T)
+    return value
+
+
+def write(folder, name, architecture, model, names, kind, extra):
+    """Writes a model, and gives it the weights that the file holds."""
+    config = model.config
+    writer = gguf.GGUFWriter(f"{folder}/{name}.gguf", architecture)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(getattr(config, "intermediate_size", None) or config.n_inner)
+    writer.add_head_count(config.num_attention_heads)
+    if architecture == "gpt2":
+        writer.add_layer_norm_eps(config.layer_norm_epsilon)
+    else:
+        writer.add_head_count_kv(config.num_key_value_heads)
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    for add, value in extra.items():
+        getattr(writer, add)(value)
+    writer.add_token_list(["<unk>", "a", "b"])
+    for key, parameter in model.named_parameters():
+        value = parameter.detach().numpy()
+        packed = kind if value.ndim == 2 and value.shape[-1] % 32 == 0 else Kind.F32
+        out = stored(architecture, key, value, config)
+        quantised = gguf.quants.quantize(np.ascontiguousarray(out), packed)
+        writer.add_tensor(named(key, names), quantised, raw_dtype=packed)
+        back = gguf.quants.dequantize(quantised, packed).reshape(out.shape)
+        with torch.no_grad():
+            parameter += torch.from_numpy(np.ascontiguousarray(back_of(architecture, key, back - out, config)))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with torch.no_grad():
+        logits = model(IDS).logits
+    np.savez_compressed(f"{folder}/{name}.io.npz", in_input_ids=IDS.numpy(), out_logits=logits.numpy())
+
+
+def back_of(architecture, key, value, config):
+    """A difference of weights in the library's order."""
+    if architecture == "llama" and ("q_proj" in key or "k_proj" in key):
+        heads = config.num_attention_heads if "q_proj" in key else config.num_key_value_heads
+        half = value.shape[0] // heads // 2
+        return value.reshape(heads, half, 2, *value.shape[1:]).swapaxes(1, 2).reshape(value.shape)
+    if architecture == "gpt2":
+        return stored(architecture, key, value, config)
+    return value
+
+
+def filled(model, seed):
+    torch.manual_seed(seed)
+    for parameter in model.parameters():
+        torch.nn.init.uniform_(parameter, -0.5, 0.5)
+    model.tie_weights()
+    return model.eval()
+
+
+def models(folder):
+    theta = dict(rope_parameters=dict(rope_type="default", rope_theta=50.0))
+    heads = dict(num_key_value_heads=2)
+    eager = dict(attn_implementation="eager")
+    gemma = dict(SMALL, **heads, head_dim=8)
+    later = dict(gemma, query_pre_attn_scalar=8, sliding_window=3, num_hidden_layers=3)
+    base, length = dict(add_rope_freq_base=50.0), dict(add_key_length=8)
+    for seed, (name, architecture, config, cls, names, kind, extra) in enumerate([
+        ("llama", "llama", hf.LlamaConfig(**SMALL, **heads, **theta), hf.LlamaForCausalLM, LLAMA, Kind.F32, base),
+        ("llama_tied_bf16", "llama", hf.LlamaConfig(**SMALL, **heads, tie_word_embeddings=True), hf.LlamaForCausalLM, LLAMA, Kind.BF16, {}),
+        ("llama_f16", "llama", hf.LlamaConfig(**SMALL, **heads), hf.LlamaForCausalLM, LLAMA, Kind.F16, {}),
+        ("llama_q8_0", "llama", hf.LlamaConfig(**SMALL, **heads), hf.LlamaForCausalLM, LLAMA, Kind.Q8_0, {}),
+        ("llama_q4_0", "llama", hf.LlamaConfig(**SMALL, **heads), hf.LlamaForCausalLM, LLAMA, Kind.Q4_0, {}),
+        ("qwen2", "qwen2", hf.Qwen2Config(**SMALL, **heads), hf.Qwen2ForCausalLM, LLAMA, Kind.F32, {}),
+        ("qwen3", "qwen3", hf.Qwen3Config(**SMALL, **heads, head_dim=8), hf.Qwen3ForCausalLM, LLAMA, Kind.F32, length),
+        ("gemma", "gemma", hf.GemmaConfig(**gemma), hf.GemmaForCausalLM, GEMMA, Kind.F32, length),
+        ("gemma2", "gemma2", hf.Gemma2Config(**later, attn_logit_softcapping=5.0, final_logit_softcapping=3.0, **eager),
+         hf.Gemma2ForCausalLM, GEMMA, Kind.F32, dict(length, add_sliding_window=3, add_attn_logit_softcapping=5.0, add_final_logit_softcapping=3.0)),
+        ("gemma3", "gemma3", hf.Gemma3TextConfig(**later), hf.Gemma3ForCausalLM, GEMMA, Kind.F32,
+         dict(length, add_sliding_window=3, add_rope_freq_base=1e6)),
+        ("phi3", "phi3", hf.Phi3Config(**SMALL, **heads, pad_token_id=None), hf.Phi3ForCausalLM, LLAMA, Kind.F32, {}),
+        ("gpt2", "gpt2", hf.GPT2Config(vocab_size=19, n_embd=32, n_head=4, n_layer=2, n_inner=64, n_positions=16),
+         hf.GPT2LMHeadModel, GPT2, Kind.F32, {}),
+    ]):
+        names = dict(names, post_attention_layernorm="ffn_norm") if architecture == "gemma" else names
+        write(folder, name, architecture, filled(cls(config), seed), names, kind, extra)
+
+
+def blocks(folder):
+    """A tensor of each type, of random bytes with scales that are no infinities."""
+    random = np.random.default_rng(3)
+    writer = gguf.GGUFWriter(f"{folder}/blocks.gguf", "llama")
+    arrays = {}
+    for kind, rows, columns in [(Kind.F32, 3, 5), (Kind.F16, 3, 5), (Kind.BF16, 3, 5), (Kind.Q8_0, 3, 64), (Kind.Q4_0, 3, 64),
+                                (Kind.Q4_K, 3, 512), (Kind.Q6_K, 3, 512)]:
+        name = kind.name.lower()
+        if kind in (Kind.F32, Kind.F16, Kind.BF16):
+            packed = gguf.quants.quantize(random.normal(size=(rows, columns)).astype(np.float32), kind)
+        else:
+            elements, size = gguf.GGML_QUANT_SIZES[kind]
+            packed = random.integers(0, 256, (rows, columns // elements, size), dtype=np.uint8)
+            scales = random.normal(size=(rows, columns // elements, 2)).astype(np.float16).view(np.uint8)
+            at = size - 2 if kind == Kind.Q6_K else 0
+            width = 4 if kind == Kind.Q4_K else 2
+            packed[:, :, at:at + width] = scales[:, :, :width]
+            packed = packed.reshape(rows, -1)
+        writer.add_tensor(name, packed, raw_dtype=kind)
+        arrays[name] = gguf.quants.dequantize(packed, kind).reshape(rows, columns).astype(np.float32)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    np.savez_compressed(f"{folder}/blocks.npz", **arrays)
+
+
+if __name__ == "__main__":
+    os.makedirs(sys.argv[1], exist_ok=True)
+    hf.logging.set_verbosity_error()
+    models(sys.argv[1])
+    blocks(sys.argv[1])

@@ -1,0 +1,41 @@
+//! Files that hold a model beside its weights: GGUF, `.keras`, and HDF5 of `model.save`.
+
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+use super::gguf;
+use crate::error::{Error, Result};
+use crate::files;
+
+/// The text or head that describes the model in such a file, which is read no further; none for other files.
+///
+/// Errors: it cannot be read, or is damaged; it holds weights alone.
+pub(crate) fn model_inside(path: &Path) -> Result<Option<Vec<u8>>> {
+    // Pipes are read once, from their front.
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let place = |error: Error| error.within(&path.display().to_string());
+    let mut file = BufReader::new(files::open(path)?);
+    let mut magic = Vec::new();
+    let read = (&mut file).take(8).read_to_end(&mut magic);
+    read.map_err(|error| Error::io(path.display().to_string(), error))?;
+    match magic.as_slice() {
+        [b'G', b'G', b'U', b'F', ..] => head(path).map(Some).map_err(place),
+        #[cfg(all(feature = "weights", feature = "keras"))]
+        [b'P', b'K', 3, 4, ..] | [0x89, b'H', b'D', b'F', ..] => {
+            super::weights::keras_model(path).map_err(place)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The head of a GGUF file.
+fn head(path: &Path) -> Result<Vec<u8>> {
+    let length = files::open(path)?.metadata().map_err(|error| Error::io("", error))?.len();
+    let head = gguf::read(&mut BufReader::new(files::open(path)?), length)?;
+    let mut bytes = Vec::new();
+    let read = files::open(path)?.take(head.end).read_to_end(&mut bytes);
+    read.map_err(|error| Error::io("", error))?;
+    Ok(bytes)
+}

@@ -1,0 +1,384 @@
+//! A GGUF file as a model: its metadata as the fields of a configuration, and what it calls the arrays of the
+//! family's parameters.
+//!
+//! llama.cpp stores some weights otherwise than the library: queries and keys of Llama lie so that a rotation
+//! turns neighbours, norms of Gemma hold the whole factor, and GPT-2's matrices are transposed.
+
+use serde_json::{Map, Value, json};
+
+use super::config::Config;
+use super::net::{Bias, Net, Norm, Order};
+use super::settings::{InnerNorms, Positions, Settings};
+use super::unsupported;
+use crate::error::{Error, Report, Result};
+use crate::load::gguf::{Head, Meta};
+
+/// One of llama.cpp's architectures.
+#[derive(Debug)]
+pub(super) struct Dialect {
+    /// `general.architecture`, which stands before its keys.
+    name: &'static str,
+    /// The library's name of the family.
+    family: &'static str,
+    /// Fields: the key, behind the architecture, and what the family's configuration calls it.
+    fields: &'static [(&'static str, &'static str)],
+    /// Layers of a block: what the library calls them, and the file.
+    layers: &'static [(&'static str, &'static str)],
+    /// The same outside blocks.
+    others: &'static [(&'static str, &'static str)],
+    /// What comes before the number of a block, in the library's names.
+    blocks: &'static str,
+    /// The class of the library.
+    class: &'static str,
+}
+
+const LLAMA_FIELDS: &[(&str, &str)] = &[
+    ("context_length", "max_position_embeddings"),
+    ("embedding_length", "hidden_size"),
+    ("block_count", "num_hidden_layers"),
+    ("feed_forward_length", "intermediate_size"),
+    ("attention.head_count", "num_attention_heads"),
+    ("attention.head_count_kv", "num_key_value_heads"),
+    ("attention.key_length", "head_dim"),
+    ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+    ("rope.freq_base", "rope_theta"),
+];
+
+const LLAMA_LAYERS: &[(&str, &str)] = &[
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.o_proj", "attn_output"),
+    ("self_attn.q_norm", "attn_q_norm"),
+    ("self_attn.k_norm", "attn_k_norm"),
+    ("input_layernorm", "attn_norm"),
+    ("post_attention_layernorm", "ffn_norm"),
+    ("mlp.gate_proj", "ffn_gate"),
+    ("mlp.up_proj", "ffn_up"),
+    ("mlp.down_proj", "ffn_down"),
+];
+
+const LLAMA_OTHERS: &[(&str, &str)] =
+    &[("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output")];
+
+const LLAMA: Dialect = Dialect {
+    name: "llama",
+    family: "llama",
+    fields: LLAMA_FIELDS,
+    layers: LLAMA_LAYERS,
+    others: LLAMA_OTHERS,
+    blocks: "model.layers.",
+    class: "LlamaForCausalLM",
+};
+
+const QWEN2: Dialect = Dialect { name: "qwen2", family: "qwen2", class: "Qwen2ForCausalLM", ..LLAMA };
+
+const QWEN3: Dialect = Dialect { name: "qwen3", family: "qwen3", class: "Qwen3ForCausalLM", ..LLAMA };
+
+const GEMMA: Dialect = Dialect { name: "gemma", family: "gemma", class: "GemmaForCausalLM", ..LLAMA };
+
+const GEMMA2: Dialect = Dialect {
+    name: "gemma2",
+    family: "gemma2",
+    fields: &[
+        ("context_length", "max_position_embeddings"),
+        ("embedding_length", "hidden_size"),
+        ("block_count", "num_hidden_layers"),
+        ("feed_forward_length", "intermediate_size"),
+        ("attention.head_count", "num_attention_heads"),
+        ("attention.head_count_kv", "num_key_value_heads"),
+        ("attention.key_length", "head_dim"),
+        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+        ("rope.freq_base", "rope_theta"),
+        ("attention.sliding_window", "sliding_window"),
+        ("attn_logit_softcapping", "attn_logit_softcapping"),
+        ("final_logit_softcapping", "final_logit_softcapping"),
+    ],
+    layers: &[
+        ("self_attn.q_proj", "attn_q"),
+        ("self_attn.k_proj", "attn_k"),
+        ("self_attn.v_proj", "attn_v"),
+        ("self_attn.o_proj", "attn_output"),
+        ("self_attn.q_norm", "attn_q_norm"),
+        ("self_attn.k_norm", "attn_k_norm"),
+        ("input_layernorm", "attn_norm"),
+        ("post_attention_layernorm", "post_attention_norm"),
+        ("pre_feedforward_layernorm", "ffn_norm"),
+        ("post_feedforward_layernorm", "post_ffw_norm"),
+        ("mlp.gate_proj", "ffn_gate"),
+        ("mlp.up_proj", "ffn_up"),
+        ("mlp.down_proj", "ffn_down"),
+    ],
+    class: "Gemma2ForCausalLM",
+    ..LLAMA
+};
+
+const GEMMA3: Dialect =
+    Dialect { name: "gemma3", family: "gemma3_text", class: "Gemma3ForCausalLM", ..GEMMA2 };
+
+const PHI3: Dialect = Dialect {
+    name: "phi3",
+    family: "phi3",
+    layers: &[
+        ("self_attn.qkv_proj", "attn_qkv"),
+        ("self_attn.o_proj", "attn_output"),
+        ("input_layernorm", "attn_norm"),
+        ("post_attention_layernorm", "ffn_norm"),
+        ("mlp.gate_up_proj", "ffn_up"),
+        ("mlp.down_proj", "ffn_down"),
+    ],
+    class: "Phi3ForCausalLM",
+    ..LLAMA
+};
+
+const GPT2: Dialect = Dialect {
+    name: "gpt2",
+    family: "gpt2",
+    fields: &[
+        ("context_length", "n_positions"),
+        ("embedding_length", "n_embd"),
+        ("block_count", "n_layer"),
+        ("feed_forward_length", "n_inner"),
+        ("attention.head_count", "n_head"),
+        ("attention.layer_norm_epsilon", "layer_norm_epsilon"),
+    ],
+    layers: &[
+        ("attn.c_attn", "attn_qkv"),
+        ("attn.c_proj", "attn_output"),
+        ("ln_1", "attn_norm"),
+        ("ln_2", "ffn_norm"),
+        ("mlp.c_fc", "ffn_up"),
+        ("mlp.c_proj", "ffn_down"),
+    ],
+    others: &[
+        ("transformer.wte", "token_embd"),
+        ("transformer.wpe", "position_embd"),
+        ("transformer.ln_f", "output_norm"),
+        ("lm_head", "output"),
+    ],
+    blocks: "transformer.h.",
+    class: "GPT2LMHeadModel",
+};
+
+const DIALECTS: &[&Dialect] = &[&LLAMA, &QWEN2, &QWEN3, &GEMMA, &GEMMA2, &GEMMA3, &PHI3, &GPT2];
+
+/// Keys of an architecture that change nothing here, or follow from others.
+const WITHOUT_EFFECT: &[&str] = &[
+    "attention.value_length",
+    "attention.layer_norm_rms_epsilon",
+    "attention.layer_norm_epsilon",
+    "attention.head_count_kv",
+    "context_length",
+    "feed_forward_length",
+    "rope.dimension_count",
+    "rope.freq_base",
+    "rope.scaling.attn_factor",
+    "rope.scaling.factor",
+    "rope.scaling.finetuned",
+    "rope.scaling.original_context_length",
+    "rope.scaling.type",
+    "rope.scale_linear",
+    "tensor_data_layout",
+    "use_parallel_residual",
+    "vocab_size",
+];
+
+/// The dialect of a file. Error: its architecture is none that is read.
+pub(super) fn of(head: &Head) -> Result<&'static Dialect> {
+    const KEY: &str = "general.architecture";
+    let name = match head.metadata.get(KEY) {
+        Some(Meta::Text(name)) => name.as_str(),
+        _ => return Err(Error::format(KEY, "is missing: the file names no architecture")),
+    };
+    DIALECTS.iter().copied().find(|dialect| dialect.name == name).ok_or_else(|| {
+        let known: Vec<&str> = DIALECTS.iter().map(|dialect| dialect.name).collect();
+        unsupported(KEY, &format!("{name} is not supported"))
+            .with_help(format!("{} are; others as safetensors with their config.json", known.join(", ")))
+    })
+}
+
+impl Dialect {
+    /// The configuration that the metadata is. Errors: a key that is missing, or that may change what is computed
+    /// and is not read.
+    pub(super) fn config(&self, head: &Head) -> Result<Config> {
+        let mut fields = Map::new();
+        let mut known: Vec<String> = Vec::new();
+        for (key, field) in self.fields {
+            let key = self.key(key);
+            match head.metadata.get(&key) {
+                Some(Meta::Whole(value)) => fields.insert((*field).to_owned(), json!(value)),
+                Some(Meta::Real(value)) => fields.insert((*field).to_owned(), json!(value)),
+                Some(Meta::Wholes(values)) if values.windows(2).all(|pair| pair[0] == pair[1]) => {
+                    fields.insert((*field).to_owned(), json!(values.first()))
+                }
+                Some(_) => return Err(self.refused(&key, "differs from layer to layer, or is no number")),
+                None => None,
+            };
+            known.push(key);
+        }
+        let words = self.shape(head, "token_embd.weight")?;
+        fields.insert("vocab_size".to_owned(), json!(words.first()));
+        fields.insert("model_type".to_owned(), json!(self.family));
+        fields.insert("architectures".to_owned(), json!([self.class]));
+        let tied = !head.tensors.iter().any(|tensor| tensor.name == "output.weight");
+        fields.insert("tie_word_embeddings".to_owned(), json!(tied));
+        if let Some(scalar) = self.scalar_of_scores(&fields) {
+            fields.insert("query_pre_attn_scalar".to_owned(), json!(scalar));
+        }
+        self.scaling(head, &mut fields)?;
+        self.turned(head, &fields)?;
+        let prefix = format!("{}.", self.name);
+        for key in head.metadata.keys() {
+            let Some(rest) = key.strip_prefix(&prefix) else { continue };
+            if !known.contains(key) && !WITHOUT_EFFECT.contains(&rest) {
+                return Err(self.refused(key, "this key is not known; it may change what is computed"));
+            }
+        }
+        Ok(Config::new(fields))
+    }
+
+    /// By whose root the scores of the later Gemmas are divided, which their files do not say: as many numbers as a
+    /// head has, or in the largest of each generation, which is known by its blocks, as its share of the hidden ones.
+    fn scalar_of_scores(&self, fields: &Map<String, Value>) -> Option<u64> {
+        let size = |name: &str| fields.get(name).and_then(Value::as_u64);
+        let share = || Some(size("hidden_size")? / size("num_attention_heads")?.max(1));
+        match (self.name, size("num_hidden_layers")) {
+            ("gemma2", Some(46)) | ("gemma3", Some(62)) => share(),
+            ("gemma2" | "gemma3", _) => size("head_dim").or_else(share),
+            _ => None,
+        }
+    }
+
+    fn key(&self, rest: &str) -> String {
+        format!("{}.{rest}", self.name)
+    }
+
+    fn refused(&self, key: &str, message: &str) -> Error {
+        Error::Unsupported(Report::new(key, message).help("the safetensors of the same model may be read"))
+    }
+
+    fn shape<'h>(&self, head: &'h Head, name: &str) -> Result<&'h [u64]> {
+        let found = head.tensors.iter().find(|tensor| tensor.name == name);
+        found.map(|tensor| tensor.dims.as_slice()).ok_or_else(|| Error::format(name, "is not in the file"))
+    }
+
+    /// How frequencies are scaled. Error: in a way that is not read.
+    fn scaling(&self, head: &Head, fields: &mut Map<String, Value>) -> Result<()> {
+        let number = |rest: &str| match head.metadata.get(&self.key(rest)) {
+            Some(Meta::Real(value)) => Some(*value),
+            Some(Meta::Whole(value)) => Some(*value as f64),
+            _ => None,
+        };
+        let key = self.key("rope.scaling.type");
+        let factor = number("rope.scaling.factor").or_else(|| number("rope.scale_linear"));
+        let kind = match head.metadata.get(&key) {
+            Some(Meta::Text(kind)) => kind.as_str(),
+            _ if factor.is_some_and(|factor| factor != 1.0) => "linear",
+            _ => "none",
+        };
+        let context = number("rope.scaling.original_context_length").map(|context| context as u64);
+        let scaling = match kind {
+            "none" => return Ok(()),
+            "linear" => json!({"rope_type": "linear", "factor": factor}),
+            "yarn" => json!({
+                "rope_type": "yarn", "factor": factor, "original_max_position_embeddings": context,
+            }),
+            // Its factors are in tensors.
+            "longrope" => return Ok(()),
+            other => return Err(self.refused(&key, &format!("{other} is not supported"))),
+        };
+        fields.insert("rope_scaling".to_owned(), scaling);
+        Ok(())
+    }
+
+    /// The share of a head that is turned, where it is not all.
+    fn turned(&self, head: &Head, fields: &Map<String, Value>) -> Result<()> {
+        let key = self.key("rope.dimension_count");
+        let Some(Meta::Whole(turned)) = head.metadata.get(&key) else { return Ok(()) };
+        let size = |name: &str| fields.get(name).and_then(Value::as_u64);
+        let usual =
+            size("hidden_size").zip(size("num_attention_heads")).map(|(all, heads)| all / heads.max(1));
+        match size("head_dim").or(usual) {
+            Some(width) if *turned as u64 != width => {
+                Err(self.refused(&key, &format!("only part of a head's {width} numbers is turned")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What llama.cpp stores otherwise, in the settings that the family reads.
+    pub(super) fn adapt(&self, head: &Head, settings: &mut Settings) {
+        let has = |name: &str| head.tensors.iter().any(|tensor| tensor.name == name);
+        let bias = |name: &str| Bias::from(has(&format!("blk.0.{name}.bias")));
+        match self.family {
+            "gpt2" => settings.names.order = Order::OutIn,
+            "llama" => {
+                settings.biases.qkv = [bias("attn_q"), bias("attn_k"), bias("attn_v")];
+                settings.biases.out = bias("attn_output");
+                settings.biases.feed = bias("ffn_up");
+            }
+            _ => {}
+        }
+        let whole = |norm: Norm| match norm {
+            Norm::RootMeanSquareAboveOne(epsilon) => Norm::RootMeanSquare(epsilon),
+            other => other,
+        };
+        settings.norm = whole(settings.norm);
+        if let InnerNorms::Head(layers, norm) = settings.names.inner_norms {
+            settings.names.inner_norms = InnerNorms::Head(layers, whole(norm));
+        }
+        let Positions::Rotary(rotaries) = &mut settings.positions else { return };
+        for rotary in rotaries {
+            rotary.turns_neighbours(self.name == "llama");
+            for divisors in ["rope_freqs.weight", "rope_factors_short.weight"] {
+                if has(divisors) {
+                    rotary.divided_by(divisors);
+                }
+            }
+        }
+        if has("rope_factors_short.weight") {
+            self.long(head, settings);
+        }
+    }
+
+    /// Up to the context before it was extended, beyond which other factors hold.
+    fn long(&self, head: &Head, settings: &mut Settings) {
+        let context = match head.metadata.get(&self.key("rope.scaling.original_context_length")) {
+            Some(Meta::Whole(context)) => u64::try_from(*context).ok(),
+            _ => None,
+        };
+        let magnitude = match head.metadata.get(&self.key("rope.scaling.attn_factor")) {
+            Some(Meta::Real(factor)) => *factor,
+            _ => 1.0,
+        };
+        if let Positions::Rotary(rotaries) = &mut settings.positions {
+            for rotary in rotaries {
+                rotary.bound_to(context, magnitude);
+            }
+        }
+    }
+
+    /// Adds what the file calls the arrays of the parameters that were written.
+    pub(super) fn collect(&self, net: &mut Net) {
+        let params: Vec<String> = net.param_names().map(str::to_owned).collect();
+        let named = params.iter().filter_map(|param| Some((param.clone(), vec![self.array(param)?])));
+        let aliases: Vec<_> = named.collect();
+        let arrays = net.array_names();
+        for (param, names) in aliases {
+            arrays.aliases.entry(param).or_default().extend(names);
+        }
+        arrays.unread.push("rope_factors_long.weight".to_owned());
+    }
+
+    /// What the file calls a parameter's array.
+    fn array(&self, param: &str) -> Option<String> {
+        let (layer, end) = param.rsplit_once('.')?;
+        if let Some(inside) = layer.strip_prefix(self.blocks) {
+            let (number, layer) = inside.split_once('.')?;
+            let (_, name) = self.layers.iter().find(|(own, _)| *own == layer)?;
+            return Some(format!("blk.{number}.{name}.{end}"));
+        }
+        let (_, name) = self.others.iter().find(|(own, _)| *own == layer)?;
+        Some(format!("{name}.{end}"))
+    }
+}

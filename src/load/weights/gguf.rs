@@ -1,0 +1,145 @@
+//! Arrays of a GGUF file. Those of few bits are unpacked to f32 when they are read.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::sync::Mutex;
+
+use super::{byte_count, damaged};
+use crate::error::{Error, Report, Result};
+use crate::ir::{BlockFormat, DType, PackedRow, Tensor, Zeros};
+use crate::load::gguf;
+
+/// How the elements of a tensor are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Plain(DType),
+    Blocks(BlockFormat),
+}
+
+/// An array: its sizes, and where it lies in the file.
+#[derive(Clone, Debug)]
+struct Place {
+    dims: Vec<u64>,
+    kind: u32,
+    at: u64,
+}
+
+/// An open file. The lock is held while one tensor is read.
+#[derive(Debug)]
+pub(super) struct Gguf {
+    file: Mutex<BufReader<File>>,
+    length: u64,
+    places: BTreeMap<String, Place>,
+}
+
+impl Gguf {
+    /// The names of the tensors, in the order of the file, and the file.
+    pub(super) fn open(mut file: BufReader<File>) -> Result<(Vec<String>, Self)> {
+        let length = file.seek(SeekFrom::End(0)).map_err(damaged)?;
+        file.seek(SeekFrom::Start(0)).map_err(damaged)?;
+        let head = gguf::read(&mut file, length)?;
+        let (mut names, mut places) = (Vec::new(), BTreeMap::new());
+        for stored in head.tensors {
+            let at = head.start.checked_add(stored.offset).unwrap_or(u64::MAX);
+            names.push(stored.name.clone());
+            let place = Place { dims: stored.dims, kind: stored.kind, at };
+            if places.insert(stored.name.clone(), place).is_some() {
+                return Err(Error::format(format!("tensor {}", stored.name), "stands there twice"));
+            }
+        }
+        Ok((names, Self { file: Mutex::new(file), length, places }))
+    }
+
+    /// The type and sizes that an array has once it is read.
+    pub(super) fn header(&self, name: &str) -> Result<Option<(DType, Vec<u64>)>> {
+        let Some(place) = self.places.get(name) else { return Ok(None) };
+        let dtype = match kind(place.kind)? {
+            Kind::Plain(dtype) => dtype,
+            Kind::Blocks(_) => DType::F32,
+        };
+        Ok(Some((dtype, place.dims.clone())))
+    }
+
+    pub(super) fn get(&self, name: &str) -> Result<Option<Tensor>> {
+        let Some(place) = self.places.get(name) else { return Ok(None) };
+        let dims = place.dims.clone();
+        match kind(place.kind)? {
+            Kind::Plain(dtype) => {
+                let bytes = self.bytes(place, byte_count(dtype, &dims)?)?;
+                Tensor::new(dtype, dims, bytes).map(Some)
+            }
+            Kind::Blocks(format) => {
+                let numbers = byte_count(DType::F32, &dims)? / DType::F32.size();
+                if !dims.last().is_some_and(|row| row.is_multiple_of(format.elements())) {
+                    let message = format!("rows of {dims:?} are no whole blocks of {}", format.elements());
+                    return Err(Error::format("", message));
+                }
+                let packed = self.bytes(place, numbers / format.elements() * format.bytes())?;
+                let mut values = vec![0.0; numbers as usize];
+                let row = PackedRow { bytes: &packed, scales: &[], zeros: Zeros::Middle };
+                format.unpack(row, 0, &mut values);
+                Tensor::from_f32(dims, &values).map(Some)
+            }
+        }
+    }
+
+    /// Error: the file is too short for them.
+    fn bytes(&self, place: &Place, count: u64) -> Result<Vec<u8>> {
+        if place.at.checked_add(count).is_none_or(|end| end > self.length) {
+            let message = format!("{count} bytes at {} are beyond its {} bytes", place.at, self.length);
+            return Err(Error::format("", message));
+        }
+        let mut file = self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        file.seek(SeekFrom::Start(place.at)).map_err(damaged)?;
+        let mut bytes = Vec::new();
+        (&mut *file).take(count).read_to_end(&mut bytes).map_err(damaged)?;
+        if bytes.len() as u64 != count {
+            return Err(Error::format("", "its data is cut off"));
+        }
+        Ok(bytes)
+    }
+}
+
+/// What a number of the format stands for. Error: a type that is not read.
+fn kind(number: u32) -> Result<Kind> {
+    Ok(match number {
+        0 => Kind::Plain(DType::F32),
+        1 => Kind::Plain(DType::F16),
+        2 => Kind::Blocks(BlockFormat::Q4_0),
+        8 => Kind::Blocks(BlockFormat::Q8_0),
+        12 => Kind::Blocks(BlockFormat::Q4K),
+        14 => Kind::Blocks(BlockFormat::Q6K),
+        24 => Kind::Plain(DType::I8),
+        25 => Kind::Plain(DType::I16),
+        26 => Kind::Plain(DType::I32),
+        27 => Kind::Plain(DType::I64),
+        28 => Kind::Plain(DType::F64),
+        30 => Kind::Plain(DType::Bf16),
+        other => {
+            let name = NAMES.iter().find(|(number, _)| *number == other).map_or("unknown", |(_, name)| name);
+            let report = Report::new("", format!("element type {other} ({name}) is not read"));
+            return Err(Error::Unsupported(report.help("F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K are")));
+        }
+    })
+}
+
+/// Types that are not read, for messages.
+const NAMES: &[(u32, &str)] = &[
+    (3, "Q4_1"),
+    (6, "Q5_0"),
+    (7, "Q5_1"),
+    (10, "Q2_K"),
+    (11, "Q3_K"),
+    (13, "Q5_K"),
+    (16, "IQ2_XXS"),
+    (17, "IQ2_XS"),
+    (18, "IQ3_XXS"),
+    (19, "IQ1_S"),
+    (20, "IQ4_NL"),
+    (21, "IQ3_S"),
+    (22, "IQ2_S"),
+    (23, "IQ4_XS"),
+    (29, "IQ1_M"),
+    (39, "MXFP4"),
+];

@@ -236,6 +236,25 @@ fn reductions(seen: &mut BTreeSet<&'static str>) {
     }
 }
 
+/// Of what packed weights are multiplied with; that is of f32.
+fn packed_products(seen: &mut BTreeSet<&'static str>) {
+    let packed = Packed { format: BlockFormat::Q8_0, columns: 64 };
+    let numbers: Vec<f32> = (0..320).map(|i| ((i * 29 % 83) as f32 - 41.0) / 30.0).collect();
+    let bytes = packed.format.pack(&numbers).unwrap();
+    let rows = Tensor::new(DType::U8, vec![5, packed.row_bytes()], bytes).unwrap();
+    let mut graph = Graph::new("case");
+    let source = graph.add_source(Source::new("node", "Node", SourceRole::Node));
+    let ty = Type::new(DType::F32, Shape::known(&[2, 3, 64]));
+    let x = graph.add_param("p0", ty, Init::zeros(), None, source);
+    let mut random = Random::new(3);
+    let data = Array::new(DType::F32, &[2, 3, 64], (0..384).map(|_| f64::from(random.float())).collect());
+    let rows = graph.add_constant(rows, source);
+    let op = Op::PackedMatMul(packed);
+    seen.insert(op.name());
+    let y = graph.apply(op, &[x, rows], source).unwrap();
+    assert!(check("packed_matmul", graph, &[y], &[x], &[data]) > 0);
+}
+
 fn products(seen: &mut BTreeSet<&'static str>) {
     for (transpose_left, transpose_right) in [(false, false), (false, true), (true, false), (true, true)] {
         let left: &[i64] = if transpose_left { &[2, 5, 3] } else { &[2, 3, 5] };
@@ -433,6 +452,7 @@ fn all_operations() -> Vec<&'static str> {
         "normalize",
         "local_response_norm",
         "matmul",
+        "packed_matmul",
         "attention",
         "rotary",
         "conv",
@@ -461,6 +481,7 @@ fn every_operation_has_the_gradient_that_differences_give() {
     elementwise(&mut seen);
     reductions(&mut seen);
     products(&mut seen);
+    packed_products(&mut seen);
     attention(&mut seen);
     layouts(&mut seen);
     indexed(&mut seen);

@@ -195,10 +195,10 @@ fn blocks_are_what_ggml_makes_of_them() {
 /// Two products, one with a matrix that lies transposed: `relu(x a) b^T`.
 fn two_products() -> Graph {
     let mut graph = Graph::new("two products");
-    let mut source = |graph: &mut Graph, name: &str, role| graph.add_source(Source::new(name, "Test", role));
+    let source = |graph: &mut Graph, name: &str, role| graph.add_source(Source::new(name, "Test", role));
     let data = source(&mut graph, "data", SourceRole::Data);
     let x = graph.add_input("x", Type::new(DType::F32, Shape::known(&[3, 96])), data);
-    let mut weights = |graph: &mut Graph, name: &str, dims: [i64; 2]| {
+    let weights = |graph: &mut Graph, name: &str, dims: [i64; 2]| {
         let ty = Type::new(DType::F32, Shape::known(&dims));
         graph.add_param(name, ty, Init::glorot_uniform(), None, data)
     };

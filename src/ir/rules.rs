@@ -2,7 +2,7 @@
 //! input may hold, what an input that was left out would have been, and what files of weights call
 //! its parameters. Configurations say this; a graph carries it through every pass.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Tensor;
 use crate::error::{Error, Report, Result};
@@ -43,6 +43,8 @@ pub struct Rules {
     pub inputs: BTreeMap<String, InputRule>,
     /// Arrays of weights.
     pub arrays: ArrayNames,
+    /// Parameters that training leaves as they are.
+    pub frozen: BTreeSet<String>,
 }
 
 /// What files of weights call a network's parameters, beside the parameters' own names.

@@ -41,6 +41,27 @@ fn weights_of_keras_are_found_by_name_and_by_order() {
     }
 }
 
+/// What `scripts/keras_layers.py` makes: functions of `keras.ops`, and layers whose weights are stored with them.
+#[test]
+fn functions_and_layers_give_the_outputs_of_keras() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/keras");
+    for (name, weights) in [("functions", None), ("layers", Some("layers.weights.h5"))] {
+        for devices in ["cpu", "2xcpu"] {
+            let arrays = folder.join(format!("{name}.io.npz"));
+            let mut command = Command::new(env!("CARGO_BIN_EXE_partition"));
+            command.arg("run").arg(folder.join(format!("{name}.json"))).args(["-d", devices, "--use", "all"]);
+            command.arg("--inputs").arg(&arrays).arg("--expect").arg(&arrays);
+            command.args(["--rtol", "1e-4", "--atol", "1e-5"]);
+            if let Some(weights) = weights {
+                command.arg("--weights").arg(folder.join(weights));
+            }
+            let out = command.output().unwrap();
+            let message = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert!(out.status.success(), "{name} on {devices}: {message}");
+        }
+    }
+}
+
 #[test]
 fn saved_models_of_both_versions_give_their_outputs() {
     let Some(folder) = shared::file("corpus/keras") else { return };

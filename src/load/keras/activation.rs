@@ -100,7 +100,7 @@ impl Activation {
     }
 
     /// The activation with this name in `keras.activations`.
-    fn named(name: &str, keras2: bool) -> Option<Self> {
+    pub(super) fn named(name: &str, keras2: bool) -> Option<Self> {
         Some(match name {
             "linear" => Self::Linear,
             "relu" => Self::Unary(Unary::Relu),

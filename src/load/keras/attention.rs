@@ -5,17 +5,26 @@ use super::init::initialiser;
 use super::lower::Site;
 use super::network::{Argument, CallOptions};
 use crate::error::Result;
-use crate::ir::{Binary, Compare, DType, Init, Op, Size, ValueId};
+use crate::ir::{Binary, Compare, DType, Init, Op, Shape, Size, ValueId};
 
 /// Attention of several heads over sequences `[batch, time, features]`.
 #[derive(Debug)]
 pub(super) struct Attention {
     heads: i64,
+    /// Heads of keys and values, each read by as many heads of queries.
+    key_heads: i64,
     key_size: i64,
     value_size: i64,
     output: Option<i64>,
     kernel: Init,
     bias: Option<Init>,
+}
+
+/// How many heads, and how long the vectors of each are.
+#[derive(Clone, Copy)]
+struct Heads {
+    count: i64,
+    size: i64,
 }
 
 /// What the layer is called with.
@@ -48,8 +57,10 @@ impl Attention {
         };
         let key_size = config.positive("key_dim")?;
         let bias = initialiser(config, "bias_initializer", Init::zeros(), unsupported)?;
+        let heads = config.positive("num_heads")?;
         Ok(Self {
-            heads: config.positive("num_heads")?,
+            heads,
+            key_heads: heads,
             key_size,
             value_size: if config.get("value_dim").is_some() {
                 config.positive("value_dim")?
@@ -57,6 +68,32 @@ impl Attention {
                 key_size
             },
             output,
+            kernel: initialiser(config, "kernel_initializer", Init::glorot_uniform(), unsupported)?,
+            bias: config.flag("use_bias", true)?.then_some(bias),
+        })
+    }
+
+    /// GroupQueryAttention: several heads of queries read one head of keys and values.
+    pub(super) fn grouped(config: Config<'_>, unsupported: &mut Unsupported) -> Result<Self> {
+        for option in ["use_gate", "sliding_window"] {
+            if config.get(option).is_some_and(|value| value != false) {
+                unsupported.add(config.place(), option);
+            }
+        }
+        let heads = config.positive("num_query_heads")?;
+        let key_heads = config.positive("num_key_value_heads")?;
+        if heads % key_heads != 0 {
+            let message = format!("{heads} heads cannot be divided by {key_heads}");
+            return Err(config.fault("num_key_value_heads", message));
+        }
+        let key_size = config.positive("head_dim")?;
+        let bias = initialiser(config, "bias_initializer", Init::zeros(), unsupported)?;
+        Ok(Self {
+            heads,
+            key_heads,
+            key_size,
+            value_size: key_size,
+            output: None,
             kernel: initialiser(config, "kernel_initializer", Init::glorot_uniform(), unsupported)?,
             bias: config.flag("use_bias", true)?.then_some(bias),
         })
@@ -79,16 +116,17 @@ impl Attention {
         }
         let (query, value, key) = (site.computed(query)?, site.computed(value)?, site.computed(key)?);
         let features = site.known(query, 2)?;
-        let q = self.project(site, "query", query, self.key_size)?;
-        let k = self.project(site, "key", key, self.key_size)?;
-        let v = self.project(site, "value", value, self.value_size)?;
+        let q = self.project(site, "query", query, Heads { count: self.heads, size: self.key_size })?;
+        let k = self.project(site, "key", key, Heads { count: self.key_heads, size: self.key_size })?;
+        let v = self.project(site, "value", value, Heads { count: self.key_heads, size: self.value_size })?;
+        let (k, v) = (self.repeated(site, k)?, self.repeated(site, v)?);
         let q = site.binary_scalar(Binary::Mul, q, 1.0 / (self.key_size as f64).sqrt())?;
         let scores = site.matmul(q, k, true)?;
         let scores = self.masked(site, scores, operands.mask, options.causal)?;
         let weights = site.apply(Op::Softmax { axis: 3, log: false }, &[scores])?;
         let mixed = site.matmul(weights, v, false)?;
         let mixed = site.transpose(mixed, &[0, 2, 1, 3])?;
-        let wide = self.wide(site, self.value_size)?;
+        let wide = wide(site, self.heads, self.value_size)?;
         let mut sizes = site.sizes(mixed);
         sizes.truncate(2);
         sizes.push(Size::Known(wide));
@@ -106,18 +144,31 @@ impl Attention {
         Ok(if options.scores { vec![result, weights] } else { vec![result] })
     }
 
-    fn wide(&self, site: &Site<'_>, size: i64) -> Result<i64> {
-        self.heads.checked_mul(size).ok_or_else(|| site.error("num_heads * key_dim overflows"))
+    /// Keys or values `[batch, key heads, time, size]`, each once for every head of queries that reads it.
+    fn repeated(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+        let times = self.heads / self.key_heads;
+        if times == 1 {
+            return Ok(x);
+        }
+        let sizes = site.sizes(x);
+        let mut sides = sizes.clone();
+        sides.insert(2, Size::Known(1));
+        let value = site.reshape(x, sides.clone())?;
+        sides[2] = Size::Known(times);
+        let value = site.apply(Op::Broadcast { shape: Shape::new(sides) }, &[value])?;
+        let mut merged = sizes;
+        merged[1] = Size::Known(self.heads);
+        site.reshape(value, merged)
     }
 
     /// `[batch, time, features]` to `[batch, heads, time, size]`.
-    fn project(&self, site: &mut Site<'_>, name: &str, x: ValueId, size: i64) -> Result<ValueId> {
+    fn project(&self, site: &mut Site<'_>, name: &str, x: ValueId, heads: Heads) -> Result<ValueId> {
+        let Heads { count, size } = heads;
         let features = site.known(x, 2)?;
-        let wide = self.wide(site, size)?;
-        let kernel = site.weight(&format!("{name}/kernel"), &[features, self.heads, size], &self.kernel)?;
+        let wide = wide(site, count, size)?;
+        let kernel = site.weight(&format!("{name}/kernel"), &[features, count, size], &self.kernel)?;
         let bias = self.bias.as_ref();
-        let bias =
-            bias.map(|init| site.weight(&format!("{name}/bias"), &[self.heads, size], init)).transpose()?;
+        let bias = bias.map(|init| site.weight(&format!("{name}/bias"), &[count, size], init)).transpose()?;
         let kernel = site.reshape(kernel, vec![Size::Known(features), Size::Known(wide)])?;
         let mut value = site.matmul(x, kernel, false)?;
         if let Some(bias) = bias {
@@ -126,7 +177,7 @@ impl Attention {
         }
         let mut sizes = site.sizes(value);
         sizes.truncate(2);
-        sizes.extend([Size::Known(self.heads), Size::Known(size)]);
+        sizes.extend([Size::Known(count), Size::Known(size)]);
         let value = site.reshape(value, sizes)?;
         site.transpose(value, &[0, 2, 1, 3])
     }
@@ -170,6 +221,10 @@ impl Attention {
         let low = site.scalar_like(low, scores)?;
         site.apply(Op::Select, &[mask, scores, low])
     }
+}
+
+fn wide(site: &Site<'_>, heads: i64, size: i64) -> Result<i64> {
+    heads.checked_mul(size).ok_or_else(|| site.error("num_heads * key_dim overflows"))
 }
 
 fn operands(site: &Site<'_>, arguments: &[Argument<ValueId>]) -> Result<Operands> {

@@ -33,6 +33,11 @@ impl<'a> Config<'a> {
         self.fields.get(key).filter(|value| !value.is_null())
     }
 
+    /// True where the field stands there, be it `null`.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.fields.contains_key(key)
+    }
+
     /// A malformed field.
     pub(super) fn fault(&self, key: &str, message: impl Into<String>) -> Error {
         Error::format(format!("{}: {key}", self.place), message)

@@ -7,10 +7,13 @@ use super::attention::Attention;
 use super::config::{Config, Policy, dtype, dtype_name, policy};
 use super::conv::Conv;
 use super::dense::{Dense, Embedding};
+use super::dot_attention::DotAttention;
+use super::einsum::EinsumDense;
 use super::merge::Merge;
 use super::network::{Network, Parser};
 use super::noise::Disturb;
-use super::norm::{Affine, BatchNorm, LayerNorm};
+use super::norm::{AdaptedNorm, Affine, BatchNorm, GroupNorm, LayerNorm};
+use super::operation::Operation;
 use super::pool::{GlobalPool, Pool};
 use super::recurrent::{Bidirectional, Rnn};
 use super::reshape::Rearrange;
@@ -25,6 +28,8 @@ pub(super) struct Layer {
     pub(super) name: String,
     pub(super) class: String,
     pub(super) policy: Policy,
+    /// Whether training changes its weights.
+    pub(super) trainable: bool,
     pub(super) kind: Kind,
 }
 
@@ -45,7 +50,12 @@ pub(super) enum Kind {
     },
     BatchNorm(BatchNorm),
     LayerNorm(LayerNorm),
+    GroupNorm(GroupNorm),
+    UnitNorm(Vec<i64>),
+    AdaptedNorm(AdaptedNorm),
     Affine(Affine),
+    Einsum(Box<EinsumDense>),
+    DotAttention(DotAttention),
     Conv(Box<Conv>),
     Pool(Pool),
     GlobalPool(GlobalPool),
@@ -55,6 +65,7 @@ pub(super) enum Kind {
     Bidirectional(Box<Bidirectional>),
     TimeDistributed(Box<Layer>),
     Attention(Box<Attention>),
+    Operation(Operation),
     Model(Box<Network>),
     /// Already reported; never lowered.
     Unknown,
@@ -102,12 +113,18 @@ impl Parser<'_> {
                 _ => return Err(outer.fault("config", "expected an object")),
             },
             _ if module.contains(".ops.") || module.ends_with(".ops") => {
-                self.unsupported.add(&place, format!("operation {class} of {module}"));
-                Kind::Unknown
+                match Operation::read(class, config, self.unsupported)? {
+                    Some(operation) => Kind::Operation(operation),
+                    None => {
+                        self.unsupported.add(&place, format!("operation {class} of {module}"));
+                        Kind::Unknown
+                    }
+                }
             }
             _ => self.kind(class, config)?,
         };
-        Ok(Layer { uid: self.next_uid(), name, class: class.to_owned(), policy, kind })
+        let trainable = config.flag("trainable", true)?;
+        Ok(Layer { uid: self.next_uid(), name, class: class.to_owned(), policy, trainable, kind })
     }
 
     fn kind(&mut self, class: &str, config: Config<'_>) -> Result<Kind> {
@@ -132,7 +149,14 @@ impl Parser<'_> {
             "LayerNormalization" => Kind::LayerNorm(LayerNorm::read(config, false, self.unsupported)?),
             "RMSNormalization" => Kind::LayerNorm(LayerNorm::read(config, true, self.unsupported)?),
             "Rescaling" => Kind::Affine(Affine::rescaling(config)?),
+            "Normalization" if config.get("mean").is_none() && config.get("variance").is_none() => {
+                Kind::AdaptedNorm(AdaptedNorm::read(config)?)
+            }
             "Normalization" => Kind::Affine(Affine::normalization(config, self.unsupported)?),
+            "GroupNormalization" => Kind::GroupNorm(GroupNorm::read(config, self.unsupported)?),
+            "UnitNormalization" => Kind::UnitNorm(config.int_or_ints("axis")?.unwrap_or_else(|| vec![-1])),
+            "EinsumDense" => Kind::Einsum(Box::new(EinsumDense::read(config, keras2, self.unsupported)?)),
+            "Attention" => Kind::DotAttention(DotAttention::read(config, self.unsupported)?),
             "Conv1D"
             | "Conv2D"
             | "Conv3D"
@@ -179,6 +203,9 @@ impl Parser<'_> {
                 Kind::TimeDistributed(Box::new(self.layer(inner, config.place())?))
             }
             "MultiHeadAttention" => Kind::Attention(Box::new(Attention::read(config, self.unsupported)?)),
+            "GroupQueryAttention" | "GroupedQueryAttention" => {
+                Kind::Attention(Box::new(Attention::grouped(config, self.unsupported)?))
+            }
             _ => match Rearrange::read(class, config, self.unsupported)? {
                 Some(rearrange) => Kind::Rearrange(rearrange),
                 None => {

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::config::Policy;
 use super::layer::{Input, Kind, Layer};
-use super::network::{Argument, CallOptions, Network, TensorRef};
+use super::network::{Argument, Call, CallOptions, Network, Slot, TensorRef};
+use super::operation::Operand;
 use crate::error::{Error, Report, Result};
 use crate::ir::{
     Binary, DType, Graph, Init, Noise, Op, Shape, Size, Slice, Source, SourceId, SourceRole, Statistic,
@@ -155,7 +156,7 @@ impl Lowering {
                 let tensor = fetch(&results, argument.tensor, network)?;
                 arguments.push(Argument { keyword: argument.keyword.clone(), tensor });
             }
-            results.push(self.call(layer, &arguments, call.options, prefix)?);
+            results.push(self.call(layer, &arguments, call, prefix)?);
         }
         network.outputs.iter().map(|&reference| fetch(&results, reference, network)).collect()
     }
@@ -164,7 +165,7 @@ impl Lowering {
         &mut self,
         layer: &Layer,
         arguments: &[Argument<ValueId>],
-        options: CallOptions,
+        call: &Call,
         prefix: &str,
     ) -> Result<Vec<ValueId>> {
         if let Kind::Model(inner) = &layer.kind {
@@ -178,8 +179,14 @@ impl Lowering {
             path: format!("{prefix}{}", layer.name),
             uid: layer.uid,
             policy: layer.policy,
+            trainable: layer.trainable,
         };
-        let results = site.layer(layer, arguments, options)?;
+        let results = match &layer.kind {
+            Kind::Operation(operation) => {
+                vec![operation.lower(&mut site, &operands(arguments, &call.slots))?]
+            }
+            _ => site.layer(layer, arguments, call.options)?,
+        };
         for &result in &results {
             if arguments.iter().any(|argument| argument.tensor == result) {
                 self.passed.push((source, result));
@@ -214,6 +221,17 @@ impl Lowering {
     }
 }
 
+/// The operands of an operation: tensors and what stands between them.
+fn operands(arguments: &[Argument<ValueId>], slots: &[Slot]) -> Vec<Operand> {
+    let mut tensors = arguments.iter().filter(|argument| argument.keyword.is_none()).map(|a| a.tensor);
+    let operand = |slot: &Slot| match slot {
+        Slot::Tensor => tensors.next().map(Operand::Value),
+        Slot::Tensors(count) => Some(Operand::List(tensors.by_ref().take(*count).collect())),
+        Slot::Constant(value) => Some(Operand::Constant(value.clone())),
+    };
+    slots.iter().filter_map(operand).collect()
+}
+
 fn fetch(results: &[Vec<ValueId>], reference: TensorRef, network: &Network) -> Result<ValueId> {
     let call = results.get(reference.call);
     call.and_then(|call| call.get(reference.output)).copied().ok_or_else(|| {
@@ -232,6 +250,7 @@ pub(super) struct Site<'l> {
     path: String,
     uid: usize,
     pub(super) policy: Policy,
+    trainable: bool,
 }
 
 impl Site<'_> {
@@ -260,6 +279,11 @@ impl Site<'_> {
             Kind::Prelu { init, shared_axes } => self.prelu(first, init, shared_axes).map(one),
             Kind::BatchNorm(norm) => norm.lower(self, first).map(one),
             Kind::LayerNorm(norm) => norm.lower(self, first).map(one),
+            Kind::GroupNorm(norm) => norm.lower(self, first).map(one),
+            Kind::UnitNorm(axes) => super::norm::unit(self, first, axes).map(one),
+            Kind::AdaptedNorm(norm) => norm.lower(self, first).map(one),
+            Kind::Einsum(dense) => dense.lower(self, first).map(one),
+            Kind::DotAttention(attention) => attention.lower(self, &cast, options),
             Kind::Affine(affine) => affine.lower(self, first).map(one),
             Kind::Conv(conv) => conv.lower(self, first).map(one),
             Kind::Pool(pool) => pool.lower(self, first).map(one),
@@ -270,7 +294,7 @@ impl Site<'_> {
             Kind::Bidirectional(both) => both.lower(self, first, &cast[1..]),
             Kind::TimeDistributed(inner) => self.time_distributed(inner, x).map(one),
             Kind::Attention(attention) => attention.lower(self, arguments, options),
-            Kind::Input(_) | Kind::Model(_) | Kind::Unknown => {
+            Kind::Input(_) | Kind::Operation(_) | Kind::Model(_) | Kind::Unknown => {
                 Err(self.error(&format!("a layer of class {} cannot stand here", layer.class)))
             }
         }
@@ -398,8 +422,21 @@ impl Site<'_> {
     }
 
     /// Says that a weight follows the batches and not a gradient.
+    ///
+    /// Not of a layer that is not trained: that normalises by what is stored, in training too.
     pub(super) fn statistic(&mut self, weight: ValueId, statistic: Statistic) {
+        if !self.trainable {
+            return;
+        }
         self.lowering.graph.set_statistic(weight, statistic);
+    }
+
+    /// A weight that training never changes.
+    pub(super) fn fixed_weight(&mut self, name: &str, dims: &[i64], init: &Init) -> Result<ValueId> {
+        let trainable = std::mem::replace(&mut self.trainable, false);
+        let weight = self.weight(name, dims, init);
+        self.trainable = trainable;
+        weight
     }
 
     /// A weight of the layer, in the type that the layer computes in. Made at the first call.
@@ -425,6 +462,9 @@ impl Site<'_> {
                     return Err(self.error(&format!("two weights have the name {path}")));
                 }
                 let graph = &mut self.lowering.graph;
+                if !self.trainable {
+                    graph.rules_mut().frozen.insert(path.clone());
+                }
                 let source = graph.add_source(Source::new(&path, "weight", SourceRole::Data));
                 let value = graph.add_param(&path, ty, init.clone(), None, source);
                 self.lowering.weights.insert((uid, path), value);

@@ -2,8 +2,9 @@
 
 use super::config::Config;
 use super::lower::Site;
+use super::norm::unit;
 use crate::error::Result;
-use crate::ir::{Binary, Op, ReduceKind, Size, Unary, ValueId};
+use crate::ir::{Binary, Size, ValueId};
 
 /// A merging layer. Axes may be negative.
 #[derive(Debug)]
@@ -19,9 +20,6 @@ pub(super) enum Merge {
         normalize: bool,
     },
 }
-
-/// What Keras adds under the root when it normalises vectors.
-const LEAST_NORM: f64 = 1e-12;
 
 impl Merge {
     pub(super) fn read(class: &str, config: Config<'_>) -> Result<Self> {
@@ -91,7 +89,7 @@ fn dot(site: &mut Site<'_>, x: ValueId, y: ValueId, axes: (i64, i64), normalize:
         return Err(site.error("the product cannot go along the batch axis"));
     }
     let (x, y) = match normalize {
-        true => (unit(site, x, left)?, unit(site, y, right)?),
+        true => (unit(site, x, &[left as i64])?, unit(site, y, &[right as i64])?),
         false => (x, y),
     };
     // [batch, rest..., k] and [batch, rest..., k], each as a matrix for each sample.
@@ -117,14 +115,4 @@ fn rows(site: &mut Site<'_>, x: ValueId, axis: usize) -> Result<(ValueId, Vec<Si
     let count = site.product(&rest)?;
     let x = site.reshape(x, vec![sizes[0].clone(), count, sizes[rank - 1].clone()])?;
     Ok((x, rest))
-}
-
-/// The vectors along `axis`, each divided by its length.
-fn unit(site: &mut Site<'_>, x: ValueId, axis: usize) -> Result<ValueId> {
-    let square = site.binary(Binary::Mul, x, x)?;
-    let sum = Op::Reduce { kind: ReduceKind::Sum, axes: vec![axis as u32], keep: true };
-    let sum = site.apply(sum, &[square])?;
-    let sum = site.binary_scalar(Binary::Max, sum, LEAST_NORM)?;
-    let norm = site.unary(Unary::Sqrt, sum)?;
-    site.binary(Binary::Div, x, norm)
 }

@@ -38,6 +38,19 @@ pub(super) struct Call {
     pub(super) layer: usize,
     pub(super) arguments: Vec<Argument<TensorRef>>,
     pub(super) options: CallOptions,
+    /// Of an operation: what its positional arguments are, in order.
+    pub(super) slots: Vec<Slot>,
+}
+
+/// A positional argument of an operation.
+#[derive(Clone, Debug)]
+pub(super) enum Slot {
+    /// The next tensor of the call.
+    Tensor,
+    /// A list of the next so many tensors.
+    Tensors(usize),
+    /// What is no tensor.
+    Constant(Value),
 }
 
 /// A tensor handed to a layer, by position or by keyword.
@@ -67,6 +80,7 @@ struct History {
 struct RawCall {
     arguments: Vec<Argument<History>>,
     options: CallOptions,
+    slots: Vec<Slot>,
 }
 
 /// Reads networks and layers; collects what is not supported.
@@ -160,6 +174,7 @@ impl<'u> Parser<'u> {
                 _ => vec![Argument { keyword: None, tensor: TensorRef { call: layer - 1, output: 0 } }],
             },
             options: CallOptions::default(),
+            slots: Vec::new(),
         };
         let calls: Vec<Call> = (0..parsed.len()).map(call).collect();
         let outputs = vec![TensorRef { call: calls.len() - 1, output: 0 }];
@@ -198,7 +213,7 @@ impl<'u> Parser<'u> {
         let name = format!("{}_input", name.unwrap_or("model"));
         let kind = Kind::Input(Input { shape, dtype, implied: true });
         let class = "InputLayer".to_owned();
-        Ok(Layer { uid: self.next_uid(), name, class, policy: Default::default(), kind })
+        Ok(Layer { uid: self.next_uid(), name, class, policy: Default::default(), trainable: true, kind })
     }
 
     fn functional(&mut self, config: Config<'_>) -> Result<Network> {
@@ -235,10 +250,10 @@ impl<'u> Parser<'u> {
             let input = matches!(layer.kind, Kind::Input(_));
             return Ok(if input { vec![RawCall::default()] } else { Vec::new() });
         }
-        nodes.iter().map(|node| self.call(node, &place)).collect()
+        nodes.iter().map(|node| self.call(node, layer, &place)).collect()
     }
 
-    fn call(&mut self, node: &Value, place: &str) -> Result<RawCall> {
+    fn call(&mut self, node: &Value, layer: &Layer, place: &str) -> Result<RawCall> {
         let mut call = RawCall::default();
         let mut positional = Vec::new();
         match node.get("args") {
@@ -247,7 +262,13 @@ impl<'u> Parser<'u> {
                 if let Some(Value::Object(kwargs)) = node.get("kwargs") {
                     self.keywords(kwargs, &mut call, place, &keras3_history)?;
                 }
-                if has_constant(args) {
+                if matches!(layer.kind, Kind::Operation(_)) {
+                    call.slots = slots(args);
+                    let kwargs = node.get("kwargs").and_then(Value::as_object);
+                    if let Some((keyword, _)) = kwargs.and_then(|k| k.iter().find(|(_, v)| !v.is_null())) {
+                        self.unsupported.add(place, format!("a call with {keyword}"));
+                    }
+                } else if has_constant(args) {
                     self.unsupported.add(place, "a call with constants as arguments");
                 }
             }
@@ -370,7 +391,7 @@ impl<'a> Resolver<'a> {
                     let tensor = TensorRef { call, output };
                     arguments.push(Argument { keyword: argument.keyword, tensor });
                 }
-                calls.push(Call { layer, arguments, options: raw_call.options });
+                calls.push(Call { layer, arguments, options: raw_call.options, slots: raw_call.slots });
             }
         }
         let order = topological(&calls, &layers)?;
@@ -480,6 +501,20 @@ fn collect(value: &Value, found: &mut Vec<History>, special: &dyn Fn(&Value) -> 
         Value::Object(fields) => fields.values().for_each(|item| collect(item, found, special)),
         _ => {}
     }
+}
+
+/// What the positional arguments of an operation are.
+fn slots(args: &Value) -> Vec<Slot> {
+    let slot = |value: &Value| {
+        let mut tensors = Vec::new();
+        collect(value, &mut tensors, &keras3_history);
+        match (tensors.len(), keras3_history(value)) {
+            (0, _) => Slot::Constant(value.clone()),
+            (_, Some(_)) => Slot::Tensor,
+            (count, None) => Slot::Tensors(count),
+        }
+    };
+    args.as_array().map_or_else(Vec::new, |values| values.iter().map(slot).collect())
 }
 
 /// `["layer", node, tensor]`, in Keras 2 with the call's keywords as fourth entry.

@@ -6,7 +6,7 @@ use super::config::{Config, Unsupported};
 use super::init::initialiser;
 use super::lower::Site;
 use crate::error::Result;
-use crate::ir::{Binary, Init, Op, Real, Size, Statistic, StatisticKind, Unary, ValueId};
+use crate::ir::{Binary, Init, Op, Real, ReduceKind, Size, Statistic, StatisticKind, Unary, ValueId};
 
 /// Normalisation by stored means and variances of each channel.
 #[derive(Debug)]
@@ -142,6 +142,118 @@ impl LayerNorm {
             value = site.binary(Binary::Add, value, beta)?;
         }
         Ok(value)
+    }
+}
+
+/// Normalisation by the mean and variance of each group of channels of each sample.
+#[derive(Debug)]
+pub(super) struct GroupNorm {
+    /// None: a group for each channel.
+    groups: Option<i64>,
+    axis: i64,
+    epsilon: f64,
+    gamma: Option<Init>,
+    beta: Option<Init>,
+}
+
+impl GroupNorm {
+    pub(super) fn read(config: Config<'_>, unsupported: &mut Unsupported) -> Result<Self> {
+        let groups = match config.int("groups")?.unwrap_or(32) {
+            -1 => None,
+            groups if groups >= 1 => Some(groups),
+            groups => return Err(config.fault("groups", format!("{groups} is neither -1 nor positive"))),
+        };
+        let gamma = initialiser(config, "gamma_initializer", Init::ones(), unsupported)?;
+        let beta = initialiser(config, "beta_initializer", Init::zeros(), unsupported)?;
+        Ok(Self {
+            groups,
+            axis: config.int("axis")?.unwrap_or(-1),
+            epsilon: config.real_or("epsilon", 1e-3)?,
+            gamma: config.flag("scale", true)?.then_some(gamma),
+            beta: config.flag("center", true)?.then_some(beta),
+        })
+    }
+
+    pub(super) fn lower(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+        let (axis, rank, sizes) = (site.axis(x, self.axis)?, site.rank(x), site.sizes(x));
+        let channels = site.known(x, axis)?;
+        let groups = self.groups.unwrap_or(channels);
+        if channels % groups != 0 || axis == 0 {
+            return Err(site.error(&format!("{channels} channels cannot be divided into {groups} groups")));
+        }
+        let mut divided = sizes.clone();
+        divided.splice(axis..=axis, [Size::Known(groups), Size::Known(channels / groups)]);
+        let value = site.reshape(x, divided)?;
+        let normalize = Op::Normalize {
+            axes: (1..=rank).filter(|&other| other != axis).map(|axis| axis as u32).collect(),
+            epsilon: Real(self.epsilon),
+            center: true,
+            moments: false,
+        };
+        let value = site.apply(normalize, &[value])?;
+        let mut value = site.reshape(value, sizes)?;
+        for (name, init, binary) in [("gamma", &self.gamma, Binary::Mul), ("beta", &self.beta, Binary::Add)] {
+            if let Some(init) = init {
+                let weight = site.weight(name, &[channels], init)?;
+                let weight = along(site, weight, &[axis], rank)?;
+                value = site.binary(binary, value, weight)?;
+            }
+        }
+        Ok(value)
+    }
+}
+
+/// What Keras adds under the root when it normalises vectors.
+const LEAST_SQUARE: f64 = 1e-12;
+
+/// The vectors along these axes, each divided by its length.
+pub(super) fn unit(site: &mut Site<'_>, x: ValueId, axes: &[i64]) -> Result<ValueId> {
+    let axes = axes.iter().map(|&axis| Ok(site.axis(x, axis)? as u32)).collect::<Result<Vec<_>>>()?;
+    let square = site.binary(Binary::Mul, x, x)?;
+    let sum = site.apply(Op::Reduce { kind: ReduceKind::Sum, axes, keep: true }, &[square])?;
+    let sum = site.binary_scalar(Binary::Max, sum, LEAST_SQUARE)?;
+    let length = site.unary(Unary::Sqrt, sum)?;
+    site.binary(Binary::Div, x, length)
+}
+
+/// Normalisation by a mean and a variance that were adapted to data and are stored as weights.
+#[derive(Debug)]
+pub(super) struct AdaptedNorm {
+    /// Axes that have statistics of their own; none: one mean and one variance in all.
+    axes: Vec<i64>,
+    invert: bool,
+}
+
+/// Keras divides by no less than this.
+const LEAST_DEVIATION: f64 = 1e-7;
+
+impl AdaptedNorm {
+    pub(super) fn read(config: Config<'_>) -> Result<Self> {
+        // Absent is the last axis, null is none.
+        let axes = match (config.int_or_ints("axis")?, config.has("axis")) {
+            (Some(axes), _) => axes,
+            (None, true) => Vec::new(),
+            (None, false) => vec![-1],
+        };
+        Ok(Self { axes, invert: config.flag("invert", false)? })
+    }
+
+    pub(super) fn lower(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+        let mut axes = self.axes.iter().map(|&axis| site.axis(x, axis)).collect::<Result<Vec<_>>>()?;
+        axes.sort_unstable();
+        let dims = axes.iter().map(|&axis| site.known(x, axis)).collect::<Result<Vec<_>>>()?;
+        let rank = site.rank(x);
+        let mean = site.fixed_weight("mean", &dims, &Init::zeros())?;
+        let variance = site.fixed_weight("variance", &dims, &Init::ones())?;
+        let (mean, variance) = (along(site, mean, &axes, rank)?, along(site, variance, &axes, rank)?);
+        let deviation = site.unary(Unary::Sqrt, variance)?;
+        let deviation = site.binary_scalar(Binary::Max, deviation, LEAST_DEVIATION)?;
+        if self.invert {
+            let value = site.binary(Binary::Mul, x, deviation)?;
+            return site.binary(Binary::Add, value, mean);
+        }
+        let value = site.binary(Binary::Sub, x, mean)?;
+        site.binary(Binary::Div, value, deviation)
     }
 }
 

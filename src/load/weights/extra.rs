@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use wildmatch::WildMatch;
 
 use super::Arrays;
+use super::keras::is_counter;
 use crate::error::{Error, Report, Result};
 use crate::ir::Graph;
 
-/// What files of any model hold beside weights: counts of batches, arrays of inputs and outputs, the
+/// What files of any model hold beside weights and counters: arrays of inputs and outputs, the
 /// state of an optimizer.
 const BESIDE: [&str; 7] = [
     "*num_batches_tracked",
@@ -35,7 +36,12 @@ pub(super) fn extra(graph: &Graph, arrays: &Arrays, chosen: &[Option<String>]) -
     let is_extra = |name: &&String| {
         !used.contains(name.as_str()) && !patterns.iter().any(|pattern| pattern.matches(name))
     };
-    let extra: Vec<String> = arrays.names().iter().filter(is_extra).cloned().collect();
+    let mut extra: Vec<String> = Vec::new();
+    for name in arrays.names().iter().filter(is_extra) {
+        if !is_counter(&arrays.header(name)?) {
+            extra.push(name.clone());
+        }
+    }
     let of_layer = |name: &String| {
         let (layer, _) = split(name)?;
         let taken = layers.get(layer)?;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use super::hdf5::Hdf5;
 use crate::error::{Error, Report, Result};
-use crate::ir::Graph;
+use crate::ir::{DType, Graph};
 
 /// Datasets that one layer owns, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,11 @@ pub(super) fn layers(file: &Hdf5) -> Result<Option<Vec<Layer>>> {
     third(file)
 }
 
+/// True of one integer: how many samples or batches a layer has seen, which no layer computes with.
+pub(super) fn is_counter(header: &Option<(DType, Vec<u64>)>) -> bool {
+    header.as_ref().is_some_and(|(dtype, dims)| dtype.is_integer() && dims.is_empty())
+}
+
 /// Layers as Keras 2 writes them.
 fn second(file: &Hdf5, root: &str, names: Vec<String>) -> Result<Vec<Layer>> {
     let mut layers = Vec::new();
@@ -46,6 +51,9 @@ fn second(file: &Hdf5, root: &str, names: Vec<String>) -> Result<Vec<Layer>> {
             let path = format!("{group}/{weight}");
             if !file.has(&path) {
                 return Err(Error::format("", format!("layer {name}: there is no dataset {weight}")));
+            }
+            if is_counter(&file.header(&path)?) {
+                continue;
             }
             let own = weight.rsplit_once(':').map_or(weight.as_str(), |(own, _)| own);
             arrays.push((path, Some(own.to_owned())));
@@ -63,11 +71,12 @@ fn third(file: &Hdf5) -> Result<Option<Vec<Layer>>> {
     // The name that each object notes, where it does: those inside of it have it as well.
     let mut noted: BTreeMap<&str, Option<String>> = BTreeMap::new();
     for vars in file.groups().filter(|group| group.ends_with("/vars")) {
-        let arrays: Vec<(String, Option<String>)> = (0..)
-            .map(|at| format!("{vars}/{at}"))
-            .take_while(|path| file.has(path))
-            .map(|path| (path, None))
-            .collect();
+        let mut arrays: Vec<(String, Option<String>)> = Vec::new();
+        for path in (0..).map(|at| format!("{vars}/{at}")).take_while(|path| file.has(path)) {
+            if !is_counter(&file.header(&path)?) {
+                arrays.push((path, None));
+            }
+        }
         if arrays.is_empty() || vars.starts_with("optimizer/") {
             continue;
         }

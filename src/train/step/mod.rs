@@ -303,9 +303,10 @@ fn apply(
     Ok(scalars)
 }
 
-/// Parameters of floats that no pattern freezes.
+/// Parameters of floats that neither the model nor a pattern freezes.
 pub(super) fn trainable(graph: &Graph, freeze: &[String]) -> Result<Vec<ParamId>> {
-    let mut frozen = vec![false; graph.params().len()];
+    let by_model = &graph.rules().frozen;
+    let mut frozen: Vec<bool> = graph.params().iter().map(|param| by_model.contains(&param.name)).collect();
     for pattern in freeze {
         let glob = WildMatch::new(pattern);
         let mut any = false;

@@ -1,0 +1,81 @@
+"""Makes tests/keras: small models of Keras 3 with weights, inputs and Keras' own outputs.
+
+    pip install keras jax h5py numpy
+    KERAS_BACKEND=jax python scripts/keras_layers.py tests/keras
+
+`functions` is made of functions of keras.ops, `layers` of layers that have weights.
+"""
+
+import os
+import sys
+
+import keras
+import numpy as np
+from keras import layers, ops
+
+folder = sys.argv[1]
+os.makedirs(folder, exist_ok=True)
+rng = np.random.default_rng(1)
+
+
+def functions():
+    x, y = keras.Input((4, 6), name="x"), keras.Input((4, 6), name="y")
+    outputs = [
+        x + y, x - 2, 2 - x, x * y, 1 / ops.exp(x), x**2, ops.maximum(x, 0.5), x // 0.3,
+        ops.where(x > y, x, 0.0), ops.where(ops.logical_not(x > 0), x, y),
+        ops.clip(x, -0.5, 0.7), ops.cast(ops.cast(x * 5, "int32"), "float32") + 0.5,
+        ops.square(x), ops.rsqrt(ops.abs(x) + 1), ops.log1p(ops.abs(x)), ops.sign(x), ops.floor(x * 3),
+        ops.relu(x), ops.relu6(x * 9), ops.leaky_relu(x, 0.3), ops.elu(x, 0.7), ops.selu(x), ops.softplus(x),
+        ops.gelu(x, approximate=False), ops.gelu(x, approximate=True), ops.hard_sigmoid(x), ops.silu(x),
+        ops.softmax(x, axis=1), ops.log_softmax(x),
+        ops.sum(x, axis=1), ops.mean(x, axis=(1, 2), keepdims=True), ops.max(x, axis=-1), ops.min(x, axis=1),
+        ops.prod(x, axis=2), ops.var(x, axis=1), ops.std(x, axis=(1, 2)), ops.logsumexp(x, axis=2, keepdims=True),
+        ops.cast(ops.argmax(x, axis=-1), "float32"), ops.cast(ops.argmin(x, axis=1), "float32"),
+        ops.reshape(x, (-1, 24)), ops.reshape(x, (-1, 2, 2, 6)), ops.transpose(x, (0, 2, 1)), ops.swapaxes(x, 1, 2),
+        ops.expand_dims(x, 1), ops.squeeze(ops.expand_dims(x, 2), 2), ops.flip(x, axis=1),
+        ops.concatenate([x, y], axis=-1), ops.stack([x, y], axis=1), ops.matmul(x, ops.transpose(y, (0, 2, 1))),
+        x[:, 0], x[:, 1:3, ::2], x[..., -1], x[:, ::-1], x[:, None, -3:], x[:, 3, 5],
+    ]  # fmt: skip
+    return keras.Model([x, y], outputs, name="functions")
+
+
+def adapted(axis, invert=False):
+    layer = layers.Normalization(axis=axis, invert=invert)
+    layer.adapt(rng.normal(3, 2, (40, 4, 6)).astype("float32"))
+    return layer
+
+
+def with_weights():
+    x = keras.Input((4, 6), name="x")
+    image = keras.Input((3, 5, 8), name="image")
+    heads = layers.EinsumDense("abc,cde->abde", (None, 2, 3), bias_axes="de")(x)
+    fixed = layers.Dense(3)
+    fixed.trainable = False
+    outputs = [
+        adapted(-1)(x), adapted(None)(x), adapted((1, 2), invert=True)(x),
+        layers.GroupNormalization(4)(image), layers.GroupNormalization(-1, axis=1, epsilon=1e-4, scale=False)(image),
+        layers.UnitNormalization()(x), layers.UnitNormalization(axis=(1, 2))(x),
+        layers.EinsumDense("abc,cd->abd", (None, 7), bias_axes="d", activation="tanh")(x),
+        layers.EinsumDense("...x,xy->...y", 5, bias_axes="y")(image),
+        layers.EinsumDense("abde,dec->abc", (None, 5))(heads),
+        layers.Attention(use_scale=True)([x, x]), layers.Attention()([x, x * 2, x + 1], use_causal_mask=True),
+        layers.GroupQueryAttention(3, 4, 2)(x, x), layers.MultiHeadAttention(2, 3)(x, x, use_causal_mask=True),
+        fixed(x),
+    ]  # fmt: skip
+    return keras.Model([x, image], outputs, name="layers")
+
+
+keras.utils.set_random_seed(1)
+for model in [functions(), with_weights()]:
+    for weight in model.weights:
+        if weight.trainable and not weight.path.startswith("normalization"):
+            weight.assign(rng.uniform(-1, 1, weight.shape))
+    inputs = [rng.normal(size=(3, *tensor.shape[1:])).astype("float32") for tensor in model.inputs]
+    outputs = model(inputs)
+    with open(f"{folder}/{model.name}.json", "w") as file:
+        file.write(model.to_json())
+    if model.weights:
+        model.save_weights(f"{folder}/{model.name}.weights.h5")
+    arrays = {f"in_{at}": array for at, array in enumerate(inputs)}
+    arrays |= {f"out_{at}": np.asarray(array) for at, array in enumerate(outputs)}
+    np.savez(f"{folder}/{model.name}.io.npz", **arrays)

@@ -1,0 +1,339 @@
+//! What each function of `keras.ops` is in operations of the intermediate representation.
+
+use serde_json::Value;
+
+use super::super::lower::Site;
+use super::item::item;
+use super::{Composed, Operation, Reduce, Reduction};
+use crate::error::Result;
+use crate::ir::{Binary, DType, Op, ReduceKind, Shape, Size, Unary, ValueId};
+
+/// An operand of a call, in the order of the call.
+#[derive(Clone, Debug)]
+pub(in super::super) enum Operand {
+    Value(ValueId),
+    List(Vec<ValueId>),
+    /// A number, or what says which elements are meant.
+    Constant(Value),
+}
+
+impl Operation {
+    pub(in super::super) fn lower(&self, site: &mut Site<'_>, operands: &[Operand]) -> Result<ValueId> {
+        match self {
+            Self::Activation(activation) => {
+                let x = float(site, value(site, operands, 0)?)?;
+                activation.lower(site, x)
+            }
+            Self::Unary(unary) => {
+                let x = value(site, operands, 0)?;
+                match unary {
+                    Unary::Not => {
+                        let x = site.convert(x, DType::Bool)?;
+                        site.unary(*unary, x)
+                    }
+                    Unary::Neg | Unary::Abs | Unary::Sign => site.unary(*unary, x),
+                    _ => {
+                        let x = float(site, x)?;
+                        site.unary(*unary, x)
+                    }
+                }
+            }
+            Self::Composed(composed) => composed.lower(site, value(site, operands, 0)?),
+            Self::Binary(binary) => arithmetic(site, *binary, operands),
+            Self::FloorDivide => {
+                let quotient = arithmetic(site, Binary::Div, operands)?;
+                site.unary(Unary::Floor, quotient)
+            }
+            Self::Compare(compare) => {
+                let (x, y) = pair(site, operands, 0)?;
+                site.apply(Op::Compare(*compare), &[x, y])
+            }
+            Self::Where => {
+                let condition = value(site, operands, 0)?;
+                let condition = site.convert(condition, DType::Bool)?;
+                let (yes, no) = pair(site, operands, 1)?;
+                site.apply(Op::Select, &[condition, yes, no])
+            }
+            Self::Clip { low, high } => {
+                let mut x = value(site, operands, 0)?;
+                if let Some(low) = low {
+                    x = site.binary_scalar(Binary::Max, x, *low)?;
+                }
+                match high {
+                    Some(high) => site.binary_scalar(Binary::Min, x, *high),
+                    None => Ok(x),
+                }
+            }
+            Self::Cast(to) => {
+                let x = value(site, operands, 0)?;
+                site.convert(x, *to)
+            }
+            Self::Reduce(reduce) => reduce.lower(site, value(site, operands, 0)?),
+            Self::Extreme { kind, axis, keep } => {
+                let x = value(site, operands, 0)?;
+                let x = match axis {
+                    Some(_) => x,
+                    None => reshape(site, x, &[-1])?,
+                };
+                let axis = site.axis(x, axis.unwrap_or(0))? as u32;
+                let extreme = Op::ArgReduce { kind: *kind, axis, keep: *keep, last: false };
+                let position = site.apply(extreme, &[x])?;
+                site.convert(position, DType::I32)
+            }
+            Self::Reshape(target) => reshape(site, value(site, operands, 0)?, target),
+            Self::Transpose(_) | Self::Swap(..) | Self::ExpandDims(_) | Self::Squeeze(_) | Self::Flip(_) => {
+                self.rearrange(site, value(site, operands, 0)?)
+            }
+            Self::Concatenate(axis) => {
+                let values = list(site, operands)?;
+                let axis = site.axis(values[0], *axis)?;
+                let values = common(site, &values)?;
+                site.concat(axis, &values)
+            }
+            Self::Stack(axis) => {
+                let values = list(site, operands)?;
+                let values = common(site, &values)?;
+                let expanded: Vec<ValueId> =
+                    values.iter().map(|&x| expand(site, x, &[*axis])).collect::<Result<_>>()?;
+                let axis = site.axis(expanded[0], *axis)?;
+                site.concat(axis, &expanded)
+            }
+            Self::MatMul => {
+                let (x, y) = pair(site, operands, 0)?;
+                if site.rank(x) < 2 || site.rank(y) < 2 {
+                    return Err(site.unsupported("a product with a vector"));
+                }
+                site.matmul(x, y, false)
+            }
+            Self::Item => match operands {
+                [Operand::Value(x), Operand::Constant(key)] => item(site, *x, key),
+                _ => Err(site.unsupported("an index that is computed")),
+            },
+        }
+    }
+
+    /// The functions that only move the elements of `x`.
+    fn rearrange(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+        let rank = site.rank(x);
+        match self {
+            Self::Transpose(None) => site.transpose(x, &(0..rank).rev().collect::<Vec<_>>()),
+            Self::Transpose(Some(axes)) => {
+                let perm = axes.iter().map(|&axis| site.axis(x, axis)).collect::<Result<Vec<_>>>()?;
+                let mut sorted = perm.clone();
+                sorted.sort_unstable();
+                if !sorted.into_iter().eq(0..rank) {
+                    let message =
+                        format!("{axes:?} is no permutation of the axes of an input of rank {rank}");
+                    return Err(site.error(&message));
+                }
+                site.transpose(x, &perm)
+            }
+            Self::Swap(first, second) => {
+                let mut perm: Vec<usize> = (0..rank).collect();
+                perm.swap(site.axis(x, *first)?, site.axis(x, *second)?);
+                site.transpose(x, &perm)
+            }
+            Self::ExpandDims(axes) => expand(site, x, axes),
+            Self::Squeeze(axes) => squeeze(site, x, axes.as_deref()),
+            Self::Flip(axes) => {
+                let all: Vec<i64> = (0..rank as i64).collect();
+                axes.as_ref().unwrap_or(&all).iter().try_fold(x, |x, &axis| {
+                    let axis = site.axis(x, axis)?;
+                    site.reverse(x, axis)
+                })
+            }
+            _ => Err(site.error("computes more than it moves")),
+        }
+    }
+}
+
+impl Composed {
+    fn lower(self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+        match self {
+            Self::Square => site.binary(Binary::Mul, x, x),
+            Self::ReciprocalRoot => {
+                let x = float(site, x)?;
+                let root = site.unary(Unary::Sqrt, x)?;
+                site.unary(Unary::Reciprocal, root)
+            }
+            Self::LogOnePlus => {
+                let x = float(site, x)?;
+                let sum = site.binary_scalar(Binary::Add, x, 1.0)?;
+                site.unary(Unary::Log, sum)
+            }
+        }
+    }
+}
+
+impl Reduce {
+    fn lower(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+        let axes: Vec<i64> = self.axes.clone().unwrap_or_else(|| (0..site.rank(x) as i64).collect());
+        let mut axes: Vec<u32> =
+            axes.iter().map(|&axis| Ok(site.axis(x, axis)? as u32)).collect::<Result<_>>()?;
+        axes.sort_unstable();
+        axes.dedup();
+        let over = |site: &mut Site<'_>, kind: ReduceKind, x: ValueId, keep: bool| {
+            site.apply(Op::Reduce { kind, axes: axes.clone(), keep }, &[x])
+        };
+        match self.kind {
+            Reduction::Plain(ReduceKind::Mean) => {
+                let x = float(site, x)?;
+                over(site, ReduceKind::Mean, x, self.keep)
+            }
+            Reduction::Plain(kind) => over(site, kind, x, self.keep),
+            Reduction::Variance | Reduction::StandardDeviation => {
+                let x = float(site, x)?;
+                let mean = over(site, ReduceKind::Mean, x, true)?;
+                let centered = site.binary(Binary::Sub, x, mean)?;
+                let squares = site.binary(Binary::Mul, centered, centered)?;
+                let variance = over(site, ReduceKind::Mean, squares, self.keep)?;
+                match self.kind {
+                    Reduction::StandardDeviation => site.unary(Unary::Sqrt, variance),
+                    _ => Ok(variance),
+                }
+            }
+            Reduction::LogSumExp => {
+                let x = float(site, x)?;
+                // Less the greatest, so that no exponential overflows.
+                let greatest = over(site, ReduceKind::Max, x, true)?;
+                let shifted = site.binary(Binary::Sub, x, greatest)?;
+                let exponentials = site.unary(Unary::Exp, shifted)?;
+                let sum = over(site, ReduceKind::Sum, exponentials, self.keep)?;
+                let logarithm = site.unary(Unary::Log, sum)?;
+                let sizes = site.sizes(logarithm);
+                let greatest = site.reshape(greatest, sizes)?;
+                site.binary(Binary::Add, logarithm, greatest)
+            }
+        }
+    }
+}
+
+/// Operand `i`, a tensor.
+fn value(site: &Site<'_>, operands: &[Operand], i: usize) -> Result<ValueId> {
+    match operands.get(i) {
+        Some(Operand::Value(value)) => Ok(*value),
+        Some(Operand::List(_) | Operand::Constant(_)) => {
+            Err(site.unsupported(&format!("a call whose argument {i} is no tensor")))
+        }
+        None => Err(site.error(&format!("is called without argument {i}"))),
+    }
+}
+
+/// The tensors of the first operand, a list.
+fn list(site: &Site<'_>, operands: &[Operand]) -> Result<Vec<ValueId>> {
+    match operands.first() {
+        Some(Operand::List(values)) if !values.is_empty() => Ok(values.clone()),
+        Some(Operand::Value(value)) => Ok(vec![*value]),
+        _ => Err(site.error("is called without a list of tensors")),
+    }
+}
+
+fn float(site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+    if site.dtype(x).is_float() { Ok(x) } else { site.convert(x, DType::F32) }
+}
+
+fn arithmetic(site: &mut Site<'_>, binary: Binary, operands: &[Operand]) -> Result<ValueId> {
+    let (mut x, mut y) = pair(site, operands, 0)?;
+    match binary {
+        Binary::And | Binary::Or | Binary::Xor => {
+            (x, y) = (site.convert(x, DType::Bool)?, site.convert(y, DType::Bool)?);
+        }
+        // The quotient of integers is a float.
+        Binary::Div => (x, y) = (float(site, x)?, float(site, y)?),
+        _ => {}
+    }
+    site.binary(binary, x, y)
+}
+
+/// Operands `first` and the next in one type. A number takes the type of the other operand, if that holds it.
+fn pair(site: &mut Site<'_>, operands: &[Operand], first: usize) -> Result<(ValueId, ValueId)> {
+    let (x, y) = match (operands.get(first), operands.get(first + 1)) {
+        (Some(Operand::Value(x)), Some(Operand::Value(y))) => (*x, *y),
+        (Some(Operand::Value(x)), Some(Operand::Constant(y))) => {
+            let (x, number) = beside(site, *x, y)?;
+            let y = site.scalar_like(number, x)?;
+            (x, y)
+        }
+        (Some(Operand::Constant(x)), Some(Operand::Value(y))) => {
+            let (y, number) = beside(site, *y, x)?;
+            let x = site.scalar_like(number, y)?;
+            (x, y)
+        }
+        _ => return Err(site.unsupported("a call with these arguments")),
+    };
+    let both = common(site, &[x, y])?;
+    Ok((both[0], both[1]))
+}
+
+/// A tensor beside a number: integers become floats where the number is none.
+fn beside(site: &mut Site<'_>, x: ValueId, constant: &Value) -> Result<(ValueId, f64)> {
+    let Some(number) = constant.as_f64() else {
+        return Err(site.unsupported("an argument that is neither a tensor nor a number"));
+    };
+    let x = match site.dtype(x) {
+        DType::Bool if constant.is_f64() => site.convert(x, DType::F32)?,
+        DType::Bool => site.convert(x, DType::I32)?,
+        dtype if dtype.is_integer() && constant.is_f64() => site.convert(x, DType::F32)?,
+        _ => x,
+    };
+    Ok((x, number))
+}
+
+/// All in the type of the first float among them, or of the first integer that is no bool.
+fn common(site: &mut Site<'_>, values: &[ValueId]) -> Result<Vec<ValueId>> {
+    let types: Vec<DType> = values.iter().map(|&value| site.dtype(value)).collect();
+    let float = types.iter().find(|dtype| dtype.is_float());
+    let number = types.iter().find(|dtype| **dtype != DType::Bool);
+    let to = float.or(number).copied().unwrap_or(DType::Bool);
+    values.iter().map(|&value| site.convert(value, to)).collect()
+}
+
+fn reshape(site: &mut Site<'_>, x: ValueId, target: &[i64]) -> Result<ValueId> {
+    let total = site.product(&site.sizes(x))?;
+    let wrong = |site: &Site<'_>| site.error(&format!("the input does not fit the sizes {target:?}"));
+    if target.iter().filter(|&&size| size == -1).count() > 1 || target.iter().any(|&size| size < -1) {
+        return Err(wrong(site));
+    }
+    let mut fixed = target.iter().filter(|&&size| size != -1);
+    let fixed =
+        fixed.try_fold(1i64, |product, &size| product.checked_mul(size)).ok_or_else(|| wrong(site))?;
+    let rest = total.div_exact(fixed).ok_or_else(|| wrong(site))?;
+    if !target.contains(&-1) && rest != Size::Known(1) {
+        return Err(wrong(site));
+    }
+    let size = |&size: &i64| if size == -1 { rest.clone() } else { Size::Known(size) };
+    site.apply(Op::Reshape { shape: Shape::new(target.iter().map(size)) }, &[x])
+}
+
+/// Axes of size 1 where they stand in the result.
+fn expand(site: &mut Site<'_>, x: ValueId, axes: &[i64]) -> Result<ValueId> {
+    let rank = site.rank(x) + axes.len();
+    let mut is_new = vec![false; rank];
+    for &axis in axes {
+        let position = if axis < 0 { axis + rank as i64 } else { axis };
+        let slot = usize::try_from(position).ok().and_then(|position| is_new.get_mut(position));
+        match slot {
+            Some(slot) if !*slot => *slot = true,
+            _ => return Err(site.error(&format!("axes {axes:?} do not exist in a result of rank {rank}"))),
+        }
+    }
+    let mut own = site.sizes(x).into_iter();
+    let sizes = is_new.into_iter().map(|new| if new { Some(Size::Known(1)) } else { own.next() });
+    let sizes: Vec<Size> = sizes.flatten().collect();
+    site.reshape(x, sizes)
+}
+
+fn squeeze(site: &mut Site<'_>, x: ValueId, axes: Option<&[i64]>) -> Result<ValueId> {
+    let sizes = site.sizes(x);
+    let one = |size: &Size| *size == Size::Known(1);
+    let gone: Vec<usize> = match axes {
+        Some(axes) => axes.iter().map(|&axis| site.axis(x, axis)).collect::<Result<_>>()?,
+        None => (0..sizes.len()).filter(|&axis| one(&sizes[axis])).collect(),
+    };
+    if let Some(&axis) = gone.iter().find(|&&axis| !one(&sizes[axis])) {
+        return Err(site.error(&format!("axis {axis} cannot be squeezed: its size is not 1")));
+    }
+    let left = sizes.into_iter().enumerate().filter(|(axis, _)| !gone.contains(axis));
+    let left: Vec<Size> = left.map(|(_, size)| size).collect();
+    site.reshape(x, left)
+}

@@ -1,0 +1,234 @@
+//! Functions of `keras.ops` that stand in a model as layers: `x + y`, `ops.mean(x, axis=1)`, `x[:, 0]`.
+//!
+//! Unlike layers they have no weights and no policy: they compute in the types of their operands, and some of their
+//! operands are numbers that stand in the call.
+
+mod item;
+mod lower;
+
+pub(super) use lower::Operand;
+
+use super::activation::Activation;
+use super::config::{Config, Unsupported, dtype};
+use crate::error::Result;
+use crate::ir::{ArgReduce, Binary, Compare, DType, ReduceKind, Unary};
+
+/// A function with the attributes of its configuration. Axes may be negative and count the batch.
+#[derive(Debug)]
+pub(super) enum Operation {
+    Activation(Activation),
+    Unary(Unary),
+    Composed(Composed),
+    Binary(Binary),
+    /// The quotient rounded down.
+    FloorDivide,
+    Compare(Compare),
+    Where,
+    Clip {
+        low: Option<f64>,
+        high: Option<f64>,
+    },
+    Cast(DType),
+    Reduce(Reduce),
+    /// The position of the greatest or the least element; of all elements without an axis.
+    Extreme {
+        kind: ArgReduce,
+        axis: Option<i64>,
+        keep: bool,
+    },
+    /// Sizes, the batch included; -1 for what is left.
+    Reshape(Vec<i64>),
+    /// In reverse where there is no permutation.
+    Transpose(Option<Vec<i64>>),
+    Swap(i64, i64),
+    ExpandDims(Vec<i64>),
+    /// All axes of size 1 where none is named.
+    Squeeze(Option<Vec<i64>>),
+    Concatenate(i64),
+    Stack(i64),
+    Flip(Option<Vec<i64>>),
+    MatMul,
+    /// `x[key]`
+    Item,
+}
+
+/// Functions of one element that are several operations here.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Composed {
+    Square,
+    /// `1 / sqrt(x)`
+    ReciprocalRoot,
+    /// `log(1 + x)`
+    LogOnePlus,
+}
+
+/// A reduction over axes; over all where none is named.
+#[derive(Debug)]
+pub(super) struct Reduce {
+    kind: Reduction,
+    axes: Option<Vec<i64>>,
+    keep: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Reduction {
+    Plain(ReduceKind),
+    Variance,
+    StandardDeviation,
+    LogSumExp,
+}
+
+impl Operation {
+    /// The function of this class; none where it is not supported.
+    pub(super) fn read(
+        class: &str,
+        config: Config<'_>,
+        unsupported: &mut Unsupported,
+    ) -> Result<Option<Self>> {
+        if let Some(activation) = activation(class, config)? {
+            return Ok(Some(Self::Activation(activation)));
+        }
+        if let Some(found) = elementwise(class) {
+            return Ok(Some(found));
+        }
+        if let Some(kind) = reduction(class) {
+            let axes = config.int_or_ints("axis")?;
+            return Ok(Some(Self::Reduce(Reduce { kind, axes, keep: config.flag("keepdims", false)? })));
+        }
+        let one_axis = |key: &str| config.int(key)?.ok_or_else(|| config.missing(key));
+        Ok(Some(match class {
+            "Where" => Self::Where,
+            "Clip" => Self::Clip { low: config.real("x_min")?, high: config.real("x_max")? },
+            "Cast" => match config.text("dtype")?.map(|name| (name, dtype(name))) {
+                Some((_, Some(to))) => Self::Cast(to),
+                Some((name, None)) => {
+                    unsupported.add(config.place(), format!("a cast to {name}"));
+                    return Ok(None);
+                }
+                None => return Err(config.missing("dtype")),
+            },
+            "Argmax" | "Argmin" => Self::Extreme {
+                kind: if class == "Argmax" { ArgReduce::Max } else { ArgReduce::Min },
+                axis: config.int("axis")?,
+                keep: config.flag("keepdims", false)?,
+            },
+            "Reshape" => {
+                Self::Reshape(config.int_or_ints("newshape")?.ok_or_else(|| config.missing("newshape"))?)
+            }
+            "Transpose" => Self::Transpose(config.ints("axes")?),
+            "Swapaxes" => Self::Swap(one_axis("axis1")?, one_axis("axis2")?),
+            "ExpandDims" => {
+                Self::ExpandDims(config.int_or_ints("axis")?.ok_or_else(|| config.missing("axis"))?)
+            }
+            "Squeeze" => Self::Squeeze(config.int_or_ints("axis")?),
+            "Concatenate" => Self::Concatenate(config.int("axis")?.unwrap_or(-1)),
+            "Stack" => Self::Stack(config.int("axis")?.unwrap_or(0)),
+            "Flip" => Self::Flip(config.int_or_ints("axis")?),
+            "Matmul" => Self::MatMul,
+            "GetItem" => Self::Item,
+            _ => return Ok(None),
+        }))
+    }
+}
+
+/// Activations of `keras.ops.nn`, whose parameters stand in the configuration.
+fn activation(class: &str, config: Config<'_>) -> Result<Option<Activation>> {
+    let axis = || Ok::<i64, crate::error::Error>(config.int("axis")?.unwrap_or(-1));
+    Ok(Some(match class {
+        "LeakyRelu" => {
+            Activation::Relu { max: None, slope: config.real_or("negative_slope", 0.2)?, threshold: 0.0 }
+        }
+        "Elu" => Activation::Elu { alpha: config.real_or("alpha", 1.0)?, scale: 1.0 },
+        "Celu" => Activation::Celu { alpha: config.real_or("alpha", 1.0)? },
+        "Squareplus" => Activation::Squareplus { b: config.real_or("b", 4.0)? },
+        "SoftShrink" => Activation::Shrink { threshold: config.real_or("threshold", 0.5)?, soft: true },
+        "HardShrink" => Activation::Shrink { threshold: config.real_or("threshold", 0.5)?, soft: false },
+        "Softmax" => Activation::Softmax { axis: axis()?, log: false },
+        "LogSoftmax" => Activation::Softmax { axis: axis()?, log: true },
+        "Gelu" if config.flag("approximate", true)? => Activation::Unary(Unary::GeluTanh),
+        "Gelu" => Activation::Unary(Unary::Gelu),
+        "Relu" => Activation::Unary(Unary::Relu),
+        "Relu6" => Activation::Relu { max: Some(6.0), slope: 0.0, threshold: 0.0 },
+        "Sigmoid" => Activation::Unary(Unary::Sigmoid),
+        "Silu" => Activation::Unary(Unary::Silu),
+        "Softplus" => Activation::Unary(Unary::Softplus),
+        _ => {
+            let name = match class {
+                "Selu" => "selu",
+                "Softsign" => "softsign",
+                "LogSigmoid" => "log_sigmoid",
+                "HardSigmoid" => "hard_sigmoid",
+                "HardSilu" => "hard_silu",
+                "HardTanh" => "hard_tanh",
+                "TanhShrink" => "tanh_shrink",
+                _ => return Ok(None),
+            };
+            return Ok(Activation::named(name, false));
+        }
+    }))
+}
+
+fn elementwise(class: &str) -> Option<Operation> {
+    let unary = |unary| Some(Operation::Unary(unary));
+    let binary = |binary| Some(Operation::Binary(binary));
+    let compare = |compare| Some(Operation::Compare(compare));
+    match class {
+        "Absolute" | "Abs" => unary(Unary::Abs),
+        "Negative" => unary(Unary::Neg),
+        "Sign" => unary(Unary::Sign),
+        "Exp" => unary(Unary::Exp),
+        "Expm1" => unary(Unary::Expm1),
+        "Log" => unary(Unary::Log),
+        "Log1p" => Some(Operation::Composed(Composed::LogOnePlus)),
+        "Sqrt" => unary(Unary::Sqrt),
+        "Rsqrt" => Some(Operation::Composed(Composed::ReciprocalRoot)),
+        "Square" => Some(Operation::Composed(Composed::Square)),
+        "Reciprocal" => unary(Unary::Reciprocal),
+        "Floor" => unary(Unary::Floor),
+        "Ceil" => unary(Unary::Ceil),
+        "Sin" => unary(Unary::Sin),
+        "Cos" => unary(Unary::Cos),
+        "Tan" => unary(Unary::Tan),
+        "Arctan" => unary(Unary::Atan),
+        "Sinh" => unary(Unary::Sinh),
+        "Cosh" => unary(Unary::Cosh),
+        "Tanh" => unary(Unary::Tanh),
+        "Erf" => unary(Unary::Erf),
+        "LogicalNot" => unary(Unary::Not),
+        "Isnan" => unary(Unary::IsNan),
+        "Isinf" => unary(Unary::IsInf),
+        "Add" => binary(Binary::Add),
+        "Subtract" => binary(Binary::Sub),
+        "Multiply" => binary(Binary::Mul),
+        "Divide" | "TrueDivide" => binary(Binary::Div),
+        "FloorDivide" => Some(Operation::FloorDivide),
+        "Mod" => binary(Binary::Mod),
+        "Power" => binary(Binary::Pow),
+        "Maximum" => binary(Binary::Max),
+        "Minimum" => binary(Binary::Min),
+        "LogicalAnd" => binary(Binary::And),
+        "LogicalOr" => binary(Binary::Or),
+        "LogicalXor" => binary(Binary::Xor),
+        "Equal" => compare(Compare::Eq),
+        "NotEqual" => compare(Compare::Ne),
+        "Less" => compare(Compare::Lt),
+        "LessEqual" => compare(Compare::Le),
+        "Greater" => compare(Compare::Gt),
+        "GreaterEqual" => compare(Compare::Ge),
+        _ => None,
+    }
+}
+
+fn reduction(class: &str) -> Option<Reduction> {
+    Some(match class {
+        "Sum" => Reduction::Plain(ReduceKind::Sum),
+        "Mean" => Reduction::Plain(ReduceKind::Mean),
+        "Max" | "Amax" => Reduction::Plain(ReduceKind::Max),
+        "Min" | "Amin" => Reduction::Plain(ReduceKind::Min),
+        "Prod" => Reduction::Plain(ReduceKind::Prod),
+        "Var" => Reduction::Variance,
+        "Std" => Reduction::StandardDeviation,
+        "Logsumexp" => Reduction::LogSumExp,
+        _ => return None,
+    })
+}

@@ -22,6 +22,7 @@ mod cuts;
 mod evaluate;
 mod fill;
 mod first_readers;
+mod flow;
 mod ideals;
 mod infeasible;
 mod jobs;

@@ -6,7 +6,6 @@
 //! with code of its own.
 
 mod chains;
-mod flow;
 mod glue;
 mod latency;
 mod packing;

@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 
 use super::super::Objective;
 use super::super::problem::Problem;
-use super::flow::{Edges, Network, UNLIMITED};
 use super::glue::{Glue, Groups};
 use super::{Certificate, Effort};
 use crate::control::Control;
+use crate::place::flow::{Edges, Network, UNLIMITED};
 
 /// What an engine's time weighs where it is filled with sand.
 const SCALE: u32 = 400;

@@ -8,7 +8,8 @@
 //! networks.
 
 use super::arcs::Arcs;
-use super::coarsen;
+use super::coarsen::{self, Extent};
+use super::flows::{self, Cuts};
 use super::fm::{self, Search};
 use super::heap::Heaps;
 use super::hypergraph::{Blocks, Hypergraph};
@@ -22,8 +23,10 @@ use crate::random::Rng;
 /// How hard to look for each cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Effort {
-    /// Vertices down to which a side is coarsened before it is cut.
-    pub(super) enough: usize,
+    /// Vertices down to which a side is coarsened before it is cut; one of these is drawn for each cut.
+    pub(super) enough: &'static [usize],
+    /// How much heavier than their mean clusters may be: see [`Extent`].
+    pub(super) heavy: &'static [u64],
     /// Beginnings that are drawn, greedy ones but for one.
     pub(super) drawn: usize,
     /// Beginnings that are refined.
@@ -35,10 +38,18 @@ pub(super) struct Effort {
 impl Effort {
     /// For a first look at little.
     pub(super) const LITTLE: Self = Self {
-        enough: 20,
+        enough: &[20],
+        heavy: &[3],
         drawn: 2,
         refined: 2,
-        search: Search { passes: 2, seeds: usize::MAX, fruitless: 25, worthwhile: 400 },
+        search: Search {
+            passes: 2,
+            seeds: usize::MAX,
+            fruitless: 25,
+            worthwhile: 400,
+            beyond: &[],
+            cuts: Cuts::NONE,
+        },
     };
 
     /// For a first look at what is larger, where poor cuts cost more later than they save.
@@ -46,11 +57,30 @@ impl Effort {
 
     /// For most.
     pub(super) const USUAL: Self = Self {
-        enough: 40,
+        enough: &[40],
+        heavy: &[3],
         drawn: 8,
         refined: 8,
-        search: Search { passes: 8, seeds: usize::MAX, fruitless: 120, worthwhile: 400 },
+        search: Search {
+            passes: 8,
+            seeds: usize::MAX,
+            fruitless: 120,
+            worthwhile: 400,
+            beyond: &[],
+            cuts: Cuts::NONE,
+        },
     };
+
+    /// For what has few pins: cuts differ more from one another, and minimum cuts refine them.
+    pub(super) const VARIED: Self = Self {
+        enough: &[40, 80, 160],
+        heavy: &[3, 6],
+        search: Search { cuts: Cuts { work: 100_000, most: 1000 }, ..Self::USUAL.search },
+        ..Self::USUAL
+    };
+
+    /// As [`Effort::VARIED`]; every beginning is refined.
+    pub(super) const ALL_VARIED: Self = Self { refined: usize::MAX, ..Self::VARIED };
 
     /// Every beginning is refined.
     pub(super) const ALL: Self = Self { refined: usize::MAX, ..Self::USUAL };
@@ -187,13 +217,9 @@ fn extract(graph: &Hypergraph, side: &[u32], number: u32, ordered: bool) -> (Hyp
 
 /// Cuts in two: coarsened, begun in many ways, refined level by level.
 fn cut(graph: &Hypergraph, pair: &Blocks, effort: Effort, rng: &mut Rng, control: &Control<'_>) -> Vec<u32> {
-    let levels = coarsen::levels(
-        graph,
-        pair,
-        None,
-        effort.enough.max(4 * pair.least.iter().sum::<u32>() as usize),
-        rng,
-    );
+    let least = 4 * pair.least.iter().sum::<u32>() as usize;
+    let enough = coarsen::drawn(effort.enough, rng).max(least);
+    let levels = coarsen::levels(graph, pair, None, Extent { enough, heavy: effort.heavy }, rng);
     let coarsest = levels.last().map_or(graph, |level| &level.graph);
     let mut side = begin(coarsest, pair, effort, rng, control);
     for at in (0..levels.len()).rev() {
@@ -202,6 +228,7 @@ fn cut(graph: &Hypergraph, pair: &Blocks, effort: Effort, rng: &mut Rng, control
         let mut state = State::new(fine, pair, side);
         rebalance(&mut state);
         fm::refine(&mut state, effort.search, rng, control);
+        flows::refine(&mut state, effort.search.cuts, rng, control);
         side = state.block;
     }
     side

@@ -18,8 +18,14 @@ const RATED: usize = 32;
 /// One level may shrink by this much at most, in tenths: slower coarsening keeps more choice.
 const MOST_SHRINK: usize = 20;
 
-/// How much heavier than the mean of the coarsest level a cluster may be.
-const HEAVY: u64 = 3;
+/// How far a hypergraph is made smaller.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    /// Vertices down to which it is.
+    pub(super) enough: usize,
+    /// How much heavier than the mean of the coarsest level a cluster may be; one of these is drawn.
+    pub(super) heavy: &'static [u64],
+}
 
 /// One step of coarsening.
 #[derive(Debug)]
@@ -36,16 +42,17 @@ struct Caps {
     bytes: u64,
 }
 
-/// Coarser and coarser hypergraphs, until at most `enough` vertices are left or no two can be
+/// Coarser and coarser hypergraphs, until few enough vertices are left or no two can be
 /// merged; vertices of different `constraint` are never merged. O(pins) each.
 pub(super) fn levels(
     graph: &Hypergraph,
     blocks: &Blocks,
     constraint: Option<&[u32]>,
-    enough: usize,
+    extent: Extent,
     rng: &mut Rng,
 ) -> Vec<Level> {
-    let caps = Caps::new(graph, blocks, enough);
+    let enough = extent.enough;
+    let caps = Caps::new(graph, blocks, enough, drawn(extent.heavy, rng));
     let mut levels: Vec<Level> = Vec::new();
     let mut constraint: Option<Vec<u32>> = constraint.map(<[u32]>::to_vec);
     loop {
@@ -72,6 +79,11 @@ pub(super) fn levels(
     levels
 }
 
+/// One of some values; where there is one only, nothing is drawn.
+pub(super) fn drawn<T: Copy>(of: &[T], rng: &mut Rng) -> T {
+    if let [only] = *of { only } else { of[rng.below(of.len())] }
+}
+
 /// What the members of each cluster have in common.
 pub(super) fn project_up(fine: &[u32], cluster: &[u32], count: usize) -> Vec<u32> {
     let mut coarse = vec![0; count];
@@ -80,9 +92,9 @@ pub(super) fn project_up(fine: &[u32], cluster: &[u32], count: usize) -> Vec<u32
 }
 
 impl Caps {
-    fn new(graph: &Hypergraph, blocks: &Blocks, enough: usize) -> Self {
+    fn new(graph: &Hypergraph, blocks: &Blocks, enough: usize, heavy: u64) -> Self {
         let share =
-            |all: u64, binds: bool| if binds { all / enough.max(1) as u64 * HEAVY + 1 } else { u64::MAX };
+            |all: u64, binds: bool| if binds { all / enough.max(1) as u64 * heavy + 1 } else { u64::MAX };
         let time = (0..graph.kinds).map(|kind| share(graph.total_time(kind), blocks.time_binds()));
         Self { time: time.collect(), bytes: share(graph.total_bytes(), blocks.bytes_bind) }
     }

@@ -5,7 +5,9 @@
 //! cycles after Walshaw, Multilevel Refinement for Combinatorial Optimisation Problems, 2004.
 
 use super::bisect;
-use super::coarsen;
+use super::coarsen::{self, Extent};
+use super::escape;
+use super::flows;
 use super::fm::{self, Search};
 use super::hypergraph::{Blocks, Hypergraph};
 use super::label;
@@ -17,8 +19,8 @@ use crate::random::Rng;
 /// How one run of the scheme goes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scheme {
-    /// Vertices for each block down to which a hypergraph is coarsened.
-    pub(super) enough: usize,
+    /// How far a hypergraph is coarsened: to so many vertices for each block.
+    pub(super) extent: Extent,
     /// How hard to look for the cuts of the coarsest level.
     pub(super) cuts: bisect::Effort,
     /// Refinement on each level.
@@ -59,9 +61,10 @@ pub(super) fn partition(
     control: &Control<'_>,
 ) -> Vec<u32> {
     let search = scheme.search;
-    let enough = scheme.enough.saturating_mul(blocks.len());
+    let enough = scheme.extent.enough.saturating_mul(blocks.len());
     let constraint = start.as_ref().map(|start| start.constraint(blocks.len()));
-    let levels = coarsen::levels(graph, blocks, constraint.as_deref(), enough, rng);
+    let levels =
+        coarsen::levels(graph, blocks, constraint.as_deref(), Extent { enough, ..scheme.extent }, rng);
     let coarsest = levels.last().map_or(graph, |level| &level.graph);
     let mut block = match start {
         None => first(coarsest, blocks, tries(graph, coarsest), scheme, rng, control),
@@ -127,5 +130,7 @@ fn refine<'h>(
     rebalance(&mut state);
     label::propagate(&mut state, ROUNDS, rng, control);
     fm::refine(&mut state, search, rng, control);
+    escape::refine(&mut state, search, rng, control);
+    flows::refine(&mut state, search.cuts, rng, control);
     state
 }

@@ -1,6 +1,7 @@
 //! How much to search, by effort and size: work is counted, not timed.
 
 use super::bisect;
+use super::flows::Cuts;
 use super::fm::Search;
 use crate::place::Effort;
 use crate::place::context::Context;
@@ -21,6 +22,10 @@ const DEPTHS: &[usize] = &[160, 50];
 /// As [`DEPTHS`], of what has few pins: with many blocks it would hardly be coarsened otherwise.
 const DEPTHS_OF_FEW: &[usize] = &[160, 50, 20];
 
+/// Parts of a block's time, as one in so many, by which searches go beyond it for a while. A quarter: less does not
+/// reach the cuts of real training steps that only many tiny tensors more can balance.
+const BEYOND: &[u64] = &[4];
+
 /// How much to search.
 pub(super) struct Work {
     /// Partitions from nothing.
@@ -33,6 +38,8 @@ pub(super) struct Work {
     pub(super) cycles: &'static [usize],
     /// Vertices for each block down to which searches coarsen, in turn.
     pub(super) depths: &'static [usize],
+    /// How much heavier than their mean clusters may be.
+    pub(super) heavy: &'static [u64],
     /// How hard to look for the cuts of what is coarsest.
     pub(super) cuts: bisect::Effort,
     /// Whether data may only cross one way in one of the partitions from nothing.
@@ -47,7 +54,11 @@ impl Work {
         let pins = (0..context.nets.len()).map(|net| context.nets.units.row(net).len()).sum::<usize>().max(1);
         let blocks = context.problem.count.unwrap_or(context.problem.devices.len());
         let worthwhile = if pins < FEW { 4_000 } else { 400 };
-        let search = Search { passes: 4, seeds: 25, fruitless: 200, worthwhile };
+        let few = pins < FEW;
+        let beyond: &[u64] = if few { BEYOND } else { &[] };
+        let search = Search { passes: 4, seeds: 25, fruitless: 200, worthwhile, beyond, cuts: Cuts::NONE };
+        let heavy: &[u64] = if few { &[3, 6] } else { &[3] };
+        let cuts = if few { Cuts { work: 1_000_000, most: 1000 } } else { Cuts::NONE };
         let depths = if pins < FEW { DEPTHS_OF_FEW } else { DEPTHS };
         match context.problem.options.effort {
             Effort::Fast => Self {
@@ -56,12 +67,14 @@ impl Work {
                 refined_seeds: usize::from(pins < SMALL),
                 cycles: &[],
                 depths: DEPTHS,
+                heavy: &[3],
                 cuts: if pins < TINY { bisect::Effort::LITTLE } else { bisect::Effort::SOME },
                 acyclic: false,
                 search: Search {
                     passes: usize::from(pins < SMALL),
                     fruitless: 25,
                     worthwhile: 400,
+                    beyond: &[],
                     ..search
                 },
             },
@@ -73,7 +86,8 @@ impl Work {
                     refined_seeds: 1,
                     cycles,
                     depths,
-                    cuts: bisect::Effort::USUAL,
+                    heavy,
+                    cuts: if few { bisect::Effort::VARIED } else { bisect::Effort::USUAL },
                     acyclic: false,
                     search,
                 }
@@ -84,9 +98,10 @@ impl Work {
                 refined_seeds: 4,
                 cycles: &[4; 8],
                 depths,
-                cuts: bisect::Effort::ALL,
+                heavy,
+                cuts: if few { bisect::Effort::ALL_VARIED } else { bisect::Effort::ALL },
                 acyclic: true,
-                search: Search { passes: 10, ..search },
+                search: Search { passes: 10, cuts, ..search },
             },
         }
     }

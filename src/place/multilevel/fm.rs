@@ -5,6 +5,7 @@
 //! Source: Fiduccia and Mattheyses, 1982; localized k-way searches as in Sanders and Schulz,
 //! Engineering Multilevel Graph Partitioning Algorithms, 2011.
 
+use super::flows::Cuts;
 use super::heap::Heaps;
 use super::state::State;
 use crate::control::Control;
@@ -21,6 +22,10 @@ pub(super) struct Search {
     pub(super) fruitless: usize,
     /// A pass that saves less than one part in this many is the last.
     pub(super) worthwhile: u64,
+    /// Parts of a block's limit, as one in so many, by which searches go beyond it for a while, in turn.
+    pub(super) beyond: &'static [u64],
+    /// How hard to look for cuts of two blocks after that.
+    pub(super) cuts: Cuts,
 }
 
 /// Moves vertices for fewer bytes within the limits; never ends with more bytes than it began with.

@@ -13,6 +13,8 @@ mod coarsen;
 mod contract;
 mod cycle;
 mod effort;
+mod escape;
+mod flows;
 mod fm;
 mod heap;
 mod hypergraph;
@@ -30,6 +32,7 @@ use crate::topology::DeviceId;
 use crate::units::Bytes;
 
 use arcs::Arcs;
+use coarsen::Extent;
 use cycle::{Scheme, Start};
 use effort::Work;
 use hypergraph::Blocks;
@@ -191,7 +194,8 @@ impl Search<'_, '_, '_> {
         let context = self.context;
         let found: Vec<Found> = context.control.map_each(tables(context), jobs.len(), |number| {
             let Job { set, start, enough, ordered, seed } = &jobs[number];
-            let scheme = Scheme { enough: *enough, cuts: self.work.cuts, search: self.work.search };
+            let extent = Extent { enough: *enough, heavy: self.work.heavy };
+            let scheme = Scheme { extent, cuts: self.work.cuts, search: self.work.search };
             let mut rng = Rng::new(*seed);
             let graph = &self.instance.graph;
             let blocks = Blocks { ordered: *ordered, ..self.blocks[*set].clone() };

@@ -26,6 +26,8 @@ pub(super) struct State<'h> {
     pub(super) members: Vec<u32>,
     /// Compute time over the limits that moves may reach for a while.
     pub(super) slack: u64,
+    /// Compute time over the limits that does not count as too much, for a while.
+    pub(super) tolerance: u64,
     /// Vertices whose gains changed since this was cleared; some more than once.
     pub(super) touched: Vec<u32>,
     /// Vertices of each net in each block: `net * blocks + block`.
@@ -50,6 +52,7 @@ impl<'h> State<'h> {
             resident: vec![0; k],
             members: vec![0; k],
             slack: 0,
+            tolerance: 0,
             touched: Vec::new(),
             count: vec![0; graph.nets.len() * k],
             alone: vec![0; vertices],
@@ -135,7 +138,7 @@ impl<'h> State<'h> {
     pub(super) fn fits(&self, vertex: u32, to: usize) -> bool {
         let v = vertex as usize;
         let time = self.graph.time(v, self.blocks.kind[to]);
-        self.load[to].saturating_add(time) <= self.blocks.limit[to].saturating_add(self.slack)
+        self.load[to].saturating_add(time) <= self.limit(to).saturating_add(self.slack)
             && self.blocks.may(self.graph.class[v], to)
             && self.keeps_order(vertex, to as u32)
             && self.members[self.block[v] as usize] > self.blocks.least[self.block[v] as usize]
@@ -156,9 +159,14 @@ impl<'h> State<'h> {
         new.map(|net| self.graph.resident[net]).fold(self.graph.bytes[vertex], u64::saturating_add)
     }
 
+    /// Compute time that a block may take now.
+    fn limit(&self, block: usize) -> u64 {
+        self.blocks.limit[block].saturating_add(self.tolerance)
+    }
+
     /// True where a block is over one of its limits.
     pub(super) fn is_over(&self, block: usize) -> bool {
-        self.load[block] > self.blocks.limit[block] || self.resident[block] > self.blocks.capacity[block]
+        self.load[block] > self.limit(block) || self.resident[block] > self.blocks.capacity[block]
     }
 
     /// The adjacent block that would suit a vertex best, were there room.
@@ -174,7 +182,7 @@ impl<'h> State<'h> {
     /// By how much a block is over its limits: of bytes, of time.
     pub(super) fn over(&self, block: usize) -> (u64, u64) {
         let bytes = self.resident[block].saturating_sub(self.blocks.capacity[block]);
-        (bytes, self.load[block].saturating_sub(self.blocks.limit[block]))
+        (bytes, self.load[block].saturating_sub(self.limit(block)))
     }
 
     /// By how much blocks are over their limits: of bytes, of time.
@@ -182,6 +190,11 @@ impl<'h> State<'h> {
         let add =
             |sum: (u64, u64), over: (u64, u64)| (sum.0.saturating_add(over.0), sum.1.saturating_add(over.1));
         (0..self.blocks.len()).map(|block| self.over(block)).fold((0, 0), add)
+    }
+
+    /// True where a net has a vertex on a block.
+    pub(super) fn touches(&self, net: usize, block: usize) -> bool {
+        self.count[net * self.blocks.len() + block] > 0
     }
 
     /// Bytes moved. O(nets x blocks).

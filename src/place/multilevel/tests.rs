@@ -2,9 +2,11 @@
 
 use super::arcs::Arcs;
 use super::bisect;
-use super::coarsen;
+use super::coarsen::{self, Extent};
 use super::contract::contract;
 use super::cycle::{self, Scheme, Start};
+use super::escape;
+use super::flows::{self, Cuts};
 use super::fm::{self, Search};
 use super::hypergraph::{Blocks, Hypergraph};
 use super::label;
@@ -14,9 +16,17 @@ use crate::control::Control;
 use crate::csr::Csr;
 use crate::random::Rng;
 
-const SEARCH: Search = Search { passes: 10, seeds: 25, fruitless: 200, worthwhile: 400 };
+const SEARCH: Search = Search {
+    passes: 10,
+    seeds: 25,
+    fruitless: 200,
+    worthwhile: 400,
+    beyond: &[4],
+    cuts: Cuts { work: 1_000_000, most: 1000 },
+};
 
-const SCHEME: Scheme = Scheme { enough: 50, cuts: bisect::Effort::ALL, search: SEARCH };
+const SCHEME: Scheme =
+    Scheme { extent: Extent { enough: 50, heavy: &[3] }, cuts: bisect::Effort::ALL, search: SEARCH };
 
 /// A hypergraph of `vertices` with nets of two to five of them that lie near one another.
 fn random(vertices: usize, nets: usize, rng: &mut Rng) -> Hypergraph {
@@ -170,7 +180,7 @@ fn a_coarse_partition_costs_what_it_stands_for() {
     for _ in 0..20 {
         let graph = random(200, 400, &mut rng);
         let blocks = balanced(&graph, 4, 50);
-        let levels = coarsen::levels(&graph, &blocks, None, 20, &mut rng);
+        let levels = coarsen::levels(&graph, &blocks, None, Extent { enough: 20, heavy: &[3] }, &mut rng);
         assert!(levels.last().is_some_and(|level| level.graph.len() < 60));
         let mut fine: Option<&Hypergraph> = None;
         for level in &levels {
@@ -270,7 +280,7 @@ fn what_is_merged_along_arcs_closes_no_cycle() {
     for _ in 0..20 {
         let graph = random_with_arcs(300, 500, &mut rng);
         let blocks = Blocks { ordered: true, ..balanced(&graph, 4, 10) };
-        let levels = coarsen::levels(&graph, &blocks, None, 20, &mut rng);
+        let levels = coarsen::levels(&graph, &blocks, None, Extent { enough: 20, heavy: &[3] }, &mut rng);
         assert!(levels.len() > 2, "little is merged");
         for level in &levels {
             let rank: Vec<u32> = (0..level.graph.len() as u32).collect();
@@ -278,4 +288,65 @@ fn what_is_merged_along_arcs_closes_no_cycle() {
             assert_eq!(arcs.order(&rank).len(), rank.len(), "a cycle");
         }
     }
+}
+
+#[test]
+fn minimum_cuts_and_searches_beyond_the_limits_only_ever_save_bytes() {
+    let mut rng = Rng::new(23);
+    let control = Control::new().threads(1);
+    let cuts = Cuts { work: 1_000_000, most: 1000 };
+    let mut helped = [false; 2];
+    for case in 0..60 {
+        let graph = random(60, 120, &mut rng);
+        let count = 2 + case % 3;
+        let blocks = balanced(&graph, count, 10);
+        let block = scattered(&graph, count, &mut rng);
+        let mut state = State::new(&graph, &blocks, block);
+        rebalance(&mut state);
+        for (number, helped) in helped.iter_mut().enumerate() {
+            let (excess, bytes) = (state.excess(), state.connectivity());
+            match number {
+                0 => flows::refine(&mut state, cuts, &mut rng, &control),
+                _ => escape::refine(&mut state, SEARCH, &mut rng, &control),
+            }
+            let anew = State::new(&graph, &blocks, state.block.clone());
+            assert_eq!((anew.excess(), anew.connectivity()), (state.excess(), state.connectivity()));
+            assert!((state.excess(), state.connectivity()) <= (excess, bytes));
+            assert_eq!(state.connectivity(), graph.connectivity(&state.block));
+            *helped |= state.connectivity() < bytes;
+        }
+    }
+    assert_eq!(helped, [true; 2]);
+}
+
+/// Of two blocks, a minimum cut within the limits is found as enumeration finds it, as far as the region goes.
+#[test]
+fn a_minimum_cut_moves_a_large_piece_at_once() {
+    // Four vertices on a heavy ring, two of them on the wrong side; single moves only cost.
+    let mut graph = random(8, 0, &mut Rng::new(1));
+    graph.time = vec![1; 8];
+    let nets: [(&[u32], u64); 9] = [
+        (&[0, 1], 50),
+        (&[1, 2], 50),
+        (&[2, 3], 50),
+        (&[3, 0], 50),
+        (&[4, 5], 50),
+        (&[5, 6], 50),
+        (&[6, 7], 50),
+        (&[7, 4], 50),
+        (&[0, 4], 1),
+    ];
+    for (pins, weight) in nets {
+        pins.iter().for_each(|&pin| graph.nets.push(pin));
+        graph.nets.end_row();
+        graph.weight.push(weight);
+        graph.resident.push(0);
+    }
+    graph.of_vertex = graph.nets.transposed(8);
+    let blocks = balanced(&graph, 2, 60);
+    let mut state = State::new(&graph, &blocks, vec![0, 0, 1, 1, 1, 1, 1, 1]);
+    assert_eq!(state.connectivity(), 101);
+    let cuts = Cuts { work: 1_000_000, most: 1000 };
+    flows::refine(&mut state, cuts, &mut Rng::new(3), &Control::new().threads(1));
+    assert_eq!(state.connectivity(), 1, "{:?}", state.block);
 }

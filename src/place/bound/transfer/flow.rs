@@ -3,8 +3,8 @@
 //! Nets are expanded into vertices (Lawler, "Cutsets and partitions of hypergraphs", 1973); a net of two units is
 //! an edge. Every unit may give and take, so one layering serves takers at all distances.
 
-use super::super::flow::{Edges, Network, UNLIMITED};
 use super::hypergraph::Hypergraph;
+use crate::place::flow::{Edges, Network, UNLIMITED};
 
 /// What a set of units pays for a net that it shares with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@
 //! or not, are bounded on their own: branch and bound. The proof is the tree of cases with a
 //! price at each leaf.
 
-use super::super::flow::{Network, UNLIMITED};
 use super::flow::{Pay, network};
 use super::hypergraph::Hypergraph;
+use crate::place::flow::{Network, UNLIMITED};
 
 /// What parts weigh.
 #[derive(Debug)]

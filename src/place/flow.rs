@@ -82,6 +82,11 @@ impl Network {
     /// On exit [`Network::is_reached`] tells the cheapest cut's smallest side, where they were enough.
     pub(super) fn run(&mut self, layerings: usize) -> u64 {
         self.residual.copy_from_slice(&self.capacity);
+        self.resume(layerings)
+    }
+
+    /// As [`Network::run`], on top of what flows already: what more can flow since givers or takers were added.
+    pub(super) fn resume(&mut self, layerings: usize) -> u64 {
         let mut flow = 0u64;
         for _ in 0..layerings {
             if !self.layer() {
@@ -99,6 +104,31 @@ impl Network {
     /// True where more could flow to a vertex, were there a taker.
     pub(super) fn is_reached(&self, vertex: usize) -> bool {
         self.level[vertex] != UNSEEN
+    }
+
+    /// The vertices from which more could flow to a taker, were there a giver: the side of the takers of the
+    /// cheapest cut that is closest to them.
+    pub(super) fn reaching(&mut self) -> Vec<bool> {
+        let mut reaches = vec![false; self.level.len()];
+        self.queue.clear();
+        for vertex in (0..self.demand.len()).filter(|&vertex| self.demand[vertex] > 0) {
+            reaches[vertex] = true;
+            self.queue.push(vertex as u32);
+        }
+        let mut next = 0;
+        while let Some(&vertex) = self.queue.get(next) {
+            next += 1;
+            let row = &self.arcs.entries()[self.arcs.range(vertex as usize)];
+            self.work += row.len() as u64;
+            for &arc in row {
+                let from = self.head[arc as usize];
+                if self.residual[(arc ^ 1) as usize] > 0 && !reaches[from as usize] {
+                    reaches[from as usize] = true;
+                    self.queue.push(from);
+                }
+            }
+        }
+        reaches
     }
 
     /// What flows along an edge that nothing flowed against.

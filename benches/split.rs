@@ -36,6 +36,17 @@ const LLAMA: &[(&str, &str)] = &[
     ("lm_head", "-1"),
 ];
 
+const MIXTRAL: &[(&str, &str)] = &[
+    ("*q_proj", "-1"),
+    ("*k_proj", "-1"),
+    ("*v_proj", "-1"),
+    ("*o_proj", "sum"),
+    ("*w1", "-1"),
+    ("*w3", "-1"),
+    ("*w2", "sum"),
+    ("lm_head", "-1"),
+];
+
 const LLAMA_70B: &str = r#"{"model_type":"llama","hidden_size":8192,"intermediate_size":28672,
 "num_hidden_layers":80,"num_attention_heads":64,"num_key_value_heads":8,"vocab_size":32000,
 "max_position_embeddings":4096,"rms_norm_eps":1e-5,"torch_dtype":"bfloat16","tie_word_embeddings":false}"#;
@@ -68,6 +79,12 @@ fn rows(folder: &Path) -> Vec<Row> {
             file: format!("{corpus}/hf/gpt2.config.json"),
             dims: &[("sequence", 512)],
             cuts: &[("*c_fc", "-1"), ("*mlp.c_proj", "sum"), ("lm_head", "-1")],
+        },
+        Row {
+            name: "mixtral 8x7B",
+            file: format!("{corpus}/hf/mixtral_default_8x7b.config.json"),
+            dims: &[("sequence", 512)],
+            cuts: MIXTRAL,
         },
         Row { name: "resnet50", file: format!("{corpus}/onnx/resnet50.onnx"), dims: &[], cuts: &[] },
     ]

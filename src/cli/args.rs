@@ -247,6 +247,11 @@ pub(super) struct SplitArgs {
     /// Split no sums: the same bits as on one device
     #[arg(hide_short_help = true, long)]
     pub(super) exact: bool,
+    /// Nodes under one prefix stay whole, on one device (repeatable)
+    ///
+    /// Prefixes end before a `/` or `.`; the shortest that matches counts: `encoder/layer_*`.
+    #[arg(hide_short_help = true, long, value_name = "PATTERN")]
+    pub(super) keep_whole: Vec<String>,
 }
 
 #[derive(Args, Debug, Clone)]

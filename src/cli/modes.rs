@@ -75,6 +75,7 @@ const PLACEMENT: &[&str] = &[
     "colocate",
     "rules",
     "exact",
+    "keep_whole",
     "balance",
     "soft",
     "reserve",

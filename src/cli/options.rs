@@ -78,7 +78,13 @@ pub(super) fn split_options(args: &SplitArgs) -> Result<compile::SplitOptions> {
     let rules: Vec<compile::SplitRule> =
         args.rules.iter().filter(is_rule).map(parse).collect::<Result<_>>()?;
     let auto = given("auto") || args.rules.is_empty();
-    Ok(compile::SplitOptions { auto, exact: args.exact, rules, planned: None })
+    Ok(compile::SplitOptions {
+        auto,
+        exact: args.exact,
+        rules,
+        keep_whole: args.keep_whole.clone(),
+        planned: None,
+    })
 }
 
 /// The devices as these options time their links.

@@ -151,11 +151,13 @@ pub(super) fn source_devices(
     }
     let first = placement.device.first().copied().unwrap_or(DeviceId(0));
     follow_consumers(graph, &mut device);
-    let nodes = graph.sources().iter().zip(device);
-    nodes
-        .filter(|(source, _)| source.role == SourceRole::Node)
-        .map(|(source, device)| (source.name.clone(), device.unwrap_or(first)))
-        .collect()
+    let mut is_part = vec![false; graph.sources().len()];
+    network.parts.iter().for_each(|part| is_part[part.index()] = true);
+    let entry = |at: usize| (graph.sources()[at].name.clone(), device[at].unwrap_or(first));
+    let is_node = |&at: &usize| graph.sources()[at].role == SourceRole::Node;
+    let wholes = (0..graph.sources().len()).filter(is_node).filter(|&at| !is_part[at]);
+    // Parts stand behind all else, as plans that are read have them.
+    wholes.chain(network.parts.iter().map(|part| part.index())).map(entry).collect()
 }
 
 /// Gives each source without a device that of the first one with a device along its chain of

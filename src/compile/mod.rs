@@ -29,7 +29,7 @@ use crate::control::Control;
 use crate::costgraph::CostGraph;
 use crate::costgraph::microbatch::Sizes;
 use crate::error::{Error, Result};
-use crate::ir::{Graph, Phase, ValueId};
+use crate::ir::{Graph, Phase, SourceId, ValueId};
 use crate::kernel::Grouping;
 use crate::load::Model;
 use crate::pass::{self, Precision, SliceOf};
@@ -78,8 +78,10 @@ pub struct Network {
     pub dims: BTreeMap<String, i64>,
     /// Operations that are split, as the plan records them.
     pub splits: Vec<plan::PlanSplit>,
-    /// Sources that are parts of others: the last ones of the graph.
-    pub parts: usize,
+    /// Sources that splitting has added: the last ones of the graph.
+    pub added: usize,
+    /// Those of them that are parts of others.
+    pub parts: Vec<SourceId>,
     /// Values that are parts of others.
     pub slices: BTreeMap<ValueId, SliceOf>,
 }
@@ -87,8 +89,8 @@ pub struct Network {
 impl Network {
     /// A network of which nothing is split.
     fn whole(graph: Graph, grouping: Grouping, assumed: Vec<String>, dims: BTreeMap<String, i64>) -> Self {
-        let (splits, parts, slices) = (Vec::new(), 0, BTreeMap::new());
-        Self { graph, grouping, assumed, dims, splits, parts, slices }
+        let (splits, parts, slices) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Self { graph, grouping, assumed, dims, splits, added: 0, parts, slices }
     }
 }
 
@@ -173,6 +175,7 @@ pub fn compile_with(
         }
         Model::Graph(graph) => {
             place::check_pins(&options.place.pins, topology)?;
+            let options = &kept_whole(&graph, options)?;
             let divided = pipeline::divided(&graph, options)?;
             let batch = divided.as_ref().map_or(options.batch, |divided| Some(divided.microbatch));
             let network = prepare(graph, &Options { batch, ..options.clone() })?;
@@ -193,6 +196,13 @@ pub fn compile_with(
             }
         }
     }
+}
+
+/// The options with what they keep whole as what goes together.
+fn kept_whole(graph: &Graph, options: &Options) -> Result<Options> {
+    let mut options = options.clone();
+    options.place.colocate.extend(split::together(graph, &options.split.keep_whole)?);
+    Ok(options)
 }
 
 /// The step of a bare cost graph, and its plan, checked.

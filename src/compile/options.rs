@@ -89,7 +89,7 @@ impl Options {
 
     pub(super) fn network_meta(&self, network: &Network) -> plan::Meta {
         let sources = network.graph.sources().iter();
-        let nodes = sources.filter(|source| source.role == SourceRole::Node).count() - network.parts;
+        let nodes = sources.filter(|source| source.role == SourceRole::Node).count() - network.added;
         let mut meta = self.meta(&network.graph.name, nodes, &network.dims);
         meta.options.inputs = network.graph.rules().optional_inputs();
         meta.options.splits.clone_from(&network.splits);

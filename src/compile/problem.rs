@@ -146,7 +146,9 @@ impl Problem<'_> {
     /// to split it fits either.
     pub(super) fn split(&self, network: Network, mut why: Box<Infeasible>) -> Result<Compiled> {
         let Network { graph, assumed, dims, .. } = network;
-        if let Some(line) = split::beyond_all(&graph, self.topology, &self.options.place) {
+        if let Some(line) =
+            split::beyond_all(&graph, self.topology, &self.options.place, self.options.split.exact)?
+        {
             why.details.push(line);
             return Err(Error::Infeasible(why));
         }
@@ -154,19 +156,21 @@ impl Problem<'_> {
         let whole = Whole { assumed, dims, places };
         let exact = self.options.split.exact;
         let mut ways = split::narrower(&graph, self.topology, &self.options.place, exact);
+        let mut closest = None;
         while !self.control.stopped()
             && let Some(divisions) = ways.next()?
         {
             let network = whole.split(&graph, &divisions)?;
             match self.plan_as(&network, true) {
                 Ok(planned) => return Ok(planned.compiled(network, self.topology)),
-                Err(Error::Infeasible(_)) => {}
+                Err(Error::Infeasible(split)) => closest = Some(split.conflict),
                 Err(error) => return Err(error),
             }
         }
         // What was proven is so of plans that split nothing.
         why.proven = false;
         why.details.push("operations were split too, and no way that was tried makes enough room".to_owned());
+        why.details.extend(closest.map(|conflict| format!("split most finely: {conflict}")));
         Err(Error::Infeasible(why))
     }
 }
@@ -183,10 +187,12 @@ impl Whole {
     /// The network with some of its nodes divided.
     pub(super) fn split(&self, graph: &Graph, divisions: &BTreeMap<NodeId, Division>) -> Result<Network> {
         let splits = split::record(graph, divisions);
-        let Divided { graph, places, parts, slices } = pass::split(graph, divisions, &self.places)?;
-        verified(&graph)?;
-        let grouping = grouped(&graph, &places)?;
-        let network = Network::whole(graph, grouping, self.assumed.clone(), self.dims.clone());
-        Ok(Network { splits, parts: parts.len(), slices, ..network })
+        let Divided { graph: divided, places, parts, slices } = pass::split(graph, divisions, &self.places)?;
+        verified(&divided)?;
+        let added = divided.sources().len() - graph.sources().len();
+        let grouping = grouped(&divided, &places)?;
+        let network = Network::whole(divided, grouping, self.assumed.clone(), self.dims.clone());
+        let parts = parts.into_iter().map(|part| part.source).collect();
+        Ok(Network { splits, added, parts, slices, ..network })
     }
 }

@@ -26,8 +26,8 @@ pub use group::{GroupOptions, group, group_placed};
 pub use pack_weights::pack_weights;
 pub use precision::{Params, Precision, lower_precision};
 pub use simplify::simplify;
-pub(crate) use split::scattered;
 pub use split::{Divided, Division, PartSource, SliceOf, split};
+pub(crate) use split::{ranks, scattered};
 
 use crate::ir::{Graph, SourceId};
 

@@ -5,14 +5,19 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::Plan;
+use super::dtensor::dtensor;
 use crate::error::{Error, Result};
 use crate::escape::quoted;
 use crate::topology::{Engine, Target};
 
 /// Names of the forms that [`export`] knows, each with what it is.
 pub const FORMATS: &[(&str, &str)] = &[
-    ("json", "an object from each node to its device's name"),
+    ("json", "an object from each node and part of one to its device's name"),
     ("accelerate", "a device_map of Hugging Face Accelerate: from module prefixes to GPU numbers or \"cpu\""),
+    (
+        "dtensor",
+        "from each parameter to the mesh and placements of a distributed tensor of PyTorch: `Shard(0)`",
+    ),
 ];
 
 /// The placement in the form with this name, ending in a line feed.
@@ -22,6 +27,7 @@ pub fn export(plan: &Plan, format: &str) -> Result<String> {
     match format {
         "json" => Ok(json(plan)),
         "accelerate" => accelerate(plan),
+        "dtensor" => dtensor(plan),
         other => {
             let known: Vec<&str> = FORMATS.iter().map(|(name, _)| *name).collect();
             Err(Error::usage(format!("--format {other}"), "is not known")
@@ -43,6 +49,14 @@ fn json(plan: &Plan) -> String {
 /// A device map: the shortest dotted prefixes that tell all nodes' devices. The parts of a name
 /// stand between `.` or `/`, as exporters write module paths (`/h.0/attn/MatMul` is `h.0.attn.MatMul`).
 fn accelerate(plan: &Plan) -> Result<String> {
+    let split: usize = plan.options.splits.iter().map(|split| split.nodes.len()).sum();
+    if split > 0 {
+        return Err(Error::usage(
+            "--format accelerate",
+            format!("the plan splits {split} operations over devices, and a device_map puts whole modules somewhere"),
+        )
+        .with_help("use --format dtensor, or plan with --split none"));
+    }
     let numbers: BTreeMap<&str, Value> =
         plan.devices.iter().map(|device| (device.name.as_str(), number(device))).collect();
     let mut modules: BTreeMap<Vec<&str>, (&str, &Value)> = BTreeMap::new();

@@ -9,6 +9,7 @@
 mod build;
 pub mod check;
 mod diff;
+mod dtensor;
 mod export;
 mod foreign;
 mod gzip;
@@ -177,6 +178,10 @@ pub struct PlanSplit {
     /// By part: the device that it was asked to be on; nothing where the planner chose.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<String>,
+    /// Whether the operations that one node stands for lie wherever there is room. `name#2` is then a node of the
+    /// placement, and part `k` of `n` of it `name#2[k/n]`; so is what cuts and joins slices.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub apart: bool,
 }
 
 fn is_false(value: &bool) -> bool {

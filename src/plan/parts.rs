@@ -35,8 +35,7 @@ impl<'a> Parts<'a> {
         let (mut list, mut of) = (Vec::new(), HashMap::new());
         for split in &options.splits {
             let parts = split.bounds.len().saturating_sub(1) as u32;
-            for node in split.nodes.iter().map(|node| node.rsplit_once('#').map_or(&**node, |(name, _)| name))
-            {
+            for node in split.nodes.iter().map(|node| placed_name(node, split.apart)) {
                 if of.contains_key(node) {
                     continue;
                 }
@@ -79,6 +78,14 @@ impl<'a> Parts<'a> {
     /// The number of the part that a launch of these nodes computes.
     fn number(&self, nodes: &[String]) -> Option<u32> {
         nodes.iter().find_map(|node| self.find(node)).map(|part| part.number)
+    }
+}
+
+/// The name under which an operation of a split stands in the placement.
+fn placed_name(node: &str, apart: bool) -> &str {
+    match node.rsplit_once('#') {
+        Some((name, rank)) if !apart || rank == "0" => name,
+        Some(_) | None => node,
     }
 }
 

@@ -110,6 +110,7 @@ mod sound_plans;
 mod split;
 mod split_faster;
 mod split_kernels;
+mod split_random;
 mod spread;
 mod state;
 mod steps;

@@ -53,6 +53,26 @@ fn a_step_is_never_slower_for_what_is_split() {
     assert!(split >= 10, "only {split} were split");
 }
 
+/// Nodes under one prefix go together, and none of them is split.
+#[test]
+fn blocks_are_kept_whole() {
+    let mut network = Network::open(std::path::Path::new("examples/mlp.json")).unwrap();
+    network.dims.insert("batch".to_owned(), 512);
+    let devices = "3xcpu:cores=1";
+    assert!(!planned(&network, devices, SplitOptions::default()).plan.options.splits.is_empty());
+    let keep = SplitOptions { keep_whole: vec!["block*".to_owned()], ..SplitOptions::default() };
+    let compiled = planned(&network, devices, keep);
+    sound("mlp", &network, &compiled);
+    let split = compiled.plan.options.splits.iter().flat_map(|split| &split.nodes);
+    assert!(split.clone().all(|node| !node.starts_with("block")), "{:?}", split.collect::<Vec<_>>());
+    let mut blocks: std::collections::BTreeMap<&str, &str> = std::collections::BTreeMap::new();
+    for (node, device) in compiled.plan.placement.iter().filter(|(node, _)| node.starts_with("block")) {
+        let block = node.split('/').next().unwrap();
+        assert_eq!(*blocks.entry(block).or_insert(device), device, "{node}");
+    }
+    assert!(!blocks.is_empty());
+}
+
 /// A device that is three times as fast is given about three times as much.
 #[test]
 fn unequal_devices_get_unequal_slices() {

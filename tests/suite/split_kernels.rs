@@ -73,7 +73,7 @@ fn divisions(graph: &Graph, rng: &mut Rng, exact: bool) -> BTreeMap<NodeId, Divi
         }
         let split = ways.swap_remove(rng.next() as usize % ways.len());
         let bounds = bounds(rng, &split);
-        found.insert(node, Division { split, bounds, devices: Vec::new() });
+        found.insert(node, Division { split, bounds, devices: Vec::new(), apart: false });
     }
     found
 }
@@ -138,7 +138,7 @@ fn each_way_to_divide_each_node_gives_its_results() {
                 let bounds = bounds(&mut rng, &split);
                 let what = format!("{file}: {:?} by {split:?} at {bounds:?}", graph.node(node).op);
                 let exact = matches!(split.made, Made::Slices(_));
-                let division = Division { split, bounds, devices: Vec::new() };
+                let division = Division { split, bounds, devices: Vec::new(), apart: false };
                 let divided = pass::split(&graph, &BTreeMap::from([(node, division)]), &[])
                     .unwrap_or_else(|error| panic!("{what}: {error}"));
                 verify(&divided.graph).unwrap_or_else(|error| panic!("{what}: {error}"));

@@ -4,21 +4,23 @@ use std::collections::BTreeMap;
 
 use super::layout::{Layout, bytes, own_bytes, region_bytes, scaled, share};
 use super::rule::{is_inexact, parts};
-use crate::error::{Error, Result};
-use crate::ir::{Graph, NodeId, Op};
+use crate::error::Result;
+use crate::ir::{Graph, NodeId, Op, ValueId};
 use crate::kernel::split::{Made, Part, Region, Split, part, splits};
-use crate::pass::Division;
+use crate::pass::{Division, scattered};
 
 /// Divisions of the nodes that were visited so far, in the arena's order.
 pub(super) struct Choices<'g> {
-    graph: &'g Graph,
+    pub(super) graph: &'g Graph,
     divisions: BTreeMap<NodeId, Division>,
     /// By value; of what is not divided, whole.
-    layouts: Vec<Option<Layout>>,
+    pub(super) layouts: Vec<Option<Layout>>,
     /// By node: a leaf, or held by a control dependency.
     fixed: Vec<bool>,
-    /// By source: how many parts its nodes have, where some are divided. All of one source have as many.
+    /// By source: how many parts its nodes have, where some are divided. All of one source have as many, unless they
+    /// need not go together.
     parts_of: Vec<Option<usize>>,
+    apart: bool,
 }
 
 /// What parts may take.
@@ -55,7 +57,13 @@ impl<'g> Choices<'g> {
             layouts: vec![None; graph.value_count()],
             fixed,
             parts_of: vec![None; graph.sources().len()],
+            apart: false,
         }
+    }
+
+    /// As [`Self::new`], where what one source stands for need not go together.
+    pub(super) fn apart(graph: &'g Graph) -> Self {
+        Self { apart: true, ..Self::new(graph) }
     }
 
     /// Parts of all nodes that are divided.
@@ -69,13 +77,15 @@ impl<'g> Choices<'g> {
 
     /// Divides a node.
     pub(super) fn divide(&mut self, node: NodeId, division: Division) {
-        let parts = division.parts() as u64;
         self.parts_of[self.graph.node(node).source.index()] = Some(division.parts());
         for (at, result) in self.graph.results(node).enumerate() {
-            self.layouts[result.index()] = Some(match &division.split.made {
-                Made::Partial(_) => Layout::Partial(parts),
-                Made::Slices(axes) => Layout::Slices { axis: axes[at], bounds: division.bounds.clone() },
-            });
+            self.layouts[result.index()] = match &division.split.made {
+                Made::Partial(_) => scattered(self.graph.ty(result), division.parts() as u64)
+                    .map(|(axis, bounds)| Layout { axis, bounds }),
+                Made::Slices(axes) => {
+                    Some(Layout { axis: axes[at], bounds: self.result_bounds(result, axes[at], &division) })
+                }
+            };
         }
         self.divisions.insert(node, division);
     }
@@ -94,7 +104,7 @@ impl<'g> Choices<'g> {
             }
             for bounds in self.bounds_of_operands(node, &split)? {
                 let devices = self.devices_of_operands(node);
-                let division = Division { split: split.clone(), bounds, devices };
+                let division = Division { split: split.clone(), bounds, devices, apart: self.apart };
                 if self.may_have(node, division.parts()) && self.moved(node, &division)? == 0 {
                     self.divide(node, division);
                     return Ok(());
@@ -108,7 +118,9 @@ impl<'g> Choices<'g> {
     ///
     /// Errors: none but internal ones.
     pub(super) fn cheapest(&mut self, node: NodeId, limits: Limits) -> Result<()> {
-        if self.fixed[node.index()] {
+        let source = self.graph.source(self.graph.node(node).source);
+        // What the caller has put somewhere stays whole.
+        if self.fixed[node.index()] || source.pin.is_some() || source.colocate.is_some() {
             return Ok(());
         }
         let whole = self.footprint(node)?;
@@ -132,7 +144,8 @@ impl<'g> Choices<'g> {
                 if !self.may_have(node, bounds.len() - 1) {
                     continue;
                 }
-                let division = Division { split: split.clone(), bounds, devices: Vec::new() };
+                let division =
+                    Division { split: split.clone(), bounds, devices: Vec::new(), apart: self.apart };
                 let over = self.largest_part(node, &division)?.saturating_sub(limit);
                 let cost = Cost { over, moved: self.moved(node, &division)?, parts: division.parts() as u64 };
                 take(cost, Some(division));
@@ -146,12 +159,12 @@ impl<'g> Choices<'g> {
 
     /// Whether a node may be divided into so many parts beside the others of its source.
     fn may_have(&self, node: NodeId, parts: usize) -> bool {
-        self.parts_of[self.graph.node(node).source.index()].is_none_or(|others| others == parts)
+        self.apart || self.parts_of[self.graph.node(node).source.index()].is_none_or(|others| others == parts)
     }
 
     fn reads_slices(&self, node: NodeId) -> bool {
         let operands = &self.graph.node(node).operands;
-        operands.iter().any(|value| matches!(self.layouts[value.index()], Some(Layout::Slices { .. })))
+        operands.iter().any(|value| matches!(self.layouts[value.index()], Some(_)))
     }
 
     /// Bounds worth trying: those of what is read; the fewest parts that may be small enough, and twice
@@ -160,10 +173,12 @@ impl<'g> Choices<'g> {
         let mut found = self.bounds_of_operands(node, split)?;
         let most = parts(split).min(limits.parts);
         let others = self.parts_of[self.graph.node(node).source.index()].map(|parts| parts as u64);
-        let mut number = others.unwrap_or_else(|| whole.div_ceil(limits.bytes.max(1)).max(2));
+        let others = others.filter(|_| !self.apart);
+        let fewest = whole.div_ceil(limits.bytes.max(1)).clamp(2, most.max(2));
+        let mut number = others.unwrap_or(fewest);
         while number <= most {
             let bounds = super::rule::even(split, number);
-            let division = Division { split: split.clone(), bounds, devices: Vec::new() };
+            let division = Division { split: split.clone(), bounds, devices: Vec::new(), apart: self.apart };
             let is_last = others.is_some() || self.largest_part(node, &division)? <= limits.bytes;
             found.push(division.bounds);
             if is_last || found.len() > MOST_CANDIDATES {
@@ -182,7 +197,7 @@ impl<'g> Choices<'g> {
     fn bounds_of_operands(&self, node: NodeId, split: &Split) -> Result<Vec<Vec<u64>>> {
         let mut found = Vec::new();
         for (at, value) in self.graph.node(node).operands.iter().enumerate() {
-            let Some(Layout::Slices { axis, bounds }) = &self.layouts[value.index()] else { continue };
+            let Some(Layout { axis, bounds }) = &self.layouts[value.index()] else { continue };
             // Where an operand's slice begins is taken to follow the loop in proportion.
             let whole = part(self.graph, node, split, 0, split.extent)?;
             let same_axis = |region: &Region| region.axis == *axis;
@@ -202,37 +217,23 @@ impl<'g> Choices<'g> {
         divisions.next().map_or_else(Vec::new, |division| division.devices.clone())
     }
 
-    /// Bytes that the node reads and makes, undivided.
-    fn footprint(&self, node: NodeId) -> Result<u64> {
-        let operands = self.graph.node(node).operands.iter().copied();
-        total(operands.chain(self.graph.results(node)).map(|value| bytes(self.graph.ty(value))))
+    fn result_bounds(&self, result: ValueId, axis: u32, division: &Division) -> Vec<u64> {
+        let extent = division.split.extent;
+        let size = self.graph.ty(result).shape.sizes()[axis as usize].known().unwrap_or(0).unsigned_abs();
+        division.bounds.iter().map(|&bound| share(size, bound, extent)).collect()
     }
 
-    /// Bytes that an undivided node has gathered: all but the first part of what is held in parts.
+    /// Bytes that reach an undivided node: all but the first part of what is held in slices.
     fn gathered(&self, node: NodeId) -> Result<u64> {
-        let mut sum = 0;
+        let mut sum = 0u64;
         for &value in &self.graph.node(node).operands {
-            let all = bytes(self.graph.ty(value))?;
-            let gathered = match &self.layouts[value.index()] {
-                None => 0,
-                Some(Layout::Slices { bounds, .. }) => {
-                    all - share(all, bounds[1] - bounds[0], bounds.last().copied().unwrap_or(1))
-                }
-                Some(Layout::Partial(parts)) => all.saturating_mul(parts - 1),
-            };
-            sum = gathered.saturating_add(sum);
+            if let Some(Layout { bounds, .. }) = &self.layouts[value.index()] {
+                let all = bytes(self.graph.ty(value))?;
+                let own = share(all, bounds[1] - bounds[0], bounds.last().copied().unwrap_or(1));
+                sum = sum.saturating_add(all - own);
+            }
         }
         Ok(sum)
-    }
-
-    /// Bytes of the part that takes most.
-    fn largest_part(&self, node: NodeId, division: &Division) -> Result<u64> {
-        let longest = division.bounds.windows(2).max_by_key(|pair| pair[1] - pair[0]);
-        let Some(pair) = longest else { return Err(Error::Internal("no parts".to_owned())) };
-        let part = part(self.graph, node, &division.split, pair[0], pair[1])?;
-        let operands = self.graph.node(node).operands.iter().copied().zip(part.operands);
-        let results = self.graph.results(node).zip(part.results);
-        total(operands.chain(results).map(|(value, region)| region_bytes(self.graph.ty(value), region)))
     }
 
     /// Bytes that reach a part and were not made by the part of its number. Parameters and constants are
@@ -244,10 +245,9 @@ impl<'g> Choices<'g> {
             sum = self.moved_to(node, number, &part)?.saturating_add(sum);
         }
         if let Made::Partial(_) = division.split.made {
-            // What is folded is sent once, and gathered once.
-            let results = self.graph.results(node).map(|value| bytes(self.graph.ty(value)));
-            let made = total(results)?;
-            sum = made.saturating_mul(2 * (division.parts() as u64 - 1)).saturating_add(sum);
+            // All but what each part keeps of its own is sent to be folded.
+            let made = total(self.graph.results(node).map(|value| bytes(self.graph.ty(value))))?;
+            sum = made.saturating_mul(division.parts() as u64 - 1).saturating_add(sum);
         }
         Ok(sum)
     }
@@ -255,7 +255,7 @@ impl<'g> Choices<'g> {
     fn moved_to(&self, node: NodeId, number: usize, part: &Part) -> Result<u64> {
         let mut sum = 0;
         for (&value, &region) in self.graph.node(node).operands.iter().zip(&part.operands) {
-            if matches!(self.graph.maker(value).op, Op::Param(_) | Op::Constant(_)) {
+            if self.is_stored(value) {
                 continue;
             }
             let asked = region_bytes(self.graph.ty(value), region)?;
@@ -263,17 +263,21 @@ impl<'g> Choices<'g> {
                 // What is whole is where the first part is.
                 None if number == 0 => asked,
                 None => 0,
-                Some(Layout::Partial(_)) => 0,
-                Some(Layout::Slices { axis, bounds }) => own_bytes(asked, region, *axis, bounds, number),
+                Some(Layout { axis, bounds }) => own_bytes(asked, region, *axis, bounds, number),
             };
             sum = asked.saturating_sub(own).saturating_add(sum);
         }
         Ok(sum)
     }
+
+    /// A parameter or constant.
+    pub(super) fn is_stored(&self, value: ValueId) -> bool {
+        matches!(self.graph.maker(value).op, Op::Param(_) | Op::Constant(_))
+    }
 }
 
 /// The sum, or the most that there is.
-fn total(mut bytes: impl Iterator<Item = Result<u64>>) -> Result<u64> {
+pub(super) fn total(mut bytes: impl Iterator<Item = Result<u64>>) -> Result<u64> {
     bytes.try_fold(0, |sum: u64, bytes| Ok(sum.saturating_add(bytes?)))
 }
 

@@ -47,16 +47,13 @@ impl Held {
     }
 
     pub(super) const fn slices(axis: u32, bounds: Vec<u64>) -> Self {
-        let made = Some(Layout::Slices { axis, bounds });
+        let made = Some(Layout { axis, bounds });
         Self { made, first_has_all: false, all_have_all: false, cut: Vec::new() }
     }
 
     /// The axis and bounds of its slices.
     pub(super) fn bounds(&self) -> Option<(u32, &[u64])> {
-        match &self.made {
-            Some(Layout::Slices { axis, bounds }) => Some((*axis, bounds)),
-            Some(Layout::Partial(_)) | None => None,
-        }
+        self.made.as_ref().map(|made| (made.axis, made.bounds.as_slice()))
     }
 
     /// What a reading of a value of this type by `parts` devices takes. O(parts).

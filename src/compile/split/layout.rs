@@ -4,15 +4,11 @@ use crate::error::{Error, Result};
 use crate::ir::Type;
 use crate::kernel::split::{Region, Split};
 
-/// How a value is held, as far as choices go.
+/// How a value is held, as far as choices go: in slices along an axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Layout {
-    /// Slices along an axis.
-    Slices {
-        axis: u32,
-        bounds: Vec<u64>,
-    },
-    Partial(u64),
+pub(super) struct Layout {
+    pub(super) axis: u32,
+    pub(super) bounds: Vec<u64>,
 }
 
 /// Bytes of a region of a value, or of all of it.

@@ -3,7 +3,9 @@
 
 mod choose;
 mod fit;
+mod footprint;
 mod held;
+mod keep;
 mod layout;
 mod pay;
 mod record;
@@ -20,6 +22,7 @@ use crate::pass::Division;
 use crate::plan::PlanSplit;
 
 pub(super) use self::fit::{beyond_all, narrower};
+pub(super) use self::keep::together;
 pub(super) use self::pay::faster;
 pub(super) use self::record::record;
 pub use self::rule::{SplitAxis, SplitRule};
@@ -34,13 +37,15 @@ pub struct SplitOptions {
     pub exact: bool,
     /// What is split in any case.
     pub rules: Vec<SplitRule>,
+    /// Globs over prefixes of names: nodes under one prefix stay whole, on one device.
+    pub keep_whole: Vec<String>,
     /// What a plan that was read has split: it takes the place of all else.
     pub planned: Option<Vec<PlanSplit>>,
 }
 
 impl Default for SplitOptions {
     fn default() -> Self {
-        Self { auto: true, exact: false, rules: Vec::new(), planned: None }
+        Self { auto: true, exact: false, rules: Vec::new(), keep_whole: Vec::new(), planned: None }
     }
 }
 

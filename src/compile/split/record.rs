@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::error::{Error, Result};
-use crate::ir::{Graph, NodeId, SourceId};
+use crate::ir::{Graph, NodeId};
 use crate::kernel::split::{Loop, Split, splits};
-use crate::pass::Division;
+use crate::pass::{Division, ranks};
 use crate::plan::PlanSplit;
 
 /// The divisions of a graph, for a plan; nodes that are divided alike, one after the other, are one entry.
@@ -17,12 +17,17 @@ pub(in crate::compile) fn record(graph: &Graph, divisions: &BTreeMap<NodeId, Div
         let devices: Vec<String> = division.devices.iter().flatten().cloned().collect();
         let name = names.of(graph, node);
         match found.last_mut() {
-            Some(last) if last.over == over && last.bounds == division.bounds && last.devices == devices => {
+            Some(last)
+                if last.over == over
+                    && last.bounds == division.bounds
+                    && last.devices == devices
+                    && last.apart == division.apart =>
+            {
                 last.nodes.push(name);
             }
             _ => {
                 let bounds = division.bounds.clone();
-                found.push(PlanSplit { nodes: vec![name], over, bounds, devices });
+                found.push(PlanSplit { nodes: vec![name], over, bounds, devices, apart: division.apart });
             }
         }
     }
@@ -43,7 +48,7 @@ pub(super) fn divisions(graph: &Graph, planned: &[PlanSplit]) -> Result<BTreeMap
             let own = splits(graph, node)?.into_iter().find(|split| over(split) == entry.over);
             let split = own.ok_or_else(|| foreign(name, &format!("it has no {} to split", entry.over)))?;
             let devices = entry.devices.iter().cloned().map(Some).collect();
-            found.insert(node, Division { split, bounds: entry.bounds.clone(), devices });
+            found.insert(node, Division { split, bounds: entry.bounds.clone(), devices, apart: entry.apart });
         }
     }
     Ok(found)
@@ -69,19 +74,7 @@ struct Names {
 
 impl Names {
     fn new(graph: &Graph) -> Self {
-        let mut counts: HashMap<SourceId, u32> = HashMap::new();
-        let mut before = Vec::with_capacity(graph.node_count());
-        for id in graph.node_ids() {
-            let node = graph.node(id);
-            if node.op.is_leaf() {
-                before.push(0);
-                continue;
-            }
-            let count = counts.entry(node.source).or_insert(0);
-            before.push(*count);
-            *count += 1;
-        }
-        Self { before }
+        Self { before: ranks(graph) }
     }
 
     fn of(&self, graph: &Graph, node: NodeId) -> String {

@@ -113,7 +113,7 @@ pub(super) fn divisions(
                 used[at] = true;
                 let bounds = even(split, u64::from(rules[at].parts));
                 let devices = rules[at].devices.iter().cloned().map(Some).collect();
-                choices.divide(node, Division { split: split.clone(), bounds, devices });
+                choices.divide(node, Division { split: split.clone(), bounds, devices, apart: false });
             }
             None => {
                 others[at].extend(found.iter().map(|split| offered(graph, node, split)));

@@ -298,7 +298,7 @@ impl<'a> Beam<'a> {
         for split in &self.work.splits[node.index()] {
             for bounds in self.bounds(node, split)? {
                 let devices = self.team.names.iter().cloned().map(Some).collect();
-                found.push(self.way(node, Division { split: split.clone(), bounds, devices })?);
+                found.push(self.way(node, Division { split: split.clone(), bounds, devices, apart: false })?);
             }
         }
         Ok(found)

@@ -25,12 +25,24 @@ pub(super) fn ways(op: LayoutOp<'_>, shapes: &Shapes) -> Vec<Way> {
             kept.map(|axis| Way::axis(shapes, axis, vec![Access::along(axis)])).collect()
         }
         LayoutOp::Concat { axis: joined } => {
-            // Along the axis that is joined a part would read some of the operands.
-            let kept = (0..rank).filter(|&axis| axis != joined as usize);
-            kept.map(|axis| Way::axis(shapes, axis, vec![Access::along(axis); shapes.operands.len()]))
-                .collect()
+            let way = |axis: usize| match axis == joined as usize {
+                true => Way::axis(shapes, axis, beside(shapes, axis)),
+                false => Way::axis(shapes, axis, vec![Access::along(axis); shapes.operands.len()]),
+            };
+            (0..rank).map(way).collect()
         }
     }
+}
+
+/// Operands that stand one behind the other along an axis.
+fn beside(shapes: &Shapes, axis: usize) -> Vec<Access> {
+    let mut first = 0;
+    let mut access = |dims: &Vec<u64>| {
+        let found = Access::Joined { axis: axis as u32, first, size: dims[axis] };
+        first += dims[axis];
+        found
+    };
+    shapes.operands.iter().map(&mut access).collect()
 }
 
 fn sliced(slice: &Slice, shapes: &Shapes, axis: usize) -> Option<Way> {

@@ -85,7 +85,7 @@ pub struct Region {
 pub struct Part {
     /// What it does.
     pub op: Op,
-    /// By operand: what it reads, or all of it.
+    /// By operand: what it reads, or all of it. One of which it reads no element is none of the part's operands.
     pub operands: Vec<Option<Region>>,
     /// By result: what it makes, or a partial result of all of it.
     pub results: Vec<Option<Region>>,
@@ -183,6 +183,8 @@ enum Access {
     Slice { axis: u32, first: u64, of: u64, per: u64 },
     /// Along an axis, what strided elements span: `first + i * step` of `i` in the part.
     Strided { axis: u32, first: i64, step: i64 },
+    /// Along an axis of `size`, what lies within the part where its first element is element `first` of the loop.
+    Joined { axis: u32, first: u64, size: u64 },
     /// Along an axis of `size`, windows, cut off where they reach beyond it.
     Windows { axis: u32, size: u64, stride: i64, before: i64, reach: i64 },
 }
@@ -209,6 +211,10 @@ impl Access {
                 let (from, to) = (first + start as i64 * step, first + (end as i64 - 1) * step);
                 let low = from.min(to).max(0) as u64;
                 Some(Region { axis, start: low, size: from.max(to).max(0) as u64 + 1 - low })
+            }
+            Self::Joined { axis, first, size } => {
+                let within = |at: u64| at.clamp(first, first + size) - first;
+                Some(Region { axis, start: within(start), size: within(end) - within(start) })
             }
             Self::Windows { axis, size, stride, before, reach } => {
                 let from = start as i64 * stride - before;

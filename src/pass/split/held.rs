@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::sources::Sources;
+use super::sources::{PartOf, Sources};
 use super::{Divided, SliceOf};
 use crate::error::{Error, Result};
-use crate::ir::{Binary, Graph, Op, Param, ParamSlice, Shape, Size, Slice, SourceId, Type, ValueId};
+use crate::ir::{Binary, Graph, NodeId, Op, Param, ParamSlice, Shape, Size, Slice, SourceId, Type, ValueId};
 use crate::kernel::split::{Fold, Region};
 
 /// Partial results of fewer elements are folded once, whole: a slice each would be more copies than bytes.
@@ -75,15 +75,20 @@ impl<'g> Holder<'g> {
         }
     }
 
-    /// One of several parts of a source as a reader.
+    /// One of several parts of a node as a reader.
     pub(super) fn part_reader(
         &mut self,
-        whole: SourceId,
+        node: NodeId,
         number: usize,
         parts: usize,
         device: Option<&str>,
     ) -> Reader {
-        self.sources.part(&mut self.graph, whole, number, parts, device)
+        self.sources.part(&mut self.graph, node, PartOf { number, parts, device })
+    }
+
+    /// A node that is not divided as a reader.
+    pub(super) fn whole_reader(&mut self, node: NodeId) -> Reader {
+        Reader { source: self.sources.whole(&mut self.graph, node), lane: 0 }
     }
 
     pub(super) fn hold(&mut self, old: ValueId, held: Held) {
@@ -151,8 +156,7 @@ impl<'g> Holder<'g> {
                 if let Some(&value) = self.gathered.get(&key) {
                     return Ok(value);
                 }
-                let value =
-                    self.graph.apply(Op::Concat { axis: pieces.axis }, &pieces.values, reader.source)?;
+                let value = self.join(&pieces.values, pieces.axis, reader)?;
                 self.gathered.insert(key, value);
                 Ok(value)
             }
@@ -205,8 +209,13 @@ impl<'g> Holder<'g> {
         }
         match found[..] {
             [one] => Ok(one),
-            _ => self.graph.apply(Op::Concat { axis: pieces.axis }, &found, reader.source),
+            _ => self.join(&found, pieces.axis, reader),
         }
+    }
+
+    fn join(&mut self, values: &[ValueId], axis: u32, reader: Reader) -> Result<ValueId> {
+        let source = self.sources.helper(&mut self.graph, reader.source, "join");
+        self.graph.apply(Op::Concat { axis }, values, source)
     }
 
     /// A part of a new value that holds an old one or some of it, cut where that is made: an input by
@@ -222,7 +231,14 @@ impl<'g> Holder<'g> {
         let op = slice_of(ty, region);
         let maker = self.graph.maker(value);
         let source = match maker.op {
-            Op::Input => *self.cutters.entry(value).or_insert(reader.source),
+            Op::Input => match self.cutters.get(&value) {
+                Some(&cutter) => cutter,
+                None => {
+                    let cutter = self.sources.helper(&mut self.graph, reader.source, "cut");
+                    self.cutters.insert(value, cutter);
+                    cutter
+                }
+            },
             _ => maker.source,
         };
         let cut = self.graph.apply(op, &[value], source)?;
@@ -247,7 +263,7 @@ impl<'g> Holder<'g> {
             Some((axis, bounds)) => self.scatter(old, fold, &values, axis, bounds)?,
             None => {
                 // Not that of a part: no part's kernel waits for the others to be done.
-                let source = self.old.maker(old).source;
+                let source = self.sources.helper(&mut self.graph, self.old.maker(old).source, "fold");
                 Held::Whole(self.folded(fold, &values, source)?)
             }
         };
@@ -271,6 +287,7 @@ impl<'g> Holder<'g> {
             let reader = Reader { source, lane: number as u32 + 1 };
             let cut = |&value: &ValueId| self.cut(old, value, region, reader);
             let cuts: Vec<ValueId> = values.iter().map(cut).collect::<Result<_>>()?;
+            let source = self.sources.helper(&mut self.graph, source, "fold");
             let piece = self.folded(fold, &cuts, source)?;
             let slice = self.slice_of(old, Some(region), None);
             self.slices.insert(piece, slice);

@@ -15,7 +15,7 @@ mod sources;
 
 use std::collections::BTreeMap;
 
-use self::held::{Held, Holder, Pieces, Reader};
+use self::held::{Held, Holder, Pieces};
 use self::sources::Sources;
 use super::rewrite::surviving_controls;
 use crate::error::{Error, Result};
@@ -24,6 +24,7 @@ use crate::kernel::split::{Made, Part, Split, part};
 
 pub(crate) use self::held::scattered;
 pub use self::sources::PartSource;
+pub(crate) use self::sources::ranks;
 
 /// How one node is divided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,9 @@ pub struct Division {
     pub bounds: Vec<u64>,
     /// By part: the device that it must be on, where there is one.
     pub devices: Vec<Option<String>>,
+    /// Whether the operations that one node of the source stands for need not go together: memory is so scarce that
+    /// what all of them hold fits on no device. If so of one division, then of the whole graph.
+    pub apart: bool,
 }
 
 impl Division {
@@ -46,7 +50,9 @@ impl Division {
 /// A graph some of whose nodes are divided.
 #[derive(Clone, Debug)]
 pub struct Divided {
-    /// The graph. A part's source is named `name[2/4]`, counted from 0.
+    /// The graph. A part's source is named `name[2/4]`, counted from 0. Where operations need not go together, the
+    /// third that `name` stands for is of a source `name#2`, its parts of `name#2[2/4]`, and what cuts and joins of
+    /// others.
     pub graph: Graph,
     /// By source: a number for its place; nodes of different numbers share no kernel.
     pub places: Vec<u32>,
@@ -74,9 +80,10 @@ pub struct SliceOf {
 /// O(nodes + edges x parts). Errors: a division that does not fit its node; a node that a control dependency
 /// holds; both name the node.
 pub fn split(graph: &Graph, divisions: &BTreeMap<NodeId, Division>, places: &[u32]) -> Result<Divided> {
+    let apart = divisions.values().any(|division| division.apart);
     let mut splitter = Splitter {
         old: graph,
-        holder: Holder::new(graph, Sources::new(graph, places)),
+        holder: Holder::new(graph, Sources::new(graph, places, apart)),
         nodes: vec![None; graph.node_count()],
         ordered: vec![false; graph.node_count()],
     };
@@ -133,10 +140,11 @@ impl Splitter<'_> {
     fn part(&mut self, node: NodeId, division: &Division, number: usize, part: &Part) -> Result<ValueId> {
         let old = self.old.node(node);
         let device = division.devices.get(number).and_then(Option::as_deref);
-        let reader = self.holder.part_reader(old.source, number, division.parts(), device);
+        let reader = self.holder.part_reader(node, number, division.parts(), device);
         let mut operands = Vec::with_capacity(old.operands.len());
         for (&operand, region) in old.operands.iter().zip(&part.operands) {
             operands.push(match region {
+                Some(region) if region.size == 0 && matches!(part.op, Op::Concat { .. }) => continue,
                 Some(region) => self.holder.region(operand, *region, reader)?,
                 None => self.holder.whole(operand, reader)?,
             });
@@ -166,14 +174,14 @@ impl Splitter<'_> {
             self.holder.hold(old.first_result, Held::Leaf);
             return Ok(());
         }
-        let reader = Reader { source: old.source, lane: 0 };
+        let reader = self.holder.whole_reader(node);
         let first = match &old.op {
             Op::Input => self.holder.add_input(old.first_result)?,
             op => {
                 let whole = |&value: &ValueId| self.holder.whole(value, reader);
                 let operands: Vec<ValueId> = old.operands.iter().map(whole).collect::<Result<_>>()?;
                 let types = self.old.results(node).map(|value| self.old.ty(value).clone()).collect();
-                let made = self.holder.graph.append(op.clone(), &operands, types, old.source);
+                let made = self.holder.graph.append(op.clone(), &operands, types, reader.source);
                 self.holder.graph.node(made).first_result
             }
         };
@@ -186,7 +194,7 @@ impl Splitter<'_> {
 
     fn finish(mut self) -> Result<Divided> {
         for (name, value) in self.old.outputs() {
-            let reader = Reader { source: self.old.maker(*value).source, lane: 0 };
+            let reader = self.holder.whole_reader(self.old.value(*value).node);
             let whole = self.holder.whole(*value, reader)?;
             self.holder.graph.add_output(name.clone(), whole);
         }

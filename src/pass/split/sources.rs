@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::held::Reader;
-use crate::ir::{Graph, Source, SourceId, SourceRole, part_name};
+use crate::ir::{Graph, NodeId, Source, SourceId, SourceRole, part_name};
 
 /// The source of one part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,35 +18,68 @@ pub struct PartSource {
     pub parts: u32,
 }
 
+/// Which part of a node.
+#[derive(Clone, Copy)]
+pub(super) struct PartOf<'a> {
+    pub(super) number: usize,
+    pub(super) parts: usize,
+    /// Where it must be.
+    pub(super) device: Option<&'a str>,
+}
+
 /// The sources of a graph that is being divided.
 pub(super) struct Sources {
     /// By source: the place of the source that it is a part of, and the number of the part, from 1.
     lanes: Vec<(u32, u32)>,
+    /// By old node: its source, and which one it is of those of its source.
+    wholes: Vec<SourceId>,
+    ranks: Vec<u32>,
+    /// By source and number of the node: the source of its own. Looked up, never iterated.
+    named: HashMap<(SourceId, u32), SourceId>,
     /// By source, number of the part and of parts. Looked up, never iterated.
     parts: HashMap<(SourceId, usize, usize), SourceId>,
     /// Every part, in the order of their sources.
     list: Vec<PartSource>,
+    /// Where what one source stands for need not go together: number of sources of what cuts, joins and folds.
+    helpers: Option<u32>,
 }
 
 impl Sources {
-    pub(super) fn new(graph: &Graph, places: &[u32]) -> Self {
+    pub(super) fn new(graph: &Graph, places: &[u32], apart: bool) -> Self {
         let place = |at: usize| (places.get(at).copied().unwrap_or(0), 0);
+        let (wholes, ranks) = (graph.node_ids().map(|id| graph.node(id).source).collect(), ranks(graph));
+        let helpers = apart.then_some(0);
         Self {
             lanes: (0..graph.sources().len()).map(place).collect(),
+            wholes,
+            ranks,
+            named: HashMap::new(),
             parts: HashMap::new(),
             list: Vec::new(),
+            helpers,
         }
     }
 
-    /// The source of one of several parts, pinned where there is a device.
-    pub(super) fn part(
-        &mut self,
-        graph: &mut Graph,
-        whole: SourceId,
-        number: usize,
-        parts: usize,
-        device: Option<&str>,
-    ) -> Reader {
+    /// The source of a node that is not divided.
+    pub(super) fn whole(&mut self, graph: &mut Graph, node: NodeId) -> SourceId {
+        let (whole, rank) = (self.wholes[node.index()], self.ranks[node.index()]);
+        if self.helpers.is_none() || rank == 0 {
+            return whole;
+        }
+        if let Some(&source) = self.named.get(&(whole, rank)) {
+            return source;
+        }
+        let old = graph.source(whole).clone();
+        let name = rank_name(&old.name, rank);
+        let source = self.add(graph, Source { name, role: SourceRole::Node, ..old }, whole, 0);
+        self.named.insert((whole, rank), source);
+        source
+    }
+
+    /// The source of one of several parts of a node, pinned where there is a device.
+    pub(super) fn part(&mut self, graph: &mut Graph, node: NodeId, part: PartOf<'_>) -> Reader {
+        let PartOf { number, parts, device } = part;
+        let whole = self.whole(graph, node);
         let lane = number as u32 + 1;
         let key = (whole, number, parts);
         if let Some(&source) = self.parts.get(&key) {
@@ -63,6 +96,16 @@ impl Sources {
             graph.source_mut(whole).consumer = Some(source);
         }
         Reader { source, lane }
+    }
+
+    /// The source of what cuts, joins or folds for another: the same one, unless what one source stands for need not go
+    /// together. Then it is placed, and computed, by itself.
+    pub(super) fn helper(&mut self, graph: &mut Graph, reader: SourceId, what: &str) -> SourceId {
+        let Some(number) = self.helpers else { return reader };
+        self.helpers = Some(number + 1);
+        let old = graph.source(reader).clone();
+        let name = format!("{}[{what} {number}]", old.name);
+        self.add(graph, Source { name, pin: None, role: SourceRole::Node, ..old }, reader, u32::MAX - number)
     }
 
     fn add(&mut self, graph: &mut Graph, source: Source, whole: SourceId, lane: u32) -> SourceId {
@@ -85,4 +128,22 @@ impl Sources {
         };
         self.lanes.iter().map(number).collect()
     }
+}
+
+/// By node: how many nodes of its source that compute something stand before it. O(nodes).
+pub(crate) fn ranks(graph: &Graph) -> Vec<u32> {
+    let mut counts = vec![0u32; graph.sources().len()];
+    let rank = |id: NodeId| {
+        let node = graph.node(id);
+        let count = &mut counts[node.source.index()];
+        let rank = *count;
+        *count += u32::from(!node.op.is_leaf());
+        if node.op.is_leaf() { 0 } else { rank }
+    };
+    graph.node_ids().map(rank).collect()
+}
+
+/// The name of a node of a source that stands for several, counted from 0, where they need not go together.
+fn rank_name(source: &str, rank: u32) -> String {
+    if rank == 0 { source.to_owned() } else { format!("{source}#{rank}") }
 }

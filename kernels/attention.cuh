@@ -4,7 +4,7 @@
 //     typedef ... S;                          elements in memory
 //     typedef ... T;                          what is computed with: float or double
 //     static const i64 BATCH, HEADS, GROUP, ROWS, KEYS, SIZE, VALUES;
-//     static const bool CAUSAL; static const i64 OFFSET;    row r meets keys 0..=r + OFFSET
+//     static const bool CAUSAL; i64 offset() const;         row r meets keys 0..=r + offset()
 //     static const bool ZEROS;                rows whose weights are not numbers give zeros
 //     const S *query(i64 b, i64 h, i64 r) const, *key(i64 b, i64 h, i64 k) const, *value(...) const;
 //     S* result(i64 b, i64 h, i64 r) const;
@@ -15,8 +15,8 @@
 // the sum of its weights so far.
 
 // The keys that rows up to this one meet.
-template <class P> DEVICE i64 keys_seen(i64 row) {
-  const i64 all = P::KEYS, seen = row + P::OFFSET + 1;
+template <class P> DEVICE i64 keys_seen(const P& p, i64 row) {
+  const i64 all = P::KEYS, seen = row + p.offset() + 1;
   return P::CAUSAL ? (seen < 0 ? 0 : seen < all ? seen : all) : all;
 }
 
@@ -51,7 +51,7 @@ template <class P> DEVICE void attention_rows(const P& p) {
   T out[EACH], most = limits<T>::low(), sum = (T)0;
 #pragma unroll
   for (int i = 0; i < EACH; ++i) out[i] = (T)0;
-  const i64 end = keys_seen<P>(row);
+  const i64 end = keys_seen(p, row);
   for (i64 k0 = 0; k0 < end; k0 += 32) {
     const int keys = end - k0 < 32 ? (int)(end - k0) : 32;
     T score = limits<T>::low();
@@ -125,7 +125,7 @@ template <class P, int WARPS, int EACH> DEVICE void attention_shared_rows(const 
     q[i] = place < QUERY ? get(query[i]) : (T)0;
     out[i] = (T)0;
   }
-  const i64 end = keys_seen<P>(row);
+  const i64 end = keys_seen(p, row);
   for (i64 base = WARPS == 1 ? 0 : warp * GROUPS; base < end; base += STEP * AHEAD) {
     Part keys[AHEAD], values[AHEAD];
     T score[AHEAD];
@@ -255,7 +255,7 @@ template <class P> DEVICE void attention_gradient_rows(const P& p) {
   if (!at.inside) return;
   const int lane = threadIdx.x & 31;
   const i64 row = at.line, h = at.h, b = at.b;
-  const i64 end = keys_seen<P>(row);
+  const i64 end = keys_seen(p, row);
   T most = limits<T>::low(), sum = (T)0, level = (T)0;
   for (i64 key = lane; key < end; key += 32) {
     const T dot = dot_of<P>(p.query(b, h, row), p.key(b, h, key), P::SIZE);
@@ -309,7 +309,7 @@ template <class P> DEVICE void attention_gradient_keys(const P& p) {
   for (int i = 0; i < EACH_KEY; ++i) of_key[i] = (T)0;
 #pragma unroll
   for (int i = 0; i < EACH_VALUE; ++i) of_value[i] = (T)0;
-  const i64 seen = P::CAUSAL ? key - P::OFFSET : 0, first = seen < 0 ? 0 : seen;
+  const i64 seen = P::CAUSAL ? key - p.offset() : 0, first = seen < 0 ? 0 : seen;
   for (i64 h = g * P::GROUP; h < (g + 1) * P::GROUP; ++h)
     for (i64 r0 = first; r0 < P::ROWS; r0 += 32) {
       const int rows = P::ROWS - r0 < 32 ? (int)(P::ROWS - r0) : 32;

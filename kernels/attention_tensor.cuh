@@ -19,8 +19,8 @@ struct BlockTile {
 };
 
 // The keys from k0 on that a row meets: as many of a block of `block`.
-template <class P> DEVICE int seen_of(i64 row, i64 k0, int block) {
-  const i64 seen = row < P::ROWS ? keys_seen<P>(row) - k0 : 0;
+template <class P> DEVICE int seen_of(const P& p, i64 row, i64 k0, int block) {
+  const i64 seen = row < P::ROWS ? keys_seen(p, row) - k0 : 0;
   return seen < 0 ? 0 : seen < block ? (int)seen : block;
 }
 
@@ -162,9 +162,9 @@ template <class P, bool WIDE, int EACH> DEVICE void attention_mma(const P& p) {
 #pragma unroll
   for (int m = 0; m < EACH; ++m) cleared(out[m]);
   RowSums sums[EACH];
-  const i64 last = at.first + SIDE - 1 < P::ROWS ? at.first + SIDE - 1 : P::ROWS - 1, end = keys_seen<P>(last);
+  const i64 last = at.first + SIDE - 1 < P::ROWS ? at.first + SIDE - 1 : P::ROWS - 1, end = keys_seen(p, last);
   // What the first row sees, all do.
-  const i64 seen_by_all = keys_seen<P>(at.first);
+  const i64 seen_by_all = keys_seen(p, at.first);
   auto stage_keys = [&](i64 k0) {
     if (k0 < end)
       stage<BLOCK, K::WIDTH, K::PITCH, 128, WIDE>(keys, end - k0, (int)P::SIZE,
@@ -211,7 +211,7 @@ template <class P, bool WIDE, int EACH> DEVICE void attention_mma(const P& p) {
             score = p.score(b, h, row, k0 + j / 2 * 8 + place * 2 + j % 2, score);
           }
         } else {
-          const int seen = seen_of<P>(row, k0, BLOCK);
+          const int seen = seen_of(p, row, k0, BLOCK);
 #pragma unroll
           for (int j = 0; j < BLOCK / 4; ++j) {
             const int key = j / 2 * 8 + place * 2 + j % 2;
@@ -308,7 +308,7 @@ template <class P, bool WIDE> DEVICE void attention_gradient_rows_mma(const P& p
   float out[K::TILES][4];
   cleared(out);
   RowSums sums;
-  const i64 last = at.first + 63 < P::ROWS ? at.first + 63 : P::ROWS - 1, end = keys_seen<P>(last);
+  const i64 last = at.first + 63 < P::ROWS ? at.first + 63 : P::ROWS - 1, end = keys_seen(p, last);
   auto stage_block = [&](i64 k0) {
     const int half = (int)(k0 / BLOCK % 2) * BLOCK;
     if (k0 < end) {
@@ -335,7 +335,7 @@ template <class P, bool WIDE> DEVICE void attention_gradient_rows_mma(const P& p
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const i64 row = row0 + r * 8;
-      seen[r] = seen_of<P>(row, k0, BLOCK);
+      seen[r] = seen_of(p, row, k0, BLOCK);
 #pragma unroll
       for (int j = 0; j < BLOCK / 4; ++j) {
         const int key = j / 2 * 8 + place * 2 + j % 2;
@@ -390,7 +390,7 @@ template <class P, bool WIDE> DEVICE void attention_gradient_keys_mma(const P& p
   const int lane = threadIdx.x & 31, place = lane & 3, own = (threadIdx.x >> 5) * 16;
   const i64 key0 = at.first + own + (lane >> 2);
   // The rows that meet the first of the keys, of all heads that share them, one head after the other.
-  const i64 above_all = P::CAUSAL ? at.first - P::OFFSET : 0, first = above_all < 0 ? 0 : above_all;
+  const i64 above_all = P::CAUSAL ? at.first - p.offset() : 0, first = above_all < 0 ? 0 : above_all;
   const i64 blocks = first < P::ROWS ? (P::ROWS - first + BLOCK - 1) / BLOCK : 0, count = blocks * P::GROUP;
   auto stage_block = [&](i64 step) {
     const int half = (int)(step % 2) * BLOCK;
@@ -429,7 +429,7 @@ template <class P, bool WIDE> DEVICE void attention_gradient_keys_mma(const P& p
     int from[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const i64 key = key0 + r * 8, row = P::CAUSAL ? key - P::OFFSET - r0 : 0;
+      const i64 key = key0 + r * 8, row = P::CAUSAL ? key - p.offset() - r0 : 0;
       from[r] = key >= P::KEYS || row > BLOCK ? BLOCK : row < 0 ? 0 : (int)row;
     }
     const i64 number = (b * P::HEADS + h) * P::ROWS + r0;

@@ -140,6 +140,9 @@ pub(super) struct ModelArgs {
     /// Size of a named dimension (repeatable)
     #[arg(long = "dim", value_name = "NAME=N")]
     pub(super) dims: Vec<String>,
+    /// Tokens that the caches of a decoder hold: each step takes the next tokens alone
+    #[arg(hide_short_help = true, long, value_name = "N")]
+    pub(super) context: Option<i64>,
     /// Type of products
     ///
     /// And of convolutions and attention; they add up in f32, and what needs range stays f32.

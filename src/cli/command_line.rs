@@ -6,7 +6,7 @@ use super::args::{
     CheckArgs, CompletionsArgs, DevicesArgs, DiffArgs, ExplainArgs, ExportArgs, MORE, PlanArgs, RunArgs,
 };
 #[cfg(feature = "run")]
-use super::train_args::TrainArgs;
+use super::{generate_args::GenerateArgs, train_args::TrainArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,6 +48,9 @@ pub(super) enum Command {
     /// Train a model on data, laid over devices
     #[cfg(feature = "run")]
     Train(Box<TrainArgs>),
+    /// Write on from a prompt, token by token, with a language model that is laid over devices
+    #[cfg(feature = "run")]
+    Generate(Box<GenerateArgs>),
     /// Prove a plan sound, or list everything in a model that is not supported
     Check(CheckArgs),
     /// Write a plan's placement in another tool's form

@@ -13,6 +13,10 @@ mod deliver;
 mod destinations;
 mod devices;
 mod explain;
+#[cfg(feature = "run")]
+mod generate;
+#[cfg(feature = "run")]
+mod generate_args;
 mod infeasible;
 mod kernels;
 #[cfg(feature = "run")]
@@ -30,12 +34,16 @@ mod predicted;
 mod run;
 #[cfg(feature = "run")]
 mod sample;
+#[cfg(feature = "run")]
+mod sampling;
 mod score;
 mod shared_cores;
 mod signals;
 #[cfg(feature = "run")]
 mod stats;
 mod terminal;
+#[cfg(feature = "run")]
+mod tokens;
 #[cfg(feature = "run")]
 mod train;
 #[cfg(feature = "run")]
@@ -142,6 +150,8 @@ fn dispatch(cli: &Cli, explicit: &Explicit) -> Result<()> {
         Some(Command::Run(args)) => run::run(args, explicit, &Console::new(&args.terminal)),
         #[cfg(feature = "run")]
         Some(Command::Train(args)) => train::train(args, &Console::new(&args.terminal)),
+        #[cfg(feature = "run")]
+        Some(Command::Generate(args)) => generate::generate(args, &Console::new(&args.terminal)),
         #[cfg(not(feature = "run"))]
         Some(Command::Run(_)) => {
             Err(crate::Error::usage("run", "this build only plans").with_help("build with feature `run`"))

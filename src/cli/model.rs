@@ -11,6 +11,7 @@ use crate::ir::Graph;
 #[cfg(feature = "run")]
 use crate::load::{FindDims, Format, load_with};
 use crate::load::{LoadOptions, Model, load, may_be_model, model_inside, recognise};
+use crate::pass::{self, CONTEXT};
 use crate::plan::{Plan, Sense, read_decompressed};
 
 /// The bytes of a model file, and where they come from.
@@ -132,16 +133,57 @@ impl ModelFile {
 
     /// Reads the model with these dimensions bound.
     pub(super) fn load(&self, dims: &BTreeMap<String, i64>) -> Result<Model> {
-        let options = LoadOptions { dims: dims.clone(), links: self.links, inputs: self.inputs.clone() };
+        let (dims, context) = apart(dims);
+        let Some(context) = context else { return self.load_plain(dims) };
+        self.load_cached(dims, context).map_err(|error| error.within(&format!("--context {context}")))
+    }
+
+    fn load_plain(&self, dims: BTreeMap<String, i64>) -> Result<Model> {
+        let options = LoadOptions { dims, links: self.links, inputs: self.inputs.clone() };
         load(&self.bytes, self.path.as_deref(), &options)
+    }
+
+    /// The model as a decoder with caches of so many tokens. Errors: it is none; more positions than it has.
+    fn load_cached(&self, dims: BTreeMap<String, i64>, context: i64) -> Result<Model> {
+        // How many tokens a step takes is open until the caches are there.
+        let Model::Graph(graph) = self.load_plain(BTreeMap::new())? else {
+            return self.load_plain(dims);
+        };
+        if pass::has_pairs(&graph) {
+            let Model::Graph(graph) = self.load_plain(dims)? else { return self.load_plain(BTreeMap::new()) };
+            return pass::paired(&graph, context).map(Model::Graph);
+        }
+        let sequence = pass::sequence(&graph)?;
+        graph.rules().check_dim(graph.dim_name(sequence), context)?;
+        let mut cached = pass::cached(&graph)?;
+        let bound = dims.into_iter().chain([(CONTEXT.to_owned(), context)]).collect();
+        cached.bind(&bound)?;
+        Ok(Model::Graph(cached))
     }
 
     /// As [`ModelFile::load`], with dimensions that are known once the inputs are.
     #[cfg(feature = "run")]
     pub(super) fn load_with(&self, dims: &BTreeMap<String, i64>, find: FindDims<'_>) -> Result<Model> {
-        let options = LoadOptions { dims: dims.clone(), links: self.links, inputs: self.inputs.clone() };
-        load_with(&self.bytes, self.path.as_deref(), &options, find)
+        if !dims.contains_key(CONTEXT) {
+            let options = LoadOptions { dims: dims.clone(), links: self.links, inputs: self.inputs.clone() };
+            return load_with(&self.bytes, self.path.as_deref(), &options, find);
+        }
+        match self.load(dims)? {
+            Model::Graph(mut graph) => {
+                let found = find(&graph)?;
+                graph.bind(&found)?;
+                Ok(Model::Graph(graph))
+            }
+            model => Ok(model),
+        }
     }
+}
+
+/// The dimensions of the model itself, and how many tokens its caches are to hold.
+fn apart(dims: &BTreeMap<String, i64>) -> (BTreeMap<String, i64>, Option<i64>) {
+    let mut dims = dims.clone();
+    let context = dims.remove(CONTEXT);
+    (dims, context)
 }
 
 /// What a folder's model is called.

@@ -63,8 +63,17 @@ const TERMINAL: &[&str] = &["quiet", "progress", "color", "allow_outside"];
 
 /// What shapes a network before it is planned.
 #[cfg(feature = "run")]
-const SHAPE: &[&str] =
-    &["batch", "microbatches", "schedule", "dims", "precision", "weights_as", "weights", "with_inputs"];
+const SHAPE: &[&str] = &[
+    "context",
+    "batch",
+    "microbatches",
+    "schedule",
+    "dims",
+    "precision",
+    "weights_as",
+    "weights",
+    "with_inputs",
+];
 
 /// What a placement must respect, and how it is sought.
 #[cfg(feature = "run")]

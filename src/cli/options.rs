@@ -8,7 +8,7 @@ use crate::compile;
 use crate::cost::Profile;
 use crate::error::{Error, Result};
 use crate::ir::{BlockFormat, DType};
-use crate::pass::{Params, Precision};
+use crate::pass::{CONTEXT, Params, Precision};
 use crate::place::{DeviceUse, Options};
 use crate::strategy::pipeline;
 use crate::topology::Topology;
@@ -43,8 +43,15 @@ pub(super) fn compile_options(shape: &ModelArgs, placement: &PlacementArgs) -> R
     if shape.microbatches == Some(0) {
         return Err(Error::usage("--microbatches 0", "expected at least 1"));
     }
+    let mut dims = dims(&shape.dims)?;
+    if let Some(context) = shape.context {
+        if context < 1 {
+            return Err(Error::usage(format!("--context {context}"), "caches hold at least 1 token"));
+        }
+        dims.insert(CONTEXT.to_owned(), context);
+    }
     Ok(compile::Options {
-        dims: dims(&shape.dims)?,
+        dims,
         batch,
         pipeline: shape.microbatches.map(|count| pipeline::Options {
             microbatches: count,

@@ -26,6 +26,7 @@ use crate::error::{Error, Report, Result};
 use crate::escape::{escaped, to_json_pretty};
 use crate::ir::{Graph, Tensor, Type};
 use crate::load::Model;
+use crate::pass::PAST;
 use crate::plan::{self, Plan};
 use crate::report::{Clock, Trace, counted, lives_of_plan};
 use crate::run::feed::Comparison;
@@ -64,7 +65,8 @@ pub(super) fn run(args: &RunArgs, explicit: &Explicit, console: &Console) -> Res
     signals::check()?;
     let (outputs, reports) = {
         let _working = console.working("running");
-        signals::orderly(|stop| steps(&mut program, &inputs, args.steps, kept(&plan), stop))?
+        let rows = rows_of_a_step(&network.graph);
+        signals::orderly(|stop| steps(&mut program, (inputs, rows), args.steps, kept(&plan), stop))?
     };
     if reports.seen() < u64::from(args.steps) {
         console.note(&format!("ended after {} of {} steps", reports.seen(), args.steps));
@@ -343,19 +345,43 @@ fn kept(plan: &Plan) -> usize {
 /// Runs so many steps, or fewer where it is to stop; what the last one gave.
 fn steps(
     program: &mut Ready,
-    inputs: &[(String, Tensor)],
+    (mut inputs, rows): (Vec<(String, Tensor)>, Option<i64>),
     count: u32,
     most: usize,
     stop: &AtomicBool,
 ) -> Result<(Outputs, Sample<RunReport>)> {
     let mut reports = Sample::new(most);
     for step in 0..count {
-        reports.push(program.step(inputs, step > 0)?);
+        if step > 0
+            && let Some(rows) = rows
+        {
+            go_on(&mut inputs, rows)?;
+        }
+        reports.push(program.step(&inputs, step > 0 && rows.is_none())?);
         if stop.load(Ordering::SeqCst) {
             break;
         }
     }
     Ok((program.outputs()?, reports))
+}
+
+/// How many rows each step adds to the caches; none where there are none.
+fn rows_of_a_step(graph: &Graph) -> Option<i64> {
+    graph.params().iter().find_map(|param| {
+        let axis = param.state?.grows? as usize;
+        let (_, all) = graph.outputs().get(param.update? as usize)?;
+        let rows = *graph.maker(*all).operands.get(2)?;
+        graph.ty(rows).shape.sizes().get(axis)?.known()
+    })
+}
+
+/// The caches are filled by so many rows more.
+fn go_on(inputs: &mut [(String, Tensor)], rows: i64) -> Result<()> {
+    for (_, value) in inputs.iter_mut().filter(|(name, _)| name == PAST) {
+        let filled = value.to_i64().and_then(|values| values.first().copied()).unwrap_or(0);
+        *value = Tensor::from_i64(Vec::new(), &[filled + rows])?;
+    }
+    Ok(())
 }
 
 /// The report of median time; there is one.

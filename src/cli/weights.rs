@@ -95,7 +95,8 @@ pub(super) fn weight(
         return Ok(tensor);
     }
     let param = graph.param(id);
-    match seed {
+    // A state begins as its initialiser says.
+    match seed.or(param.state.map(|_| 0)) {
         Some(seed) => fill_param(graph, id, seed, param.whole_name()),
         None => Err(Error::run("", absent(param.data.as_ref()))),
     }

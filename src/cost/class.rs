@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
+use super::flops::made_traffic;
 use super::{node_flops, node_traffic};
 use crate::ir::{AttentionOp, Family, Graph, IndexOp, NodeId, PackedOp, ValueId, WindowOp};
 use crate::kernel::{Group, Positions};
@@ -69,7 +70,8 @@ impl Class {
                 | IndexOp::GatherElements { .. }
                 | IndexOp::GatherNd { .. }
                 | IndexOp::ScatterElements { .. }
-                | IndexOp::ScatterNd { .. } => Self::Gather,
+                | IndexOp::ScatterNd { .. }
+                | IndexOp::UpdateSlice { .. } => Self::Gather,
                 IndexOp::TopK(_) => Self::Sort,
             },
             Family::Window(op) => match op {
@@ -136,7 +138,7 @@ pub(crate) fn class_work(graph: &Graph, base: &[ValueId], group: &Group) -> Vec<
         }
         for value in graph.results(node) {
             if class != Class::Map || written.get(value).is_some() {
-                bytes += graph.ty(value).bytes().unwrap_or_default();
+                bytes += made_traffic(graph, value);
             }
         }
         let flops = node_flops(graph, node);

@@ -2,7 +2,7 @@
 
 use crate::ir::{
     Attention, AttentionOp, Cell, ElementwiseOp, Family, GeneratorOp, Graph, IndexOp, Layout, NodeId,
-    NormalizeOp, Op, PackedOp, Recurrent, TRANSCENDENTAL, Type, WindowOp,
+    NormalizeOp, Op, PackedOp, Recurrent, TRANSCENDENTAL, Type, ValueId, WindowOp,
 };
 use crate::units::{Bytes, Flops};
 
@@ -47,7 +47,10 @@ fn flops(op: &Op, operands: &[&Type], results: &[&Type]) -> u64 {
         },
         Family::Layout(_) => 0,
         Family::Index(op) => match op {
-            IndexOp::Gather { .. } | IndexOp::GatherElements { .. } | IndexOp::GatherNd { .. } => 0,
+            IndexOp::Gather { .. }
+            | IndexOp::GatherElements { .. }
+            | IndexOp::GatherNd { .. }
+            | IndexOp::UpdateSlice { .. } => 0,
             IndexOp::ScatterElements { .. } | IndexOp::ScatterNd { .. } => {
                 operands.get(2).map_or(0, |ty| elements(ty))
             }
@@ -170,6 +173,18 @@ pub fn node_traffic(graph: &Graph, node: NodeId, operand: usize) -> Bytes {
                 graph.results(node).next().and_then(|value| graph.ty(value).bytes()).unwrap_or_default();
             whole.min(taken)
         }
+        // It is updated where it lies.
+        Op::UpdateSlice { .. } if operand == 0 => Bytes::ZERO,
         _ => whole,
     }
+}
+
+/// Bytes of a result that its node writes: all of it, or of what is updated in place only the update.
+pub(super) fn made_traffic(graph: &Graph, value: ValueId) -> Bytes {
+    let maker = graph.maker(value);
+    let written = match (&maker.op, &maker.operands[..]) {
+        (Op::UpdateSlice { .. }, &[_, _, update]) => update,
+        _ => value,
+    };
+    graph.ty(written).bytes().unwrap_or_default()
 }

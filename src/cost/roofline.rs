@@ -4,6 +4,7 @@
 //! that kernels reach (`reach`).
 
 use super::class::{ClassWork, class_work};
+use super::flops::made_traffic;
 use super::rates::{Rates, Reached};
 use super::{node_flops, node_traffic};
 use crate::ir::Graph;
@@ -55,7 +56,7 @@ pub(super) fn group_work(graph: &Graph, base: &[crate::ir::ValueId], group: &Gro
         }
     }
     work.bytes = read.into_iter().sum();
-    work.bytes += group.writes.iter().map(|&value| graph.ty(value).bytes().unwrap_or_default()).sum();
+    work.bytes += group.writes.iter().map(|&value| made_traffic(graph, value)).sum();
     work
 }
 

@@ -148,6 +148,9 @@ pub struct Attention {
     pub scale: Real,
     /// Row `i` meets keys `0..=i + offset` alone.
     pub causal: Option<i64>,
+    /// The last operand is the position of the first row among the keys, an `i64[]` that is added to the
+    /// offset of `causal`: of a cache, only the part that is filled is read.
+    pub positioned: bool,
     /// Score where a bool mask is false.
     pub fill: Real,
     /// A row whose weights are not numbers, as where no key is left to it, gives zeros.

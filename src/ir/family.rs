@@ -81,6 +81,7 @@ pub enum IndexOp<'a> {
     GatherNd { batch_dims: u32 },
     ScatterElements { axis: u32, kind: ScatterKind },
     ScatterNd { kind: ScatterKind },
+    UpdateSlice { axis: u32 },
     TopK(&'a TopK),
 }
 
@@ -206,6 +207,7 @@ impl Op {
             &Self::GatherNd { batch_dims } => Family::Index(IndexOp::GatherNd { batch_dims }),
             &Self::ScatterElements { axis, kind } => Family::Index(IndexOp::ScatterElements { axis, kind }),
             &Self::ScatterNd { kind } => Family::Index(IndexOp::ScatterNd { kind }),
+            &Self::UpdateSlice { axis } => Family::Index(IndexOp::UpdateSlice { axis }),
             Self::TopK(topk) => Family::Index(IndexOp::TopK(topk)),
 
             Self::Conv(conv) => Family::Window(WindowOp::Conv(conv)),

@@ -198,6 +198,7 @@ impl Graph {
             statistic: None,
             slice: None,
             repacked: None,
+            state: None,
         });
         self.nodes[node.index()].first_result
     }
@@ -242,7 +243,6 @@ impl Graph {
     }
 
     /// Puts these outputs in place of all others. Only where no parameter is updated yet.
-    #[cfg(feature = "run")]
     pub(crate) fn set_outputs(&mut self, outputs: Vec<(String, ValueId)>) {
         self.outputs = outputs;
     }
@@ -402,6 +402,13 @@ impl Graph {
         };
         if let Op::Param(id) = maker.op {
             self.params[id.index()].statistic = Some(statistic);
+        }
+    }
+
+    /// Says that a parameter is a state and no weight; nothing where `value` is no parameter.
+    pub(crate) fn set_state(&mut self, value: ValueId, state: super::State) {
+        if let Op::Param(id) = self.maker(value).op {
+            self.params[id.index()].state = Some(state);
         }
     }
 

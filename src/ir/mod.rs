@@ -49,7 +49,9 @@ pub use names::{
 pub use noise::{Noise, NoiseKind, random_bits};
 pub use op::{Op, OpName};
 pub use packed::{BlockFormat, Packed, PackedRow, Zeros};
-pub use param::{Data, Distribution, Fan, Init, Param, ParamSlice, Repacked, Statistic, StatisticKind};
+pub use param::{
+    Data, Distribution, Fan, Init, Param, ParamSlice, Repacked, State, Statistic, StatisticKind,
+};
 pub use precision::Range;
 pub use rules::{Absent, ArrayNames, InputRule, Limit, Rules};
 pub use shape::{Affine, DimId, MAX_AXES, Shape, Size, Type};

@@ -231,6 +231,13 @@ pub enum Op {
         /// What happens where an update lands.
         kind: ScatterKind,
     },
+    /// Operands: data, a position (`i64[]`), an update of the data's sizes but along `axis`, where it is
+    /// no longer. The result is the data with the update from that position on along the axis, which is to
+    /// lie within it.
+    UpdateSlice {
+        /// The axis.
+        axis: u32,
+    },
     /// The largest or smallest elements.
     TopK(TopK),
 }
@@ -282,6 +289,7 @@ impl Op {
             Self::GatherNd { .. } => OpName::GatherNd.name(),
             Self::ScatterElements { .. } => OpName::ScatterElements.name(),
             Self::ScatterNd { .. } => OpName::ScatterNd.name(),
+            Self::UpdateSlice { .. } => OpName::UpdateSlice.name(),
             Self::TopK(_) => OpName::TopK.name(),
         }
     }
@@ -313,7 +321,8 @@ impl Op {
                 | IndexOp::GatherElements { .. }
                 | IndexOp::GatherNd { .. }
                 | IndexOp::ScatterElements { .. }
-                | IndexOp::ScatterNd { .. } => 1,
+                | IndexOp::ScatterNd { .. }
+                | IndexOp::UpdateSlice { .. } => 1,
                 IndexOp::TopK(_) => 2,
             },
             Family::Normalize(op) => match op {
@@ -466,6 +475,8 @@ names! {
         ScatterElements = "scatter_elements",
         /// [`Op::ScatterNd`]
         ScatterNd = "scatter_nd",
+        /// [`Op::UpdateSlice`]
+        UpdateSlice = "update_slice",
         /// [`Op::TopK`]
         TopK = "topk",
     }

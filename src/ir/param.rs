@@ -189,6 +189,15 @@ impl Repacked {
 }
 
 /// A trained tensor.
+/// A state: a run begins with what its initialiser says, and each step leaves it to the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The axis along which it is filled step by step, where it is a cache: no step reads beyond what is
+    /// filled.
+    pub grows: Option<u32>,
+}
+
+/// A trained tensor, or a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Param {
     /// The source's own name; unique.
@@ -209,6 +218,8 @@ pub struct Param {
     pub slice: Option<ParamSlice>,
     /// How it is made of what is supplied, where that is a matrix and it holds the blocks.
     pub repacked: Option<Repacked>,
+    /// Set where it is a state and no weight.
+    pub state: Option<State>,
 }
 
 impl Param {

@@ -44,6 +44,7 @@ impl Op {
                 IndexOp::Gather { .. }
                 | IndexOp::GatherElements { .. }
                 | IndexOp::GatherNd { .. }
+                | IndexOp::UpdateSlice { .. }
                 | IndexOp::TopK(_) => Range::Own,
                 IndexOp::ScatterElements { kind, .. } | IndexOp::ScatterNd { kind } => match kind {
                     ScatterKind::Replace | ScatterKind::Max | ScatterKind::Min => Range::Own,

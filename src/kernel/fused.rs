@@ -14,7 +14,7 @@ use super::Positions;
 use crate::ir::{DType, Graph, NodeId, Op, Type, ValueId};
 use crate::units::Bytes;
 
-use super::workspace::{PARTIAL_ALIGNMENT, partial_folds, partial_sums, workspace};
+use super::workspace::{PARTIAL_ALIGNMENT, partial_folds, partial_sums, widens, workspace};
 
 /// The nodes of one group, in the order of the arena, with what they read from outside and what
 /// others read of them.
@@ -179,11 +179,11 @@ pub fn in_place(graph: &Graph, fused: &Fused<'_>) -> Vec<(u32, u32)> {
 
 /// Whether an operation updates elements of its first operand, and keeps the others.
 pub(crate) fn is_update(op: &Op) -> bool {
-    matches!(op, Op::ScatterNd { .. } | Op::ScatterElements { .. })
+    matches!(op, Op::ScatterNd { .. } | Op::ScatterElements { .. } | Op::UpdateSlice { .. })
 }
 
 /// Of a group with one update: what it updates and what it writes. Nothing else of the group reads the one, and nothing
-/// before it touches the other. Halves are widened first, so that they lie elsewhere meanwhile.
+/// before it touches the other. Halves that are widened first lie elsewhere meanwhile.
 fn updated_in_place(graph: &Graph, fused: &Fused<'_>, segments: &[Segment]) -> Option<(u32, u32)> {
     let is_own =
         |segment: &Segment| matches!(segment, Segment::Primitive(node) if is_update(&graph.node(*node).op));
@@ -201,7 +201,7 @@ fn updated_in_place(graph: &Graph, fused: &Fused<'_>, segments: &[Segment]) -> O
     let size = |value: ValueId| (graph.ty(value).dtype.size(), graph.ty(value).elements());
     let alike = size(data) == size(node.first_result) && size(data) == size(fused.writes[write]);
     let free = made.into_iter().all(|value| layout.place(fused, value) != Some(place));
-    let whole = !graph.ty(node.first_result).dtype.is_half();
+    let whole = !(graph.ty(node.first_result).dtype.is_half() && widens(&node.op));
     (uses == 1 && alike && free && whole).then_some((read as u32, write as u32))
 }
 

@@ -157,7 +157,8 @@ fn is_kept(op: &Op, axis: usize, rank: usize) -> bool {
             IndexOp::Gather { .. }
             | IndexOp::GatherElements { .. }
             | IndexOp::GatherNd { .. }
-            | IndexOp::ScatterNd { .. } => false,
+            | IndexOp::ScatterNd { .. }
+            | IndexOp::UpdateSlice { .. } => false,
         },
         Family::Window(op) => match op {
             WindowOp::Conv(_) => false,
@@ -205,6 +206,8 @@ fn axis_of<S: Sizes + ?Sized>(op: &Op, role: Role, axis: usize, first: &S, own: 
             let found = (axis + own.rank()).checked_sub(first.rank())?;
             return (own.size(found) != 1).then_some(found);
         }
+        // A position is one number.
+        (Op::Attention(of), Role::Operand(3..)) if of.positioned && own.rank() == 0 => return None,
         (Op::Attention(_), Role::Operand(3)) | (Op::AttentionGradient(_), Role::Operand(5)) => {
             return (own.size(0) != 1).then_some(0);
         }

@@ -244,7 +244,10 @@ pub(crate) fn widens(op: &Op) -> bool {
         | Family::Layout(_)
         | Family::Packed(_) => false,
         Family::Index(op) => match op {
-            IndexOp::Gather { .. } | IndexOp::GatherElements { .. } | IndexOp::GatherNd { .. } => false,
+            IndexOp::Gather { .. }
+            | IndexOp::GatherElements { .. }
+            | IndexOp::GatherNd { .. }
+            | IndexOp::UpdateSlice { .. } => false,
             IndexOp::ScatterElements { kind, .. } | IndexOp::ScatterNd { kind } => {
                 kind != ScatterKind::Replace
             }
@@ -282,7 +285,8 @@ fn own(op: &Op, operands: &[&Type], results: &[&Type], width: Option<u64>) -> By
             | IndexOp::GatherElements { .. }
             | IndexOp::GatherNd { .. }
             | IndexOp::ScatterElements { .. }
-            | IndexOp::ScatterNd { .. } => Bytes::ZERO,
+            | IndexOp::ScatterNd { .. }
+            | IndexOp::UpdateSlice { .. } => Bytes::ZERO,
         },
         Family::Window(op) => match op {
             WindowOp::ConvTranspose(conv) => {

@@ -162,7 +162,10 @@ impl Outcome {
             IndexOp::GatherNd { batch_dims } => {
                 layout::gather_nd(batch_dims as usize, data, indices, self.count)
             }
-            IndexOp::ScatterElements { .. } | IndexOp::ScatterNd { .. } | IndexOp::TopK(_) => None,
+            IndexOp::ScatterElements { .. }
+            | IndexOp::ScatterNd { .. }
+            | IndexOp::UpdateSlice { .. }
+            | IndexOp::TopK(_) => None,
         }
     }
 

@@ -491,6 +491,7 @@ fn is_converted(op: &Op) -> bool {
             | IndexOp::GatherNd { .. }
             | IndexOp::ScatterElements { .. }
             | IndexOp::ScatterNd { .. }
+            | IndexOp::UpdateSlice { .. }
             | IndexOp::TopK(_) => false,
         },
         Family::Reduce(op) => match op {

@@ -6,6 +6,7 @@
 //! [`fuse()`], whose operations round differently; and [`lower_precision`], which rounds. Nodes keep their
 //! source; a removed node leaves its source. Inputs stay; outputs keep their names, order and types.
 
+mod cached;
 mod cse;
 mod dce;
 mod fold;
@@ -13,17 +14,20 @@ mod fuse;
 pub mod gradient;
 mod group;
 mod pack_weights;
+mod paired;
 mod precision;
 pub(crate) mod rewrite;
 mod simplify;
 mod split;
 
+pub use cached::{CONTEXT, PAST, cached, sequence};
 pub use cse::cse;
 pub use dce::dce;
 pub use fold::fold;
 pub use fuse::fuse;
 pub use group::{GroupOptions, group, group_placed};
 pub use pack_weights::pack_weights;
+pub use paired::{has_pairs, paired};
 pub use precision::{Params, Precision, lower_precision};
 pub use simplify::simplify;
 pub use split::{Divided, Division, PartSource, SliceOf, split};

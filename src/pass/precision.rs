@@ -238,7 +238,8 @@ fn takes_halves(graph: &Graph, id: NodeId) -> bool {
 /// Whether a parameter may be held in halves.
 fn may_round(graph: &Graph, param: ParamId, precision: &Precision) -> bool {
     let param = graph.param(param);
-    precision.params == Params::Rounded && param.update.is_none() && param.supplied.is_none()
+    let is_kept = param.update.is_none() || param.state.is_some();
+    precision.params == Params::Rounded && is_kept && param.supplied.is_none()
 }
 
 /// The parameter that a node looks rows up in: what it finds is where sums begin, so it goes on in f32,

@@ -159,6 +159,7 @@ impl<'g> Rewriter<'g> {
             (new.supplied, new.update, new.statistic) = (supplied, param.update, param.statistic);
             new.slice.clone_from(&param.slice);
             new.repacked = param.repacked;
+            new.state = param.state;
         }
         self.kept(old, value)
     }

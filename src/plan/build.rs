@@ -291,10 +291,19 @@ impl Builder<'_> {
                     of: slice.map(|slice| slice.of.clone()),
                     bounds: slice.map_or_else(Vec::new, |slice| slice.bounds.clone()),
                     partial: slice.and_then(|slice| slice.partial),
+                    feeds: self.feeds(buffer).map(buffer_id),
                     axis: None,
                 }
             })
             .collect()
+    }
+
+    /// The state on the same device whose place a buffer's content takes when the step has ended.
+    fn feeds(&self, buffer: &schedule::Buffer) -> Option<BufferIx> {
+        let Content::Tensor(tensor) = buffer.content else { return None };
+        let is_made = buffer.kind == schedule::BufferKind::Output;
+        let state = self.source.graph.updated(tensor).filter(|_| is_made)?;
+        self.buffers.get(&key(buffer.device, Content::Tensor(state))).copied()
     }
 
     /// The part of a value that a buffer's content is.

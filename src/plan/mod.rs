@@ -322,6 +322,9 @@ pub struct Buffer {
     /// Of a partial result: its number, and how many are to be folded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<(u32, u32)>,
+    /// The state that takes its bytes on for the next step, where it does not lie there already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feeds: Option<String>,
     /// The axis along which the values of all microbatches make up that of the batch, for inputs
     /// and outputs of the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -76,6 +76,7 @@ impl Plan {
             option(out, "value", Some(buffer.value.as_str()).filter(|value| !value.is_empty()))?;
             microbatch(out, buffer.microbatch, false)?;
             slice(out, buffer)?;
+            option(out, "feeds", buffer.feeds.as_deref())?;
             buffer.axis.map_or(Ok(()), |axis| write!(out, " axis {axis}"))?;
             writeln!(out)?;
         }

@@ -4,6 +4,7 @@
 
 use crate::error::{Error, Result};
 use crate::ir::{DType, Graph, NodeId, Op, ValueId};
+use crate::kernel::workspace::widens;
 use crate::kernel::{Fused, Layout, Place, Segment, is_staged, is_update, layout};
 
 use super::arena::{ALIGNMENT, Arena, Range};
@@ -49,7 +50,7 @@ impl Step {
         let ([data, others @ ..], [made]) = (&inputs[..], &outputs[..]) else { return None };
         let behind = epilogue.iter().flat_map(|epilogue| epilogue.sources.iter().map(|&(place, _)| place));
         let alone = others.iter().map(|other| other.place).chain(behind).all(|place| place != data.place);
-        let alike = data.dtype == made.dtype && !made.dtype.is_half();
+        let alike = data.dtype == made.dtype && !(made.dtype.is_half() && widens(op));
         (is_update(op) && alone && alike).then_some([data.place, made.place])
     }
 

@@ -12,6 +12,7 @@ pub mod cuda;
 mod cuda_driver;
 mod executor;
 pub mod feed;
+mod generate;
 mod group;
 mod interpret;
 mod listing;
@@ -24,6 +25,7 @@ pub use executor::{
     Batch, DeviceReport, Engines, ExecAction, ExecBuffer, ExecDevice, ExecOptions, ExecPlan, ExecStep, Hook,
     Program, RunReport,
 };
+pub use generate::{Decoder, MASK, POSITIONS, Phase};
 pub use interpret::{Weights, interpret, watch};
 pub use listing::listing;
 pub use runner::{Gpus, Runner};

@@ -4,6 +4,8 @@
 //! the same elements leave them as they are. Packing changes the order of the elements
 //! alone, so plans know nothing of it. A parameter that a step updates in place lies as it is.
 
+use std::collections::BTreeSet;
+
 use crate::error::{Error, Result};
 use crate::ir::{DType, Graph, Node, Op, Tensor, Type, ValueId};
 
@@ -109,6 +111,17 @@ impl Packing {
     #[cfg(feature = "cuda")]
     pub(super) fn none() -> Self {
         Self(Vec::new())
+    }
+
+    /// The same, with these parameters as they are.
+    pub(super) fn without(mut self, graph: &Graph, plain: &BTreeSet<String>) -> Self {
+        for param in graph.params().iter().filter(|param| plain.contains(&param.name)) {
+            let value = graph.node(param.node).first_result;
+            if let Some(form) = self.0.get_mut(value.index()) {
+                *form = Form::Plain;
+            }
+        }
+        self
     }
 
     /// How a value lies.

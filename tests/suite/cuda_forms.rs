@@ -46,7 +46,7 @@ pub(crate) fn product(transpose_left: bool, transpose_right: bool) -> Op {
 pub(crate) fn attention((heads, key_heads): (i64, i64), causal: Option<i64>, order: HeadOrder) -> Attention {
     let (first, orders, scale) = ([0; 3], [order; 4], Real(0.3));
     let (fill, zeros) = (Real(f64::NEG_INFINITY), true);
-    Attention { heads, key_heads, first, orders, scale, causal, fill, zeros }
+    Attention { heads, key_heads, first, orders, scale, causal, positioned: false, fill, zeros }
 }
 
 /// Gradients of attention: a warp a row, and tiles with and without 16 bytes at a time, with ends, masks, shared

@@ -324,6 +324,7 @@ fn attention(seen: &mut BTreeSet<&'static str>) {
         orders: [heads; 4],
         scale: Real(0.7),
         causal: None,
+        positioned: false,
         fill: Real(f64::NEG_INFINITY),
         zeros: false,
     };
@@ -413,6 +414,11 @@ fn indexed(seen: &mut BTreeSet<&'static str>) {
         let indices = case.graph.add_constant(rows.clone(), case.source);
         case.finish(&Op::ScatterNd { kind }, &[data, indices, updates], seen);
     }
+    let start = Tensor::from_i64(vec![], &[1]).unwrap();
+    let mut case = Case::new(&[&[3, 5, 2], &[3, 2, 2]], (-1.0, 1.0));
+    let (data, update) = (case.of[0], case.of[1]);
+    let start = case.graph.add_constant(start, case.source);
+    case.finish(&Op::UpdateSlice { axis: 1 }, &[data, start, update], seen);
     for largest in [false, true] {
         let topk = TopK { axis: 1, k: 2, largest };
         Case::new(&[&[3, 5]], (-1.0, 1.0)).run(&Op::TopK(topk), &[], seen);
@@ -436,6 +442,7 @@ fn all_operations() -> Vec<&'static str> {
             Op::Reshape { .. } | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Slice(_) => true,
             Op::Pad(_) | Op::Concat { .. } | Op::Gather { .. } | Op::GatherElements { .. } => true,
             Op::GatherNd { .. } | Op::ScatterElements { .. } | Op::ScatterNd { .. } | Op::TopK(_) => true,
+            Op::UpdateSlice { .. } => true,
         }
     }
     assert!(listed(&Op::Select));

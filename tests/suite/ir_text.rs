@@ -137,6 +137,7 @@ fn initialisers_and_odd_attributes_round_trip() {
     let x = graph.add_input("x", Type::new(DType::F32, Shape::known(&[1, 2, 4, 4])), s);
     let ints = graph.add_constant(Tensor::from_i64(vec![1, 2, 4, 4], &[0; 32]).unwrap(), s);
     let pair = graph.add_constant(Tensor::from_i64(vec![1, 1], &[0]).unwrap(), s);
+    let start = graph.add_constant(Tensor::from_i64(vec![], &[0]).unwrap(), s);
     let window = Window {
         strides: vec![2, 1],
         dilations: vec![1, 2],
@@ -170,6 +171,7 @@ fn initialisers_and_odd_attributes_round_trip() {
         (Op::GatherNd { batch_dims: 0 }, vec![x, pair]),
         (Op::ScatterElements { axis: 1, kind: ScatterKind::Max }, vec![x, ints, x]),
         (Op::ScatterNd { kind: ScatterKind::Add }, vec![x, pair, x]),
+        (Op::UpdateSlice { axis: 1 }, vec![x, start, x]),
     ];
     for (op, operands) in ops {
         graph.push(op, &operands, s).unwrap();

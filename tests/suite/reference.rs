@@ -254,6 +254,14 @@ pub fn evaluate(op: &Op, x: &[Array], results: &[(DType, Vec<usize>)]) -> Vec<Ar
             }
             vec![result]
         }
+        Op::UpdateSlice { axis } => {
+            let (mut result, start) = (x[0].clone(), x[1].data[0] as usize);
+            for i in indices(&x[2].dims) {
+                let at = result.offset(&with(&i, *axis as usize, start + i[*axis as usize]));
+                result.data[at] = x[2].at(&i);
+            }
+            vec![result]
+        }
         Op::TopK(op) => {
             let axis = op.axis as usize;
             let chosen = |i: &[usize]| -> usize {

@@ -829,6 +829,32 @@ fn scatters() {
 }
 
 #[test]
+fn updates_of_slices() {
+    let mut random = Random::new(91);
+    for _ in 0..60 {
+        let rank = random.size(1, 4);
+        let dtype = *random.pick(&[DType::F32, DType::F64, DType::F16, DType::Bf16, DType::I64, DType::Bool]);
+        let dims: Vec<usize> = (0..rank).map(|_| random.size(1, 5)).collect();
+        let axis = random.size(0, rank - 1);
+        let mut own = dims.clone();
+        own[axis] = random.size(0, dims[axis]);
+        let start = random.range(0, (dims[axis] - own[axis]) as i64);
+        let at = Array::new(DType::I64, &[], vec![start as f64]);
+        let (x, update) = (array(&mut random, dtype, &dims), array(&mut random, dtype, &own));
+        check(&Op::UpdateSlice { axis: axis as u32 }, &[x.clone(), at, update.clone()]);
+        for beyond in [-1, (dims[axis] - own[axis] + 1) as i64] {
+            let at = Array::new(DType::I64, &[], vec![beyond as f64]);
+            let operands = [x.clone(), at, update.clone()];
+            let types: Vec<Type> = operands.iter().map(ty).collect();
+            let op = Op::UpdateSlice { axis: axis as u32 };
+            let results = infer(&op, &types.iter().collect::<Vec<_>>(), &|_| String::new()).unwrap();
+            let error = run(&op, &operands, &results).unwrap_err().to_string();
+            assert!(error.contains(&format!("{} from {beyond} on are not among", own[axis])), "{error}");
+        }
+    }
+}
+
+#[test]
 fn an_index_outside_its_axis_is_an_error() {
     let data = Array::new(DType::F32, &[3, 2], vec![0.0; 6]);
     for bad in [3.0, -4.0, 1e15] {

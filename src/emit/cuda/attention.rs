@@ -143,7 +143,9 @@ fn pointers(heads: &Heads) -> Vec<(&'static str, u32)> {
     let upstream = ["out", "dout"].into_iter().zip(heads.upstream.into_iter().flatten());
     let rows = ["logs", "levels"].into_iter().zip(heads.rows.into_iter().flatten());
     let read = ["q", "k", "v"].into_iter().zip(heads.reads);
-    read.chain(heads.mask.map(|mask| ("mask", mask))).chain(upstream).chain(rows).chain(writes).collect()
+    let given = heads.mask.map(|mask| ("mask", mask)).into_iter();
+    let given = given.chain(heads.position.map(|position| ("position", position)));
+    read.chain(given).chain(upstream).chain(rows).chain(writes).collect()
 }
 
 fn structure(program: &Program, heads: &Heads, dtype: DType) -> String {
@@ -168,6 +170,8 @@ fn structure(program: &Program, heads: &Heads, dtype: DType) -> String {
     ));
     line(format!("static const bool CAUSAL = {}, ZEROS = {};", op.causal.is_some(), op.zeros));
     line(format!("static const i64 OFFSET = {};", op.causal.unwrap_or(0)));
+    let first = if heads.position.is_some() { "OFFSET + *position" } else { "OFFSET" };
+    line(format!("DEVICE i64 offset() const {{ return {first}; }}"));
     for (name, arg) in pointers(heads) {
         let arg = &program.args[arg as usize];
         line(format!("{}{}* {name};", if arg.written { "" } else { "const " }, storage(arg.dtype)));

@@ -13,11 +13,24 @@ pub(super) fn results(context: &Context<'_>, op: AttentionOp<'_>) -> Result<Vec<
 }
 
 fn attention(context: &Context<'_>, op: &Attention) -> Result<Type> {
-    attended(context, op, context.between(3, 4)?)
+    let own = usize::from(op.positioned);
+    let operands = context.between(3 + own, 4 + own)?;
+    let (operands, position) = operands.split_at(operands.len() - own);
+    if let Some(position) = position.first() {
+        context.rank("a position", position, 0)?;
+        context.same_dtype("a position", DType::I64, position.dtype)?;
+        if op.causal.is_none() {
+            return Err(context.fail("expected causal rows where they have a position"));
+        }
+    }
+    attended(context, op, operands)
 }
 
 /// The gradients of queries, keys and values, of the heads that are used.
 fn gradient(context: &Context<'_>, op: &Attention) -> Result<Vec<Type>> {
+    if op.positioned {
+        return Err(context.fail("expected rows without a position"));
+    }
     let operands = context.between(5, 6)?;
     let own: Vec<&Type> = operands[..3].iter().chain(operands.get(5)).copied().collect();
     let result = attended(context, op, &own)?;
@@ -93,6 +106,16 @@ fn within(context: &Context<'_>, op: &Attention, position: usize, shape: &Shape)
 }
 
 impl Attention {
+    /// The mask among the operands of a forward pass.
+    pub fn mask<'a, T>(&self, operands: &'a [T]) -> Option<&'a T> {
+        operands.get(3).filter(|_| operands.len() > 3 + usize::from(self.positioned))
+    }
+
+    /// The position of the first row among the operands of a forward pass.
+    pub fn position<'a, T>(&self, operands: &'a [T]) -> Option<&'a T> {
+        operands.last().filter(|_| self.positioned)
+    }
+
     /// How many heads there are of queries (0), keys (1), values (2) and the result (3).
     pub const fn heads_of(&self, position: usize) -> i64 {
         match position {

@@ -11,6 +11,7 @@ pub(super) fn results(context: &Context<'_>, op: IndexOp<'_>) -> Result<Vec<Type
         IndexOp::GatherNd { batch_dims } => gather_nd(context, batch_dims),
         IndexOp::ScatterElements { axis, kind } => scatter_elements(context, axis, kind),
         IndexOp::ScatterNd { kind } => scatter_nd(context, kind),
+        IndexOp::UpdateSlice { axis } => update_slice(context, axis),
         IndexOp::TopK(of) => return topk(context, of),
     };
     result.map(|ty| vec![ty])
@@ -72,6 +73,27 @@ fn scatter_nd(context: &Context<'_>, kind: ScatterKind) -> Result<Type> {
     let depth = depth(context, data, indices, 0)?;
     combines(context, data, updates, kind)?;
     context.same_shape("updates", &slices(data, indices, depth), &updates.shape)?;
+    Ok(data.clone())
+}
+
+fn update_slice(context: &Context<'_>, axis: u32) -> Result<Type> {
+    let [data, position, update] = context.operands()?;
+    context.rank("a position", position, 0)?;
+    context.same_dtype("a position", DType::I64, position.dtype)?;
+    context.same_dtype("an update", data.dtype, update.dtype)?;
+    context.rank("an update", update, data.shape.rank())?;
+    let axis = context.axis(axis, data.shape.rank())?;
+    for (at, (own, new)) in data.shape.sizes().iter().zip(update.shape.sizes()).enumerate() {
+        let slack = own.sub(new).ok_or_else(|| context.overflow())?;
+        let fits = slack.known().is_none_or(|slack| if at == axis { slack >= 0 } else { slack == 0 });
+        if !fits {
+            return Err(context.fail(format!(
+                "expected an update within {}, found {}",
+                context.show(&data.shape),
+                context.show(&update.shape)
+            )));
+        }
+    }
     Ok(data.clone())
 }
 

@@ -6,8 +6,8 @@
 use super::super::verify::{verify, verify_node};
 use super::super::{
     BlockFormat, ConstId, DType, Data, Dim, DimId, Distribution, Fan, Graph, Init, NodeId, Noise, NoiseKind,
-    Op, Param, ParamId, ParamSlice, Phase, Repacked, Shape, Size, Source, SourceId, SourceRole, Statistic,
-    StatisticKind, Tensor, Type, ValueId,
+    Op, Param, ParamId, ParamSlice, Phase, Repacked, Shape, Size, Source, SourceId, SourceRole, State,
+    Statistic, StatisticKind, Tensor, Type, ValueId,
 };
 use super::cursor::{Cursor, Dims};
 use super::parse_op::op;
@@ -235,6 +235,7 @@ impl Parser {
         let statistic = if cursor.eat("statistic=") { Some(statistic(cursor)?) } else { None };
         let slice = if cursor.eat("slice=") { Some(slice(cursor)?) } else { None };
         let repacked = if cursor.eat("repacked=") { Some(repacked(cursor)?) } else { None };
+        let state = if cursor.eat("state=") { Some(state(cursor)?) } else { None };
         let node = NodeId(self.graph.node_count() as u32);
         let whole = param_type(ty, supplied, slice.as_ref());
         let whole = match repacked {
@@ -242,8 +243,19 @@ impl Parser {
             None => whole,
         };
         let data = if cursor.eat("data=") { Some(data(cursor, &whole)?) } else { None };
-        Ok(Param { name, node, init, data, supplied, update, statistic, slice, repacked })
+        Ok(Param { name, node, init, data, supplied, update, statistic, slice, repacked, state })
     }
+}
+
+/// `kept`, or `grows(2)`.
+fn state(cursor: &mut Cursor<'_>) -> Result<State> {
+    if cursor.eat("kept") {
+        return Ok(State { grows: None });
+    }
+    cursor.expect("grows(")?;
+    let grows = Some(cursor.integer()?);
+    cursor.expect(")")?;
+    Ok(State { grows })
 }
 
 /// The type of a parameter's data: of what it is given in, before it is cut.

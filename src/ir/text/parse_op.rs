@@ -123,6 +123,7 @@ fn named_op(cursor: &mut Cursor<'_>, name: OpName, dims: &Dims) -> Result<Op> {
             Op::ScatterElements { axis: axis(cursor)?, kind: named(cursor, "kind", ScatterKind::from_name)? }
         }
         OpName::ScatterNd => Op::ScatterNd { kind: named(cursor, "kind", ScatterKind::from_name)? },
+        OpName::UpdateSlice => Op::UpdateSlice { axis: axis(cursor)? },
         OpName::TopK => Op::TopK(TopK {
             axis: axis(cursor)?,
             k: integer(cursor, "k")?,
@@ -166,6 +167,7 @@ fn attention(cursor: &mut Cursor<'_>) -> Result<Attention> {
         },
         scale: real(cursor, "scale")?,
         causal: if cursor.eat("causal=") { Some(cursor.integer()?) } else { None },
+        positioned: cursor.eat("positioned"),
         fill: real(cursor, "fill")?,
         zeros: flag(cursor, "zeros")?,
     })

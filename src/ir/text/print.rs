@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use super::super::{
     DType, Data, DimId, Distribution, Fan, Graph, Init, Node, Op, Param, ParamSlice, Phase, Real, Repacked,
-    Size, Source, SourceRole, StatisticKind, Tensor, Type,
+    Size, Source, SourceRole, State, StatisticKind, Tensor, Type,
 };
 use super::print_op::{attributes, real};
 use super::{SHORT, is_identifier};
@@ -135,6 +135,11 @@ impl<'g> Printer<'g> {
         }
         if let Some(Repacked { format, columns, turned }) = param.repacked {
             write!(f, " repacked={}({columns}, {turned})", format.name())?;
+        }
+        match param.state {
+            Some(State { grows: Some(axis) }) => write!(f, " state=grows({axis})")?,
+            Some(State { grows: None }) => write!(f, " state=kept")?,
+            None => {}
         }
         let Some(data) = &param.data else { return Ok(()) };
         f.write_str(" data=")?;

@@ -83,6 +83,7 @@ fn index(f: &mut Formatter<'_>, op: IndexOp<'_>) -> fmt::Result {
         IndexOp::GatherNd { batch_dims } => write!(f, " batch_dims={batch_dims}"),
         IndexOp::ScatterElements { axis, kind } => write!(f, " axis={axis} kind={kind}"),
         IndexOp::ScatterNd { kind } => write!(f, " kind={kind}"),
+        IndexOp::UpdateSlice { axis } => write!(f, " axis={axis}"),
         IndexOp::TopK(topk) => write!(f, " axis={} k={} largest={}", topk.axis, topk.k, topk.largest),
     }
 }
@@ -172,6 +173,9 @@ fn attention(f: &mut Formatter<'_>, op: AttentionOp<'_>) -> fmt::Result {
     real_attribute(f, "scale", heads.scale)?;
     if let Some(offset) = heads.causal {
         write!(f, " causal={offset}")?;
+    }
+    if heads.positioned {
+        f.write_str(" positioned")?;
     }
     real_attribute(f, "fill", heads.fill)?;
     write!(f, " zeros={}", heads.zeros)

@@ -7,6 +7,8 @@ struct Operands<'a> {
     heads: &'a Heads,
     lists: [Vec<f64>; 3],
     mask: Option<Array>,
+    /// Of the first row.
+    position: i64,
 }
 
 /// The scores of a row's keys.
@@ -44,7 +46,14 @@ impl<'a> Operands<'a> {
             Some(arg) => Some(args.get(arg as usize)?.clone()),
             None => None,
         };
-        Some(Self { heads, lists: [real(args, q)?, real(args, k)?, real(args, v)?], mask })
+        let position = match heads.position {
+            Some(arg) => match args.get(arg as usize)? {
+                Array::Whole(list) => *list.first()?,
+                Array::Real(_) => return None,
+            },
+            None => 0,
+        };
+        Some(Self { heads, lists: [real(args, q)?, real(args, k)?, real(args, v)?], mask, position })
     }
 
     fn at(&self, position: usize, (batch, head, row): (u64, u64, u64)) -> Option<usize> {
@@ -74,8 +83,8 @@ impl<'a> Operands<'a> {
                 Some(Array::Whole(mask)) if *mask.get(place)? == 0 => (heads.op.fill.0, false),
                 Some(Array::Whole(_)) => (dot, true),
             };
-            let hidden =
-                heads.op.causal.is_some_and(|offset| key as i64 > (row as i64).saturating_add(offset));
+            let at = (row as i64).saturating_add(self.position);
+            let hidden = heads.op.causal.is_some_and(|offset| key as i64 > at.saturating_add(offset));
             scores.push(if hidden { f64::NEG_INFINITY } else { score });
             passes.push(own && !hidden);
         }

@@ -249,6 +249,8 @@ pub struct Heads {
     pub reads: [u32; 3],
     /// The argument of the mask.
     pub mask: Option<u32>,
+    /// The argument of the position of the first row.
+    pub position: Option<u32>,
     /// Of gradients: the arguments of the result and of its gradient, which lie alike.
     pub upstream: Option<[u32; 2]>,
     /// Of gradients: the arguments of the two numbers of each row.

@@ -83,8 +83,12 @@ impl Program {
                 )?;
             }
             Body::Attention(heads) => {
-                let reads =
-                    heads.reads.iter().chain(heads.upstream.iter().flatten()).chain(heads.mask.iter());
+                let reads = heads
+                    .reads
+                    .iter()
+                    .chain(heads.upstream.iter().flatten())
+                    .chain(&heads.mask)
+                    .chain(&heads.position);
                 let rows = heads.rows.iter().flatten();
                 let list: Vec<String> = reads.chain(rows).map(|arg| format!("a{arg}")).collect();
                 let written: Vec<String> = heads.writes.iter().map(|(arg, _)| format!("a{arg}")).collect();

@@ -30,7 +30,8 @@ fn forward(of: &Attention, shapes: &Shapes) -> Vec<Way> {
     let (heads, rows) = orders[3];
     let result = &shapes.results[0];
     let mask = |axis: usize, extent: u64| {
-        shapes.operands.get(3).map(|dims| mask_along(dims, axis, extent)).into_iter()
+        let mask = of.mask(&shapes.operands).map(|dims| mask_along(dims, axis, extent));
+        mask.into_iter().chain(of.position(&shapes.operands).map(|_| Access::Whole))
     };
     let mut batch = vec![Access::along(0); 3];
     batch.extend(mask(0, result[0]));

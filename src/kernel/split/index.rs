@@ -21,6 +21,11 @@ pub(super) fn ways(op: IndexOp<'_>, shapes: &Shapes) -> Vec<Way> {
             free.map(|at| Way::axis(shapes, at, vec![Access::along(at); 3])).collect()
         }
         IndexOp::ScatterNd { .. } => scatter_nd(shapes),
+        IndexOp::UpdateSlice { axis } => {
+            let way =
+                |at: usize| Way::axis(shapes, at, vec![Access::along(at), Access::Whole, Access::along(at)]);
+            (0..rank).filter(|&at| at != axis as usize).map(way).collect()
+        }
         IndexOp::TopK(topk) => {
             let free = (0..rank).filter(|&at| at != topk.axis as usize);
             let way = |at: usize| Way {

@@ -21,8 +21,8 @@ use crate::error::{Error, Result};
 use crate::files::Folder;
 use crate::ir::text::parse_type;
 use crate::ir::{
-    DType, Data, DimId, Graph, Init, Op, Shape, Size, Source, SourceId, SourceRole, Tensor, Type, ValueId,
-    half,
+    DType, Data, DimId, Graph, Init, Op, Shape, Size, Source, SourceId, SourceRole, State, Tensor, Type,
+    ValueId, half,
 };
 use crate::json::json_error;
 use crate::order::first_ready;
@@ -45,6 +45,8 @@ struct Document {
     params: Vec<RawParam>,
     #[serde(default)]
     constants: Vec<RawConstant>,
+    #[serde(default)]
+    states: Vec<RawState>,
     nodes: Vec<RawNode>,
     outputs: Vec<RawOutput>,
 }
@@ -81,6 +83,18 @@ struct RawConstant {
     name: String,
     r#type: String,
     values: Value,
+}
+
+/// A state: what a step reads of it is what the step before made of it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawState {
+    name: String,
+    r#type: String,
+    #[serde(default)]
+    init: Option<Value>,
+    /// The value that takes its place.
+    next: String,
 }
 
 #[derive(Deserialize)]
@@ -135,11 +149,17 @@ pub fn load(text: &[u8], path: Option<&Path>, options: &LoadOptions) -> Result<G
     for constant in &document.constants {
         builder.constant(constant)?;
     }
+    for state in &document.states {
+        builder.state(state)?;
+    }
     let order = order(&document, &builder.values)?;
     for &node in &order {
         builder.node(&document.nodes[node])?;
     }
     builder.outputs(&document.outputs)?;
+    for state in &document.states {
+        builder.next(state)?;
+    }
     builder.graph.record_consumers();
     Ok(builder.graph)
 }
@@ -260,6 +280,27 @@ impl Builder {
         let source = self.data_source(&param.name, "param");
         let value = self.graph.add_param(&param.name, ty, init, data.map_err(place)?, source);
         self.define(&param.name, value).map_err(place)
+    }
+
+    fn state(&mut self, state: &RawState) -> Result<()> {
+        let place = |error: Error| error.within(&format!("state {}", state.name));
+        let ty = self.ty(&state.r#type).map_err(place)?;
+        let init = state.init.as_ref().map_or(Ok(Init::zeros()), init::initialiser).map_err(place)?;
+        let source = self.data_source(&state.name, "state");
+        let value = self.graph.add_param(&state.name, ty, init, None, source);
+        self.graph.set_state(value, State { grows: None });
+        self.define(&state.name, value).map_err(place)
+    }
+
+    /// What takes a state's place. Error: there is no such value, or it is of another type.
+    fn next(&mut self, state: &RawState) -> Result<()> {
+        let place = |error: Error| error.within(&format!("state {}", state.name));
+        let missing = || place(Error::model("next", format!("there is no value {}", state.next)));
+        let value = self.values.get(&state.next).copied().ok_or_else(missing)?;
+        match self.values.get(&state.name).map(|own| self.graph.maker(*own).op.clone()) {
+            Some(Op::Param(id)) => self.graph.update_param(id, value).map_err(place),
+            _ => Err(missing()),
+        }
     }
 
     fn constant(&mut self, constant: &RawConstant) -> Result<()> {

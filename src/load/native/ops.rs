@@ -234,6 +234,7 @@ impl Builder {
                 Op::ScatterElements { axis: self.axis(node, x, None)?, kind: scatter()? }
             }
             OpName::ScatterNd => Op::ScatterNd { kind: scatter()? },
+            OpName::UpdateSlice => Op::UpdateSlice { axis: self.axis(node, x, None)? },
             OpName::TopK => Op::TopK(TopK {
                 axis: self.axis(node, x, Some(-1))?,
                 k: number("k")?,

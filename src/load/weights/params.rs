@@ -62,7 +62,7 @@ pub fn match_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
     for (param, array) in graph.params().iter().zip(&chosen) {
         match array {
             Some(array) => wrong.extend(mismatch(graph, param, arrays, array)?),
-            None if has_data(param.data.as_ref()) => {}
+            None if has_data(param.data.as_ref()) || param.state.is_some() => {}
             None => missing.push(param.name.clone()),
         }
     }

@@ -3,6 +3,7 @@
 //! become part of how the operation reads and writes.
 
 use super::look::Look;
+use super::positioned::{self, Causal};
 use super::view::{Run, View, merged, split, strides};
 use super::{Found, Operand};
 use crate::ir::{Attention, Binary, DType, HeadOrder, Node, NodeId, Op, Real, Shape, Unary, ValueId};
@@ -145,18 +146,23 @@ impl Core {
             };
             Some((share, operand_of(&keys, !self.turned[0])?, operand_of(&values, self.turned[1])?))
         })?;
-        let (mask, causal) = self.masked(look, [batch, heads])?;
+        let Masked { mask, causal } = self.masked(look, [batch, heads])?;
+        let position = causal
+            .and_then(|causal| causal.position)
+            .map(|value| Operand { value, shape: Some(Shape::scalar()) });
         let op = Attention {
             heads,
             key_heads: heads / share,
             first: [q.first, k.first, v.first],
             orders: [q.order, k.order, v.order, order],
             scale: Real(self.scale * q.factor * k.factor),
-            causal,
+            causal: causal.map(|causal| causal.offset),
+            positioned: position.is_some(),
             fill: Real(self.mask.as_ref().map_or(f64::NEG_INFINITY, |mask| mask.fill)),
             zeros: self.zeros,
         };
-        let operands = [q, k, v].into_iter().map(StridedOperand::operand).chain(mask).collect();
+        let operands = [q, k, v].into_iter().map(StridedOperand::operand);
+        let operands = operands.chain(mask).chain(position).collect();
         let shape = look.graph.ty(result).shape.clone();
         Some(Found { op: Op::Attention(Box::new(op)), operands, then: Some(Op::Reshape { shape }) })
     }
@@ -177,11 +183,48 @@ impl Core {
         same.then_some(HeadOrder::RowsFirst)
     }
 
-    /// The mask as an operand of rank 4, or that keys after the row are hidden. None where it does not
+    /// The mask as an operand of rank 4, and that keys after the row are hidden. None where it does not
     /// fit.
-    fn masked(&self, look: &Look<'_>, [batch, heads]: [i64; 2]) -> Option<(Option<Operand>, Option<i64>)> {
-        let Some(mask) = &self.mask else { return Some((None, None)) };
-        let own = look.dims(mask.value)?;
+    fn masked(&self, look: &Look<'_>, heads: [i64; 2]) -> Option<Masked> {
+        let Some(mask) = &self.mask else { return Some(Masked { mask: None, causal: None }) };
+        let Placed { outer, ends } = self.placed(look, mask.value, heads)?;
+        let rank = self.scores.len();
+        let is_plain = outer == [1, 1] && ends == self.scores[rank - 2..];
+        if is_plain && let Some(offset) = look.causal(mask, ends) {
+            let causal = Some(Causal { offset, position: None });
+            return Some(Masked { mask: None, causal });
+        }
+        let keys = self.scores[rank - 1];
+        let (shown, fill) = look.shown(mask.value).unwrap_or((mask.value, mask.fill));
+        if fill <= HIDDEN {
+            if let Some(causal) = positioned::causal(look, shown, keys) {
+                return Some(Masked { mask: None, causal: Some(causal) });
+            }
+            if let Some([one, other]) = look.binary(shown, Binary::And) {
+                for (first, rest) in [(one, other), (other, one)] {
+                    let Some(causal) = positioned::causal(look, first, keys) else { continue };
+                    let mask = Some(self.operand(look, rest, heads)?);
+                    return Some(Masked { mask, causal: Some(causal) });
+                }
+            }
+        }
+        Some(Masked { mask: Some(self.operand(look, mask.value, heads)?), causal: None })
+    }
+
+    /// A mask as an operand of rank 4.
+    fn operand(&self, look: &Look<'_>, value: ValueId, heads: [i64; 2]) -> Option<Operand> {
+        let Placed { outer, ends } = self.placed(look, value, heads)?;
+        let dtype = look.graph.ty(value).dtype;
+        if dtype != DType::Bool && !dtype.is_float() {
+            return None;
+        }
+        let shape = Some(Shape::known(&[outer[0], outer[1], ends[0], ends[1]]));
+        Some(Operand { value, shape })
+    }
+
+    /// How a mask's axes meet those of the scores. None where they do not.
+    fn placed(&self, look: &Look<'_>, value: ValueId, [batch, heads]: [i64; 2]) -> Option<Placed> {
+        let own = look.dims(value)?;
         let rank = self.scores.len();
         let mut dims = vec![1; rank.checked_sub(own.len())?];
         dims.extend(&own);
@@ -189,19 +232,20 @@ impl Core {
         let full = &self.scores[..rank - 2];
         let outer =
             if outer.iter().all(|&dim| dim == 1) { [1, 1] } else { spread(outer, full, [batch, heads])? };
-        if outer == [1, 1]
-            && *ends == self.scores[rank - 2..]
-            && let Some(offset) = look.causal(mask, [ends[0], ends[1]])
-        {
-            return Some((None, Some(offset)));
-        }
-        let dtype = look.graph.ty(mask.value).dtype;
-        if dtype != DType::Bool && !dtype.is_float() {
-            return None;
-        }
-        let shape = Some(Shape::known(&[outer[0], outer[1], ends[0], ends[1]]));
-        Some((Some(Operand { value: mask.value, shape }), None))
+        Some(Placed { outer, ends: [ends[0], ends[1]] })
     }
+}
+
+/// What hides keys.
+struct Masked {
+    mask: Option<Operand>,
+    causal: Option<Causal>,
+}
+
+/// The axes of a mask: one for batches and one for heads, each 1 where all have one mask; rows and keys.
+struct Placed {
+    outer: [i64; 2],
+    ends: [i64; 2],
 }
 
 /// The axes of a mask before its last two as one for batches and one for heads, each 1 where all have
@@ -337,6 +381,13 @@ impl Look<'_> {
             }
         }
         false
+    }
+
+    /// A mask that is added, as what shows keys and what is added to the others.
+    fn shown(&self, mask: ValueId) -> Option<(ValueId, f64)> {
+        let node = self.maker(self.unrepeated(mask));
+        let (Op::Select, &[shown, own, other]) = (&node.op, &node.operands[..]) else { return None };
+        (self.constant(own)? == 0.0).then_some((shown, self.constant(other)?))
     }
 
     /// How far beyond its own number a row still meets keys, where a constant mask hides the others and

@@ -67,6 +67,16 @@ impl<'g> Look<'g> {
         (alone && free).then(|| nodes.split_off(1))
     }
 
+    /// What a value repeats along axes.
+    pub(super) fn unrepeated(&self, mut value: ValueId) -> ValueId {
+        for _ in 0..LARGEST {
+            let node = self.maker(value);
+            let (Op::Broadcast { .. }, Some(&from)) = (&node.op, node.operands.first()) else { break };
+            value = from;
+        }
+        value
+    }
+
     /// True where nothing reads a value but one operand.
     pub(super) fn is_read_once(&self, value: ValueId) -> bool {
         self.uses[value.index()] == 1

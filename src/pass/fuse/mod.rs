@@ -9,6 +9,7 @@
 mod attention;
 mod elementwise;
 mod look;
+mod positioned;
 mod rotary;
 mod rows;
 mod view;

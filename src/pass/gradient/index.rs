@@ -3,7 +3,7 @@
 use super::build::{Build, inverse};
 use super::rules::Site;
 use crate::error::{Error, Result};
-use crate::ir::{IndexOp, Op, ScatterKind, ValueId};
+use crate::ir::{Binary, IndexOp, Op, ScatterKind, ValueId};
 
 pub(super) fn gradients(
     b: &mut Build<'_>,
@@ -17,6 +17,7 @@ pub(super) fn gradients(
         IndexOp::GatherElements { axis } => site.first(gather_elements(b, axis, x[0], x[1], dy)?),
         IndexOp::GatherNd { batch_dims } => site.first(gather_nd(b, batch_dims as usize, x[0], x[1], dy)?),
         IndexOp::ScatterElements { .. } | IndexOp::ScatterNd { .. } => scatter(b, site, dy),
+        IndexOp::UpdateSlice { axis } => update_slice(b, site, axis, dy),
         IndexOp::TopK(topk) => site.first(gather_elements(b, topk.axis, x[0], site.results[1], dy)?),
     }
 }
@@ -92,4 +93,24 @@ fn scatter(b: &mut Build<'_>, site: &Site<'_>, dy: ValueId) -> Result<Vec<Option
     };
     let updates = if site.want[2] { Some(b.apply(gather, &[dy, indices])?) } else { None };
     Ok(vec![Some(data), None, updates])
+}
+
+/// What is replaced has no gradient, and the update has that of where it lies.
+fn update_slice(b: &mut Build<'_>, site: &Site<'_>, axis: u32, dy: ValueId) -> Result<Vec<Option<ValueId>>> {
+    let [position, update] = [site.operands[1], site.operands[2]];
+    let dims = b.dims(update)?;
+    let data = if site.want[0] {
+        let zeros = b.full(b.dtype(dy), &dims, 0.0)?;
+        Some(b.apply(site.op.clone(), &[dy, position, zeros])?)
+    } else {
+        None
+    };
+    let updates = if site.want[2] {
+        let own = b.iota(b.dtype(position), &[dims[axis as usize]], 0);
+        let places = b.apply(Op::Binary(Binary::Add), &[own, position])?;
+        Some(b.apply(Op::Gather { axis }, &[dy, places])?)
+    } else {
+        None
+    };
+    Ok(vec![data, None, updates])
 }

@@ -84,6 +84,7 @@ pub fn no_gradient(op: &Op) -> Option<&'static str> {
             IndexOp::Gather { .. }
             | IndexOp::GatherElements { .. }
             | IndexOp::GatherNd { .. }
+            | IndexOp::UpdateSlice { .. }
             | IndexOp::TopK(_) => None,
             IndexOp::ScatterElements { kind, .. } | IndexOp::ScatterNd { kind } => match kind {
                 ScatterKind::Replace | ScatterKind::Add => None,
@@ -110,6 +111,7 @@ pub fn no_gradient(op: &Op) -> Option<&'static str> {
             | NormalizeOp::NormalizeGradient { .. } => OF_A_GRADIENT,
         },
         Family::Attention(op) => match op {
+            AttentionOp::Attention(heads) if heads.positioned => Some("its keys are those of a cache"),
             AttentionOp::Attention(_) | AttentionOp::Rotary { .. } => None,
             AttentionOp::AttentionGradient(_) => OF_A_GRADIENT,
         },

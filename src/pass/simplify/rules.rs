@@ -62,6 +62,7 @@ pub(super) fn rewritten(look: &Look<'_, '_>) -> Vec<Rewrite> {
             | IndexOp::GatherNd { .. }
             | IndexOp::ScatterElements { .. }
             | IndexOp::ScatterNd { .. }
+            | IndexOp::UpdateSlice { .. }
             | IndexOp::TopK(_) => Vec::new(),
         },
         Family::Product(op) => one(look.product([op.transpose_left, op.transpose_right])),

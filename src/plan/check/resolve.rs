@@ -71,6 +71,7 @@ pub(super) fn resolve<'a>(plan: &'a Plan, views: Views, faults: &mut Faults) -> 
     for buffer in &plan.buffers {
         buffers.push(resolve_buffer(buffer, &devices, &ids, faults)?);
     }
+    feeds(plan, &ids, faults);
     storages(plan, &mut buffers, faults);
     if views == Views::Ignored {
         for (number, buffer) in (0..).zip(&mut buffers) {
@@ -120,6 +121,22 @@ fn buffer_ids<'a>(plan: &'a Plan, faults: &mut Faults) -> HashMap<&'a str, u32> 
         }
     }
     ids
+}
+
+/// What takes a state's place is of its bytes and on its device.
+fn feeds(plan: &Plan, ids: &HashMap<&str, u32>, faults: &mut Faults) {
+    for buffer in &plan.buffers {
+        let Some(state) = &buffer.feeds else { continue };
+        let found = ids.get(state.as_str()).map(|&state| &plan.buffers[state as usize]);
+        let fits = found.is_some_and(|state| {
+            let alike = state.device == buffer.device && state.bytes == buffer.bytes;
+            alike && state.kind == BufferKind::State && buffer.kind == BufferKind::Output
+        });
+        if !fits {
+            let id = &buffer.id;
+            faults.add(|| format!("{id} feeds {state}, which is no state of its bytes on its device"));
+        }
+    }
 }
 
 fn resolve_buffer(

@@ -248,7 +248,7 @@ impl<'a> Flow<'a, '_> {
     }
 
     /// Everything was launched, and what is kept from step to step is what the model keeps.
-    fn finish(self) {
+    fn finish(mut self) {
         let divided = self.plan.options.microbatches;
         for (number, expected) in self.names.model.launches.iter().enumerate() {
             let group = expected.group;
@@ -262,12 +262,29 @@ impl<'a> Flow<'a, '_> {
                 None | Some(_) => {}
             }
         }
+        self.fed();
         for (buffer, content) in self.plan.buffers.iter().zip(&self.holds) {
             let (BufferKind::State, Some(content)) = (buffer.kind, *content) else { continue };
             let old = self.names.find(buffer);
             if old != Some(content.value) && old.is_some_and(|old| self.names.value(old).is_result) {
                 let Buffer { id, value, .. } = buffer;
                 self.faults.add(|| format!("{value} is a result of the model, and {id} is updated"));
+            }
+        }
+    }
+
+    /// What feeds a state is what the model keeps there. O(buffers).
+    fn fed(&mut self) {
+        let plan = self.plan;
+        let of_states = plan.buffers.iter().filter(|buffer| buffer.kind == BufferKind::State);
+        let states: HashMap<&str, &Buffer> = of_states.map(|state| (state.id.as_str(), state)).collect();
+        for (number, buffer) in plan.buffers.iter().enumerate() {
+            let Some(state) = &buffer.feeds else { continue };
+            let state = states.get(state.as_str()).and_then(|state| self.names.find(state));
+            let kept = self.holds[number].and_then(|content| self.value(content).updates);
+            if state.is_none() || state != kept {
+                let Buffer { id, value, .. } = buffer;
+                self.faults.add(|| format!("{id} feeds a state of which {value} is not the next one"));
             }
         }
     }

@@ -159,6 +159,7 @@ fn buffer(words: &mut Words<'_>) -> Result<Buffer, Fault> {
         of: words.option("of")?,
         bounds: if words.skip("box") { words.json_word()? } else { Vec::new() },
         partial: if words.skip("partial") { Some(words.json_word()?) } else { None },
+        feeds: words.option("feeds")?,
         axis: words.option_number("axis")?,
     })
 }

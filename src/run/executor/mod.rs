@@ -20,7 +20,7 @@ mod worker;
 mod write_set;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -55,6 +55,8 @@ pub struct ExecOptions {
     pub before_step: Option<Hook>,
     /// Those of other programs that run at the same time: they leave one another their cores.
     pub engines: Engines,
+    /// Parameters whose elements are not to be put in another order, by name.
+    pub plain: BTreeSet<String>,
 }
 
 /// Physical devices on which several programs may run at once.
@@ -115,6 +117,8 @@ pub struct Program {
     written: WriteSet,
     /// Name, type, places and form of each parameter.
     params: Vec<(String, Type, Vec<Located>, Form)>,
+    /// Constants and their places.
+    constants: Vec<(ValueId, Vec<Located>)>,
     names: Vec<String>,
     timeout: Option<Duration>,
 }
@@ -132,20 +136,42 @@ impl Program {
         weights: Weights<'_>,
         options: ExecOptions,
     ) -> Result<Self> {
-        let packing = Packing::of(graph);
+        let arenas = allocated(plan)?;
+        Self::on(arenas, true, (graph, groups, plan), weights, options)
+    }
+
+    /// As [`Program::new`], on the arenas of a program that holds the same parameters at the same places: they
+    /// and the states are those of both. Only one of the two may run at a time, and what the other one has of
+    /// constants and inputs is overwritten by it ([`Program::load_constants`]).
+    pub(in crate::run) fn beside(
+        &self,
+        graph: &Graph,
+        groups: &[Fused<'_>],
+        plan: &ExecPlan,
+        options: ExecOptions,
+    ) -> Result<Self> {
+        let none = |_| Err(Error::Internal("a parameter is loaded twice".to_owned()));
+        Self::on(Arc::clone(&self.shared.arenas), false, (graph, groups, plan), &none, options)
+    }
+
+    fn on(
+        arenas: Arc<[Arena]>,
+        is_first: bool,
+        (graph, groups, plan): (&Graph, &[Fused<'_>], &ExecPlan),
+        weights: Weights<'_>,
+        options: ExecOptions,
+    ) -> Result<Self> {
+        let packing = Packing::of(graph).without(graph, &options.plain);
         let compiled: Vec<Compiled> =
             groups.iter().map(|group| Compiled::new(graph, group, &packing)).collect::<Result<_>>()?;
-        within_memory(plan)?;
-        let allocate = |device: &ExecDevice| {
-            Arena::new(device.arena.get()).map_err(|error| error.within(&format!("device {}", device.name)))
-        };
-        let arenas: Vec<Arena> = plan.devices.iter().map(allocate).collect::<Result<_>>()?;
         let checker = Checker { plan, graph, groups: &compiled };
         let buffers = checker.buffers()?;
         let tasks = checker.tasks(&buffers)?;
         let ports = Ports::new(graph, plan, &checker, &buffers)?;
         let data = checker.data(&buffers)?;
-        load(graph, &data, weights, &mut |value, tensor, place| {
+        let is_loaded = |(value, _): &&(ValueId, Vec<Located>)| is_first || is_constant(graph, *value);
+        let loaded: Vec<(ValueId, Vec<Located>)> = data.iter().filter(is_loaded).cloned().collect();
+        load(graph, &loaded, weights, &mut |value, tensor, place| {
             // SAFETY: no worker runs yet, so nobody else uses the arena.
             packing.form(value).write(tensor, unsafe { arenas[place.device].bytes_mut(place.range) })
         })?;
@@ -160,9 +186,22 @@ impl Program {
             ports,
             updates,
             written,
+            constants: data.iter().filter(|(value, _)| is_constant(graph, *value)).cloned().collect(),
             params: parameters(graph, &packing, data),
             names: plan.devices.iter().map(|device| device.name.clone()).collect(),
             timeout: options.timeout,
+        })
+    }
+
+    /// Puts the constants where they lie, after a program on the same arenas has run.
+    ///
+    /// Errors: none but internal ones.
+    pub(in crate::run) fn load_constants(&mut self, graph: &Graph) -> Result<()> {
+        self.workers.usable()?;
+        let none = |_| Err(Error::Internal("a constant is a parameter".to_owned()));
+        load(graph, &self.constants, &none, &mut |_, tensor, place| {
+            write(&self.shared.arenas, place, tensor.bytes());
+            Ok(())
         })
     }
 
@@ -268,6 +307,19 @@ impl Program {
     pub fn report(&self, wall: Duration) -> RunReport {
         self.shared.report(wall, &self.names)
     }
+}
+
+/// Arenas of exactly the planned size. Error: memory that the system does not give.
+fn allocated(plan: &ExecPlan) -> Result<Arc<[Arena]>> {
+    within_memory(plan)?;
+    let allocate = |device: &ExecDevice| {
+        Arena::new(device.arena.get()).map_err(|error| error.within(&format!("device {}", device.name)))
+    };
+    plan.devices.iter().map(allocate).collect()
+}
+
+fn is_constant(graph: &Graph, value: ValueId) -> bool {
+    matches!(graph.maker(value).op, Op::Constant(_))
 }
 
 /// The parameters among the data, with their names, types and forms.

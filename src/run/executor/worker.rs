@@ -23,7 +23,7 @@ const IDLE: u32 = u32::MAX;
 
 /// What all workers see.
 pub(super) struct Shared {
-    pub(super) arenas: Vec<Arena>,
+    pub(super) arenas: Arc<[Arena]>,
     groups: Vec<Compiled>,
     tasks: Vec<Task>,
     /// By device: the threads of its engine, and its worker's number among them.
@@ -56,7 +56,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     pub(super) fn new(
         plan: &ExecPlan,
-        arenas: Vec<Arena>,
+        arenas: Arc<[Arena]>,
         groups: Vec<Compiled>,
         tasks: Vec<Task>,
         pools: Vec<(Arc<Pool>, usize)>,

@@ -1,7 +1,7 @@
 //! What lies on each device before a step begins: parameters, state, inputs. It stands at the
 //! bottom of the arenas and is never written over, for a step may be run many times.
 
-use crate::costgraph::Role;
+use crate::costgraph::{Role, TensorIx};
 use crate::error::{Error, Result};
 use crate::schedule::copies::param_holders;
 use crate::schedule::problem::Problem;
@@ -11,7 +11,7 @@ use crate::units::Bytes;
 
 /// The resident buffers, laid out.
 pub(crate) struct Residents {
-    /// Parameters, then inputs, then what nodes own.
+    /// States, parameters, inputs, what nodes own.
     pub(crate) buffers: Vec<Buffer>,
     /// By device: the first aligned offset above them.
     pub(crate) base: Vec<u64>,
@@ -35,6 +35,10 @@ impl Residents {
             bytes: vec![Bytes::ZERO; devices],
             load_bytes: Bytes::ZERO,
         };
+        // States and parameters come first: they lie alike in all plans of one model and one placement.
+        for &(_, state) in graph.updates() {
+            residents.input(problem, state)?;
+        }
         let mut last = None;
         for (param, device) in param_holders(graph, problem.placement()) {
             let bytes = graph.param_bytes(param);
@@ -43,11 +47,11 @@ impl Residents {
                 residents.load_bytes += bytes;
             }
         }
+        let mut is_state = vec![false; graph.tensor_count()];
+        graph.updates().iter().for_each(|&(_, state)| is_state[state.index()] = true);
         for tensor in graph.tensors() {
-            let producer = graph.producer(tensor);
-            if graph.role(producer) == Role::Input {
-                let (device, bytes) = (problem.device(producer), graph.tensor_bytes(tensor));
-                residents.add(problem, device, Content::Tensor(tensor), BufferKind::Input, bytes)?;
+            if graph.role(graph.producer(tensor)) == Role::Input && !is_state[tensor.index()] {
+                residents.input(problem, tensor)?;
             }
         }
         for node in graph.nodes() {
@@ -63,6 +67,12 @@ impl Residents {
             }
         }
         Ok(residents)
+    }
+
+    fn input(&mut self, problem: &Problem<'_>, tensor: TensorIx) -> Result<()> {
+        let (graph, producer) = (problem.graph, problem.graph.producer(tensor));
+        let (device, bytes) = (problem.device(producer), graph.tensor_bytes(tensor));
+        self.add(problem, device, Content::Tensor(tensor), BufferKind::Input, bytes)
     }
 
     fn add(

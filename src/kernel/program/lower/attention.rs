@@ -30,15 +30,17 @@ impl Builder<'_> {
         };
         let mask = mask.map(|mask| self.arg(mask, false)).transpose()?;
         let (upstream, rows, writes) = (None, None, Vec::new());
-        Ok(Heads { pass, op: op.clone(), geometry, mask_strides, reads, mask, upstream, rows, writes })
+        let op = op.clone();
+        Ok(Heads { pass, op, geometry, mask_strides, reads, mask, position: None, upstream, rows, writes })
     }
 
     pub(super) fn attention(&mut self, id: NodeId, op: &Attention) -> Lowered<Body> {
         let node = self.graph.node(id);
         let operands = [0, 1, 2].map(|operand| node.operands[operand]);
         let [q, k, v] = operands;
-        let mask = node.operands.get(3).copied();
+        let mask = op.mask(&node.operands).copied();
         let mut heads = self.heads(Pass::Forward, op, [q, k, v, node.first_result], mask)?;
+        heads.position = op.position(&node.operands).map(|&value| self.arg(value, false)).transpose()?;
         heads.writes.push((self.arg(node.first_result, true)?, heads.geometry.strides[3]));
         Ok(Body::Attention(Box::new(heads)))
     }

@@ -17,9 +17,10 @@ impl Builder<'_> {
             IndexOp::Gather { axis } => self.gather_at(id, axis as usize, index, guard),
             IndexOp::GatherElements { axis } => self.gather_elements_at(id, axis as usize, index, guard),
             IndexOp::GatherNd { batch_dims } => self.gather_nd_at(id, batch_dims as usize, index, guard),
-            IndexOp::ScatterElements { .. } | IndexOp::ScatterNd { .. } | IndexOp::TopK(_) => {
-                Err(Halt::Unfused)
-            }
+            IndexOp::ScatterElements { .. }
+            | IndexOp::ScatterNd { .. }
+            | IndexOp::UpdateSlice { .. }
+            | IndexOp::TopK(_) => Err(Halt::Unfused),
         }
     }
 
@@ -147,13 +148,31 @@ impl Builder<'_> {
         let (arg, position) = (self.arg(result, true)?, self.exprs.at(point));
         let stores = vec![self.replacing(arg, position, value)];
         let mut programs = vec![self.finish(Body::Map { point, stores })];
-        if let Op::ScatterElements { axis, kind } = node.op
-            && updated
-        {
-            let body = second.scatter_elements(id, axis as usize, kind)?;
-            programs.push(second.finish(body));
-        }
+        let body = match node.op {
+            Op::ScatterElements { axis, kind } if updated => {
+                Some(second.scatter_elements(id, axis as usize, kind)?)
+            }
+            Op::UpdateSlice { axis } if updated => Some(second.update_slice(id, axis as usize)?),
+            _ => None,
+        };
+        programs.extend(body.map(|body| second.finish(body)));
         Ok(programs)
+    }
+
+    /// Every element of the update, at its place.
+    fn update_slice(&mut self, id: NodeId, axis: usize) -> Lowered<Body> {
+        let node = self.graph.node(id);
+        let [x, position, update] = [node.operands[0], node.operands[1], node.operands[2]];
+        let (dims, own) = (self.dims(x)?, self.dims(update)?);
+        let (point, index) = self.over(&own);
+        let value = self.at(update, &index, None)?;
+        let start = self.at(position, &[], None)?;
+        let start = self.exprs.wrapped(start, dims[axis] - own[axis] + 1);
+        let mut to = index;
+        to[axis] = self.exprs.binary(Binary::Add, to[axis], start);
+        let place = self.exprs.linear(&dims, &to);
+        let arg = self.arg(node.first_result, true)?;
+        Ok(Body::Map { point, stores: vec![self.replacing(arg, place, value)] })
     }
 
     fn scatter_elements(&mut self, id: NodeId, axis: usize, kind: ScatterKind) -> Lowered<Body> {

@@ -195,7 +195,9 @@ impl<'a> Builder<'a> {
                 }
                 _ if fused => return Err(Halt::Unfused),
                 IndexOp::TopK(_) => self.topk(first)?,
-                IndexOp::ScatterElements { .. } | IndexOp::ScatterNd { .. } => return self.scatter(first),
+                IndexOp::ScatterElements { .. } | IndexOp::ScatterNd { .. } | IndexOp::UpdateSlice { .. } => {
+                    return self.scatter(first);
+                }
             },
             Family::Window(op) => match op {
                 WindowOp::Conv(conv) => self.conv(first, conv)?,

@@ -51,6 +51,8 @@ pub(crate) struct Heads<'a, T, S> {
     pub(crate) mask: Mask<'a, T, S>,
     /// By axis of batch, head, row and key; 0 where the mask is repeated.
     mask_strides: [usize; 4],
+    /// How far beyond its own number a row meets keys.
+    causal: Option<i64>,
 }
 
 fn attention_as<T: Typed + Float + Vectorised + Product, S: StorageOf<T>>(
@@ -63,7 +65,11 @@ fn attention_as<T: Typed + Float + Vectorised + Product, S: StorageOf<T>>(
     let [q, k, v] = [&inputs[0], &inputs[1], &inputs[2]];
     let geometry = Geometry::new(op, [q.dims, k.dims, v.dims, out.dims]);
     let tiling = Tiling::new(&geometry);
-    let heads = Heads::<T, S>::new(op, geometry, tiling, [q, k, v], inputs.get(3))?;
+    let mut heads = Heads::<T, S>::new(op, geometry, tiling, [q, k, v], op.mask(inputs))?;
+    if let Some(position) = op.position(inputs) {
+        let first = position.slice::<i64>()?.first().copied().unwrap_or(0);
+        heads.causal = op.causal.map(|offset| offset.saturating_add(first));
+    }
     let Geometry { batch, heads: count, rows, value_size, .. } = geometry;
     let (planes, across) = match op.orders[3] {
         ir::HeadOrder::HeadsFirst => (batch * count, 1),
@@ -131,7 +137,7 @@ impl<'a, T: Typed, S: StorageOf<T>> Heads<'a, T, S> {
             Some(mask) => (Mask::Added(mask.slice()?), repeated(mask.dims)),
         };
         let (q, k, v) = (q.slice()?, k.slice()?, v.slice()?);
-        Ok(Self { op, geometry, tiling, q, k, v, mask, mask_strides })
+        Ok(Self { op, geometry, tiling, q, k, v, mask, mask_strides, causal: op.causal })
     }
 
     /// Where a row of queries (0), keys (1), values (2) or results (3) begins.
@@ -215,7 +221,7 @@ impl<T: Typed + Float + Vectorised + Product, S: StorageOf<T>> Heads<'_, T, S> {
         let (largest, sums) = state.split_at_mut(self.tiling.rows as usize);
         largest.fill(T::LOWEST);
         sums.fill(T::ZERO);
-        let end = (0..rows).map(|row| self.geometry.seen(self.op.causal, (first + row) as u64)).max();
+        let end = (0..rows).map(|row| self.geometry.seen(self.causal, (first + row) as u64)).max();
         let end = end.unwrap_or(keys) as usize;
         let key_head = head / group as usize;
         for begin in (0..end).step_by(self.tiling.keys as usize) {
@@ -330,7 +336,7 @@ impl<T: Typed + Float, S: StorageOf<T>> Heads<'_, T, S> {
                 }
             }
         }
-        let seen = self.geometry.seen(self.op.causal, row as u64) as usize;
+        let seen = self.geometry.seen(self.causal, row as u64) as usize;
         let hidden = seen.saturating_sub(block.key).min(scores.len());
         scores[hidden..].fill(T::LOWEST);
     }

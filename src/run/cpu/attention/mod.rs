@@ -17,7 +17,7 @@ pub(super) fn execute(
 ) -> Result<()> {
     match op {
         AttentionOp::Attention(op) => {
-            forward::attention(team, op, between(inputs, 3, 4)?, only(outputs)?, workspace)
+            forward::attention(team, op, between(inputs, 3, 5)?, only(outputs)?, workspace)
         }
         AttentionOp::AttentionGradient(op) => {
             gradient::attention_gradient(team, op, between(inputs, 5, 6)?, outputs, workspace)

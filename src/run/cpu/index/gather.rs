@@ -217,6 +217,29 @@ fn begin(data: &View<'_>, out: &mut ViewMut<'_>) {
     }
 }
 
+/// `Op::UpdateSlice`. Error: the update is not within the axis.
+pub(crate) fn update_slice(axis: u32, inputs: &[View<'_>; 3], out: &mut ViewMut<'_>) -> Result<()> {
+    let [data, position, update] = inputs;
+    let axis = axis as usize;
+    let start = position.slice::<i64>()?.first().copied().unwrap_or(0);
+    let (size, most) = (update.dims[axis], data.dims[axis]);
+    if start < 0 || start.saturating_add(size) > most {
+        let message = format!("{size} from {start} on are not among {most}");
+        return Err(Error::run("update_slice", message));
+    }
+    begin(data, out);
+    let inner = data.dims[axis + 1..].iter().product::<i64>() as usize * data.dtype.size() as usize;
+    let (from, to) = (size as usize * inner, most as usize * inner);
+    if from == 0 {
+        return Ok(());
+    }
+    let first = start as usize * inner;
+    for (update, out) in update.bytes.chunks_exact(from).zip(out.bytes.chunks_exact_mut(to)) {
+        out[first..first + from].copy_from_slice(update);
+    }
+    Ok(())
+}
+
 /// `Op::ScatterNd`.
 pub(crate) fn scatter_nd(kind: ScatterKind, inputs: &[View<'_>; 3], out: &mut ViewMut<'_>) -> Result<()> {
     let [data, indices, updates] = inputs;

@@ -31,6 +31,7 @@ pub(super) fn execute(
             gather::scatter_elements(axis, kind, exactly(inputs)?, only(outputs)?)
         }
         IndexOp::ScatterNd { kind } => gather::scatter_nd(kind, exactly(inputs)?, only(outputs)?),
+        IndexOp::UpdateSlice { axis } => gather::update_slice(axis, exactly(inputs)?, only(outputs)?),
         IndexOp::TopK(op) => {
             let [x] = exactly(inputs)?;
             topk::topk(op, x, outputs, workspace)

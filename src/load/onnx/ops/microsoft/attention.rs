@@ -177,6 +177,7 @@ fn attend(at: &mut At<'_>, parts: &Parts, masks: &Masks) -> Result<ValueId> {
         orders,
         scale: Real(parts.scale),
         causal: masks.causal,
+        positioned: false,
         fill: Real(f64::NEG_INFINITY),
         zeros: false,
     };

@@ -1,0 +1,48 @@
+//! The options of `generate` as clap reads them.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::args::{ExecArgs, ModelArgs, PlacementArgs, Terminal};
+
+#[derive(Args, Debug, Clone)]
+#[command(after_help = "\
+Examples:
+  partition generate llama/ -d 2xcpu --tokens 1,306,4658 --max-tokens 100
+  partition generate config.json -d cpu --init seed=1 --tokens 1,2,3 --context 256
+  partition generate llama/ -d 'cpu[2x8GB]' --tokens 1,306 --temperature 0.8 --top-p 0.9 --seed 7")]
+pub(super) struct GenerateArgs {
+    /// A decoder: a transformers config.json or its folder, or another model whose sequence is open
+    #[arg(value_name = "MODEL")]
+    pub(super) model: PathBuf,
+    /// Tokens to go on from, by number
+    #[arg(help_heading = "Generation", long, value_name = "1,2,3", value_delimiter = ',', required = true)]
+    pub(super) tokens: Vec<i64>,
+    /// Most tokens to generate
+    #[arg(help_heading = "Generation", long, value_name = "N", default_value_t = 128)]
+    pub(super) max_tokens: usize,
+    /// Tokens of the prompt that a step takes at once, by a plan of their own
+    #[arg(help_heading = "Generation", long, value_name = "N", default_value_t = 1)]
+    pub(super) block: usize,
+    /// How far tokens are drawn from the likeliest one: 0 takes that
+    #[arg(help_heading = "Generation", long, value_name = "T", default_value_t = 0.0)]
+    pub(super) temperature: f32,
+    /// Draw among this many of the likeliest tokens
+    #[arg(help_heading = "Generation", long, value_name = "K")]
+    pub(super) top_k: Option<usize>,
+    /// Draw among the likeliest tokens that together have this probability
+    #[arg(help_heading = "Generation", long, value_name = "P")]
+    pub(super) top_p: Option<f32>,
+    #[command(flatten)]
+    pub(super) exec: ExecArgs,
+    #[command(flatten)]
+    pub(super) shape: ModelArgs,
+    #[command(flatten)]
+    pub(super) placement: PlacementArgs,
+    /// Map a planned device to a real one (repeatable)
+    #[arg(help_heading = "Running", hide_short_help = true, long, value_name = "PLANNED=REAL")]
+    pub(super) map: Vec<String>,
+    #[command(flatten)]
+    pub(super) terminal: Terminal,
+}

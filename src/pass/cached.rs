@@ -1,0 +1,464 @@
+//! A decoder that is run token by token: what its attention reads of earlier tokens is kept in caches.
+//!
+//! A network over whole sequences becomes one over the next tokens of them. Along an axis that is as long as the
+//! sequence a value is either of the new tokens, as nearly all are, or of all tokens so far, as keys, values and
+//! the columns of scores and masks. Backwards from each product that sums over the sequence it is found what has
+//! to be there for all tokens: what follows from positions alone is made anew for the whole context, the layout
+//! of keys and values is as it was, and what computes them becomes a cache, which is a state: the new rows are
+//! written where the filled part ends.
+//!
+//! On exit the network has an input [`PAST`], how many tokens were there before, and a dimension [`CONTEXT`], how
+//! many the caches hold. Positions count from there. All else must treat positions alike, one by one; what does
+//! not is an error that names it.
+
+use std::collections::HashMap;
+
+use super::rewrite::Rewriter;
+use crate::error::{Error, Report, Result};
+use crate::ir::{
+    Attention, Binary, DType, DimId, Graph, Init, NodeId, Op, ParamId, Shape, Size, Source, SourceId,
+    SourceRole, State, Tensor, Type, ValueId,
+};
+
+/// The input that says how many tokens the caches hold already, `i64[]`.
+pub const PAST: &str = "past_length";
+/// The dimension of the caches: how many tokens they can hold.
+pub const CONTEXT: &str = "context";
+
+/// The network with caches. O(nodes x axes).
+///
+/// Errors: a network without a sequence of tokens or that attends to what comes later; an operation that
+/// mixes positions in another way; names that are taken.
+pub fn cached(graph: &Graph) -> Result<Graph> {
+    let sequence = sequence(graph)?;
+    let taken = graph.dims().iter().any(|dim| dim.name == CONTEXT);
+    if taken || graph.inputs().iter().any(|(name, _)| name == PAST) {
+        return Err(refused("", &format!("the model has a {PAST} or {CONTEXT} of its own")));
+    }
+    let mut incremental = Incremental::new(graph, sequence)?;
+    for id in graph.node_ids() {
+        incremental.node(id)?;
+    }
+    incremental.finish()
+}
+
+/// The dimension along which the tokens stand.
+pub fn sequence(graph: &Graph) -> Result<DimId> {
+    let tokens = graph.inputs().iter().find(|(name, _)| name == "input_ids").or(graph.inputs().first());
+    let sizes = tokens.map(|(_, value)| graph.ty(*value).shape.sizes());
+    let last = sizes.and_then(|sizes| sizes.get(1).or(sizes.first()));
+    match last.map(|size| (size.terms(), size.constant())) {
+        Some((&[(dim, 1)], 0)) => Ok(dim),
+        _ => Err(refused("", "no input is a sequence of tokens whose length is open")),
+    }
+}
+
+fn refused(place: &str, message: &str) -> Error {
+    let report = Report::new(place, message);
+    Error::Unsupported(report.help("a context is for decoders, whose tokens follow from those before them"))
+}
+
+/// What a value is needed as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Need {
+    /// Of the new tokens.
+    New(ValueId),
+    /// Of all tokens along an axis.
+    All(ValueId, usize),
+}
+
+/// How a value of all tokens comes about.
+enum Way {
+    /// From the rows of earlier tokens, which are kept.
+    Cache,
+    /// By the same operation of other operands.
+    Again(Op, Vec<Need>),
+    /// From positions alone.
+    Count(u32),
+}
+
+struct Incremental<'g> {
+    old: &'g Graph,
+    new: Rewriter<'g>,
+    sequence: DimId,
+    context: Size,
+    past: ValueId,
+    /// By old value: it follows from positions alone.
+    free: Vec<bool>,
+    /// By old value: it has a form of the new tokens.
+    made: Vec<bool>,
+    all: HashMap<(ValueId, usize), ValueId>,
+    states: Vec<(ParamId, ValueId)>,
+    /// Something follows from rows and keys alone, as what hides later keys does.
+    is_ordered: bool,
+}
+
+impl<'g> Incremental<'g> {
+    fn new(old: &'g Graph, sequence: DimId) -> Result<Self> {
+        let mut new = Rewriter::new(old);
+        let graph = new.graph_mut();
+        let context = Size::dim(graph.dim(CONTEXT));
+        let source = graph.add_source(Source::new(PAST, "input", SourceRole::Data));
+        let past = graph.add_input(PAST, Type::new(DType::I64, Shape::scalar()), source);
+        let mut incremental = Self {
+            old,
+            new,
+            sequence,
+            context,
+            past,
+            free: vec![false; old.value_count()],
+            made: vec![false; old.value_count()],
+            all: HashMap::new(),
+            states: Vec::new(),
+            is_ordered: false,
+        };
+        for id in old.node_ids() {
+            let node = old.node(id);
+            let of_tokens = node.op == Op::Input;
+            let free = !of_tokens && node.operands.iter().all(|operand| incremental.free[operand.index()]);
+            old.results(id).for_each(|value| incremental.free[value.index()] = free);
+        }
+        Ok(incremental)
+    }
+
+    fn finish(self) -> Result<Graph> {
+        if self.states.is_empty() || !self.is_ordered {
+            return Err(refused("", "it attends to no earlier tokens, or to later ones, too"));
+        }
+        let mut graph = self.new.finish()?;
+        for (param, value) in self.states {
+            graph.update_param(param, value)?;
+        }
+        Ok(graph)
+    }
+
+    fn fail(&self, id: NodeId) -> Error {
+        let node = self.old.node(id);
+        let name = &self.old.source(node.source).name;
+        refused(&format!("node {name}"), &format!("{} mixes positions of the sequence", node.op.name()))
+    }
+
+    /// The axes of a value that are as long as the sequence.
+    fn axes(&self, value: ValueId) -> Vec<usize> {
+        let sizes = self.old.ty(value).shape.sizes().iter().enumerate();
+        sizes.filter(|(_, size)| self.mentions(size)).map(|(axis, _)| axis).collect()
+    }
+
+    fn mentions(&self, size: &Size) -> bool {
+        size.terms().iter().any(|&(dim, _)| dim == self.sequence)
+    }
+
+    /// The same node of the new tokens, where it has such a form.
+    fn node(&mut self, id: NodeId) -> Result<()> {
+        let node = self.old.node(id);
+        let first = node.first_result;
+        if self.old.results(id).any(|value| self.axes(value).len() > 1) {
+            return Ok(());
+        }
+        if node.op.is_leaf() {
+            self.new.keep(id)?;
+        } else if let Some((op, needs)) = self.summed(id)? {
+            let operands = self.needed(&needs)?;
+            let ty = self.old.ty(first).clone();
+            let made = self.new.add(op, &operands, node.source)?;
+            if self.new.graph().ty(made) != &ty {
+                return Err(self.fail(id));
+            }
+            self.new.replace_each(id, &[made]);
+        } else {
+            if node.operands.iter().any(|operand| !self.made[operand.index()]) || !self.is_alike(id) {
+                return Err(self.fail(id));
+            }
+            self.new.keep(id)?;
+            self.counted(id)?;
+        }
+        self.old.results(id).for_each(|value| self.made[value.index()] = true);
+        Ok(())
+    }
+
+    /// Positions and lengths count from the tokens that were there before.
+    fn counted(&mut self, id: NodeId) -> Result<()> {
+        let node = self.old.node(id);
+        let value = node.first_result;
+        let own = self.new.value(value)?;
+        let moved = match &node.op {
+            Op::Iota { axis } if self.axes(value).contains(&(*axis as usize)) => {
+                self.moved(own, node.source)?
+            }
+            Op::Sizes(sizes) if sizes.iter().any(|size| self.mentions(size)) => {
+                let times = |size: &Size| {
+                    let own = size.terms().iter().find(|&&(dim, _)| dim == self.sequence);
+                    own.map_or(0, |&(_, times)| times)
+                };
+                let bytes: Vec<u8> = sizes.iter().flat_map(|size| times(size).to_le_bytes()).collect();
+                let dims = self.old.ty(value).shape.dims().unwrap_or_default();
+                let dims = dims.into_iter().map(|dim| dim.unsigned_abs()).collect();
+                let times = Tensor::new(DType::I64, dims, bytes)?;
+                let times = self.new.graph_mut().add_constant(times, node.source);
+                let past = self.new.add(Op::Binary(Binary::Mul), &[times, self.past], node.source)?;
+                self.new.add(Op::Binary(Binary::Add), &[own, past], node.source)?
+            }
+            _ => return Ok(()),
+        };
+        self.new.replace_each(id, &[moved]);
+        Ok(())
+    }
+
+    fn moved(&mut self, value: ValueId, source: SourceId) -> Result<ValueId> {
+        let to = self.new.graph().ty(value).dtype;
+        let past = match to {
+            DType::I64 => self.past,
+            to => self.new.add(Op::Convert { to }, &[self.past], source)?,
+        };
+        self.new.add(Op::Binary(Binary::Add), &[value, past], source)
+    }
+
+    /// What a node needs that sums over all tokens; none where it does not.
+    fn summed(&self, id: NodeId) -> Result<Option<(Op, Vec<Need>)>> {
+        let node = self.old.node(id);
+        let rank = |value: ValueId| self.old.ty(value).shape.rank();
+        match (&node.op, &node.operands[..]) {
+            (&Op::MatMul { transpose_left, transpose_right }, &[left, right]) => {
+                let along = rank(left) - if transpose_left { 2 } else { 1 };
+                if !self.axes(left).contains(&along) {
+                    return Ok(None);
+                }
+                let down = rank(right) - if transpose_right { 1 } else { 2 };
+                Ok(Some((node.op.clone(), vec![Need::All(left, along), Need::All(right, down)])))
+            }
+            (Op::Reduce { axes, .. }, &[x]) if self.axes(x).len() == 2 => {
+                let own = axes.iter().map(|&axis| axis as usize).find(|axis| self.axes(x).contains(axis));
+                Ok(own.map(|axis| (node.op.clone(), vec![Need::All(x, axis)])))
+            }
+            (Op::Attention(of), operands) => self.attended(of, operands).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Attention that is one operation already.
+    fn attended(&self, of: &Attention, operands: &[ValueId]) -> Result<(Op, Vec<Need>)> {
+        let key = |position: usize| Need::All(operands[position], of.orders[position].axes().1);
+        let mut needs = vec![Need::New(operands[0]), key(1), key(2)];
+        needs.extend(of.mask(operands).map(|&mask| match self.axes(mask).contains(&3) {
+            true => Need::All(mask, 3),
+            false => Need::New(mask),
+        }));
+        if of.causal.is_none() || of.positioned {
+            return Ok((Op::Attention(Box::new(of.clone())), needs));
+        }
+        needs.push(Need::New(ValueId(u32::MAX)));
+        Ok((Op::Attention(Box::new(Attention { positioned: true, ..of.clone() })), needs))
+    }
+
+    /// Whether a node does the same at every position, of those at the same position.
+    fn is_alike(&self, id: NodeId) -> bool {
+        let node = self.old.node(id);
+        let x = node.operands.first().map_or(Vec::new(), |&x| self.axes(x));
+        let any = node.operands.iter().any(|&operand| !self.axes(operand).is_empty());
+        let other = |axis: u32| !x.contains(&(axis as usize));
+        match &node.op {
+            Op::Reshape { .. } => self.segments_are_equal(node.operands[0], node.first_result),
+            Op::Slice(slice) => x.iter().all(|&axis| {
+                slice.starts[axis] == Size::Known(0)
+                    && slice.steps[axis] == 1
+                    && slice.sizes[axis] == self.old.ty(node.operands[0]).shape[axis]
+            }),
+            Op::Pad(pad) => x.iter().all(|&axis| pad.before[axis] == 0 && pad.after[axis] == 0),
+            Op::Concat { axis }
+            | Op::Gather { axis }
+            | Op::GatherElements { axis }
+            | Op::ScatterElements { axis, .. }
+            | Op::ArgReduce { axis, .. }
+            | Op::CumSum { axis, .. }
+            | Op::Softmax { axis, .. } => other(*axis),
+            Op::TopK(of) => other(of.axis),
+            Op::Reduce { axes, .. } | Op::Normalize { axes, .. } => axes.iter().all(|&axis| other(axis)),
+            Op::Transpose { .. } | Op::Broadcast { .. } | Op::Rotary { .. } => true,
+            Op::MatMul { transpose_right, .. } => {
+                let y = node.operands[1];
+                let column = self.old.ty(y).shape.rank() - if *transpose_right { 2 } else { 1 };
+                !self.axes(y).contains(&column)
+            }
+            Op::Sizes(_) | Op::Iota { .. } => true,
+            op if op.is_elementwise() => true,
+            _ => !any,
+        }
+    }
+
+    /// Whether the sequence's axes part two values' sizes alike: what stands between them is as many elements.
+    fn segments_are_equal(&self, x: ValueId, y: ValueId) -> bool {
+        let of = |value: ValueId| {
+            let sizes = self.old.ty(value).shape.sizes();
+            let parts = sizes.split(|size| self.mentions(size)).map(|part| {
+                let long = part.iter().filter(|size| **size != Size::Known(1)).cloned();
+                let (known, open): (Vec<Size>, Vec<Size>) = long.partition(|size| size.known().is_some());
+                (known.iter().filter_map(Size::known).product::<i64>(), open)
+            });
+            let plain = sizes.iter().filter(|size| self.mentions(size));
+            let plain = plain.map(|size| size.terms().len() == 1 && size.constant() == 0);
+            (parts.collect::<Vec<_>>(), plain.collect::<Vec<_>>())
+        };
+        let (x, y) = (of(x), of(y));
+        x.0 == y.0 && x.1.iter().chain(&y.1).all(|&plain| plain)
+    }
+
+    /// The values that are needed. Without recursion: what a value needs first stands above it.
+    fn needed(&mut self, needs: &[Need]) -> Result<Vec<ValueId>> {
+        let mut stack: Vec<Need> = needs.iter().rev().copied().collect();
+        while let Some(&need) = stack.last() {
+            let Need::All(value, axis) = need else {
+                stack.pop();
+                continue;
+            };
+            if self.all.contains_key(&(value, axis)) {
+                stack.pop();
+                continue;
+            }
+            let way = self.way(value, axis)?;
+            let missing: Vec<Need> = match &way {
+                Way::Again(_, needs) => needs.iter().filter(|need| !self.has(need)).copied().collect(),
+                Way::Cache | Way::Count(_) => Vec::new(),
+            };
+            if missing.is_empty() {
+                let made = self.make(value, axis, way)?;
+                self.all.insert((value, axis), made);
+                stack.pop();
+            } else {
+                stack.extend(missing);
+            }
+        }
+        needs.iter().map(|need| self.find(need)).collect()
+    }
+
+    fn has(&self, need: &Need) -> bool {
+        match *need {
+            Need::New(_) => true,
+            Need::All(value, axis) => self.all.contains_key(&(value, axis)),
+        }
+    }
+
+    fn find(&self, need: &Need) -> Result<ValueId> {
+        match *need {
+            Need::New(value) if value.0 == u32::MAX => Ok(self.past),
+            Need::New(value) if self.made[value.index()] => self.new.value(value),
+            Need::New(value) => Err(self.fail(self.old.value(value).node)),
+            Need::All(value, axis) => {
+                let found = self.all.get(&(value, axis)).copied();
+                found.ok_or_else(|| self.fail(self.old.value(value).node))
+            }
+        }
+    }
+
+    /// A value's sizes with an axis of all tokens.
+    fn long(&self, value: ValueId, axis: usize) -> Shape {
+        let sizes = self.old.ty(value).shape.sizes().iter().enumerate();
+        Shape::new(sizes.map(|(at, size)| if at == axis { self.context.clone() } else { size.clone() }))
+    }
+
+    /// How a value of all tokens along an axis comes about. Error: it does not.
+    fn way(&self, value: ValueId, axis: usize) -> Result<Way> {
+        let id = self.old.value(value).node;
+        let node = self.old.node(id);
+        let (axes, rank) = (self.axes(value), self.old.ty(value).shape.rank());
+        let is_pair = axes.len() == 2;
+        if axes.len() > 2
+            || !axes.contains(&axis)
+            || self.old.ty(value).shape[axis] != Size::dim(self.sequence)
+        {
+            return Err(self.fail(id));
+        }
+        let free = self.free[value.index()];
+        // The operand's axis that stands for this one, counted from the last.
+        let aligned = |operand: ValueId| {
+            let own = (axis + self.old.ty(operand).shape.rank()).checked_sub(rank);
+            match own {
+                Some(own) if self.axes(operand).contains(&own) => Need::All(operand, own),
+                _ => Need::New(operand),
+            }
+        };
+        let same = |needs: Vec<Need>| Ok(Way::Again(node.op.clone(), needs));
+        match &node.op {
+            Op::Iota { axis } => Ok(Way::Count(*axis)),
+            Op::Broadcast { .. } => {
+                let op = Op::Broadcast { shape: self.long(value, axis) };
+                Ok(Way::Again(op, vec![aligned(node.operands[0])]))
+            }
+            Op::Transpose { perm } => same(vec![Need::All(node.operands[0], perm[axis] as usize)]),
+            Op::Reshape { .. } if self.segments_are_equal(node.operands[0], value) => {
+                let which = axes.iter().position(|&own| own == axis).unwrap_or(0);
+                let own = self.axes(node.operands[0]).get(which).copied().ok_or_else(|| self.fail(id))?;
+                let op = Op::Reshape { shape: self.long(value, axis) };
+                Ok(Way::Again(op, vec![Need::All(node.operands[0], own)]))
+            }
+            op if op.is_elementwise() && (is_pair || free) => {
+                same(node.operands.iter().map(|&operand| aligned(operand)).collect())
+            }
+            Op::MatMul { transpose_left, transpose_right } if is_pair => {
+                let [left, right] = [node.operands[0], node.operands[1]];
+                let of = |value: ValueId, turned: bool| {
+                    self.old.ty(value).shape.rank() - if turned { 2 } else { 1 }
+                };
+                match axis + 1 == rank {
+                    true => same(vec![Need::New(left), Need::All(right, of(right, *transpose_right))]),
+                    false => same(vec![Need::All(left, of(left, !*transpose_left)), Need::New(right)]),
+                }
+            }
+            Op::Softmax { axis: own, .. } if is_pair && *own as usize == axis => {
+                same(vec![Need::All(node.operands[0], axis)])
+            }
+            Op::Concat { .. } if is_pair && self.is_pair_concat(id, axis) => {
+                same(node.operands.iter().map(|&operand| Need::All(operand, axis)).collect())
+            }
+            _ if !is_pair => Ok(Way::Cache),
+            _ => Err(self.fail(id)),
+        }
+    }
+
+    fn is_pair_concat(&self, id: NodeId, axis: usize) -> bool {
+        let node = self.old.node(id);
+        let apart = matches!(node.op, Op::Concat { axis: own } if own as usize != axis);
+        apart && node.operands.iter().all(|&operand| self.axes(operand).contains(&axis))
+    }
+
+    fn make(&mut self, value: ValueId, axis: usize, way: Way) -> Result<ValueId> {
+        let node = self.old.maker(value);
+        let source = node.source;
+        match way {
+            Way::Count(along) => {
+                let ty = Type::new(self.old.ty(value).dtype, self.long(value, axis));
+                let made = self.new.graph_mut().add_iota(ty, along, source);
+                match along as usize != axis && self.axes(value).contains(&(along as usize)) {
+                    true => self.moved(made, source),
+                    false => Ok(made),
+                }
+            }
+            Way::Again(op, needs) => {
+                let pair = self.axes(value).len() == 2;
+                self.is_ordered |= pair && self.free[value.index()] && matches!(op, Op::Compare(_));
+                let operands: Vec<ValueId> =
+                    needs.iter().map(|need| self.find(need)).collect::<Result<_>>()?;
+                self.new.add(op, &operands, source)
+            }
+            Way::Cache => self.cache(value, axis),
+        }
+    }
+
+    /// A state that holds the rows of all tokens, and the new ones in it.
+    fn cache(&mut self, value: ValueId, axis: usize) -> Result<ValueId> {
+        let rows = self.find(&Need::New(value))?;
+        let maker = self.old.maker(value);
+        let ty = Type::new(self.old.ty(value).dtype, self.long(value, axis));
+        let name = format!("cache.{}", self.old.source(maker.source).name);
+        let taken = self.states.iter().filter(|(id, _)| self.new.graph().param(*id).name == name).count();
+        let name = if taken == 0 { name } else { format!("{name}.{}", self.states.len()) };
+        let graph = self.new.graph_mut();
+        let source = graph.add_source(Source::new(&name, "state", SourceRole::Data));
+        let state = graph.add_param(name, ty, Init::zeros(), None, source);
+        let Op::Param(id) = graph.maker(state).op else { return Err(self.fail(self.old.value(value).node)) };
+        graph.set_state(state, State { grows: Some(axis as u32) });
+        let all =
+            self.new.add(Op::UpdateSlice { axis: axis as u32 }, &[state, self.past, rows], maker.source)?;
+        self.states.push((id, all));
+        Ok(all)
+    }
+}

@@ -1,0 +1,202 @@
+//! A decoder that was exported with its caches as inputs and outputs: each output that is the next step's input
+//! becomes a state, which is updated where it lies.
+//!
+//! Such a network reads `past` and makes `present`, `past` with the new rows behind it, both as long as the tokens
+//! so far. Here a cache is as long as the context from the beginning: sizes are those of a full cache, and what
+//! the network computes of the length of `past`, positions above all, is computed of the input [`PAST`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cached::PAST;
+use super::rewrite::Rewriter;
+use crate::error::{Error, Report, Result};
+use crate::ir::{
+    Binary, DType, DimId, Graph, Init, NodeId, Op, Shape, Size, Source, SourceRole, State, Tensor, Type,
+    ValueId,
+};
+
+/// An input, and the output that it is in the next step.
+struct Pair {
+    name: String,
+    input: ValueId,
+    output: ValueId,
+    /// The node that puts the new rows behind the old ones, those, and along which axis.
+    node: NodeId,
+    rows: ValueId,
+    axis: u32,
+}
+
+/// The network with caches of so many tokens as states.
+/// O(nodes).
+///
+/// Errors: pairs that are no rows behind others, or of several lengths; a context that is too short.
+pub fn paired(graph: &Graph, context: i64) -> Result<Graph> {
+    let pairs = pairs(graph)?;
+    let Some(first) = pairs.first() else { return Err(refused("past", "there is none")) };
+    let (past, rows) = lengths(graph, first)?;
+    if let Some(other) = pairs.iter().find(|pair| lengths(graph, pair).ok() != Some((past, rows))) {
+        return Err(refused(&other.name, "it is not as long as the other caches"));
+    }
+    if context <= rows {
+        return Err(refused(
+            &first.name,
+            &format!("a step takes {rows} tokens, the context holds {context}"),
+        ));
+    }
+    let mut rewriting = Rewriting { old: graph, new: Rewriter::new(graph), past };
+    let mut graph = rewriting.rewrite(&pairs)?.finish(&pairs)?;
+    graph.bind(&BTreeMap::from([(graph.dim_name(past).to_owned(), context - rows)]))?;
+    Ok(graph)
+}
+
+fn refused(place: &str, message: &str) -> Error {
+    Error::Unsupported(Report::new(format!("input {place}"), message))
+}
+
+/// Whether an output of a network is called as the next step's input.
+pub fn has_pairs(graph: &Graph) -> bool {
+    let outputs: BTreeSet<&str> = graph.outputs().iter().map(|(name, _)| name.as_str()).collect();
+    let has_next = |name: &String| next_names(name).iter().any(|next| outputs.contains(next.as_str()));
+    graph.inputs().iter().any(|(name, _)| has_next(name))
+}
+
+/// What an output is called that is an input in the next step.
+fn next_names(input: &str) -> Vec<String> {
+    let swaps =
+        [("past_key_values", "present"), ("past_key_values", "present_key_values"), ("past", "present")];
+    swaps
+        .iter()
+        .filter(|(from, _)| input.contains(from))
+        .map(|(from, to)| input.replacen(from, to, 1))
+        .collect()
+}
+
+fn pairs(graph: &Graph) -> Result<Vec<Pair>> {
+    let outputs: BTreeMap<&str, ValueId> =
+        graph.outputs().iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let mut found = Vec::new();
+    for (name, input) in graph.inputs() {
+        let Some(&output) = next_names(name).iter().find_map(|next| outputs.get(next.as_str())) else {
+            continue;
+        };
+        let node = graph.value(output).node;
+        let made = graph.node(node);
+        let (&Op::Concat { axis }, &[old, rows]) = (&made.op, &made.operands[..]) else {
+            return Err(refused(name, "its next value is no rows behind it"));
+        };
+        if old != *input {
+            return Err(refused(name, "its next value is no rows behind it"));
+        }
+        found.push(Pair { name: name.clone(), input: *input, output, node, rows, axis });
+    }
+    Ok(found)
+}
+
+/// The dimension of the tokens before, and how many rows a step adds. Error: they are not known.
+fn lengths(graph: &Graph, pair: &Pair) -> Result<(DimId, i64)> {
+    let axis = pair.axis as usize;
+    let past = &graph.ty(pair.input).shape[axis];
+    let rows = graph.ty(pair.rows).shape[axis].known();
+    match (past.terms(), past.constant(), rows) {
+        (&[(dim, 1)], 0, Some(rows)) => Ok((dim, rows)),
+        (_, _, None) => {
+            Err(refused(&pair.name, "how many rows a step adds is open; --dim NAME=N says how many"))
+        }
+        _ => Err(refused(&pair.name, "its length is no dimension of its own")),
+    }
+}
+
+struct Rewriting<'g> {
+    old: &'g Graph,
+    new: Rewriter<'g>,
+    past: DimId,
+}
+
+/// A graph whose states are still to be updated.
+struct Rewritten {
+    graph: Graph,
+    next: Vec<(ValueId, ValueId)>,
+}
+
+impl Rewriting<'_> {
+    fn rewrite(&mut self, pairs: &[Pair]) -> Result<Rewritten> {
+        let graph = self.new.graph_mut();
+        let source = graph.add_source(Source::new(PAST, "input", SourceRole::Data));
+        let filled = graph.add_input(PAST, Type::new(DType::I64, Shape::scalar()), source);
+        let mut next = Vec::new();
+        let mut states: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+        let by_node: BTreeMap<NodeId, &Pair> = pairs.iter().map(|pair| (pair.node, pair)).collect();
+        let by_input: BTreeMap<ValueId, &Pair> = pairs.iter().map(|pair| (pair.input, pair)).collect();
+        for id in self.old.node_ids() {
+            let node = self.old.node(id);
+            if let Some(pair) = by_node.get(&id) {
+                let state = states[&pair.input];
+                let rows = self.new.value(pair.rows)?;
+                let op = Op::UpdateSlice { axis: pair.axis };
+                let all = self.new.add(op, &[state, filled, rows], node.source)?;
+                self.new.replace_each(id, &[all]);
+                next.push((state, all));
+            } else if let Some(pair) = by_input.get(&node.first_result) {
+                let ty = self.old.ty(pair.output).clone();
+                let graph = self.new.graph_mut();
+                let source = graph.add_source(Source::new(&pair.name, "state", SourceRole::Data));
+                let state = graph.add_param(&pair.name, ty, Init::zeros(), None, source);
+                graph.set_state(state, State { grows: Some(pair.axis) });
+                states.insert(pair.input, state);
+            } else if node.operands.iter().any(|operand| states.contains_key(operand)) {
+                let name = &self.old.source(node.source).name;
+                return Err(refused(name, "it reads a cache before the new rows are in it"));
+            } else {
+                self.new.keep(id)?;
+                self.counted(id, filled)?;
+            }
+        }
+        let graph = std::mem::replace(&mut self.new, Rewriter::new(self.old)).finish()?;
+        Ok(Rewritten { graph, next })
+    }
+
+    /// Numbers that follow from how many tokens there were follow from the input that says so.
+    fn counted(&mut self, id: NodeId, filled: ValueId) -> Result<()> {
+        let node = self.old.node(id);
+        let Op::Sizes(sizes) = &node.op else { return Ok(()) };
+        let times = |size: &Size| {
+            let own = size.terms().iter().find(|&&(dim, _)| dim == self.past);
+            own.map_or(0, |&(_, times)| times)
+        };
+        if sizes.iter().all(|size| times(size) == 0) {
+            return Ok(());
+        }
+        let rest: Option<Vec<Size>> =
+            sizes.iter().map(|size| size.sub(&Size::dim(self.past).scale(times(size))?)).collect();
+        let rest = rest.ok_or_else(|| refused("", "a size overflows"))?;
+        let ty = self.old.ty(node.first_result);
+        let scalar = ty.shape.rank() == 0;
+        let bytes: Vec<u8> = sizes.iter().flat_map(|size| times(size).to_le_bytes()).collect();
+        let dims = ty.shape.dims().unwrap_or_default().into_iter().map(i64::unsigned_abs).collect();
+        let times = Tensor::new(DType::I64, dims, bytes)?;
+        let graph = self.new.graph_mut();
+        let rest = graph.add_sizes(rest, scalar, node.source);
+        let times = graph.add_constant(times, node.source);
+        let moved = self.new.add(Op::Binary(Binary::Mul), &[times, filled], node.source)?;
+        let sum = self.new.add(Op::Binary(Binary::Add), &[rest, moved], node.source)?;
+        self.new.replace_each(id, &[sum]);
+        Ok(())
+    }
+}
+
+impl Rewritten {
+    /// What the next step reads is no output any more.
+    fn finish(self, pairs: &[Pair]) -> Result<Graph> {
+        let Self { mut graph, next } = self;
+        let gone: BTreeSet<String> = pairs.iter().flat_map(|pair| next_names(&pair.name)).collect();
+        let outputs = graph.outputs().iter().filter(|(name, _)| !gone.contains(name)).cloned().collect();
+        graph.set_outputs(outputs);
+        for (state, all) in next {
+            let Op::Param(id) = graph.maker(state).op else {
+                return Err(Error::Internal("a state is a parameter".to_owned()));
+            };
+            graph.update_param(id, all)?;
+        }
+        Ok(graph)
+    }
+}

@@ -43,6 +43,7 @@ mod flip;
 mod functions;
 mod fuse;
 mod fuse_attention;
+mod gguf;
 mod gpu;
 mod gpu_child;
 mod gradients;

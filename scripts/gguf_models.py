@@ -74,7 +74,10 @@ def write(folder, name, architecture, model, names, kind, extra):
         writer.add_head_count_kv(config.num_key_value_heads)
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     for add, value in extra.items():
-        getattr(writer, add)(value)
+        if add == "rope_freqs":
+            writer.add_tensor("rope_freqs.weight", value)
+        else:
+            getattr(writer, add)(value)
     writer.add_token_list(["<unk>", "a", "b"])
     for key, parameter in model.named_parameters():
         value = parameter.detach().numpy()
@@ -113,6 +116,15 @@ def filled(model, seed):
     return model.eval()
 
 
+def slowed(theta, width, factor, low, high, context):
+    """By what llama.cpp's converter divides the frequencies of Llama 3."""
+    frequencies = 1.0 / theta ** (np.arange(0, width, 2) / width)
+    lengths = 2 * np.pi / frequencies
+    smooth = (context / lengths - low) / (high - low)
+    between = 1 / ((1 - smooth) / factor + smooth)
+    return np.where(lengths < context / high, 1.0, np.where(lengths > context / low, factor, between)).astype(np.float32)
+
+
 def models(folder):
     theta = dict(rope_parameters=dict(rope_type="default", rope_theta=50.0))
     heads = dict(num_key_value_heads=2)
@@ -122,6 +134,11 @@ def models(folder):
     base, length = dict(add_rope_freq_base=50.0), dict(add_key_length=8)
     for seed, (name, architecture, config, cls, names, kind, extra) in enumerate([
         ("llama", "llama", hf.LlamaConfig(**SMALL, **heads, **theta), hf.LlamaForCausalLM, LLAMA, Kind.F32, base),
+        ("llama_3", "llama", hf.LlamaConfig(**SMALL, **heads, rope_parameters=dict(
+            rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8,
+            rope_theta=50.0)), hf.LlamaForCausalLM, LLAMA, Kind.F32, dict(base, rope_freqs=slowed(50.0, 8, 8.0, 1.0, 4.0, 8))),
+        ("llama_linear", "llama", hf.LlamaConfig(**SMALL, **heads, rope_parameters=dict(rope_type="linear", factor=4.0, rope_theta=50.0)),
+         hf.LlamaForCausalLM, LLAMA, Kind.F32, dict(base, add_rope_scaling_type=gguf.RopeScalingType.LINEAR, add_rope_scaling_factor=4.0)),
         ("llama_tied_bf16", "llama", hf.LlamaConfig(**SMALL, **heads, tie_word_embeddings=True), hf.LlamaForCausalLM, LLAMA, Kind.BF16, {}),
         ("llama_f16", "llama", hf.LlamaConfig(**SMALL, **heads), hf.LlamaForCausalLM, LLAMA, Kind.F16, {}),
         ("llama_q8_0", "llama", hf.LlamaConfig(**SMALL, **heads), hf.LlamaForCausalLM, LLAMA, Kind.Q8_0, {}),

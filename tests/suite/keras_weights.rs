@@ -63,6 +63,27 @@ fn functions_and_layers_give_the_outputs_of_keras() {
 }
 
 #[test]
+fn a_file_that_holds_its_model_needs_no_other() {
+    let arrays = file("net.io.npz");
+    for name in ["net.keras", "net.h5"] {
+        let out = Command::new(env!("CARGO_BIN_EXE_partition"))
+            .arg("run")
+            .arg(file(name))
+            .arg("--inputs")
+            .arg(&arrays)
+            .arg("--expect")
+            .arg(&arrays)
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{name}: {}", String::from_utf8_lossy(&out.stderr));
+    }
+    // Weights alone are still none.
+    let out = Command::new(env!("CARGO_BIN_EXE_partition")).arg(file("net.weights.h5")).output().unwrap();
+    let told = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(told.contains("these are weights (HDF5), and the model is missing"), "{told}");
+}
+
+#[test]
 fn saved_models_of_both_versions_give_their_outputs() {
     let Some(folder) = shared::file("corpus/keras") else { return };
     for name in ["cnn_small", "gru_conv1d_small", "mlp_small", "siamese_multi_io", "transformer_small"] {

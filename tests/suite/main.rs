@@ -44,6 +44,7 @@ mod functions;
 mod fuse;
 mod fuse_attention;
 mod generate;
+mod gguf;
 mod gpu;
 mod gpu_child;
 mod gradients;

@@ -17,13 +17,21 @@ pub(super) struct Heads {
     pub(super) width: u64,
 }
 
+/// More heads, or more numbers of one, are none: tables are made for each.
+const MOST_HEADS: u64 = 1 << 16;
+const WIDEST: u64 = 1 << 20;
+
 impl Heads {
-    /// Error: heads that do not divide what they share.
+    /// Error: heads that do not divide what they share, or are too many or too wide.
     pub(super) fn new(hidden: u64, count: u64, shared: u64, width: Option<u64>) -> Result<Self> {
         let fits = width.is_some() || hidden.is_multiple_of(count);
         let width = width.unwrap_or(hidden / count);
         if !fits || !count.is_multiple_of(shared) || width == 0 || width.saturating_mul(count) > LARGEST {
             let message = format!("{count} heads, {shared} of keys and values, do not divide {hidden}");
+            return Err(Error::model("num_attention_heads", message));
+        }
+        if count > MOST_HEADS || width > WIDEST {
+            let message = format!("{count} heads of {width} numbers are too many");
             return Err(Error::model("num_attention_heads", message));
         }
         Ok(Self { count, shared, width })

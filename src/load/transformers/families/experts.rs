@@ -36,6 +36,9 @@ pub(super) const GPT_OSS: Family = Family {
     ..LLAMA
 };
 
+/// More experts, of all layers together, are no configuration.
+const MOST_EXPERTS: u64 = 100_000;
+
 /// How many experts there are, and how many of them are chosen.
 fn counts(config: &Config, field: &'static str, usual: [u64; 2]) -> Result<[u64; 2]> {
     const CHOSEN: &str = "num_experts_per_tok";
@@ -44,8 +47,9 @@ fn counts(config: &Config, field: &'static str, usual: [u64; 2]) -> Result<[u64;
     if chosen > count {
         return Err(config.refused(CHOSEN, &format!("{chosen} of {count} experts cannot be chosen")));
     }
-    if count > 4096 {
-        return Err(config.refused(field, &format!("{count} experts are too many")));
+    let layers = config.layers("num_hidden_layers")?;
+    if count.saturating_mul(layers) > MOST_EXPERTS {
+        return Err(config.refused(field, &format!("{count} experts in {layers} layers are too many")));
     }
     Ok([count, chosen])
 }

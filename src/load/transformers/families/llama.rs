@@ -241,6 +241,10 @@ fn stablelm(config: &Config) -> Result<Settings> {
     settings.norm = Norm::Layer(epsilon);
     settings.biases.qkv = [Bias::from(config.flag("use_qkv_bias", false)?); 3];
     if config.flag("qk_layernorm", false)? {
+        // Each head has an array of its own.
+        if settings.heads.count > 1024 {
+            return Err(config.refused("qk_layernorm", "norms of so many heads are not supported"));
+        }
         let layers = ["self_attn.q_layernorm", "self_attn.k_layernorm"];
         settings.names.inner_norms = InnerNorms::Heads(layers, Norm::LayerPlain(epsilon));
     }

@@ -46,7 +46,7 @@ const ENCODER: Names = Names {
     token_types: TokenTypes::None,
     first_norm: None,
     layer: "block",
-    attention: "layer.0.SelfAttention",
+    attention: "layer.0.attention",
     projections: Projections::Apart([
         "layer.0.SelfAttention.q",
         "layer.0.SelfAttention.k",
@@ -68,7 +68,7 @@ const ENCODER: Names = Names {
 const DECODER: Names = Names {
     cross: Some(Cross {
         norms: before("layer.1.layer_norm"),
-        attention: "layer.1.EncDecAttention",
+        attention: "layer.1.attention",
         projections: ["layer.1.EncDecAttention.q", "layer.1.EncDecAttention.k", "layer.1.EncDecAttention.v"],
         out: "layer.1.EncDecAttention.o",
     }),
@@ -95,7 +95,7 @@ impl Read {
         let (gated, activation) = activation(config)?;
         let ranges = config.optional_size("relative_attention_num_buckets")?.unwrap_or(32);
         let farthest = config.optional_size("relative_attention_max_distance")?.unwrap_or(128);
-        if !(4..=1 << 16).contains(&ranges) || !(ranges..=1 << 20).contains(&farthest) {
+        if !(4..=1 << 16).contains(&ranges) || !(ranges..=1 << 16).contains(&farthest) {
             let message = format!("{ranges} ranges up to {farthest} are not supported");
             return Err(config.refused("relative_attention_max_distance", &message));
         }

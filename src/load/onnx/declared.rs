@@ -24,7 +24,7 @@ impl Lowering {
             let Some(ty) = self.type_of(&output.name) else { continue };
             let place = |error: Error| error.within(&format!("output {}", output.name));
             has_type(output, ty, "what makes it").map_err(place)?;
-            if shape_fault(output, ty).is_some() {
+            if !self.is_ragged(&output.name) && shape_fault(output, ty).is_some() {
                 let (stated, found) = (stated_shape(output), self.shown(ty));
                 stale.push(format!(
                     "output {}: the file states {stated}, its operations make {found}",
@@ -37,6 +37,9 @@ impl Lowering {
             let Some(ty) = self.type_of(&value.name) else { continue };
             let place = |error: Error| error.within(&format!("value {}", value.name));
             has_type(value, ty, "what makes it").map_err(place)?;
+            if self.is_ragged(&value.name) {
+                continue;
+            }
             if shape_fault(value, ty).is_some() || !sizes.agree(value, ty) {
                 let (stated, found) = (stated_shape(value), self.shown(ty));
                 stale.push(format!(
@@ -53,6 +56,11 @@ impl Lowering {
             self.graph.note(format!("{first}{more}: what the operations make is taken"));
         }
         Ok(())
+    }
+
+    /// Whether a value is longer than what counts of it, so that its own size says nothing.
+    fn is_ragged(&self, name: &str) -> bool {
+        self.find(name).is_some_and(|binding| self.binding(binding).ragged.is_some())
     }
 
     /// `[batch,3]`.

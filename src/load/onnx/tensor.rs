@@ -40,12 +40,15 @@ pub(super) fn dtype(number: i32) -> Result<DType> {
         1 => DType::F32,
         2 => DType::U8,
         3 => DType::I8,
+        4 => DType::U16,
         5 => DType::I16,
         6 => DType::I32,
         7 => DType::I64,
         9 => DType::Bool,
         10 => DType::F16,
         11 => DType::F64,
+        12 => DType::U32,
+        13 => DType::U64,
         16 => DType::Bf16,
         other => {
             let name = usize::try_from(other).ok().and_then(|index| NAMES.get(index));
@@ -111,7 +114,15 @@ fn typed_data(proto: &TensorProto, dtype: DType) -> Result<Vec<u8>> {
                 ints.iter().map(|&v| i16::try_from(v).map_err(|_| narrow(v))).collect::<Result<_>>()?;
             values.iter().flat_map(|v| v.to_le_bytes()).collect()
         }
-        DType::F16 | DType::Bf16 => {
+        DType::U32 | DType::U64 => {
+            let width = dtype.size() as usize;
+            let fits = |value: u64| dtype == DType::U64 || u32::try_from(value).is_ok();
+            if let Some(value) = proto.uint64_data.iter().find(|&&value| !fits(value)) {
+                return Err(Error::model("", format!("{value} does not fit {dtype}")));
+            }
+            proto.uint64_data.iter().flat_map(|value| value.to_le_bytes()[..width].to_vec()).collect()
+        }
+        DType::F16 | DType::Bf16 | DType::U16 => {
             let values: Vec<u16> =
                 ints.iter().map(|&v| u16::try_from(v).map_err(|_| narrow(v))).collect::<Result<_>>()?;
             values.iter().flat_map(|v| v.to_le_bytes()).collect()
@@ -183,6 +194,9 @@ pub(super) fn encode(dtype: DType, value: f64) -> Vec<u8> {
         DType::I32 => (value as i32).to_le_bytes().to_vec(),
         DType::I64 => (value as i64).to_le_bytes().to_vec(),
         DType::U8 => (value as u8).to_le_bytes().to_vec(),
+        DType::U16 => (value as u16).to_le_bytes().to_vec(),
+        DType::U32 => (value as u32).to_le_bytes().to_vec(),
+        DType::U64 => (value as u64).to_le_bytes().to_vec(),
         DType::Bool => vec![u8::from(value != 0.0)],
     }
 }
@@ -190,7 +204,7 @@ pub(super) fn encode(dtype: DType, value: f64) -> Vec<u8> {
 /// The bytes of one integer.
 pub(super) fn encode_integer(dtype: DType, value: i64) -> Vec<u8> {
     match dtype {
-        DType::I64 => value.to_le_bytes().to_vec(),
+        DType::I64 | DType::U64 => value.to_le_bytes().to_vec(),
         other => encode(other, value as f64),
     }
 }

@@ -328,3 +328,9 @@ pub(super) fn softsign(at: &mut At<'_>) -> Result<()> {
     at.set(0, y);
     Ok(())
 }
+
+/// A number of a type all whose bits are one.
+pub(super) fn all_ones(at: &mut At<'_>, dtype: DType) -> Result<ValueId> {
+    let bytes = vec![u8::MAX; dtype.size() as usize];
+    Ok(at.constant(crate::ir::Tensor::new(dtype, Vec::new(), bytes)?))
+}

@@ -21,6 +21,9 @@ pub(super) fn unary(at: &At<'_>, unary: Unary) -> Folded {
 }
 
 fn evaluate_unary(unary: Unary, x: &Known) -> Option<Known> {
+    if x.dtype.is_half() {
+        return None;
+    }
     let items = match &x.items {
         Items::Sizes(sizes) => {
             let one = |size: &Size| match unary {
@@ -60,6 +63,9 @@ fn fits(known: Known) -> Option<Known> {
     let range = match known.dtype {
         DType::Bool => 0..=1,
         DType::U8 => 0..=255,
+        DType::U16 => 0..=u16::MAX.into(),
+        DType::U32 => 0..=u32::MAX.into(),
+        DType::U64 => 0..=i64::MAX,
         DType::I8 => -128..=127,
         DType::I16 => i16::MIN.into()..=i16::MAX.into(),
         DType::I32 => i32::MIN.into()..=i32::MAX.into(),
@@ -82,7 +88,7 @@ pub(super) fn binary(at: &At<'_>, binary: Binary) -> Folded {
 }
 
 fn evaluate_binary(binary: Binary, x: &Known, y: &Known) -> Option<Known> {
-    if x.dtype != y.dtype {
+    if x.dtype != y.dtype || x.dtype.is_half() {
         return None;
     }
     let dims = broadcast_dims(&x.dims, &y.dims)?;

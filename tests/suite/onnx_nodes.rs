@@ -30,6 +30,26 @@ struct Stored {
 /// A tensor that is stored as a message of its own, and its name.
 pub(crate) fn stored(bytes: &[u8]) -> Option<(String, Tensor)> {
     let stored = Stored::decode(bytes).ok()?;
+    // Elements of few bits are compared as the bytes that hold them.
+    let few = match stored.data_type {
+        17..=20 | 24 => Some((8, false)),
+        21 | 23 => Some((4, false)),
+        22 => Some((4, true)),
+        25 => Some((2, false)),
+        26 => Some((2, true)),
+        _ => None,
+    };
+    if let Some((bits, signed)) = few {
+        let dims: Vec<u64> = stored.dims.iter().map(|&dim| dim as u64).collect();
+        let (count, raw) = (dims.iter().product::<u64>() as usize, stored.raw_data.unwrap_or_default());
+        let one = |i: usize| {
+            let value = raw[i * bits / 8] >> (i * bits % 8) & (0xffu8 >> (8 - bits));
+            let negative = signed && value >> (bits - 1) == 1;
+            if negative { value | 0xffu8.checked_shl(bits as u32).unwrap_or(0) } else { value }
+        };
+        let dtype = if signed { DType::I8 } else { DType::U8 };
+        return Some((stored.name, Tensor::new(dtype, dims, (0..count).map(one).collect::<Vec<u8>>()).ok()?));
+    }
     let dtype = match stored.data_type {
         1 => DType::F32,
         2 => DType::U8,

@@ -99,10 +99,10 @@ fn tensor_type(declared: &ValueInfoProto) -> Option<&TensorTypeProto> {
 fn has_type(declared: &ValueInfoProto, ty: &Type, maker: &str) -> Result<()> {
     let Some(tensor) = tensor_type(declared) else { return Ok(()) };
     // Zero stands for a type that is not declared.
-    if tensor.elem_type == 0 || tensor::dtype(tensor.elem_type)? == ty.dtype {
+    if tensor.elem_type == 0 || tensor::held(tensor.elem_type)? == ty.dtype {
         return Ok(());
     }
-    let stated = format!("elements of type {}", tensor::dtype(tensor.elem_type)?);
+    let stated = format!("elements of type {}", tensor::held(tensor.elem_type)?);
     Err(contradicted(&stated, maker, ty.dtype.name()))
 }
 

@@ -11,6 +11,7 @@ use super::declared::agrees;
 use super::dimension::{Stated, dimension_name};
 use super::function::Functions;
 use super::known::{Items, Known};
+use super::narrow::Narrow;
 use super::node::At;
 use super::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto};
 use super::{ops, tensor};
@@ -48,6 +49,8 @@ pub(super) struct Binding {
     pub(super) form: Form,
     /// Where only the first elements of an axis count.
     pub(super) ragged: Option<Ragged>,
+    /// What its bytes hold, where that is not what their type says.
+    pub(super) narrow: Option<Narrow>,
 }
 
 /// How many elements of an axis count, where that depends on data.
@@ -56,6 +59,15 @@ pub(super) struct Ragged {
     pub(super) axis: usize,
     /// One i64.
     pub(super) count: ValueId,
+    /// The tensor is a vector of sizes: its element `axis` is the size that is planned, not the count.
+    pub(super) is_size: bool,
+}
+
+impl Ragged {
+    /// Only the first elements of an axis count.
+    pub(super) fn along(axis: usize, count: ValueId) -> Self {
+        Self { axis, count, is_size: false }
+    }
 }
 
 /// What a file says beside its graph.
@@ -126,16 +138,19 @@ impl Lowering {
             let header = tensor::header(&proto).map_err(place)?;
             let source = Source::new(format!("{prefix}{name}"), "Initializer", SourceRole::Data);
             let source = self.graph.add_source(source);
+            let narrow = Narrow::from_number(proto.data_type);
             let small = header.elements <= super::known::LIMIT && !tensor::is_external(&proto);
             let known = match small {
-                true => Known::of_tensor(&tensor::inline(proto.clone(), &header).map_err(place)?),
-                false => None,
+                true if !matches!(narrow, Some(Narrow::Float(_))) => {
+                    Known::of_tensor(&tensor::inline(proto.clone(), &header).map_err(place)?)
+                }
+                _ => None,
             };
             let ty =
                 Type::new(header.dtype, header.dims.iter().map(|&dim| Size::Known(dim as i64)).collect());
             let initializer = Some(Box::new(proto));
             let form = Form::Tensor;
-            let binding = Binding { source, ty, value: None, known, initializer, form, ragged: None };
+            let binding = Binding { source, ty, value: None, known, initializer, form, ragged: None, narrow };
             self.bind(name, binding)?;
         }
         Ok(())
@@ -166,7 +181,9 @@ impl Lowering {
             let source = self.graph.add_source(source);
             let value = self.graph.add_input(input.name.as_str(), ty.clone(), source);
             let known = nothing(&ty);
-            let binding = Binding { known, ..Binding::of_value(&self.graph, source, value) };
+            let tensor = input.r#type.as_ref().and_then(|ty| ty.tensor_type.as_ref());
+            let narrow = tensor.and_then(|tensor| Narrow::from_number(tensor.elem_type));
+            let binding = Binding { known, narrow, ..Binding::of_value(&self.graph, source, value) };
             self.bind(input.name.clone(), binding)?;
         }
         match unknown.first() {
@@ -194,7 +211,7 @@ impl Lowering {
         let Some(tensor) = input.r#type.as_ref().and_then(|ty| ty.tensor_type.as_ref()) else {
             return Err(unsupported("inputs that are not tensors are not supported yet"));
         };
-        let dtype = tensor::dtype(tensor.elem_type)?;
+        let dtype = tensor::held(tensor.elem_type)?;
         let Some(shape) = &tensor.shape else {
             return Err(unsupported("inputs without a shape are not supported yet"));
         };
@@ -354,7 +371,10 @@ impl Lowering {
             let value = self.value(binding).map_err(|error| error.within(&place()))?;
             let ragged = self.bindings[binding].ragged;
             self.graph.add_output(output.name.as_str(), value);
-            if let Some(Ragged { axis, count }) = ragged {
+            if let Some(Ragged { axis, count, is_size }) = ragged {
+                if is_size {
+                    return Err(not_counted(&output.name));
+                }
                 counts.push((output.name.clone(), axis as u32, count));
             }
         }
@@ -467,20 +487,20 @@ impl Binding {
     /// A binding of what is no tensor.
     pub(super) fn of_form(source: SourceId, form: Form) -> Self {
         let ty = Type::new(DType::Bool, Shape::new([]));
-        Self { source, ty, value: None, known: None, initializer: None, form, ragged: None }
+        Self { source, ty, value: None, known: None, initializer: None, form, ragged: None, narrow: None }
     }
 
     /// Another name for a binding that is no initialiser.
     pub(super) fn same(&self) -> Self {
-        let (ty, known, form) = (self.ty.clone(), self.known.clone(), self.form.clone());
         Self {
             source: self.source,
-            ty,
+            ty: self.ty.clone(),
             value: self.value,
-            known,
+            known: self.known.clone(),
             initializer: None,
-            form,
+            form: self.form.clone(),
             ragged: self.ragged,
+            narrow: self.narrow,
         }
     }
 
@@ -488,6 +508,11 @@ impl Binding {
     pub(super) fn is_pending(&self) -> bool {
         self.initializer.is_some()
     }
+}
+
+fn not_counted(name: &str) -> Error {
+    let message = "a size that depends on data as an output is not supported yet";
+    Error::Unsupported(Report::new(format!("output {name}"), message))
 }
 
 fn not_a_tensor(what: &str) -> Error {

@@ -22,6 +22,7 @@ mod dimension;
 mod function;
 mod known;
 mod lower;
+mod narrow;
 mod node;
 mod ops;
 mod proto;

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 
 use super::known::Known;
 use super::lower::{Binding, Form, Lowering, Ragged, make, show};
+use super::narrow::Narrow;
 use super::proto::{AttributeProto, NodeProto, TensorProto, attribute_type};
 use super::tensor;
 use crate::error::{Error, Report, Result};
@@ -411,6 +412,16 @@ impl<'a> At<'a> {
         if let Some(output) = self.outputs.get_mut(i) {
             *output = Some(binding);
         }
+    }
+
+    /// What input `i` holds, where that is not what its type says.
+    pub(super) fn narrow(&self, i: usize) -> Option<Narrow> {
+        self.lowering.binding(self.inputs.get(i).copied().flatten()?).narrow
+    }
+
+    /// What the outputs hold.
+    pub(super) fn set_narrow(&mut self, narrow: Narrow) {
+        self.outputs.iter_mut().flatten().for_each(|output| output.narrow = Some(narrow));
     }
 
     /// Of output `i` only the first elements of an axis count.

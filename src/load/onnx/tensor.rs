@@ -1,5 +1,6 @@
 //! Tensors of an ONNX file: element types, inline data, references to other files.
 
+use super::narrow::Narrow;
 use super::proto::{EXTERNAL, TensorProto};
 use crate::error::{Error, Report, Result};
 use crate::files::Folder;
@@ -61,6 +62,11 @@ pub(super) fn dtype(number: i32) -> Result<DType> {
     })
 }
 
+/// The type that holds elements of ONNX's number. Error: it is not supported.
+pub(super) fn held(number: i32) -> Result<DType> {
+    Narrow::from_number(number).map_or_else(|| dtype(number), |narrow| Ok(narrow.held()))
+}
+
 /// Type and sizes that a tensor states, whether or not its data is here.
 pub(super) struct Header {
     pub(super) dtype: DType,
@@ -70,7 +76,7 @@ pub(super) struct Header {
 
 /// The header of a tensor. Errors: an unsupported type, negative or overflowing sizes.
 pub(super) fn header(proto: &TensorProto) -> Result<Header> {
-    let dtype = dtype(proto.data_type)?;
+    let dtype = held(proto.data_type)?;
     let wrong = || Error::model("", format!("sizes {:?} are negative or overflow", proto.dims));
     let dims: Vec<u64> =
         proto.dims.iter().map(|&dim| u64::try_from(dim)).collect::<Result<_, _>>().map_err(|_| wrong())?;
@@ -87,6 +93,18 @@ pub(super) fn is_external(proto: &TensorProto) -> bool {
 
 /// The data of a tensor that holds it inline. Error: there is more or less than its sizes say.
 pub(super) fn inline(proto: TensorProto, header: &Header) -> Result<Tensor> {
+    if let Some(narrow) = Narrow::from_number(proto.data_type) {
+        let packed = match proto.raw_data {
+            Some(raw) => raw,
+            None => proto.int32_data.iter().map(|&byte| byte as u8).collect(),
+        };
+        let bits = header.elements.checked_mul(u64::from(narrow.bits()));
+        if bits.map(|bits| bits.div_ceil(8)) != Some(packed.len() as u64) {
+            return Err(Error::model("", format!("its data has {} bytes", packed.len())));
+        }
+        let bytes = narrow.unpacked(&packed, header.elements as usize);
+        return Tensor::new(header.dtype, header.dims.clone(), bytes);
+    }
     let bytes = match proto.raw_data {
         Some(raw) if header.dtype == DType::Bool => raw.iter().map(|&byte| u8::from(byte != 0)).collect(),
         Some(raw) => raw,
@@ -133,6 +151,10 @@ fn typed_data(proto: &TensorProto, dtype: DType) -> Result<Vec<u8>> {
 /// Where the data of an external tensor is. Errors: a location that leaves the model's
 /// directory, a length that is not the tensor's.
 pub(super) fn external(proto: &TensorProto, header: &Header, folder: &Folder) -> Result<Data> {
+    if Narrow::from_number(proto.data_type).is_some_and(|narrow| narrow.bits() < 8) {
+        let message = "elements of less than eight bits in another file are not supported yet";
+        return Err(Error::Unsupported(Report::new("", message)));
+    }
     let entry =
         |key: &str| proto.external_data.iter().find(|entry| entry.key == key).map(|e| e.value.as_str());
     let number = |key: &str| -> Result<Option<u64>> {

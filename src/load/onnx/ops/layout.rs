@@ -1,6 +1,7 @@
 //! Operators that move elements: reshapes, slices, concatenation, padding.
 
 use super::super::known::{self, Items, Known};
+use super::super::narrow::Narrow;
 use super::super::node::At;
 use super::super::tensor;
 use crate::error::Result;
@@ -10,7 +11,9 @@ const ONE: Size = Size::Known(1);
 
 /// The tensor that a node holds in one of its attributes.
 pub(super) fn constant(at: &mut At<'_>) -> Result<()> {
+    let mut narrow = None;
     let data = if let Some(proto) = at.tensor("value")? {
+        narrow = Narrow::from_number(proto.data_type);
         let header = tensor::header(proto)?;
         if tensor::is_external(proto) {
             return Err(at.unsupported("with external data"));
@@ -28,12 +31,16 @@ pub(super) fn constant(at: &mut At<'_>) -> Result<()> {
     } else {
         return Err(at.unsupported("with this kind of value"));
     };
-    match Known::of_tensor(&data) {
+    let floats = matches!(narrow, Some(Narrow::Float(_)));
+    match Known::of_tensor(&data).filter(|_| !floats) {
         Some(known) => at.set_known(0, known),
         None => {
             let value = at.constant(data);
             at.set(0, value);
         }
+    }
+    if let Some(narrow) = narrow {
+        at.set_narrow(narrow);
     }
     Ok(())
 }

@@ -30,6 +30,7 @@ use std::borrow::Cow;
 
 use super::known::Known;
 use super::lower::Lowering;
+use super::narrow;
 use super::node::At;
 use super::proto::NodeProto;
 use crate::error::{Error, Report, Result};
@@ -205,7 +206,7 @@ static TABLE: &[Entry] = &[
     folding("ReduceProd", 7, |at| fold::reduce(at, ReduceKind::Prod), |at| reduce::reduce(at, ReduceKind::Prod)),
     folding("ReduceSum", 7, |at| fold::reduce(at, ReduceKind::Sum), |at| reduce::reduce(at, ReduceKind::Sum)),
     op("ReduceSumSquare", 7, reduce::reduce_sum_square),
-    op("Relu", 7, |at| elementwise::unary(at, Unary::Relu)),
+    folding("Relu", 7, |at| fold::unary(at, Unary::Relu), |at| elementwise::unary(at, Unary::Relu)),
     folding("Reshape", 7, fold::reshape, layout::reshape),
     op("Resize", 10, window::resize::resize),
     op("ReverseSequence", 10, control::reverse_sequence),
@@ -351,6 +352,7 @@ fn find_operator(lowering: &Lowering, node: &NodeProto) -> Result<(&'static Entr
 
 /// Lowers a node: evaluates it where it can be, else adds its operations.
 pub(super) fn lower(entry: &Entry, at: &mut At<'_>) -> Result<()> {
+    narrow::check(at)?;
     let known = (0..at.input_count()).all(|i| !at.has(i) || at.known(i).is_some());
     let folded = match entry.fold.filter(|_| known) {
         Some(fold) => fold(at)?,
@@ -359,10 +361,12 @@ pub(super) fn lower(entry: &Entry, at: &mut At<'_>) -> Result<()> {
     match folded {
         Some(result) => {
             at.set_known(0, result);
-            Ok(())
+            narrow::carry(at);
+            ragged::carry(at)
         }
         None => {
             (entry.lower)(at)?;
+            narrow::carry(at);
             ragged::carry(at)
         }
     }

@@ -84,6 +84,9 @@ pub(super) fn carry(at: &mut At<'_>) -> Result<()> {
     let count = at.input_count();
     let inputs: Vec<Option<Ragged>> = (0..count).map(|i| at.ragged_input(i)).collect();
     let Some(first) = inputs.iter().flatten().next().copied() else { return Ok(()) };
+    if first.is_size || inputs.iter().flatten().any(|other| other.is_size) || at.op_type() == "Shape" {
+        return carry_size(at, &inputs, first);
+    }
     if inputs.iter().flatten().any(|other| other.count != first.count) {
         return Err(refused(at));
     }
@@ -117,7 +120,54 @@ pub(super) fn carry(at: &mut At<'_>) -> Result<()> {
         _ => None,
     };
     let Some(axis) = axis else { return Err(refused(at)) };
-    at.set_ragged(Ragged { axis, count: first.count });
+    at.set_ragged(Ragged::along(axis, first.count));
+    Ok(())
+}
+
+/// Sizes that are planned: made by `Shape`, and read by what gives a result that many elements, of which then as many
+/// count.
+fn carry_size(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Result<()> {
+    if at.op_type() == "Shape" {
+        let start = usize::try_from(at.int_or("start", 0)?).ok();
+        let Some(position) = start.and_then(|start| first.axis.checked_sub(start)) else {
+            return Err(refused(at));
+        };
+        let count = at.output_shape(0).and_then(|shape| shape[0].known()).unwrap_or(0);
+        if (position as i64) < count {
+            at.set_ragged_output(0, Ragged { axis: position, count: first.count, is_size: true });
+        }
+        return Ok(());
+    }
+    let sizes = match at.op_type() {
+        "Expand" | "Reshape" => inputs.get(1).copied().flatten(),
+        "ConstantOfShape" => inputs.first().copied().flatten(),
+        _ => None,
+    };
+    let (Some(sizes), Some(rank)) = (sizes.filter(|of| of.is_size), at.output_rank(0)) else {
+        return Err(refused(at));
+    };
+    // The sizes are aligned from the last axis, the operand's too.
+    let length = at.ty(if at.op_type() == "ConstantOfShape" { 0 } else { 1 })?.shape[0].known();
+    let Some(lead) = length.and_then(|length| rank.checked_sub(length as usize)) else {
+        return Err(refused(at));
+    };
+    let axis = sizes.axis + lead;
+    if at.op_type() != "ConstantOfShape" {
+        let own = inputs[0].filter(|own| !own.is_size);
+        let aligned = match (own, at.op_type()) {
+            (Some(own), "Expand") => own.axis + rank.saturating_sub(at.rank(0)?) == axis,
+            (Some(own), _) => same_axis(at, own.axis)? == Some(axis),
+            (None, "Expand") => {
+                at.rank(0)? + axis < rank
+                    || at.ty(0)?.shape[at.rank(0)? + axis - rank] == crate::ir::Size::Known(1)
+            }
+            (None, _) => false,
+        };
+        if !aligned {
+            return Err(refused(at));
+        }
+    }
+    at.set_ragged(Ragged::along(axis, sizes.count));
     Ok(())
 }
 

@@ -75,7 +75,7 @@ pub(super) fn non_zero(at: &mut At<'_>) -> Result<()> {
     rows.reverse();
     let y = at.concat(&rows, 0)?;
     at.set(0, y);
-    at.set_ragged_output(0, Ragged { axis: 1, count });
+    at.set_ragged_output(0, Ragged::along(1, count));
     Ok(())
 }
 
@@ -97,7 +97,7 @@ pub(super) fn compress(at: &mut At<'_>) -> Result<()> {
     let Chosen { positions, count } = chosen(at, holds)?;
     let y = at.gather(x, positions, axis)?;
     at.set(0, y);
-    at.set_ragged_output(0, Ragged { axis, count });
+    at.set_ragged_output(0, Ragged::along(axis, count));
     Ok(())
 }
 
@@ -142,7 +142,7 @@ pub(super) fn unique(at: &mut At<'_>) -> Result<()> {
     let often = at.apply(Op::ScatterElements { axis: 0, kind: ScatterKind::Add }, &[zeros, group, each])?;
     at.set(3, often);
     for (output, axis) in [(0, axis), (1, 0), (3, 0)] {
-        at.set_ragged_output(output, Ragged { axis, count });
+        at.set_ragged_output(output, Ragged::along(axis, count));
     }
     Ok(())
 }
@@ -321,7 +321,7 @@ pub(super) fn non_max_suppression(at: &mut At<'_>) -> Result<()> {
     }
     let y = at.concat(&chosen_columns, 1)?;
     at.set(0, y);
-    at.set_ragged_output(0, Ragged { axis: 0, count });
+    at.set_ragged_output(0, Ragged::along(0, count));
     Ok(())
 }
 

@@ -177,7 +177,7 @@ pub(in super::super) fn svm_classifier(at: &mut At<'_>) -> Result<()> {
     let shown = match classes {
         2 => {
             let opposite = at.unary(Unary::Neg, scores)?;
-            at.concat(&[scores, opposite], 1)?
+            at.concat(&[opposite, scores], 1)?
         }
         _ => scores,
     };

@@ -289,7 +289,7 @@ fn table(domain: &str) -> &'static [Entry] {
 }
 
 /// An operator that is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operator {
     /// Its name; of another domain than ONNX's own, behind that and a point.
     pub name: String,

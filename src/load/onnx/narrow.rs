@@ -219,9 +219,11 @@ fn bits_of(at: &mut At<'_>, x: ValueId, format: Format, by: Rounding) -> Result<
     }
     if format != Format::E8M0 {
         let sign = f64::from(1u32 << (layout.exponent + layout.mantissa));
-        // Zero has a sign too, which its reciprocal shows.
+        // Zero has a sign too, which its reciprocal shows; that of an infinity is zero.
         let inverse = at.unary(Unary::Reciprocal, x)?;
-        let negative = at.compare_scalar(Compare::Lt, inverse, 0.0)?;
+        let inverse = at.compare_scalar(Compare::Lt, inverse, 0.0)?;
+        let negative = at.compare_scalar(Compare::Lt, x, 0.0)?;
+        let negative = at.binary(Binary::Or, negative, inverse)?;
         let signed = at.binary_scalar(Binary::Add, code, sign)?;
         let negative = match layout.signed_zero {
             true => negative,
@@ -235,7 +237,9 @@ fn bits_of(at: &mut At<'_>, x: ValueId, format: Format, by: Rounding) -> Result<
         code = at.select(negative, signed, code)?;
     }
     let missing = at.unary(Unary::IsNan, x)?;
-    let nan = at.scalar(DType::I32, f64::from(layout.nan.unwrap_or(0)))?;
+    // Where there is no such code, it is the zero with a sign, as the standard's reference has it.
+    let none = 1u8.checked_shl(layout.exponent + layout.mantissa).unwrap_or(0);
+    let nan = at.scalar(DType::I32, f64::from(layout.nan.unwrap_or(none)))?;
     let code = at.select(missing, nan, code)?;
     at.convert(code, DType::U8)
 }

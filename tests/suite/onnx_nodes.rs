@@ -163,7 +163,8 @@ struct Tally {
 
 /// `docs/operators.md`: what is read, and how many of the standard's tests of it are right.
 fn operators_page(tallies: &BTreeMap<String, Tally>) -> String {
-    let random = include_str!("../differential/operators.py");
+    let random =
+        [include_str!("../differential/operators.py"), include_str!("../differential/breadth.py")].concat();
     let mut page = String::from(
         "# ONNX operators\n\nWritten by `BLESS=1 cargo test --test suite onnx_nodes::supported` and checked by it. \
          \"Node tests\" are those of ONNX 1.22 whose model is this operator alone; \"random models\" are compared with \

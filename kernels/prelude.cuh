@@ -109,6 +109,9 @@ DEVICE i16 get(i16 x) { return x; }
 DEVICE i32 get(i32 x) { return x; }
 DEVICE i64 get(i64 x) { return x; }
 DEVICE u8 get(u8 x) { return x; }
+DEVICE u16 get(u16 x) { return x; }
+DEVICE u32 get(u32 x) { return x; }
+DEVICE u64 get(u64 x) { return x; }
 DEVICE bool get(bool x) { return x; }
 DEVICE void put(f16& to, float x) { to = to_f16(x); }
 DEVICE void put(bf16& to, float x) { to = to_bf16(x); }
@@ -127,6 +130,9 @@ template <> struct limits<i16> { DEVICE static i16 low() { return -32768; } DEVI
 template <> struct limits<i32> { DEVICE static i32 low() { return (i32)0x80000000u; } DEVICE static i32 high() { return 0x7fffffff; } };
 template <> struct limits<i64> { DEVICE static i64 low() { return (i64)0x8000000000000000ull; } DEVICE static i64 high() { return 0x7fffffffffffffffll; } };
 template <> struct limits<u8> { DEVICE static u8 low() { return 0; } DEVICE static u8 high() { return 255; } };
+template <> struct limits<u16> { DEVICE static u16 low() { return 0; } DEVICE static u16 high() { return 65535; } };
+template <> struct limits<u32> { DEVICE static u32 low() { return 0; } DEVICE static u32 high() { return 0xffffffffu; } };
+template <> struct limits<u64> { DEVICE static u64 low() { return 0; } DEVICE static u64 high() { return 0xffffffffffffffffull; } };
 template <> struct limits<bool> { DEVICE static bool low() { return false; } DEVICE static bool high() { return true; } };
 
 // Floats to integers: towards zero, held within the type, not-a-number to 0. Integers wrap.
@@ -140,7 +146,7 @@ template <class T, class F> DEVICE T saturated(F x) {
 #define SATURATES(T) \
   template <> struct converted<T, float> { DEVICE static T of(float x) { return saturated<T, float>(x); } }; \
   template <> struct converted<T, double> { DEVICE static T of(double x) { return saturated<T, double>(x); } };
-SATURATES(i8) SATURATES(i16) SATURATES(i32) SATURATES(i64) SATURATES(u8)
+SATURATES(i8) SATURATES(i16) SATURATES(i32) SATURATES(i64) SATURATES(u8) SATURATES(u16) SATURATES(u32) SATURATES(u64)
 template <class F> struct converted<bool, F> { DEVICE static bool of(F x) { return x != (F)0; } };
 template <class T, class F> DEVICE T convert(F x) { return converted<T, F>::of(x); }
 
@@ -272,6 +278,7 @@ template <class T> DEVICE T swapped(T x, int lanes) { return __shfl_xor_sync(FUL
 DEVICE i8 swapped(i8 x, int lanes) { return (i8)__shfl_xor_sync(FULL_WARP, (int)x, lanes); }
 DEVICE i16 swapped(i16 x, int lanes) { return (i16)__shfl_xor_sync(FULL_WARP, (int)x, lanes); }
 DEVICE u8 swapped(u8 x, int lanes) { return (u8)__shfl_xor_sync(FULL_WARP, (int)x, lanes); }
+DEVICE u16 swapped(u16 x, int lanes) { return (u16)__shfl_xor_sync(FULL_WARP, (int)x, lanes); }
 DEVICE bool swapped(bool x, int lanes) { return __shfl_xor_sync(FULL_WARP, (int)x, lanes) != 0; }
 template <class T> DEVICE spot<T> swapped(spot<T> x, int lanes) {
   spot<T> r;

@@ -116,6 +116,9 @@ pub(super) fn push(dtype: DType, value: Number, out: &mut Vec<u8>) -> Result<(),
         DType::I16 => out.extend(i16::try_from(whole()?).map_err(|_| outside())?.to_le_bytes()),
         DType::I8 => out.extend(i8::try_from(whole()?).map_err(|_| outside())?.to_le_bytes()),
         DType::U8 => out.push(u8::try_from(whole()?).map_err(|_| outside())?),
+        DType::U16 => out.extend(u16::try_from(whole()?).map_err(|_| outside())?.to_le_bytes()),
+        DType::U32 => out.extend(u32::try_from(whole()?).map_err(|_| outside())?.to_le_bytes()),
+        DType::U64 => out.extend(u64::try_from(whole()?).map_err(|_| outside())?.to_le_bytes()),
         DType::Bool => out.push(u8::from(value.real() != 0.0)),
     }
     Ok(())
@@ -138,6 +141,12 @@ pub(super) fn value(dtype: DType, bytes: &[u8]) -> Number {
         DType::I32 => Number::Int(i32::from_le_bytes(first(bytes)).into()),
         DType::I64 => Number::Int(i64::from_le_bytes(first(bytes))),
         DType::U8 | DType::Bool => Number::Int(bytes[0].into()),
+        DType::U16 => Number::Int(u16::from_le_bytes(first(bytes)).into()),
+        DType::U32 => Number::Int(u32::from_le_bytes(first(bytes)).into()),
+        DType::U64 => match i64::try_from(u64::from_le_bytes(first(bytes))) {
+            Ok(whole) => Number::Int(whole),
+            Err(_) => Number::Real(u64::from_le_bytes(first(bytes)) as f64),
+        },
     }
 }
 

@@ -24,13 +24,19 @@ pub enum DType {
     I64,
     /// Unsigned, 8 bits.
     U8,
+    /// Unsigned, 16 bits.
+    U16,
+    /// Unsigned, 32 bits.
+    U32,
+    /// Unsigned, 64 bits.
+    U64,
     /// One byte, 0 or 1.
     Bool,
 }
 
 impl DType {
     /// Every type, in the order of their declaration.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::F32,
         Self::F64,
         Self::F16,
@@ -40,6 +46,9 @@ impl DType {
         Self::I32,
         Self::I64,
         Self::U8,
+        Self::U16,
+        Self::U32,
+        Self::U64,
         Self::Bool,
     ];
 
@@ -47,9 +56,9 @@ impl DType {
     pub const fn size(self) -> u64 {
         match self {
             Self::I8 | Self::U8 | Self::Bool => 1,
-            Self::F16 | Self::Bf16 | Self::I16 => 2,
-            Self::F32 | Self::I32 => 4,
-            Self::F64 | Self::I64 => 8,
+            Self::F16 | Self::Bf16 | Self::I16 | Self::U16 => 2,
+            Self::F32 | Self::I32 | Self::U32 => 4,
+            Self::F64 | Self::I64 | Self::U64 => 8,
         }
     }
 
@@ -60,7 +69,7 @@ impl DType {
 
     /// True for the integer types; `bool` is not one.
     pub const fn is_integer(self) -> bool {
-        matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64 | Self::U8)
+        !self.is_float() && !matches!(self, Self::Bool)
     }
 
     /// The name in the text form.
@@ -75,6 +84,9 @@ impl DType {
             Self::I32 => "i32",
             Self::I64 => "i64",
             Self::U8 => "u8",
+            Self::U16 => "u16",
+            Self::U32 => "u32",
+            Self::U64 => "u64",
             Self::Bool => "bool",
         }
     }

@@ -1,4 +1,5 @@
-//! Inputs and outputs that callers see in another type than the graph holds them in.
+//! Inputs and outputs that callers see in another type than the graph holds them in, and outputs of which callers
+//! see only a part: those whose size depends on data are computed for the largest size that it can have.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +10,16 @@ use super::{DType, Graph, Type, ValueId};
 pub(super) struct PortTypes {
     pub(super) inputs: BTreeMap<String, DType>,
     pub(super) outputs: BTreeMap<String, DType>,
+    pub(super) counts: BTreeMap<String, Counted>,
+}
+
+/// How much of an output callers see: the first elements of an axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// The axis.
+    pub axis: u32,
+    /// The output, one i64, that says how many. It is not handed over.
+    pub by: String,
 }
 
 impl Graph {
@@ -27,6 +38,16 @@ impl Graph {
     fn port_type(&self, types: &BTreeMap<String, DType>, name: &str, value: ValueId) -> Type {
         let ty = self.ty(value);
         Type { dtype: types.get(name).copied().unwrap_or(ty.dtype), shape: ty.shape.clone() }
+    }
+
+    /// Outputs of which callers see only a part, by name.
+    pub fn counted(&self) -> &BTreeMap<String, Counted> {
+        &self.ports.counts
+    }
+
+    /// Says that callers see only a part of an output.
+    pub(crate) fn count_output(&mut self, name: &str, counted: Counted) {
+        self.ports.counts.insert(name.to_owned(), counted);
     }
 
     /// Says that callers supply an input in this type.

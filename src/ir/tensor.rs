@@ -127,7 +127,7 @@ impl Tensor {
         Self::new(self.dtype, dims, bytes)
     }
 
-    /// The elements as i64, where their type is an integer or `bool`.
+    /// The elements as i64, where their type is an integer or `bool` and all fit.
     pub fn to_i64(&self) -> Option<Vec<i64>> {
         let b = &self.bytes;
         Some(match self.dtype {
@@ -141,6 +141,14 @@ impl Tensor {
             DType::I16 => b.chunks_exact(2).map(|c| i16::from_le_bytes([c[0], c[1]]).into()).collect(),
             DType::I8 => b.iter().map(|&v| (v as i8).into()).collect(),
             DType::U8 | DType::Bool => b.iter().map(|&v| v.into()).collect(),
+            DType::U16 => b.chunks_exact(2).map(|c| u16::from_le_bytes([c[0], c[1]]).into()).collect(),
+            DType::U32 => {
+                b.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]]).into()).collect()
+            }
+            DType::U64 => {
+                let whole = |c: &[u8]| u64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]);
+                return b.chunks_exact(8).map(|c| i64::try_from(whole(c)).ok()).collect();
+            }
             DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => return None,
         })
     }
@@ -162,7 +170,18 @@ impl Tensor {
             DType::Bf16 => {
                 b.chunks_exact(2).map(|c| bf16_to_f32(u16::from_le_bytes([c[0], c[1]])).into()).collect()
             }
-            DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::U8 | DType::Bool => {
+            DType::U64 => b
+                .chunks_exact(8)
+                .map(|c| u64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]) as f64)
+                .collect(),
+            DType::I8
+            | DType::I16
+            | DType::I32
+            | DType::I64
+            | DType::U8
+            | DType::U16
+            | DType::U32
+            | DType::Bool => {
                 self.to_i64().unwrap_or_default().into_iter().map(|value| value as f64).collect()
             }
         }

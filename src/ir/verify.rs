@@ -61,7 +61,33 @@ fn verify_port_types(graph: &Graph) -> Result<()> {
         })
     };
     check("input", &graph.inputs, &graph.ports.inputs)?;
-    check("output", &graph.outputs, &graph.ports.outputs)
+    check("output", &graph.outputs, &graph.ports.outputs)?;
+    verify_counts(graph)
+}
+
+/// What says how much of an output is seen is one i64, and the axis one of the output's.
+fn verify_counts(graph: &Graph) -> Result<()> {
+    let of: BTreeMap<&str, ValueId> =
+        graph.outputs.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let wrong = graph.ports.counts.iter().find(|(name, counted)| {
+        let (output, count) = (of.get(name.as_str()), of.get(counted.by.as_str()));
+        let fits = match (output, count) {
+            (Some(&output), Some(&count)) => {
+                let one = graph.ty(count);
+                let rank = graph.ty(output).shape.rank();
+                (counted.axis as usize) < rank && one.dtype == DType::I64 && one.shape.rank() == 0
+            }
+            // A graph of which only some outputs are left.
+            _ => true,
+        };
+        !fits
+    });
+    wrong.map_or(Ok(()), |(name, _)| {
+        Err(Error::model(
+            format!("output {name}"),
+            "what counts its elements is not one i64, or its axis is none",
+        ))
+    })
 }
 
 /// Checks one node, whose predecessors hold.

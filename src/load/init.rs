@@ -354,6 +354,9 @@ impl Writer {
             DType::I32 => self.bytes.extend_from_slice(&(whole as i32).to_le_bytes()),
             DType::I64 => self.bytes.extend_from_slice(&(whole as i64).to_le_bytes()),
             DType::U8 => self.bytes.push(whole as u8),
+            DType::U16 => self.bytes.extend_from_slice(&(whole as u16).to_le_bytes()),
+            DType::U32 => self.bytes.extend_from_slice(&(whole as u32).to_le_bytes()),
+            DType::U64 => self.bytes.extend_from_slice(&(whole as u64).to_le_bytes()),
             DType::Bool => self.bytes.push(u8::from(value != 0.0)),
         }
     }

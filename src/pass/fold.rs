@@ -67,6 +67,11 @@ fn evaluate(graph: &Graph, rewriter: &Rewriter<'_>, id: NodeId, bytes_left: &mut
     let operands: Option<Vec<&Tensor>> =
         node.operands.iter().map(|&old| constant(rewriter.value(old).ok()?)).collect();
     let operands = operands?;
+    // Numbers are computed with as signed ones of 64 bits, which those are not.
+    let wide = |dtype| dtype == DType::U64;
+    if wide(ty.dtype) || operands.iter().any(|operand| wide(operand.dtype())) {
+        return None;
+    }
     let read: u64 = operands.iter().map(|operand| operand.elements() as u64).sum();
     if ty.dtype.is_float() && count > read.saturating_mul(GROWTH) {
         return None;

@@ -297,6 +297,9 @@ pub fn as_input(graph: &Graph, input: usize, tensor: Tensor) -> Result<Tensor> {
         let low = &value.to_le_bytes()[..size];
         let fits = match to {
             DType::U8 => u8::try_from(value).is_ok(),
+            DType::U16 => u16::try_from(value).is_ok(),
+            DType::U32 => u32::try_from(value).is_ok(),
+            DType::U64 => u64::try_from(value).is_ok(),
             _ => sign_extended(low) == value,
         };
         if !fits {

@@ -7,6 +7,7 @@ use crate::ir::{DType, Graph, NodeId, Op, ParamId, Tensor, Type, ValueId};
 use crate::kernel::workspace::workspace;
 
 use super::arena::Buffer;
+use super::counted::cut;
 use super::cpu::{self, Team, View, ViewMut};
 
 /// Gives a parameter's data. An error ends the run.
@@ -27,7 +28,8 @@ pub fn interpret(
         let tensor = interpreter.tensor(*value)?;
         Ok((name.clone(), as_taken(tensor, graph.output_type(number).dtype)?))
     };
-    graph.outputs().iter().enumerate().map(taken).collect()
+    let outputs = graph.outputs().iter().enumerate().map(taken).collect::<Result<Vec<_>>>()?;
+    cut(graph.counted(), outputs)
 }
 
 /// Shows each result as it is made, in the order of the arena, until `see` says that it is enough.

@@ -5,6 +5,7 @@
 
 mod arena;
 mod board;
+mod counted;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;

@@ -216,23 +216,35 @@ class Builder:
 
     # Nodes.
 
-    def node(self, op, operands, outputs=1, inexact=False, **attributes):
+    def node(self, op, operands, outputs=1, inexact=False, captured=(), **attributes):
+        """One node; `captured` are values that bodies in its attributes read."""
         attributes = {key: value for key, value in attributes.items() if value is not None and value != []}
         while operands and operands[-1] is None:
             operands = operands[:-1]
         given = [operand for operand in operands if operand is not None]
         names = [self.name("y") + (f"_{i}" if i else "") for i in range(outputs)]
         node = helper.make_node(op, [operand.name if operand else "" for operand in operands], names, **attributes)
+        return self.add([node], given + list(captured), names, inexact)
+
+    def sequence(self, op, operands, **attributes):
+        """A node that makes a sequence, and one that joins it again."""
+        axis, new_axis = attributes.pop("axis"), attributes.pop("new_axis")
+        parts, name = self.name("s"), self.name("y")
+        nodes = [helper.make_node(op, [operand.name for operand in operands], [parts], axis=axis, **attributes),
+                 helper.make_node("ConcatFromSequence", [parts], [name], axis=axis, new_axis=new_axis)]
+        return self.add(nodes, operands, [name], False)
+
+    def add(self, nodes, given, names, inexact):
         unique = {operand.name: operand for operand in given}
         inits = [proto(operand.array, name) for name, operand in unique.items()]
-        graph = helper.make_graph([node], "g", [], [helper.make_empty_tensor_value_info(name) for name in names], inits)
+        graph = helper.make_graph(nodes, "g", [], [helper.make_empty_tensor_value_info(name) for name in names], inits)
         arrays = run(session(serialized(graph, self.opset)), {})
         if any(array.size > 4 * MOST for array in arrays):
             raise Unrunnable("too large")
         if not self.single and any(unfit(array) for array in arrays):
             raise Unrunnable("not finite")
-        self.nodes.append(node)
-        self.ops.append(op)
+        self.nodes.extend(nodes)
+        self.ops.extend(node.op_type for node in nodes)
         self.read.update(operand.name for operand in given)
         exact = not inexact and all(operand.exact for operand in given)
         made = [Value(name, array, exact) for name, array in zip(names, arrays)]
@@ -290,5 +302,6 @@ def proto(array, name):
 
 def serialized(graph, opset):
     # The oldest version that initialisers need not be inputs in.
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)], ir_version=8 if opset < 20 else 10)
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8 if opset < 20 else 10)
     return model.SerializeToString()

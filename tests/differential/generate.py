@@ -19,6 +19,7 @@ from onnx import helper
 
 import exceptions
 from builder import F16, F32, F64, Builder, Unrunnable, proto, run, session
+import breadth  # noqa: F401 (adds to the table)
 from operators import TABLE
 
 # Operators that onnxruntime computes by approximations with an absolute error.

@@ -30,16 +30,39 @@ struct Stored {
 /// A tensor that is stored as a message of its own, and its name.
 pub(crate) fn stored(bytes: &[u8]) -> Option<(String, Tensor)> {
     let stored = Stored::decode(bytes).ok()?;
+    // Elements of few bits are compared as the bytes that hold them.
+    let few = match stored.data_type {
+        17..=20 | 24 => Some((8, false)),
+        21 | 23 => Some((4, false)),
+        22 => Some((4, true)),
+        25 => Some((2, false)),
+        26 => Some((2, true)),
+        _ => None,
+    };
+    if let Some((bits, signed)) = few {
+        let dims: Vec<u64> = stored.dims.iter().map(|&dim| dim as u64).collect();
+        let (count, raw) = (dims.iter().product::<u64>() as usize, stored.raw_data.unwrap_or_default());
+        let one = |i: usize| {
+            let value = raw[i * bits / 8] >> (i * bits % 8) & (0xffu8 >> (8 - bits));
+            let negative = signed && value >> (bits - 1) == 1;
+            if negative { value | 0xffu8.checked_shl(bits as u32).unwrap_or(0) } else { value }
+        };
+        let dtype = if signed { DType::I8 } else { DType::U8 };
+        return Some((stored.name, Tensor::new(dtype, dims, (0..count).map(one).collect::<Vec<u8>>()).ok()?));
+    }
     let dtype = match stored.data_type {
         1 => DType::F32,
         2 => DType::U8,
         3 => DType::I8,
+        4 => DType::U16,
         5 => DType::I16,
         6 => DType::I32,
         7 => DType::I64,
         9 => DType::Bool,
         10 => DType::F16,
         11 => DType::F64,
+        12 => DType::U32,
+        13 => DType::U64,
         16 => DType::Bf16,
         _ => return None,
     };
@@ -65,6 +88,7 @@ pub(crate) fn numbers(tensor: &Tensor) -> Vec<f64> {
         DType::F64 => tensor.bytes().chunks_exact(8).map(double).collect(),
         DType::F16 => tensor.bytes().chunks_exact(2).map(half).collect(),
         DType::Bf16 => tensor.bytes().chunks_exact(2).map(brain).collect(),
+        DType::U64 => tensor.to_f64(),
         _ => tensor.to_i64().expect("integers").into_iter().map(|value| value as f64).collect(),
     }
 }
@@ -97,6 +121,89 @@ fn difference(found: &Tensor, expected: &Tensor) -> Option<String> {
     let (found, expected) = (numbers(found), numbers(expected));
     let at = (0..found.len()).find(|&i| !close(found[i], expected[i]))?;
     Some(format!("element {at}: expected {}, found {}", expected[at], found[at]))
+}
+
+/// The nodes of a model.
+#[derive(Clone, PartialEq, Message)]
+struct StoredModel {
+    #[prost(message, optional, tag = "7")]
+    graph: Option<StoredGraph>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct StoredGraph {
+    #[prost(message, repeated, tag = "1")]
+    node: Vec<StoredNode>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct StoredNode {
+    #[prost(string, tag = "4")]
+    op_type: String,
+    #[prost(string, tag = "7")]
+    domain: String,
+}
+
+/// The operator that a test is of: the only one of its model.
+fn operator(folder: &Path) -> Option<String> {
+    let model = StoredModel::decode(std::fs::read(folder.join("model.onnx")).ok()?.as_slice()).ok()?;
+    match model.graph?.node.as_slice() {
+        [StoredNode { op_type, domain }] if domain.is_empty() => Some(op_type.clone()),
+        [StoredNode { op_type, domain }] => Some(format!("{domain}.{op_type}")),
+        _ => None,
+    }
+}
+
+/// How many of an operator's tests there are, and are right.
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    right: usize,
+    all: usize,
+}
+
+/// `docs/operators.md`: what is read, and how many of the standard's tests of it are right.
+fn operators_page(tallies: &BTreeMap<String, Tally>) -> String {
+    let random =
+        [include_str!("../differential/operators.py"), include_str!("../differential/breadth.py")].concat();
+    let mut page = String::from(
+        "# ONNX operators\n\nWritten by `BLESS=1 cargo test --test suite onnx_nodes::supported` and checked by it. \
+         \"Node tests\" are those of ONNX 1.22 whose model is this operator alone; \"random models\" are compared with \
+         onnxruntime (`scripts/differential`). What differs from the standard is in [onnx](onnx.md). Operators that no row \
+         names are refused in one line, all of a model's at once.\n\n\
+         | operator | opsets | node tests right | random models |\n|---|---|---|---|\n",
+    );
+    let read = partition::unstable::load::onnx::operators();
+    let mut rows: BTreeMap<String, String> = BTreeMap::new();
+    for operator in &read {
+        let opsets = match operator.until {
+            Some(until) => format!("{} to {until}", operator.since),
+            None => format!("{} and later", operator.since),
+        };
+        rows.insert(operator.name.clone(), opsets);
+    }
+    for (name, tally) in tallies {
+        if tally.right == 0 {
+            rows.entry(name.clone()).or_insert_with(|| "refused".to_owned());
+        }
+    }
+    for (name, opsets) in rows {
+        let Tally { right, all } = tallies.get(&name).copied().unwrap_or_default();
+        let tests = if all == 0 { "none".to_owned() } else { format!("{right} of {all}") };
+        let bare = name.rsplit('.').next().unwrap_or(&name);
+        let random = if random.contains(&format!("\"{bare}\"")) { "yes" } else { "" };
+        page.push_str(&format!("| {name} | {opsets} | {tests} | {random} |\n"));
+    }
+    page
+}
+
+fn check_operators_page(tallies: &BTreeMap<String, Tally>) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operators.md");
+    let page = operators_page(tallies);
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, &page).expect("the page can be written");
+    }
+    let Ok(stored) = std::fs::read_to_string(&path) else { return };
+    assert!(stored == page, "docs/operators.md is not what the tests say: BLESS=1 writes it anew");
 }
 
 enum Outcome {
@@ -254,10 +361,17 @@ fn unpacked() -> Option<(tempfile::TempDir, Vec<PathBuf>)> {
 fn supported_operators_give_the_stored_results() {
     let Some((_folder, tests)) = unpacked() else { return };
     let (mut same, mut unsupported, mut different) = (0, Vec::new(), Vec::new());
+    let mut tallies: BTreeMap<String, Tally> = BTreeMap::new();
     for test in &tests {
         let name = test.file_name().expect("a folder has a name").to_string_lossy().into_owned();
-        match run(test) {
-            None => {}
+        let outcome = run(test);
+        if let Some(operator) = operator(test) {
+            let tally = tallies.entry(operator).or_default();
+            tally.all += 1;
+            tally.right += usize::from(matches!(outcome, Some(Outcome::Same)));
+        }
+        match outcome {
+            None => println!("unread {name}"),
             Some(Outcome::Same) => same += 1,
             Some(Outcome::Unsupported(message)) => unsupported.push(format!("{name}: {message}")),
             Some(Outcome::Different(message)) => different.push(format!("{name}: {message}")),
@@ -268,6 +382,7 @@ fn supported_operators_give_the_stored_results() {
         println!("unsupported {line}");
     }
     assert!(different.is_empty(), "{}", different.join("\n"));
+    check_operators_page(&tallies);
     assert!(same >= 1000, "only {same} ran");
 }
 

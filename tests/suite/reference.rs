@@ -463,6 +463,9 @@ fn convert(to: DType, x: f64) -> f64 {
         DType::I32 => f64::from(x as i32),
         DType::I64 => x as i64 as f64,
         DType::U8 => f64::from(x as u8),
+        DType::U16 => f64::from(x as u16),
+        DType::U32 => f64::from(x as u32),
+        DType::U64 => x as u64 as f64,
         DType::F32 | DType::F16 | DType::Bf16 => f64::from(x as f32),
         DType::F64 => x,
     }

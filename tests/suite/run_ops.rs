@@ -110,6 +110,9 @@ pub(crate) fn encode(array: &Array) -> Vec<u8> {
         DType::I32 => each(&|v| (v as i32).to_ne_bytes().to_vec()),
         DType::I64 => each(&|v| (v as i64).to_ne_bytes().to_vec()),
         DType::U8 | DType::Bool => each(&|v| vec![v as u8]),
+        DType::U16 => each(&|v| (v as u16).to_ne_bytes().to_vec()),
+        DType::U32 => each(&|v| (v as u32).to_ne_bytes().to_vec()),
+        DType::U64 => each(&|v| (v as u64).to_ne_bytes().to_vec()),
     }
 }
 
@@ -127,7 +130,7 @@ pub(crate) fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
             DType::I16 => f64::from(wide(b) as u16 as i16),
             DType::I32 => f64::from(wide(b) as u32 as i32),
             DType::I64 => wide(b) as i64 as f64,
-            DType::U8 | DType::Bool => wide(b) as f64,
+            DType::U8 | DType::U16 | DType::U32 | DType::U64 | DType::Bool => wide(b) as f64,
         })
         .collect()
 }

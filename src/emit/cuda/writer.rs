@@ -336,6 +336,7 @@ pub(super) fn whole(value: i64, dtype: DType) -> String {
         DType::Bool => (value != 0).to_string(),
         DType::I64 if value == i64::MIN => "limits<i64>::low()".to_owned(),
         DType::I64 => format!("{value}ll"),
+        DType::U64 => format!("{}ull", value as u64),
         dtype => format!("({}){value}", storage(dtype)),
     }
 }

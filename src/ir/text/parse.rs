@@ -5,9 +5,9 @@
 
 use super::super::verify::{verify, verify_node};
 use super::super::{
-    BlockFormat, ConstId, DType, Data, Dim, DimId, Distribution, Fan, Graph, Init, NodeId, Noise, NoiseKind,
-    Op, Param, ParamId, ParamSlice, Phase, Repacked, Shape, Size, Source, SourceId, SourceRole, State,
-    Statistic, StatisticKind, Tensor, Type, ValueId,
+    BlockFormat, ConstId, Counted, DType, Data, Dim, DimId, Distribution, Fan, Graph, Init, NodeId, Noise,
+    NoiseKind, Op, Param, ParamId, ParamSlice, Phase, Repacked, Shape, Size, Source, SourceId, SourceRole,
+    State, Statistic, StatisticKind, Tensor, Type, ValueId,
 };
 use super::cursor::{Cursor, Dims};
 use super::parse_op::op;
@@ -133,6 +133,13 @@ impl Parser {
         let value = self.value(cursor)?;
         if let Some(dtype) = supplied(cursor)? {
             self.graph.take_output(&name, dtype);
+        }
+        if cursor.eat("counted=") {
+            let by = cursor.string()?;
+            cursor.expect("(")?;
+            let axis = cursor.integer()?;
+            cursor.expect(")")?;
+            self.graph.count_output(&name, Counted { axis, by });
         }
         self.graph.add_output(name, value);
         Ok(())
@@ -412,6 +419,9 @@ fn numbers(cursor: &mut Cursor<'_>, dtype: DType) -> Result<Vec<u8>> {
             DType::I32 => cursor.integer::<i32>()?.to_le_bytes().to_vec(),
             DType::I64 => cursor.integer::<i64>()?.to_le_bytes().to_vec(),
             DType::U8 => vec![cursor.integer::<u8>()?],
+            DType::U16 => cursor.integer::<u16>()?.to_le_bytes().to_vec(),
+            DType::U32 => cursor.integer::<u32>()?.to_le_bytes().to_vec(),
+            DType::U64 => cursor.integer::<u64>()?.to_le_bytes().to_vec(),
             DType::Bool => vec![u8::from(cursor.bool()?)],
             DType::F16 | DType::Bf16 => {
                 return Err(cursor.fail(format!("expected 0x... for data of {dtype}")));

@@ -45,7 +45,11 @@ impl<'g> Printer<'g> {
         section(f, &graph.nodes, |f, node| self.node(f, node))?;
         section(f, graph.outputs(), |f, (name, value)| {
             write!(f, "output {} {value}", Quoted(name))?;
-            supplied(f, graph.ports.outputs.get(name).copied())
+            supplied(f, graph.ports.outputs.get(name).copied())?;
+            match graph.ports.counts.get(name) {
+                Some(counted) => write!(f, " counted={}({})", Quoted(&counted.by), counted.axis),
+                None => Ok(()),
+            }
         })?;
         section(f, graph.controls(), |f, &(before, after)| {
             let value = |node| graph.node(node).first_result;
@@ -261,7 +265,9 @@ fn writes_as_numbers(tensor: &Tensor) -> bool {
         DType::F64 => f64s(bytes).all(|value| !value.is_nan()),
         DType::F16 | DType::Bf16 => tensor.elements() == 0,
         DType::Bool => bytes.iter().all(|&byte| byte < 2),
-        DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::U8 => true,
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => true,
+        DType::U8 | DType::U16 | DType::U32 => true,
+        DType::U64 => tensor.to_i64().is_some(),
     }
 }
 
@@ -278,9 +284,16 @@ fn numbers(f: &mut Formatter<'_>, tensor: &Tensor) -> fmt::Result {
         DType::F32 => f32s(tensor.bytes()).map(|value| format!("{value:?}")).collect(),
         DType::F64 => f64s(tensor.bytes()).map(|value| format!("{value:?}")).collect(),
         DType::Bool => tensor.bytes().iter().map(|&byte| (byte != 0).to_string()).collect(),
-        DType::F16 | DType::Bf16 | DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::U8 => {
-            tensor.to_i64().unwrap_or_default().iter().map(i64::to_string).collect()
-        }
+        DType::F16
+        | DType::Bf16
+        | DType::I8
+        | DType::I16
+        | DType::I32
+        | DType::I64
+        | DType::U8
+        | DType::U16
+        | DType::U32
+        | DType::U64 => tensor.to_i64().unwrap_or_default().iter().map(i64::to_string).collect(),
     };
     write!(f, "{{{}}}", texts.join(", "))
 }

@@ -303,7 +303,11 @@ impl<'a> Machine<'a> {
                 compare(*f, x.partial_cmp(&y))
             }
             Expr::Compare(f, x, y) => {
+                let x_id = x;
                 let order = match (self.value(*x, args)?, self.value(*y, args)?) {
+                    (Scalar::Whole(x), Scalar::Whole(y)) if exprs.dtype(*x_id) == DType::U64 => {
+                        (x as u64).partial_cmp(&(y as u64))
+                    }
                     (Scalar::Whole(x), Scalar::Whole(y)) => x.partial_cmp(&y),
                     (x, y) => x.real().partial_cmp(&y.real()),
                 };

@@ -237,6 +237,9 @@ pub(super) fn dtype(name: &str) -> Option<DType> {
         "int32" => DType::I32,
         "int64" => DType::I64,
         "uint8" => DType::U8,
+        "uint16" => DType::U16,
+        "uint32" => DType::U32,
+        "uint64" => DType::U64,
         "bool" => DType::Bool,
         _ => return None,
     })

@@ -488,6 +488,9 @@ fn encode(dtype: DType, value: &Value, bytes: &mut Vec<u8>) -> Result<()> {
             DType::I16 => bytes.extend(i16::try_from(whole).map_err(|_| wrong())?.to_le_bytes()),
             DType::I32 => bytes.extend(i32::try_from(whole).map_err(|_| wrong())?.to_le_bytes()),
             DType::U8 => bytes.push(u8::try_from(whole).map_err(|_| wrong())?),
+            DType::U16 => bytes.extend(u16::try_from(whole).map_err(|_| wrong())?.to_le_bytes()),
+            DType::U32 => bytes.extend(u32::try_from(whole).map_err(|_| wrong())?.to_le_bytes()),
+            DType::U64 => bytes.extend(u64::try_from(whole).map_err(|_| wrong())?.to_le_bytes()),
             _ => bytes.extend(whole.to_le_bytes()),
         }
         return Ok(());

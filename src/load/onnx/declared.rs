@@ -24,7 +24,7 @@ impl Lowering {
             let Some(ty) = self.type_of(&output.name) else { continue };
             let place = |error: Error| error.within(&format!("output {}", output.name));
             has_type(output, ty, "what makes it").map_err(place)?;
-            if shape_fault(output, ty).is_some() {
+            if !self.is_ragged(&output.name) && shape_fault(output, ty).is_some() {
                 let (stated, found) = (stated_shape(output), self.shown(ty));
                 stale.push(format!(
                     "output {}: the file states {stated}, its operations make {found}",
@@ -37,6 +37,9 @@ impl Lowering {
             let Some(ty) = self.type_of(&value.name) else { continue };
             let place = |error: Error| error.within(&format!("value {}", value.name));
             has_type(value, ty, "what makes it").map_err(place)?;
+            if self.is_ragged(&value.name) {
+                continue;
+            }
             if shape_fault(value, ty).is_some() || !sizes.agree(value, ty) {
                 let (stated, found) = (stated_shape(value), self.shown(ty));
                 stale.push(format!(
@@ -53,6 +56,11 @@ impl Lowering {
             self.graph.note(format!("{first}{more}: what the operations make is taken"));
         }
         Ok(())
+    }
+
+    /// Whether a value is longer than what counts of it, so that its own size says nothing.
+    fn is_ragged(&self, name: &str) -> bool {
+        self.find(name).is_some_and(|binding| self.binding(binding).ragged.is_some())
     }
 
     /// `[batch,3]`.
@@ -91,10 +99,10 @@ fn tensor_type(declared: &ValueInfoProto) -> Option<&TensorTypeProto> {
 fn has_type(declared: &ValueInfoProto, ty: &Type, maker: &str) -> Result<()> {
     let Some(tensor) = tensor_type(declared) else { return Ok(()) };
     // Zero stands for a type that is not declared.
-    if tensor.elem_type == 0 || tensor::dtype(tensor.elem_type)? == ty.dtype {
+    if tensor.elem_type == 0 || tensor::held(tensor.elem_type)? == ty.dtype {
         return Ok(());
     }
-    let stated = format!("elements of type {}", tensor::dtype(tensor.elem_type)?);
+    let stated = format!("elements of type {}", tensor::held(tensor.elem_type)?);
     Err(contradicted(&stated, maker, ty.dtype.name()))
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Known {
 pub(super) enum Items {
     /// Integers and bools.
     Sizes(Vec<Size>),
-    /// Floats (f32 or f64).
+    /// Floats.
     Reals(Vec<f64>),
 }
 
@@ -53,7 +53,7 @@ impl Known {
                 let real = |c: &[u8]| f64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]);
                 Items::Reals(tensor.bytes().chunks_exact(8).map(real).collect())
             }
-            DType::F16 | DType::Bf16 => return None,
+            DType::F16 | DType::Bf16 => Items::Reals(tensor.to_f64()),
             _ => Items::Sizes(tensor.to_i64()?.into_iter().map(Size::Known).collect()),
         };
         Some(Self { dtype: tensor.dtype(), dims: tensor.dims().to_vec(), items })

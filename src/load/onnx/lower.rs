@@ -6,18 +6,33 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::body::Scope;
 use super::declared::agrees;
 use super::dimension::{Stated, dimension_name};
+use super::function::Functions;
 use super::known::{Items, Known};
+use super::narrow::Narrow;
 use super::node::At;
 use super::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto};
 use super::{ops, tensor};
 use crate::csr::Csr;
 use crate::error::{Error, Report, Result};
 use crate::files::Folder;
-use crate::ir::{Data, DimId, Graph, Op, Shape, Size, Source, SourceId, SourceRole, Type, ValueId};
+use crate::ir::{
+    Counted, DType, Data, DimId, Graph, Op, Shape, Size, Source, SourceId, SourceRole, Type, ValueId,
+};
 use crate::load::FindDims;
 use crate::order::first_ready;
+
+/// What a name of the ONNX graph stands for, where it is no tensor.
+#[derive(Clone, Debug)]
+pub(super) enum Form {
+    Tensor,
+    /// A list of bindings.
+    Sequence(Vec<usize>),
+    /// One binding, or nothing.
+    Optional(Option<usize>),
+}
 
 /// What a name of the ONNX graph stands for.
 pub(super) struct Binding {
@@ -30,29 +45,60 @@ pub(super) struct Binding {
     pub(super) known: Option<Known>,
     /// An initialiser that nothing has read yet.
     initializer: Option<Box<TensorProto>>,
+    /// Whether it is a tensor at all; else type, value and elements say nothing.
+    pub(super) form: Form,
+    /// Where only the first elements of an axis count.
+    pub(super) ragged: Option<Ragged>,
+    /// What its bytes hold, where that is not what their type says.
+    pub(super) narrow: Option<Narrow>,
+}
+
+/// How many elements of an axis count, where that depends on data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ragged {
+    pub(super) axis: usize,
+    /// One i64.
+    pub(super) count: ValueId,
+    /// The tensor is a vector of sizes: its element `axis` is the size that is planned, not the count.
+    pub(super) is_size: bool,
+}
+
+impl Ragged {
+    /// Only the first elements of an axis count.
+    pub(super) fn along(axis: usize, count: ValueId) -> Self {
+        Self { axis, count, is_size: false }
+    }
+}
+
+/// What a file says beside its graph.
+pub(super) struct File {
+    /// The version of each domain's operators.
+    pub(super) opsets: BTreeMap<String, i64>,
+    /// Operators that the file defines.
+    pub(super) functions: Functions,
+    /// Where external data lies.
+    pub(super) folder: Folder,
 }
 
 /// The state of a lowering.
 pub(super) struct Lowering {
     pub(super) graph: Graph,
     bindings: Vec<Binding>,
-    names: HashMap<String, usize>,
-    /// Results of nodes that failed: nodes that read them are not lowered.
-    lost: HashSet<String>,
-    opsets: BTreeMap<String, i64>,
-    folder: Folder,
+    /// The names of the graph, then those of the body that is lowered, of the body in that, and so on.
+    pub(super) scopes: Vec<Scope>,
+    pub(super) file: File,
+    /// Nodes of bodies that were lowered, each as often as it was.
+    pub(super) inlined: usize,
     /// How often a dimension was replaced because an operation fits only so.
     pub(super) equations: usize,
 }
 
-/// Lowers a graph. `folder` is where external data lies; `dims` binds dimensions at once, `more` those that
-/// it finds once it sees the inputs.
+/// Lowers the graph of a file. `dims` binds dimensions at once, `more` those that it finds once it sees the inputs.
 ///
 /// Errors: everything that is not supported, at once; else the first node that is wrong.
 pub(super) fn lower(
     mut proto: GraphProto,
-    opsets: BTreeMap<String, i64>,
-    folder: Folder,
+    file: File,
     dims: &BTreeMap<String, i64>,
     more: FindDims<'_>,
 ) -> Result<Graph> {
@@ -62,21 +108,20 @@ pub(super) fn lower(
     let mut lowering = Lowering {
         graph: Graph::new(proto.name.as_str()),
         bindings: Vec::new(),
-        names: HashMap::new(),
-        lost: HashSet::new(),
-        opsets,
-        folder,
+        scopes: vec![Scope::default()],
+        file,
+        inlined: 0,
         equations: 0,
     };
-    lowering.initializers(std::mem::take(&mut proto.initializer))?;
+    lowering.initializers(std::mem::take(&mut proto.initializer), "")?;
     lowering.inputs(&proto.input, &Stated::of(&proto), dims)?;
     let found = more(&lowering.graph)?;
     let dims = lowering.graph.dims().iter().enumerate();
     let found: BTreeMap<DimId, Size> =
         dims.filter_map(|(id, dim)| Some((DimId(id as u32), Size::Known(*found.get(&dim.name)?)))).collect();
     lowering.replace(&found)?;
-    let order = order(&proto.node, |name| lowering.names.contains_key(name))?;
-    let sources = lowering.sources(&proto.node);
+    let order = order(&proto.node, |name| lowering.has(name))?;
+    let sources = lowering.sources(&proto.node, "");
     lowering.nodes(&proto.node, &sources, &order)?;
     lowering.outputs(&proto.output)?;
     lowering.compare_declared(&proto.output, &proto.value_info)?;
@@ -85,21 +130,27 @@ pub(super) fn lower(
 }
 
 impl Lowering {
-    fn initializers(&mut self, initializers: Vec<TensorProto>) -> Result<()> {
+    /// Binds initialisers, whose sources have names that begin with `prefix`.
+    pub(super) fn initializers(&mut self, initializers: Vec<TensorProto>, prefix: &str) -> Result<()> {
         for mut proto in initializers {
             let name = std::mem::take(&mut proto.name);
             let place = |error: Error| error.within(&format!("initializer {name}"));
             let header = tensor::header(&proto).map_err(place)?;
-            let source = Source::new(name.as_str(), "Initializer", SourceRole::Data);
+            let source = Source::new(format!("{prefix}{name}"), "Initializer", SourceRole::Data);
             let source = self.graph.add_source(source);
+            let narrow = Narrow::from_number(proto.data_type);
             let small = header.elements <= super::known::LIMIT && !tensor::is_external(&proto);
             let known = match small {
-                true => Known::of_tensor(&tensor::inline(proto.clone(), &header).map_err(place)?),
-                false => None,
+                true if !matches!(narrow, Some(Narrow::Float(_))) => {
+                    Known::of_tensor(&tensor::inline(proto.clone(), &header).map_err(place)?)
+                }
+                _ => None,
             };
             let ty =
                 Type::new(header.dtype, header.dims.iter().map(|&dim| Size::Known(dim as i64)).collect());
-            let binding = Binding { source, ty, value: None, known, initializer: Some(Box::new(proto)) };
+            let initializer = Some(Box::new(proto));
+            let form = Form::Tensor;
+            let binding = Binding { source, ty, value: None, known, initializer, form, ragged: None, narrow };
             self.bind(name, binding)?;
         }
         Ok(())
@@ -119,7 +170,7 @@ impl Lowering {
             if !seen.insert(input.name.as_str()) {
                 return Err(Error::model(place(), "two inputs have this name"));
             }
-            if let Some(&default) = self.names.get(&input.name) {
+            if let Some(default) = self.find(&input.name) {
                 let ty = self.bindings[default].ty.clone();
                 agrees(input, &ty, "its initialiser").map_err(|error| error.within(&place()))?;
                 continue;
@@ -129,7 +180,10 @@ impl Lowering {
             let source = Source::new(input.name.as_str(), "Input", SourceRole::Data);
             let source = self.graph.add_source(source);
             let value = self.graph.add_input(input.name.as_str(), ty.clone(), source);
-            let binding = Binding { source, value: Some(value), known: nothing(&ty), ty, initializer: None };
+            let known = nothing(&ty);
+            let tensor = input.r#type.as_ref().and_then(|ty| ty.tensor_type.as_ref());
+            let narrow = tensor.and_then(|tensor| Narrow::from_number(tensor.elem_type));
+            let binding = Binding { known, narrow, ..Binding::of_value(&self.graph, source, value) };
             self.bind(input.name.clone(), binding)?;
         }
         match unknown.first() {
@@ -157,7 +211,7 @@ impl Lowering {
         let Some(tensor) = input.r#type.as_ref().and_then(|ty| ty.tensor_type.as_ref()) else {
             return Err(unsupported("inputs that are not tensors are not supported yet"));
         };
-        let dtype = tensor::dtype(tensor.elem_type)?;
+        let dtype = tensor::held(tensor.elem_type)?;
         let Some(shape) = &tensor.shape else {
             return Err(unsupported("inputs without a shape are not supported yet"));
         };
@@ -200,7 +254,7 @@ impl Lowering {
 
     /// One source for each node, under its name, or its first output's where it has none. A name
     /// that is taken gets `#2`, `#3`, ... added, so that names stay unique.
-    fn sources(&mut self, nodes: &[NodeProto]) -> Vec<SourceId> {
+    pub(super) fn sources(&mut self, nodes: &[NodeProto], prefix: &str) -> Vec<SourceId> {
         let mut taken: HashMap<String, u32> = HashMap::new();
         let mut sources = Vec::with_capacity(nodes.len());
         for node in nodes {
@@ -217,19 +271,20 @@ impl Lowering {
                 name = format!("{base}#{count}");
             }
             taken.insert(name.clone(), 1);
-            sources.push(self.graph.add_source(Source::new(name, node.op_type.as_str(), SourceRole::Node)));
+            let source = Source::new(format!("{prefix}{name}"), node.op_type.as_str(), SourceRole::Node);
+            sources.push(self.graph.add_source(source));
         }
         sources
     }
 
-    fn nodes(&mut self, nodes: &[NodeProto], sources: &[SourceId], order: &[usize]) -> Result<()> {
+    pub(super) fn nodes(&mut self, nodes: &[NodeProto], sources: &[SourceId], order: &[usize]) -> Result<()> {
         let mut unsupported: Vec<Report> = Vec::new();
         let mut wrong: Option<Error> = None;
         for &index in order {
             let (node, source) = (&nodes[index], sources[index]);
             // What reads a lost result is looked up all the same, to report it if it is not
             // supported either.
-            let result = match node.input.iter().any(|name| self.lost.contains(name)) {
+            let result = match node.input.iter().any(|name| self.is_lost(name)) {
                 true => ops::find(self, node).map(|_| self.lose(node)),
                 false => self.fitted(node, source)?,
             };
@@ -250,10 +305,6 @@ impl Lowering {
         }
     }
 
-    fn lose(&mut self, node: &NodeProto) {
-        self.lost.extend(node.output.iter().filter(|name| !name.is_empty()).cloned());
-    }
-
     /// Lowers a node, where it fits only so with dimensions replaced. The outer error ends the reading.
     fn fitted(&mut self, node: &NodeProto, source: SourceId) -> Result<Result<()>> {
         loop {
@@ -265,14 +316,14 @@ impl Lowering {
     }
 
     fn node(&mut self, node: &NodeProto, source: SourceId) -> Result<()> {
-        let (entry, opset) = ops::find(self, node)?;
+        let found = ops::find(self, node)?;
         let inputs: Result<Vec<Option<usize>>> = node
             .input
             .iter()
             .map(|name| match name.as_str() {
                 "" => Ok(None),
-                name => match self.names.get(name) {
-                    Some(&binding) => Ok(Some(binding)),
+                name => match self.find(name) {
+                    Some(binding) => Ok(Some(binding)),
                     None => Err(Error::model("", format!("its input {name} is made by nothing"))),
                 },
             })
@@ -283,9 +334,14 @@ impl Lowering {
             let consumer = &mut self.graph.source_mut(maker).consumer;
             *consumer = consumer.or(Some(source));
         }
-        let mut at = At::new(self, node, source, opset, inputs);
-        ops::lower(entry, &mut at)?;
-        let outputs = at.finish()?;
+        let outputs = match found {
+            ops::Found::Operator(entry, opset) => {
+                let mut at = At::new(self, node, source, opset, inputs);
+                ops::lower(entry, &mut at)?;
+                at.finish()?
+            }
+            ops::Found::Function(index) => self.call(index, node, source, &inputs)?,
+        };
         for (name, output) in node.output.iter().zip(outputs) {
             if name.is_empty() {
                 continue;
@@ -303,35 +359,60 @@ impl Lowering {
 
     fn outputs(&mut self, outputs: &[ValueInfoProto]) -> Result<()> {
         let mut seen = HashSet::new();
+        let mut counts = Vec::new();
         for output in outputs {
             let place = || format!("output {}", output.name);
-            let Some(&binding) = self.names.get(&output.name) else {
+            let Some(binding) = self.find(&output.name) else {
                 return Err(Error::model(place(), "it is made by nothing"));
             };
             if !seen.insert(output.name.as_str()) {
                 return Err(Error::model(place(), "two outputs have this name"));
             }
             let value = self.value(binding).map_err(|error| error.within(&place()))?;
+            let ragged = self.bindings[binding].ragged;
             self.graph.add_output(output.name.as_str(), value);
+            if let Some(Ragged { axis, count, is_size }) = ragged {
+                if is_size {
+                    return Err(not_counted(&output.name));
+                }
+                counts.push((output.name.clone(), axis as u32, count));
+            }
         }
         if outputs.is_empty() {
             return Err(Error::model("", "the graph has no outputs"));
+        }
+        let mut named: BTreeMap<ValueId, String> = BTreeMap::new();
+        for (name, axis, count) in counts {
+            let by = match named.get(&count) {
+                Some(by) => by.clone(),
+                None => {
+                    let mut by = format!("{name}#count");
+                    while seen.contains(by.as_str()) {
+                        by.push('#');
+                    }
+                    self.graph.add_output(by.as_str(), count);
+                    named.insert(count, by.clone());
+                    by
+                }
+            };
+            self.graph.count_output(&name, Counted { axis, by });
         }
         Ok(())
     }
 
     fn bind(&mut self, name: String, binding: Binding) -> Result<()> {
-        let index = self.bindings.len();
-        self.bindings.push(binding);
-        match self.names.insert(name.clone(), index) {
-            None => Ok(()),
-            Some(_) => Err(Error::model(format!("value {name}"), "it is made twice")),
-        }
+        let index = self.add_binding(binding);
+        self.name(name, index)
     }
 
-    /// The version of the operators of a domain that the model asks for.
+    pub(super) fn add_binding(&mut self, binding: Binding) -> usize {
+        self.bindings.push(binding);
+        self.bindings.len() - 1
+    }
+
+    /// The version of the operators of a domain that the model, or the function that is lowered, asks for.
     pub(super) fn opset(&self, domain: &str) -> Option<i64> {
-        self.opsets.get(if domain == "ai.onnx" { "" } else { domain }).copied()
+        self.opsets().get(if domain == "ai.onnx" { "" } else { domain }).copied()
     }
 
     pub(super) fn bindings_mut(&mut self) -> &mut [Binding] {
@@ -340,7 +421,7 @@ impl Lowering {
 
     /// The type of what has this name; none where nothing has.
     pub(super) fn type_of(&self, name: &str) -> Option<&Type> {
-        self.names.get(name).map(|&binding| &self.bindings[binding].ty)
+        self.find(name).map(|binding| &self.bindings[binding].ty)
     }
 
     pub(super) fn binding(&self, index: usize) -> &Binding {
@@ -354,6 +435,11 @@ impl Lowering {
         }
         let binding = &mut self.bindings[index];
         let source = binding.source;
+        match &binding.form {
+            Form::Tensor => {}
+            Form::Sequence(_) => return Err(not_a_tensor("a sequence")),
+            Form::Optional(_) => return Err(not_a_tensor("an optional value")),
+        }
         let value = match (binding.initializer.take(), binding.known.clone()) {
             (Some(proto), _) => self.initializer(*proto, source)?,
             (None, Some(known)) => make(&mut self.graph, &known, source)?,
@@ -372,7 +458,7 @@ impl Lowering {
         let init = tensor::initialiser(&name, &header);
         let ty = Type::new(header.dtype, header.dims.iter().map(|&dim| Size::Known(dim as i64)).collect());
         if tensor::is_external(&proto) {
-            let data = tensor::external(&proto, &header, &self.folder).map_err(place)?;
+            let data = tensor::external(&proto, &header, &self.file.folder).map_err(place)?;
             return Ok(self.graph.add_param(name.as_str(), ty, init, Some(data), source));
         }
         let data = tensor::inline(proto, &header).map_err(place)?;
@@ -388,18 +474,49 @@ impl Lowering {
 impl Binding {
     /// A binding of a value.
     pub(super) fn of_value(graph: &Graph, source: SourceId, value: ValueId) -> Self {
-        Self { source, ty: graph.ty(value).clone(), value: Some(value), known: None, initializer: None }
+        let ty = graph.ty(value).clone();
+        Self { source, ty, value: Some(value), ..Self::of_form(source, Form::Tensor) }
     }
 
     /// A binding of known elements.
     pub(super) fn of_known(source: SourceId, known: Known) -> Self {
-        Self { source, ty: known.ty(), value: None, known: Some(known), initializer: None }
+        let ty = known.ty();
+        Self { source, ty, known: Some(known), ..Self::of_form(source, Form::Tensor) }
+    }
+
+    /// A binding of what is no tensor.
+    pub(super) fn of_form(source: SourceId, form: Form) -> Self {
+        let ty = Type::new(DType::Bool, Shape::new([]));
+        Self { source, ty, value: None, known: None, initializer: None, form, ragged: None, narrow: None }
+    }
+
+    /// Another name for a binding that is no initialiser.
+    pub(super) fn same(&self) -> Self {
+        Self {
+            source: self.source,
+            ty: self.ty.clone(),
+            value: self.value,
+            known: self.known.clone(),
+            initializer: None,
+            form: self.form.clone(),
+            ragged: self.ragged,
+            narrow: self.narrow,
+        }
     }
 
     /// True where the binding is an initialiser that nothing has read yet.
     pub(super) fn is_pending(&self) -> bool {
         self.initializer.is_some()
     }
+}
+
+fn not_counted(name: &str) -> Error {
+    let message = "a size that depends on data as an output is not supported yet";
+    Error::Unsupported(Report::new(format!("output {name}"), message))
+}
+
+fn not_a_tensor(what: &str) -> Error {
+    Error::Unsupported(Report::new("", format!("{what} where a tensor is expected is not supported yet")))
 }
 
 /// The elements of a tensor that has none, which need no data to be known.
@@ -429,7 +546,7 @@ pub(super) fn make(graph: &mut Graph, known: &Known, source: SourceId) -> Result
 /// is one, as ONNX demands, else the first in file order that is ready goes first.
 ///
 /// Errors: a result made twice, a cycle. O(nodes log nodes + inputs).
-fn order(nodes: &[NodeProto], is_known: impl Fn(&str) -> bool) -> Result<Vec<usize>> {
+pub(super) fn order(nodes: &[NodeProto], is_known: impl Fn(&str) -> bool) -> Result<Vec<usize>> {
     let mut maker: HashMap<&str, u32> = HashMap::new();
     for (index, node) in nodes.iter().enumerate() {
         for output in node.output.iter().filter(|name| !name.is_empty()) {

@@ -1,4 +1,4 @@
-//! ONNX models, opsets 7 to 27.
+//! ONNX models, opsets 1 to 27 (before 7 only operators that are what they were then).
 //!
 //! Each ONNX node becomes one [`crate::ir::Source`] under its own name (its first output's where
 //! it has none, with `#2`, `#3`, ... added to a name that is taken) and any number of operations;
@@ -15,17 +15,23 @@ use crate::error::{Error, Report, Result};
 use crate::files::Folder;
 use crate::ir::Graph;
 
+mod body;
+mod build;
 mod declared;
 mod dimension;
+mod function;
 mod known;
 mod lower;
+mod narrow;
 mod node;
 mod ops;
 mod proto;
 mod tensor;
 
+pub use ops::{Operator, operators};
+
 /// The first and the last operator set whose meaning this reader knows.
-const OPSETS: std::ops::RangeInclusive<i64> = 7..=27;
+const OPSETS: std::ops::RangeInclusive<i64> = 1..=27;
 
 /// True where the bytes begin like an ONNX model. O(top-level fields).
 pub fn looks_like_onnx(bytes: &[u8]) -> bool {
@@ -65,11 +71,8 @@ pub(super) fn load_with(
     let model = proto::ModelProto::decode(bytes)
         .map_err(|error| Error::format("", format!("truncated or damaged ONNX model: {error}")))?;
     let graph = model.graph.ok_or_else(|| Error::format("", "the ONNX model has no graph"))?;
-    let mut opsets = BTreeMap::new();
-    for import in model.opset_import {
-        let domain = if import.domain == "ai.onnx" { String::new() } else { import.domain };
-        opsets.insert(domain, import.version);
-    }
+    let opsets = function::opsets(&model.opset_import);
+    let functions = function::Functions::of(&model.functions)?;
     if let Some(&opset) = opsets.get("").filter(|&opset| !OPSETS.contains(opset)) {
         let (first, last) = (OPSETS.start(), OPSETS.end());
         return Err(Error::Unsupported(
@@ -77,5 +80,6 @@ pub(super) fn load_with(
                 .help(format!("opsets {first} to {last} are; onnx.version_converter converts a model")),
         ));
     }
-    lower::lower(graph, opsets, Folder::of(path, options.links), &options.dims, more)
+    let file = lower::File { opsets, functions, folder: Folder::of(path, options.links) };
+    lower::lower(graph, file, &options.dims, more)
 }

@@ -4,7 +4,8 @@
 use std::cell::RefCell;
 
 use super::known::Known;
-use super::lower::{Binding, Lowering, make, show};
+use super::lower::{Binding, Form, Lowering, Ragged, make, show};
+use super::narrow::Narrow;
 use super::proto::{AttributeProto, NodeProto, TensorProto, attribute_type};
 use super::tensor;
 use crate::error::{Error, Report, Result};
@@ -80,6 +81,38 @@ impl<'a> At<'a> {
         }
     }
 
+    // The lowering around the node.
+
+    pub(super) fn lowering(&mut self) -> &mut Lowering {
+        self.lowering
+    }
+
+    /// The node's name.
+    pub(super) fn name(&self) -> String {
+        self.graph().source(self.source).name.clone()
+    }
+
+    pub(super) fn source(&self) -> SourceId {
+        self.source
+    }
+
+    /// The bindings of the inputs.
+    pub(super) fn bindings(&self) -> &[Option<usize>] {
+        &self.inputs
+    }
+
+    /// The operator's name.
+    pub(super) fn op_type(&self) -> &'a str {
+        &self.node.op_type
+    }
+
+    /// Output `i` is this. No effect where the output is unused.
+    pub(super) fn set_output(&mut self, i: usize, binding: Binding) {
+        if let Some(output) = self.outputs.get_mut(i) {
+            *output = Some(binding);
+        }
+    }
+
     // Inputs.
 
     /// Number of inputs, absent ones included.
@@ -97,9 +130,10 @@ impl<'a> At<'a> {
         self.node.output.get(output).is_some_and(|name| !name.is_empty())
     }
 
-    /// True where input `i` is there.
+    /// True where input `i` is there; an optional value that is nothing is not.
     pub(super) fn has(&self, i: usize) -> bool {
-        self.inputs.get(i).copied().flatten().is_some()
+        let index = self.inputs.get(i).copied().flatten();
+        index.is_some_and(|index| !matches!(self.lowering.binding(index).form, Form::Optional(None)))
     }
 
     fn index(&self, i: usize) -> Result<usize> {
@@ -194,7 +228,7 @@ impl<'a> At<'a> {
 
     // Attributes.
 
-    fn attribute(&self, name: &str, expected: i32) -> Result<Option<&'a AttributeProto>> {
+    pub(super) fn attribute(&self, name: &str, expected: i32) -> Result<Option<&'a AttributeProto>> {
         let Some(found) = self.node.attribute.iter().find(|attribute| attribute.name == name) else {
             return Ok(None);
         };
@@ -380,6 +414,40 @@ impl<'a> At<'a> {
         }
     }
 
+    /// What input `i` holds, where that is not what its type says.
+    pub(super) fn narrow(&self, i: usize) -> Option<Narrow> {
+        self.lowering.binding(self.inputs.get(i).copied().flatten()?).narrow
+    }
+
+    /// What the outputs hold.
+    pub(super) fn set_narrow(&mut self, narrow: Narrow) {
+        self.outputs.iter_mut().flatten().for_each(|output| output.narrow = Some(narrow));
+    }
+
+    /// Of output `i` only the first elements of an axis count.
+    pub(super) fn set_ragged_output(&mut self, i: usize, ragged: Ragged) {
+        if let Some(Some(output)) = self.outputs.get_mut(i) {
+            output.ragged = Some(ragged);
+        }
+    }
+
+    /// Of all outputs that are made only the first elements of an axis count.
+    pub(super) fn set_ragged(&mut self, ragged: Ragged) {
+        self.outputs.iter_mut().flatten().for_each(|output| {
+            output.ragged = Some(ragged);
+            output.known = None;
+        });
+    }
+
+    /// The shape of output `i`, once it is set.
+    pub(super) fn output_shape(&self, i: usize) -> Option<Shape> {
+        Some(self.outputs.get(i)?.as_ref()?.ty.shape.clone())
+    }
+
+    pub(super) fn output_rank(&self, i: usize) -> Option<usize> {
+        self.output_shape(i).map(|shape| shape.rank())
+    }
+
     /// Output `i` has these elements.
     pub(super) fn set_known(&mut self, i: usize, known: Known) {
         let binding = Binding::of_known(self.source, known);
@@ -391,6 +459,11 @@ impl<'a> At<'a> {
     /// Output `i` is input `input`, whatever that is.
     pub(super) fn alias(&mut self, i: usize, input: usize) -> Result<()> {
         let index = self.index(input)?;
+        if !matches!(self.lowering.binding(index).form, Form::Tensor) {
+            let same = self.lowering.binding(index).same();
+            self.set_output(i, same);
+            return Ok(());
+        }
         let known = self.known(input).cloned();
         let pending = self.lowering.binding(index).is_pending();
         if let Some(known) = known.clone().filter(|_| !pending) {

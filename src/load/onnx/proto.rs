@@ -11,6 +11,30 @@ pub(super) struct ModelProto {
     pub graph: Option<GraphProto>,
     #[prost(message, repeated, tag = "8")]
     pub opset_import: Vec<OperatorSetIdProto>,
+    #[prost(bytes = "vec", repeated, tag = "25")]
+    pub functions: Vec<Vec<u8>>,
+}
+
+/// An operator that the file defines by others.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct FunctionProto {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, repeated, tag = "4")]
+    pub input: Vec<String>,
+    #[prost(string, repeated, tag = "5")]
+    pub output: Vec<String>,
+    #[prost(message, repeated, tag = "7")]
+    pub node: Vec<NodeProto>,
+    #[prost(message, repeated, tag = "9")]
+    pub opset_import: Vec<OperatorSetIdProto>,
+    #[prost(string, tag = "10")]
+    pub domain: String,
+    /// Attributes that have a default.
+    #[prost(message, repeated, tag = "11")]
+    pub attribute_proto: Vec<AttributeProto>,
+    #[prost(string, tag = "13")]
+    pub overload: String,
 }
 
 /// A version of the operators of one domain.
@@ -56,6 +80,8 @@ pub(super) struct NodeProto {
     pub attribute: Vec<AttributeProto>,
     #[prost(string, tag = "7")]
     pub domain: String,
+    #[prost(string, tag = "8")]
+    pub overload: String,
 }
 
 /// An attribute of an operation.
@@ -71,6 +97,8 @@ pub(super) struct AttributeProto {
     pub s: Vec<u8>,
     #[prost(message, optional, boxed, tag = "5")]
     pub t: Option<Box<TensorProto>>,
+    #[prost(bytes = "vec", optional, tag = "6")]
+    pub g: Option<Vec<u8>>,
     #[prost(float, repeated, tag = "7")]
     pub floats: Vec<f32>,
     #[prost(int64, repeated, tag = "8")]
@@ -89,6 +117,7 @@ pub(super) mod attribute_type {
     pub(in crate::load::onnx) const INT: i32 = 2;
     pub(in crate::load::onnx) const STRING: i32 = 3;
     pub(in crate::load::onnx) const TENSOR: i32 = 4;
+    pub(in crate::load::onnx) const GRAPH: i32 = 5;
     pub(in crate::load::onnx) const FLOATS: i32 = 6;
     pub(in crate::load::onnx) const INTS: i32 = 7;
     pub(in crate::load::onnx) const STRINGS: i32 = 8;
@@ -113,6 +142,8 @@ pub(super) struct TensorProto {
     pub raw_data: Option<Vec<u8>>,
     #[prost(double, repeated, tag = "10")]
     pub double_data: Vec<f64>,
+    #[prost(uint64, repeated, tag = "11")]
+    pub uint64_data: Vec<u64>,
     #[prost(message, repeated, tag = "13")]
     pub external_data: Vec<StringStringEntryProto>,
     #[prost(int32, tag = "14")]
@@ -213,17 +244,25 @@ const LEAST: usize = 4;
 /// A node, attribute or initialiser that is shorter than any can be, in words; none where there is none, or
 /// as far as the fields are well-formed. Allocates nothing. O(fields).
 pub(super) fn shortest(model: &[u8]) -> Option<&'static str> {
-    for graph in messages(model, 7) {
-        if messages(graph, 5).any(|tensor| tensor.len() < LEAST) {
-            return Some("an initialiser");
+    let of_functions = || messages(model, 25).find_map(|function| shortest_node(function, 7));
+    messages(model, 7).find_map(shortest_of_graph).or_else(of_functions)
+}
+
+/// As [`shortest`], of the bytes of a graph.
+pub(super) fn shortest_of_graph(graph: &[u8]) -> Option<&'static str> {
+    match messages(graph, 5).any(|tensor| tensor.len() < LEAST) {
+        true => Some("an initialiser"),
+        false => shortest_node(graph, 1),
+    }
+}
+
+fn shortest_node(graph: &[u8], field: u64) -> Option<&'static str> {
+    for node in messages(graph, field) {
+        if node.len() < LEAST {
+            return Some("a node");
         }
-        for node in messages(graph, 1) {
-            if node.len() < LEAST {
-                return Some("a node");
-            }
-            if messages(node, 5).any(|attribute| attribute.len() < LEAST) {
-                return Some("an attribute");
-            }
+        if messages(node, 5).any(|attribute| attribute.len() < LEAST) {
+            return Some("an attribute");
         }
     }
     None

@@ -1,5 +1,6 @@
 //! Tensors of an ONNX file: element types, inline data, references to other files.
 
+use super::narrow::Narrow;
 use super::proto::{EXTERNAL, TensorProto};
 use crate::error::{Error, Report, Result};
 use crate::files::Folder;
@@ -40,12 +41,15 @@ pub(super) fn dtype(number: i32) -> Result<DType> {
         1 => DType::F32,
         2 => DType::U8,
         3 => DType::I8,
+        4 => DType::U16,
         5 => DType::I16,
         6 => DType::I32,
         7 => DType::I64,
         9 => DType::Bool,
         10 => DType::F16,
         11 => DType::F64,
+        12 => DType::U32,
+        13 => DType::U64,
         16 => DType::Bf16,
         other => {
             let name = usize::try_from(other).ok().and_then(|index| NAMES.get(index));
@@ -58,6 +62,11 @@ pub(super) fn dtype(number: i32) -> Result<DType> {
     })
 }
 
+/// The type that holds elements of ONNX's number. Error: it is not supported.
+pub(super) fn held(number: i32) -> Result<DType> {
+    Narrow::from_number(number).map_or_else(|| dtype(number), |narrow| Ok(narrow.held()))
+}
+
 /// Type and sizes that a tensor states, whether or not its data is here.
 pub(super) struct Header {
     pub(super) dtype: DType,
@@ -67,7 +76,7 @@ pub(super) struct Header {
 
 /// The header of a tensor. Errors: an unsupported type, negative or overflowing sizes.
 pub(super) fn header(proto: &TensorProto) -> Result<Header> {
-    let dtype = dtype(proto.data_type)?;
+    let dtype = held(proto.data_type)?;
     let wrong = || Error::model("", format!("sizes {:?} are negative or overflow", proto.dims));
     let dims: Vec<u64> =
         proto.dims.iter().map(|&dim| u64::try_from(dim)).collect::<Result<_, _>>().map_err(|_| wrong())?;
@@ -84,6 +93,18 @@ pub(super) fn is_external(proto: &TensorProto) -> bool {
 
 /// The data of a tensor that holds it inline. Error: there is more or less than its sizes say.
 pub(super) fn inline(proto: TensorProto, header: &Header) -> Result<Tensor> {
+    if let Some(narrow) = Narrow::from_number(proto.data_type) {
+        let packed = match proto.raw_data {
+            Some(raw) => raw,
+            None => proto.int32_data.iter().map(|&byte| byte as u8).collect(),
+        };
+        let bits = header.elements.checked_mul(u64::from(narrow.bits()));
+        if bits.map(|bits| bits.div_ceil(8)) != Some(packed.len() as u64) {
+            return Err(Error::model("", format!("its data has {} bytes", packed.len())));
+        }
+        let bytes = narrow.unpacked(&packed, header.elements as usize);
+        return Tensor::new(header.dtype, header.dims.clone(), bytes);
+    }
     let bytes = match proto.raw_data {
         Some(raw) if header.dtype == DType::Bool => raw.iter().map(|&byte| u8::from(byte != 0)).collect(),
         Some(raw) => raw,
@@ -111,7 +132,15 @@ fn typed_data(proto: &TensorProto, dtype: DType) -> Result<Vec<u8>> {
                 ints.iter().map(|&v| i16::try_from(v).map_err(|_| narrow(v))).collect::<Result<_>>()?;
             values.iter().flat_map(|v| v.to_le_bytes()).collect()
         }
-        DType::F16 | DType::Bf16 => {
+        DType::U32 | DType::U64 => {
+            let width = dtype.size() as usize;
+            let fits = |value: u64| dtype == DType::U64 || u32::try_from(value).is_ok();
+            if let Some(value) = proto.uint64_data.iter().find(|&&value| !fits(value)) {
+                return Err(Error::model("", format!("{value} does not fit {dtype}")));
+            }
+            proto.uint64_data.iter().flat_map(|value| value.to_le_bytes()[..width].to_vec()).collect()
+        }
+        DType::F16 | DType::Bf16 | DType::U16 => {
             let values: Vec<u16> =
                 ints.iter().map(|&v| u16::try_from(v).map_err(|_| narrow(v))).collect::<Result<_>>()?;
             values.iter().flat_map(|v| v.to_le_bytes()).collect()
@@ -122,6 +151,10 @@ fn typed_data(proto: &TensorProto, dtype: DType) -> Result<Vec<u8>> {
 /// Where the data of an external tensor is. Errors: a location that leaves the model's
 /// directory, a length that is not the tensor's.
 pub(super) fn external(proto: &TensorProto, header: &Header, folder: &Folder) -> Result<Data> {
+    if Narrow::from_number(proto.data_type).is_some_and(|narrow| narrow.bits() < 8) {
+        let message = "elements of less than eight bits in another file are not supported yet";
+        return Err(Error::Unsupported(Report::new("", message)));
+    }
     let entry =
         |key: &str| proto.external_data.iter().find(|entry| entry.key == key).map(|e| e.value.as_str());
     let number = |key: &str| -> Result<Option<u64>> {
@@ -183,6 +216,9 @@ pub(super) fn encode(dtype: DType, value: f64) -> Vec<u8> {
         DType::I32 => (value as i32).to_le_bytes().to_vec(),
         DType::I64 => (value as i64).to_le_bytes().to_vec(),
         DType::U8 => (value as u8).to_le_bytes().to_vec(),
+        DType::U16 => (value as u16).to_le_bytes().to_vec(),
+        DType::U32 => (value as u32).to_le_bytes().to_vec(),
+        DType::U64 => (value as u64).to_le_bytes().to_vec(),
         DType::Bool => vec![u8::from(value != 0.0)],
     }
 }
@@ -190,7 +226,7 @@ pub(super) fn encode(dtype: DType, value: f64) -> Vec<u8> {
 /// The bytes of one integer.
 pub(super) fn encode_integer(dtype: DType, value: i64) -> Vec<u8> {
     match dtype {
-        DType::I64 => value.to_le_bytes().to_vec(),
+        DType::I64 | DType::U64 => value.to_le_bytes().to_vec(),
         other => encode(other, value as f64),
     }
 }

@@ -105,6 +105,9 @@ fn element(descr: &str) -> Result<(DType, bool)> {
         "i4" => DType::I32,
         "i8" => DType::I64,
         "u1" => DType::U8,
+        "u2" => DType::U16,
+        "u4" => DType::U32,
+        "u8" => DType::U64,
         "b1" => DType::Bool,
         _ => {
             let message = format!("element type '{descr}' is not supported");
@@ -175,6 +178,9 @@ pub(super) fn encode_header(dtype: DType, dims: &[u64]) -> Vec<u8> {
         DType::I32 => "<i4",
         DType::I64 => "<i8",
         DType::U8 => "|u1",
+        DType::U16 => "<u2",
+        DType::U32 => "<u4",
+        DType::U64 => "<u8",
         DType::Bool => "|b1",
     };
     let mut shape: String = dims.iter().map(|dim| format!("{dim}, ")).collect();

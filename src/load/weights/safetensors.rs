@@ -89,6 +89,9 @@ fn element(dtype: Dtype) -> Result<DType> {
         Dtype::I32 => DType::I32,
         Dtype::I64 => DType::I64,
         Dtype::U8 => DType::U8,
+        Dtype::U16 => DType::U16,
+        Dtype::U32 => DType::U32,
+        Dtype::U64 => DType::U64,
         Dtype::BOOL => DType::Bool,
         other => {
             let message = format!("element type {other:?} is not supported");

@@ -31,6 +31,10 @@ impl Numbers {
             DType::I32 => Self::Ints(each(bytes, |b| i32::from_le_bytes(b).into())),
             DType::I64 => Self::Ints(each(bytes, i64::from_le_bytes)),
             DType::U8 | DType::Bool => Self::Ints(bytes.iter().map(|&b| b.into()).collect()),
+            DType::U16 => Self::Ints(each(bytes, |b| u16::from_le_bytes(b).into())),
+            DType::U32 => Self::Ints(each(bytes, |b| u32::from_le_bytes(b).into())),
+            // By their bits: what computes with them is not folded.
+            DType::U64 => Self::Ints(each(bytes, i64::from_le_bytes)),
         }
     }
 
@@ -50,9 +54,15 @@ impl Numbers {
             (Self::F32(list), DType::F32) => list.iter().flat_map(|v| v.to_le_bytes()).collect(),
             (Self::F64(list), DType::F64) => list.iter().flat_map(|v| v.to_le_bytes()).collect(),
             (Self::Ints(list), DType::I8 | DType::U8) => list.iter().map(|&v| v as u8).collect(),
-            (Self::Ints(list), DType::I16) => list.iter().flat_map(|&v| (v as i16).to_le_bytes()).collect(),
-            (Self::Ints(list), DType::I32) => list.iter().flat_map(|&v| (v as i32).to_le_bytes()).collect(),
-            (Self::Ints(list), DType::I64) => list.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            (Self::Ints(list), DType::I16 | DType::U16) => {
+                list.iter().flat_map(|&v| (v as i16).to_le_bytes()).collect()
+            }
+            (Self::Ints(list), DType::I32 | DType::U32) => {
+                list.iter().flat_map(|&v| (v as i32).to_le_bytes()).collect()
+            }
+            (Self::Ints(list), DType::I64 | DType::U64) => {
+                list.iter().flat_map(|v| v.to_le_bytes()).collect()
+            }
             (Self::Ints(list), DType::Bool) => list.iter().map(|&v| u8::from(v != 0)).collect(),
             (Self::Ints(_), DType::F32 | DType::F64)
             | (Self::F32(_) | Self::F64(_), _)
@@ -271,9 +281,15 @@ pub(super) fn convert(x: &Numbers, to: DType) -> Option<Vec<u8>> {
             DType::F32 => Some(x.iter().flat_map(|&v| (v as f32).to_le_bytes()).collect()),
             DType::F64 => Some(x.iter().flat_map(|&v| (v as f64).to_le_bytes()).collect()),
             DType::F16 | DType::Bf16 => exact_halves(x.iter().map(|&v| (v as f64, v as i128)), to),
-            DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::U8 | DType::Bool => {
-                Numbers::Ints(x.clone()).encode(to)
-            }
+            DType::I8
+            | DType::I16
+            | DType::I32
+            | DType::I64
+            | DType::U8
+            | DType::U16
+            | DType::U32
+            | DType::U64
+            | DType::Bool => Numbers::Ints(x.clone()).encode(to),
         },
         Numbers::F32(x) => convert_floats(x.iter().map(|&v| v.into()), to),
         Numbers::F64(x) => convert_floats(x.iter().copied(), to),
@@ -294,9 +310,14 @@ fn convert_floats(x: impl Iterator<Item = f64>, to: DType) -> Option<Vec<u8>> {
         DType::F64 => x.map(|v| Some(known(v)?.to_le_bytes().to_vec())).collect(),
         DType::F16 | DType::Bf16 => x.map(|v| exact_half(known(v)?, to)).collect(),
         DType::Bool => x.map(|v| Some(vec![u8::from(v != 0.0)])).collect(),
-        DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::U8 => {
-            x.map(|v| Numbers::Ints(vec![truncated(v, to)?]).encode(to)).collect()
-        }
+        DType::I8
+        | DType::I16
+        | DType::I32
+        | DType::I64
+        | DType::U8
+        | DType::U16
+        | DType::U32
+        | DType::U64 => x.map(|v| Numbers::Ints(vec![truncated(v, to)?]).encode(to)).collect(),
     };
     elements.map(|elements| elements.concat())
 }
@@ -309,7 +330,9 @@ fn truncated(value: f64, to: DType) -> Option<i64> {
         DType::I32 => (i32::MIN.into(), i32::MAX.into()),
         DType::I64 => (i64::MIN, i64::MAX),
         DType::U8 => (0, u8::MAX.into()),
-        DType::Bool | DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => return None,
+        DType::U16 => (0, u16::MAX.into()),
+        DType::U32 => (0, u32::MAX.into()),
+        DType::U64 | DType::Bool | DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => return None,
     };
     let whole = value.is_finite().then_some(value as i128)?;
     (i128::from(low)..=i128::from(high)).contains(&whole).then_some(whole as i64)
@@ -327,6 +350,9 @@ fn narrow(value: f64, to: DType) -> Option<Vec<u8>> {
         | DType::I32
         | DType::I64
         | DType::U8
+        | DType::U16
+        | DType::U32
+        | DType::U64
         | DType::Bool => return None,
     };
     (!value.is_nan()).then(|| bits.to_le_bytes().to_vec())

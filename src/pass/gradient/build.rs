@@ -265,6 +265,9 @@ pub(crate) fn constant(dtype: DType, dims: &[i64], values: &[f64]) -> Result<Ten
             DType::I32 => bytes.extend((value as i32).to_le_bytes()),
             DType::I64 => bytes.extend((value as i64).to_le_bytes()),
             DType::U8 => bytes.push(value as u8),
+            DType::U16 => bytes.extend((value as u16).to_le_bytes()),
+            DType::U32 => bytes.extend((value as u32).to_le_bytes()),
+            DType::U64 => bytes.extend((value as u64).to_le_bytes()),
             DType::Bool => bytes.push(u8::from(value != 0.0)),
         }
     }

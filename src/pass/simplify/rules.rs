@@ -353,6 +353,10 @@ impl Element {
             DType::F16 => f16_to_f32(u16::from_le_bytes(bytes.try_into().ok()?)).into(),
             DType::Bf16 => bf16_to_f32(u16::from_le_bytes(bytes.try_into().ok()?)).into(),
             DType::I8 | DType::U8 | DType::Bool => return Some(Self::Int(bytes[0].into())),
+            DType::U16 => return Some(Self::Int(u16::from_le_bytes(bytes.try_into().ok()?).into())),
+            DType::U32 => return Some(Self::Int(u32::from_le_bytes(bytes.try_into().ok()?).into())),
+            // The bits tell elements apart, which is all that is asked.
+            DType::U64 => return Some(Self::Int(i64::from_le_bytes(bytes.try_into().ok()?))),
             DType::I16 => return Some(Self::Int(i16::from_le_bytes(bytes.try_into().ok()?).into())),
             DType::I32 => return Some(Self::Int(i32::from_le_bytes(bytes.try_into().ok()?).into())),
             DType::I64 => return Some(Self::Int(i64::from_le_bytes(bytes.try_into().ok()?))),

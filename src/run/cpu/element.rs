@@ -316,7 +316,7 @@ macro_rules! integer {
             }
             #[inline(always)]
             fn accumulate(sum: i64, value: Self) -> i64 {
-                sum.wrapping_add(i64::from(value))
+                sum.wrapping_add(value as i64)
             }
             #[inline(always)]
             fn combine(a: i64, b: i64) -> i64 {
@@ -383,6 +383,9 @@ integer!(i16, |x: i16| x < 0);
 integer!(i32, |x: i32| x < 0);
 integer!(i64, |x: i64| x < 0);
 integer!(u8, |_: u8| false);
+integer!(u16, |_: u16| false);
+integer!(u32, |_: u32| false);
+integer!(u64, |_: u64| false);
 
 /// An integer power by squaring, wrapping; `whole` is the exponent where it is not negative. Of a
 /// negative exponent, the truncated real result.

@@ -183,6 +183,9 @@ pub(super) fn iota(axis: u32, out: &mut ViewMut<'_>) -> Result<()> {
         DType::I32 => positions(out.slice::<i32>()?, size, inner, |i| i as i32),
         DType::I64 => positions(out.slice::<i64>()?, size, inner, |i| i as i64),
         DType::U8 => positions(out.slice::<u8>()?, size, inner, |i| i as u8),
+        DType::U16 => positions(out.slice::<u16>()?, size, inner, |i| i as u16),
+        DType::U32 => positions(out.slice::<u32>()?, size, inner, |i| i as u32),
+        DType::U64 => positions(out.slice::<u64>()?, size, inner, |i| i as u64),
     }
     Ok(())
 }

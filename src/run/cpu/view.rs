@@ -185,6 +185,18 @@ macro_rules! with_element {
                 type $T = u8;
                 $body
             }
+            $crate::ir::DType::U16 => {
+                type $T = u16;
+                $body
+            }
+            $crate::ir::DType::U32 => {
+                type $T = u32;
+                $body
+            }
+            $crate::ir::DType::U64 => {
+                type $T = u64;
+                $body
+            }
             $crate::ir::DType::F16 | $crate::ir::DType::Bf16 => $half,
         }
     };
@@ -198,15 +210,18 @@ macro_rules! with_bits {
                 type $T = u8;
                 $body
             }
-            $crate::ir::DType::F16 | $crate::ir::DType::Bf16 | $crate::ir::DType::I16 => {
+            $crate::ir::DType::F16
+            | $crate::ir::DType::Bf16
+            | $crate::ir::DType::I16
+            | $crate::ir::DType::U16 => {
                 type $T = u16;
                 $body
             }
-            $crate::ir::DType::F32 | $crate::ir::DType::I32 => {
+            $crate::ir::DType::F32 | $crate::ir::DType::I32 | $crate::ir::DType::U32 => {
                 type $T = u32;
                 $body
             }
-            $crate::ir::DType::F64 | $crate::ir::DType::I64 => {
+            $crate::ir::DType::F64 | $crate::ir::DType::I64 | $crate::ir::DType::U64 => {
                 type $T = u64;
                 $body
             }

@@ -1,12 +1,13 @@
 //! Where a program's inputs, outputs, parameters and constants lie, whatever memory that is.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::super::counted::cut;
 use super::super::interpret::{Weights, as_held, as_taken, check_type, input, known_inputs, rounded, tensor};
 use super::plan::{Batch, Checker, ExecPlan, Located};
 use crate::error::{Error, Report, Result};
-use crate::ir::{Graph, Op, ParamId, Tensor, Type, ValueId};
+use crate::ir::{Counted, Graph, Op, ParamId, Tensor, Type, ValueId};
 
 /// Inputs and outputs of a program.
 pub(in crate::run) struct Ports {
@@ -19,6 +20,8 @@ pub(in crate::run) struct Ports {
     outputs: Vec<Located>,
     /// By output: whether it takes a parameter's place.
     replaces: Vec<bool>,
+    /// Outputs of which callers see only a part.
+    counted: BTreeMap<String, Counted>,
 }
 
 /// An input or an output, for the whole batch.
@@ -54,6 +57,7 @@ impl Ports {
             inputs: checker.inputs(buffers)?,
             outputs: checker.outputs(buffers)?,
             replaces: graph.updates().iter().map(Option::is_some).collect(),
+            counted: graph.counted().clone(),
             batch,
         })
     }
@@ -100,7 +104,7 @@ impl Ports {
             let whole = self.batch.join(held, self.batch.outputs[position], &parts);
             all.push((name.clone(), as_taken(tensor(held, &whole)?, seen.dtype)?));
         }
-        Ok(all)
+        cut(&self.counted, all)
     }
 }
 

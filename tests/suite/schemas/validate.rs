@@ -241,11 +241,12 @@ fn matcher(pattern: &str) -> fn(&str) -> bool {
             let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
             text.bytes().all(is_word) && text.bytes().next().is_some_and(|first| !first.is_ascii_digit())
         },
-        r"^\s*(f32|f64|f16|bf16|i8|i16|i32|i64|u8|bool)\s*(\[.*\])?\s*$" => |text| {
+        r"^\s*(f32|f64|f16|bf16|i8|i16|i32|i64|u8|u16|u32|u64|bool)\s*(\[.*\])?\s*$" => |text| {
             let element = text.split('[').next().unwrap_or_default().trim();
             let sizes = &text.trim()[element.len()..];
-            let known =
-                ["f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "bool"].contains(&element);
+            const ELEMENTS: [&str; 13] =
+                ["f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool"];
+            let known = ELEMENTS.contains(&element);
             known && (sizes.is_empty() || sizes.ends_with(']'))
         },
         other => panic!("the validator does not know the pattern {other}"),

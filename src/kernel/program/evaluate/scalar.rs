@@ -68,6 +68,10 @@ pub(super) fn neutral(kind: Fold, dtype: DType) -> Scalar {
         DType::I16 => (i64::from(i16::MIN), i64::from(i16::MAX)),
         DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
         DType::U8 => (0, 255),
+        DType::U16 => (0, i64::from(u16::MAX)),
+        DType::U32 => (0, i64::from(u32::MAX)),
+        // Those of 64 bits are held as the signed numbers of the same bits.
+        DType::U64 => (0, -1),
         DType::Bool => (0, 1),
         _ => (i64::MIN, i64::MAX),
     };
@@ -100,6 +104,8 @@ pub(super) fn wrap(dtype: DType, value: i64) -> i64 {
         DType::I16 => i64::from(value as i16),
         DType::I32 => i64::from(value as i32),
         DType::U8 => i64::from(value as u8),
+        DType::U16 => i64::from(value as u16),
+        DType::U32 => i64::from(value as u32),
         DType::Bool => i64::from(value != 0),
         _ => value,
     }
@@ -109,6 +115,9 @@ pub(super) fn convert(to: DType, value: Scalar) -> Scalar {
     match (to, value) {
         (DType::Bool, Scalar::Real(x)) => Scalar::Whole(i64::from(x != 0.0)),
         (to, value) if to.is_float() => Scalar::Real(value.real()),
+        (DType::U16, Scalar::Real(x)) => Scalar::Whole(i64::from(x as u16)),
+        (DType::U32, Scalar::Real(x)) => Scalar::Whole(i64::from(x as u32)),
+        (DType::U64, Scalar::Real(x)) => Scalar::Whole(x as u64 as i64),
         (DType::I8, Scalar::Real(x)) => Scalar::Whole(i64::from(x as i8)),
         (DType::I16, Scalar::Real(x)) => Scalar::Whole(i64::from(x as i16)),
         (DType::I32, Scalar::Real(x)) => Scalar::Whole(i64::from(x as i32)),
@@ -138,7 +147,12 @@ pub(super) fn binary(f: Binary, dtype: DType, x: Scalar, y: Scalar) -> Scalar {
 }
 
 pub(super) fn integers(f: Binary, dtype: DType, x: i64, y: i64) -> i64 {
+    let (whole, other) = (x as u64, y as u64);
     match f {
+        Binary::Div if dtype == DType::U64 => whole.checked_div(other).unwrap_or(0) as i64,
+        Binary::Mod | Binary::Rem if dtype == DType::U64 => whole.checked_rem(other).unwrap_or(0) as i64,
+        Binary::Max if dtype == DType::U64 => whole.max(other) as i64,
+        Binary::Min if dtype == DType::U64 => whole.min(other) as i64,
         Binary::Add => x.wrapping_add(y),
         Binary::Sub => x.wrapping_sub(y),
         Binary::Mul => x.wrapping_mul(y),
@@ -185,7 +199,10 @@ pub(super) fn unary(f: Unary, dtype: DType, x: Scalar) -> Scalar {
     let x = match x {
         Scalar::Real(x) => x,
         Scalar::Whole(x) => {
+            let unsigned = dtype == DType::U64;
             return Scalar::Whole(match f {
+                Unary::Abs | Unary::Relu if unsigned => x,
+                Unary::Sign if unsigned => i64::from(x != 0),
                 Unary::Neg => wrap(dtype, x.wrapping_neg()),
                 Unary::Abs => wrap(dtype, x.wrapping_abs()),
                 Unary::Sign => x.signum(),

@@ -1,5 +1,6 @@
 //! Functions of each element.
 
+use super::super::narrow::{self, Format, Narrow, Rounding};
 use super::super::node::At;
 use super::super::tensor;
 use crate::error::Result;
@@ -80,19 +81,54 @@ pub(super) fn select(at: &mut At<'_>) -> Result<()> {
 }
 
 pub(super) fn cast(at: &mut At<'_>) -> Result<()> {
-    at.ignore(&["saturate", "round_mode"]);
     let Some(to) = at.int("to")? else { return Err(at.wrong("attribute to is missing")) };
-    let to = tensor::dtype(i32::try_from(to).unwrap_or(0))?;
-    cast_to(at, to)
+    let to = i32::try_from(to).unwrap_or(0);
+    match Narrow::from_number(to) {
+        Some(to) => narrow_to(at, to),
+        None => cast_to(at, tensor::dtype(to)?),
+    }
+}
+
+/// To a type of which bytes hold the elements.
+fn narrow_to(at: &mut At<'_>, to: Narrow) -> Result<()> {
+    if at.narrow(0) == Some(to) {
+        at.ignore(&["saturate", "round_mode"]);
+        at.alias(0, 0)?;
+        at.set_narrow(to);
+        return Ok(());
+    }
+    let saturate = at.flag("saturate", true)?;
+    let mode = at.text("round_mode", "up")?;
+    if mode != "up" && to == Narrow::Float(Format::E8M0) {
+        return Err(at.unsupported(format!("with round_mode {mode:?}")));
+    }
+    let x = at.value(0)?;
+    let x = match at.narrow(0) {
+        Some(from) => narrow::widened(at, x, from)?,
+        None => x,
+    };
+    let y = narrow::narrowed(at, x, to, Rounding { saturate })?;
+    at.set(0, y);
+    at.set_narrow(to);
+    Ok(())
 }
 
 pub(super) fn cast_like(at: &mut At<'_>) -> Result<()> {
-    at.ignore(&["saturate", "round_mode"]);
-    let to = at.ty(1)?.dtype;
-    cast_to(at, to)
+    match at.narrow(1) {
+        Some(to) => narrow_to(at, to),
+        None => cast_to(at, at.ty(1)?.dtype),
+    }
 }
 
 fn cast_to(at: &mut At<'_>, to: DType) -> Result<()> {
+    at.ignore(&["saturate", "round_mode"]);
+    if let Some(from) = at.narrow(0) {
+        let x = at.value(0)?;
+        let wide = narrow::widened(at, x, from)?;
+        let y = at.convert(wide, to)?;
+        at.set(0, y);
+        return Ok(());
+    }
     if at.ty(0)?.dtype == to {
         return at.alias(0, 0);
     }
@@ -110,8 +146,8 @@ pub(super) fn dropout(at: &mut At<'_>) -> Result<()> {
         false if at.has(1) => at.reals(1, "the ratio")?.first().copied().unwrap_or(0.5),
         false => 0.5,
     };
-    if at.has(2) && at.integer(2, "training mode")? != 0 {
-        return Err(at.unsupported("in training mode"));
+    if at.has(2) && at.integer(2, "training mode")? != 0 && ratio != 0.0 {
+        return Err(at.unsupported("in training mode, which drops at random,"));
     }
     let noise = Noise::new(NoiseKind::Dropout, ratio)
         .ok_or_else(|| at.wrong(format!("its ratio is {ratio}, expected one from 0 to 1")))?;
@@ -327,4 +363,10 @@ pub(super) fn softsign(at: &mut At<'_>) -> Result<()> {
     let y = at.binary(Binary::Div, x, size)?;
     at.set(0, y);
     Ok(())
+}
+
+/// A number of a type all whose bits are one.
+pub(super) fn all_ones(at: &mut At<'_>, dtype: DType) -> Result<ValueId> {
+    let bytes = vec![u8::MAX; dtype.size() as usize];
+    Ok(at.constant(crate::ir::Tensor::new(dtype, Vec::new(), bytes)?))
 }

@@ -8,6 +8,7 @@ use super::super::node::At;
 use super::super::tensor;
 use super::{layout, reduce};
 use crate::error::Result;
+use crate::ir::half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use crate::ir::{Binary, Compare, DType, ReduceKind, Size, Unary};
 
 type Folded = Result<Option<Known>>;
@@ -28,6 +29,7 @@ fn evaluate_unary(unary: Unary, x: &Known) -> Option<Known> {
                 Unary::Abs if known::least(size).is_some_and(|least| least >= 0) => Some(size.clone()),
                 Unary::Abs => size.known()?.checked_abs().map(Size::Known),
                 Unary::Not => Some(Size::Known(i64::from(size.known()? == 0))),
+                Unary::Relu => known::larger(size, &Size::Known(0)),
                 Unary::Sign => Some(Size::Known(size.known()?.signum())),
                 _ => None,
             };
@@ -36,6 +38,7 @@ fn evaluate_unary(unary: Unary, x: &Known) -> Option<Known> {
         Items::Reals(reals) => {
             let one = |&real: &f64| match unary {
                 Unary::Neg => Some(-real),
+                Unary::Relu if !real.is_nan() => Some(real.max(0.0)),
                 Unary::Abs => Some(real.abs()),
                 Unary::Ceil => Some(real.ceil()),
                 Unary::Floor => Some(real.floor()),
@@ -52,7 +55,12 @@ fn evaluate_unary(unary: Unary, x: &Known) -> Option<Known> {
 
 /// The real in the precision of its type.
 fn round(dtype: DType, real: f64) -> f64 {
-    if dtype == DType::F32 { f64::from(real as f32) } else { real }
+    match dtype {
+        DType::F32 => f64::from(real as f32),
+        DType::F16 => f64::from(f16_to_f32(f32_to_f16(real as f32))),
+        DType::Bf16 => f64::from(bf16_to_f32(f32_to_bf16(real as f32))),
+        _ => real,
+    }
 }
 
 /// The tensor where every integer that is a number fits its type: others wrap at run time.
@@ -60,6 +68,9 @@ fn fits(known: Known) -> Option<Known> {
     let range = match known.dtype {
         DType::Bool => 0..=1,
         DType::U8 => 0..=255,
+        DType::U16 => 0..=u16::MAX.into(),
+        DType::U32 => 0..=u32::MAX.into(),
+        DType::U64 => 0..=i64::MAX,
         DType::I8 => -128..=127,
         DType::I16 => i16::MIN.into()..=i16::MAX.into(),
         DType::I32 => i32::MIN.into()..=i32::MAX.into(),
@@ -223,8 +234,10 @@ fn choose<T>(chosen: &[bool], yes: Vec<T>, no: Vec<T>) -> Vec<T> {
 }
 
 pub(super) fn cast(at: &At<'_>) -> Folded {
-    at.ignore(&["saturate", "round_mode"]);
     let Some(to) = at.int("to")? else { return Ok(None) };
+    if at.narrow(0).is_some() || (17..=26).contains(&to) && to != 16 {
+        return Ok(None);
+    }
     let to = tensor::dtype(i32::try_from(to).unwrap_or(0))?;
     Ok(input(at, 0).and_then(|x| convert(x, to)))
 }
@@ -234,11 +247,10 @@ fn convert(x: &Known, to: DType) -> Option<Known> {
         return Some(x.clone());
     }
     let items = match (&x.items, to) {
-        (_, DType::F16 | DType::Bf16) => return None,
-        (Items::Sizes(sizes), DType::F32 | DType::F64) => Items::Reals(
+        (Items::Sizes(sizes), to) if to.is_float() => Items::Reals(
             sizes.iter().map(|size| Some(round(to, size.known()? as f64))).collect::<Option<_>>()?,
         ),
-        (Items::Reals(reals), DType::F32 | DType::F64) => {
+        (Items::Reals(reals), to) if to.is_float() => {
             Items::Reals(reals.iter().map(|&real| round(to, real)).collect())
         }
         (Items::Sizes(sizes), DType::Bool) => {

@@ -1,16 +1,19 @@
 //! Operators that move elements: reshapes, slices, concatenation, padding.
 
 use super::super::known::{self, Items, Known};
+use super::super::narrow::Narrow;
 use super::super::node::At;
 use super::super::tensor;
 use crate::error::Result;
-use crate::ir::{DType, Op, Pad, PadMode, Real, Shape, Size, Slice, Tensor, Type};
+use crate::ir::{DType, Op, Pad, PadMode, Real, Shape, Size, Slice, Tensor, Type, ValueId};
 
 const ONE: Size = Size::Known(1);
 
 /// The tensor that a node holds in one of its attributes.
 pub(super) fn constant(at: &mut At<'_>) -> Result<()> {
+    let mut narrow = None;
     let data = if let Some(proto) = at.tensor("value")? {
+        narrow = Narrow::from_number(proto.data_type);
         let header = tensor::header(proto)?;
         if tensor::is_external(proto) {
             return Err(at.unsupported("with external data"));
@@ -28,12 +31,16 @@ pub(super) fn constant(at: &mut At<'_>) -> Result<()> {
     } else {
         return Err(at.unsupported("with this kind of value"));
     };
-    match Known::of_tensor(&data) {
+    let floats = matches!(narrow, Some(Narrow::Float(_)));
+    match Known::of_tensor(&data).filter(|_| !floats) {
         Some(known) => at.set_known(0, known),
         None => {
             let value = at.constant(data);
             at.set(0, value);
         }
+    }
+    if let Some(narrow) = narrow {
+        at.set_narrow(narrow);
     }
     Ok(())
 }
@@ -398,9 +405,10 @@ fn equal_parts(at: &At<'_>, size: &Size, parts: i64) -> Result<Vec<Size>> {
 /// Amounts and the constant are attributes before opset 11, then inputs.
 pub(super) fn pad(at: &mut At<'_>) -> Result<()> {
     let mode = match at.text("mode", "constant")?.as_str() {
-        "constant" => PadMode::Constant,
-        "reflect" => PadMode::Reflect,
-        "edge" => PadMode::Edge,
+        "constant" => Some(PadMode::Constant),
+        "reflect" => Some(PadMode::Reflect),
+        "edge" => Some(PadMode::Edge),
+        "wrap" => None,
         other => return Err(at.unsupported(format!("with mode {other:?}"))),
     };
     let rank = at.rank(0)?;
@@ -428,12 +436,36 @@ pub(super) fn pad(at: &mut At<'_>) -> Result<()> {
         after[axis] = amounts[i + axes.len()];
     }
     let x = at.value(0)?;
-    let y = match before.iter().chain(&after).all(|&amount| amount == 0) {
-        true => x,
-        false => at.apply(Op::Pad(Box::new(Pad { before, after, mode, value: Real(value) })), &[x])?,
+    let y = match (before.iter().chain(&after).all(|&amount| amount == 0), mode) {
+        (true, _) => x,
+        (false, Some(mode)) => {
+            at.apply(Op::Pad(Box::new(Pad { before, after, mode, value: Real(value) })), &[x])?
+        }
+        (false, None) => wrapped(at, x, &before, &after)?,
     };
     at.set(0, y);
     Ok(())
+}
+
+/// The most elements of an axis that are listed one by one.
+const MOST_LISTED: i64 = 1 << 24;
+
+/// Padding that goes on from the other end of its axis.
+fn wrapped(at: &mut At<'_>, mut x: ValueId, before: &[i64], after: &[i64]) -> Result<ValueId> {
+    for axis in 0..before.len() {
+        if before[axis] == 0 && after[axis] == 0 {
+            continue;
+        }
+        let size = at.numbers(x)?[axis];
+        let count = size.saturating_add(before[axis]).saturating_add(after[axis]);
+        if size < 1 || !(0..=MOST_LISTED).contains(&count) {
+            return Err(at.wrong(format!("axis {axis} of {size} elements cannot be padded so")));
+        }
+        let places: Vec<i64> = (0..count).map(|i| (i - before[axis]).rem_euclid(size)).collect();
+        let places = at.integer_constant(&[count], &places)?;
+        x = at.gather(x, places, axis)?;
+    }
+    Ok(x)
 }
 
 /// Each axis is repeated beside itself: `[a, b]` becomes `[ra, a, rb, b]`, then `[ra*a, rb*b]`.

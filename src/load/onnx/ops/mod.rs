@@ -1,20 +1,36 @@
 //! The operators: one small function each, found by name in a table.
 
+mod arrange;
+mod attention;
+mod cells;
+mod control;
+mod einsum;
 mod elementwise;
 mod fold;
 mod index;
 mod layout;
+mod loss;
 mod microsoft;
+mod ml;
 mod normalize;
 mod product;
 mod quantized;
+mod ragged;
 mod recurrent;
 mod reduce;
+mod sample;
+mod select;
 mod sequence;
+mod signal;
+mod training;
+mod trigonometry;
 mod window;
+
+use std::borrow::Cow;
 
 use super::known::Known;
 use super::lower::Lowering;
+use super::narrow;
 use super::node::At;
 use super::proto::NodeProto;
 use crate::error::{Error, Report, Result};
@@ -28,6 +44,7 @@ type Fold = fn(&At<'_>) -> Result<Option<Known>>;
 
 /// An operator.
 pub(super) struct Entry {
+    /// Its name; of another domain than ONNX's own, behind that and a point.
     name: &'static str,
     /// The first operator set that has it (or 7, the first that is read).
     since: i64,
@@ -53,22 +70,38 @@ const fn until(name: &'static str, since: i64, until: i64, lower: Lower) -> Entr
 #[rustfmt::skip]
 static TABLE: &[Entry] = &[
     folding("Abs", 7, |at| fold::unary(at, Unary::Abs), |at| elementwise::unary(at, Unary::Abs)),
+    op("Acos", 7, trigonometry::acos),
+    op("Acosh", 9, trigonometry::acosh),
     folding("Add", 7, |at| fold::binary(at, Binary::Add), |at| elementwise::binary(at, Binary::Add)),
+    op("AffineGrid", 20, sample::grid::affine_grid),
     folding("And", 7, |at| fold::binary(at, Binary::And), |at| elementwise::binary(at, Binary::And)),
     op("ArgMax", 7, |at| reduce::arg_reduce(at, ArgReduce::Max)),
     op("ArgMin", 7, |at| reduce::arg_reduce(at, ArgReduce::Min)),
+    op("Asin", 7, trigonometry::asin),
+    op("Asinh", 9, trigonometry::asinh),
     op("Atan", 7, |at| elementwise::unary(at, Unary::Atan)),
+    op("Atanh", 9, trigonometry::atanh),
+    op("Attention", 23, attention::attention),
     op("AveragePool", 7, window::pool::average_pool),
     op("BatchNormalization", 7, normalize::batch_normalization),
+    op("BitCast", 26, arrange::bit_cast),
+    op("BitShift", 11, arrange::bit_shift),
     op("BitwiseAnd", 18, |at| elementwise::binary(at, Binary::And)),
+    op("BitwiseNot", 18, arrange::bitwise_not),
     op("BitwiseOr", 18, |at| elementwise::binary(at, Binary::Or)),
     op("BitwiseXor", 18, |at| elementwise::binary(at, Binary::Xor)),
+    op("BlackmanWindow", 17, signal::blackman_window),
     folding("Cast", 7, fold::cast, elementwise::cast),
     op("CastLike", 15, elementwise::cast_like),
+    op("CausalConvWithState", 26, attention::causal_conv),
     folding("Ceil", 7, |at| fold::unary(at, Unary::Ceil), |at| elementwise::unary(at, Unary::Ceil)),
     op("Celu", 12, elementwise::celu),
+    op("CenterCropPad", 18, arrange::center_crop_pad),
     op("Clip", 7, elementwise::clip),
+    op("Col2Im", 18, arrange::col2im),
+    op("Compress", 9, select::compress),
     folding("Concat", 7, fold::concat, layout::concat),
+    op("ConcatFromSequence", 11, control::concat_from_sequence),
     op("Constant", 7, layout::constant),
     op("ConstantOfShape", 9, layout::constant_of_shape),
     op("Conv", 7, window::conv::conv),
@@ -76,17 +109,23 @@ static TABLE: &[Entry] = &[
     op("ConvTranspose", 7, window::conv::conv_transpose),
     op("Cos", 7, |at| elementwise::unary(at, Unary::Cos)),
     op("Cosh", 9, |at| elementwise::unary(at, Unary::Cosh)),
+    op("CumProd", 26, arrange::cum_prod),
     op("CumSum", 11, reduce::cum_sum),
+    op("DFT", 17, signal::dft),
+    op("DeformConv", 19, sample::deform::deform_conv),
     op("DepthToSpace", 7, layout::depth_to_space),
     op("DequantizeLinear", 10, quantized::dequantize_linear),
+    op("Det", 11, arrange::det),
     folding("Div", 7, |at| fold::binary(at, Binary::Div), |at| elementwise::binary(at, Binary::Div)),
     op("Dropout", 7, elementwise::dropout),
     op("DynamicQuantizeLinear", 11, quantized::dynamic_quantize_linear),
+    op("Einsum", 12, einsum::einsum),
     op("Elu", 7, elementwise::elu),
     folding("Equal", 7, |at| fold::compare(at, Compare::Eq), |at| elementwise::compare(at, Compare::Eq)),
     op("Erf", 9, |at| elementwise::unary(at, Unary::Erf)),
     op("Exp", 7, |at| elementwise::unary(at, Unary::Exp)),
     folding("Expand", 8, fold::expand, layout::expand),
+    op("EyeLike", 9, arrange::eye_like),
     folding("Flatten", 7, fold::flatten, layout::flatten),
     folding("Floor", 7, |at| fold::unary(at, Unary::Floor), |at| elementwise::unary(at, Unary::Floor)),
     op("GRU", 7, recurrent::gru),
@@ -96,13 +135,19 @@ static TABLE: &[Entry] = &[
     op("Gelu", 20, elementwise::gelu),
     op("Gemm", 7, product::gemm),
     op("GlobalAveragePool", 7, |at| window::pool::global_pool(at, ReduceKind::Mean)),
+    op("GlobalLpPool", 7, arrange::global_lp_pool),
     op("GlobalMaxPool", 7, |at| window::pool::global_pool(at, ReduceKind::Max)),
     folding("Greater", 7, |at| fold::compare(at, Compare::Gt), |at| elementwise::compare(at, Compare::Gt)),
     folding("GreaterOrEqual", 12, |at| fold::compare(at, Compare::Ge), |at| elementwise::compare(at, Compare::Ge)),
+    op("GridSample", 16, sample::grid::grid_sample),
     op("GroupNormalization", 18, normalize::group_normalization),
+    op("HammingWindow", 17, signal::hamming_window),
+    op("HannWindow", 17, signal::hann_window),
     op("HardSigmoid", 7, elementwise::hard_sigmoid),
     op("HardSwish", 14, elementwise::hard_swish),
+    op("Hardmax", 7, arrange::hardmax),
     op("Identity", 7, |at| at.alias(0, 0)),
+    op("If", 1, control::branch),
     op("InstanceNormalization", 7, normalize::instance_normalization),
     op("IsInf", 10, elementwise::is_inf),
     op("IsNaN", 9, |at| elementwise::unary(at, Unary::IsNan)),
@@ -112,22 +157,34 @@ static TABLE: &[Entry] = &[
     op("LeakyRelu", 7, elementwise::leaky_relu),
     folding("Less", 7, |at| fold::compare(at, Compare::Lt), |at| elementwise::compare(at, Compare::Lt)),
     folding("LessOrEqual", 12, |at| fold::compare(at, Compare::Le), |at| elementwise::compare(at, Compare::Le)),
+    op("LinearAttention", 26, attention::linear_attention),
     op("Log", 7, |at| elementwise::unary(at, Unary::Log)),
     op("LogSoftmax", 7, |at| normalize::softmax(at, true)),
+    op("Loop", 1, control::unrolled),
     op("LpNormalization", 7, normalize::lp_normalization),
+    op("LpPool", 7, window::pool::lp_pool),
     op("MatMul", 7, product::matmul),
     op("MatMulInteger", 10, quantized::matmul_integer),
     folding("Max", 7, |at| fold::binary(at, Binary::Max), |at| elementwise::variadic(at, Binary::Max)),
     op("MaxPool", 7, window::pool::max_pool),
+    op("MaxRoiPool", 7, sample::roi::max_roi_pool),
+    op("MaxUnpool", 9, arrange::max_unpool),
     op("Mean", 7, elementwise::mean),
     op("MeanVarianceNormalization", 9, normalize::mean_variance_normalization),
+    op("MelWeightMatrix", 17, signal::mel_weight_matrix),
     folding("Min", 7, |at| fold::binary(at, Binary::Min), |at| elementwise::variadic(at, Binary::Min)),
     op("Mish", 18, elementwise::mish),
     folding("Mod", 10, fold::modulo, elementwise::modulo),
     folding("Mul", 7, |at| fold::binary(at, Binary::Mul), |at| elementwise::binary(at, Binary::Mul)),
     folding("Neg", 7, |at| fold::unary(at, Unary::Neg), |at| elementwise::unary(at, Unary::Neg)),
-    folding("Not", 7, |at| fold::unary(at, Unary::Not), |at| elementwise::unary(at, Unary::Not)),
+    op("NegativeLogLikelihoodLoss", 12, loss::negative_log_likelihood),
+    op("NonMaxSuppression", 10, select::non_max_suppression),
+    op("NonZero", 9, select::non_zero),
+    folding("Not", 1, |at| fold::unary(at, Unary::Not), |at| elementwise::unary(at, Unary::Not)),
     op("OneHot", 9, index::one_hot),
+    op("Optional", 15, control::optional),
+    op("OptionalGetElement", 15, control::optional_get_element),
+    op("OptionalHasElement", 15, control::optional_has_element),
     folding("Or", 7, |at| fold::binary(at, Binary::Or), |at| elementwise::binary(at, Binary::Or)),
     op("PRelu", 7, elementwise::prelu),
     op("Pad", 7, layout::pad),
@@ -149,13 +206,26 @@ static TABLE: &[Entry] = &[
     folding("ReduceProd", 7, |at| fold::reduce(at, ReduceKind::Prod), |at| reduce::reduce(at, ReduceKind::Prod)),
     folding("ReduceSum", 7, |at| fold::reduce(at, ReduceKind::Sum), |at| reduce::reduce(at, ReduceKind::Sum)),
     op("ReduceSumSquare", 7, reduce::reduce_sum_square),
-    op("Relu", 7, |at| elementwise::unary(at, Unary::Relu)),
+    folding("Relu", 7, |at| fold::unary(at, Unary::Relu), |at| elementwise::unary(at, Unary::Relu)),
     folding("Reshape", 7, fold::reshape, layout::reshape),
     op("Resize", 10, window::resize::resize),
+    op("ReverseSequence", 10, control::reverse_sequence),
+    op("RoiAlign", 10, sample::roi::roi_align),
+    op("RotaryEmbedding", 23, attention::rotary_embedding),
     folding("Round", 11, |at| fold::unary(at, Unary::Round), |at| elementwise::unary(at, Unary::Round)),
+    op("STFT", 17, signal::stft),
+    op("Scan", 8, control::scan),
+    until("Scatter", 9, 10, index::scatter_elements),
     op("ScatterElements", 11, index::scatter_elements),
     op("ScatterND", 11, index::scatter_nd),
     op("Selu", 7, elementwise::selu),
+    op("SequenceAt", 11, control::sequence_at),
+    op("SequenceConstruct", 11, control::sequence_construct),
+    op("SequenceEmpty", 11, control::sequence_empty),
+    op("SequenceErase", 11, control::sequence_erase),
+    op("SequenceInsert", 11, control::sequence_insert),
+    op("SequenceLength", 11, control::sequence_length),
+    op("SequenceMap", 17, control::sequence_map),
     op("Shape", 7, sequence::shape),
     op("Shrink", 9, elementwise::shrink),
     op("Sigmoid", 7, |at| elementwise::unary(at, Unary::Sigmoid)),
@@ -166,10 +236,12 @@ static TABLE: &[Entry] = &[
     op("Size", 7, sequence::size),
     folding("Slice", 7, fold::slice, layout::slice),
     op("Softmax", 7, |at| normalize::softmax(at, false)),
+    op("SoftmaxCrossEntropyLoss", 12, loss::softmax_cross_entropy),
     op("Softplus", 7, |at| elementwise::unary(at, Unary::Softplus)),
     op("Softsign", 7, elementwise::softsign),
     op("SpaceToDepth", 7, layout::space_to_depth),
     op("Split", 7, layout::split),
+    op("SplitToSequence", 11, control::split_to_sequence),
     folding("Sqrt", 7, |at| fold::unary(at, Unary::Sqrt), |at| elementwise::unary(at, Unary::Sqrt)),
     folding("Squeeze", 7, fold::squeeze, layout::squeeze),
     folding("Sub", 7, |at| fold::binary(at, Binary::Sub), |at| elementwise::binary(at, Binary::Sub)),
@@ -177,28 +249,86 @@ static TABLE: &[Entry] = &[
     op("Swish", 24, elementwise::swish),
     op("Tan", 7, |at| elementwise::unary(at, Unary::Tan)),
     op("Tanh", 7, |at| elementwise::unary(at, Unary::Tanh)),
+    op("TensorScatter", 24, attention::tensor_scatter),
+    op("TfIdfVectorizer", 9, ml::features::tf_idf),
     op("ThresholdedRelu", 10, elementwise::thresholded_relu),
     folding("Tile", 7, fold::tile, layout::tile),
     op("TopK", 7, index::topk),
     folding("Transpose", 7, fold::transpose, layout::transpose),
     op("Trilu", 14, index::trilu),
+    op("Unique", 11, select::unique),
     folding("Unsqueeze", 7, fold::unsqueeze, layout::unsqueeze),
     until("Upsample", 7, 9, window::resize::upsample),
     folding("Where", 9, fold::select, elementwise::select),
     folding("Xor", 7, |at| fold::binary(at, Binary::Xor), |at| elementwise::binary(at, Binary::Xor)),
+    op("ai.onnx.ml.ArrayFeatureExtractor", 1, ml::features::array_feature_extractor),
+    op("ai.onnx.ml.Binarizer", 1, ml::features::binarizer),
+    op("ai.onnx.ml.FeatureVectorizer", 1, ml::features::feature_vectorizer),
+    op("ai.onnx.ml.Imputer", 1, ml::features::imputer),
+    op("ai.onnx.ml.LabelEncoder", 1, ml::features::label_encoder),
+    op("ai.onnx.ml.LinearClassifier", 1, ml::linear::classifier),
+    op("ai.onnx.ml.LinearRegressor", 1, ml::linear::regressor),
+    op("ai.onnx.ml.Normalizer", 1, ml::features::normalizer),
+    op("ai.onnx.ml.OneHotEncoder", 1, ml::features::one_hot_encoder),
+    op("ai.onnx.ml.SVMClassifier", 1, ml::linear::svm_classifier),
+    op("ai.onnx.ml.SVMRegressor", 1, ml::linear::svm_regressor),
+    op("ai.onnx.ml.Scaler", 1, ml::features::scaler),
+    op("ai.onnx.ml.TreeEnsemble", 5, ml::trees::ensemble),
+    op("ai.onnx.ml.TreeEnsembleClassifier", 1, ml::trees::classifier),
+    op("ai.onnx.ml.TreeEnsembleRegressor", 1, ml::trees::regressor),
+    op("ai.onnx.ml.ZipMap", 1, ml::zip_map),
+    op("ai.onnx.preview.FlexAttention", 1, attention::flex_attention),
+    op("ai.onnx.preview.training.Adagrad", 1, training::adagrad),
+    op("ai.onnx.preview.training.Adam", 1, training::adam),
+    op("ai.onnx.preview.training.Momentum", 1, training::momentum),
 ];
 
-/// The operators of a domain, in ascending order of name; none of one that is not known.
+/// The operators of a domain, in ascending order of name.
 fn table(domain: &str) -> &'static [Entry] {
-    match domain {
-        "" => TABLE,
-        "com.microsoft" => microsoft::TABLE,
-        _ => &[],
-    }
+    if domain == "com.microsoft" { microsoft::TABLE } else { TABLE }
+}
+
+/// An operator that is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operator {
+    /// Its name; of another domain than ONNX's own, behind that and a point.
+    pub name: String,
+    /// The first version of its domain's operators that is read.
+    pub since: i64,
+    /// The last that has it, where it is gone.
+    pub until: Option<i64>,
+}
+
+/// All operators that are read, in ascending order of name.
+pub fn operators() -> Vec<Operator> {
+    let until = |entry: &Entry| (entry.until != i64::MAX).then_some(entry.until);
+    let of = |entry: &Entry, domain: &str| Operator {
+        name: format!("{domain}{}", entry.name),
+        since: entry.since,
+        until: until(entry),
+    };
+    let fused = microsoft::TABLE.iter().map(|entry| of(entry, "com.microsoft."));
+    TABLE.iter().map(|entry| of(entry, "")).chain(fused).collect()
+}
+
+/// What an operator is.
+pub(super) enum Found {
+    /// One of the table's, at this version.
+    Operator(&'static Entry, i64),
+    /// A function of the file.
+    Function(usize),
 }
 
 /// The operator of a node and the version that the model asks for. Error: it is not supported.
-pub(super) fn find(lowering: &Lowering, node: &NodeProto) -> Result<(&'static Entry, i64)> {
+pub(super) fn find(lowering: &Lowering, node: &NodeProto) -> Result<Found> {
+    let function = || lowering.file.functions.find(node).map(Found::Function);
+    match find_operator(lowering, node) {
+        Ok((entry, opset)) => Ok(Found::Operator(entry, opset)),
+        Err(error) => function().ok_or(error),
+    }
+}
+
+fn find_operator(lowering: &Lowering, node: &NodeProto) -> Result<(&'static Entry, i64)> {
     let domain = if node.domain == "ai.onnx" { "" } else { node.domain.as_str() };
     let shown = if domain.is_empty() { "ai.onnx" } else { domain };
     let Some(opset) = lowering.opset(domain) else {
@@ -207,8 +337,12 @@ pub(super) fn find(lowering: &Lowering, node: &NodeProto) -> Result<(&'static En
             format!("op {} is of domain {shown}, of which the model imports no opset", node.op_type),
         ));
     };
+    let name = match domain {
+        "" | "com.microsoft" => Cow::Borrowed(node.op_type.as_str()),
+        domain => Cow::Owned(format!("{domain}.{}", node.op_type)),
+    };
     let table = table(domain);
-    let entry = table.binary_search_by(|entry| entry.name.cmp(node.op_type.as_str())).ok();
+    let entry = table.binary_search_by(|entry| (*entry.name).cmp(&*name)).ok();
     let entry = entry.map(|index| &table[index]).filter(|entry| (entry.since..=entry.until).contains(&opset));
     entry.map(|entry| (entry, opset)).ok_or_else(|| {
         let message = format!("op {} of domain {shown} at opset {opset} is not supported yet", node.op_type);
@@ -218,6 +352,7 @@ pub(super) fn find(lowering: &Lowering, node: &NodeProto) -> Result<(&'static En
 
 /// Lowers a node: evaluates it where it can be, else adds its operations.
 pub(super) fn lower(entry: &Entry, at: &mut At<'_>) -> Result<()> {
+    narrow::check(at)?;
     let known = (0..at.input_count()).all(|i| !at.has(i) || at.known(i).is_some());
     let folded = match entry.fold.filter(|_| known) {
         Some(fold) => fold(at)?,
@@ -226,9 +361,14 @@ pub(super) fn lower(entry: &Entry, at: &mut At<'_>) -> Result<()> {
     match folded {
         Some(result) => {
             at.set_known(0, result);
-            Ok(())
+            narrow::carry(at);
+            ragged::carry(at)
         }
-        None => (entry.lower)(at),
+        None => {
+            (entry.lower)(at)?;
+            narrow::carry(at);
+            ragged::carry(at)
+        }
     }
 }
 

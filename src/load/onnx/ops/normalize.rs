@@ -41,9 +41,12 @@ fn per_channel(at: &mut At<'_>, vector: ValueId, rank: usize) -> Result<ValueId>
 
 /// With the stored mean and variance: `x * a + b`, where `a` and `b` are vectors.
 pub(super) fn batch_normalization(at: &mut At<'_>) -> Result<()> {
-    let momentum = Real(at.float_or("momentum", 0.9)?);
-    if at.flag("training_mode", false)? || (1..at.output_count()).any(|i| at.wants(i)) {
-        return Err(at.unsupported("in training mode"));
+    let momentum = Real(at.float_or("momentum", f64::from(0.9f32))?);
+    if at.flag("training_mode", false)? {
+        return batch_statistics(at, momentum.0);
+    }
+    if (1..at.output_count()).any(|i| at.wants(i)) {
+        return Err(at.unsupported("in training mode of this opset"));
     }
     if !at.flag("spatial", true)? {
         return Err(at.unsupported("with spatial 0"));
@@ -75,6 +78,35 @@ pub(super) fn batch_normalization(at: &mut At<'_>) -> Result<()> {
     let y = at.binary(Binary::Add, y, shift)?;
     let y = at.convert(y, dtype)?;
     at.set(0, y);
+    Ok(())
+}
+
+/// With the mean and the variance of the batch, which move the running ones: those are results too.
+fn batch_statistics(at: &mut At<'_>, momentum: f64) -> Result<()> {
+    at.ignore(&["spatial"]);
+    let epsilon = at.float_or("epsilon", f64::from(1e-5f32))?;
+    let x = at.value(0)?;
+    let (rank, dtype) = (at.sizes_of(x).len(), at.graph().ty(x).dtype);
+    if rank < 2 {
+        return Err(at.wrong(format!("its input has rank {rank}, and so no channels")));
+    }
+    let wide = at.convert(x, widened(dtype))?;
+    let axes = (0..rank as u32).filter(|&axis| axis != 1).collect();
+    let of = Op::Normalize { axes, epsilon: Real(epsilon), center: true, moments: true };
+    let results = at.apply_all(of, &[wide])?;
+    let [normal, mean, variance] = results[..] else { return Err(at.wrong("it has no moments")) };
+    let normal = at.convert(normal, dtype)?;
+    let y = channel_scale_and_shift(at, normal, rank)?;
+    at.set(0, y);
+    for (output, (input, fresh)) in [(3, mean), (4, variance)].into_iter().enumerate() {
+        let running = at.value(input)?;
+        let kind = at.graph().ty(running).dtype;
+        let fresh = at.convert(fresh, kind)?;
+        let old = at.binary_scalar(Binary::Mul, running, momentum)?;
+        let new = at.binary_scalar(Binary::Mul, fresh, 1.0 - momentum)?;
+        let moved = at.binary(Binary::Add, old, new)?;
+        at.set(output + 1, moved);
+    }
     Ok(())
 }
 

@@ -307,10 +307,13 @@ fn requantized(
 ) -> Result<ValueId> {
     let shape = at.type_of(sum).shape;
     let sum = at.convert(sum, DType::F32)?;
-    let x = spread(at, scales[0], &shape, along[0])?;
-    let y = spread(at, scales[1], &shape, along[1])?;
+    // Scales may be halves.
+    let (x, y) = (at.convert(scales[0], DType::F32)?, at.convert(scales[1], DType::F32)?);
+    let x = spread(at, x, &shape, along[0])?;
+    let y = spread(at, y, &shape, along[1])?;
     let scale = at.binary(Binary::Mul, x, y)?;
     let own = at.value(result.scale)?;
+    let own = at.convert(own, DType::F32)?;
     let own = spread(at, own, &shape, along[0])?;
     let scale = at.binary(Binary::Div, scale, own)?;
     let quotient = at.binary(Binary::Mul, sum, scale)?;

@@ -1,6 +1,7 @@
 //! Recurrent layers.
 
 use super::super::node::At;
+use super::cells::{Layer, activations, unrolled};
 use crate::error::Result;
 use crate::ir::{Cell, Direction, Op, Recurrent, Shape, Size, ValueId};
 
@@ -14,16 +15,10 @@ pub(super) fn gru(at: &mut At<'_>) -> Result<()> {
 }
 
 pub(super) fn lstm(at: &mut At<'_>) -> Result<()> {
-    if at.flag("input_forget", false)? {
-        return Err(at.unsupported("with input_forget"));
-    }
-    if at.has(7) {
-        return Err(at.unsupported("with peepholes"));
-    }
     recurrent(at, Cell::Lstm, &["Sigmoid", "Tanh", "Tanh"])
 }
 
-fn recurrent(at: &mut At<'_>, cell: Cell, activations: &[&str]) -> Result<()> {
+fn recurrent(at: &mut At<'_>, cell: Cell, usual: &[&str]) -> Result<()> {
     let direction = match at.text("direction", "forward")?.as_str() {
         "forward" => Direction::Forward,
         "reverse" => Direction::Reverse,
@@ -31,7 +26,9 @@ fn recurrent(at: &mut At<'_>, cell: Cell, activations: &[&str]) -> Result<()> {
         other => return Err(at.wrong(format!("{other:?} is no direction"))),
     };
     let directions: i64 = if direction == Direction::Bidirectional { 2 } else { 1 };
-    usual_activations(at, activations)?;
+    let activations = activations(at, usual, directions as usize)?;
+    let input_forget = cell == Cell::Lstm && at.flag("input_forget", false)?;
+    let clip = at.float("clip")?.filter(|&clip| clip > 0.0);
     // The other layout has the batch first.
     let batch_first = at.flag("layout", false)?;
     let mut x = at.value(0)?;
@@ -48,7 +45,9 @@ fn recurrent(at: &mut At<'_>, cell: Cell, activations: &[&str]) -> Result<()> {
         x = at.transpose(x, vec![1, 0, 2])?;
     }
     let shape = at.type_of(x).shape;
-    full_sequences(at, &shape[0])?;
+    let lengths = if is_whole(at, &shape[0]) { None } else { at.optional(4)? };
+    let is_usual = activations.iter().zip(usual.iter().cycle()).all(|(own, usual)| own.is(usual));
+    let peepholes = cell == Cell::Lstm && at.has(7);
     let state = Shape::new([Size::Known(directions), shape[1].clone(), Size::Known(hidden)]);
     let gates = match cell {
         Cell::Rnn => 1,
@@ -56,13 +55,22 @@ fn recurrent(at: &mut At<'_>, cell: Cell, activations: &[&str]) -> Result<()> {
         Cell::Lstm => 4,
     };
     let biases = hidden.checked_mul(2 * gates).ok_or_else(|| at.wrong("its hidden size overflows"))?;
-    let mut operands = vec![x, at.value(1)?, at.value(2)?];
-    operands.push(or_zeros(at, 3, Shape::known(&[directions, biases]))?);
-    operands.push(initial(at, 5, &state, batch_first)?);
+    let mut states = vec![initial(at, 5, &state, batch_first)?];
     if cell == Cell::Lstm {
-        operands.push(initial(at, 6, &state, batch_first)?);
+        states.push(initial(at, 6, &state, batch_first)?);
     }
-    let results = at.apply_all(Op::Recurrent(Box::new(Recurrent { cell, direction, hidden })), &operands)?;
+    let results = match is_usual && clip.is_none() && !input_forget && lengths.is_none() && !peepholes {
+        true => {
+            let mut operands = vec![x, at.value(1)?, at.value(2)?];
+            operands.push(or_zeros(at, 3, Shape::known(&[directions, biases]))?);
+            operands.extend(states);
+            at.apply_all(Op::Recurrent(Box::new(Recurrent { cell, direction, hidden })), &operands)?
+        }
+        false => unrolled(
+            at,
+            &Layer { cell, direction, hidden, activations, clip, input_forget, x, lengths, states },
+        )?,
+    };
     for (i, value) in results.into_iter().enumerate() {
         let perm = if i == 0 { vec![2, 0, 1, 3] } else { vec![1, 0, 2] };
         let value = if batch_first && at.wants(i) { at.transpose(value, perm)? } else { value };
@@ -71,27 +79,10 @@ fn recurrent(at: &mut At<'_>, cell: Cell, activations: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Only the standard's default activations, for each direction, and no clipping.
-fn usual_activations(at: &At<'_>, usual: &[&str]) -> Result<()> {
-    if at.float("clip")?.is_some() {
-        return Err(at.unsupported("with clip"));
-    }
-    let Some(stated) = at.texts("activations")? else { return Ok(()) };
-    at.ignore(&["activation_alpha", "activation_beta"]);
-    let same = stated.iter().zip(usual.iter().cycle()).all(|(stated, usual)| stated == usual);
-    if same { Ok(()) } else { Err(at.unsupported(format!("with activations {stated:?}"))) }
-}
-
-/// Input 4 gives the length of each sequence: only whole ones are supported.
-fn full_sequences(at: &At<'_>, time: &Size) -> Result<()> {
-    if !at.has(4) {
-        return Ok(());
-    }
-    let whole = at
-        .known(4)
-        .and_then(|lengths| lengths.sizes())
-        .is_some_and(|lengths| lengths.iter().all(|length| length == time));
-    if whole { Ok(()) } else { Err(at.unsupported("with sequences of different lengths")) }
+/// Whether input 4, the length of each sequence, says that all are whole.
+fn is_whole(at: &At<'_>, time: &Size) -> bool {
+    let lengths = at.known(4).and_then(|lengths| lengths.sizes());
+    lengths.is_some_and(|lengths| lengths.iter().all(|length| length == time))
 }
 
 fn or_zeros(at: &mut At<'_>, i: usize, shape: Shape) -> Result<ValueId> {

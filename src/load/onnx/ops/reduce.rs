@@ -53,6 +53,9 @@ fn extreme_of_nothing(at: &mut At<'_>, kind: ReduceKind, plan: &Plan, ty: &Type)
         // Converting saturates, so that these are the bounds exactly.
         DType::I64 => (i64::MIN as f64, i64::MAX as f64),
         DType::U8 => (0.0, 255.0),
+        DType::U16 => (0.0, u16::MAX.into()),
+        DType::U32 => (0.0, u32::MAX.into()),
+        DType::U64 => (0.0, u64::MAX as f64),
         DType::Bool => (0.0, 1.0),
     };
     let mut sizes = Vec::new();

@@ -27,8 +27,11 @@ pub(super) fn element(fields: &mut Fields<'_>) -> Result<Element> {
         (0, 1) if bits & 8 == 0 => number(DType::U8),
         (0, 1) => number(DType::I8),
         (0, 2) if bits & 8 != 0 => number(DType::I16),
+        (0, 2) => number(DType::U16),
         (0, 4) if bits & 8 != 0 => number(DType::I32),
+        (0, 4) => number(DType::U32),
         (0, 8) if bits & 8 != 0 => number(DType::I64),
+        (0, 8) => number(DType::U64),
         (1, 2) => {
             // Where the exponent begins, and how long it is.
             fields.skip(4)?;

@@ -16,6 +16,9 @@ enum Indices<'a> {
     I32(&'a [i32]),
     I64(&'a [i64]),
     U8(&'a [u8]),
+    U16(&'a [u16]),
+    U32(&'a [u32]),
+    U64(&'a [u64]),
 }
 
 impl<'a> Indices<'a> {
@@ -26,6 +29,9 @@ impl<'a> Indices<'a> {
             DType::I32 => Self::I32(view.slice()?),
             DType::I64 => Self::I64(view.slice()?),
             DType::U8 => Self::U8(view.slice()?),
+            DType::U16 => Self::U16(view.slice()?),
+            DType::U32 => Self::U32(view.slice()?),
+            DType::U64 => Self::U64(view.slice()?),
             DType::F32 | DType::F64 | DType::F16 | DType::Bf16 | DType::Bool => {
                 return Err(Error::Internal(format!("indices of type {}", view.dtype)));
             }
@@ -39,6 +45,9 @@ impl<'a> Indices<'a> {
             Self::I32(list) => list.len(),
             Self::I64(list) => list.len(),
             Self::U8(list) => list.len(),
+            Self::U16(list) => list.len(),
+            Self::U32(list) => list.len(),
+            Self::U64(list) => list.len(),
         }
     }
 
@@ -51,6 +60,9 @@ impl<'a> Indices<'a> {
             Self::I32(list) => list[position].into(),
             Self::I64(list) => list[position],
             Self::U8(list) => list[position].into(),
+            Self::U16(list) => list[position].into(),
+            Self::U32(list) => list[position].into(),
+            Self::U64(list) => i64::try_from(list[position]).unwrap_or(i64::MAX),
         };
         let wrapped = if index < 0 { index.checked_add(size as i64) } else { Some(index) };
         match wrapped.and_then(|index| usize::try_from(index).ok()) {

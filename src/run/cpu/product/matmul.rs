@@ -325,7 +325,7 @@ macro_rules! integer {
     };
 }
 
-integer!(i8, i16, i32, i64, u8);
+integer!(i8, i16, i32, i64, u8, u16, u32, u64);
 
 /// How a row-major matrix with rows of so many elements lies, or its transposed one.
 pub(crate) fn oriented(flip: bool, row: usize) -> Strides {

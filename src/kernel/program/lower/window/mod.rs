@@ -322,7 +322,7 @@ pub(super) fn lowest(dtype: DType) -> f64 {
         DType::I16 => f64::from(i16::MIN),
         DType::I32 => f64::from(i32::MIN),
         DType::I64 => i64::MIN as f64,
-        DType::U8 | DType::Bool => 0.0,
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 | DType::Bool => 0.0,
         DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => f64::NEG_INFINITY,
     }
 }

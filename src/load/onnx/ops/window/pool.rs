@@ -1,17 +1,117 @@
 //! Poolings.
 
 use super::super::super::node::At;
+use super::super::arrange::{coordinates, lp_norm_of};
+use super::super::layout::indices;
 use super::conv::{extent, pad_same, window};
 use crate::error::Result;
-use crate::ir::{Layout, Op, Pool, PoolKind, ReduceKind, Shape, ValueId, Window};
+use crate::ir::{
+    ArgReduce, Binary, Conv, DType, Layout, Op, Pool, PoolKind, ReduceKind, Shape, Size, Tensor, ValueId,
+    Window,
+};
 
 pub(in super::super) fn max_pool(at: &mut At<'_>) -> Result<()> {
-    at.ignore(&["storage_order"]);
     if at.wants(1) {
-        return Err(at.unsupported("with indices of the largest elements"));
+        let places = places(at)?;
+        at.set(1, places);
     }
+    at.ignore(&["storage_order"]);
     let x = at.value(0)?;
     let y = pool(at, PoolKind::Max, x)?;
+    at.set(0, y);
+    Ok(())
+}
+
+/// The most elements of windows whose places are listed.
+const MOST: i64 = 1 << 24;
+
+/// Where the largest element of each window stands: its number in the whole input, with the last axis innermost, or
+/// with `storage_order` the first of the spatial ones.
+fn places(at: &mut At<'_>) -> Result<ValueId> {
+    let columns_first = at.flag("storage_order", false)?;
+    let (pool, _) = described(at, PoolKind::Max)?;
+    let x = at.value(0)?;
+    let sizes = at.numbers(x)?;
+    let image = &sizes[2..];
+    let windows: Vec<i64> = (0..image.len()).map(|axis| windows(&pool, image, axis)).collect();
+    let (count, taps) = (windows.iter().product::<i64>(), pool.kernel.iter().product::<i64>());
+    if count.checked_mul(taps).is_none_or(|all| all > MOST) {
+        return Err(at.unsupported("with indices of so many elements"));
+    }
+    let (mut numbers, mut inside, mut shown) = (Vec::new(), Vec::new(), Vec::new());
+    for window in 0..count {
+        let window = coordinates(window, &windows);
+        for tap in 0..taps {
+            let tap = coordinates(tap, &pool.kernel);
+            let place: Vec<i64> = (0..image.len())
+                .map(|axis| {
+                    let steps = &pool.window;
+                    window[axis] * steps.strides[axis] + tap[axis] * steps.dilations[axis]
+                        - steps.pads_before[axis]
+                })
+                .collect();
+            let there = place.iter().zip(image).all(|(place, size)| (0..*size).contains(place));
+            let number = |order: &mut dyn Iterator<Item = usize>| {
+                order.fold(0, |number, axis| number * image[axis] + place[axis].clamp(0, image[axis] - 1))
+            };
+            let own = number(&mut (0..image.len()));
+            numbers.push(own);
+            inside.push(u8::from(there));
+            shown.push(if columns_first { number(&mut (0..image.len()).rev()) } else { own });
+        }
+    }
+    let images = sizes[0] * sizes[1];
+    let elements: i64 = image.iter().product();
+    let flat = at.reshape(x, [Size::Known(images), Size::Known(elements)])?;
+    let numbers = at.integer_constant(&[count, taps], &numbers)?;
+    let values = at.gather(flat, numbers, 1)?;
+    let dtype = at.type_of(values).dtype;
+    let inside = at.constant(Tensor::new(DType::Bool, vec![count as u64, taps as u64], inside)?);
+    let lowest = if dtype.is_float() {
+        f64::NEG_INFINITY
+    } else if dtype == DType::U8 {
+        0.0
+    } else {
+        -128.0
+    };
+    let values = at.select_or(inside, values, lowest)?;
+    let largest =
+        at.apply(Op::ArgReduce { kind: ArgReduce::Max, axis: 2, keep: false, last: false }, &[values])?;
+    // The window's own list, then its entry.
+    let shown = at.integer_constant(&[count * taps], &shown)?;
+    let lists = at.iota(indices([Size::Known(1), Size::Known(count)]), 1);
+    let lists = at.binary_scalar(Binary::Mul, lists, taps as f64)?;
+    let entry = at.add(lists, largest)?;
+    let number = at.gather(shown, entry, 0)?;
+    let first = at.iota(indices([Size::Known(images), Size::Known(1)]), 0);
+    let first = at.binary_scalar(Binary::Mul, first, elements as f64)?;
+    let number = at.add(number, first)?;
+    let result = sizes[..2].iter().chain(&windows).map(|&size| Size::Known(size));
+    at.reshape(number, result)
+}
+
+/// Number of windows along a spatial axis.
+fn windows(pool: &Pool, image: &[i64], axis: usize) -> i64 {
+    let window = &pool.window;
+    let extent = (pool.kernel[axis] - 1) * window.dilations[axis] + 1;
+    (image[axis] + window.pads_before[axis] + window.pads_after[axis] - extent) / window.strides[axis] + 1
+}
+
+/// The `p`-norm of each window: a convolution of powers with ones.
+pub(in super::super) fn lp_pool(at: &mut At<'_>) -> Result<()> {
+    let p = at.int_or("p", 2)? as f64;
+    let (pool, shape) = described(at, PoolKind::Average)?;
+    let x = at.value(0)?;
+    let channels = shape[1].known().ok_or_else(|| at.undecided("channels", shape.sizes()))?;
+    let y = lp_norm_of(at, x, p, |at, power| {
+        let dtype = at.type_of(power).dtype;
+        let taps = pool.kernel.iter().map(|&size| Size::Known(size));
+        let weights = Shape::new([Size::Known(channels), Size::Known(1)].into_iter().chain(taps));
+        let one = at.scalar(dtype, 1.0)?;
+        let ones = at.broadcast(one, weights)?;
+        let conv = Conv { layout: Layout::ChannelsFirst, window: pool.window, groups: channels };
+        at.apply(Op::Conv(Box::new(conv)), &[power, ones])
+    })?;
     at.set(0, y);
     Ok(())
 }
@@ -30,6 +130,12 @@ pub(in super::super) fn averaged(at: &mut At<'_>, x: ValueId) -> Result<ValueId>
 }
 
 fn pool(at: &mut At<'_>, kind: PoolKind, x: ValueId) -> Result<ValueId> {
+    let (pool, _) = described(at, kind)?;
+    at.apply(Op::Pool(Box::new(pool)), &[x])
+}
+
+/// The pooling that the attributes describe, and its input's shape.
+fn described(at: &At<'_>, kind: PoolKind) -> Result<(Pool, Shape)> {
     let shape = at.ty(0)?.shape;
     let Some(kernel) = at.ints("kernel_shape")? else {
         return Err(at.wrong("attribute kernel_shape is missing"));
@@ -43,8 +149,7 @@ fn pool(at: &mut At<'_>, kind: PoolKind, x: ValueId) -> Result<ValueId> {
         true => round_up(at, &mut window, &kernel, &shape)?,
         false => vec![0; kernel.len()],
     };
-    let pool = Pool { kind, layout: Layout::ChannelsFirst, kernel, window, extra_after };
-    at.apply(Op::Pool(Box::new(pool)), &[x])
+    Ok((Pool { kind, layout: Layout::ChannelsFirst, kernel, window, extra_after }, shape))
 }
 
 /// Pads after so that the number of windows is rounded up instead of down; a window that would

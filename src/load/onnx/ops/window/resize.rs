@@ -1,20 +1,22 @@
 //! Resizing of images.
 
 use super::super::super::node::At;
+use super::super::sample::resample::{self, Kernel, Method, Place, Rounding};
 use crate::error::Result;
 use crate::ir::{Interpolation, Op, Real, Resize, ResizeCoordinates, Shape, Size};
 
+/// What the attributes say, beside sizes.
+struct Mode {
+    kernel: Kernel,
+    place: Place,
+    antialias: bool,
+    exclude_outside: bool,
+    outside: Option<f64>,
+}
+
 /// Scales are an input in opset 10; from opset 11 there are scales or sizes.
 pub(in super::super) fn resize(at: &mut At<'_>) -> Result<()> {
-    // Coefficients of modes that are refused below, and what only cropping uses.
-    at.ignore(&["cubic_coeff_a", "exclude_outside", "extrapolation_value"]);
-    if at.flag("antialias", false)? {
-        return Err(at.unsupported("with antialias"));
-    }
     let policy = at.text("keep_aspect_ratio_policy", "stretch")?;
-    if policy != "stretch" {
-        return Err(at.unsupported(format!("with keep_aspect_ratio_policy {policy:?}")));
-    }
     let shape = at.ty(0)?.shape;
     let axes = match at.ints("axes")? {
         Some(axes) => {
@@ -38,15 +40,111 @@ pub(in super::super) fn resize(at: &mut At<'_>) -> Result<()> {
         if stated.len() != axes.len() {
             return Err(at.wrong(format!("expected {} sizes, found {}", axes.len(), stated.len())));
         }
+        let smallest = match policy.as_str() {
+            "stretch" => None,
+            "not_larger" => Some(true),
+            "not_smaller" => Some(false),
+            other => return Err(at.unsupported(format!("with keep_aspect_ratio_policy {other:?}"))),
+        };
+        let stated = match smallest {
+            None => stated,
+            Some(smallest) => {
+                let from: Vec<Size> = axes.iter().map(|&axis| shape[axis].clone()).collect();
+                let (from, to) = (resample::numbers(at, &from)?, resample::numbers(at, &stated)?);
+                let (to, scale) = resample::proportional(&from, &to, smallest);
+                scales = Some(spread(at, &axes, &vec![scale; axes.len()], shape.rank())?);
+                to.into_iter().map(Size::Known).collect()
+            }
+        };
         for (&axis, size) in axes.iter().zip(stated) {
             sizes[axis] = size;
         }
     } else {
         return Err(at.wrong("it has neither scales nor sizes"));
     }
-    let (interpolation, coordinates) =
-        if at.opset < 11 { simple_mode(at, scales.as_deref().unwrap_or_default())? } else { mode(at)? };
-    set_resized(at, sizes, scales, interpolation, coordinates)
+    if at.opset < 11 {
+        let (interpolation, coordinates) = simple_mode(at, scales.as_deref().unwrap_or_default())?;
+        return set_resized(at, sizes, scales, interpolation, coordinates);
+    }
+    let mode = mode(at)?;
+    if let Some((interpolation, coordinates)) = mode.plain(&shape, &sizes) {
+        return set_resized(at, sizes, scales, interpolation, coordinates);
+    }
+    resampled(at, &axes, &sizes, scales, &mode)
+}
+
+impl Mode {
+    /// As one operation, where there is one.
+    fn plain(&self, from: &Shape, to: &[Size]) -> Option<(Interpolation, ResizeCoordinates)> {
+        let shrinks = from.sizes().iter().zip(to).any(|(from, to)| match (from.known(), to.known()) {
+            (Some(from), Some(to)) => to < from,
+            _ => true,
+        });
+        if (self.antialias && shrinks) || self.exclude_outside || self.outside.is_some() {
+            return None;
+        }
+        let interpolation = match self.kernel {
+            Kernel::Linear => Interpolation::Linear,
+            Kernel::Nearest(Rounding::PreferFloor) => Interpolation::Nearest,
+            Kernel::Nearest(Rounding::Floor) => Interpolation::NearestFloor,
+            Kernel::Nearest(Rounding::Ceil | Rounding::PreferCeil) | Kernel::Cubic(_) => return None,
+        };
+        let coordinates = match self.place {
+            Place::HalfPixel => ResizeCoordinates::HalfPixel,
+            Place::PytorchHalfPixel => ResizeCoordinates::PytorchHalfPixel,
+            Place::Asymmetric => ResizeCoordinates::Asymmetric,
+            Place::AlignCorners => ResizeCoordinates::AlignCorners,
+            Place::HalfPixelSymmetric | Place::Crop { .. } => return None,
+        };
+        Some((interpolation, coordinates))
+    }
+}
+
+/// Axis by axis.
+fn resampled(
+    at: &mut At<'_>,
+    axes: &[usize],
+    sizes: &[Size],
+    scales: Option<Vec<f64>>,
+    mode: &Mode,
+) -> Result<()> {
+    let mut x = at.value(0)?;
+    let (from, to) = (at.numbers(x)?, resample::numbers(at, sizes)?);
+    let regions = match mode.outside {
+        Some(_) => at.reals(1, "regions")?,
+        None => Vec::new(),
+    };
+    if !regions.is_empty() && regions.len() != 2 * axes.len() {
+        return Err(at.wrong(format!(
+            "expected {} bounds of regions, found {}",
+            2 * axes.len(),
+            regions.len()
+        )));
+    }
+    let method =
+        Method { kernel: mode.kernel, antialias: mode.antialias, exclude_outside: mode.exclude_outside };
+    let mut crops = Vec::new();
+    for (i, &axis) in axes.iter().enumerate() {
+        let (from, to) = (from[axis], to[axis]);
+        let place = match regions.is_empty() {
+            true => mode.place,
+            false => Place::Crop { start: regions[i], end: regions[i + axes.len()] },
+        };
+        let scale = scales.as_ref().map_or(to as f64 / from as f64, |scales| scales[axis]);
+        let along = resample::Axis { axis, from, to, scale };
+        if from == to && scale == 1.0 && regions.is_empty() {
+            continue;
+        }
+        x = resample::resize_axis(at, x, &along, place, method)?;
+        crops.push((along, place));
+    }
+    if let Some(value) = mode.outside {
+        for (along, place) in &crops {
+            x = resample::filled_outside(at, x, along, *place, value)?;
+        }
+    }
+    at.set(0, x);
+    Ok(())
 }
 
 /// Scales are an attribute in opset 7 and 8, an input in opset 9.
@@ -106,20 +204,44 @@ fn scaled(at: &At<'_>, size: &Size, scale: f64) -> Result<Size> {
     product.ok_or_else(|| at.wrong("its size overflows"))
 }
 
-fn mode(at: &At<'_>) -> Result<(Interpolation, ResizeCoordinates)> {
+fn mode(at: &At<'_>) -> Result<Mode> {
     let nearest = at.text("nearest_mode", "round_prefer_floor")?;
-    let interpolation = match (at.text("mode", "nearest")?.as_str(), nearest.as_str()) {
-        ("linear", _) => Interpolation::Linear,
-        ("nearest", "round_prefer_floor") => Interpolation::Nearest,
-        ("nearest", "floor") => Interpolation::NearestFloor,
-        ("nearest", other) => return Err(at.unsupported(format!("with nearest_mode {other:?}"))),
-        (other, _) => return Err(at.unsupported(format!("with mode {other:?}"))),
+    let rounding = match nearest.as_str() {
+        "round_prefer_floor" => Rounding::PreferFloor,
+        "round_prefer_ceil" => Rounding::PreferCeil,
+        "floor" => Rounding::Floor,
+        "ceil" => Rounding::Ceil,
+        other => return Err(at.unsupported(format!("with nearest_mode {other:?}"))),
     };
-    let name = at.text("coordinate_transformation_mode", "half_pixel")?;
-    match ResizeCoordinates::from_name(&name) {
-        Some(coordinates) => Ok((interpolation, coordinates)),
-        None => Err(at.unsupported(format!("with coordinate_transformation_mode {name:?}"))),
-    }
+    let a = at.float_or("cubic_coeff_a", -0.75)?;
+    let kernel = match at.text("mode", "nearest")?.as_str() {
+        "linear" => Kernel::Linear,
+        "nearest" => Kernel::Nearest(rounding),
+        "cubic" => Kernel::Cubic(resample::Cubic { a }),
+        other => return Err(at.unsupported(format!("with mode {other:?}"))),
+    };
+    let place = match at.text("coordinate_transformation_mode", "half_pixel")?.as_str() {
+        "half_pixel" => Place::HalfPixel,
+        "half_pixel_symmetric" => Place::HalfPixelSymmetric,
+        "pytorch_half_pixel" => Place::PytorchHalfPixel,
+        "asymmetric" => Place::Asymmetric,
+        "align_corners" => Place::AlignCorners,
+        "tf_crop_and_resize" => Place::Crop { start: 0.0, end: 1.0 },
+        // A nearest mode of opset 11 that later ones lack.
+        "tf_half_pixel_for_nn" => {
+            return Err(at.unsupported("with coordinate_transformation_mode tf_half_pixel_for_nn"));
+        }
+        other => return Err(at.unsupported(format!("with coordinate_transformation_mode {other:?}"))),
+    };
+    let value = at.float_or("extrapolation_value", 0.0)?;
+    let (antialias, exclude) = (at.flag("antialias", false)?, at.flag("exclude_outside", false)?);
+    Ok(Mode {
+        kernel,
+        place,
+        antialias: antialias && !matches!(kernel, Kernel::Nearest(_)),
+        exclude_outside: exclude && matches!(kernel, Kernel::Cubic(_)) || exclude && antialias,
+        outside: matches!(place, Place::Crop { .. }).then_some(value),
+    })
 }
 
 /// What opsets before 11 do: asymmetric coordinates, and the sample below. Runtimes differ on

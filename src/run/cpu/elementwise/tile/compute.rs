@@ -175,6 +175,9 @@ fn convert(from: DType, to: DType, x: TileRef<'_>, out: &mut TileMut<'_>, count:
                 DType::I32 => map(x.slice::<$A>(count), out.slice_mut(count), |x| x as i32),
                 DType::I64 => map(x.slice::<$A>(count), out.slice_mut(count), |x| x as i64),
                 DType::U8 => map(x.slice::<$A>(count), out.slice_mut(count), |x| x as u8),
+                DType::U16 => map(x.slice::<$A>(count), out.slice_mut(count), |x| x as u16),
+                DType::U32 => map(x.slice::<$A>(count), out.slice_mut(count), |x| x as u32),
+                DType::U64 => map(x.slice::<$A>(count), out.slice_mut(count), |x| x as u64),
                 DType::Bool => {
                     map(x.slice::<$A>(count), out.slice_mut(count), |x| u8::from(x != <$A>::default()))
                 }
@@ -189,5 +192,8 @@ fn convert(from: DType, to: DType, x: TileRef<'_>, out: &mut TileMut<'_>, count:
         DType::I32 => to!(i32),
         DType::I64 => to!(i64),
         DType::U8 | DType::Bool => to!(u8),
+        DType::U16 => to!(u16),
+        DType::U32 => to!(u32),
+        DType::U64 => to!(u64),
     }
 }

@@ -1,0 +1,263 @@
+//! Graphs within nodes: the branches of an `If`, the bodies of loops. Their nodes are lowered in place, each under a
+//! source of its own whose name begins with the outer node's, and see the names around them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use prost::Message;
+
+use super::lower::{Binding, Form, Lowering, Ragged, order};
+use super::node::At;
+use super::proto::{AttributeProto, GraphProto, NodeProto, attribute_type, shortest_of_graph};
+use crate::error::{Error, Report, Result};
+
+/// How deep bodies may lie within each other. Lowering recurses over it.
+const DEPTH: usize = 32;
+
+/// How many nodes bodies may add, each counted as often as it is lowered.
+const INLINED: usize = 1 << 20;
+
+/// The names that one graph gives.
+#[derive(Default)]
+pub(super) struct Scope {
+    names: HashMap<String, usize>,
+    /// Results of nodes that failed: nodes that read them are not lowered.
+    lost: HashSet<String>,
+    /// The body of a function, which sees no names but its own: its domains' versions and the attributes of its
+    /// call.
+    pub(super) function: Option<Call>,
+}
+
+impl Scope {
+    /// The names of a function's body, of which there are none yet.
+    pub(super) fn of_call(call: Call) -> Self {
+        Self { function: Some(call), ..Self::default() }
+    }
+}
+
+/// What the body of a function sees beside its inputs.
+pub(super) struct Call {
+    pub(super) opsets: BTreeMap<String, i64>,
+    pub(super) attributes: Vec<AttributeProto>,
+}
+
+/// A graph that can be lowered any number of times. Its initialisers are bound once.
+pub(super) struct Body {
+    graph: GraphProto,
+    /// Name and binding of each initialiser.
+    constants: Vec<(String, usize)>,
+}
+
+impl Body {
+    /// Number of its inputs.
+    pub(super) fn input_count(&self) -> usize {
+        self.graph.input.len()
+    }
+
+    /// Number of its outputs.
+    pub(super) fn output_count(&self) -> usize {
+        self.graph.output.len()
+    }
+}
+
+impl Lowering {
+    /// The binding of a name, of the innermost graph that gives it.
+    pub(super) fn find(&self, name: &str) -> Option<usize> {
+        for scope in self.scopes.iter().rev() {
+            match scope.names.get(name) {
+                Some(&binding) => return Some(binding),
+                None if scope.function.is_some() => return None,
+                None => {}
+            }
+        }
+        None
+    }
+
+    /// Whether the innermost graph gives this name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.scopes.last().is_some_and(|scope| scope.names.contains_key(name))
+    }
+
+    /// Gives a binding a name in the innermost graph. Error: it is there.
+    pub(super) fn name(&mut self, name: String, binding: usize) -> Result<()> {
+        let taken = || Error::model(format!("value {name}"), "it is made twice");
+        let Some(scope) = self.scopes.last_mut() else { return Err(taken()) };
+        match scope.names.contains_key(&name) {
+            true => Err(taken()),
+            false => {
+                scope.names.insert(name, binding);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn is_lost(&self, name: &str) -> bool {
+        self.scopes.iter().any(|scope| scope.lost.contains(name))
+    }
+
+    pub(super) fn lose(&mut self, node: &NodeProto) {
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.lost.extend(node.output.iter().filter(|name| !name.is_empty()).cloned());
+        }
+    }
+
+    /// The call whose body is lowered, if any.
+    fn call_of(&self) -> Option<&Call> {
+        self.scopes.iter().rev().find_map(|scope| scope.function.as_ref())
+    }
+
+    pub(super) fn opsets(&self) -> &BTreeMap<String, i64> {
+        self.call_of().map_or(&self.file.opsets, |call| &call.opsets)
+    }
+
+    /// Lowers the nodes of a graph with these names given, and finds its outputs.
+    pub(super) fn within(
+        &mut self,
+        scope: Scope,
+        given: Vec<(String, usize)>,
+        nodes: &[NodeProto],
+        outputs: &[&str],
+        prefix: &str,
+    ) -> Result<Vec<usize>> {
+        if self.scopes.len() > DEPTH {
+            return Err(Error::model("", format!("graphs lie within each other more than {DEPTH} deep")));
+        }
+        self.inlined += nodes.len();
+        if self.inlined > INLINED {
+            let message = format!("loops and functions of more than {INLINED} nodes, unrolled,");
+            return Err(Error::Unsupported(Report::new("", format!("{message} are not supported yet"))));
+        }
+        self.scopes.push(scope);
+        let result = self.lower_within(given, nodes, outputs, prefix);
+        self.scopes.pop();
+        result
+    }
+
+    fn lower_within(
+        &mut self,
+        given: Vec<(String, usize)>,
+        nodes: &[NodeProto],
+        outputs: &[&str],
+        prefix: &str,
+    ) -> Result<Vec<usize>> {
+        for (name, binding) in given {
+            self.name(name, binding)?;
+        }
+        let order = order(nodes, |name| self.has(name))?;
+        let sources = self.sources(nodes, prefix);
+        self.nodes(nodes, &sources, &order)?;
+        let find = |name: &&str| {
+            self.find(name).ok_or_else(|| Error::model(format!("output {name}"), "it is made by nothing"))
+        };
+        outputs.iter().map(find).collect()
+    }
+
+    /// Nodes of a function's body, or of graphs in it, with what they refer to of the call in its place. An
+    /// attribute that the call lacks is one that the node lacks.
+    pub(super) fn resolved(&self, mut nodes: Vec<NodeProto>) -> Vec<NodeProto> {
+        let Some(call) = self.call_of() else { return nodes };
+        for node in &mut nodes {
+            node.attribute.retain_mut(|attribute| {
+                if attribute.ref_attr_name.is_empty() {
+                    return true;
+                }
+                let name = std::mem::take(&mut attribute.ref_attr_name);
+                match call.attributes.iter().find(|given| given.name == name) {
+                    Some(given) => {
+                        *attribute =
+                            AttributeProto { name: std::mem::take(&mut attribute.name), ..given.clone() };
+                        true
+                    }
+                    None => false,
+                }
+            });
+        }
+        nodes
+    }
+}
+
+impl At<'_> {
+    /// The graph in an attribute, ready to be lowered.
+    pub(super) fn body(&mut self, name: &str) -> Result<Body> {
+        let bytes = self.attribute(name, attribute_type::GRAPH)?.and_then(|attribute| attribute.g.as_ref());
+        let Some(bytes) = bytes else { return Err(self.wrong(format!("attribute {name} is missing"))) };
+        if let Some(what) = shortest_of_graph(bytes) {
+            return Err(self.wrong(format!("attribute {name} has {what} without content")));
+        }
+        let graph = GraphProto::decode(bytes.as_slice());
+        let mut graph = graph.map_err(|error| self.wrong(format!("attribute {name} is damaged: {error}")))?;
+        let prefix = format!("{}/{name}/", self.name());
+        let lowering = self.lowering();
+        let names: Vec<String> = graph.initializer.iter().map(|proto| proto.name.clone()).collect();
+        lowering.scopes.push(Scope::default());
+        let bound = lowering.initializers(std::mem::take(&mut graph.initializer), &prefix);
+        let found = names.iter().map(|name| lowering.find(name)).collect::<Option<Vec<usize>>>();
+        lowering.scopes.pop();
+        bound?;
+        graph.node = lowering.resolved(std::mem::take(&mut graph.node));
+        let constants = names.into_iter().zip(found.unwrap_or_default()).collect();
+        Ok(Body { graph, constants })
+    }
+
+    /// Lowers a body with these inputs, its sources' names with `label` in front. Returns the bindings of its
+    /// outputs.
+    pub(super) fn run(&mut self, body: &Body, inputs: &[usize], label: &str) -> Result<Vec<usize>> {
+        let names = body.graph.input.iter().map(|input| input.name.clone());
+        let constants =
+            body.constants.iter().filter(|(name, _)| !body.graph.input.iter().any(|i| i.name == *name));
+        let given = names.zip(inputs.iter().copied()).chain(constants.cloned()).collect();
+        let outputs: Vec<&str> = body.graph.output.iter().map(|output| output.name.as_str()).collect();
+        let prefix = format!("{}/{label}/", self.name());
+        self.lowering().within(Scope::default(), given, &body.graph.node, &outputs, &prefix)
+    }
+
+    /// The binding of input `i`.
+    pub(super) fn binding(&self, i: usize) -> Option<usize> {
+        self.bindings().get(i).copied().flatten()
+    }
+
+    /// What binding `index` stands for.
+    pub(super) fn form(&mut self, index: usize) -> Form {
+        self.lowering().binding(index).form.clone()
+    }
+
+    /// A binding of its own for a value.
+    pub(super) fn bound(&mut self, value: crate::ir::ValueId) -> usize {
+        let source = self.source();
+        let lowering = self.lowering();
+        let binding = Binding::of_value(&lowering.graph, source, value);
+        lowering.add_binding(binding)
+    }
+
+    /// A binding of its own for known elements.
+    pub(super) fn bound_known(&mut self, known: super::known::Known) -> usize {
+        let source = self.source();
+        self.lowering().add_binding(Binding::of_known(source, known))
+    }
+
+    /// Output `i` is what binding `index` is.
+    pub(super) fn set_binding(&mut self, i: usize, index: usize) -> Result<()> {
+        if self.lowering().binding(index).is_pending() {
+            let known = self.lowering().binding(index).known.clone();
+            self.lowering().value(index)?;
+            let mut binding = self.lowering().binding(index).same();
+            binding.known = known;
+            self.set_output(i, binding);
+            return Ok(());
+        }
+        let binding = self.lowering().binding(index).same();
+        self.set_output(i, binding);
+        Ok(())
+    }
+
+    /// Output `i` is no tensor.
+    pub(super) fn set_form(&mut self, i: usize, form: Form) {
+        let binding = Binding::of_form(self.source(), form);
+        self.set_output(i, binding);
+    }
+
+    /// How much of input `i` counts, where that depends on data.
+    pub(super) fn ragged_input(&mut self, i: usize) -> Option<Ragged> {
+        let index = self.binding(i)?;
+        self.lowering().binding(index).ragged
+    }
+}

@@ -1,0 +1,499 @@
+//! Branches and loops. A branch that is decided while the model is read is taken; of others both are computed, and
+//! the condition selects. Loops are unrolled.
+
+use super::super::body::Body;
+use super::super::known::Known;
+use super::super::lower::Form;
+use super::super::node::At;
+use crate::error::Result;
+use crate::ir::{DType, Op, Shape, Size, ValueId};
+
+pub(super) fn branch(at: &mut At<'_>) -> Result<()> {
+    let Some(condition) = at.binding(0) else { return Err(at.wrong("its condition is missing")) };
+    if let Some(holds) = decided(at, condition) {
+        let (taken, other) =
+            if holds { ("then_branch", "else_branch") } else { ("else_branch", "then_branch") };
+        at.ignore(&[other]);
+        let body = at.body(taken)?;
+        let results = at.run(&body, &[], taken)?;
+        return results.into_iter().enumerate().try_for_each(|(i, result)| at.set_binding(i, result));
+    }
+    let (yes, no) = (at.body("then_branch")?, at.body("else_branch")?);
+    let (yes, no) = (at.run(&yes, &[], "then_branch")?, at.run(&no, &[], "else_branch")?);
+    if yes.len() != no.len() {
+        return Err(at.wrong("its branches differ in their number of outputs"));
+    }
+    let condition = scalar(at, condition)?;
+    for (i, (yes, no)) in yes.into_iter().zip(no).enumerate() {
+        let result = chosen(at, condition, yes, no)?;
+        at.set_binding(i, result)?;
+    }
+    Ok(())
+}
+
+/// The value of a condition, where it is known.
+fn decided(at: &mut At<'_>, index: usize) -> Option<bool> {
+    let known = at.lowering().binding(index).known.as_ref()?;
+    match known.sizes()? {
+        [one] => one.known().map(|value| value != 0),
+        _ => None,
+    }
+}
+
+/// A condition as a value of rank 0.
+fn scalar(at: &mut At<'_>, index: usize) -> Result<ValueId> {
+    let value = at.lowering().value(index)?;
+    at.reshape(value, [])
+}
+
+/// A binding that is one or the other.
+fn chosen(at: &mut At<'_>, condition: ValueId, yes: usize, no: usize) -> Result<usize> {
+    if yes == no {
+        return Ok(yes);
+    }
+    let (yes, no) = (at.lowering().value(yes)?, at.lowering().value(no)?);
+    let (one, other) = (at.type_of(yes), at.type_of(no));
+    if one != other {
+        let what = "that gives values of other types or sizes, depending on data,";
+        return Err(at.unsupported(what));
+    }
+    let value = at.select(condition, yes, no)?;
+    Ok(at.bound(value))
+}
+
+/// The state of a loop.
+struct Loop {
+    body: Body,
+    /// How often at most, where it is known.
+    trips: Option<i64>,
+    carried: Vec<usize>,
+    /// What each iteration adds to the outputs that are stacked.
+    stacked: Vec<Vec<usize>>,
+    /// Whether iterations still count, where that depends on data.
+    active: Option<ValueId>,
+}
+
+/// A limit to the iterations that are unrolled.
+const MOST_TRIPS: i64 = 1 << 16;
+
+pub(super) fn unrolled(at: &mut At<'_>) -> Result<()> {
+    let body = at.body("body")?;
+    let trips = if at.has(0) { Some(at.integer(0, "number of iterations")?) } else { None };
+    let carried: Option<Vec<usize>> = (2..at.input_count()).map(|i| at.binding(i)).collect();
+    let Some(carried) = carried else { return Err(at.wrong("a value that it carries is missing")) };
+    let stacked = body.output_count().checked_sub(carried.len() + 1);
+    let (Some(stacked), true) = (stacked, body.input_count() == carried.len() + 2) else {
+        return Err(at.wrong("its body has another number of inputs or outputs"));
+    };
+    let condition = at.binding(1).filter(|_| at.has(1));
+    let mut state = Loop { body, trips, carried, stacked: vec![Vec::new(); stacked], active: None };
+    iterate(at, &mut state, condition)?;
+    for (i, &carried) in state.carried.iter().enumerate() {
+        at.set_binding(i, carried)?;
+    }
+    for (i, parts) in state.stacked.iter().enumerate() {
+        let output = state.carried.len() + i;
+        if parts.is_empty() && at.wants(output) {
+            return Err(at.unsupported("that stacks nothing, as it never runs,"));
+        }
+        if !parts.is_empty() {
+            let stack = stack(at, parts, 0)?;
+            at.set(output, stack);
+        }
+    }
+    Ok(())
+}
+
+fn iterate(at: &mut At<'_>, state: &mut Loop, mut condition: Option<usize>) -> Result<()> {
+    for trip in 0.. {
+        if state.trips.is_some_and(|trips| trip >= trips) {
+            return Ok(());
+        }
+        if let Some(condition) = condition {
+            match decided(at, condition) {
+                Some(false) => return Ok(()),
+                Some(true) => {}
+                None => still_active(at, state, condition)?,
+            }
+        }
+        if trip >= MOST_TRIPS || (state.trips.is_none() && state.active.is_some()) {
+            return Err(at.unsupported("whose number of iterations depends on data without a bound"));
+        }
+        condition = Some(step(at, state, trip, condition)?);
+    }
+    Ok(())
+}
+
+/// Notes that the iterations from here on count only where a condition holds as well.
+fn still_active(at: &mut At<'_>, state: &mut Loop, condition: usize) -> Result<()> {
+    if !state.stacked.is_empty() {
+        return Err(at.unsupported("that stacks as many values as data says"));
+    }
+    let holds = scalar(at, condition)?;
+    state.active = Some(match state.active {
+        Some(active) => at.and(active, holds)?,
+        None => holds,
+    });
+    Ok(())
+}
+
+/// One iteration. Returns the condition after it.
+fn step(at: &mut At<'_>, state: &mut Loop, trip: i64, condition: Option<usize>) -> Result<usize> {
+    let number = at.bound_known(Known::scalar(Size::Known(trip)));
+    let condition = match condition {
+        Some(condition) => condition,
+        None => at.bound_known(Known { dtype: DType::Bool, ..Known::scalar(Size::Known(1)) }),
+    };
+    let inputs: Vec<usize> = [number, condition].into_iter().chain(state.carried.iter().copied()).collect();
+    let results = at.run(&state.body, &inputs, &format!("{trip}"))?;
+    let (next, results) = (results[0], &results[1..]);
+    let (carried, stacked) = results.split_at(state.carried.len());
+    for (old, &new) in state.carried.iter_mut().zip(carried) {
+        *old = match state.active {
+            Some(active) => chosen(at, active, new, *old)?,
+            None => new,
+        };
+    }
+    for (parts, &part) in state.stacked.iter_mut().zip(stacked) {
+        parts.push(part);
+    }
+    Ok(next)
+}
+
+/// Values one after the other along a new axis.
+pub(super) fn stack(at: &mut At<'_>, parts: &[usize], axis: usize) -> Result<ValueId> {
+    let mut values = Vec::with_capacity(parts.len());
+    for &part in parts {
+        let value = at.lowering().value(part)?;
+        values.push(at.with_axis(value, axis)?);
+    }
+    at.concat(&values, axis)
+}
+
+/// What a scan reads and writes along an axis.
+struct Along {
+    axis: usize,
+    backwards: bool,
+}
+
+/// Before opset 9 there is a batch in front of everything, and the lengths of its sequences.
+pub(super) fn scan(at: &mut At<'_>) -> Result<()> {
+    match at.opset < 9 {
+        true => scan_batches(at),
+        false => {
+            let inputs: Option<Vec<usize>> = (0..at.input_count()).map(|i| at.binding(i)).collect();
+            let Some(inputs) = inputs else { return Err(at.wrong("an input is missing")) };
+            let body = at.body("body")?;
+            let results = scan_once(at, &body, &inputs, "")?;
+            results.into_iter().enumerate().try_for_each(|(i, result)| at.set_binding(i, result))
+        }
+    }
+}
+
+fn scan_once(at: &mut At<'_>, body: &Body, inputs: &[usize], label: &str) -> Result<Vec<usize>> {
+    let count = at.int_or("num_scan_inputs", 0)?;
+    let states = usize::try_from(count).ok().and_then(|count| inputs.len().checked_sub(count));
+    let Some(states) = states.filter(|&states| states < inputs.len()) else {
+        return Err(at.wrong(format!("{count} of its inputs cannot be scanned")));
+    };
+    let outputs = body.output_count().checked_sub(states);
+    let Some(outputs) = outputs else { return Err(at.wrong("its body has too few outputs")) };
+    let mut scanned = Vec::new();
+    for (i, &input) in inputs[states..].iter().enumerate() {
+        let value = at.lowering().value(input)?;
+        let rank = at.sizes_of(value).len();
+        let along = along(at, ["scan_input_axes", "scan_input_directions"], i, rank)?;
+        scanned.push(
+            along
+                .backwards
+                .then(|| at.reversed(value, along.axis))
+                .unwrap_or(Ok(value))
+                .map(|v| (v, along.axis))?,
+        );
+    }
+    let (first, axis) = scanned[0];
+    let length = at.sizes_of(first)[axis].clone();
+    let trips = length.known().ok_or_else(|| at.undecided("length", std::slice::from_ref(&length)))?;
+    let mut carried = inputs[..states].to_vec();
+    let mut stacked = vec![Vec::new(); outputs];
+    for trip in 0..trips {
+        let mut arguments = carried.clone();
+        for &(value, axis) in &scanned {
+            let element = at.element(value, axis, trip)?;
+            arguments.push(at.bound(element));
+        }
+        let results = at.run(body, &arguments, &format!("{label}{trip}"))?;
+        carried = results[..states].to_vec();
+        stacked.iter_mut().zip(&results[states..]).for_each(|(parts, &part)| parts.push(part));
+    }
+    let mut results = carried;
+    for (i, parts) in stacked.iter().enumerate() {
+        let Some(&part) = parts.first() else { return Err(at.unsupported("of nothing")) };
+        let rank = at.lowering().binding(part).ty.shape.rank() + 1;
+        let along = along(at, ["scan_output_axes", "scan_output_directions"], i, rank)?;
+        let mut parts = parts.clone();
+        if along.backwards {
+            parts.reverse();
+        }
+        let stack = stack(at, &parts, along.axis)?;
+        results.push(at.bound(stack));
+    }
+    Ok(results)
+}
+
+fn along(at: &At<'_>, [axes, directions]: [&str; 2], i: usize, rank: usize) -> Result<Along> {
+    let entry = |name: &str| Ok(at.ints(name)?.and_then(|list| list.get(i).copied()).unwrap_or(0));
+    Ok(Along { axis: at.axis(entry(axes)?, rank)?, backwards: entry(directions)? != 0 })
+}
+
+fn scan_batches(at: &mut At<'_>) -> Result<()> {
+    if at.has(0) {
+        return Err(at.unsupported("with sequences of different lengths"));
+    }
+    at.ignore(&["directions"]);
+    if at.ints("directions")?.is_some_and(|list| list.iter().any(|&backwards| backwards != 0)) {
+        return Err(at.unsupported("backwards at this opset"));
+    }
+    let mut inputs = Vec::new();
+    for i in 1..at.input_count() {
+        inputs.push(at.value(i)?);
+    }
+    let Some(&first) = inputs.first() else { return Err(at.wrong("it has no inputs")) };
+    let body = at.body("body")?;
+    let batch = at.numbers(first)?[0];
+    let mut results: Vec<Vec<usize>> = Vec::new();
+    for entry in 0..batch {
+        let mut arguments = Vec::new();
+        for &input in &inputs {
+            let one = at.element(input, 0, entry)?;
+            arguments.push(at.bound(one));
+        }
+        let outputs = scan_once(at, &body, &arguments, &format!("{entry}."))?;
+        results.resize(outputs.len(), Vec::new());
+        results.iter_mut().zip(outputs).for_each(|(parts, part)| parts.push(part));
+    }
+    for (i, parts) in results.iter().enumerate() {
+        let stack = stack(at, parts, 0)?;
+        at.set(i, stack);
+    }
+    Ok(())
+}
+
+/// A loop over the elements of sequences: the body sees one of each, and makes one of each output.
+pub(super) fn sequence_map(at: &mut At<'_>) -> Result<()> {
+    let body = at.body("body")?;
+    let Some(first) = at.binding(0) else { return Err(at.wrong("its first input is missing")) };
+    let Form::Sequence(items) = at.form(first) else {
+        return Err(at.wrong("its first input is no sequence"));
+    };
+    let mut results = vec![Vec::new(); body.output_count()];
+    for (i, &item) in items.iter().enumerate() {
+        let mut arguments = vec![item];
+        for input in 1..at.input_count() {
+            let Some(input) = at.binding(input) else { return Err(at.wrong("an input is missing")) };
+            arguments.push(match at.form(input) {
+                Form::Sequence(others) => match others.get(i) {
+                    Some(&other) => other,
+                    None => return Err(at.wrong("its sequences differ in length")),
+                },
+                Form::Tensor | Form::Optional(_) => input,
+            });
+        }
+        let outputs = at.run(&body, &arguments, &format!("{i}"))?;
+        results.iter_mut().zip(outputs).for_each(|(parts, part)| parts.push(part));
+    }
+    results.into_iter().enumerate().for_each(|(i, parts)| at.set_form(i, Form::Sequence(parts)));
+    Ok(())
+}
+
+// Sequences and optional values.
+
+/// The bindings of a sequence.
+fn sequence(at: &mut At<'_>, i: usize) -> Result<Vec<usize>> {
+    let Some(mut index) = at.binding(i) else { return Err(at.wrong(format!("its input {i} is missing"))) };
+    loop {
+        match at.form(index) {
+            Form::Sequence(items) => return Ok(items),
+            Form::Optional(Some(inner)) => index = inner,
+            Form::Optional(None) | Form::Tensor => {
+                return Err(at.wrong(format!("its input {i} is no sequence")));
+            }
+        }
+    }
+}
+
+/// A position in a list of `count` entries; negative ones count from the end.
+fn position(at: &At<'_>, i: usize, count: usize) -> Result<usize> {
+    let position = at.integer(i, "position")?;
+    let count = count as i64;
+    let own = if position < 0 { position.saturating_add(count) } else { position };
+    match (0..count).contains(&own) {
+        true => Ok(own as usize),
+        false => Err(at.wrong(format!("position {position} is out of range for {count} entries"))),
+    }
+}
+
+pub(super) fn sequence_construct(at: &mut At<'_>) -> Result<()> {
+    let items = (0..at.input_count()).filter_map(|i| at.binding(i)).collect();
+    at.set_form(0, Form::Sequence(items));
+    Ok(())
+}
+
+pub(super) fn sequence_empty(at: &mut At<'_>) -> Result<()> {
+    at.ignore(&["dtype"]);
+    at.set_form(0, Form::Sequence(Vec::new()));
+    Ok(())
+}
+
+pub(super) fn sequence_at(at: &mut At<'_>) -> Result<()> {
+    let items = sequence(at, 0)?;
+    let position = position(at, 1, items.len())?;
+    at.set_binding(0, items[position])
+}
+
+pub(super) fn sequence_length(at: &mut At<'_>) -> Result<()> {
+    let items = sequence(at, 0)?;
+    at.set_known(0, Known::scalar(Size::Known(items.len() as i64)));
+    Ok(())
+}
+
+pub(super) fn sequence_insert(at: &mut At<'_>) -> Result<()> {
+    let mut items = sequence(at, 0)?;
+    let Some(item) = at.binding(1) else { return Err(at.wrong("its input 1 is missing")) };
+    // The position after the last is one too.
+    let place = match at.has(2) {
+        true => match at.integer(2, "position")? {
+            end if end == items.len() as i64 => items.len(),
+            _ => position(at, 2, items.len())?,
+        },
+        false => items.len(),
+    };
+    items.insert(place, item);
+    at.set_form(0, Form::Sequence(items));
+    Ok(())
+}
+
+pub(super) fn sequence_erase(at: &mut At<'_>) -> Result<()> {
+    let mut items = sequence(at, 0)?;
+    let last = items.len().saturating_sub(1);
+    let place = if at.has(1) { position(at, 1, items.len())? } else { last };
+    if items.is_empty() {
+        return Err(at.wrong("its sequence is empty"));
+    }
+    items.remove(place);
+    at.set_form(0, Form::Sequence(items));
+    Ok(())
+}
+
+pub(super) fn concat_from_sequence(at: &mut At<'_>) -> Result<()> {
+    let items = sequence(at, 0)?;
+    let Some(axis) = at.int("axis")? else { return Err(at.wrong("attribute axis is missing")) };
+    let Some(&first) = items.first() else { return Err(at.wrong("its sequence is empty")) };
+    let new = at.flag("new_axis", false)?;
+    let rank = at.lowering().binding(first).ty.shape.rank();
+    let axis = at.axis(axis, if new { rank + 1 } else { rank })?;
+    let joined = match new {
+        true => stack(at, &items, axis)?,
+        false => {
+            let values = items.iter().map(|&item| at.lowering().value(item)).collect::<Result<Vec<_>>>()?;
+            at.concat(&values, axis)?
+        }
+    };
+    at.set(0, joined);
+    Ok(())
+}
+
+/// Parts of equal sizes, the last of what is left; or of the sizes that are given.
+pub(super) fn split_to_sequence(at: &mut At<'_>) -> Result<()> {
+    let shape = at.ty(0)?.shape;
+    let axis = at.axis(at.int_or("axis", 0)?, shape.rank())?;
+    let keep = at.flag("keepdims", true)?;
+    let whole = shape[axis].known();
+    let Some(whole) = whole else { return Err(at.undecided("size", std::slice::from_ref(&shape[axis]))) };
+    let sizes = match at.has(1) {
+        true if at.rank(1)? == 0 => {
+            let size = at.integer(1, "size")?;
+            if size < 1 {
+                return Err(at.wrong(format!("size {size} is less than 1")));
+            }
+            (0..whole).step_by(size as usize).map(|start| size.min(whole - start)).collect()
+        }
+        true => at.integers(1, "sizes")?,
+        false => vec![1; whole as usize],
+    };
+    let sum = sizes.iter().try_fold(0i64, |sum, &size| if size < 0 { None } else { sum.checked_add(size) });
+    if sum != Some(whole) {
+        return Err(at.wrong(format!("its parts do not add up to {whole}")));
+    }
+    let x = at.value(0)?;
+    let (mut start, mut items) = (0, Vec::with_capacity(sizes.len()));
+    for &size in &sizes {
+        let mut part = at.part(x, axis, Size::Known(start), Size::Known(size))?;
+        if !keep && !at.has(1) {
+            part = at.without_axis(part, axis)?;
+        }
+        start += size;
+        items.push(at.bound(part));
+    }
+    at.set_form(0, Form::Sequence(items));
+    Ok(())
+}
+
+pub(super) fn optional(at: &mut At<'_>) -> Result<()> {
+    at.ignore(&["type"]);
+    let inner = at.binding(0);
+    at.set_form(0, Form::Optional(inner));
+    Ok(())
+}
+
+pub(super) fn optional_has_element(at: &mut At<'_>) -> Result<()> {
+    let there = Known { dtype: DType::Bool, ..Known::scalar(Size::Known(i64::from(at.has(0)))) };
+    at.set_known(0, there);
+    Ok(())
+}
+
+pub(super) fn optional_get_element(at: &mut At<'_>) -> Result<()> {
+    let Some(index) = at.binding(0) else { return Err(at.wrong("its input is missing")) };
+    match at.form(index) {
+        Form::Optional(Some(inner)) => at.set_binding(0, inner),
+        Form::Optional(None) => Err(at.wrong("its input holds nothing")),
+        Form::Tensor | Form::Sequence(_) => at.set_binding(0, index),
+    }
+}
+
+/// Each sequence read backwards up to its length; what stands behind that stays.
+pub(super) fn reverse_sequence(at: &mut At<'_>) -> Result<()> {
+    let (batch, time) = (at.int_or("batch_axis", 1)?, at.int_or("time_axis", 0)?);
+    let rank = at.rank(0)?;
+    let (batch, time) = (at.axis(batch, rank)?, at.axis(time, rank)?);
+    if batch == time {
+        return Err(at.wrong("its axes are the same"));
+    }
+    let (x, lengths) = (at.value(0)?, at.value(1)?);
+    let y = reversed_up_to(at, x, lengths, [batch, time])?;
+    at.set(0, y);
+    Ok(())
+}
+
+/// As [`reverse_sequence`], with the axes of the batch and of the time.
+pub(super) fn reversed_up_to(
+    at: &mut At<'_>,
+    x: ValueId,
+    lengths: ValueId,
+    [batch, time]: [usize; 2],
+) -> Result<ValueId> {
+    let sizes = at.sizes_of(x);
+    let mut line = vec![Size::Known(1); sizes.len()];
+    line[time] = sizes[time].clone();
+    let positions = at.iota(super::layout::indices(line.clone()), time);
+    line[time] = Size::Known(1);
+    line[batch] = sizes[batch].clone();
+    let lengths = at.convert(lengths, DType::I64)?;
+    let lengths = at.reshape(lengths, line)?;
+    let last = at.binary_scalar(crate::ir::Binary::Sub, lengths, 1.0)?;
+    let mirrored = at.sub(last, positions)?;
+    let inside = at.compare_scalar(crate::ir::Compare::Ge, mirrored, 0.0)?;
+    let from = at.select(inside, mirrored, positions)?;
+    let from = at.broadcast(from, Shape::new(sizes))?;
+    at.apply(Op::GatherElements { axis: time as u32 }, &[x, from])
+}

@@ -1,0 +1,286 @@
+//! Features of rows: scaled, normalised, encoded, chosen.
+
+use super::super::super::node::At;
+use super::super::super::tensor;
+use super::rows;
+use crate::error::Result;
+use crate::ir::{ArgReduce, Binary, Compare, DType, Op, ReduceKind, Size, Tensor, Unary, ValueId};
+
+/// `(x - offset) * scale`
+pub(in super::super) fn scaler(at: &mut At<'_>) -> Result<()> {
+    let x = at.value(0)?;
+    let mut x = at.convert(x, DType::F32)?;
+    for (name, binary) in [("offset", Binary::Sub), ("scale", Binary::Mul)] {
+        if let Some(list) = at.floats(name)?.filter(|list| !list.is_empty()) {
+            let list = at.real_constant(DType::F32, &[list.len() as i64], &list)?;
+            x = at.binary(binary, x, list)?;
+        }
+    }
+    at.set(0, x);
+    Ok(())
+}
+
+/// Each row by its norm; where that is zero, the row stays.
+pub(in super::super) fn normalizer(at: &mut At<'_>) -> Result<()> {
+    let norm = at.text("norm", "MAX")?;
+    let x = at.value(0)?;
+    let x = at.convert(x, DType::F32)?;
+    let last = at.sizes_of(x).len().saturating_sub(1);
+    let norm = match norm.as_str() {
+        "MAX" => {
+            let size = at.unary(Unary::Abs, x)?;
+            at.reduce(ReduceKind::Max, size, [last], true)?
+        }
+        "L1" => {
+            let size = at.unary(Unary::Abs, x)?;
+            at.sum(size, [last], true)?
+        }
+        "L2" => {
+            let square = at.mul(x, x)?;
+            let sum = at.sum(square, [last], true)?;
+            at.unary(Unary::Sqrt, sum)?
+        }
+        other => return Err(at.wrong(format!("{other:?} is no norm"))),
+    };
+    let none = at.compare_scalar(Compare::Eq, norm, 0.0)?;
+    let one = at.scalar(DType::F32, 1.0)?;
+    let norm = at.select(none, one, norm)?;
+    let y = at.div(x, norm)?;
+    at.set(0, y);
+    Ok(())
+}
+
+pub(in super::super) fn binarizer(at: &mut At<'_>) -> Result<()> {
+    let threshold = at.float_or("threshold", 0.0)?;
+    let x = at.value(0)?;
+    let above = at.compare_scalar(Compare::Gt, x, threshold)?;
+    let y = at.convert(above, at.graph().ty(x).dtype)?;
+    at.set(0, y);
+    Ok(())
+}
+
+/// Elements of the last axis.
+pub(in super::super) fn array_feature_extractor(at: &mut At<'_>) -> Result<()> {
+    let (x, picks) = (at.value(0)?, at.value(1)?);
+    let count = at.sizes_of(picks);
+    let count = at.product(&count)?;
+    let picks = at.reshape(picks, [count])?;
+    let x = if at.sizes_of(x).len() == 1 { at.with_axis(x, 0)? } else { x };
+    let last = at.sizes_of(x).len() - 1;
+    let y = at.gather(x, picks, last)?;
+    at.set(0, y);
+    Ok(())
+}
+
+/// Values in place of those that are missing, one for all columns or one for each.
+pub(in super::super) fn imputer(at: &mut At<'_>) -> Result<()> {
+    let x = at.value(0)?;
+    let dtype = at.graph().ty(x).dtype;
+    let (missing, values) = match at.floats("imputed_value_floats")?.filter(|list| !list.is_empty()) {
+        Some(values) => {
+            at.ignore(&["replaced_value_int64"]);
+            let replaced = at.float_or("replaced_value_float", 0.0)?;
+            let missing = match replaced.is_nan() {
+                true => at.unary(Unary::IsNan, x)?,
+                false => at.compare_scalar(Compare::Eq, x, replaced)?,
+            };
+            (missing, values)
+        }
+        None => {
+            at.ignore(&["replaced_value_float"]);
+            let values = at.ints("imputed_value_int64s")?.unwrap_or_default();
+            let replaced = at.int_or("replaced_value_int64", 0)? as f64;
+            let missing = at.compare_scalar(Compare::Eq, x, replaced)?;
+            (missing, values.into_iter().map(|value| value as f64).collect())
+        }
+    };
+    let values = at.real_constant(dtype, &[values.len() as i64], &values)?;
+    let y = at.select(missing, values, x)?;
+    at.set(0, y);
+    Ok(())
+}
+
+/// Columns of all inputs beside each other.
+pub(in super::super) fn feature_vectorizer(at: &mut At<'_>) -> Result<()> {
+    at.ignore(&["inputdimensions"]);
+    let parts = (0..at.input_count()).map(|i| rows(at, i)).collect::<Result<Vec<_>>>()?;
+    let y = at.concat(&parts, 1)?;
+    at.set(0, y);
+    Ok(())
+}
+
+/// A new last axis with a one at each element's category.
+pub(in super::super) fn one_hot_encoder(at: &mut At<'_>) -> Result<()> {
+    at.ignore(&["zeros"]);
+    let Some(categories) = at.ints("cats_int64s")?.filter(|list| !list.is_empty()) else {
+        return Err(at.unsupported("of texts (element type STRING)"));
+    };
+    let x = at.value(0)?;
+    let rank = at.sizes_of(x).len();
+    let x = at.with_axis(x, rank)?;
+    let x = at.convert(x, DType::F64)?;
+    let categories: Vec<f64> = categories.into_iter().map(|category| category as f64).collect();
+    let categories = at.real_constant(DType::F64, &[categories.len() as i64], &categories)?;
+    let hot = at.compare(Compare::Eq, x, categories)?;
+    let y = at.convert(hot, DType::F32)?;
+    at.set(0, y);
+    Ok(())
+}
+
+/// Keys or values of a map of labels.
+fn entries(at: &At<'_>, kind: &str) -> Result<Option<(DType, Vec<f64>)>> {
+    if let Some(list) = at.ints(&format!("{kind}_int64s"))? {
+        return Ok(Some((DType::I64, list.into_iter().map(|value| value as f64).collect())));
+    }
+    if let Some(list) = at.floats(&format!("{kind}_floats"))? {
+        return Ok(Some((DType::F32, list)));
+    }
+    if let Some(proto) = at.tensor(&format!("{kind}_tensor"))? {
+        let data = tensor::inline(proto.clone(), &tensor::header(proto)?)?;
+        return Ok(Some((data.dtype(), data.to_f64())));
+    }
+    Ok(None)
+}
+
+/// What stands for elements that are no key.
+fn default(at: &At<'_>, dtype: DType) -> Result<f64> {
+    let floats = dtype.is_float();
+    if let Some(proto) = at.tensor("default_tensor")? {
+        let data = tensor::inline(proto.clone(), &tensor::header(proto)?)?;
+        return Ok(data.to_f64().first().copied().unwrap_or(0.0));
+    }
+    let stated =
+        if floats { at.float("default_float")? } else { at.int("default_int64")?.map(|value| value as f64) };
+    at.ignore(&["default_float", "default_int64", "default_string"]);
+    Ok(stated.unwrap_or(if floats { -0.0 } else { -1.0 }))
+}
+
+/// Each element's entry of a map.
+pub(in super::super) fn label_encoder(at: &mut At<'_>) -> Result<()> {
+    let (Some((key_type, keys)), Some((dtype, values))) = (entries(at, "keys")?, entries(at, "values")?)
+    else {
+        return Err(at.unsupported("of texts (element type STRING)"));
+    };
+    let default = default(at, dtype)?;
+    let x = at.value(0)?;
+    if keys.len() != values.len() || keys.is_empty() || at.graph().ty(x).dtype != key_type {
+        return Err(at.wrong("its keys, values and elements do not fit each other"));
+    }
+    let rank = at.sizes_of(x).len();
+    let x = at.with_axis(x, rank)?;
+    let count = keys.len() as i64;
+    let table = at.real_constant(key_type, &[count], &keys)?;
+    let mut same = at.compare(Compare::Eq, x, table)?;
+    if let Some(place) = keys.iter().position(|key| key.is_nan()) {
+        let missing = at.unary(Unary::IsNan, x)?;
+        let mut column = vec![0u8; keys.len()];
+        column[place] = 1;
+        let column = at.constant(Tensor::new(DType::Bool, vec![count as u64], column)?);
+        let missing = at.and(missing, column)?;
+        same = at.binary(Binary::Or, same, missing)?;
+    }
+    let bytes = at.convert(same, DType::U8)?;
+    let found = at.reduce(ReduceKind::Max, bytes, [rank], false)?;
+    let found = at.convert(found, DType::Bool)?;
+    let place = Op::ArgReduce { kind: ArgReduce::Max, axis: rank as u32, keep: false, last: false };
+    let place = at.apply(place, &[bytes])?;
+    let table = at.real_constant(dtype, &[count], &values)?;
+    let value = at.gather(table, place, 0)?;
+    let default = at.scalar(dtype, default)?;
+    let y = at.select(found, value, default)?;
+    at.set(0, y);
+    Ok(())
+}
+
+/// Counts of n-grams in sequences of numbers.
+pub(in super::super) fn tf_idf(at: &mut At<'_>) -> Result<()> {
+    let Some(pool) = at.ints("pool_int64s")?.filter(|pool| !pool.is_empty()) else {
+        return Err(at.unsupported("of texts (element type STRING)"));
+    };
+    let (least, most) = (at.int_or("min_gram_length", 1)?, at.int_or("max_gram_length", 1)?);
+    let skips = at.int_or("max_skip_count", 0)?;
+    let mode = at.text("mode", "TF")?;
+    let starts = at.ints("ngram_counts")?.unwrap_or_default();
+    let columns = at.ints("ngram_indexes")?.unwrap_or_default();
+    let weights = at.floats("weights")?;
+    let x = at.value(0)?;
+    let flat = at.sizes_of(x).len() == 1;
+    let x = if flat { at.with_axis(x, 0)? } else { x };
+    let x = at.convert(x, DType::I64)?;
+    let sizes = at.numbers(x)?;
+    let width = columns.iter().max().map_or(0, |last| last + 1);
+    let mut counts: Vec<Option<ValueId>> = vec![None; width as usize];
+    let mut gram = 0usize;
+    for (order, &start) in starts.iter().enumerate() {
+        let length = order as i64 + 1;
+        let end = starts.get(order + 1).copied().unwrap_or(pool.len() as i64);
+        let (Ok(start), Ok(end)) = (usize::try_from(start), usize::try_from(end)) else {
+            return Err(at.wrong("ngram_counts are negative"));
+        };
+        let Some(grams) = pool.get(start..end) else { return Err(at.wrong("ngram_counts exceed the pool")) };
+        for items in grams.chunks_exact(length as usize) {
+            let column = columns.get(gram).and_then(|&column| usize::try_from(column).ok());
+            let Some(column) = column else { return Err(at.wrong("ngram_indexes are too few")) };
+            gram += 1;
+            if !(least..=most).contains(&length) {
+                continue;
+            }
+            if let Some(count) = occurrences(at, x, items, skips, sizes[1])? {
+                counts[column] = super::super::sample::both(at, counts[column], Some(count), Binary::Add)?;
+            }
+        }
+    }
+    let zero = at.scalar(DType::I64, 0.0)?;
+    let none = at.broadcast(zero, crate::ir::Shape::known(&[sizes[0], 1]))?;
+    let counts: Vec<ValueId> = counts.into_iter().map(|count| count.unwrap_or(none)).collect();
+    let counts = at.concat(&counts, 1)?;
+    let counts = at.convert(counts, DType::F32)?;
+    let weights = match weights {
+        Some(weights) => Some(at.real_constant(DType::F32, &[weights.len() as i64], &weights)?),
+        None => None,
+    };
+    let there = at.compare_scalar(Compare::Gt, counts, 0.0)?;
+    let there = at.convert(there, DType::F32)?;
+    let y = match (mode.as_str(), weights) {
+        ("TF", _) => counts,
+        ("IDF", Some(weights)) => at.mul(there, weights)?,
+        ("IDF", None) => there,
+        ("TFIDF", Some(weights)) => at.mul(counts, weights)?,
+        ("TFIDF", None) => counts,
+        (other, _) => return Err(at.wrong(format!("{other:?} is no mode"))),
+    };
+    let y = if flat { at.without_axis(y, 0)? } else { y };
+    at.set(0, y);
+    Ok(())
+}
+
+/// How often items stand in a row, evenly spaced with up to so many others between, `[rows, 1]`.
+fn occurrences(
+    at: &mut At<'_>,
+    x: ValueId,
+    items: &[i64],
+    skips: i64,
+    length: i64,
+) -> Result<Option<ValueId>> {
+    let mut total = None;
+    let spacings = if items.len() == 1 { 0..=0 } else { 0..=skips };
+    for skip in spacings {
+        let span = (items.len() as i64 - 1) * (skip + 1) + 1;
+        if span > length {
+            continue;
+        }
+        let mut all = None;
+        for (number, &item) in items.iter().enumerate() {
+            let start = number as i64 * (skip + 1);
+            let part = at.part(x, 1, Size::Known(start), Size::Known(length - span + 1))?;
+            let item = at.integer_constant(&[], &[item])?;
+            let same = at.compare(Compare::Eq, part, item)?;
+            all = super::super::sample::both(at, all, Some(same), Binary::And)?;
+        }
+        let Some(all) = all else { continue };
+        let ones = at.convert(all, DType::I64)?;
+        let count = at.sum(ones, [1], true)?;
+        total = super::super::sample::both(at, total, Some(count), Binary::Add)?;
+    }
+    Ok(total)
+}

@@ -1,0 +1,412 @@
+//! Ensembles of trees: all trees of all rows walk down together, a level at a time.
+
+use std::collections::HashMap;
+
+use super::super::super::node::At;
+use super::super::super::tensor;
+use super::{Transform, both_classes, labels, largest, rows, set_labels, transform};
+use crate::error::Result;
+use crate::ir::{Binary, Compare, DType, Op, ReduceKind, Size, Tensor, Unary, ValueId};
+
+/// How a node decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Leaf,
+    Compare(Compare),
+    /// In a set of numbers.
+    Member,
+}
+
+/// The nodes of all trees, each by its number.
+#[derive(Default)]
+struct Forest {
+    features: Vec<i64>,
+    values: Vec<f64>,
+    modes: Vec<Mode>,
+    yes: Vec<usize>,
+    no: Vec<usize>,
+    /// Whether what is missing takes the branch of yes.
+    missing: Vec<bool>,
+    /// The numbers of a node's set.
+    members: Vec<Vec<f64>>,
+    roots: Vec<usize>,
+    /// Of each leaf: which results it adds to, and what.
+    weights: HashMap<usize, Vec<(usize, f64)>>,
+}
+
+fn mode(at: &At<'_>, name: &str) -> Result<Mode> {
+    Ok(match name {
+        "LEAF" => Mode::Leaf,
+        "BRANCH_LEQ" => Mode::Compare(Compare::Le),
+        "BRANCH_LT" => Mode::Compare(Compare::Lt),
+        "BRANCH_GTE" => Mode::Compare(Compare::Ge),
+        "BRANCH_GT" => Mode::Compare(Compare::Gt),
+        "BRANCH_EQ" => Mode::Compare(Compare::Eq),
+        "BRANCH_NEQ" => Mode::Compare(Compare::Ne),
+        "BRANCH_MEMBER" => Mode::Member,
+        other => return Err(at.wrong(format!("{other:?} is no mode of a node"))),
+    })
+}
+
+/// Numbers that are floats, or of opset 3 a tensor of doubles.
+fn reals(at: &At<'_>, name: &str) -> Result<Vec<f64>> {
+    if let Some(proto) = at.tensor(&format!("{name}_as_tensor"))? {
+        return Ok(tensor::inline(proto.clone(), &tensor::header(proto)?)?.to_f64());
+    }
+    Ok(at.floats(name)?.unwrap_or_default())
+}
+
+/// The trees of the older operators, whose leaves add to targets or classes (`kind`).
+fn forest(at: &At<'_>, kind: &str) -> Result<Forest> {
+    at.ignore(&["nodes_hitrates", "nodes_hitrates_as_tensor"]);
+    let ints = |name: &str| Ok(at.ints(name)?.unwrap_or_default());
+    let (trees, ids) = (ints("nodes_treeids")?, ints("nodes_nodeids")?);
+    let (yes, no) = (ints("nodes_truenodeids")?, ints("nodes_falsenodeids")?);
+    let modes = at.texts("nodes_modes")?.unwrap_or_default();
+    let mut forest = Forest {
+        features: ints("nodes_featureids")?,
+        values: reals(at, "nodes_values")?,
+        ..Forest::default()
+    };
+    let count = trees.len();
+    let lengths = [ids.len(), yes.len(), no.len(), modes.len(), forest.features.len(), forest.values.len()];
+    if lengths.iter().any(|&length| length != count) || count == 0 {
+        return Err(at.wrong("the lists of its nodes differ in length"));
+    }
+    let missing = at.ints("nodes_missing_value_tracks_true")?.unwrap_or_default();
+    forest.missing = (0..count).map(|i| missing.get(i).is_some_and(|&tracks| tracks != 0)).collect();
+    let numbers: HashMap<(i64, i64), usize> = (0..count).map(|i| ((trees[i], ids[i]), i)).collect();
+    let find = |tree: i64, node: i64| {
+        numbers.get(&(tree, node)).copied().ok_or_else(|| at.wrong(format!("tree {tree} has no node {node}")))
+    };
+    for i in 0..count {
+        let mode = mode(at, &modes[i])?;
+        let leaf = mode == Mode::Leaf;
+        forest.modes.push(mode);
+        forest.yes.push(if leaf { i } else { find(trees[i], yes[i])? });
+        forest.no.push(if leaf { i } else { find(trees[i], no[i])? });
+        // The first node of a tree is its root.
+        if i == 0 || !trees[..i].contains(&trees[i]) && trees[i] != trees[i - 1] {
+            forest.roots.push(i);
+        }
+    }
+    forest.members = vec![Vec::new(); count];
+    let (leaf_trees, leaf_ids) = (ints(&format!("{kind}_treeids"))?, ints(&format!("{kind}_nodeids"))?);
+    let results = ints(&format!("{kind}_ids"))?;
+    let weights = reals(at, &format!("{kind}_weights"))?;
+    if [leaf_ids.len(), results.len(), weights.len()] != [leaf_trees.len(); 3] {
+        return Err(at.wrong("the lists of its leaves differ in length"));
+    }
+    for i in 0..leaf_trees.len() {
+        let leaf = find(leaf_trees[i], leaf_ids[i])?;
+        let result = usize::try_from(results[i]).map_err(|_| at.wrong("a result's number is negative"))?;
+        forest.weights.entry(leaf).or_default().push((result, weights[i]));
+    }
+    Ok(forest)
+}
+
+/// The trees of version 5, which knows nodes and leaves by their positions in lists.
+fn forest_of_lists(at: &At<'_>) -> Result<Forest> {
+    at.ignore(&["nodes_hitrates"]);
+    let ints = |name: &str| Ok(at.ints(name)?.unwrap_or_default());
+    let numbers = |name: &str| -> Result<Vec<f64>> {
+        match at.tensor(name)? {
+            Some(proto) => Ok(tensor::inline(proto.clone(), &tensor::header(proto)?)?.to_f64()),
+            None => Ok(Vec::new()),
+        }
+    };
+    let (features, values) = (ints("nodes_featureids")?, numbers("nodes_splits")?);
+    let modes = numbers("nodes_modes")?;
+    let (yes, no) = (ints("nodes_truenodeids")?, ints("nodes_falsenodeids")?);
+    let (yes_leaf, no_leaf) = (ints("nodes_trueleafs")?, ints("nodes_falseleafs")?);
+    let missing = ints("nodes_missing_value_tracks_true")?;
+    let (results, weights) = (ints("leaf_targetids")?, numbers("leaf_weights")?);
+    let (count, leaves) = (features.len(), results.len());
+    let lengths = [values.len(), modes.len(), yes.len(), no.len(), yes_leaf.len(), no_leaf.len()];
+    if lengths.iter().any(|&length| length != count) || weights.len() != leaves {
+        return Err(at.wrong("the lists of its nodes differ in length"));
+    }
+    const MODES: [Mode; 7] = [
+        Mode::Compare(Compare::Le),
+        Mode::Compare(Compare::Lt),
+        Mode::Compare(Compare::Ge),
+        Mode::Compare(Compare::Gt),
+        Mode::Compare(Compare::Eq),
+        Mode::Compare(Compare::Ne),
+        Mode::Member,
+    ];
+    let mut forest = Forest { features, values, ..Forest::default() };
+    // Sets of numbers stand one after the other, each ended by one that is none.
+    let all = numbers("membership_values")?;
+    let mut sets = all.split(|value| value.is_nan());
+    let place = |number: i64, leaf: i64| -> Result<usize> {
+        let (own, limit) = (usize::try_from(number).ok(), if leaf != 0 { leaves } else { count });
+        let own =
+            own.filter(|&own| own < limit).ok_or_else(|| at.wrong(format!("there is no node {number}")))?;
+        Ok(if leaf != 0 { count + own } else { own })
+    };
+    for i in 0..count {
+        let mode = MODES.get(modes[i] as usize).copied().ok_or_else(|| at.wrong("a node has no mode"))?;
+        forest.modes.push(mode);
+        forest.members.push(if mode == Mode::Member {
+            sets.next().unwrap_or_default().to_vec()
+        } else {
+            Vec::new()
+        });
+        forest.yes.push(place(yes[i], yes_leaf[i])?);
+        forest.no.push(place(no[i], no_leaf[i])?);
+        forest.missing.push(missing.get(i).is_some_and(|&tracks| tracks != 0));
+    }
+    for leaf in 0..leaves {
+        let number = count + leaf;
+        forest.features.push(0);
+        forest.values.push(0.0);
+        forest.modes.push(Mode::Leaf);
+        forest.members.push(Vec::new());
+        forest.yes.push(number);
+        forest.no.push(number);
+        forest.missing.push(false);
+        let result = usize::try_from(results[leaf]).map_err(|_| at.wrong("a result's number is negative"))?;
+        forest.weights.insert(number, vec![(result, weights[leaf])]);
+    }
+    for root in ints("tree_roots")? {
+        forest.roots.push(place(root, 0)?);
+    }
+    Ok(forest)
+}
+
+impl Forest {
+    /// The longest way from a root to a leaf. Error: a way has no end.
+    fn depth(&self, at: &At<'_>) -> Result<usize> {
+        let mut level: Vec<usize> = self.roots.clone();
+        for depth in 0..=self.modes.len() {
+            level = level.into_iter().filter(|&node| self.modes[node] != Mode::Leaf).collect();
+            if level.is_empty() {
+                return Ok(depth);
+            }
+            level = level.iter().flat_map(|&node| [self.yes[node], self.no[node]]).collect();
+            if level.len() > 2 * self.modes.len() {
+                break;
+            }
+        }
+        Err(at.wrong("its nodes are no trees"))
+    }
+
+    /// The leaf of each row in each tree, `[rows, trees]`.
+    fn leaves(&self, at: &mut At<'_>, x: ValueId) -> Result<ValueId> {
+        let depth = self.depth(at)?;
+        let (count, trees) = (self.modes.len() as i64, self.roots.len() as i64);
+        let whole = |list: &[usize]| list.iter().map(|&number| number as i64).collect::<Vec<_>>();
+        let features = at.integer_constant(&[count], &self.features)?;
+        let dtype = at.graph().ty(x).dtype;
+        let values = at.real_constant(dtype, &[count], &self.values)?;
+        let (yes, no) = (
+            at.integer_constant(&[count], &whole(&self.yes))?,
+            at.integer_constant(&[count], &whole(&self.no))?,
+        );
+        let rows = at.sizes_of(x)[0].clone();
+        let mut place = at.integer_constant(&[1, trees], &whole(&self.roots))?;
+        place = at.broadcast(place, crate::ir::Shape::new([rows, Size::Known(trees)]))?;
+        for _ in 0..depth {
+            let feature = at.gather(features, place, 0)?;
+            let value = at.apply(Op::GatherElements { axis: 1 }, &[x, feature])?;
+            let split = at.gather(values, place, 0)?;
+            let holds = self.decided(at, place, value, split)?;
+            let (up, down) = (at.gather(yes, place, 0)?, at.gather(no, place, 0)?);
+            place = at.select(holds, up, down)?;
+        }
+        Ok(place)
+    }
+
+    /// Whether each node's test holds.
+    fn decided(&self, at: &mut At<'_>, place: ValueId, value: ValueId, split: ValueId) -> Result<ValueId> {
+        let mut kinds: Vec<Mode> = Vec::new();
+        for &mode in self.modes.iter().filter(|&&mode| mode != Mode::Leaf) {
+            if !kinds.contains(&mode) {
+                kinds.push(mode);
+            }
+        }
+        let mut result = None;
+        for &kind in &kinds {
+            let holds = match kind {
+                Mode::Compare(compare) => at.compare(compare, value, split)?,
+                Mode::Member => self.is_member(at, place, value)?,
+                Mode::Leaf => continue,
+            };
+            result = Some(match result {
+                None => holds,
+                Some(others) => {
+                    let of_kind = self.table(at, place, |node| self.modes[node] == kind)?;
+                    at.select(of_kind, holds, others)?
+                }
+            });
+        }
+        let Some(result) = result else { return Err(at.wrong("its nodes are all leaves")) };
+        if !self.missing.contains(&true) {
+            return Ok(result);
+        }
+        let missing = at.unary(Unary::IsNan, value)?;
+        let tracks = self.table(at, place, |node| self.missing[node])?;
+        let missing = at.and(missing, tracks)?;
+        at.binary(Binary::Or, result, missing)
+    }
+
+    /// A property of each node.
+    fn table(&self, at: &mut At<'_>, place: ValueId, holds: impl Fn(usize) -> bool) -> Result<ValueId> {
+        let bytes: Vec<u8> = (0..self.modes.len()).map(|node| u8::from(holds(node))).collect();
+        let table = at.constant(Tensor::new(DType::Bool, vec![bytes.len() as u64], bytes)?);
+        at.gather(table, place, 0)
+    }
+
+    /// Whether a value is one of its node's set.
+    fn is_member(&self, at: &mut At<'_>, place: ValueId, value: ValueId) -> Result<ValueId> {
+        let width = self.members.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        let mut table = Vec::new();
+        for set in &self.members {
+            table.extend(set.iter().copied().chain(std::iter::repeat(f64::NAN)).take(width));
+        }
+        let dtype = at.graph().ty(value).dtype;
+        let table = at.real_constant(dtype, &[self.members.len() as i64, width as i64], &table)?;
+        let sets = at.gather(table, place, 0)?;
+        let value = at.with_axis(value, 2)?;
+        let same = at.compare(Compare::Eq, sets, value)?;
+        let bytes = at.convert(same, DType::U8)?;
+        let any = at.reduce(ReduceKind::Max, bytes, [2], false)?;
+        at.convert(any, DType::Bool)
+    }
+
+    /// What the trees add up to, `[rows, results]`.
+    fn scores(
+        &self,
+        at: &mut At<'_>,
+        leaves: ValueId,
+        results: usize,
+        aggregate: ReduceKind,
+    ) -> Result<ValueId> {
+        let mut table = vec![0.0; self.modes.len() * results];
+        for (&leaf, weights) in &self.weights {
+            for &(result, weight) in weights {
+                if result >= results {
+                    return Err(at.wrong(format!("there is no result {result}")));
+                }
+                table[leaf * results + result] += weight;
+            }
+        }
+        let table = at.real_constant(DType::F32, &[self.modes.len() as i64, results as i64], &table)?;
+        let parts = at.gather(table, leaves, 0)?;
+        at.reduce(aggregate, parts, [1], false)
+    }
+}
+
+fn aggregate(at: &At<'_>) -> Result<ReduceKind> {
+    Ok(match at.text("aggregate_function", "SUM")?.as_str() {
+        "SUM" => ReduceKind::Sum,
+        "AVERAGE" => ReduceKind::Mean,
+        "MIN" => ReduceKind::Min,
+        "MAX" => ReduceKind::Max,
+        other => return Err(at.wrong(format!("{other:?} is no aggregate"))),
+    })
+}
+
+fn with_base(at: &mut At<'_>, scores: ValueId) -> Result<ValueId> {
+    let base = reals(at, "base_values")?;
+    if base.is_empty() {
+        return Ok(scores);
+    }
+    let base = at.real_constant(DType::F32, &[base.len() as i64], &base)?;
+    at.add(scores, base)
+}
+
+/// The rows that trees compare: f64 where they are given so, as their tests are then.
+fn tested(at: &mut At<'_>) -> Result<ValueId> {
+    if at.ty(0)?.dtype == DType::F64 && at.rank(0)? == 2 {
+        return at.value(0);
+    }
+    rows(at, 0)
+}
+
+pub(in super::super) fn regressor(at: &mut At<'_>) -> Result<()> {
+    let forest = forest(at, "target")?;
+    let targets = usize::try_from(at.int_or("n_targets", 1)?).unwrap_or(1);
+    let (aggregate, transform) = (aggregate(at)?, transform(at)?);
+    let x = tested(at)?;
+    let leaves = forest.leaves(at, x)?;
+    let y = forest.scores(at, leaves, targets, aggregate)?;
+    let y = with_base(at, y)?;
+    let y = transform.apply(at, y)?;
+    at.set(0, y);
+    Ok(())
+}
+
+pub(in super::super) fn classifier(at: &mut At<'_>) -> Result<()> {
+    let forest = forest(at, "class")?;
+    let labels = labels(at, ["classlabels_int64s", "classlabels_strings"])?;
+    let transform = transform(at)?;
+    let x = tested(at)?;
+    let leaves = forest.leaves(at, x)?;
+    let used: Vec<usize> = forest.weights.values().flatten().map(|&(class, _)| class).collect();
+    let single = labels.count == 2 && used.iter().all(|&class| class == used[0]) && !used.is_empty();
+    if single {
+        return binary(at, &forest, leaves, &labels, (used[0], transform));
+    }
+    let scores = forest.scores(at, leaves, labels.count, ReduceKind::Sum)?;
+    let scores = with_base(at, scores)?;
+    let class = largest(at, scores)?;
+    set_labels(at, &labels, class)?;
+    let scores = transform.apply(at, scores)?;
+    at.set(1, scores);
+    Ok(())
+}
+
+/// Two classes of which only one is scored: a probability where all weights are positive, else a number whose sign
+/// decides.
+fn binary(
+    at: &mut At<'_>,
+    forest: &Forest,
+    leaves: ValueId,
+    labels: &super::Labels,
+    (scored, transform): (usize, Transform),
+) -> Result<()> {
+    let all = forest.scores(at, leaves, scored + 1, ReduceKind::Sum)?;
+    let mut score = at.part(all, 1, Size::Known(scored as i64), Size::Known(1))?;
+    let base = reals(at, "base_values")?;
+    if let Some(&base) = if base.len() == 2 { base.get(1) } else { base.first() } {
+        score = at.binary_scalar(Binary::Add, score, base)?;
+    }
+    let positive = forest.weights.values().flatten().all(|&(_, weight)| weight >= 0.0);
+    let above = at.compare_scalar(Compare::Gt, score, if positive { 0.5 } else { 0.0 })?;
+    let class = at.convert(above, DType::I64)?;
+    let class = at.without_axis(class, 1)?;
+    set_labels(at, labels, class)?;
+    let scores = match (positive, transform) {
+        (true, _) => both_classes(at, score, true)?,
+        (false, Transform::Logistic) => {
+            let both = both_classes(at, score, false)?;
+            at.unary(Unary::Sigmoid, both)?
+        }
+        (false, _) => both_classes(at, score, false)?,
+    };
+    at.set(1, scores);
+    Ok(())
+}
+
+pub(in super::super) fn ensemble(at: &mut At<'_>) -> Result<()> {
+    let forest = forest_of_lists(at)?;
+    let targets = usize::try_from(at.int_or("n_targets", 1)?).unwrap_or(1);
+    let aggregate = match at.int_or("aggregate_function", 1)? {
+        0 => ReduceKind::Mean,
+        1 => ReduceKind::Sum,
+        2 => ReduceKind::Min,
+        3 => ReduceKind::Max,
+        other => return Err(at.wrong(format!("{other} is no aggregate"))),
+    };
+    let transform = transform(at)?;
+    let dtype = at.ty(0)?.dtype;
+    let x = tested(at)?;
+    let leaves = forest.leaves(at, x)?;
+    let y = forest.scores(at, leaves, targets, aggregate)?;
+    let y = transform.apply(at, y)?;
+    let y = at.convert(y, dtype)?;
+    at.set(0, y);
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! Tensors of which only the first elements along an axis count, as many as data says: which operators keep that so,
+//! and on which axis of their results. All others are refused.
+
+use super::super::lower::Ragged;
+use super::super::node::At;
+use crate::error::Result;
+
+/// Operators of each element, and those that broadcast.
+const ELEMENTWISE: &[&str] = &[
+    "Abs",
+    "Acos",
+    "Acosh",
+    "Add",
+    "And",
+    "Asin",
+    "Asinh",
+    "Atan",
+    "Atanh",
+    "BitShift",
+    "BitwiseAnd",
+    "BitwiseNot",
+    "BitwiseOr",
+    "BitwiseXor",
+    "Cast",
+    "CastLike",
+    "Ceil",
+    "Celu",
+    "Clip",
+    "Cos",
+    "Cosh",
+    "Div",
+    "Elu",
+    "Equal",
+    "Erf",
+    "Exp",
+    "Floor",
+    "Gelu",
+    "Greater",
+    "GreaterOrEqual",
+    "HardSigmoid",
+    "HardSwish",
+    "Identity",
+    "IsInf",
+    "IsNaN",
+    "LeakyRelu",
+    "Less",
+    "LessOrEqual",
+    "Log",
+    "Max",
+    "Mean",
+    "Min",
+    "Mish",
+    "Mod",
+    "Mul",
+    "Neg",
+    "Not",
+    "Or",
+    "Pow",
+    "Reciprocal",
+    "Relu",
+    "Round",
+    "Selu",
+    "Shrink",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Sinh",
+    "Softplus",
+    "Softsign",
+    "Sqrt",
+    "Sub",
+    "Sum",
+    "Swish",
+    "Tan",
+    "Tanh",
+    "ThresholdedRelu",
+    "Where",
+    "Xor",
+];
+
+/// Marks the results of a node one of whose inputs is ragged. Error: they would not be the elements that count,
+/// followed by others.
+pub(super) fn carry(at: &mut At<'_>) -> Result<()> {
+    let count = at.input_count();
+    let inputs: Vec<Option<Ragged>> = (0..count).map(|i| at.ragged_input(i)).collect();
+    let Some(first) = inputs.iter().flatten().next().copied() else { return Ok(()) };
+    if first.is_size || inputs.iter().flatten().any(|other| other.is_size) || at.op_type() == "Shape" {
+        return carry_size(at, &inputs, first);
+    }
+    if inputs.iter().flatten().any(|other| other.count != first.count) {
+        return Err(refused(at));
+    }
+    let axis = match at.op_type() {
+        op if ELEMENTWISE.binary_search(&op).is_ok() => broadcast(at, &inputs)?,
+        "Transpose" => transposed(at, first.axis)?,
+        "Unsqueeze" | "Squeeze" | "Reshape" | "Flatten" => same_axis(at, first.axis)?,
+        "Gather" => gathered(at, &inputs)?,
+        "GatherND" => match inputs.as_slice() {
+            [None, Some(of)] if of.axis == 0 && at.int_or("batch_dims", 0)? == 0 => Some(0),
+            _ => None,
+        },
+        "Concat" => {
+            let rank = at.rank(0)?;
+            let along = at.axis(at.int_or("axis", 0)?, rank)?;
+            let all = inputs.iter().all(|of| of.is_some_and(|of| of.axis == first.axis));
+            (all && along != first.axis).then_some(first.axis)
+        }
+        "Split" | "Slice" | "Softmax" | "LogSoftmax" => same_size(at, first.axis)?,
+        op if op.starts_with("Reduce") => reduced(at, first.axis)?,
+        "MatMul" => match (&inputs[0], &inputs[1]) {
+            (Some(of), None) if of.axis + 1 < at.rank(0)? => {
+                Some(of.axis + at.output_rank(0).unwrap_or(0).saturating_sub(at.rank(0)?))
+            }
+            _ => None,
+        },
+        "Gemm" => match (&inputs[0], at.flag("transA", false)?) {
+            (Some(of), false) if of.axis == 0 && inputs[1].is_none() => Some(0),
+            _ => None,
+        },
+        _ => None,
+    };
+    let Some(axis) = axis else { return Err(refused(at)) };
+    at.set_ragged(Ragged::along(axis, first.count));
+    Ok(())
+}
+
+/// Sizes that are planned: made by `Shape`, and read by what gives a result that many elements, of which then as many
+/// count.
+fn carry_size(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Result<()> {
+    if at.op_type() == "Shape" {
+        let start = usize::try_from(at.int_or("start", 0)?).ok();
+        let Some(position) = start.and_then(|start| first.axis.checked_sub(start)) else {
+            return Err(refused(at));
+        };
+        let count = at.output_shape(0).and_then(|shape| shape[0].known()).unwrap_or(0);
+        if (position as i64) < count {
+            at.set_ragged_output(0, Ragged { axis: position, count: first.count, is_size: true });
+        }
+        return Ok(());
+    }
+    let sizes = match at.op_type() {
+        "Expand" | "Reshape" => inputs.get(1).copied().flatten(),
+        "ConstantOfShape" => inputs.first().copied().flatten(),
+        _ => None,
+    };
+    let (Some(sizes), Some(rank)) = (sizes.filter(|of| of.is_size), at.output_rank(0)) else {
+        return Err(refused(at));
+    };
+    // The sizes are aligned from the last axis, the operand's too.
+    let length = at.ty(if at.op_type() == "ConstantOfShape" { 0 } else { 1 })?.shape[0].known();
+    let Some(lead) = length.and_then(|length| rank.checked_sub(length as usize)) else {
+        return Err(refused(at));
+    };
+    let axis = sizes.axis + lead;
+    if at.op_type() != "ConstantOfShape" {
+        let own = inputs[0].filter(|own| !own.is_size);
+        let aligned = match (own, at.op_type()) {
+            (Some(own), "Expand") => own.axis + rank.saturating_sub(at.rank(0)?) == axis,
+            (Some(own), _) => same_axis(at, own.axis)? == Some(axis),
+            (None, "Expand") => {
+                at.rank(0)? + axis < rank
+                    || at.ty(0)?.shape[at.rank(0)? + axis - rank] == crate::ir::Size::Known(1)
+            }
+            (None, _) => false,
+        };
+        if !aligned {
+            return Err(refused(at));
+        }
+    }
+    at.set_ragged(Ragged::along(axis, sizes.count));
+    Ok(())
+}
+
+fn refused(at: &At<'_>) -> crate::error::Error {
+    at.unsupported("of a tensor whose size depends on data")
+}
+
+/// Axes are aligned from the last, and operands that are not ragged do not vary along the axis.
+fn broadcast(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<usize>> {
+    let Some(rank) = at.output_rank(0) else { return Ok(None) };
+    let mut found = None;
+    for (i, of) in inputs.iter().enumerate() {
+        let Some(of) = of else { continue };
+        let axis = of.axis + rank.saturating_sub(at.rank(i)?);
+        if found.is_some_and(|other| other != axis) {
+            return Ok(None);
+        }
+        found = Some(axis);
+    }
+    let Some(axis) = found else { return Ok(None) };
+    for (i, of) in inputs.iter().enumerate() {
+        if of.is_some() || !at.has(i) {
+            continue;
+        }
+        let shape = at.ty(i)?.shape;
+        let own = (axis + shape.rank()).checked_sub(rank);
+        if own.is_some_and(|own| shape[own] != crate::ir::Size::Known(1)) {
+            return Ok(None);
+        }
+    }
+    Ok(found)
+}
+
+fn transposed(at: &At<'_>, axis: usize) -> Result<Option<usize>> {
+    let rank = at.rank(0)?;
+    Ok(match at.ints("perm")? {
+        Some(perm) => perm.iter().position(|&from| at.axis(from, rank).is_ok_and(|from| from == axis)),
+        None => Some(rank - 1 - axis),
+    })
+}
+
+/// Where as many elements stand before and behind the axis as did.
+fn same_axis(at: &At<'_>, axis: usize) -> Result<Option<usize>> {
+    let (from, Some(to)) = (at.ty(0)?.shape, at.output_shape(0)) else { return Ok(None) };
+    let before = |shape: &crate::ir::Shape, axis: usize| at.product(&shape.sizes()[..axis]);
+    let behind = |shape: &crate::ir::Shape, axis: usize| at.product(&shape.sizes()[axis + 1..]);
+    let (outer, inner) = (before(&from, axis)?, behind(&from, axis)?);
+    for own in 0..to.rank() {
+        if to[own] == from[axis] && before(&to, own)? == outer && behind(&to, own)? == inner {
+            return Ok(Some(own));
+        }
+    }
+    Ok(None)
+}
+
+/// Where all elements of the axis are kept: the operator works along another one.
+fn same_size(at: &At<'_>, axis: usize) -> Result<Option<usize>> {
+    let whole = match at.op_type() {
+        "Slice" | "Split" => {
+            at.output_shape(0).is_some_and(|to| at.ty(0).is_ok_and(|ty| ty.shape[axis] == to[axis]))
+        }
+        _ => {
+            let default = if at.opset < 13 { 1 } else { -1 };
+            at.axis(at.int_or("axis", default)?, at.rank(0)?)? != axis && at.opset >= 13
+        }
+    };
+    Ok(whole.then_some(axis))
+}
+
+fn gathered(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<usize>> {
+    let along = at.axis(at.int_or("axis", 0)?, at.rank(0)?)?;
+    Ok(match inputs {
+        [None, Some(of)] => Some(along + of.axis),
+        [Some(of), None] if of.axis < along => Some(of.axis),
+        [Some(of), None] if of.axis > along => Some(of.axis + at.rank(1)? - 1),
+        _ => None,
+    })
+}
+
+fn reduced(at: &At<'_>, axis: usize) -> Result<Option<usize>> {
+    let plan = super::reduce::plan(at)?;
+    let gone = |axis: usize| plan.axes.contains(&(axis as u32));
+    if gone(axis) {
+        return Ok(None);
+    }
+    let before = (0..axis).filter(|&before| gone(before) && !plan.keep).count();
+    Ok(Some(axis - before))
+}

@@ -1,0 +1,377 @@
+//! Operators whose results are as long as data says: planned for the longest that they can be, with a count beside.
+
+use super::super::lower::Ragged;
+use super::super::node::At;
+use super::layout::indices;
+use crate::error::Result;
+use crate::ir::{Binary, Compare, DType, Op, ReduceKind, ScatterKind, Shape, Size, TopK, Unary, ValueId};
+
+/// Positions that hold, first ones first, then zeros; and how many there are.
+struct Chosen {
+    /// One axis.
+    positions: ValueId,
+    count: ValueId,
+}
+
+/// The positions at which a vector of bools holds.
+fn chosen(at: &mut At<'_>, holds: ValueId) -> Result<Chosen> {
+    let size = at.sizes_of(holds)[0].clone();
+    let ones = at.convert(holds, DType::I64)?;
+    let count = at.sum(ones, [0], false)?;
+    let places = places(at, holds, ones, &size)?;
+    let numbers = at.iota(indices([size.clone()]), 0);
+    Ok(Chosen { positions: moved(at, numbers, places, &size)?, count })
+}
+
+/// Where each element that holds goes; those that do not, behind all.
+fn places(at: &mut At<'_>, holds: ValueId, ones: ValueId, size: &Size) -> Result<ValueId> {
+    let running = at.apply(Op::CumSum { axis: 0, exclusive: true, reverse: false }, &[ones])?;
+    let behind = at.size_value(size, DType::I64)?;
+    at.select(holds, running, behind)
+}
+
+/// Elements of a vector at other places of one as long; what goes behind the last is lost, and what nothing goes to is
+/// zero.
+fn moved(at: &mut At<'_>, x: ValueId, places: ValueId, size: &Size) -> Result<ValueId> {
+    let Some(longer) = size.add(&Size::Known(1)) else { return Err(at.wrong("its size overflows")) };
+    let zero = at.scalar(at.graph().ty(x).dtype, 0.0)?;
+    let empty = at.broadcast(zero, Shape::new([longer]))?;
+    let kind = ScatterKind::Replace;
+    let full = at.apply(Op::ScatterElements { axis: 0, kind }, &[empty, places, x])?;
+    at.part(full, 0, Size::Known(0), size.clone())
+}
+
+/// The elements as one axis.
+fn flat(at: &mut At<'_>, x: ValueId) -> Result<ValueId> {
+    let sizes = at.sizes_of(x);
+    let count = at.product(&sizes)?;
+    at.reshape(x, [count])
+}
+
+/// Whether elements are other than zero.
+fn truth(at: &mut At<'_>, x: ValueId) -> Result<ValueId> {
+    match at.graph().ty(x).dtype {
+        DType::Bool => Ok(x),
+        _ => at.convert(x, DType::Bool),
+    }
+}
+
+pub(super) fn non_zero(at: &mut At<'_>) -> Result<()> {
+    let x = at.value(0)?;
+    let sizes = at.sizes_of(x);
+    let holds = truth(at, x)?;
+    let holds = flat(at, holds)?;
+    let Chosen { mut positions, count } = chosen(at, holds)?;
+    let mut rows = Vec::with_capacity(sizes.len());
+    for size in sizes.iter().rev() {
+        let size = at.size_value(size, DType::I64)?;
+        let row = at.binary(Binary::Rem, positions, size)?;
+        positions = at.div(positions, size)?;
+        rows.push(at.with_axis(row, 0)?);
+    }
+    if rows.is_empty() {
+        return Err(at.unsupported("of a number alone"));
+    }
+    rows.reverse();
+    let y = at.concat(&rows, 0)?;
+    at.set(0, y);
+    at.set_ragged_output(0, Ragged::along(1, count));
+    Ok(())
+}
+
+/// The parts of an axis, or the elements of all axes, at which a condition holds.
+pub(super) fn compress(at: &mut At<'_>) -> Result<()> {
+    let (x, holds) = (at.value(0)?, at.value(1)?);
+    let (x, axis) = match at.int("axis")? {
+        Some(axis) => (x, at.axis(axis, at.rank(0)?)?),
+        None => (flat(at, x)?, 0),
+    };
+    let (whole, stated) = (at.sizes_of(x)[axis].clone(), at.sizes_of(holds)[0].clone());
+    // A condition that is longer says nothing of what is not there.
+    let holds = match (whole.known(), stated.known()) {
+        (Some(whole), Some(stated)) if stated > whole => {
+            at.part(holds, 0, Size::Known(0), Size::Known(whole))?
+        }
+        _ => holds,
+    };
+    let Chosen { positions, count } = chosen(at, holds)?;
+    let y = at.gather(x, positions, axis)?;
+    at.set(0, y);
+    at.set_ragged_output(0, Ragged::along(axis, count));
+    Ok(())
+}
+
+/// Elements, or parts of an axis, in order.
+struct Sorted {
+    /// Where each of them stands, the first of equal ones first.
+    positions: ValueId,
+    /// Whether each is another than the one before it.
+    fresh: ValueId,
+    size: Size,
+}
+
+/// Each element once, or each part of an axis; where it stands first, which each of all is, and how often it is there.
+pub(super) fn unique(at: &mut At<'_>) -> Result<()> {
+    let sorts = at.flag("sorted", true)?;
+    let x = at.value(0)?;
+    let (x, axis) = match at.int("axis")? {
+        Some(axis) => (x, at.axis(axis, at.rank(0)?)?),
+        None => (flat(at, x)?, 0),
+    };
+    let sorted = if at.sizes_of(x).len() == 1 { sorted_elements(at, x)? } else { sorted_parts(at, x, axis)? };
+    let size = sorted.size.clone();
+    let ones = at.convert(sorted.fresh, DType::I64)?;
+    let count = at.sum(ones, [0], false)?;
+    let running = at.apply(Op::CumSum { axis: 0, exclusive: false, reverse: false }, &[ones])?;
+    let mut group = at.binary_scalar(Binary::Sub, running, 1.0)?;
+    let places = places(at, sorted.fresh, ones, &size)?;
+    let mut first = moved(at, sorted.positions, places, &size)?;
+    if !sorts {
+        (first, group) = by_first(at, first, group, count, &size)?;
+    }
+    let y = at.gather(x, first, axis)?;
+    at.set(0, y);
+    at.set(1, first);
+    let zero = at.scalar(DType::I64, 0.0)?;
+    let zeros = at.broadcast(zero, Shape::new([size]))?;
+    let inverse = Op::ScatterElements { axis: 0, kind: ScatterKind::Replace };
+    let inverse = at.apply(inverse, &[zeros, sorted.positions, group])?;
+    at.set(2, inverse);
+    let one = at.scalar(DType::I64, 1.0)?;
+    let each = at.broadcast(one, at.type_of(group).shape)?;
+    let often = at.apply(Op::ScatterElements { axis: 0, kind: ScatterKind::Add }, &[zeros, group, each])?;
+    at.set(3, often);
+    for (output, axis) in [(0, axis), (1, 0), (3, 0)] {
+        at.set_ragged_output(output, Ragged::along(axis, count));
+    }
+    Ok(())
+}
+
+/// Groups in the order in which their first elements stand, instead of their own.
+fn by_first(
+    at: &mut At<'_>,
+    first: ValueId,
+    group: ValueId,
+    count: ValueId,
+    size: &Size,
+) -> Result<(ValueId, ValueId)> {
+    let positions = at.iota(indices([size.clone()]), 0);
+    let there = at.compare(Compare::Lt, positions, count)?;
+    let behind = at.size_value(size, DType::I64)?;
+    let key = at.select(there, first, behind)?;
+    let k = size.known().ok_or_else(|| at.undecided("size", std::slice::from_ref(size)))?;
+    let sorted = at.apply_all(Op::TopK(TopK { axis: 0, k, largest: false }), &[key])?;
+    let zero = at.scalar(DType::I64, 0.0)?;
+    let first = at.select(there, sorted[0], zero)?;
+    // Which group stands where, and the other way about.
+    let zeros = at.broadcast(zero, Shape::new([size.clone()]))?;
+    let kind = ScatterKind::Replace;
+    let rank = at.apply(Op::ScatterElements { axis: 0, kind }, &[zeros, sorted[1], positions])?;
+    let group = at.gather(rank, group, 0)?;
+    Ok((first, group))
+}
+
+fn sorted_elements(at: &mut At<'_>, x: ValueId) -> Result<Sorted> {
+    let size = at.sizes_of(x)[0].clone();
+    let k = size.known().ok_or_else(|| at.undecided("size", std::slice::from_ref(&size)))?;
+    let results = at.apply_all(Op::TopK(TopK { axis: 0, k, largest: false }), &[x])?;
+    let fresh = differs(at, results[0], 0, k)?;
+    Ok(Sorted { positions: results[1], fresh, size })
+}
+
+/// Whether the parts of an axis differ from the ones before them; the first does.
+fn differs(at: &mut At<'_>, x: ValueId, axis: usize, size: i64) -> Result<ValueId> {
+    let yes = at.scalar(DType::Bool, 1.0)?;
+    let yes = at.broadcast(yes, Shape::known(&[size.min(1)]))?;
+    if size < 2 {
+        return Ok(yes);
+    }
+    let (one, other) = (
+        at.part(x, axis, Size::Known(1), Size::Known(size - 1))?,
+        at.part(x, axis, Size::Known(0), Size::Known(size - 1))?,
+    );
+    let mut differs = at.compare(Compare::Ne, one, other)?;
+    if at.sizes_of(differs).len() > 1 {
+        let axes = (0..at.sizes_of(differs).len()).filter(|&other| other != axis);
+        let bytes = at.convert(differs, DType::U8)?;
+        let any = at.reduce(ReduceKind::Max, bytes, axes, false)?;
+        differs = at.convert(any, DType::Bool)?;
+    }
+    at.concat(&[yes, differs], 0)
+}
+
+/// The most comparisons of parts of an axis with each other.
+const MOST: i64 = 1 << 24;
+
+/// Parts in the order of their first elements that differ: each is compared with all others.
+fn sorted_parts(at: &mut At<'_>, x: ValueId, axis: usize) -> Result<Sorted> {
+    let sizes = at.numbers(x)?;
+    let count = sizes[axis];
+    let width =
+        sizes.iter().enumerate().filter(|(other, _)| *other != axis).map(|(_, size)| size).product::<i64>();
+    if count.checked_mul(count).and_then(|pairs| pairs.checked_mul(width)).is_none_or(|all| all > MOST) {
+        return Err(at.unsupported("of so many parts of an axis"));
+    }
+    let rows = at.moved_axis(x, axis, 0)?;
+    let rows = at.reshape(rows, [Size::Known(count), Size::Known(width)])?;
+    let (one, other) = (at.with_axis(rows, 1)?, at.with_axis(rows, 0)?);
+    // [part, other part, element]: whether the other stands before, at the first element that differs.
+    let unequal = at.compare(Compare::Ne, one, other)?;
+    let unequal = at.convert(unequal, DType::I32)?;
+    let before = at.apply(Op::CumSum { axis: 2, exclusive: true, reverse: false }, &[unequal])?;
+    let first = at.compare_scalar(Compare::Eq, before, 0.0)?;
+    let less = at.compare(Compare::Lt, other, one)?;
+    let less = at.and(first, less)?;
+    let less = any(at, less, 2)?;
+    let same = at.reduce(ReduceKind::Max, unequal, [2], false)?;
+    let same = at.compare_scalar(Compare::Eq, same, 0.0)?;
+    let (row, column) = (
+        at.iota(indices([Size::Known(count), Size::Known(1)]), 0),
+        at.iota(indices([Size::Known(1), Size::Known(count)]), 1),
+    );
+    let earlier = at.compare(Compare::Lt, column, row)?;
+    let same = at.and(same, earlier)?;
+    let ahead = at.binary(Binary::Or, less, same)?;
+    let ahead = at.convert(ahead, DType::I64)?;
+    let place = at.sum(ahead, [1], false)?;
+    let size = Size::Known(count);
+    let numbers = at.iota(indices([size.clone()]), 0);
+    let positions = moved(at, numbers, place, &size)?;
+    let rows = at.gather(rows, positions, 0)?;
+    let fresh = differs(at, rows, 0, count)?;
+    Ok(Sorted { positions, fresh, size })
+}
+
+/// Whether a bool holds anywhere along an axis.
+fn any(at: &mut At<'_>, x: ValueId, axis: usize) -> Result<ValueId> {
+    let bytes = at.convert(x, DType::U8)?;
+    let largest = at.reduce(ReduceKind::Max, bytes, [axis], false)?;
+    at.convert(largest, DType::Bool)
+}
+
+/// How many boxes are chosen one after another, at most.
+const MOST_ROUNDS: i64 = 4096;
+
+/// Boxes with the largest scores that do not overlap chosen ones too much, for each class of each image.
+pub(super) fn non_max_suppression(at: &mut At<'_>) -> Result<()> {
+    let (boxes, scores) = (at.value(0)?, at.value(1)?);
+    let shape = at.numbers(scores)?;
+    let [images, classes, boxes_each] = shape[..] else {
+        return Err(at.wrong("its scores have not three axes"));
+    };
+    let most = if at.has(2) { at.integer(2, "number of boxes")? } else { 0 };
+    let rounds = most.clamp(0, boxes_each);
+    if rounds > MOST_ROUNDS {
+        return Err(at.unsupported(format!("of more than {MOST_ROUNDS} boxes for each class")));
+    }
+    let overlaps = overlaps(at, boxes)?;
+    let dtype = at.graph().ty(scores).dtype;
+    let limit = match at.optional(3)? {
+        Some(limit) => at.reshape(limit, [])?,
+        None => at.scalar(dtype, 0.0)?,
+    };
+    let close = at.compare(Compare::Gt, overlaps, limit)?;
+    let close = at.with_axis(close, 1)?;
+    let mut left = scores;
+    if let Some(least) = at.optional(4)? {
+        let least = at.reshape(least, [])?;
+        let enough = at.compare(Compare::Gt, scores, least)?;
+        left = at.select_or(enough, scores, f64::NEG_INFINITY)?;
+    }
+    let line = at.iota(indices([1, 1, boxes_each].map(Size::Known)), 2);
+    let (mut picks, mut there) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let largest = Op::ArgReduce { kind: crate::ir::ArgReduce::Max, axis: 2, keep: true, last: false };
+        let pick = at.apply(largest, &[left])?;
+        let score = at.reduce(ReduceKind::Max, left, [2], true)?;
+        there.push(at.compare_scalar(Compare::Gt, score, f64::NEG_INFINITY)?);
+        picks.push(pick);
+        let own = at.compare(Compare::Eq, line, pick)?;
+        // The pick's row of the overlaps, which are symmetric.
+        let row = at.with_axis(own, 2)?;
+        let row = at.and(close, row)?;
+        let row = any(at, row, 3)?;
+        let gone = at.binary(Binary::Or, row, own)?;
+        let none = at.scalar(dtype, f64::NEG_INFINITY)?;
+        left = at.select(gone, none, left)?;
+    }
+    let count = images * classes * rounds;
+    if picks.is_empty() || count == 0 {
+        let empty = at.integer_constant(&[0, 3], &[])?;
+        at.set(0, empty);
+        return Ok(());
+    }
+    let (picks, there) = (at.concat(&picks, 2)?, at.concat(&there, 2)?);
+    let size = Size::Known(count);
+    let mut columns = Vec::new();
+    for axis in 0..2 {
+        let mut line = [Size::Known(1), Size::Known(1), Size::Known(1)];
+        line[axis] = Size::Known(shape[axis]);
+        let numbers = at.iota(indices(line), axis);
+        columns.push(at.broadcast(numbers, Shape::known(&[images, classes, rounds]))?);
+    }
+    columns.push(picks);
+    let there = at.reshape(there, [size.clone()])?;
+    let Chosen { positions, count } = chosen(at, there)?;
+    let mut chosen_columns = Vec::new();
+    for column in columns {
+        let column = at.reshape(column, [size.clone()])?;
+        let column = at.gather(column, positions, 0)?;
+        chosen_columns.push(at.with_axis(column, 1)?);
+    }
+    let y = at.concat(&chosen_columns, 1)?;
+    at.set(0, y);
+    at.set_ragged_output(0, Ragged::along(0, count));
+    Ok(())
+}
+
+/// The intersections of boxes by their unions, `[images, boxes, boxes]`.
+fn overlaps(at: &mut At<'_>, boxes: ValueId) -> Result<ValueId> {
+    let centred = at.flag("center_point_box", false)?;
+    let mut sides = Vec::new();
+    for column in 0..4 {
+        sides.push(at.element(boxes, 2, column)?);
+    }
+    let mut spans = Vec::new();
+    for axis in 0..2 {
+        let (a, b) = (sides[axis], sides[axis + 2]);
+        spans.push(match centred {
+            true => {
+                let half = at.binary_scalar(Binary::Mul, b, 0.5)?;
+                (at.sub(a, half)?, at.add(a, half)?)
+            }
+            false => (at.binary(Binary::Min, a, b)?, at.binary(Binary::Max, a, b)?),
+        });
+    }
+    let (mut common, mut area) = (None, None);
+    for (low, high) in spans {
+        let size = at.sub(high, low)?;
+        area = Some(match area {
+            Some(area) => at.mul(area, size)?,
+            None => size,
+        });
+        let [low_row, low_column] = crossed(at, low)?;
+        let [high_row, high_column] = crossed(at, high)?;
+        let (low, high) =
+            (at.binary(Binary::Max, low_row, low_column)?, at.binary(Binary::Min, high_row, high_column)?);
+        let width = at.sub(high, low)?;
+        let width = at.unary(Unary::Relu, width)?;
+        common = Some(match common {
+            Some(common) => at.mul(common, width)?,
+            None => width,
+        });
+    }
+    let (Some(common), Some(area)) = (common, area) else { return Err(at.wrong("its boxes have no sides")) };
+    let [row, column] = crossed(at, area)?;
+    let sum = at.add(row, column)?;
+    let union = at.sub(sum, common)?;
+    let some = at.compare_scalar(Compare::Gt, union, 0.0)?;
+    let one = at.scalar(at.graph().ty(union).dtype, 1.0)?;
+    let divisor = at.select(some, union, one)?;
+    at.div(common, divisor)
+}
+
+/// `[images, boxes]` along either of two axes of boxes.
+fn crossed(at: &mut At<'_>, x: ValueId) -> Result<[ValueId; 2]> {
+    Ok([at.with_axis(x, 2)?, at.with_axis(x, 1)?])
+}

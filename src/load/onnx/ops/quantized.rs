@@ -203,10 +203,16 @@ pub(super) fn input_numbers(at: &mut At<'_>, of: Scaled, along: Along) -> Result
 pub(super) fn set_quantized(at: &mut At<'_>, y: ValueId, scale: usize, zero: usize) -> Result<()> {
     let to = if at.has(zero) { at.ty(zero)?.dtype } else { DType::U8 };
     let (scale, zero) = (at.value(scale)?, zero_point(at, zero)?);
+    let scale = at.convert(scale, DType::F32)?;
     let quotient = at.binary(Binary::Div, y, scale)?;
     let y = to_integers(at, quotient, zero, to)?;
     at.set(0, y);
     Ok(())
+}
+
+/// Scales of halves, too, as f32.
+fn singles(at: &mut At<'_>, [x, y]: [ValueId; 2]) -> Result<[ValueId; 2]> {
+    Ok([at.convert(x, DType::F32)?, at.convert(y, DType::F32)?])
 }
 
 /// Numbers as bytes, what these stand for found from the least and the greatest: (bytes, scale, zero point).
@@ -289,7 +295,7 @@ pub(super) fn scaled(
 ) -> Result<ValueId> {
     let shape = at.type_of(sum).shape;
     let sum = at.convert(sum, DType::F32)?;
-    let [x, y] = scales;
+    let [x, y] = singles(at, scales)?;
     let x = spread(at, x, &shape, along[0])?;
     let y = spread(at, y, &shape, along[1])?;
     let scale = at.binary(Binary::Mul, x, y)?;
@@ -307,8 +313,7 @@ fn requantized(
 ) -> Result<ValueId> {
     let shape = at.type_of(sum).shape;
     let sum = at.convert(sum, DType::F32)?;
-    // Scales may be halves.
-    let (x, y) = (at.convert(scales[0], DType::F32)?, at.convert(scales[1], DType::F32)?);
+    let [x, y] = singles(at, scales)?;
     let x = spread(at, x, &shape, along[0])?;
     let y = spread(at, y, &shape, along[1])?;
     let scale = at.binary(Binary::Mul, x, y)?;

@@ -47,7 +47,7 @@ pub(super) fn takes_over(kind: Fold, best: Scalar, value: Scalar) -> bool {
     let (largest, last) = match kind {
         Fold::ArgMax { last } => (true, last),
         Fold::ArgMin { last } => (false, last),
-        _ => return false,
+        Fold::Sum | Fold::Prod | Fold::Max | Fold::Min => return false,
     };
     let order = match (best, value) {
         (Scalar::Whole(x), Scalar::Whole(y)) => y.partial_cmp(&x),
@@ -69,7 +69,8 @@ pub(super) fn neutral(kind: Fold, dtype: DType) -> Scalar {
         DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
         DType::U8 => (0, 255),
         DType::Bool => (0, 1),
-        _ => (i64::MIN, i64::MAX),
+        // Floats have infinities for it, below.
+        DType::I64 | DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => (i64::MIN, i64::MAX),
     };
     match (kind, dtype.is_float()) {
         (Fold::Sum, true) => Scalar::Real(0.0),
@@ -101,7 +102,7 @@ pub(super) fn wrap(dtype: DType, value: i64) -> i64 {
         DType::I32 => i64::from(value as i32),
         DType::U8 => i64::from(value as u8),
         DType::Bool => i64::from(value != 0),
-        _ => value,
+        DType::I64 | DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => value,
     }
 }
 
@@ -113,7 +114,9 @@ pub(super) fn convert(to: DType, value: Scalar) -> Scalar {
         (DType::I16, Scalar::Real(x)) => Scalar::Whole(i64::from(x as i16)),
         (DType::I32, Scalar::Real(x)) => Scalar::Whole(i64::from(x as i32)),
         (DType::U8, Scalar::Real(x)) => Scalar::Whole(i64::from(x as u8)),
-        (_, Scalar::Real(x)) => Scalar::Whole(x as i64),
+        (DType::I64 | DType::F32 | DType::F64 | DType::F16 | DType::Bf16, Scalar::Real(x)) => {
+            Scalar::Whole(x as i64)
+        }
         (to, Scalar::Whole(x)) => Scalar::Whole(wrap(to, x)),
     }
 }

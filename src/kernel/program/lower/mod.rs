@@ -60,7 +60,7 @@ pub fn lower(graph: &Graph, fused: &Fused<'_>) -> Result<Vec<Program>> {
         let mut found = None;
         for count in together(graph, segments) {
             let nodes: Vec<NodeId> = segments[..count].iter().flat_map(Segment::nodes).copied().collect();
-            match Builder::new(graph, fused, &layout, &nodes).programs(&nodes) {
+            match ProgramBuilder::new(graph, fused, &layout, &nodes).programs(&nodes) {
                 Ok(programs) => {
                     found = Some((count, programs));
                     break;
@@ -113,7 +113,7 @@ pub fn lower_unfused(graph: &Graph, fused: &Fused<'_>) -> Result<Vec<Program>> {
 }
 
 fn unfused(graph: &Graph, fused: &Fused<'_>, layout: &Layout, nodes: &[NodeId]) -> Result<Vec<Program>> {
-    match Builder::new(graph, fused, layout, nodes).programs(nodes) {
+    match ProgramBuilder::new(graph, fused, layout, nodes).programs(nodes) {
         Ok(programs) => Ok(programs),
         Err(Halt::Failed(error)) => Err(error),
         Err(Halt::Unfused) => Err(Error::Internal("a segment cannot be lowered by itself".to_owned())),
@@ -129,7 +129,7 @@ struct HeroResult {
 }
 
 /// Makes one program.
-struct Builder<'a> {
+struct ProgramBuilder<'a> {
     graph: &'a Graph,
     fused: &'a Fused<'a>,
     layout: &'a Layout,
@@ -144,7 +144,7 @@ struct Builder<'a> {
     hero_result: Option<HeroResult>,
 }
 
-impl<'a> Builder<'a> {
+impl<'a> ProgramBuilder<'a> {
     fn new(graph: &'a Graph, fused: &'a Fused<'a>, layout: &'a Layout, nodes: &'a [NodeId]) -> Self {
         Self {
             graph,

@@ -307,7 +307,7 @@ impl<'a> Proof<'a> {
     fn parts(&mut self) {
         let mut short: Vec<(TensorIx, DeviceId)> = Vec::new();
         for (&(tensor, device, _), copied) in &self.copied {
-            if copied.first_gap(self.whole(tensor).1).is_some() {
+            if copied.first_gap(self.whole(tensor).end).is_some() {
                 short.push((tensor, device));
             }
         }
